@@ -21,7 +21,7 @@ class CountingDevice : public Device {
   size_t memory_bytes() const override { return inner_->memory_bytes(); }
   size_t memory_available() const override { return inner_->memory_available(); }
   void* allocate(size_t bytes) override {
-    if (bytes > most_) throw_error(ErrorKind::resource, "{} bytes are more than {}", bytes, most_);
+    if (bytes > max_) throw_error(ErrorKind::resource, "{} bytes are more than {}", bytes, max_);
     allocated_ += bytes;
     return inner_->allocate(bytes);
   }
@@ -31,12 +31,12 @@ class CountingDevice : public Device {
   bool host_visible() const override { return visible_; }
 
   size_t allocated() const { return allocated_; }
-  void limit(size_t most) { most_ = most; }
+  void limit(size_t most) { max_ = most; }
 
  private:
   std::unique_ptr<Device> inner_ = cpu::make_device();
   bool visible_;
-  size_t allocated_ = 0, most_ = std::numeric_limits<size_t>::max();
+  size_t allocated_ = 0, max_ = std::numeric_limits<size_t>::max();
 };
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Banned symbols: a library never ends the process or prints (only app/ does), only backend/ and comm/ call a vendor, only
-base/path.cpp lists folders and nobody calls what throws std::filesystem_error, only base/json.cpp parses JSON.
+base/path.cpp lists folders and nobody calls what throws std::filesystem_error, only base/json.cpp parses JSON, only
+base/environment.cpp reads the environment.
 
 Two looks at the same rule: the source text under src/ (comments and strings taken out) and the undefined symbols of the
 built archives build/release/src/**/libingot_*.a and of app/'s objects, where a call hidden in a macro or an inline function shows too.
@@ -30,6 +31,7 @@ FILESYSTEM_THROWS_OBJECT = re.compile(
 # nlohmann's parser has no limit of depth. The two others have their own.
 JSON_PARSE = re.compile(r"\b(?:json|Json|ordered_json)::(?:sax_)?parse\s*\(")
 JSON_PARSERS = ("base/json.cpp", "formats/unique_json.cpp", "formats/safetensors_header.cpp")
+ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\s*\(|\benviron\b")
 TOKENS = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^\s()\\]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S
 )
@@ -65,6 +67,9 @@ def text_problems(path, text):
         if path not in JSON_PARSERS:
             for match in JSON_PARSE.finditer(line):
                 problems.append(f"src/{path}:{number}: '{match.group()}': base/json.h parses JSON, with its limit of depth")
+        if path != "base/environment.cpp":
+            for match in ENVIRONMENT.finditer(line):
+                problems.append(f"src/{path}:{number}: '{match.group()}': base/environment.h reads the environment")
     return problems
 
 
@@ -105,6 +110,7 @@ def self_test():
         ("app/a.cpp", "for (const auto& each : std::filesystem::directory_iterator(folder)) {}"),
         ("server/a.cpp", "const auto value = Json::parse(text);"),
         ("text/a.cpp", "nlohmann::json::sax_parse(text, &handler);"),
+        ("app/a.cpp", "const char* home = std::getenv(\"HOME\");"),
     ]
     good = [
         ("app/main.cpp", "int main() { std::cout << 1; exit(2); }"),

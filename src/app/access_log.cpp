@@ -13,7 +13,8 @@ void AccessLog::append(std::string_view line) {
   try {
     held->file->append(std::string(line) + "\n");
   } catch (const Error& error) {
-    if (!std::exchange(held->missing, true)) log_.warning("the access log misses lines: {}", text_of(error));
+    if (!std::exchange(held->missing, true))
+      log_.warning("lines of the access log could not be written: {}", text_of(error));
   }
 }
 

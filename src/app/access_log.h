@@ -1,4 +1,4 @@
-// The server's access log in a file of its own.
+// The server's access log, in its own file.
 #pragma once
 
 #include <filesystem>
@@ -14,19 +14,19 @@ namespace ingot::app {
 // Thread-safe.
 class AccessLog {
  public:
-  // `log` outlives it, and is where it says once that lines are missing. Errors: unavailable when the file cannot be
-  // opened.
+  // `log` must outlive this object and gets one warning when lines are lost. Errors: unavailable when the file cannot
+  // be opened.
   AccessLog(std::filesystem::path path, const Log& log);
 
-  void append(std::string_view line);  // and a line feed
-  // Lines go to the file that has the path now: whoever rotates logs has renamed the one before. Errors: unavailable;
-  // lines go where they went then.
+  void append(std::string_view line);  // appends a line feed
+  // Opens the file at the path anew, after log rotation has renamed the old one. Errors: unavailable; lines then
+  // continue to go to the old file.
   void reopen();
 
  private:
   struct Lines {
     std::unique_ptr<AppendFile> file;
-    bool missing = false;  // and it was said
+    bool missing = false;  // lines were lost, and the warning was logged
   };
 
   std::filesystem::path path_;

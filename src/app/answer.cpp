@@ -36,14 +36,14 @@ Answer answer(infer::Engine& engine, infer::Request request, const text::Tokeniz
         result.ids.push_back(output.token->id);
         if (decoder) give(stop_strings.push(decoder->push(output.token->id)));
       }
-      if (output.finish == infer::Finish::failed) throw Error(output.kind, output.error);
+      if (output.finish == infer::FinishReason::failed) throw Error(output.kind, output.error);
       if (output.finish) result.finish = *output.finish;
     }
     if (!engine.idle() && (stop_strings.found() || cancelled())) engine.cancel(id);
   }
   if (decoder) give(stop_strings.push(decoder->finish()));
   give(stop_strings.finish());
-  if (stop_strings.found()) result.finish = infer::Finish::stop;
+  if (stop_strings.found()) result.finish = infer::FinishReason::stop;
   return result;
 }
 

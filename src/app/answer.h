@@ -1,4 +1,4 @@
-// One request through the engine, its text given out as it comes. Shared by generate and chat.
+// Runs one request through the engine and streams its text. Shared by generate and chat.
 #pragma once
 
 #include <functional>
@@ -13,15 +13,15 @@ namespace ingot::app {
 
 struct Answer {
   std::string text;          // up to a stop string
-  std::vector<int32_t> ids;  // without the stop id; with what a stop string was found in
-  infer::Finish finish = infer::Finish::stop;
+  std::vector<int32_t> ids;  // without the end-of-text id; includes the tokens of a stop string
+  infer::FinishReason finish = infer::FinishReason::stop;
   double prefill_s = 0;       // until the first token
   double decode_s = 0;        // from the first token to the last
-  int64_t decode_tokens = 0;  // chosen in that time
+  int64_t decode_tokens = 0;  // tokens generated in that time
 };
 
-// Runs `request` on an engine that has no other. Without a tokenizer there is no text. `emit` gets pieces of text in
-// order; `cancelled` is asked after every token.
+// Runs `request` on an engine that has no other requests. Without a tokenizer there is no text. `emit` receives pieces
+// of text in order; `cancelled` is polled after every engine step.
 Answer answer(infer::Engine& engine, infer::Request request, const text::Tokenizer* tokenizer,
               std::vector<std::string> stops, const std::function<void(std::string_view)>& emit,
               const std::function<bool()>& cancelled);

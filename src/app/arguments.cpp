@@ -15,10 +15,10 @@ namespace ingot::app {
 
 namespace {
 
-// Writes all of it or throws: a full disk or a closed pipe must not look like success.
+// Writes all of `text` or throws: a full disk or a closed pipe must not look like success.
 void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw_error(ErrorKind::unavailable, "cannot write to standard output: {}", system_words(errno));
+    throw_error(ErrorKind::unavailable, "cannot write to standard output: {}", errno_message(errno));
   }
 }
 
@@ -51,7 +51,7 @@ class CliArguments : public Arguments {
   void option(const char* name, std::optional<double>& value, const char* help) override { number(name, value, help); }
   void flag(const char* name, bool& value, const char* help) override { app_.add_flag(dashed(name), value, help); }
   void flag(const char* name, std::optional<std::string>& value, const char* help) override {
-    // CLI11 gives "true" for a flag without a word.
+    // CLI11 passes "true" for a flag without a word.
     const std::string text = help;
     app_.add_flag(dashed(name), text)->each([&value](const std::string& word) { value = word == "true" ? "" : word; });
   }
@@ -61,15 +61,15 @@ class CliArguments : public Arguments {
   static std::string dashed(const char* name) { return std::string("--") + name; }
 
   static int64_t parsed(const std::string& name, const std::string& text, std::type_identity<int64_t>) {
-    if (const std::optional<int64_t> number = parse_whole(text)) return *number;
-    throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number that 64 bits hold", text));
+    if (const std::optional<int64_t> number = parse_int(text)) return *number;
+    throw CLI::ValidationError(name, fmt::format("'{}' is not a whole number of at most 64 bits", text));
   }
   static double parsed(const std::string& name, const std::string& text, std::type_identity<double>) {
-    if (const std::optional<double> number = parse_real(text)) return *number;
+    if (const std::optional<double> number = parse_double(text)) return *number;
     throw CLI::ValidationError(name, fmt::format("'{}' is not a finite number", text));
   }
 
-  // Read by parse_whole and parse_real, as recipes are: CLI11 takes the nearest number that there is.
+  // Parsed by parse_int and parse_double, as in recipes: CLI11 would round to the nearest representable number.
   template <class T>
   CLI::Option* number(const char* name, T& value, const char* help) {
     using Number =
@@ -97,7 +97,7 @@ void declare(CLI::App& parent, std::unique_ptr<Command> command, std::vector<std
   entry->app = app;
   CliArguments arguments(*app);
   command->declare(arguments);
-  if (command->reports()) app->add_flag("--json", entry->json, "one JSON object on standard output");
+  if (command->reports()) app->add_flag("--json", entry->json, "print one JSON object to standard output");
   if (!children.empty()) app->require_subcommand(1);
   entry->command = std::move(command);
   declared.push_back(std::move(entry));
@@ -111,8 +111,8 @@ int report(const Error& error) {
   return exit_code(error.kind());
 }
 
-// The message for a word that names no command below `app`; nothing when the words lead to one. CLI11 itself says only
-// that a command is missing.
+// The error for a word that is not a command below `app`; absent when all words are commands. CLI11's own error only
+// says that a command is missing.
 std::optional<Error> unknown_command(CLI::App& app, int argc, char** argv) {
   CLI::App* group = &app;
   for (int i = 1; i < argc && !group->get_subcommands({}).empty(); ++i) {
@@ -127,7 +127,7 @@ std::optional<Error> unknown_command(CLI::App& app, int argc, char** argv) {
     if (next == nullptr) {
       const std::string near = nearest(word, names);
       return Error(ErrorKind::usage, fmt::format("'{}' is not a command", word),
-                   near.empty() ? fmt::format("{} --help shows what there is",
+                   near.empty() ? fmt::format("{} --help lists the commands",
                                               group == &app ? "ingot" : "ingot " + group->get_name())
                                 : fmt::format("did you mean '{}'?", near));
     }
@@ -136,7 +136,7 @@ std::optional<Error> unknown_command(CLI::App& app, int argc, char** argv) {
   return std::nullopt;
 }
 
-// The message for an option that the command has not, with the one that was meant; nothing when all are known.
+// The error for an option that the command does not have, with the nearest existing one; absent when all are known.
 std::optional<Error> unknown_option(CLI::App& app, int argc, char** argv) {
   CLI::App* command = &app;
   for (int i = 1; i < argc; ++i) {
@@ -157,12 +157,12 @@ std::optional<Error> unknown_option(CLI::App& app, int argc, char** argv) {
     }
     const std::string near = nearest(option, names);
     return Error(ErrorKind::usage, fmt::format("'{}' is not an option of {}", option, command->get_name()),
-                 near.empty() ? std::string("--help shows what there is") : fmt::format("did you mean '{}'?", near));
+                 near.empty() ? std::string("--help lists the options") : fmt::format("did you mean '{}'?", near));
   }
   return std::nullopt;
 }
 
-// What went wrong first: zeros that stood for a file's bytes may have made the rest.
+// The root cause: `error` may result from zeros that were read in place of a mapped file's missing bytes.
 Error cause_of(const Error& error) {
   try {
     check_mapped_files();
@@ -197,7 +197,8 @@ int run_command_line(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (const std::optional<Error> unknown = unknown_command(app, argc, argv)) return report(*unknown);
     if (const std::optional<Error> unknown = unknown_option(app, argc, argv)) return report(*unknown);
-    return report(Error(ErrorKind::usage, error.what(), "ingot --help, or ingot COMMAND --help, shows what there is"));
+    return report(
+        Error(ErrorKind::usage, error.what(), "ingot --help lists the commands, ingot COMMAND --help the options"));
   }
   try {
     for (auto entry = declared.rbegin(); entry != declared.rend(); ++entry) {
@@ -212,7 +213,7 @@ int run_command_line(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report(cause_of(Error(ErrorKind::resource, "out of memory")));
   } catch (const std::exception& error) {
-    return report(cause_of(Error(ErrorKind::internal, error.what(), "this is a mistake in Ingot; please report it")));
+    return report(cause_of(Error(ErrorKind::internal, error.what(), "this is a bug in Ingot; please report it")));
   }
 }
 

@@ -1,4 +1,4 @@
-// ingot bench: verifies, then times.
+// ingot bench: verifies results, then measures speed.
 #include "app/command.h"
 
 namespace ingot::app {

@@ -1,4 +1,4 @@
-// ingot bench curves: whether runs of one recipe, on other devices or moved between them, are one run to rounding.
+// ingot bench curves: whether runs of one recipe, on other devices or moved between devices, agree up to rounding.
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,15 +20,16 @@ using Json = nlohmann::ordered_json;
 class BenchCurves : public Command {
  public:
   const char* name() const override { return "curves"; }
-  const char* summary() const override { return "whether the losses of runs are those of the first, to rounding"; }
+  const char* summary() const override { return "check that the losses of runs match the first run's, to rounding"; }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
-    arguments.positional("run", folders_, "run folders: runs/NAME; two at least");
+    arguments.positional("run", folders_, "run folders: runs/NAME; at least two");
     arguments.example("ingot bench curves runs/cpu runs/gpu");
   }
 
   int run(const Output& output) override {
-    if (folders_.size() < 2) throw_error(ErrorKind::usage, "{} run folder; two at least", folders_.size());
+    if (folders_.size() < 2)
+      throw_error(ErrorKind::usage, "{} run folder given; at least two are needed", folders_.size());
     const report::RunLog first = report::read_run(folders_[0]);
     std::map<double, double> losses;
     for (const report::Point& point : first.loss) losses[point.x] = point.y;

@@ -1,4 +1,4 @@
-// ingot bench decode: milliseconds a token of serving, on random weights.
+// ingot bench decode: serving latency in milliseconds per token, with random weights.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -23,18 +23,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Adapters of random weights, which requests have in turns.
+// Adapters with random weights, assigned to requests round-robin.
 struct DecodeAdapters {
   int64_t count = 0;
   spec::LoraSpec lora;
-  bool alternate = false;  // all of them have slots, however few the requests
+  bool alternate = false;  // all adapters get slots, even if there are fewer requests
 };
 
-// A model that serves, and its requests.
+// A serving engine with a random model, and its requests.
 class DecodeBench {
  public:
-  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation, const checkpoint::KeptWeights& weights,
-              int64_t batch, int64_t context, const DecodeAdapters& adapters, bool same_bits)
+  DecodeBench(Runtime& runtime, const spec::ModelSpec& model, DType activation,
+              const checkpoint::WeightStorage& weights, int64_t batch, int64_t context, const DecodeAdapters& adapters,
+              bool row_invariant)
       : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
     computed_ = models::make_model(model_, weights_, *runtime.device);
     infer::EngineSettings settings;
@@ -42,14 +43,14 @@ class DecodeBench {
     settings.context = context;
     settings.sequences = batch;
     settings.decoded = weights.decoded(activation);
-    settings.same_bits = same_bits;
+    settings.row_invariant = row_invariant;
     if (adapters.count > 0) {
       settings.adapter_rank = adapters.lora.rank;
       settings.adapter_slots = adapters.alternate ? adapters.count : std::min(adapters.count, batch);
     }
     if (adapters.alternate) {
       settings.prefix_cache = true;
-      settings.pages = (1 + adapters.count) * (context / settings.page_tokens + 1);  // what is kept, and what runs
+      settings.pages = (1 + adapters.count) * (context / settings.page_tokens + 1);  // cached, plus one request
     }
     page_tokens_ = settings.page_tokens;
     for (int64_t i = 0; i < adapters.count; ++i) {
@@ -58,19 +59,20 @@ class DecodeBench {
     engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, *computed_, settings);
   }
 
-  // Queues `batch` prompts of `prompt` tokens that are answered by `tokens` tokens each.
+  // Queues `batch` prompts of `prompt` tokens, each to be answered with `tokens` tokens.
   void submit(int64_t batch, int64_t prompt, int64_t tokens) {
     for (int64_t i = 0; i < batch; ++i) {
       infer::Request request;
       request.prompt = random_sequence(model_, prompt, prompt, static_cast<uint64_t>(i)).ids;
       request.max_tokens = tokens;
-      request.cache_salt = ++salt_;  // nothing of it is kept for others
+      request.cache_salt = ++salt_;  // not shared through the prefix cache
       if (!adapters_.empty()) request.adapter = adapters_[static_cast<size_t>(i) % adapters_.size()];
       engine_->submit(std::move(request));
     }
   }
-  // Queues a prompt of whole pages and one token more, which once it was asked is a step of one token. Its tokens.
-  int64_t submit_kept(int64_t prompt, size_t adapter) {
+  // Queues a prompt of whole pages plus one token; when the pages are cached, it takes a step of one token. Returns its
+  // length.
+  int64_t submit_cached_prefix(int64_t prompt, size_t adapter) {
     infer::Request request;
     const int64_t length = (prompt - 1) / page_tokens_ * page_tokens_ + 1;
     request.prompt = random_sequence(model_, length, length, 0).ids;
@@ -93,17 +95,17 @@ class DecodeBench {
   uint64_t salt_ = 0;
 };
 
-// Logarithms of the probabilities of greedily chosen tokens of the reduced model, up to where the devices choose
-// differently (in 16 bits two tokens may be that close).
+// Compares log-probabilities of greedily sampled tokens of the reduced model, up to where the devices sample different
+// tokens (in 16 bits two tokens may be that close).
 SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType activation,
-                        const checkpoint::KeptWeights& weights, const DecodeAdapters& adapters, bool same_bits) {
+                        const checkpoint::WeightStorage& weights, const DecodeAdapters& adapters, bool row_invariant) {
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
   constexpr int64_t tokens = 8;
-  const int64_t batch = std::max<int64_t>(adapters.count, 1);  // a request of every adapter
-  using Choices = std::vector<std::vector<infer::Choice>>;
+  const int64_t batch = std::max<int64_t>(adapters.count, 1);  // one request per adapter
+  using Choices = std::vector<std::vector<infer::SampledToken>>;
   const auto serve = [&](Runtime& on) {
-    DecodeBench bench(on, small, activation, weights, batch, prompt + tokens, adapters, same_bits);
+    DecodeBench bench(on, small, activation, weights, batch, prompt + tokens, adapters, row_invariant);
     bench.submit(batch, prompt, tokens);
     Choices choices(static_cast<size_t>(batch));
     while (!bench.idle()) {
@@ -129,10 +131,10 @@ SmallCheck check_decode(Runtime& runtime, const spec::ModelSpec& model, DType ac
   return check;
 }
 
-// What it costs that a step has another adapter than the one before.
+// The cost of a step that uses another adapter than the previous step.
 struct Alternation {
   double same = 0;         // seconds of a step of one token
-  double alternating = 0;  // with two adapters that take turns
+  double alternating = 0;  // the same with two alternating adapters
 
   double percent() const { return 100 * (alternating / same - 1); }
   static Json json(const std::optional<Alternation>& found) {
@@ -148,19 +150,19 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
-// Medians of steps with one adapter and of steps that alternate two, in blocks of `steps` that take turns. `allowed`:
-// of the difference of log-probabilities of one adapter's steps, as a share.
+// Median times of steps with one adapter and of steps that alternate between two, in alternating blocks of `steps`.
+// `allowed`: max relative difference of the log-probabilities of one adapter's steps.
 Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double allowed) {
   double logprobs[2] = {};
   std::vector<double> times[2];
   const auto step = [&](size_t adapter, bool first) {
-    const int64_t length = bench.submit_kept(prompt, adapter);
+    const int64_t length = bench.submit_cached_prefix(prompt, adapter);
     const double from = steady_seconds();
     const std::vector<infer::Output> outputs = bench.step();
     const double took = steady_seconds() - from;
     double& known = logprobs[adapter];
     if (outputs.size() != 1 || !outputs[0].token || (!first && outputs[0].cached_tokens != length - 1)) {
-      throw_error(ErrorKind::internal, "a prompt of {} tokens that was kept did not take a step of one token", length);
+      throw_error(ErrorKind::internal, "a cached prompt of {} tokens was not decoded in a step of one token", length);
     }
     const double logprob = static_cast<double>(outputs[0].token->logprob);
     if (first) known = logprob;
@@ -176,13 +178,13 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
       times[alternating ? 1 : 0].push_back(took);
     }
   };
-  // The prompts are kept, in as many steps as that takes.
+  // Fills the prefix cache with the prompts.
   for (size_t adapter = 0; adapter < 2; ++adapter) {
-    bench.submit_kept(prompt, adapter);
+    bench.submit_cached_prefix(prompt, adapter);
     while (!bench.idle()) bench.step();
     step(adapter, true);
   }
-  if (logprobs[0] == logprobs[1]) throw_error(ErrorKind::internal, "two adapters say the same");
+  if (logprobs[0] == logprobs[1]) throw_error(ErrorKind::internal, "two different adapters gave the same text");
   for (const bool timed : {false, true}) {
     for (std::vector<double>& each : times) each.clear();
     for (size_t round = 0; round < (timed ? 4 : 1); ++round) {
@@ -193,8 +195,8 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
   return {median(times[0]), median(times[1])};
 }
 
-// Bytes of weights that a token's computation reads: all but the rows of the embedding that it does not look up.
-double read_bytes(const spec::ModelSpec& model, const checkpoint::KeptWeights& weights) {
+// Bytes of weights that are read for one token: all except embedding tables of which only single rows are looked up.
+double read_bytes(const spec::ModelSpec& model, const checkpoint::WeightStorage& weights) {
   double bytes = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) {
     const bool looked_up =
@@ -216,43 +218,47 @@ int64_t adapter_elements(const spec::ModelSpec& model, const DecodeAdapters& ada
 class BenchDecode : public Command {
  public:
   const char* name() const override { return "decode"; }
-  const char* summary() const override { return "milliseconds a token of serving, on random weights"; }
+  const char* summary() const override { return "measure serving with random weights: milliseconds per token"; }
   bool reports() const override { return true; }
   void declare(Arguments& a) override {
     a.positional("model", model_, "a folder with a config.json (weights are not needed), or a model");
-    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
-    a.option("threads", threads_, "CPU threads; all there are without it");
+    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU (sim32, sim64)");
+    a.option("threads", threads_, "CPU threads (default: all)");
     a.option("dtype", dtype_, dtype_help);
     a.option("weights", weights_, random_weights_help);
-    a.option("batch", batch_, "requests at once");
-    a.option("prompt", prompt_, "tokens of a prompt");
-    a.option("tokens", tokens_, "tokens of an answer: the first comes from the prompt, the others are timed");
-    a.option("adapters", adapters_, "random LoRA adapters, which the requests have in turns");
-    a.option("rank", rank_, "of the adapters");
-    a.option("targets", targets_, "the adapters' layers, as in a recipe; may be given several times (all-linear)");
-    a.flag("alternate", alternate_, "time steps that alternate two adapters, too: with --batch 1 --adapters 2");
-    a.flag("any-bits", any_bits_, "let a row's bits depend on how many rows there are");
+    a.option("batch", batch_, "concurrent requests");
+    a.option("prompt", prompt_, "tokens per prompt");
+    a.option("tokens", tokens_, "tokens per answer; all but the first, which belongs to the prefill, are timed");
+    a.option("adapters", adapters_, "number of random LoRA adapters, assigned to the requests in turn");
+    a.option("rank", rank_, "rank of the adapters");
+    a.option("targets", targets_,
+             "linear layers that are adapted, as adapter.targets in recipes; may be given several times (default: "
+             "all-linear)");
+    a.flag("alternate", alternate_,
+           "also time steps that alternate between two adapters; needs --batch 1 --adapters 2");
+    a.flag("any-bits", any_bits_, "allow gemms whose results depend on the number of rows (not row-invariant)");
     a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
   }
 
   int run(const Output& output) override {
     exit_on_interrupt();
     const DType activation = activation_of(dtype_);
-    const checkpoint::KeptWeights weights = random_weights_kept(weights_, activation);
+    const checkpoint::WeightStorage weights = random_weight_storage(weights_, activation);
     if (batch_ < 1 || prompt_ < 1 || tokens_ < 6) {
-      throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: at least 1, 1 and 6", batch_, prompt_,
+      throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: must be at least 1, 1 and 6", batch_, prompt_,
                   tokens_);
     }
     Runtime runtime = open_runtime(device_, threads_);
     const spec::ModelSpec model = bench_spec(model_);
     if (prompt_ > model.context || tokens_ > model.context) {
-      throw_error(ErrorKind::usage, "--prompt {} --tokens {}: the model's context has {}", prompt_, tokens_,
-                  model.context);
+      throw_error(ErrorKind::usage, "--prompt {} --tokens {}: together more than the model's context of {}", prompt_,
+                  tokens_, model.context);
     }
     DecodeAdapters adapters{adapters_, {.rank = rank_, .alpha = static_cast<double>(rank_), .targets = targets_}};
     if (targets_.empty()) adapters.lora.targets = {"all-linear"};
     if (adapters_ < 0 || adapters_ > 1 << 24 || (adapters_ > 0 && rank_ < 1)) {
-      throw_error(ErrorKind::usage, "--adapters {} --rank {}: 0 to {}, and at least 1", adapters_, rank_, 1 << 24);
+      throw_error(ErrorKind::usage, "--adapters {} --rank {}: must be 0 to {}, and at least 1", adapters_, rank_,
+                  1 << 24);
     }
     if (alternate_ && (batch_ != 1 || adapters_ != 2)) {
       throw_error(ErrorKind::usage, "--alternate needs --batch 1 and --adapters 2, not {} and {}", batch_, adapters_);
@@ -261,26 +267,26 @@ class BenchDecode : public Command {
     const SmallCheck check = check_decode(runtime, model, activation, weights, adapters, !any_bits_);
     if (!check.agrees()) {
       throw_error(ErrorKind::internal,
-                  "{} does not compute what the CPU does: a small model's log-probabilities are {:.6g}, on the CPU "
-                  "{:.6g}; allowed is a share of {:.2g}",
+                  "{} disagrees with the CPU: log-probabilities of a small model are {:.6g}, on the CPU {:.6g}; "
+                  "allowed relative difference {:.2g}",
                   runtime.device->name(), fmt::join(check.device, ", "), fmt::join(check.cpu, ", "), check.allowed);
     }
     const bool gpu = runtime.device->kind() == DeviceKind::cuda || runtime.device->kind() == DeviceKind::hip;
     const double copied = gpu ? measure_gpu(*runtime.device, runtime.registry).copied : 0;
 
     DecodeBench bench(runtime, model, activation, weights, batch_, prompt_ + tokens_, adapters, !any_bits_);
-    // A first round that is not timed.
+    // An untimed first round.
     bench.submit(batch_, prompt_, 3);
     while (!bench.idle()) bench.step();
 
     bench.submit(batch_, prompt_, tokens_);
     const double begin = steady_seconds();
-    double first = 0;                    // when every request had its first token
-    std::vector<double> steps, outside;  // the engine's own time
+    double first = 0;                    // time at which every request had its first token
+    std::vector<double> steps, outside;  // host time of the engine
     for (int64_t given = 0; !bench.idle();) {
       const double on_device = bench.counts().device_seconds;
       const double from = steady_seconds();
-      const std::vector<infer::Output> outputs = bench.step();  // choices are on the host: the device is idle
+      const std::vector<infer::Output> outputs = bench.step();  // sampled tokens are on the host, so the device is idle
       const double took = steady_seconds() - from;
       for (const infer::Output& each : outputs) {
         if (each.token && !std::isfinite(each.token->logprob)) {
@@ -296,13 +302,13 @@ class BenchDecode : public Command {
         first = steady_seconds() - begin;
       }
     }
-    if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token of every request");
+    if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token for every request");
     const double seconds = median(steps);
     const double outside_us = 1e6 * median(outside);
     std::optional<Alternation> alternation;
     if (alternate_) alternation = alternate(bench, prompt_, tokens_, check.allowed);
-    // Every weight, those of every adapter in the batch, and the keys and values of each request as they are at the
-    // middle of its answer.
+    // All weights, those of every adapter in the batch, and the keys and values of each request in the middle of its
+    // answer.
     const double rows = static_cast<double>(batch_) * (static_cast<double>(prompt_) + static_cast<double>(tokens_) / 2);
     const double cached = rows * static_cast<double>(2 * model.layers * model.kv_heads * model.head_dim) *
                           static_cast<double>(size_of(activation));

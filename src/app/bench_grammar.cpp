@@ -1,5 +1,5 @@
-// ingot bench grammar: the JSON-Schema-Test-Suite's cases through grammars and their masks: first what is accepted,
-// then times.
+// ingot bench grammar: runs the cases of JSON-Schema-Test-Suite through grammars and their masks; checks which are
+// accepted, then measures times.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -36,21 +36,21 @@ struct Totals {
 class BenchGrammar : public Command {
  public:
   const char* name() const override { return "grammar"; }
-  const char* summary() const override {
-    return "JSON Schemas: which cases of a test suite are accepted, and how fast";
-  }
+  const char* summary() const override { return "JSON Schemas: correctness on a test suite, and speed"; }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
     arguments.option("model", model_,
-                     "a model, or only its tokenizer: a folder or a .gguf file; --maskbench without it "
-                     "tries the instances byte by byte, without masks");
-    arguments.option("suite", suite_, "a folder of the JSON-Schema-Test-Suite's files, e.g. .../tests/draft2020-12");
-    arguments.option("draft", draft_, "the $schema of the suite's schemas that have none");
-    arguments.option("maskbench", maskbench_, "instead: a folder of MaskBench's files (schemas with instances)");
-    arguments.option("threads", threads_, "of --maskbench");
-    arguments.option("sample", sample_, "instead: a file with one schema a line, for which texts are drawn from masks");
-    arguments.option("samples", samples_, "texts a schema");
-    arguments.flag("details", details_, "list refused schemas and valid cases that were not accepted");
+                     "a model, or only its tokenizer: a folder or a .gguf file; without it, --maskbench checks the "
+                     "instances byte by byte, without masks");
+    arguments.option("suite", suite_, "a folder of JSON-Schema-Test-Suite files, e.g. .../tests/draft2020-12");
+    arguments.option("draft", draft_, "the $schema to assume for the suite's schemas that have none");
+    arguments.option("maskbench", maskbench_,
+                     "instead of --suite: a folder of MaskBench files (schemas with instances)");
+    arguments.option("threads", threads_, "threads for --maskbench");
+    arguments.option("sample", sample_,
+                     "instead of --suite: a file with one schema per line; texts are sampled from its masks");
+    arguments.option("samples", samples_, "texts to sample per schema");
+    arguments.flag("details", details_, "list schemas that were refused and valid cases that were not accepted");
     arguments.example(
         "ingot bench grammar --model SmolLM2-135M-Instruct --suite "
         "/usr/share/perl5/auto/share/dist/Test-JSON-Schema-Acceptance/tests/draft2020-12");
@@ -84,7 +84,7 @@ class BenchGrammar : public Command {
   }
 
  private:
-  // A file of the suite. Errors: corrupt for any other.
+  // Reads a file of the suite. Errors: corrupt for any other file.
   static Json read_groups(const std::filesystem::path& path) {
     Json groups = try_parse_json(read_file(path));
     const auto is_text = [](const Json& object, const char* key) {
@@ -99,11 +99,11 @@ class BenchGrammar : public Command {
              group["tests"].is_array() && std::all_of(group["tests"].begin(), group["tests"].end(), is_test);
     };
     if (groups.is_array() && std::all_of(groups.begin(), groups.end(), is_group)) return groups;
-    throw_hint(ErrorKind::corrupt, "give a folder of its files, e.g. .../tests/draft2020-12",
-               "{}: is no file of the JSON-Schema-Test-Suite", path.string());
+    throw_hint(ErrorKind::corrupt, "give a folder of JSON-Schema-Test-Suite files, e.g. .../tests/draft2020-12",
+               "{}: is not a JSON-Schema-Test-Suite file", path.string());
   }
 
-  // One line of JSON a schema: its texts, or why it is refused.
+  // Prints one line of JSON per schema: generated texts, or why the schema is refused.
   int draw_all(const Output& output) const {
     std::istringstream lines(read_file(*sample_));
     std::mt19937_64 random(1);
@@ -125,7 +125,8 @@ class BenchGrammar : public Command {
     return 0;
   }
 
-  // A text of tokens that masks allow, each first byte as likely as another; nothing when it does not end in time.
+  // Generates a text from tokens that the masks allow, with each allowed first byte equally likely; absent when it does
+  // not end within a limit.
   std::optional<std::string> drawn(const std::shared_ptr<const grammar::TokenGrammar>& tokens,
                                    std::mt19937_64& random) const {
     grammar::Matcher matcher(tokens);
@@ -147,7 +148,7 @@ class BenchGrammar : public Command {
         choices.insert(choices.end(), is_end_of_text ? 1 + static_cast<size_t>(step) : 1, &ids);
       }
       if (choices.empty() && matcher.may_end()) return text;
-      if (choices.empty()) throw_error(ErrorKind::internal, "no token may follow '{}'", text);
+      if (choices.empty()) throw_error(ErrorKind::internal, "the mask allows no token after '{}'", text);
       const std::vector<int32_t>& ids = *choices[random() % choices.size()];
       const int32_t id = ids[random() % ids.size()];
       matcher.accept(id);
@@ -200,8 +201,8 @@ class BenchGrammar : public Command {
     ++totals.reasons[where + ": " + error.message()];
   }
 
-  // Whether the text's tokens are in the masks up to the end. A token that the mask leaves out is tried byte by byte,
-  // too.
+  // Whether the masks allow all tokens of the text up to its end. A token that is not in the mask is also checked byte
+  // by byte.
   bool accepted(const std::shared_ptr<const grammar::TokenGrammar>& tokens, const std::string& text, Totals& totals) {
     grammar::Matcher matcher(tokens);
     std::vector<uint32_t> mask(vocabulary_->num_words());
@@ -211,7 +212,7 @@ class BenchGrammar : public Command {
       totals.mask.us.push_back(thread_us() - before);
       const bool in_mask = (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
       if (in_mask != matcher.allows(id)) {
-        throw_error(ErrorKind::internal, "the mask of token {} in {} differs from its bytes", id, text);
+        throw_error(ErrorKind::internal, "the mask of token {} in {} disagrees with matching its bytes", id, text);
       }
       if (!in_mask) return false;
       matcher.accept(id);

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t check_steps = 3;
 constexpr int64_t check_tokens = 32;
 
-// Matrices as rows of blocks or elements, vectors as one row of f32.
+// Matrices as rows of their storage type, vectors as one row of f32.
 struct Rows {
   Storage storage;
   int64_t rows, in;
@@ -27,29 +27,29 @@ struct Rows {
   size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(storage, in); }
 };
 
-Rows rows_of(const spec::ParamSpec& p, const checkpoint::KeptWeights& kept) {
-  if (p.shape.size() == 2) return {kept.of(p), p.shape[0], p.shape[1]};
+Rows rows_of(const spec::ParamSpec& p, const checkpoint::WeightStorage& storage) {
+  if (p.shape.size() == 2) return {storage.of(p), p.shape[0], p.shape[1]};
   return {Storage::f32, 1, p.elements()};
 }
 
 }  // namespace
 
-size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::KeptWeights& kept) {
+size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::WeightStorage& storage) {
   size_t bytes = 0;
-  for (const spec::ParamSpec& p : spec::parameters(model)) bytes += Arena::footprint(rows_of(p, kept).bytes());
+  for (const spec::ParamSpec& p : spec::parameters(model)) bytes += Arena::footprint(rows_of(p, storage).bytes());
   return bytes;
 }
 
-WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::KeptWeights& kept, uint64_t seed,
-                       double scale) {
+WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::WeightStorage& storage,
+                       uint64_t seed, double scale) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, kept), "weights");
+  const auto arena = std::make_shared<Arena>(device, random_model_bytes(model, storage), "weights");
   int64_t most = 1;
   for (const spec::ParamSpec& p : table) most = std::max(most, p.elements());
   RandomPool random(seed, most);
   WeightSet weights;
   for (const spec::ParamSpec& p : table) {
-    const Rows rows = rows_of(p, kept);
+    const Rows rows = rows_of(p, storage);
     void* data = arena->take_bytes(rows.bytes());
     Parameter parameter;
     if (p.shape.size() == 2) {
@@ -74,13 +74,13 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const check
   return weights;
 }
 
-checkpoint::KeptWeights random_weights_kept(const std::string& word, DType activation) {
-  const std::optional<checkpoint::KeptWeights> kept = checkpoint::kept_weights(word, activation);
-  if (!kept || !kept->matrices) {
+checkpoint::WeightStorage random_weight_storage(const std::string& word, DType activation) {
+  const std::optional<checkpoint::WeightStorage> storage = checkpoint::weight_storage(word, activation);
+  if (!storage || !storage->matrices) {
     throw_hint(ErrorKind::usage, "auto, bf16, fp16, fp32, int8, int4 or fp8",
                "--weights '{}' is not known for random weights", word);
   }
-  return *kept;
+  return *storage;
 }
 
 data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t length, int64_t document, uint64_t number) {
@@ -95,7 +95,7 @@ data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t lengt
   for (int64_t t = 0; t < length; ++t) {
     const bool last = t + 1 == length || (t + 1) % document == 0;
     sequence.targets.push_back(last ? -1 : sequence.ids[static_cast<size_t>(t) + 1]);
-    sequence.counted += last ? 0 : 1;
+    sequence.loss_tokens += last ? 0 : 1;
   }
   return sequence;
 }
@@ -141,7 +141,7 @@ spec::ModelSpec reduced(const spec::ModelSpec& model) {
   small.window = std::min<int64_t>(model.window, 5);
   small.experts = std::min<int64_t>(model.experts, 4);
   small.experts_per_token = std::min(model.experts_per_token, small.experts);
-  small.initializer_range = 0.2;  // so that logits, and what attention adds to them, are of order 1
+  small.initializer_range = 0.2;  // so that logits, and attention's contribution to them, are of order 1
   return small;
 }
 
@@ -151,27 +151,27 @@ spec::ModelSpec bench_spec(const std::string& model) {
 
 int64_t chain_length(const spec::ModelSpec& model) {
   const int64_t longest = std::max({model.hidden, model.heads * model.head_dim, model.ffn, model.vocab});
-  return longest * 7 * model.layers;  // seven products a block, forward or backward
+  return longest * 7 * model.layers;  // seven gemms per block, forward or backward
 }
 
 TrainBench::TrainBench(Runtime& runtime, const spec::ModelSpec& model, const TrainJob& job)
     : runtime_(runtime), model_(model), job_(job) {
   constexpr uint64_t seed = 1;
   Device& device = *runtime.device;
-  const checkpoint::KeptWeights kept = random_weights_kept(job.weights, job.step.activation);
-  weights_ = random_model(device, model, kept, seed, job.scale);
+  const checkpoint::WeightStorage storage = random_weight_storage(job.weights, job.step.activation);
+  weights_ = random_model(device, model, storage, seed, job.scale);
   computed_ = models::make_model(model, weights_, device);
   if (job.lora) {
-    trained_.emplace(device, model, *job.lora, job.step.activation, job.types, seed);
+    optimizer_state_.emplace(device, model, *job.lora, job.step.activation, job.types, seed);
   } else {
-    trained_.emplace(device, model, weights_, job.step.activation, job.types);
+    optimizer_state_.emplace(device, model, weights_, job.step.activation, job.types);
   }
-  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *trained_, job.step,
-                kept.decoded(job.step.activation));
+  step_.emplace(device, runtime.registry, *runtime.threads, *computed_, *optimizer_state_, job.step,
+                storage.decoded(job.step.activation));
   if (job.lora) {
-    trained_->refresh_weights(step_->context());
+    optimizer_state_->refresh_weights(step_->context());
   } else {
-    trained_->take_masters(step_->context());
+    optimizer_state_->init_masters(step_->context());
   }
 }
 
@@ -184,8 +184,8 @@ train::StepResult TrainBench::run(int64_t sequences) {
         random_sequence(model_, job_.step.sequence_length, job_.document, static_cast<uint64_t>(samples.back())));
   }
   const train::StepResult result = step_->run(++steps_, 1e-3, batch, samples);
-  uint16_t one = 0;  // waits for the update
-  runtime_.device->copy_to_host(&one, trained_->tensors().front().master.data, sizeof one);
+  uint16_t one = 0;  // synchronises with the update
+  runtime_.device->copy_to_host(&one, optimizer_state_->tensors().front().master.data, sizeof one);
   return result;
 }
 

@@ -1,4 +1,4 @@
-// A model of random weights and batches of random tokens, without files: what `ingot bench` runs.
+// A model with random weights, and batches of random tokens, without files. Used by `ingot bench`.
 #pragma once
 
 #include <memory>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/runtime.h"
-#include "checkpoint/kept_weights.h"
+#include "checkpoint/weight_storage.h"
 #include "data/packing.h"
 #include "infer/host_adapter.h"
 #include "models/model.h"
@@ -15,52 +15,52 @@
 
 namespace ingot::app {
 
-// Weights as the parameter table says, drawn by a RandomPool, matrices as `kept` says. The same numbers on every
-// device. `scale` multiplies those that are drawn. Errors: resource when they do not fit; unsupported for rows that are
-// not whole blocks; internal where `kept` leaves the type to a file.
-WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::KeptWeights& kept, uint64_t seed,
-                       double scale = 1);
-size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::KeptWeights& kept);
+// Random weights for spec::parameters(model), drawn by a RandomPool, with matrices stored as `storage` says. The same
+// numbers on every device. `scale` multiplies the random values. Errors: resource when they do not fit; unsupported for
+// rows that are not whole blocks; internal where `storage` leaves the type to a file.
+WeightSet random_model(Device& device, const spec::ModelSpec& model, const checkpoint::WeightStorage& storage,
+                       uint64_t seed, double scale = 1);
+size_t random_model_bytes(const spec::ModelSpec& model, const checkpoint::WeightStorage& storage);
 
-// What --weights says of random weights. Errors: usage for words that are not known, and for `stored`.
-checkpoint::KeptWeights random_weights_kept(const std::string& word, DType activation);
+// Parses --weights for random weights. Errors: usage for unknown words, and for `stored`.
+checkpoint::WeightStorage random_weight_storage(const std::string& word, DType activation);
 inline constexpr const char* random_weights_help =
-    "how weights are kept: auto (default: as --dtype), bf16, fp16, fp32, int8, int4 or fp8, as for generate";
+    "type of the weights: auto (default: as --dtype), bf16, fp16, fp32, int8, int4 or fp8, as for ingot generate";
 
-// Sequence `number` of `length` random tokens, all of it documents of `document` tokens.
+// Sequence `number`, of `length` random tokens, divided into documents of `document` tokens.
 data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t length, int64_t document, uint64_t number);
 
 // An adapter of random weights in `type` (f32, bf16 or f16), in host memory; the same numbers for the same `number`.
 std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& model, const spec::LoraSpec& lora,
                                                          DType type, int64_t number);
 
-// The model with few and narrow layers and large random weights, its head size and all that makes its family kept: what
-// the CPU computes in a moment.
+// The model with fewer and narrower layers and large random weights; head size and the family's features are unchanged.
+// Small enough for the CPU to compute quickly.
 spec::ModelSpec reduced(const spec::ModelSpec& model);
 
-// The hyper-parameters that `ingot bench` takes from a model's folder or file; its weights need not be there.
+// Reads the hyper-parameters of a model's folder or file for `ingot bench`; its weights need not exist.
 spec::ModelSpec bench_spec(const std::string& model);
 
-// Most fp32 terms summed one after another on the way from ids to a gradient: what tolerance() is asked with.
+// The longest chain of fp32 additions from token ids to a gradient: the length argument of tolerance().
 int64_t chain_length(const spec::ModelSpec& model);
 
-// What a training job is, besides the model.
+// The settings of a training job, besides the model.
 struct TrainJob {
-  std::optional<spec::LoraSpec> lora;  // without it every parameter is trained
+  std::optional<spec::LoraSpec> lora;  // absent: all parameters are trained
   train::StepSettings step;
-  train::OptimizerTypes types;
-  int64_t document = 0;          // tokens a document
+  train::OptimizerDtypes types;
+  int64_t document = 0;          // tokens per document
   double scale = 1;              // of the random weights
-  std::string weights = "auto";  // how they are kept, as random_weights_kept takes it
+  std::string weights = "auto";  // storage types, as for random_weight_storage
 };
 
-// A model under training, in the memory of `runtime`'s device.
+// A model under training on the device of `runtime`.
 class TrainBench {
  public:
   TrainBench(Runtime& runtime, const spec::ModelSpec& model, const TrainJob& job);
   // Trains on `sequences` random sequences; the device is idle when it returns.
   train::StepResult run(int64_t sequences);
-  const train::Trained& trained() const { return *trained_; }
+  const train::OptimizerState& optimizer_state() const { return *optimizer_state_; }
   const models::Model& model() const { return *computed_; }
   train::Step& step() { return *step_; }
 
@@ -70,16 +70,17 @@ class TrainBench {
   TrainJob job_;
   WeightSet weights_;
   std::unique_ptr<models::Model> computed_;
-  std::optional<train::Trained> trained_;
+  std::optional<train::OptimizerState> optimizer_state_;
   std::optional<train::Step> step_;
   int64_t steps_ = 0;
 };
 
-// Loss and gradient norm of three steps, of the reduced model on the CPU and on the device.
+// Loss and gradient norm over three steps of the reduced model, on the CPU and on the device.
 struct SmallCheck {
   std::vector<double> cpu, device;
-  double allowed = 0;  // as a share
-  double least = 0;    // values below it are compared as if they were this: 1 for logarithms, whose error is absolute
+  double allowed = 0;  // relative error
+  // Smaller values are compared as if they had this magnitude: 1 for logarithms, whose error is absolute.
+  double least = 0;
   bool agrees() const;
 };
 SmallCheck check_small(Runtime& runtime, const spec::ModelSpec& model, const TrainJob& job);

@@ -1,4 +1,4 @@
-// ingot bench op: every op against its double-precision reference, then its speed.
+// ingot bench op: compares every op with its double-precision reference, then measures its speed.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -24,22 +24,23 @@ class BenchOp : public Command {
   const char* summary() const override { return "compare every op with its reference, then time it"; }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
-    arguments.positional("ops", ops_, "names of ops; all of them without any", false);
-    arguments.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
-    arguments.option("threads", threads_, "CPU threads; all there are without it");
-    arguments.option("seconds", seconds_, "of timing for a case");
-    arguments.flag("check", check_, "compare only, go on after a wrong result, and tell of every one");
+    arguments.positional("ops", ops_, "names of ops (default: all)", false);
+    arguments.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU (sim32, sim64)");
+    arguments.option("threads", threads_, "CPU threads (default: all)");
+    arguments.option("seconds", seconds_, "seconds of timing per case");
+    arguments.flag("check", check_, "only compare; do not stop at a wrong result, and report all of them");
     arguments.flag("list", list_, "print the names of ops and stop");
     arguments.example("ingot bench op matmul attention");
   }
 
   int run(const Output& output) override {
-    if (!(seconds_ > 0) || seconds_ > 60) throw_error(ErrorKind::usage, "--seconds {}; above 0, to 60", seconds_);
+    if (!(seconds_ > 0) || seconds_ > 60)
+      throw_error(ErrorKind::usage, "--seconds {}; must be above 0 and at most 60", seconds_);
     if (list_) return list(output);
     exit_on_interrupt();
     Runtime runtime = open_runtime(device_, threads_);
     check_names();
-    Arena scratch;  // cases bring their own
+    Arena scratch;  // cases allocate their own
     ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
     const Json verdicts = verify(context, output);
     if (check_) {
@@ -70,11 +71,11 @@ class BenchOp : public Command {
     for (const std::string& op : ops_) {
       const auto& all = bench::op_cases();
       if (std::any_of(all.begin(), all.end(), [&](const bench::OpCase& each) { return each.op == op; })) continue;
-      throw_hint(ErrorKind::usage, "docs/support-matrix.md lists them", "there is no op '{}'", op);
+      throw_hint(ErrorKind::usage, "docs/support-matrix.md lists the ops", "there is no op '{}'", op);
     }
   }
 
-  // A kernel that a GPU stops at is a failure of its case; what is asked of that device afterwards fails too.
+  // A kernel error on a GPU fails its case; later calls on that device fail too.
   bench::Verdict compare(ops::Context& context, const bench::OpCase& each) const {
     if (!check_) return bench::compare(context, each);
     try {
@@ -84,12 +85,12 @@ class BenchOp : public Command {
     }
   }
 
-  // A wrong answer is not worth timing: without --check the first one is an error.
+  // Wrong results are not timed: without --check the first one is an error.
   Json verify(ops::Context& context, const Output& output) const {
     Json failed = Json::array();
     Json declined = Json::array();
     int64_t passed = 0;
-    std::map<std::string, bool> right;  // by op that has run
+    std::map<std::string, bool> right;  // by op, of ops that have run
     for (const bench::OpCase& each : bench::op_cases()) {
       if (each.timing_only || !wanted(each.op)) continue;
       const bench::Verdict verdict = compare(context, each);
@@ -116,14 +117,14 @@ class BenchOp : public Command {
     }
     return {{"device", context.device.name()},
             {"arch", context.device.arch()},
-            {"ops", ops},  // every case that ran is right
+            {"ops", ops},  // true if all cases that ran are correct
             {"passed", passed},
             {"declined", declined},
             {"failed", failed}};
   }
 
-  // Which cases a device is timed on: a CPU on those of its size, a GPU on large ones, and a simulated one, whose
-  // times mean nothing, on those that are compared.
+  // Whether a case is timed on a kind of device: on a CPU cases of CPU size, on a GPU large ones, and on a simulated
+  // GPU, whose times mean nothing, the compared cases.
   static bool timed(const bench::OpCase& each, DeviceKind kind) {
     if (each.flops + each.bytes <= 0) return false;
     if (kind == DeviceKind::sim) return !each.timing_only;
@@ -131,7 +132,7 @@ class BenchOp : public Command {
   }
 
   void time(ops::Context& context, const Runtime& runtime, const Output& output) const {
-    const Ceilings most = find_ceilings(runtime);
+    const PeakRates most = find_peak_rates(runtime);
     const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
     output.print(fmt::format("{:<32}{:<34}{:>11}{:>11}{:>9}\n", "op", "case", "GFLOP/s", "GB/s",
                              on_cpu ? "of peak" : "reached"));
@@ -142,10 +143,11 @@ class BenchOp : public Command {
       const double flops = each.flops / seconds;
       const double bytes = each.bytes / seconds;
       const bool bf16 = !each.operands.empty() && each.operands.back().dtype == DType::bf16;
-      const double most_flops = bf16 || !on_cpu ? most.bf16_flops : most.f32_flops;
-      // What limits the case: the larger of the two shares. Above what memory gives, the operands lay in a cache; above
-      // the arithmetic peak, that was measured while the machine was busy. Then the share means nothing.
-      const double share = std::max(flops / most_flops, bytes / most.bytes);
+      const double max_flops = bf16 || !on_cpu ? most.bf16_flops : most.f32_flops;
+      // The limiting resource is the one with the larger share. Above the memory bandwidth the operands were in a
+      // cache; above the arithmetic peak, the peak was measured while the machine was busy. In both cases the share
+      // means nothing.
+      const double share = std::max(flops / max_flops, bytes / most.bytes);
       const bool in_cache = bytes > most.bytes;
       const bool known = share <= 1;
       output.print(fmt::format("{:<32}{:<34}{:>11.1f}{:>11.1f}{:>9}\n", each.op, each.name, flops / 1e9, bytes / 1e9,

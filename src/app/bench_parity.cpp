@@ -1,4 +1,4 @@
-// ingot bench parity: a tiny model of every family on a device and on the CPU.
+// ingot bench parity: compares a tiny model of every family on a device and on the CPU.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -26,15 +26,16 @@ constexpr int64_t sequence_tokens = 32;
 constexpr int64_t document_tokens = 20;
 constexpr int64_t prompt_tokens = 12;
 constexpr int64_t answer_tokens = 12;
-// How far a device may be off what rounding otherwise does to the same quantity, which was drawn three times only.
+// Allowed ratio of a device's error to the rounding error of the same quantity, which is estimated from only three
+// samples.
 constexpr double error_multiple = 4;
 
-// The family's shape as the tests have it, with heads that matrix cores take.
+// The family's test specification, with a head size that matrix cores support.
 spec::ModelSpec tiny(spec::ModelSpec model) {
   const int64_t head_dim = 64;
   model.rotary_dim = model.rotary_dim * head_dim / model.head_dim;
   model.head_dim = head_dim;
-  model.hidden = model.fused_qkv ? model.heads * head_dim : 64;  // those families' heads share the hidden size out
+  model.hidden = model.fused_qkv ? model.heads * head_dim : 64;  // these families need heads * head_dim
   model.layers = 2;
   model.ffn = 96;
   model.vocab = 200;
@@ -42,7 +43,7 @@ spec::ModelSpec tiny(spec::ModelSpec model) {
   return model;
 }
 
-// Named vectors: what a device computed.
+// Named vectors computed by a device.
 struct Quantity {
   std::string name;
   std::vector<double> values;
@@ -53,7 +54,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double squares = 0;
   for (size_t i = 0; i < a.size(); ++i) squares += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(squares);  // NaN stays
+  return std::sqrt(squares);  // NaN propagates
 }
 
 double norm(const std::vector<double>& a) { return distance(a, std::vector<double>(a.size())); }
@@ -95,12 +96,12 @@ std::vector<double> logits(Runtime& runtime, TrainBench& bench, const spec::Mode
   return on_host(device, out);
 }
 
-// Greedy tokens, and the logarithms of their probabilities.
+// Greedy tokens and their log-probabilities.
 Facts answer(Runtime& runtime, const models::Model& model) {
   infer::EngineSettings settings;
   settings.activation = DType::f32;
   settings.context = prompt_tokens + answer_tokens;
-  settings.batch_tokens = 5;  // the prompt is filled in pieces
+  settings.batch_tokens = 5;  // chunked prefill
   infer::Engine engine(*runtime.device, runtime.registry, *runtime.threads, model, settings);
   infer::Request request;
   request.prompt = random_sequence(model.spec(), prompt_tokens, prompt_tokens, 3).ids;
@@ -121,7 +122,7 @@ struct Work {
   DType activation = DType::f32;
   bool lora = false;
   int64_t steps = 10;
-  double scale = 1;  // of the weights: another one shows what rounding does
+  double scale = 1;  // of the weights; perturbed to estimate rounding errors
 };
 
 Facts compute(Runtime& runtime, const spec::ModelSpec& model, const Work& work) {
@@ -140,10 +141,10 @@ Facts compute(Runtime& runtime, const spec::ModelSpec& model, const Work& work) 
       for (Quantity& each : answer(runtime, bench.model())) facts.push_back(std::move(each));
     }
   }
-  const std::vector<train::TrainedTensor>& tensors = bench.trained().tensors();
+  const std::vector<train::TrainedParameter>& tensors = bench.optimizer_state().tensors();
   const auto masters = [&] {
     std::vector<std::vector<double>> all;
-    for (const train::TrainedTensor& t : tensors) all.push_back(on_host(*runtime.device, t.master));
+    for (const train::TrainedParameter& t : tensors) all.push_back(on_host(*runtime.device, t.master));
     return all;
   };
   const auto before = masters();
@@ -154,7 +155,7 @@ Facts compute(Runtime& runtime, const spec::ModelSpec& model, const Work& work) 
     losses.values.push_back(result.loss);
     norms.values.push_back(result.grad_norm);
     if (s > 0) continue;
-    for (const train::TrainedTensor& t : tensors) {
+    for (const train::TrainedParameter& t : tensors) {
       facts.push_back({"gradient of " + t.name, on_host(*runtime.device, t.gradient)});
     }
   }
@@ -168,7 +169,7 @@ Facts compute(Runtime& runtime, const spec::ModelSpec& model, const Work& work) 
   return facts;
 }
 
-// The largest error of a job as a share of what is allowed, and what else is told of it.
+// The largest error of a job relative to the allowed error, and details for the report.
 struct Agreement {
   std::string job;
   double share = 0;
@@ -177,7 +178,7 @@ struct Agreement {
   std::vector<double> losses, cpu_losses;
 
   void add(const Quantity& exact, double error, double allowed) {
-    // Exactly the same is within any bound; not a number is within none.
+    // Equal values are within any bound; a non-finite difference is within none.
     const double part = error == 0 ? 0 : !(error < INFINITY) ? INFINITY : error / allowed;
     if (!worst.empty() && part <= share) return;
     share = part;
@@ -195,14 +196,15 @@ const std::vector<double>& losses_of(const Facts& facts) {
 class BenchParity : public Command {
  public:
   const char* name() const override { return "parity"; }
-  const char* summary() const override { return "tiny models of every family on a device and on the CPU"; }
+  const char* summary() const override { return "compare tiny models of every family on a device with the CPU"; }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
-    arguments.positional("families", families_, "shapes of --list; all of them without any", false);
+    arguments.positional("families", families_, "names of shapes, see --list (default: all)", false);
     arguments.option("device", device_, "cuda:N, hip:N, or a simulated GPU: sim32, sim64");
-    arguments.option("steps", wanted_steps_, "of training; 10 without it");
-    arguments.flag("serving", serving_, "what an engine says: text, log-probabilities, adapters, JSON, kept prefixes");
-    arguments.option("others", wanted_others_, "of --serving: more requests in the same batch; 64 without it");
+    arguments.option("steps", wanted_steps_, "training steps (default: 10)");
+    arguments.flag("serving", serving_,
+                   "compare serving instead of training: text, log-probabilities, adapters, JSON, prefix cache");
+    arguments.option("others", wanted_others_, "with --serving: additional requests in the same batch (default: 64)");
     arguments.flag("list", list_, "print the names of the shapes and stop");
     arguments.example("ingot bench parity --device cuda:0");
     arguments.example("ingot bench parity llama gemma2 --serving --device cuda:0");
@@ -214,12 +216,13 @@ class BenchParity : public Command {
       output.print_json(json_line(names()));
       return 0;
     }
-    if (serving_ && wanted_steps_) throw_error(ErrorKind::usage, "--steps with --serving, which does not train");
-    if (!serving_ && wanted_others_) throw_error(ErrorKind::usage, "--others without --serving");
+    if (serving_ && wanted_steps_)
+      throw_error(ErrorKind::usage, "--steps does not apply to --serving, which does not train");
+    if (!serving_ && wanted_others_) throw_error(ErrorKind::usage, "--others applies only to --serving");
     steps_ = wanted_steps_.value_or(steps_);
     others_ = wanted_others_.value_or(others_);
-    if (steps_ < 1 || steps_ > 1000) throw_error(ErrorKind::usage, "--steps {}; from 1 to 1000", steps_);
-    if (others_ < 0 || others_ > 1000) throw_error(ErrorKind::usage, "--others {}; from 0 to 1000", others_);
+    if (steps_ < 1 || steps_ > 1000) throw_error(ErrorKind::usage, "--steps {}; must be from 1 to 1000", steps_);
+    if (others_ < 0 || others_ > 1000) throw_error(ErrorKind::usage, "--others {}; must be from 0 to 1000", others_);
     const std::vector<std::string> all = names();
     for (const std::string& family : families_) {
       if (std::find(all.begin(), all.end(), family) == all.end()) {
@@ -270,7 +273,7 @@ class BenchParity : public Command {
     return all;
   }
 
-  // One family's rows. Whether they agree.
+  // Adds one family's rows. Returns whether all agree.
   bool serve(Runtime& cpu, Runtime& device, const models::FamilyCase& family, const Output& output, Json& rows) const {
     bool agrees = true;
     for (const ServingAgreement& one : compare_serving(cpu, device, tiny(family.spec), others_)) {
@@ -292,8 +295,9 @@ class BenchParity : public Command {
     return agrees;
   }
 
-  // fp32: off the CPU by rounding, and by a multiple of what weights changed in their last bit do on the CPU. bf16: as
-  // far off the CPU's fp32 as the CPU's own bf16 is, within that multiple.
+  // fp32: the error relative to the CPU must be within rounding plus a multiple of the change that perturbing the
+  // weights in their last bit causes on the CPU. bf16: the error relative to the CPU's fp32 must be within that
+  // multiple of the CPU's own bf16 error.
   std::vector<Agreement> compare(Runtime& cpu, Runtime& device, const spec::ModelSpec& model) const {
     const double rounding = tolerance(DType::f32, chain_length(model));
     std::vector<Agreement> all;

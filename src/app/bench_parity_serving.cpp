@@ -19,19 +19,20 @@ namespace {
 
 constexpr int64_t prompt_tokens = 12;
 constexpr int64_t answer_tokens = 16;
-constexpr int64_t json_tokens = 42;  // more than the longest instance has bytes
+constexpr int64_t json_tokens = 42;  // exceeds the longest instance in bytes
 constexpr int64_t context_tokens = prompt_tokens + json_tokens;
 constexpr int64_t page_tokens = 4;
-constexpr int64_t ranks[] = {2, 3, 4};  // no more than the smallest layer, an MoE's gate, has rows
-// How far a device may be off what rounding does on the CPU, which was drawn a few times only.
+constexpr int64_t ranks[] = {2, 3, 4};  // at most the number of rows of the smallest layer, an MoE router
+// Allowed ratio of a device's error to the CPU's rounding error, which is estimated from only a few samples.
 constexpr double error_multiple = 4;
 
-// Its instances end: characters may be written as escapes of six bytes, but numbers might have any number of zeros.
+// All instances have bounded length: characters may be written as escapes of six bytes, but a number could have any
+// number of zeros.
 constexpr const char* schema = R"({"type": "object", "additionalProperties": false, "required": ["n", "b"],
   "properties": {"n": {"type": "string", "pattern": "^[0-9]{1,2}$"}, "b": {"type": "boolean"}}})";
 
-// A vocabulary for the grammar: printable ASCII, what JSON has more than one byte of, numbers of two digits; the last
-// id ends.
+// A vocabulary for the grammar: printable ASCII, the multi-byte parts of the JSON, two-digit numbers; the last id is
+// the end of text.
 std::shared_ptr<const grammar::TokenGrammar> json_grammar(int64_t vocab) {
   std::vector<std::string> tokens;
   for (char c = ' '; c <= '~'; ++c) tokens.emplace_back(1, c);
@@ -45,7 +46,7 @@ std::shared_ptr<const grammar::TokenGrammar> json_grammar(int64_t vocab) {
       std::make_shared<const grammar::Vocabulary>(tokens, std::vector<int32_t>{end}));
 }
 
-// Only this token may come.
+// A mask that allows only one token.
 class Only : public infer::TokenMask {
  public:
   explicit Only(int32_t id) : id_(id) {}
@@ -61,7 +62,7 @@ class Only : public infer::TokenMask {
   int32_t id_;
 };
 
-// What is asked, and what each is called.
+// A request and its name.
 struct Question {
   std::string name;
   size_t adapter = 0;  // 0: none
@@ -79,40 +80,40 @@ std::vector<Question> questions() {
 struct Answer {
   std::vector<int32_t> ids;
   std::vector<double> logprobs;
-  std::optional<infer::Finish> finish;
+  std::optional<infer::FinishReason> finish;
   std::string error;
   int64_t cached = 0;
 };
 using Answers = std::vector<Answer>;  // in the order of the questions
 
-// A tiny model with its adapters on a device.
+// A tiny model with its adapters, served on a device.
 class TinyServer {
  public:
   TinyServer(Runtime& runtime, const spec::ModelSpec& model, DType activation, double scale)
       : runtime_(runtime),
         model_(model),
         activation_(activation),
-        weights_(random_model(*runtime.device, model, random_weights_kept("auto", activation), 1, scale)),
+        weights_(random_model(*runtime.device, model, random_weight_storage("auto", activation), 1, scale)),
         computed_(models::make_model(model_, weights_, *runtime.device)),
         grammar_(json_grammar(model.vocab)) {
     for (const int64_t rank : ranks) {
-      // As large beside the weights as it takes for texts to differ.
+      // Large enough relative to the weights that the adapters' texts differ.
       const spec::LoraSpec lora{.rank = rank, .alpha = 128.0 * static_cast<double>(rank), .targets = {"all-linear"}};
       adapters_.push_back(random_adapter(model_, lora, activation, rank));
     }
   }
 
-  // One after another.
+  // Serves the requests one after another.
   Answers alone() {
     infer::EngineSettings settings = base_settings();
-    settings.batch_tokens = 5;  // the prompt is filled in pieces
+    settings.batch_tokens = 5;  // chunked prefill
     Answers answers;
     const std::unique_ptr<infer::Engine> engine = make(settings);
     for (const Question& question : questions()) answers.push_back(drain(*engine, {engine->submit(ask(question))})[0]);
     return answers;
   }
 
-  // All in one batch, and `others` with them, half of those before and half behind.
+  // Serves all requests in one batch with `others` more, half of them submitted before and half after.
   Answers in_company(int64_t others) {
     const std::vector<Question> asked = questions();
     infer::EngineSettings settings = base_settings();
@@ -135,7 +136,8 @@ class TinyServer {
     return drain(*engine, names);
   }
 
-  // Asked twice; the second time the prompts' full pages are kept. There are fewer slots than adapters.
+  // Serves the requests twice; the second time the full pages of the prompts are cached. There are fewer slots than
+  // adapters.
   Answers found_prefix() {
     infer::EngineSettings settings = base_settings();
     settings.sequences = std::ssize(questions());
@@ -152,7 +154,7 @@ class TinyServer {
     return answers;
   }
 
-  // The log-probability of `id` behind the question's prompt and `ids`.
+  // The log-probability of `id` after the question's prompt and `ids`.
   double logprob_of(const Question& question, std::span<const int32_t> ids, int32_t id) {
     const std::unique_ptr<infer::Engine> engine = make(base_settings());
     infer::Request request = ask(question);
@@ -164,12 +166,12 @@ class TinyServer {
     return drain(*engine, {engine->submit(std::move(request))})[0].logprobs.at(0);
   }
 
-  // What is wrong with an answer that is to be JSON; empty for nothing.
+  // Describes how an answer violates the JSON grammar; empty if it does not.
   std::string fault(const Answer& answer) const {
     grammar::Matcher matcher(grammar_);
     std::string text;
     for (const int32_t id : answer.ids) {
-      if (!matcher.allows(id)) return fmt::format("has token {} behind '{}'", id, text);
+      if (!matcher.allows(id)) return fmt::format("has token {} after '{}'", id, text);
       matcher.accept(id);
       text += grammar_->vocabulary().bytes(id);
     }
@@ -201,12 +203,12 @@ class TinyServer {
     if (question.json) request.mask = std::make_shared<infer::GrammarMask>(grammar_);
     return request;
   }
-  // Runs until nothing is left; the answers of those named.
+  // Runs the engine until it is idle; returns the answers of the requests in `names`.
   static Answers drain(infer::Engine& engine, const std::vector<int64_t>& names) {
     Answers answers(names.size());
     while (!engine.idle()) {
       for (const infer::Output& output : engine.step()) {
-        if (output.finish == infer::Finish::failed)
+        if (output.finish == infer::FinishReason::failed)
           throw_error(ErrorKind::internal, "a request failed: {}", output.error);
         const auto named = std::ranges::find(names, output.request);
         if (named == names.end()) continue;
@@ -231,7 +233,7 @@ class TinyServer {
   std::vector<std::shared_ptr<const infer::HostAdapter>> adapters_;
 };
 
-// The CPU's answers in fp32, and how far others are off them.
+// The CPU's answers in fp32, with which other answers are compared.
 class Reference {
  public:
   Reference(Runtime& cpu, const spec::ModelSpec& model)
@@ -241,7 +243,8 @@ class Reference {
       if (!asked_[q].json) texts.insert(exact_[q].ids);
     }
     if (texts.size() != 1 + std::size(ranks)) {
-      throw_error(ErrorKind::internal, "adapters do not change a tiny {}'s text: parity says nothing", model.family);
+      throw_error(ErrorKind::internal,
+                  "adapters do not change the text of a tiny {}: the comparison would be meaningless", model.family);
     }
   }
 
@@ -262,7 +265,7 @@ class Reference {
  private:
   void compare(const Question& question, const Answer& exact, const Answer& found, ServingAgreement& agreement) {
     const auto add = [&](size_t token, double error) {
-      if (!(error <= INFINITY)) error = INFINITY;  // not a number
+      if (!(error <= INFINITY)) error = INFINITY;  // NaN
       ++agreement.tokens;
       if (!agreement.worst.empty() && error <= agreement.error) return;
       agreement.error = error;
@@ -325,10 +328,11 @@ std::vector<ServingAgreement> compare_serving(Runtime& cpu, Runtime& device, con
     add("in company", server.in_company(others));
     const Answers found = server.found_prefix();
     ServingAgreement& prefix = add("found prefix", found);
-    constexpr int64_t kept = (prompt_tokens - 1) / page_tokens * page_tokens;
+    constexpr int64_t storage = (prompt_tokens - 1) / page_tokens * page_tokens;
     for (const Answer& answer : found) {
-      if (answer.cached == kept) continue;
-      prefix.wrong.push_back(fmt::format("{} tokens of a prompt were found in the cache, not {}", answer.cached, kept));
+      if (answer.cached == storage) continue;
+      prefix.wrong.push_back(
+          fmt::format("{} tokens of a prompt were found in the prefix cache, expected {}", answer.cached, storage));
     }
   }
   return all;

@@ -1,4 +1,4 @@
-// What a device serves beside what the CPU serves, with a tiny model: `ingot bench parity --serving`.
+// Compares serving with a tiny model on a device and on the CPU: `ingot bench parity --serving`.
 #pragma once
 
 #include <string>
@@ -9,26 +9,28 @@
 
 namespace ingot::app {
 
-// Of one way to serve the same requests. Errors are of log-probabilities of greedily chosen tokens, in nats.
+// The result for one way to serve the same requests. Errors are of log-probabilities of greedily sampled tokens, in
+// nats.
 struct ServingAgreement {
   std::string job;     // "alone fp32"
   int64_t tokens = 0;  // compared
-  // Texts that went another way at two tokens that are as likely to within what is allowed, and were compared up to
+  // Number of answers that diverged at two tokens of equal probability to within `allowed`; they were compared up to
   // there.
   int64_t parted = 0;
-  double error = 0, allowed = 0;  // the largest one; the error at a parting is half of what the CPU has between the two
-  std::string worst;              // where: "rank 3, token 7"
-  std::vector<std::string> wrong;  // what must hold exactly, and does not
+  // The largest error; at a divergence it is half of the difference between the two tokens on the CPU.
+  double error = 0, allowed = 0;
+  std::string worst;               // location of the largest error: "rank 3, token 7"
+  std::vector<std::string> wrong;  // violations of conditions that must hold exactly
 
-  double share() const { return error == 0 ? 0 : error / allowed; }  // NaN and infinity stay
+  double share() const { return error == 0 ? 0 : error / allowed; }  // NaN and infinity propagate
   bool agrees() const { return wrong.empty() && error <= allowed; }
 };
 
-// The base model, adapters of three ranks, and JSON under a schema with and without an adapter, as an engine on the
-// device serves them in fp32 and bf16: one after another ("alone"), among `others` more requests in one batch ("in
-// company"), and with the beginnings of their prompts found in the prefix cache while adapters take turns in too few
-// slots ("found prefix"). The CPU's are the texts of fp32, alone. Allowed is rounding, and a multiple of how far the
-// CPU is off those itself: in fp32 with weights changed in their last bits, in bf16 as it is.
+// The requests are the base model, adapters of three ranks, and JSON under a schema with and without an adapter. An
+// engine on the device serves them in fp32 and bf16: one after another ("alone"), in one batch with `others` more
+// requests ("in company"), and with prompts found in the prefix cache while adapters alternate in too few slots ("found
+// prefix"). They are compared with the CPU's answers of "alone" in fp32. The allowed error is rounding plus a multiple
+// of an error on the CPU: for fp32 that of weights changed in their last bits, for bf16 that of bf16 relative to fp32.
 std::vector<ServingAgreement> compare_serving(Runtime& cpu, Runtime& device, const spec::ModelSpec& model,
                                               int64_t others);
 

@@ -1,4 +1,4 @@
-// ingot bench report: what tools/gpu_check wrote line by line, as one JSON and one page.
+// ingot bench report: merges the result lines of tools/gpu_check into one JSON and one page.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
@@ -14,10 +14,12 @@ namespace {
 class BenchReport : public Command {
  public:
   const char* name() const override { return "report"; }
-  const char* summary() const override { return "merge the lines of tools/gpu_check into one JSON and one page"; }
+  const char* summary() const override {
+    return "merge the result lines of tools/gpu_check into one JSON and one Markdown file";
+  }
   void declare(Arguments& arguments) override {
-    arguments.positional("lines", lines_, "the file of lines");
-    arguments.option("out", out_, "OUT.json and OUT.md are written", true);
+    arguments.positional("lines", lines_, "the results.jsonl of tools/gpu_check");
+    arguments.option("out", out_, "path of the output without suffix: OUT.json and OUT.md are written", true);
     arguments.example("ingot bench report check/results.jsonl --out bench/reports/2026-11-21-gpu");
   }
 

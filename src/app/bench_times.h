@@ -1,4 +1,4 @@
-// Times of many runs of one thing, and their distribution.
+// Timings of many repetitions of one operation, and their distribution.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,7 +6,7 @@
 
 namespace ingot::app {
 
-// Microseconds that this thread has had on the processor.
+// CPU time of this thread, in microseconds.
 double thread_us();
 
 struct Times {

@@ -1,4 +1,4 @@
-// ingot bench tokenizer: texts to ids on one thread, in MB a second.
+// ingot bench tokenizer: tokenization on one thread, in MB/s.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -36,18 +36,20 @@ struct Seconds {
 class BenchTokenizer : public Command {
  public:
   const char* name() const override { return "tokenizer"; }
-  const char* summary() const override { return "time texts to ids on one thread, after decoding them back"; }
+  const char* summary() const override {
+    return "time tokenization on one thread, after a check that ids decode back to the text";
+  }
   bool reports() const override { return true; }
   void declare(Arguments& arguments) override {
     arguments.option("model", model_, "a model, or only its tokenizer: a folder or a .gguf file", true);
     arguments.option("file", file_, "a file with one text (UTF-8)");
-    arguments.option("texts", texts_, "a file with one JSON string a line, each encoded by itself");
-    arguments.option("repeats", repeats_, "of all texts; the fastest counts");
+    arguments.option("texts", texts_, "a file with one JSON string per line, each encoded separately");
+    arguments.option("repeats", repeats_, "passes over all texts; the fastest one is reported");
     arguments.example("ingot bench tokenizer --model SmolLM2-135M-Instruct --file book.txt");
   }
 
   int run(const Output& output) override {
-    if (repeats_ < 1) throw_error(ErrorKind::usage, "--repeats {}; at least 1", repeats_);
+    if (repeats_ < 1) throw_error(ErrorKind::usage, "--repeats {}; must be at least 1", repeats_);
     if (file_.has_value() == texts_.has_value())
       throw_error(ErrorKind::usage, "give exactly one of --file and --texts");
     const checkpoint::TextAssets assets = checkpoint::load_text(checkpoint::open_model(model_));
@@ -58,7 +60,7 @@ class BenchTokenizer : public Command {
     for (const std::string& text : texts) num_bytes += text.size();
     if (num_bytes == 0) throw_error(ErrorKind::usage, "{} is empty", file_ ? *file_ : *texts_);
 
-    std::vector<int32_t> all;  // the ids of all texts, one after the other
+    std::vector<int32_t> all;  // the ids of all texts, concatenated
     bool same = true;
     Seconds first, best;
     std::vector<std::vector<int32_t>> ids(texts.size());

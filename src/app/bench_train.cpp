@@ -1,4 +1,4 @@
-// ingot bench train: tokens a second of a training job, of random weights and tokens.
+// ingot bench train: tokens per second of a training job, with random weights and tokens.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -24,30 +24,30 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of a Precision or a StateType.
+// Parses a Precision or a StateType.
 template <class Type>
 Type type_of(const char* option, const std::string& word) {
   if (word == "bf16") return Type::bf16;
   if (word == "fp32") return Type::fp32;
   if (word == "fp8") {
-    throw_hint(ErrorKind::unsupported, "bf16 or fp32; a recipe with precision: fp8 trains in it",
-               "--{} fp8: this bench has no random weights in fp8", option);
+    throw_hint(ErrorKind::unsupported, "use bf16 or fp32; to train in fp8, use a recipe with precision: fp8",
+               "--{} fp8: random weights in fp8 are not supported by ingot bench train", option);
   }
-  throw_hint(ErrorKind::usage, "bf16 or fp32", "--{} '{}' is not known", option, word);
+  throw_hint(ErrorKind::usage, "use bf16 or fp32", "--{} '{}' is not known", option, word);
 }
 
 spec::Recompute recompute_of(const std::string& word) {
   for (const spec::Recompute each : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
     if (word == spec::name(each)) return each;
   }
-  throw_hint(ErrorKind::usage, "none, selective or full", "--recompute '{}' is not known", word);
+  throw_hint(ErrorKind::usage, "use none, selective or full", "--recompute '{}' is not known", word);
 }
 
-// A step's time op by op.
+// Time of a step by op.
 struct StepProfile {
   double seconds = 0;
   std::vector<OpProfile::Row> rows;
-  Ceilings most;
+  PeakRates most;
 
   void print(const Output& output) const;
   Json json() const;
@@ -92,11 +92,11 @@ Json StepProfile::json() const {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-// Steps as they were timed.
+// Timed steps.
 struct Timed {
   std::vector<double> seconds;
   std::vector<double> losses;
-  double first_loss = 0;  // before any update
+  double first_loss = 0;  // before the first update
   train::StepResult last;
 
   double mean() const {
@@ -114,27 +114,28 @@ struct Timed {
 class BenchTrain : public Command {
  public:
   const char* name() const override { return "train"; }
-  const char* summary() const override { return "tokens a second of a training job, on random weights and tokens"; }
+  const char* summary() const override { return "measure training with random weights and tokens: tokens per second"; }
   bool reports() const override { return true; }
   void declare(Arguments& a) override {
     a.positional("model", model_, "a folder with a config.json (weights are not needed), or a model");
-    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU: sim32, sim64");
-    a.option("threads", threads_, "CPU threads; all there are without it");
-    a.option("sequence", sequence_, "tokens of a packed sequence");
-    a.option("document", document_, "tokens of a document in it; the whole sequence without it");
-    a.option("global", global_, "sequences a step");
-    a.option("micro", micro_, "sequences at once; as many as fit without it");
-    a.option("rank", rank_, "train LoRA adapters of this rank on every linear layer, the model frozen");
-    a.option("dtype", dtype_, "what is computed in: bf16 (default) or fp32");
+    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU (sim32, sim64)");
+    a.option("threads", threads_, "CPU threads (default: all)");
+    a.option("sequence", sequence_, "tokens per packed sequence");
+    a.option("document", document_, "tokens per document in the sequence (default: the whole sequence)");
+    a.option("global", global_, "sequences per step (global batch)");
+    a.option("micro", micro_, "sequences per micro-batch (default: as many as fit in memory)");
+    a.option("rank", rank_,
+             "train LoRA adapters of this rank on all linear layers of the frozen model (default: full training)");
+    a.option("dtype", dtype_, "data type of the computation: bf16 (default) or fp32");
     a.option("weights", weights_, random_weights_help);
     a.option("state", state_, "optimizer moments: bf16 or fp32 (default)");
     a.option("master", master_, "master weights: bf16 or fp32 (default)");
-    a.option("recompute", recompute_, "none (default), selective or full");
-    a.flag("bitwise", bitwise_, "sum gradients as determinism: bitwise does");
-    a.option("warmup", warmup_, "steps before the clock starts");
-    a.option("steps", steps_, "steps that are timed, at most");
-    a.option("seconds", seconds_, "after so many no further step is timed; two are at least");
-    a.flag("profile", profile_, "run another step and tell its time op by op, beside the floor of each");
+    a.option("recompute", recompute_, "activation checkpointing: none (default), selective or full");
+    a.flag("bitwise", bitwise_, "sum gradients as with determinism: bitwise");
+    a.option("warmup", warmup_, "untimed warm-up steps");
+    a.option("steps", steps_, "largest number of timed steps");
+    a.option("seconds", seconds_, "stop timing after so many seconds, but not before two steps");
+    a.flag("profile", profile_, "run one more step and print the time of every op, next to its lower bound");
     a.example("ingot bench train recipes/models/llama-3.1-8b --device cuda:0 --rank 16 --sequence 4096");
   }
 
@@ -151,18 +152,19 @@ class BenchTrain : public Command {
   double seconds_ = 60;
 };
 
-// What the job takes, as `ingot pretrain` would plan it.
+// The memory and FLOPs of the job, planned as `ingot pretrain` does.
 RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) const {
   const int64_t document = document_.value_or(sequence_);
   if (sequence_ < 2 || document < 2 || document > sequence_ || global_ < 1 || warmup_ < 1 || steps_ < 2) {
-    throw_error(
-        ErrorKind::usage,
-        "--sequence {} --document {} --global {} --warmup {} --steps {}: at least 2, 2 to the sequence, 1, 1, 2",
-        sequence_, document, global_, warmup_, steps_);
+    throw_error(ErrorKind::usage,
+                "--sequence {} --document {} --global {} --warmup {} --steps {}: must be at least 2, 2 (and at most "
+                "the sequence), 1, 1 and 2",
+                sequence_, document, global_, warmup_, steps_);
   }
   constexpr int64_t most = int64_t{1} << 31;
   if (sequence_ > data::max_sequence_length || std::max({global_, warmup_, steps_}) > most) {
-    throw_error(ErrorKind::usage, "--sequence {} --global {} --warmup {} --steps {}: at most {}, and {} each",
+    throw_error(ErrorKind::usage,
+                "--sequence {} --global {} --warmup {} --steps {}: must be at most {}, and {} each for the others",
                 sequence_, global_, warmup_, steps_, data::max_sequence_length, most);
   }
   train::Recipe recipe;
@@ -179,23 +181,24 @@ RunPlan BenchTrain::plan(const Runtime& runtime, const spec::ModelSpec& model) c
   recipe.weights = weights_;
   data::DatasetStatistics data;
   data.num_sequences = 1;
-  data.num_counted = sequence_;
+  data.num_loss_tokens = sequence_;
   for (int64_t begin = 0; begin < sequence_; begin += document) {
     const auto length = static_cast<double>(std::min(document, sequence_ - begin));
     data.squared_lengths += length * length;
   }
   return plan_run(recipe, model, data, 0,
-                  {random_model_bytes(model, random_weights_kept(weights_, train::dtype_of(recipe.precision))), 0},
+                  {random_model_bytes(model, random_weight_storage(weights_, train::dtype_of(recipe.precision))), 0},
                   runtime.device->memory_available(), runtime);
 }
 
 int BenchTrain::run(const Output& output) {
   exit_on_interrupt();
-  if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; above 0", seconds_);
+  if (!(seconds_ > 0)) throw_error(ErrorKind::usage, "--seconds {}; must be above 0", seconds_);
   const DType activation = train::dtype_of(type_of<train::Precision>("dtype", dtype_));
-  const bool decoded = random_weights_kept(weights_, activation).decoded(activation);
+  const bool decoded = random_weight_storage(weights_, activation).decoded(activation);
   if (decoded && !rank_) {
-    throw_hint(ErrorKind::usage, "--rank R trains adapters on them", "--weights {}: these are not trained", weights_);
+    throw_hint(ErrorKind::usage, "add --rank R to train LoRA adapters on the frozen weights",
+               "--weights {}: weights of this type cannot be trained", weights_);
   }
   Runtime runtime = open_runtime(device_, threads_);
   const spec::ModelSpec model = bench_spec(model_);
@@ -206,8 +209,8 @@ int BenchTrain::run(const Output& output) {
   const SmallCheck check = check_small(runtime, model, job);
   if (!check.agrees()) {
     throw_error(ErrorKind::internal,
-                "{} does not compute what the CPU does: losses and gradient norms of a small model are {:.6g}, on the "
-                "CPU {:.6g}; allowed is a share of {:.2g}",
+                "{} disagrees with the CPU: losses and gradient norms of a small model are {:.6g}, on the CPU {:.6g}; "
+                "allowed relative difference {:.2g}",
                 runtime.device->name(), fmt::join(check.device, ", "), fmt::join(check.cpu, ", "), check.allowed);
   }
 
@@ -219,7 +222,7 @@ int BenchTrain::run(const Output& output) {
     rates = cpu_rates(rate_cache(rates_key(runtime)), context, job.step.activation).rates;
   }
   std::optional<StepProfile> profile;
-  if (profile_) profile.emplace().most = find_ceilings(runtime);
+  if (profile_) profile.emplace().most = find_peak_rates(runtime);
   TrainBench bench(runtime, model, job);
   Timed timed;
   for (int64_t step = 0; step < warmup_; ++step) {
@@ -233,7 +236,7 @@ int BenchTrain::run(const Output& output) {
     timed.seconds.push_back(steady_seconds() - from);
     timed.losses.push_back(timed.last.loss);
     if (timed.last.skipped || !std::isfinite(timed.last.loss)) {
-      throw_error(ErrorKind::internal, "timed step {}: loss {} and gradient norm {} are not both finite", step + 1,
+      throw_error(ErrorKind::internal, "timed step {}: loss {} or gradient norm {} is not finite", step + 1,
                   timed.last.loss, timed.last.grad_norm);
     }
   }
@@ -287,7 +290,7 @@ int BenchTrain::run(const Output& output) {
                                {"family", model.family},
                                {"vocab", model.vocab},
                                {"parameters", spec::num_parameters(model)},
-                               {"trained", planned.trained_parameters},
+                               {"trained", planned.trainable_parameters},
                                {"rank", rank_ ? Json(*rank_) : Json()},
                                {"device", runtime.device->name()},
                                {"arch", runtime.device->arch()},

@@ -23,22 +23,23 @@ constexpr const char* what_to_type = "/reset forgets the conversation, /quit or 
 class Chat : public Command {
  public:
   const char* name() const override { return "chat"; }
-  const char* summary() const override { return "talk with a model, line by line"; }
+  const char* summary() const override { return "chat with a model in the terminal"; }
 
   void declare(Arguments& arguments) override {
     options_.declare(arguments);
     arguments.option("system", system_, "the system message");
-    arguments.option("context", context_, "most tokens of the conversation");
-    arguments.option("max-tokens", max_tokens_, "most tokens of an answer");
-    arguments.option("temperature", temperature_, "0: greedy; without it what the model's generation_config.json says");
+    arguments.option("context", context_, "maximum tokens of the conversation");
+    arguments.option("max-tokens", max_tokens_, "maximum tokens per answer");
+    arguments.option("temperature", temperature_,
+                     "sampling temperature, 0: greedy (default: that of the model's generation_config.json)");
     arguments.option("top-p", top_p_, "likewise");
     arguments.option("top-k", top_k_, "likewise");
-    arguments.option("seed", seed_, "of the draws");
+    arguments.option("seed", seed_, "random seed of sampling");
     arguments.example("ingot chat --model SmolLM2-135M-Instruct");
   }
 
   int run(const Output& output) override {
-    if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; at least 1", max_tokens_);
+    if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; must be at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     exit_on_interrupt();
     Session session(options_);
@@ -48,7 +49,7 @@ class Chat : public Command {
                  "the model {} has no chat template", session.source.path.string());
     }
     const text::ChatTemplate chat(*assets.chat_template, session.source.name + ": chat template");
-    const infer::Sampling sampling = sampling_of(assets.generation);
+    const infer::SamplingParams sampling = sampling_of(assets.generation);
     infer::check(sampling);
     infer::EngineSettings settings;
     settings.activation = session.activation;
@@ -85,12 +86,12 @@ class Chat : public Command {
       request.adapter = infer::shared_adapter(session.adapter ? &*session.adapter : nullptr);
       if (static_cast<int64_t>(request.prompt.size()) >= settings.context) {
         if (!terminal) throw_full(request.prompt.size(), settings.context);
-        log.error("the conversation has {} tokens, the context is {}; /reset begins a new one", request.prompt.size(),
-                  settings.context);
+        log.error("the conversation has {} tokens, the context is {}; /reset starts a new conversation",
+                  request.prompt.size(), settings.context);
         messages.erase(messages.size() - 1);
         continue;
       }
-      // Ctrl-C ends the answer; a second one ends the program.
+      // Ctrl-C cancels the answer; a second one ends the program.
       const StopSignal stop(&exit_interrupted);
       const Answer answer = app::answer(
           engine, std::move(request), assets.tokenizer.get(), {}, [&](std::string_view text) { output.print(text); },
@@ -104,7 +105,7 @@ class Chat : public Command {
 
  private:
   [[noreturn]] static void throw_full(size_t tokens, int64_t context) {
-    throw_hint(ErrorKind::usage, "raise --context, or begin anew with /reset",
+    throw_hint(ErrorKind::usage, "raise --context, or start a new conversation with /reset",
                "the conversation has {} tokens; the context is {}", tokens, context);
   }
 
@@ -134,9 +135,9 @@ class Chat : public Command {
     return text::encode_chat(session.tokenizer(), rendered);
   }
 
-  // What the user gave, else what the model recommends, else greedy.
-  infer::Sampling sampling_of(const checkpoint::GenerationDefaults& model) const {
-    infer::Sampling sampling;
+  // The user's settings, else the model's recommended ones, else greedy.
+  infer::SamplingParams sampling_of(const checkpoint::GenerationDefaults& model) const {
+    infer::SamplingParams sampling;
     if (model.do_sample.value_or(false)) {
       sampling.temperature = model.temperature.value_or(1);
       sampling.top_p = model.top_p.value_or(1);

@@ -1,4 +1,4 @@
-// The list of subcommands: one line each, one file each.
+// The list of subcommands: one line each, one source file each.
 #include "app/command.h"
 
 namespace ingot::app {

@@ -1,4 +1,4 @@
-// ingot data: what is below it lies in data_*.cpp.
+// ingot data: its subcommands are in data_*.cpp.
 #include "app/command.h"
 
 namespace ingot::app {
@@ -14,7 +14,7 @@ namespace {
 class DataGroup : public Command {
  public:
   const char* name() const override { return "data"; }
-  const char* summary() const override { return "make and look at data sets, and at the order they are trained in"; }
+  const char* summary() const override { return "convert and inspect data sets and their training order"; }
   void declare(Arguments& arguments) override { arguments.example("ingot data inspect c4_text_document.idx"); }
   int run(const Output&) override { return 0; }
   std::vector<std::unique_ptr<Command>> children() override {

@@ -1,4 +1,4 @@
-// ingot data inspect: what a data file holds.
+// ingot data inspect: shows the contents of a data file.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -18,12 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t most_shown = 400;  // characters of a document
+constexpr size_t max_shown = 400;  // characters of a document
 
-// The start of a document, for people.
+// The beginning of a document, for display.
 std::string start_of(std::string text) {
-  if (text.size() <= most_shown) return text;
-  size_t end = most_shown;
+  if (text.size() <= max_shown) return text;
+  size_t end = max_shown;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole characters
   return text.substr(0, end) + "...";
 }
@@ -37,15 +37,15 @@ std::string words_of(const data::Document& document) {
 class DataInspect : public Command {
  public:
   const char* name() const override { return "inspect"; }
-  const char* summary() const override { return "what a data file holds, and its first documents"; }
+  const char* summary() const override { return "show the format, size and first documents of a data file"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& a) override {
-    a.positional(
-        "data", data_,
-        "a JSONL, text or .npy file, an MDS folder, or a .idx and .bin (either, or what comes before the dot)");
-    a.option("model", model_, "a model whose tokenizer writes tokens as text");
-    a.option("documents", shown_, "how many documents to show");
+    a.positional("data", data_,
+                 "a JSONL, text or .npy file, an MDS folder, or a .idx and .bin pair (either file, or their path "
+                 "without suffix)");
+    a.option("model", model_, "a model whose tokenizer decodes the tokens to text");
+    a.option("documents", shown_, "number of documents to show");
     a.example("ingot data inspect c4_text_document.idx --model SmolLM2-135M --documents 2");
   }
 
@@ -85,8 +85,8 @@ class DataInspect : public Command {
     const bool readable = formats::holds_tokens(file.dtype());
     for (int64_t d = 0; readable && d < std::min(shown_, file.num_documents()); ++d) {
       std::vector<int32_t> ids;
-      for (int64_t i = file.first_sequence(d); i < file.first_sequence(d + 1) && ids.size() < most_shown; ++i) {
-        std::vector<int32_t> part(static_cast<size_t>(std::min<int64_t>(file.length(i), most_shown)));
+      for (int64_t i = file.first_sequence(d); i < file.first_sequence(d + 1) && ids.size() < max_shown; ++i) {
+        std::vector<int32_t> part(static_cast<size_t>(std::min<int64_t>(file.length(i), max_shown)));
         file.read(i, 0, part);
         ids.insert(ids.end(), part.begin(), part.end());
       }
@@ -127,7 +127,7 @@ class DataInspect : public Command {
     return result;
   }
 
-  // What the index of an MDS folder says.
+  // Adds the contents of an MDS folder's index.
   void add_shards(Json& result) const {
     const formats::MdsFolder folder(data_);
     uint64_t raw = 0, stored = 0;

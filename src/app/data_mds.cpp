@@ -1,4 +1,4 @@
-// ingot data mds: texts or tokens into a folder of MDS shards (MosaicML Streaming).
+// ingot data mds: writes texts or tokens to a folder of MDS shards (MosaicML Streaming).
 #include <fmt/format.h>
 
 #include <array>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t documents_at_once = 4096;
 
-// Tokens as samples: each document one, or all of them one behind the other, cut into pieces of one length.
+// Writes tokens as samples: one per document, or all documents concatenated and cut into samples of one length.
 class TokenSamples {
  public:
   TokenSamples(formats::MdsWriter& writer, int64_t length)
@@ -41,7 +41,7 @@ class TokenSamples {
     left_.erase(left_.begin(), left_.begin() + static_cast<int64_t>(begin));
   }
 
-  size_t left_over() const { return left_.size(); }  // tokens that fill no sample
+  size_t left_over() const { return left_.size(); }  // tokens that do not fill a sample
   int64_t tokens() const { return tokens_; }         // written
 
  private:
@@ -53,7 +53,7 @@ class TokenSamples {
   }
 
   formats::MdsWriter& writer_;
-  size_t length_;  // 0: documents as they are
+  size_t length_;  // 0: one sample per document
   formats::MdsEncoding encoding_;
   std::vector<int32_t> left_;
   int64_t tokens_ = 0;
@@ -62,22 +62,23 @@ class TokenSamples {
 class DataMds : public Command {
  public:
   const char* name() const override { return "mds"; }
-  const char* summary() const override { return "texts or tokens into MDS shards"; }
+  const char* summary() const override { return "convert texts or tokens to MDS shards"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.positional("inputs", inputs_, "files of texts (JSON lines, text) or of tokens (.npy), or MDS folders");
-    arguments.option("out", out_, "the folder to be made", true);
-    arguments.option("model", model_, "tokenize with the tokenizer of this model; without it texts stay texts");
+    arguments.option("out", out_, "the folder to write", true);
+    arguments.option("model", model_, "tokenize with this model's tokenizer (default: texts are stored as text)");
     arguments.option("length", length_,
-                     "tokens of a sample: all documents one behind the other, cut into such pieces; without it a "
-                     "sample is a document");
-    arguments.option("format", format_, "of the inputs, as in recipes: auto, text, completion, tokens, ...");
-    arguments.option("on-error", on_error_, "what a bad line does: stop or skip");
-    arguments.option("compression", compression_, "of the shards: zstd, gz, bz2, br, snappy; zstd:7 for a level");
-    arguments.option("hashes", hashes_, "of the files, with commas: sha1,xxh64");
-    arguments.option("size-limit", size_limit_, "bytes of a shard, uncompressed; 67108864 is StreamingDataset's own");
-    arguments.flag("quiet", quiet_, "show no progress");
+                     "tokens per sample: documents are concatenated and cut into pieces of this length (default: one "
+                     "document per sample)");
+    arguments.option("format", format_, "format of the inputs, as in recipes: auto, text, completion, tokens, ...");
+    arguments.option("on-error", on_error_, "on a malformed line: stop or skip");
+    arguments.option("compression", compression_,
+                     "compression of the shards: zstd, gz, bz2, br, snappy; with a level: zstd:7");
+    arguments.option("hashes", hashes_, "hashes of the files, separated by commas: sha1,xxh64");
+    arguments.option("size-limit", size_limit_, "uncompressed bytes per shard; StreamingDataset's default is 67108864");
+    arguments.flag("quiet", quiet_, "no progress bar");
     arguments.example("ingot data mds c4.json.gz --out c4-mds --model HuggingFaceTB/SmolLM2-135M --length 1024");
   }
 
@@ -95,22 +96,24 @@ class DataMds : public Command {
   int64_t size_limit_ = int64_t{1} << 26;
   bool quiet_ = false;
 
-  int64_t skipped_ = 0;  // bad lines
+  int64_t skipped_ = 0;  // number of bad lines
   std::string first_skipped_;
   std::optional<formats::MdsWriter> writer_;
-  std::optional<TokenSamples> samples_;  // where tokens are written
+  std::optional<TokenSamples> samples_;  // present when the shards contain tokens
 };
 
-// Made at the first document: which column it has depends on what that is.
+// Returns the writer, creating it for the first document, which determines the column type.
 formats::MdsWriter& DataMds::writer(bool tokens) {
   if (writer_) {
     if (tokens != samples_.has_value()) {
-      throw_hint(ErrorKind::usage, "give --model, so that texts become tokens", "texts and tokens in one data set");
+      throw_hint(ErrorKind::usage, "give --model to tokenize the texts",
+                 "the inputs mix texts and tokens, which is not supported in one data set");
     }
     return *writer_;
   }
   if (length_ && !tokens) {
-    throw_hint(ErrorKind::usage, "give --model as well", "--length cuts tokens, and texts stay texts without --model");
+    throw_hint(ErrorKind::usage, "give --model to tokenize the texts",
+               "--length needs tokens, but without --model texts are stored as text");
   }
   formats::MdsWriterSettings settings;
   settings.compression = compression_;
@@ -123,12 +126,12 @@ formats::MdsWriter& DataMds::writer(bool tokens) {
   return *writer_;
 }
 
-// MDS shards of tokens have no place for what does not count in the loss.
+// Rejects documents with a loss mask: MDS shards of tokens cannot store one.
 void check(const data::DocumentReader& reader, const data::Document& document) {
   const bool is_text = document.format == data::Format::text;
-  if (!counts_in_part(document) && (is_text || document.format == data::Format::tokens)) return;
-  throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
-             "{}: of a document of format {} only a part counts in the loss, and shards have no place for which",
+  if (!has_loss_mask(document) && (is_text || document.format == data::Format::tokens)) return;
+  throw_hint(ErrorKind::unsupported, "use this file in a recipe directly",
+             "{}: in documents of format {} only a part counts in the loss, which MDS shards cannot record",
              reader.place(document.line), data::name(document.format));
 }
 
@@ -159,7 +162,7 @@ int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* toke
     }
     for (size_t i = 0; i < documents.size(); ++i) {
       if (refused[i]) {
-        // Tokens outside the vocabulary are bad data; what else may be wrong is not the document's fault.
+        // `corrupt`, such as a token outside the vocabulary, is an error of the document; other errors are not.
         if (on_error_ != "skip" || refused[i]->kind() != ErrorKind::corrupt) throw Error(*refused[i]);
         if (skipped_++ == 0) first_skipped_ = refused[i]->message();
         continue;
@@ -179,10 +182,9 @@ int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* toke
 }
 
 int DataMds::run(const Output& output) {
-  exit_on_interrupt();  // what is there then has no index.json, so it is no data set
-  if (length_ && *length_ < 1)
-    throw_error(ErrorKind::usage, "--length is {}; a sample has at least one token", *length_);
-  if (size_limit_ < 1) throw_error(ErrorKind::usage, "--size-limit is {}; a shard has at least one byte", size_limit_);
+  exit_on_interrupt();  // files written so far have no index.json, so they are not a data set
+  if (length_ && *length_ < 1) throw_error(ErrorKind::usage, "--length {}; must be at least 1", *length_);
+  if (size_limit_ < 1) throw_error(ErrorKind::usage, "--size-limit {}; must be at least 1", size_limit_);
   const data::Format format = data::parse_format(format_);
   const data::OnError on_error = data::parse_on_error(on_error_);
   std::optional<checkpoint::TextAssets> assets;
@@ -204,7 +206,8 @@ int DataMds::run(const Output& output) {
     if (first_skipped_.empty()) first_skipped_ = reader.first_skipped();
   }
   if (!writer_) {
-    throw_error(ErrorKind::corrupt, "no usable documents: all {} are bad, the first: {}", skipped_, first_skipped_);
+    throw_error(ErrorKind::corrupt, "no usable documents: all {} are malformed, the first: {}", skipped_,
+                first_skipped_);
   }
   if (samples_ && writer_->num_samples() == 0) {
     throw_error(ErrorKind::usage, "{} documents have {} tokens, less than a sample of {}", documents,
@@ -214,8 +217,8 @@ int DataMds::run(const Output& output) {
   const int64_t left_over = samples_ ? static_cast<int64_t>(samples_->left_over()) : 0;
   std::string text = fmt::format("{}: {} samples in {} shards, of {} documents\n", out_, writer_->num_samples(),
                                  writer_->num_shards(), documents);
-  if (skipped_ > 0) text += fmt::format("{} bad lines left out; the first: {}\n", skipped_, first_skipped_);
-  if (left_over > 0) text += fmt::format("the last {} tokens are left out: they fill no sample\n", left_over);
+  if (skipped_ > 0) text += fmt::format("{} malformed lines skipped; the first: {}\n", skipped_, first_skipped_);
+  if (left_over > 0) text += fmt::format("the last {} tokens were dropped: they do not fill a sample\n", left_over);
   output.print(text);
   output.print_json(json_line({{"path", out_},
                                {"documents", documents},

@@ -1,4 +1,4 @@
-// ingot data order: which samples each step of a recipe trains on.
+// ingot data order: lists the samples that each step of a recipe trains on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,28 +26,28 @@ using Json = nlohmann::ordered_json;
 class DataOrder : public Command {
  public:
   const char* name() const override { return "order"; }
-  const char* summary() const override { return "the samples of each step of a recipe, one JSON line a step"; }
+  const char* summary() const override { return "print the samples of each step of a recipe, one JSON line per step"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& a) override {
     a.positional("recipe", recipe_path_, "a recipe (YAML)");
     a.positional("overrides", overrides_, "settings that replace the recipe's, for instance data.seed=3", false);
-    a.option("epoch", epoch_, "the steps that begin in this epoch, from 0; without: all of the run");
-    a.option("from-step", from_, "the first step, from 0");
-    a.option("steps", number_, "how many steps");
+    a.option("epoch", epoch_, "only steps that start in this epoch, counted from 0 (default: the whole run)");
+    a.option("from-step", from_, "the first step, counted from 0");
+    a.option("steps", number_, "number of steps");
     a.flag("indices", indices_,
-           "data.order megatron: its document, sample and shuffle index, the blend's, and those of what is held out, "
-           "instead");
-    a.option("ranks", ranks_, "data.order streaming: ranks of a node; each worker's samples are listed, too");
-    a.option("workers", workers_, "data.order streaming: workers of a rank");
-    a.option("nodes", nodes_, "data.order streaming: nodes that the run goes on with");
+           "data.order megatron: print its document, sample, shuffle and blend indices, and those of the held-out "
+           "data, instead");
+    a.option("ranks", ranks_, "data.order streaming: ranks per node; also lists the samples of each worker");
+    a.option("workers", workers_, "data.order streaming: workers per rank");
+    a.option("nodes", nodes_, "data.order streaming: number of nodes with which the run is continued");
     a.example("ingot data order recipe.yaml --from-step 100 --steps 5");
   }
 
   int run(const Output& output) override;
 
  private:
-  // Steps begin .. end.
+  // Steps [begin, end).
   struct Range {
     int64_t begin = 0, end = 0;
   };
@@ -63,7 +63,7 @@ class DataOrder : public Command {
   bool indices_ = false;
 };
 
-// Writes step after step; with --json all of them as one object.
+// Prints step after step; with --json all of them as one object.
 class Lines {
  public:
   explicit Lines(const Output& output) : output_(output) {}
@@ -83,27 +83,27 @@ class Lines {
 
 int DataOrder::run(const Output& output) {
   if (epoch_.value_or(0) == std::numeric_limits<int64_t>::max())
-    throw_error(ErrorKind::usage, "there is no such --epoch");
-  if (epoch_ && from_) throw_error(ErrorKind::usage, "--epoch and --from-step both say where to begin; give one");
+    throw_error(ErrorKind::usage, "--epoch is out of range");
+  if (epoch_ && from_) throw_error(ErrorKind::usage, "--epoch and --from-step are mutually exclusive");
   if (epoch_.value_or(0) < 0 || from_.value_or(0) < 0 || number_.value_or(1) < 1) {
-    throw_error(ErrorKind::usage, "epochs and steps count from 0, and --steps is at least 1");
+    throw_error(ErrorKind::usage, "--epoch and --from-step must be at least 0, --steps at least 1");
   }
   exit_on_interrupt();
   train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
   train::require_training_data(recipe);
   if (recipe.data.order == train::Order::megatron) return megatron_order(output, recipe);
   if (indices_) {
-    throw_hint(ErrorKind::usage, "set data.order: megatron", "--indices are Megatron's, but data.order is another");
+    throw_hint(ErrorKind::usage, "set data.order: megatron", "--indices needs data.order: megatron");
   }
   if (recipe.data.order == train::Order::streaming) return streaming_order(output, recipe);
   if (ranks_ || workers_ || nodes_) {
     throw_hint(ErrorKind::usage, "set data.order: streaming",
-               "--nodes, --ranks and --workers are StreamingDataset's, but data.order is another");
+               "--nodes, --ranks and --workers need data.order: streaming");
   }
   return ingot_order(output, recipe);
 }
 
-// Of the data only the indexes are read.
+// Reads only the indexes of the data.
 int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe) const {
   const data::StreamingOrder order = read_streaming_order(recipe);
   const data::StreamingWorld followed = recipe.data.streaming.value_or(train::StreamingRecipe{}).cluster();
@@ -112,12 +112,12 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
   const int64_t global = recipe.batch.global;
   constexpr int64_t max_extent = 100'000;  // as recipes allow; their product is counted
   if (std::max({world.nodes, world.ranks, world.workers}) > max_extent) {
-    throw_error(ErrorKind::usage, "--nodes {} --ranks {} --workers {}: at most {} each", world.nodes, world.ranks,
-                world.workers, max_extent);
+    throw_error(ErrorKind::usage, "--nodes {} --ranks {} --workers {}: must be at most {} each", world.nodes,
+                world.ranks, world.workers, max_extent);
   }
   if (world.nodes < 1 || world.ranks < 1 || world.workers < 1 || global % world.num_ranks() != 0) {
-    throw_error(ErrorKind::usage, "{} nodes of {} ranks of {} workers cannot share a global batch of {}", world.nodes,
-                world.ranks, world.workers, global);
+    throw_error(ErrorKind::usage, "{} nodes of {} ranks of {} workers cannot evenly share a global batch of {}",
+                world.nodes, world.ranks, world.workers, global);
   }
   const data::StreamingSampler sampler(order, followed, order.num_samples(), global);
   const int64_t of_epoch = sampler.steps_per_epoch();
@@ -130,12 +130,12 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
   const int64_t batch = global / world.num_ranks();
   data::StreamingState state = order.begin(followed);
   data::WorkerSamples work;
-  int64_t first = -1;  // step of the epoch that `work` begins with
+  int64_t first = -1;  // index in the epoch of the first step in `work`
   Lines lines(output);
   for (int64_t step = wanted.begin; step < wanted.end; ++step) {
     Json line = {{"step", step}, {"samples", sampler.step_samples(step)}};
     if (ranks_ || workers_ || nodes_) {
-      // A run that is resumed here: what is left of the epoch is shared out anew.
+      // As in a run that is resumed here: the rest of the epoch is divided anew.
       if (first < 0 || step % of_epoch == 0) {
         state.epoch = step / of_epoch;
         first = step % of_epoch;
@@ -143,8 +143,9 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
         work = order.work(world, batch, state);
       }
       if (step % of_epoch - first >= work.num_full_batches()) {
-        throw_hint(ErrorKind::usage, "set data.streaming.nodes and ranks to the cluster whose run is followed",
-                   "step {}: this epoch has {} batches on {} nodes of {} ranks, and {} on the recipe's {} of {}", step,
+        throw_hint(ErrorKind::usage,
+                   "set data.streaming.nodes and data.streaming.ranks to the cluster whose order is reproduced",
+                   "step {}: this epoch has {} batches on {} nodes of {} ranks, but {} on the recipe's {} of {}", step,
                    first + work.num_full_batches(), world.nodes, world.ranks, of_epoch, followed.nodes, followed.ranks);
       }
       Json workers = Json::array();
@@ -165,11 +166,11 @@ int DataOrder::streaming_order(const Output& output, const train::Recipe& recipe
   return 0;
 }
 
-// Where an epoch begins, in units of which it has `length`.
+// The first index of an epoch, where an epoch has `length` indices.
 int64_t DataOrder::first_of(int64_t epoch, int64_t length) {
   int64_t first = 0;
   if (__builtin_mul_overflow(epoch, length, &first) || first > std::numeric_limits<int64_t>::max() / 2) {
-    throw_error(ErrorKind::usage, "--epoch {} begins behind more than can be counted", epoch);
+    throw_error(ErrorKind::usage, "--epoch {} is too large", epoch);
   }
   return first;
 }
@@ -178,7 +179,7 @@ DataOrder::Range DataOrder::range(int64_t steps, std::optional<Range> epoch) con
   Range range{from_.value_or(0), steps};
   if (epoch) range = *epoch;
   if (range.begin >= range.end) {
-    throw_error(ErrorKind::usage, "the order has steps 0 to {}; none of those asked for", steps - 1);
+    throw_error(ErrorKind::usage, "the requested steps are outside the run's steps 0 to {}", steps - 1);
   }
   if (number_ && *number_ < range.end - range.begin) range.end = range.begin + *number_;
   return range;
@@ -207,13 +208,15 @@ Json indices_of(const data::MegatronDataset& set) {
 
 int DataOrder::megatron_order(const Output& output, train::Recipe& recipe) const {
   if (epoch_) {
-    throw_hint(ErrorKind::usage, "use --from-step", "--epoch: Megatron shuffles a run's epochs as one");
+    throw_hint(ErrorKind::usage, "use --from-step",
+               "--epoch is not supported with data.order: megatron, which shuffles all epochs of a run together");
   }
   constexpr int64_t any_token = std::numeric_limits<int32_t>::max();
   const data::MegatronDataset set = read_megatron(recipe, any_token, std::nullopt);
   if (indices_) {
     if (from_ || number_)
-      throw_error(ErrorKind::usage, "--indices are of the whole run; --from-step and --steps are not");
+      throw_error(ErrorKind::usage,
+                  "--indices covers the whole run; it cannot be combined with --from-step or --steps");
     Json result = indices_of(set);
     if (!recipe.data.split.empty()) {
       const auto held_out = read_megatron_split(recipe, any_token, std::nullopt, Log(LogLevel::warning));

@@ -1,4 +1,4 @@
-// ingot data pack: documents to packed sequences, as a run packs them, once and for all.
+// ingot data pack: packs documents into sequences once, as a run would pack them.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -23,23 +23,23 @@ namespace {
 class DataPack : public Command {
  public:
   const char* name() const override { return "pack"; }
-  const char* summary() const override { return "documents to packed sequences, which runs then read as they are"; }
+  const char* summary() const override { return "tokenize and pack documents into sequences, ready for training"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& a) override {
     a.positional("inputs", inputs_,
-                 "files of documents, as data.train takes them, MDS folders, or Megatron data sets (.idx and .bin)");
-    a.option("out", out_, "the folder to be made (MDS shards)", true);
-    a.option("model", model_, "whose tokenizer and chat template are used", true);
-    a.option("length", length_, "tokens of a sequence: data.sequence_length of the recipes");
-    a.option("format", format_, "of the inputs, as in recipes: auto, text, chat, tokens, ...");
-    a.option("on-error", on_error_, "what a bad line does: stop or skip");
-    a.option("too-long", too_long_, "a chat or instruction longer than a sequence: truncate, skip or stop");
-    a.flag("no-packing", no_packing_, "one document a sequence, then padding");
-    a.option("compression", compression_, "of the shards: zstd, gz, bz2, br, snappy; zstd:7 for a level");
-    a.option("hashes", hashes_, "of the shards, with commas: sha1,xxh64");
-    a.option("size-limit", size_limit_, "bytes of a shard, uncompressed");
-    a.flag("quiet", quiet_, "show no progress");
+                 "files of documents as for data.train, MDS folders, or Megatron data sets (.idx and .bin)");
+    a.option("out", out_, "the folder of MDS shards to write", true);
+    a.option("model", model_, "the model whose tokenizer and chat template are used", true);
+    a.option("length", length_, "tokens per sequence, the data.sequence_length of the recipes that use it");
+    a.option("format", format_, "format of the inputs, as in recipes: auto, text, chat, tokens, ...");
+    a.option("on-error", on_error_, "on a malformed line: stop or skip");
+    a.option("too-long", too_long_, "on a chat or instruction longer than a sequence: truncate, skip or stop");
+    a.flag("no-packing", no_packing_, "one document per sequence, then padding");
+    a.option("compression", compression_, "compression of the shards: zstd, gz, bz2, br, snappy; with a level: zstd:7");
+    a.option("hashes", hashes_, "hashes of the shards, separated by commas: sha1,xxh64");
+    a.option("size-limit", size_limit_, "uncompressed bytes per shard");
+    a.flag("quiet", quiet_, "no progress bar");
     a.example("ingot data pack c4.json.gz --model SmolLM2-135M --length 2048 --out c4-packed");
   }
 
@@ -54,8 +54,8 @@ class DataPack : public Command {
 };
 
 int DataPack::run(const Output& output) {
-  exit_on_interrupt();  // what is there then has no index.json, so it is no data set
-  if (size_limit_ < 1) throw_error(ErrorKind::usage, "--size-limit is {}; a shard has at least one byte", size_limit_);
+  exit_on_interrupt();  // files written so far have no index.json, so they are not a data set
+  if (size_limit_ < 1) throw_error(ErrorKind::usage, "--size-limit {}; must be at least 1", size_limit_);
   data::DatasetSettings settings;
   settings.format = data::parse_format(format_);
   settings.on_error = data::parse_on_error(on_error_);
@@ -86,9 +86,9 @@ int DataPack::run(const Output& output) {
   std::string text = fmt::format("{}: {} sequences of {}, {:.1f} % full, of {} documents\n", out_, s.num_sequences,
                                  length_, 100 * s.packing_efficiency, s.num_documents);
   if (s.num_bad_lines > 0)
-    text += fmt::format("{} bad lines left out; the first: {}\n", s.num_bad_lines, s.first_bad_line);
+    text += fmt::format("{} malformed lines skipped; the first: {}\n", s.num_bad_lines, s.first_bad_line);
   if (s.num_truncated > 0) text += fmt::format("{} documents cut at {} tokens\n", s.num_truncated, length_);
-  if (s.num_too_long > 0) text += fmt::format("{} documents left out for being longer\n", s.num_too_long);
+  if (s.num_too_long > 0) text += fmt::format("{} documents skipped because they are longer\n", s.num_too_long);
   output.print(text);
   output.print_json(json_line({{"path", out_},
                                {"documents", s.num_documents},
@@ -96,7 +96,7 @@ int DataPack::run(const Output& output) {
                                {"sequences", s.num_sequences},
                                {"sequence_length", length_},
                                {"tokens", s.num_tokens},
-                               {"counted", s.num_counted},
+                               {"counted", s.num_loss_tokens},
                                {"truncated", s.num_truncated},
                                {"too_long", s.num_too_long},
                                {"packing_efficiency", s.packing_efficiency}}));

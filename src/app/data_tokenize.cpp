@@ -1,4 +1,4 @@
-// ingot data tokenize: text files to a Megatron data set.
+// ingot data tokenize: converts text files to a Megatron data set.
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ namespace ingot::app {
 
 namespace {
 
-// Tells tokenizers apart: the ids of a line of many kinds of characters, and the vocabulary's size.
+// Identifies a tokenizer by the ids of a line with many kinds of characters, and the vocabulary's size.
 std::string identity_of(const text::Tokenizer& tokenizer) {
   const std::vector<int32_t> ids = tokenizer.encode(
       "The quick brown fox, 1234567890 times:\n\tna\xC3\xAFve \xE2\x82\xAC \xE4\xBD\xA0\xE5\xA5\xBD {}[]()<|end|>", {});
@@ -30,19 +30,19 @@ std::string identity_of(const text::Tokenizer& tokenizer) {
 class DataTokenize : public Command {
  public:
   const char* name() const override { return "tokenize"; }
-  const char* summary() const override {
-    return "text files to tokens that pretraining reads (Megatron's .idx and .bin)";
-  }
+  const char* summary() const override { return "tokenize text files for pretraining (Megatron's .idx and .bin)"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& a) override {
     a.positional("inputs", inputs_, "JSONL or text files, plain, .gz or .zst, or .npy files of tokens");
     a.option("model", model_, "a model, or only its tokenizer: a folder, a .gguf file or a registered name", true);
-    a.option("out,--output", output_prefix_, "OUT.bin and OUT.idx are written; a job that was stopped goes on", true);
-    a.option("format", format_, "text or tokens; auto tells from the first record");
-    a.option("on-error", on_error_, "what a bad line does: stop, or skip");
-    a.option("threads", threads_, "of the CPU; without: one a core");
-    a.flag("no-eod", no_eod_, "no end-of-text token behind each document");
+    a.option("out,--output", output_prefix_,
+             "path of the output without suffix: OUT.bin and OUT.idx are written; an interrupted job is continued",
+             true);
+    a.option("format", format_, "text or tokens; auto: detected from the first record");
+    a.option("on-error", on_error_, "on a malformed line: stop or skip");
+    a.option("threads", threads_, "CPU threads (default: one per core)");
+    a.flag("no-eod", no_eod_, "do not append an end-of-text token to each document");
     a.flag("quiet", quiet_, "no progress bar");
     a.example("ingot data tokenize c4-*.json.gz --model SmolLM2-135M --out c4_text_document");
   }
@@ -58,7 +58,7 @@ class DataTokenize : public Command {
 
 int DataTokenize::run(const Output& output) {
   if (threads_ && (*threads_ < 1 || *threads_ > 1024)) {
-    throw_error(ErrorKind::usage, "{} threads; from 1 to 1024", *threads_);
+    throw_error(ErrorKind::usage, "--threads {}; must be from 1 to 1024", *threads_);
   }
   const checkpoint::ModelSource source = checkpoint::open_model(model_);
   const checkpoint::TextAssets assets = checkpoint::load_text(source);
@@ -85,14 +85,14 @@ int DataTokenize::run(const Output& output) {
       });
   progress.finish();
   if (!totals.finished) {
-    Log(LogLevel::info).info("stopped at {} documents; the same command goes on from there", totals.num_documents);
+    Log(LogLevel::info).info("stopped at {} documents; run the same command again to continue", totals.num_documents);
     return 130;
   }
   const double seconds = steady_seconds() - begin;
   output.print(
       fmt::format("{}  {} documents, {} tokens\n", job.prefix.string(), totals.num_documents, totals.num_tokens));
   if (totals.num_skipped > 0) {
-    output.print(fmt::format("{} bad lines left out; the first: {}\n", totals.num_skipped, totals.first_skipped));
+    output.print(fmt::format("{} malformed lines skipped; the first: {}\n", totals.num_skipped, totals.first_skipped));
   }
   nlohmann::ordered_json result = {{"path", job.prefix.string()},     {"documents", totals.num_documents},
                                    {"tokens", totals.num_tokens},     {"bad_lines", totals.num_skipped},

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <limits>
 
 #include "app/random_pool.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/cpu_list.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "checkpoint/registry.h"
@@ -19,7 +19,7 @@ namespace ingot::app {
 
 namespace {
 
-// Shortest seconds of `body`, which ends with the device idle, over five calls.
+// Minimum time in seconds of five calls of `body`, which must leave the device idle.
 template <class Body>
 double seconds_of(Body body) {
   using Clock = std::chrono::steady_clock;
@@ -35,7 +35,7 @@ double seconds_of(Body body) {
 }  // namespace
 
 double datasheet_bf16(const std::string& model) {
-  // A name that another one begins with comes after it.
+  // A name that is a prefix of another comes after it.
   constexpr std::pair<const char*, double> sheets[] = {{"A100", 312e12},    {"H100 PCIe", 756e12}, {"H100 NVL", 835e12},
                                                        {"H100", 989e12},    {"H200", 989e12},      {"B200", 2250e12},
                                                        {"MI250X", 383e12},  {"MI250", 362e12},     {"MI300X", 1307e12},
@@ -60,7 +60,7 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
     const double seconds = seconds_of([&] {
       for (int call = 0; call < calls; ++call) op();
       uint16_t one = 0;
-      device.copy_to_host(&one, result.data, sizeof one);  // waits for the kernels
+      device.copy_to_host(&one, result.data, sizeof one);  // synchronises with the kernels
     });
     return seconds / calls;
   };
@@ -76,7 +76,7 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
     const Tensor b = take({side, side});
     const Tensor c = take({side, side});
     const double seconds = timed(c, 10, [&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
-    rates.products = 2.0 * static_cast<double>(side * side * side) / seconds;
+    rates.gemm = 2.0 * static_cast<double>(side * side * side) / seconds;
   }
   const Arena::Scope scope(memory);
   const Tensor from = take({copied});
@@ -87,7 +87,7 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
 }
 
 RatesKey rates_key(const Runtime& runtime, int64_t ranks) {
-  const char* operations = std::getenv("INGOT_OPS");
+  const char* operations = environment("INGOT_OPS");
   return {.processor = cpu_name(),
           .cores = std::ssize(usable_cpus()),
           .isa = runtime.device->arch(),
@@ -102,14 +102,14 @@ RateCache rate_cache(const RatesKey& key) {
   try {
     folder = checkpoint::ingot_home() / "rates";
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage) throw;  // there is no home
+    if (error.kind() != ErrorKind::usage) throw;  // there is no home folder
   }
   return {std::move(folder), key};
 }
 
 CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, Measure when, double seconds) {
   const MeasuredRates found = cached_or_measured(cache, name(dtype), 2, when, [&] {
-    const cpu::ProductRates rates = cpu::measure_products(context, dtype, seconds);
+    const cpu::GemmRates rates = cpu::measure_gemm(context, dtype, seconds);
     return std::vector<double>{rates.arithmetic, rates.matmul};
   });
   return {{found.values[0], found.values[1], found.date}, found.not_cached};
@@ -120,24 +120,24 @@ MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measu
                             [&] { return std::vector<double>{cpu::measure_read(context, seconds)}; });
 }
 
-Ceilings find_ceilings(const Runtime& runtime) {
+PeakRates find_peak_rates(const Runtime& runtime) {
   if (runtime.device->kind() == DeviceKind::cpu) {
     Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
     ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
     const RateCache cache = rate_cache(rates_key(runtime));
-    Ceilings most{cpu_rates(cache, context, DType::bf16).rates.peak, cpu_rates(cache, context, DType::f32).rates.peak,
-                  cpu_read_rate(cache, context).values[0], 0};
-    // The same arithmetic, measured twice: the higher measurement is its rate.
-    if (!cpu::has_bf16_products()) most.bf16_flops = most.f32_flops = std::max(most.bf16_flops, most.f32_flops);
+    PeakRates most{cpu_rates(cache, context, DType::bf16).rates.peak, cpu_rates(cache, context, DType::f32).rates.peak,
+                   cpu_read_rate(cache, context).values[0], 0};
+    // Without bf16 dot products both types use the same arithmetic, measured twice: the higher rate is used.
+    if (!cpu::has_bf16_dot_products()) most.bf16_flops = most.f32_flops = std::max(most.bf16_flops, most.f32_flops);
     return most;
   }
   const GpuRates rates = measure_gpu(*runtime.device, runtime.registry);
-  return {rates.products, 0, rates.copied, datasheet_bf16(runtime.model)};
+  return {rates.gemm, 0, rates.copied, datasheet_bf16(runtime.model)};
 }
 
 train::DeviceRates gpu_training_rates(const Runtime& runtime, DType activation) {
   if (activation != DType::bf16 || runtime.device->kind() == DeviceKind::sim) return {};
-  return {datasheet_bf16(runtime.model), measure_gpu(*runtime.device, runtime.registry).products};
+  return {datasheet_bf16(runtime.model), measure_gpu(*runtime.device, runtime.registry).gemm};
 }
 
 }  // namespace ingot::app

@@ -1,4 +1,4 @@
-// bench/reports/device_runs.tsv, in the executable (made by src/app/CMakeLists.txt).
+// bench/reports/device_runs.tsv, embedded in the executable (by src/app/CMakeLists.txt).
 #pragma once
 
 namespace ingot::app {

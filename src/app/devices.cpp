@@ -1,4 +1,4 @@
-// ingot devices: what there is to compute with, measured.
+// ingot devices: the available devices, with measured rates.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -22,14 +22,14 @@ namespace ingot::app {
 
 namespace {
 
-// Measuring multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
+// For multiplying 2048-cubes: three matrices of four bytes per element, and the op's own scratch.
 constexpr size_t measuring_bytes = size_t{256} << 20;
 
 double tera(double per_second) { return per_second / 1e12; }
 
 using Json = nlohmann::ordered_json;
 
-// What this build can run on: the CPU, the simulations, and the GPUs that it has code for.
+// The targets of this build: the CPU, the simulated GPUs, and the GPU architectures with compiled code.
 Json built_for() {
   Json all = {"cpu", "sim32", "sim64"};
   for (const gpu::CodeObject& code : gpu::code_objects()) {
@@ -41,18 +41,21 @@ Json built_for() {
 class Devices : public Command {
  public:
   const char* name() const override { return "devices"; }
-  const char* summary() const override { return "devices, their memory and measured speed; why others are missing"; }
+  const char* summary() const override {
+    return "list devices with memory and measured speed, and why others are unavailable";
+  }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
-    arguments.option("threads", threads_, "CPU threads; all there are without it");
-    arguments.option("seconds", seconds_, "how long to measure, where it does");
-    arguments.flag("measure", measure_, "measure the CPU again, even where its rates are cached");
+    arguments.option("threads", threads_, "CPU threads (default: all)");
+    arguments.option("seconds", seconds_, "duration of a measurement");
+    arguments.flag("measure", measure_, "measure the CPU again, even if its rates are cached");
     arguments.example("ingot devices --measure");
   }
 
   int run(const Output& output) override {
-    if (!(seconds_ > 0) || seconds_ > 600) throw_error(ErrorKind::usage, "--seconds {}; above 0, to 600", seconds_);
+    if (!(seconds_ > 0) || seconds_ > 600)
+      throw_error(ErrorKind::usage, "--seconds {}; must be above 0 and at most 600", seconds_);
     exit_on_interrupt();
     const Runtime runtime = open_runtime("cpu", threads_);
     Device& device = *runtime.device;
@@ -102,15 +105,15 @@ class Devices : public Command {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
     Json libraries = Json::array();
-    for (const gpu::LibraryFacts& facts :
-         {gpu::facts_of_cublaslt(), gpu::facts_of_cudnn(), gpu::facts_of_hipblaslt()}) {
+    for (const gpu::LibraryInfo& facts : {gpu::info_of_cublaslt(), gpu::facts_of_cudnn(), gpu::facts_of_hipblaslt()}) {
       libraries.push_back(
           {{"name", facts.name}, {"path", facts.path}, {"version", facts.version}, {"reason", facts.reason}});
       if (facts.path.empty()) {
         output.print(fmt::format("{}  {}\n", facts.name, facts.reason));
       } else {
-        output.print(fmt::format("{}  {} ({})\n", facts.name, facts.path,
-                                 facts.version.empty() ? "tells its version on a device only" : facts.version));
+        output.print(
+            fmt::format("{}  {} ({})\n", facts.name, facts.path,
+                        facts.version.empty() ? "version known only on a machine with a device" : facts.version));
       }
     }
     output.print(fmt::format("built for {}\n", fmt::join(built_for().get<std::vector<std::string>>(), ", ")));
@@ -120,7 +123,7 @@ class Devices : public Command {
   }
 
  private:
-  // The devices of one driver, or why it has none that can be used.
+  // Adds the devices of one driver, or why it has no usable one.
   static void add_gpus(const Output& output, const std::string& kind, gpu::FoundDriver found, Json& devices,
                        Json& unavailable) {
     const auto missing = [&](const std::string& reason) {
@@ -130,7 +133,7 @@ class Devices : public Command {
     const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
     try {
       const int count = driver->num_devices();
-      if (count == 0) missing(fmt::format("{} ({}) finds no device", driver->version(), driver->library()));
+      if (count == 0) missing(fmt::format("{} ({}) found no device", driver->version(), driver->library()));
       for (int index = 0; index < count; ++index) {
         const std::unique_ptr<gpu::GpuDevice> device = gpu::make_device(driver, index);
         ops::Registry registry;
@@ -146,13 +149,13 @@ class Devices : public Command {
                            {"memory_bytes", device->memory_bytes()},
                            {"memory_available_bytes", device->memory_available()},
                            {"peak_tflops", sheet > 0 ? Json(tera(sheet)) : Json()},
-                           {"gemm_bf16_tflops", tera(rates.products)},
+                           {"gemm_bf16_tflops", tera(rates.gemm)},
                            {"copy_gb_s", rates.copied / 1e9}});
         output.print(fmt::format("{}  {}, {}, {}\n", device->name(), driver->device_name(index), device->arch(),
                                  driver->version()));
         output.print(fmt::format("     memory {} ({} free), copy at {:.1f} GB/s; bf16 matrix product {:.3f} TFLOP/s\n",
                                  format_bytes(device->memory_bytes()), format_bytes(device->memory_available()),
-                                 rates.copied / 1e9, tera(rates.products)));
+                                 rates.copied / 1e9, tera(rates.gemm)));
       }
     } catch (const Error& error) {
       missing(error.message());

@@ -1,13 +1,13 @@
-// ingot doctor: looks at the machine and the stores, and says what to do about what it finds.
+// ingot doctor: checks the machine and the stores, and gives advice for each problem.
 #include <unistd.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
 #include "app/json_text.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/cpu_list.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "base/path.h"
@@ -37,7 +37,7 @@ struct Finding {
   std::string check;
   Grade grade = Grade::ok;
   std::string message;
-  std::string advice;  // empty when there is nothing to do
+  std::string advice;  // empty when no action is needed
 };
 
 using Findings = std::vector<Finding>;
@@ -49,14 +49,14 @@ void check_cpu(Findings& findings) {
   Finding finding{"cpu", Grade::ok, fmt::format("{}, level {}", cpu_name(), cpu::name(isa)), ""};
   if (isa == cpu::Isa::plain) {
     finding.grade = Grade::warn;
-    finding.advice = "without AVX2 everything is slow; another machine, or unset INGOT_CPU_ISA if it is set";
+    finding.advice = "without AVX2 everything is slow; use another machine, or unset INGOT_CPU_ISA if it is set";
   }
   if (cpu::amx_is_refused()) {
     finding.grade = Grade::warn;
-    finding.message += "; it has AMX, which the system does not let this process use";
+    finding.message += "; it has AMX, but the system does not allow this process to use it";
     finding.advice =
-        "bf16 products are several times slower than they could be: a kernel since 5.16 and a container that "
-        "passes arch_prctl(ARCH_REQ_XCOMP_PERM) on let it";
+        "bf16 gemms are several times slower than possible: AMX needs Linux 5.16 or later and a container that permits "
+        "arch_prctl(ARCH_REQ_XCOMP_PERM)";
   }
   findings.push_back(finding);
 }
@@ -67,7 +67,7 @@ void check_memory(Findings& findings) {
                   fmt::format("{} of {} available", format_bytes(available), format_bytes(total_memory())), ""};
   if (available < gib) {
     finding.grade = Grade::warn;
-    finding.advice = "close other programs: a 135M model takes about 1 GiB to fine-tune";
+    finding.advice = "close other programs: fine-tuning a 135M model needs about 1 GiB";
   }
   findings.push_back(finding);
 }
@@ -75,33 +75,36 @@ void check_memory(Findings& findings) {
 void check_threads(Findings& findings) {
   const int cpus = available_cpus();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  Finding finding{"threads", Grade::ok, fmt::format("{} CPUs may be used", cpus), ""};
+  Finding finding{"threads", Grade::ok, fmt::format("{} CPUs are usable", cpus), ""};
   if (online > cpus) {
-    finding.message += fmt::format(" of {} that are there", online);
-    finding.advice = "an affinity mask or a container's limit keeps the others away; raise it if that is not wanted";
+    finding.message += fmt::format(" of {} in this machine", online);
+    finding.advice = "an affinity mask or a container limit excludes the others; raise it if this is not intended";
   }
-  finding.message += fmt::format("; threads may be bound to {}", format_cpu_list(usable_cpus()));
+  finding.message += fmt::format("; threads can be bound to {}", format_cpu_list(usable_cpus()));
   findings.push_back(finding);
 }
 
 void check_environment(Findings& findings) {
-  // Set by habit for other programs. Ingot's own pool ignores the first ones, but they show what the user expects.
+  // Often set for other programs. Ingot's own pool ignores the *_NUM_THREADS variables, but they show what the user
+  // expects.
   bool odd = false;
   for (const char* variable : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DNNL_MAX_CPU_ISA",
                                "ONEDNN_MAX_CPU_ISA", "INGOT_CPU_ISA", "INGOT_OPS"}) {
-    const char* value = std::getenv(variable);
+    const char* value = environment(variable);
     if (value == nullptr) continue;
     odd = true;
     const std::string_view which = variable;
     const bool threads = which.ends_with("_NUM_THREADS");
-    findings.push_back({"environment", threads ? Grade::ok : Grade::warn, fmt::format("{}={} is set", variable, value),
-                        threads ? "it has no effect here; threads are set by --threads or the recipe's `threads`"
-                                : "it may keep the fastest instructions away; unset it unless it is meant"});
+    findings.push_back(
+        {"environment", threads ? Grade::ok : Grade::warn, fmt::format("{}={} is set", variable, value),
+         threads ? "it has no effect on Ingot; set the number of threads by --threads or the recipe's `threads`"
+                 : "it may disable the fastest instructions; unset it unless this is intended"});
   }
-  if (!odd) findings.push_back({"environment", Grade::ok, "no variable that changes threads or instructions", ""});
+  if (!odd)
+    findings.push_back({"environment", Grade::ok, "no environment variable changes threads or instructions", ""});
 }
 
-// The folder itself or, when it is not there yet, the nearest one above it that is.
+// The folder itself or, if it does not exist, its nearest existing ancestor.
 fs::path existing_part(fs::path path) {
   path = absolute_path(path);
   std::error_code ignored;
@@ -119,21 +122,21 @@ void check_folder(Findings& findings, const char* check, const fs::path& folder,
   std::error_code error;
   const fs::space_info space = fs::space(there, error);
   if (error) {
-    findings.push_back(
-        {check, Grade::warn, fmt::format("{}: {}", there.string(), error.message()), "the free space cannot be told"});
+    findings.push_back({check, Grade::warn, fmt::format("{}: {}", there.string(), error.message()),
+                        "the free space cannot be determined"});
     return;
   }
   Finding finding{check, Grade::ok,
                   fmt::format("{}: writable, {} free", folder.string(), format_bytes(space.available)), ""};
   if (space.available < wanted) {
     finding.grade = Grade::warn;
-    finding.advice = fmt::format("free some space: {} are soon used up", format_bytes(wanted));
+    finding.advice = fmt::format("free some disk space: {} are used up quickly", format_bytes(wanted));
   }
   findings.push_back(finding);
 }
 
 void check_model(Findings& findings, const fs::path& home, const checkpoint::RegisteredModel& model) {
-  const std::string again = fmt::format("ingot model pull {} fetches it again", model.origin);
+  const std::string again = fmt::format("download it again: ingot model pull {}", model.origin);
   for (const checkpoint::RegisteredFile& file : model.files) {
     const fs::path path = checkpoint::Registry(home).folder(model.name) / file.name;
     std::error_code error;
@@ -156,7 +159,7 @@ void check_models(Findings& findings, const fs::path& home) {
   try {
     const std::vector<checkpoint::RegisteredModel> models = checkpoint::Registry(home).list();
     if (models.empty()) {
-      findings.push_back({"models", Grade::ok, "none registered", "ingot model pull NAME fetches one"});
+      findings.push_back({"models", Grade::ok, "none registered", "download one: ingot model pull NAME"});
     }
     for (const checkpoint::RegisteredModel& model : models) check_model(findings, home, model);
   } catch (const Error& error) {
@@ -167,15 +170,17 @@ void check_models(Findings& findings, const fs::path& home) {
 class Doctor : public Command {
  public:
   const char* name() const override { return "doctor"; }
-  const char* summary() const override { return "check the machine and the stores, and say what to do"; }
+  const char* summary() const override {
+    return "check the machine, the run folder and the model store, and suggest fixes";
+  }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
-    arguments.option("run-dir", run_dir_, "where runs are written");
+    arguments.option("run-dir", run_dir_, "the folder for runs");
     arguments.example("ingot doctor");
   }
 
-  // 5 (unavailable) when something failed.
+  // Returns 5 (unavailable) when a check failed.
   int run(const Output& output) override {
     Findings findings;
     check_cpu(findings);
@@ -188,10 +193,10 @@ class Doctor : public Command {
     if (home) {
       check_models(findings, *home);
     } else {
-      findings.push_back({"store", Grade::warn, "neither INGOT_HOME nor HOME is set: models are known by paths only",
-                          "set INGOT_HOME to a folder to keep models by name"});
+      findings.push_back({"store", Grade::warn, "neither INGOT_HOME nor HOME is set: models can be given by path only",
+                          "set INGOT_HOME to a folder to register models by name"});
     }
-    findings.push_back({"devices", Grade::ok, "this build computes on the CPU", ""});
+    findings.push_back({"devices", Grade::ok, "this build supports the CPU only", ""});
 
     using Json = nlohmann::ordered_json;
     Json list = Json::array();

@@ -1,4 +1,5 @@
-// ingot eval: the loss of a model over a data file, and its answers to task files; with an adapter, beside the base's.
+// ingot eval: a model's loss on a data file, and its scores on task files; with an adapter, next to those of the base
+// model.
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -21,10 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// More at once makes no product faster.
-constexpr int64_t most_tokens_at_once = 2048;
+// More tokens per batch do not make gemms faster.
+constexpr int64_t max_tokens_at_once = 2048;
 
-// Errors of one line of a task get its place.
+// Adds file and line to the errors of one line of a task.
 template <class Call>
 auto at_line(const eval::Task& task, int64_t line, Call call) {
   try {
@@ -38,24 +39,24 @@ class Eval : public Command {
  public:
   const char* name() const override { return "eval"; }
   const char* summary() const override {
-    return "perplexity on held-out data, multiple choice and generation tasks; a tuned model beside its base";
+    return "evaluate perplexity, multiple choice and generation tasks; compare a tuned model with its base";
   }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     options_.declare(arguments);
-    arguments.option("data", data_, "a .jsonl or text file, as recipes take it: loss and perplexity");
+    arguments.option("data", data_, "a .jsonl or text file, as in recipes: measure loss and perplexity");
     arguments.option("format", format_,
-                     "of --data: auto (default), chat, sharegpt, instruction, completion, text or tokens");
-    arguments.option(
-        "sequence-length", sequence_length_,
-        "of --data: tokens of a packed sequence; without it 1024, or the model's context when that is less");
+                     "format of --data: auto (default), chat, sharegpt, instruction, completion, text or tokens");
+    arguments.option("sequence-length", sequence_length_,
+                     "tokens per packed sequence of --data (default: 1024, or the model's context if that is less)");
     arguments.option("task", tasks_,
-                     "a .jsonl file of questions (docs/evaluation.md): multiple choice, or answers that are generated "
-                     "and checked; may be given several times");
-    arguments.option("base", base_,
-                     "a model to set --model beside; with --adapter that is the model without it, and needs no naming");
-    arguments.option("items", items_, "write what every model did with every line of the tasks to this JSONL file");
+                     "a .jsonl file of questions (docs/evaluation.md): multiple choice, or generated answers that are "
+                     "checked; may be given several times");
+    arguments.option(
+        "base", base_,
+        "a model to compare --model with; not needed with --adapter, which is compared with the model without it");
+    arguments.option("items", items_, "write the result of every model for every line of the tasks to this JSONL file");
     arguments.example(
         "ingot eval --model SmolLM2-135M-Instruct --data data/sotu/heldout.jsonl --adapter runs/demo/adapter\n"
         "  ingot eval --model SmolLM2-135M-Instruct --task data/examples/questions.jsonl");
@@ -65,7 +66,7 @@ class Eval : public Command {
 
  private:
   struct DataResult {
-    std::vector<std::vector<eval::PieceLoss>> losses;  // [model][piece]
+    std::vector<std::vector<eval::SequenceLoss>> losses;  // [model][piece]
     int64_t length = 0, sequences = 0;
     double seconds = 0;
   };
@@ -89,18 +90,18 @@ class Eval : public Command {
 
   std::optional<Session> session_, base_session_;
   std::map<const Session*, text::ChatTemplate> chats_;
-  std::vector<Contestant> contestants_;  // the one that was asked for last
-  std::string notes_;                    // lines of --items
+  std::vector<EvaluatedModel> contestants_;  // the evaluated model last
+  std::string notes_;                        // lines for the file of --items
   int64_t num_truncated_ = 0;
 };
 
 void Eval::open_models() {
   if (base_ && options_.adapter) {
-    throw_hint(ErrorKind::usage, "leave --base out: with --adapter the base is the model without it",
-               "--base beside --adapter");
+    throw_hint(ErrorKind::usage, "remove --base: with --adapter, the base is the model without the adapter",
+               "--base and --adapter are mutually exclusive");
   }
   session_.emplace(options_);
-  // An adapter that replaces weights leaves no base in its session.
+  // A session whose adapter replaces weights does not contain the base model.
   if (base_ || session_->adapter_merged) {
     ModelOptions options = options_;
     if (base_) options.model = *base_;
@@ -112,9 +113,9 @@ void Eval::open_models() {
   }
   const nn::Adapter* adapter = session_->adapter ? &*session_->adapter : nullptr;
   contestants_.push_back({contestants_.empty() ? "model" : "tuned", &*session_, adapter});
-  for (const Contestant& contestant : contestants_) {
+  for (const EvaluatedModel& contestant : contestants_) {
     Session& session = *contestant.session;
-    session.tokenizer();  // says that there is none
+    session.tokenizer();  // throws if there is none
     if (session.text().chat_template && !chats_.contains(&session)) {
       chats_.emplace(&session,
                      text::ChatTemplate(*session.text().chat_template, session.source.name + ": chat template"));
@@ -130,7 +131,7 @@ eval::TextModel Eval::text_model(Session& session) {
 
 std::vector<std::string> Eval::names() const {
   std::vector<std::string> names;
-  for (const Contestant& contestant : contestants_) names.push_back(contestant.name);
+  for (const EvaluatedModel& contestant : contestants_) names.push_back(contestant.name);
   return names;
 }
 
@@ -138,7 +139,7 @@ data::Dataset Eval::read_data(Session& session) const {
   const int64_t context = session.loaded.spec.context;
   const int64_t length = sequence_length_.value_or(std::min<int64_t>(context, 1024));
   if (length < 2 || length > context) {
-    throw_error(ErrorKind::usage, "--sequence-length {}; from 2 to the model's context of {}", length, context);
+    throw_error(ErrorKind::usage, "--sequence-length {}; must be from 2 to the model's context of {}", length, context);
   }
   data::DatasetSettings settings;
   settings.format = data::parse_format(format_);
@@ -152,33 +153,32 @@ data::Dataset Eval::read_data(Session& session) const {
 Eval::DataResult Eval::measure_data() {
   const data::Dataset dataset = read_data(*session_);
   if (base_session_ && read_data(*base_session_).content_hash() != dataset.content_hash()) {
-    throw_hint(ErrorKind::usage, "compare them on tasks (--task), or measure each by itself",
-               "{} and {} make different tokens of {}, so their losses cannot be set side by side", *base_,
-               options_.model, *data_);
+    throw_hint(ErrorKind::usage, "compare them on tasks (--task), or measure each separately",
+               "{} and {} tokenize {} differently, so their losses cannot be compared", *base_, options_.model, *data_);
   }
   DataResult result;
   result.length = dataset.sequence_length();
   result.sequences = dataset.num_sequences();
   const double started = steady_seconds();
-  const int64_t micro = std::max<int64_t>(1, most_tokens_at_once / result.length);
-  for (const Contestant& contestant : contestants_) {
+  const int64_t micro = std::max<int64_t>(1, max_tokens_at_once / result.length);
+  for (const EvaluatedModel& contestant : contestants_) {
     Evaluation evaluation(*contestant.session, result.length, micro);
     Progress progress(contestant.name + ": loss", result.sequences, {progress_style(false), "sequences"});
-    std::vector<eval::PieceLoss> losses;
+    std::vector<eval::SequenceLoss> losses;
     std::vector<data::PackedSequence> batch;
     double sum = 0;
-    int64_t counted = 0;
+    int64_t loss_tokens = 0;
     for (int64_t i = 0; i < result.sequences; ++i) {
       batch.push_back(dataset.get(i));
       check_ids(batch.back().ids, contestant.session->loaded.spec.vocab);
       if (static_cast<int64_t>(batch.size()) < micro && i + 1 < result.sequences) continue;
-      for (const eval::PieceLoss& piece : evaluation.run(batch, contestant.adapter)) {
+      for (const eval::SequenceLoss& piece : evaluation.run(batch, contestant.adapter)) {
         losses.push_back(piece);
         sum += piece.sum;
-        counted += piece.counted;
+        loss_tokens += piece.loss_tokens;
       }
       batch.clear();
-      progress.update(i + 1, fmt::format("loss {:.4f}", sum / static_cast<double>(counted)));
+      progress.update(i + 1, fmt::format("loss {:.4f}", sum / static_cast<double>(loss_tokens)));
     }
     progress.finish();
     result.losses.push_back(std::move(losses));
@@ -194,10 +194,10 @@ void Eval::note(const eval::Task& task, int64_t line, Json&& models) {
 void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
   std::vector<Json> notes(task.choices.size(), Json::array());
   for (size_t model = 0; model < contestants_.size(); ++model) {
-    const Contestant& contestant = contestants_[model];
+    const EvaluatedModel& contestant = contestants_[model];
     Session& session = *contestant.session;
     const eval::TextModel text = text_model(session);
-    std::vector<infer::Continuations> items;
+    std::vector<infer::LogLikelihoodRequest> items;
     for (const eval::ChoiceItem& item : task.choices) {
       eval::EncodedChoices encoded =
           at_line(task, item.line, [&] { return eval::encode_choices(item, text, session.loaded.spec.context); });
@@ -206,14 +206,14 @@ void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
     }
     Progress progress(fmt::format("{}: {}", contestant.name, task.name), std::ssize(items),
                       {progress_style(false), "questions"});
-    const auto logprobs = score_choices(contestant, items, [&](int64_t done) { progress.update(done); });
+    const auto logprobs = choice_logprobs(contestant, items, [&](int64_t done) { progress.update(done); });
     progress.finish();
     for (size_t i = 0; i < items.size(); ++i) {
       const eval::ChoiceItem& item = task.choices[i];
       std::vector<int64_t> tokens;
       for (const std::vector<int32_t>& choice : items[i].continuations) tokens.push_back(std::ssize(choice));
       Json noted = {{"name", contestant.name}, {"logprobs", logprobs[i]}, {"tokens", tokens}};
-      for (const eval::Score& score : eval::score_choices(item, logprobs[i], tokens)) {
+      for (const eval::Score& score : eval::choice_logprobs(item, logprobs[i], tokens)) {
         scores.add(model, score);
         noted[score.metric] = score.value;
       }
@@ -226,7 +226,7 @@ void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
 void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
   std::vector<Json> notes(task.answers.size(), Json::array());
   for (size_t model = 0; model < contestants_.size(); ++model) {
-    const Contestant& contestant = contestants_[model];
+    const EvaluatedModel& contestant = contestants_[model];
     const eval::TextModel text = text_model(*contestant.session);
     const int64_t context = contestant.session->loaded.spec.context;
     std::vector<Question> questions;
@@ -234,14 +234,14 @@ void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
       std::vector<int32_t> prompt = at_line(task, item.line, [&] { return eval::encode_prompt(item.prompt, text); });
       if (std::ssize(prompt) + item.max_tokens > context) {
         throw_hint(ErrorKind::usage, "shorten the prompt or lower max_tokens",
-                   "{} line {}: a prompt of {} tokens and an answer of up to {}; the model's context is {}",
+                   "{} line {}: a prompt of {} tokens and an answer of up to {} exceed the model's context of {}",
                    task.path.string(), item.line, prompt.size(), item.max_tokens, context);
       }
       questions.push_back({std::move(prompt), item.max_tokens, item.stop});
     }
     Progress progress(fmt::format("{}: {}", contestant.name, task.name), std::ssize(questions),
                       {progress_style(false), "answers"});
-    const auto answers = answer_all(contestant, questions, [&](int64_t done) { progress.update(done); });
+    const auto answers = generate_answers(contestant, questions, [&](int64_t done) { progress.update(done); });
     progress.finish();
     for (size_t i = 0; i < answers.size(); ++i) {
       Json noted = {{"name", contestant.name}, {"text", answers[i]}};
@@ -260,10 +260,11 @@ void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
 int Eval::run(const Output& output) {
   if (!data_ && tasks_.empty()) {
     throw_hint(ErrorKind::usage, "give --data FILE for perplexity, --task FILE for questions, or both",
-               "there is nothing to measure");
+               "nothing to measure: neither --data nor --task is given");
   }
-  if (items_ && tasks_.empty()) throw_error(ErrorKind::usage, "--items writes what --task finds, and there is none");
-  if (items_) write_file(*items_, "");  // so that it fails now, not after the work
+  if (items_ && tasks_.empty())
+    throw_error(ErrorKind::usage, "--items writes the results of --task, which is not given");
+  if (items_) write_file(*items_, "");  // fails now rather than after the evaluation
   exit_on_interrupt();
   std::vector<eval::Task> tasks;
   for (const std::string& path : tasks_) tasks.push_back(eval::read_task(path));
@@ -276,15 +277,15 @@ int Eval::run(const Output& output) {
     const DataResult result = measure_data();
     const std::vector<eval::Row> of_data =
         eval::loss_rows(std::filesystem::path(*data_).stem().string(), result.losses);
-    int64_t counted = 0;
-    for (const eval::PieceLoss& piece : result.losses.back()) counted += piece.counted;
+    int64_t loss_tokens = 0;
+    for (const eval::SequenceLoss& piece : result.losses.back()) loss_tokens += piece.loss_tokens;
     report = {{"loss", of_data[0].models.back().value},
               {"perplexity", of_data[1].models.back().value},
-              {"tokens", counted},
+              {"tokens", loss_tokens},
               {"seconds", result.seconds},
               {"sequence_length", result.length},
               {"sequences", result.sequences}};
-    last_line = fmt::format("{} tokens of {} in {}\n", counted, *data_, format_duration(result.seconds));
+    last_line = fmt::format("{} tokens of {} in {}\n", loss_tokens, *data_, format_duration(result.seconds));
     rows.insert(rows.end(), of_data.begin(), of_data.end());
   }
   for (const eval::Task& task : tasks) {
@@ -294,7 +295,8 @@ int Eval::run(const Output& output) {
     for (eval::Row& row : scores.rows(task.name)) rows.push_back(std::move(row));
   }
   if (num_truncated_ > 0) {
-    Log(LogLevel::info).warning("{} contexts lost their beginning: they are longer than the model's", num_truncated_);
+    Log(LogLevel::info)
+        .warning("{} contexts were cut at the start: they are longer than the model's context", num_truncated_);
   }
   if (items_) write_file(*items_, notes_);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t answers_at_once = 8;
 
-// ids, positions, targets and losses; offsets of sub-sequences, at most one a token and one.
+// ids, positions, targets and losses; sub-sequence offsets, at most one per token plus one.
 size_t batch_bytes(int64_t tokens) {
   const size_t count = static_cast<size_t>(tokens);
   return 4 * Arena::footprint(count * 4) + Arena::footprint((count + 1) * 4);
@@ -29,8 +29,8 @@ Evaluation::Evaluation(Session& session, int64_t sequence_length, int64_t micro)
   scratch_ = Arena(*session.runtime.device, models::pass_bytes(session.loaded.spec, shape).loss, "scratch");
 }
 
-std::vector<eval::PieceLoss> Evaluation::run(std::span<const data::PackedSequence> sequences,
-                                             const nn::Adapter* adapter) {
+std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequence> sequences,
+                                                const nn::Adapter* adapter) {
   std::vector<int32_t> ids, places, targets, offsets{0};
   for (const data::PackedSequence& sequence : sequences) {
     const int32_t base = static_cast<int32_t>(ids.size());
@@ -62,35 +62,35 @@ std::vector<eval::PieceLoss> Evaluation::run(std::span<const data::PackedSequenc
   std::vector<float> host(static_cast<size_t>(losses.elements()));
   device.copy_to_host(host.data(), losses.data, losses.bytes());
 
-  std::vector<eval::PieceLoss> pieces;
+  std::vector<eval::SequenceLoss> pieces;
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    eval::PieceLoss piece;
+    eval::SequenceLoss piece;
     for (size_t t = static_cast<size_t>(offsets[s]); t < static_cast<size_t>(offsets[s + 1]); ++t) {
       if (targets[t] < 0) continue;
       infer::check_number(static_cast<double>(host[t]));
       piece.sum += static_cast<double>(host[t]);
-      ++piece.counted;
+      ++piece.loss_tokens;
     }
-    if (piece.counted > 0) pieces.push_back(piece);
+    if (piece.loss_tokens > 0) pieces.push_back(piece);
   }
   return pieces;
 }
 
-std::vector<std::vector<double>> score_choices(const Contestant& contestant,
-                                               std::span<const infer::Continuations> items,
-                                               const std::function<void(int64_t)>& done) {
+std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& contestant,
+                                                 std::span<const infer::LogLikelihoodRequest> items,
+                                                 const std::function<void(int64_t)>& done) {
   Session& session = *contestant.session;
-  infer::ContinuationSettings settings;
+  infer::LogLikelihoodSettings settings;
   settings.activation = session.activation;
   settings.adapter_rank = session.adapter_rank;
   settings.decoded = session.decoded;
-  infer::ContinuationScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
-                                   *session.model, settings, items);
+  infer::LogLikelihoodScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
+                                    *session.model, settings, items);
   return scorer.score(items, contestant.adapter, done);
 }
 
-std::vector<std::string> answer_all(const Contestant& contestant, std::span<const Question> questions,
-                                    const std::function<void(int64_t)>& done) {
+std::vector<std::string> generate_answers(const EvaluatedModel& contestant, std::span<const Question> questions,
+                                          const std::function<void(int64_t)>& done) {
   struct Open {
     size_t question;
     text::StreamDecoder decoder;
@@ -126,7 +126,7 @@ std::vector<std::string> answer_all(const Contestant& contestant, std::span<cons
       Open& state = open.at(output.request);
       std::string& answer = answers[state.question];
       if (output.token) answer += state.stops.push(state.decoder.push(output.token->id));
-      if (output.finish == infer::Finish::failed) throw Error(output.kind, output.error);
+      if (output.finish == infer::FinishReason::failed) throw Error(output.kind, output.error);
       if (output.finish) {
         answer += state.stops.push(state.decoder.finish());
         answer += state.stops.finish();

@@ -1,5 +1,4 @@
-// What a model makes of data and questions, without training: losses of packed sequences, likelihoods of choices, and
-// generated answers.
+// Evaluates a model without training: losses of packed sequences, log-likelihoods of choices, and generated answers.
 #pragma once
 
 #include <functional>
@@ -10,12 +9,12 @@
 #include "app/eval/results.h"
 #include "app/session.h"
 #include "data/packing.h"
-#include "infer/continuations.h"
+#include "infer/log_likelihood_scorer.h"
 
 namespace ingot::app {
 
-// A model that is measured: a session's, with or without an adapter.
-struct Contestant {
+// A model to evaluate: the model of a session, with or without an adapter.
+struct EvaluatedModel {
   std::string name;
   Session* session = nullptr;
   const nn::Adapter* adapter = nullptr;
@@ -23,11 +22,12 @@ struct Contestant {
 
 class Evaluation {
  public:
-  // Takes its memory at once: `micro` sequences of `sequence_length` tokens are computed together.
+  // Allocates all its memory: up to `micro` sequences of `sequence_length` tokens are computed together.
   Evaluation(Session& session, int64_t sequence_length, int64_t micro);
 
-  // At most `micro` sequences. One loss for every sub-sequence with counted tokens, in their order; sums in double.
-  std::vector<eval::PieceLoss> run(std::span<const data::PackedSequence> sequences, const nn::Adapter* adapter);
+  // At most `micro` sequences. Returns one loss for every sub-sequence that has loss tokens, in order; sums are in
+  // double.
+  std::vector<eval::SequenceLoss> run(std::span<const data::PackedSequence> sequences, const nn::Adapter* adapter);
 
  private:
   Session& session_;
@@ -35,10 +35,10 @@ class Evaluation {
   Arena scratch_;
 };
 
-// ln p of every item's continuations. `done` is told how many items are finished.
-std::vector<std::vector<double>> score_choices(const Contestant& contestant,
-                                               std::span<const infer::Continuations> items,
-                                               const std::function<void(int64_t)>& done);
+// The log-likelihood of each item's continuations. `done` receives the number of finished items.
+std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& contestant,
+                                                 std::span<const infer::LogLikelihoodRequest> items,
+                                                 const std::function<void(int64_t)>& done);
 
 // A prompt to be answered greedily.
 struct Question {
@@ -47,9 +47,9 @@ struct Question {
   std::vector<std::string> stop;
 };
 
-// The text of each answer, up to a stop string or an end-of-text token. Several are generated at a time.
+// The text of each answer, up to a stop string or an end-of-text token. Several are generated concurrently.
 // Errors: those of infer::Engine.
-std::vector<std::string> answer_all(const Contestant& contestant, std::span<const Question> questions,
-                                    const std::function<void(int64_t)>& done);
+std::vector<std::string> generate_answers(const EvaluatedModel& contestant, std::span<const Question> questions,
+                                          const std::function<void(int64_t)>& done);
 
 }  // namespace ingot::app

@@ -19,7 +19,7 @@ ExportFormat format_of(const ExportOptions& options) {
   if (!options.to) return fs::path(options.out).extension() == ".gguf" ? ExportFormat::gguf : ExportFormat::hf;
   if (*options.to == "hf") return ExportFormat::hf;
   if (*options.to == "gguf") return ExportFormat::gguf;
-  throw_hint(ErrorKind::usage, "hf or gguf", "--to '{}' is not known", *options.to);
+  throw_hint(ErrorKind::usage, "use hf or gguf", "--to '{}' is not known", *options.to);
 }
 
 std::optional<Storage> storage_named(const std::string& dtype) {
@@ -50,10 +50,10 @@ uint64_t bytes_under(const fs::path& path) {
 
 void ExportOptions::declare(Arguments& arguments) {
   arguments.positional("out", out, "the folder or .gguf file to write; it must not exist");
-  arguments.option("to", to, "hf (a folder) or gguf; without it by the name of OUT");
+  arguments.option("to", to, "hf (a folder) or gguf (default: by the name of OUT)");
   arguments.option(
       "dtype", dtype,
-      "fp32, f16, bf16 or, in GGUF, q8_0 or q4_0; without it as stored, and bf16 for block-quantised models");
+      "fp32, f16, bf16 or, in GGUF, q8_0 or q4_0 (default: as stored, but bf16 for block-quantised models)");
 }
 
 ExportTarget resolve(const ExportOptions& options, const std::string& stored_dtype) {
@@ -63,18 +63,18 @@ ExportTarget resolve(const ExportOptions& options, const std::string& stored_dty
   if (options.dtype) {
     const std::optional<Storage> named = storage_named(*options.dtype);
     if (!named)
-      throw_hint(ErrorKind::usage, "fp32, f16, bf16, q8_0 or q4_0", "--dtype '{}' is not known", *options.dtype);
+      throw_hint(ErrorKind::usage, "use fp32, f16, bf16, q8_0 or q4_0", "--dtype '{}' is not known", *options.dtype);
     target.storage = *named;
   } else {
     const std::optional<Storage> stored = storage_named(stored_dtype);
     target.storage = stored && is_plain(*stored) ? *stored : Storage::bf16;
   }
   if (target.format == ExportFormat::hf && !is_plain(target.storage)) {
-    throw_hint(ErrorKind::usage, "use --to gguf, or fp32, f16 or bf16", "--dtype {} is for GGUF files",
+    throw_hint(ErrorKind::usage, "use --to gguf, or fp32, f16 or bf16", "--dtype {} is only supported for GGUF files",
                ingot::name(target.storage));
   }
-  if (path_taken(target.out)) {
-    throw_hint(ErrorKind::usage, "give another name, or remove it first", "{} exists already", target.out.string());
+  if (name_exists(target.out)) {
+    throw_hint(ErrorKind::usage, "give another name, or remove it first", "{} already exists", target.out.string());
   }
   return target;
 }

@@ -1,4 +1,4 @@
-// Where and how `model convert` and `model merge` write.
+// Output location and format of `model convert` and `model merge`.
 #pragma once
 
 #include <filesystem>
@@ -29,15 +29,16 @@ struct ExportTarget {
   Storage storage = Storage::bf16;
 };
 
-// Resolves what was left out: the format from the name of OUT (.gguf or a folder), the type from what is stored.
-// Errors: usage for words that are not known, types that the format has not, and an output that exists already.
+// Resolves missing options: the format from the name of OUT (.gguf or a folder), the type from the stored type. Errors:
+// usage for unknown words, types that the format does not support, and an output that exists already.
 ExportTarget resolve(const ExportOptions& options, const std::string& stored_dtype);
 
-// Writes the model, and warns of what the format cannot say. Errors: those of checkpoint/export.h.
+// Writes the model, with a warning for each property that the format cannot express. Errors: those of
+// checkpoint/export.h.
 void write_model(const ExportTarget& target, const checkpoint::LoadedModel& model,
                  const checkpoint::ModelSource& source, Runtime& runtime);
 
-// Says what was written, for people and as JSON: {path, format, dtype, bytes}.
+// Reports what was written, as text and as JSON: {path, format, dtype, bytes}.
 void report(const Output& output, const ExportTarget& target);
 
 }  // namespace ingot::app

@@ -1,4 +1,4 @@
-// What a model's files come to.
+// Size and type of a model's files.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace ingot::app {
 
 struct FileTotals {
-  std::string dtype;  // that most elements have, in lower case: "bf16", "q4_1"
+  std::string dtype;  // type of most elements, in lower case: "bf16", "q4_1"
   uint64_t bytes = 0;
 };
 

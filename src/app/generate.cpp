@@ -32,34 +32,37 @@ class Generate : public Command {
   void declare(Arguments& arguments) override {
     options_.declare(arguments);
     prompt_.declare(arguments, "prompt");
-    arguments.flag("chat", chat_, "give the prompt to the model's chat template as one message of a user");
-    arguments.option("max-tokens", max_tokens_, "most tokens to generate");
-    arguments.option("temperature", sampling_.temperature, "0: always the most likely token; above: drawn");
-    arguments.option("top-p", sampling_.top_p, "draw from the fewest tokens whose probabilities reach this");
-    arguments.option("top-k", sampling_.top_k, "draw from the k most likely tokens; 0: all");
-    arguments.option("min-p", sampling_.min_p, "draw from tokens of at least this times the highest probability");
-    arguments.option("repetition-penalty", sampling_.repetition_penalty, "above 1: tokens seen become less likely");
-    arguments.option("seed", seed_, "of the draws: the same seed gives the same text");
-    arguments.option("stop", stops_, "end before this text; may be given several times");
-    arguments.option("json-schema", json_schema_, "a file with a JSON Schema: the output is a value that it allows");
-    arguments.flag("in-order", in_order_, "the properties of --json-schema come in its order, not in any");
-    arguments.option("grammar", grammar_, "a file with a grammar (GBNF): the output is a text that it allows");
+    arguments.flag("chat", chat_, "wrap the prompt in the model's chat template as one user message");
+    arguments.option("max-tokens", max_tokens_, "maximum number of tokens to generate");
+    arguments.option("temperature", sampling_.temperature, "sampling temperature; 0: greedy");
+    arguments.option("top-p", sampling_.top_p,
+                     "sample from the smallest set of tokens whose probabilities sum to at least this");
+    arguments.option("top-k", sampling_.top_k, "sample from the k most likely tokens; 0: all");
+    arguments.option("min-p", sampling_.min_p,
+                     "sample from tokens whose probability is at least this times the highest");
+    arguments.option("repetition-penalty", sampling_.repetition_penalty,
+                     "penalty for tokens that already occurred; above 1: less likely");
+    arguments.option("seed", seed_, "random seed of sampling: the same seed gives the same text");
+    arguments.option("stop", stops_, "stop string; may be given several times");
+    arguments.option("json-schema", json_schema_, "a file with a JSON Schema that constrains the output");
+    arguments.flag("in-order", in_order_, "require the properties of --json-schema in the order of the schema");
+    arguments.option("grammar", grammar_, "a file with a grammar (GBNF) that constrains the output");
     arguments.example(
         "ingot generate --model SmolLM2-135M-Instruct --prompt 'Once upon a time' --max-tokens 64 --temperature 0.8");
   }
 
   int run(const Output& output) override {
     prompt_.check();
-    if (chat_ && prompt_.ids) throw_error(ErrorKind::usage, "--chat takes a text, not --ids");
+    if (chat_ && prompt_.ids) throw_error(ErrorKind::usage, "--chat needs a text, not --ids");
     if (json_schema_ && grammar_) throw_error(ErrorKind::usage, "give --json-schema or --grammar, not both");
-    if (in_order_ && !json_schema_) throw_error(ErrorKind::usage, "--in-order is of --json-schema, which is not given");
-    if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; at least 1", max_tokens_);
+    if (in_order_ && !json_schema_) throw_error(ErrorKind::usage, "--in-order needs --json-schema");
+    if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; must be at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     sampling_.seed = static_cast<uint64_t>(seed_);
     infer::check(sampling_);
     const Log log(LogLevel::info);
     if (sampling_.temperature == 0 && (sampling_.top_p < 1 || sampling_.top_k > 0 || sampling_.min_p > 0)) {
-      log.warning("--top-p, --top-k and --min-p change nothing without --temperature above 0");
+      log.warning("--top-p, --top-k and --min-p have no effect without a --temperature above 0");
     }
     const grammar::GrammarPtr grammar = compiled_grammar();
     exit_on_interrupt();
@@ -76,7 +79,7 @@ class Generate : public Command {
           std::make_shared<infer::GrammarMask>(std::make_shared<const grammar::TokenGrammar>(grammar, vocabulary));
     }
     const text::Tokenizer* tokenizer = session.text().tokenizer.get();
-    if (!tokenizer && !stops_.empty()) session.tokenizer();  // says that there is none
+    if (!tokenizer && !stops_.empty()) session.tokenizer();  // throws: there is none
 
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
     const int64_t context = session.loaded.spec.context;
@@ -100,7 +103,7 @@ class Generate : public Command {
   }
 
  private:
-  // What the output must be; null: anything.
+  // The grammar of the output; null: unconstrained.
   grammar::GrammarPtr compiled_grammar() const {
     if (!json_schema_ && !grammar_) return nullptr;
     const std::string& path = json_schema_ ? *json_schema_ : *grammar_;
@@ -108,7 +111,7 @@ class Generate : public Command {
     try {
       return json_schema_ ? grammar::compile_json_schema(text, {.in_order = in_order_}) : grammar::compile_ebnf(text);
     } catch (const Error& error) {
-      // What is asked for wrongly is so in the file.
+      // A usage error of the schema or grammar is an error in the file.
       const ErrorKind kind = error.kind() == ErrorKind::usage ? ErrorKind::corrupt : error.kind();
       throw Error(kind, path + ": " + error.message(), error.hint());
     }
@@ -117,7 +120,7 @@ class Generate : public Command {
   std::vector<int32_t> render_prompt(Session& session) {
     const checkpoint::TextAssets& assets = session.text();
     if (!assets.chat_template) {
-      throw_hint(ErrorKind::not_found, "leave --chat out", "the model {} has no chat template",
+      throw_hint(ErrorKind::not_found, "remove --chat", "the model {} has no chat template",
                  session.source.path.string());
     }
     const text::ChatTemplate chat(*assets.chat_template, session.source.name + ": chat template");
@@ -156,7 +159,7 @@ class Generate : public Command {
   TextInput prompt_;
   bool chat_ = false;
   int64_t max_tokens_ = 256;
-  infer::Sampling sampling_;
+  infer::SamplingParams sampling_;
   int64_t seed_ = 0;
   std::vector<std::string> stops_;
   std::optional<std::string> json_schema_, grammar_;

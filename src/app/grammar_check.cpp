@@ -1,4 +1,4 @@
-// ingot grammar check: whether texts are in the language of a schema or a grammar.
+// ingot grammar check: whether texts match a schema or a grammar.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -19,21 +19,17 @@ using Json = nlohmann::ordered_json;
 class GrammarCheck : public Command {
  public:
   const char* name() const override { return "check"; }
-  const char* summary() const override {
-    return "whether texts are what a JSON Schema or a grammar allows an output to be";
-  }
+  const char* summary() const override { return "check whether texts match a JSON Schema or a grammar"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.option("json-schema", json_schema_, "a file with a JSON Schema");
     arguments.option("grammar", grammar_, "a file with a grammar (GBNF)");
-    arguments.option("text", texts_, "a file that is one text, byte by byte; may be given several times");
-    arguments.option("instances", instances_,
-                     "a file with one text a line, as it is without the line's end (LF or CRLF)");
-    arguments.flag("in-order", options_.in_order, "properties come in the order of the schema");
-    arguments.flag(
-        "strict", options_.strict,
-        "keywords that the schema's draft does not know are refused, and so are formats that are not asserted");
+    arguments.option("text", texts_, "a file whose whole content is one text; may be given several times");
+    arguments.option("instances", instances_, "a file with one text per line (LF or CRLF)");
+    arguments.flag("in-order", options_.in_order, "require properties in the order of the schema");
+    arguments.flag("strict", options_.strict,
+                   "refuse keywords that the schema's draft does not define, and formats that are not validated");
     arguments.example("ingot grammar check --json-schema city.json --instances answers.jsonl");
   }
 
@@ -59,7 +55,8 @@ class GrammarCheck : public Command {
       output.print(fmt::format("not supported: {}\n", error.message()));
     }
     result["unknown"] = unknown;
-    for (const std::string& keyword : unknown) output.print(fmt::format("not known, an annotation: {}\n", keyword));
+    for (const std::string& keyword : unknown)
+      output.print(fmt::format("unknown, ignored as annotation: {}\n", keyword));
     if (grammar) {
       const auto tokens = std::make_shared<const grammar::TokenGrammar>(grammar, grammar::byte_vocabulary());
       for (const std::string& text : texts) result["results"].push_back(accepted(tokens, text));
@@ -88,7 +85,7 @@ class GrammarCheck : public Command {
     }
   }
 
-  // null: it takes more states than one output may.
+  // null: the match exceeds the state limit of one output.
   static Json accepted(const std::shared_ptr<const grammar::TokenGrammar>& tokens, const std::string& text) {
     try {
       grammar::Matcher matcher(tokens);

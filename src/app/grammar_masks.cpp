@@ -10,9 +10,9 @@ namespace ingot::app {
 
 namespace {
 
-// Whoever may ask may send any schema, and all outputs wait while one's mask is made. A walk over the whole vocabulary
-// takes as many steps as its trie has nodes; of MaskBench's schemas (600 of them, SmolLM2's vocabulary) a mask takes at
-// most 4.6 walks and 2,535 rows, an output 152 walks besides a fifth of one for each of its tokens.
+// Clients may send any schema, and all outputs wait while one output's mask is computed. A walk over the whole
+// vocabulary takes as many steps as its trie has nodes; for MaskBench's schemas (600 of them, SmolLM2's vocabulary) a
+// mask takes at most 4.6 walks and 2,535 rows, an output 152 walks plus a fifth of a walk for each of its tokens.
 grammar::StateLimits mask_limits(const grammar::Vocabulary& vocabulary) {
   const auto nodes = std::ssize(vocabulary.nodes());
   return {.mask_visits = 100'000 + 8 * nodes,
@@ -21,7 +21,7 @@ grammar::StateLimits mask_limits(const grammar::Vocabulary& vocabulary) {
           .token_visits = 1'000 + nodes / 5};
 }
 
-// Whoever may ask may send any schema.
+// Limits for compiling a client's schema.
 const grammar::JsonOptions limits = {.max_text = 256 << 10, .max_cases = 1024, .max_schemas = 5'000, .max_seconds = 2};
 
 grammar::GrammarPtr compiled(const server::Constraint& constraint) {
@@ -37,7 +37,7 @@ grammar::GrammarPtr compiled(const server::Constraint& constraint) {
     case Kind::choice: return grammar::compile_choice(constraint.choices);
     case Kind::none: break;
   }
-  throw_error(ErrorKind::internal, "a mask for an output that may be anything");
+  throw_error(ErrorKind::internal, "a mask was requested for an unconstrained output");
 }
 
 size_t bytes_of(const server::Constraint& constraint) {
@@ -56,9 +56,10 @@ std::shared_ptr<const grammar::TokenGrammar> GrammarMasks::cached(const server::
   return found->grammar;
 }
 
-// Grammars grow while outputs use them. How much each has is asked without the lock: the engine may be at work with it.
+// Grammars grow while outputs use them. Their sizes are read without the cache's lock, because the engine may be using
+// them.
 void GrammarMasks::insert(Entry entry) {
-  std::list<Entry> evicted;  // freed without the lock, too
+  std::list<Entry> evicted;  // also freed without the lock
   std::vector<std::shared_ptr<const grammar::TokenGrammar>> grammars;
   {
     const auto cache = cache_.lock();
@@ -80,10 +81,10 @@ void GrammarMasks::insert(Entry entry) {
 
 std::shared_ptr<infer::TokenMask> GrammarMasks::mask(const server::Constraint& constraint) {
   if (auto known = cached(constraint)) return std::make_shared<infer::GrammarMask>(std::move(known));
-  // Two that ask for the same at once compile it twice.
+  // Concurrent requests for the same constraint may compile it twice.
   auto grammar =
       std::make_shared<const grammar::TokenGrammar>(compiled(constraint), vocabulary_, mask_limits(*vocabulary_));
-  // What is too large for a mask at its very beginning is refused here, and does not fail in the engine.
+  // Computes a first mask here, so that a constraint that is too large is refused now instead of failing in the engine.
   std::vector<uint32_t> bits(vocabulary_->num_words());
   grammar::Matcher(grammar).fill_mask(bits);
   insert({constraint, bytes_of(constraint), grammar});

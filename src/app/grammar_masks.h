@@ -1,4 +1,4 @@
-// Masks for the server's requests: schemas, grammars and expressions are compiled once and cached.
+// Token masks for the server's requests: schemas, grammars and regular expressions are compiled once and cached.
 #pragma once
 
 #include <list>
@@ -12,11 +12,11 @@
 
 namespace ingot::app {
 
-// Thread-safe. Caches what was compiled for the constraints used last, as far as a budget goes.
+// Thread-safe. Least-recently-used cache of compiled constraints, limited in number and bytes.
 class GrammarMasks : public server::MaskFactory {
  public:
   static constexpr size_t max_cached = 256;
-  static constexpr size_t max_bytes = size_t{512} << 20;  // of all that is cached; outputs under way hold their own
+  static constexpr size_t max_bytes = size_t{512} << 20;  // of the cache; running answers retain their own
 
   explicit GrammarMasks(std::shared_ptr<const grammar::Vocabulary> vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
@@ -25,7 +25,7 @@ class GrammarMasks : public server::MaskFactory {
  private:
   struct Entry {
     server::Constraint constraint;
-    size_t bytes = 0;  // of its texts
+    size_t bytes = 0;  // of its source texts
     std::shared_ptr<const grammar::TokenGrammar> grammar;
   };
 
@@ -33,7 +33,7 @@ class GrammarMasks : public server::MaskFactory {
   void insert(Entry entry);
 
   std::shared_ptr<const grammar::Vocabulary> vocabulary_;
-  Guarded<std::list<Entry>> cache_;  // the one used last first
+  Guarded<std::list<Entry>> cache_;  // most recently used first
 };
 
 }  // namespace ingot::app

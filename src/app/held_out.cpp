@@ -38,7 +38,8 @@ void split_records(const fs::path& data, FileWriter& train, FileWriter& held_out
   }
 }
 
-// Where the last twentieth begins: after the last empty line before it, else after the last line. 0: nowhere.
+// Offset at which the last twentieth begins: after the last empty line before it, else after the last line. 0: no such
+// place.
 size_t text_cut(const std::string& text) {
   const size_t most = text.size() - text.size() / one_in;
   for (const std::string_view end : {"\n\n", "\n"}) {
@@ -54,7 +55,7 @@ std::optional<fs::path> held_out_beside(const fs::path& data) {
   if (is_remote(data.string())) return std::nullopt;
   const std::string name = data.filename().string();
   const auto [stem, extension] = bare_name(data);
-  // A file that was split here before holds its held-out part too.
+  // A file that was split here before contains its held-out part too.
   if (path_exists(data.parent_path() / fmt::format("{}.train{}", stem, extension))) return std::nullopt;
   const auto beside = [&](const std::string& other) -> std::optional<fs::path> {
     fs::path path = data.parent_path() / other;
@@ -77,7 +78,7 @@ DataSplit::DataSplit(const fs::path& data, const fs::path& folder) : DataSplit()
   data::DocumentReader reader(data, data::Format::automatic, data::OnError::stop);
   if (reader.tokens() || data::is_mds_folder(data)) {
     throw_hint(ErrorKind::usage, "give held-out data with --eval",
-               "{}: an array of tokens or a folder of shards is not split", data.string());
+               "{}: an array of tokens or a folder of shards cannot be split", data.string());
   }
   const bool plain = reader.plain();
   std::string text;
@@ -87,7 +88,7 @@ DataSplit::DataSplit(const fs::path& data, const fs::path& folder) : DataSplit()
     if (text.size() >= least_text) cut = text_cut(text);
     if (cut == 0) return;
   } else {
-    // What is wrong with a record is told by its place in this file, not in a part of it.
+    // Errors of a record must state its position in this file, not in one of the two parts.
     for (data::Document document; reader.next(document);) continue;
     if (reader.num_documents() < one_in) return;
   }
@@ -95,11 +96,12 @@ DataSplit::DataSplit(const fs::path& data, const fs::path& folder) : DataSplit()
   const fs::path train_path = folder / (stem + ".train" + extension),
                  eval_path = folder / (stem + ".heldout" + extension);
   for (const fs::path& path : {train_path, eval_path}) {
-    if (path_taken(path)) {
-      throw_hint(ErrorKind::usage,
-                 fmt::format("if it is an earlier split of this file: ingot init {}; else remove it, or give --eval",
-                             train_path.string()),
-                 "{} exists already", path.string());
+    if (name_exists(path)) {
+      throw_hint(
+          ErrorKind::usage,
+          fmt::format("if it is an earlier split of this file, run ingot init {}; otherwise remove it, or give --eval",
+                      train_path.string()),
+          "{} already exists", path.string());
     }
   }
   FileWriter train(train_path), held_out(eval_path);

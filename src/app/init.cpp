@@ -1,4 +1,4 @@
-// ingot init: looks at a data file and writes a recipe for it.
+// ingot init: examines a data file and writes a recipe for it.
 #include <unistd.h>
 
 #include <iostream>
@@ -28,16 +28,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Measuring multiplies 2048-cubes: three matrices of four bytes an element, and the op's own scratch.
+// For multiplying 2048-cubes: three matrices of four bytes per element, and the op's own scratch.
 constexpr size_t measuring_bytes = size_t{256} << 20;
 constexpr int64_t longest_suggested = 2048;
 
-// What a data file comes to with a model's tokenizer.
+// Properties of a data file with a model's tokenizer.
 struct DataLook {
   data::Corpus corpus;
   data::Format format = data::Format::text;
-  int64_t counted = 0;
-  std::vector<int64_t> lengths;  // of its documents, ascending
+  int64_t loss_tokens = 0;
+  std::vector<int64_t> lengths;  // token counts of its documents, ascending
   bool splittable = false;       // every document may be cut
 };
 
@@ -51,14 +51,14 @@ DataLook look(const std::string& path, const checkpoint::TextAssets& assets, con
   for (int64_t i = 0; i < look.corpus.num_documents(); ++i) {
     const data::Corpus::View document = look.corpus.document(i);
     look.lengths.push_back(static_cast<int64_t>(document.ids.size()));
-    look.counted += std::count(document.counted.begin(), document.counted.end(), 1);
+    look.loss_tokens += std::count(document.loss_mask.begin(), document.loss_mask.end(), 1);
     look.splittable = look.splittable && document.splittable;
   }
   std::sort(look.lengths.begin(), look.lengths.end());
   return look;
 }
 
-// What plan_run asks of a data set, without making one.
+// The statistics of the packed data for plan_run, without building a data set.
 data::DatasetStatistics pack(const DataLook& look, int64_t length) {
   std::vector<int64_t> entries(static_cast<size_t>(look.corpus.num_documents()));
   for (size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<int64_t>(i);
@@ -70,7 +70,7 @@ data::DatasetStatistics pack(const DataLook& look, int64_t length) {
   packed.num_sequences = plan.num_sequences();
   packed.num_tokens = plan.num_tokens;
   packed.num_truncated = plan.num_truncated;
-  packed.num_counted = look.counted;
+  packed.num_loss_tokens = look.loss_tokens;
   for (int64_t s = 0; s < plan.num_sequences(); ++s) {
     int64_t padding = length;
     for (auto p = plan.first_piece[static_cast<size_t>(s)]; p < plan.first_piece[static_cast<size_t>(s) + 1]; ++p) {
@@ -85,24 +85,24 @@ data::DatasetStatistics pack(const DataLook& look, int64_t length) {
   return packed;
 }
 
-// Work of training on a token of the data, that on the padding beside it included.
+// Training FLOPs per token of the data, including those spent on padding.
 double cost_of_token(const spec::ModelSpec& model, const data::DatasetStatistics& packed, int64_t length) {
   const spec::AttentionSquares squares{static_cast<double>(packed.num_sequences * length), packed.squared_lengths};
   return spec::training_flops(model, squares, spec::AttentionCount::causal) / static_cast<double>(packed.num_tokens);
 }
 
-// A sequence length, and what packing to it gives.
+// A sequence length, and the result of packing to it.
 struct Choice {
   int64_t length = 0;
   data::DatasetStatistics packed;
   std::string reason;
 };
 
-// Of powers of two from 128 to the context or 2,048. Documents that may not be cut: long enough for 99 of 100 of them,
-// and of those lengths the shortest that costs at most a fiftieth more work a token than the best, which is the one
-// that leaves least padding: attention stays inside a document and grows with it, not with the sequence. Plain text can
-// be cut anywhere and learns from context: the longest, to 1,024, that holds at most a fiftieth less text than the
-// best.
+// Selects the sequence length from powers of two between 128 and the minimum of context and 2,048. For documents that
+// may not be cut: of lengths that hold 99 % of the documents, the shortest whose FLOPs per token are within 2 % of the
+// best. The best is the one with the least padding, as attention stays inside a document and its cost does not grow
+// with the sequence. Plain text can be cut anywhere and benefits from context: the longest length, up to 1,024, whose
+// packing efficiency is within 2 % of the best.
 Choice choose_length(const DataLook& look, const spec::ModelSpec& model) {
   const int64_t max =
       std::min(model.context, look.splittable ? std::min<int64_t>(longest_suggested, 1024) : longest_suggested);
@@ -127,12 +127,12 @@ Choice choose_length(const DataLook& look, const spec::ModelSpec& model) {
       "{:.1f} % of them are tokens, the rest is padding; {}", 100 * choice.packed.packing_efficiency,
       choices.size() == 1 ? std::string("no other length holds these documents")
                           : fmt::format("of lengths from {} to {} {}", choices.front().length, choices.back().length,
-                                        look.splittable ? "the longest that wastes no more than others"
-                                                        : "the shortest that trains as many tokens a second as any"));
+                                        look.splittable ? "the longest that wastes no more than the others"
+                                                        : "the shortest with the highest training speed"));
   return choice;
 }
 
-// By the data: "my" of my.train.jsonl; of a file that is only called train its folder's name.
+// The run's name from the data: "my" for my.train.jsonl; the folder's name for a file that is just called train.
 std::string run_name(const fs::path& data) {
   const std::string name = data.stem().stem().string();
   const std::string folder = absolute_path(data).parent_path().filename().string();
@@ -150,9 +150,9 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
   if (!eval.empty()) recipe.data.eval.values = {{eval, 1}};
   recipe.data.format = look.format;
   recipe.data.sequence_length = length;
-  // At least 20 steps an epoch where there is that much data; small data is seen several times.
+  // At least 20 steps per epoch where there is enough data; small data is repeated for several epochs.
   recipe.batch.global = std::clamp<int64_t>(packed.num_sequences / 20, 1, 8);
-  recipe.epochs = look.counted < 1'000'000 ? 3 : 1;
+  recipe.epochs = look.loss_tokens < 1'000'000 ? 3 : 1;
   const double steps =
       *recipe.epochs * static_cast<double>(packed.num_sequences) / static_cast<double>(recipe.batch.global);
   recipe.schedule.warmup = {.percent = 5};
@@ -161,7 +161,7 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
   return recipe;
 }
 
-// Those of bf16.
+// The CPU's rates in bf16.
 train::DeviceRates measured_rates(Runtime& runtime) {
   Arena scratch(*runtime.device, measuring_bytes, "scratch");
   ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
@@ -171,23 +171,23 @@ train::DeviceRates measured_rates(Runtime& runtime) {
 class Init : public Command {
  public:
   const char* name() const override { return "init"; }
-  const char* summary() const override { return "look at a data file and write a recipe for it"; }
+  const char* summary() const override { return "inspect a data file and write a recipe for it"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.positional("data", data_, "a .jsonl or text file");
     arguments.option("model", model_, "the model to tune: a folder, a .gguf file or a registered name");
     arguments.option("eval", eval_,
-                     "held-out data; without it a file beside DATA whose name says so, else a twentieth of DATA is "
-                     "held out and both parts are written beside the recipe");
+                     "held-out data (default: a file next to DATA with a held-out name; otherwise a twentieth of DATA "
+                     "is held out and both parts are written next to the recipe)");
     arguments.option("out", out_, "the recipe to write (default: recipe.yaml); it must not exist");
-    arguments.option("threads", threads_, "CPU threads; all there are without it");
+    arguments.option("threads", threads_, "CPU threads (default: all)");
     arguments.example("ingot init data/sotu/train.jsonl --model SmolLM2-135M-Instruct");
   }
 
   int run(const Output& output) override {
-    if (path_taken(out_)) {
-      throw_hint(ErrorKind::usage, "give another name with --out, or remove it first", "{} exists already", out_);
+    if (name_exists(out_)) {
+      throw_hint(ErrorKind::usage, "give another name with --out, or remove it first", "{} already exists", out_);
     }
     exit_on_interrupt();
     Runtime runtime = open_runtime("cpu", threads_);
@@ -222,7 +222,7 @@ class Init : public Command {
         "# Packing: {}.\n"
         "# At least {} on this machine (matrix products at {:.2f} TFLOP/s, as measured {}), and {} of memory.\n"
         "# {}\n",
-        train, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.counted,
+        train, data.corpus.num_documents(), data::name(data.format), data.corpus.num_tokens(), data.loss_tokens,
         packed.num_sequences, length, *plan.recipe.steps, out_, choice.reason, format_duration(seconds),
         rates.gemm / 1e12, rates.date, format_bytes(plan.memory.total()), held_out.text);
     write_file(out_, header + train::write_recipe(recipe));
@@ -236,7 +236,7 @@ class Init : public Command {
                                  {"documents", data.corpus.num_documents()},
                                  {"format", data::name(data.format)},
                                  {"tokens", data.corpus.num_tokens()},
-                                 {"counted", data.counted},
+                                 {"counted", data.loss_tokens},
                                  {"truncated", packed.num_truncated},
                                  {"sequence_length", length},
                                  {"sequences", packed.num_sequences},
@@ -252,8 +252,8 @@ class Init : public Command {
 
  private:
   struct HeldOut {
-    std::string path;  // empty: there is none
-    std::string text;  // where it came from
+    std::string path;  // empty: no held-out data
+    std::string text;  // description of its origin
     std::optional<DataSplit> split;
   };
 
@@ -265,13 +265,13 @@ class Init : public Command {
       held_out.text = fmt::format("Held out: {}.", *eval_);
     } else if (const std::optional<fs::path> beside = held_out_beside(data_)) {
       held_out.path = beside->string();
-      held_out.text = fmt::format("Held out: {}, found beside it (--eval takes another).", held_out.path);
+      held_out.text = fmt::format("Held out: {}, found next to it (--eval selects another file).", held_out.path);
     } else if (held_out.split.emplace(data_, fs::path(out_).parent_path()); *held_out.split) {
       held_out.path = held_out.split->held_out().string();
       held_out.text = fmt::format("Held out: {}, {} of {}.", held_out.path, held_out.split->rule(), data_);
     } else {
       held_out.split.reset();
-      held_out.text = "Nothing is held out: there is too little to split. --eval takes a file of its own.";
+      held_out.text = "Nothing is held out: there is too little data to split. Give held-out data with --eval.";
     }
     return held_out;
   }
@@ -283,7 +283,7 @@ class Init : public Command {
       std::getline(std::cin, model);
     }
     if (trim(model).empty()) {
-      throw_hint(ErrorKind::usage, "ingot model list shows those that have a name", "--model is needed");
+      throw_hint(ErrorKind::usage, "ingot model list shows the registered models", "--model is needed");
     }
     return std::string(trim(model));
   }

@@ -10,7 +10,7 @@
 namespace ingot::app {
 
 void exit_interrupted(int) {
-  // Only what a signal handler may call. On a terminal the cursor may stand behind a bar or half an answer.
+  // Only async-signal-safe functions. On a terminal the cursor may be after a progress bar or a partial answer.
   constexpr std::string_view line = "\ningot: stopped\n";
   const size_t skip = isatty(STDERR_FILENO) != 0 ? 0 : 1;
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data() + skip, line.size() - skip);

@@ -1,4 +1,4 @@
-// JSON objects that commands print.
+// Formatting of JSON objects that commands print.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

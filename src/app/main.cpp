@@ -1,4 +1,4 @@
-// Where everything starts: main -> the subcommand's file in this folder.
+// The program's entry point. Each subcommand has its own file in this folder.
 #include "app/command.h"
 
 int main(int argc, char** argv) { return ingot::app::run_command_line(argc, argv); }

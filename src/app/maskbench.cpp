@@ -28,14 +28,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct FileResult {
-  std::string name, reason;  // why the schema was refused; empty: it was not
+  std::string name, reason;  // why the schema was refused; empty if it was not
   int64_t right = 0, over_a_limit = 0;
-  std::vector<int64_t> invalid_accepted, valid_refused;  // numbers of tests
+  std::vector<int64_t> invalid_accepted, valid_refused;  // test numbers
   double compile_us = 0;
   Times masks;
 };
 
-// As Python's json.dumps(value, ensure_ascii=False) writes it.
+// Serialises like Python's json.dumps(value, ensure_ascii=False).
 void write(const Json& value, std::string& out) {
   const auto list = [&](char open, char close) {
     out += open;
@@ -57,7 +57,8 @@ void write(const Json& value, std::string& out) {
   }
 }
 
-// Pointers of keywords without the way to them, and what is quoted left out, so that equal reasons meet.
+// Generalises a reason so that equal reasons can be counted: JSON pointers become their last part, and quoted text is
+// removed.
 std::string general(const std::string& reason) {
   std::string out;
   for (size_t at = 0; at < reason.size();) {
@@ -88,7 +89,7 @@ class Run {
     result.name = path.filename().string();
     const auto malformed = [&]() {
       throw_error(ErrorKind::corrupt,
-                  "{} is not a file of MaskBench: {{\"schema\", \"tests\": [{{\"valid\", \"data\"}}]}}", path.string());
+                  "{} is not a MaskBench file: {{\"schema\", \"tests\": [{{\"valid\", \"data\"}}]}}", path.string());
     };
     const Json content = try_parse_json(read_file(path));
     if (!content.is_object() || !content.contains("schema") || !content.contains("tests")) malformed();
@@ -214,7 +215,7 @@ void report(const std::vector<FileResult>& results, bool details, const Output& 
 int run_maskbench(const std::string& folder, const text::Tokenizer* tokenizer,
                   const std::shared_ptr<const grammar::Vocabulary>& vocabulary, int64_t threads, bool details,
                   const Output& output) {
-  if (threads < 1 || threads > 256) throw_error(ErrorKind::usage, "--threads {}; 1 to 256", threads);
+  if (threads < 1 || threads > 256) throw_error(ErrorKind::usage, "--threads {}; must be from 1 to 256", threads);
   std::vector<std::filesystem::path> files;
   for (const auto& path : list_folder(folder)) {
     if (path.extension() == ".json") files.push_back(path);
@@ -238,7 +239,7 @@ int run_maskbench(const std::string& folder, const text::Tokenizer* tokenizer,
     }
   };
   {
-    std::vector<std::future<void>> workers;  // each waits when it is destroyed
+    std::vector<std::future<void>> workers;  // their destructors wait
     for (int64_t i = 1; i < threads; ++i) workers.push_back(start_task("checking masks", work));
     work();
   }

@@ -1,4 +1,4 @@
-// ingot model: what is below it lies in model_*.cpp.
+// ingot model: its subcommands are in model_*.cpp.
 #include "app/command.h"
 
 namespace ingot::app {
@@ -14,7 +14,7 @@ namespace {
 class ModelGroup : public Command {
  public:
   const char* name() const override { return "model"; }
-  const char* summary() const override { return "fetch, list, inspect, convert and merge models"; }
+  const char* summary() const override { return "download, list, inspect, convert and merge models"; }
   void declare(Arguments& arguments) override { arguments.example("ingot model inspect SmolLM2-135M-Instruct"); }
   int run(const Output&) override { return 0; }
   std::vector<std::unique_ptr<Command>> children() override {

@@ -1,4 +1,4 @@
-// ingot model convert: between Hugging Face folders and GGUF files.
+// ingot model convert: converts between Hugging Face folders and GGUF files.
 #include "app/export_target.h"
 #include "app/interrupt.h"
 
@@ -15,7 +15,7 @@ class ModelConvert : public Command {
   void declare(Arguments& arguments) override {
     arguments.positional("model", model_, "a Hugging Face folder, a .gguf file or a registered name");
     export_.declare(arguments);
-    arguments.option("threads", threads_, "CPU threads; all there are without it");
+    arguments.option("threads", threads_, "CPU threads (default: all)");
     arguments.example("ingot model convert SmolLM2-135M-Instruct smol.gguf --dtype q8_0");
   }
 
@@ -24,7 +24,7 @@ class ModelConvert : public Command {
     Runtime runtime = open_runtime("cpu", threads_);
     const checkpoint::ModelSource source = checkpoint::open_model(model_);
     checkpoint::LoadOptions options{*runtime.device};
-    options.kept.matrices.reset();
+    options.storage.matrices.reset();
     options.pool = runtime.threads.get();
     const checkpoint::LoadedModel model = checkpoint::load_model(source, options);
     const ExportTarget target = resolve(export_, model.stored_dtype);

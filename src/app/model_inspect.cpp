@@ -1,4 +1,4 @@
-// ingot model inspect: what a model's files hold.
+// ingot model inspect: shows the contents of a model's files.
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
@@ -18,20 +18,21 @@ namespace {
 class ModelInspect : public Command {
  public:
   const char* name() const override { return "inspect"; }
-  const char* summary() const override { return "what a model is; its hash; one of its tensors"; }
+  const char* summary() const override { return "describe a model, hash it, or extract a tensor"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.positional("model", model_, "a Hugging Face folder, a .gguf file or a registered name");
-    arguments.flag("hash", hash_, "SHA-256 over name, type, shape and bytes of every tensor, whatever the sharding");
-    arguments.option("tensor", tensor_, "a tensor, by its name in the file, to be written to --npy as fp32");
+    arguments.flag("hash", hash_,
+                   "print the SHA-256 of all tensors (name, type, shape, bytes), independent of sharding");
+    arguments.option("tensor", tensor_, "name of a tensor in the file, to write to --npy as fp32");
     arguments.option("npy", npy_, "the .npy file for --tensor");
     arguments.example("ingot model inspect model.gguf --tensor output_norm.weight --npy norm.npy");
   }
 
   int run(const Output& output) override {
     if (tensor_.has_value() != npy_.has_value()) {
-      throw_error(ErrorKind::usage, "--tensor and --npy go together");
+      throw_error(ErrorKind::usage, "--tensor and --npy must be given together");
     }
     exit_on_interrupt();
     using Json = nlohmann::ordered_json;

@@ -1,4 +1,4 @@
-// ingot model list: the models that have a name.
+// ingot model list: the registered models.
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
@@ -26,7 +26,7 @@ class ModelList : public Command {
     for (const checkpoint::RegisteredModel& model : checkpoint::Registry(home).list()) {
       Json entry = {{"name", model.name}, {"path", model.path.string()}, {"family", nullptr}, {"parameters", nullptr}};
       std::string words;
-      // One model whose files are gone or broken must not hide the others.
+      // One model whose files are missing or broken must not hide the others.
       try {
         const spec::ModelSpec spec = checkpoint::read_model_spec(checkpoint::open_model(model.name, home));
         entry["family"] = spec.family;
@@ -40,7 +40,7 @@ class ModelList : public Command {
       output.print(fmt::format("{}  {}  {}\n", model.name, words, model.path.string()));
       models.push_back(std::move(entry));
     }
-    if (models.empty()) output.print("no models yet; ingot model pull NAME fetches one\n");
+    if (models.empty()) output.print("no models yet; download one: ingot model pull NAME\n");
     output.print_json(json_line(Json{{"models", std::move(models)}}));
     return 0;
   }

@@ -1,4 +1,4 @@
-// ingot model merge: a model with an adapter added to its weights, or taken out of them again.
+// ingot model merge: adds an adapter to a model's weights, or removes it from them.
 #include "app/export_target.h"
 #include "app/file_totals.h"
 #include "app/interrupt.h"
@@ -12,7 +12,7 @@ class ModelMerge : public Command {
  public:
   const char* name() const override { return "merge"; }
   const char* summary() const override {
-    return "add an adapter to a model's weights, or take it out again, and write the result";
+    return "merge an adapter into a model's weights, or unmerge it, and write the result";
   }
   bool reports() const override { return true; }
 
@@ -21,9 +21,9 @@ class ModelMerge : public Command {
     export_.declare(arguments);
     arguments.option("adapter", adapter_, "a folder with a LoRA adapter in PEFT's layout", true);
     arguments.flag("unmerge", unmerge_,
-                   "take the adapter out of a model that it was merged into: the base again, up to the rounding of the "
-                   "type that the merged model was written in");
-    arguments.option("threads", threads_, "CPU threads; all there are without it");
+                   "remove the adapter from a model that it was merged into; restores the base up to the rounding of "
+                   "the merged model's type");
+    arguments.option("threads", threads_, "CPU threads (default: all)");
     arguments.example(
         "ingot model merge SmolLM2-135M-Instruct --adapter runs/demo/adapter merged\n"
         "  ingot model merge --unmerge merged --adapter runs/demo/adapter base-again");
@@ -37,8 +37,8 @@ class ModelMerge : public Command {
     const checkpoint::AdapterFile adapter = checkpoint::read_adapter(adapter_, spec);
     const ExportTarget target = resolve(export_, file_totals(checkpoint::TensorStore(source)).dtype);
     checkpoint::LoadOptions options{*runtime.device};
-    // Sums are rounded once: to bf16 where that is what is written, else further on, from fp32.
-    options.kept.matrices = target.storage == Storage::bf16 ? Storage::bf16 : Storage::f32;
+    // Sums are rounded once: to bf16 if that is the output type, else later, from fp32.
+    options.storage.matrices = target.storage == Storage::bf16 ? Storage::bf16 : Storage::f32;
     options.writable = true;
     options.pool = runtime.threads.get();
     checkpoint::LoadedModel model = checkpoint::load_model(source, options);

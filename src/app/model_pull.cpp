@@ -1,4 +1,4 @@
-// ingot model pull: fetches a model and gives it a name.
+// ingot model pull: fetches a model and registers it.
 #include <nlohmann/json.hpp>
 
 #include "app/command.h"
@@ -15,7 +15,7 @@ namespace ingot::app {
 
 namespace {
 
-// One bar a file.
+// A progress bar for each file.
 class PullProgress {
  public:
   void update(const std::string& file, uint64_t done, uint64_t total) {
@@ -38,15 +38,15 @@ class PullProgress {
 class ModelPull : public Command {
  public:
   const char* name() const override { return "pull"; }
-  const char* summary() const override { return "fetch a model into the store, or give a local one a name"; }
+  const char* summary() const override { return "download a model into the store, or register a local one"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.positional("origin", origin_,
                          "org/model[@revision] on the Hugging Face hub, an http(s):// or s3:// address, or a path");
-    arguments.option("name", name_, "the name to register it under; without it that of the origin");
-    arguments.option("endpoint", endpoint_, "another hub's address; without it $HF_ENDPOINT, else the public hub");
-    arguments.flag("copy", copy_, "of a local path: copy its files instead of referring to them");
+    arguments.option("name", name_, "the name to register it under (default: the name of the origin)");
+    arguments.option("endpoint", endpoint_, "address of another hub (default: $HF_ENDPOINT, else the public hub)");
+    arguments.flag("copy", copy_, "copy the files of a local path into the store instead of referring to them");
     arguments.example("ingot model pull HuggingFaceTB/SmolLM2-135M-Instruct");
   }
 
@@ -76,7 +76,7 @@ class ModelPull : public Command {
       return 0;
     } catch (const Error&) {
       if (!stop.requested()) throw;
-      Log(LogLevel::info).info("stopped; the same command goes on where this one was");
+      Log(LogLevel::info).info("stopped; run the same command again to continue");
       return 130;
     }
   }

@@ -11,7 +11,7 @@ namespace ingot::app {
 
 namespace {
 
-// Behind its other operands such a product has low [m, rank] and what that is multiplied with.
+// These ops have two more operands last: low [m, rank] and the matrix it is multiplied with.
 bool has_term(std::string_view op) { return op == "linear_low_rank" || op == "linear_low_rank_backward_input"; }
 
 bool is_product(std::string_view op) {
@@ -21,7 +21,7 @@ bool is_product(std::string_view op) {
 
 }  // namespace
 
-double OpProfile::Row::floor(const Ceilings& most) const {
+double OpProfile::Row::floor(const PeakRates& most) const {
   const double peak = wide ? most.f32_flops : most.bf16_flops;
   const double arithmetic = peak > 0 ? flops / peak : 0;
   const double traffic = most.bytes > 0 ? bytes / most.bytes : 0;
@@ -34,24 +34,24 @@ double OpProfile::now() {
   return steady_seconds();
 }
 
-void OpProfile::begins(const char*) { begun_.push_back({now()}); }
+void OpProfile::begins(const char*) { running_.push_back({now()}); }
 
 void OpProfile::ran(const char* op, std::span<const Tensor> tensors) {
-  const Begun begun = begun_.back();
-  begun_.pop_back();
-  const double seconds = now() - begun.at;
-  if (!begun_.empty()) begun_.back().inside += seconds;
+  const RunningOp running = running_.back();
+  running_.pop_back();
+  const double seconds = now() - running.at;
+  if (!running_.empty()) running_.back().inside += seconds;
 
   Row work = work_of(op, tensors);
-  if (begun.has_products) work.flops = work.bytes = 0;
-  if (!begun_.empty() && is_product(op)) begun_.back().has_products = true;
+  if (running.has_gemms) work.flops = work.bytes = 0;
+  if (!running_.empty() && is_product(op)) running_.back().has_gemms = true;
   Row& row = rows_.try_emplace({work.op, work.shape}, work).first->second;
   if (row.calls > 0) {
     row.flops += work.flops;
     row.bytes += work.bytes;
   }
   ++row.calls;
-  row.seconds += seconds - begun.inside;
+  row.seconds += seconds - running.inside;
 }
 
 OpProfile::Row OpProfile::work_of(const char* op, std::span<const Tensor> tensors) const {
@@ -62,7 +62,7 @@ OpProfile::Row OpProfile::work_of(const char* op, std::span<const Tensor> tensor
   const Tensor& operand = tensors[1];
   row.wide = operand.dtype == DType::f32;
   if (is_product(op)) {
-    // A linear layer's operand has the result's rows; a plain product's may be stored turned.
+    // A linear layer's operand has as many rows as the result; a plain matmul's may be transposed.
     const int64_t m = result.shape[0], n = result.shape[1];
     int64_t k = operand.elements() / m;
     if (has_term(op)) k += tensors[tensors.size() - 2].shape[1];
@@ -72,9 +72,9 @@ OpProfile::Row OpProfile::work_of(const char* op, std::span<const Tensor> tensor
     row.flops = attention_ * static_cast<double>(result.shape[0]) * (row.op == "attention" ? 1 : 2.5);
     row.wide = result.dtype == DType::f32;
   } else if (row.op == "embedding") {
-    row.bytes = 2.0 * static_cast<double>(result.bytes());  // of the table the rows that are asked for
+    row.bytes = 2.0 * static_cast<double>(result.bytes());  // of the table only the looked-up rows
   } else if (row.op == "embedding_backward") {
-    row.bytes = std::min(row.bytes, 3.0 * static_cast<double>(operand.bytes()));  // of its gradient at least those
+    row.bytes = std::min(row.bytes, 3.0 * static_cast<double>(operand.bytes()));  // at least the touched rows
   }
   return row;
 }

@@ -1,5 +1,5 @@
-// Where the time of a training step goes, op by op, beside the floor of each: what its arithmetic and its memory
-// traffic take at the rates that the device reaches.
+// Time of a training step by op, compared with a lower bound of each: the time of its arithmetic and of its memory
+// traffic at the device's rates.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,46 @@
 
 namespace ingot::app {
 
-class OpProfile : public ops::Watch {
+class OpProfile : public ops::OpObserver {
  public:
-  // The time, work and traffic of an op's calls; of a matrix product's those of one shape.
+  // Time, FLOPs and traffic of an op's calls; for gemms, of the calls with one shape.
   struct Row {
     std::string op;
-    std::string shape;  // of a product, "MxNxK"; empty for others
+    std::string shape;  // "MxNxK" of a gemm; empty for other ops
     bool wide = false;  // computes in f32
     int64_t calls = 0;
-    double seconds = 0;  // without the ops that it is made of
-    // Of products and of attention, whose backward has five products where its forward has two. An op that is made of
-    // products, which have rows of their own, has neither FLOPs nor bytes.
+    double seconds = 0;  // without the time of nested ops
+    // Only for gemms and attention; attention's backward has five gemms where its forward has two. Zero, as is `bytes`,
+    // for an op that calls gemms, which have rows of their own.
     double flops = 0;
-    double bytes = 0;  // of every operand once, coded matrices left out
+    double bytes = 0;  // each operand counted once, quantised weights excluded
 
-    // What it takes at least, in seconds: the larger of its arithmetic's time and its traffic's. What lies in a cache
-    // may take less.
-    double floor(const Ceilings& most) const;
+    // A lower bound in seconds: the larger of arithmetic time and traffic time. Operands in a cache may be faster.
+    double floor(const PeakRates& most) const;
   };
 
-  // `attention`: FLOPs of a token in a block's attention, forward, in the mean of all blocks. A GPU is waited for after
-  // every op, so what overlaps in a step does not overlap here.
+  // `attention`: FLOPs per token of attention in one block, forward, mean over all blocks. A GPU is synchronised after
+  // every op, so the ops of a step do not overlap here.
   OpProfile(Device& device, double attention) : done_(device.make_event()), attention_(attention) {}
 
   void begins(const char* op) override;
   void ran(const char* op, std::span<const Tensor> tensors) override;
 
-  // The longest first.
+  // Sorted by descending time.
   std::vector<Row> rows() const;
 
  private:
-  struct Begun {
-    double at;                  // seconds
-    double inside = 0;          // seconds of ops that it is made of
-    bool has_products = false;  // among these
+  struct RunningOp {
+    double at;               // start time in seconds
+    double inside = 0;       // seconds of nested ops
+    bool has_gemms = false;  // whether a nested op is a gemm
   };
   Row work_of(const char* op, std::span<const Tensor> tensors) const;
 
-  double now();  // seconds, when the device has done what it was given
+  double now();  // time in seconds after all queued device work has finished
   std::unique_ptr<Event> done_;
   double attention_;
-  std::vector<Begun> begun_;
+  std::vector<RunningOp> running_;
   std::map<std::pair<std::string, std::string>, Row> rows_;  // by op and shape
 };
 

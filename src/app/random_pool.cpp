@@ -12,12 +12,12 @@ namespace ingot::app {
 
 namespace {
 
-constexpr int64_t most_draws = 4'194'301;  // the largest prime below 2^22
+constexpr int64_t max_draws = 4'194'301;  // the largest prime below 2^22
 
 }  // namespace
 
 RandomPool::RandomPool(uint64_t seed, int64_t elements)
-    : draws_(static_cast<size_t>(std::clamp<int64_t>(elements, 1, most_draws))) {
+    : draws_(static_cast<size_t>(std::clamp<int64_t>(elements, 1, max_draws))) {
   RandomStream random(seed);
   for (float& draw : draws_) draw = static_cast<float>(random.normal());
 }

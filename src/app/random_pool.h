@@ -1,4 +1,4 @@
-// Random weights and operands for benchmarks, where it matters that numbers are random and not which they are.
+// Random weights and operands for benchmarks, where the particular values do not matter.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace ingot::app {
 
-// Normal draws, made once and laid down again and again: filling 16 GB draw by draw would take minutes. Their number is
+// Normal random values, drawn once and repeated: drawing 16 GB value by value would take minutes. Their number is
 // prime, so that the rows of a matrix differ.
 class RandomPool {
  public:
-  // At most `elements` are wanted of any tensor.
+  // `elements`: max elements of any tensor to fill.
   RandomPool(uint64_t seed, int64_t elements);
 
-  // Writes an f32, bf16 or f16 tensor of `device`, times `scale`; each tensor begins at another place of the pool. The
-  // same calls give the same numbers on every device.
+  // Fills an f32, bf16 or f16 tensor of `device` with values times `scale`; each tensor starts at another offset of the
+  // pool. The same sequence of calls gives the same numbers on every device.
   void fill(Device& device, const Tensor& tensor, double scale);
-  // The same for a matrix of any storage whose memory is `data`. Errors: those of checkpoint::encode_row.
+  // The same for a matrix of any storage type whose memory is `data`. Errors: those of checkpoint::encode_row.
   void fill(Device& device, const Weight& matrix, void* data, double scale);
 
  private:

@@ -59,7 +59,7 @@ std::optional<MeasuredRates> RateCache::find(const std::string& what, size_t cou
 }
 
 std::string RateCache::store(const std::string& what, const MeasuredRates& rates) const {
-  if (folder_.empty()) return "there is no home folder (HOME, INGOT_HOME)";
+  if (folder_.empty()) return "neither HOME nor INGOT_HOME is set";
   const fs::path path = file(what), own = fs::path(path).concat(fmt::format(".{}-{}", host_name(), ::gettid()));
   try {
     make_folders(folder_);

@@ -1,5 +1,5 @@
-// Rates of a CPU, measured once and cached: what a run is compared with does not depend on how busy the machine was
-// when that run began.
+// Cache of a CPU's measured rates, so that the reference of a run's speed does not depend on how busy the machine was
+// when the run started.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace ingot::app {
 
-// What rates hold for. Those of another machine, or of other kernels, are others.
+// The configuration for which rates are valid. Other machines and other kernels have other rates.
 struct RatesKey {
   std::string processor;
-  int64_t cores = 0;       // that this process may use
-  std::string isa;         // level of the kernels
-  int64_t threads = 0;     // of a rank
-  int64_t ranks = 1;       // of the machine, which compute at the same time
-  std::string version;     // of Ingot
-  std::string operations;  // INGOT_OPS: what the choice of implementations was narrowed to
+  int64_t cores = 0;       // available to this process
+  std::string isa;         // instruction set of the kernels
+  int64_t threads = 0;     // per rank
+  int64_t ranks = 1;       // ranks of the machine, which compute at the same time
+  std::string version;     // Ingot's version
+  std::string operations;  // INGOT_OPS: the restriction of op implementations
 };
 
 struct MeasuredRates {
   std::vector<double> values;   // each above 0
   std::string date;             // UTC, as utc_timestamp()
-  std::string not_cached = {};  // why they could not be cached
+  std::string not_cached = {};  // error message when they could not be cached
 };
 
-// A file for each measurement and key in one folder, published by rename: processes may write at the same time. It is a
-// cache: a file that is missing, damaged, or of another key is as none.
+// One file for each measurement and key in one folder, published by rename: processes may write concurrently. A file
+// that is missing, damaged, or of another key is ignored.
 class RateCache {
  public:
-  // Without a folder, as where there is no home folder, nothing is cached.
+  // With an empty folder (no home folder) nothing is cached.
   RateCache(std::filesystem::path folder, RatesKey key) : folder_(std::move(folder)), key_(std::move(key)) {}
 
-  // `count`: how many values there must be.
+  // `count`: expected number of values.
   std::optional<MeasuredRates> find(const std::string& what, size_t count) const;
-  // Replaces what was cached. Returns why that failed; empty when it was done.
+  // Replaces the cached rates. Returns an error message; empty on success.
   std::string store(const std::string& what, const MeasuredRates& rates) const;
 
  private:
@@ -48,11 +48,11 @@ class RateCache {
   RatesKey key_;
 };
 
-// When to measure: where nothing is cached; anyway, and the result replaces what was cached; or anyway, and the higher
-// of each value counts, for when the cached ones have proved too low.
+// When to measure. if_missing: only if nothing is cached. again: always, replacing the cached rates. raise: always, and
+// the larger of each old and new value is used, for when the cached rates have proved too low.
 enum class Measure { if_missing, again, raise };
 
-// The rates that count from now on, which are then cached.
+// Returns the rates to use, after storing them in the cache if they were measured.
 MeasuredRates cached_or_measured(const RateCache& cache, const std::string& what, size_t count, Measure when,
                                  FunctionRef<std::vector<double>()> measure);
 

@@ -21,7 +21,7 @@ class RecipeSchema : public Command {
 class RecipeGroup : public Command {
  public:
   const char* name() const override { return "recipe"; }
-  const char* summary() const override { return "about recipes"; }
+  const char* summary() const override { return "commands for recipes"; }
   void declare(Arguments& arguments) override { arguments.example("ingot recipe schema"); }
   int run(const Output&) override { return 0; }
   std::vector<std::unique_ptr<Command>> children() override {

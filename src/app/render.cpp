@@ -1,4 +1,4 @@
-// ingot render: a conversation to the text that a model's chat template makes of it.
+// ingot render: renders a conversation with a model's chat template.
 #include <nlohmann/json.hpp>
 
 #include "app/json_text.h"
@@ -26,7 +26,7 @@ ordered_json read_json_text(const std::string& path) {
 class Render : public Command {
  public:
   const char* name() const override { return "render"; }
-  const char* summary() const override { return "what a chat template makes of a conversation"; }
+  const char* summary() const override { return "render a conversation with a chat template"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
@@ -36,9 +36,9 @@ class Render : public Command {
     arguments.option("tools", tools_, "a JSON file with a list of tools");
     arguments.option("variables", variables_,
                      "a JSON file with an object of further variables, e.g. {\"enable_thinking\": false}");
-    arguments.flag("no-generation-prompt", no_generation_prompt_, "do not end with the beginning of an answer");
-    arguments.option("bos", bos_, "what bos_token is; without it the model's");
-    arguments.option("eos", eos_, "what eos_token is; without it the model's");
+    arguments.flag("no-generation-prompt", no_generation_prompt_, "do not append the start of an assistant message");
+    arguments.option("bos", bos_, "value of bos_token (default: the model's)");
+    arguments.option("eos", eos_, "value of eos_token (default: the model's)");
     arguments.example("ingot render --model SmolLM2-135M-Instruct --messages conversation.json");
   }
 
@@ -57,8 +57,8 @@ class Render : public Command {
       const checkpoint::ModelSource model = checkpoint::open_model(*model_);
       assets = checkpoint::load_text(model);
       if (!assets.chat_template) {
-        throw_hint(ErrorKind::not_found, "give one with --template FILE.jinja", "the model {} has no chat template",
-                   model.path.string());
+        throw_hint(ErrorKind::not_found, "give a chat template with --template FILE.jinja",
+                   "the model {} has no chat template", model.path.string());
       }
       source = *assets.chat_template;
       name = model.name + ": chat template";
@@ -80,14 +80,14 @@ class Render : public Command {
   }
 
  private:
-  // What a conversation should have had is a fault of its file, and not of the command line.
+  // A usage error of the conversation is an error in its file, not of the command line.
   text::ChatText render(const text::ChatTemplate& chat, text::ChatOptions options) const {
     const ordered_json messages = read_json_text(messages_);
     const ordered_json tools = tools_ ? read_json_text(*tools_) : ordered_json();
-    if (tools_ && !tools.is_array()) throw_error(ErrorKind::corrupt, "{}: tools are not a list", *tools_);
+    if (tools_ && !tools.is_array()) throw_error(ErrorKind::corrupt, "{}: tools must be a list", *tools_);
     if (variables_) {
       const ordered_json variables = read_json_text(*variables_);
-      if (!variables.is_object()) throw_error(ErrorKind::corrupt, "{}: variables are not an object", *variables_);
+      if (!variables.is_object()) throw_error(ErrorKind::corrupt, "{}: variables must be an object", *variables_);
       options.extra_variables = variables.dump();
     }
     try {

@@ -1,5 +1,5 @@
-// ingot replay: executes a step of a run again and compares it with what the run has told: a check for silent
-// corruption, here or on another machine.
+// ingot replay: repeats a step of a run and compares the results with those recorded: a check for silent data
+// corruption, on this or another machine.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -34,12 +34,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the events say of a step. Their numbers read back as the very doubles that were written; what was not finite is
+// A step's values from the run's events. Numbers parse to exactly the doubles that were written; non-finite ones are
 // NaN.
 struct Recorded {
   double loss = 0, grad_norm = 0, lr = 0;
-  std::string arch;   // of the device that made it
-  int64_t ranks = 1;  // that made it
+  std::string arch;   // of the run's device
+  int64_t ranks = 1;  // ranks of the run
 };
 
 double number(const Json& event, const char* key) {
@@ -47,14 +47,14 @@ double number(const Json& event, const char* key) {
   return found != event.end() && found->is_number() ? found->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
-// `ranks`: of events that do not say.
+// `ranks`: the number of ranks for events without it.
 std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
   std::istringstream lines(read_file(events));
   std::map<int64_t, Recorded> steps;
   std::string arch;
   for (std::string line; std::getline(lines, line);) {
     const Json event = try_parse_json(line);
-    if (!event.is_object()) continue;  // the last line of a run that was killed
+    if (!event.is_object()) continue;  // the last line of a killed run
     const std::string type = event.value("type", "");
     if (type == "start") {
       const std::string device = event.value("device", "");  // "cuda:0 sm_90"
@@ -68,7 +68,7 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
   return steps;
 }
 
-// Two values of one quantity: the same bits, or no further apart than `allowed`, a share of the recorded one.
+// Two values of one quantity. They agree if their bits are equal, or their relative difference is at most `allowed`.
 struct Compared {
   double recorded = 0, now = 0, allowed = 0;
 
@@ -86,7 +86,7 @@ struct Compared {
 
 struct ReplayedStep {
   int64_t step = 0;
-  bool to_the_bit = false;  // what is promised of it here
+  bool to_the_bit = false;  // whether bitwise equality is guaranteed here
   Compared loss, grad_norm;
 
   bool agrees() const { return loss.agrees() && grad_norm.agrees(); }
@@ -95,12 +95,13 @@ struct ReplayedStep {
 class Replay : public Command {
  public:
   const char* name() const override { return "replay"; }
-  const char* summary() const override { return "execute a step of a run again, and compare it with what was told"; }
+  const char* summary() const override { return "recompute a step of a run and compare it with its recorded events"; }
   bool reports() const override { return true; }
   void declare(Arguments& a) override {
     a.positional("run", run_, "the run's folder: runs/NAME");
-    a.positional("overrides", overrides_, "settings of this machine, for instance device=cpu data.train=PATH", false);
-    a.option("step", step_, "the step");
+    a.positional("overrides", overrides_,
+                 "settings that differ on this machine, for instance device=cpu data.train=PATH", false);
+    a.option("step", step_, "the step to recompute");
     a.example("ingot replay runs/tiny --step 350 device=cpu");
   }
   int run(const Output& output) override;
@@ -116,17 +117,17 @@ class Replay : public Command {
   int64_t from_ = 0;
 };
 
-// The run's, on one device and without what does not take part in a step.
+// The run's recipe, for one device and without settings that do not affect a step.
 train::Recipe Replay::read_recipe() const {
   const fs::path path = fs::path(run_) / "recipe.yaml";
   if (!path_exists(path)) {
-    throw_hint(ErrorKind::not_found, "a run folder is what ingot pretrain or ingot finetune makes: runs/NAME",
-               "{}: there is no recipe.yaml in it", run_);
+    throw_hint(ErrorKind::not_found, "give a run folder of ingot pretrain or ingot finetune: runs/NAME",
+               "{}: has no recipe.yaml", run_);
   }
   std::vector<std::string> overrides = {"parallel.dp=1", "parallel.zero=0"};
   overrides.insert(overrides.end(), overrides_.begin(), overrides_.end());
   train::Recipe recipe = train::read_recipe(path, overrides);
-  recipe.device = recipe.device.substr(0, recipe.device.find(','));  // of those that ranks had, the first
+  recipe.device = recipe.device.substr(0, recipe.device.find(','));  // the first of the ranks' devices
   recipe.data.eval.values.clear();
   recipe.eval.prompts.clear();
   return recipe;
@@ -138,10 +139,10 @@ int Replay::run(const Output& output) {
   train::Recipe recipe = read_recipe();
   const std::map<int64_t, Recorded> recorded =
       read_steps(folder / "events.jsonl", train::read_recipe(folder / "recipe.yaml", {}).parallel.dp);
-  if (recorded.empty()) throw_error(ErrorKind::not_found, "{}: the events tell of no step", run_);
+  if (recorded.empty()) throw_error(ErrorKind::not_found, "{}: events.jsonl records no steps", run_);
   const int64_t step = step_.value_or(recorded.rbegin()->first);
   if (!recorded.contains(step)) {
-    throw_error(ErrorKind::usage, "{}: the events tell of steps {} to {}, not of {}", run_, recorded.begin()->first,
+    throw_error(ErrorKind::usage, "{}: events.jsonl records steps {} to {}, not {}", run_, recorded.begin()->first,
                 recorded.rbegin()->first, step);
   }
   const bool fixed = recipe.determinism == train::Determinism::bitwise;
@@ -157,7 +158,7 @@ int Replay::run(const Output& output) {
       plan_run(recipe, model, data.train->statistics(), 0, plan_weights(recipe, runtime, source, model),
                runtime.device->memory_available(), runtime);
   RunModel made = make_run_model(plan, runtime, source);
-  train::Step work(*runtime.device, runtime.registry, *runtime.threads, *made.model, *made.trained, plan.step,
+  train::Step work(*runtime.device, runtime.registry, *runtime.threads, *made.model, *made.optimizer_state, plan.step,
                    plan.decoded);
   made.begin(work);
 
@@ -169,41 +170,44 @@ int Replay::run(const Output& output) {
   }
   if (from_ > 0) {
     train::read_run_checkpoint(checkpoints, from_, run_identity(plan, data.train->content_hash(), made.base),
-                               *made.trained, *runtime.device);
-    made.trained->refresh_weights(work.context());
+                               *made.optimizer_state, *runtime.device);
+    made.optimizer_state->refresh_weights(work.context());
   }
-  log.info("{}: steps {} to {} again on {} {}, from {}", run_, from_ + 1, step, runtime.device->name(),
-           runtime.device->arch(), from_ > 0 ? fmt::format("the checkpoint of step {}", from_) : "the run's beginning");
+  log.info("{}: recomputing steps {} to {} on {} {}, from {}", run_, from_ + 1, step, runtime.device->name(),
+           runtime.device->arch(),
+           from_ > 0 ? fmt::format("the checkpoint of step {}", from_) : "the start of the run");
   std::vector<ReplayedStep> steps;
   bool to_the_bit = true;
   for (int64_t each = from_ + 1; each <= step; ++each) {
     const data::HostBatch batch = data::make_batch(*data.train, *data.order, each - 1);
-    const auto told = recorded.find(each);
-    if (told == recorded.end()) throw_error(ErrorKind::corrupt, "{}: the events do not tell of step {}", run_, each);
-    // The rate as it was: the schedule is another one since the run was made longer.
-    const train::StepResult result = work.run(each, told->second.lr, batch.units, batch.samples);
-    // Sums of ranks are of another order than one device's; in fixed point that does not matter.
-    to_the_bit = to_the_bit && told->second.arch == runtime.device->arch() && (fixed || told->second.ranks == 1);
+    const auto reported = recorded.find(each);
+    if (reported == recorded.end())
+      throw_error(ErrorKind::corrupt, "{}: events.jsonl does not record step {}", run_, each);
+    // Uses the recorded learning rate: the schedule may have changed when the run was extended.
+    const train::StepResult result = work.run(each, reported->second.lr, batch.sequences, batch.samples);
+    // Sums over ranks have another order than on one device; for fixed-point sums the order does not matter.
+    to_the_bit =
+        to_the_bit && reported->second.arch == runtime.device->arch() && (fixed || reported->second.ranks == 1);
     const double allowed = to_the_bit ? 0 : tolerance(plan.step.activation, (each - from_) * chain_length(model));
     steps.push_back({each,
                      to_the_bit,
-                     {told->second.loss, result.loss, allowed},
-                     {told->second.grad_norm, result.grad_norm, allowed}});
+                     {reported->second.loss, result.loss, allowed},
+                     {reported->second.grad_norm, result.grad_norm, allowed}});
     log.info("step {}: {}, {}", each, steps.back().loss.text("loss"), steps.back().grad_norm.text("gradient norm"));
   }
   std::optional<std::vector<std::string>> differ;
   if (kept && to_the_bit) {
-    differ = train::tensors_that_differ(checkpoints, step, *made.trained, *runtime.device);
+    differ = train::tensors_that_differ(checkpoints, step, *made.optimizer_state, *runtime.device);
   }
   return report(output, steps, runtime, differ);
 }
 
-// NaN has no JSON.
+// JSON has no NaN.
 Json or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 int Replay::report(const Output& output, const std::vector<ReplayedStep>& steps, const Runtime& runtime,
                    const std::optional<std::vector<std::string>>& differ) const {
-  const ReplayedStep* first = nullptr;  // that disagrees
+  const ReplayedStep* first = nullptr;  // the first step that disagrees
   Json rows = Json::array();
   for (const ReplayedStep& each : steps) {
     if (first == nullptr && !each.agrees()) first = &each;
@@ -231,10 +235,10 @@ int Replay::report(const Output& output, const std::vector<ReplayedStep>& steps,
                                               : fmt::format("steps {} to {}", steps.front().step, steps.back().step);
   if (agrees) {
     output.print(fmt::format("{}: {} {}{}\n", run_, range,
-                             to_the_bit ? "again, bit for bit"
-                                        : "again, to rounding: the run was on another kind of "
-                                          "device, or on several ranks with determinism: fast",
-                             differ ? "; the checkpoint's weights and optimizer state too" : ""));
+                             to_the_bit ? "reproduced, bit for bit"
+                                        : "reproduced, to rounding: the run was on another kind of device, or on "
+                                          "several ranks with determinism: fast",
+                             differ ? "; the checkpoint's weights and optimizer state match too" : ""));
     return 0;
   }
   if (first != nullptr) {
@@ -246,8 +250,8 @@ int Replay::report(const Output& output, const std::vector<ReplayedStep>& steps,
                              steps.back().step, differ->size(), differ->front()));
   }
   output.print(
-      "Replay it once more, and elsewhere: a machine that gives other bits each time is broken; if all give "
-      "these, the run was computed or recorded wrongly, and is to be continued from an earlier checkpoint.\n");
+      "Replay it again, also on another machine: a machine whose results change from run to run is faulty; if all "
+      "agree with this replay, the run was computed or recorded wrongly: continue it from an earlier checkpoint.\n");
   return exit_code(ErrorKind::corrupt);
 }
 

@@ -1,4 +1,4 @@
-// ingot report: the curves of one or several runs as a page and as a picture.
+// ingot report: training curves of one or several runs as a page and as a picture.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -44,12 +44,13 @@ Json facts_json(const report::RunLog& run) {
 class ReportCommand : public Command {
  public:
   const char* name() const override { return "report"; }
-  const char* summary() const override { return "draw the curves of one or several runs on one page"; }
+  const char* summary() const override { return "draw the curves of one or more runs on one HTML page"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
     arguments.positional("run", folders_, "run folders: runs/NAME");
-    arguments.option("out", out_, "the HTML file; default: report.html, in the run's folder when there is one run");
+    arguments.option("out", out_,
+                     "the HTML file to write (default: report.html, in the run's folder if there is only one run)");
     arguments.option("svg", svg_, "also write loss and held-out perplexity as one SVG picture to this file");
     arguments.example("ingot report runs/demo --svg curves.svg");
   }

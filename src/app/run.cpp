@@ -1,4 +1,4 @@
-// `ingot pretrain` and `ingot finetune`: a recipe is read, resolved and run.
+// `ingot pretrain` and `ingot finetune`: reads, resolves and runs a recipe.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@
 #include "comm/failure.h"
 #include "train/event_log.h"
 #include "train/initialise.h"
-#include "train/rehearsal.h"
+#include "train/memory_probe.h"
 #include "train/trainer.h"
 
 namespace ingot::app {
@@ -44,30 +44,32 @@ train::DataCounts counts(const data::SequenceSet& set) {
   return {s.num_documents, s.num_sequences, s.num_bad_lines, s.first_bad_line};
 }
 
-// Checkpoints on the way are written beside the steps behind them where every rank's host has room for a copy of its
-// state.
+// Enables background checkpoints if every rank's host has room for a copy of its state.
 void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Rank& rank, const Log& log) {
   if (plan.recipe.checkpoint.every == 0 && *plan.recipe.checkpoint.minutes.value == 0) return;
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
   const size_t room =
       own_memory ? available_memory() / static_cast<size_t>(rank.locals) : available - plan.memory.total();
-  const size_t state = plan.memory.trained.state;
+  const size_t state = plan.memory.optimizer_state.state;
   plan.background_checkpoints = rank.world.all_max<int32_t>(state <= room ? 0 : 1) == 0;
   if (plan.background_checkpoints) {
     plan.memory.copy = state;
   } else {
-    log.info("checkpoints are written between steps: a copy of the state takes {} and {} of memory are left",
-             format_bytes(state), format_bytes(room));
+    log.info(
+        "checkpoints are written between steps (training pauses): a copy of the state needs {}, only {} of memory are "
+        "available",
+        format_bytes(state), format_bytes(room));
   }
 }
 
-// The trained adapter's masters, by layer; `memory` has those that ranks share.
-std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, const train::Trained& trained,
-                                                       train::Step& step, std::vector<Buffer>& memory) {
+// The adapter's master weights, by layer; `memory` owns those that are gathered from several ranks.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan,
+                                                       const train::OptimizerState& optimizer_state, train::Step& step,
+                                                       std::vector<Buffer>& memory) {
   std::vector<checkpoint::AdapterModule> modules;
   const auto master = [&](int trainable) { return step.master(static_cast<size_t>(trainable), memory.emplace_back()); };
   for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
-    const nn::LoraWeights& layer = trained.adapter()->layers[p.base];
+    const nn::LoraWeights& layer = optimizer_state.adapter()->layers[p.base];
     modules.push_back({.param = p,
                        .factor = static_cast<float>(plan.lora->factor()),
                        .a = master(layer.a_trainable),
@@ -78,58 +80,59 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, cons
 
 std::filesystem::path run_folder(const train::Recipe& r) { return std::filesystem::path(r.run_dir) / r.name; }
 
-// Where the run has checkpoints besides; empty without any.
+// The store's address if it has checkpoints of the run; else empty.
 std::string address_of(const std::optional<checkpoint::RemoteCheckpoints>& remote) {
   return remote && remote->any() ? remote->address() : "";
 }
 
-// Where the weights, or the shape, and where the tokenizer come from.
+// The sources of the weights (or the model's shape) and of the tokenizer.
 struct Sources {
   checkpoint::ModelSource model, text;
 };
 
-// Steps of the plan's micro-batch; of a smaller one, which the plan then has, where `batch.micro: auto` asked for what
-// memory has no room for after all, on any rank.
-std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::Model& model, train::Trained& trained,
-                                       const RunData& data, const Log& log, const comm::Group& world) {
-  if (!plan.micro_auto) {
-    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, trained, plan.step,
-                                         plan.decoded, world);
+// Makes the Step. With `batch.micro: auto` it first runs a memory probe; if memory runs out on any rank, the plan gets
+// a smaller micro-batch.
+std::unique_ptr<train::Step> make_step(RunPlan& plan, Runtime& runtime, models::Model& model,
+                                       train::OptimizerState& optimizer_state, const RunData& data, const Log& log,
+                                       const comm::Group& world) {
+  if (!plan.micro_batch_auto) {
+    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, optimizer_state,
+                                         plan.step, plan.decoded, world);
   }
   std::vector<int64_t> samples = data.order->step_samples(0);
   samples.resize(std::min(samples.size(), static_cast<size_t>(*plan.recipe.batch.micro.value)));
   std::vector<data::PackedSequence> sequences;
   for (const int64_t sample : samples) sequences.push_back(data.train->get(sample));
-  train::Rehearsed tried = train::rehearse(*runtime.device, runtime.registry, *runtime.threads, model, trained,
-                                           plan.step, plan.decoded, sequences, samples, world);
+  train::ProbedStep tried = train::probe_memory(*runtime.device, runtime.registry, *runtime.threads, model,
+                                                optimizer_state, plan.step, plan.decoded, sequences, samples, world);
   if (!tried.shortage.empty()) {
-    plan.micro_reason =
-        fmt::format("of {} there was no memory for a step: {}", *plan.recipe.batch.micro.value, tried.shortage);
-    set_micro(plan, tried.step->settings().micro);
+    plan.micro_batch_reason = fmt::format("with {} there was not enough memory for a step: {}",
+                                          *plan.recipe.batch.micro.value, tried.shortage);
+    set_micro_batch(plan, tried.step->settings().micro);
     if (world.rank() == 0)
-      log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_reason);
+      log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_batch_reason);
   }
   return std::move(tried.step);
 }
 
-// What a rank may take: the least that any may, and of the host's memory, which those of a machine share, a part.
+// Memory available to a rank: the minimum over all ranks, where ranks on one machine divide its host memory.
 size_t memory_of(const Device& device, const Rank& rank) {
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
   const auto available = static_cast<int64_t>(device.memory_available() / (own_memory ? 1 : rank.locals));
   return static_cast<size_t>(-rank.world.all_max(-available));
 }
 
-// Ranks that keep everything update it each by itself, so what they round must be rounded alike.
+// With replicated optimizer state each rank updates by itself, so all devices must round alike.
 void require_like_devices(const Device& device, const train::Recipe& r, const comm::Group& world) {
   const std::vector<std::string> kinds = world.gather(fmt::format("{} {}", name(device.kind()), device.arch()));
   const auto other = std::ranges::find_if(kinds, [&](const std::string& kind) { return kind != kinds.front(); });
   if (r.parallel.zero > 0 || other == kinds.end()) return;
-  throw_hint(ErrorKind::usage, "use devices of one kind, or set parallel.zero to 1 or 2",
+  throw_hint(ErrorKind::usage, "use identical devices, or set parallel.zero to 1 or 2",
              "rank 0 has {} and rank {} has {}: with parallel.zero 0 their weights would drift apart", kinds.front(),
              other - kinds.begin(), *other);
 }
 
-// Of one rank; of several, each with its own.
+// The memory table of this run; with several ranks one table for each.
 std::string memory_table(const RunPlan& plan, const comm::Group& world) {
   if (world.size() == 1) return plan.memory.table();
   std::string text;
@@ -138,26 +141,26 @@ std::string memory_table(const RunPlan& plan, const comm::Group& world) {
   return text;
 }
 
-// Ranks call it together; the first prints.
+// Collective; the first rank prints.
 void print_plan(const Output& output, const RunPlan& plan, size_t available, const comm::Group& world) {
   const std::string table = memory_table(plan, world);
   if (world.rank() > 0) return;
   output.print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
                            train::write_recipe(plan.recipe), format_bytes(available), table, plan.flops_per_token / 1e9,
-                           plan.trained_parameters, spec::num_parameters(plan.model)));
+                           plan.trainable_parameters, spec::num_parameters(plan.model)));
 }
 
 train::DeviceRates scaled(const train::DeviceRates& rates, double factor) {
   return {rates.peak * factor, rates.gemm * factor, rates.date};
 }
 
-// This rank's CPU's.
+// The rates of this rank's CPU.
 train::DeviceRates measured_cpu_rates(const Runtime& runtime, int locals, train::Step& step, Measure when) {
   return cpu_rates(rate_cache(rates_key(runtime, locals)), step.context(), step.settings().activation, when).rates;
 }
 
-// Those of the first rank, which alone reports shares of them. Where it has none that are cached, the others measure,
-// too: their threads take part in what its own reach. Ranks call it together.
+// The rates of the first rank's CPU; only this rank reports utilisation. If they are not cached, the other ranks
+// measure at the same time, because their load affects the first rank's rates. Collective.
 train::DeviceRates run_cpu_rates(const Runtime& runtime, const Rank& rank, train::Step& step) {
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu, first = rank.world.rank() == 0;
   const RateCache cache = rate_cache(rates_key(runtime, rank.locals));
@@ -168,7 +171,7 @@ train::DeviceRates run_cpu_rates(const Runtime& runtime, const Rank& rank, train
   return cpu_rates(RateCache({}, {}), step.context(), step.settings().activation).rates;
 }
 
-// All but where the run is kept and what it is.
+// All settings except the run's folder and identity.
 train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, train::Step& step, const Rank& rank,
                                         const train::DeviceRates& rates) {
   const train::Recipe& r = plan.recipe;
@@ -182,15 +185,15 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, Runtime& runtime, t
   settings.checkpoint_minutes = *r.checkpoint.minutes.value;
   settings.checkpoints_kept = r.checkpoint.keep;
   settings.background_checkpoints = plan.background_checkpoints;
-  const double ranks = rank.world.size();  // on as many devices of a kind, or with as many shares of the threads
+  const double ranks = rank.world.size();  // total of all devices of a kind, or of all shares of the threads
   settings.rates = scaled(rates, ranks);
-  // One of several ranks would measure alone, while others wait: that is not what each of them reaches beside others.
+  // With several ranks one rank would measure alone while the others wait, which gives higher rates than under load.
   if (on_cpu && rank.world.size() == 1) {
     settings.measure_rates = [&step, &runtime, locals = rank.locals] {
       return measured_cpu_rates(runtime, locals, step, Measure::raise);
     };
   }
-  // What ranks on CPUs share with the others of their machine counts once.
+  // The energy counter of a CPU is shared by the ranks of a machine and counts once.
   if ((!on_cpu || rank.local == 0) && runtime.device->joules()) {
     settings.joules = [&runtime] { return runtime.device->joules(); };
   }
@@ -207,14 +210,13 @@ class RunCommand : public Command {
   void declare(Arguments& a) override {
     a.positional("recipe", recipe_path_, "a recipe (YAML)");
     a.positional("overrides", overrides_, "settings that replace the recipe's, for instance optimizer.lr=1e-4", false);
-    a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it will take, and stop");
+    a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it needs, and stop");
     a.flag("resume", resume_word_,
-           "continue the run in its run directory, from its newest checkpoint; --resume=fresh begins a run again that "
-           "has none");
+           "continue the run from its newest checkpoint; --resume=fresh restarts a run that has no checkpoint");
     a.flag("quiet", quiet_, "no progress bar");
-    a.option("restarts", restarts_, "begin the run again from its last checkpoint, so often at most, when it fails");
-    a.option("restart-wait", restart_wait_, "seconds before the first restart; doubled for each that follows (10)");
-    a.option("launcher", launcher_, "with --restarts: what starts the ranks, for instance \"mpirun -n 4\"");
+    a.option("restarts", restarts_, "when the run fails, restart it from its last checkpoint, at most this many times");
+    a.option("restart-wait", restart_wait_, "seconds before the first restart; doubled for each further one (10)");
+    a.option("launcher", launcher_, "with --restarts: command that launches the ranks, for instance \"mpirun -n 4\"");
     a.example(example_);
   }
   int run(const Output& output) override;
@@ -242,17 +244,19 @@ class RunCommand : public Command {
 };
 
 int RunCommand::run(const Output& output) {
-  exit_on_interrupt();  // until the first step, nothing would be lost
+  exit_on_interrupt();  // until the first step nothing would be lost
   if (resume_word_ && !resume_word_->empty() && *resume_word_ != "fresh") {
-    throw_error(ErrorKind::usage, "--resume={}; --resume, or --resume=fresh", *resume_word_);
+    throw_error(ErrorKind::usage, "--resume={} is not known; use --resume or --resume=fresh", *resume_word_);
   }
   if (resume_word_) resume_ = resume_word_->empty() ? Resume::yes : Resume::fresh;
   train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
-    throw_hint(ErrorKind::usage, "use ingot pretrain", "init: random has no weights to tune");
+    throw_hint(ErrorKind::usage, "use ingot pretrain",
+               "init: random cannot be fine-tuned: there are no pretrained weights");
   }
-  if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher is for --restarts");
-  if (restarts_ < 0 || restart_wait_ < 0) throw_error(ErrorKind::usage, "--restarts and --restart-wait are 0 or more");
+  if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher needs --restarts");
+  if (restarts_ < 0 || restart_wait_ < 0)
+    throw_error(ErrorKind::usage, "--restarts and --restart-wait must be at least 0");
   if (restarts_ > 0 && !dry_run_) return run_supervised(recipe);
   return run_ranks(recipe.parallel, [&](const Rank& rank) { return run_rank(output, recipe, rank); });
 }
@@ -261,9 +265,9 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
-  // Said before anything is read, not at the first checkpoint.
+  // Checked before anything is read, not at the first checkpoint.
   if (!dry_run_) {
-    on_first(world, [&] {
+    on_rank0(world, [&] {
       const std::optional<checkpoint::RemoteCheckpoints> remote = remote_checkpoints(recipe);
       if (remote) remote->require_writable();
       RunFolder::check(run_folder(recipe), resume_, address_of(remote));
@@ -287,18 +291,18 @@ int RunCommand::run_rank(const Output& output, train::Recipe recipe, const Rank&
 
   const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
   const size_t available = memory_of(*runtime.device, rank);
-  std::vector<std::vector<int32_t>> prompts;  // the first rank's
+  std::vector<std::vector<int32_t>> prompts;  // only on the first rank
   if (first) prompts = encode_prompts(recipe, text, data);
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
   RunPlan plan = plan_run(recipe, model, data.train->statistics(), static_cast<int64_t>(longest), weights, available,
                           runtime, share_of(recipe, world));
-  const int64_t micro = -world.all_max(-plan.step.micro);  // ranks take equal micro-batches
+  const int64_t micro = -world.all_max(-plan.step.micro);  // all ranks use the same micro-batch
   if (micro != plan.step.micro) {
-    set_micro(plan, micro);
-    plan.micro_reason = "the most that every rank has room for";
+    set_micro_batch(plan, micro);
+    plan.micro_batch_reason = "the most that fits in the memory of every rank";
   }
-  // Written as what all ranks have together.
+  // The recipe states the total over all ranks.
   plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
   plan_checkpoints(plan, *runtime.device, available, rank, log);
   if (dry_run_) {
@@ -322,22 +326,22 @@ int RunCommand::run_supervised(const train::Recipe& r) const {
   return supervise(what, log);
 }
 
-// What the recipe comes to here, whether it fits or not: a laptop may plan a cluster's run.
+// Prints the resolved recipe whether or not it fits: a laptop may plan a cluster's run.
 int RunCommand::plan_without_data(const Output& output, const train::Recipe& r, Runtime& runtime, const Rank& rank,
                                   const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
   if (r.epochs) {
     throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
-               "{} epochs, and no data.train whose sequences could be counted", *r.epochs);
+               "epochs is {}, but without data.train the number of steps is unknown", *r.epochs);
   }
   train::Recipe recipe = r;
   recipe.eval.prompts.clear();
   const size_t available = memory_of(*runtime.device, rank);
   const RunPlan plan =
-      size_run(recipe, model, full_sequences(r.data.sequence_length), 0, plan_weights(r, runtime, source, model),
-               available, runtime, share_of(recipe, rank.world));
+      size_run(recipe, model, placeholder_statistics(r.data.sequence_length), 0,
+               plan_weights(r, runtime, source, model), available, runtime, share_of(recipe, rank.world));
   print_plan(output, plan, available, rank.world);
   if (rank.world.rank() > 0) return 0;
-  output.print("# no data.train: counted as full sequences of one document, without eval.prompts\n");
+  output.print("# no data.train: estimated for full sequences of one document, without eval.prompts\n");
   if (!plan.fits) {
     output.print(fmt::format("# does not fit: it needs {} and {} are available; {}\n",
                              format_bytes(plan.memory.total()), format_bytes(available), memory_hint));
@@ -353,8 +357,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
   const bool first = world.rank() == 0;
   const std::filesystem::path run_dir = run_folder(r);
   const std::optional<checkpoint::RemoteCheckpoints> remote = first ? remote_checkpoints(r) : std::nullopt;
-  std::optional<RunFolder> folder;  // rank 0's
-  on_first(world, [&] {
+  std::optional<RunFolder> folder;  // only on rank 0
+  on_rank0(world, [&] {
     folder.emplace(run_dir, resume_, address_of(remote));
     log.add_file(run_dir / "log.txt");
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
@@ -367,8 +371,9 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
                                            : gpu_training_rates(runtime, plan.step.activation);
   RunModel made = make_run_model(plan, runtime, sources.model, share_of(r, world));
   const WeightSet& weights = made.loaded->weights;
-  train::Trained& trained = *made.trained;
-  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, *made.model, trained, data, log, world);
+  train::OptimizerState& optimizer_state = *made.optimizer_state;
+  const std::unique_ptr<train::Step> step_made =
+      make_step(plan, runtime, *made.model, optimizer_state, data, log, world);
   train::Step& step = *step_made;
   made.begin(step);
 
@@ -382,36 +387,36 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
 
   Observers observers;
   Console console(log, quiet_);
-  train::Trainer trainer(step, *made.model, weights, trained, plan.lora, *data.train, *data.order, data.eval.get(),
-                         settings, observers);
-  const int64_t done = resume_ == Resume::yes ? trainer.resume() : 0;  // there is a checkpoint: the folder has looked
+  train::Trainer trainer(step, *made.model, weights, optimizer_state, plan.lora, *data.train, *data.order,
+                         data.eval.get(), settings, observers);
+  const int64_t done = resume_ == Resume::yes ? trainer.resume() : 0;  // RunFolder has checked that one exists
   std::optional<train::EventLog> events;
   std::optional<TensorboardLog> tensorboard;
   if (first) {
     folder->write_recipe(train::write_recipe(r));
-    // Without a checkpoint even the evaluation before the first step is made again.
+    // Without a checkpoint even the evaluation before the first step is repeated.
     observers.add(events.emplace(run_dir / "events.jsonl", done > 0 ? done : -1));
     const std::optional<int64_t> again = resume_ == Resume::no ? std::nullopt : std::optional(done > 0 ? done + 1 : 0);
     if (r.log.tensorboard) observers.add(tensorboard.emplace(run_dir / "tensorboard", again));
     observers.add(console);
   }
-  observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trained_parameters,
+  observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trainable_parameters,
                       runtime.device->name() + " " + runtime.device->arch(), world.size(), train::name(r.precision),
-                      settings.rates, done > 0, *r.batch.micro.value, plan.micro_reason, counts(*data.train),
+                      settings.rates, done > 0, *r.batch.micro.value, plan.micro_batch_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
-  Sampler sampler(runtime, *made.model, text, plan, std::move(prompts), trained.adapter());
-  std::optional<StopSignal> stop;  // one a process
+  Sampler sampler(runtime, *made.model, text, plan, std::move(prompts), optimizer_state.adapter());
+  std::optional<StopSignal> stop;  // one per process
   if (rank.leads_process) stop.emplace(&exit_interrupted);
   const auto stops = [&] {
-    if (folder) folder->require_held();
+    if (folder) folder->require_lock();
     return stop && stop->requested();
   };
   train::Trainer::End end = train::Trainer::End::done;
   try {
     end = trainer.run(stops, [&](int64_t at) { sampler.run(at, observers); });
   } catch (...) {
-    world.fail(comm::error_of_exception());  // before what is under way here has ended
+    world.fail(comm::error_of_exception());  // tells the other ranks before the destructors here wait
     throw;
   }
   if (end == train::Trainer::End::stopped) {
@@ -422,8 +427,8 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
   std::filesystem::path result;
   if (plan.lora) {
     result = run_dir / "adapter";
-    std::vector<Buffer> masters;  // of what ranks share
-    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, trained, step, masters);
+    std::vector<Buffer> masters;  // gathered from several ranks
+    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, optimizer_state, step, masters);
     if (!first) return 0;
     checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, modules, *runtime.device);
   } else {
@@ -441,12 +446,12 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
 }  // namespace
 
 std::unique_ptr<Command> pretrain_command() {
-  return std::make_unique<RunCommand>("pretrain", "train a model as a recipe says, from random or given weights",
+  return std::make_unique<RunCommand>("pretrain", "train a model by a recipe, from random or given weights",
                                       "ingot pretrain recipes/tiny.yaml steps=200 optimizer.lr=1e-3");
 }
 
 std::unique_ptr<Command> finetune_command() {
-  return std::make_unique<RunCommand>("finetune", "tune a model, in full or by LoRA, as a recipe says",
+  return std::make_unique<RunCommand>("finetune", "fine-tune a model by a recipe, in full or with LoRA",
                                       "ingot finetune recipes/demo.yaml model=path/to/model steps=60");
 }
 

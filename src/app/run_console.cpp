@@ -31,16 +31,16 @@ void Observers::on_end(const train::EndEvent& e) {
 void Console::on_start(const train::StartEvent& e) {
   if (e.first_step > e.steps) {
     memory_.finished_before = true;
-    log_.info("{}: is finished: {} of {} steps were made before", e.name, e.first_step - 1, e.steps);
+    log_.info("{}: already finished: {} of {} steps", e.name, e.first_step - 1, e.steps);
     return;
   }
   log_.info("{}: {} of {} parameters trained in {} on {}, steps {} to {}", e.name,
-            format_count(static_cast<double>(e.trained)), format_count(static_cast<double>(e.parameters)), e.precision,
-            e.device, e.first_step, e.steps);
-  log_.info("{}: {} sequences at once: {}", e.name, e.micro, e.micro_reason);
+            format_count(static_cast<double>(e.trainable)), format_count(static_cast<double>(e.parameters)),
+            e.precision, e.device, e.first_step, e.steps);
+  log_.info("{}: {} sequences at once: {}", e.name, e.micro, e.micro_batch_reason);
   if (!e.rates.date.empty()) {
-    log_.info("{}: the peak is {:.3f} TFLOP/s and matrix products reach {:.3f}, as measured {}", e.name,
-              e.rates.peak / 1e12, e.rates.gemm / 1e12, e.rates.date);
+    log_.info("{}: the peak is {:.3f} TFLOP/s and gemms reach {:.3f}, as measured {}", e.name, e.rates.peak / 1e12,
+              e.rates.gemm / 1e12, e.rates.date);
   }
   done_ = e.first_step - 1;
   steps_ = e.steps;
@@ -48,14 +48,14 @@ void Console::on_start(const train::StartEvent& e) {
 
 void Console::on_step(const train::StepEvent& e) {
   if (!progress_) {
-    // The clock runs from here: the evaluation before the first step is not the steps' time.
+    // The time starts here: the evaluation before the first step is not part of the steps' time.
     ProgressOptions options;
     options.style = progress_style(quiet_);
     options.unit = "steps";
     options.start = done_ + 1;
     progress_.emplace("training", steps_, options);
   }
-  // The first step also warms up caches: behind it the means of speed begin anew.
+  // The first step includes warm-up: the mean speeds start with the second.
   if (++seen_ == 2) seconds_ = tokens_ = flops_ = 0;
   seconds_ += e.step_s;
   tokens_ += e.tokens_per_s * e.step_s;
@@ -96,7 +96,7 @@ void Console::on_end(const train::EndEvent& e) {
     progress_.reset();
   }
   memory_.end = e;
-  // Of the rates that counted at the end: those of the start may have been raised on the way.
+  // Relative to the rates at the end: those of the start may have been raised during the run.
   if (seen_ > 0) memory_.mean_mfu = train::Utilisation(e.rates).of({.useful = flops_}, seconds_).shares.mfu;
 }
 

@@ -1,4 +1,4 @@
-// Observers of a run: a list of them as one, and one that logs and shows progress on standard error.
+// Observers of a run: one that forwards to several others, and one that logs and shows progress on standard error.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace ingot::app {
 
-// Hands every event to several observers, in order.
+// Forwards every event to several observers, in order.
 class Observers : public train::Observer {
  public:
   void add(train::Observer& observer) { all_.push_back(&observer); }
@@ -26,7 +26,7 @@ class Observers : public train::Observer {
   std::vector<train::Observer*> all_;
 };
 
-// Log lines and the progress bar on standard error. Collects what the report at the end of a run states.
+// Log lines and the progress bar on standard error. Collects the values for the report at the end of a run.
 class Console : public train::Observer {
  public:
   Console(const Log& log, bool quiet) : log_(log), quiet_(quiet) {}
@@ -41,11 +41,11 @@ class Console : public train::Observer {
   struct Memory {
     std::optional<train::EvalEvent> first_eval, last_eval;
     std::vector<train::SampleEvent> first_samples, last_samples;
-    // Over this process's steps, but the first of them.
+    // Over this process's steps except the first.
     double mean_tokens_per_s = 0;
-    std::optional<double> mean_mfu;  // of end.rates
-    double mean_padding = 0;         // share of what all steps computed
-    bool finished_before = false;    // an earlier process had made all steps
+    std::optional<double> mean_mfu;  // relative to end.rates
+    double mean_padding = 0;         // fraction of all computed positions of the steps
+    bool finished_before = false;    // an earlier process had completed all steps
     train::EndEvent end;
   };
   const Memory& memory() const { return memory_; }
@@ -56,8 +56,8 @@ class Console : public train::Observer {
   std::optional<Progress> progress_;
   Memory memory_;
   double seconds_ = 0, tokens_ = 0, flops_ = 0, padding_ = 0;
-  int64_t seen_ = 0;              // steps of this process
-  int64_t done_ = 0, steps_ = 0;  // before this process, and in all
+  int64_t seen_ = 0;              // number of steps of this process
+  int64_t done_ = 0, steps_ = 0;  // steps before this process, and in total
 };
 
 }  // namespace ingot::app

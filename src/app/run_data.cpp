@@ -19,26 +19,27 @@ namespace {
 
 using Sources = OneOrMany<train::SourceRecipe>;
 
-void tell(const Log& log, const char* what, const data::SequenceSet& set) {
+void report(const Log& log, const char* what, const data::SequenceSet& set) {
   const data::DatasetStatistics& s = set.statistics();
   const int64_t length = set.sequence_length();
   log.info("{}: {} documents, {} tokens ({} count in the loss) in {} sequences of {}, {:.1f} % full", what,
-           s.num_entries, s.num_tokens, s.num_counted, s.num_sequences, length, 100 * s.packing_efficiency);
-  if (s.num_bad_lines) log.warning("{}: {} bad lines left out; the first: {}", what, s.num_bad_lines, s.first_bad_line);
-  if (s.num_truncated) log.warning("{}: {} documents cut at {} tokens", what, s.num_truncated, length);
+           s.num_entries, s.num_tokens, s.num_loss_tokens, s.num_sequences, length, 100 * s.packing_efficiency);
+  if (s.num_bad_lines)
+    log.warning("{}: {} malformed lines skipped; the first: {}", what, s.num_bad_lines, s.first_bad_line);
+  if (s.num_truncated) log.warning("{}: {} documents truncated to {} tokens", what, s.num_truncated, length);
   if (s.num_too_long) {
-    log.warning("{}: {} documents left out for being longer than {} tokens", what, s.num_too_long, length);
+    log.warning("{}: {} documents longer than {} tokens skipped", what, s.num_too_long, length);
   }
 }
 
-// Whether held-out data are Megatron data sets. Errors: usage where only some of them are.
+// Whether the held-out data are Megatron data sets. Errors: usage where only some of them are.
 bool held_out_by_megatron(const Sources& list) {
   const auto is_megatron = [](const train::SourceRecipe& source) { return data::is_megatron(source.path); };
   const int64_t number = std::count_if(list.values.begin(), list.values.end(), is_megatron);
   if (number == 0 || number == std::ssize(list.values)) return number > 0;
   const auto found = std::find_if(list.values.begin(), list.values.end(), is_megatron);
-  throw_hint(ErrorKind::usage, "name Megatron data sets only, or none",
-             "{}: is a Megatron data set, but data.eval names other files, too", shown(found->path));
+  throw_hint(ErrorKind::usage, "use only Megatron data sets in data.eval, or none",
+             "{}: is a Megatron data set, but data.eval also has files of other formats", shown(found->path));
 }
 
 data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool weighted,
@@ -52,7 +53,7 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool w
   for (const train::SourceRecipe& source : list.values) {
     if (data::is_megatron(source.path)) {
       throw_hint(ErrorKind::unsupported, "set data.order: megatron",
-                 "{}: is a Megatron data set, which is read in Megatron's order only", shown(source.path));
+                 "{}: is a Megatron data set, which is only supported with data.order: megatron", shown(source.path));
     }
     sources.push_back({source.path, weighted ? source.weight.value_or(1) : 1});
   }
@@ -64,14 +65,14 @@ data::Dataset read_documents(const train::Recipe& r, const Sources& list, bool w
   return data::Dataset::build(sources, *text.tokenizer, chat ? &*chat : nullptr, settings, threads);
 }
 
-// Whether the sources were packed before. Errors: usage where only some were.
+// Whether the sources are packed data. Errors: usage where only some are.
 bool were_packed(const Sources& list) {
   const auto is_packed = [](const train::SourceRecipe& source) { return data::is_packed(source.path); };
   const int64_t number = std::count_if(list.values.begin(), list.values.end(), is_packed);
   if (number == 0 || number == std::ssize(list.values)) return number > 0;
   const auto found = std::find_if(list.values.begin(), list.values.end(), is_packed);
-  throw_hint(ErrorKind::usage, "name packed data only, or none",
-             "{}: is packed, but beside it data is named that is not", shown(found->path));
+  throw_hint(ErrorKind::usage, "use only packed data in this list, or none",
+             "{}: is packed, but other data in the same list is not", shown(found->path));
 }
 
 std::unique_ptr<data::PackedDataset> read_packed(const train::Recipe& r, const Sources& list, bool weighted,
@@ -87,8 +88,8 @@ std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
   std::vector<data::MegatronSource> sources;
   for (const train::SourceRecipe& source : list.values) {
     if (!data::is_megatron(source.path)) {
-      throw_hint(ErrorKind::usage, "give the path of a .idx and a .bin without these endings",
-                 "{}: is no Megatron data set, which data.order: megatron reads", shown(source.path));
+      throw_hint(ErrorKind::usage, "give the path of a .idx and .bin pair without the suffix",
+                 "{}: is not a Megatron data set, as data.order: megatron requires", shown(source.path));
     }
     sources.push_back({source.path, source.weight});
   }
@@ -98,21 +99,21 @@ std::vector<data::MegatronSource> megatron_sources(const Sources& list) {
 data::MegatronSettings megatron_settings(const train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
   data::MegatronSettings settings;
   settings.sequence_length = r.data.sequence_length;
-  settings.seed = static_cast<uint32_t>(r.data.seed);  // of held-out data it plays no part
+  settings.seed = static_cast<uint32_t>(r.data.seed);  // not used for held-out data
   settings.split = r.data.split;
   settings.vocabulary = vocabulary;
   settings.pad_id = pad_id;
   return settings;
 }
 
-// Of held-out data sets.
+// The settings for held-out data sets.
 data::MegatronSettings held_out_settings(const train::Recipe& r, int64_t vocabulary, std::optional<int32_t> pad_id) {
   data::MegatronSettings settings = megatron_settings(r, vocabulary, pad_id);
   settings.drop_last_partial = r.data.drop_last_partial;
   return settings;
 }
 
-// Megatron counts no padding in the loss; a padding token that has another use, too, is none.
+// The padding id, which Megatron masks out of the loss; absent for a padding token that has another use too.
 std::optional<int32_t> padding_of(const text::Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return std::nullopt;
   const std::optional<int32_t> pad = tokenizer->pad_id();
@@ -126,7 +127,7 @@ std::unique_ptr<data::MegatronDataset> read_megatron_split(const train::Recipe& 
                                                            std::optional<int32_t> pad_id, const Log& log) {
   data::MegatronSettings settings = held_out_settings(r, vocabulary, pad_id);
   settings.part = data::SplitPart::valid;
-  if (data::split_range(r.data.split, 1, std::numeric_limits<int32_t>::max()).size() == 0) return nullptr;  // not asked
+  if (data::split_range(r.data.split, 1, std::numeric_limits<int32_t>::max()).size() == 0) return nullptr;  // not set
   std::vector<data::MegatronSource> sources;
   for (data::MegatronSource& source : megatron_sources(r.data.train)) {
     source.weight.reset();
@@ -135,11 +136,12 @@ std::unique_ptr<data::MegatronDataset> read_megatron_split(const train::Recipe& 
       continue;
     }
     log.warning(
-        "{}: what data.split {} holds out of it is less than a sequence of {} and one token more; it is left out",
+        "{}: the share that data.split {} holds out is shorter than a sequence of {} and one more token; it is not "
+        "used",
         shown(source.path.string()), r.data.split, r.data.sequence_length);
   }
   if (sources.empty()) {
-    log.warning("there is no held-out data: the run is not evaluated");
+    log.warning("no held-out data: the run will not be evaluated");
     return nullptr;
   }
   return std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(sources, settings));
@@ -160,7 +162,7 @@ data::StreamingOrder read_streaming_order(const train::Recipe& r) {
   for (const train::SourceRecipe& source : r.data.train.values) {
     if (!data::is_mds_folder(source.path)) {
       throw_hint(ErrorKind::usage, "give a folder with an index.json, or set data.order: ingot",
-                 "{}: is no folder of MDS shards, which data.order: streaming reads", shown(source.path));
+                 "{}: is not a folder of MDS shards, as data.order: streaming requires", shown(source.path));
     }
     data::StreamingStream& stream = streams.emplace_back();
     const formats::MdsFolder folder(source.path);
@@ -177,16 +179,15 @@ data::StreamingOrder read_streaming_order(const train::Recipe& r) {
 
 namespace {
 
-// The run's length becomes one in steps.
+// Converts the run's length to steps.
 std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::SequenceSet& set, bool whole_samples) {
   data::StreamingOrder order = read_streaming_order(r);
   if (order.num_samples() != set.num_sequences() || !whole_samples) {
-    throw_hint(
-        ErrorKind::usage,
-        "set data.packing: false and a data.sequence_length that no sample exceeds, and leave out no bad samples",
-        "data.order: streaming needs a sequence for each sample; {} samples, the longest of {} tokens or more, "
-        "make {} sequences",
-        order.num_samples(), set.statistics().longest, set.num_sequences());
+    throw_hint(ErrorKind::usage,
+               "set data.packing: false, data.sequence_length to the longest sample, and data.on_error: stop",
+               "data.order: streaming needs one sequence per sample, but {} samples, the longest of {} tokens or more, "
+               "give {} sequences",
+               order.num_samples(), set.statistics().longest, set.num_sequences());
   }
   auto sampler = std::make_unique<data::StreamingSampler>(std::move(order),
                                                           r.data.streaming.value_or(train::StreamingRecipe{}).cluster(),
@@ -201,11 +202,11 @@ std::unique_ptr<data::Order> streaming_order(train::Recipe& r, const data::Seque
 
 struct Sequences {
   std::unique_ptr<data::SequenceSet> set;
-  bool is_chat = false;  // rendered by the chat template; of data that was packed before the recipe's format says so
+  bool is_chat = false;       // rendered by the chat template; for packed data the recipe's format determines it
   bool whole_samples = true;  // each sequence is one sample of the files
 };
 
-// Not of Megatron data sets. `weighted`: a source comes as often as its weight says; else once.
+// Not for Megatron data sets. `weighted`: sources are repeated according to their weights; else once each.
 Sequences read_sequences(const train::Recipe& r, const Sources& list, bool weighted, const checkpoint::TextAssets& text,
                          int64_t vocabulary, ThreadPool& threads) {
   if (were_packed(list)) {
@@ -224,8 +225,8 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
   RunData data;
   const bool has_eval = !r.data.eval.values.empty(), megatron_eval = has_eval && held_out_by_megatron(r.data.eval);
   if (!r.data.drop_last_partial && !megatron_eval && r.data.split.empty()) {
-    throw_hint(ErrorKind::usage, "leave it out, or hold out by data.split or a Megatron data set in data.eval",
-               "data.drop_last_partial: false is for held-out Megatron data sets, of which there is none");
+    throw_hint(ErrorKind::usage, "remove it, or hold out data by data.split or a Megatron data set in data.eval",
+               "data.drop_last_partial: false needs held-out Megatron data, but there is none");
   }
   if (r.data.order == train::Order::megatron) {
     const std::optional<int32_t> pad_id = padding_of(text.tokenizer.get());
@@ -244,14 +245,14 @@ RunData read_run_data(train::Recipe& r, const checkpoint::TextAssets& text, int6
                                                    r.batch.global);
     }
   }
-  tell(log, "training data", *data.train);
+  report(log, "training data", *data.train);
   if (megatron_eval) {
     data.eval = std::make_unique<data::MegatronDataset>(data::MegatronDataset::build(
         megatron_sources(r.data.eval), held_out_settings(r, vocabulary, padding_of(text.tokenizer.get()))));
   } else if (has_eval) {
     data.eval = read_sequences(r, r.data.eval, true, text, vocabulary, threads).set;
   }
-  if (data.eval) tell(log, "held-out data", *data.eval);
+  if (data.eval) report(log, "held-out data", *data.eval);
   return data;
 }
 

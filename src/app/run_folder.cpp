@@ -13,26 +13,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// `newest`: the step of the newest checkpoint here; none without any.
+// `newest`: the step of the newest checkpoint in the folder; absent when there is none.
 void check_resume(const fs::path& path, Resume resume, const std::string& elsewhere, std::optional<int64_t> newest) {
   const bool is_here = path_exists(path / "events.jsonl"), has_checkpoint = newest || !elsewhere.empty();
   switch (resume) {
     case Resume::no:
       if (!is_here && !has_checkpoint) return;
       throw_hint(ErrorKind::usage,
-                 has_checkpoint ? "continue it with --resume, or give this run another name (name=...)"
-                                : "it has no checkpoint: begin it again with --resume=fresh, or give this run another "
-                                  "name (name=...)",
-                 "{}: there is a run already", is_here || newest ? path.string() : elsewhere);
+                 has_checkpoint
+                     ? "continue it with --resume, or give this run another name (name=...)"
+                     : "it has no checkpoint: restart it with --resume=fresh, or give this run another name (name=...)",
+                 "{}: a run already exists", is_here || newest ? path.string() : elsewhere);
     case Resume::yes:
       if (has_checkpoint) return;
       if (!is_here) throw_error(ErrorKind::not_found, "{}: there is no run to continue", path.string());
-      throw_hint(ErrorKind::not_found, "--resume=fresh begins the run again from its first step",
+      throw_hint(ErrorKind::not_found, "--resume=fresh restarts the run from its first step",
                  "{}: there is no checkpoint to continue from", (path / "checkpoints").string());
     case Resume::fresh:
       if (!has_checkpoint) return;
       throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
-                 "{}: --resume=fresh is for a run without a checkpoint, and this one has {}", path.string(),
+                 "{}: --resume=fresh needs a run without a checkpoint, but this one has {}", path.string(),
                  newest ? fmt::format("that of step {}", *newest) : "some in " + elsewhere);
   }
 }
@@ -54,22 +54,24 @@ RunFolder::RunFolder(fs::path path, Resume resume, const std::string& elsewhere)
 }
 
 void RunFolder::check(const fs::path& path, Resume resume, const std::string& elsewhere) {
-  // The run writes here, so what the system refuses is an error of writing (5), not of reading (3).
-  path_taken(path / "checkpoints");
-  // Whether its holder still runs is found where the lock is taken, and comes first.
+  // The run writes here, so a path that the system refuses is an error of writing (5), not of reading (3).
+  name_exists(path / "checkpoints");
+  // Whether the lock's holder still runs is determined when the lock is taken, and that error takes precedence.
   if (resume != Resume::no && path_exists(path / "lock")) return;
   const fs::path checkpoints = path / "checkpoints";
   const std::optional<int64_t> newest = newest_checkpoint(path);
-  // What a crash left may hold a checkpoint that the next holder of the folder brings back.
+  // Leftovers of a crash may contain a checkpoint that the next holder of the folder restores.
   if (!newest && path_exists(checkpoints) && !list_folder(checkpoints).empty()) return;
   check_resume(path, resume, elsewhere, newest);
 }
 
-void RunFolder::require_held() const {
+void RunFolder::require_lock() const {
   if (lock_->held()) return;
-  throw_hint(
-      ErrorKind::unavailable, "only one may go on: look which it is in log.txt, and give the other run another name",
-      "{}: the lock is another process's now: this one was taken for dead, or its lock was removed", path_.string());
+  throw_hint(ErrorKind::unavailable,
+             "only one of the two processes may continue: see log.txt, and give the other run another name",
+             "{}: another process has taken the lock of this run folder: this process was considered dead, or its lock "
+             "file was removed",
+             path_.string());
 }
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
@@ -97,7 +99,7 @@ std::string weights_fingerprint(const WeightSet& weights, Device& device) {
 
 namespace {
 
-// What decides the order of a run that follows StreamingDataset, beside its data.
+// The settings that determine the order of a StreamingDataset run, besides its data.
 nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
   const train::StreamingRecipe recipe = data.streaming.value_or(train::StreamingRecipe{});
   const data::StreamingSettings s = recipe.settings();
@@ -112,7 +114,7 @@ nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
                                      {"sampling_granularity", s.granularity},
                                      {"epoch_size", s.epoch_size.value_or(0)},
                                      {"weights", std::move(weights)}};
-  // Absent where they are the defaults, as in the checkpoints of before there was a choice.
+  // Omitted for default values, for compatibility with checkpoints that lack these keys.
   if (recipe.weights != train::StreamingWeights::repeat) identity["weights_are"] = static_cast<int>(recipe.weights);
   if (recipe.cluster().num_ranks() > 1) identity["cluster"] = {recipe.nodes, recipe.ranks};
   return identity;
@@ -141,7 +143,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
                                      {"precision", train::name(plan.recipe.precision)}};
-  if (plan.optimizer_types.fixed_sums) identity["determinism"] = "bitwise";
+  if (plan.optimizer_types.fixed_point_sums) identity["determinism"] = "bitwise";
   if (plan.step.fp8) identity["fp8_gradients"] = name(plan.step.fp8_gradients);
   if (plan.recipe.data.order == train::Order::streaming) identity["order"] = streaming_identity(plan.recipe.data);
   if (plan.lora) {

@@ -8,7 +8,10 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const train::Recipe& r, Runtime& runtime) {
-  return {.device = *runtime.device, .kept = weights_kept(r), .writable = !r.adapter, .pool = runtime.threads.get()};
+  return {.device = *runtime.device,
+          .storage = weight_storage_of(r),
+          .writable = !r.adapter,
+          .pool = runtime.threads.get()};
 }
 
 }  // namespace
@@ -21,7 +24,7 @@ WeightPlan plan_weights(const train::Recipe& r, Runtime& runtime, const checkpoi
 }
 
 RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source,
-                        const train::Share& share) {
+                        const train::ShardSpec& share) {
   const train::Recipe& r = plan.recipe;
   Device& device = *runtime.device;
   const auto seed = static_cast<uint64_t>(r.seed);
@@ -38,20 +41,20 @@ RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint:
   }
   made.model = models::make_model(plan.model, loaded.weights, device);
   if (plan.lora) {
-    made.trained = std::make_unique<train::Trained>(device, plan.model, *plan.lora, plan.step.activation,
-                                                    plan.optimizer_types, seed, share);
+    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, *plan.lora, plan.step.activation,
+                                                                   plan.optimizer_types, seed, share);
   } else {
-    made.trained = std::make_unique<train::Trained>(device, plan.model, loaded.weights, plan.step.activation,
-                                                    plan.optimizer_types, share);
+    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, loaded.weights,
+                                                                   plan.step.activation, plan.optimizer_types, share);
   }
   return made;
 }
 
 void RunModel::begin(train::Step& step) {
-  if (trained->adapter() != nullptr) {
+  if (optimizer_state->adapter() != nullptr) {
     step.refresh_weights();
   } else {
-    trained->take_masters(step.context());
+    optimizer_state->init_masters(step.context());
   }
 }
 

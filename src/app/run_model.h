@@ -1,5 +1,4 @@
-// The model that a run trains, in memory: its weights, what is trained of it, and the optimizer's state before the
-// first step.
+// The model of a training run in memory: its weights and the optimizer state before the first step.
 #pragma once
 
 #include <memory>
@@ -9,28 +8,28 @@
 #include "app/runtime.h"
 #include "checkpoint/load.h"
 #include "models/model.h"
+#include "train/optimizer_state.h"
 #include "train/step.h"
-#include "train/trained.h"
 
 namespace ingot::app {
 
-// Where its weights would lie.
+// How much of the weights would be copied, and how much mapped.
 WeightPlan plan_weights(const train::Recipe& recipe, Runtime& runtime, const checkpoint::ModelSource& source,
                         const spec::ModelSpec& model);
 
 struct RunModel {
-  std::unique_ptr<checkpoint::LoadedModel> loaded;  // what the others refer to
+  std::unique_ptr<checkpoint::LoadedModel> loaded;  // owns the weights to which the others refer
   std::unique_ptr<models::Model> model;
-  std::unique_ptr<train::Trained> trained;
-  std::string base;  // what was begun with, for run_identity
+  std::unique_ptr<train::OptimizerState> optimizer_state;
+  std::string base;  // identifies the initial weights, for run_identity
 
-  // The weights that are computed with and their masters agree from here on. Ranks call it together.
+  // Makes the weights used in computation and their master copies agree. Collective over the ranks.
   void begin(train::Step& step);
 };
 
-// Random weights, or those of `source`, as the recipe says; of what is trained a rank's share. Errors: those of
-// load_model.
+// Creates random weights, or loads those of `source`, as the recipe says; the optimizer state is this rank's share.
+// Errors: those of load_model.
 RunModel make_run_model(const RunPlan& plan, Runtime& runtime, const checkpoint::ModelSource& source,
-                        const train::Share& share = {});
+                        const train::ShardSpec& share = {});
 
 }  // namespace ingot::app

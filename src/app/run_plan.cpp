@@ -14,33 +14,34 @@ namespace ingot::app {
 
 namespace {
 
-// Rank for an amount of data: one that gives roughly one adapter column of SmolLM-size layers for every 4,000 counted
-// tokens, a power of two from 4 to 64. More data can fill a larger adapter; a small one forgets less.
-int64_t rank_for(int64_t counted_tokens) {
+// LoRA rank for an amount of data: about one rank per 4,000 loss tokens for layers of SmolLM's size, a power of two
+// from 4 to 64. More data can fill a larger adapter; a small one forgets less of the base model.
+int64_t rank_for(int64_t loss_tokens) {
   int64_t rank = 4;
-  while (rank < 64 && rank * 2 * 4000 <= counted_tokens) rank *= 2;
+  while (rank < 64 && rank * 2 * 4000 <= loss_tokens) rank *= 2;
   return rank;
 }
 
-// More tokens than this at once make no product faster on any device we measured.
-constexpr int64_t most_useful_tokens = 4096;
+// More tokens per micro-batch do not make gemms faster on any device we measured.
+constexpr int64_t max_useful_tokens = 4096;
 
-std::optional<spec::LoraSpec> resolve_adapter(train::Recipe& r, int64_t counted_tokens) {
+std::optional<spec::LoraSpec> resolve_adapter(train::Recipe& r, int64_t loss_tokens) {
   if (!r.adapter) return std::nullopt;
   train::AdapterRecipe& a = *r.adapter;
-  if (a.rank.is_auto()) a.rank.value = rank_for(counted_tokens);
+  if (a.rank.is_auto()) a.rank.value = rank_for(loss_tokens);
   if (a.alpha.is_auto()) a.alpha.value = 2.0 * static_cast<double>(*a.rank.value);
   return spec::LoraSpec{*a.rank.value, *a.alpha.value, a.dropout, a.rslora, a.targets};
 }
 
-// All prompts at once, each with room for its sample.
+// An engine for all prompts at once, each with room for its sample.
 infer::EngineSettings sample_settings(const RunPlan& plan, int64_t longest_prompt) {
   infer::EngineSettings settings;
   settings.activation = plan.step.activation;
   settings.context = longest_prompt + plan.recipe.eval.sample_tokens;
   if (settings.context > plan.model.context) {
     throw_hint(ErrorKind::usage, "shorten it, or lower eval.sample_tokens",
-               "a prompt of eval.prompts has {} tokens; with {} more that is beyond the model's context of {}",
+               "a prompt of eval.prompts has {} tokens; with {} more (eval.sample_tokens) it exceeds the model's "
+               "context of {}",
                longest_prompt, plan.recipe.eval.sample_tokens, plan.model.context);
   }
   settings.batch_tokens = 256;
@@ -52,8 +53,8 @@ infer::EngineSettings sample_settings(const RunPlan& plan, int64_t longest_promp
 
 }  // namespace
 
-checkpoint::KeptWeights weights_kept(const train::Recipe& r) {
-  return checkpoint::kept_weights(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision)).value();
+checkpoint::WeightStorage weight_storage_of(const train::Recipe& r) {
+  return checkpoint::weight_storage(train::fp8_base(r) ? "fp8" : r.weights, train::dtype_of(r.precision)).value();
 }
 
 int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
@@ -67,8 +68,8 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 }
 
 size_t MemoryPlan::total() const {
-  return weights + trained.master + trained.moments + trained.gradients + trained.adapter + step.saved + step.scratch +
-         step.batch + samples;
+  return weights + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
+         optimizer_state.adapter + step.saved + step.scratch + step.batch + samples;
 }
 
 std::string MemoryPlan::table() const {
@@ -77,10 +78,10 @@ std::string MemoryPlan::table() const {
     if (bytes) text += fmt::format("  {:<22}{:>12}\n", kind, format_bytes(bytes));
   };
   row("weights", weights);
-  row("adapter", trained.adapter);
-  row("master weights", trained.master);
-  row("optimizer moments", trained.moments);
-  row("gradients", trained.gradients);
+  row("adapter", optimizer_state.adapter);
+  row("master weights", optimizer_state.master);
+  row("optimizer moments", optimizer_state.moments);
+  row("gradients", optimizer_state.gradients);
   row("saved activations", step.saved);
   row("scratch", step.scratch);
   row("batch", step.batch);
@@ -95,11 +96,11 @@ std::string MemoryPlan::table() const {
   return text;
 }
 
-data::DatasetStatistics full_sequences(int64_t sequence_length) {
+data::DatasetStatistics placeholder_statistics(int64_t sequence_length) {
   const double length = static_cast<double>(sequence_length);
   data::DatasetStatistics data;
   data.num_documents = data.num_entries = data.num_sequences = 1;
-  data.num_tokens = data.num_counted = data.longest = sequence_length;
+  data.num_tokens = data.num_loss_tokens = data.longest = sequence_length;
   data.packing_efficiency = 1;
   data.squared_lengths = length * length;
   return data;
@@ -107,7 +108,7 @@ data::DatasetStatistics full_sequences(int64_t sequence_length) {
 
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
-                 const train::Share& share) {
+                 const train::ShardSpec& share) {
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
@@ -116,8 +117,8 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);
   }
-  plan.lora = resolve_adapter(r, data.num_counted);
-  // Other programs' orders are of full samples.
+  plan.lora = resolve_adapter(r, data.num_loss_tokens);
+  // Other programs' orders consist of full sequences.
   r.steps = steps_of(r, data.num_sequences, r.data.order == train::Order::ingot ? data.packing_efficiency : 1);
   r.epochs.reset();
   r.tokens.reset();
@@ -126,7 +127,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   const int64_t warmup = r.schedule.warmup.in(*r.steps);
   if (warmup >= *r.steps) {
     throw_hint(ErrorKind::usage, "lower schedule.warmup, or give a share of the run: schedule.warmup=5%",
-               "{} steps of warm-up in a run of {}", warmup, *r.steps);
+               "schedule.warmup is {} steps, but the run has only {}", warmup, *r.steps);
   }
   plan.schedule = {r.schedule.name, r.optimizer.lr, r.schedule.min_lr, warmup, *r.steps};
   if (r.checkpoint.minutes.is_auto()) {
@@ -137,20 +138,20 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
-  plan.decoded = weights_kept(r).decoded(s.activation);
+  plan.decoded = weight_storage_of(r).decoded(s.activation);
   s.fp8 = r.precision == train::Precision::fp8;
   if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = Storage::fp8_e5m2;
   s.recompute = r.recompute;
   s.sequence_length = r.data.sequence_length;
-  s.unit = r.determinism_unit;
-  if (plan.optimizer_types.fixed_sums) s.units = r.batch.global / r.determinism_unit;
+  s.accumulation_unit = r.determinism_unit;
+  if (plan.optimizer_types.fixed_point_sums) s.units = r.batch.global / r.determinism_unit;
   s.seed = static_cast<uint64_t>(r.seed);
   s.optimizer = {r.optimizer.betas[0], r.optimizer.betas[1], r.optimizer.eps, r.optimizer.weight_decay,
                  r.optimizer.clip_grad_norm};
 
   const std::vector<spec::LoraParam> adapters =
       plan.lora ? spec::lora_parameters(model, *plan.lora) : std::vector<spec::LoraParam>{};
-  plan.trained_parameters = plan.lora ? spec::num_parameters(adapters) : spec::num_parameters(model);
+  plan.trainable_parameters = plan.lora ? spec::num_parameters(adapters) : spec::num_parameters(model);
   const spec::AttentionSquares squares{static_cast<double>(data.num_sequences * r.data.sequence_length),
                                        data.squared_lengths};
   plan.flops_per_token = (plan.lora ? spec::lora_training_flops(model, adapters, squares, spec::AttentionCount::causal)
@@ -159,37 +160,41 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   plan.memory.weights = weights.copied;
   plan.memory.mapped = weights.mapped;
-  plan.memory.trained = train::trained_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
+  plan.memory.optimizer_state =
+      train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (longest_prompt > 0) {
     plan.samples = sample_settings(plan, longest_prompt);
     const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads, runtime.device->host_visible());
     plan.memory.samples = bytes.kv + bytes.scratch + bytes.batch + bytes.adapters;
   }
   const auto fits = [&](int64_t micro) {
-    set_micro(plan, micro / s.unit);
+    set_micro_batch(plan, micro / s.accumulation_unit);
     return plan.memory.total() <= available;
   };
-  const bool automatic = plan.micro_auto = r.batch.micro.is_auto();
-  // No rank has more units than the last.
-  const int64_t most = train::share_of(r.batch.global, s.unit, share.ranks - 1, share.ranks).count();
+  const bool automatic = plan.micro_batch_auto = r.batch.micro.is_auto();
+  // The last rank has the most units.
+  const int64_t most = train::rank_sequences(r.batch.global, s.accumulation_unit, share.ranks - 1, share.ranks).count();
   int64_t micro = std::min(r.batch.micro.value_or(most), most);
-  plan.micro_reason = !automatic ? "as the recipe says" : share.ranks > 1 ? "a rank's share" : "the whole batch";
-  if (automatic && micro > s.unit && micro * s.sequence_length > most_useful_tokens) {
-    const int64_t units = most_useful_tokens / (s.sequence_length * s.unit);
-    micro = s.unit * std::max<int64_t>(1, units);
-    plan.micro_reason = units > 0 ? fmt::format("more than {} tokens at once are no faster", most_useful_tokens)
-                                  : "a unit of work is the least";
+  plan.micro_batch_reason = !automatic        ? "set in the recipe"
+                            : share.ranks > 1 ? "a rank's share"
+                                              : "the whole global batch";
+  if (automatic && micro > s.accumulation_unit && micro * s.sequence_length > max_useful_tokens) {
+    const int64_t units = max_useful_tokens / (s.sequence_length * s.accumulation_unit);
+    micro = s.accumulation_unit * std::max<int64_t>(1, units);
+    plan.micro_batch_reason = units > 0
+                                  ? fmt::format("more than {} tokens per micro-batch are not faster", max_useful_tokens)
+                                  : "determinism_unit is the minimum";
   }
   plan.fits = fits(micro);
-  while (automatic && !plan.fits && micro > s.unit) {
-    micro -= s.unit;
+  while (automatic && !plan.fits && micro > s.accumulation_unit) {
+    micro -= s.accumulation_unit;
     plan.fits = fits(micro);
-    plan.micro_reason = fmt::format("the most that fit in {} of memory", format_bytes(available));
+    plan.micro_batch_reason = fmt::format("the most that fit in {} of memory", format_bytes(available));
   }
   return plan;
 }
 
-void set_micro(RunPlan& plan, int64_t micro) {
+void set_micro_batch(RunPlan& plan, int64_t micro) {
   int64_t lowest = plan.lora ? plan.model.layers : 0;
   if (plan.lora) {
     const std::vector<spec::ParamSpec> table = spec::parameters(plan.model);
@@ -198,14 +203,14 @@ void set_micro(RunPlan& plan, int64_t micro) {
     }
   }
   plan.step.micro = micro;
-  plan.recipe.batch.micro.value = micro * plan.step.unit;
+  plan.recipe.batch.micro.value = micro * plan.step.accumulation_unit;
   plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
                                         static_cast<int>(*plan.recipe.threads.value));
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
-                 const train::Share& share) {
+                 const train::ShardSpec& share) {
   RunPlan plan = size_run(recipe, model, data, longest_prompt, weights, available, runtime, share);
   if (!plan.fits) {
     throw_hint(ErrorKind::resource, memory_hint, "the run needs {} and {} are available:\n{}",

@@ -1,4 +1,4 @@
-// What a recipe comes to on this machine: sizes, lengths and memory, before anything large is allocated.
+// Resolves a recipe for this machine: sizes, lengths and memory, before anything large is allocated.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "app/runtime.h"
-#include "checkpoint/kept_weights.h"
+#include "checkpoint/weight_storage.h"
 #include "data/sequence_set.h"
 #include "infer/engine.h"
 #include "train/recipe.h"
@@ -16,69 +16,69 @@ namespace ingot::app {
 
 // Memory of a run by kind, in bytes.
 struct MemoryPlan {
-  size_t weights = 0;  // in memory of our own
-  size_t mapped = 0;   // weights read in place from the model's files: the system may drop and read them again
-  train::TrainedBytes trained;
+  size_t weights = 0;  // in allocated memory
+  size_t mapped = 0;   // weights read in place from the model's files: the system may evict and reread them
+  train::OptimizerStateBytes optimizer_state;
   train::StepBytes step;
-  size_t samples = 0;  // the engine that continues eval.prompts
-  size_t copy = 0;     // host memory beyond the total: of the state, from which checkpoints are written while steps run
-  size_t total() const;  // without what is mapped
+  size_t samples = 0;    // engine that generates the samples of eval.prompts
+  size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
+  size_t total() const;  // without mapped weights
   std::string table() const;
 };
 
 struct RunPlan {
-  train::Recipe recipe;  // resolved: no auto left, the length in steps
+  train::Recipe recipe;  // resolved: no `auto` left, the length in steps
   spec::ModelSpec model;
   std::optional<spec::LoraSpec> lora;
   train::StepSettings step;
-  train::OptimizerTypes optimizer_types;
+  train::OptimizerDtypes optimizer_types;
   train::Schedule schedule;
   MemoryPlan memory;
-  double flops_per_token = 0;  // useful, causal, at the data's sub-sequence lengths
-  int64_t trained_parameters = 0;
-  std::optional<infer::EngineSettings> samples;  // for eval.prompts, when there are any
-  bool decoded = false;                          // weights are kept as stored and decoded as they are used
-  bool micro_auto = false;                       // batch.micro was to be found
-  std::string micro_reason;                      // why it is what it is
-  bool fits = true;                              // memory.total() is what may be taken or less
-  bool background_checkpoints = false;           // written beside the steps behind them
+  double flops_per_token = 0;  // useful FLOPs, causal attention, at the data's sub-sequence lengths
+  int64_t trainable_parameters = 0;
+  std::optional<infer::EngineSettings> samples;  // engine for eval.prompts, when there are any
+  bool decoded = false;                 // weights are not stored in the activations' type, and are decoded on use
+  bool micro_batch_auto = false;        // the recipe has batch.micro: auto
+  std::string micro_batch_reason;       // why the micro-batch has its size
+  bool fits = true;                     // memory.total() is at most the available memory
+  bool background_checkpoints = false;  // checkpoints are written in the background while the next steps run
 };
 
-// What to do about a run that does not fit.
+// The hint for a run that does not fit.
 inline constexpr const char* memory_hint =
     "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter";
 
-// How the recipe keeps the model's matrices.
-checkpoint::KeptWeights weights_kept(const train::Recipe& recipe);
+// The storage types of the model's matrices according to the recipe.
+checkpoint::WeightStorage weight_storage_of(const train::Recipe& recipe);
 
-// Where weights will lie: what load_model would do with them.
+// Memory of the weights as load_model would place them.
 struct WeightPlan {
   size_t copied = 0;
   size_t mapped = 0;
 };
 
-// The length of a run in steps. `sequences`: of an epoch, where the recipe's length is in epochs. `filled`: the share
-// of their places that tokens take, where it is in tokens.
+// The length of a run in steps. `sequences`: number of sequences in an epoch, for a length in epochs. `filled`: the
+// fraction of sequence positions that hold tokens, for a length in tokens.
 int64_t steps_of(const train::Recipe& recipe, int64_t sequences, double filled = 1);
 
-// Data that nobody has seen: one epoch of one sequence, full of one document.
-data::DatasetStatistics full_sequences(int64_t sequence_length);
+// Placeholder statistics for unknown data: one epoch of one sequence, full of one document.
+data::DatasetStatistics placeholder_statistics(int64_t sequence_length);
 
-// `share`: what rank, of how many. `longest_prompt`: tokens of the longest of eval.prompts; 0 without any.
-// Resolves everything that is `auto` and checks what hangs together. `available` is the memory that may be taken of
-// `runtime`'s device; what needs more is sized with the smallest micro-batch that may be, and does not fit. Errors:
-// usage for a sequence longer than the model's context and for what contradicts.
+// Resolves everything that is `auto` and checks that the settings are consistent. `longest_prompt`: tokens of the
+// longest of eval.prompts; 0 without any. `available`: usable memory of `runtime`'s device; a run that needs more is
+// sized with the smallest allowed micro-batch, and has `fits` false. `share`: rank and number of ranks. Errors: usage
+// for a sequence longer than the model's context and for contradictory settings.
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
-                 const train::Share& share = {});
+                 const train::ShardSpec& share = {});
 
-// Other micro-batches, of `micro` units: what memory steps then take.
-void set_micro(RunPlan& plan, int64_t micro);
+// Changes the micro-batch to `micro` accumulation units and recomputes the memory of steps.
+void set_micro_batch(RunPlan& plan, int64_t micro);
 
-// The same of a run that is to be. ErrorKind::resource when it does not fit, with what it needs, by kind, and what
-// there is.
+// size_run for a run that will be started. ErrorKind::resource when it does not fit, with the required memory by kind,
+// and the available memory.
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const Runtime& runtime,
-                 const train::Share& share = {});
+                 const train::ShardSpec& share = {});
 
 }  // namespace ingot::app

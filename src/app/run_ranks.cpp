@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/cpu_list.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -19,9 +20,9 @@ namespace ingot::app {
 
 namespace {
 
-// Its threads cannot be ended from outside, and nothing is half-done: files are published by rename.
+// The stuck rank's threads cannot be ended from outside. No file is half-written: files are published by rename.
 void end_process(const Error& error) {
-  Log(LogLevel::info).error("{}; another rank does not end and is given up", error.message());
+  Log(LogLevel::info).error("{}; another rank does not stop and is abandoned", error.message());
   _exit(exit_code(error.kind()));
 }
 
@@ -43,19 +44,19 @@ std::string device_of(const std::string& device, const Rank& rank) {
   if (names.size() == 1 && of_one_machine(device)) return device;
   if (names.size() == 1 && (device == "cuda" || device == "hip")) return fmt::format("{}:{}", device, rank.local);
   if (std::ssize(names) != world.size()) {
-    throw_hint(ErrorKind::usage, "name one for each rank (device: \"cuda:0,cuda:1\"), or a kind: cpu, cuda, hip",
-               "device '{}' is {} for {} ranks", device, names.size(), world.size());
+    throw_hint(ErrorKind::usage, "give one device per rank (device: \"cuda:0,cuda:1\"), or a kind: cpu, cuda, hip",
+               "device '{}' lists {} devices for {} ranks", device, names.size(), world.size());
   }
   return names[static_cast<size_t>(world.rank())];
 }
 
-// Ranks that may use the same CPUs as this one: launchers may give each its own.
+// Number of ranks that may use the same CPUs as this one: launchers may assign CPUs to each rank.
 int64_t cpu_sharers(const comm::Group& world) {
   const std::string own = host_name() + " " + format_cpu_list(usable_cpus());
   return std::ranges::count(world.gather(own), own);
 }
 
-// Threads of a rank of several for which the recipe says no number.
+// Threads of one of several ranks when the recipe does not state them.
 int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
   const int64_t share = cpus.empty() ? available_cpus() / cpu_sharers(rank.world) : std::ssize(cpus) / rank.locals;
   return std::max<int64_t>(1, share);
@@ -65,11 +66,10 @@ int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
 
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
   int code = 0;
-  if (const std::optional<comm::Launch> launch =
-          comm::find_launch([](const char* name) { return std::getenv(name); })) {
+  if (const std::optional<comm::Launch> launch = comm::find_launch(environment)) {
     if (parallel.dp != 1 && parallel.dp != launch->size) {
-      throw_hint(ErrorKind::usage, "leave parallel.dp out: it is the number of processes",
-                 "parallel.dp is {} and {} has started {} processes", parallel.dp, launch->launcher, launch->size);
+      throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes",
+                 "parallel.dp is {}, but {} has started {} processes", parallel.dp, launch->launcher, launch->size);
     }
     parallel.dp = launch->size;
     comm::run_mpi({comm::find_mpi_plugin(), launch->size, static_cast<double>(parallel.timeout_s)},
@@ -86,7 +86,7 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
   return code;
 }
 
-train::Share share_of(const train::Recipe& recipe, const comm::Group& world) {
+train::ShardSpec share_of(const train::Recipe& recipe, const comm::Group& world) {
   return {world.rank(), world.size(), static_cast<int>(recipe.parallel.zero)};
 }
 
@@ -108,10 +108,10 @@ Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> thre
   return open_runtime(fmt::format("{}:{}", name(kind), rank.local), own, own_cpus);
 }
 
-void on_first(const comm::Group& world, FunctionRef<void()> work) {
+void on_rank0(const comm::Group& world, FunctionRef<void()> work) {
   std::function<void(const std::atomic<bool>&)> alone;
   if (world.rank() == 0) alone = [&](const std::atomic<bool>&) { work(); };
-  comm::meet_while(world, alone);
+  comm::run_while_synchronising(world, alone);
 }
 
 }  // namespace ingot::app

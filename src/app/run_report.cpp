@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <sstream>
 
+#include "base/environment.h"
 #include "base/path.h"
 #include "base/strings.h"
 
@@ -16,10 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How a shell starts this executable: by its name where PATH leads to it, else by its path.
+// The shell command for this executable: its name if PATH finds it, else its path.
 std::string own_command() {
   const fs::path self = executable_path();
-  const char* variable = std::getenv("PATH");
+  const char* variable = environment("PATH");
   std::istringstream folders(variable != nullptr ? variable : "");
   for (std::string folder; std::getline(folders, folder, ':');) {
     const fs::path found = fs::path(folder) / "ingot";
@@ -39,7 +39,7 @@ std::string end_report(const RunPlan& plan, const RunData& data, const Console::
                        const std::filesystem::path& result) {
   std::string text = "\n";
   if (seen.finished_before) {
-    text += fmt::format("finished             {} steps were made before, nothing was left to do\n", seen.end.step);
+    text += fmt::format("finished             all {} steps were already done\n", seen.end.step);
   } else {
     if (seen.first_eval && seen.last_eval) {
       text += fmt::format("held-out perplexity  {:.3f} before, {:.3f} after (loss {:.4f}, {:.4f})\n",
@@ -60,7 +60,7 @@ std::string end_report(const RunPlan& plan, const RunData& data, const Console::
   const data::DatasetStatistics& read = data.train->statistics();
   const int64_t bad_lines = read.num_bad_lines + (data.eval ? data.eval->statistics().num_bad_lines : 0);
   if (bad_lines > 0) {
-    text += fmt::format("bad lines left out   {}; the first: {}\n", bad_lines,
+    text += fmt::format("malformed lines      {} skipped; the first: {}\n", bad_lines,
                         read.num_bad_lines > 0 ? read.first_bad_line : data.eval->statistics().first_bad_line);
   }
   text += fmt::format("{:<20} {}\n", plan.lora ? "adapter" : "model", result.string());

@@ -1,4 +1,4 @@
-// What a run came to, for a person.
+// The report at the end of a run, as text.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace ingot::app {
 
-// Lines: losses, speed, memory, the result (its adapter or model) and the command that tries it.
+// Lines with losses, speed, memory, the result (its adapter or model) and a command to try it.
 std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
                        const std::filesystem::path& result);
 

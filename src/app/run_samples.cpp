@@ -15,7 +15,7 @@ std::vector<std::vector<int32_t>> encode_prompts(const train::Recipe& r, const c
   std::vector<std::vector<int32_t>> encoded;
   if (r.eval.prompts.empty()) return encoded;
   if (!text.tokenizer) {
-    throw_hint(ErrorKind::not_found, "name a model with one (tokenizer=...), or leave eval.prompts out",
+    throw_hint(ErrorKind::not_found, "give a model that has a tokenizer (tokenizer=...), or remove eval.prompts",
                "eval.prompts: model {} has no tokenizer", r.model);
   }
   std::optional<text::ChatTemplate> chat;
@@ -35,8 +35,9 @@ Sampler::Sampler(Runtime& runtime, const models::Model& model, const checkpoint:
 
 void Sampler::run(int64_t step, train::Observer& observer) {
   if (!engine_) return;
-  // Drawn, not greedy: small models repeat themselves when greedy. The same seed at every evaluation.
-  const infer::Sampling sampling{.temperature = 0.8, .top_p = 0.95, .seed = static_cast<uint64_t>(plan_.recipe.seed)};
+  // Sampled, not greedy: small models repeat themselves when greedy. The same seed at every evaluation.
+  const infer::SamplingParams sampling{
+      .temperature = 0.8, .top_p = 0.95, .seed = static_cast<uint64_t>(plan_.recipe.seed)};
   std::map<int64_t, std::vector<int32_t>> answers;
   const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(adapter_);
   for (const std::vector<int32_t>& prompt : prompts_) {
@@ -51,8 +52,8 @@ void Sampler::run(int64_t step, train::Observer& observer) {
   while (!engine_->idle()) {
     for (const infer::Output& output : engine_->step()) {
       if (output.token) answers[output.request].push_back(output.token->id);
-      if (output.finish != infer::Finish::failed) continue;
-      observer.on_warning({step, fmt::format("a sample of eval.prompts has no end: {}", output.error)});
+      if (output.finish != infer::FinishReason::failed) continue;
+      observer.on_warning({step, fmt::format("a sample of eval.prompts is incomplete: {}", output.error)});
     }
   }
   size_t place = 0;

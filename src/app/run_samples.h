@@ -1,4 +1,4 @@
-// The samples of a run: what the model makes of the recipe's eval.prompts while it is trained.
+// The samples of a run: generated continuations of the recipe's eval.prompts during training.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 
 namespace ingot::app {
 
-// The tokens of each of eval.prompts: what a user says, rendered by the chat template with the words that open an
-// answer, where the training data are rendered by it; else the plain text. Errors: not_found for prompts without a
+// The tokens of each of eval.prompts. If the training data are rendered by the chat template, the prompt is rendered as
+// a user's message with the generation prompt; else it is plain text. Errors: not_found for prompts without a
 // tokenizer.
 std::vector<std::vector<int32_t>> encode_prompts(const train::Recipe& recipe, const checkpoint::TextAssets& text,
                                                  const RunData& data);
 
-// Continues prompts with the weights as they are, at an evaluation. What it is made of outlives it.
+// Generates from the prompts with the current weights at an evaluation. The constructor's arguments must outlive it.
 class Sampler {
  public:
-  // `prompts`: of encode_prompts. Does nothing where the plan has no engine for them.
+  // `prompts`: from encode_prompts. Does nothing when the plan has no engine for them.
   Sampler(Runtime& runtime, const models::Model& model, const checkpoint::TextAssets& text, const RunPlan& plan,
           std::vector<std::vector<int32_t>> prompts, const nn::Adapter* adapter);
   void run(int64_t step, train::Observer& observer);

@@ -1,4 +1,4 @@
-// checkpoint.store: where a run's checkpoints are kept besides its folder.
+// checkpoint.store: the object store for a run's checkpoints, in addition to its folder.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace ingot::app {
 
-// Nothing when the recipe names no store. Errors: usage when that is the run's folder.
+// Absent when the recipe names no store. Errors: usage when the store is the run's folder.
 std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Recipe& recipe);
 
-// Removes what uploads that never ended have left. A store may let one write and not list what is half-written, or not
-// know uploads in parts: that is a warning, no reason to stop.
+// Removes leftovers of unfinished uploads. A store may allow writing without allowing to list unfinished uploads, or
+// not support multipart uploads: that is only a warning.
 void remove_leftovers(const checkpoint::RemoteCheckpoints& remote, const Log& log);
 
-// ErrorKind::unavailable when the last checkpoint is not in the store.
+// ErrorKind::unavailable when the last checkpoint was not uploaded to the store.
 void require_stored(const train::Trainer& trainer);
 
 }  // namespace ingot::app

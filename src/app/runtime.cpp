@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 
 #include "app/bench/support_matrix.h"
 #include "app/device_runs.h"
@@ -11,6 +10,7 @@
 #include "backend/gpu/runtime/first_gpu.h"
 #include "backend/gpu/sim/sim_device.h"
 #include "base/cpu_list.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -18,7 +18,7 @@
 namespace ingot::app {
 namespace {
 
-// The N of "cuda:N"; absent when the text is not this kind's.
+// The N of "cuda:N"; absent for another kind of device.
 std::optional<int> index_of(const std::string& device, const std::string& kind) {
   if (device == kind) return 0;
   if (!device.starts_with(kind + ":")) return {};
@@ -29,12 +29,12 @@ std::optional<int> index_of(const std::string& device, const std::string& kind) 
   return error == std::errc() && stop == end && index >= 0 ? std::optional(index) : std::nullopt;
 }
 
-// An environment variable that is 1 or 0, absent when it is not set.
+// An environment variable that is 1 or 0; absent when it is not set.
 std::optional<bool> switch_of(const char* variable) {
-  const char* value = std::getenv(variable);
+  const char* value = environment(variable);
   if (value == nullptr) return {};
   const std::string text = value;
-  if (text != "0" && text != "1") throw_error(ErrorKind::usage, "{} is '{}'; 0 or 1", variable, text);
+  if (text != "0" && text != "1") throw_error(ErrorKind::usage, "{} is '{}'; must be 0 or 1", variable, text);
   return text == "1";
 }
 
@@ -42,7 +42,7 @@ gpu::DriverDeviceSettings gpu_settings() {
   return {.replays = switch_of("INGOT_GRAPHS"), .wait_for_launches = switch_of("INGOT_GPU_WAIT").value_or(false)};
 }
 
-// Whether a committed report has our kernels running on this architecture (bench/reports/device_runs.tsv).
+// Whether a committed report shows our kernels running on this architecture (bench/reports/device_runs.tsv).
 bool has_run_on(const std::string& architecture) {
   const std::vector<bench::DeviceRun> runs = bench::device_runs(device_runs_table);
   return std::any_of(runs.begin(), runs.end(), [&](const auto& run) { return run.architecture == architecture; });
@@ -54,8 +54,8 @@ void use_gpu(Runtime& runtime, std::unique_ptr<gpu::GpuDevice> device, std::stri
   if (!has_run_on(runtime.device->arch())) {
     Log(LogLevel::warning)
         .warning(
-            "{} ({}): our kernels for it are compiled and simulated, and have never run on one; compare with --device "
-            "cpu",
+            "{} ({}): Ingot's kernels for it were compiled and simulated, but never run on such a device; compare with "
+            "--device cpu",
             runtime.device->name(), runtime.device->arch());
   }
 }
@@ -65,7 +65,7 @@ void use_cpu(Runtime& runtime) {
   runtime.model = cpu_name();
 }
 
-// The first GPU that works, and says which; else the CPU, and says why if there is a GPU.
+// Opens the first GPU that works, and logs which; else the CPU, and logs why if there is a GPU.
 void open_any(Runtime& runtime) {
   std::vector<gpu::FoundDriver> drivers;
   drivers.push_back(gpu::find_cuda_driver());
@@ -73,7 +73,7 @@ void open_any(Runtime& runtime) {
   gpu::FirstGpu first = gpu::first_gpu(std::move(drivers), gpu_settings());
   const Log log(LogLevel::info);
   if (!first.device) {
-    if (first.any) log.warning("device auto: cpu, for no GPU of this machine serves: {}", first.missing);
+    if (first.any) log.warning("device auto: cpu, because no GPU of this machine works: {}", first.missing);
     return use_cpu(runtime);
   }
   log.info("device auto: {}, the first GPU that works ({}, {})", first.device->name(), first.model,
@@ -83,8 +83,8 @@ void open_any(Runtime& runtime) {
 
 void open_gpu(Runtime& runtime, const std::string& name, gpu::FoundDriver found, const std::string& vendor, int index) {
   if (!found.driver) {
-    throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is", "device '{}': there is no {} driver: {}",
-               name, vendor, found.reason);
+    throw_hint(ErrorKind::unavailable, "`ingot devices` lists the available devices",
+               "device '{}': the {} driver was not found: {}", name, vendor, found.reason);
   }
   const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
   std::unique_ptr<gpu::GpuDevice> device = gpu::make_device(driver, index, gpu_settings());
@@ -105,7 +105,7 @@ void open_device(Runtime& runtime, const std::string& device) {
   if (const auto index = index_of(device, "hip")) {
     return open_gpu(runtime, device, gpu::find_hip_driver(), "HIP", *index);
   }
-  throw_hint(ErrorKind::usage, "auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
+  throw_hint(ErrorKind::usage, "use auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ void open_device(Runtime& runtime, const std::string& device) {
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
   constexpr int64_t most = 1024;
   if (threads && (*threads < 1 || *threads > most)) {
-    throw_error(ErrorKind::usage, "{} threads; from 1 to {}", *threads, most);
+    throw_error(ErrorKind::usage, "{} threads; must be from 1 to {}", *threads, most);
   }
   const int64_t automatic = cpus.empty() ? available_cpus() : std::ssize(cpus);
   const auto num_threads = static_cast<int>(threads.value_or(std::min(automatic, most)));
@@ -122,7 +122,7 @@ Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, 
   open_device(runtime, device);
   cpu::register_ops(runtime.registry);
   if (runtime.device->kind() != DeviceKind::cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
-  if (const char* restricted = std::getenv("INGOT_OPS")) runtime.registry.restrict_to(restricted);
+  if (const char* restricted = environment("INGOT_OPS")) runtime.registry.select_implementation(restricted);
   runtime.threads = std::make_unique<ThreadPool>(num_threads, cpus);
   return runtime;
 }

@@ -1,4 +1,4 @@
-// The machine as a command uses it: a device, its ops, the threads.
+// The execution environment of a command: a device, its ops, the thread pool.
 #pragma once
 
 #include <memory>
@@ -14,19 +14,20 @@ namespace ingot::app {
 
 struct Runtime {
   std::unique_ptr<Device> device;
-  std::string model;  // of the device, as its maker calls it: "NVIDIA H200"
+  std::string model;  // the vendor's name of the device: "NVIDIA H200"
   ops::Registry registry;
   std::unique_ptr<ThreadPool> threads;
 };
 
 // `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64",
-// which is slow and for tests. "auto" is the first GPU that works, else the CPU; standard error says which and why.
-// `threads`: as many as the machine has when absent, or as `cpus` are. `cpus`: logical CPUs to which the threads are
-// bound, in their order; empty: none. Environment: INGOT_OPS restricts implementations
-// (ops::Registry::restrict_to); INGOT_GRAPHS=1 or 0 has GPUs decode by recorded launches or not (the default is 1 with
-// CUDA and 0 with HIP); INGOT_GPU_WAIT=1 waits behind every kernel, so that errors name its op. Errors: usage for a
-// device that is not known; unavailable for one that this build or machine does not have, saying why; usage
-// for CPUs that this process may not use, and for fewer than threads.
+// which is slow and for tests. "auto" is the first GPU that works, else the CPU; the selection and its reason are
+// written to standard error. `threads`: when absent, the number of `cpus`, or if that is empty, of CPUs available to
+// the process. `cpus`: logical CPUs to which the threads are bound, in order; empty: not bound.
+// Environment: INGOT_OPS restricts implementations (ops::Registry::select_implementation); INGOT_GRAPHS=1 or 0 enables
+// or disables decoding with recorded launches (GPU graphs; the default is 1 with CUDA and 0 with HIP); INGOT_GPU_WAIT=1
+// synchronises after every kernel, so that errors name its op.
+// Errors: usage for an unknown device; unavailable for one that this build or machine does not have, saying why; usage
+// for CPUs that this process may not use, and for fewer CPUs than threads.
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus = {});
 
 }  // namespace ingot::app

@@ -1,4 +1,4 @@
-// ingot score: how likely a model finds a text.
+// ingot score: the likelihood of a text.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +13,7 @@ namespace ingot::app {
 
 namespace {
 
-// Natural log of the probability that logits [V] give to `id`.
+// The log-probability of `id` under the logits [V].
 double log_probability(std::span<const float> logits, int32_t id) {
   const double most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0;
@@ -23,7 +23,7 @@ double log_probability(std::span<const float> logits, int32_t id) {
   return result;
 }
 
-// Runs the model once over `ids`, as one sequence, and hands out the logits in pieces: see(first row, logits).
+// Runs the model once over `ids`, as one sequence, and passes the logits on in chunks: see(first row, logits).
 void for_logits(Session& session, const std::vector<int32_t>& ids,
                 const std::function<void(int64_t, std::span<const float>)>& see) {
   const spec::ModelSpec& spec = session.loaded.spec;
@@ -69,7 +69,7 @@ void for_logits(Session& session, const std::vector<int32_t>& ids,
 class Score : public Command {
  public:
   const char* name() const override { return "score"; }
-  const char* summary() const override { return "how likely a model finds a text: log-likelihood of every token"; }
+  const char* summary() const override { return "print the log-likelihood of every token of a text"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
@@ -122,7 +122,7 @@ class Score : public Command {
                                tokenizer ? json_line(token["text"]) : ""));
       tokens.push_back(std::move(token));
     }
-    // One token alone has nothing that predicts it.
+    // A single token has no prediction.
     Json loss = nullptr, perplexity = nullptr;
     if (!logprobs.empty()) {
       const double mean = -sum / static_cast<double>(logprobs.size());

@@ -30,11 +30,11 @@ namespace ingot::app {
 
 namespace {
 
-constexpr int64_t max_prompt_tokens = int64_t{64} << 20;  // of requests that wait or are under way
-constexpr int64_t own_descriptors = 64;                   // of the listener, logs, adapters that are read
+constexpr int64_t max_prompt_tokens = int64_t{64} << 20;  // over all queued and running requests
+constexpr int64_t own_descriptors = 64;                   // for the listener, logs, and adapters that are being read
 
-// A connection is a descriptor, also one that is refused. As many connections as were asked for, or as the system lets
-// this process have open files beside `others`.
+// The number of connections to accept: as requested, or fewer if the limit on open files, minus `others`, is lower.
+// Every connection uses a descriptor, also one that is refused.
 int64_t possible_connections(const Log& log, int64_t connections, int64_t others) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
@@ -43,7 +43,7 @@ int64_t possible_connections(const Log& log, int64_t connections, int64_t others
   const auto files = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, rlim_t{1} << 40));
   const int64_t possible = std::max<int64_t>(1, files - others);
   if (possible >= connections) return connections;
-  log.warning("the system allows {} open files: {} connections at a time, not {} (ulimit -n)", files, possible,
+  log.warning("the limit of {} open files (ulimit -n) allows only {} connections, not {}", files, possible,
               connections);
   return possible;
 }
@@ -53,56 +53,54 @@ constexpr int64_t max_mib = int64_t{1} << 40;
 class Serve : public Command {
  public:
   const char* name() const override { return "serve"; }
-  const char* summary() const override { return "answer OpenAI's HTTP API with a model"; }
+  const char* summary() const override { return "serve a model over an OpenAI-compatible HTTP API"; }
 
   void declare(Arguments& arguments) override {
     options_.declare(arguments, false);  // an adapter is a model of its own: --adapters
-    arguments.option("name", name_, "what clients call the model; its folder's or file's name without it");
-    arguments.option("host", http_.host, "the address to listen on; another than this machine's needs --api-key-file");
-    arguments.option("port", port_, "the port to listen on; 0: any that is free");
+    arguments.option("name", name_, "model name in the API (default: the name of its folder or file)");
+    arguments.option("host", http_.host, "the address to listen on; other than loopback addresses need --api-key-file");
+    arguments.option("port", port_, "the port to listen on; 0: any free port");
     arguments.option("api-key-file", keys_,
-                     "keys, one a line: the key or sha256:HEX of it, then optionally a name, requests=N (a minute), "
-                     "concurrent=N and infer (may not change adapters or ask for a priority above 0)");
+                     "file of API keys, one per line: the key or its sha256:HEX, then optionally a name, requests=N "
+                     "(per minute), concurrent=N and infer (may not change adapters or ask for a priority above 0)");
+    arguments.option("cors-origin", origins_,
+                     "allowed CORS origin (https://app.example), or '*' if there are keys; may be given several times "
+                     "(default: none)");
+    arguments.option("tls-cert", http_.certificate, "PEM file of the certificate and its chain; enables HTTPS");
+    arguments.option("tls-key", http_.key, "PEM file of the certificate's private key");
     arguments.option(
-        "cors-origin", origins_,
-        "an origin whose pages in browsers may ask (https://app.example), or '*' where there are keys; may "
-        "be given several times; none without it");
-    arguments.option("tls-cert", http_.certificate, "a PEM file with the certificate and its chain: serves HTTPS");
-    arguments.option("tls-key", http_.key, "a PEM file with its key");
-    arguments.option("adapters", adapters_,
-                     "a folder of folders with LoRA adapters in PEFT's layout, each a model by its name");
-    arguments.option("adapter-rank", adapter_rank_, "the largest rank that one of them may have; 64 without it");
+        "adapters", adapters_,
+        "a folder with one subfolder per LoRA adapter in PEFT's layout, each served as a model under its name");
+    arguments.option("adapter-rank", adapter_rank_, "largest rank of an adapter (default: 64)");
     arguments.option("adapter-slots", adapter_slots_,
-                     "most of them that are computed with at once, each with memory of a GPU for that rank; as many as "
-                     "--sequences without it");
+                     "largest number of adapters in a batch; each reserves device memory for --adapter-rank (default: "
+                     "as many as --sequences)");
     arguments.option("adapter-mib", adapter_mib_,
-                     "most memory of the host for them, others are read again when asked for; 4096 without it");
+                     "host memory for cached adapters; others are read again when requested (default: 4096)");
     arguments.flag("allow-special-tokens", allow_special_tokens_,
-                   "find special tokens, such as <|im_end|>, in the contents of messages too: who writes one can forge "
-                   "turns");
-    arguments.option("sequences", sequences_, "most requests in one batch");
-    arguments.option("context", context_, "most tokens of prompt and answer; the model's without it");
-    arguments.option("batch-tokens", batch_tokens_, "most tokens computed in a step");
+                   "parse special tokens, such as <|im_end|>, in message contents too: users can then forge turns");
+    arguments.option("sequences", sequences_, "maximum requests in a batch");
+    arguments.option("context", context_, "maximum tokens of prompt and answer (default: the model's context)");
+    arguments.option("batch-tokens", batch_tokens_, "maximum tokens per engine step");
     arguments.option("kv-cache-mib", kv_cache_mib_,
-                     "most memory of the KV cache; without it what the contexts of all --sequences take, and at most a "
-                     "quarter of the memory that is available at the start (of a GPU nine tenths of what is left)");
-    arguments.option("pages", pages_, "pages of 16 tokens of the KV cache, instead");
-    arguments.flag("no-prefix-cache", no_prefix_cache_,
-                   "compute every prompt anew, also where it begins as another did");
-    arguments.option("guesses", guesses_,
-                     "most tokens a step that are guessed from earlier in the text and checked; 0: none");
-    arguments.option("queue", queue_, "most requests that wait; more are refused with 429");
+                     "memory of the KV cache (default: enough for --sequences full contexts, but at most a quarter of "
+                     "the memory available at startup; on a GPU nine tenths of what is left)");
+    arguments.option("pages", pages_, "size of the KV cache in pages of 16 tokens, instead of --kv-cache-mib");
+    arguments.flag("no-prefix-cache", no_prefix_cache_, "disable the prefix cache");
+    arguments.option("guesses", draft_tokens_,
+                     "maximum draft tokens per step of speculative decoding by prompt lookup; 0: off");
+    arguments.option("queue", queue_, "maximum queued requests; further ones are refused with 429");
     arguments.option("queue-per-key", queue_per_key_,
-                     "of them, of one key; half of them without it where there are several keys");
-    arguments.option("connections", connections_, "most connections at a time");
+                     "maximum queued requests per key (default: half of --queue if there are several keys)");
+    arguments.option("connections", connections_, "maximum simultaneous connections");
     arguments.option("connections-per-address", per_address_,
-                     "of them, from one address (of IPv6: from one network of 64 bits); a quarter of them without it");
-    arguments.option("body-bytes", body_bytes_, "most bytes of a request's body");
+                     "maximum connections per address (IPv6: per /64 network) (default: a quarter of --connections)");
+    arguments.option("body-bytes", body_bytes_, "maximum bytes of a request body");
     arguments.option("bodies-bytes", bodies_bytes_,
-                     "most bytes of all bodies that are being read at a time, those beyond the first 65536 of each; "
-                     "more are refused with 503, bodies up to that size never");
-    arguments.option("drain-seconds", drain_s_, "how long requests may run on after SIGTERM");
-    arguments.option("access-log", access_log_, "a file for one JSON line a request; standard error without it");
+                     "maximum bytes of all request bodies being read at a time, not counting the first 65536 of each; "
+                     "beyond it, larger bodies are refused with 503");
+    arguments.option("drain-seconds", drain_s_, "seconds that running requests may take after SIGTERM");
+    arguments.option("access-log", access_log_, "access log file, one JSON line per request (default: standard error)");
     arguments.example(
         "ingot serve --model SmolLM2-135M-Instruct --port 8000\n"
         "  curl http://127.0.0.1:8000/v1/models\n"
@@ -122,7 +120,7 @@ class Serve : public Command {
     const checkpoint::TextAssets& assets = session.text();
     std::optional<text::ChatTemplate> chat;
     if (assets.chat_template) chat.emplace(*assets.chat_template, session.source.name + ": chat template");
-    session.tokenizer();  // there is one, and it is in memory when that is looked at
+    session.tokenizer();  // throws without a tokenizer; loads it before memory use is measured
     limit_connections(log, session.loaded.files ? session.loaded.files->size() : 0);
     const infer::EngineSettings engine = plan_memory(session, at_start, log);
     infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
@@ -159,54 +157,55 @@ class Serve : public Command {
     const std::string url =
         fmt::format("{}://{}:{}", http_.certificate.empty() ? "http" : "https",
                     http_.host.find(':') == std::string::npos ? http_.host : "[" + http_.host + "]", http->port());
-    log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (this machine only: there is no --api-key-file)");
+    log.info("{} answers at {}{}", model.id, url, keys_ ? "" : " (from this machine only, without --api-key-file)");
     return wait(stop, reload, log, Served{api, service, *http, access_log, session.loaded.files});
   }
 
  private:
   void check() const {
     if (!keys_ && !server::is_loopback(http_.host)) {
-      throw_hint(ErrorKind::usage, "give --api-key-file, or leave --host out",
-                 "--host {} without keys would let anybody in", http_.host);
+      throw_hint(ErrorKind::usage, "give --api-key-file, or remove --host",
+                 "--host {} without API keys would give access to anybody", http_.host);
     }
     for (const std::string& origin : origins_) server::check_origin(origin);
     if (!keys_ && std::ranges::find(origins_, "*") != origins_.end()) {
-      throw_hint(ErrorKind::usage, "name the origins, or give --api-key-file",
-                 "--cors-origin '*' without keys would let every page in a browser on this machine ask");
+      throw_hint(ErrorKind::usage, "list the origins, or give --api-key-file",
+                 "--cors-origin '*' without API keys would give access to every web page opened on this machine");
     }
     if (adapter_rank_.value_or(1) < 1 || adapter_mib_.value_or(1) < 1 || adapter_slots_.value_or(1) < 1)
-      throw_error(ErrorKind::usage, "--adapter-rank, --adapter-slots and --adapter-mib are at least 1");
+      throw_error(ErrorKind::usage, "--adapter-rank, --adapter-slots and --adapter-mib must be at least 1");
     if (adapter_mib_.value_or(1) > int64_t{1} << 40) {
-      throw_error(ErrorKind::usage, "--adapter-mib {}; at most {}", *adapter_mib_, int64_t{1} << 40);
+      throw_error(ErrorKind::usage, "--adapter-mib {}; must be at most {}", *adapter_mib_, int64_t{1} << 40);
     }
     if (!adapters_ && (adapter_rank_ || adapter_mib_ || adapter_slots_)) {
       throw_hint(ErrorKind::usage, "give the folder of adapters as --adapters",
-                 "--adapter-rank, --adapter-slots and --adapter-mib say nothing without --adapters");
+                 "--adapter-rank, --adapter-slots and --adapter-mib have no effect without --adapters");
     }
-    if (context_.value_or(1) < 1) throw_error(ErrorKind::usage, "--context {}; at least 1", *context_);
+    if (context_.value_or(1) < 1) throw_error(ErrorKind::usage, "--context {}; must be at least 1", *context_);
     if (kv_cache_mib_ && pages_ != 0) throw_error(ErrorKind::usage, "give --kv-cache-mib or --pages, not both");
     if (kv_cache_mib_.value_or(1) < 1 || kv_cache_mib_.value_or(1) > max_mib)
       throw_error(ErrorKind::usage, "--kv-cache-mib {}; it must be from 1 to {}", *kv_cache_mib_, max_mib);
     if (port_ < 0 || port_ > 65535) throw_error(ErrorKind::usage, "--port {}; it must be from 0 to 65535", port_);
     if (connections_ < 1 || per_address_.value_or(1) < 1)
-      throw_error(ErrorKind::usage, "at least one connection must be allowed");
+      throw_error(ErrorKind::usage, "--connections must be at least 1");
     if (per_address_.value_or(1) > connections_) {
-      throw_error(ErrorKind::usage, "--connections-per-address {}; at most --connections, {}", *per_address_,
+      throw_error(ErrorKind::usage, "--connections-per-address {}; must be at most --connections, {}", *per_address_,
                   connections_);
     }
-    if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; at least 1024", body_bytes_);
-    // A body in chunks is held in memory that doubles as it grows, and a key has half of what there is for all.
+    if (body_bytes_ < 1024) throw_error(ErrorKind::usage, "--body-bytes {}; must be at least 1024", body_bytes_);
+    // The buffer of a chunked body doubles as it grows, and one key may use half of the total.
     const int64_t times = keys_ ? 4 : 2;
     if (bodies_bytes_ / times < body_bytes_) {
-      throw_error(ErrorKind::usage, "--bodies-bytes {}; at least {} times --body-bytes, {}", bodies_bytes_, times,
-                  body_bytes_);
+      throw_error(ErrorKind::usage, "--bodies-bytes {}; must be at least {} times --body-bytes, {}", bodies_bytes_,
+                  times, body_bytes_);
     }
-    if (queue_per_key_.value_or(1) < 1) throw_error(ErrorKind::usage, "--queue-per-key is at least 1");
+    if (queue_per_key_.value_or(1) < 1) throw_error(ErrorKind::usage, "--queue-per-key must be at least 1");
     if (queue_per_key_ && *queue_per_key_ > queue_) {
-      throw_error(ErrorKind::usage, "--queue-per-key {}; at most --queue, {}", *queue_per_key_, queue_);
+      throw_error(ErrorKind::usage, "--queue-per-key {}; must be at most --queue, {}", *queue_per_key_, queue_);
     }
     if (queue_per_key_ && !keys_) {
-      throw_hint(ErrorKind::usage, "give --api-key-file, or leave it out", "--queue-per-key says nothing without keys");
+      throw_hint(ErrorKind::usage, "give --api-key-file, or remove --queue-per-key",
+                 "--queue-per-key has no effect without API keys");
     }
     if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
   }
@@ -221,7 +220,7 @@ class Serve : public Command {
     return settings;
   }
 
-  // One address alone may not keep all others out.
+  // One address must not exhaust all connections.
   void limit_connections(const Log& log, int64_t watched_files) {
     server::HttpLimits& limits = http_.limits;
     limits.connections = possible_connections(log, connections_, limits.refusals + watched_files + own_descriptors);
@@ -229,20 +228,20 @@ class Serve : public Command {
         std::min(limits.connections, per_address_.value_or(std::max<int64_t>(1, limits.connections / 4)));
   }
 
-  // One key alone may not keep all others out.
+  // One key must not fill the whole queue.
   int64_t share_of_queue(const std::vector<server::ApiKey>& keys) const {
     return queue_per_key_.value_or(keys.size() > 1 ? std::max<int64_t>(1, queue_ / 2) : queue_);
   }
 
   int64_t max_rank() const { return adapter_rank_.value_or(64); }
 
-  // Says what the server will take, and plans the engine accordingly.
+  // Logs the server's memory plan, and returns the engine's settings according to it.
   infer::EngineSettings plan_memory(const Session& session, const MemoryUse& at_start, const Log& log) const {
     AskedMemory asked;
-    asked.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and kept for others
+    asked.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and cached for others
     asked.bodies = static_cast<size_t>(bodies_bytes_) +
                    static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
-    asked.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // an answer under way has its own copy
+    asked.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // a running request has its own copy
     asked.grammars = GrammarMasks::max_bytes;
     std::optional<size_t> cache_bytes;
     if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
@@ -265,8 +264,8 @@ class Serve : public Command {
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;
     settings.prefix_cache = !no_prefix_cache_;
-    settings.guesses = guesses_;
-    settings.scored_at_once = 64;  // one at a time, each would read the whole head
+    settings.draft_tokens = draft_tokens_;
+    settings.scored_at_once = 64;  // scoring one row at a time would read the whole output head for each
     return settings;
   }
 
@@ -290,16 +289,16 @@ class Serve : public Command {
     return model;
   }
 
-  // What answers.
+  // The components that serve requests.
   struct Served {
     server::Api& api;
     infer::Service& service;
     server::HttpServer& http;
     std::optional<AccessLog>& access_log;
-    std::shared_ptr<const FileWatch> files;  // null when none is read in place
+    std::shared_ptr<const FileWatch> files;  // null when no file is read in place
   };
 
-  // After SIGHUP. What cannot be read stays as it was.
+  // Reloads files after SIGHUP. A file that cannot be read keeps its old contents in effect.
   void read_again(const Log& log, const Served& served) const {
     const auto again = [&](bool used, const char* what, const auto& read) {
       if (!used) return;
@@ -307,7 +306,7 @@ class Serve : public Command {
         read();
         log.info("SIGHUP: {} read again", what);
       } catch (const std::exception& error) {
-        log.warning("SIGHUP: {} not read again, as before from now on: {}", what, text_of(error));
+        log.warning("SIGHUP: {} not read again, the previous state stays in use: {}", what, text_of(error));
       }
     };
     again(access_log_.has_value(), "the access log is", [&] { served.access_log->reopen(); });
@@ -317,11 +316,11 @@ class Serve : public Command {
       served.api.set_keys(std::move(keys));
     });
     again(!http_.certificate.empty(), "the certificate is", [&] { served.http.reload_certificate(); });
-    if (!access_log_ && !keys_ && http_.certificate.empty()) log.info("SIGHUP: there is nothing to read again");
+    if (!access_log_ && !keys_ && http_.certificate.empty()) log.info("SIGHUP: nothing to read again");
   }
 
-  // Until a signal, or until the engine fails, and then until what runs has ended. A dead engine ends the program, so
-  // that whoever watches it starts another.
+  // Waits for a signal or a failure of the engine, and then until running requests have finished. A failed engine ends
+  // the program, so that a service manager can restart it.
   int wait(const StopSignal& stop, ReloadSignal& reload, const Log& log, const Served& served) const {
     constexpr std::chrono::milliseconds between{20};
     double look_at_files = 0;
@@ -331,7 +330,7 @@ class Serve : public Command {
       const std::optional<std::filesystem::path> path = served.files->replaced();
       if (!path) return;
       reported_replaced = true;
-      log.info("the model's file {} was renamed, removed or replaced; the one that was opened is served on",
+      log.info("model file {} was renamed, removed or replaced; the opened file continues to be served",
                path->string());
     };
     const auto report_fault = [&] {
@@ -339,9 +338,8 @@ class Serve : public Command {
       const std::optional<FileFault> fault = served.service.file_fault();
       if (!fault) return;
       reported = true;
-      log.error(
-          "the model's file {}: {}; nothing can be generated until it is put back and the server is started again",
-          fault->file.string(), fault->what);
+      log.error("model file {}: {}; requests will fail until it is restored and the server is restarted",
+                fault->file.string(), fault->what);
     };
     while (!stop.requested() && served.service.failure().empty()) {
       if (reload.take()) read_again(log, served);
@@ -355,8 +353,8 @@ class Serve : public Command {
     report_fault();
     const std::string failure = served.service.failure();
     if (!failure.empty()) log.error("the engine has failed: {}", failure);
-    log.info("ends: {} requests may run on for {} s; a second signal ends at once", served.http.counts().exchanges,
-             drain_s_);
+    log.info("shutting down: {} running requests have {} s to finish; a second signal stops at once",
+             served.http.counts().exchanges, drain_s_);
     served.api.drain();
     served.http.drain();
     const auto wait_while = [&](double seconds, const auto& busy) {
@@ -365,13 +363,13 @@ class Serve : public Command {
     };
     wait_while(drain_s_, [&] { return served.http.counts().exchanges > 0 || !served.service.idle(); });
     if (const int64_t left = served.http.counts().exchanges; left > 0) {
-      log.warning("{} requests have no end yet and get an error that says so", left);
+      log.warning("{} requests did not finish and get an error", left);
     }
     served.api.finish();
     served.http.finish();
-    // Those who take their answer do so at once.
+    // Clients that read their response receive its end at once.
     wait_while(last_answers_s, [&] { return served.http.counts().connections > 0; });
-    if (const int64_t left = served.http.counts().exchanges; left > 0) log.warning("{} requests were cut off", left);
+    if (const int64_t left = served.http.counts().exchanges; left > 0) log.warning("{} requests were aborted", left);
     if (!failure.empty()) throw_error(ErrorKind::internal, "the engine has failed: {}", failure);
     return 130;
   }
@@ -391,7 +389,7 @@ class Serve : public Command {
   int64_t pages_ = 0;
   std::optional<int64_t> kv_cache_mib_;
   bool no_prefix_cache_ = false;
-  int64_t guesses_ = 0;
+  int64_t draft_tokens_ = 0;
   int64_t queue_ = 16384;
   int64_t connections_ = 16384;
   std::optional<int64_t> per_address_;

@@ -37,7 +37,7 @@ size_t default_cache_limit(const spec::ModelSpec& model, const infer::EngineSett
                            size_t available, size_t mapped_weights) {
   if (on_host) return minus(available, mapped_weights) / 4;
   const size_t most = available / 10 * 9;
-  // Tables of pages grow with the context: those of the largest context that could fit are left room for.
+  // Page tables grow with the context: leaves room for those of the largest context that could fit.
   infer::EngineSettings settings = infer::plan_cache(model, wanted, most).settings;
   const infer::EngineBytes bytes = infer::engine_bytes(model, settings, threads, on_host);
   return minus(most, total(bytes) - bytes.kv);
@@ -71,10 +71,10 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
   const infer::CachePlan& cache = memory.cache;
   const auto bytes = [](size_t count) { return format_bytes(count); };
   std::vector<std::string> lines;
-  std::string taken = fmt::format("memory on {}: weights {}{}, KV cache {}, computing {}", memory.device,
+  std::string taken = fmt::format("memory on {}: weights {}{}, KV cache {}, activations {}", memory.device,
                                   bytes(memory.weights), memory.mapped_weights > 0 ? " (read in place)" : "",
                                   bytes(memory.engine.kv), bytes(memory.engine.scratch + memory.engine.batch));
-  if (memory.engine.adapters > 0) taken += fmt::format(", adapters in a batch {}", bytes(memory.engine.adapters));
+  if (memory.engine.adapters > 0) taken += fmt::format(", adapters {}", bytes(memory.engine.adapters));
   lines.push_back(std::move(taken));
   const int64_t contexts = cache.tokens() / cache.settings.context;
   lines.push_back(
@@ -83,12 +83,12 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                   "--sequences)",
                   cache.tokens(), contexts, cache.settings.context, cache.settings.sequences));
   std::string besides =
-      fmt::format("besides, as requests ask: bodies up to {}, prompts up to {}, grammars up to {}",
+      fmt::format("additional host memory for requests: bodies up to {}, prompts up to {}, grammars up to {}",
                   bytes(memory.asked.bodies), bytes(memory.asked.prompts), bytes(memory.asked.grammars));
   if (memory.asked.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.asked.adapters));
   lines.push_back(std::move(besides));
   lines.push_back(fmt::format(
-      "the process takes {} when the cache is full ({} now), and at most {}; {} more are available",
+      "the process will use {} when the KV cache is full ({} now), and at most {}; {} more are available",
       bytes(memory.full()), bytes(memory.full() - memory.to_take()), bytes(memory.at_most()), bytes(memory.available)));
   return lines;
 }
@@ -96,17 +96,16 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
 std::vector<std::string> memory_warnings(const ServeMemory& memory) {
   const infer::CachePlan& cache = memory.cache;
   std::vector<std::string> warnings;
-  if (cache.settings.context < cache.wanted_context) {
-    warnings.push_back(fmt::format(
-        "the model's context of {} tokens does not fit into the KV cache: {} are served (--context says how many are "
-        "wanted, --kv-cache-mib gives the cache more memory)",
-        cache.wanted_context, cache.settings.context));
+  if (cache.settings.context < cache.requested_context) {
+    warnings.push_back(
+        fmt::format("the model's context of {} tokens does not fit into the KV cache: the context is limited to {} "
+                    "(set --context, or give the cache more memory with --kv-cache-mib)",
+                    cache.requested_context, cache.settings.context));
   }
   if (memory.to_take() > memory.available) {
-    warnings.push_back(
-        fmt::format("until the cache is full the process takes {} more, and {} are available: give the cache less by "
-                    "--kv-cache-mib",
-                    format_bytes(memory.to_take()), format_bytes(memory.available)));
+    warnings.push_back(fmt::format(
+        "the process will use {} more until the KV cache is full, but only {} are available: lower --kv-cache-mib",
+        format_bytes(memory.to_take()), format_bytes(memory.available)));
   }
   return warnings;
 }

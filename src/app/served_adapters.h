@@ -1,4 +1,4 @@
-// The engine's adapters as the server's routes see them.
+// The engine's adapters, as an interface for the server's routes.
 #pragma once
 
 #include "base/mutex.h"
@@ -7,12 +7,12 @@
 
 namespace ingot::app {
 
-// Thread-safe, as the store is, which outlives it.
+// Thread-safe, like the store, which must outlive this object.
 class ServedAdapters : public server::AdapterList {
  public:
   explicit ServedAdapters(infer::AdapterStore& store) : store_(store) {}
 
-  // Also those that came up to a second ago.
+  // Rescans the folder at most once a second, so a new adapter appears after at most a second.
   std::vector<server::AdapterEntry> entries() const override;
   bool has(const std::string& name) const override { return store_.has(name); }
   std::shared_ptr<const infer::HostAdapter> get(const std::string& name) override { return store_.get(name); }
@@ -21,7 +21,7 @@ class ServedAdapters : public server::AdapterList {
 
  private:
   infer::AdapterStore& store_;
-  mutable Guarded<double> scanned_{-1.0};  // when, in steady seconds
+  mutable Guarded<double> scanned_{-1.0};  // time of the last scan, in steady seconds
 };
 
 }  // namespace ingot::app

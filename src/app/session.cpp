@@ -11,15 +11,15 @@ namespace ingot::app {
 namespace {
 
 checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
-  const std::optional<checkpoint::KeptWeights> kept = checkpoint::kept_weights(weights, activation);
-  if (!kept) {
-    throw_hint(ErrorKind::usage, "auto, stored, bf16, fp16, fp32, int8, int4 or fp8", "--weights '{}' is not known",
+  const std::optional<checkpoint::WeightStorage> storage = checkpoint::weight_storage(weights, activation);
+  if (!storage) {
+    throw_hint(ErrorKind::usage, "use auto, stored, bf16, fp16, fp32, int8, int4 or fp8", "--weights '{}' is not known",
                weights);
   }
-  return {.device = *runtime.device, .kept = *kept, .pool = runtime.threads.get()};
+  return {.device = *runtime.device, .storage = *storage, .pool = runtime.threads.get()};
 }
 
-// The model; an adapter that replaces weights is merged into them.
+// Loads the model. An adapter with more than low-rank terms (DoRA, modules_to_save, biases) is merged into its weights.
 checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::ModelSource& source, DType activation,
                              Runtime& runtime) {
   checkpoint::LoadOptions how = load_options(options.weights, activation, runtime);
@@ -32,7 +32,7 @@ checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::Mode
   return loaded;
 }
 
-// A copy of a host tensor times `factor` in the arena, converted.
+// A copy of a host tensor in the arena, times `factor`, converted to `dtype`.
 Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, float factor = 1) {
   const Tensor out = arena.take(dtype, host.shape);
   const Storage from = checkpoint::storage_of(host.dtype);
@@ -43,7 +43,7 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
   for (float& value : values) value *= factor;
   checkpoint::encode_row(to, values.data(), host.elements(), bytes.data());
   if (checkpoint::find_non_finite(to, bytes.data(), host.elements()) >= 0) {
-    throw_hint(ErrorKind::corrupt, "try --dtype bf16 or fp32", "an adapter's weights times its scale of {} leave {}",
+    throw_hint(ErrorKind::corrupt, "try --dtype bf16 or fp32", "an adapter's weights times its scale of {} overflow {}",
                factor, name(dtype));
   }
   device.copy_from_host(out.data, bytes.data(), bytes.size());
@@ -56,7 +56,7 @@ DType activation_of(const std::string& dtype) {
   if (dtype == "bf16") return DType::bf16;
   if (dtype == "fp16") return DType::f16;
   if (dtype == "fp32") return DType::f32;
-  throw_hint(ErrorKind::usage, "bf16, fp16 or fp32", "--dtype '{}' is not known", dtype);
+  throw_hint(ErrorKind::usage, "use bf16, fp16 or fp32", "--dtype '{}' is not known", dtype);
 }
 
 void ModelOptions::declare(Arguments& arguments, bool with_adapter) {
@@ -67,10 +67,10 @@ void ModelOptions::declare(Arguments& arguments, bool with_adapter) {
       "auto (the first GPU that works, else the CPU), cpu, cuda:N, hip:N, or a simulated GPU: sim32, sim64");
   arguments.option("dtype", dtype, dtype_help);
   arguments.option("weights", weights,
-                   "how weights are kept: auto (default: as --dtype), stored (as in the file), bf16, fp16, fp32, int8 "
-                   "(GGUF's q8_0), int4 (the blocks' linear layers in q4_0, the rest in q8_0), or fp8 (the blocks' "
-                   "linear layers in e4m3, the rest as --dtype)");
-  arguments.option("threads", threads, "CPU threads; all there are without it");
+                   "type of the weights in memory: auto (default: as --dtype), stored (as in the file), bf16, fp16, "
+                   "fp32, int8 (GGUF's q8_0), int4 (the blocks' linear layers in q4_0, the rest in q8_0), or fp8 (the "
+                   "blocks' linear layers in e4m3, the rest as --dtype)");
+  arguments.option("threads", threads, "CPU threads (default: all)");
 }
 
 Session::Session(const ModelOptions& options)
@@ -97,7 +97,7 @@ void Session::open_adapter(const std::string& path) {
   adapter_arena_ = Arena(*runtime.device, bytes, "adapter");
   adapter.emplace();
   const auto factor = static_cast<float>(file.lora.factor());
-  // Where patterns give layers factors of their own, these go into B.
+  // If rank or alpha patterns make the layers' factors differ, each factor is folded into its layer's B.
   const bool same = std::all_of(file.modules.begin(), file.modules.end(),
                                 [&](const checkpoint::AdapterModule& module) { return module.factor == factor; });
   adapter->factor = same ? factor : 1;

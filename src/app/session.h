@@ -1,4 +1,4 @@
-// One opened model: what every command that computes with one shares.
+// An opened model, as used by every command that runs one.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace ingot::app {
 
-// What --dtype says of inference. ErrorKind::usage for a word that is not known.
-inline constexpr const char* dtype_help = "what is computed in: bf16 (default), fp16 or fp32";
+// Parses --dtype for inference. ErrorKind::usage for an unknown word.
+inline constexpr const char* dtype_help = "data type of the computation: bf16 (default), fp16 or fp32";
 DType activation_of(const std::string& dtype);
 
 // The options --model, --adapter, --device, --dtype, --weights and --threads.
@@ -29,29 +29,29 @@ struct ModelOptions {
   std::string weights = "auto";
   std::optional<int64_t> threads;
 
-  // `with_adapter` false: for a command that takes none.
+  // `with_adapter` false: for a command without --adapter.
   void declare(Arguments& arguments, bool with_adapter = true);
 };
 
-// Owns the machine, the weights and the adapter; one thread at a time.
+// Owns the runtime, the weights and the adapter; to be used by one thread at a time.
 class Session {
  public:
-  // Errors: usage for an option's value that is not known; unsupported for weights that this build cannot keep; those
-  // of open_runtime, open_model, load_model and load_adapter.
+  // Errors: usage for an unknown option value; unsupported for weight types that this build does not support; those of
+  // open_runtime, open_model, load_model and load_adapter.
   explicit Session(const ModelOptions& options);
 
-  // Reads tokenizer, template and end-of-text ids; at most once.
+  // Reads tokenizer, template and end-of-text ids on the first call.
   const checkpoint::TextAssets& text();
   // Errors: not_found when the model has no tokenizer.
   const text::Tokenizer& tokenizer();
 
-  // The input as ids. A text gets the special tokens that the tokenizer puts around it.
-  // Errors: usage when there are none, or ids outside the vocabulary.
+  // The input as ids. A text gets the tokenizer's special tokens.
+  // Errors: usage for an empty input or ids outside the vocabulary.
   std::vector<int32_t> encode(const TextInput& input);
 
-  // The sizes of a pass over `tokens` tokens of one sequence, with logits for `logit_rows` of them.
+  // The shape of a forward pass over `tokens` tokens of one sequence, with logits for `logit_rows` of them.
   models::PassShape shape(int64_t tokens, int64_t logit_rows) const;
-  // One segment over `tokens` rows when there is an adapter.
+  // One segment over `tokens` rows when there is an adapter, else none.
   std::vector<nn::AdapterSegment> segments(int64_t tokens) const;
 
   Runtime runtime;
@@ -59,11 +59,11 @@ class Session {
   DType activation;
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
-  bool decoded = false;  // a matrix is stored in another type than the activations
+  bool decoded = false;  // a matrix has a storage type other than the activations
   std::optional<nn::Adapter> adapter;
   int64_t adapter_rank = 0;
-  // The adapter replaces weights (DoRA, modules_to_save), so it is in `loaded` and not in `adapter`: there is no base
-  // here.
+  // The adapter replaces weights (DoRA, modules_to_save), so it is merged into `loaded`, `adapter` is empty, and the
+  // base model's weights are not available.
   bool adapter_merged = false;
 
  private:

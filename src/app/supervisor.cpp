@@ -19,6 +19,7 @@
 #include "app/json_text.h"
 #include "base/append_file.h"
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/path.h"
@@ -35,12 +36,12 @@ namespace {
 
 constexpr double longest_wait_s = 600;
 
-// A handler has no argument of ours.
+// Global, because a signal handler has no user argument.
 std::atomic<pid_t> child = 0;
 std::atomic<bool> stopping = false;
 std::atomic<bool> ranks = false;  // the child is a launcher
 
-// What the child is told to stop by. mpirun passes SIGUSR1 on to its ranks; told to end, it kills them.
+// The signal by which the child is asked to stop. mpirun forwards SIGUSR1 to its ranks, but on SIGTERM it kills them.
 int stop_signal(int number) { return ranks ? SIGUSR1 : number; }
 
 extern "C" void ingot_pass_on(int number) {
@@ -50,7 +51,7 @@ extern "C" void ingot_pass_on(int number) {
   errno = before;
 }
 
-// While this lives the stop signals are the child's.
+// While this object exists, stop signals are forwarded to the child.
 class PassedOn {
  public:
   PassedOn() : signals_(stop_signals()), former_(signals_.size()) {
@@ -72,9 +73,9 @@ class PassedOn {
   std::vector<struct sigaction> former_;
 };
 
-// The executable again. It has a process group of its own, so that Ctrl-C reaches it once, through us; it is told to
-// stop when we are gone; and its standard input is empty: a process that reads its terminal from the background is
-// stopped.
+// Starts the executable again. The child has a process group of its own, so that Ctrl-C reaches it only once, through
+// this process. It gets a stop signal when this process dies. Its standard input is empty, because a background process
+// that reads from its terminal is stopped.
 pid_t start(std::vector<std::string> words, const PassedOn& passed_on) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -82,14 +83,14 @@ pid_t start(std::vector<std::string> words, const PassedOn& passed_on) {
   sigset_t passed, before;
   sigemptyset(&passed);
   for (const int number : passed_on.signals()) sigaddset(&passed, number);
-  ::pthread_sigmask(SIG_BLOCK, &passed, &before);  // until the handler knows whom to tell
+  ::pthread_sigmask(SIG_BLOCK, &passed, &before);  // until `child` is set for the handler
   const pid_t parent = ::getpid();
   const pid_t made = ::fork();
   if (made == 0) {
     ::setpgid(0, 0);
     ::close(STDIN_FILENO);
     if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(exit_code(ErrorKind::unavailable));
-    for (const int number : passed_on.signals()) ::signal(number, SIG_DFL);  // one that is ignored stays so
+    for (const int number : passed_on.signals()) ::signal(number, SIG_DFL);  // a signal that is ignored remains ignored
     ::prctl(PR_SET_PDEATHSIG, stop_signal(SIGTERM));
     if (::getppid() != parent) ::_exit(130);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -99,12 +100,12 @@ pid_t start(std::vector<std::string> words, const PassedOn& passed_on) {
   child = made;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (made < 0) {
-    throw_error(ErrorKind::unavailable, "no process can be made for the run: {}", system_words(errno));
+    throw_error(ErrorKind::unavailable, "cannot start a process for the run: {}", errno_message(errno));
   }
   return made;
 }
 
-// Its exit code, or 128 and the signal that ended it, as a shell has it.
+// The exit code, or 128 plus the number of the signal that ended the process, as in a shell.
 int end_of(pid_t process) {
   int status = 0;
   while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
@@ -115,12 +116,12 @@ int end_of(pid_t process) {
 
 std::string describe(int code) {
   if (code > 128 && ::strsignal(code - 128) != nullptr) {
-    return fmt::format("it was ended by signal {} ({})", code - 128, ::strsignal(code - 128));
+    return fmt::format("killed by signal {} ({})", code - 128, ::strsignal(code - 128));
   }
-  return fmt::format("it ended with code {}", code);
+  return fmt::format("exited with code {}", code);
 }
 
-// Whether the last process that began in the run's events has made steps. Events begin with their type.
+// Whether the last process recorded in the run's events has made steps. The type comes first in every event.
 bool made_steps(const fs::path& events) {
   if (!regular_file_exists(events)) return false;
   std::ifstream file(events, std::ios::binary | std::ios::ate);
@@ -145,7 +146,7 @@ std::optional<int64_t> last_checkpoint(const fs::path& run) {
   return steps.empty() ? std::nullopt : std::optional(steps.back());
 }
 
-// Behind what a process that was killed has left, which may end in half a line.
+// Appends a warning to the events of a killed process, whose last line may be truncated.
 void add_warning(const fs::path& events, int64_t step, const std::string& message) {
   bool torn = false;
   if (std::ifstream before(events, std::ios::binary | std::ios::ate); before && before.tellg() > 0) {
@@ -153,27 +154,27 @@ void add_warning(const fs::path& events, int64_t step, const std::string& messag
     torn = before.get() != '\n';
   }
   nlohmann::ordered_json event = {{"type", "warning"}};
-  if (step > 0) event["step"] = step;  // without a checkpoint the steps so far will be made again
+  if (step > 0) event["step"] = step;  // without a checkpoint the steps so far will be repeated
   event["message"] = message;
   AppendFile(events).append((torn ? "\n" : "") + json_line(event) + "\n");
 }
 
 void refuse_ranks() {
-  const std::optional<comm::Launch> launch = comm::find_launch([](const char* name) { return std::getenv(name); });
+  const std::optional<comm::Launch> launch = comm::find_launch(environment);
   if (!launch) return;
   throw_hint(ErrorKind::usage,
              "let the supervisor start the ranks: ingot pretrain ... --restarts N --launcher \"mpirun -n R\"",
-             "--restarts in one of {} ranks ({}): a rank cannot be begun again alone", launch->size, launch->launcher);
+             "--restarts in one of {} ranks ({}): a single rank cannot be restarted", launch->size, launch->launcher);
 }
 
-// What the next attempt does with what the last, which was given `last`, left: where that wrote no checkpoint, the run
-// begins again. Checkpoints that it was to continue from may be in a store.
+// The resume mode of the next attempt, after one with mode `last`: if that attempt wrote no checkpoint, the run begins
+// again. The checkpoints of a run with mode `yes` may be in a store.
 Resume next_resume(Resume last, const Supervised& what) {
   if (last == Resume::yes || last_checkpoint(what.run)) return Resume::yes;
   return path_exists(what.run / "events.jsonl") ? Resume::fresh : last;
 }
 
-// Returns false when a stop was asked for meanwhile.
+// Returns false when a stop was requested meanwhile.
 bool wait(double seconds) {
   const double until = steady_seconds() + seconds;
   while (!stopping && steady_seconds() < until) ::usleep(20'000);
@@ -184,7 +185,7 @@ bool wait(double seconds) {
 
 int supervise(const Supervised& what, Log& log) {
   refuse_ranks();
-  // Said before the first attempt: later ones continue what they find.
+  // Checked before the first attempt: later attempts continue what they find.
   if (what.resume == Resume::no) RunFolder::check(what.run, what.resume, "");
   ranks = !what.launcher.empty();
   std::vector<std::string> words;
@@ -203,7 +204,8 @@ int supervise(const Supervised& what, Log& log) {
     if (stopping) return 130;
     if (code == 0 || code == 130 || !may_mend(code, what.run)) return code;
     if (restart > what.restarts) {
-      log.error("{} failed again ({}), and {} restarts are used up", what.run.string(), describe(code), what.restarts);
+      log.error("{} failed again ({}), and all {} restarts are used up", what.run.string(), describe(code),
+                what.restarts);
       return code;
     }
     const fs::path events = what.run / "events.jsonl";
@@ -213,7 +215,7 @@ int supervise(const Supervised& what, Log& log) {
     const std::string message =
         fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
                     from > 0                ? fmt::format("step {}", from)
-                    : resume != Resume::yes ? "its beginning"
+                    : resume != Resume::yes ? "its start"
                                             : "its last checkpoint",
                     format_duration(pause));
     log.warning("{}", message);

@@ -1,5 +1,5 @@
-// `--restarts N`: the run is a child process, and is begun again from its last checkpoint when it fails in a way that
-// another attempt may mend.
+// `--restarts N`: the run is a child process, which is restarted from its last checkpoint when it fails in a way that
+// may succeed on another attempt.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 namespace ingot::app {
 
 struct Supervised {
-  std::string launcher;                // words before the executable, "srun -n 4"; empty: the executable itself
-  std::vector<std::string> arguments;  // of the executable, without --resume
-  Resume resume = Resume::no;          // the first attempt's
+  std::string launcher;                // command prefix, "srun -n 4"; empty: none
+  std::vector<std::string> arguments;  // the executable's, without --resume
+  Resume resume = Resume::no;          // of the first attempt
   std::filesystem::path run;           // the run's folder
-  int64_t restarts = 0;                // at most
-  double wait_s = 10;                  // before the first; doubled for each that follows, to ten minutes at most
+  int64_t restarts = 0;                // max number of restarts
+  double wait_s = 10;  // delay before the first restart; doubles for each further one, up to ten minutes
 };
 
-// Runs it, and returns the exit code of the last attempt. stop_signals() (base/signals.h) are passed on to the child
-// and end the matter: 130. What mends: the process was killed or crashed, a device or a store failed (unavailable),
-// Ingot did (internal), memory or disk ran out after the run had made steps (resource). What does not: wrong settings
-// and bad input. Every restart is a warning in the run's events and in its log. Errors: usage when this process is one
-// of several ranks; unavailable when no process can be made.
+// Runs the child, and returns the exit code of the last attempt. stop_signals() (base/signals.h) are forwarded to the
+// child and stop further restarts: 130. Restarted: the process was killed or crashed, a device or a store failed
+// (unavailable), an internal error, memory or disk ran out after the run had made steps (resource). Not restarted:
+// wrong settings and bad input. Every restart is a warning in the run's events and in its log. Errors: usage when this
+// process is one of several ranks; unavailable when no process can be created.
 int supervise(const Supervised& what, Log& log);
 
 }  // namespace ingot::app

@@ -17,7 +17,8 @@ double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// TensorBoard knows its files by the name's first part, and reads those of a folder in the order of their names.
+// TensorBoard recognises its files by the first part of the name, and reads those of a folder in the order of their
+// names.
 std::filesystem::path new_file(const std::filesystem::path& folder) {
   make_folders(folder);
   return folder / fmt::format("events.out.tfevents.{:010.0f}.{}.{}", unix_seconds(), host_name(), ::getpid());

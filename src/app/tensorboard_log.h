@@ -1,4 +1,4 @@
-// A run's scalars for TensorBoard (`log.tensorboard`), beside its events.jsonl: `tensorboard --logdir runs`.
+// Scalars of a run for TensorBoard (`log.tensorboard`), in addition to events.jsonl: `tensorboard --logdir runs`.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace ingot::app {
 
-// A file a process in `folder`. One that resumes takes back what earlier files say of the steps that it makes again.
-// Errors as AppendFile's.
+// One file per process in `folder`. A resumed run invalidates the values that earlier files have for the steps that it
+// repeats. Errors as AppendFile's.
 class TensorboardLog : public train::Observer {
  public:
-  // `again`: of a run that is continued, the first step whose events are made again.
+  // `again`: for a continued run, the first step whose events are repeated.
   TensorboardLog(const std::filesystem::path& folder, std::optional<int64_t> again);
 
   void on_step(const train::StepEvent& event) override;

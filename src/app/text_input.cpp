@@ -18,8 +18,8 @@ std::vector<int32_t> parse_ids(std::string_view text) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || end != word.data() + word.size() || id < 0) {
-      throw_hint(ErrorKind::usage, "token ids are numbers from 0, with commas between: 1,2,3", "'{}' is not a token id",
-                 word);
+      throw_hint(ErrorKind::usage, "give token ids as numbers from 0, separated by commas: 1,2,3",
+                 "'{}' is not a token id", word);
     }
     ids.push_back(id);
   }
@@ -40,7 +40,7 @@ std::vector<std::string> read_texts(const std::string& path) {
     const nlohmann::ordered_json line = try_parse_json(std::string_view(lines).substr(at, end - at));
     at = end + 1;
     if (!line.is_string()) {
-      throw_error(ErrorKind::corrupt, "{}, line {}: this is not a JSON string", path, texts.size() + 1);
+      throw_error(ErrorKind::corrupt, "{}, line {}: not a JSON string", path, texts.size() + 1);
     }
     texts.push_back(line.get<std::string>());
   }

@@ -1,4 +1,4 @@
-// Where a command's text comes from: --text, --file or --ids.
+// The source of a command's text: --text, --file or --ids.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace ingot::app {
 
-// "1,2,3", with or without spaces. Errors: usage, naming what is not a token id.
+// Parses "1,2,3", with or without spaces. Errors: usage, naming the part that is not a token id.
 std::vector<int32_t> parse_ids(std::string_view text);
 
-// A file's contents as text. Errors: those of read_file; corrupt when it is not UTF-8.
+// Reads a file as text. Errors: those of read_file; corrupt when it is not UTF-8.
 std::string read_text(const std::string& path);
 
-// The texts of a file with one JSON string a line. Errors: as read_text; corrupt, naming the line, for anything else.
+// Reads a file with one JSON string per line. Errors: as read_text; corrupt, naming the line, for anything else.
 std::vector<std::string> read_texts(const std::string& path);
 
 struct TextInput {
@@ -26,11 +26,11 @@ struct TextInput {
   std::optional<std::string> file;
   std::optional<std::string> ids;
 
-  // Declares the options; `text_name` is what the one for a text is called ("text", "prompt").
+  // Declares the options; `text_name` is the name of the option for a text ("text", "prompt").
   void declare(Arguments& arguments, const char* text_name);
   // Errors: usage unless exactly one of them was given.
   void check() const;
-  // The text, of `text` or `file`. REQUIRES not ids.
+  // The text from `text` or `file`. REQUIRES that `ids` is not set.
   std::string words() const;
 
   const char* text_name = "text";

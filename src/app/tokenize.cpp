@@ -1,4 +1,4 @@
-// ingot tokenize: a text to token ids, and back.
+// ingot tokenize: converts a text to token ids, and back.
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace {
 class Tokenize : public Command {
  public:
   const char* name() const override { return "tokenize"; }
-  const char* summary() const override { return "a text to token ids, or ids to text"; }
+  const char* summary() const override { return "convert a text to token ids, or ids to text"; }
   bool reports() const override { return true; }
 
   void declare(Arguments& arguments) override {
@@ -23,11 +23,10 @@ class Tokenize : public Command {
                      true);
     arguments.option("text", text_, "the text itself");
     arguments.option("file", file_, "a file with the text (UTF-8)");
-    arguments.option("texts", texts_, "a file with one JSON string a line; ids and the decoded text of each");
-    arguments.option("decode", decode_, "token ids, 1,2,3: write their text, special tokens included");
-    arguments.flag(
-        "special", special_,
-        "add the special tokens that the tokenizer puts around a text (those written in it are always read)");
+    arguments.option("texts", texts_, "a file with one JSON string per line; prints the ids and decoded text of each");
+    arguments.option("decode", decode_, "token ids (1,2,3) to decode to text, including special tokens");
+    arguments.flag("special", special_,
+                   "add the tokenizer's special tokens around the text (those written in the text are always parsed)");
     arguments.example("ingot tokenize --model SmolLM2-135M-Instruct --text 'Hello, world'");
   }
 

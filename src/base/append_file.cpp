@@ -11,8 +11,8 @@
 namespace ingot {
 
 AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
-  // A pipe that nobody reads is refused (ENXIO) instead of waited for. One that is read, as standard output is in a
-  // container, may be as slow as its reader.
+  // Opening a pipe that nobody reads fails (ENXIO) instead of blocking. Writes to a pipe that is read, such as standard
+  // output in a container, may be as slow as its reader.
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
   if (descriptor_ < 0) throw_unwritable(path_, "cannot be opened", errno);
   ::fcntl(descriptor_, F_SETFL, O_APPEND);
@@ -26,7 +26,7 @@ void AppendFile::append(std::string_view piece) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const ErrorKind kind = errno == ENOSPC || errno == EDQUOT ? ErrorKind::resource : ErrorKind::unavailable;
-      throw_error(kind, "{}: cannot write: {}", path_.string(), system_words(errno));
+      throw_error(kind, "{}: cannot write: {}", path_.string(), errno_message(errno));
     }
     piece.remove_prefix(static_cast<size_t>(n));
   }

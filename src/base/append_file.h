@@ -1,4 +1,4 @@
-// A file that grows while somebody reads it.
+// An append-only file that others may read while it grows.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-// Made when it is not there; what is there stays. Every piece is with the system when append() returns, so that a
-// process that is killed leaves at most the last one torn.
+// The file is created if it does not exist; existing contents stay. Each piece is passed to the kernel before append()
+// returns, so a killed process leaves at most the last piece incomplete.
 class AppendFile {
  public:
   // Errors: unavailable when it cannot be opened.

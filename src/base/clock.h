@@ -5,7 +5,7 @@
 
 namespace ingot {
 
-// Seconds on a clock that never jumps; its zero means nothing.
+// Seconds on a monotonic clock with an arbitrary zero.
 double steady_seconds();
 
 // Coordinated universal time now, "2026-11-21T05:13:24Z".

@@ -14,7 +14,7 @@ std::string joined(const std::vector<std::string>& words) {
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
   const std::string near = nearest(word, known);
-  return near.empty() ? "known here: " + joined(known) : fmt::format("did you mean '{}'?", near);
+  return near.empty() ? "known keys: " + joined(known) : fmt::format("did you mean '{}'?", near);
 }
 
 std::string child_path(const ConfigNode& node, const std::string& key) { return ConfigNode::absent(node, key).path(); }
@@ -99,10 +99,10 @@ const ConfigNode* ConfigReader::take(const char* key, const FieldRules& rules) {
     known_.emplace_back(rules.alias);
     const ConfigNode* alias = node_.find(rules.alias);
     if (alias != nullptr && child != nullptr && alias->from_override() == child->from_override()) {
-      throw_hint(ErrorKind::usage, fmt::format("leave '{}' out, it is the old name", rules.alias),
-                 "{}: '{}' and '{}' say the same thing", alias->where(), child->path(), alias->path());
+      throw_hint(ErrorKind::usage, fmt::format("remove '{}': it is the deprecated name", rules.alias),
+                 "{}: '{}' and '{}' are the same setting", alias->where(), child->path(), alias->path());
     }
-    // The command line's counts, whatever its name.
+    // The command line takes precedence, whichever name it uses.
     if (alias != nullptr && (child == nullptr || alias->from_override())) child = alias;
   }
   if (child == nullptr && rules.required) missing_.emplace_back(key);
@@ -135,7 +135,7 @@ void SchemaWriter::add_default(const char* key, ConfigNode value) {
 }
 
 void SchemaWriter::add_alias(const char* key, ConfigNode schema, const char* now) {
-  schema.set("description", ConfigNode::text(fmt::format("the old name of {}", now)));
+  schema.set("description", ConfigNode::text(fmt::format("deprecated name of {}", now)));
   schema.set("deprecated", ConfigNode::boolean(true));
   properties_.set(key, std::move(schema));
 }

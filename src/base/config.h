@@ -1,5 +1,5 @@
-// Typed configuration. One description of a struct gives reading (with unknown keys refused), the resolved YAML, and a
-// JSON Schema:
+// Typed configuration. One describe() function per struct provides reading (unknown keys are errors), the resolved
+// YAML, and a JSON Schema:
 //
 //   struct Optimizer { double lr = 1e-3; std::vector<double> betas = {0.9, 0.95}; };
 //   template <class Visitor>
@@ -19,9 +19,9 @@
 //   std::string resolved = write_config(recipe), schema = config_schema<Recipe>("Recipe");
 //
 // Field types: bool, int, int64_t, double, std::string, enums with an EnumNames table, std::optional<T> (null or absent
-// is none), std::vector<T>, AutoOr<T>, OneOrMany<T>, described structs, and any type with its own ConfigType. What the
-// file does not mention keeps the value that the struct was made with. A described struct T with a static member
-// `T from_text(const std::string&)` may also be written as one plain text (say, a path).
+// is none), std::vector<T>, AutoOr<T>, OneOrMany<T>, described structs, and any type with its own ConfigType. A field
+// that the file does not mention keeps the value with which the struct was made. A described struct T with a static
+// member `T from_text(const std::string&)` may also be written as one plain text (say, a path).
 #pragma once
 
 #include <concepts>
@@ -37,8 +37,8 @@
 
 namespace ingot {
 
-// Bounds of a number (of each number, in lists), whether the key must be there, and what it was called before: a file
-// may have either name, not both. min and max are inclusive, above and below exclusive.
+// Bounds of a number (of each number, in lists; min and max are inclusive, above and below exclusive), whether the key
+// is required, and its old name: a file may use either name, not both.
 struct FieldRules {
   std::optional<double> min;
   std::optional<double> max;
@@ -57,22 +57,23 @@ struct AutoOr {
   bool operator==(const AutoOr&) const = default;
 };
 
-// A list whose brackets may be left out when it has one element.
+// A list that may be written without brackets when it has one element.
 template <class T>
 struct OneOrMany {
   std::vector<T> values;
   bool operator==(const OneOrMany&) const = default;
 };
 
-// The words of an enum; specialise it with
-//   template <> struct ingot::EnumNames<Packing> {
-//     static constexpr std::pair<Packing, const char*> names[] = {{Packing::none, "none"}, {Packing::greedy,
-//     "greedy"}};
+// The names of an enum's values in YAML. Specialise it with
+//   template <>
+//   struct ingot::EnumNames<Packing> {
+//     static constexpr std::pair<Packing, const char*> names[] = {{Packing::none, "none"},
+//                                                                 {Packing::greedy, "greedy"}};
 //   };
 template <class E>
 struct EnumNames;
 
-// The word of a value.
+// The name of a value.
 template <class E>
 const char* enum_name(E value) {
   for (const auto& [each, word] : EnumNames<E>::names) {
@@ -91,10 +92,10 @@ concept HasShorthand = Described<T> && requires(const std::string& text) {
   { T::from_text(text) } -> std::same_as<T>;
 };
 
-// How a type is read, written and described. Specialise it for a type with a form of its own:
-//   static void read(const ConfigNode& node, T& value, const FieldRules& rules);   // node.fail(...) when it does not
-//   fit static ConfigNode write(const T& value); static ConfigNode schema(const FieldRules& rules); // a JSON Schema
-//   (draft 2020-12)
+// How a type is read, written and described. Specialise it for a type with its own form:
+//   static void read(const ConfigNode& node, T& value, const FieldRules& rules);  // node.fail(...) if it does not fit
+//   static ConfigNode write(const T& value);
+//   static ConfigNode schema(const FieldRules& rules);  // a JSON Schema (draft 2020-12)
 template <class T>
 struct ConfigType;
 
@@ -106,7 +107,7 @@ ConfigNode type_schema(const char* type);
 ConfigNode any_of(std::vector<ConfigNode> choices);
 ConfigNode list_schema(ConfigNode item);
 ConfigNode enum_schema(const std::vector<std::string>& words);
-// Index of the node's word in `words`; fails with the nearest one as a hint.
+// Index of the node's word in `words`. An unknown word is a usage error whose hint is the nearest word.
 size_t read_word(const ConfigNode& node, const std::vector<std::string>& words);
 int64_t read_integer(const ConfigNode& node, int64_t lowest, int64_t highest);
 
@@ -119,7 +120,7 @@ std::vector<std::string> words_of() {
 
 }  // namespace config_detail
 
-// Takes the fields of one struct out of a map.
+// Reads the fields of one struct from a map.
 class ConfigReader {
  public:
   // Errors: usage when `node` is neither a map nor null.
@@ -138,7 +139,7 @@ class ConfigReader {
     field(key, value, help, rules);
   }
 
-  // Errors: usage for a key that no field took (with the nearest known key), then for a required key that is missing.
+  // Errors: usage for a key that no field read (with the nearest known key), then for a missing required key.
   void finish() const;
 
  private:
@@ -149,7 +150,7 @@ class ConfigReader {
   std::vector<std::string> missing_;
 };
 
-// Collects the values of one struct, with their help as comments.
+// Collects the values of one struct, with their help texts as comments.
 class ConfigWriter {
  public:
   template <class T>
@@ -168,7 +169,7 @@ class ConfigWriter {
   ConfigNode node_ = ConfigNode::map();
 };
 
-// Collects the JSON Schema of one struct; defaults are the values that it was made with.
+// Collects the JSON Schema of one struct; defaults are the values with which it was made.
 class SchemaWriter {
  public:
   template <class T>
@@ -246,7 +247,7 @@ struct ConfigType<std::optional<T>> {
       value.reset();
       return;
     }
-    // A section that is merged over keeps what it had; anything else is assigned.
+    // A section is read over the existing value; anything else is assigned.
     if (!value) value.emplace();
     ConfigType<T>::read(node, *value, rules);
   }
@@ -329,7 +330,7 @@ struct ConfigType<T> {
     reader.finish();
   }
   static ConfigNode write(const T& value) {
-    T copy = value;  // a description takes what it describes by reference, so that one serves both ways
+    T copy = value;  // describe() takes a non-const reference, because the same function also reads
     ConfigWriter writer;
     describe(writer, copy);
     return writer.take();
@@ -346,7 +347,7 @@ struct ConfigType<T> {
   }
 };
 
-// Reads `node` over `value` (by default: over the struct's own defaults). Errors: usage.
+// Reads `node` over `value` (the struct's own defaults if not given). Errors: usage.
 template <Described T>
 T read_config(const ConfigNode& node, T value = {}) {
   ConfigType<T>::read(node, value, {});

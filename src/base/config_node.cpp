@@ -29,13 +29,13 @@ std::string shortened(std::string_view text) {
 
 }  // namespace
 
-// Builds the tree from yaml-cpp's events, so that a hostile document is refused before anything grows.
+// Builds the tree from yaml-cpp's events, so that a hostile document is refused before the tree grows.
 class ConfigTreeBuilder final : public YAML::EventHandler {
  public:
   explicit ConfigTreeBuilder(const std::string& name) : name_(name) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (seen_document_) refuse(mark, "a second document starts here; a configuration is one document");
+    if (seen_document_) refuse(mark, "a second YAML document starts here; a configuration must be one document");
     seen_document_ = true;
   }
   void OnDocumentEnd() override {}
@@ -219,7 +219,7 @@ ConfigNode* ConfigNode::find_mutable(std::string_view key) {
 
 void ConfigNode::set(std::string_view key, ConfigNode value) {
   if (is_null()) kind_ = Kind::map;
-  if (!is_map()) throw_error(ErrorKind::internal, "{}: set('{}') on a value that is no map", path_, key);
+  if (!is_map()) throw_error(ErrorKind::internal, "{}: set('{}') on a value that is not a map", path_, key);
   if (ConfigNode* old = find_mutable(key)) {
     *old = std::move(value);
     return;
@@ -262,9 +262,9 @@ std::string ConfigNode::apply_override(std::string_view assignment) {
   std::string path = path_;
   for (const std::string& step : steps) {
     if (node->is_list()) {
-      const std::optional<int64_t> index = parse_whole(step);
+      const std::optional<int64_t> index = parse_int(step);
       if (!index || *index < 0 || *index >= std::ssize(node->items_)) {
-        throw_error(ErrorKind::usage, "{}: {} is a list of {}; '{}' is not a number below that", where, path,
+        throw_error(ErrorKind::usage, "{}: {} is a list of {} items; '{}' is not a valid index", where, path,
                     node->items_.size(), step);
       }
       path = fmt::format("{}[{}]", path, *index);
@@ -295,13 +295,13 @@ bool ConfigNode::as_bool() const {
 
 int64_t ConfigNode::as_int() const {
   const bool plain = is_scalar() && !quoted_;
-  if (const std::optional<int64_t> value = plain ? parse_whole(text_) : std::nullopt) return *value;
-  const std::optional<double> real = plain ? parse_real(text_) : std::nullopt;
-  fail(real && *real == std::floor(*real) ? "a whole number that 64 bits hold" : "a whole number");
+  if (const std::optional<int64_t> value = plain ? parse_int(text_) : std::nullopt) return *value;
+  const std::optional<double> real = plain ? parse_double(text_) : std::nullopt;
+  fail(real && *real == std::floor(*real) ? "a whole number that fits 64 bits" : "a whole number");
 }
 
 double ConfigNode::as_double() const {
-  if (const std::optional<double> value = is_scalar() && !quoted_ ? parse_real(text_) : std::nullopt) return *value;
+  if (const std::optional<double> value = is_scalar() && !quoted_ ? parse_double(text_) : std::nullopt) return *value;
   fail("a number");
 }
 
@@ -333,19 +333,19 @@ bool is_reserved(std::string_view text) {
   return std::find(std::begin(words), std::end(words), lowered) != std::end(words);
 }
 
-// Text as a YAML scalar: plain where every YAML reader takes it as text, else double-quoted (JSON's escapes are
-// YAML's).
+// Text as a YAML scalar: plain where every YAML reader reads it as text, else double-quoted (JSON's escapes are valid
+// in YAML).
 std::string yaml_text(std::string_view text) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
   const auto safe = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || (c != 0 && std::strchr("_-./+", c)); };
   const bool first = !text.empty() && (letter(text[0]) || text[0] == '/' || text[0] == '_');
-  const bool share = text.ends_with('%') && parse_real(text.substr(0, text.size() - 1));
+  const bool share = text.ends_with('%') && parse_double(text.substr(0, text.size() - 1));
   if (share || (first && std::all_of(text.begin(), text.end(), safe) && !is_reserved(text))) return std::string(text);
   return json_escape(text);
 }
 
-// A scalar that was not quoted: numbers, true and false stay what they are.
-bool is_bare(const std::string& text) { return text == "true" || text == "false" || parse_real(text); }
+// Whether an unquoted scalar stays unquoted: a number, true or false.
+bool is_bare(const std::string& text) { return text == "true" || text == "false" || parse_double(text); }
 
 class YamlText {
  public:
@@ -381,7 +381,7 @@ class YamlText {
       const ConfigNode& item = node.items()[i];
       const bool block = (item.is_map() && !item.items().empty()) || (item.is_list() && holds_collections(item));
       const bool placed = first_is_placed && i == 0;
-      // Inside the first line of a list item there is no room for a comment above.
+      // The first line of a list item has no room for a comment above it.
       if (block && !item.comment().empty() && !placed) out += margin + "# " + item.comment() + "\n";
       if (!placed) out += margin;
       out += yaml_text(node.keys()[i]) + ":";
@@ -417,11 +417,11 @@ class YamlText {
 std::string json_scalar(const ConfigNode& node) {
   const std::string& text = node.as_text();
   if (!node.is_plain(text) || !is_bare(text)) return json_escape(text);
-  const std::optional<double> real = parse_real(text);
+  const std::optional<double> real = parse_double(text);
   if (!real) return text;  // true or false
-  // As it is written where it is digits alone, which may be more than a double has.
+  // A number of digits alone is kept as an integer, because it may have more digits than a double holds.
   const bool exponent = text.find_first_of(".eE") != std::string::npos;
-  const std::optional<int64_t> whole = exponent ? std::nullopt : parse_whole(text);
+  const std::optional<int64_t> whole = exponent ? std::nullopt : parse_int(text);
   return whole ? fmt::format("{}", *whole) : fmt::format("{}", *real);
 }
 

@@ -1,8 +1,8 @@
-// A YAML document as a tree that remembers where every value came from. YAML itself (yaml-cpp) stays in the .cpp.
+// A YAML document as a tree whose nodes know where they were written. YAML itself (yaml-cpp) stays in the .cpp.
 //
 // Accepted: one UTF-8 document of plain, quoted, list and map values. Refused, with file and line: aliases and anchors
-// (a few lines of them can stand for terabytes), duplicate keys, keys that are not plain text, more than one document,
-// more than max_bytes, max_depth or max_nodes.
+// (a few lines of them can expand to terabytes), duplicate keys, keys that are not plain text, more than one document,
+// and documents beyond max_bytes, max_depth or max_nodes.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,10 @@ class ConfigNode {
   static constexpr int max_depth = max_json_depth;
   static constexpr int max_nodes = 100'000;
 
-  // Errors: not_found for the file, usage for what it holds. An empty document is null.
+  // Errors: not_found for the file, resource for more than max_bytes, usage for its contents. An empty document is
+  // null.
   static ConfigNode from_file(const std::filesystem::path& path);
-  // `name` stands for the file in messages.
+  // `name` is used as the file name in messages.
   static ConfigNode from_text(std::string_view text, const std::string& name);
 
   // Values made by the program (for dumps and schemas).
@@ -38,7 +39,7 @@ class ConfigNode {
   static ConfigNode number(double value);  // shortest text that reads back as the same double
   static ConfigNode list(std::vector<ConfigNode> items = {});
   static ConfigNode map();
-  // Null, but with a place: what stands for a key that `parent` does not have.
+  // Null, but with a path and a position: represents a key that `parent` does not have.
   static ConfigNode absent(const ConfigNode& parent, std::string_view key);
 
   Kind kind() const { return kind_; }
@@ -56,15 +57,15 @@ class ConfigNode {
   // Children: the items of a list, or the values of a map in the order written. Keys of a map, in the same order.
   std::span<const ConfigNode> items() const { return items_; }
   std::span<const std::string> keys() const { return keys_; }
-  // Child of a map, or nullptr (also when this is no map).
+  // Child of a map, or nullptr (also when this is not a map).
   const ConfigNode* find(std::string_view key) const;
   // Adds or replaces a child of a map (null becomes a map).
   void set(std::string_view key, ConfigNode value);
-  // Removes a top-level key if it is there.
+  // Removes a key of this map, if it exists.
   void erase(std::string_view key);
 
   // Applies "optimizer.lr=1e-4" (list items by number: "data.train.0.weight=2"). The value is read as YAML; missing
-  // sections are made. Returns the dotted key. Errors: usage.
+  // sections are created. Returns the dotted key. Errors: usage.
   std::string apply_override(std::string_view assignment);
 
   // Typed values. Errors: usage, "recipe.yaml:12: optimizer.lr: expected a number, found 'fast'".
@@ -75,7 +76,7 @@ class ConfigNode {
   // Throws the message above.
   [[noreturn]] void fail(std::string_view expected, std::string hint = {}) const;
 
-  // YAML with each node's comment: behind a scalar, above a section. Reads back as an equal tree.
+  // YAML with the comment of each node: after a scalar, above a section. Reads back as an equal tree.
   std::string to_yaml() const;
   // JSON, indented by two spaces.
   std::string to_json() const;
@@ -87,7 +88,7 @@ class ConfigNode {
   void relocate(const std::string& path, const std::string& where);
 
   Kind kind_ = Kind::null;
-  bool quoted_ = false;  // certainly text, even when it looks like a number
+  bool quoted_ = false;  // always text, even when it looks like a number
   bool from_override_ = false;
   std::string text_;
   std::string path_;

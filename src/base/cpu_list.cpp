@@ -12,7 +12,7 @@
 namespace ingot {
 namespace {
 
-using Mask = std::array<cpu_set_t, most_cpus / CPU_SETSIZE>;
+using Mask = std::array<cpu_set_t, max_cpus / CPU_SETSIZE>;
 
 Mask mask_of(int cpu) {
   Mask mask{};
@@ -21,7 +21,7 @@ Mask mask_of(int cpu) {
 }
 
 [[noreturn]] void fail(std::string_view list, const std::string& why) {
-  throw_hint(ErrorKind::usage, "numbers and ranges of logical CPUs, such as 0-3,8", "CPU list '{}': {}", list, why);
+  throw_hint(ErrorKind::usage, "use numbers and ranges of logical CPUs, such as 0-3,8", "CPU list '{}': {}", list, why);
 }
 
 int parse_number(std::string_view list, std::string_view text) {
@@ -30,9 +30,9 @@ int parse_number(std::string_view list, std::string_view text) {
   const char* end = begin + text.size();
   const auto [stop, error] = std::from_chars(begin, end, number);
   const bool digits = !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits || stop != end) fail(list, fmt::format("'{}' is not a CPU's number", text));
-  if (error != std::errc() || number >= most_cpus) {
-    fail(list, fmt::format("CPU {}; Linux has 0 to {}", text, most_cpus - 1));
+  if (!digits || stop != end) fail(list, fmt::format("'{}' is not a CPU number", text));
+  if (error != std::errc() || number >= max_cpus) {
+    fail(list, fmt::format("CPU {} is out of range; Linux supports 0 to {}", text, max_cpus - 1));
   }
   return number;
 }
@@ -46,9 +46,9 @@ std::vector<int> parse_cpu_list(std::string_view text) {
     const size_t dash = range.find('-');
     const int first = parse_number(text, range.substr(0, dash));
     const int last = dash == std::string_view::npos ? first : parse_number(text, range.substr(dash + 1));
-    if (last < first) fail(text, fmt::format("'{}' goes down", range));
+    if (last < first) fail(text, fmt::format("the range '{}' is descending", range));
     for (int cpu = first; cpu <= last; ++cpu) {
-      if (std::ranges::find(cpus, cpu) != cpus.end()) fail(text, fmt::format("CPU {} is named twice", cpu));
+      if (std::ranges::find(cpus, cpu) != cpus.end()) fail(text, fmt::format("CPU {} is listed twice", cpu));
       cpus.push_back(cpu);
     }
   }
@@ -71,7 +71,7 @@ std::vector<int> usable_cpus() {
   std::vector<int> cpus;
   Mask mask{};
   if (sched_getaffinity(0, sizeof mask, mask.data()) != 0) return cpus;
-  for (int cpu = 0; cpu < most_cpus; ++cpu) {
+  for (int cpu = 0; cpu < max_cpus; ++cpu) {
     if (CPU_ISSET_S(static_cast<size_t>(cpu), sizeof mask, mask.data())) cpus.push_back(cpu);
   }
   return cpus;
@@ -82,14 +82,13 @@ void require_cpus(std::span<const int> cpus, int64_t threads) {
   const std::vector<int> usable = usable_cpus();
   for (const int cpu : cpus) {
     if (std::ranges::binary_search(usable, cpu)) continue;
-    throw_hint(ErrorKind::usage,
-               "a container, taskset or a launcher may have taken the others away (mpirun: --bind-to none)",
-               "CPU {} of the list {} may not be used by this process, which has {}", cpu, format_cpu_list(cpus),
+    throw_hint(ErrorKind::usage, "a container, taskset or a launcher may restrict the CPUs (mpirun: --bind-to none)",
+               "CPU {} of the list {} is not available to this process, which may use {}", cpu, format_cpu_list(cpus),
                format_cpu_list(usable));
   }
   if (std::ssize(cpus) < threads) {
-    throw_hint(ErrorKind::usage, "list more CPUs, or use fewer threads (auto: one for each)",
-               "{} threads to be bound to {} CPUs ({})", threads, cpus.size(), format_cpu_list(cpus));
+    throw_hint(ErrorKind::usage, "list more CPUs, or use fewer threads (auto: one per CPU)",
+               "cannot bind {} threads to {} CPUs ({})", threads, cpus.size(), format_cpu_list(cpus));
   }
 }
 
@@ -102,14 +101,14 @@ std::vector<int> share_of_cpus(std::span<const int> cpus, int64_t threads, int p
 void bind_thread(pthread_t thread, int cpu) {
   const Mask mask = mask_of(cpu);
   if (const int error = pthread_setaffinity_np(thread, sizeof mask, mask.data()); error != 0) {
-    throw_hint(ErrorKind::resource, "has it been taken from this process, as by a change of its cpuset?",
-               "cannot bind a thread to CPU {}: {}", cpu, system_words(error));
+    throw_hint(ErrorKind::resource, "check whether the process's cpuset has changed",
+               "cannot bind a thread to CPU {}: {}", cpu, errno_message(error));
   }
 }
 
 BoundThread::BoundThread(int cpu) {
   if (sched_getaffinity(0, sizeof before_, before_.data()) != 0) {
-    throw_error(ErrorKind::resource, "cannot tell which CPUs a thread may use: {}", system_words(errno));
+    throw_error(ErrorKind::resource, "cannot tell which CPUs a thread may use: {}", errno_message(errno));
   }
   bind_thread(pthread_self(), cpu);
 }

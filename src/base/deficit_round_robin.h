@@ -1,9 +1,10 @@
-// Whose turn it is among owners that share something: deficit round robin (Shreedhar and Varghese, 1995).
+// Deficit round robin (Shreedhar and Varghese, 1995): decides which owner of a shared resource is next.
 //
-// An owner has credit, of which what it uses is taken. Turns go round: an owner keeps its turn while it has credit,
-// then the next has its own; when nobody who is ready has any, all who are get a quantum more. What is used may be
-// known only afterwards, so a credit may be negative: such an owner is passed over for as many rounds as pay for it.
-// What is used while no other owner has anything costs nothing, and a debt has a bound.
+// Each owner has a credit, and what it uses is charged to it. An owner keeps its turn while it has credit, then the
+// turn passes to the next owner with credit; when no ready owner has any, all waiting owners get as many quanta as are
+// needed to give one of them credit. Usage may be known only afterwards, so a credit may become negative: such an owner
+// is skipped for as many rounds as repay it. What is used while no other owner has anything is free, and a debt is at
+// most max_debt.
 #pragma once
 
 #include <algorithm>
@@ -14,20 +15,20 @@
 
 namespace ingot {
 
-// Not thread-safe. A copy goes on by itself: what it gives is what would come next.
+// Not thread-safe. A copy is independent, so it can be used to look ahead.
 class DeficitRoundRobin {
  public:
-  // `quantum`: what an owner may use in a round, in the units of `charge`; at least 1. `max_debt`: likewise.
+  // `quantum`: what an owner may use per round, in the units of `charge`; at least 1. `max_debt`: in the same units.
   DeficitRoundRobin(int64_t quantum, int64_t max_debt) : quantum_(quantum), max_debt_(max_debt) {}
 
-  // The owner has one more thing that waits or is under way, or one fewer. Who has none is forgotten.
+  // The owner has one more item that waits or is in progress, or one fewer. An owner without items is forgotten.
   void enter(uint64_t owner) { ++accounts_[owner].things; }
   void leave(uint64_t owner) {
     const auto found = accounts_.find(owner);
     if (found != accounts_.end() && --found->second.things == 0) accounts_.erase(found);
   }
 
-  // Of an owner that has something.
+  // Charges `used` to an owner that has items; ignored for any other.
   void charge(uint64_t owner, int64_t used) {
     const auto found = accounts_.find(owner);
     if (found == accounts_.end()) return;
@@ -35,11 +36,11 @@ class DeficitRoundRobin {
     credit = accounts_.size() == 1 ? 0 : std::max(credit - used, -max_debt_);
   }
 
-  // Of those for whom ready(owner) holds; nobody's when there are none. `waits`: who is ready, and who would be if
-  // there were room for it: a round gives to these, too.
+  // The next owner for which ready(owner) holds; nothing when there is none. `waits(owner)` holds for owners that are
+  // ready or would be if there were room for them: these also get the quanta of new rounds.
   template <class Ready, class Waits>
   std::optional<uint64_t> next(const Ready& ready, const Waits& waits) {
-    int64_t rounds = std::numeric_limits<int64_t>::max();  // until one of them has credit
+    int64_t rounds = std::numeric_limits<int64_t>::max();  // until a ready owner has credit
     const std::optional<uint64_t> found = first([&](uint64_t owner, const Account& account) {
       if (!ready(owner)) return false;
       if (account.credit <= 0) rounds = std::min(rounds, -account.credit / quantum_ + 1);
@@ -49,7 +50,7 @@ class DeficitRoundRobin {
     for (auto& [owner, account] : accounts_) {
       if (waits(owner)) account.credit = std::min(account.credit + rounds * quantum_, quantum_ + max_debt_);
     }
-    ++turn_;  // past whose turn it was
+    ++turn_;  // past the owner whose turn it was
     return first([&](uint64_t owner, const Account& account) { return account.credit > 0 && ready(owner); });
   }
   template <class Ready>
@@ -63,7 +64,7 @@ class DeficitRoundRobin {
     int64_t things = 0;
   };
 
-  // The first owner that fits, from the one whose turn it is; it is its turn then.
+  // The first owner that satisfies `fits`, starting with the one whose turn it is. It gets the turn.
   template <class Fits>
   std::optional<uint64_t> first(const Fits& fits) {
     auto at = accounts_.lower_bound(turn_);

@@ -1,4 +1,4 @@
-// A file descriptor for the length of a scope.
+// An owned file descriptor.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-// Owns it; a negative number is none.
+// Closes the descriptor when destroyed; a negative number means none.
 struct Descriptor {
   int fd = -1;
   Descriptor() = default;

@@ -22,7 +22,7 @@ std::optional<uint64_t> read_number(const fs::path& path) {
   return value;
 }
 
-// None where the kernel has none, or does not let this user see them.
+// Empty when the kernel has no zones, or does not let this user see them.
 std::vector<fs::path> zones_below(const fs::path& folder) {
   try {
     return list_folder(folder);
@@ -38,11 +38,11 @@ PackageEnergy::PackageEnergy(const fs::path& root) {
   for (const fs::path& zone : zones_below(root / "sys/class/powercap")) {
     std::ifstream file(zone / "name");
     std::string name;
-    // Cores and memory controllers are zones of their own below a package's.
+    // Cores and memory controllers are separate zones below a package's.
     if (!std::getline(file, name) || !name.starts_with("package-")) continue;
     const std::optional<uint64_t> now = read_number(zone / "energy_uj");
     const std::optional<uint64_t> range = read_number(zone / "max_energy_range_uj");
-    // A package may be there twice: also as intel-rapl-mmio:N, its counter read another way.
+    // A package may be listed twice: also as intel-rapl-mmio:N, the same counter read another way.
     const bool usual = zone.filename().string().starts_with("intel-rapl:");
     if (now && range && (usual || !found.contains(name))) found[name] = {zone / "energy_uj", *range, *now};
   }
@@ -52,7 +52,7 @@ PackageEnergy::PackageEnergy(const fs::path& root) {
 double PackageEnergy::joules() {
   for (Package& package : packages_) {
     const std::optional<uint64_t> now = read_number(package.counter);
-    if (!now) continue;  // what was used meanwhile is in the next
+    if (!now) continue;  // the next successful read includes this energy
     const uint64_t used = *now >= package.last ? *now - package.last : *now + package.range - package.last;
     total_ += static_cast<double>(used) / 1e6;
     package.last = *now;

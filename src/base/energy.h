@@ -1,4 +1,4 @@
-// The energy that processors take, as the kernel tells it.
+// The energy that processors use, as the kernel reports it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-// The packages of this machine, everything that runs on them included: RAPL through the kernel's powercap interface
+// The CPU packages of this machine, including what other processes use: RAPL through the kernel's powercap interface
 // (Documentation/power/powercap). Most systems let only root read it.
 class PackageEnergy {
  public:
@@ -15,13 +15,13 @@ class PackageEnergy {
   explicit PackageEnergy(const std::filesystem::path& root = "/");
 
   bool known() const { return !packages_.empty(); }
-  // Joules since this was made. Must be called more often than counters run over (minutes at full power).
+  // Joules since construction. Must be called more often than the counters wrap around (minutes at full power).
   double joules();
 
  private:
   struct Package {
     std::filesystem::path counter;
-    uint64_t range = 0;  // microjoules at which the counter runs over
+    uint64_t range = 0;  // microjoules at which the counter wraps around
     uint64_t last = 0;
   };
   std::vector<Package> packages_;

@@ -35,6 +35,6 @@ std::string text_of(const std::exception& error) {
   return ours == nullptr || ours->hint().empty() ? error.what() : ours->message() + "; " + ours->hint();
 }
 
-std::string system_words(int code) { return std::generic_category().message(code); }
+std::string errno_message(int code) { return std::generic_category().message(code); }
 
 }  // namespace ingot

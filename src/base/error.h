@@ -1,7 +1,7 @@
 // The one error type of Ingot.
 //
-// Thrown on the control path only (configuration, files, requests). A message names the thing, a hint says what to do.
-// `app/main.cpp` maps the kind to an exit code, the server maps it to an HTTP status; nobody else does either.
+// Thrown on the control path only (configuration, files, requests). The message names the object, the hint says what to
+// do. `app/main.cpp` maps the kind to an exit code and the server maps it to an HTTP status; no other code does either.
 #pragma once
 
 #include <fmt/core.h>
@@ -15,11 +15,11 @@ namespace ingot {
 enum class ErrorKind {
   usage,        // the command line or the recipe asks for something that makes no sense or cannot be done
   not_found,    // a file, model, tensor or name that should exist does not
-  corrupt,      // a file does not hold what its format says
+  corrupt,      // a file violates its format
   unsupported,  // a file or model is well-formed, but of a kind that Ingot does not handle
   resource,     // memory, disk or a limit is exhausted
   unavailable,  // a device, library or service cannot be reached now
-  internal,     // a mistake in Ingot
+  internal,     // a bug in Ingot
 };
 
 // Lower-case name of the kind, e.g. "not_found".
@@ -28,8 +28,8 @@ const char* name(ErrorKind kind);
 // Process exit code: usage 2; not_found, corrupt and unsupported 3; resource 4; unavailable 5; internal 70.
 int exit_code(ErrorKind kind);
 
-// What the system says of an errno. Safe where threads meet, as std::strerror is not.
-std::string system_words(int code);
+// The system's message for an errno. Thread-safe, unlike std::strerror.
+std::string errno_message(int code);
 
 class Error : public std::exception {
  public:
@@ -47,7 +47,7 @@ class Error : public std::exception {
   std::string hint_;
 };
 
-// What it says, and its hint behind that.
+// The message, followed by the hint if there is one.
 std::string text_of(const std::exception& error);
 
 // throw_error(ErrorKind::corrupt, "{}: header is {} bytes long", path, n);

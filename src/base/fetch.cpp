@@ -24,7 +24,7 @@ void check_digest(const std::string& shown, const std::string& found, const std:
              "{}: the SHA-256 is {}, expected {}", shown, found, wanted);
 }
 
-// Where the body goes, and where it starts when there is something to continue.
+// Where the body goes, and from where an interrupted transfer continues.
 struct Target {
   std::function<void(HttpRequest&)> prepare;  // sets offset and validator
   std::function<void(uint64_t start, const std::string& validator)> start;
@@ -33,7 +33,7 @@ struct Target {
   std::function<void()> forget;  // start over
 };
 
-// Who asks for a file: fills in the address and what goes with it.
+// How a file is requested: sets the address and headers of a request, and throws the error of a failed one.
 struct Asker {
   std::function<void(HttpRequest&)> address;
   std::function<void(const AttemptsResult&)> fail;  // throws
@@ -54,7 +54,7 @@ Asker asker_of(const Uri& uri, const FetchOptions& options) {
 
 void run_attempts(const Uri& uri, const FetchOptions& options, const Target& target) {
   const Asker asker = asker_of(uri, options);
-  ProgressTeller teller(options);
+  ProgressReporter reporter(options);
   uint64_t total = 0;
   Attempts attempts;
   attempts.size = target.size;
@@ -68,21 +68,21 @@ void run_attempts(const Uri& uri, const FetchOptions& options, const Target& tar
       target.start(start, validator);
     };
     request.on_bytes = [&](std::span<const std::byte> bytes) { target.take(bytes); };
-    request.keep_going = [&] { return teller.keep_going(target.size(), total); };
+    request.keep_going = [&] { return reporter.keep_going(target.size(), total); };
     return http_perform(request);
   };
   AttemptsResult result = attempt(uri.shown, options, attempts);
   if (result.result.outcome == HttpOutcome::stale_range) {
-    // From the beginning at once; a server that answers so to a plain request as well is beyond help.
+    // Starts over at once. If the server answers a plain request in this way too, the fetch fails.
     target.forget();
     result = attempt(uri.shown, options, attempts);
   }
   if (result.result.outcome != HttpOutcome::done) asker.fail(result);
-  teller.keep_going(target.size(), target.size(), true);
+  reporter.keep_going(target.size(), target.size(), true);
 }
 
-// Which version of which file the bytes in OUT.partial belong to: two lines, the digest of the URI (which may hold
-// secrets) and the validator.
+// The version of the file that the bytes in OUT.partial are from, stored as two lines: the digest of the URI (which may
+// hold secrets) and the validator.
 struct Origin {
   fs::path path;
   std::string uri_digest;
@@ -138,7 +138,7 @@ void fetch_http(const Uri& uri, const fs::path& out, const FetchOptions& options
 
 void fetch_local(const Uri& uri, const fs::path& out, const FetchOptions& options) {
   const MappedFile source(uri.path);
-  ProgressTeller reporter(options);
+  ProgressReporter reporter(options);
   FileWriter writer(out);
   Sha256 digest;
   std::span<const std::byte> left = source.bytes();

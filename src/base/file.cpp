@@ -22,19 +22,20 @@ bool is_out_of_space(int code) { return code == ENOSPC || code == EDQUOT || code
 [[noreturn]] void throw_write(const fs::path& path, int code, uint64_t bytes, uint64_t offset) {
   if (!is_out_of_space(code)) {
     throw_hint(ErrorKind::unavailable, "check that the folder exists and may be written to",
-               "{}: writing {} bytes at byte {} failed: {}", path.string(), bytes, offset, system_words(code));
+               "{}: writing {} bytes at byte {} failed: {}", path.string(), bytes, offset, errno_message(code));
   }
   std::string hint = "free some space, or write to another disk";
   if (const std::optional<uint64_t> free = free_disk_bytes(path.parent_path())) {
     hint += fmt::format(" (this one has {} bytes free)", *free);
   }
   throw_hint(ErrorKind::resource, hint, "{}: no room to write {} bytes at byte {}: {}", path.string(), bytes, offset,
-             system_words(code));
+             errno_message(code));
 }
 
-// For bytes that write(2) could not read: those of a mapped file that was cut short, which it names (corrupt).
+// Called when write(2) could not read `bytes`: throws corrupt, naming the file, if they are of a mapped file that was
+// truncated.
 void require_readable(std::span<const std::byte> bytes) {
-  constexpr size_t page = 4096;  // or a part of one
+  constexpr size_t page = 4096;  // the real page size, or a fraction of it
   for (size_t i = 0; i < bytes.size(); i += page) static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[i]));
   static_cast<void>(*static_cast<const volatile std::byte*>(&bytes.back()));
   check_mapped_files();
@@ -52,13 +53,13 @@ std::string read_file(const fs::path& path, uint64_t limit) {
   struct stat info{};
   const Descriptor file = open_regular_file(path, &info);
   const auto size = static_cast<uint64_t>(info.st_size);
-  // Files under /proc tell a size of 0, so read until the end whatever the size said.
+  // Files under /proc report a size of 0, so the loop reads until the end whatever the size.
   std::string text;
   if (size > limit) {
     throw_error(ErrorKind::resource, "{}: is {} bytes long; at most {} are read", path.string(), size, limit);
   }
   constexpr size_t piece = size_t{1} << 16;
-  text.reserve(static_cast<size_t>(size) + piece);  // the last read finds nothing
+  text.reserve(static_cast<size_t>(size) + piece);  // the last read returns nothing
   for (size_t used = 0;;) {
     const size_t want = std::max<size_t>(piece, static_cast<size_t>(size) - std::min(used, static_cast<size_t>(size)));
     text.resize(used + want);
@@ -66,7 +67,7 @@ std::string read_file(const fs::path& path, uint64_t limit) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       throw_error(ErrorKind::unavailable, "{}: reading at byte {} failed: {}", path.string(), used,
-                  system_words(errno));
+                  errno_message(errno));
     }
     used += static_cast<size_t>(got);
     text.resize(used);
@@ -84,7 +85,7 @@ FileWriter::FileWriter(fs::path path, WriteMode mode) : path_(std::move(path)), 
 
 void FileWriter::open() {
   const int how = mode_ == WriteMode::resume ? O_APPEND : O_TRUNC;
-  // publish() replaces what has this name, which must not be a device, a pipe or a folder.
+  // publish() will replace whatever has this name, so it must not be a device, a pipe or a folder.
   struct stat former{};
   if (::stat(path_.c_str(), &former) == 0 && !S_ISREG(former.st_mode)) {
     throw_hint(ErrorKind::unavailable, "give the name of a file", "{}: is {}, not a file", path_.string(),
@@ -95,7 +96,7 @@ void FileWriter::open() {
     const int code = errno;
     if (is_out_of_space(code)) throw_write(path_, code, 0, 0);
     throw_hint(ErrorKind::unavailable, "check that the folder exists and may be written to",
-               "{}: cannot be created: {}", path_.string(), system_words(code));
+               "{}: cannot be created: {}", path_.string(), errno_message(code));
   }
   if (mode_ == WriteMode::fresh) return;
   Descriptor guard(std::exchange(fd_, -1));
@@ -104,7 +105,7 @@ void FileWriter::open() {
     throw_hint(ErrorKind::unavailable, "wait for it to end", "{}: another process is writing this file",
                path_.string());
   }
-  // The one that held the lock before may have renamed or removed the file: then this is not PATH.partial any more.
+  // The former holder of the lock may have renamed or removed the file, which is then no longer PATH.partial.
   struct stat named{};
   if (::stat(partial_.c_str(), &named) != 0 || named.st_ino != info.st_ino || named.st_dev != info.st_dev) {
     return open();
@@ -128,7 +129,7 @@ FileWriter::~FileWriter() {
   }
 }
 
-// Unlinked while it is locked, so that nobody else's file is.
+// Unlinks the file while it is locked, so that it cannot be another writer's.
 void FileWriter::remove() {
   if (fd_ < 0) return;
   ::unlink(partial_.c_str());
@@ -153,9 +154,9 @@ void FileWriter::write(std::span<const std::byte> bytes) {
 void FileWriter::publish() {
   if (fd_ < 0) throw_error(ErrorKind::internal, "{}: published twice", path_.string());
   check_mapped_files();
-  // Pipes and devices have nothing to flush; they say EINVAL or ENOTSUP.
+  // Pipes and devices cannot be flushed; fsync fails with EINVAL or ENOTSUP.
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP) throw_write(path_, errno, offset_, 0);
-  // Renamed while still open, so that a lock on it is held until it has its name.
+  // Renamed while still open, so that a lock on it is held until it has its final name.
   if (::rename(partial_.c_str(), path_.c_str()) != 0) throw_write(path_, errno, offset_, 0);
   ::close(std::exchange(fd_, -1));
   sync_folder(path_.parent_path().empty() ? fs::path(".") : path_.parent_path());
@@ -169,9 +170,10 @@ void write_file(const fs::path& path, std::string_view text) {
 
 void sync_folder(const fs::path& folder) {
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems (FUSE, some NFS servers) do not sync folders and say EINVAL; there is no more to be done there.
+  // Some file systems (FUSE, some NFS servers) cannot sync folders and fail with EINVAL; nothing more can be done
+  // there.
   if (opened.fd < 0 || (::fsync(opened.fd) != 0 && errno != EINVAL && errno != ENOTSUP)) {
-    throw_error(ErrorKind::unavailable, "{}: the folder cannot be synced: {}", folder.string(), system_words(errno));
+    throw_error(ErrorKind::unavailable, "{}: the folder cannot be synced: {}", folder.string(), errno_message(errno));
   }
 }
 
@@ -194,7 +196,7 @@ std::string Sha256::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
   if (EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest.data(), &size) != 1) {
-    throw_error(ErrorKind::internal, "SHA-256: the digest was already ended");
+    throw_error(ErrorKind::internal, "SHA-256: the digest was already finalised");
   }
   std::string text;
   for (unsigned int i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);

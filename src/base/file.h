@@ -1,4 +1,4 @@
-// Files: read-only maps, whole-file reads, and writes that are complete or absent.
+// Files: read-only memory maps, reads of whole files, and atomic writes.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace ingot {
 
-// A read-only memory map of a whole file, guarded (base/mapped_range.h). Movable, not copyable; the map goes with the
-// last who has the range.
+// A guarded read-only memory map of a whole file (base/mapped_range.h). Movable, not copyable; the file stays mapped
+// until the last copy of range() is destroyed.
 class MappedFile {
  public:
   MappedFile() = default;
-  // Errors: not_found when it does not exist, not_found with the system's words when it cannot be opened.
+  // Errors: those of open_regular_file (not_found when it does not exist or cannot be read) and MappedRange (resource).
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&&) noexcept = default;
   MappedFile& operator=(MappedFile&&) noexcept = default;
@@ -33,14 +33,14 @@ class MappedFile {
   std::shared_ptr<const MappedRange> range_;
 };
 
-// Whole contents. Errors as MappedFile; `resource` when larger than `limit` bytes.
+// The whole contents. Errors as MappedFile; also `resource` when larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64_t{1} << 32);
 
 // An output file. Bytes go to PATH.partial; `publish` flushes, fsyncs, renames it to PATH and fsyncs the folder.
-// Destroyed without `publish`, it removes the partial file. Errors: resource for a full disk (naming path and what was
-// to be written), unavailable for a read-only or missing folder.
-// `resume` is for downloads: it goes on behind what an earlier writer left in PATH.partial, keeps it when destroyed,
-// and holds a lock on it until it is gone or has its name: a second writer is refused (unavailable).
+// Destroyed without `publish`, it removes the partial file. Errors: resource for a full disk (naming path and number of
+// bytes), unavailable for a read-only or missing folder.
+// `resume` is for downloads: it appends to the PATH.partial of an earlier writer, keeps that file when destroyed unless
+// it is empty, and locks it until it is removed or published: a second writer is refused (unavailable).
 enum class WriteMode { fresh, resume };
 
 class FileWriter {
@@ -50,16 +50,16 @@ class FileWriter {
   FileWriter& operator=(const FileWriter&) = delete;
   ~FileWriter();
 
-  // Errors: corrupt, naming the source, for bytes of a mapped file that was cut short.
+  // Errors: corrupt, naming the source file, when `bytes` are of a mapped file that was truncated.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  uint64_t offset() const { return offset_; }  // length of the partial file
+  uint64_t offset() const { return offset_; }  // length of the partial file so far
   const std::filesystem::path& partial() const { return partial_; }
   // Cuts the partial file to its first `bytes`. REQUIRES bytes <= offset().
   void cut(uint64_t bytes);
-  // Errors: also those of check_mapped_files, so that nothing is made of zeros that stood for a file's bytes.
+  // Errors: also those of check_mapped_files, so that zeros in place of unreadable bytes are never published.
   void publish();
-  void remove();  // the partial file, also of `resume`
+  void remove();  // removes the partial file, also with `resume`
 
  private:
   void open();
@@ -74,7 +74,7 @@ class FileWriter {
 // FileWriter with one write.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-// fsync of a folder, so that a rename inside it survives a power cut.
+// fsyncs a folder, so that a rename inside it survives a power failure.
 void sync_folder(const std::filesystem::path& folder);
 
 // Lower-case hex SHA-256.

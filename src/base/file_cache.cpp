@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/descriptor.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/http_attempts.h"
@@ -32,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double hours_of_partials = 24;  // what an interrupted transfer left is kept so long, to be gone on with
+constexpr double hours_of_partials = 24;  // partial files of interrupted transfers are kept this long, to be continued
 
 std::string digest_of(const std::string& text) { return sha256_hex(std::as_bytes(std::span(text))); }
 
@@ -47,7 +48,7 @@ uint64_t bytes_of(const char* text) {
                            : 10 * (1 + std::string("KMGT").find(unit));
   if (end == text || *text == '-' || errno != 0 || unit.size() > 1 || shift > 40 || number > (~uint64_t{0} >> shift) ||
       number == 0) {
-    throw_hint(ErrorKind::usage, "a number of bytes, such as 20G", "INGOT_CACHE_BYTES '{}' is no size", text);
+    throw_hint(ErrorKind::usage, "give a number of bytes, such as 20G", "INGOT_CACHE_BYTES '{}' is not a size", text);
   }
   return uint64_t{number} << shift;
 }
@@ -57,7 +58,7 @@ std::optional<S3Bucket> bucket_of(const Uri& uri) {
   return S3Bucket(read_s3_config(), uri.bucket);
 }
 
-// What the server says when it is asked for the head of a file.
+// The server's answer to a HEAD request for a file.
 AttemptsResult ask(const Uri& uri, const std::optional<S3Bucket>& bucket, const FetchOptions& options) {
   Attempts attempts;
   attempts.size = [] { return uint64_t{0}; };
@@ -92,7 +93,7 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
   if (result.outcome == HttpOutcome::missing) return std::nullopt;
   std::string version = result.etag;
   if (version.empty() && !result.last_modified.empty()) {
-    version = fmt::format("{} {}", result.last_modified, result.length);  // that time is told in seconds
+    version = fmt::format("{} {}", result.last_modified, result.length);  // the time has a resolution of seconds
   }
   if (result.outcome == HttpOutcome::done && !version.empty()) return RemoteFile{text, version, result.length};
   const bool unasked = result.outcome == HttpOutcome::done || (!bucket && result.status >= 400 && result.status < 500);
@@ -107,7 +108,7 @@ std::optional<RemoteFile> find_remote(const std::string& text, const FetchOption
 FileCache::Settings FileCache::from_environment() {
   Settings settings;
   const auto value = [](const char* name) {
-    const char* text = std::getenv(name);
+    const char* text = environment(name);
     return std::string(text == nullptr ? "" : text);
   };
   if (const std::string folder = value("INGOT_CACHE"); !folder.empty()) {
@@ -118,7 +119,7 @@ FileCache::Settings FileCache::from_environment() {
     settings.folder = fs::path(home_of_user) / ".ingot" / "cache";
   } else {
     throw_hint(ErrorKind::usage, "set INGOT_CACHE to a folder",
-               "remote files are kept in a cache, and none of INGOT_CACHE, INGOT_HOME and HOME is set");
+               "remote files need a cache folder, but none of INGOT_CACHE, INGOT_HOME and HOME is set");
   }
   if (const std::string bytes = value("INGOT_CACHE_BYTES"); !bytes.empty()) settings.limit = bytes_of(bytes.c_str());
   return settings;
@@ -128,7 +129,7 @@ FileCache::FileCache(Settings settings) : settings_(std::move(settings)) {
   try {
     make_folders(settings_.folder);
   } catch (const Error& error) {
-    throw Error(error.kind(), error.message(), "give another folder with INGOT_CACHE");
+    throw Error(error.kind(), error.message(), "set INGOT_CACHE to another folder");
   }
 }
 
@@ -148,14 +149,14 @@ FileCache::File::~File() {
 uint64_t FileCache::File::bytes() const {
   struct stat opened{};
   if (::fstat(descriptor_, &opened) != 0) {
-    throw_error(ErrorKind::unavailable, "{}: {}", path_.string(), system_words(errno));
+    throw_error(ErrorKind::unavailable, "{}: {}", path_.string(), errno_message(errno));
   }
   return static_cast<uint64_t>(opened.st_size);
 }
 
 FileCache::File FileCache::File::shared() const {
   const int descriptor = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
-  if (descriptor < 0) throw_error(ErrorKind::resource, "{}: {}", path_.string(), system_words(errno));
+  if (descriptor < 0) throw_error(ErrorKind::resource, "{}: {}", path_.string(), errno_message(errno));
   return {path_, descriptor};
 }
 
@@ -169,18 +170,18 @@ fs::path FileCache::entry_of(const RemoteFile& file) const {
   return settings_.folder / (digest_of(file.uri + "\n" + file.version).substr(0, 40) + "-" + name);
 }
 
-// Nothing when it is not there.
+// Nothing when the entry does not exist.
 std::optional<FileCache::File> FileCache::open(const fs::path& entry) const {
   const int descriptor = ::open(entry.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return std::nullopt;
   File file(entry, descriptor);
   struct stat opened{}, named{};
-  // Locked for good only by those who are removing it.
+  // An exclusive lock is held only by processes that are removing the file.
   if (::flock(descriptor, LOCK_SH | LOCK_NB) != 0 || ::fstat(descriptor, &opened) != 0 ||
       ::stat(entry.c_str(), &named) != 0 || opened.st_ino != named.st_ino) {
     return std::nullopt;
   }
-  ::futimens(descriptor, nullptr);  // used now
+  ::futimens(descriptor, nullptr);  // sets the time of last use
   return file;
 }
 
@@ -196,12 +197,12 @@ FileCache::File FileCache::get(const RemoteFile& file) const {
     }
     fetch(file.uri, entry, settings_.attempts);
     std::optional<File> fetched = open(entry);
-    if (!fetched) continue;  // somebody has tidied up
+    if (!fetched) continue;  // another process has removed it
     const uint64_t bytes = fetched->bytes();
     if (file.bytes == 0 || bytes == file.bytes) return std::move(*fetched);
     drop(*fetched);
-    throw_hint(ErrorKind::corrupt, "if it was changed just now, try again; else put the right one there",
-               "{}: came with {} bytes instead of {}", parse_uri(file.uri).shown, bytes, file.bytes);
+    throw_hint(ErrorKind::corrupt, "try again if the file has just changed; otherwise upload the right file",
+               "{}: downloaded {} bytes, expected {}", parse_uri(file.uri).shown, bytes, file.bytes);
   }
 }
 
@@ -217,8 +218,8 @@ void FileCache::drop(const File& file) {
   }
 }
 
-// Removes what was used longest ago and is not used now, until the file has room, and then calls `reserve`. False when
-// it has none before others have fetched what they are fetching.
+// Evicts the least recently used files that are not in use until `file` fits, then calls `reserve`. False when it will
+// fit only after other processes have finished their fetches.
 bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& reserve) const {
   const PathLock lock(settings_.folder / "room.lock", settings_.attempts);
   struct Entry {
@@ -227,7 +228,7 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
     fs::file_time_type used;
   };
   const fs::path own = entry_of(file);
-  // What others are fetching, with all the bytes that it will have.
+  // What others are fetching, with the full size of each file.
   std::map<std::string, uint64_t> reserved;
   for (const fs::path& path : list_folder(settings_.folder)) {
     if (path.extension() != ".lock" || path.stem() == "room" || path.stem() == own.filename()) continue;
@@ -249,7 +250,7 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
       continue;
     }
     total += entry.bytes;
-    // Another process may go on with it.
+    // Another process may continue a partial file.
     const auto age = fs::file_time_type::clock::now() - entry.used;
     if (partial && std::chrono::duration<double, std::ratio<3600>>(age).count() < hours_of_partials) continue;
     entries.push_back(std::move(entry));
@@ -258,7 +259,7 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
   for (const Entry& entry : entries) {
     if (total + others <= settings_.limit) break;
     const Descriptor descriptor(
-        ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));  // to write: else NFS gives no such lock
+        ::open(entry.path.c_str(), O_RDWR | O_CLOEXEC));  // NFS gives an exclusive lock only for writing
     if (descriptor.fd < 0) continue;
     if (::flock(descriptor.fd, LOCK_EX | LOCK_NB) == 0 && ::unlink(entry.path.c_str()) == 0) total -= entry.bytes;
   }
@@ -267,12 +268,11 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
     return true;
   }
   if (total > settings_.limit) {
-    throw_hint(
-        ErrorKind::resource,
-        fmt::format("raise INGOT_CACHE_BYTES (it is {} bytes), or give a folder of another disk with INGOT_CACHE",
-                    settings_.limit),
-        "{}: the cache {} has no room for its {} bytes beside {} bytes that are in use", parse_uri(file.uri).shown,
-        settings_.folder.string(), file.bytes, total - file.bytes);
+    throw_hint(ErrorKind::resource,
+               fmt::format("raise INGOT_CACHE_BYTES (it is {} bytes), or set INGOT_CACHE to a folder on another disk",
+                           settings_.limit),
+               "{}: the cache {} has no room for its {} bytes: {} bytes are in use", parse_uri(file.uri).shown,
+               settings_.folder.string(), file.bytes, total - file.bytes);
   }
   return false;
 }
@@ -301,17 +301,17 @@ bool input_exists(const fs::path& path) {
 
 struct FilePrefetch::State {
   struct Slot {
-    bool taken = false;  // by a thread
+    bool taken = false;  // by a thread that fetches it
     bool ready = false;
-    bool waiting = false;  // for its turn: there is no room
+    bool waiting = false;  // for its turn, because there is no room
     FileCache::File file;
     std::exception_ptr error;
   };
   struct Queue {
     std::vector<Slot> slots;
-    size_t next = 0;       // to be given
-    bool alone = false;    // nothing but the next is fetched: there is room for few
-    bool awaited = false;  // by next(), whose caller has let go of the one before
+    size_t next = 0;       // to be returned
+    bool alone = false;    // only the next file is fetched, because there is little room
+    bool awaited = false;  // by next(), whose caller has released the previous file
     bool stop = false;
   };
 
@@ -333,7 +333,7 @@ struct FilePrefetch::State {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // The file, or why not. One for which there is no room waits for its turn, when nothing but it is wanted.
+  // The file, or its error. A file for which there is no room waits for its turn, and is then fetched alone.
   Slot fetch_one(size_t index) {
     Slot slot;
     for (bool alone = false;; alone = true) {
@@ -353,7 +353,7 @@ struct FilePrefetch::State {
     }
   }
 
-  // Until it is the file's turn, and no other lies ready or is on its way.
+  // Waits until it is the file's turn, and no other file is ready or being fetched.
   void wait_alone(size_t index) {
     auto held = queue.lock();
     held->slots[index].waiting = true;
@@ -362,13 +362,13 @@ struct FilePrefetch::State {
     held->alone = true;
     for (size_t i = index + 1; i < held->slots.size(); ++i) {
       Slot& slot = held->slots[i];
-      if (slot.ready) slot = Slot();  // to be fetched again
+      if (slot.ready) slot = Slot();  // it will be fetched again
     }
     held.wait([&](const Queue& q) {
       return q.stop || std::none_of(q.slots.begin(), q.slots.end(),
                                     [](const Slot& s) { return s.taken && !s.ready && !s.waiting; });
     });
-    for (size_t i = index + 1; i < held->slots.size(); ++i) {  // that came meanwhile
+    for (size_t i = index + 1; i < held->slots.size(); ++i) {  // those that became ready meanwhile
       Slot& slot = held->slots[i];
       if (slot.ready) slot = Slot();
     }

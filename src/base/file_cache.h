@@ -1,7 +1,9 @@
-// Copies of remote files on local disk, shared by all processes: at most so many bytes, those used last kept.
+// A cache of remote files on local disk, shared by all processes. Its size is bounded; least recently used files are
+// evicted first.
 //
-// All state is in the folder: an entry is a file of its own, complete or absent; who uses one holds a shared lock on
-// it, who fetches one an exclusive lock beside it; only entries that nobody uses are removed.
+// All state is in the folder. Each entry is one file, complete or absent. A process that uses an entry holds a shared
+// lock on it; a process that fetches one holds an exclusive lock file beside it. Only entries that nobody uses are
+// removed.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +20,13 @@ namespace ingot {
 
 struct RemoteFile {
   std::string uri;      // http(s):// or s3://
-  std::string version;  // another version of the same address is another file: an ETag, a time, a digest
-  uint64_t bytes = 0;   // 0: not known
-  bool lasting = true;  // false: the server tells no version; this one is this process's alone
+  std::string version;  // identifies the contents (an ETag, a time, a digest): another version is another file
+  uint64_t bytes = 0;   // 0: unknown
+  bool lasting = true;  // false: the server reports no version, so the entry is for this process alone
 };
 
-// What the server says of a file. Nothing when there is none. Where it does not answer such a question (HEAD), the
-// version is one that no other process has. Errors: as fetch.
+// The server's data about a file; nothing when the file does not exist. If the server refuses HEAD requests or reports
+// no version, the version is unique to this process. Errors: as fetch.
 std::optional<RemoteFile> find_remote(const std::string& uri, const FetchOptions& options = {});
 
 class FileCache {
@@ -34,13 +36,14 @@ class FileCache {
     uint64_t limit = uint64_t{64} << 30;  // bytes
     FetchOptions attempts;
   };
-  // INGOT_CACHE (a folder; without: cache below INGOT_HOME, which is ~/.ingot) and INGOT_CACHE_BYTES (a number, or one
-  // with K, M, G or T behind it, of 1024). Errors: usage for another size.
+  // Settings from INGOT_CACHE (a folder; default: `cache` in INGOT_HOME, which is ~/.ingot by default) and
+  // INGOT_CACHE_BYTES (a number, optionally with a suffix K, M, G or T, powers of 1024). Errors: usage for any other
+  // size, and when there is no folder.
   static Settings from_environment();
 
   explicit FileCache(Settings settings);
 
-  // A file that stays as long as this lives. Movable.
+  // A file that is not evicted while this object lives. Movable.
   class File {
    public:
     File() = default;
@@ -50,7 +53,7 @@ class FileCache {
     ~File();
     const std::filesystem::path& path() const { return path_; }
     uint64_t bytes() const;
-    File shared() const;  // the same once more
+    File shared() const;  // another handle of the same file
 
    private:
     friend class FileCache;
@@ -58,13 +61,13 @@ class FileCache {
     int descriptor_ = -1;
   };
 
-  // Fetches it where it is not there yet; waits where another process is at it, and where others fetch so much now that
-  // it has no room before they are done. Errors: as fetch; resource, naming the limit, for a file for which there is no
-  // room, all that is there being used or too little.
+  // The cached file, which is fetched first if it is missing. Waits while another process fetches it, and while there
+  // is no room for it until the fetches of others are done. Errors: as fetch; resource, naming the limit, when evicting
+  // everything that is not in use leaves too little room.
   File get(const RemoteFile& file) const;
-  // Asked now and then by `get`, which ends (unavailable) when it says no.
+  // `get` polls `wanted` and ends (unavailable) when it returns false.
   void go_on_while(std::function<bool()> wanted);
-  // Forgets it: it is damaged. What another process has put in its place meanwhile stays.
+  // Removes a damaged entry. A file that another process has put in its place meanwhile stays.
   static void drop(const File& file);
 
  private:
@@ -75,33 +78,34 @@ class FileCache {
   Settings settings_;
 };
 
-// A file to be read, wherever it lies: its bytes are in `path` as long as this lives.
+// An input file, local or remote. Its bytes are at `path` as long as this object lives.
 struct InputFile {
   std::string shown;           // for messages
-  std::filesystem::path path;  // here
-  FileCache::File held;        // of a remote one
+  std::filesystem::path path;  // local path
+  FileCache::File held;        // of a remote file: keeps it in the cache
 };
-// A path, or the address of a remote file, which is brought into the cache that the environment names. Errors: of a
-// remote one, as find_remote and FileCache::get, and not_found; of a path, none: whether it can be read is not looked
-// at.
+// `path` is a local path, or the address of a remote file, which is fetched into the cache of
+// FileCache::from_environment. Errors: for a remote file those of find_remote and FileCache::get, and not_found; for a
+// local path none, since it is not checked.
 InputFile input_file(const std::filesystem::path& path);
-// Whether there is such a file. A server that refuses to say so (S3 answers 403 to those who may not list the bucket)
-// says that there is none. Errors: of a remote one, as find_remote.
+// Whether the file exists. A server that refuses to say (S3 answers 403 to those who may not list the bucket) counts as
+// no. Errors: for a remote file those of find_remote.
 bool input_exists(const std::filesystem::path& path);
 
-// Gives files in a fixed order, those behind fetched by threads of its own while the one before is worked on.
+// Returns files in a fixed order; its own threads fetch the next ones while the caller works on the current one.
 class FilePrefetch {
  public:
-  // `file(i)` says what the i-th of `files` is, in any thread, until this has ended; what it throws is that file's
-  // error. `ahead`: files that may lie ready; `threads`: fetched at once.
+  // `file(i)` returns the address of the i-th of `files`. Any thread may call it until this object is destroyed; an
+  // exception that it throws is that file's error. `ahead`: how many files may be fetched in advance; `threads`:
+  // concurrent fetches.
   FilePrefetch(const FileCache& cache, size_t files, std::function<RemoteFile(size_t)> file, int ahead = 8,
                int threads = 4);
   FilePrefetch(const FilePrefetch&) = delete;
   FilePrefetch& operator=(const FilePrefetch&) = delete;
-  ~FilePrefetch();  // stops what is on its way
+  ~FilePrefetch();  // stops fetches in progress
 
-  // The next file, in order. Let go of the one before first: there may be room for one only. Errors: as FileCache::get,
-  // in the file's place. REQUIRES that there is one.
+  // The next file, in order. Release the previous one first: there may be room for only one. Errors: as FileCache::get,
+  // for the file whose turn it is. REQUIRES that a file is left.
   FileCache::File next();
 
  private:

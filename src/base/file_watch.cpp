@@ -10,7 +10,7 @@ namespace {
 
 bool same_file(const struct stat& a, const struct stat& b) { return a.st_ino == b.st_ino && a.st_dev == b.st_dev; }
 
-// What is different from when the file was mapped.
+// What has changed since the file was mapped; nothing when it is unchanged.
 std::optional<std::string> change_of(const struct stat& mapped, int descriptor) {
   struct stat now{};
   if (::fstat(descriptor, &now) != 0) return std::nullopt;
@@ -30,7 +30,8 @@ void FileWatch::add(const MappedFile& file) {
   struct stat now{};
   Descriptor descriptor = open_regular_file(file.path(), &now);
   if (!same_file(now, file.range()->info())) {
-    throw_hint(ErrorKind::unavailable, "start again", "{}: it was replaced while it was read", file.path().string());
+    throw_hint(ErrorKind::unavailable, "start again", "{}: it was replaced while it was being read",
+               file.path().string());
   }
   files_.push_back({file.range(), std::move(descriptor)});
 }
@@ -38,7 +39,7 @@ void FileWatch::add(const MappedFile& file) {
 std::optional<FileFault> FileWatch::look() const {
   for (const Watched& file : files_) {
     const std::filesystem::path& path = file.range->path();
-    if (file.range->faulty()) return FileFault{path, "it was cut short, or its storage cannot be read"};
+    if (file.range->faulty()) return FileFault{path, "it was truncated, or its storage cannot be read"};
     std::optional<std::string> change = change_of(file.range->info(), file.descriptor.fd);
     if (change) return FileFault{path, std::move(*change)};
   }

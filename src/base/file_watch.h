@@ -1,4 +1,4 @@
-// Notices that mapped files are no longer what was mapped.
+// Detects that memory-mapped files have changed since they were mapped.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace ingot {
 
-// Why a file's bytes are not to be trusted.
+// Why a file's bytes cannot be trusted.
 struct FileFault {
   std::filesystem::path file;
   std::string what;
@@ -28,18 +28,18 @@ class FileWatch {
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // Keeps its map, and a descriptor of it: it is watched under whatever name it has later. Before others ask for
-  // faults. Errors: unavailable when another file is under its path by now; those of open_regular_file.
+  // Keeps the file mapped and open, so that it is watched even after a rename. All calls must be made before other
+  // threads call fault(). Errors: unavailable when another file is now at its path; those of open_regular_file.
   void add(const MappedFile& file);
 
-  // The first fault that was found: a file that was faulty (MappedRange::faulty), or whose size or time of writing is
-  // no longer what it was when it was mapped. That another file takes its path is none. Looks again at each call, with
-  // one fstat a file, until there is one, which then stays. Whatever was computed from the files before a call that
-  // finds none was computed from what had been mapped. Thread-safe.
+  // The first fault found: a file that was faulty (MappedRange::faulty), or whose size or modification time differs
+  // from when it was mapped. Another file at its path is not a fault. Each call checks all files again, with one fstat
+  // per file, until there is a fault, which then stays. If a call finds no fault, everything that was computed from the
+  // files before that call used the contents that had been mapped. Thread-safe.
   std::optional<FileFault> fault() const;
-  // The first file that is no longer under its path: it was renamed, removed or replaced.
+  // The first file that is no longer at its path: it was renamed, removed or replaced.
   std::optional<std::filesystem::path> replaced() const;
-  int64_t size() const { return std::ssize(files_); }  // descriptors that it has open
+  int64_t size() const { return std::ssize(files_); }  // open descriptors, one per file
 
  private:
   struct Watched {

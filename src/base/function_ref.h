@@ -1,5 +1,6 @@
-// FunctionRef<R(Args...)>: a call to something that the caller keeps alive. Two pointers, no allocation, never empty.
-// For parameters only: it must not outlive the full expression in which a temporary callable was passed.
+// FunctionRef<R(Args...)>: a non-owning reference to a callable that the caller keeps alive. Two pointers, no
+// allocation, never empty. For parameters only: it must not outlive the full expression in which a temporary callable
+// was passed.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,8 @@ namespace ingot {
 // bf16 is the upper half of an fp32: exact.
 constexpr float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// To nearest, ties to even; NaN stays NaN (quiet, sign and upper payload kept); too large becomes infinity.
+// Rounds to nearest, ties to even. NaN stays NaN (quiet, sign and upper payload kept); too large values become
+// infinity.
 constexpr uint16_t float_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
@@ -31,8 +32,8 @@ constexpr float f16_to_float(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
 }
 
-// To nearest, ties to even, subnormals included; from 65520 on infinity; NaN stays NaN (quiet, sign and upper payload
-// kept).
+// Rounds to nearest, ties to even, subnormals included. Magnitudes from 65520 become infinity; NaN stays NaN (quiet,
+// sign and upper payload kept).
 constexpr uint16_t float_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000U;

@@ -9,21 +9,21 @@ namespace ingot {
 
 inline constexpr size_t huge_page = size_t{2} << 20;  // bytes
 
-// Asks the system for huge pages where there is room for one; what it makes of that is its own.
+// Asks the system for huge pages if at least one fits; the system may ignore this.
 void advise_huge_pages(void* data, size_t bytes) noexcept;
 
-// Gives pages that mmap gave back to the system. A process that has as many mappings as it may cannot cut one in two
-// (neighbours are one): then the pages are given back and their addresses stay taken. What else may be refused is a
-// mistake in Ingot: the program ends with the reason.
+// Returns memory from mmap to the system. A process at its limit of mappings cannot split a mapping (adjacent ones
+// count as one): the pages are then freed and their addresses stay reserved. Any other failure is a bug in Ingot: the
+// program ends with the reason.
 void unmap(void* data, size_t bytes) noexcept;
 
 // Owns uninitialised bytes, aligned to 64. Movable.
 class HostMemory {
  public:
-  // Huge ones, where there are at least 2 MiB, make memory that is read again and again faster; the system may have to
-  // clear the way for them when they are first touched, which took four times as long as small ones on a machine whose
-  // memory was full of cached files. Blocks of small ones, where they have 32 KiB, are the system's again when they
-  // end: on the heap what is allocated between them and lives longer would keep them.
+  // Huge pages, for blocks of at least 2 MiB, speed up memory that is read repeatedly. The system may have to make room
+  // for them when they are first touched, which took four times as long as for small ones on a machine whose memory was
+  // full of cached files. Blocks of small pages from 32 KiB are mapped, so that they return to the system when freed:
+  // on the heap, a longer-lived allocation after them would retain their memory.
   enum class Pages { small, huge };
 
   HostMemory() = default;
@@ -42,7 +42,7 @@ class HostMemory {
 
  private:
   struct Free {
-    size_t mapped;  // bytes; 0: of the heap
+    size_t mapped;  // bytes of the mapping; 0: on the heap
     Free() : mapped(0) {}
     explicit Free(size_t bytes) : mapped(bytes) {}
     void operator()(std::byte* data) const noexcept;

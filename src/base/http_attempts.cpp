@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-bool ProgressTeller::keep_going(uint64_t done, uint64_t total, bool always) {
+bool ProgressReporter::keep_going(uint64_t done, uint64_t total, bool always) {
   if (!options_.progress) return true;
   const double now = steady_seconds();
   if (!always && now - last_ < 0.1) return true;
@@ -19,7 +19,7 @@ bool ProgressTeller::keep_going(uint64_t done, uint64_t total, bool always) {
 }
 
 void throw_stopped(const std::string& shown) {
-  throw_hint(ErrorKind::unavailable, "run the same command again; it goes on where it was", "{}: stopped", shown);
+  throw_hint(ErrorKind::unavailable, "run the same command again; it resumes where it stopped", "{}: stopped", shown);
 }
 
 void throw_http(const std::string& shown, const AttemptsResult& failed) {
@@ -33,7 +33,7 @@ void throw_http(const std::string& shown, const AttemptsResult& failed) {
 }
 
 AttemptsResult attempt(const std::string& shown, const FetchOptions& options, const Attempts& attempts) {
-  ProgressTeller teller(options);
+  ProgressReporter reporter(options);
   std::minstd_rand random(std::random_device{}());
   uint64_t furthest = attempts.size();
   int idle = 0;
@@ -53,7 +53,7 @@ AttemptsResult attempt(const std::string& shown, const FetchOptions& options, co
     const double drawn = std::uniform_real_distribution<double>(wait / 2, wait)(random);
     const double until = steady_seconds() + std::min(std::max(drawn, result.result.retry_after_s), 60.0);
     while (steady_seconds() < until) {
-      if (!teller.keep_going(attempts.size(), attempts.total())) throw_stopped(shown);
+      if (!reporter.keep_going(attempts.size(), attempts.total())) throw_stopped(shown);
       std::this_thread::sleep_for(std::chrono::duration<double>(std::clamp(until - steady_seconds(), 0.0, 0.05)));
     }
     wait = std::min(wait * 2, 30.0);

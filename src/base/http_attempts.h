@@ -1,5 +1,5 @@
-// HTTP requests that are tried again when what went wrong may pass: connections that break, bodies that are cut short,
-// 408, 425, 429 and 5xx. Used by fetch.cpp, store.cpp and s3_store.cpp only.
+// HTTP requests that are retried after failures that may be temporary: broken connections, truncated bodies, 408, 425,
+// 429 and 5xx. Used inside base only.
 #pragma once
 
 #include <functional>
@@ -12,28 +12,28 @@ namespace ingot {
 
 struct Attempts {
   std::function<HttpResult()> once;
-  std::function<uint64_t()> size;   // bytes that are there now: attempts that bring none are counted
-  std::function<uint64_t()> total;  // of all bytes; 0: not known. For the progress
+  std::function<uint64_t()> size;   // bytes received so far: only consecutive attempts without new bytes are counted
+  std::function<uint64_t()> total;  // total bytes, for the progress; 0: unknown
 };
 
-// Until the outcome is another than retry, or options.max_attempts in a row brought nothing. Between them it waits
-// options.first_wait_s, doubled each time up to 30 s, of which a random half is left out, so that many ranks do not
-// come back together; the server's Retry-After counts more. `shown` is for messages. Errors: unavailable when
-// options.progress says stop.
+// Repeats `attempts.once` until its outcome is not `retry`, or until options.max_attempts in a row brought no new
+// bytes. Between attempts it waits options.first_wait_s, doubled each time up to 30 s; a random part of at most half is
+// left out, so that many ranks do not retry at the same moment. A longer Retry-After of the server is used instead, up
+// to 60 s. `shown` is for messages. Errors: unavailable when options.progress returns false.
 struct AttemptsResult {
   HttpResult result;
   int attempts = 0;
 };
 AttemptsResult attempt(const std::string& shown, const FetchOptions& options, const Attempts& attempts);
 
-// Errors for an outcome that is no success: not_found (missing), unavailable.
+// Throws the error of an unsuccessful outcome: not_found (missing), else unavailable.
 [[noreturn]] void throw_http(const std::string& shown, const AttemptsResult& failed);
 [[noreturn]] void throw_stopped(const std::string& shown);
 
-// options.progress at most ten times a second.
-class ProgressTeller {
+// Calls options.progress at most ten times a second, unless `always`.
+class ProgressReporter {
  public:
-  explicit ProgressTeller(const FetchOptions& options) : options_(options) {}
+  explicit ProgressReporter(const FetchOptions& options) : options_(options) {}
   bool keep_going(uint64_t done, uint64_t total, bool always = false);
 
  private:

@@ -3,11 +3,11 @@
 #include <curl/curl.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <mutex>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/path.h"
 #include "base/strings.h"
@@ -35,10 +35,10 @@ uint64_t number_at(std::string_view text) {
   return value;
 }
 
-constexpr size_t most_of_error = 4096;  // bytes of an answer that is no success
+constexpr size_t max_error_bytes = 4096;  // of the body of an unsuccessful response
 
-// State of one transfer, seen by libcurl's callbacks. C code lies between them and us, so exceptions are kept and
-// re-thrown.
+// State of one transfer, used by libcurl's callbacks. They are called from C code, so exceptions are stored and
+// rethrown.
 struct Transfer {
   const HttpRequest& request;
   CURL* handle;
@@ -47,7 +47,7 @@ struct Transfer {
   std::string modified;
   std::string content_range;
   std::string bucket_region, checksum;
-  size_t sent = 0;  // of the body
+  size_t sent = 0;  // bytes of the request body
   uint64_t content_length = 0;
   bool started = false;
   bool stopped = false;
@@ -58,7 +58,7 @@ struct Transfer {
   bool good() const { return status == 200 || status == 206 || (request.method != "GET" && status == 204); }
 
   void header(std::string_view line) {
-    if (line.starts_with("HTTP/")) {  // a new answer, after a redirect or a 100
+    if (line.starts_with("HTTP/")) {  // a new response, after a redirect or a 100
       etag.clear();
       modified.clear();
       content_range.clear();
@@ -77,18 +77,18 @@ struct Transfer {
     if (key == "x-amz-checksum-sha256") checksum = value;
   }
 
-  // Than that whose bytes before `offset` are there: of a server that does not heed If-Range.
+  // Whether the response is of another version than the bytes before `offset`. For servers that ignore If-Range.
   bool is_another_version() const {
     const std::string& before = request.validator;
     const std::string& now = before.starts_with('"') ? etag : modified;
     return !before.empty() && !now.empty() && before != etag && before != modified;
   }
 
-  // Returns whether the body is wanted.
+  // Returns whether to receive the body.
   bool start() {
     curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
     started = true;
-    if (!good()) return true;  // its first bytes go into the message
+    if (!good()) return true;  // the first bytes of the body go into the message
     uint64_t first = 0;
     uint64_t total = content_length;
     if (status == 206) {  // "bytes FIRST-LAST/TOTAL"
@@ -109,8 +109,8 @@ struct Transfer {
     if (!started && !start()) return false;
     if (good()) {
       if (request.on_bytes) request.on_bytes(bytes);
-    } else if (error_body.size() < most_of_error) {
-      const size_t room = most_of_error - error_body.size();
+    } else if (error_body.size() < max_error_bytes) {
+      const size_t room = max_error_bytes - error_body.size();
       error_body.append(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), room));
     }
     return true;
@@ -141,7 +141,7 @@ size_t on_send(char* out, size_t size, size_t count, void* user) {
   return now;
 }
 
-// libcurl begins again with the body: on a connection that the server had closed.
+// Called when libcurl sends the body again, because the server had closed the connection.
 int on_seek(void* user, curl_off_t offset, int origin) {
   auto* transfer = static_cast<Transfer*>(user);
   if (origin != SEEK_SET || offset < 0 || static_cast<size_t>(offset) > transfer->request.body.size()) {
@@ -162,7 +162,7 @@ int on_tick(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   }
 }
 
-bool worth_another_try(CURLcode code) {
+bool is_retryable(CURLcode code) {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
@@ -179,9 +179,9 @@ bool worth_another_try(CURLcode code) {
   }
 }
 
-bool worth_another_try(long status) { return status == 408 || status == 425 || status == 429 || status >= 500; }
+bool is_retryable(long status) { return status == 408 || status == 425 || status == 429 || status >= 500; }
 
-// What S3 says of an error: <Code> and <Message>; the rest of its answer may hold what was signed.
+// An element of S3's error response. Only <Code> and <Message> are used: the rest may contain what was signed.
 std::string element(std::string_view xml, const std::string& name) {
   const size_t begin = xml.find("<" + name + ">"), end = xml.find("</" + name + ">");
   if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
@@ -208,7 +208,7 @@ HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
   }
   if (code != CURLE_OK && (transfer.good() || transfer.status == 0)) {
     result.reason = *details != 0 ? details : curl_easy_strerror(code);
-    result.outcome = worth_another_try(code) ? HttpOutcome::retry : HttpOutcome::failed;
+    result.outcome = is_retryable(code) ? HttpOutcome::retry : HttpOutcome::failed;
     return result;
   }
   if (transfer.good()) {
@@ -225,7 +225,7 @@ HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
   const bool readable =
       std::none_of(body.begin(), body.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
   if (!body.empty() && readable && is_utf8(body) && !body.starts_with('<')) result.reason += ": " + body;
-  result.outcome = worth_another_try(transfer.status)                 ? HttpOutcome::retry
+  result.outcome = is_retryable(transfer.status)                      ? HttpOutcome::retry
                    : transfer.status == 404 || transfer.status == 410 ? HttpOutcome::missing
                                                                       : HttpOutcome::failed;
   return result;
@@ -236,7 +236,7 @@ HttpResult judge(const Transfer& transfer, CURLcode code, const char* details) {
 HttpResult http_perform(const HttpRequest& request) {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  // Kept, so that the next request of the thread finds the connection open.
+  // One handle per thread, kept so that the thread's next request reuses the connection.
   static thread_local std::unique_ptr<CURL, CloseEasy> easy(curl_easy_init());
   if (easy) curl_easy_reset(easy.get());
   if (!easy) throw_error(ErrorKind::unavailable, "libcurl cannot be started");
@@ -252,7 +252,7 @@ HttpResult http_perform(const HttpRequest& request) {
   for (const std::string& line : lines) {
     curl_slist* longer = curl_slist_append(list.get(), line.c_str());
     if (longer == nullptr) throw_error(ErrorKind::resource, "out of memory for HTTP headers");
-    if (!list) list.reset(longer);  // appending to a list gives back its head
+    if (!list) list.reset(longer);  // the list's head stays the same afterwards
   }
 
   std::array<char, CURL_ERROR_SIZE> details{};
@@ -292,17 +292,17 @@ HttpResult http_perform(const HttpRequest& request) {
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, &on_tick);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &transfer);
   for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE"}) {
-    const char* file = std::getenv(name);
+    const char* file = environment(name);
     if (file == nullptr || *file == 0) continue;
-    open_regular_file(file);  // what libcurl opens without a look at what it is
+    open_regular_file(file);  // refuses pipes and devices, which libcurl would open
     curl_easy_setopt(handle, CURLOPT_CAINFO, file);
   }
-  const char* folder = std::getenv("SSL_CERT_DIR");
+  const char* folder = environment("SSL_CERT_DIR");
   if (folder != nullptr && *folder != 0) curl_easy_setopt(handle, CURLOPT_CAPATH, folder);
 
   const CURLcode code = curl_easy_perform(handle);
   if (transfer.failure) std::rethrow_exception(transfer.failure);
-  // An empty file has no body, so nothing has asked for the status yet.
+  // An empty file has no body, so start() has not been called yet.
   if (!transfer.started && code == CURLE_OK) transfer.start();
   return judge(transfer, code, details.data());
 }

@@ -1,4 +1,4 @@
-// Work on a stream of items by several threads, with both ends in order.
+// Parallel work on a sequence of items that is read and written in order.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace ingot {
 
 constexpr int64_t in_order_bytes = int64_t{32} << 20;
 
-// Takes items one after the other (take returns about how many bytes one holds, or nothing when there are no more),
-// works on each of them on any thread of the pool, and puts them one after the other in the order in which they were
-// taken, until put says no. At any time one thread at most is in `take`, and one in `put`; between the two are at most
-// 4 items a thread, and nothing more is taken while they hold in_order_bytes a thread. What `take` or `work` throws
-// comes out when it is its item's turn to be put, so which error that is, and what was put before it, does not depend
-// on the threads; what `put` throws comes out as it is. Nothing is put behind an error.
+// Takes items one at a time (`take` returns about how many bytes the item holds, or nothing when there are no more),
+// calls `work` for each on any thread of the pool, and passes them to `put` one at a time in the order in which they
+// were taken, until `put` returns false. At any time at most one thread is in `take` and one in `put`. Between the two
+// are at most 4 items per thread, and no more is taken while they hold in_order_bytes per thread. An exception of
+// `take` or `work` is thrown when it is that item's turn to be put, so neither the error nor what was put before it
+// depends on the threads; an exception of `put` is thrown as it is. Nothing is put after an error.
 template <class Item>
-void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> take, FunctionRef<void(Item&)> work,
-                  FunctionRef<bool(Item&)> put) {
+void ordered_pipeline(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> take, FunctionRef<void(Item&)> work,
+                      FunctionRef<bool(Item&)> put) {
   struct Done {
     Item item{};
     int64_t bytes = 0;
@@ -32,7 +32,7 @@ void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> t
   struct Stream {
     int64_t num_taken = 0;
     int64_t num_put = 0;
-    int64_t bytes = 0;     // of the items between
+    int64_t bytes = 0;     // of items that were taken and not yet put
     bool at_end = false;   // nothing more is taken
     bool stopped = false;  // nothing more is put
     bool putting = false;
@@ -43,7 +43,7 @@ void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> t
   const int64_t most = int64_t{4} * pool.threads();
   const int64_t max_bytes = in_order_bytes * pool.threads();
 
-  // False at the end. An error of `take` is an item, the last one.
+  // False at the end. An error of `take` becomes the last item.
   const auto next = [&](Done& one, int64_t& number) {
     const MutexLock alone(taking);
     {
@@ -65,7 +65,7 @@ void run_in_order(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&)> t
     number = held->num_taken++;
     return true;
   };
-  // The items whose turn it is, unless another thread is at them.
+  // Puts the items whose turn it is, unless another thread is doing that.
   const auto put_ready = [&] {
     for (;;) {
       Done one;

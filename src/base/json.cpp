@@ -59,10 +59,10 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   struct Open {
     Json* value;
-    std::unordered_set<std::string> keys = {};  // of an object, where it has many
+    std::unordered_set<std::string> keys = {};  // of an object with many keys
   };
 
-  // Few keys are compared one by one, as the object does it.
+  // With few keys, compares them one by one, as ordered_json does.
   static bool is_new(Open& open, const std::string& name) {
     constexpr size_t few_keys = 64;
     const Json& object = *open.value;
@@ -78,7 +78,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return json_escape(name.size() > most ? name.substr(0, most) + "..." : name);
   }
 
-  // Puts a value where it belongs. A container that is open gets no new members, so its address stays.
+  // Adds a value to the innermost open container. The outer ones get no members meanwhile, so addresses stay valid.
   Json* place(Json value) {
     if (++num_values_ > limits_.values) throw_error(ErrorKind::corrupt, "has more than {} values", limits_.values);
     if (open_.empty()) return &(root_ = std::move(value));
@@ -87,7 +87,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    // Behind the others: key() has looked for one of this name.
+    // Appended without a look-up: key() has checked that there is no such key yet.
     Json::object_t::Container& members = parent.get_ref<Json::object_t&>();
     return &members.emplace_back(std::move(key_), std::move(value)).second;
   }
@@ -115,8 +115,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   size_t num_values_ = 0;
 };
 
-// How deep the brackets outside of strings lie in one another. In text that is not JSON: at least up to the first
-// error.
+// The maximum nesting depth of brackets outside of strings. For text that is not JSON, it is at least the depth before
+// the first error.
 int depth_of(std::string_view text) {
   int depth = 0, deepest = 0;
   bool quoted = false;

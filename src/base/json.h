@@ -1,6 +1,7 @@
-// JSON texts, each no deeper than max_json_depth levels. parse_json reads what data files and requests hold, strictly:
-// what other readers pass over in silence is an error there. parse_lenient_json reads what other programs have written
-// (configurations, tokenizers, indices), as Python does. Nothing else calls nlohmann's parser (tools/check_symbols.py).
+// JSON parsing, limited to max_json_depth levels of nesting. parse_json is strict, for data files and requests: what
+// other parsers silently accept is an error. parse_lenient_json is for files of other programs (configurations,
+// tokenizers, indices) and treats duplicate keys as Python does. No other code calls nlohmann's parser
+// (tools/check_symbols.py).
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@
 
 namespace ingot {
 
-// Limits, so that no line costs more than its length: looking up a key takes time in proportion to their number.
-constexpr size_t max_json_keys = 1024;               // of one object
-constexpr size_t max_json_values = size_t{1} << 20;  // of one text
+// Limits, so that the cost of a line is proportional to its length: looking up a key is linear in the number of keys.
+constexpr size_t max_json_keys = 1024;               // per object
+constexpr size_t max_json_values = size_t{1} << 20;  // per text
 
 struct JsonLimits {
   size_t depth = max_json_depth;
@@ -21,20 +22,20 @@ struct JsonLimits {
   size_t values = max_json_values;
 };
 
-// One JSON value (RFC 8259), and nothing behind it. Errors: corrupt for text that is not JSON or not UTF-8, a key that
-// an object has twice, a number beyond a double, and more than the limits; the message begins with the verb ("is not
-// JSON: ...") and does not say where the text stands: the caller knows file and line.
+// Parses one JSON value (RFC 8259) with nothing after it. Errors: corrupt for text that is not JSON or not UTF-8, a
+// duplicate key in an object, a number beyond a double, and texts beyond the limits. The message begins with the verb
+// ("is not JSON: ...") and does not name the source: the caller knows file and line.
 nlohmann::ordered_json parse_json(std::string_view text, const JsonLimits& limits = {});
 
-// The same, and an object. Errors: also corrupt for another kind of value.
+// The same for text that must be an object. Errors: also corrupt for another kind of value.
 nlohmann::ordered_json parse_json_object(std::string_view text);
 
-// One JSON value and nothing behind it, of any number of keys and values; of a key that an object has twice the last
-// counts. Errors: corrupt for text that is not JSON or deeper than max_json_depth; messages as parse_json's.
+// Parses one JSON value with nothing after it and any number of keys and values; the last of duplicate keys counts.
+// Errors: corrupt for text that is not JSON or deeper than max_json_depth; messages as parse_json's.
 nlohmann::json parse_lenient_json(std::string_view text);
-// The same with the keys of objects in their order.
+// The same, but objects keep the order of their keys.
 nlohmann::ordered_json parse_lenient_ordered_json(std::string_view text);
-// The same; what is no such text gives a discarded value, which is of no type that a caller could ask for.
+// The same, but for invalid text returns a discarded value, which has no type that a caller could ask for.
 nlohmann::ordered_json try_parse_json(std::string_view text);
 
 }  // namespace ingot

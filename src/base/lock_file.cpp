@@ -76,7 +76,7 @@ std::string LockHolder::text() const {
                      token);
 }
 
-std::optional<FoundLock> look_at_lock(const fs::path& path) {
+std::optional<FoundLock> read_lock(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info{};
   char text[4096];
@@ -84,8 +84,8 @@ std::optional<FoundLock> look_at_lock(const fs::path& path) {
   if (file.fd >= 0 && ::fstat(file.fd, &info) == 0) bytes = ::read(file.fd, text, sizeof text);
   if (bytes >= 0) return FoundLock{LockHolder::parse({text, static_cast<size_t>(bytes)}), seconds_of(info.st_mtim)};
   if (errno == ENOENT || errno == ESTALE) return std::nullopt;
-  throw_hint(ErrorKind::unavailable, "a lock of another user is theirs to remove", "{}: cannot be read: {}",
-             path.string(), system_words(errno));
+  throw_hint(ErrorKind::unavailable, "if the lock belongs to another user, that user must remove it",
+             "{}: cannot be read: {}", path.string(), errno_message(errno));
 }
 
 LockCandidate::LockCandidate(fs::path path, const std::string& text)
@@ -102,14 +102,14 @@ LockCandidate::LockCandidate(fs::path path, const std::string& text)
 
 LockCandidate::~LockCandidate() { ::unlink(path_.c_str()); }
 
-// An NFS client may be told that its link failed when only the answer was lost; the number of links tells.
+// On NFS, link(2) may report failure when only the reply was lost; the number of links shows whether it succeeded.
 bool LockCandidate::link_to(const fs::path& lock) const {
   const bool linked = ::link(path_.c_str(), lock.c_str()) == 0;
   const int error = errno;
   struct stat info{};
   if (linked || (::fstat(file_.fd, &info) == 0 && info.st_nlink == 2)) return true;
   if (error == EEXIST) return false;
-  throw_error(ErrorKind::unavailable, "{}: cannot be made: {}", lock.string(), system_words(error));
+  throw_error(ErrorKind::unavailable, "{}: cannot be created: {}", lock.string(), errno_message(error));
 }
 
 double LockCandidate::now() const {
@@ -121,7 +121,7 @@ double LockCandidate::now() const {
 Descriptor LockCandidate::release() { return std::move(file_); }
 
 void LockCandidate::fail() const {
-  throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", path_.string(), system_words(errno));
+  throw_error(ErrorKind::unavailable, "{}: cannot be written: {}", path_.string(), errno_message(errno));
 }
 
 }  // namespace ingot

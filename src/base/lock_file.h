@@ -1,4 +1,4 @@
-// The file of a folder's lock (folder_lock.h): made so that of several processes one succeeds, on any NFS.
+// The file of a folder's lock (folder_lock.h), made so that exactly one of several processes succeeds, on any NFS.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 
 namespace ingot {
 
-// Who holds a lock, as the file says it: a line each, "key value".
+// The holder of a lock, as stored in the file: lines of "key value".
 struct LockHolder {
   std::string host;
-  std::string place;  // of the process number: boot and PID namespace; "?" where the kernel does not tell
+  std::string place;  // where `pid` is valid: boot and PID namespace; "?" when the kernel does not report them
   int64_t pid = 0;
-  std::string started;  // process_start(); empty where the kernel does not tell
+  std::string started;  // process_start(); empty when the kernel does not report it
   std::string since;
-  std::string token;  // of this lock alone
+  std::string token;  // unique to this lock
 
   static LockHolder this_process();  // with a new token
   static LockHolder parse(const std::string& text);
   std::string text() const;
 };
 
-// What lies at `path` now, asked of an NFS server anew; nothing when it is not there. Errors: unavailable when it
-// cannot be read.
+// The lock at `path`, which an NFS server is asked for again; nothing when it does not exist. Errors: unavailable when
+// it cannot be read.
 struct FoundLock {
   LockHolder holder;
-  double changed = 0;  // seconds of the server's clock
+  double changed = 0;  // modification time, seconds of the server's clock
 };
-std::optional<FoundLock> look_at_lock(const std::filesystem::path& path);
+std::optional<FoundLock> read_lock(const std::filesystem::path& path);
 
-// A file of our own beside the lock, to be linked to it; removed when destroyed. Errors: unavailable, naming the file
-// that cannot be written.
+// A file of this process beside the lock, to be linked to the lock's name; removed when destroyed. Errors: unavailable,
+// naming the file that cannot be written.
 class LockCandidate {
  public:
   LockCandidate(std::filesystem::path path, const std::string& text);
@@ -41,11 +41,11 @@ class LockCandidate {
   LockCandidate& operator=(const LockCandidate&) = delete;
   ~LockCandidate();
 
-  // Makes `lock` by link(2), if there is none; whether it is ours now.
+  // Makes `lock` by link(2) if it does not exist. Returns whether it is ours now.
   bool link_to(const std::filesystem::path& lock) const;
-  // Now, by the file server's clock, in seconds.
+  // The current time of the file server's clock, in seconds.
   double now() const;
-  Descriptor release();  // the file, which the destructor removes still
+  Descriptor release();  // the open file; the destructor still removes its name
 
  private:
   [[noreturn]] void fail() const;

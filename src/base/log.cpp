@@ -21,7 +21,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::err;
 }
 
-// "warning: " and so on, nothing for info.
+// Formats the level as "warning: " and so on, nothing for info.
 class Prefix final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
@@ -48,7 +48,7 @@ Log::~Log() = default;
 Log::Log(LogLevel level) : state_(std::make_unique<State>()) {
   auto console = std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>();
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  // Carriage return and "erase to the end of the line", so that a progress bar does not shine through.
+  // Carriage return and "erase to the end of the line", so that nothing of a progress bar stays visible.
   const char* clear = ::isatty(STDERR_FILENO) != 0 ? "\r\x1b[K" : "";
   formatter->add_flag<Prefix>('*').set_pattern(fmt::format("{}%^%*%$%v", clear));
   console->set_formatter(std::move(formatter));

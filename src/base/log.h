@@ -1,7 +1,7 @@
 // Log lines, to standard error and to a file.
 //
-// `main` makes one Log and hands it down by reference; there is no global one. A default-made Log drops everything, for
-// tests and for libraries that are called without one.
+// `main` makes one Log and passes it down by reference; there is no global one. A default-constructed Log drops
+// everything, for tests and for libraries that are called without one.
 //   log.info("read {} tensors from {}", n, path);
 #pragma once
 
@@ -20,8 +20,8 @@ class Log {
  public:
   // Drops everything.
   Log();
-  // Lines of at least `level` go to standard error: bare for info, else behind "warning: ", "error: " or "debug: ". On
-  // a terminal a line first clears a progress bar that is drawn there.
+  // Lines of at least `level` go to standard error: without a prefix for info, else after "warning: ", "error: " or
+  // "debug: ". On a terminal, a line first erases a progress bar that is drawn there.
   explicit Log(LogLevel level);
   Log(Log&&) noexcept;
   Log& operator=(Log&&) noexcept;
@@ -31,7 +31,7 @@ class Log {
   // Errors: unavailable when the file cannot be opened.
   void add_file(const std::filesystem::path& path);
 
-  // May be called from any thread; lines are not mixed.
+  // May be called from any thread; lines are not interleaved.
   template <class... Args>
   void debug(fmt::format_string<Args...> format, Args&&... args) const {
     if (wants(LogLevel::debug)) write(LogLevel::debug, fmt::format(format, std::forward<Args>(args)...));

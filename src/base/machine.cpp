@@ -20,13 +20,13 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t unlimited = std::numeric_limits<uint64_t>::max();
 
-// Contents, or empty when the file is not there: which files exist depends on the kernel.
+// Contents, or empty when the file does not exist: which files exist depends on the kernel.
 std::string read_if_there(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored) ? read_file(path, uint64_t{1} << 22) : std::string();
 }
 
-// The text behind "key:" or "key " at the start of a line; empty when there is none.
+// The text after "key:" or "key " at the start of a line; empty when there is none.
 std::string_view line_value(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -49,7 +49,7 @@ uint64_t number_or(std::string_view text, uint64_t otherwise) {
 
 uint64_t kibibytes(std::string_view text, std::string_view key) { return number_or(line_value(text, key), 0) * 1024; }
 
-// Empty when there is no such process, or it is hidden.
+// Empty when there is no such process, or when /proc hides it.
 std::string stat_of_process(int64_t pid, const fs::path& root) {
   try {
     return read_file(root / "proc" / std::to_string(pid) / "stat", uint64_t{1} << 16);
@@ -58,8 +58,8 @@ std::string stat_of_process(int64_t pid, const fs::path& root) {
   }
 }
 
-// A field of /proc/PID/stat, counted as in proc(5), from the third on: the second, the name, may hold anything, but
-// ends at the last parenthesis.
+// A field of /proc/PID/stat, numbered as in proc(5), from the third on. The second one, the name, may contain anything,
+// but ends at the last parenthesis.
 std::string_view stat_field(std::string_view stat, int field) {
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string_view::npos) return {};
@@ -94,7 +94,7 @@ CgroupMemory cgroup_memory(const fs::path& root) {
     const bool v1 = ("," + parts[1] + ",").find(",memory,") != std::string::npos;
     if (!v1 && !v2) continue;
     const fs::path top = root / (v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory");
-    // In a container the path may be the host's; its parents then still include the mounted root.
+    // In a container the path may be the host's; walking up its parents still reaches the mounted root.
     fs::path group = fs::path(parts[2]).relative_path();
     for (;;) {
       if (v2) {
@@ -111,7 +111,7 @@ CgroupMemory cgroup_memory(const fs::path& root) {
 
 uint64_t system_memory(const fs::path& root, std::string_view key) {
   const uint64_t bytes = kibibytes(read_if_there(root / "proc/meminfo"), key);
-  if (bytes == 0) throw_error(ErrorKind::unavailable, "/proc/meminfo does not tell {}", key);
+  if (bytes == 0) throw_error(ErrorKind::unavailable, "/proc/meminfo has no {}", key);
   return bytes;
 }
 
@@ -147,7 +147,7 @@ std::string process_start(int64_t pid, const fs::path& root) {
   return std::string(stat_field(stat_of_process(pid, root), 22));
 }
 
-bool process_lives(int64_t pid, const std::string& start, const fs::path& root) {
+bool process_alive(int64_t pid, const std::string& start, const fs::path& root) {
   if (pid < 1 || pid > std::numeric_limits<pid_t>::max()) return false;
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;  // EPERM: another user's
   const std::string stat = stat_of_process(pid, root);

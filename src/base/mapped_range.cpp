@@ -16,13 +16,13 @@
 namespace ingot {
 namespace {
 
-// A range that the handler may meet. It reads without a lock: a slot is valid from when `begin` is set to when it is 0
-// again, and a thread that reads a range keeps its map meanwhile.
+// A range that the signal handler looks up. The handler reads without a lock: a slot is valid while `begin` is not 0,
+// and a thread that reads a range keeps it mapped.
 struct Slot {
   std::atomic<uintptr_t> begin{0};
   std::atomic<uintptr_t> end{0};
   std::atomic<std::atomic<bool>*> faulty{nullptr};
-  const std::filesystem::path* path = nullptr;  // not for the handler
+  const std::filesystem::path* path = nullptr;  // not used by the handler
 };
 
 // Blocks are never freed, as a handler may be reading them.
@@ -38,10 +38,10 @@ Block first_block;
 std::atomic<uintptr_t> page_bytes{4096};
 std::atomic<bool> any_fault{false};
 struct sigaction former;
-Mutex changing;                     // of slots, and of the next
-std::string* gone_fault = nullptr;  // the path of a faulty file that is mapped no more
+Mutex changing;                     // guards changes of slots and of gone_fault
+std::string* gone_fault = nullptr;  // the path of a faulty file that is no longer mapped
 
-// Zeros from the page of `address` to the end of its range. False when it is in none.
+// Maps zeros from the page of `address` to the end of its range. False when it is in no range or mapping fails.
 bool fill_with_zeros(uintptr_t address) {
   for (Block* block = &first_block; block != nullptr; block = block->next) {
     for (Slot& slot : block->slots) {
@@ -52,7 +52,7 @@ bool fill_with_zeros(uintptr_t address) {
       any_fault = true;
       *faulty = true;
       const uintptr_t page = address / page_bytes * page_bytes;
-      // The system's own call: sanitizers' wrappers are not made for handlers.
+      // The system call itself, because sanitizers' wrappers are not async-signal-safe.
       return ::syscall(SYS_mmap, page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE,
                        -1, 0) != -1;
     }
@@ -62,7 +62,7 @@ bool fill_with_zeros(uintptr_t address) {
 
 extern "C" void ingot_on_bus_error(int number, siginfo_t* info, void* context) {
   const int code = errno;
-  // Of a fault, not of a signal that somebody sent.
+  // si_code > 0: raised by a fault, not sent by a process.
   const bool done = info->si_code > 0 && fill_with_zeros(reinterpret_cast<uintptr_t>(info->si_addr));
   errno = code;
   if (done) return;
@@ -110,7 +110,7 @@ void unguard(const std::byte* data, bool faulty) noexcept {
         try {
           gone_fault = new std::string(slot.path->string());
         } catch (const std::bad_alloc&) {
-          gone_fault = nullptr;  // it stays known that there was one
+          gone_fault = nullptr;  // any_fault still records that there was one
         }
       }
       slot.begin = 0;
@@ -118,7 +118,7 @@ void unguard(const std::byte* data, bool faulty) noexcept {
   }
 }
 
-// Of the first faulty file that is found.
+// The path of the first faulty file that is found.
 std::string faulty_path() {
   const MutexLock lock(changing);
   if (gone_fault != nullptr) return *gone_fault;
@@ -137,7 +137,7 @@ MappedRange::MappedRange(int file, const struct stat& info, std::filesystem::pat
   const auto size = static_cast<size_t>(info.st_size);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
   if (data == MAP_FAILED) {
-    throw_error(ErrorKind::resource, "{}: cannot map {} bytes: {}", path_.string(), size, system_words(errno));
+    throw_error(ErrorKind::resource, "{}: cannot map {} bytes: {}", path_.string(), size, errno_message(errno));
   }
   data_ = static_cast<const std::byte*>(data);
   try {
@@ -155,8 +155,8 @@ MappedRange::~MappedRange() {
 
 void check_mapped_files() {
   if (!any_fault) return;
-  throw_hint(ErrorKind::corrupt, "put the whole file back and start again",
-             "{}: it was cut short while it was read, or its storage cannot be read", faulty_path());
+  throw_hint(ErrorKind::corrupt, "restore the complete file and restart",
+             "{}: it was truncated while it was being read, or its storage cannot be read", faulty_path());
 }
 
 }  // namespace ingot

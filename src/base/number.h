@@ -1,5 +1,5 @@
-// Numbers as a person writes them on the command line and in recipes: read whole or not at all, and never cut to what
-// fits.
+// Numbers as people write them on the command line and in recipes: the whole text must be a number, and values that do
+// not fit are refused, not clamped.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace ingot {
 
-// "12", "+12", "-3", or a whole number such as "1e9" (up to 2^53, beyond which a double names no single one). Nothing
-// for anything else, and for what 64 bits do not hold.
-std::optional<int64_t> parse_whole(std::string_view text);
+// "12", "+12", "-3", or a whole number such as "1e9" (up to 2^53, beyond which doubles skip integers). Nothing for any
+// other text, and for values that 64 bits do not hold.
+std::optional<int64_t> parse_int(std::string_view text);
 
-// "0.5", "-1e-4", "3". Nothing for anything else, and for what a double cannot hold, infinity and NaN among them.
-std::optional<double> parse_real(std::string_view text);
+// "0.5", "-1e-4", "3". Nothing for any other text, and for what a double cannot hold, infinity and NaN included.
+std::optional<double> parse_double(std::string_view text);
 
 }  // namespace ingot

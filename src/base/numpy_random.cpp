@@ -9,7 +9,7 @@ namespace ingot {
 
 namespace {
 
-// The eight words that SeedSequence(seed).generate_state gives a PCG64.
+// The eight words that SeedSequence(seed).generate_state returns for a PCG64.
 std::array<uint32_t, 8> seed_words(uint64_t seed) {
   uint32_t hash = 0x43b0d7e5;
   const auto scramble = [&hash](uint32_t value, uint32_t factor) {
@@ -137,7 +137,7 @@ int64_t NumpyGenerator::integers(int64_t low, int64_t high) {
 
 std::vector<int64_t> NumpyGenerator::choice(int64_t n, int64_t count) {
   std::vector<int64_t> chosen;
-  if (n > 10000 && count > n / 50) {  // the end of a shuffle
+  if (n > 10000 && count > n / 50) {  // the tail of a shuffle
     chosen.resize(static_cast<size_t>(n));
     std::iota(chosen.begin(), chosen.end(), 0);
     for (int64_t i = n - 1; i >= std::max<int64_t>(n - count, 1); --i) {

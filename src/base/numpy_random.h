@@ -1,9 +1,9 @@
-// NumPy's random numbers, to the bit: other programs' orders of samples are made with them.
+// NumPy's random number generators, bit for bit, to reproduce the sample order of programs that shuffle with them.
 //
-// NumpyRandomState is numpy.random.RandomState(seed), the generator that NumPy keeps as it is (NEP 19): MT19937
+// NumpyRandomState is numpy.random.RandomState(seed), whose numbers NumPy has frozen (NEP 19): MT19937
 // (Matsumoto and Nishimura, ACM TOMACS 8(1), 1998) seeded by its own init_genrand. NumpyGenerator is
 // numpy.random.default_rng(seed): PCG64 (O'Neill, HMC-CS-2014-0905) seeded through SeedSequence.
-// Both are values; copying one copies its place.
+// Both are values; a copy starts at the same position of the sequence.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 
 namespace ingot {
 
-// What both have: `Generator` gives next_u32 and next_u64.
+// Functions that both generators share (CRTP). `Generator` provides next_u32 and next_u64.
 template <class Generator>
-class NumpyDraws {
+class NumpyRandomBase {
  public:
-  // Uniform in [0, largest], by masked rejection. Draws nothing for 0.
+  // Uniform in [0, largest], by masked rejection. For 0, no random number is drawn.
   uint64_t interval(uint64_t largest) {
     uint64_t mask = largest;
     for (int shift = 1; shift < 64; shift *= 2) mask |= mask >> shift;
@@ -30,7 +30,7 @@ class NumpyDraws {
     }
   }
 
-  // As `shuffle` of an array or a list.
+  // As NumPy's `shuffle` of an array or a list.
   template <class T>
   void shuffle(std::span<T> values) {
     for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[static_cast<size_t>(interval(i - 1))]);
@@ -38,11 +38,11 @@ class NumpyDraws {
 
  private:
   friend Generator;
-  NumpyDraws() = default;
+  NumpyRandomBase() = default;
   Generator& self() { return static_cast<Generator&>(*this); }
 };
 
-class NumpyRandomState : public NumpyDraws<NumpyRandomState> {
+class NumpyRandomState : public NumpyRandomBase<NumpyRandomState> {
  public:
   explicit NumpyRandomState(uint32_t seed);
 
@@ -57,11 +57,11 @@ class NumpyRandomState : public NumpyDraws<NumpyRandomState> {
   size_t used_ = num_words;
 };
 
-class NumpyGenerator : public NumpyDraws<NumpyGenerator> {
+class NumpyGenerator : public NumpyRandomBase<NumpyGenerator> {
  public:
   explicit NumpyGenerator(uint64_t seed);
 
-  // The low half of a 64-bit number; the high half is kept for the next call, and only for that.
+  // The low half of a 64-bit number; the high half is kept for the next call of next_u32.
   uint32_t next_u32();
   uint64_t next_u64();
   double random();                         // [0, 1), a multiple of 2^-53
@@ -71,7 +71,7 @@ class NumpyGenerator : public NumpyDraws<NumpyGenerator> {
   }
   // Uniform in [low, high). REQUIRES low < high.
   int64_t integers(int64_t low, int64_t high);
-  // `count` different ones of 0 .. n - 1, in random order: choice(n, count, replace=False). REQUIRES 0 <= count <= n.
+  // `count` distinct values of 0 .. n - 1 in random order: choice(n, count, replace=False). REQUIRES 0 <= count <= n.
   std::vector<int64_t> choice(int64_t n, int64_t count);
 
  private:

@@ -1,4 +1,4 @@
-// NumPy's sum of doubles, to the bit: pairwise (Higham 1993, SIAM J. Sci. Comput. 14), eight sums side by side in
+// NumPy's sum of doubles, bit for bit: pairwise (Higham 1993, SIAM J. Sci. Comput. 14), with eight partial sums in
 // blocks of up to 128.
 #pragma once
 

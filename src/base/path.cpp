@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 
 bool is_short_of(int code) { return code == ENOMEM || code == EMFILE || code == ENFILE; }
 
-// What stands at `path`; not_found for nothing.
+// The type of what is at `path`; not_found when nothing is.
 fs::file_type type_of(const fs::path& path) {
   std::error_code failed;
   const fs::file_status status = fs::status(path, failed);
-  // Nothing there, and a file in the place of a folder above, are answers.
+  // Where the file is missing or a parent is not a folder, `failed` is set too, but not_found is a valid result.
   if (failed && status.type() != fs::file_type::not_found) throw_unreadable(path, "cannot be examined", failed.value());
   return status.type();
 }
@@ -28,7 +28,7 @@ fs::file_type type_of(const fs::path& path) {
 }  // namespace
 
 void throw_unreadable(const fs::path& path, const char* what, int code) {
-  const std::string words = system_words(code);
+  const std::string words = errno_message(code);
   if (is_short_of(code)) throw_error(ErrorKind::resource, "{}: {}: {}", path.string(), what, words);
   if (code == EIO || code == ESTALE) {
     throw_hint(ErrorKind::unavailable, "check the disk it is on", "{}: {}: {}", path.string(), what, words);
@@ -37,7 +37,7 @@ void throw_unreadable(const fs::path& path, const char* what, int code) {
 }
 
 void throw_unwritable(const fs::path& path, const char* what, int code) {
-  const std::string words = system_words(code);
+  const std::string words = errno_message(code);
   if (is_short_of(code)) throw_error(ErrorKind::resource, "{}: {}: {}", path.string(), what, words);
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) {
     throw_hint(ErrorKind::resource, "free some space, or write to another disk", "{}: {}: {}", path.string(), what,
@@ -49,7 +49,7 @@ void throw_unwritable(const fs::path& path, const char* what, int code) {
 
 bool path_exists(const fs::path& path) { return type_of(path) != fs::file_type::not_found; }
 
-bool path_taken(const fs::path& path) {
+bool name_exists(const fs::path& path) {
   std::error_code failed;
   const fs::file_status status = fs::symlink_status(path, failed);
   if (failed && status.type() != fs::file_type::not_found) throw_unwritable(path, "cannot be examined", failed.value());
@@ -63,12 +63,12 @@ bool regular_file_exists(const fs::path& path) { return type_of(path) == fs::fil
 uint64_t regular_file_bytes(const fs::path& path) {
   std::error_code failed;
   const uintmax_t bytes = fs::file_size(path, failed);
-  if (failed) throw_unreadable(path, "has no size", failed.value());
+  if (failed) throw_unreadable(path, "its size cannot be read", failed.value());
   return bytes;
 }
 
 Descriptor open_regular_file(const fs::path& path, struct stat* found) {
-  // Without O_NONBLOCK opening a pipe waits until somebody writes; regular files do not heed it.
+  // Without O_NONBLOCK, opening a pipe blocks until somebody writes; regular files ignore the flag.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.fd < 0) {
     if (errno == ENOENT) throw_hint(ErrorKind::not_found, "check the path", "{}: there is no such file", path.string());
@@ -97,7 +97,7 @@ std::vector<fs::path> list_folder(const fs::path& folder) {
 void make_folders(const fs::path& folder) {
   std::error_code failed;
   fs::create_directories(folder, failed);
-  if (failed) throw_unwritable(folder, "the folder cannot be made", failed.value());
+  if (failed) throw_unwritable(folder, "the folder cannot be created", failed.value());
 }
 
 void remove_path(const fs::path& path) {
@@ -122,7 +122,7 @@ fs::path absolute_path(const fs::path& path) {
   std::error_code failed;
   fs::path absolute = path.empty() ? fs::current_path(failed) : fs::absolute(path, failed);
   if (failed) {
-    throw_hint(ErrorKind::unavailable, "change to a folder that is there", "the working folder cannot be read: {}",
+    throw_hint(ErrorKind::unavailable, "change to a folder that exists", "the working folder cannot be read: {}",
                failed.message());
   }
   return absolute;

@@ -1,10 +1,10 @@
-// What stands at a path, and folders. Each function here is one of std::filesystem's without its exceptions: what the
-// system refuses is an Error that names the path and says what to do, so no other file calls what throws
+// File-system queries and changes. Each function wraps one of std::filesystem's without its exceptions: a failure is an
+// Error that names the path and says what to do. So no other file calls a function that throws
 // std::filesystem::filesystem_error (tools/check_symbols.py).
 //
-// Errors of a question: not_found where the system does not answer (no permission on a folder above, a name too long, a
-// loop of links), unavailable for a device that fails, resource for want of memory or descriptors. Errors of a change:
-// resource for a full disk, unavailable for anything else.
+// Errors of a query: not_found when the system cannot resolve the path (no permission on a parent folder, a name that
+// is too long, a loop of links), unavailable for a failing device, resource for lack of memory or descriptors. Errors
+// of a change: resource for a full disk or lack of memory or descriptors, unavailable for anything else.
 #pragma once
 
 #include <cstdint>
@@ -18,43 +18,43 @@ struct stat;
 
 namespace ingot {
 
-// Throws the error of a question about `path` that ended with this errno; `what` is a verb: "cannot be opened".
+// Throws the error of a query about `path` that failed with errno `code`; `what` is a verb: "cannot be opened".
 [[noreturn]] void throw_unreadable(const std::filesystem::path& path, const char* what, int code);
-// Throws the error of a change of `path` that ended with this errno.
+// Throws the error of a change of `path` that failed with errno `code`.
 [[noreturn]] void throw_unwritable(const std::filesystem::path& path, const char* what, int code);
 
-// Whether something is there. Links are followed: one that leads nowhere is nothing.
+// Whether something exists at `path`. Links are followed: a dangling link is nothing.
 bool path_exists(const std::filesystem::path& path);
-// Whether the name is in use, be it by a link that leads nowhere: for what is about to be written there. Errors: those
-// of a change.
-bool path_taken(const std::filesystem::path& path);
+// Whether the name is in use, even by a dangling link: for names that are about to be written. Errors: those of a
+// change.
+bool name_exists(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
-// A regular file, which alone has an end and a size: no pipe, no device, no socket.
+// Whether there is a regular file (no pipe, device or socket): only these have an end and a size.
 bool regular_file_exists(const std::filesystem::path& path);
 
-// Bytes of a regular file. Errors: also not_found for what is not there or is none.
+// Bytes of a regular file. Errors: also not_found when there is none.
 uint64_t regular_file_bytes(const std::filesystem::path& path);
-// The file, opened for reading, and in `found` what fstat says of it. Never waits for a writer, as opening a pipe
-// would, and starts no device. Errors: also not_found for what is not there or is no regular file.
+// Opens a regular file for reading; `found` receives its fstat result. Never blocks, as opening a pipe would, and
+// activates no device. Errors: also not_found when there is no regular file.
 Descriptor open_regular_file(const std::filesystem::path& path, struct stat* found = nullptr);
-// What lies in a folder (folder / name), by name. Errors: also not_found for what is no folder.
+// The contents of a folder (folder / name), sorted by name. Errors: also not_found for anything that is not a folder.
 std::vector<std::filesystem::path> list_folder(const std::filesystem::path& folder);
 
-// The folder and those above it, where they are not there yet.
+// Creates the folder and its parents, where they do not exist.
 void make_folders(const std::filesystem::path& folder);
-// One file, link or empty folder, if it is there.
+// Removes one file, link or empty folder, if it exists.
 void remove_path(const std::filesystem::path& path);
-// All of it, if it is there.
+// Removes everything at and below the path, if it exists.
 void remove_tree(const std::filesystem::path& path);
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Behind the working folder unless it is absolute. Errors: unavailable when the working folder is gone.
+// Relative to the working folder unless it is absolute. Errors: unavailable when the working folder is gone.
 std::filesystem::path absolute_path(const std::filesystem::path& path);
-// The same without links, "." and "..", as far as it is there.
+// The same with links, "." and ".." resolved, as far as the path exists.
 std::filesystem::path resolved_path(const std::filesystem::path& path);
-// What may still be written to the disk that a folder is on; nothing where the system does not tell.
+// Free bytes on the disk of a folder; nothing when the system does not report them.
 std::optional<uint64_t> free_disk_bytes(const std::filesystem::path& folder);
-// The file that this process executes.
+// The executable file of this process.
 std::filesystem::path executable_path();
 
 }  // namespace ingot

@@ -23,8 +23,8 @@ PathLock::PathLock(fs::path path, const FetchOptions& options) : path_(std::move
   for (;;) {
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (descriptor_ < 0) {
-      throw_hint(ErrorKind::unavailable, "give another folder with INGOT_CACHE", "{}: cannot be made: {}",
-                 path_.string(), system_words(errno));
+      throw_hint(ErrorKind::unavailable, "set INGOT_CACHE to another folder", "{}: cannot be created: {}",
+                 path_.string(), errno_message(errno));
     }
     struct stat opened{}, named{};
     const bool locked = ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
@@ -35,8 +35,8 @@ PathLock::PathLock(fs::path path, const FetchOptions& options) : path_(std::move
     }
     ::close(descriptor_);
     if (!locked && code != EWOULDBLOCK && code != EINTR) {
-      throw_hint(ErrorKind::unavailable, "give a folder of a local disk with INGOT_CACHE", "{}: cannot be locked: {}",
-                 path_.string(), system_words(code));
+      throw_hint(ErrorKind::unavailable, "set INGOT_CACHE to a folder on a local disk", "{}: cannot be locked: {}",
+                 path_.string(), errno_message(code));
     }
     if (options.progress && !options.progress(0, 0)) throw_stopped(path_.string());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -51,7 +51,7 @@ PathLock::~PathLock() {
 void PathLock::reserve(uint64_t bytes) const {
   const std::string text = fmt::format("{}\n", bytes);
   if (::pwrite(descriptor_, text.data(), text.size(), 0) != std::ssize(text)) {
-    throw_hint(ErrorKind::resource, "give another folder with INGOT_CACHE", "{}: cannot be written", path_.string());
+    throw_hint(ErrorKind::resource, "set INGOT_CACHE to another folder", "{}: cannot be written", path_.string());
   }
 }
 

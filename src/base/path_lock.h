@@ -1,4 +1,4 @@
-// A lock of a path that says how much is to come there, for a cache's folder.
+// A lock file for a cache's folder, which also records how many bytes the holder of the lock is downloading.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace ingot {
 
-// An exclusive lock of a path among threads and processes. Its file is there while the lock is held or waited for, and
-// says how many bytes what is fetched under it will have.
+// An exclusive lock among threads and processes. The lock file exists while the lock is held or waited for, and records
+// the size of the file that the holder downloads.
 class PathLock {
  public:
-  // Waits until it is free, and asks options.progress meanwhile. Errors: unavailable for a file that cannot be made or
-  // locked, and where options.progress says no.
+  // `path`: the lock file. Waits until the lock is free, and calls options.progress meanwhile. Errors: unavailable for
+  // a lock file that cannot be created or locked, and when options.progress returns false.
   PathLock(std::filesystem::path path, const FetchOptions& options);
   PathLock(const PathLock&) = delete;
   PathLock& operator=(const PathLock&) = delete;
   ~PathLock();
 
-  // Errors: resource.
+  // Records the size of the download. Errors: resource when the lock file cannot be written.
   void reserve(uint64_t bytes) const;
-  // What somebody has reserved who has the lock.
+  // The size that the current holder of the lock has recorded; nullopt without a holder or a recorded size.
   static std::optional<uint64_t> reserved(const std::filesystem::path& path);
 
  private:

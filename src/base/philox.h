@@ -1,6 +1,6 @@
 // Philox4x32-10: a counter-based random number generator. Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy
 // as 1, 2, 3", SC'11. A block of four words is a pure function of a 128-bit counter and a 64-bit key, so a random
-// number belongs to what it is for (seed, step, sample, position, layer), not to who draws it or when.
+// number depends on its purpose (seed, step, sample, position, layer), not on who draws it or when.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ struct Philox {
   }
 };
 
-// A sequence of random numbers named by a seed and any number of stream ids. Different names give unrelated sequences:
-// each id is mixed into 128 bits of state by one Philox block. A value; copying it copies the position.
+// A sequence of random numbers that a seed and any number of stream ids identify. Different ids give unrelated
+// sequences: each id is mixed into 128 bits of state by one Philox block. A value; a copy starts at the same position.
 class RandomStream {
  public:
   template <std::integral... Ids>

@@ -3,15 +3,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
 
 namespace ingot {
 namespace {
 
-// Progress is a courtesy: a standard error that is closed or full must not end the work.
+// Progress is optional output: a standard error that is closed or full must not end the work.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t done = ::write(fd, text.data(), text.size());
@@ -46,7 +45,7 @@ std::string per_second(double rate, const std::string& unit) {
 
 ProgressStyle progress_style(bool quiet) {
   if (quiet) return ProgressStyle::quiet;
-  const char* term = std::getenv("TERM");
+  const char* term = environment("TERM");
   const bool can_move = term != nullptr && std::string_view(term) != "dumb" && *term != 0;
   return can_move && ::isatty(STDERR_FILENO) != 0 ? ProgressStyle::terminal : ProgressStyle::plain;
 }
@@ -54,7 +53,7 @@ ProgressStyle progress_style(bool quiet) {
 int terminal_columns(int fd) {
   winsize size{};
   if (::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  const char* columns = std::getenv("COLUMNS");
+  const char* columns = environment("COLUMNS");
   const int value = columns != nullptr ? std::atoi(columns) : 0;
   return value > 0 ? value : 80;
 }

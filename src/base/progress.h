@@ -1,4 +1,4 @@
-// How far long work is: a bar on a terminal, plain lines elsewhere. Everything goes to standard error.
+// Progress of long work: a bar on a terminal, plain lines elsewhere. Everything goes to standard error.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace ingot {
 
 enum class ProgressStyle { quiet, plain, terminal };
 
-// terminal when standard error is one that can move the cursor, else plain; quiet when asked.
+// terminal when standard error is a terminal that can move the cursor, else plain; quiet when `quiet`.
 ProgressStyle progress_style(bool quiet);
 
-// Width of the terminal behind a descriptor: the kernel's word, else $COLUMNS, else 80.
+// Width of the terminal on a descriptor: as the kernel reports it, else $COLUMNS, else 80.
 int terminal_columns(int fd);
 
 struct ProgressOptions {
@@ -26,7 +26,7 @@ struct ProgressOptions {
   double (*now)() = &steady_seconds;
 };
 
-// Owned and updated by one thread. Destroyed unfinished, it leaves the line it drew and ends it.
+// Owned and updated by one thread. Destroyed before finish(), it leaves the drawn line and ends it with a newline.
 class Progress {
  public:
   // total <= 0 means unknown.
@@ -36,11 +36,10 @@ class Progress {
   ~Progress();
 
   // Cheap enough for every step. Draws at most ten times a second on a terminal; elsewhere prints a line every five
-  // seconds at most, or when another tenth is done and a second has gone by. `suffix` is shown at the end
-  // ("loss 2.31").
+  // seconds at most, or when another 10% is done and a second has passed. `suffix` is shown at the end ("loss 2.31").
   void update(int64_t done, std::string_view suffix = {});
   void set_total(int64_t total) { total_ = total; }
-  // Shows the last state, once.
+  // Shows the final state, once.
   void finish();
 
  private:

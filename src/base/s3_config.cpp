@@ -1,10 +1,10 @@
 #include "base/s3_config.h"
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/strings.h"
@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 using Settings = std::map<std::string, std::string>;
 using Variable = std::function<std::optional<std::string>(const char*)>;
 
-// The section of a profile, "[default]" or "[profile NAME]" (config) or "[NAME]" (credentials); nothing when there is
-// none. Indented lines belong to the setting above them (s3 = ...): of them none is read.
+// The settings of a profile: its section is "[default]", "[profile NAME]" (config) or "[NAME]" (credentials). Nothing
+// when there is no such section. Indented lines belong to the setting above them (s3 = ...) and are skipped.
 std::optional<Settings> read_profile(const fs::path& path, const std::string& profile) {
   std::error_code ignored;
   if (path.empty() || !fs::is_regular_file(path, ignored)) return std::nullopt;
@@ -40,7 +40,7 @@ std::optional<Settings> read_profile(const fs::path& path, const std::string& pr
     if (!inside || line[0] == ' ' || line[0] == '\t') continue;
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) {  // the line is not shown: it may be a secret
-      throw_error(ErrorKind::corrupt, "{} line {}: is no setting (key = value)", path.string(), number);
+      throw_error(ErrorKind::corrupt, "{} line {}: not a setting (key = value)", path.string(), number);
     }
     settings->insert_or_assign(std::string(trim(text.substr(0, equals))), std::string(trim(text.substr(equals + 1))));
   }
@@ -70,7 +70,7 @@ std::optional<S3Credentials> pair(const std::string& access, const std::string& 
   }
   for (const std::string* text : {&access, &secret, &token}) {
     if (text->find_first_of("\r\n \t") != std::string::npos) {
-      throw_error(ErrorKind::usage, "{}: a key has a space or a line end in it", where);
+      throw_error(ErrorKind::usage, "{}: a key contains a space or a line break", where);
     }
   }
   return S3Credentials{access, secret, token};
@@ -109,8 +109,9 @@ S3Config read_s3_config(const Variable& variable) {
     for (const char* key : elsewhere) {
       if (config.credentials || (*settings)->count(key) == 0) continue;
       throw_hint(ErrorKind::unsupported,
-                 "let AWS's own tool fetch them: eval \"$(aws configure export-credentials --format env)\"",
-                 "{}: the profile '{}' has its credentials from {}, which is not read", path->string(), profile, key);
+                 "fetch them with the AWS CLI: eval \"$(aws configure export-credentials --format env)\"",
+                 "{}: the profile '{}' takes its credentials from {}, which is not supported", path->string(), profile,
+                 key);
     }
   }
   const Settings& rest = others ? *others : nothing;
@@ -125,8 +126,8 @@ S3Config read_s3_config(const Variable& variable) {
     const size_t host = config.endpoint.find("://") + 3;
     if ((uri.scheme != UriScheme::http && uri.scheme != UriScheme::https) ||
         config.endpoint.find_first_of("/?#@", host) != std::string::npos) {
-      throw_hint(ErrorKind::usage, "for instance https://storage.example.org:9000",
-                 "the endpoint of S3 {} is no http:// or https:// address of a host alone", uri.shown);
+      throw_hint(ErrorKind::usage, "use an address such as https://storage.example.org:9000",
+                 "the S3 endpoint {} is not an http:// or https:// address without a path", uri.shown);
     }
     config.path_style = true;
   }
@@ -135,7 +136,7 @@ S3Config read_s3_config(const Variable& variable) {
 
 S3Config read_s3_config() {
   return read_s3_config([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
+    const char* value = environment(name);
     if (value == nullptr) return std::nullopt;
     return value;
   });

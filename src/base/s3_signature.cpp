@@ -60,7 +60,7 @@ std::string percent_encoded(std::string_view text, bool keep_slashes) {
 std::string s3_query_text(const S3Query& query) {
   S3Query encoded;
   for (const auto& [name, value] : query) encoded.emplace_back(percent_encoded(name), percent_encoded(value));
-  std::sort(encoded.begin(), encoded.end());  // after encoding, as the signature counts
+  std::sort(encoded.begin(), encoded.end());  // after encoding, as the signature requires
   std::string text;
   for (const auto& [name, value] : encoded) {
     text += fmt::format("{}{}={}", text.empty() ? "" : "&", name, value);

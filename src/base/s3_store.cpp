@@ -13,10 +13,10 @@ namespace ingot {
 
 namespace {
 
-constexpr size_t most_parts = 10'000;                // of an upload, S3's limit
-constexpr uint64_t most_listed = uint64_t{1} << 24;  // bytes of one page of a list
-constexpr double last_timeout_s = 5;                 // of a call that is made when everything is to end
-constexpr size_t headers_of_answers = 64;            // bytes of a range that is asked for beside its own
+constexpr size_t max_parts = 10'000;                // per upload, S3's limit
+constexpr uint64_t max_listed = uint64_t{1} << 24;  // bytes per page of a list
+constexpr double last_timeout_s = 5;                // of a best-effort call when everything is to end
+constexpr size_t headers_of_answers = 64;           // bytes by which an answer may exceed the requested range
 
 int64_t seconds_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -46,7 +46,7 @@ std::string unescaped(std::string_view xml) {
   return out;
 }
 
-// The texts of all elements of this name, none of which lies in another.
+// The texts of all elements of this name, which do not nest.
 std::vector<std::string_view> elements(std::string_view xml, const std::string& name) {
   const std::string open = "<" + name + ">", close = "</" + name + ">";
   std::vector<std::string_view> found;
@@ -65,7 +65,7 @@ std::string element(std::string_view xml, const std::string& name) {
   return found.empty() ? std::string() : unescaped(found[0]);
 }
 
-// Of keys in a list that was asked for with encoding-type=url.
+// Decodes the keys of a list that was requested with encoding-type=url.
 std::string url_decoded(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -111,7 +111,7 @@ void S3Bucket::address(HttpRequest& request, const std::string& key, const S3Que
   if (path_style && key.empty()) signing.path.pop_back();
   signing.query = s3_query_text(query);
   request.url = scheme + signing.host + signing.path + (signing.query.empty() ? "" : "?" + signing.query);
-  request.redirects = false;  // a signature is for one host
+  request.redirects = false;  // a signature is valid for one host only
   request.path_as_is = true;
   if (config_.credentials) {
     signing.amz_headers = std::move(amz_headers);
@@ -174,20 +174,20 @@ S3Store::Answer S3Store::call(const Call& call) const {
     request.length = call.bytes;
     request.connect_timeout_s = options.connect_timeout_s;
     request.stall_timeout_s = options.stall_timeout_s;
-    const uint64_t most = call.bytes > 0 ? call.bytes + headers_of_answers : most_listed;
+    const uint64_t most = call.bytes > 0 ? call.bytes + headers_of_answers : max_listed;
     answer.body.clear();
     request.on_bytes = [&](std::span<const std::byte> bytes) {
       if (answer.body.size() + bytes.size() > most) {
-        throw_error(ErrorKind::resource, "{}: the answer is longer than {} bytes", uri(call.key), most);
+        throw_error(ErrorKind::resource, "{}: the response is longer than {} bytes", uri(call.key), most);
       }
       answer.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
     request.keep_going = [&] { return !options.progress || options.progress(0, 0); };
-    // Of a bucket itself the prefix is in the query.
+    // A request for the bucket itself has the prefix in its query.
     bucket_.address(request, call.query.empty() || !call.key.empty() ? prefix_ + call.key : "", call.query,
                     call.amz_headers);
     HttpResult result = http_perform(request);
-    // What S3 does late it may say behind a good status.
+    // S3 may report a late error in the body of a response whose status is success.
     if (result.outcome == HttpOutcome::done && answer.body.find("<Error>") != std::string::npos &&
         call.method == "POST") {
       result.outcome = HttpOutcome::retry;
@@ -217,10 +217,10 @@ std::string S3Store::get(const std::string& key, uint64_t first, uint64_t bytes)
   if (bytes == 0) return {};
   const Call range{.method = "GET", .key = key, .first = first, .bytes = bytes};
   Answer answer = call(range);
-  if (answer.result().status == 416) return {};  // behind the end
+  if (answer.result().status == 416) return {};  // beyond the end of the object
   if (!answer.done()) bucket_.fail(uri(key), answer.attempts);
   if (answer.result().status == 200 && first > 0) {
-    throw_error(ErrorKind::unavailable, "{}: the server does not give ranges of objects", uri(key));
+    throw_error(ErrorKind::unavailable, "{}: the server does not support range requests", uri(key));
   }
   if (answer.body.size() > bytes) answer.body.resize(static_cast<size_t>(bytes));
   return std::move(answer.body);
@@ -242,9 +242,9 @@ void S3Store::put_file(const std::string& key, const std::filesystem::path& file
 void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes) {
   const Answer begun = must({.method = "POST", .key = key, .query = {{"uploads", ""}}});
   const std::string upload = element(begun.body, "UploadId");
-  if (upload.empty()) throw_error(ErrorKind::unavailable, "{}: the server began no upload in parts", uri(key));
+  if (upload.empty()) throw_error(ErrorKind::unavailable, "{}: the server did not start a multipart upload", uri(key));
   const size_t size =
-      std::max<size_t>(static_cast<size_t>(options_.part_bytes), (bytes.size() + most_parts - 1) / most_parts);
+      std::max<size_t>(static_cast<size_t>(options_.part_bytes), (bytes.size() + max_parts - 1) / max_parts);
   const size_t parts = (bytes.size() + size - 1) / size;
   std::vector<std::string> tags(parts);
   const auto put_part = [&](size_t part) {
@@ -270,7 +270,7 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
     list += "</CompleteMultipartUpload>";
     const Answer ended =
         call({.method = "POST", .key = key, .query = {{"uploadId", upload}}, .body = std::as_bytes(std::span(list))});
-    // The answer to an attempt before may have been lost: then there is no such upload any more, but the object.
+    // The response to an earlier attempt may have been lost: then the upload no longer exists, but the object does.
     const bool before = ended.attempts.attempts > 1 && ended.result().outcome == HttpOutcome::missing;
     if (before) {
       const std::optional<StoredObject> object = find(key);
@@ -278,7 +278,8 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
     }
     if (!ended.done()) bucket_.fail(uri(key), ended.attempts);
   } catch (...) {
-    // Else its parts are kept and paid for. What goes wrong now is not asked for: what went wrong first is told.
+    // Without this, S3 keeps the parts and charges for them. Errors here are ignored: the first error is the one to
+    // report.
     std::async(std::launch::deferred, [&] {
       call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}, .whatever = true});
     }).wait();
@@ -313,7 +314,7 @@ void S3Store::remove(const std::string& key) {
   if (!answer.done() && answer.result().outcome != HttpOutcome::missing) bucket_.fail(uri(key), answer.attempts);
 }
 
-int64_t S3Store::drop_unfinished(const std::string& prefix) {
+int64_t S3Store::abort_unfinished_uploads(const std::string& prefix) {
   struct Upload {
     std::string key, id;
   };

@@ -1,4 +1,4 @@
-// Objects in a store that speaks Amazon's S3.
+// An object store that speaks Amazon's S3 protocol.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ class S3Bucket {
  public:
   S3Bucket(S3Config config, std::string bucket) : config_(std::move(config)), bucket_(std::move(bucket)) {}
 
-  // Fills in address and headers of `request`, whose method and body are set; signed for now.
+  // Sets the address and headers of `request`, whose method and body are set already; signed with the current time.
   void address(HttpRequest& request, const std::string& key, const S3Query& query = {},
                std::vector<std::pair<std::string, std::string>> amz_headers = {}) const;
-  // Errors: as throw_http, with what S3 says of a wrong region or key and what to do.
+  // Throws as throw_http, with what S3 reports about a wrong region or key and what to do.
   [[noreturn]] void fail(const std::string& shown, const AttemptsResult& failed) const;
 
  private:
@@ -39,7 +39,7 @@ class S3Store : public Store {
   void put_file(const std::string& key, const std::filesystem::path& file) override;
   std::vector<StoredObject> list(const std::string& prefix) const override;
   void remove(const std::string& key) override;
-  int64_t drop_unfinished(const std::string& prefix) override;
+  int64_t abort_unfinished_uploads(const std::string& prefix) override;
 
  private:
   struct Answer {
@@ -53,12 +53,12 @@ class S3Store : public Store {
     std::string key;  // below the prefix
     S3Query query;
     std::span<const std::byte> body;
-    uint64_t first = 0, bytes = 0;  // of the object; 0: all
+    uint64_t first = 0, bytes = 0;  // range of the object; 0: all
     std::vector<std::pair<std::string, std::string>> amz_headers;
-    bool whatever = false;  // is made once, and even when the progress says stop
+    bool whatever = false;  // best effort: one attempt, made even after progress has asked to stop
   };
   Answer call(const Call& call) const;
-  Answer must(const Call& call) const;  // fails unless done
+  Answer must(const Call& call) const;  // throws unless done
   void put_parts(const std::string& key, std::span<const std::byte> bytes);
 
   S3Bucket bucket_;

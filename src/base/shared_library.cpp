@@ -16,18 +16,18 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::v
     for (const std::string& name : names) places.push_back(fmt::format("{}/{}", folder, name));
   }
   for (const std::string& place : places) {
-    std::error_code none;  // the dynamic linker says what is wrong with other files, and would wait for a pipe
+    std::error_code none;  // dlopen reports other files that are not libraries, but would block on a pipe
     if (std::filesystem::is_fifo(place, none)) {
       if (reason_.empty()) reason_ = place + ": is a pipe, not a library";
       continue;
     }
-    // Vendors' libraries keep threads and memory of their own until the process ends, and do not bear unloading.
+    // Vendors' libraries have threads and memory of their own until the process ends, and must not be unloaded.
     handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_ != nullptr) {
       path_ = place;
       return;
     }
-    // The first name's own reason; of the others only what says more than that there is no such file.
+    // The error of the first name, or a later one that says more than that there is no such file.
     const char* error = dlerror();
     const std::string text = error != nullptr ? error : place + ": unknown reason";
     if (reason_.empty() || text.find("No such file") == std::string::npos) reason_ = text;

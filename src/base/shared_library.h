@@ -1,4 +1,4 @@
-// A shared library that is opened at run time, if it is there.
+// A shared library that is opened at run time, if it exists.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ namespace ingot {
 
 class SharedLibrary {
  public:
-  // Opens the first of `names` that can be opened: plain names as the dynamic linker finds them, then in each of
-  // `folders`. `reason` says why none could when the library is empty.
+  // Opens the first of `names` that can be opened: first as the dynamic linker finds the plain names, then in each of
+  // `folders`. If none can be opened the library is empty, and reason() says why.
   SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders);
   SharedLibrary(const SharedLibrary&) = delete;
   SharedLibrary& operator=(const SharedLibrary&) = delete;
@@ -19,8 +19,8 @@ class SharedLibrary {
   const std::string& path() const { return path_; }
   const std::string& reason() const { return reason_; }
 
-  // The function `name`, also as what `bind` sets a pointer to; ErrorKind::unavailable, naming both, when there is
-  // none.
+  // The function `name`; `bind` sets a pointer to it. ErrorKind::unavailable, naming library and function, when it does
+  // not exist.
   template <class Function>
   Function* function(const char* name) const {
     return reinterpret_cast<Function*>(address(name));

@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-// A handler has no argument of ours, so its state is global; StopSignal owns it and allows one owner.
+// A signal handler has no user argument, so its state is global. It belongs to the only StopSignal that exists.
 std::atomic<bool> owned = false;
 std::atomic<int> first_signal = 0;
 std::atomic<int64_t> first_at = 0;  // ns of CLOCK_MONOTONIC
@@ -22,7 +22,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_
 
 int64_t now_ns() {
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);  // may be called in a handler
+  ::clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 

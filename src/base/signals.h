@@ -1,9 +1,10 @@
-// Signals: the wish to stop (SIGINT, SIGTERM, SIGHUP and SIGUSR1), a server's SIGHUP, and threads that get none.
+// Signals: the request to stop (SIGINT, SIGTERM, SIGHUP and SIGUSR1), a server's SIGHUP, and threads that receive no
+// signals.
 //
-// The first such signal sets a flag that work asks for between steps; the second calls the function that the
-// application gave (which ends the process: a library may not). All but SIGINT are sent by programs, and a scheduler, a
-// launcher and a supervisor, or a terminal and its shell, may each send one for the same reason (SIGTERM and SIGHUP at
-// the end of a session): within a second of the first they are no second one, and SIGHUP never is.
+// The first stop signal sets a flag that long work checks between steps; the second calls the application's function
+// (which ends the process: a library may not). All but SIGINT are sent by programs, and a scheduler, a launcher and a
+// supervisor, or a terminal and its shell, may each send one for the same reason (SIGTERM and SIGHUP at the end of a
+// session). So within a second of the first signal only SIGINT counts as a second one, and SIGHUP never does.
 #pragma once
 
 #include <signal.h>
@@ -13,21 +14,21 @@
 namespace ingot {
 
 // The signals that ask this process to stop: SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless the process ignores it, as
-// nohup(1) starts one. Not for a signal handler.
+// under nohup(1). Must not be called in a signal handler.
 std::vector<int> stop_signals();
 
-// What SIGHUP is to a StopSignal: a wish to stop (unless the process ignores it), or none of its business.
+// What SIGHUP means to a StopSignal: a request to stop (unless the process ignores it), or nothing.
 enum class HangUp { stops, ignored };
 
 class StopSignal {
  public:
-  // Installs the handlers; while this lives no other may be made (internal). `second` runs inside the handler, so it
-  // may do only what a signal handler may (_exit). System calls that a signal interrupts are restarted. Also ignores
-  // SIGPIPE and SIGXFSZ: a closed pipe and a file-size limit are then errors of the write.
+  // Installs the handlers; only one StopSignal may exist at a time (internal). `second` runs inside the handler, so it
+  // must be async-signal-safe (_exit). System calls that a signal interrupts are restarted. Also ignores SIGPIPE and
+  // SIGXFSZ: a closed pipe and a file-size limit are then errors of the write.
   explicit StopSignal(void (*second)(int signal), HangUp hang_up = HangUp::stops);
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  // Puts the former handlers back and forgets the wish.
+  // Restores the former handlers and forgets the request.
   ~StopSignal();
 
   bool requested() const { return number() != 0; }
@@ -44,24 +45,24 @@ class StopSignal {
   std::vector<Former> former_;
 };
 
-// SIGHUP as servers have it: the wish that files be read again. For beside a StopSignal that ignores it.
+// SIGHUP as servers use it: a request to read files again. To be used beside a StopSignal that ignores SIGHUP.
 class ReloadSignal {
  public:
-  // Installs the handler, also where SIGHUP was ignored; while this lives no other may be made (internal).
+  // Installs the handler, even where SIGHUP was ignored; only one ReloadSignal may exist at a time (internal).
   ReloadSignal();
   ReloadSignal(const ReloadSignal&) = delete;
   ReloadSignal& operator=(const ReloadSignal&) = delete;
-  ~ReloadSignal();  // puts the former handler back
+  ~ReloadSignal();  // restores the former handler
 
-  // Whether one came since this was asked last.
+  // Whether a signal has arrived since the last call.
   bool take();
 
  private:
   struct sigaction former_{};
 };
 
-// While it lives, this thread and the threads that it starts get no signals: they are for those that know what to do.
-// Faults of a thread's own stay open to it: one that is blocked would end the process.
+// While this lives, the calling thread and the threads that it starts receive no signals, which are left to threads
+// that handle them. Signals of a thread's own faults stay unblocked: a blocked one would end the process.
 class BlockedSignals {
  public:
   BlockedSignals() {

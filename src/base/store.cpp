@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t piece_bytes = size_t{16} << 20;  // of a file, between two questions whether to go on
+constexpr size_t piece_bytes = size_t{16} << 20;  // of a file, between two calls of progress
 
 class FolderStore : public Store {
  public:
@@ -73,7 +73,7 @@ class FolderStore : public Store {
         const uint64_t bytes = at->file_size(gone);
         if (!gone) objects.push_back({key, bytes, ""});
       }
-      // A folder below that is removed meanwhile ends the walk.
+      // The walk ends when a subfolder is removed meanwhile, and is then repeated.
     } while (failed == std::errc::no_such_file_or_directory && path_exists(folder_));
     if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be listed: {}", folder_.string(), failed.message());
     std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
@@ -85,12 +85,12 @@ class FolderStore : public Store {
     const fs::path path = place(key);
     fs::remove(path, error);
     if (error) throw_error(ErrorKind::unavailable, "{}: cannot be removed: {}", uri(key), error.message());
-    // Folders are there for what is in them, as prefixes of keys are.
+    // Removes parent folders that are now empty: they exist only for their contents, as prefixes of keys do.
     for (fs::path above = path.parent_path(); above != folder_ && fs::remove(above, error);)
       above = above.parent_path();
   }
 
-  int64_t drop_unfinished(const std::string& prefix) override {
+  int64_t abort_unfinished_uploads(const std::string& prefix) override {
     int64_t dropped = 0;
     for (const StoredObject& object : list(prefix)) {
       if (!object.key.ends_with(".partial")) continue;
@@ -104,7 +104,7 @@ class FolderStore : public Store {
   // Errors: usage for a key that leads out of the folder.
   fs::path place(const std::string& key) const {
     for (const fs::path& part : fs::path(key)) {
-      if (part == "..") throw_error(ErrorKind::usage, "{}: the key leads out of {}", key, folder_.string());
+      if (part == "..") throw_error(ErrorKind::usage, "{}: the key points outside {}", key, folder_.string());
     }
     return folder_ / fs::path(key).relative_path();
   }
@@ -123,8 +123,7 @@ std::unique_ptr<Store> open_store(const std::string& text, const StoreOptions& o
     case UriScheme::http:
     case UriScheme::https: break;
   }
-  throw_hint(ErrorKind::usage, "give an s3:// address or a folder", "{}: nothing can be written to an HTTP server",
-             uri.shown);
+  throw_hint(ErrorKind::usage, "give an s3:// address or a folder", "{}: cannot write to an HTTP server", uri.shown);
 }
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// Where objects (files by name) are kept: an object store that speaks S3, or a folder.
+// A store of objects (files by name): an object store that speaks S3, or a folder.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,18 @@ namespace ingot {
 struct StoredObject {
   std::string key;
   uint64_t bytes = 0;
-  std::string etag;  // S3's name for this version; empty in a folder
+  std::string etag;  // S3's tag of this version; empty in a folder
 };
 
 struct StoreOptions {
-  FetchOptions attempts;                     // how often, how long; its digest and headers are not used
-  uint64_t part_bytes = uint64_t{64} << 20;  // objects above this go up in parts; more where 10,000 are not enough
-  int parallel_parts = 4;                    // on their way at once
+  FetchOptions attempts;                     // retries, timeouts and progress; its digest and headers are not used
+  uint64_t part_bytes = uint64_t{64} << 20;  // larger objects are sent in parts; parts grow where 10,000 are not enough
+  int parallel_parts = 4;                    // sent concurrently
 };
 
-// Keys are below the store's own prefix, with '/' between their parts. Callable from any thread. What goes wrong for a
-// while (503, a broken connection, a body cut short) is tried again. Errors: not_found for what is not there;
-// unavailable for what cannot be reached or is refused, saying who was asked but never with what key; resource for a
-// full disk.
+// Keys are relative to the store's own prefix, with '/' between their parts. Thread-safe. Temporary failures (503, a
+// broken connection, a truncated body) are retried. Errors: not_found for a missing object; unavailable for a store
+// that cannot be reached or that refuses, naming the address but never the credentials; resource for a full disk.
 class Store {
  public:
   Store() = default;
@@ -39,24 +38,24 @@ class Store {
   virtual std::string uri(const std::string& key) const = 0;  // for messages, and for fetch
   // Nothing when there is no such object.
   virtual std::optional<StoredObject> find(const std::string& key) const = 0;
-  // Bytes first .. first + bytes (fewer at the end of the object).
+  // Bytes [first, first + bytes), fewer at the end of the object.
   virtual std::string get(const std::string& key, uint64_t first, uint64_t bytes) const = 0;
-  // As ingot::fetch: complete or absent, goes on where an earlier call was.
+  // As ingot::fetch: complete or absent, and continues an interrupted transfer.
   virtual void get_file(const std::string& key, const std::filesystem::path& out) const = 0;
-  // Whole or not at all, replacing what is there; large ones in parts.
+  // Writes the object completely or not at all, and replaces an existing one; large ones are sent in parts.
   virtual void put(const std::string& key, std::span<const std::byte> bytes) = 0;
   virtual void put_file(const std::string& key, const std::filesystem::path& file) = 0;
   // Every object whose key begins with `prefix`, ascending.
   virtual std::vector<StoredObject> list(const std::string& prefix) const = 0;
-  // Done as well when there is none.
+  // Succeeds also when there is no such object.
   virtual void remove(const std::string& key) = 0;
-  // Removes what uploads left that never ended, of objects whose keys begin with `prefix`; returns how many there were.
-  // REQUIRES that nobody writes such objects now.
-  virtual int64_t drop_unfinished(const std::string& prefix) = 0;
+  // Removes what unfinished uploads have left of objects whose keys begin with `prefix`; returns how many there were.
+  // REQUIRES that nobody is writing such objects.
+  virtual int64_t abort_unfinished_uploads(const std::string& prefix) = 0;
 };
 
-// `uri`: s3://bucket/prefix, or a folder (a path or file://), which is made. Errors: usage for another scheme; those of
-// read_s3_config.
+// `uri`: s3://bucket/prefix, or a folder (a path or file://), which is created. Errors: usage for another scheme; those
+// of read_s3_config.
 std::unique_ptr<Store> open_store(const std::string& uri, const StoreOptions& options = {});
 
 }  // namespace ingot

@@ -1,4 +1,4 @@
-// Text helpers: numbers for people, near misses, UTF-8, JSON.
+// Text helpers: number formatting, spelling suggestions, UTF-8, JSON.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@ std::string format_duration(double seconds);
 // "950", "1.23k", "135M", "7.24B", "1.5T": powers of 1000, three significant digits.
 std::string format_count(double count);
 
-// Levenshtein distance in bytes, where a swap of two neighbours costs one.
+// Levenshtein distance in bytes, where a swap of two adjacent bytes costs one.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or empty when none is near: at most a third of the longer name's length (and at
-// least one edit) may differ. Case does not count. The first of equals wins.
+// The candidate nearest to `name`, or empty when none is near: at most a third of the longer name's length (but at
+// least one edit) may differ. Case is ignored. The first of equals wins.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
 // Whether `text` is well-formed UTF-8 as Unicode's table 3-7 has it: no overlong forms, no surrogates, up to U+10FFFF.
 bool is_utf8(std::string_view text);
 
-// The number of terminal columns that UTF-8 `text` takes, counting every code point but combining marks as one.
+// The number of terminal columns that UTF-8 `text` occupies, counting every code point but combining marks as one.
 size_t num_columns(std::string_view text);
 
 // A JSON string literal, quotes included. Control characters, quotes and backslashes are escaped; a byte that is not

@@ -1,4 +1,4 @@
-// Names for clang's thread-safety attributes; nothing under other compilers. Violations are errors (-Wthread-safety
+// Names for clang's thread-safety attributes; empty under other compilers. Violations are errors (-Wthread-safety
 // -Werror).
 #pragma once
 

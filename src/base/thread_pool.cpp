@@ -25,7 +25,7 @@ constexpr double spin_seconds = 100e-6;
 // Set while the thread runs slices: a nested call must not wait for workers that may be waiting for it.
 thread_local bool inside_slice = false;
 
-// The pool whose first CPU the thread is bound to already.
+// The pool to whose first CPU this thread is already bound.
 thread_local const void* bound_for = nullptr;
 
 struct InsideSlice {
@@ -41,8 +41,8 @@ void pause_briefly() {
 #endif
 }
 
-// Waits until `value` is no longer `old`: first awake, as the next work of a model comes within microseconds and to be
-// woken lasts longer, then asleep.
+// Waits until `value` is no longer `old`. Spins first, because the next work of a model comes within microseconds and
+// waking a thread takes longer, then sleeps.
 uint32_t wait_change(const std::atomic<uint32_t>& value, uint32_t old) {
   const double asleep_from = steady_seconds() + spin_seconds;
   do {
@@ -56,10 +56,11 @@ uint32_t wait_change(const std::atomic<uint32_t>& value, uint32_t old) {
   return value.load(std::memory_order_acquire);
 }
 
-// Part `index` of `parts` of the numbers 0 .. count - 1: each one number longer than the next ones, or as long.
+// Part `index` when 0 .. count - 1 is divided into `parts` consecutive parts, whose sizes differ by at most one, the
+// larger ones first.
 struct Part {
   int64_t first = 0;
-  int64_t last = 0;  // one behind
+  int64_t last = 0;  // exclusive
 };
 Part part_of(int64_t count, int64_t parts, int64_t index) {
   const int64_t each = count / parts;
@@ -68,9 +69,9 @@ Part part_of(int64_t count, int64_t parts, int64_t index) {
   return {first, first + each + (index < extra ? 1 : 0)};
 }
 
-// Every thread has a block of neighbouring slices, cut into pieces that are taken as a whole: few enough to be counted
-// in 32 bits, many enough that a thread that is late leaves little undone.
-constexpr int64_t most_pieces = 64;
+// Each thread has a block of consecutive slices, cut into pieces that are taken as a whole: few enough to be counted in
+// 32 bits, many enough that a late thread leaves little undone.
+constexpr int64_t max_pieces = 64;
 
 struct Job {
   int64_t begin = 0;
@@ -83,10 +84,10 @@ struct Job {
   Part block(int thread) const { return part_of(num_slices, num_blocks, thread); }
   uint32_t num_pieces(int thread) const {
     const Part slices = block(thread);
-    return static_cast<uint32_t>(std::min(slices.last - slices.first, most_pieces));
+    return static_cast<uint32_t>(std::min(slices.last - slices.first, max_pieces));
   }
 
-  // `slice` is always the one that runs, for whoever catches what it throws.
+  // `slice` is always the slice that is running, for the caller that catches its exception.
   void run(Part slices, int64_t& slice) const {
     const InsideSlice inside;
     for (slice = slices.first; slice < slices.last; ++slice) {
@@ -102,8 +103,8 @@ struct Job {
   }
 };
 
-// The pieces of a block that nobody has begun: first .. last - 1. Its own thread takes them from the front, others from
-// the back.
+// The pieces of a block that have not been started: first .. last - 1. The thread of the block takes them from the
+// front, others from the back.
 class Pieces {
  public:
   void set(uint32_t count) { bounds_.store(uint64_t{count} << 32, std::memory_order_release); }
@@ -119,8 +120,8 @@ class Pieces {
   static uint32_t first(uint64_t bounds) { return static_cast<uint32_t>(bounds); }
   static uint32_t last(uint64_t bounds) { return static_cast<uint32_t>(bounds >> 32); }
 
-  // Whoever takes a piece keeps its job from ending, so a late thread may take one of any job, but must look at the
-  // job only then.
+  // A job cannot end while one of its pieces is taken and unfinished. So a late thread may take a piece of whatever job
+  // is current, but may read the job only after that.
   std::optional<uint32_t> take(uint64_t step, int back) {
     uint64_t bounds = bounds_.load(std::memory_order_acquire);
     while (first(bounds) < last(bounds)) {
@@ -134,30 +135,30 @@ class Pieces {
   std::atomic<uint64_t> bounds_{0};
 };
 
-// One cache line (two on machines that prefetch pairs) a thread, so that threads do not disturb each other.
+// One cache line per thread (two on machines that prefetch pairs), to avoid false sharing.
 struct alignas(128) Thread {
   Pieces pieces;
-  std::atomic<uint32_t> ticket{0};  // changes when there is work (or the end) for this thread
+  std::atomic<uint32_t> ticket{0};  // changes when there is work for this thread, or it must end
   std::exception_ptr failure;       // of slice `failed`; the caller reads it once `unfinished` is 0
   int64_t failed = 0;
-  std::thread thread;  // none for the caller's
+  std::thread thread;  // none for the calling thread
 };
 
 }  // namespace
 
-// `job` is published by the pieces' release and read back after one was taken; `dispatch` lets one caller at a time do
-// that.
+// `job` is published by the release store of the pieces and read after a piece was taken; `dispatch` admits one caller
+// at a time.
 struct ThreadPool::State {
   State(int n, std::vector<int> where) : cpus(std::move(where)), threads(static_cast<size_t>(n)) {}
 
-  const std::vector<int> cpus;  // one a thread, or none
+  const std::vector<int> cpus;  // one per thread, or none
   Mutex dispatch;
   Job job;
   std::atomic<bool> stopping{false};
-  std::vector<Thread> threads;                       // the caller is the first
+  std::vector<Thread> threads;                       // the first is the caller's
   alignas(128) std::atomic<uint32_t> unfinished{0};  // pieces
 
-  // Runs what nobody has begun: the own block, then what others have left.
+  // Runs pieces that have not been started: first those of the own block, then those of other threads.
   void take_part(size_t self) {
     uint32_t done = 0;
     Thread& me = threads[self];
@@ -177,7 +178,7 @@ struct ThreadPool::State {
         }
       }
     } catch (...) {
-      // A late thread may come here twice in a job; its own block may have been filled while it took from others.
+      // A late thread may enter twice during a job, and its own block may be filled while it takes pieces of others.
       if (!me.failure || slice < me.failed) {
         me.failure = std::current_exception();
         me.failed = slice;
@@ -214,7 +215,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
   if (threads < 1) throw_error(ErrorKind::usage, "a thread pool needs at least 1 thread, not {}", threads);
   if (!cpus.empty() && std::ssize(cpus) < threads) {
-    throw_error(ErrorKind::usage, "{} threads to be bound to {} CPUs", threads, cpus.size());
+    throw_error(ErrorKind::usage, "cannot bind {} threads to {} CPUs", threads, cpus.size());
   }
   state_ = std::make_unique<State>(threads, std::move(cpus));
   const BlockedSignals blocked;
@@ -226,7 +227,7 @@ ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
     }
   } catch (const std::system_error& error) {
     state_->stop();
-    throw_hint(ErrorKind::resource, "use fewer threads, or raise the limit of processes (ulimit -u)",
+    throw_hint(ErrorKind::resource, "use fewer threads, or raise the process limit (ulimit -u)",
                "cannot start {} threads: {}", threads, error.what());
   } catch (...) {
     state_->stop();
@@ -255,7 +256,7 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
   job.num_blocks = static_cast<int>(std::min(job.num_slices, most));
   std::optional<Binding> bound;
   if (job.num_blocks == 1) {
-    if (!inside_slice) bound.emplace(*this);  // else it is already
+    if (!inside_slice) bound.emplace(*this);  // else it is bound already
     int64_t slice = 0;
     job.run({0, job.num_slices}, slice);
     return;
@@ -276,7 +277,7 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
   for (uint32_t left = state.unfinished.load(std::memory_order_acquire); left != 0;) {
     left = wait_change(state.unfinished, left);
   }
-  // Every slice below the first failing one was run: it was in front of it on its thread, or on another.
+  // Every slice below the first failing one was run, either before it on the same thread or on another thread.
   Thread* first = nullptr;
   for (Thread& thread : state.threads) {
     if (thread.failure && (first == nullptr || thread.failed < first->failed)) first = &thread;

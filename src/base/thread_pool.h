@@ -1,9 +1,9 @@
-// The one owner of CPU threads.
+// The pool of CPU threads that runs all parallel work.
 //
-// Work is cut by the caller's grain alone, so neither what a slice computes nor where it is cut depends on the number
-// of threads: results are bit-identical for any pool size. Every thread begins with its own share of neighbouring
-// slices, the same one each time, for the caches' sake; who is done takes what others have not begun, so that a thread
-// that the system does not let run, beside other programs, is not waited for.
+// Work is divided by the caller's grain alone, so neither the result of a slice nor its bounds depend on the number of
+// threads: results are bit-identical for any pool size. Each thread starts with its own block of consecutive slices,
+// the same in every call, for cache locality. A thread that has finished its block steals slices that others have not
+// started, so that the call does not wait for a thread that the system has preempted for another program.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace ingot {
 class ThreadPool {
  public:
   // `threads` >= 1 includes the calling thread, so `threads - 1` workers are started. Workers block all signals.
-  // `cpus`: where the system runs them, as it likes when empty; else thread i runs on logical CPU cpus[i] only, and the
-  // caller, which is thread 0, is bound while it runs slices and no longer: what it does between them, and threads that
-  // it starts there, have the CPUs that it had. That takes three system calls (10 us) a call, which a Binding saves.
-  // Errors: usage for threads < 1, and for some cpus that are fewer than threads; resource when the system refuses a
+  // `cpus`: if empty, the system schedules the threads freely; else thread i runs on logical CPU cpus[i] only. The
+  // caller, which is thread 0, is bound only while it runs slices: outside of them, it and the threads that it starts
+  // there have the CPUs that it had. This costs three system calls (10 us) per call, which a Binding saves. Errors:
+  // usage for threads < 1, and for a non-empty `cpus` with fewer CPUs than threads; resource when the system refuses a
   // thread or a binding.
   explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ThreadPool(const ThreadPool&) = delete;
@@ -31,8 +31,8 @@ class ThreadPool {
 
   int threads() const;
 
-  // Keeps the calling thread bound for many calls of parallel_for, where the pool binds; ends on the same thread.
-  // Threads that it starts meanwhile inherit that. Errors: resource when the system refuses.
+  // Keeps the calling thread bound for many calls of parallel_for, if the pool binds its threads; must end on the same
+  // thread. Threads that it starts meanwhile inherit the binding. Errors: resource when the system refuses.
   class Binding {
    public:
     explicit Binding(const ThreadPool& pool);
@@ -41,19 +41,19 @@ class ThreadPool {
     ~Binding();
 
    private:
-    const void* before_;  // the pool that the thread was bound for
+    const void* before_;  // the pool that the thread was bound for before
     std::optional<BoundThread> bound_;
   };
 
-  // Calls body(lo, hi) once for each slice [begin + k * grain, min(end, begin + (k + 1) * grain)), k = 0, 1, ...,
-  // and returns when all are done. grain >= 1; an empty range does nothing. Writes made by the slices are visible to
-  // the caller on return. When slices throw, the exception of the lowest-numbered one is re-thrown; slices behind it
-  // may not have been run. Called from inside a slice (of any pool) it runs everything inline. Several threads may
-  // call; they take turns. Errors besides: resource when the system refuses to bind the caller.
+  // Calls body(lo, hi) once for each slice [begin + k * grain, min(end, begin + (k + 1) * grain)), k = 0, 1, ..., and
+  // returns when all are done. grain >= 1; an empty range does nothing. Writes made by the slices are visible to the
+  // caller on return. When slices throw, the exception of the lowest-numbered one is rethrown; later slices may not
+  // have run. A call from inside a slice (of any pool) runs everything inline. Several threads may call; they take
+  // turns. Errors besides: resource when the system refuses to bind the caller.
   void parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body);
 
-  // Calls body(slot) once for each slot in [0, slots), on any threads: on one of its own where that is free, one behind
-  // the other where not. So slots may index scratch memory but must never wait for one that has not begun.
+  // Calls body(slot) once for each slot in [0, slots): in parallel as far as threads are free, else one after the
+  // other. So slots may index scratch memory, but a slot must never wait for one that has not started.
   void run(int slots, FunctionRef<void(int)> body);
 
  private:

@@ -5,8 +5,8 @@
 namespace ingot {
 
 void refuse_thread(std::string_view what, const std::system_error& why) {
-  throw_hint(ErrorKind::resource, "raise the limit of processes (ulimit -u) or of memory",
-             "the system refuses a thread for {}: {}", what, why.code().message());
+  throw_hint(ErrorKind::resource, "raise the process limit (ulimit -u) or the memory limit",
+             "cannot start a thread for {}: {}", what, why.code().message());
 }
 
 std::thread start_thread(std::string_view what, std::function<void()> body) {

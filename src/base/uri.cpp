@@ -13,10 +13,10 @@ Uri s3_uri(Uri uri, std::string_view rest) {
   uri.key = rest.size() > uri.bucket.size() ? rest.substr(uri.bucket.size() + 1) : "";
   const size_t at = uri.bucket.rfind('@');
   if (at != std::string::npos) {
-    throw_hint(ErrorKind::usage, "give them as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
-               "s3://{}/...: an address has no place for credentials", uri.bucket.substr(at + 1));
+    throw_hint(ErrorKind::usage, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment instead",
+               "s3://{}/...: an address must not contain credentials", uri.bucket.substr(at + 1));
   }
-  if (uri.bucket.empty()) throw_error(ErrorKind::usage, "{}: names no bucket", uri.text);
+  if (uri.bucket.empty()) throw_error(ErrorKind::usage, "{}: has no bucket name", uri.text);
   uri.file_name = uri.key.substr(uri.key.rfind('/') + 1);
   uri.shown = fmt::format("s3://{}/{}", uri.bucket, uri.key);
   return uri;
@@ -104,7 +104,7 @@ Uri parse_uri(std::string_view text) {
     throw_hint(ErrorKind::usage, "use a path, file://, http://, https:// or s3://", "{}: the scheme '{}' is not known",
                uri.shown, scheme);
   }
-  if (host.empty()) throw_error(ErrorKind::usage, "{}: names no host", uri.shown);
+  if (host.empty()) throw_error(ErrorKind::usage, "{}: has no host name", uri.shown);
   return uri;
 }
 

@@ -23,8 +23,8 @@ constexpr const char* config_file = "adapter_config.json";
 constexpr const char* weights_file = "adapter_model.safetensors";
 constexpr std::string_view prefix = "base_model.model.";
 
-// The stored name as PEFT writes it now: without the adapter's name, the wrapper's "base_layer" and "modules_to_save",
-// and with the ".weight" of magnitudes.
+// The tensor's name as current PEFT writes it: without the adapter's name and the wrappers "base_layer" and
+// "modules_to_save", and with ".weight" removed from magnitudes.
 std::string plain_name(std::string_view stored) {
   std::string name(stored);
   const auto drop = [&](std::string_view part, size_t keep) {
@@ -46,24 +46,24 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
                  Values values) {
   if (entry.shape != shape) {
     throw_hint(ErrorKind::corrupt, "the adapter was made for another base model or rank",
-               "{}: tensor '{}' has the shape {}, this base needs {}", file, entry.name, shape_text(entry.shape),
-               shape_text(shape));
+               "{}: tensor '{}' has the shape {}, but this base model needs {}", file, entry.name,
+               shape_text(entry.shape), shape_text(shape));
   }
   const std::optional<Storage> storage = storage_from_file(entry.dtype);
   if (!storage || !is_plain(*storage)) {
-    throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the type {}", file, entry.name, entry.dtype);
+    throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the unsupported type {}", file, entry.name, entry.dtype);
   }
   const int64_t elements = std::ssize(entry.bytes) / static_cast<int64_t>(block_bytes(*storage));
   if (const int64_t at = values == Values::unread ? -1 : find_non_finite(*storage, entry.bytes.data(), elements);
       at >= 0) {
     throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
-               "{}: tensor '{}' is not finite: element {}", file, entry.name, at);
+               "{}: tensor '{}' has a value that is not finite: element {}", file, entry.name, at);
   }
   const DType dtype = *storage == Storage::f32 ? DType::f32 : *storage == Storage::bf16 ? DType::bf16 : DType::f16;
   return Tensor{const_cast<std::byte*>(entry.bytes.data()), dtype, Shape(std::span<const int64_t>(shape)), nullptr};
 }
 
-// A copy of the file. It is not mapped: a mapped file that somebody cuts short ends the process that looks at it.
+// A copy of the file. It is not mapped, because accessing a mapped file that has been truncated kills the process.
 struct Weights {
   Weights(const fs::path& path, uint64_t max_bytes)
       : bytes(read_file(path, max_bytes)), file(std::as_bytes(std::span(bytes.data(), bytes.size())), path.string()) {}
@@ -71,10 +71,10 @@ struct Weights {
   Weights& operator=(const Weights&) = delete;
 
   const std::string bytes;
-  const formats::SafetensorsFile file;  // refers to them
+  const formats::SafetensorsFile file;  // refers to `bytes`
 };
 
-// The tensors of the file that no layer has taken yet.
+// The tensors of the file that have not been assigned to a layer yet.
 class Tensors {
  public:
   Tensors(const formats::SafetensorsFile& weights, Values values) : file_(weights.source()), values_(values) {
@@ -101,7 +101,7 @@ class Tensors {
   std::map<std::string, const formats::TensorEntry*> unused_;
 };
 
-// Parameters that the file brings in full, under the base's names.
+// Parameters that the file stores in full, under the base model's names.
 std::vector<SavedParameter> take_saved(Tensors& tensors, const AdapterConfig& config, const spec::ModelSpec& model) {
   std::vector<SavedParameter> saved;
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
@@ -112,9 +112,9 @@ std::vector<SavedParameter> take_saved(Tensors& tensors, const AdapterConfig& co
     const bool wanted = saves_module(config, p.module()) || (config.biases && p.bias);
     if (!wanted || !tensors.has(name)) continue;
     if (model.tied_head && p.role == spec::Role::embedding) {
-      throw_hint(ErrorKind::unsupported, "train with PEFT's ensure_weight_tying, or on a base whose head is its own",
-                 "{}: tensor '{}': an embedding of its own for a model whose head is its embedding", tensors.file(),
-                 name);
+      throw_hint(ErrorKind::unsupported,
+                 "train with PEFT's ensure_weight_tying, or use a base model without tied embeddings",
+                 "{}: tensor '{}' replaces the embedding of a model with tied embeddings", tensors.file(), name);
     }
     saved.push_back({i, tensors.take(name, placement.shape), placement.transposed});
   }
@@ -133,7 +133,7 @@ void check_files(const fs::path& folder) {
   }
 }
 
-// `owner` holds the file's bytes.
+// `owner` owns the file's bytes.
 AdapterFile adapter_of(const AdapterConfig& config, const formats::SafetensorsFile& file,
                        std::shared_ptr<const void> owner, const spec::ModelSpec& model, Values values) {
   AdapterFile adapter;
@@ -153,14 +153,13 @@ AdapterFile adapter_of(const AdapterConfig& config, const formats::SafetensorsFi
   }
   adapter.saved = take_saved(tensors, config, model);
   if (!tensors.unused().empty()) {
-    throw_hint(
-        ErrorKind::corrupt, "the adapter was made for another base model",
-        "{}: tensor '{}' belongs to no layer that target_modules or modules_to_save names in this {} model of {} "
-        "layers",
-        tensors.file(), tensors.unused().begin()->second->name, model.family, model.layers);
+    throw_hint(ErrorKind::corrupt, "the adapter was made for another base model",
+               "{}: tensor '{}' belongs to none of the layers that target_modules or modules_to_save select in this {} "
+               "model of {} layers",
+               tensors.file(), tensors.unused().begin()->second->name, model.family, model.layers);
   }
   if (adapter.modules.empty() && adapter.saved.empty()) {
-    throw_error(ErrorKind::corrupt, "{}: the adapter adapts no layer", tensors.file());
+    throw_error(ErrorKind::corrupt, "{}: the adapter has no layers", tensors.file());
   }
   return adapter;
 }
@@ -193,7 +192,7 @@ void write_adapter(const fs::path& folder, const spec::ModelSpec& model, const s
   std::map<std::string, Tensor> tensors;
   const auto declare = [&](const std::string& name, const Tensor& tensor) {
     const char* dtype = tensor.dtype == DType::f32 ? "F32" : tensor.dtype == DType::bf16 ? "BF16" : "F16";
-    storage_of(tensor.dtype);  // an internal error for what is no floating type
+    storage_of(tensor.dtype);  // internal error for a non-floating type
     declarations.push_back({name, dtype, {tensor.shape.dims().begin(), tensor.shape.dims().end()}});
     tensors[name] = tensor;
   };

@@ -30,12 +30,12 @@ bool is_set(const json& value) {
   return !((value.is_array() || value.is_object()) && value.empty());
 }
 
-// Settings that change what an adapter computes and that are not applied. fan_in_fan_out is none of them: PEFT itself
-// sets it by the kind of layer.
+// Rejects settings that change an adapter's computation and are not supported. fan_in_fan_out is not one of them: PEFT
+// itself sets it according to the kind of layer.
 void refuse_unknown_functions(const JsonObject& config) {
   const std::string type = config.string("peft_type").value_or("LORA");
   if (type != "LORA") {
-    throw_hint(ErrorKind::unsupported, "Ingot has: LORA", "{}: peft_type '{}' is not supported", config.where(), type);
+    throw_hint(ErrorKind::unsupported, "supported: LORA", "{}: peft_type '{}' is not supported", config.where(), type);
   }
   for (const char* key : {"lora_bias", "target_parameters", "layer_replication", "trainable_token_indices",
                           "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "lora_ga_config"}) {
@@ -47,11 +47,12 @@ void refuse_unknown_functions(const JsonObject& config) {
   if (init == nullptr || init->is_boolean() || *init == "gaussian" || *init == "orthogonal") return;
   throw_hint(ErrorKind::unsupported,
              "save the adapter converted to plain LoRA (PEFT: path_initial_model_for_weight_conversion)",
-             "{}: init_lora_weights {} changes the base weights, which are not those of the model", config.where(),
-             init->dump());
+             "{}: init_lora_weights {} changes the base weights, so the adapter does not match the original model",
+             config.where(), init->dump());
 }
 
-// A regular expression of the file. What is wrong with it is wrong with the file, also that it needs too much work.
+// A regular expression from the file, anchored at both ends. All its errors are reported as errors of the file,
+// including one that is too expensive to match.
 class WholePattern {
  public:
   WholePattern(const std::string& pattern, std::string where) : where_(std::move(where)) {
@@ -81,7 +82,7 @@ class WholePattern {
   std::unique_ptr<text::Regex> pattern_;
 };
 
-// Module names as target_modules and exclude_modules give them: a list, a regular expression, or "all-linear".
+// Module names of target_modules and exclude_modules: a list, a regular expression, or "all-linear".
 class Names {
  public:
   Names(const JsonObject& config, const char* key) {
@@ -112,7 +113,7 @@ class Names {
     return found;
   }
 
-  // An entry that has matched nothing.
+  // The first entry that has not matched any module, or null.
   const std::string* unused() const {
     const auto found = std::find(used_.begin(), used_.end(), false);
     return found == used_.end() ? nullptr : &list_[static_cast<size_t>(found - used_.begin())];
@@ -130,7 +131,7 @@ class Names {
   bool all_linear_ = false;
 };
 
-// rank_pattern or alpha_pattern: the first key that matches a module's path counts, in the file's order.
+// rank_pattern or alpha_pattern: the first key, in the file's order, that matches a module's path applies.
 class Pattern {
  public:
   Pattern(const ordered_json& document, const char* key, const std::string& where) {
@@ -139,7 +140,7 @@ class Pattern {
     if (!found->is_object()) throw_error(ErrorKind::corrupt, "{}: \"{}\" is not an object", where, key);
     for (const auto& [pattern, value] : found->items()) {
       if (!value.is_number() || !(value.get<double>() > 0)) {
-        throw_error(ErrorKind::corrupt, "{}: {}: '{}' is {}, which is no number above 0", where, key, pattern,
+        throw_error(ErrorKind::corrupt, "{}: {}: '{}' is {}, which is not a number above 0", where, key, pattern,
                     value.dump());
       }
       entries_.emplace_back(WholePattern(fmt::format("(.*\\.)?({})", pattern), where + ": " + key),
@@ -158,7 +159,7 @@ class Pattern {
   std::vector<std::pair<WholePattern, double>> entries_;
 };
 
-// layers_to_transform and layers_pattern.
+// The layer selection of layers_to_transform and layers_pattern.
 class Layers {
  public:
   explicit Layers(const JsonObject& config) : wanted_(config.integers("layers_to_transform")) {
@@ -166,7 +167,7 @@ class Layers {
       patterns_.emplace_back("(.*\\.)?" + pattern + "\\.\\d+\\..*", config.where() + ": layers_pattern");
     }
     if (wanted_.empty() && !patterns_.empty()) {
-      throw_error(ErrorKind::corrupt, "{}: layers_pattern without layers_to_transform", config.where());
+      throw_error(ErrorKind::corrupt, "{}: layers_pattern needs layers_to_transform", config.where());
     }
   }
 
@@ -183,7 +184,7 @@ class Layers {
   std::vector<WholePattern> patterns_;
 };
 
-// What PEFT targets in a family when the file names nothing.
+// PEFT's default targets for a family when the file names none.
 std::vector<std::string> default_targets(const spec::ModelSpec& model) {
   if (model.family == "gpt2") return {"c_attn"};
   if (model.family == "gpt_neox") return {"query_key_value"};
@@ -209,14 +210,14 @@ std::vector<AdaptedLayer> adapted_layers(const JsonObject& config, const ordered
       if (targets.names_kinds()) continue;
       throw_hint(ErrorKind::unsupported,
                  fmt::format("linear layers are: {}", fmt::join(spec::lora_targets(model), ", ")),
-                 "{}: target_modules: '{}' is no linear layer", config.where(), p.module());
+                 "{}: target_modules: '{}' is not a linear layer", config.where(), p.module());
     }
     AdaptedLayer layer;
     const double rank = ranks.of(p.module(), static_cast<double>(adapter.lora.rank));
     const double alpha = alphas.of(p.module(), adapter.lora.alpha);
     if (rank != std::floor(rank) || rank > max_rank) {
-      throw_error(ErrorKind::corrupt, "{}: rank_pattern gives '{}' the rank {}; ranks are from 1 to {}", config.where(),
-                  p.module(), rank, max_rank);
+      throw_error(ErrorKind::corrupt, "{}: rank_pattern gives '{}' the rank {}; ranks must be from 1 to {}",
+                  config.where(), p.module(), rank, max_rank);
     }
     layer.param = {std::string(p.module()), index, static_cast<int64_t>(rank), p.shape[1], p.shape[0]};
     layer.factor = static_cast<float>(alpha / (adapter.lora.rslora ? std::sqrt(rank) : rank));
@@ -228,7 +229,7 @@ std::vector<AdaptedLayer> adapted_layers(const JsonObject& config, const ordered
     adapted.push_back(std::move(layer));
   }
   if (const std::string* unused = targets.unused(); unused != nullptr) {
-    throw_hint(ErrorKind::corrupt, fmt::format("it has: {}", fmt::join(spec::lora_targets(model), ", ")),
+    throw_hint(ErrorKind::corrupt, fmt::format("its layers: {}", fmt::join(spec::lora_targets(model), ", ")),
                "{}: target_modules: '{}' matches no layer of this model", config.where(), *unused);
   }
   return adapted;
@@ -259,7 +260,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& file, const spec:
   adapter.lora.dropout = config.number("lora_dropout").value_or(0);
   adapter.lora.rslora = config.boolean("use_rslora").value_or(false);
   if (adapter.lora.rank < 1 || adapter.lora.rank > max_rank) {
-    throw_error(ErrorKind::corrupt, "{}: \"r\" is {}; ranks are from 1 to {}", config.where(), adapter.lora.rank,
+    throw_error(ErrorKind::corrupt, "{}: \"r\" is {}; ranks must be from 1 to {}", config.where(), adapter.lora.rank,
                 max_rank);
   }
   if (!std::isfinite(static_cast<float>(adapter.lora.factor()))) {

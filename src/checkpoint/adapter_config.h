@@ -1,5 +1,5 @@
-// adapter_config.json of PEFT: which layers are adapted and how. Format: specs/peft_lora.md section 2; rules of
-// matching as PEFT has them (github.com/huggingface/peft, tuners/tuners_utils.py).
+// adapter_config.json of PEFT: which layers are adapted and how. Format: specs/peft_lora.md section 2; target matching
+// follows PEFT (github.com/huggingface/peft, tuners/tuners_utils.py).
 #pragma once
 
 #include <filesystem>
@@ -12,33 +12,34 @@
 
 namespace ingot::checkpoint {
 
-// A layer that an adapter adapts.
+// A layer to which an adapter applies.
 struct AdaptedLayer {
-  spec::LoraParam param;  // with the rank of rank_pattern
-  float factor = 1;       // of B A x: alpha / rank or alpha / sqrt(rank), by alpha_pattern
-  // A file without tensors for it is whole all the same: a Mixtral expert or router under a target that names kinds of
-  // layers ("all-linear", a regular expression), where PEFT sees no layer in transformers 5.
+  spec::LoraParam param;  // with its rank from rank_pattern
+  float factor = 1;       // scale of B A x: alpha / rank or alpha / sqrt(rank), with alpha from alpha_pattern
+  // The adapter's weight file may omit this layer's tensors. True for a Mixtral expert or router that is matched by
+  // "all-linear" or a regular expression: PEFT with transformers 5 does not see it as a layer.
   bool optional = false;
 };
 
 struct AdapterConfig {
-  spec::LoraSpec lora;  // `targets` as the file has them, a regular expression as one entry
+  spec::LoraSpec lora;  // `targets` as in the file, a regular expression as one entry
   std::string base_name;
   bool dora = false;
-  bool biases = false;                       // trained biases of the base lie in the file
+  bool biases = false;                       // the file contains trained biases of the base model
   std::vector<std::string> modules_to_save;  // trained in full; named like targets
   std::vector<AdaptedLayer> layers;          // in parameter order
 };
 
-// Errors: not_found without the file; corrupt for what is not PEFT's, and for targets that no layer has; unsupported,
-// by name, for what Ingot does not apply: other PEFT types, lora_bias, embeddings as targets, target_parameters,
-// layer_replication and initialisations that change the base weights (PiSSA, OLoRA, CorDA, LoftQ, ...).
+// Errors: not_found without the file; corrupt for contents that are not PEFT's, and for targets that match no layer;
+// unsupported, by name, for features that Ingot does not apply: other PEFT types, lora_bias, embeddings as targets,
+// target_parameters, layer_replication and initialisations that change the base weights (PiSSA, OLoRA, CorDA, LoftQ,
+// ...).
 AdapterConfig read_adapter_config(const std::filesystem::path& file, const spec::ModelSpec& model);
 
-// Whether modules_to_save names this module or one that holds it.
+// Whether modules_to_save names this module or a module that contains it.
 bool saves_module(const AdapterConfig& config, std::string_view module);
 
-// The text of the file for an adapter of plain LoRA.
+// Returns the text of adapter_config.json for a plain LoRA adapter.
 std::string write_adapter_config(const spec::LoraSpec& lora, const std::string& base_name,
                                  const spec::ModelSpec& model);
 

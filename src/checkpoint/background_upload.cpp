@@ -36,13 +36,13 @@ void BackgroundUpload::begin_next() {
     now_ = std::async(std::launch::async, [this, failed, files = next.files] {
       const double from = steady_seconds();
       try {
-        std::string untidied = remote_.upload(*files, keep_, [this] { return !stop_; });
-        return Ended{files->step, files->bytes, steady_seconds() - from, {}, std::move(untidied)};
+        std::string cleanup_error = remote_.upload(*files, keep_, [this] { return !stop_; });
+        return Ended{files->step, files->bytes, steady_seconds() - from, {}, std::move(cleanup_error)};
       } catch (const std::exception& error) {
         return failed(text_of(error));
       }
     });
-  } catch (const std::exception& error) {  // there is no thread
+  } catch (const std::exception& error) {  // no thread could be created
     now_ = std::async(std::launch::deferred, failed, text_of(error));
   }
 }

@@ -1,4 +1,4 @@
-// Uploads beside the training.
+// Checkpoint uploads in the background, during training.
 #pragma once
 
 #include <atomic>
@@ -13,35 +13,38 @@
 
 namespace ingot::checkpoint {
 
-// Uploads what a run has published, one at a time, by a thread of its own while training goes on. The newest waits for
-// its turn; one that was waiting when a newer came is left out. Used by one thread.
+// Uploads published checkpoints one at a time on its own thread while training continues. At most one checkpoint waits,
+// the newest; adding another drops the waiting one. Not thread-safe.
 class BackgroundUpload {
  public:
   struct Ended {
     int64_t step = 0;
     uint64_t bytes = 0;
     double seconds = 0;
-    std::string fault;     // why it is not there; empty: it is
-    std::string untidied;  // as upload() returns it
+    std::string fault;  // why the upload failed; empty when it succeeded
+    std::string
+        cleanup_error;  // why tidying up after a complete upload failed (see RemoteCheckpoints::upload); else empty
   };
 
-  // `remote` outlives it.
+  // `remote` must outlive this object.
   BackgroundUpload(const RemoteCheckpoints& remote, std::filesystem::path folder, int64_t keep)
       : remote_(remote), folder_(std::move(folder)), keep_(keep) {}
   BackgroundUpload(const BackgroundUpload&) = delete;
   BackgroundUpload& operator=(const BackgroundUpload&) = delete;
-  ~BackgroundUpload();  // stops what is under way
+  ~BackgroundUpload();  // cancels a running upload
 
-  // folder/step-`step` was published; it may go again. Returns the step that is left out for its sake.
+  // Queues the published checkpoint folder/step-`step`. Opens its files, so that the folder may be removed afterwards.
+  // Returns the step of the waiting checkpoint that this one replaces, if any.
   std::optional<int64_t> add(int64_t step);
-  // What has ended, waited for at most `seconds`; then begins what waits for its turn.
+  // Waits at most `seconds` for the running upload to end, starts the next one and returns the result; nullopt when no
+  // upload is running or it has not ended.
   std::optional<Ended> ended(double seconds);
   bool busy() const { return now_.valid() || next_.has_value(); }
 
  private:
   struct Waiting {
     int64_t step = 0;
-    std::shared_ptr<const OpenFiles> files;  // none: they could not be opened
+    std::shared_ptr<const OpenFiles> files;  // null when they could not be opened
     std::string fault;
   };
   void begin_next();
@@ -51,7 +54,7 @@ class BackgroundUpload {
   int64_t keep_;
   std::optional<Waiting> next_;
   std::atomic<bool> stop_ = false;
-  std::future<Ended> now_;  // last: its thread uses the others
+  std::future<Ended> now_;  // declared last: its thread uses the other members
 };
 
 }  // namespace ingot::checkpoint

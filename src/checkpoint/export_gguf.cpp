@@ -36,18 +36,19 @@ const FileType& file_type(Storage storage) {
   for (const FileType& type : types) {
     if (type.storage == storage) return type;
   }
-  throw_hint(ErrorKind::unsupported, "Ingot writes: f32, f16, bf16, q8_0, q4_0", "GGUF files in {} are not written",
+  throw_hint(ErrorKind::unsupported, "supported: f32, f16, bf16, q8_0, q4_0", "GGUF files in {} cannot be written",
              name(storage));
 }
 
-// Adds to `lost` what the file cannot say.
+// Adds to `lost` the properties that the file cannot express.
 void add_vocabulary(GgufMetadata& metadata, GgufVocabulary made, const TextAssets& assets,
                     std::vector<std::string>& lost) {
   text::VocabularySpec& vocabulary = made.spec;
   lost.insert(lost.end(), made.lost.begin(), made.lost.end());
   if (!vocabulary.rstrip.empty() && !is_phi3(metadata.text("general.name", ""))) {
     lost.emplace_back(
-        "special tokens that take the white space behind them: they do so only in models with Phi-3 in their name");
+        "special tokens that strip the white space after them (rstrip): GGUF keeps this only for models with Phi-3 in "
+        "their name");
   }
   const auto id = [&](const char* key, std::optional<int32_t> value) {
     if (value) metadata.add(key, static_cast<uint32_t>(*value));
@@ -70,7 +71,7 @@ void add_vocabulary(GgufMetadata& metadata, GgufVocabulary made, const TextAsset
                  GgufArray{std::vector<uint8_t>(vocabulary.charsmap.begin(), vocabulary.charsmap.end())});
   }
   id("tokenizer.ggml.bos_token_id", vocabulary.bos_id);
-  // The tokenizer's end of text, then what else generation stops at: the ends of a turn and of a message.
+  // The tokenizer's end-of-text token, then the other tokens that end generation: end of turn and end of message.
   std::vector<int32_t> stops;
   if (vocabulary.eos_id) stops.push_back(*vocabulary.eos_id);
   for (int32_t other : assets.eos) {
@@ -79,8 +80,8 @@ void add_vocabulary(GgufMetadata& metadata, GgufVocabulary made, const TextAsset
   constexpr const char* stop_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
   if (stops.size() > std::size(stop_keys)) {
-    throw_hint(ErrorKind::unsupported, "leave three in \"eos_token_id\" of generation_config.json",
-               "{}: generation stops at {} tokens, and GGUF has words for three", vocabulary.name, stops.size());
+    throw_hint(ErrorKind::unsupported, "keep at most three in \"eos_token_id\" of generation_config.json",
+               "{}: generation has {} stop tokens, but GGUF can store only three", vocabulary.name, stops.size());
   }
   for (size_t i = 0; i < stops.size(); ++i) id(stop_keys[i], stops[i]);
   id("tokenizer.ggml.unknown_token_id", vocabulary.unk_id);
@@ -112,11 +113,11 @@ void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::Mod
                  assets, lost);
 }
 
-// A tensor to write: the parameters that lie in it, in order (a block's experts are one tensor).
+// A tensor to write: the parameters stored in it, in order (the experts of a block are one tensor).
 struct FileTensor {
   formats::GgufDeclaration declaration;
   Storage storage = Storage::f32;
-  std::vector<std::pair<size_t, Placement>> parts;  // index in the table
+  std::vector<std::pair<size_t, Placement>> parts;  // index in the table of parameters
 };
 
 std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vector<spec::ParamSpec>& table,
@@ -129,20 +130,20 @@ std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vec
     const auto [place, is_new] = places.try_emplace(placement.name, tensors.size());
     if (is_new) {
       const bool matrix = p.shape.size() == 2;
-      // llama.cpp adds these element by element and has no block types for it.
+      // llama.cpp adds these elementwise and does not support block types for that.
       const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
       const FileType& stored = matrix && !summed ? type : file_type(Storage::f32);
       if (placement.shape.back() % block_elements(stored.storage) != 0) {
         throw_hint(ErrorKind::unsupported, "write f16 or bf16",
-                   "tensor '{}': rows of {} elements are not whole {} blocks of {}", p.name, placement.shape.back(),
-                   name(stored.storage), block_elements(stored.storage));
+                   "tensor '{}': rows of {} elements are not a multiple of the {} block size {}", p.name,
+                   placement.shape.back(), name(stored.storage), block_elements(stored.storage));
       }
       tensors.push_back(
           {{placement.name, stored.type, {placement.shape.rbegin(), placement.shape.rend()}}, stored.storage, {}});
     }
     tensors[place->second].parts.emplace_back(i, placement);
   }
-  // The untied head that the architecture asks for.
+  // The separate output head that the architecture requires even for a tied head.
   if (spec.tied_head && gguf_needs_head(spec)) {
     FileTensor head = tensors.front();
     head.declaration.name = "output.weight";

@@ -30,7 +30,7 @@ const char* file_dtype(DType dtype) {
     case DType::f32: return "F32";
     case DType::bf16: return "BF16";
     case DType::f16: return "F16";
-    default: throw_error(ErrorKind::internal, "a model in {}", name(dtype));
+    default: throw_error(ErrorKind::internal, "cannot write a model in {}", name(dtype));
   }
 }
 
@@ -68,7 +68,7 @@ json token_or_null(const text::VocabularySpec& vocabulary, std::optional<int32_t
   return vocabulary.tokens[static_cast<size_t>(*id)];
 }
 
-// The files that transformers reads, from the vocabulary of a GGUF file.
+// Writes the tokenizer files of transformers from the vocabulary of a GGUF file.
 void write_text_of_gguf(const fs::path& folder, const fs::path& source, const TextAssets& assets,
                         const spec::ModelSpec& spec) {
   const formats::GgufSet file(source);
@@ -99,7 +99,7 @@ void write_text_of_gguf(const fs::path& folder, const fs::path& source, const Te
 
 void write_hf(const fs::path& folder, const ExportModel& model, DType dtype, uint64_t shard_bytes) {
   if (path_exists(folder / "config.json")) {
-    throw_hint(ErrorKind::usage, "give a folder that is not there yet, or empty", "{}: there is a model already",
+    throw_hint(ErrorKind::usage, "give a new or empty folder", "{}: the folder already contains a model",
                folder.string());
   }
   make_folders(folder);

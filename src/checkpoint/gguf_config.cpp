@@ -17,7 +17,7 @@ namespace {
 using formats::GgufMetadata;
 using Kind = spec::RopeScaling::Kind;
 
-// Divisors are computed in fp32 by some converters; every candidate differs from another by far more.
+// Some converters compute divisors in fp32; distinct candidates differ by far more than this.
 constexpr double divisor_tolerance = 1e-5;
 
 double shortest(double value) {
@@ -49,8 +49,8 @@ std::vector<double> divisors_of(const spec::ModelSpec& model) {
   return divisors;
 }
 
-// Finds the scaling of which `stored` are the divisors, with Llama 3's low 1 and high 4: the factor is the last one,
-// and a blended one gives the original context.
+// Finds the rope scaling whose divisors are `stored`, assuming Llama 3's low_freq_factor 1 and high_freq_factor 4: the
+// factor is the largest divisor, and a divisor in the interpolated range determines the original context.
 spec::RopeScaling scaling_of(const spec::ModelSpec& model, const std::vector<float>& stored, const std::string& file) {
   spec::ModelSpec candidate = model;
   spec::RopeScaling& scaling = candidate.rope_scaling;
@@ -67,14 +67,14 @@ spec::RopeScaling scaling_of(const spec::ModelSpec& model, const std::vector<flo
   const std::vector<double> expected = divisors_of(candidate);
   for (size_t pair = 0; pair < stored.size(); ++pair) {
     if (std::abs(static_cast<double>(stored[pair]) - expected[pair]) <= divisor_tolerance * expected[pair]) continue;
-    throw_hint(ErrorKind::unsupported, "Ingot has: none, linear, and Llama 3's scaling",
+    throw_hint(ErrorKind::unsupported, "supported: none, linear, and Llama 3's scaling",
                "{}: the frequency divisors in tensor 'rope_freqs.weight' are not those of Llama 3 (element {} is {})",
                file, pair, stored[pair]);
   }
   return scaling;
 }
 
-// What a file of one architecture says.
+// The contents of a file of one architecture.
 struct Source {
   const TensorStore& store;
   const GgufMetadata& metadata;
@@ -100,7 +100,8 @@ void read_divisors(const Source& source, spec::ModelSpec& model) {
   decode_row(Storage::f32, divisors->bytes.data(), model.head_dim / 2, stored.data());
   if (std::all_of(stored.begin(), stored.end(), [](float divisor) { return divisor == 1.0F; })) return;
   if (model.rope_scaling.kind != Kind::none) {
-    throw_error(ErrorKind::unsupported, "{}: both linear rope scaling and 'rope_freqs.weight'", source.file);
+    throw_error(ErrorKind::unsupported,
+                "{}: has both linear rope scaling and 'rope_freqs.weight', which is not supported", source.file);
   }
   model.rope_scaling = scaling_of(model, stored, source.file);
 }
@@ -112,15 +113,16 @@ void read_rope(const Source& source, spec::ModelSpec& model) {
   if (type == "linear") {
     factor = source.real("rope.scaling.factor");
   } else if (type != "none") {
-    throw_hint(ErrorKind::unsupported, "Ingot has: none, linear, and Llama 3's scaling",
+    throw_hint(ErrorKind::unsupported, "supported: none, linear, and Llama 3's scaling",
                "{}: rope scaling '{}' is not supported", source.file, type);
   }
-  if (!(factor > 0)) throw_error(ErrorKind::corrupt, "{}: the rope scaling factor is {}", source.file, factor);
+  if (!(factor > 0))
+    throw_error(ErrorKind::corrupt, "{}: the rope scaling factor is {}; it must be above 0", source.file, factor);
   if (factor != 1.0) model.rope_scaling = {.kind = Kind::linear, .factor = factor};
   const int64_t rotated = source.integer("rope.dimension_count", model.head_dim);
   if (rotated != model.head_dim && model.family != "gpt_neox") {
-    throw_error(ErrorKind::unsupported, "{}: rotary positions on {} of {} elements of each head", source.file, rotated,
-                model.head_dim);
+    throw_error(ErrorKind::unsupported, "{}: rotary embedding of only {} of {} elements of each head is not supported",
+                source.file, rotated, model.head_dim);
   }
   model.rotary_dim = rotated == model.head_dim ? 0 : rotated;
   read_divisors(source, model);
@@ -143,7 +145,7 @@ void read_qwen(const Source& source, spec::ModelSpec& model) {
 }
 
 double gemma2_scale(const spec::ModelSpec& model) {
-  // llama.cpp knows the model of 27 thousand million parameters by its layers; its queries have another scale.
+  // llama.cpp recognises the 27B model by its number of layers; it has another query scale.
   const int64_t scalar = model.layers == 46 ? model.hidden / model.heads : model.head_dim;
   return 1 / std::sqrt(static_cast<double>(scalar));
 }
@@ -161,7 +163,7 @@ void read_gemma2(const Source& source, spec::ModelSpec& model) {
   model.tied_head = true;
 }
 
-// What gpt2, gpt_neox and mpt have in common.
+// The common part of gpt2, gpt_neox and mpt.
 void read_gpt(const Source& source, spec::ModelSpec& model) {
   model.norm = spec::NormKind::layer;
   model.norm_bias = source.has_tensor("blk.0.attn_norm.bias");
@@ -193,7 +195,7 @@ void read_mpt(const Source& source, spec::ModelSpec& model) {
   if (source.has_tensor("blk.0.attn_q_norm.weight")) model.qk_norm = spec::QkNorm::all_heads;
 }
 
-// Key-values being written, and what llama.cpp's architecture cannot compute refused.
+// The key-values being written. Rejects properties that llama.cpp's architecture does not compute.
 struct Target {
   GgufMetadata& metadata;
   std::string architecture;
@@ -211,7 +213,7 @@ struct Target {
   }
 };
 
-// A window that no text of the model's length leaves is none.
+// A sliding window at least as long as the context has no effect.
 bool sees_all(const spec::ModelSpec& model) { return model.window == 0 || model.window >= model.context; }
 
 void write_llama(const spec::ModelSpec& model, const Target& target) {
@@ -220,56 +222,58 @@ void write_llama(const spec::ModelSpec& model, const Target& target) {
                fmt::format("set sliding_window to null in config.json if texts stay within {} tokens", model.window),
                "llama.cpp's architecture 'llama' has no sliding window, which this model needs");
   }
-  target.require(model.activation == spec::Activation::silu, "other activation than silu");
+  target.require(model.activation == spec::Activation::silu, "activation other than silu");
   if (model.experts == 0) return;
   target.count("expert_count", model.experts);
   target.count("expert_used_count", model.experts_per_token);
 }
 
 void write_qwen(const spec::ModelSpec& model, const Target& target) {
-  target.require(model.activation == spec::Activation::silu, "other activation than silu");
+  target.require(model.activation == spec::Activation::silu, "activation other than silu");
   target.require(sees_all(model), "sliding window");
-  target.require(!model.attention_out_bias, "bias in the attention's output");
+  target.require(!model.attention_out_bias, "bias in the attention output");
   target.require(model.family == "qwen3" || model.heads * model.head_dim == model.hidden,
-                 "heads of another size than hidden / heads");
+                 "head size other than hidden / heads");
 }
 
 void write_gemma2(const spec::ModelSpec& model, const Target& target) {
-  target.require(!model.attention_out_bias, "bias in the attention's output");
-  target.require(model.tied_head, "head of its own");
-  target.require(model.attention_softcap > 0 && model.final_softcap > 0, "way without soft caps");
-  target.require(model.activation == spec::Activation::gelu_tanh, "other activation than gelu_pytorch_tanh");
-  target.require(model.window == 0 || model.window_pattern == spec::WindowPattern::even, "window in every layer");
-  target.require(std::abs(model.attention_scale - gemma2_scale(model)) < 1e-9, "such query_pre_attn_scalar");
+  target.require(!model.attention_out_bias, "bias in the attention output");
+  target.require(model.tied_head, "output head separate from the embedding");
+  target.require(model.attention_softcap > 0 && model.final_softcap > 0, "option without soft caps");
+  target.require(model.activation == spec::Activation::gelu_tanh, "activation other than gelu_pytorch_tanh");
+  target.require(model.window == 0 || model.window_pattern == spec::WindowPattern::even,
+                 "sliding window in every layer");
+  target.require(std::abs(model.attention_scale - gemma2_scale(model)) < 1e-9,
+                 "support for this query_pre_attn_scalar");
   target.real("attn_logit_softcapping", model.attention_softcap);
   target.real("final_logit_softcapping", model.final_softcap);
   target.count("attention.sliding_window", model.window > 0 ? model.window : model.context);
 }
 
 void write_gpt2(const spec::ModelSpec& model, const Target& target) {
-  target.require(model.activation == spec::Activation::gelu_tanh, "other activation than gelu_new");
+  target.require(model.activation == spec::Activation::gelu_tanh, "activation other than gelu_new");
   target.require(model.attention_scale == 0, "unscaled attention");
 }
 
 void write_gptneox(const spec::ModelSpec& model, const Target& target) {
-  target.require(model.activation == spec::Activation::gelu, "other activation than gelu");
+  target.require(model.activation == spec::Activation::gelu, "activation other than gelu");
   target.require(model.attention_bias && model.attention_out_bias, "attention without biases");
   target.metadata.add("gptneox.use_parallel_residual", model.parallel_residual);
 }
 
 void write_mpt(const spec::ModelSpec& model, const Target& target) {
-  target.require(model.activation == spec::Activation::gelu, "other activation than gelu");
+  target.require(model.activation == spec::Activation::gelu, "activation other than gelu");
   target.require(model.logit_scale == 1, "logit_scale");
   target.require(model.attention_scale == 0, "softmax_scale");
   target.require(model.qk_norm == spec::QkNorm::none || model.kv_heads == model.heads,
-                 "norm of the keys of fewer heads than queries");
+                 "key norm with fewer key heads than query heads");
   if (model.clip_qkv > 0) target.real("attention.clamp_kqv", model.clip_qkv);
   target.real("attention.max_alibi_bias", model.positions == spec::Positions::alibi ? model.alibi_bias_max : 0);
 }
 
 struct Architecture {
   const char* name;
-  const char* family;  // that a file of it is read as
+  const char* family;  // as which a file of this architecture is read
   void (*read)(const Source& source, spec::ModelSpec& model);
   void (*write)(const spec::ModelSpec& model, const Target& target);
 };
@@ -287,7 +291,7 @@ const Architecture& architecture_named(const std::string& name, const std::strin
     if (name == architecture.name) return architecture;
     known += (known.empty() ? "" : ", ") + std::string(architecture.name);
   }
-  throw_hint(ErrorKind::unsupported, "Ingot has: " + known, "{}: the architecture '{}' is not supported", file, name);
+  throw_hint(ErrorKind::unsupported, "supported: " + known, "{}: the architecture '{}' is not supported", file, name);
 }
 
 const Architecture& architecture_of(const spec::ModelSpec& model) {
@@ -326,8 +330,8 @@ spec::ModelSpec gguf_model(const TensorStore& store) {
   const int64_t even = model.heads > 0 ? model.hidden / model.heads : 0;
   model.head_dim = source.integer("attention.key_length", even);
   if (source.integer("attention.value_length", model.head_dim) != model.head_dim) {
-    throw_error(ErrorKind::unsupported, "{}: keys of {} and values of {} elements a head", source.file, model.head_dim,
-                source.integer("attention.value_length"));
+    throw_error(ErrorKind::unsupported, "{}: key size {} and value size {} of a head differ, which is not supported",
+                source.file, model.head_dim, source.integer("attention.value_length"));
   }
   model.context = source.integer("context_length");
   model.tied_head = !source.has_tensor("output.weight");

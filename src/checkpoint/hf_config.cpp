@@ -23,7 +23,7 @@ const HfFamily* find_family(const std::string& model_type) {
   return nullptr;
 }
 
-// The object of a rope_scaling or rope_parameters.
+// Parses a rope_scaling or rope_parameters object.
 spec::RopeScaling read_scaling(const JsonObject& rope) {
   spec::RopeScaling scaling;
   const std::optional<std::string> named = rope.string("rope_type");
@@ -45,7 +45,7 @@ spec::RopeScaling read_scaling(const JsonObject& rope) {
                   scaling.high_freq_factor, scaling.low_freq_factor);
     }
   } else {
-    throw_hint(ErrorKind::unsupported, "Ingot has: default, linear, llama3", "{}: rope type '{}' is not supported",
+    throw_hint(ErrorKind::unsupported, "supported: default, linear, llama3", "{}: rope type '{}' is not supported",
                rope.where(), type);
   }
   if (!factor || !(*factor > 0))
@@ -62,7 +62,7 @@ json ids_value(const std::vector<int64_t>& ids) {
 
 }  // namespace
 
-void refuse_unless(const JsonObject& config, const char* key, bool only) {
+void require_value(const JsonObject& config, const char* key, bool only) {
   const std::optional<bool> value = config.boolean(key);
   if (!value || *value == only) return;
   throw_error(ErrorKind::unsupported, "{}: \"{}\": {} is not supported", config.where(), key, *value);
@@ -77,10 +77,10 @@ double read_rope(const JsonObject& config, spec::ModelSpec& model, double theta,
     model.rope_theta = scaling->number("rope_theta").value_or(model.rope_theta);
   }
   if (const auto parameters = config.object("rope_parameters")) {
-    // One set for each kind of layer is not what any of the families here has.
+    // Separate parameters per kind of layer are not supported: none of these families has them.
     for (const char* kind : {"full_attention", "sliding_attention"}) {
       if (!parameters->has(kind)) continue;
-      throw_error(ErrorKind::unsupported, "{}: rotary positions of their own for layers of kind \"{}\"",
+      throw_error(ErrorKind::unsupported, "{}: separate rope parameters for layers of type \"{}\" are not supported",
                   parameters->where(), kind);
     }
     const spec::RopeScaling newer = read_scaling(*parameters);
@@ -114,7 +114,7 @@ spec::Activation read_activation(const JsonObject& config, const char* key, cons
   if (name == "silu" || name == "swish") return spec::Activation::silu;
   if (name == "gelu") return spec::Activation::gelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return spec::Activation::gelu_tanh;
-  throw_hint(ErrorKind::unsupported, "Ingot has: silu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast",
+  throw_hint(ErrorKind::unsupported, "supported: silu, gelu, gelu_new, gelu_pytorch_tanh, gelu_fast",
              "{}: {} '{}' is not supported", config.where(), key, name);
 }
 
@@ -123,7 +123,7 @@ int64_t read_head_dim(const JsonObject& config, const spec::ModelSpec& model, st
   if (!head_dim) head_dim = fallback;
   if (head_dim) return *head_dim;
   if (model.heads < 1 || model.hidden % model.heads != 0) {
-    throw_error(ErrorKind::corrupt, "{}: a hidden size of {} does not divide into {} heads, and head_dim is not given",
+    throw_error(ErrorKind::corrupt, "{}: the hidden size {} is not divisible by {} heads, and head_dim is not given",
                 config.where(), model.hidden, model.heads);
   }
   return model.hidden / model.heads;
@@ -134,16 +134,16 @@ HfConfig parse_hf_config(std::string_view text, const std::string& source) {
   const JsonObject config(document, source);
   const std::optional<std::string> model_type = config.string("model_type");
   if (!model_type) {
-    throw_hint(ErrorKind::corrupt, "a config.json of transformers names the family, for instance \"llama\"",
+    throw_hint(ErrorKind::corrupt, "set it to the model family, for instance \"llama\"",
                "{}: \"model_type\" is missing", source);
   }
   const HfFamily* family = find_family(*model_type);
   if (family == nullptr) {
-    throw_hint(ErrorKind::unsupported, fmt::format("Ingot has: {}", fmt::join(spec::families(), ", ")),
+    throw_hint(ErrorKind::unsupported, fmt::format("supported: {}", fmt::join(spec::families(), ", ")),
                "{}: model_type '{}' is not supported", source, *model_type);
   }
   if (const auto quantization = config.object("quantization_config")) {
-    throw_hint(ErrorKind::unsupported, "take the model's unquantised weights, or a GGUF file of it",
+    throw_hint(ErrorKind::unsupported, "use the model's unquantised weights, or a GGUF file of it",
                "{}: weights quantised by '{}' are not supported", source,
                quantization->string("quant_method").value_or("an unnamed method"));
   }

@@ -11,20 +11,20 @@
 
 namespace ingot::checkpoint {
 
-// What a config.json says that Ingot uses.
+// The contents of a config.json that Ingot uses.
 struct HfConfig {
   spec::ModelSpec model;
-  std::string dtype;         // "bfloat16", "float32", ...; empty when it is not given
+  std::string dtype;         // "bfloat16", "float32", ...; empty when absent
   std::vector<int64_t> bos;  // token ids; usually one, empty when null
   std::vector<int64_t> eos;
 };
 
 // Reads the keys of transformers 4 and 5; missing ones take the family's defaults. `source` names the file in messages.
-// Errors: corrupt for what is not JSON, a missing model_type, wrong types and contradictions; unsupported, by name, for
-// an unknown model_type, rope type or activation, for partial rotary positions and for a quantization_config.
+// Errors: corrupt for invalid JSON, a missing model_type, wrong types and contradictions; unsupported, by name, for an
+// unknown model_type, rope type or activation, for partial rotary positions and for a quantization_config.
 HfConfig parse_hf_config(std::string_view text, const std::string& source);
 
-// The text of a config.json in the keys of transformers 4, which both generations read.
+// Returns the text of a config.json with the keys of transformers 4, which transformers 5 reads too.
 std::string write_hf_config(const HfConfig& config);
 
 }  // namespace ingot::checkpoint

@@ -37,9 +37,9 @@ spec::ModelSpec read_gpt2(const JsonObject& config) {
   model.initializer_range = config.number("initializer_range").value_or(0.02);
   model.tied_head = config.boolean("tie_word_embeddings").value_or(true);
   model.activation = read_activation(config, "activation_function", "gelu_new");
-  refuse_unless(config, "scale_attn_by_inverse_layer_idx", false);
-  refuse_unless(config, "add_cross_attention", false);
-  // reorder_and_upcast_attn asks for scores in fp32, which is how they are always computed here.
+  require_value(config, "scale_attn_by_inverse_layer_idx", false);
+  require_value(config, "add_cross_attention", false);
+  // reorder_and_upcast_attn requests fp32 scores, which are always used here.
   if (!config.boolean("scale_attn_weights").value_or(true)) model.attention_scale = 1;
   model.positions = spec::Positions::learned;
   model.norm = spec::NormKind::layer;
@@ -84,7 +84,7 @@ spec::ModelSpec read_gpt_neox(const JsonObject& config) {
   const double rotated = read_rope(config, model, config.number("rotary_emb_base").value_or(10000),
                                    config.number("rotary_pct").value_or(0.25));
   if (!(rotated > 0 && rotated <= 1)) {
-    throw_error(ErrorKind::corrupt, "{}: rotary_pct is {}", config.where(), rotated);
+    throw_error(ErrorKind::corrupt, "{}: rotary_pct is {}; it must be above 0 and at most 1", config.where(), rotated);
   }
   const auto rows = static_cast<int64_t>(static_cast<double>(model.head_dim) * rotated);
   model.rotary_dim = rows == model.head_dim ? 0 : rows;

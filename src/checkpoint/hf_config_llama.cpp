@@ -1,4 +1,4 @@
-// llama and the families that keep its keys.
+// llama and the families with the same keys.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using spec::WindowPattern;
 
-// What the classes give keys that a file leaves out.
+// Defaults of the transformers configuration classes for missing keys.
 struct Defaults {
   int64_t vocab = 32000;
   int64_t hidden = 4096;
@@ -35,7 +35,7 @@ spec::ModelSpec read_common(const JsonObject& config, const char* family, const 
   model.ffn = config.integer("intermediate_size").value_or(defaults.ffn);
   model.layers = config.integer("num_hidden_layers").value_or(defaults.layers);
   model.heads = config.integer("num_attention_heads").value_or(defaults.heads);
-  // A null is no missing key: it means as many as heads.
+  // null differs from a missing key: it means as many as heads.
   const std::optional<int64_t> kv_heads = config.is_null("num_key_value_heads") ? std::nullopt : defaults.kv_heads;
   model.kv_heads = config.integer("num_key_value_heads").value_or(kv_heads.value_or(model.heads));
   model.head_dim = read_head_dim(config, model, config.is_null("head_dim") ? std::nullopt : defaults.head_dim);
@@ -45,7 +45,8 @@ spec::ModelSpec read_common(const JsonObject& config, const char* family, const 
   model.tied_head = config.boolean("tie_word_embeddings").value_or(defaults.tied);
   const double rotated = read_rope(config, model, defaults.theta, 1.0);
   if (rotated != 1.0) {
-    throw_error(ErrorKind::unsupported, "{}: rotary positions on a part of each head (partial_rotary_factor {})",
+    throw_error(ErrorKind::unsupported,
+                "{}: rotary embedding of only a part of each head (partial_rotary_factor {}) is not supported",
                 config.where(), rotated);
   }
   return model;
@@ -68,8 +69,8 @@ spec::ModelSpec read_llama(const JsonObject& config) {
   return model;
 }
 
-// The layers that slide, as flags: all, none, or the even ones. Errors: unsupported, naming the key, for other
-// patterns.
+// Sets the sliding-window layers from flags: all, none, or the even layers. Errors: unsupported, naming the key, for
+// other patterns.
 void set_window(const JsonObject& config, const char* key, spec::ModelSpec& model, int64_t window,
                 const std::vector<bool>& slides) {
   size_t sliding = 0;
@@ -82,25 +83,25 @@ void set_window(const JsonObject& config, const char* key, spec::ModelSpec& mode
   model.window_pattern = WindowPattern::every;
   if (sliding == 0 || sliding == slides.size()) return;
   if (!even) {
-    throw_hint(ErrorKind::unsupported, "Ingot has: a window in every layer, in every second one, or in none",
+    throw_hint(ErrorKind::unsupported, "supported: a window in every layer, in every second one, or in none",
                "{}: \"{}\": a sliding window in {} of {} layers is not supported", config.where(), key, sliding,
                slides.size());
   }
   model.window_pattern = WindowPattern::even;
 }
 
-// layer_types, where the file has it.
+// Reads layer_types, if the file has it.
 bool read_layer_types(const JsonObject& config, spec::ModelSpec& model, int64_t window) {
   if (!config.has("layer_types")) return false;
   const std::vector<std::string> types = config.strings("layer_types");
   if (types.size() != static_cast<size_t>(model.layers)) {
-    throw_error(ErrorKind::corrupt, "{}: \"layer_types\" names {} layers of {}", config.where(), types.size(),
+    throw_error(ErrorKind::corrupt, "{}: \"layer_types\" has {} entries for {} layers", config.where(), types.size(),
                 model.layers);
   }
   std::vector<bool> slides;
   for (const std::string& type : types) {
     if (type != "full_attention" && type != "sliding_attention") {
-      throw_hint(ErrorKind::unsupported, "Ingot has: full_attention, sliding_attention",
+      throw_hint(ErrorKind::unsupported, "supported: full_attention, sliding_attention",
                  "{}: \"layer_types\": '{}' is not supported", config.where(), type);
     }
     slides.push_back(type == "sliding_attention");
@@ -118,7 +119,7 @@ spec::ModelSpec read_mistral(const JsonObject& config) {
   return model;
 }
 
-// The window of Qwen's models: in layers from max_window_layers on, and only when it is asked for.
+// The sliding window of Qwen models: in layers from max_window_layers on, and only with use_sliding_window.
 void read_qwen_window(const JsonObject& config, spec::ModelSpec& model) {
   const bool used = config.boolean("use_sliding_window").value_or(false);
   const int64_t missing = config.is_null("sliding_window") ? 0 : 4096;
@@ -161,14 +162,15 @@ spec::ModelSpec read_gemma2(const JsonObject& config) {
                                        .head_dim = 256,
                                        .context = 8192,
                                        .tied = true});
-  refuse_unless(config, "use_bidirectional_attention", false);
+  require_value(config, "use_bidirectional_attention", false);
   read_attention_bias(config, model);
   model.activation = read_activation(config, "hidden_activation", "gelu_pytorch_tanh");
   model.norm_weight_offset = 1;
   model.post_norms = true;
   model.embedding_scale = std::sqrt(static_cast<double>(model.hidden));
   const double scalar = config.number("query_pre_attn_scalar").value_or(256);
-  if (!(scalar > 0)) throw_error(ErrorKind::corrupt, "{}: query_pre_attn_scalar is {}", config.where(), scalar);
+  if (!(scalar > 0))
+    throw_error(ErrorKind::corrupt, "{}: query_pre_attn_scalar is {}; it must be above 0", config.where(), scalar);
   model.attention_scale = 1 / std::sqrt(scalar);
   const auto cap = [&](const char* key, double missing) {
     return config.number(key).value_or(config.is_null(key) ? 0 : missing);

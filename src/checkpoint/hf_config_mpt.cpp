@@ -1,6 +1,7 @@
-// mpt: the keys of llm-foundry's MPTForCausalLM (github.com/mosaicml/llm-foundry, models/mpt/configuration_mpt.py) and
-// of transformers' MptForCausalLM, which are the same but for two names and for the defaults of missing ones. The
-// function is llm-foundry's: transformers' class leaves qk_ln, logit_scale, no_bias, learned_pos_emb and norm_type out.
+// mpt: the config.json of llm-foundry's MPTForCausalLM (github.com/mosaicml/llm-foundry,
+// models/mpt/configuration_mpt.py) and of transformers' MptForCausalLM. They differ in the class name, in the key of
+// the norms' epsilon and in the defaults of missing keys. The computation is llm-foundry's: transformers' class ignores
+// qk_ln, logit_scale, no_bias, learned_pos_emb and norm_type.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -17,7 +18,7 @@ using nlohmann::json;
   throw_error(ErrorKind::unsupported, "{}: \"{}\": {} is not supported", object.where(), key, object.find(key)->dump());
 }
 
-// Keys whose only value here is `only`; a missing or null one is that.
+// Rejects a key with a value other than `only`; a missing or null key means `only`.
 void refuse_others(const JsonObject& object, const char* key, const json& only) {
   const json* value = object.find(key);
   if (value != nullptr && *value != only) refuse(object, key);
@@ -48,7 +49,7 @@ void read_attention(const JsonObject& attention, bool foundry, spec::ModelSpec& 
 }
 
 void read_mlp(const JsonObject& config, bool foundry, spec::ModelSpec& model) {
-  // transformers' class has 4 whatever the key says.
+  // transformers' class uses 4 whatever the key says.
   const double ratio = foundry ? config.number("expansion_ratio").value_or(4) : 4;
   model.ffn = static_cast<int64_t>(ratio * static_cast<double>(model.hidden));
   model.activation = spec::Activation::gelu;
@@ -94,7 +95,8 @@ spec::ModelSpec read_mpt(const JsonObject& config) {
   const std::string norm = config.string("norm_type").value_or("low_precision_layernorm");
   if (norm != "layernorm" && norm != "low_precision_layernorm") refuse(config, "norm_type");
   if (model.positions == spec::Positions::learned && !config.boolean("learned_pos_emb").value_or(true)) {
-    throw_error(ErrorKind::unsupported, "{}: a model without positions (learned_pos_emb and alibi are false)",
+    throw_error(ErrorKind::unsupported,
+                "{}: a model without position encoding (learned_pos_emb and alibi are false) is not supported",
                 config.where());
   }
   refuse_others(config, "embedding_fraction", 1);
@@ -110,7 +112,7 @@ spec::ModelSpec read_mpt(const JsonObject& config) {
 }
 
 void write_mpt(const spec::ModelSpec& model, json& out) {
-  // What transformers' own class computes goes by its name; for anything else the code of llm-foundry is needed.
+  // `architectures` is already transformers' MptForCausalLM. Models that it cannot compute need llm-foundry's class.
   const bool plain = model.positions == spec::Positions::alibi && model.qk_norm == spec::QkNorm::none &&
                      !model.attention_bias && model.logit_scale == 1 && model.kv_heads == model.heads &&
                      model.tied_head && model.ffn == 4 * model.hidden && model.activation == spec::Activation::gelu;

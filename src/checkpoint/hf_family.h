@@ -1,5 +1,5 @@
-// config.json of each family: how its keys are read and written. Format: specs/hf_models.md, section 2, and the
-// configuration classes of transformers (github.com/huggingface/transformers), whose defaults missing keys take.
+// Reading and writing the config.json of each family. Format: specs/hf_models.md, section 2. Missing keys take the
+// defaults of transformers' configuration classes (github.com/huggingface/transformers).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,10 +13,10 @@
 namespace ingot::checkpoint {
 
 struct HfFamily {
-  const char* model_type;  // also spec's name of the family
+  const char* model_type;  // also ModelSpec::family
   const char* architecture;
   spec::ModelSpec (*read)(const JsonObject& config);
-  // Adds the family's keys of transformers 4, which 5 reads too. Errors: unsupported, by name, for what has no key.
+  // Adds the family's keys to `out`, named as in transformers 4, which transformers 5 reads too.
   void (*write)(const spec::ModelSpec& model, nlohmann::json& out);
 };
 
@@ -24,19 +24,19 @@ std::span<const HfFamily> hf_llama_families();  // llama, mistral, qwen2, qwen3,
 std::span<const HfFamily> hf_gpt_families();    // gpt2, gpt_neox
 std::span<const HfFamily> hf_mpt_families();    // mpt
 
-// Errors: unsupported, naming the key and its value, when it is there and is not `only`.
-void refuse_unless(const JsonObject& config, const char* key, bool only);
+// Errors: unsupported, naming the key and its value, when the key is present with a value other than `only`.
+void require_value(const JsonObject& config, const char* key, bool only);
 
-// rope_theta, rope_scaling and rope_parameters into model.rope_theta and rope_scaling; returns the part of a head that
-// is rotated. What the file does not say is `theta` and `rotated`.
+// Reads rope_theta, rope_scaling and rope_parameters into model.rope_theta and model.rope_scaling; returns the fraction
+// of a head's dimensions that is rotated. `theta` and `rotated` are the defaults of missing keys.
 double read_rope(const JsonObject& config, spec::ModelSpec& model, double theta, double rotated);
-// rope_theta and rope_scaling.
+// Writes rope_theta and rope_scaling.
 void write_rope(const spec::ModelSpec& model, nlohmann::json& out);
 
-// `value` as an activation. Errors: unsupported, naming the key.
+// Parses `key` as an activation. Errors: unsupported, naming the key.
 spec::Activation read_activation(const JsonObject& config, const char* key, const char* fallback);
 
-// head_dim, or hidden / heads. Errors: corrupt when these do not divide.
+// Returns the key head_dim, else `fallback`, else hidden / heads. Errors: corrupt when heads does not divide hidden.
 int64_t read_head_dim(const JsonObject& config, const spec::ModelSpec& model, std::optional<int64_t> fallback);
 
 }  // namespace ingot::checkpoint

@@ -24,7 +24,7 @@ std::string model_hash(const TensorStore& store) {
 TensorValues read_tensor(const TensorStore& store, std::string_view name) {
   const StoredTensor* tensor = store.find(name);
   if (tensor == nullptr) {
-    // The names that begin like it for longest.
+    // Suggests the names with the longest common prefix.
     std::vector<std::pair<size_t, std::string>> alike;
     for (const StoredTensor& other : store.tensors()) {
       const auto parted = std::mismatch(name.begin(), name.end(), other.name.begin(), other.name.end());
@@ -35,7 +35,8 @@ TensorValues read_tensor(const TensorStore& store, std::string_view name) {
     });
     std::string near;
     for (size_t i = 0; i < std::min<size_t>(alike.size(), 5); ++i) near += (i == 0 ? "" : ", ") + alike[i].second;
-    throw_hint(ErrorKind::not_found, "it has: " + near, "{}: there is no tensor '{}'", store.path().string(), name);
+    throw_hint(ErrorKind::not_found, "similar tensors: " + near, "{}: there is no tensor '{}'", store.path().string(),
+               name);
   }
   if (!tensor->storage) {
     throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the type {}, which Ingot does not decode", tensor->file,

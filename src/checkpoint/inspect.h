@@ -1,4 +1,4 @@
-// Looking at the tensors of a model's files.
+// Inspection of the tensors in a model's files.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct TensorValues {
   std::vector<float> values;   // row-major
 };
 
-// One tensor, by its name in the file, de-quantised to fp32 as it lies there (q and k rows of GGUF files too).
+// Reads one tensor by its name in the file, dequantised to fp32, in the file's row order (also q and k of GGUF files).
 // Errors: not_found with the nearest names; unsupported for a type that Ingot does not decode.
 TensorValues read_tensor(const TensorStore& store, std::string_view name);
 

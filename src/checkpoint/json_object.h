@@ -1,4 +1,4 @@
-// JSON settings files, read with messages that name file and key.
+// JSON settings files, with error messages that name file and key.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ nlohmann::json parse_json(std::string_view text, const std::string& source);
 // Errors: those of read_file (files over 1 GiB: resource), and corrupt.
 nlohmann::json read_json(const std::filesystem::path& path);
 
-// The members of an object that outlives this. A member that is null counts as missing. Errors: corrupt, naming `where`
-// and the key, for a member of another type.
+// The members of a JSON object, which must outlive this. A null member counts as missing. Errors: corrupt, naming
+// `where` and the key, for a member of another type.
 class JsonObject {
  public:
   JsonObject(const nlohmann::json& value, std::string where);
@@ -25,8 +25,8 @@ class JsonObject {
   const std::string& where() const { return where_; }
   const nlohmann::json* find(const char* key) const;  // null when missing
   bool has(const char* key) const { return find(key) != nullptr; }
-  bool is_null(const char* key) const;                    // there, as null
-  std::optional<int64_t> integer(const char* key) const;  // 8.0 is an integer too; below 9e15
+  bool is_null(const char* key) const;                    // present, with the value null
+  std::optional<int64_t> integer(const char* key) const;  // accepts 8.0; magnitude below 9e15
   std::optional<double> number(const char* key) const;
   std::optional<bool> boolean(const char* key) const;
   std::optional<std::string> string(const char* key) const;

@@ -18,21 +18,21 @@ namespace ingot::checkpoint {
 
 namespace {
 
-constexpr size_t staging_bytes = size_t{16} << 20;  // of each piece for a device that the host cannot write
-constexpr int64_t slice_elements = 1 << 16;         // converted by one thread at a time
+constexpr size_t staging_bytes = size_t{16} << 20;  // per buffer, for a device that the host cannot write
+constexpr int64_t slice_elements = 1 << 16;         // per task of the thread pool
 
-// One parameter on its way from the file to memory.
+// The transfer of one parameter from the file to memory.
 struct Move {
   const StoredTensor* from = nullptr;
   Placement placement;
   Storage to = Storage::f32;
-  int64_t rows = 0;  // of the parameter; a vector whose elements are in another order has rows of one element
+  int64_t rows = 0;  // rows of the parameter; a vector whose elements are reordered counts as rows of one element
   int64_t in = 0;
   std::byte* data = nullptr;
   bool mapped = false;
 
   size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(to, in); }
-  // The parameter's first row in the file; not for transposed ones.
+  // The parameter's first row in the file; not for transposed parameters.
   const std::byte* source() const {
     return from->bytes.data() + static_cast<size_t>(placement.first_row) * row_bytes(*from->storage, in);
   }
@@ -42,7 +42,7 @@ std::vector<Placement> placements_of(const TensorStore& store, const spec::Model
   return store.gguf() != nullptr ? gguf_placements(model, p) : hf_placements(model, p);
 }
 
-// The first of the placements whose tensor is there.
+// Returns the tensor of the first placement that exists in the file.
 const StoredTensor* find_tensor(const TensorStore& store, const std::vector<Placement>& placements, Placement& used) {
   for (const Placement& placement : placements) {
     const StoredTensor* tensor = store.find(placement.name);
@@ -57,8 +57,8 @@ void check_no_others(const TensorStore& store, const spec::ModelSpec& model, con
   std::set<std::string_view> known;
   for (const Move& move : moves) known.insert(move.from->name);
   for (const StoredTensor& tensor : store.tensors()) {
-    if (known.contains(tensor.name) || is_derived(tensor.name, model, store.gguf() != nullptr)) continue;
-    throw_hint(ErrorKind::corrupt, "the configuration and the weights are not of the same model",
+    if (known.contains(tensor.name) || is_ignorable(tensor.name, model, store.gguf() != nullptr)) continue;
+    throw_hint(ErrorKind::corrupt, "check that the configuration and the weights are of the same model",
                "{}: tensor '{}', {}, does not belong to this {} model of {} layers", tensor.file, tensor.name,
                tensor.text(), model.family, model.layers);
   }
@@ -78,22 +78,21 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
                shape_text(placements.front().shape));
   }
   if (tensor->shape != move.placement.shape) {
-    throw_hint(ErrorKind::corrupt, "the configuration and the weights are not of the same model",
+    throw_hint(ErrorKind::corrupt, "check that the configuration and the weights are of the same model",
                "{}: tensor '{}' has the shape {}, expected {}", tensor->file, tensor->name, shape_text(tensor->shape),
                shape_text(move.placement.shape));
   }
   if (!tensor->storage) {
-    throw_hint(ErrorKind::unsupported, "convert the file to one of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K",
-               "{}: tensor '{}' has the type {}, which Ingot does not compute with", tensor->file, tensor->name,
-               tensor->dtype);
+    throw_hint(ErrorKind::unsupported, "convert it to F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K",
+               "{}: tensor '{}' has the type {}, which is not supported", tensor->file, tensor->name, tensor->dtype);
   }
   const bool matrix = p.shape.size() == 2;
   move.from = tensor;
-  move.to = matrix ? options.kept.of(p, tensor->storage) : Storage::f32;
+  move.to = matrix ? options.storage.of(p, tensor->storage) : Storage::f32;
   if (matrix && p.shape[1] % block_elements(move.to) != 0) {
     throw_hint(ErrorKind::unsupported, "keep the weights in bf16 or f16",
-               "{}: tensor '{}': rows of {} elements are not whole {} blocks of {}", tensor->file, tensor->name,
-               p.shape[1], ingot::name(move.to), block_elements(move.to));
+               "{}: tensor '{}': rows of {} elements are not a multiple of the {} block size {}", tensor->file,
+               tensor->name, p.shape[1], ingot::name(move.to), block_elements(move.to));
   }
   const bool single_rows = !matrix && move.placement.order != RowOrder::same;
   move.rows = matrix || single_rows ? p.shape[0] : 1;
@@ -105,7 +104,7 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
   return move;
 }
 
-// Rows [begin, end) of a parameter that the file holds as [in, out]: its columns of that number.
+// Rows [begin, end) of a parameter that the file stores as [in, out]: the columns [begin, end) there.
 void convert_columns(const Move& move, int64_t begin, int64_t end, std::byte* out) {
   const Storage from = *move.from->storage;
   const auto columns = static_cast<size_t>(end - begin);
@@ -123,7 +122,7 @@ void convert_columns(const Move& move, int64_t begin, int64_t end, std::byte* ou
   }
 }
 
-// Writes rows [begin, end) of the parameter, converted, one after the other to `out`.
+// Writes rows [begin, end) of the parameter, converted, consecutively to `out`.
 void convert_rows(const Move& move, int64_t begin, int64_t end, std::byte* out) {
   if (move.placement.transposed) return convert_columns(move, begin, end, out);
   const Storage from = *move.from->storage;
@@ -152,7 +151,7 @@ void convert_parallel(const Move& move, int64_t begin, int64_t end, std::byte* o
   });
 }
 
-// To memory that the host cannot write: rows are read and converted while those before them are uploaded.
+// Writes to memory that the host cannot write: rows are read and converted while previous ones are uploaded.
 void upload_rows(const Move& move, Uploader& uploader, ThreadPool* pool) {
   const size_t to_row = row_bytes(move.to, move.in);
   const int64_t step = static_cast<int64_t>(uploader.piece_bytes() / to_row);
@@ -163,7 +162,7 @@ void upload_rows(const Move& move, Uploader& uploader, ThreadPool* pool) {
   }
 }
 
-// Puts the moves where their data is.
+// Transfers all parameters to their memory.
 void run_moves(const std::vector<Move>& moves, const LoadOptions& options) {
   if (options.device.host_visible()) {
     for (const Move& move : moves) {
@@ -171,7 +170,7 @@ void run_moves(const std::vector<Move>& moves, const LoadOptions& options) {
     }
     return;
   }
-  size_t piece = 0;  // at least a row of each
+  size_t piece = 0;  // at least one row of each parameter
   size_t most = 0;
   for (const Move& move : moves) {
     piece = std::max(piece, row_bytes(move.to, move.in));
@@ -182,7 +181,7 @@ void run_moves(const std::vector<Move>& moves, const LoadOptions& options) {
   uploader.finish();
 }
 
-// NaN and infinities in a file would turn every result into NaN, far from their cause.
+// Non-finite values in a file would turn every result into NaN, with no hint of the cause.
 void check_finite(const Move& move, ThreadPool* pool) {
   const Storage storage = *move.from->storage;
   const int64_t in = move.placement.transposed ? move.rows : move.in;
@@ -195,8 +194,9 @@ void check_finite(const Move& move, ThreadPool* pool) {
       const int64_t at = find_non_finite(storage, data, in);
       if (at < 0) continue;
       throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
-                 "{}: tensor '{}' is not finite: element {} of row {}{}", move.from->file, move.from->name, at,
-                 row + move.placement.first_row, is_block(storage) ? ", by its block's scale" : "");
+                 "{}: tensor '{}' has a value that is not finite: element {} of row {}{}", move.from->file,
+                 move.from->name, at, row + move.placement.first_row,
+                 is_block(storage) ? " (from its block's scale)" : "");
     }
   };
   if (pool == nullptr) return check(0, rows);
@@ -227,7 +227,7 @@ spec::ModelSpec read_model_spec(const ModelSource& source) {
 
 namespace {
 
-// A model's parameters on their way, and what they will take.
+// The transfers of a model's parameters, and their memory.
 struct Plan {
   spec::ModelSpec spec;
   std::vector<spec::ParamSpec> table;
@@ -282,7 +282,7 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     model.copied_bytes = plan.sizes.copied;
   }
   if (const std::optional<FileFault> fault = files->fault()) {
-    throw_hint(ErrorKind::corrupt, "start again when the file is whole", "{}: while it was read: {}",
+    throw_hint(ErrorKind::corrupt, "restart once the file is complete", "{}: changed while it was being read: {}",
                fault->file.string(), fault->what);
   }
   if (plan.sizes.mapped > 0) {

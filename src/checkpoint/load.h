@@ -1,12 +1,12 @@
-// A model's weights from files into memory.
+// Loads a model's weights from files into memory.
 #pragma once
 
 #include <string>
 
 #include "base/file_watch.h"
 #include "base/thread_pool.h"
-#include "checkpoint/kept_weights.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/weight_storage.h"
 #include "spec/model.h"
 #include "tensor/device.h"
 #include "tensor/weight_set.h"
@@ -15,38 +15,39 @@ namespace ingot::checkpoint {
 
 struct LoadOptions {
   Device& device;
-  KeptWeights kept = {Storage::f32};  // what matrices become
-  bool writable = false;              // the weights will be changed: nothing points into a file
-  ThreadPool* pool = nullptr;         // null: converts on the calling thread
+  WeightStorage storage = {Storage::f32};  // storage types of the matrices in memory
+  bool writable = false;                   // the weights will be modified: none may point into a file
+  ThreadPool* pool = nullptr;              // null: converts on the calling thread
 };
 
 struct LoadedModel {
   spec::ModelSpec spec;
   WeightSet weights;                       // by index of spec::parameters(spec)
-  std::string name;                        // of the source
-  std::string stored_dtype;                // the type that most matrix elements have in the file: "bf16", "q4_1"
-  size_t copied_bytes = 0;                 // of the one arena; the rest points into the mapped files
-  std::shared_ptr<const FileWatch> files;  // these; null when nothing points into them
+  std::string name;                        // the source's name
+  std::string stored_dtype;                // the most common type of matrix elements in the file: "bf16", "q4_1"
+  size_t copied_bytes = 0;                 // size of the one arena; all other weights point into the mapped files
+  std::shared_ptr<const FileWatch> files;  // the mapped files; null when no weight points into them
 };
 
-// Vectors (norms, biases) are f32 whatever the file has. A tensor whose type in the file is the wanted one is not
-// copied when the device is host-visible and `writable` is false; everything else goes into one allocation of exactly
-// the size needed. Rows, matrices and norms that the file has in another form (placement.h) are brought into that of
-// spec::parameters. With a tied head there is no head parameter, and a head in the file is not read. Errors: those of
-// TensorStore and of the configuration; corrupt, naming the file, for one that is cut short or written to meanwhile,
-// and naming tensor, found and expected shape and file, for a missing tensor, one that does not belong to the model, a
-// wrong shape, and values that are not finite; unsupported for a stored type that Ingot does not compute with, and for
-// rows that are not whole blocks of the wanted type.
+// Vectors (norms, biases) become f32 whatever their type in the file. A tensor that already has the requested type is
+// not copied when the device is host-visible and `writable` is false; all others go into one allocation of exactly the
+// size needed. Row orders, transposed matrices and norm offsets of the file (placement.h) are converted to the layout
+// of spec::parameters. With a tied head there is no output head parameter, and an output head in the file is not read.
+// Errors: those of TensorStore and of the configuration; corrupt, naming the file, for one that is truncated or
+// modified during loading; corrupt, naming tensor, found and expected shape and file, for a missing tensor, one that
+// does not belong to the model, a wrong shape, and non-finite values; unsupported for a stored type that Ingot does not
+// compute with, and for rows that are not whole blocks of the requested type.
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options);
 
-// What load_model would take, without reading weights: bytes of its one arena, and bytes left in the mapped files.
+// The memory that load_model would use, computed without reading weights: bytes of its one arena, and bytes used in
+// place from the mapped files.
 struct WeightSizes {
   size_t copied = 0;
   size_t mapped = 0;
 };
 WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options);
 
-// The hyper-parameters alone: config.json, or GGUF metadata. Reads no weights.
+// Reads only the hyper-parameters: config.json, or GGUF metadata.
 spec::ModelSpec read_model_spec(const ModelSource& source);
 
 }  // namespace ingot::checkpoint

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* format_name = "ingot-checkpoint";
 constexpr int format_version = 1;
 
-// Over a manifest's text without the digest.
+// The hash of a manifest's text without the key "sha256".
 std::string digest_of(const json& manifest) {
   json rest = manifest;
   rest.erase("sha256");
@@ -25,7 +25,7 @@ std::string digest_of(const json& manifest) {
   return sha256_hex(std::as_bytes(std::span(text)));
 }
 
-// Of a file in the folder itself: another leads out of it, or is none.
+// Whether `name` is a file directly in the folder, not a path out of it.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -53,7 +53,7 @@ std::string manifest_text(const Manifest& manifest, int64_t step) {
                {"model", manifest.model},
                {"metadata", parse_lenient_json(manifest.metadata)},
                {"files", manifest.files}};
-  if (!text["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is no JSON object");
+  if (!text["metadata"].is_object()) throw_error(ErrorKind::internal, "checkpoint metadata is not a JSON object");
   text["sha256"] = digest_of(text);
   return text.dump(1) + "\n";
 }
@@ -77,31 +77,33 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
     }
     if (read.value("version", 0) != format_version) {
       throw_hint(ErrorKind::unsupported, "use the version of Ingot that wrote it",
-                 "checkpoint {}: manifest version {}, not {}", shown, read.value("version", 0), format_version);
+                 "checkpoint {}: manifest version {} is not supported; expected {}", shown, read.value("version", 0),
+                 format_version);
     }
     if (read.value("sha256", "") != digest_of(read) || read.value("step", int64_t{-1}) != step) {
-      damaged("manifest.json is not what was written: its SHA-256 differs");
+      damaged("manifest.json was changed after it was written: its SHA-256 differs");
     }
     read["files"].get_to(manifest.files);
     for (const ManifestFile& file : manifest.files) {
       if (!is_plain_name(file.name))
-        damaged(fmt::format("manifest.json is damaged: '{}' is no file's name", file.name));
+        damaged(fmt::format("manifest.json is damaged: '{}' is not a file name", file.name));
     }
     manifest.model = read.value("model", "");
     manifest.metadata = read["metadata"].dump();
-  } catch (const json::exception&) {  // a value of another type
+  } catch (const json::exception&) {  // a JSON value has the wrong type
     damaged("manifest.json is damaged");
   }
   return manifest;
 }
 
-std::string fault_of(const fs::path& folder, const ManifestFile& file) {
+std::string verify_file(const fs::path& folder, const ManifestFile& file) {
   if (!regular_file_exists(folder / file.name)) return fmt::format("file '{}' is missing", file.name);
   const MappedFile found(folder / file.name);
   const size_t bytes = found.bytes().size();
-  if (bytes != file.bytes) return fmt::format("file '{}' has {} bytes, {} were written", file.name, bytes, file.bytes);
+  if (bytes != file.bytes)
+    return fmt::format("file '{}' has {} bytes, but {} were written", file.name, bytes, file.bytes);
   if (sha256_hex(found.bytes()) == file.sha256) return {};
-  return fmt::format("file '{}' is not what was written: its SHA-256 differs", file.name);
+  return fmt::format("file '{}' was changed after it was written: its SHA-256 differs", file.name);
 }
 
 }  // namespace ingot::checkpoint

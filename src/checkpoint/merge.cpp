@@ -24,7 +24,7 @@ double row_norm(const std::vector<float>& row) {
 
 std::byte* writable(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
-// Rows [begin, end) of a layer's weight.
+// Merges an adapter into rows [begin, end) of a layer's weight.
 struct LayerMerge {
   const AdapterModule& module;
   const Weight& weight;
@@ -50,7 +50,7 @@ struct LayerMerge {
     }
   }
 
-  // A row of zeros keeps its norm, whatever the magnitude.
+  // A row of zeros is left as it is, whatever the magnitude.
   static void scale_to(std::vector<float>& row, float norm) {
     const double now = row_norm(row);
     if (now == 0) return;
@@ -82,7 +82,7 @@ void check_writable(const Parameter& parameter, const Device& device, const std:
   const bool plain = !weight || is_plain(weight.storage);
   if (device.host_visible() && plain) return;
   throw_hint(ErrorKind::unsupported, "load the model in f32, bf16 or f16 on the CPU to merge",
-             "layer '{}', {} on {}, cannot take an adapter in", what, weight ? weight.text() : "a vector",
+             "cannot merge an adapter into layer '{}', {} on {}", what, weight ? weight.text() : "a vector",
              device.name());
 }
 
@@ -90,7 +90,7 @@ void check_writable(const Parameter& parameter, const Device& device, const std:
 
 void merge_adapter(WeightSet& weights, Device& device, const AdapterFile& adapter, double sign, ThreadPool* pool) {
   if (sign < 0 && adapter.replaces_weights()) {
-    throw_error(ErrorKind::usage, "an adapter that replaces weights (DoRA, modules_to_save) cannot be taken out again");
+    throw_error(ErrorKind::usage, "an adapter that replaces weights (DoRA, modules_to_save) cannot be unmerged");
   }
   for (const AdapterModule& module : adapter.modules) {
     check_writable(weights.parameters.at(module.param.base), device, module.param.module);

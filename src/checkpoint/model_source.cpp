@@ -44,7 +44,7 @@ ModelSource open_path(const fs::path& path) {
              "{}: not a .gguf file", path.string());
 }
 
-// The model of that name, or the only one whose name ends so after its "org/".
+// The model with that name, or else the only one whose name is "org/" followed by it.
 std::optional<RegisteredModel> find_registered(const Registry& registry, std::string_view name) {
   if (std::optional<RegisteredModel> exact = registry.find(name)) return exact;
   std::optional<RegisteredModel> found;
@@ -69,14 +69,14 @@ ModelSource open_registered(std::string_view name, const fs::path& home) {
   }
   if (!path_exists(model->path)) {
     throw_hint(ErrorKind::not_found, fmt::format("fetch it again: ingot model pull {}", model->origin),
-               "model '{}': {} is no longer there", model->name, model->path.string());
+               "model '{}': {} no longer exists", model->name, model->path.string());
   }
   ModelSource source = open_path(model->path);
   source.name = model->name;
   return source;
 }
 
-// Whether a path is meant: where it cannot be examined, unless a model of that name is registered.
+// Whether the argument is a path. If the path cannot be examined, it is a name if such a model is registered.
 bool is_path(std::string_view path_or_name, const std::optional<fs::path>& home) {
   try {
     return path_exists(path_or_name);
@@ -97,7 +97,7 @@ ModelSource open_model(std::string_view path_or_name) {
   if (is_path(path_or_name, home)) return open_path(path_or_name);
   if (home) return open_registered(path_or_name, *home);
   throw_hint(ErrorKind::not_found,
-             "check the path; for a registered name set INGOT_HOME to the folder they are kept in",
+             "check the path; for a registered name set INGOT_HOME to the folder that holds the registered models",
              "model '{}': there is no such path, and neither INGOT_HOME nor HOME is set", path_or_name);
 }
 

@@ -1,4 +1,4 @@
-// Where a model is: a Hugging Face folder, a GGUF file, or a registered name that stands for one of them.
+// Location of a model: a Hugging Face folder, a GGUF file, or a registered name that refers to one of them.
 #pragma once
 
 #include <filesystem>
@@ -12,17 +12,18 @@ enum class SourceKind { hugging_face, gguf };
 struct ModelSource {
   SourceKind kind = SourceKind::hugging_face;
   std::filesystem::path path;  // the folder, or the .gguf file
-  std::string name;            // registered name, or the folder's or file's own
+  std::string name;            // registered name, or the name of the folder or file
 };
 
-// What `--model` takes. A path that exists wins over a registered name; "model" also stands for the only registered
-// "org/model". Looks at names of files only; weights may be missing (tokenizer folders, vocabulary-only GGUF files):
-// load_model tells that.
-// Errors: not_found for what is neither a path nor a name, for a folder without config.json and a tokenizer, and for
-// a registered model whose files are gone; unsupported, with how to convert, for a folder of PyTorch .bin weights only
-// and for files of another kind.
+// Resolves the value of `--model`. An existing path takes precedence over a registered name; "model" also matches
+// "org/model" if that is the only such name. Looks only at file names; weights may be missing (tokenizer folders,
+// vocabulary-only GGUF files), which load_model reports.
+// Errors: not_found for a value that is neither a path nor a name, for a folder with neither config.json nor a
+// tokenizer, and for a registered model whose files have been removed; unsupported, with a hint how to convert, for a
+// folder with PyTorch .bin weights only and for files of another kind.
 ModelSource open_model(std::string_view path_or_name, const std::filesystem::path& home);
-// In find_ingot_home(), which is needed for a name only. Errors: also not_found for a name when there is none.
+// As above with find_ingot_home(), which is only needed for a name. Errors: also not_found for a name when there is no
+// home.
 ModelSource open_model(std::string_view path_or_name);
 
 }  // namespace ingot::checkpoint

@@ -48,16 +48,17 @@ fs::path step_folder(const fs::path& folder, int64_t step) { return folder / fmt
 
 fs::path partial_folder(const fs::path& folder, int64_t step) { return folder / fmt::format("step-{}.partial", step); }
 
-// What a checkpoint is called while another takes its place and names cannot be exchanged.
+// The name of a checkpoint that is being replaced, on file systems that cannot exchange names.
 constexpr std::string_view replaced_suffix = ".replaced.partial";
 
 fs::path with_suffix(fs::path path, std::string_view suffix) { return path += suffix; }
 
-// What a checkpoint is called while it is being removed.
+// The name of a checkpoint that is being removed.
 fs::path doomed_name(const fs::path& checkpoint) { return with_suffix(checkpoint, ".old.partial"); }
 
-// Gives what was written a checkpoint's name. One that has the name keeps it until then. Where the file system cannot
-// exchange two names (NFS), it has neither name for a moment, and remove_leftovers gives it back after a crash.
+// Renames a finished checkpoint to its final name. An existing checkpoint keeps the name until then. Where the file
+// system cannot exchange two names (NFS), there is a moment without a checkpoint of that name; after a crash
+// remove_leftovers restores it.
 void publish(const fs::path& partial, const fs::path& complete) {
   fs::path former = partial;
   if (!path_exists(complete)) {
@@ -74,9 +75,9 @@ void publish(const fs::path& partial, const fs::path& complete) {
     }
   }
   sync_folder(complete.parent_path());
-  std::error_code in_use;  // somebody reads it: the next start removes it
+  std::error_code in_use;  // another process is reading it: the next start removes it
   if (former != partial) {
-    // Half removed it must not be given back.
+    // A partly removed checkpoint must not be restored by remove_leftovers, so it is renamed first.
     const fs::path doomed = doomed_name(complete);
     fs::remove_all(doomed, in_use);
     fs::rename(former, doomed, in_use);
@@ -85,8 +86,8 @@ void publish(const fs::path& partial, const fs::path& complete) {
   fs::remove_all(former, in_use);
 }
 
-// Removes a checkpoint that is too many, under a name that is not one's first, so that a crash in between leaves no
-// half of one. One that somebody reads may not go: the next checkpoint tries again.
+// Removes a surplus checkpoint. It is first renamed to a name that is not a checkpoint's, so that a crash leaves no
+// incomplete checkpoint. If this fails because another process reads it, the next checkpoint tries again.
 void prune(const fs::path& checkpoint) {
   const fs::path doomed = doomed_name(checkpoint);
   std::error_code failed;
@@ -95,7 +96,7 @@ void prune(const fs::path& checkpoint) {
   if (!failed) fs::remove_all(doomed, failed);
 }
 
-// As a tensor or a part of one is called in files.
+// The name in files of a tensor or of a part of one.
 std::string file_name_of(const NamedTensor& named) {
   if (!named.part || named.tensor.elements() == named.part->whole.elements()) return named.name;
   const int64_t begin = named.part->begin;
@@ -130,7 +131,7 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
       writer.write(writer.layout()[place].name, bytes);
     };
     if (device != nullptr) {
-      download(*device, ranges, staging_bytes, write);  // a piece goes to the file while the next comes
+      download(*device, ranges, staging_bytes, write);  // writes a chunk to the file while the next one is copied
     } else {
       for (size_t place = 0; place < ranges.size(); ++place) {
         write(place, {static_cast<const std::byte*>(ranges[place].data), ranges[place].bytes});
@@ -150,14 +151,14 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
 Manifest read_manifest(const fs::path& folder, int64_t step) {
   const fs::path path = step_folder(folder, step) / manifest_name;
   const auto damaged = [&](const std::string& what) { throw_corrupt(folder, step, what); };
-  if (!path_exists(path)) damaged("it is half-written: there is no manifest.json");
+  if (!path_exists(path)) damaged("it is incomplete: there is no manifest.json");
   return parse_manifest(read_file(path, uint64_t{1} << 28), step, path.parent_path().string(), damaged);
 }
 
 }  // namespace
 
-void receive_checkpoint(const fs::path& folder, int64_t step, const std::string& manifest_text,
-                        FunctionRef<void(const fs::path& folder)> bring) {
+void import_checkpoint(const fs::path& folder, int64_t step, const std::string& manifest_text,
+                       FunctionRef<void(const fs::path& folder)> bring) {
   begin_checkpoint(folder, step);
   try {
     const fs::path partial = partial_folder(folder, step);
@@ -221,10 +222,10 @@ void Snapshot::reserve(std::span<const NamedTensor> tensors, ThreadPool* threads
   size_t total = 0;
   for (const NamedTensor& named : tensors) total += aligned_bytes(named.tensor);
   if (total <= memory_.bytes()) return;
-  tensors_.clear();  // which lie in it
+  tensors_.clear();  // they point into memory_
   memory_ = {};
   memory_ = HostMemory(total, HostMemory::Pages::small, "a checkpoint");
-  constexpr int64_t page = 4096;  // the smallest there is
+  constexpr int64_t page = 4096;  // smallest page size
   run_slices(threads, static_cast<int64_t>(total), 1024 * page, [&](int64_t lo, int64_t hi) {
     for (int64_t at = lo; at < hi; at += page) memory_.data()[at] = std::byte{0};
   });
@@ -292,7 +293,7 @@ uint64_t publish_checkpoint(const fs::path& folder, int64_t step, std::span<cons
 }
 
 void discard_checkpoint(const fs::path& folder, int64_t step) noexcept {
-  std::error_code ignored;  // the first error is the one to tell
+  std::error_code ignored;  // the first error is the one to report
   fs::remove_all(partial_folder(folder, step), ignored);
 }
 
@@ -313,7 +314,7 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
   const std::vector<int64_t> steps = list_checkpoints(folder);
   if (steps.empty() || (step && !std::binary_search(steps.begin(), steps.end(), *step))) {
     throw_hint(ErrorKind::not_found,
-               steps.empty() ? "the run wrote none yet"
+               steps.empty() ? "the run has not written one yet"
                              : fmt::format("the latest is step {}, the first step {}", steps.back(), steps.front()),
                "{}: there is no checkpoint{}", folder.string(), step ? fmt::format(" of step {}", *step) : "");
   }
@@ -322,12 +323,12 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
   checkpoint.path = step_folder(folder, checkpoint.step);
   const Manifest manifest = read_manifest(folder, checkpoint.step);
   if (!model.empty() && manifest.model != model) {
-    throw_hint(ErrorKind::usage, "continue with the recipe it was written by, or use another run_dir",
-               "checkpoint {} is of another model: {}, not {}", checkpoint.path.string(), manifest.model, model);
+    throw_hint(ErrorKind::usage, "continue with the recipe that wrote it, or use another run_dir",
+               "checkpoint {} is of another model: {}, expected {}", checkpoint.path.string(), manifest.model, model);
   }
   const std::vector<ManifestFile>& files = manifest.files;
   for (auto i = static_cast<size_t>(reader.rank); i < files.size(); i += static_cast<size_t>(reader.ranks)) {
-    const std::string fault = fault_of(checkpoint.path, files[i]);
+    const std::string fault = verify_file(checkpoint.path, files[i]);
     if (!fault.empty()) throw_corrupt(folder, checkpoint.step, fault);
   }
   checkpoint.metadata = manifest.metadata;
@@ -337,14 +338,14 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
 
 namespace {
 
-// Elements [begin, end) of a tensor, in a file.
+// Elements [begin, end) of a tensor, stored in a file.
 struct Piece {
   int64_t begin = 0;
   int64_t end = 0;
   const formats::TensorEntry* entry = nullptr;
 };
 
-// Pieces by the name of what they are parts of, in the order of their elements.
+// The stored parts of tensors by the tensor's name, in the order of their elements.
 std::map<std::string, std::vector<Piece>> pieces_of(const formats::SafetensorsSet& tensors) {
   std::map<std::string, std::vector<Piece>> pieces;
   for (const formats::TensorEntry* entry : tensors.entries()) {
@@ -374,7 +375,7 @@ int64_t elements_of(const formats::TensorEntry& entry) {
 }  // namespace
 
 void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTensor> tensors, Device& device) {
-  std::optional<Uploader> uploader;  // a file is read while what was read before is uploaded
+  std::optional<Uploader> uploader;  // uploads one chunk while the next one is read from the file
   if (!device.host_visible()) uploader.emplace(device, staging_bytes);
   const std::map<std::string, std::vector<Piece>> pieces = pieces_of(*checkpoint.tensors);
   const auto upload = [&](std::byte* to, std::span<const std::byte> bytes) {
@@ -402,7 +403,7 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
       sources = found->second;
       if (sources.back().end != part.whole.elements()) refuse(*sources.back().entry);
     } else {
-      checkpoint.tensors->at(named.name);  // says what there is
+      checkpoint.tensors->at(named.name);  // throws an error that lists the existing tensors
     }
     const size_t width = size_of(to.dtype);
     const int64_t end = part.begin + to.elements();
@@ -420,7 +421,7 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
       at = upto;
     }
     if (at != end) {
-      throw_error(ErrorKind::corrupt, "checkpoint {}: tensor '{}' lacks its elements from {} on",
+      throw_error(ErrorKind::corrupt, "checkpoint {}: tensor '{}' is incomplete: the elements from {} on are missing",
                   checkpoint.path.string(), named.name, at);
     }
   }

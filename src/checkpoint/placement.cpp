@@ -21,7 +21,8 @@ bool is_weight_of_norm(const spec::ParamSpec& p) {
   }
 }
 
-// Of an expert's matrix [out, in]: part `part` of `parts` of rows of expert number p.expert in a tensor of all experts.
+// Placement of the matrix [out, in] of expert p.expert in a tensor that stacks all experts. Where the tensor fuses
+// `parts` matrices of an expert along the rows (gate and up), it is number `part` of them.
 Placement among_experts(const spec::ModelSpec& model, const spec::ParamSpec& p, std::string name, int64_t part,
                         int64_t parts) {
   const int64_t rows = p.shape[0];
@@ -112,15 +113,15 @@ std::vector<Placement> gguf_placements(const spec::ModelSpec& model, const spec:
   }
   if (is_weight_of_norm(p)) first.offset = model.norm_weight_offset;
   if (p.expert < 0) return {first};
-  // "blk.0.ffn_gate_exps.weight": the experts of a block, one after the other.
+  // "blk.0.ffn_gate_exps.weight": the experts of a block, concatenated.
   Placement alone = first;
   const std::string word = p.role == spec::Role::gate ? "ffn_gate" : p.role == spec::Role::up ? "ffn_up" : "ffn_down";
   alone.name = fmt::format("blk.{}.{}.{}.weight", p.layer, word, p.expert);
   return {among_experts(model, p, p.gguf_name, 0, 1), alone};
 }
 
-bool is_derived(const std::string& name, const spec::ModelSpec& model, bool gguf) {
-  if (gguf) return name == "rope_freqs.weight";  // became the specification's rope scaling
+bool is_ignorable(const std::string& name, const spec::ModelSpec& model, bool gguf) {
+  if (gguf) return name == "rope_freqs.weight";  // ModelSpec::rope_scaling has the same information
   const auto ends = [&](const char* suffix) { return name.ends_with(suffix); };
   if (model.tied_head && (name == "lm_head.weight" || name == "embed_out.weight")) return true;
   if (ends("rotary_emb.inv_freq")) return true;

@@ -1,9 +1,9 @@
 #include "checkpoint/pull.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/fetch.h"
 #include "base/file.h"
@@ -23,11 +23,11 @@ constexpr const char* public_hub = "https://huggingface.co";
 
 std::string setting(const std::string& given, const char* variable, const char* fallback) {
   if (!given.empty()) return given;
-  const char* value = std::getenv(variable);
+  const char* value = environment(variable);
   return value != nullptr && *value != '\0' ? value : fallback;
 }
 
-// Files of a hub's repository that are fetched; folders of other formats are left out.
+// Whether a file of a model folder or hub repository is fetched. Subfolders hold other formats and are skipped.
 bool is_wanted(const std::string& name) {
   static constexpr const char* exact[] = {"config.json",
                                           "generation_config.json",
@@ -65,7 +65,7 @@ FetchOptions fetch_options(const PullOptions& options, const std::string& file, 
 RegisteredModel registered(const Registry& registry, const std::string& name) { return registry.find(name).value(); }
 
 RegisteredModel pull_local(const std::string& origin, const PullOptions& options) {
-  const ModelSource source = open_model(origin, options.home);  // refuses what is no model
+  const ModelSource source = open_model(origin, options.home);  // throws if it is not a model
   const Registry registry(options.home);
   const std::string name = options.name.empty() ? source.name : options.name;
   const fs::path folder = registry.folder(name);
@@ -102,7 +102,7 @@ RegisteredModel pull_file(const std::string& origin, const PullOptions& options)
   return registered(registry, name);
 }
 
-// "org/model", with the hub in front cut off.
+// The parts of an origin on a hub: the hub's address, "org/model" and the revision.
 struct HubModel {
   std::string endpoint;
   std::string repository;
@@ -141,7 +141,7 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
   const std::string list_uri = fmt::format("{}/api/models/{}/tree/{}", hub.endpoint, hub.repository, hub.revision);
   const json list =
       parse_json(fetch_text(list_uri, uint64_t{1} << 26, fetch_options({.token = options.token}, "", "")), list_uri);
-  if (!list.is_array()) throw_error(ErrorKind::corrupt, "{}: is no list of files", list_uri);
+  if (!list.is_array()) throw_error(ErrorKind::corrupt, "{}: is not a list of files", list_uri);
   bool weights = false;
   std::vector<RegisteredFile> wanted;
   for (const json& item : list) {
@@ -154,7 +154,7 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
     wanted.push_back(described);
   }
   if (!weights) {
-    throw_hint(ErrorKind::not_found, "take a model that has them, or give the URI of a .gguf file",
+    throw_hint(ErrorKind::not_found, "use a model that has them, or give the URI of a .gguf file",
                "{}: {} has no model*.safetensors", hub.endpoint, hub.repository);
   }
   make_folders(folder);
@@ -170,15 +170,15 @@ RegisteredModel pull_hub(const std::string& origin, const PullOptions& options) 
     files.push_back(describe(folder, file.name));
     if (files.back().size != file.size) {
       remove_path(out);
-      throw_hint(ErrorKind::corrupt, "try again", "{}: has {} bytes, the hub lists {}", out.string(), files.back().size,
-                 file.size);
+      throw_hint(ErrorKind::corrupt, "try again", "{}: has {} bytes, but the hub lists {}", out.string(),
+                 files.back().size, file.size);
     }
   }
   registry.add(name, origin, {}, files);
   return registered(registry, name);
 }
 
-// A model's folder in an object store.
+// Fetches a model's folder from an object store.
 RegisteredModel pull_store(const std::string& origin, const PullOptions& options) {
   std::string bare = origin;
   while (bare.ends_with('/')) bare.pop_back();
@@ -205,15 +205,16 @@ RegisteredModel pull_store(const std::string& origin, const PullOptions& options
     files.push_back(describe(folder, object.key));
     if (files.back().size != object.bytes) {
       remove_path(folder / object.key);
-      throw_hint(ErrorKind::corrupt, "try again", "{}: came with {} bytes, the store lists {}", store->uri(object.key),
-                 files.back().size, object.bytes);
+      throw_hint(ErrorKind::corrupt, "try again", "{}: downloaded {} bytes, but the store lists {}",
+                 store->uri(object.key), files.back().size, object.bytes);
     }
   }
   registry.add(name, origin, {}, files);
   return registered(registry, name);
 }
 
-// Whether a path is meant: where it cannot be examined, unless it may be the name of a model on a hub.
+// Whether the origin is an existing path. If that cannot be determined (for example without permission), an origin of
+// the form org/model is taken as a model on a hub; any other throws.
 bool is_path(const std::string& origin) {
   try {
     return path_exists(origin);

@@ -1,9 +1,9 @@
 #include "checkpoint/registry.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/path.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* record_name = "origin.json";
 
 bool is_name_part(std::string_view part) {
-  constexpr size_t longest = 255;  // of a folder's name, in every file system
+  constexpr size_t longest = 255;  // max length of a folder's name, in every file system
   if (part.empty() || part.size() > longest || part.front() == '.' || part.front() == '-') return false;
   return std::all_of(part.begin(), part.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
@@ -60,9 +60,9 @@ RegisteredModel read_record(const fs::path& folder, std::string name) {
 }  // namespace
 
 std::optional<fs::path> find_ingot_home() {
-  // Read once at start-up by the program's main thread; nothing here changes the environment.
-  if (const char* home = std::getenv("INGOT_HOME"); home != nullptr && *home != '\0') return home;
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return fs::path(home) / ".ingot";
+  // Called once at start-up by the program's main thread; nothing here modifies the environment.
+  if (const char* home = environment("INGOT_HOME"); home != nullptr && *home != '\0') return home;
+  if (const char* home = environment("HOME"); home != nullptr && *home != '\0') return fs::path(home) / ".ingot";
   return std::nullopt;
 }
 
@@ -75,8 +75,8 @@ Registry::Registry(const fs::path& home) : models_(home / "models") {}
 
 fs::path Registry::folder(std::string_view name) const {
   if (!is_name(name)) {
-    throw_hint(ErrorKind::usage, "one or two parts with / between, of letters, digits, '.', '_' and '-'",
-               "'{}' cannot be the name of a model", name);
+    throw_hint(ErrorKind::usage, "use one or two parts separated by /, of letters, digits, '.', '_' and '-'",
+               "'{}' is not a valid model name", name);
   }
   return models_ / name;
 }
@@ -97,7 +97,7 @@ std::vector<RegisteredModel> Registry::list() const {
   };
   const fs::path home = models_.parent_path();
   if (path_exists(home) && !is_folder(home)) {
-    throw_hint(ErrorKind::not_found, "set INGOT_HOME to a folder", "{}: is no folder", home.string());
+    throw_hint(ErrorKind::not_found, "set INGOT_HOME to a folder", "{}: is not a folder", home.string());
   }
   if (!path_exists(models_)) return models;
   for (const fs::path& outer : list_folder(models_)) {

@@ -1,5 +1,5 @@
-// Models with a name, kept under the home folder: HOME/models/NAME/origin.json and, for those that were fetched, the
-// model's own files beside it.
+// Models registered by name under the home folder: HOME/models/NAME/origin.json and, for those that were fetched, the
+// model's own files next to it.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace ingot::checkpoint {
 
-// $INGOT_HOME, or ~/.ingot. Nothing when neither it nor $HOME is set: what needs no store works without.
+// $INGOT_HOME, or ~/.ingot. Absent when neither it nor $HOME is set: commands that need no store work without it.
 std::optional<std::filesystem::path> find_ingot_home();
-// The same for what needs one. ErrorKind::usage when neither is set.
+// The same for callers that require it. ErrorKind::usage when neither is set.
 std::filesystem::path ingot_home();
 
 struct RegisteredFile {
-  std::string name;  // below the model's folder; '/' between folders
+  std::string name;  // relative to the model's folder; '/' between folders
   uint64_t size = 0;
   std::string sha256;
 };
@@ -25,8 +25,8 @@ struct RegisteredFile {
 // origin.json: {"origin", "path" (a reference to files elsewhere), "files": [{"name", "size", "sha256"}]}.
 struct RegisteredModel {
   std::string name;            // "org/model" or "model"
-  std::string origin;          // where it came from, as the user gave it
-  std::filesystem::path path;  // what to open: a folder or a .gguf file
+  std::string origin;          // source, as the user gave it
+  std::filesystem::path path;  // the folder or .gguf file to open
   std::vector<RegisteredFile> files;
 };
 
@@ -34,12 +34,12 @@ class Registry {
  public:
   explicit Registry(const std::filesystem::path& home);
 
-  // Ascending name; none where there is no home folder yet. Errors: corrupt for an origin.json that cannot be read,
+  // Ascending by name; empty while there is no home folder. Errors: corrupt for an origin.json that cannot be read,
   // list_folder's for folders.
   std::vector<RegisteredModel> list() const;
-  // Nothing when the name is not registered (or cannot be a name).
+  // Absent when the name is not registered (or is not a valid name).
   std::optional<RegisteredModel> find(std::string_view name) const;
-  // The folder of a model of that name. Errors: usage for what cannot be a name: one or two parts with '/' between, of
+  // The folder of the model `name`. Errors: usage for an invalid name. A name is one or two parts with '/' between, of
   // letters, digits, '.', '_' and '-', not starting with '.' or '-'.
   std::filesystem::path folder(std::string_view name) const;
 

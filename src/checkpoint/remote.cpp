@@ -21,15 +21,15 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* latest_name = "latest";
-constexpr uint64_t most_manifest = uint64_t{1} << 28;
+constexpr uint64_t max_manifest = uint64_t{1} << 28;
 constexpr size_t fetched_at_once = 4;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 std::string key_of(int64_t step, const std::string& file = {}) { return fmt::format("step-{}/{}", step, file); }
 
-// The file of a checkpoint, into the folder `to`; once more when it comes damaged. What is wrong with it then is told
-// to `damaged`, which throws.
+// Downloads a file of a checkpoint into the folder `to`, once more if it arrives damaged. If it is still damaged or is
+// missing, passes the fault to `damaged`, which throws.
 void get_file(const Store& store, int64_t step, const ManifestFile& file, const fs::path& to,
               FunctionRef<void(const std::string&)> damaged) {
   const std::string key = key_of(step, file.name);
@@ -37,14 +37,14 @@ void get_file(const Store& store, int64_t step, const ManifestFile& file, const 
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!store.find(key)) break;
     store.get_file(key, to / file.name);
-    fault = fault_of(to, file);
+    fault = verify_file(to, file);
     if (fault.empty()) return;
     remove_path(to / file.name);
   }
-  damaged(fault.empty() ? fault_of(to, file) : fault);
+  damaged(fault.empty() ? verify_file(to, file) : fault);
 }
 
-// All of them, a few at a time.
+// Downloads all files, several at a time.
 void get_files(const Store& store, int64_t step, const std::vector<ManifestFile>& files, const fs::path& to,
                FunctionRef<void(const std::string&)> damaged) {
   for (size_t first = 0; first < files.size(); first += fetched_at_once) {
@@ -73,7 +73,7 @@ OpenFiles::OpenFiles(const fs::path& folder, int64_t of) : step(of) {
     files.emplace_back(path / file.name);
     const size_t found = files.back().bytes().size();
     if (found != file.bytes) {
-      damaged(fmt::format("file '{}' has {} bytes, {} were written", file.name, found, file.bytes));
+      damaged(fmt::format("file '{}' has {} bytes, but {} were written", file.name, found, file.bytes));
     }
     bytes += found;
   }
@@ -81,13 +81,13 @@ OpenFiles::OpenFiles(const fs::path& folder, int64_t of) : step(of) {
   files.push_back(std::move(manifest));
 }
 
-// What lies in the store.
+// The objects in the store.
 struct RemoteCheckpoints::Listing {
   std::vector<int64_t> steps;                                // with a manifest, ascending
-  std::map<int64_t, std::map<std::string, uint64_t>> files;  // bytes, of every step
-  std::optional<int64_t> latest;                             // as the object says
+  std::map<int64_t, std::map<std::string, uint64_t>> files;  // file sizes in bytes, of every step
+  std::optional<int64_t> latest;                             // the step in the object `latest`
 
-  // The step that `latest` names, where its manifest was lost.
+  // The step in `latest` if it is newer than all steps with a manifest, has files, and its manifest was lost.
   std::optional<int64_t> broken() const {
     const bool newest = latest && (steps.empty() || *latest > steps.back());
     return newest && files.contains(*latest) ? latest : std::nullopt;
@@ -122,9 +122,11 @@ RemoteCheckpoints::Listing RemoteCheckpoints::look(const Store& store) const {
   return listing;
 }
 
-int64_t RemoteCheckpoints::drop_unfinished() const { return open_store(address_, options_)->drop_unfinished(""); }
+int64_t RemoteCheckpoints::abort_unfinished_uploads() const {
+  return open_store(address_, options_)->abort_unfinished_uploads("");
+}
 
-int64_t RemoteCheckpoints::remove_half_written() const {
+int64_t RemoteCheckpoints::remove_incomplete() const {
   const std::unique_ptr<Store> store = open_store(address_, options_);
   int64_t removed = 0;
   const Listing listing = look(*store);
@@ -155,31 +157,31 @@ std::unique_ptr<Store> RemoteCheckpoints::open(const std::function<bool()>& go_o
 std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const {
   const std::unique_ptr<Store> store = open(go_on);
   const int64_t step = files.step;
-  if (store->find(key_of(step, manifest_name))) {  // of the same step, to be replaced
+  if (store->find(key_of(step, manifest_name))) {  // a checkpoint of the same step is replaced
     store->remove(latest_name);
     store->remove(key_of(step, manifest_name));
   }
-  std::map<std::string, uint64_t> lacking;  // bytes, by key
+  std::map<std::string, uint64_t> lacking;  // uploaded files that are not yet confirmed: bytes, by key
   const auto put = [&](const MappedFile& file) {
     const std::string key = key_of(step, file.path().filename().string());
     store->put(key, file.bytes());
     lacking[key] = file.bytes().size();
   };
   for (const MappedFile& file : std::span(files.files).first(files.files.size() - 1)) put(file);
-  // Another process' start may have taken it for what a dead one left.
+  // Another process that starts may have removed them as leftovers of a dead run.
   for (const StoredObject& there : store->list(key_of(step))) {
     const auto found = lacking.find(there.key);
     if (found != lacking.end() && found->second == there.bytes) lacking.erase(found);
   }
   if (!lacking.empty()) {
-    throw_hint(ErrorKind::unavailable, "end the other one, or give one of the runs another name",
-               "{}: is no longer what was put there: another process writes to {}", store->uri(lacking.begin()->first),
-               address_);
+    throw_hint(ErrorKind::unavailable, "stop the other process, or give one of the runs another name",
+               "{}: has changed since it was uploaded: another process writes to {}",
+               store->uri(lacking.begin()->first), address_);
   }
   put(files.files.back());
   try {
     put_latest(*store, step);
-    // One that is too many ceases to be a checkpoint first.
+    // A surplus checkpoint loses its manifest first, so that it no longer counts as a checkpoint.
     Listing listing = look(*store);
     std::erase_if(listing.steps, [&](int64_t other) { return other >= step; });
     for (size_t i = 0; i + static_cast<size_t>(keep) - 1 < listing.steps.size(); ++i) {
@@ -194,7 +196,7 @@ std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, cons
   return {};
 }
 
-RemoteCheckpoints::Newest RemoteCheckpoints::bring_newest(
+RemoteCheckpoints::Newest RemoteCheckpoints::download_newest(
     const fs::path& folder, const std::function<void(const std::string&, const std::string&)>& accept,
     const std::function<bool()>& go_on) const {
   remove_leftovers(folder);
@@ -205,15 +207,15 @@ RemoteCheckpoints::Newest RemoteCheckpoints::bring_newest(
   if (steps.empty() && !broken) return {};
   const std::optional<int64_t> stored = steps.empty() ? std::nullopt : std::optional(steps.back());
   const int64_t newest = broken ? *broken : *stored;
-  std::string text;  // of the manifest that was read last
+  std::string text;  // text of the manifest read last
   const auto manifest_of = [&](int64_t step) {
-    text = store->get(key_of(step, manifest_name), 0, most_manifest);
+    text = store->get(key_of(step, manifest_name), 0, max_manifest);
     return parse_manifest(text, step, uri(step),
                           [&](const std::string& what) { throw_damaged(uri(step), step, steps, what); });
   };
   const std::vector<int64_t> here = list_checkpoints(folder);
   if (!here.empty() && here.back() >= newest) {
-    // It is not needed, but what comes is put beside it: not beside another run's.
+    // Nothing is downloaded, but later checkpoints will be uploaded next to it: it must be of the same run.
     std::optional<Manifest> manifest;
     try {
       if (stored) manifest = manifest_of(*stored);
@@ -224,7 +226,7 @@ RemoteCheckpoints::Newest RemoteCheckpoints::bring_newest(
     return {.stored = stored, .brought = std::nullopt};
   }
   const auto damaged = [&](const std::string& what) { throw_damaged(uri(newest), newest, steps, what); };
-  if (broken) damaged("it is half-written: there is no manifest.json");
+  if (broken) damaged("it is incomplete: there is no manifest.json");
   Manifest manifest;
   try {
     manifest = manifest_of(newest);
@@ -233,8 +235,8 @@ RemoteCheckpoints::Newest RemoteCheckpoints::bring_newest(
     manifest = manifest_of(newest);
   }
   accept(uri(newest), manifest.metadata);
-  receive_checkpoint(folder, newest, text,
-                     [&](const fs::path& to) { get_files(*store, newest, manifest.files, to, damaged); });
+  import_checkpoint(folder, newest, text,
+                    [&](const fs::path& to) { get_files(*store, newest, manifest.files, to, damaged); });
   return {.stored = newest, .brought = newest};
 }
 

@@ -1,7 +1,8 @@
-// Checkpoints of a run in an object store: ADDRESS/step-N/FILE, the files of the folder step-N as checkpoint/native.h
-// writes them, its manifest last: a step without one is not there. Behind it comes ADDRESS/latest, the line "step-N".
+// A run's checkpoints in an object store: ADDRESS/step-N/FILE, with the files of the folder step-N as written by
+// checkpoint/native.h. The manifest is uploaded last: a step without one does not count as a checkpoint. After it
+// ADDRESS/latest is written, with the line "step-N".
 //
-// One process writes there at a time: the one that has the run's folder.
+// Only one process may write to an address at a time: the one that holds the run's folder.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@
 
 namespace ingot::checkpoint {
 
-// The files of the checkpoint folder/step-`step`, open: they can be read also when the folder is removed.
+// The open files of the checkpoint folder/step-`step`: they remain readable when the folder is removed.
 struct OpenFiles {
-  // Those that its manifest names, and no others that lie there. Errors: not_found for one that is missing; corrupt for
-  // one of another size, and for a damaged manifest.
+  // Opens exactly the files that the manifest names. Errors: not_found for one that is missing; corrupt for one of
+  // another size, and for a damaged manifest.
   OpenFiles(const std::filesystem::path& folder, int64_t step);
   int64_t step = 0;
   std::vector<MappedFile> files;  // the manifest last
@@ -29,43 +30,45 @@ struct OpenFiles {
 
 class RemoteCheckpoints {
  public:
-  // `address`: as open_store's. The store is opened, and credentials read, anew for everything that is done.
+  // `address`: as for open_store. Every operation opens the store and reads credentials anew.
   explicit RemoteCheckpoints(std::string address, StoreOptions options = {});
 
   std::string uri(int64_t step) const;
   const std::string& address() const { return address_; }
 
-  // That objects can be written and removed there. Errors: as Store::put.
+  // Checks that objects can be written and removed at the address. Errors: as Store::put.
   void require_writable() const;
-  // For the start of a run: removes the parts of uploads that never ended. Returns of how many.
-  int64_t drop_unfinished() const;
-  // The same of objects of checkpoints that have no manifest. Then `latest` is what it should be. Leaves all as it is
-  // of a newest one whose manifest was lost.
-  int64_t remove_half_written() const;
-  // Steps whose manifest is there, ascending.
+  // For the start of a run: removes the parts of unfinished multipart uploads. Returns the number of uploads.
+  int64_t abort_unfinished_uploads() const;
+  // Removes objects of steps that have no manifest, and corrects `latest`. Returns the number of objects. Does not
+  // touch the newest step if `latest` names it and its manifest was lost.
+  int64_t remove_incomplete() const;
+  // Steps with a manifest, ascending.
   std::vector<int64_t> list() const;
-  // Whether there is one, be it one whose manifest was lost.
+  // Whether any checkpoint exists, including a newest one whose manifest was lost.
   bool any() const;
 
-  // Puts a checkpoint there, then removes all but the newest `keep`. `go_on` is asked now and then, in any thread; it
-  // ends (unavailable) when it says no. Returns what went wrong when the checkpoint was there already, so that `latest`
-  // or older ones are not as they should be; empty when all is well. Errors: as Store::put; unavailable when another
-  // process has removed what was put, or replaced it by something of another size.
+  // Uploads a checkpoint, then removes all but the newest `keep`. `go_on` is called periodically, from any thread; when
+  // it returns false the upload ends (unavailable). Returns the message of an error that occurred after the checkpoint
+  // was complete, when `latest` was written or older checkpoints were removed; empty without one.
+  // Errors: as Store::put; unavailable when another process has removed an uploaded file, or replaced it by one of
+  // another size.
   std::string upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
 
   struct Newest {
-    std::optional<int64_t> stored;   // of list()
-    std::optional<int64_t> brought;  // the same, when it was not in the folder
+    std::optional<int64_t> stored;   // newest step of list()
+    std::optional<int64_t> brought;  // the same, when it was downloaded because the folder did not have it
   };
-  // Brings the newest one to folder/step-N when the folder has none that is as new. What a killed run left in the
-  // folder is removed before. `accept(shown, metadata)` may refuse the newest, by throwing, before anything is fetched;
-  // one that is not brought and whose manifest is damaged is not asked about. What comes damaged is fetched once more.
-  // Errors: corrupt, naming the file and what is wrong with it, also when `latest` names a newer one of which there are
-  // files but no manifest (an earlier one is never taken instead: the hint names it); resource for a full disk; as
+  // Downloads the newest checkpoint to folder/step-N unless the folder has one at least as new. First removes leftovers
+  // of a killed run from the folder. `accept(shown, metadata)` may reject the newest checkpoint, by throwing, before
+  // its files are fetched; it is not called for one that is not needed and whose manifest is damaged. A file or
+  // manifest that arrives damaged is fetched once more.
+  // Errors: corrupt, naming the file and what is wrong with it, also when `latest` names a newer step that has files
+  // but no manifest (never falls back to an earlier one: the hint names it); resource for a full disk; as
   // Store::get_file. `go_on`: as in upload.
-  Newest bring_newest(const std::filesystem::path& folder,
-                      const std::function<void(const std::string&, const std::string&)>& accept,
-                      const std::function<bool()>& go_on) const;
+  Newest download_newest(const std::filesystem::path& folder,
+                         const std::function<void(const std::string&, const std::string&)>& accept,
+                         const std::function<bool()>& go_on) const;
 
  private:
   struct Listing;

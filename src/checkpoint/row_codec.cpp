@@ -12,7 +12,7 @@ namespace ingot::checkpoint {
 
 namespace {
 
-// Rows in files need not be aligned, so elements are moved by memcpy.
+// Rows in files need not be aligned, so elements are read with memcpy.
 template <class Decode>
 void decode_16(const void* row, int64_t n, float* out, Decode decode) {
   const auto* bytes = static_cast<const std::byte*>(row);
@@ -32,7 +32,7 @@ void encode_16(const float* values, int64_t n, void* row, Encode encode) {
   }
 }
 
-// The first element whose exponent bits are all set.
+// Index of the first element whose exponent bits are all set.
 template <class Bits>
 int64_t find_exponent(const void* row, int64_t n, Bits exponent) {
   const auto* bytes = static_cast<const std::byte*>(row);
@@ -41,7 +41,7 @@ int64_t find_exponent(const void* row, int64_t n, Bits exponent) {
     std::memcpy(&bits, bytes + static_cast<size_t>(i) * sizeof(Bits), sizeof(Bits));
     return (bits & exponent) == exponent;
   };
-  constexpr int64_t stretch = 1024;  // looked at as a whole, which vectorises
+  constexpr int64_t stretch = 1024;  // checked as a whole, so that it vectorises
   for (int64_t begin = 0; begin < n; begin += stretch) {
     const int64_t end = std::min(n, begin + stretch);
     bool any = false;
@@ -77,7 +77,7 @@ void encode_row(Storage storage, const float* values, int64_t n, void* row) {
     default: break;
   }
   const BlockCodec& codec = block_codec(storage);
-  if (codec.encode == nullptr) throw_error(ErrorKind::internal, "rows of {} cannot be written", name(storage));
+  if (codec.encode == nullptr) throw_error(ErrorKind::internal, "cannot write rows of {}", name(storage));
   codec.encode(values, n, static_cast<std::byte*>(row));
 }
 

@@ -19,7 +19,7 @@ constexpr const char* space_mark = "\u2581";
 
 using Ids = std::unordered_map<std::string_view, size_t>;
 
-// The pieces that merges can make and be made of.
+// The pieces that take part in merges, as input or result.
 Ids normal_pieces(const text::VocabularySpec& vocabulary) {
   Ids ids;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -48,13 +48,14 @@ json parts_of(const json& document, const char* key, const char* list_key) {
   return json::array({component});
 }
 
-// Whether a space is put in front of a text, from the normalizer and pre-tokenizer of Llama and Gemma.
+// Whether the tokenizer puts a space in front of a text, from its normalizer and pre-tokenizer. Errors: unsupported
+// unless they are those of Llama or Gemma. Adds to `lost` what GGUF cannot express.
 bool read_space_prefix(const json& document, const std::string& source, std::vector<std::string>& lost) {
   const json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space_mark}};
   bool prefix = false, replaced = false;
   const auto refuse = [&](const json& part) {
-    throw_hint(ErrorKind::unsupported, "GGUF export knows those of Llama and Gemma",
-               "{}: GGUF has no words for the {} of this tokenizer with byte fallback", source,
+    throw_hint(ErrorKind::unsupported, "GGUF export supports those of Llama and Gemma",
+               "{}: GGUF cannot represent the {} of this tokenizer with byte fallback", source,
                part.value("type", "step"));
   };
   for (const json& part : parts_of(document, "normalizer", "normalizers")) {
@@ -77,29 +78,29 @@ bool read_space_prefix(const json& document, const std::string& source, std::vec
     prefix = scheme != "never";
     if (prefix) {
       lost.emplace_back(
-          "the tokenizer puts a space in front of texts that begin with none, in GGUF every text gets one: those that "
-          "begin with a space get other tokens");
+          "the tokenizer puts a space only in front of texts that do not begin with one, but GGUF in front of every "
+          "text: texts that begin with a space get other tokens");
     }
     if (scheme == "first") lost.emplace_back(prefix_lost);
     replaced = true;
   }
   if (!replaced) {
-    throw_error(ErrorKind::unsupported, "{}: GGUF has no words for byte fallback without escaped spaces", source);
+    throw_error(ErrorKind::unsupported, "{}: GGUF cannot represent byte fallback without escaped spaces", source);
   }
   return prefix;
 }
 
 }  // namespace
 
-void fill_scored_json(const text::VocabularySpec& vocabulary, ordered_json& document) {
+void merges_from_scores(const text::VocabularySpec& vocabulary, ordered_json& document) {
   if (!vocabulary.charsmap.empty() || vocabulary.remove_extra_whitespaces.value_or(false)) {
-    throw_error(ErrorKind::unsupported, "{}: a tokenizer.json for a BPE model that normalises the text cannot be made",
+    throw_error(ErrorKind::unsupported, "{}: cannot write a tokenizer.json for a BPE model that normalises the text",
                 vocabulary.name);
   }
   const auto types = [&](int32_t type) {
     return std::find(vocabulary.token_types.begin(), vocabulary.token_types.end(), type);
   };
-  // Names that pad a vocabulary may be of that type too.
+  // Padding tokens may also have the type unknown, so unk_id takes precedence.
   auto unknown = types(text::token_unknown);
   if (vocabulary.unk_id && *vocabulary.unk_id < std::ssize(vocabulary.token_types)) {
     unknown = vocabulary.token_types.begin() + *vocabulary.unk_id;
@@ -124,7 +125,7 @@ void fill_scored_json(const text::VocabularySpec& vocabulary, ordered_json& docu
   model["byte_fallback"] = types(text::token_byte) != vocabulary.token_types.end();
 
   const Ids ids = normal_pieces(vocabulary);
-  std::vector<std::pair<float, size_t>> order;  // minus score, id
+  std::vector<std::pair<float, size_t>> order;  // pairs of negated score and id
   for (const auto& [piece, id] : ids) order.emplace_back(-vocabulary.scores.at(id), id);
   std::sort(order.begin(), order.end());
   for (const auto& [score, id] : order) {
@@ -134,7 +135,7 @@ void fill_scored_json(const text::VocabularySpec& vocabulary, ordered_json& docu
   }
 }
 
-void fill_scored_vocabulary(const json& document, text::VocabularySpec& vocabulary, std::vector<std::string>& lost) {
+void scores_from_merges(const json& document, text::VocabularySpec& vocabulary, std::vector<std::string>& lost) {
   const json& model = document.at("model");
   vocabulary.add_space_prefix = read_space_prefix(document, vocabulary.name, lost);
   vocabulary.scores.assign(vocabulary.tokens.size(), 0.0F);
@@ -149,10 +150,10 @@ void fill_scored_vocabulary(const json& document, text::VocabularySpec& vocabula
   }
   const Ids ids = normal_pieces(vocabulary);
   const auto refuse = [&](std::string_view piece) {
-    throw_hint(ErrorKind::unsupported, "GGUF keeps scores of pieces, as SentencePiece does, and no merges",
-               "{}: the merges that make '{}' are not those of scores", vocabulary.name, piece);
+    throw_hint(ErrorKind::unsupported, "GGUF stores the scores of pieces, as SentencePiece does, instead of merges",
+               "{}: the merges that produce '{}' cannot be expressed as scores", vocabulary.name, piece);
   };
-  std::unordered_map<size_t, size_t> num_merges;  // by the piece that they make
+  std::unordered_map<size_t, size_t> num_merges;  // by id of the resulting piece
   size_t rank = 0, before = SIZE_MAX;
   std::string piece;
   for (const json& merge : model.at("merges")) {
@@ -163,7 +164,7 @@ void fill_scored_vocabulary(const json& document, text::VocabularySpec& vocabula
       piece.erase(piece.find(' '), 1);
     }
     const auto made = ids.find(piece);
-    if (made == ids.end()) continue;  // special tokens are found before the model runs
+    if (made == ids.end()) continue;  // a special token: it is split off before the merges are applied
     if (made->second != before) {
       if (num_merges.contains(made->second)) refuse(piece);
       vocabulary.scores[made->second] = -static_cast<float>(rank++);

@@ -24,7 +24,7 @@ std::string StoredTensor::text() const { return fmt::format("{} {}", dtype, shap
 TensorStore::TensorStore(const ModelSource& source) : path_(source.path) {
   if (source.kind == SourceKind::hugging_face) {
     safetensors_ = std::make_unique<formats::SafetensorsSet>(source.path);
-    // Entries of the set point into its files, some of which an index may leave out.
+    // Entries of the set point into its files; an index may omit some tensors of those files.
     const std::vector<const formats::TensorEntry*>& wanted = safetensors_->entries();
     for (const formats::SafetensorsFile& file : safetensors_->files()) {
       for (const formats::TensorEntry& entry : file.entries()) {

@@ -1,4 +1,4 @@
-// The tensors of a model's files, whatever the format: name, type, shape and the mapped bytes.
+// The tensors of a model's files, in a format-independent form: name, type, shape and the mapped bytes.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace ingot::checkpoint {
 struct StoredTensor {
   std::string name;                // as in the file
   std::string dtype;               // as in the file: "BF16", "Q4_1"
-  std::optional<Storage> storage;  // nothing for types that Ingot does not compute with
+  std::optional<Storage> storage;  // absent for types that Ingot does not compute with
   std::vector<int64_t> shape;      // outermost first
   std::span<const std::byte> bytes;
   std::string file;  // for messages
@@ -32,7 +32,7 @@ struct StoredTensor {
   std::string text() const;  // "BF16 [2, 3]"
 };
 
-// Owns the file maps; not movable, shared by what points into them.
+// Owns the file maps; not movable, shared by objects that point into them.
 class TensorStore {
  public:
   // Errors: those of SafetensorsSet and GgufSet; not_found for a folder without weights.

@@ -58,8 +58,8 @@ TextAssets load_hf_text(const fs::path& folder) {
     assets.tokenizer = text::Tokenizer::from_vocabulary(sentencepiece_vocabulary(folder, assets.eos));
   } else if (path_exists(folder / "vocab.json")) {
     throw_hint(ErrorKind::unsupported,
-               "write it once with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
-               "{}: there is no tokenizer.json, only vocab.json, which is not read", folder.string());
+               "create it with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
+               "{}: there is no tokenizer.json, only vocab.json, which is not supported", folder.string());
   }
   if (assets.tokenizer && assets.tokenizer->bos_id()) assets.bos = assets.tokenizer->bos_id();
   if (assets.tokenizer && assets.eos.empty() && assets.tokenizer->eos_id()) assets.eos = {*assets.tokenizer->eos_id()};
@@ -91,9 +91,9 @@ TextAssets load_gguf_text(const fs::path& path) {
   return assets;
 }
 
-// The tokens around a turn and those with a part of their own are control tokens, as to llama.cpp, whatever type the
-// file gives them: early Gemma files have <end_of_turn> as user-defined. Tokens that are text stay what they are: those
-// of one character, such as a line feed that ends an answer, and what merges make.
+// Marks tokens that delimit a turn, and tokens with a role of their own, as control tokens like llama.cpp, whatever
+// type the file gives them: early Gemma files have <end_of_turn> as user-defined. Tokens that can be ordinary text are
+// unchanged: those of one character, such as a line feed that ends an answer, and results of merges.
 void mark_control(const GgufMetadata& metadata, text::VocabularySpec& vocabulary) {
   if (vocabulary.token_types.empty()) vocabulary.token_types.assign(vocabulary.tokens.size(), text::token_normal);
   const size_t size = std::min(vocabulary.tokens.size(), vocabulary.token_types.size());
@@ -124,7 +124,7 @@ void mark_control(const GgufMetadata& metadata, text::VocabularySpec& vocabulary
   }
 }
 
-// BERT's keys, and the ids that llama.cpp takes where a file names none.
+// Reads BERT's keys, with llama.cpp's default ids where the file names none.
 void read_bert(const GgufMetadata& metadata, text::VocabularySpec& vocabulary) {
   const auto id = [&](std::initializer_list<const char*> keys, int32_t fallback) -> std::optional<int32_t> {
     for (const char* key : keys) {
@@ -138,7 +138,7 @@ void read_bert(const GgufMetadata& metadata, text::VocabularySpec& vocabulary) {
     return metadata.contains(name) ? std::optional<bool>(metadata.boolean(name)) : std::nullopt;
   };
   vocabulary.bos_id = id({"bos", "cls"}, 101);
-  vocabulary.eos_id = id({"seperator", "eos"}, 102);  // so spelled in the format
+  vocabulary.eos_id = id({"seperator", "eos"}, 102);  // this is the format's spelling
   vocabulary.unk_id = id({"unknown"}, 100);
   vocabulary.pad_id = id({"padding"}, 0);
   vocabulary.add_eos = flag("add_sep_token");
@@ -187,7 +187,7 @@ text::VocabularySpec gguf_vocabulary(const GgufMetadata& metadata, const std::st
   }
   if (metadata.contains("tokenizer.ggml.precompiled_charsmap")) {
     for (const int64_t byte : metadata.integers("tokenizer.ggml.precompiled_charsmap")) {
-      vocabulary.charsmap.push_back(static_cast<char>(byte));  // signed or unsigned bytes
+      vocabulary.charsmap.push_back(static_cast<char>(byte));  // bytes may be stored signed or unsigned
     }
   }
   return vocabulary;
@@ -207,7 +207,7 @@ text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder, const std:
       const auto same = [&](const text::AddedToken& token) { return token.content == content; };
       if (std::any_of(vocabulary.added.begin(), vocabulary.added.end(), same)) continue;
       if (!value || *value < 0 || *value > INT32_MAX) {
-        throw_error(ErrorKind::corrupt, "{}: \"{}\" has no id", more.string(), content);
+        throw_error(ErrorKind::corrupt, "{}: \"{}\" has no valid id", more.string(), content);
       }
       text::AddedToken token;
       token.id = static_cast<int32_t>(*value);
@@ -218,7 +218,7 @@ text::VocabularySpec sentencepiece_vocabulary(const fs::path& folder, const std:
   text::SpecialTokens special = config.special;
   special.eos_ids = eos_ids;
   for (text::AddedToken& token : vocabulary.added) special.mark(token);
-  // As transformers does, pieces that the settings name are added tokens.
+  // As in transformers, pieces that are named in the settings become added tokens.
   for (const std::string& content : special.contents()) {
     const auto same = [&](const text::AddedToken& token) { return token.content == content; };
     const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), content);

@@ -15,7 +15,7 @@ namespace ingot::checkpoint {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-using text::Splitting;
+using text::PreTokenizerPreset;
 
 namespace {
 
@@ -23,7 +23,7 @@ ordered_json byte_level(bool use_regex) {
   return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
 }
 
-ordered_json pre_tokenizer_of(const Splitting& splitting) {
+ordered_json pre_tokenizer_of(const PreTokenizerPreset& splitting) {
   if (splitting.patterns.empty() && !splitting.individual_digits) return byte_level(true);
   ordered_json steps = ordered_json::array();
   if (splitting.individual_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
@@ -35,7 +35,7 @@ ordered_json pre_tokenizer_of(const Splitting& splitting) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-// The post-processor that puts BOS in front and EOS behind.
+// The post-processor that adds BOS in front and EOS at the end.
 ordered_json post_processor_of(const text::VocabularySpec& vocabulary, bool add_bos, bool add_eos) {
   if (!add_bos && !add_eos) return byte_level(true);
   ordered_json single = ordered_json::array();
@@ -43,7 +43,7 @@ ordered_json post_processor_of(const text::VocabularySpec& vocabulary, bool add_
   ordered_json tokens = ordered_json::object();
   const auto special = [&](std::optional<int32_t> id, const char* what) {
     if (!id || static_cast<size_t>(*id) >= vocabulary.tokens.size()) {
-      throw_error(ErrorKind::corrupt, "{}: the vocabulary adds {} but has none", vocabulary.name, what);
+      throw_error(ErrorKind::corrupt, "{}: the vocabulary adds {} but does not contain it", vocabulary.name, what);
     }
     const std::string& text = vocabulary.tokens[static_cast<size_t>(*id)];
     tokens[text]["id"] = text;
@@ -68,8 +68,8 @@ ordered_json post_processor_of(const text::VocabularySpec& vocabulary, bool add_
   return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", tokens}};
 }
 
-// Which splitting a tokenizer.json asks for; null when no name stands for it.
-const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
+// The splitting of a tokenizer.json that GGUF has a name for; null when there is none.
+const PreTokenizerPreset* splitting_of(const JsonObject& root, bool ignore_merges) {
   const auto flatten = [&](const char* key, const char* list_key) {
     std::vector<json> steps;
     if (const json* value = root.find(key)) {
@@ -88,7 +88,7 @@ const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
   bool digits = false, bytes = false, regex = false;
   for (const json& step : flatten("pre_tokenizer", "pretokenizers")) {
     const std::string type = step.value("type", "");
-    if (bytes) return nullptr;  // nothing may follow
+    if (bytes) return nullptr;  // no step may follow ByteLevel
     if (type == "ByteLevel") {
       bytes = true;
       regex = step.value("use_regex", true);
@@ -103,7 +103,7 @@ const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
     }
   }
   if (!bytes || regex != patterns.empty()) return nullptr;
-  for (const Splitting& splitting : text::splittings()) {
+  for (const PreTokenizerPreset& splitting : text::splittings()) {
     if (splitting.individual_digits == digits && splitting.nfc == nfc && splitting.ignore_merges == ignore_merges &&
         std::ranges::equal(splitting.patterns, patterns)) {
       return &splitting;
@@ -112,7 +112,7 @@ const Splitting* splitting_of(const JsonObject& root, bool ignore_merges) {
   return nullptr;
 }
 
-// The token that the post-processor puts in front of (or behind) the text.
+// The token that the post-processor adds at the front (or the end) of the text.
 std::optional<std::string> template_token(const JsonObject& root, bool front) {
   const json* post = root.find("post_processor");
   if (post == nullptr) return std::nullopt;
@@ -131,7 +131,7 @@ std::optional<std::string> template_token(const JsonObject& root, bool front) {
   return std::nullopt;
 }
 
-// The BOS (or EOS) of a vocabulary and whether it is added: what the settings say, else what the post-processor does.
+// The BOS (or EOS) of a vocabulary and whether it is added: from the settings, else from the post-processor.
 void read_edge(const JsonObject& root, bool front, const std::optional<std::string>& named, std::optional<bool> forced,
                std::optional<std::string>& token, std::optional<bool>& add) {
   const std::optional<std::string> added = template_token(root, front);
@@ -139,7 +139,7 @@ void read_edge(const JsonObject& root, bool front, const std::optional<std::stri
   add = forced.value_or(added.has_value());
   if (!added || !*add || token == added) return;
   throw_hint(ErrorKind::unsupported, "a GGUF file can add the BOS or EOS token only",
-             "{}: the post-processor adds '{}', the settings name '{}'", root.where(), *added, *token);
+             "{}: the post-processor adds '{}', but the settings name '{}'", root.where(), *added, *token);
 }
 
 std::string merge_text(const json& merge, const std::string& source) {
@@ -170,14 +170,16 @@ std::vector<int32_t> rstrip_of_phi3(const text::VocabularySpec& vocabulary) {
 
 std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
   const bool scored = vocabulary.model == "llama";
-  const Splitting* splitting = vocabulary.model == "gpt2" ? text::find_splitting(vocabulary.pre) : nullptr;
+  const PreTokenizerPreset* splitting =
+      vocabulary.model == "gpt2" ? text::find_pre_tokenizer_preset(vocabulary.pre) : nullptr;
   if (!scored && splitting == nullptr) {
-    throw_hint(ErrorKind::unsupported,
-               "Ingot has: llama (BPE by scores), and gpt2 (byte-level BPE) split as " + text::splitting_names(),
-               "{}: a tokenizer.json for the tokenizer '{}' split as '{}' cannot be made", vocabulary.name,
-               vocabulary.model, vocabulary.pre);
+    throw_hint(
+        ErrorKind::unsupported,
+        "supported: llama (BPE by scores), and gpt2 (byte-level BPE) with the pre-tokenizer " + text::splitting_names(),
+        "{}: cannot write a tokenizer.json for the tokenizer '{}' with the pre-tokenizer '{}'", vocabulary.name,
+        vocabulary.model, vocabulary.pre);
   }
-  json vocab = json::object();  // an ordered one would look at every key for each new one
+  json vocab = json::object();  // not an ordered_json, whose insertion takes linear time
   ordered_json added = ordered_json::array();
   const auto add = [&](size_t id, const std::string& content, bool special) {
     added.push_back({{"id", id},
@@ -223,7 +225,7 @@ std::string tokenizer_json(const text::VocabularySpec& vocabulary) {
         {"merges", ordered_json::array()}}},
   };
   if (scored) {
-    fill_scored_json(vocabulary, document);
+    merges_from_scores(vocabulary, document);
     return document.dump(1);
   }
   if (splitting->nfc) document["normalizer"] = {{"type", "NFC"}};
@@ -247,15 +249,17 @@ GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& sour
   const json* vocab = model ? model->find("vocab") : nullptr;
   const json* merges = model ? model->find("merges") : nullptr;
   if (vocab == nullptr || !vocab->is_object() || merges == nullptr || !merges->is_array()) {
-    throw_hint(ErrorKind::unsupported, "GGUF export knows BPE tokenizers, and those of a tokenizer.model",
-               "{}: this is no BPE tokenizer", source);
+    throw_hint(ErrorKind::unsupported, "GGUF export supports BPE tokenizers, and those of a tokenizer.model",
+               "{}: this is not a BPE tokenizer", source);
   }
   const bool scored = model->boolean("byte_fallback").value_or(false);
-  const Splitting* splitting = scored ? nullptr : splitting_of(root, model->boolean("ignore_merges").value_or(false));
+  const PreTokenizerPreset* splitting =
+      scored ? nullptr : splitting_of(root, model->boolean("ignore_merges").value_or(false));
   if (!scored && splitting == nullptr) {
-    throw_hint(ErrorKind::unsupported,
-               "GGUF export knows byte fallback, and byte-level BPE split as " + text::splitting_names(),
-               "{}: GGUF has no name that Ingot knows for this normalizer and pre-tokenizer", source);
+    throw_hint(
+        ErrorKind::unsupported,
+        "GGUF export supports byte fallback, and byte-level BPE with the pre-tokenizer " + text::splitting_names(),
+        "{}: no known GGUF pre-tokenizer matches this normalizer and pre-tokenizer", source);
   }
   GgufVocabulary result;
   text::VocabularySpec& vocabulary = result.spec;
@@ -281,7 +285,7 @@ GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& sour
       const JsonObject token(item, source + ": added_tokens");
       for (const char* flag : {"single_word", "lstrip"}) {
         if (!token.boolean(flag).value_or(false)) continue;
-        throw_error(ErrorKind::unsupported, "{}: GGUF cannot say that token '{}' has \"{}\"", source,
+        throw_error(ErrorKind::unsupported, "{}: GGUF cannot represent token '{}' with \"{}\"", source,
                     token.string("content").value_or(""), flag);
       }
       text::AddedToken named;
@@ -295,14 +299,14 @@ GgufVocabulary gguf_vocabulary_of(std::string_view text, const std::string& sour
   }
   std::ranges::sort(vocabulary.rstrip);
   if (!vocabulary.rstrip.empty() && vocabulary.rstrip != rstrip_of_phi3(vocabulary)) {
-    throw_error(ErrorKind::unsupported, "{}: GGUF cannot say that token '{}' has \"rstrip\"", source,
+    throw_error(ErrorKind::unsupported, "{}: GGUF cannot represent token '{}' with \"rstrip\"", source,
                 vocabulary.tokens[static_cast<size_t>(vocabulary.rstrip.front())]);
   }
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     if (vocabulary.token_types[id] == text::token_unused) vocabulary.tokens[id] = fmt::format("[PAD{}]", id);
   }
   if (scored) {
-    fill_scored_vocabulary(document, vocabulary, result.lost);
+    scores_from_merges(document, vocabulary, result.lost);
   } else {
     for (const json& merge : *merges) vocabulary.merges.push_back(merge_text(merge, source));
   }
@@ -325,7 +329,7 @@ GgufVocabulary gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t size)
   if (vocabulary.prefix_at_start_only && vocabulary.add_space_prefix.value_or(true)) lost.emplace_back(prefix_lost);
   vocabulary.prefix_at_start_only = false;
   const auto refuse = [&](const char* what) {
-    throw_error(ErrorKind::unsupported, "{}: GGUF has no words for {}", vocabulary.name, what);
+    throw_error(ErrorKind::unsupported, "{}: GGUF cannot represent {}", vocabulary.name, what);
   };
   const auto count = [&](int32_t type) {
     return std::count(vocabulary.token_types.begin(), vocabulary.token_types.end(), type);
@@ -336,10 +340,10 @@ GgufVocabulary gguf_vocabulary_of(text::VocabularySpec vocabulary, int64_t size)
   }
   if (vocabulary.user_defined_inside && vocabulary.add_space_prefix.value_or(true) &&
       count(text::token_user_defined) != 0) {
-    refuse("user-defined pieces without a space behind them");
+    refuse("user-defined pieces without a space after them");
   }
   for (const text::AddedToken& token : vocabulary.added) {
-    if (token.single_word || token.lstrip || token.rstrip) refuse("added tokens that take white space");
+    if (token.single_word || token.lstrip || token.rstrip) refuse("added tokens that strip white space");
     const auto id = static_cast<size_t>(token.id);
     if (id >= vocabulary.tokens.size()) {
       vocabulary.tokens.resize(id + 1);

@@ -18,14 +18,14 @@ constexpr float largest_f16 = 65504.0F;
 
 void check_range(const std::vector<float>& values, const std::string& what) {
   for (float value : values) {
-    // From 65520 on a finite value would round to infinity.
+    // From 65520 on a finite value rounds to infinity in f16.
     if (!std::isfinite(value) || !std::isinf(f16_to_float(float_to_f16(value)))) continue;
-    throw_hint(ErrorKind::unsupported, "write bf16 or f32", "{}: the value {} is beyond f16's largest, {}", what, value,
+    throw_hint(ErrorKind::unsupported, "write bf16 or f32", "{}: the value {} exceeds the largest f16, {}", what, value,
                largest_f16);
   }
 }
 
-// Rows of a matrix, or a vector as rows of one element or as a single row, in memory that the host can read.
+// The rows of a matrix, or a vector as rows of one element or as a single row, in host-readable memory.
 struct RowSource {
   Storage storage = Storage::f32;
   const std::byte* data = nullptr;
@@ -44,7 +44,7 @@ RowSource row_source(const Parameter& parameter, bool single_elements) {
   return {storage_of(parameter.vector.dtype), data, single_elements ? n : 1, single_elements ? 1 : n};
 }
 
-// [in, out] in fp32.
+// The source as [in, out] in fp32.
 std::vector<float> transposed_values(const RowSource& source) {
   std::vector<float> values(static_cast<size_t>(source.rows * source.in));
   std::vector<float> row(static_cast<size_t>(source.in));
@@ -67,10 +67,10 @@ void read_parameter(Device& device, const Parameter& parameter, const Placement&
     device.copy_to_host(host.data(), source.data, host.size());
     source.data = host.data();
   }
-  std::vector<float> turned;
+  std::vector<float> transposed;
   if (placement.transposed) {
-    turned = transposed_values(source);
-    source = {Storage::f32, reinterpret_cast<const std::byte*>(turned.data()), source.in, source.rows};
+    transposed = transposed_values(source);
+    source = {Storage::f32, reinterpret_cast<const std::byte*>(transposed.data()), source.in, source.rows};
   }
   const auto offset = static_cast<float>(placement.offset);
   const size_t from_row = source.row();

@@ -1,4 +1,4 @@
-// Reads parameters from any device and storage, converted to the form that a file has, for what writes files.
+// Reads parameters of any device and storage type, converted to a file's layout. Used by the exporters.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace ingot::checkpoint {
 
-// Hands out the parameter's bytes as `placement` has them (rows in the file's order, transposed, plus its offset), in
-// `storage`, a piece at a time and in order.
-// Errors: unsupported, beginning with `what`, for a finite value that `storage` cannot hold.
+// Passes the parameter's bytes to `write` in the layout of `placement` (row order of the file, transposed, plus its
+// offset), as `storage`, in consecutive chunks.
+// Errors: unsupported, beginning with `what`, for a finite value that `storage` cannot represent.
 void read_parameter(Device& device, const Parameter& parameter, const Placement& placement, Storage storage,
                     ThreadPool* pool, const std::string& what, FunctionRef<void(std::span<const std::byte>)> write);
 

@@ -1,7 +1,8 @@
-// What a transport implements: operations of one rank with the others of its group. Everything above uses comm::Group.
+// The interface that a transport implements: operations of one rank with the other ranks of its group. All other code
+// uses comm::Group.
 //
-// All ranks of a group begin its collective operations in the same order and with the same sizes. Memory is the host's
-// and belongs to the operation until it was waited for. One thread at a time uses a channel.
+// All ranks of a group start its collective operations in the same order and with the same sizes. Buffers are host
+// memory and belong to the operation until it has been waited for. Only one thread at a time uses a channel.
 #pragma once
 
 #include <cstddef>
@@ -16,46 +17,49 @@ namespace ingot::comm {
 
 enum class Number { i32, i64, f32, f64 };
 
-// i64 and i32 sums are exact: the caller sees to it that they fit. Floating-point sums are ((x0 + x1) + x2) + ... in
-// the order of ranks, each in the type, so their bits depend on the number of ranks and on nothing else. Values of
-// which the largest is taken are not NaN.
-enum class Combine { sum, max };
+// i64 and i32 sums are exact; the caller makes sure that they do not overflow. Floating-point sums are ((x0 + x1) + x2)
+// + ... in rank order, each in its own type, so their bits depend on the number of ranks and on nothing else. Inputs of
+// `max` must not be NaN.
+enum class ReduceOp { sum, max };
 
-class Channel {
+class Transport {
  public:
-  // An operation that has begun. Waiting for it again does nothing. Destroyed before it was waited for it takes no
-  // memory's address with it, but the group is of no more use.
+  // A started operation. Waiting for it again does nothing. One that is destroyed without wait() no longer accesses
+  // user memory, but its group cannot be used any more.
   class Operation {
    public:
     virtual ~Operation() = default;
-    // Errors: `unavailable` when the others do not come within the transport's time-out; what a rank that failed said.
+    // Errors: `unavailable` when other ranks do not take part within the transport's timeout; the error of a failed
+    // rank.
     virtual void wait() = 0;
   };
-  using Begun = std::unique_ptr<Operation>;
+  using PendingOperation = std::unique_ptr<Operation>;
 
-  virtual ~Channel() = default;
+  virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // data [count], of this rank before and of all ranks together after.
-  virtual Begun all_reduce(void* data, size_t count, Number number, Combine combine) = 0;
-  // all [sum of counts], the same layout everywhere: rank r gets what section r (counts[r] elements, behind those of
-  // the ranks before) comes to. `own` may be this rank's section of `all`; the rest of `all` is unchanged.
-  virtual Begun reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
-                               Combine combine) = 0;
-  // all [sum of bytes] becomes the ranks' `own`, of bytes[r] each, one behind the other. `own` may be its place in
-  // `all`.
-  virtual Begun all_gather(void* all, const void* own, std::span<const size_t> bytes) = 0;
-  virtual Begun broadcast(void* data, size_t bytes, int root) = 0;
-  // Between two ranks messages arrive in the order they were sent; sizes agree.
-  virtual Begun send(const void* data, size_t bytes, int to) = 0;
-  virtual Begun receive(void* data, size_t bytes, int from) = 0;
-  virtual Begun barrier() = 0;
+  // In place: data [count] holds this rank's values before and the reduction over all ranks after.
+  virtual PendingOperation all_reduce(void* data, size_t count, Number number, ReduceOp combine) = 0;
+  // `all` [sum of counts] has the same layout on every rank; rank r receives the reduction of section r (counts[r]
+  // elements, after the sections of lower ranks). `own` may be this rank's section of `all`; the rest of `all` is
+  // unchanged.
+  virtual PendingOperation reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
+                                          ReduceOp combine) = 0;
+  // `all` [sum of bytes] receives the `own` of every rank, bytes[r] from rank r, in rank order. `own` may be this
+  // rank's section of `all`.
+  virtual PendingOperation all_gather(void* all, const void* own, std::span<const size_t> bytes) = 0;
+  virtual PendingOperation broadcast(void* data, size_t bytes, int root) = 0;
+  // Messages between two ranks arrive in the order in which they were sent; both sides pass the same size.
+  virtual PendingOperation send(const void* data, size_t bytes, int to) = 0;
+  virtual PendingOperation receive(void* data, size_t bytes, int from) = 0;
+  virtual PendingOperation barrier() = 0;
 
-  // Collective: a group for each `color`, its ranks in the order of (key, rank here). `name` is for messages.
-  virtual std::unique_ptr<Channel> split(int color, int key, const std::string& name) = 0;
+  // Collective: makes a group for each `color`, its ranks ordered by (key, rank in this group). `name` is for messages.
+  virtual std::unique_ptr<Transport> split(int color, int key, const std::string& name) = 0;
 
-  // This rank cannot go on: whatever the others wait for ends with an error that says so, and why.
+  // Reports that this rank cannot continue: every operation that other ranks wait for ends with an error that holds
+  // `why`.
   virtual void fail(const Error& why) noexcept = 0;
 };
 

@@ -1,4 +1,4 @@
-// Sums and maxima of host memory, for transports.
+// Element-wise sums and maxima of host memory, for transports.
 #pragma once
 
 #include "comm/channel.h"
@@ -7,8 +7,8 @@ namespace ingot::comm {
 
 size_t size_of(Number number);
 
-// into [count] becomes into + from, or the larger of the two, element by element. False when an integer sum did not
-// fit.
-[[nodiscard]] bool combine(void* into, const void* from, size_t count, Number number, Combine how);
+// Sets each of the `count` elements of `into` to into + from, or to the larger of the two. False when an integer sum
+// overflowed.
+[[nodiscard]] bool combine(void* into, const void* from, size_t count, Number number, ReduceOp how);
 
 }  // namespace ingot::comm

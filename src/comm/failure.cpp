@@ -17,7 +17,7 @@ Error error_of_exception() {
   } catch (const std::exception& exception) {
     return {ErrorKind::internal, exception.what()};
   } catch (...) {
-    return {ErrorKind::internal, "an exception of no known type"};
+    return {ErrorKind::internal, "an exception of an unknown type"};
   }
 }
 

@@ -1,4 +1,4 @@
-// How a rank's failure reaches the others, for transports.
+// How a rank's failure is reported to the other ranks, for transports.
 #pragma once
 
 #include "base/error.h"
@@ -6,18 +6,17 @@
 namespace ingot::comm {
 
 struct Failure {
-  int rank = 0;  // of the world
+  int rank = 0;  // in the world group
   Error error;
 };
 
-// What whoever waits for that rank throws: its error, with its name before the message.
+// Throws the failed rank's error, with its rank before the message. For ranks that wait for the failed one.
 [[noreturn]] void throw_failure(const Failure& failure);
 
-// Of the exception that is being handled; `internal` for one that is not ours.
+// The error of the exception that is being handled; `internal` for an exception that is not an ingot::Error.
 Error error_of_exception();
 
-// Of a wait that was too long.
-inline constexpr const char* timeout_hint =
-    "a rank hangs or is far behind; look at what it does, or allow more time (parallel.timeout_s)";
+// The hint of a wait that timed out.
+inline constexpr const char* timeout_hint = "a rank hangs or is far behind: check its log, or raise parallel.timeout_s";
 
 }  // namespace ingot::comm

@@ -5,8 +5,8 @@ namespace ingot::comm {
 Grid make_grid(const Group& world, const Extents& extents) {
   const auto [dp, pp, tp] = extents;
   if (dp < 1 || pp < 1 || tp < 1 || int64_t{dp} * pp * tp != world.size()) {
-    throw_hint(ErrorKind::usage, "start as many ranks as the parallel layout has places",
-               "dp {} x pp {} x tp {} is not the number of ranks, {}", dp, pp, tp, world.size());
+    throw_hint(ErrorKind::usage, "start dp x pp x tp ranks, or change the parallel layout",
+               "dp {} x pp {} x tp {} does not equal the number of ranks, {}", dp, pp, tp, world.size());
   }
   const int tp_rank = world.rank() % tp;
   const int dp_rank = world.rank() / tp % dp;

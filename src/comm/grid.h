@@ -1,4 +1,4 @@
-// The process grid: what each rank of the world is among the data-parallel, pipeline and tensor-parallel ranks.
+// The process grid: the rank of each world rank in its data-parallel, pipeline and tensor-parallel groups.
 #pragma once
 
 #include "comm/group.h"
@@ -11,15 +11,15 @@ struct Extents {
   int tp = 1;  // ranks that share the tensors of a layer
 };
 
-// World rank = (pp rank * dp + dp rank) * tp + tp rank: ranks that talk most are neighbours.
+// World rank = (pp rank * dp + dp rank) * tp + tp rank: ranks that communicate most are neighbours.
 struct Grid {
   Group world;
-  Group dp;  // those with the same part of the model
-  Group pp;  // those with the same sequences, by stage
-  Group tp;  // those with the same sequences and stage
+  Group dp;  // ranks with the same part of the model
+  Group pp;  // ranks with the same sequences and tp rank, ordered by stage
+  Group tp;  // ranks with the same sequences and stage
 };
 
-// Collective. ErrorKind::usage when the extents are not the world's size, naming both.
+// Collective. ErrorKind::usage when dp * pp * tp is not the world size, naming both.
 Grid make_grid(const Group& world, const Extents& extents);
 
 }  // namespace ingot::comm

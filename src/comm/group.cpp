@@ -11,28 +11,29 @@
 namespace ingot::comm {
 
 void Operation::wait() {
-  if (begun_ == nullptr) return;
+  if (pending_ == nullptr) return;
   const double from = steady_seconds();
-  std::exchange(begun_, nullptr)->wait();
+  std::exchange(pending_, nullptr)->wait();
   *waited_ += steady_seconds() - from;
 }
 
 Operation Group::keep(std::span<std::byte> to, std::span<const std::byte> from) {
   if (to.size() != from.size()) {
-    throw_error(ErrorKind::internal, "{} bytes of one rank are {} bytes of all", from.size(), to.size());
+    throw_error(ErrorKind::internal, "a group of one rank has an input of {} bytes and an output of {}", from.size(),
+                to.size());
   }
   if (!to.empty()) std::memmove(to.data(), from.data(), to.size());
   return {};
 }
 
 Operation Group::begin_send(std::span<const std::byte> data, int to) const {
-  if (alone()) throw_error(ErrorKind::internal, "{} bytes are sent in a group of one", data.size());
-  return begun(channel_->send(data.data(), data.size(), to));
+  if (alone()) throw_error(ErrorKind::internal, "cannot send {} bytes in a group of one rank", data.size());
+  return pending(channel_->send(data.data(), data.size(), to));
 }
 
 Operation Group::begin_receive(std::span<std::byte> data, int from) const {
-  if (alone()) throw_error(ErrorKind::internal, "{} bytes are received in a group of one", data.size());
-  return begun(channel_->receive(data.data(), data.size(), from));
+  if (alone()) throw_error(ErrorKind::internal, "cannot receive {} bytes in a group of one rank", data.size());
+  return pending(channel_->receive(data.data(), data.size(), from));
 }
 
 std::vector<std::vector<std::byte>> Group::gather_bytes(std::span<const std::byte> own) const {
@@ -60,7 +61,7 @@ Group Group::split(int color, int key, const std::string& name) const {
   return alone() ? Group() : Group(channel_->split(color, key, name));
 }
 
-void meet_while(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work) {
+void run_while_synchronising(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work) {
   std::atomic<bool> wanted = true;
   std::future<void> done;
   if (work) done = start_task("what the other ranks wait for", [&] { work(wanted); });

@@ -1,4 +1,4 @@
-// A group of ranks that work together, passed as a value. A group of one does nothing: what is asked for is there.
+// A group of ranks, passed by value. In a group of one rank, collective operations return its own data at once.
 #pragma once
 
 #include <atomic>
@@ -31,73 +31,73 @@ constexpr Number number_of() {
   }
 }
 
-// What was begun and may go on while something else is done; its memory is not touched until it was waited for.
+// A started operation that may overlap with other work. Its memory must not be touched until wait() has returned.
 class Operation {
  public:
-  Operation() = default;  // of a group of one: done
-  // The seconds that wait() takes are added to `waited`.
-  Operation(Channel::Begun begun, std::shared_ptr<double> waited)
-      : begun_(std::move(begun)), waited_(std::move(waited)) {}
+  Operation() = default;  // of a group of one: already done
+  // wait() adds the seconds that it takes to `waited`.
+  Operation(Transport::PendingOperation pending, std::shared_ptr<double> waited)
+      : pending_(std::move(pending)), waited_(std::move(waited)) {}
   void wait();
 
  private:
-  Channel::Begun begun_;
+  Transport::PendingOperation pending_;
   std::shared_ptr<double> waited_;
 };
 
-// The contracts are Channel's (comm/channel.h).
+// The contracts are Transport's (comm/channel.h).
 class Group {
  public:
-  Group() = default;  // of one
-  // Shared because a group is a value, and those who have it end in any order.
-  explicit Group(std::shared_ptr<Channel> channel)
+  Group() = default;  // a group of one
+  // Shared, because a group is a value whose copies are destroyed in any order.
+  explicit Group(std::shared_ptr<Transport> channel)
       : channel_(std::move(channel)), waited_(std::make_shared<double>(0)) {}
 
   int rank() const { return channel_ ? channel_->rank() : 0; }
   int size() const { return channel_ ? channel_->size() : 1; }
-  // Seconds that this rank has waited for operations of this group so far, those begun through copies of it included.
+  // Seconds that this rank has spent waiting for operations of this group so far, including those of copies of it.
   double waited_s() const { return waited_ ? *waited_ : 0; }
 
   template <class T>
-  Operation begin_all_reduce(std::span<T> values, Combine combine) const {
-    return alone() ? Operation() : begun(channel_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
+  Operation begin_all_reduce(std::span<T> values, ReduceOp combine) const {
+    return alone() ? Operation() : pending(channel_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
   }
   template <class T>
-  void all_reduce(std::span<T> values, Combine combine) const {
+  void all_reduce(std::span<T> values, ReduceOp combine) const {
     begin_all_reduce(values, combine).wait();
   }
-  // Of one value.
+  // All-reduce of one value.
   template <class T>
   T all_sum(T value) const {
-    all_reduce(std::span(&value, 1), Combine::sum);
+    all_reduce(std::span(&value, 1), ReduceOp::sum);
     return value;
   }
   template <class T>
   T all_max(T value) const {
-    all_reduce(std::span(&value, 1), Combine::max);
+    all_reduce(std::span(&value, 1), ReduceOp::max);
     return value;
   }
   template <class T>
   Operation begin_reduce_scatter(std::span<T> own, std::span<const T> all, std::span<const size_t> counts,
-                                 Combine combine) const {
+                                 ReduceOp combine) const {
     if (alone()) return keep(std::as_writable_bytes(own), std::as_bytes(all));
-    return begun(channel_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
+    return pending(channel_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
   }
   Operation begin_all_gather(std::span<std::byte> all, std::span<const std::byte> own,
                              std::span<const size_t> bytes) const {
-    return alone() ? keep(all, own) : begun(channel_->all_gather(all.data(), own.data(), bytes));
+    return alone() ? keep(all, own) : pending(channel_->all_gather(all.data(), own.data(), bytes));
   }
   Operation begin_broadcast(std::span<std::byte> data, int root) const {
-    return alone() ? Operation() : begun(channel_->broadcast(data.data(), data.size(), root));
+    return alone() ? Operation() : pending(channel_->broadcast(data.data(), data.size(), root));
   }
-  // ErrorKind::internal in a group of one: there is nobody to send to.
+  // ErrorKind::internal in a group of one, which has no other rank.
   Operation begin_send(std::span<const std::byte> data, int to) const;
   Operation begin_receive(std::span<std::byte> data, int from) const;
   void barrier() const {
-    if (!alone()) begun(channel_->barrier()).wait();
+    if (!alone()) pending(channel_->barrier()).wait();
   }
 
-  // Every rank's numbers, by rank; ranks may have different counts of them.
+  // Gathers the numbers of every rank, by rank; counts may differ between ranks.
   template <class T>
   std::vector<std::vector<T>> gather(std::span<const T> own) const {
     std::vector<std::vector<T>> all;
@@ -119,7 +119,7 @@ class Group {
   }
   // Every rank's text, by rank.
   std::vector<std::string> gather(const std::string& text) const;
-  // A group for each color, its ranks in the order of (key, rank here).
+  // Makes a group for each color, its ranks ordered by (key, rank in this group).
   Group split(int color, int key, const std::string& name) const;
   void fail(const Error& why) const noexcept {
     if (!alone()) channel_->fail(why);
@@ -129,15 +129,16 @@ class Group {
   bool alone() const { return channel_ == nullptr || channel_->size() == 1; }
   std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> own) const;
   static Operation keep(std::span<std::byte> to, std::span<const std::byte> from);
-  Operation begun(Channel::Begun operation) const { return {std::move(operation), waited_}; }
+  Operation pending(Transport::PendingOperation operation) const { return {std::move(operation), waited_}; }
 
-  std::shared_ptr<Channel> channel_;
-  std::shared_ptr<double> waited_;  // one thread at a time uses a channel
+  std::shared_ptr<Transport> channel_;
+  std::shared_ptr<double> waited_;  // needs no lock: one thread at a time uses a channel
 };
 
-// Runs `work` in a thread of its own on the ranks that have some (it may be empty), while all ranks, which call this
-// together, meet again and again: none takes another for lost. It may not use the group; `wanted` becomes false when
-// another rank has failed, and the end of `work` is waited for. Errors: those of `work`, those of the group.
-void meet_while(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work);
+// Collective. Runs `work` (which may be empty) on a thread of its own, on the ranks that pass one. Meanwhile the
+// calling threads of all ranks repeat a short all-reduce, so that no rank times out waiting for another. `work` may not
+// use the group. When another rank fails, `wanted` becomes false and the call still waits for `work` to end. Errors:
+// those of `work`, those of the group.
+void run_while_synchronising(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work);
 
 }  // namespace ingot::comm

@@ -19,13 +19,13 @@ namespace ingot::comm {
 
 namespace {
 
-// What a collective operation is; equal on all ranks.
+// The description of a collective operation; equal on all ranks.
 struct Call {
   enum class Kind { all_reduce, reduce_scatter, all_gather, broadcast, barrier };
   Kind kind;
-  std::vector<size_t> sections;  // by rank, of reduce_scatter in elements, of all_gather in bytes; else one of all
+  std::vector<size_t> sections;  // per rank: elements (reduce_scatter) or bytes (all_gather); else a single one
   Number number = Number::i32;
-  Combine combine = Combine::sum;
+  ReduceOp combine = ReduceOp::sum;
   int root = 0;
 
   friend bool operator==(const Call&, const Call&) = default;
@@ -45,18 +45,18 @@ struct Memory {
   const std::byte* in = nullptr;
 };
 
-// A collective operation that some ranks have come to. When all have, its work is cut into shares, and whoever waits
-// does those that nobody has begun: a rank that is busy elsewhere holds up nobody.
+// A collective operation that some ranks have started. Once all have, its work is cut into shares, and each waiting
+// rank runs shares that no rank has started yet, so that a rank that is busy elsewhere delays nobody.
 struct Collective {
   Call call;
   std::vector<std::optional<Memory>> memory;  // by rank
   size_t come = 0;
   size_t shares = 1;
-  size_t next = 0;    // the first share that nobody has begun
-  size_t active = 0;  // shares being done
+  size_t next = 0;    // the first share that no rank has started
+  size_t active = 0;  // shares that are running
   size_t done = 0;
-  size_t left = 0;        // ranks that need it no more
-  bool given_up = false;  // by a rank that left before all had come
+  size_t left = 0;        // ranks that no longer need it
+  bool given_up = false;  // a rank left before all had joined
 
   bool ready() const { return come == memory.size() && !given_up; }
   bool finished() const { return ready() && done == shares; }
@@ -64,16 +64,16 @@ struct Collective {
 
 using Message = std::vector<std::byte>;
 
-// Ranks of one group.
+// The shared state of one group's ranks.
 struct Team {
   std::string name;
-  std::vector<uint64_t> next;                                   // by rank: the number of its next collective operation
-  std::map<uint64_t, Collective> collectives;                   // by number: those that are not over
-  std::map<std::pair<int, int>, std::deque<Message>> messages;  // by (from, to)
+  std::vector<uint64_t> next;                                       // by rank: number of its next collective operation
+  std::map<uint64_t, Collective> collectives;                       // by number: operations that are not finished
+  std::map<std::pair<int, int>, std::deque<Message>> messages;      // by (from, to)
   std::map<std::pair<uint64_t, int>, std::shared_ptr<Team>> parts;  // by (number of the split, color)
 };
 
-// All that the ranks share. One lock: what is long is done outside it.
+// The state that all ranks share. There is one lock; long work is done outside it.
 struct State {
   std::optional<Failure> failure;
   int running = 0;
@@ -82,7 +82,7 @@ struct State {
 struct World {
   explicit World(double timeout_s) : timeout_s(timeout_s) {}
   const double timeout_s;
-  Guarded<State> state;  // guards teams too
+  Guarded<State> state;  // its lock also guards all teams
 
   void fail(int rank, const Error& error) {
     {
@@ -93,7 +93,7 @@ struct World {
   }
 };
 
-// Elements [lo, hi) of what is reduced, a block at a time, so that blocks of all ranks fit in a cache.
+// Reduces elements [lo, hi), a block at a time, so that the blocks of all ranks fit in a cache.
 bool reduce(const Collective& c, size_t lo, size_t hi) {
   constexpr size_t block = 2048;
   alignas(64) std::array<std::byte, block * sizeof(int64_t)> sum;
@@ -123,7 +123,7 @@ bool reduce(const Collective& c, size_t lo, size_t hi) {
   return fits;
 }
 
-// Bytes [lo, hi) of what all ranks get.
+// Copies bytes [lo, hi) of the result to all ranks.
 void copy(const Collective& c, size_t lo, size_t hi) {
   size_t section = 0;
   for (size_t s = 0; s < c.call.sections.size(); ++s) {
@@ -140,7 +140,7 @@ void copy(const Collective& c, size_t lo, size_t hi) {
   }
 }
 
-// False when an integer sum did not fit.
+// Runs one share. False when an integer sum overflowed.
 bool work(const Collective& c, size_t share) {
   const size_t total = c.call.total();
   const size_t lo = total * share / c.shares;
@@ -166,7 +166,7 @@ struct Member {
   int world_rank() const { return world_ranks[static_cast<size_t>(rank)]; }
 };
 
-// Waits until `ready(state)` or a failure; a failure, also that of time, is thrown.
+// Waits until `ready()` or a failure. Throws on a failure, including its own timeout.
 template <class Ready, class Missing>
 void wait_until(const Member& member, Ready ready, Missing missing) {
   World& world = *member.world;
@@ -185,7 +185,7 @@ void wait_until(const Member& member, Ready ready, Missing missing) {
   throw Error(*late);
 }
 
-class CollectiveOperation : public Channel::Operation {
+class CollectiveOperation : public Transport::Operation {
  public:
   CollectiveOperation(const Member& member, const Call& call, Memory memory) : member_(member) {
     std::optional<Error> fault;
@@ -202,7 +202,7 @@ class CollectiveOperation : public Channel::Operation {
       }
       if (c.call != call) {
         fault.emplace(ErrorKind::internal,
-                      fmt::format("operation {} of '{}' is {} of {} for rank {} and {} of {} for others", number_,
+                      fmt::format("operation {} of '{}' is {} of {} on rank {}, but {} of {} on other ranks", number_,
                                   team.name, call.name(), call.total(), member.rank, c.call.name(), c.call.total()));
       } else {
         c.memory[static_cast<size_t>(member.rank)] = memory;
@@ -220,12 +220,13 @@ class CollectiveOperation : public Channel::Operation {
   CollectiveOperation(const CollectiveOperation&) = delete;
   CollectiveOperation& operator=(const CollectiveOperation&) = delete;
 
-  // Others must find this rank's memory neither before all have come nor after this returns.
+  // Other ranks must not access this rank's memory after this returns: an operation that some ranks have not joined is
+  // given up, and running shares are waited for.
   ~CollectiveOperation() override {
     if (collective_ == nullptr) return;
     auto held = member_.world->state.lock();
     if (collective_->come < member_.size()) collective_->given_up = true;
-    if (collective_->ready()) collective_->next = collective_->shares;  // what was not begun never will be
+    if (collective_->ready()) collective_->next = collective_->shares;  // the remaining shares will not be started
     held.wait([&](State&) { return collective_->active == 0; });
     leave();
   }
@@ -243,7 +244,7 @@ class CollectiveOperation : public Channel::Operation {
       }
       if (!fits) {
         member_.world->fail(member_.world_rank(),
-                            Error(ErrorKind::internal, fmt::format("a sum of {} integers over {} ranks does not fit",
+                            Error(ErrorKind::internal, fmt::format("a sum of {} integers over {} ranks overflows",
                                                                    c.call.total(), member_.size())));
       }
       member_.world->state.notify_all();
@@ -266,7 +267,7 @@ class CollectiveOperation : public Channel::Operation {
     for (size_t rank = 0; rank < member_.size(); ++rank) {
       if (!collective_->memory[rank]) ranks += fmt::format("{}rank {}", ranks.empty() ? "" : ", ", rank);
     }
-    return fmt::format("{} to come to operation {}, {} of {}", ranks, number_, collective_->call.name(),
+    return fmt::format("{} to reach operation {}, {} of {}", ranks, number_, collective_->call.name(),
                        collective_->call.total());
   }
 
@@ -280,7 +281,7 @@ class CollectiveOperation : public Channel::Operation {
   Collective* collective_ = nullptr;
 };
 
-class ReceiveOperation : public Channel::Operation {
+class ReceiveOperation : public Transport::Operation {
  public:
   ReceiveOperation(const Member& member, void* data, size_t bytes, int from)
       : member_(member), data_(data), bytes_(bytes), from_(from) {}
@@ -292,7 +293,7 @@ class ReceiveOperation : public Channel::Operation {
     std::deque<Message>* queue = nullptr;
     {
       auto held = member_.world->state.lock();
-      queue = &messages[{from_, member_.rank}];  // a map's elements stay where they are
+      queue = &messages[{from_, member_.rank}];  // references to elements of a map stay valid
     }
     wait_until(
         member_, [&] { return !queue->empty(); },
@@ -304,7 +305,7 @@ class ReceiveOperation : public Channel::Operation {
       queue->pop_front();
     }
     if (message.size() != bytes_) {
-      throw_error(ErrorKind::internal, "rank {} of '{}' got {} bytes from rank {} and takes {}", member_.rank,
+      throw_error(ErrorKind::internal, "rank {} of '{}' received {} bytes from rank {}, expected {}", member_.rank,
                   member_.team->name, message.size(), from_, bytes_);
     }
     std::copy(message.begin(), message.end(), static_cast<std::byte*>(data_));
@@ -318,35 +319,35 @@ class ReceiveOperation : public Channel::Operation {
   bool over_ = false;
 };
 
-// Sent when it was begun: the message has a copy.
-class SentOperation : public Channel::Operation {
+// Done when it starts: the message is a copy of the data.
+class SentOperation : public Transport::Operation {
  public:
   void wait() override {}
 };
 
-class InProcessChannel : public Channel {
+class InProcessChannel : public Transport {
  public:
   explicit InProcessChannel(Member member) : member_(std::move(member)) {}
 
   int rank() const override { return member_.rank; }
   int size() const override { return static_cast<int>(member_.size()); }
 
-  Begun all_reduce(void* data, size_t count, Number number, Combine combine) override {
+  PendingOperation all_reduce(void* data, size_t count, Number number, ReduceOp combine) override {
     return begin({Call::Kind::all_reduce, {count}, number, combine}, data, data);
   }
-  Begun reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
-                       Combine combine) override {
+  PendingOperation reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
+                                  ReduceOp combine) override {
     return begin({Call::Kind::reduce_scatter, sections(counts), number, combine}, own, all);
   }
-  Begun all_gather(void* all, const void* own, std::span<const size_t> bytes) override {
+  PendingOperation all_gather(void* all, const void* own, std::span<const size_t> bytes) override {
     return begin({Call::Kind::all_gather, sections(bytes)}, all, own);
   }
-  Begun broadcast(void* data, size_t bytes, int root) override {
+  PendingOperation broadcast(void* data, size_t bytes, int root) override {
     Call call{Call::Kind::broadcast, {bytes}};
     call.root = peer(root);
     return begin(call, data, data);
   }
-  Begun send(const void* data, size_t bytes, int to) override {
+  PendingOperation send(const void* data, size_t bytes, int to) override {
     const auto* begin = static_cast<const std::byte*>(data);
     Message message(begin, begin + bytes);
     {
@@ -357,12 +358,12 @@ class InProcessChannel : public Channel {
     member_.world->state.notify_all();
     return std::make_unique<SentOperation>();
   }
-  Begun receive(void* data, size_t bytes, int from) override {
+  PendingOperation receive(void* data, size_t bytes, int from) override {
     return std::make_unique<ReceiveOperation>(member_, data, bytes, peer(from));
   }
-  Begun barrier() override { return begin({Call::Kind::barrier, {0}}, nullptr, nullptr); }
+  PendingOperation barrier() override { return begin({Call::Kind::barrier, {0}}, nullptr, nullptr); }
 
-  std::unique_ptr<Channel> split(int color, int key, const std::string& name) override {
+  std::unique_ptr<Transport> split(int color, int key, const std::string& name) override {
     struct Place {
       int color, key, rank;
     };
@@ -394,7 +395,7 @@ class InProcessChannel : public Channel {
   void fail(const Error& why) noexcept override { member_.world->fail(member_.world_rank(), why); }
 
  private:
-  Begun begin(const Call& call, void* out, const void* in) {
+  PendingOperation begin(const Call& call, void* out, const void* in) {
     return std::make_unique<CollectiveOperation>(
         member_, call, Memory{static_cast<std::byte*>(out), static_cast<const std::byte*>(in)});
   }
@@ -415,7 +416,7 @@ class InProcessChannel : public Channel {
 }  // namespace
 
 void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> body) {
-  if (settings.ranks < 1) throw_error(ErrorKind::usage, "{} ranks cannot run; at least 1 can", settings.ranks);
+  if (settings.ranks < 1) throw_error(ErrorKind::usage, "cannot run {} ranks; at least 1 is needed", settings.ranks);
   if (settings.ranks == 1) return body(Group());
   const auto world = std::make_shared<World>(settings.timeout_s);
   const auto team = std::make_shared<Team>();
@@ -451,7 +452,7 @@ void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> b
           auto held = world->state.lock();
           --held->running;
         }
-        world->fail(rank, Error(ErrorKind::resource, fmt::format("the system refuses a thread: {}", refused.what())));
+        world->fail(rank, Error(ErrorKind::resource, fmt::format("cannot start a thread: {}", refused.what())));
         break;
       }
     }

@@ -1,4 +1,4 @@
-// Whether a launcher (mpirun, srun) has started this process as one of several, told from the environment.
+// Detects from the environment whether a launcher (mpirun, srun) has started this process as one of several.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,15 @@ namespace ingot::comm {
 
 struct Launch {
   std::string launcher;  // "mpirun", "srun": for messages
-  int size = 1;          // processes that it has started
+  int size = 1;          // number of processes that it has started
 };
 
-// `variable` is the environment: getenv, or a test's. Empty when there is one process, or what Slurm says is of the
-// batch script and not of a step. ErrorKind::usage when a launcher's number is none.
+// `variable` reads the environment: getenv, or a test's function. Empty when there is only one process, or when Slurm's
+// variables describe the batch script and not a step. ErrorKind::usage when a launcher's number of processes is not
+// valid.
 //
-// mpirun's variables come before Slurm's: inside an allocation mpirun starts its own daemons by srun, and what it
-// starts there finds Slurm's numbers of those daemons.
+// mpirun's variables take precedence over Slurm's: inside an allocation mpirun starts its own daemons with srun, and
+// the processes that those start inherit Slurm's variables, which describe the daemons.
 std::optional<Launch> find_launch(const std::function<const char*(const char*)>& variable);
 
 }  // namespace ingot::comm

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/path.h"
 #include "comm/combine.h"
 #include "comm/failure.h"
@@ -18,7 +19,7 @@ namespace ingot::comm {
 
 namespace {
 
-class MpiOperation : public Channel::Operation {
+class MpiOperation : public Transport::Operation {
  public:
   MpiOperation(std::shared_ptr<mpi::World> world, std::shared_ptr<mpi::Entry> entry)
       : world_(std::move(world)), entry_(std::move(entry)) {}
@@ -39,7 +40,7 @@ class MpiOperation : public Channel::Operation {
   std::shared_ptr<mpi::Entry> entry_;
 };
 
-class MpiChannel : public Channel {
+class MpiChannel : public Transport {
  public:
   MpiChannel(std::shared_ptr<mpi::World> world, ingot_mpi_group* group, int rank, int size, std::string name)
       : world_(std::move(world)), group_(group), rank_(rank), size_(size), name_(std::move(name)) {}
@@ -47,31 +48,31 @@ class MpiChannel : public Channel {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  Begun all_reduce(void* data, size_t count, Number number, Combine combine) override {
+  PendingOperation all_reduce(void* data, size_t count, Number number, ReduceOp combine) override {
     std::vector<size_t> sections;
     const auto ranks = static_cast<size_t>(size_);
     for (size_t r = 0; r < ranks; ++r) sections.push_back(count * (r + 1) / ranks - count * r / ranks);
     return exchange("all_reduce", {sections, true, true, number, combine, size_of(number)}, data, data);
   }
-  Begun reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
-                       Combine combine) override {
+  PendingOperation reduce_scatter(void* own, const void* all, std::span<const size_t> counts, Number number,
+                                  ReduceOp combine) override {
     return exchange("reduce_scatter", {sections(counts), true, false, number, combine, size_of(number)}, own, all);
   }
-  Begun all_gather(void* all, const void* own, std::span<const size_t> bytes) override {
+  PendingOperation all_gather(void* all, const void* own, std::span<const size_t> bytes) override {
     return exchange("all_gather", {.sections = sections(bytes), .gather = true}, all, own);
   }
-  Begun broadcast(void* data, size_t bytes, int root) override {
+  PendingOperation broadcast(void* data, size_t bytes, int root) override {
     return stretch("broadcast", bytes, peer(root), 0, mpi::broadcast(group_, rank_, root, data, bytes));
   }
-  Begun send(const void* data, size_t bytes, int to) override {
+  PendingOperation send(const void* data, size_t bytes, int to) override {
     return stretch("send", bytes, to, 1 + 2 * peer(to), mpi::send(group_, to, data, bytes));
   }
-  Begun receive(void* data, size_t bytes, int from) override {
+  PendingOperation receive(void* data, size_t bytes, int from) override {
     return stretch("receive", bytes, from, 2 + 2 * peer(from), mpi::receive(group_, from, data, bytes));
   }
-  Begun barrier() override { return begin("barrier", 0, mpi::barrier(group_)); }
+  PendingOperation barrier() override { return begin("barrier", 0, mpi::barrier(group_)); }
 
-  std::unique_ptr<Channel> split(int color, int key, const std::string& name) override {
+  std::unique_ptr<Transport> split(int color, int key, const std::string& name) override {
     const auto part = std::make_shared<mpi::Part>();
     begin("split", 0, mpi::split(group_, color, key, part))->wait();
     return std::make_unique<MpiChannel>(world_, part->group, part->rank, part->size, name);
@@ -80,16 +81,16 @@ class MpiChannel : public Channel {
   void fail(const Error& why) noexcept override { world_->fail(why); }
 
  private:
-  Begun begin(const std::string& what, int lane, std::unique_ptr<mpi::Job> job) {
+  PendingOperation begin(const std::string& what, int lane, std::unique_ptr<mpi::Job> job) {
     return std::make_unique<MpiOperation>(
         world_, world_->begin(group_, lane, fmt::format("{} of '{}'", what, name_), std::move(job)));
   }
-  Begun exchange(const char* what, mpi::Exchange form, void* out, const void* in) {
+  PendingOperation exchange(const char* what, mpi::Exchange form, void* out, const void* in) {
     const std::string name =
         fmt::format("{} of {}", what, std::accumulate(form.sections.begin(), form.sections.end(), size_t{0}));
     return begin(name, 0, mpi::exchange(group_, rank_, std::move(form), out, in));
   }
-  Begun stretch(const char* what, size_t bytes, int peer, int lane, std::unique_ptr<mpi::Job> job) {
+  PendingOperation stretch(const char* what, size_t bytes, int peer, int lane, std::unique_ptr<mpi::Job> job) {
     return begin(fmt::format("{} of {} bytes, rank {},", what, bytes, peer), lane, std::move(job));
   }
   std::vector<size_t> sections(std::span<const size_t> counts) const {
@@ -109,13 +110,13 @@ class MpiChannel : public Channel {
   std::string name_;
 };
 
-// Kept past the end of run_mpi when ranks have failed: it ends all that are left when this process exits.
+// Kept after the end of run_mpi when a rank has failed: it ends all remaining processes when this process exits.
 std::shared_ptr<mpi::World> deserted;
 
 }  // namespace
 
 std::filesystem::path find_mpi_plugin() {
-  const char* named = std::getenv("INGOT_MPI");
+  const char* named = environment("INGOT_MPI");
   if (named != nullptr && *named != '\0') return named;
   const std::filesystem::path folder = executable_path().parent_path();
   for (const std::filesystem::path& place : {folder, folder.parent_path() / "lib" / "ingot"}) {

@@ -25,11 +25,11 @@ bool Request::done(const ingot_mpi& mpi) {
 
 namespace {
 
-// What an operation has in memory of its own. MPI sees no other: an operation can be given up while MPI works.
+// Size of an operation's own buffers. MPI uses only these, because an operation can be given up while MPI works on it.
 constexpr size_t staged_bytes = size_t{4} << 20;
 
-// A round takes a piece of every section: reduced, each rank gets its section's piece from all and adds them up in the
-// order of ranks; gathered, it is given to all.
+// Each round handles one piece of every section. Reduce: each rank receives its section's piece from all ranks and
+// combines them in rank order. Gather: each rank sends its section's piece to all ranks.
 class ExchangeJob : public Job {
  public:
   ExchangeJob(ingot_mpi_group* group, int rank, Exchange form, void* out, const void* in)
@@ -83,7 +83,7 @@ class ExchangeJob : public Job {
       copy(own_.data(), parts_.data(), counts_[rank_]);
       for (size_t r = 1; r < counts_.size(); ++r) {
         if (!combine(own_.data(), &parts_[offset(r)], count, form_.number, form_.combine)) {
-          throw_error(ErrorKind::internal, "a sum of integers over {} ranks does not fit", counts_.size());
+          throw_error(ErrorKind::internal, "a sum of integers over {} ranks overflows", counts_.size());
         }
       }
       if (form_.gather) {
@@ -99,7 +99,7 @@ class ExchangeJob : public Job {
   }
 
  private:
-  // Of section r, in this round.
+  // Elements of section r in this round.
   size_t elements(size_t r) const {
     return form_.sections[r] > done_ ? std::min(piece_, form_.sections[r] - done_) : 0;
   }
@@ -114,16 +114,16 @@ class ExchangeJob : public Job {
   Exchange form_;
   std::byte* out_;
   const std::byte* in_;
-  size_t piece_;    // elements of a section in a round
-  size_t longest_;  // section
+  size_t piece_;    // elements of a section per round
+  size_t longest_;  // elements of the longest section
   size_t done_ = 0;
-  bool reduced_ = false;  // this round, and not yet gathered
+  bool reduced_ = false;  // this round has been reduced and not yet gathered
   std::vector<size_t> firsts_;
   std::vector<int> counts_, own_counts_, at_;  // bytes
   std::vector<std::byte> own_, all_, parts_;
 };
 
-// One stretch of bytes that is sent, received or broadcast.
+// A contiguous block of bytes that is sent, received or broadcast.
 class Stretch : public Job {
  public:
   enum class Way { send, receive, broadcast };
@@ -155,7 +155,7 @@ class Stretch : public Job {
   Way way_;
   int peer_;
   bool source_;
-  std::byte* data_;  // of a source only read
+  std::byte* data_;  // only read when this rank is the source
   size_t bytes_;
   size_t done_ = 0;
   std::vector<std::byte> staged_;
@@ -176,7 +176,7 @@ class Barrier : public Job {
   bool over_ = false;
 };
 
-// Once all have come: MPI's split waits inside MPI, where no time-out reaches.
+// Starts MPI's split only after a barrier of all ranks: the split blocks inside MPI, where no timeout applies.
 class Split : public Job {
  public:
   Split(ingot_mpi_group* group, int color, int key, std::shared_ptr<Part> part)
@@ -203,7 +203,7 @@ std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Exchange form, v
 }
 
 std::unique_ptr<Job> send(ingot_mpi_group* group, int to, const void* data, size_t bytes) {
-  // Of a source, Stretch only reads.
+  // Stretch only reads the memory of a source.
   auto* source = static_cast<std::byte*>(const_cast<void*>(data));
   return std::make_unique<Stretch>(group, Stretch::Way::send, to, true, source, bytes);
 }

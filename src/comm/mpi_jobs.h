@@ -1,9 +1,9 @@
-// What is asked of MPI's thread (mpi_world.h), and how it is cut into pieces that MPI takes.
+// Jobs for MPI's thread (mpi_world.h): operations that are cut into pieces of a size that MPI accepts.
 //
-// Jobs are made by any thread; begin() and end() are called by MPI's thread alone. User memory (`out`, `in`, `data`)
-// belongs to the job until it is over or given up. MPI never sees it: it works on memory of the job's own, which stays
-// until MPI is done with it. Errors of begin() and end(): unavailable, with MPI's own words; internal when a sum of
-// integers does not fit.
+// Any thread may make a job; only MPI's thread calls begin() and end(). User memory (`out`, `in`, `data`) belongs to
+// the job until it is done or given up. MPI never accesses it: it works on buffers that the job owns, which live until
+// MPI is done with them. Errors of begin() and end(): unavailable, with MPI's own message; internal when an integer sum
+// overflows.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@
 
 namespace ingot::comm::mpi {
 
-// Throws `unavailable` when `error`, of the call `what`, is one.
+// Throws `unavailable` when `error`, which the MPI call `what` returned, is not 0.
 void check(const ingot_mpi& mpi, int error, const char* what);
 
-// An operation that MPI may still be working on.
+// An MPI request that may be in progress.
 class Request {
  public:
   ingot_mpi_request** out() { return &request_; }
   bool pending() const { return request_ != nullptr; }
-  // Of a pending one; afterwards it is pending no more if it was done.
+  // Tests a pending request. If this returns true, the request is no longer pending.
   bool done(const ingot_mpi& mpi);
   void cancel(const ingot_mpi& mpi) { check(mpi, mpi.cancel(std::exchange(request_, nullptr)), "cancel"); }
 
@@ -32,24 +32,24 @@ class Request {
   ingot_mpi_request* request_ = nullptr;
 };
 
-// An operation in pieces, advanced by MPI's thread.
+// An operation in pieces, which MPI's thread advances.
 class Job {
  public:
   virtual ~Job() = default;
-  // Begins the next piece, with the user's memory as it is now; false when there is none.
+  // Starts the next piece, with the current contents of the user's memory; false when no piece is left.
   virtual bool begin(const ingot_mpi& mpi, Request& request) = 0;
-  // The piece that was begun is done: brings it into the user's memory.
+  // Called when the started piece is done: stores its result in the user's memory.
   virtual void end() = 0;
 };
 
-// Reductions and gatherings.
+// A collective: reduce_scatter (reduce only), all_gather (gather only) or all_reduce (both).
 struct Exchange {
-  std::vector<size_t> sections;  // elements, by rank
-  bool reduce = false;           // `in` has all sections, else one's own
-  bool gather = false;           // `out` too
+  std::vector<size_t> sections;  // elements per rank
+  bool reduce = false;           // `in` has all sections, else only this rank's
+  bool gather = false;           // `out` receives all sections, else only this rank's
   Number number = Number::i32;
-  Combine combine = Combine::sum;
-  size_t width = 1;  // bytes of an element
+  ReduceOp combine = ReduceOp::sum;
+  size_t width = 1;  // bytes per element
 };
 std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Exchange form, void* out, const void* in);
 
@@ -63,7 +63,7 @@ struct Part {
   ingot_mpi_group* group = nullptr;
   int rank = 0, size = 1;
 };
-// Fills `part`; shared because it may be given up while MPI's thread is about to.
+// Fills `part`, which is shared because the caller may give it up while MPI's thread is about to fill it.
 std::unique_ptr<Job> split(ingot_mpi_group* group, int color, int key, std::shared_ptr<Part> part);
 
 }  // namespace ingot::comm::mpi

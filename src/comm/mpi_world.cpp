@@ -10,7 +10,7 @@ namespace ingot::comm::mpi {
 
 namespace {
 
-// Seconds that a rank which has failed waits for the others to have heard of it.
+// Seconds that a rank waits for the others to leave after a failure.
 constexpr double grace_s = 5;
 
 }  // namespace
@@ -38,7 +38,7 @@ std::shared_ptr<Entry> World::begin(ingot_mpi_group* group, int lane, std::strin
   {
     auto held = state_.lock();
     if (held->failure) throw_it(*held->failure);
-    held->begun.push_back(entry);
+    held->pending.push_back(entry);
   }
   state_.notify_all();
   return entry;
@@ -66,7 +66,7 @@ void World::finalize() {
 }
 
 void World::leave() {
-  wish(State::Wish::tell_end);
+  wish(State::Wish::report_end);
   bool own = false;
   {
     auto held = state_.lock();
@@ -84,7 +84,7 @@ void World::end_all() {
     held.wait([](const State& state) { return state.over; });
     failure = held->failure;
   }
-  end_all(failure);  // the thread that should have is gone, after an error of MPI's own
+  end_all(failure);  // only reached when MPI's thread ended before, after an error of MPI's own
 }
 
 void World::throw_it(const Failure& failure) const {
@@ -131,17 +131,16 @@ void World::open_mpi() {
   const std::string plugin = settings_.plugin.string();
   if (mpi_ == nullptr) throw_error(ErrorKind::unavailable, "{}: MPI cannot be initialised: {}", plugin, text.data());
   if (mpi_->abi != INGOT_MPI_ABI) {
-    throw_hint(ErrorKind::unavailable, "build it again: ./run mpi", "{} is of version {} and this ingot needs {}",
-               plugin, mpi_->abi, static_cast<int>(INGOT_MPI_ABI));
+    throw_hint(ErrorKind::unavailable, "rebuild it: ./run mpi", "{} has version {}, but this ingot needs {}", plugin,
+               mpi_->abi, static_cast<int>(INGOT_MPI_ABI));
   }
   if (mpi_->size != settings_.size) {
     const std::string library = mpi_->library;
-    throw_hint(
-        ErrorKind::unavailable,
-        "build the plug-in with the launcher's MPI (./run mpi), or start ingot by the plug-in's; INGOT_MPI names "
-        "another plug-in",
-        "the launcher has started {} processes, but the MPI of {} ({}) knows of {}", settings_.size, plugin,
-        library.substr(0, library.find_first_of(",\n")), mpi_->size);
+    throw_hint(ErrorKind::unavailable,
+               "build the plug-in with the launcher's MPI (./run mpi), or use the launcher of the plug-in's MPI; "
+               "INGOT_MPI selects another plug-in",
+               "the launcher started {} processes, but the MPI of {} ({}) sees {}", settings_.size, plugin,
+               library.substr(0, library.find_first_of(",\n")), mpi_->size);
   }
   check(*mpi_, mpi_->split(mpi_->world, 0, mpi_->rank, &notices_), "Comm_split");
   receive_notice();
@@ -156,18 +155,18 @@ bool World::round() {
   State::Wish wish = State::Wish::work;
   {
     auto held = state_.lock();
-    for (std::shared_ptr<Entry>& entry : held->begun) {
+    for (std::shared_ptr<Entry>& entry : held->pending) {
       entry->moved = steady_seconds();
       entries_.push_back(std::move(entry));
     }
-    held->begun.clear();
+    held->pending.clear();
     wish = held->wish;
     failure_ = held->failure;
   }
   bool moved = take_notice();
-  if (failure_ && !told_) tell(false);
+  if (failure_ && !reported_) report(false);
   if (wish == State::Wish::end_all) end_all(failure_);
-  if (wish == State::Wish::tell_end && !told_end_) tell(true);
+  if (wish == State::Wish::report_end && !reported_end_) report(true);
   if (!failure_) moved |= advance();
   if (wish == State::Wish::finalize && !failure_ && finalized()) return false;
   rest(moved);
@@ -190,7 +189,7 @@ bool World::advance() {
 bool World::advance(Entry& entry) {
   try {
     auto use = entry.use.lock();
-    if (use->given_up) return false;  // what MPI still has of it stays in memory
+    if (use->given_up) return false;  // MPI may still use the job's buffers, so they stay
     bool moved = false;
     while (!entry.in_flight || entry.request.done(*mpi_)) {
       if (std::exchange(entry.in_flight, false)) entry.job->end();
@@ -217,7 +216,7 @@ bool World::advance(Entry& entry) {
   }
 }
 
-// Polls hard while something moves, then less and less: the processor is wanted elsewhere.
+// Polls hard while there is progress, then less and less often, because other threads need the processor.
 void World::rest(bool moved) {
   idle_ = moved ? 0 : idle_ + 1;
   if (idle_ < 100) {
@@ -232,12 +231,12 @@ void World::rest(bool moved) {
         case State::Wish::finalize:
           if (!last_.pending()) return true;
           break;
-        case State::Wish::tell_end:
-          if (!told_end_) return true;
+        case State::Wish::report_end:
+          if (!reported_end_) return true;
           break;
         case State::Wish::end_all: return true;
       }
-      return !state.begun.empty() || (state.failure && !told_);
+      return !state.pending.empty() || (state.failure && !reported_);
     });
   }
 }
@@ -256,7 +255,7 @@ bool World::take_notice() {
       held->failure = {notice_.rank,
                        Error(static_cast<ErrorKind>(notice_.kind), notice_.message.data(), notice_.hint.data())};
       failure_ = held->failure;
-      told_ = true;  // by the rank that failed
+      reported_ = true;  // the rank that failed has reported to all
     }
   }
   state_.notify_all();
@@ -264,8 +263,8 @@ bool World::take_notice() {
   return true;
 }
 
-void World::tell(bool ended) {
-  (ended ? told_end_ : told_) = true;
+void World::report(bool ended) {
+  (ended ? reported_end_ : reported_) = true;
   Notice notice{};
   notice.ended = ended ? 1 : 0;
   if (failure_) {
@@ -276,15 +275,15 @@ void World::tell(bool ended) {
   }
   for (int rank = 0; rank < mpi_->size; ++rank) {
     if (rank == mpi_->rank) continue;
-    told_notices_.push_back(std::make_unique<std::pair<Notice, Request>>(notice, Request()));
-    auto& [sent, request] = *told_notices_.back();
+    sent_notices_.push_back(std::make_unique<std::pair<Notice, Request>>(notice, Request()));
+    auto& [sent, request] = *sent_notices_.back();
     check(*mpi_, mpi_->send(notices_, &sent, sizeof sent, rank, request.out()), "Isend");
   }
 }
 
 bool World::finalized() {
   if (!entries_.empty()) {
-    throw_error(ErrorKind::internal, "rank {} ends and has not waited for {}", mpi_->rank, entries_.front()->what);
+    throw_error(ErrorKind::internal, "rank {} ends without having waited for {}", mpi_->rank, entries_.front()->what);
   }
   if (!last_.pending()) check(*mpi_, mpi_->barrier(notices_, last_.out()), "Ibarrier");
   if (!last_.done(*mpi_)) return false;

@@ -1,5 +1,5 @@
-// MPI and the only thread that calls it: jobs are handed to it, and waited for. It also carries, outside of jobs, the
-// word that a rank has failed, so that nobody waits for what does not come.
+// MPI and the only thread that calls it: other threads hand jobs to it and wait for them. Outside of jobs it also sends
+// and receives the notice that a rank has failed, so that no rank waits for one that will not answer.
 #pragma once
 
 #include <array>
@@ -22,8 +22,9 @@
 
 namespace ingot::comm::mpi {
 
-// A job on its way. Those of a group's lane are done one after the other: collective operations are one lane, messages
-// to a rank another, those from it a third. Shared by who waits for it and MPI's thread, which may need it for longer.
+// A submitted job. Jobs of the same group and lane run one after the other: collective operations are one lane,
+// messages to each rank another, messages from each rank a third. Shared by the waiting thread and MPI's thread, which
+// may need it longer.
 struct Entry {
   Entry(ingot_mpi_group* group, int lane, std::string what, std::unique_ptr<Job> job)
       : group(group), lane(lane), what(std::move(what)), job(std::move(job)) {}
@@ -32,64 +33,65 @@ struct Entry {
   const std::string what;
 
   struct Use {
-    bool given_up = false;  // the user's memory is gone
+    bool given_up = false;  // the user's memory must not be touched any more
   };
-  Guarded<Use> use;  // held while the user's memory is touched
+  Guarded<Use> use;  // locked while the user's memory is touched
 
-  // Of MPI's thread.
+  // Used by MPI's thread only.
   std::unique_ptr<Job> job;
   Request request;
-  bool in_flight = false;  // a piece has begun and not ended
-  double moved = 0;        // steady seconds when it got further
+  bool in_flight = false;  // a piece has started and not ended
+  double moved = 0;        // steady_seconds() of the last progress
 
-  bool done = false;  // under the world's lock
+  bool done = false;  // guarded by the lock of World::state_
 };
 
-// Public functions may be called by any thread. Once a rank has failed, here or elsewhere, begin(), wait() and
-// finalize() throw: here the error itself, of another rank its error with that rank's name (failure.h).
+// Public functions may be called by any thread. Once a rank has failed, begin(), wait() and finalize() throw: the error
+// itself if it was this rank, else the failed rank's error with its rank (failure.h).
 class World {
  public:
   // Starts the thread. Errors: unavailable when the plug-in cannot be loaded.
   explicit World(const Mpi& settings);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  ~World();  // waits for the thread, which ends after finalize() or end_all()
+  ~World();  // joins the thread, which ends after finalize() or end_all()
 
-  // Waits until MPI is there; before that nothing else is called. What it gives lives as long as this, and of it other
-  // threads use the numbers only. Errors: unavailable when MPI cannot be initialised or is another than the launcher's.
+  // Waits until MPI is initialised; must be called before any other function. The result lives as long as this object;
+  // threads other than MPI's may only read its numbers. Errors: unavailable when MPI cannot be initialised or is not
+  // the launcher's.
   const ingot_mpi& open();
 
   std::shared_ptr<Entry> begin(ingot_mpi_group* group, int lane, std::string what, std::unique_ptr<Job> job);
-  // Errors besides: unavailable after settings.timeout_s without a move.
+  // Errors besides: unavailable after settings.timeout_s without progress.
   void wait(const Entry& entry);
 
-  // This rank has failed; the others are told. Of several failures the first counts.
+  // Reports to the other ranks that this rank has failed. Of several failures the first counts.
   void fail(const Error& why) noexcept;
 
-  // When every rank is done well.
+  // Ends MPI after success; returns when every rank has called it.
   void finalize();
-  // After a failure: waits until all others have left, too, or cannot be waited for. The rank that failed comes first:
-  // once a process has exited launchers end the others, and its own words shall be seen.
+  // After a failure: waits a few seconds for all other ranks to leave too. The rank that failed exits first: once a
+  // process has exited, launchers end the others, and its error message must be visible by then.
   void leave();
-  // Has MPI end all processes, this one too.
+  // Makes MPI end all processes, including this one.
   void end_all();
 
  private:
-  // What a rank tells all others outside their operations.
+  // A message from one rank to all others, outside of their operations.
   struct Notice {
-    int32_t ended;  // else it has failed
-    int32_t rank;   // that failed
-    int32_t kind;   // of the error
+    int32_t ended;  // 0: a rank has failed; else the sender has left after a failure
+    int32_t rank;   // the rank that failed
+    int32_t kind;   // ErrorKind of its error
     std::array<char, 2048> message;
     std::array<char, 512> hint;
   };
   struct State {
-    std::deque<std::shared_ptr<Entry>> begun;  // not taken by MPI's thread yet
+    std::deque<std::shared_ptr<Entry>> pending;  // not yet taken by MPI's thread
     std::optional<Failure> failure;
     bool opened = false;
-    std::optional<Error> refused;  // why it could not be
+    std::optional<Error> refused;  // why MPI could not be opened
     int ended = 0;                 // other ranks that have left after a failure
-    enum class Wish { work, finalize, tell_end, end_all } wish = Wish::work;
+    enum class Wish { work, finalize, report_end, end_all } wish = Wish::work;
     bool over = false;  // MPI's thread has ended
   };
 
@@ -97,17 +99,17 @@ class World {
   void end_all(const std::optional<Failure>& failure);
   void wish(State::Wish wish);
 
-  // MPI's thread.
+  // Functions of MPI's thread.
   void run();
   void open_mpi();
-  bool round();  // looks at everything once; false when it is over
+  bool round();  // one pass over all pending work; false when it is over
   bool advance();
   bool advance(Entry& entry);
   void rest(bool moved);
   void receive_notice();
   bool take_notice();
-  void tell(bool ended);  // all others
-  bool finalized();       // whether all ranks have come to the end; MPI is then finalized
+  void report(bool ended);  // to all other ranks
+  bool finalized();         // whether all ranks have called finalize(); MPI is then finalised
 
   const Mpi settings_;
   SharedLibrary library_;
@@ -115,16 +117,16 @@ class World {
   const ingot_mpi* mpi_ = nullptr;
   Guarded<State> state_;
 
-  // Of MPI's thread.
+  // Used by MPI's thread only.
   std::deque<std::shared_ptr<Entry>> entries_;
   std::optional<Failure> failure_;
   ingot_mpi_group* notices_ = nullptr;
   Notice notice_{};
   Request notice_request_;
-  std::vector<std::unique_ptr<std::pair<Notice, Request>>> told_notices_;  // what is sent stays until the end
+  std::vector<std::unique_ptr<std::pair<Notice, Request>>> sent_notices_;  // MPI reads these until the end
   Request last_;
-  bool told_ = false;
-  bool told_end_ = false;
+  bool reported_ = false;
+  bool reported_end_ = false;
   int64_t idle_ = 0;
 
   std::thread thread_;

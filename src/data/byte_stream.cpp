@@ -25,7 +25,7 @@ namespace {
 constexpr size_t buffer_bytes = size_t{1} << 18;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
-// Files that are no data of ours but are easily taken for it, by their first bytes.
+// File formats that users pass by mistake, recognised by their first bytes.
 struct Foreign {
   std::string_view magic;
   const char* what;
@@ -46,19 +46,19 @@ constexpr std::array foreign_files = {
     Foreign{"PK\x03\x04", "a zip archive", "unpack it (unzip) and name the files in it"},
     Foreign{"\xff\xfe", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"},
     Foreign{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"}};
-constexpr size_t magic_bytes = 6;  // of the longest
+constexpr size_t magic_bytes = 6;  // of the longest magic
 
 void refuse_foreign(std::string_view start, const std::string& name) {
   for (const Foreign& foreign : foreign_files) {
     if (start.starts_with(foreign.magic)) {
-      throw_hint(ErrorKind::unsupported, foreign.hint, "{}: is {}, which is not read", name, foreign.what);
+      throw_hint(ErrorKind::unsupported, foreign.hint, "{}: is {}, which is not supported", name, foreign.what);
     }
   }
 }
 
-constexpr int window_log = 27;  // of Zstandard: at most 128 MiB of memory
+constexpr int window_log = 27;  // of Zstandard: limits memory to 128 MiB
 
-// A Zstandard frame, or a skippable one in front of it.
+// Whether the data starts with a Zstandard frame or a skippable frame.
 bool is_zstd(std::string_view start) {
   return start.starts_with("\x28\xb5\x2f\xfd") ||
          (start.size() >= 4 && (start[0] & 0xf0) == 0x50 && start.substr(1, 3) == "\x2a\x4d\x18");
@@ -66,12 +66,12 @@ bool is_zstd(std::string_view start) {
 
 }  // namespace
 
-// The file as it lies on disk, through one buffer.
+// The file as stored on disk, read through one buffer.
 class ByteStream::Raw {
  public:
   explicit Raw(const fs::path& path) : file_(input_file(path)), path_(file_.shown), buffer_(buffer_bytes) {
     if (is_folder(file_.path)) {
-      throw_hint(ErrorKind::not_found, "name the files in it, one source each", "{}: is a folder, not a data file",
+      throw_hint(ErrorKind::not_found, "list the files in it, one source each", "{}: is a folder, not a data file",
                  path_.string());
     }
     descriptor_ = open_regular_file(file_.path);
@@ -83,9 +83,9 @@ class ByteStream::Raw {
     begin_ += bytes;
     consumed_ += bytes;
   }
-  uint64_t consumed() const { return consumed_; }  // of the file, as it lies there
+  uint64_t consumed() const { return consumed_; }  // bytes of the stored file
 
-  // Adds what one read gives behind what is left; false at the end of the file.
+  // Does one read and appends its data to the remaining data; false at the end of the file.
   bool fill() {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
@@ -94,7 +94,7 @@ class ByteStream::Raw {
       const ssize_t got = ::read(descriptor_.fd, buffer_.data() + end_, buffer_.size() - end_);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) {
-        throw_error(ErrorKind::not_found, "{}: cannot be read: {}", path_.string(), system_words(errno));
+        throw_error(ErrorKind::not_found, "{}: cannot be read: {}", path_.string(), errno_message(errno));
       }
       end_ += static_cast<size_t>(got);
       return got > 0;
@@ -103,7 +103,7 @@ class ByteStream::Raw {
 
  private:
   InputFile file_;
-  fs::path path_;  // as it is shown
+  fs::path path_;  // as shown in messages
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   uint64_t consumed_ = 0;
@@ -143,8 +143,8 @@ class ByteStream::Plain final : public Decoder {
 class ByteStream::Gzip final : public Decoder {
  public:
   explicit Gzip(std::unique_ptr<Raw> source) : Decoder(std::move(source)) {
-    // 16 added to the window bits: gzip framing, header and checksum included.
-    if (inflateInit2(&state_, 16 + MAX_WBITS) != Z_OK) throw_error(ErrorKind::resource, "zlib: no memory to inflate");
+    // Adding 16 to the window bits selects gzip framing with header and checksum.
+    if (inflateInit2(&state_, 16 + MAX_WBITS) != Z_OK) throw_error(ErrorKind::resource, "zlib: out of memory");
   }
   ~Gzip() override { inflateEnd(&state_); }
 
@@ -163,11 +163,11 @@ class ByteStream::Gzip final : public Decoder {
       const uInt given = state_.avail_in;
       const int code = inflate(&state_, Z_NO_FLUSH);
       raw->consume(given - state_.avail_in);
-      if (code == Z_STREAM_END) {  // a file may hold several members, one after the other
+      if (code == Z_STREAM_END) {  // a file may hold several members in sequence
         inside_ = false;
         inflateReset(&state_);
       } else if (code == Z_MEM_ERROR) {
-        throw_error(ErrorKind::resource, "{}: no memory to inflate it", raw->path().string());
+        throw_error(ErrorKind::resource, "{}: out of memory while decompressing it", raw->path().string());
       } else if (code != Z_OK) {
         damaged("gzip", state_.msg != nullptr ? state_.msg : "not a gzip stream");
       }
@@ -177,13 +177,13 @@ class ByteStream::Gzip final : public Decoder {
 
  private:
   z_stream state_{};
-  bool inside_ = false;  // a member has begun and not ended
+  bool inside_ = false;  // within a member
 };
 
 class ByteStream::Zstd final : public Decoder {
  public:
   explicit Zstd(std::unique_ptr<Raw> source) : Decoder(std::move(source)), state_(ZSTD_createDStream()) {
-    if (state_ == nullptr) throw_error(ErrorKind::resource, "zstd: no memory to decompress");
+    if (state_ == nullptr) throw_error(ErrorKind::resource, "zstd: out of memory");
     ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax, window_log);
   }
   ~Zstd() override { ZSTD_freeDStream(state_); }
@@ -191,7 +191,7 @@ class ByteStream::Zstd final : public Decoder {
   size_t read(std::span<char> out) override {
     ZSTD_outBuffer output{out.data(), out.size(), 0};
     while (output.pos == 0) {
-      // The decoder may hold output of input it was already given, so it is asked before the file is.
+      // The decoder may still hold output of earlier input, so it is drained before more of the file is read.
       if (raw->left().empty() && !holds_output_ && !raw->fill()) {
         if (inside_) damaged("Zstandard", "it ends too early");
         return 0;
@@ -211,7 +211,7 @@ class ByteStream::Zstd final : public Decoder {
     switch (ZSTD_getErrorCode(code)) {
       case ZSTD_error_frameParameter_windowTooLarge:
         throw_hint(ErrorKind::unsupported, "compress it again without --long, or with --long=27",
-                   "{}: decompressing it takes a window of more than {} MiB of memory", raw->path().string(),
+                   "{}: decompressing it needs a window of more than {} MiB of memory", raw->path().string(),
                    (size_t{1} << window_log) >> 20);
       case ZSTD_error_dictionary_wrong:
         throw_hint(ErrorKind::unsupported, "decompress it with its dictionary first",
@@ -221,8 +221,8 @@ class ByteStream::Zstd final : public Decoder {
   }
 
   ZSTD_DStream* state_;
-  bool inside_ = false;        // a frame has begun and not ended
-  bool holds_output_ = false;  // the last call filled all of its output
+  bool inside_ = false;        // within a frame
+  bool holds_output_ = false;  // the last call filled its whole output buffer
 };
 
 ByteStream::ByteStream(const fs::path& path) {
@@ -260,7 +260,7 @@ bool LineReader::refill() {
   const bool first = end_ == 0;
   begin_ = 0;
   end_ = stream_.read(buffer_);
-  // Compressed files may hold what is refused, too.
+  // The decompressed data may also be of an unsupported format.
   if (first) refuse_foreign(std::string_view(buffer_).substr(0, end_), path().string());
   return end_ > 0;
 }
@@ -275,7 +275,7 @@ bool LineReader::next(std::string& line) {
     const size_t stop = found == std::string_view::npos ? end_ : found;
     too_long_ = too_long_ || line.size() + (stop - begin_) > max_line_bytes;
     if (too_long_) {
-      line = {};  // the rest is passed over, so that reading can go on with the next line
+      line = {};  // the rest of the line is skipped; the next line can be read
     } else {
       line.append(buffer_, begin_, stop - begin_);
     }
@@ -305,8 +305,8 @@ std::string LineReader::rest() {
     text.append(buffer_, begin_, end_ - begin_);
     begin_ = end_;
     if (text.size() > max_text_bytes_) {
-      throw_hint(ErrorKind::resource, "cut it into several files, or make JSON lines of it",
-                 "{}: is one text of more than {} MiB", path().string(), max_text_bytes_ >> 20);
+      throw_hint(ErrorKind::resource, "split it into several files, or convert it to JSON lines",
+                 "{}: is a single text of more than {} MiB", path().string(), max_text_bytes_ >> 20);
     }
   }
   if (line_number_ == 0 && text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());

@@ -1,5 +1,5 @@
-// A file's bytes in order, decompressed on the way: plain, gzip (RFC 1952) and Zstandard (RFC 8878), told apart by
-// their first bytes.
+// Reads a file's bytes in order and decompresses them: plain, gzip (RFC 1952) and Zstandard (RFC 8878), recognised by
+// the first bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,17 @@ namespace ingot::data {
 
 class ByteStream {
  public:
-  // `path`: also of a remote file (http(s)://, s3://). Errors: not_found when there is no such file, usage for a
-  // folder, unsupported for Parquet and other kinds that are known but not read (with what to do), corrupt for a name
-  // ending in .gz or .zst whose bytes are of another kind.
+  // `path` may also be remote (http(s)://, s3://). Errors: not_found when there is no such file and for a folder;
+  // unsupported for Parquet and other known formats that are not supported (the hint says what to do); corrupt for a
+  // name ending in .gz or .zst whose contents are not compressed like that.
   explicit ByteStream(const std::filesystem::path& path);
   ByteStream(ByteStream&&) noexcept;
   ByteStream& operator=(ByteStream&&) noexcept;
   ~ByteStream();
 
-  // Fills `out` from its start and returns how many bytes it holds now; 0 only at the end of the file (for a non-empty
-  // `out`). Memory is bounded whatever the file holds. Errors: corrupt for damaged or cut-off compressed data,
-  // unsupported for Zstandard data that needs a dictionary or a window over 128 MiB, not_found when the system cannot
-  // read.
+  // Fills `out` from its start and returns the number of bytes written; 0 only at the end of the file (for a non-empty
+  // `out`). Memory use is bounded for any file. Errors: corrupt for damaged or truncated compressed data; unsupported
+  // for Zstandard data that needs a dictionary or a window over 128 MiB; not_found when the system cannot read.
   size_t read(std::span<char> out);
 
   const std::filesystem::path& path() const;
@@ -38,27 +37,27 @@ class ByteStream {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// Lines of a stream, without their ends (LF or CRLF) and without a UTF-8 byte order mark at the very start.
+// Lines of a stream, without line ends (LF or CRLF) and without a UTF-8 byte order mark at the very start.
 class LineReader {
  public:
   static constexpr size_t max_line_bytes = size_t{64} << 20;
 
-  // `max_text_bytes`: most that rest() gives.
+  // `max_text_bytes`: maximum size of the result of rest().
   explicit LineReader(ByteStream stream, size_t max_text_bytes = size_t{1} << 30);
 
-  // False at the end. A last line without LF counts; nothing after the last LF does not. A line of more than
-  // max_line_bytes is passed over: `line` is empty and too_long() true. Errors: as ByteStream::read; unsupported when
-  // what was compressed is of a kind that is not read.
+  // False at the end. A last line without LF counts as a line. A line of more than max_line_bytes is skipped: `line` is
+  // empty and too_long() is true. Errors: as ByteStream::read; unsupported when the decompressed data is of an
+  // unsupported format.
   bool next(std::string& line);
   bool too_long() const { return too_long_; }
 
-  // The first byte of what is left that is not white space, without taking it; '\0' when a buffer shows none.
+  // The first byte of the remaining data that is not white space, without consuming it; '\0' when the buffer has none.
   char peek();
-  // All that is left, byte for byte (but for a byte order mark at the very start). Errors: as ByteStream::read;
+  // All remaining data, byte for byte (except for a byte order mark at the very start). Errors: as ByteStream::read;
   // resource for more than max_text_bytes.
   std::string rest();
 
-  int64_t line_number() const { return line_number_; }  // of the line given last, from 1
+  int64_t line_number() const { return line_number_; }  // of the line returned last, from 1
   const std::filesystem::path& path() const { return stream_.path(); }
 
  private:
@@ -67,7 +66,7 @@ class LineReader {
   ByteStream stream_;
   size_t max_text_bytes_;
   std::string buffer_;
-  size_t begin_ = 0, end_ = 0;  // of what is left in buffer_
+  size_t begin_ = 0, end_ = 0;  // remaining data in buffer_
   int64_t line_number_ = 0;
   bool too_long_ = false;
 };

@@ -1,4 +1,4 @@
-// Tokenized documents, one behind the other in flat arrays.
+// Tokenized documents, stored consecutively in flat arrays.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace ingot::data {
 
-// One document as ids. counted[i] is 1 when predicting ids[i] from what is before it counts in the loss (so counted[0]
-// never has an effect); both have the same length.
+// A document as token ids. loss_mask[i] is 1 when the prediction of ids[i] from the tokens before it is in the loss (so
+// loss_mask[0] has no effect); both vectors have the same length.
 struct TokenizedDocument {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> counted;
-  bool splittable = false;  // may be cut into several sequences (plain text); else it is kept in one piece
+  std::vector<uint8_t> loss_mask;
+  bool splittable = false;  // may be split over several sequences (plain text)
 };
 
 class Corpus {
  public:
   struct View {
     std::span<const int32_t> ids;
-    std::span<const uint8_t> counted;
+    std::span<const uint8_t> loss_mask;
     bool splittable = false;
   };
 
@@ -33,8 +33,8 @@ class Corpus {
 
  private:
   std::vector<int32_t> ids_;
-  std::vector<uint8_t> counted_;
-  std::vector<int64_t> offsets_{0};  // document d is tokens offsets_[d] .. offsets_[d + 1]
+  std::vector<uint8_t> loss_mask_;
+  std::vector<int64_t> offsets_{0};  // document d has tokens offsets_[d] .. offsets_[d + 1]
   std::vector<uint8_t> splittable_;
 };
 

@@ -13,16 +13,16 @@ namespace ingot::data {
 
 namespace {
 
-// Of an epoch, weights included: 2 GiB of memory.
-constexpr int64_t most_entries = int64_t{1} << 28;
+// Maximum documents in an epoch, after weighting: 2 GiB of memory.
+constexpr int64_t max_entries = int64_t{1} << 28;
 
-// Documents first .. first + number of a source, as often as its weight says, in order.
+// Adds documents first .. first + number of a source, in order and as often as the source's weight says.
 void add_entries(std::vector<int64_t>& entries, int64_t first, int64_t number, const Source& source, uint64_t seed,
                  uint64_t stream) {
   const double wanted = static_cast<double>(entries.size()) + source.weight * static_cast<double>(number);
-  if (wanted > most_entries) {
-    throw_hint(ErrorKind::usage, "lower it", "{}: with a weight of {} an epoch has more than {} documents",
-               shown(source.path.string()), source.weight, most_entries);
+  if (wanted > max_entries) {
+    throw_hint(ErrorKind::usage, "lower the weight", "{}: with a weight of {}, an epoch has more than {} documents",
+               shown(source.path.string()), source.weight, max_entries);
   }
   const double whole = std::floor(source.weight);
   for (double repeat = 0; repeat < whole; ++repeat) {
@@ -96,13 +96,13 @@ void Dataset::count() {
   statistics_.num_documents = corpus_.num_documents();
   statistics_.num_truncated = plan_.num_truncated;
   statistics_.num_too_long = plan_.num_skipped;
-  statistics_.num_without_target = plan_.num_without_target;
+  statistics_.num_without_loss_tokens = plan_.num_without_loss_tokens;
   statistics_.num_sequences = plan_.num_sequences();
   statistics_.num_tokens = plan_.num_tokens;
   for (const Piece& piece : plan_.pieces) {
-    const auto counted = corpus_.document(piece.document)
-                             .counted.subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.length));
-    statistics_.num_counted += std::count(counted.begin() + 1, counted.end(), 1);
+    const auto loss_mask = corpus_.document(piece.document)
+                               .loss_mask.subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.length));
+    statistics_.num_loss_tokens += std::count(loss_mask.begin() + 1, loss_mask.end(), 1);
     statistics_.longest = std::max(statistics_.longest, piece.length);
   }
   for (int64_t i = 0; i < plan_.num_sequences(); ++i) {
@@ -121,14 +121,14 @@ void Dataset::count() {
 
 void Dataset::hash() {
   Sha256 digest;
-  const std::array<int64_t, 3> shape = {1, sequence_length_, pad_id_};  // 1: the version of this list
+  const std::array<int64_t, 3> shape = {1, sequence_length_, pad_id_};  // 1: version of the hashed data
   update(digest, std::span<const int64_t>(shape));
   update(digest, std::span<const int64_t>(plan_.first_piece));
   for (const Piece& piece : plan_.pieces) {
     const Corpus::View document = corpus_.document(piece.document);
     const size_t begin = static_cast<size_t>(piece.begin), length = static_cast<size_t>(piece.length);
     update(digest, document.ids.subspan(begin, length));
-    update(digest, document.counted.subspan(begin, length));
+    update(digest, document.loss_mask.subspan(begin, length));
   }
   content_hash_ = digest.hex();
 }

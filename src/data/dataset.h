@@ -1,4 +1,4 @@
-// A data set: documents of one or several files, tokenized, packed, and ready to be drawn by index.
+// A data set of tokenized and packed documents from one or several files, with sequences accessed by index.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ struct DatasetSettings {
   Format format = Format::automatic;
   OnError on_error = OnError::stop;
   PackingSettings packing;
-  uint64_t seed = 0;  // chooses the documents of a source whose weight is not a whole number
+  uint64_t seed = 0;  // selects the documents that a fractional source weight repeats
 };
 
 // Immutable after construction.
 class Dataset : public SequenceSet {
  public:
-  // Reads, tokenizes (in parallel, with a result that does not depend on the number of threads) and packs. An epoch
-  // holds each document of a source floor(weight) times, and a share weight - floor(weight) of them, chosen by the
-  // seed, once more. `chat_template` may be null; see tokenized.h for what it changes. Errors: usage for no source,
-  // a weight that is not a finite number above 0, and an epoch of more than 2^28 documents; else as DocumentReader,
+  // Reads, tokenizes (in parallel; the result does not depend on the number of threads) and packs. An epoch has each
+  // document of a source floor(weight) times, and a fraction weight - floor(weight) of its documents, selected by the
+  // seed, once more. `chat_template` may be null; tokenized.h says what it changes. Errors: usage without a source, for
+  // a weight that is not a finite number above 0, and for an epoch of more than 2^28 documents; else as DocumentReader,
   // tokenize and plan_packing.
   static Dataset build(std::span<const Source> sources, const text::Tokenizer& tokenizer,
                        const text::ChatTemplate* chat_template, const DatasetSettings& settings, ThreadPool& pool);
@@ -38,11 +38,11 @@ class Dataset : public SequenceSet {
   int64_t sequence_length() const override { return sequence_length_; }
   PackedSequence get(int64_t index) const override;
   const DatasetStatistics& statistics() const override { return statistics_; }
-  // Lower-case hex SHA-256 over what every sequence holds. Equal hashes give equal sequences at every index.
+  // Lower-case hex SHA-256 over the contents of every sequence. Equal hashes imply equal sequences at every index.
   const std::string& content_hash() const override { return content_hash_; }
-  // Sequence i is document i of the sources, whole, and nothing else.
+  // Whether sequence i consists of exactly the whole document i of the sources.
   bool one_document_a_sequence() const;
-  // Some of its documents are chats, rendered by the chat template.
+  // Whether some of its documents are rendered with the chat template.
   bool is_chat() const { return is_chat_; }
 
  private:

@@ -35,7 +35,7 @@ Format format_of(const Json& record) {
   throw_hint(ErrorKind::corrupt,
              "a record is {\"messages\": [...]}, {\"conversations\": [...]}, {\"instruction\", \"input\", \"output\"}, "
              "{\"prompt\", \"completion\"} or {\"text\"}",
-             "the record is of no known format; its keys are {}", keys_of(record));
+             "the record has an unknown format; its keys are {}", keys_of(record));
 }
 
 std::string string_at(const Json& record, const char* key, Format format) {
@@ -55,7 +55,7 @@ std::string filled(std::string text, const char* key) {
   return text;
 }
 
-// What a message says: a string, a list of {"type": "text", "text": ...}, or null (a message of tool calls alone).
+// A message's content: a string, a list of {"type": "text", "text": ...}, or null (a message with tool calls only).
 std::string content_of(const Json& message, size_t index) {
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
@@ -82,7 +82,7 @@ std::string content_of(const Json& message, size_t index) {
   return text;
 }
 
-// A tool call is {"function": {"name", "arguments"}} or, as some templates have it, {"name", "arguments"}.
+// A tool call is {"function": {"name", "arguments"}} or, in some data sets, {"name", "arguments"}.
 void normalise_tool_call(Json& call, const std::string& where) {
   if (!call.is_object()) throw_error(ErrorKind::corrupt, "{} is not an object", where);
   if (call.contains("function") && !call["function"].is_object()) {
@@ -110,7 +110,7 @@ void normalise_tool_calls(Json& message, size_t index) {
   }
 }
 
-// OpenAI's weight of an answer: 0 leaves it out of the loss.
+// OpenAI's per-message weight: 0 excludes the answer from the loss.
 void check_weight(const Json& message, size_t index) {
   const auto weight = message.find("weight");
   if (weight == message.end() || weight->is_null() || *weight == 0 || *weight == 1) return;
@@ -125,14 +125,14 @@ void set_tools(Json tools, Document& document) {
   if (!tools.empty()) document.tools = tools.dump();
 }
 
-// Takes the messages over, checked.
+// Validates the messages and stores them in the document.
 void set_messages(Json messages, const char* key, Document& document) {
   if (!messages.is_array() || messages.empty()) {
     throw_error(ErrorKind::corrupt, "\"{}\" must be a list of at least one message", key);
   }
   normalise_messages(messages);
   if (std::none_of(messages.begin(), messages.end(), [](const Json& m) { return m["role"] == "assistant"; })) {
-    throw_error(ErrorKind::corrupt, "\"{}\" has no message of the assistant, so nothing to learn from", key);
+    throw_error(ErrorKind::corrupt, "\"{}\" has no assistant message, so there is nothing to train on", key);
   }
   document.messages = messages.dump();
 }
@@ -230,9 +230,9 @@ void normalise_messages(Json& messages) {
   }
 }
 
-bool counts_in_part(const Document& document) {
-  const std::vector<uint8_t>& counted = document.counted;
-  return !counted.empty() && std::find(counted.begin() + 1, counted.end(), 0) != counted.end();
+bool has_loss_mask(const Document& document) {
+  const std::vector<uint8_t>& loss_mask = document.loss_mask;
+  return !loss_mask.empty() && std::find(loss_mask.begin() + 1, loss_mask.end(), 0) != loss_mask.end();
 }
 
 Document parse_record(std::string_view json, Format& format) {

@@ -43,19 +43,19 @@ struct Loader::State {
     }
   }
 
-  // Tells the set what comes, as far as the order goes.
+  // Announces the samples of upcoming steps to the data set, as far as the order reaches.
   void expect() {
     for (; expected < step + steps_expected; ++expected) {
       try {
         dataset.expect(order.step_samples(expected));
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::usage) throw;
-        return;  // there is no such step
+        return;  // the order has no such step
       }
     }
   }
 
-  // False when the loader goes away.
+  // False when the loader is being destroyed.
   bool wait_for_room() {
     auto held = queue.lock();
     held.wait([](const Queue& q) { return q.stopping || q.batches.size() < batches_ahead; });
@@ -64,19 +64,19 @@ struct Loader::State {
 
   const SequenceSet& dataset;
   const Order& order;
-  int64_t step, expected;  // of the preparing thread alone
+  int64_t step, expected;  // used by the prefetch thread only
   Guarded<Queue> queue;
-  std::future<void> preparing;  // last: it ends before the rest goes
+  std::future<void> preparing;  // last member: joined before the others are destroyed
 };
 
 HostBatch make_batch(const SequenceSet& dataset, const Order& order, int64_t step) {
   HostBatch batch;
   batch.step = step;
   batch.samples = order.step_samples(step);
-  batch.units.reserve(batch.samples.size());
+  batch.sequences.reserve(batch.samples.size());
   for (const int64_t sample : batch.samples) {
-    batch.units.push_back(dataset.get(sample));
-    batch.counted += batch.units.back().counted;
+    batch.sequences.push_back(dataset.get(sample));
+    batch.loss_tokens += batch.sequences.back().loss_tokens;
   }
   return batch;
 }
@@ -84,7 +84,7 @@ HostBatch make_batch(const SequenceSet& dataset, const Order& order, int64_t ste
 Loader::Loader(const SequenceSet& dataset, const Order& order, int64_t first_step)
     : state_(std::make_unique<State>(dataset, order, first_step)) {
   if (order.num_sequences() != dataset.num_sequences()) {
-    throw_error(ErrorKind::usage, "the order is over {} sequences, but the data holds {}", order.num_sequences(),
+    throw_error(ErrorKind::usage, "the sample order covers {} sequences, but the data has {}", order.num_sequences(),
                 dataset.num_sequences());
   }
   state_->preparing = start_task("reading data", [state = state_.get()] { state->prepare(); });

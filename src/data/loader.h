@@ -1,4 +1,4 @@
-// Batches prepared ahead: while step t runs, a thread of the loader's own puts step t + 1 together.
+// Prefetching of batches: while step t runs, the loader's own thread assembles the batch of step t + 1.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,29 @@
 
 namespace ingot::data {
 
-// What one global step trains on.
+// The batch of one optimizer step.
 struct HostBatch {
   int64_t step = 0;
-  std::vector<int64_t> samples;       // [G] sequences, as the order gave them
-  std::vector<PackedSequence> units;  // [G] the same, in the same order
-  int64_t counted = 0;                // targets that count, over all units
+  std::vector<int64_t> samples;           // [G] sequence indices, as the order returned them
+  std::vector<PackedSequence> sequences;  // [G] the sequences of `samples`, in the same order
+  int64_t loss_tokens = 0;                // loss tokens in all sequences
 };
 
-// Puts the batch of `step` together here and now.
+// Assembles the batch of `step` on the calling thread.
 HostBatch make_batch(const SequenceSet& dataset, const Order& order, int64_t step);
 
-// Gives the batches of the steps first_step, first_step + 1, ..., at most two of them ahead of what was asked for.
-// `next` may be called from one thread at a time. The destructor does not wait for more than the batch in the making.
+// Returns the batches of steps first_step, first_step + 1, ... and prefetches at most two of them. One thread at a time
+// may call `next`. The destructor waits at most for the batch that is being assembled.
 class Loader {
  public:
-  // Both must outlive the loader. Errors: usage when the order is not over the data set's sequences.
+  // Both arguments must outlive the loader. Errors: usage when the order is not over the data set's sequences.
   Loader(const SequenceSet& dataset, const Order& order, int64_t first_step);
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
   ~Loader();
 
-  // Waits for the next batch. An error of the preparing thread is thrown here, in its place, and at every later call.
+  // Waits for the next batch. An error of the prefetch thread is thrown here, after the batches before it, and at every
+  // later call.
   HostBatch next();
 
  private:

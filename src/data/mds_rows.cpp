@@ -40,7 +40,7 @@ std::string list(const std::vector<formats::MdsColumn>& columns) {
 std::vector<int64_t> numbers(const formats::MdsEncoding& encoding, std::string_view value) {
   if (encoding.kind == Kind::bytes) {
     if (value.size() % 8 != 0) {
-      throw_error(ErrorKind::corrupt, "its tokens are {} bytes, no whole number of int64", value.size());
+      throw_error(ErrorKind::corrupt, "its tokens have {} bytes, which is not a whole number of int64", value.size());
     }
     return formats::npy_integers("i8", value);
   }
@@ -63,7 +63,7 @@ bool is_mds_folder(const fs::path& path) {
 MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {
   if (format != Format::automatic && format != Format::tokens && format != Format::text) {
     throw_hint(ErrorKind::usage, "give the format auto, tokens or text",
-               "{}: is a folder of MDS shards, but the format asked for is {}", shown(folder.string()), name(format));
+               "{}: is a folder of MDS shards, but the requested format is {}", shown(folder.string()), name(format));
   }
   const std::vector<formats::MdsColumn>& columns = folder_.columns();
   auto found = columns.end();
@@ -72,7 +72,7 @@ MdsRows::MdsRows(const fs::path& folder, Format format) : folder_(folder) {
   if (!tokens_ && format != Format::tokens) found = std::find_if(columns.begin(), columns.end(), holds_text);
   if (found == columns.end()) {
     throw_hint(ErrorKind::unsupported,
-               "what is read is a column tokens (bytes, which are int64, or an ndarray of integers) or text (str)",
+               "supported columns: tokens (bytes, which are int64, or an ndarray of integers) or text (str)",
                "{}: its columns are {}", shown(folder.string()), list(columns));
   }
   column_ = static_cast<size_t>(found - columns.begin());
@@ -95,7 +95,7 @@ bool MdsRows::advance() {
   return true;
 }
 
-// The next remote shard, those behind it being fetched meanwhile.
+// Returns the next remote shard; those after it are fetched meanwhile.
 FileCache::File MdsRows::prefetched() {
   if (!prefetch_) {
     prefetch_ = std::make_unique<FilePrefetch>(FileCache(FileCache::from_environment()), folder_.shards().size(),
@@ -105,7 +105,7 @@ FileCache::File MdsRows::prefetched() {
     return prefetch_->next();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::not_found) throw;
-    throw Error(error.kind(), error.message(), "the index names this shard: put it there, or make the data set again");
+    throw Error(error.kind(), error.message(), "the index lists this shard: upload it, or write the data set again");
   }
 }
 
@@ -121,11 +121,11 @@ Document MdsRows::read() const {
     return document;
   }
   for (const int64_t id : numbers(encoding, value)) {
-    if (id < 0 || !std::in_range<int32_t>(id)) throw_error(ErrorKind::corrupt, "{} is no token", id);
+    if (id < 0 || !std::in_range<int32_t>(id)) throw_error(ErrorKind::corrupt, "{} is not a token id", id);
     document.ids.push_back(static_cast<int32_t>(id));
   }
   if (document.ids.empty()) throw_error(ErrorKind::corrupt, "it has no tokens");
-  document.counted.assign(document.ids.size(), 1);
+  document.loss_mask.assign(document.ids.size(), 1);
   document.splittable = true;
   return document;
 }

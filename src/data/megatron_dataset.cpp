@@ -14,19 +14,19 @@ namespace ingot::data {
 
 namespace {
 
-constexpr double surplus = 0.005;  // of a source's samples, made above what its weight asks for
-constexpr size_t most_sources = std::numeric_limits<int16_t>::max() - 1;
+constexpr double surplus = 0.005;  // extra fraction of samples that is built for a weighted source, as in Megatron
+constexpr size_t max_sources = std::numeric_limits<int16_t>::max() - 1;
 
-// Whether the sources have weights.
+// Validates the sources; returns whether they have weights.
 bool check_sources(std::span<const MegatronSource> sources) {
   if (sources.empty()) throw_error(ErrorKind::usage, "no data file is given");
-  if (sources.size() > most_sources) {
-    throw_error(ErrorKind::usage, "{} sources; a blend has at most {}", sources.size(), most_sources);
+  if (sources.size() > max_sources) {
+    throw_error(ErrorKind::usage, "{} sources; a blend supports at most {}", sources.size(), max_sources);
   }
   const bool weighted = sources[0].weight.has_value();
   for (const MegatronSource& source : sources) {
     if (source.weight.has_value() != weighted) {
-      throw_hint(ErrorKind::usage, "give all of them weights, or none",
+      throw_hint(ErrorKind::usage, "give a weight to all sources or to none",
                  "{} has {} weight, other sources of the blend have {}", shown(source.path.string()),
                  weighted ? "no" : "a", weighted ? "one" : "none");
     }
@@ -38,7 +38,7 @@ bool check_sources(std::span<const MegatronSource> sources) {
   return weighted;
 }
 
-// The sources' shares, as Megatron has them when it sizes them.
+// The sources' normalised weights, from which Megatron computes how many samples of each to build.
 std::vector<double> shares_of(std::span<const MegatronSource> sources) {
   std::vector<double> weights;
   for (const MegatronSource& source : sources) weights.push_back(*source.weight);
@@ -50,7 +50,7 @@ double planned(double share, int64_t num_samples) { return std::ceil(static_cast
 MegatronDataset::Member open(const MegatronSource& source, const MegatronSettings& settings) {
   MegatronDataset::Member member{formats::MegatronFile(source.path), {}, {}};
   if (!formats::holds_tokens(member.file.dtype())) {
-    throw_error(ErrorKind::unsupported, "{}.bin: holds {} values, which are no tokens", member.file.source(),
+    throw_error(ErrorKind::unsupported, "{}.bin: holds {} values, which are not token ids", member.file.source(),
                 formats::name(member.file.dtype()));
   }
   member.range = {0, member.file.num_sequences()};
@@ -65,8 +65,8 @@ MegatronDataset::Member open(const MegatronSource& source, const MegatronSetting
 MegatronDataset MegatronDataset::build(std::span<const MegatronSource> sources, const MegatronSettings& settings) {
   const bool weighted = check_sources(sources) && sources.size() > 1;
   if (weighted && !settings.num_samples) {
-    throw_hint(ErrorKind::usage, "leave the weights out: each source then comes once",
-               "sources with weights have no end of their own");
+    throw_hint(ErrorKind::usage, "remove the weights: each source is then used once",
+               "sources with weights are repeated without end, so they need a number of samples");
   }
   MegatronDataset dataset;
   dataset.settings_ = settings;
@@ -95,13 +95,14 @@ void MegatronDataset::mix(std::span<const MegatronSource> sources) {
     const std::vector<double> shares = shares_of(sources);
     int64_t size = 0;
     for (const double share : shares) size += static_cast<int64_t>(planned(share, *settings_.num_samples));
-    blend_ = blend_by_weight(normalise(shares), size);  // a second time, as Megatron does
+    blend_ = blend_by_weight(normalise(shares), size);  // normalised a second time, as in Megatron
   } else if (!settings_.num_samples) {
     blend_ = blend_all(sizes);
   } else {
     if (*settings_.num_samples > total) {
-      throw_hint(ErrorKind::usage, "give the sources weights: they are then repeated; or make the run shorter",
-                 "the run takes {} samples, but its sources without weights have {}", *settings_.num_samples, total);
+      throw_hint(ErrorKind::usage, "give the sources weights, so that they are repeated, or shorten the run",
+                 "the run needs {} samples, but its sources without weights have only {}", *settings_.num_samples,
+                 total);
     }
     const std::vector<double> weights(sizes.begin(), sizes.end());
     blend_ = blend_by_weight(normalise(weights), *settings_.num_samples);
@@ -110,9 +111,9 @@ void MegatronDataset::mix(std::span<const MegatronSource> sources) {
   for (const int16_t source : blend_.source) ++counts[static_cast<size_t>(source)];
   for (size_t k = 0; k < counts.size(); ++k) {
     if (counts[k] <= sizes[k]) continue;
-    throw_hint(ErrorKind::resource, "change the weights, or the length of the run, a little",
-               "the blend takes {} samples of {}, which Megatron makes {} of", counts[k], members_[k].file.source(),
-               sizes[k]);
+    throw_hint(ErrorKind::resource, "change the weights or the length of the run slightly",
+               "the blend needs {} samples of {}, for which Megatron builds only {}", counts[k],
+               members_[k].file.source(), sizes[k]);
   }
 }
 
@@ -138,7 +139,7 @@ MegatronDataset::Place MegatronDataset::place(int64_t index) const {
 
 PackedSequence MegatronDataset::get(int64_t index) const {
   if (index < 0 || index >= num_sequences()) {
-    throw_error(ErrorKind::usage, "sequence {} was asked for; there are {}", index, num_sequences());
+    throw_error(ErrorKind::usage, "sequence {} is out of range; there are {}", index, num_sequences());
   }
   const Place where = place(index);
   const Member& member = members_[static_cast<size_t>(where.source)];
@@ -165,7 +166,8 @@ PackedSequence MegatronDataset::get(int64_t index) const {
     sequence.offsets.push_back(static_cast<int32_t>(length));
     sequence.sample_ids.push_back(-1);
   }
-  sequence.counted = std::count_if(sequence.targets.begin(), sequence.targets.end(), [](int32_t t) { return t >= 0; });
+  sequence.loss_tokens =
+      std::count_if(sequence.targets.begin(), sequence.targets.end(), [](int32_t t) { return t >= 0; });
   return sequence;
 }
 
@@ -177,16 +179,16 @@ void MegatronDataset::count() {
   }
   statistics_.num_sequences = members_.size() == 1 ? members_[0].index.num_samples() : std::ssize(blend_.source);
   const int64_t length = settings_.sequence_length, positions = statistics_.num_sequences * length;
-  statistics_.num_tokens = statistics_.num_counted = positions;
+  statistics_.num_tokens = statistics_.num_loss_tokens = positions;
   statistics_.squared_lengths = static_cast<double>(positions) * static_cast<double>(length);
   if (!settings_.drop_last_partial) {
     for (const Member& member : members_) {
-      int64_t last = -(member.index.num_samples() - 1) * length;  // tokens of the last sample
+      int64_t last = -(member.index.num_samples() - 1) * length;  // tokens in the last sample
       for (const int32_t document : member.index.documents) last += member.file.length(document);
       const int64_t real = std::min(last, length), padding = length - real;
       statistics_.longest = std::max(statistics_.longest, member.index.num_samples() > 1 ? length : real);
       statistics_.num_tokens -= padding;
-      statistics_.num_counted -= length - std::min(last - 1, length);
+      statistics_.num_loss_tokens -= length - std::min(last - 1, length);
       statistics_.squared_lengths -= 2 * static_cast<double>(real) * static_cast<double>(padding);
     }
   } else {
@@ -212,7 +214,7 @@ void MegatronDataset::hash(std::span<const MegatronSource> sources) {
       digest.update(tokens.subspan(begin, std::min(block, tokens.size() - begin)));
     }
   }
-  for (const MegatronSource& source : sources) {  // how they are blended, whatever the length
+  for (const MegatronSource& source : sources) {  // the blend's weights, independent of the run's length
     const double weight = sources.size() > 1 ? source.weight.value_or(0) : 0;
     digest.update(std::as_bytes(std::span(&weight, 1)));
   }

@@ -1,4 +1,4 @@
-// Megatron-LM's data sets as sequences: index n is the n-th sample that Megatron trains on.
+// Megatron-LM data sets as sequence sets: index n is the n-th sample that Megatron-LM trains on.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace ingot::data {
 
 struct MegatronSource {
-  std::filesystem::path path;    // as formats::megatron_prefix takes it
-  std::optional<double> weight;  // its share of the samples, relative to the others'; all have one, or none
+  std::filesystem::path path;    // as in formats::megatron_prefix
+  std::optional<double> weight;  // relative share of the samples; all sources have one, or none
 };
 
 enum class SplitPart { train, valid };
@@ -24,16 +24,17 @@ enum class SplitPart { train, valid };
 struct MegatronSettings {
   int64_t sequence_length = 0;
   uint32_t seed = 0;
-  std::string split;  // as split_range takes it; empty: every sequence
+  std::string split;  // as in split_range; empty: every sequence
   SplitPart part = SplitPart::train;
-  std::optional<int64_t> num_samples;  // of the whole run; none: one epoch of every source
-  bool drop_last_partial = true;       // as build_megatron_index takes it
-  int64_t vocabulary = 0;              // tokens from here on are refused
-  std::optional<int32_t> pad_id;       // where the label is this token nothing counts, and 0 stands in its place
+  std::optional<int64_t> num_samples;  // of the whole run; absent: one epoch of every source
+  bool drop_last_partial = true;       // as in build_megatron_index
+  int64_t vocabulary = 0;              // tokens must be below
+  std::optional<int32_t> pad_id;       // targets that are this token are masked; inputs that are this token become 0
 };
 
-// One source is not blended, whatever its weight. Several with weights are mixed by them, for num_samples; without
-// weights each comes once, all in proportion. Attention and positions run across the borders of documents. Immutable.
+// A single source is not blended, whatever its weight. Several sources with weights are blended by weight into
+// num_samples samples; without weights, each source is used once, in proportion to its size. Attention and positions
+// cross document boundaries. Immutable.
 class MegatronDataset : public SequenceSet {
  public:
   struct Member {
@@ -42,27 +43,26 @@ class MegatronDataset : public SequenceSet {
     MegatronIndex index;
   };
 
-  // Errors: usage for no source, weights for some only, a weight that is no number above 0, weights without
-  // num_samples, and more samples than sources without weights have; unsupported for files of real numbers; resource
-  // when a blend asks for more of a source than was made for it; else as MegatronFile, split_range and
-  // build_megatron_index.
+  // Errors: usage without a source, for weights on only some sources, for a weight that is not a number above 0, for
+  // weights without num_samples, and when sources without weights have fewer than num_samples samples; unsupported for
+  // files of floating-point values; resource when a blend needs more samples of a source than were built for it; else
+  // as MegatronFile, split_range and build_megatron_index.
   static MegatronDataset build(std::span<const MegatronSource> sources, const MegatronSettings& settings);
 
-  // Samples of one epoch of every source: what a length in epochs is counted in. num_samples plays no part. Errors: as
-  // build.
+  // Samples in one epoch of all sources, for run lengths given in epochs. Ignores num_samples. Errors: as build.
   static int64_t epoch_samples(std::span<const MegatronSource> sources, const MegatronSettings& settings);
 
   int64_t num_sequences() const override { return statistics_.num_sequences; }
   int64_t sequence_length() const override { return settings_.sequence_length; }
-  // Errors: also corrupt for a token beyond the vocabulary, naming its sample.
+  // Errors: also corrupt for a token outside the vocabulary, naming its sample.
   PackedSequence get(int64_t index) const override;
   const DatasetStatistics& statistics() const override { return statistics_; }
-  // Over every .idx, the size of every .bin with 64 blocks of it, and what decides the order: not over all tokens.
+  // Hash of every .idx, the size and 64 blocks of every .bin, and the parameters of the order; not of all tokens.
   const std::string& content_hash() const override { return content_hash_; }
 
   struct Place {
     int64_t source = 0;
-    int64_t sample = 0;  // of members()[source].index, before its shuffle
+    int64_t sample = 0;  // in members()[source].index, before its shuffle
   };
   Place place(int64_t index) const;  // REQUIRES an index in range
   const std::vector<Member>& members() const { return members_; }

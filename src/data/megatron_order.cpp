@@ -15,11 +15,11 @@ namespace ingot::data {
 
 namespace {
 
-constexpr int64_t extra = 1;          // token that samples share
-constexpr double most_of_one = 0.80;  // a last epoch of which less is wanted is shuffled apart
-constexpr int64_t most_counted = std::numeric_limits<uint32_t>::max() - 2;
+constexpr int64_t extra = 1;               // token that consecutive samples share
+constexpr double last_epoch_share = 0.80;  // a last epoch that is used to less than this is shuffled separately
+constexpr int64_t max_count = std::numeric_limits<uint32_t>::max() - 2;
 
-// The range, as often as there are epochs, shuffled as a whole.
+// Appends the range once per epoch and shuffles all of it together.
 void add_epochs(std::vector<int32_t>& documents, SequenceRange range, int64_t epochs, NumpyRandomState& random) {
   const size_t begin = documents.size();
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
@@ -28,7 +28,7 @@ void add_epochs(std::vector<int32_t>& documents, SequenceRange range, int64_t ep
   random.shuffle(std::span(documents).subspan(begin));
 }
 
-// Cuts the documents into `num_samples` stretches of L tokens; the last may be shorter.
+// Cuts the documents into `num_samples` samples of L tokens plus the shared one; the last may be shorter.
 void cut_samples(MegatronIndex& index, const formats::MegatronFile& file, int64_t sequence_length,
                  int64_t num_samples) {
   index.positions.reserve(static_cast<size_t>(num_samples) + 1);
@@ -38,7 +38,7 @@ void cut_samples(MegatronIndex& index, const formats::MegatronFile& file, int64_
     index.positions.push_back(position);
     index.offsets.push_back(static_cast<int32_t>(offset));
     if (sample == num_samples) break;
-    // A sample ends at its last token but one, so that it never ends where no token is left.
+    // The next sample starts at this one's last token, which both share, so a start is never past the last token.
     int64_t wanted = sequence_length + extra;
     for (;;) {
       const int64_t left = file.length(index.documents[static_cast<size_t>(position)]) - offset;
@@ -57,8 +57,8 @@ void cut_samples(MegatronIndex& index, const formats::MegatronFile& file, int64_
 
 SequenceRange split_range(const std::string& split, int part, int64_t num_sequences) {
   const auto refuse = [&] {
-    throw_hint(ErrorKind::usage, "for instance 969,30,1: the shares of training, validation and test",
-               "data.split '{}' is no list of one to three numbers", split);
+    throw_hint(ErrorKind::usage, "give the shares of training, validation and test, such as 969,30,1",
+               "data.split '{}' is not a list of one to three numbers", split);
   };
   std::vector<double> shares;
   const char* text = split.c_str();
@@ -92,7 +92,7 @@ int64_t samples_of(int64_t tokens, int64_t sequence_length, bool drop_last_parti
 MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRange range, int64_t sequence_length,
                                    std::optional<int64_t> num_samples, uint32_t seed, bool drop_last_partial) {
   if (!std::in_range<int32_t>(range.last)) {
-    throw_error(ErrorKind::unsupported, "{}: {} sequences; Megatron's order is of at most 2^31 - 1", file.source(),
+    throw_error(ErrorKind::unsupported, "{}: {} sequences; Megatron's order supports at most 2^31 - 1", file.source(),
                 range.last);
   }
   int64_t tokens = 0;
@@ -100,15 +100,15 @@ MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRa
   const int64_t per_epoch = (tokens - extra) / sequence_length;
   if (tokens == 0 || (!num_samples && samples_of(tokens, sequence_length, drop_last_partial) == 0)) {
     throw_hint(ErrorKind::corrupt, "use a shorter sequence_length, or more data",
-               "{}: {} of its sequences are used, which have {} tokens, less than one sample of {} and one more",
-               file.source(), range.size(), tokens, sequence_length);
+               "{}: the {} sequences in use have {} tokens, fewer than one sample of {} and one more", file.source(),
+               range.size(), tokens, sequence_length);
   }
   MegatronIndex index;
   if (num_samples) {
     const double wanted = static_cast<double>(*num_samples) * static_cast<double>(sequence_length);
     const double entries = wanted / static_cast<double>(tokens) * static_cast<double>(range.size());
-    if (*num_samples > most_counted || entries > static_cast<double>(most_counted)) {
-      throw_hint(ErrorKind::resource, "lower steps", "{}: {} samples of {} tokens are more than can be counted",
+    if (*num_samples > max_count || entries > static_cast<double>(max_count)) {
+      throw_hint(ErrorKind::resource, "lower the number of steps", "{}: {} samples of {} tokens are too many",
                  file.source(), *num_samples, sequence_length);
     }
     index.num_epochs = std::max<int64_t>(1, (*num_samples * sequence_length + extra + tokens - 1) / tokens);
@@ -116,12 +116,12 @@ MegatronIndex build_megatron_index(const formats::MegatronFile& file, SequenceRa
   const int64_t before_last = ((index.num_epochs - 1) * tokens - extra) / sequence_length;
   if (index.num_epochs > 1) {
     const int64_t from_last = *num_samples - before_last;
-    index.separate_final_epoch = from_last < static_cast<int64_t>(most_of_one * static_cast<double>(per_epoch));
+    index.separate_final_epoch = from_last < static_cast<int64_t>(last_epoch_share * static_cast<double>(per_epoch));
   }
   const int64_t total = samples_of(index.num_epochs * tokens, sequence_length, drop_last_partial);
-  if (total > most_counted) {
-    throw_hint(ErrorKind::resource, "use a longer sequence_length, or a split", "{}: {} samples are more than {}",
-               file.source(), total, most_counted);
+  if (total > max_count) {
+    throw_hint(ErrorKind::resource, "use a longer sequence_length, or a split", "{}: {} samples exceed the limit of {}",
+               file.source(), total, max_count);
   }
   NumpyRandomState random(seed);
   index.documents.reserve(static_cast<size_t>(index.num_epochs * range.size()));
@@ -163,8 +163,8 @@ std::vector<double> normalise(std::span<const double> weights) {
 
 namespace {
 
-// Gives each of `size` places to the source that lags most behind its share, of equal ones the first; a source that has
-// had `limits` of them is left out.
+// Assigns each of `size` samples to the source that is furthest behind its share, of equal ones the first. A source
+// that has reached its entry in `limits` is skipped.
 Blend blend(std::span<const double> weights, std::span<const int64_t> limits, int64_t size) {
   Blend order;
   order.source.reserve(static_cast<size_t>(size));

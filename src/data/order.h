@@ -1,4 +1,4 @@
-// Which sequences of a set form step t.
+// The order of training: which sequences of a data set form step t.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ class Order {
  public:
   virtual ~Order() = default;
 
-  // Of the set it is over.
+  // In the data set that the order is over.
   virtual int64_t num_sequences() const = 0;
-  // The sequences of `step` (from 0), in the order of their units of work; a pure function, callable from any thread.
-  // Errors: usage for a step that there is not.
+  // The sequences of `step` (from 0), in the order of their accumulation units. Pure and thread-safe. Errors: usage for
+  // a step beyond the order.
   virtual std::vector<int64_t> step_samples(int64_t step) const = 0;
 };
 
-// For a set whose indices are its order: step t takes t * G .. t * G + G - 1.
+// For a data set whose indices are already in training order: step t has sequences t * G .. t * G + G - 1.
 class SequentialOrder : public Order {
  public:
   SequentialOrder(int64_t num_sequences, int64_t global_batch)

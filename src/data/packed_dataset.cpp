@@ -28,11 +28,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* packing_file = "packing.json";
 constexpr int64_t version = 1;
-constexpr size_t most_open = 16;    // shards
-constexpr int num_fetchers = 4;     // threads
-constexpr size_t most_wanted = 64;  // shards that wait to be fetched
+constexpr size_t max_open = 16;    // shards
+constexpr int num_fetchers = 4;    // threads
+constexpr size_t max_wanted = 64;  // shards waiting to be fetched
 
-// The counts of packing.json. One list, for writing and for reading.
+// The counts in packing.json, for writing and reading.
 constexpr std::array counts = {
     std::pair{"files", &DatasetStatistics::num_files},
     std::pair{"documents", &DatasetStatistics::num_documents},
@@ -40,10 +40,10 @@ constexpr std::array counts = {
     std::pair{"entries", &DatasetStatistics::num_entries},
     std::pair{"truncated", &DatasetStatistics::num_truncated},
     std::pair{"too_long", &DatasetStatistics::num_too_long},
-    std::pair{"without_target", &DatasetStatistics::num_without_target},
+    std::pair{"without_target", &DatasetStatistics::num_without_loss_tokens},
     std::pair{"sequences", &DatasetStatistics::num_sequences},
     std::pair{"tokens", &DatasetStatistics::num_tokens},
-    std::pair{"counted", &DatasetStatistics::num_counted},
+    std::pair{"counted", &DatasetStatistics::num_loss_tokens},
 };
 
 std::string below(const fs::path& folder, const char* name) {
@@ -81,10 +81,11 @@ Json parse_packing(const fs::path& folder) {
   std::vector<const char*> keys = {"version", "sequence_length", "vocabulary", "longest"};
   for (const auto& [key, member] : counts) keys.push_back(key);
   for (const char* key : keys) {
-    if (!is_count(key)) throw_error(ErrorKind::corrupt, "{}: \"{}\" is no whole number", name, key);
+    if (!is_count(key)) throw_error(ErrorKind::corrupt, "{}: \"{}\" is not a whole number", name, key);
   }
   if (packing["version"] != version) {
-    throw_error(ErrorKind::unsupported, "{}: version {}; version {} is read", name, packing["version"].dump(), version);
+    throw_error(ErrorKind::unsupported, "{}: version {} is not supported; expected version {}", name,
+                packing["version"].dump(), version);
   }
   if (!packing["squared_lengths"].is_number() || !packing["content_hash"].is_string()) {
     throw_error(ErrorKind::corrupt, "{}: lacks \"squared_lengths\" or \"content_hash\"", name);
@@ -92,7 +93,7 @@ Json parse_packing(const fs::path& folder) {
   return packing;
 }
 
-// The values of a column of a sample. Errors: corrupt, without saying where.
+// The values of one column of a sample. Errors: corrupt, without saying where.
 std::vector<int64_t> numbers(size_t column, std::string_view value) {
   const formats::MdsArray array = formats::read_mds_array(columns()[column].encoding, value);
   if (array.shape.size() != 1)
@@ -101,12 +102,12 @@ std::vector<int64_t> numbers(size_t column, std::string_view value) {
 }
 
 PackedSequence parse_sequence(const std::vector<std::string_view>& values, int64_t length, int64_t vocabulary) {
-  const std::vector<int64_t> counted = numbers(0, values[0]), documents = numbers(1, values[1]),
+  const std::vector<int64_t> loss_mask = numbers(0, values[0]), documents = numbers(1, values[1]),
                              offsets = numbers(2, values[2]), tokens = numbers(3, values[3]);
-  if (std::ssize(tokens) != length || counted.size() != tokens.size() || offsets.size() != documents.size() + 1 ||
+  if (std::ssize(tokens) != length || loss_mask.size() != tokens.size() || offsets.size() != documents.size() + 1 ||
       offsets.front() != 0 || offsets.back() != length ||
       std::adjacent_find(offsets.begin(), offsets.end(), std::greater_equal<>()) != offsets.end()) {
-    throw_error(ErrorKind::corrupt, "it is no packed sequence of {} tokens", length);
+    throw_error(ErrorKind::corrupt, "it is not a packed sequence of {} tokens", length);
   }
   PackedSequence sequence;
   for (const int64_t token : tokens) {
@@ -121,12 +122,12 @@ PackedSequence parse_sequence(const std::vector<std::string_view>& values, int64
   sequence.targets.assign(tokens.size(), -1);
   for (size_t j = 0; j + 1 < sequence.offsets.size(); ++j) {
     for (auto i = static_cast<size_t>(offsets[j]); i < static_cast<size_t>(offsets[j + 1]); ++i) {
-      if (counted[i] == 0) continue;
+      if (loss_mask[i] == 0) continue;
       if (i + 1 == static_cast<size_t>(offsets[j + 1])) {
-        throw_error(ErrorKind::corrupt, "the last token of a document counts, but predicts none");
+        throw_error(ErrorKind::corrupt, "the loss mask includes the last token of a document, which has no target");
       }
       sequence.targets[i] = sequence.ids[i + 1];
-      ++sequence.counted;
+      ++sequence.loss_tokens;
     }
   }
   return sequence;
@@ -137,18 +138,18 @@ PackedSequence parse_sequence(const std::vector<std::string_view>& values, int64
 void write_packed(const Dataset& dataset, int64_t vocabulary, const fs::path& folder,
                   const formats::MdsWriterSettings& settings, const std::function<bool(int64_t)>& go_on) {
   formats::MdsWriter writer(folder, columns(), settings);
-  std::vector<uint8_t> counted;
+  std::vector<uint8_t> loss_mask;
   for (int64_t i = 0; i < dataset.num_sequences(); ++i) {
     const PackedSequence sequence = dataset.get(i);
-    counted.clear();
-    for (const int32_t target : sequence.targets) counted.push_back(target >= 0 ? 1 : 0);
-    const std::array<std::string, 4> values = {array_value<uint8_t>(columns()[0], "u1", counted),
+    loss_mask.clear();
+    for (const int32_t target : sequence.targets) loss_mask.push_back(target >= 0 ? 1 : 0);
+    const std::array<std::string, 4> values = {array_value<uint8_t>(columns()[0], "u1", loss_mask),
                                                array_value<int64_t>(columns()[1], "i8", sequence.sample_ids),
                                                array_value<int32_t>(columns()[2], "i4", sequence.offsets),
                                                array_value<int32_t>(columns()[3], "i4", sequence.ids)};
     writer.write(std::array<std::string_view, 4>{values[0], values[1], values[2], values[3]});
     if (!go_on(i + 1))
-      throw_hint(ErrorKind::unavailable, "remove the folder and begin again", "{}: stopped", folder.string());
+      throw_hint(ErrorKind::unavailable, "remove the folder and start over", "{}: stopped", folder.string());
   }
   const DatasetStatistics& s = dataset.statistics();
   Json packing = {{"version", version}, {"sequence_length", dataset.sequence_length()}, {"vocabulary", vocabulary}};
@@ -156,23 +157,23 @@ void write_packed(const Dataset& dataset, int64_t vocabulary, const fs::path& fo
   packing["longest"] = s.longest;
   packing["squared_lengths"] = s.squared_lengths;
   packing["content_hash"] = dataset.content_hash();
-  write_file(folder / packing_file, packing.dump(1) + "\n");  // the index comes last: without it this is no data set
+  write_file(folder / packing_file, packing.dump(1) + "\n");  // without the index, written last, this is no data set
   writer.finish();
 }
 
 bool is_packed(const fs::path& path) { return is_mds_folder(path) && input_exists(below(path, packing_file)); }
 
-// Fetches remote shards into the cache, and keeps those open that were used last.
+// Fetches remote shards into the cache and keeps the most recently used shards open.
 struct PackedDataset::Shards {
   using Key = std::pair<size_t, size_t>;  // folder, shard
   struct Opened {
-    std::deque<std::pair<Key, std::shared_ptr<const formats::MdsShard>>> shards;  // used last: at the end
+    std::deque<std::pair<Key, std::shared_ptr<const formats::MdsShard>>> shards;  // most recently used last
   };
   struct Wanted {
     std::deque<Key> waiting;
     std::set<Key> seen;  // waiting or fetched
     bool stop = false;
-    std::exception_ptr failure;  // what ended a thread
+    std::exception_ptr failure;  // error that ended a fetch thread
   };
 
   explicit Shards(const std::vector<formats::MdsFolder>& its_folders) : folders(its_folders) {
@@ -203,7 +204,7 @@ struct PackedDataset::Shards {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Errors: as MdsFolder::open, and what ended a thread that fetches.
+  // Errors: as MdsFolder::open; an error that ended a fetch thread.
   std::shared_ptr<const formats::MdsShard> get(const Key& key) {
     if (const std::exception_ptr failure = wanted.lock()->failure) std::rethrow_exception(failure);
     {
@@ -218,13 +219,13 @@ struct PackedDataset::Shards {
     auto shard = std::make_shared<const formats::MdsShard>(folders[key.first].open(key.second));
     auto held = opened.lock();
     held->shards.emplace_back(key, shard);
-    if (held->shards.size() > most_open) held->shards.pop_front();
+    if (held->shards.size() > max_open) held->shards.pop_front();
     return shard;
   }
 
   void expect(const Key& key) {
     auto held = wanted.lock();
-    if (threads.empty() || held->waiting.size() >= most_wanted || !held->seen.insert(key).second) return;
+    if (threads.empty() || held->waiting.size() >= max_wanted || !held->seen.insert(key).second) return;
     held->waiting.push_back(key);
     wanted.notify_one();
   }
@@ -244,12 +245,12 @@ struct PackedDataset::Shards {
       try {
         if (folders[key.first].remote()) cache.get(folders[key.first].remote_file(key.second));
       } catch (const Error&) {
-        // Told when the shard is asked for, which tries again; it may also be expected again.
+        // get() will retry and report the error; expect() may also request it again.
         wanted.lock()->seen.erase(key);
       }
-      // What was fetched long ago may have had to go, and is expected again.
+      // Shards fetched long ago may have been evicted from the cache: allows them to be expected again.
       auto held = wanted.lock();
-      if (held->seen.size() > 4 * most_wanted) held->seen.clear();
+      if (held->seen.size() > 4 * max_wanted) held->seen.clear();
     }
   }
 
@@ -267,8 +268,8 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
   for (const Source& source : sources) {
     const std::string name = shown(source.path.string());
     if (!(source.weight >= 1) || source.weight != std::floor(source.weight) || source.weight > 1e6) {
-      throw_hint(ErrorKind::usage, "give a whole number, or weigh the documents before they are packed",
-                 "{}: is packed, and its weight is {}", name, source.weight);
+      throw_hint(ErrorKind::usage, "give a whole number, or set the weights before packing",
+                 "{}: packed data cannot have the weight {}", name, source.weight);
     }
     const Json packing = parse_packing(source.path);
     if (packing["sequence_length"] != sequence_length) {
@@ -286,7 +287,7 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
         std::equal(folder.columns().begin(), folder.columns().end(), columns().begin(), columns().end(),
                    [](const auto& a, const auto& b) { return a.name == b.name && a.encoding.name == b.encoding.name; });
     if (!same || packing["sequences"] != folder.num_samples()) {
-      throw_hint(ErrorKind::corrupt, "pack the data again", "{}: its {} does not belong to its index.json", name,
+      throw_hint(ErrorKind::corrupt, "pack the data again", "{}: its {} does not match its index.json", name,
                  packing_file);
     }
     const auto repeats = static_cast<int64_t>(source.weight);
@@ -294,7 +295,7 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
       int64_t all = 0;
       if (__builtin_mul_overflow(packing[key].get<int64_t>(), repeats, &all) ||
           __builtin_add_overflow(statistics_.*member, all, &(statistics_.*member))) {
-        throw_hint(ErrorKind::corrupt, "pack the data again", "{}: {} \"{}\", {} times, are too many to be counted",
+        throw_hint(ErrorKind::corrupt, "pack the data again", "{}: {} \"{}\", {} times, overflow a 64-bit count",
                    shown(below(source.path, packing_file)), packing[key].dump(), key, repeats);
       }
     }
@@ -311,7 +312,8 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
     firsts_.push_back(std::move(firsts));
     folders_.push_back(std::move(folder));
     repeats_.push_back(repeats);
-    // One folder is the set that it was packed from: a run over either can go on with the other.
+    // A single folder has the hash of the data set that it was packed from, so a run over one can resume with the
+    // other.
     if (sources.size() == 1 && repeats == 1) content_hash_ = packing["content_hash"];
   }
   const double places = static_cast<double>(statistics_.num_sequences) * static_cast<double>(sequence_length);
@@ -324,7 +326,7 @@ PackedDataset::~PackedDataset() = default;
 
 PackedDataset::Place PackedDataset::place(int64_t index) const {
   if (index < 0 || index >= num_sequences()) {
-    throw_error(ErrorKind::usage, "sequence {} was asked for; there are {}", index, num_sequences());
+    throw_error(ErrorKind::usage, "sequence {} is out of range; there are {}", index, num_sequences());
   }
   Place place;
   while (index >= folders_[place.folder].num_samples() * repeats_[place.folder]) {
@@ -333,7 +335,7 @@ PackedDataset::Place PackedDataset::place(int64_t index) const {
   }
   index %= folders_[place.folder].num_samples();
   const std::vector<int64_t>& firsts = firsts_[place.folder];
-  // The last shard that begins there or before; empty ones lie before it.
+  // The last shard whose first sample is at or before `index`; empty shards precede it.
   place.shard = static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin()) - 1;
   place.sample = index - firsts[place.shard];
   return place;

@@ -1,12 +1,12 @@
-// Sequences that were packed beforehand (ingot data pack), in a folder of MDS shards, here or in an object store.
-// Letters: S sequence length, D documents in a sequence, padding being one more.
+// Data sets packed beforehand (`ingot data pack`): folders of MDS shards, local or in an object store.
+// Letters: S sequence length, D documents in a sequence; padding counts as one document.
 //
-// Columns of a sample, a sequence each:
+// Columns of an MDS sample, which is one sequence:
 //   tokens     ndarray:int32 [S]
-//   counted    ndarray:uint8 [S]: 1 where predicting the token behind this one counts
-//   offsets    ndarray:int32 [D + 1]: where each document begins, and S
-//   documents  ndarray:int64 [D]: its number among those that were packed; -1 for padding
-// Beside index.json lies packing.json: what was packed, and how.
+//   counted    ndarray:uint8 [S]: 1 where the prediction of the next token is in the loss
+//   offsets    ndarray:int32 [D + 1]: the start of each document, and S
+//   documents  ndarray:int64 [D]: the document's index in the packed data set; -1 for padding
+// packing.json, next to index.json, records what was packed and how.
 #pragma once
 
 #include <cstdint>
@@ -23,35 +23,36 @@
 
 namespace ingot::data {
 
-// Writes all sequences in their order. `vocabulary`: of the tokenizer; `go_on` is told how many are written, and stops
-// the writing when it says no (unavailable). Errors: those of MdsWriter.
+// Writes all sequences in order. `vocabulary`: the tokenizer's size. `go_on` is called with the number of sequences
+// written so far; returning false stops the writing (unavailable). Errors: those of MdsWriter.
 void write_packed(const Dataset& dataset, int64_t vocabulary, const std::filesystem::path& folder,
                   const formats::MdsWriterSettings& settings, const std::function<bool(int64_t)>& go_on);
 
-// Whether `path` is such a folder; also of a remote address. Errors: as input_exists.
+// Whether `path`, which may be remote, is a folder written by write_packed. Errors: as input_exists.
 bool is_packed(const std::filesystem::path& path);
 
-// Shards are opened when a sequence of theirs is asked for, and the last few are kept open. A sequence of the set
-// packed from some documents is that of data::Dataset built from them.
+// Opens a shard when one of its sequences is requested, and keeps the most recently used ones open. Its sequences are
+// the same as those of the data::Dataset that it was packed from.
 class PackedDataset : public SequenceSet {
  public:
-  // Of several folders the sequences come one behind the other; a weight is how often. Errors: usage for a weight that
-  // is no whole number, and for sequences of another length than `sequence_length`; corrupt for a packing.json that is
-  // none or does not belong to its index, and for tokens outside `vocabulary`; those of MdsFolder.
+  // The sequences of several folders are concatenated; a source's weight is the number of repetitions of its sequences.
+  // Errors: usage for a weight that is not a whole number and for sequences of a length other than `sequence_length`;
+  // corrupt for an invalid packing.json or one that does not match its index, and for a vocabulary larger than
+  // `vocabulary`; unsupported for another version of packing.json; those of MdsFolder.
   PackedDataset(std::span<const Source> sources, int64_t sequence_length, int64_t vocabulary);
   ~PackedDataset() override;
 
   int64_t num_sequences() const override { return statistics_.num_sequences; }
   int64_t sequence_length() const override { return sequence_length_; }
-  // Errors: also corrupt, naming shard and sample, for one that is no packed sequence; those of MdsFolder::open.
+  // Errors: also corrupt, naming shard and sample, for an invalid packed sequence; those of MdsFolder::open.
   PackedSequence get(int64_t index) const override;
-  // Begins to fetch the remote shards that hold them.
+  // Starts fetching the remote shards that contain these sequences.
   void expect(std::span<const int64_t> indices) const override;
   const DatasetStatistics& statistics() const override { return statistics_; }
   const std::string& content_hash() const override { return content_hash_; }
 
  private:
-  struct Shards;  // opened and on their way
+  struct Shards;  // open and pending shards
   struct Place {
     size_t folder = 0, shard = 0;
     int64_t sample = 0;
@@ -60,8 +61,8 @@ class PackedDataset : public SequenceSet {
 
   int64_t sequence_length_, vocabulary_;
   std::vector<formats::MdsFolder> folders_;
-  std::vector<int64_t> repeats_;              // of each folder
-  std::vector<std::vector<int64_t>> firsts_;  // of each folder, the first sample of each shard
+  std::vector<int64_t> repeats_;              // by folder
+  std::vector<std::vector<int64_t>> firsts_;  // by folder: the first sample of each shard
   DatasetStatistics statistics_;
   std::string content_hash_;
   std::unique_ptr<Shards> open_;

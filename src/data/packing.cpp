@@ -13,20 +13,20 @@ namespace ingot::data {
 namespace {
 
 bool has_target(const Corpus::View& document, int64_t begin, int64_t length) {
-  const auto targets = document.counted.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)).subspan(1);
+  const auto targets = document.loss_mask.subspan(static_cast<size_t>(begin), static_cast<size_t>(length)).subspan(1);
   return std::any_of(targets.begin(), targets.end(), [](uint8_t counted) { return counted != 0; });
 }
 
 void keep(PackingPlan& plan, const Corpus::View& document, Piece piece) {
   if (piece.length < 1 || !has_target(document, piece.begin, piece.length)) {
-    ++plan.num_without_target;
+    ++plan.num_without_loss_tokens;
     return;
   }
   plan.pieces.push_back(piece);
   plan.num_tokens += piece.length;
 }
 
-// Cuts the entries into pieces of at most S tokens, in their order.
+// Cuts the entries into pieces of at most S tokens, in order.
 void cut(PackingPlan& plan, const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings) {
   const int64_t limit = settings.sequence_length;
   for (const int64_t entry : entries) {
@@ -67,12 +67,12 @@ std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64
     return left != right ? left > right : a < b;
   });
   std::vector<int64_t> bins(lengths.size());
-  std::set<std::pair<int64_t, int64_t>> open;  // (room left, bin), for bins with room
+  std::set<std::pair<int64_t, int64_t>> open;  // (free tokens, bin), for bins that are not full
   int64_t num_bins = 0;
   for (const int64_t piece : order) {
     const int64_t length = lengths[static_cast<size_t>(piece)];
     if (length < 1 || length > capacity) {
-      throw_error(ErrorKind::internal, "a piece of {} tokens was to be packed into sequences of {}", length, capacity);
+      throw_error(ErrorKind::internal, "cannot pack a piece of {} tokens into sequences of {}", length, capacity);
     }
     int64_t room = capacity;
     int64_t bin = num_bins;
@@ -90,8 +90,8 @@ std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64
 
 PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings) {
   if (settings.sequence_length < 2) {
-    throw_hint(ErrorKind::usage, "a token is predicted from those before it, so a sequence has at least 2",
-               "sequence_length is {}", settings.sequence_length);
+    throw_hint(ErrorKind::usage, "use at least 2: each token is predicted from those before it",
+               "sequence_length is {}, which is too short", settings.sequence_length);
   }
   if (settings.sequence_length > max_sequence_length) {
     throw_error(ErrorKind::usage, "sequence_length is {}; at most {}", settings.sequence_length, max_sequence_length);
@@ -100,8 +100,8 @@ PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries,
   cut(plan, corpus, entries, settings);
   if (plan.pieces.empty()) {
     throw_hint(ErrorKind::corrupt,
-               "use a longer sequence_length: the answers lie behind it, or the documents are longer and left out",
-               "none of the {} documents leaves a token to learn in sequences of {} tokens", entries.size(),
+               "use a longer sequence_length: the answers come after it, or the documents are longer and skipped",
+               "none of the {} documents has a token to train on in sequences of {} tokens", entries.size(),
                settings.sequence_length);
   }
   if (!settings.packing) {
@@ -114,7 +114,7 @@ PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries,
   for (const Piece& piece : plan.pieces) lengths.push_back(piece.length);
   const std::vector<int64_t> bins = best_fit_decreasing(lengths, settings.sequence_length);
 
-  // A counting sort by bin keeps the order of the entries within each.
+  // Counting sort by bin: within a bin, pieces stay in the order of the entries.
   const int64_t num_bins = *std::max_element(bins.begin(), bins.end()) + 1;
   plan.first_piece.assign(static_cast<size_t>(num_bins) + 1, 0);
   for (const int64_t bin : bins) ++plan.first_piece[static_cast<size_t>(bin) + 1];
@@ -131,7 +131,7 @@ PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries,
 PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t index, int64_t sequence_length,
                         int32_t pad_id) {
   if (index < 0 || index >= plan.num_sequences()) {
-    throw_error(ErrorKind::usage, "sequence {} was asked for; there are {}", index, plan.num_sequences());
+    throw_error(ErrorKind::usage, "sequence {} is out of range; there are {}", index, plan.num_sequences());
   }
   const size_t length = static_cast<size_t>(sequence_length);
   PackedSequence sequence;
@@ -145,10 +145,10 @@ PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t i
     const size_t begin = static_cast<size_t>(piece.begin);
     const size_t end = begin + static_cast<size_t>(piece.length);
     for (size_t i = begin; i < end; ++i) {
-      const bool counts = i + 1 < end && document.counted[i + 1] != 0;
+      const bool counts = i + 1 < end && document.loss_mask[i + 1] != 0;
       sequence.ids.push_back(document.ids[i]);
       sequence.targets.push_back(counts ? document.ids[i + 1] : -1);
-      if (counts) ++sequence.counted;
+      if (counts) ++sequence.loss_tokens;
     }
     sequence.offsets.push_back(static_cast<int32_t>(sequence.ids.size()));
     sequence.sample_ids.push_back(piece.document);

@@ -1,5 +1,5 @@
-// Packing: documents laid side by side in sequences of one fixed length. The plan is a pre-pass over lengths alone; the
-// sequences are put together from it when they are wanted.
+// Packing: documents are concatenated into sequences of one fixed length. The plan is computed from document lengths
+// alone; sequences are assembled from it on request.
 // Letters: S sequence length, n tokens of a document.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ingot::data {
 
-// What happens to a document of more than S tokens that may not be split.
+// What happens to a document of more than S tokens that must not be split.
 enum class TooLong {
   truncate,  // its first S tokens are kept
   skip,      // it is left out
@@ -25,11 +25,11 @@ constexpr int64_t max_sequence_length = int64_t{1} << 22;  // offsets within a s
 
 struct PackingSettings {
   int64_t sequence_length = 0;  // S, 2 .. max_sequence_length
-  bool packing = true;          // false: one piece a sequence, the rest padding
+  bool packing = true;          // false: one piece per sequence, followed by padding
   TooLong too_long = TooLong::truncate;
 };
 
-// Tokens begin .. begin + length of a document: one sub-sequence.
+// Tokens begin .. begin + length of a document, which become one sub-sequence.
 struct Piece {
   int64_t document = 0;
   int64_t begin = 0;
@@ -38,45 +38,47 @@ struct Piece {
 
 struct PackingPlan {
   std::vector<Piece> pieces;            // in the order of the sequences
-  std::vector<int64_t> first_piece{0};  // sequence s is pieces first_piece[s] .. first_piece[s + 1]
+  std::vector<int64_t> first_piece{0};  // sequence s has pieces first_piece[s] .. first_piece[s + 1]
   int64_t num_truncated = 0;            // documents cut at S
   int64_t num_skipped = 0;              // documents left out for being longer than S
-  int64_t num_without_target = 0;       // pieces left out because no token in them counts (after truncation, say)
-  int64_t num_tokens = 0;               // in the pieces
+  int64_t num_without_loss_tokens =
+      0;                   // pieces left out because they have no loss tokens (after truncation, for example)
+  int64_t num_tokens = 0;  // total in all pieces
 
   int64_t num_sequences() const { return static_cast<int64_t>(first_piece.size()) - 1; }
 };
 
-// Best fit decreasing: pieces go, longest first (of equal ones the earlier first), each into the fullest bin that still
-// has room for it (of equal ones the oldest), or a new bin. Returns each piece's bin; bins are numbered in the order
-// of their opening. O(n log n) and the same on every machine. Errors: internal for a length outside [1, capacity].
+// Best fit decreasing: takes pieces from longest to shortest (equal ones in order) and puts each into the fullest bin
+// that has room for it (of equal ones the oldest), or into a new bin. Returns each piece's bin; bins are numbered in
+// the order they are opened. O(n log n) and deterministic on every machine. Errors: internal for a length outside [1,
+// capacity].
 std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity);
 
-// Lays out the documents named by `entries` (indices into the corpus; one may come several times). A splittable
-// document of more than S tokens becomes pieces of S tokens and a rest. Within a sequence pieces lie in the order of
-// `entries`. Errors: usage for S < 2; corrupt for a document that is too long (too_long stop) and when nothing is left.
+// Packs the documents in `entries` (indices into the corpus, possibly repeated). A splittable document of more than S
+// tokens becomes pieces of S tokens and a remainder. Pieces within a sequence are in the order of `entries`. Errors:
+// usage for S < 2; corrupt for a document that is too long (too_long stop) and when no piece is left.
 PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings);
 
-// One unit of work. Sub-sequence j is tokens offsets[j] .. offsets[j + 1]; attention stays inside it and positions
-// restart at 0 in it. What is left behind the last piece is one more sub-sequence of padding.
+// A packed sequence. Sub-sequence j has tokens offsets[j] .. offsets[j + 1]; attention is restricted to it and
+// positions restart at 0. Unused space at the end is one more sub-sequence, of padding.
 struct PackedSequence {
-  std::vector<int32_t> ids;         // [S]
-  std::vector<int32_t> targets;     // [S]: the token that comes next, -1 where the loss does not count it: at masked
-                                    // tokens, at the last token of a sub-sequence and in padding
-  std::vector<int32_t> offsets;     // [sub-sequences + 1], from 0 to S
+  std::vector<int32_t> ids;      // [S]
+  std::vector<int32_t> targets;  // [S]: the next token, or -1 where it is not in the loss: where it is masked, at the
+                                 // last token of a sub-sequence and in padding
+  std::vector<int32_t> offsets;  // [sub-sequences + 1], from 0 to S
   std::vector<int64_t> sample_ids;  // [sub-sequences]: the document in the corpus; -1 for padding
-  int64_t counted = 0;              // targets that are not -1
+  int64_t loss_tokens = 0;          // targets that are not -1
 };
 
-// Sequence `index` of the plan. `pad_id` fills the padding and is never a target. Errors: usage for an index outside
-// the plan.
+// Assembles sequence `index` of the plan. `pad_id` fills the padding and is never a target. Errors: usage for an index
+// outside the plan.
 PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t index, int64_t sequence_length,
                         int32_t pad_id);
 
-// Its tokens, without the padding.
+// Number of its tokens, without padding.
 int64_t num_tokens(const PackedSequence& sequence);
 
-// [S]: each token's place in its sub-sequence.
+// [S]: each token's position in its sub-sequence.
 std::vector<int32_t> positions(const PackedSequence& sequence);
 
 }  // namespace ingot::data

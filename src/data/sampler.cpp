@@ -11,16 +11,16 @@ namespace ingot::data {
 
 namespace {
 
-// More than the four rounds that make a Feistel network of good functions indistinguishable from random, because the
-// halves are short.
+// A Feistel network of random round functions needs four rounds to be indistinguishable from random; there are more
+// because the halves are short.
 constexpr uint32_t num_rounds = 8;
-// A domain of 256 at least: over halves of one or two bits a Feistel network cannot reach every permutation.
+// A domain of at least 256: with halves of one or two bits a Feistel network cannot reach every permutation.
 constexpr int min_half_bits = 4;
 
 }  // namespace
 
 Permutation::Permutation(int64_t n, uint64_t seed, uint64_t stream) : n_(n), seed_(seed), stream_(stream) {
-  if (n < 1) throw_error(ErrorKind::usage, "a permutation of {} things was asked for", n);
+  if (n < 1) throw_error(ErrorKind::usage, "cannot make a permutation of {} items", n);
   const int bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1)));
   half_bits_ = std::max(min_half_bits, (bits + 1) / 2);
 }
@@ -52,7 +52,7 @@ Sampler::Sampler(int64_t num_sequences, uint64_t seed, int64_t global_batch)
 }
 
 std::vector<int64_t> Sampler::step_samples(int64_t step) const {
-  if (step < 0) throw_error(ErrorKind::usage, "step {} was asked for; steps count from 0", step);
+  if (step < 0) throw_error(ErrorKind::usage, "step {} is out of range; steps count from 0", step);
   std::vector<int64_t> samples;
   samples.reserve(static_cast<size_t>(global_batch_));
   for (int64_t i = 0; i < global_batch_; ++i) {

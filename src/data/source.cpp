@@ -40,7 +40,7 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
   if (kind == Kind::rows) {
     if (format != Format::automatic && format != Format::tokens) {
       throw_hint(ErrorKind::usage, "give the format auto or tokens",
-                 "{}: is an array of tokens, but the format asked for is {}", path_.string(), name(format));
+                 "{}: is an array of tokens, but the requested format is {}", path_.string(), name(format));
     }
     rows_.emplace(path);
     return;
@@ -52,14 +52,14 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
   if (kind == Kind::unknown && formats::is_megatron(path)) {
     if (format != Format::automatic && format != Format::tokens) {
       throw_hint(ErrorKind::usage, "give the format auto or tokens",
-                 "{}: is a Megatron data set, but the format asked for is {}", path_.string(), name(format));
+                 "{}: is a Megatron data set, but the requested format is {}", path_.string(), name(format));
     }
     megatron_.emplace(path);
     return;
   }
   if (format == Format::tokens) {
     throw_hint(ErrorKind::usage, "give a .npy file, a folder of MDS shards or a Megatron data set",
-               "{}: is no array of tokens, which is the format asked for", path_.string());
+               "{}: is not an array of tokens, which is the requested format", path_.string());
   }
   lines_.emplace(ByteStream(path));
   const char first = lines_->peek();
@@ -67,16 +67,16 @@ DocumentReader::DocumentReader(const fs::path& path, Format format, OnError on_e
   if (kind == Kind::unknown && format == Format::text) kind = Kind::text;
   if (kind == Kind::unknown && first != '\0') {
     throw_hint(ErrorKind::usage, "name it .jsonl (one JSON object a line) or .txt, or give the format: text",
-               "{}: neither its name nor its first byte tells what kind of data it is", path_.string());
+               "{}: neither its name nor its first byte shows what kind of data it is", path_.string());
   }
   plain_ = kind == Kind::text;
   if (plain_ && format != Format::automatic && format != Format::text) {
     throw_hint(ErrorKind::usage, "give the format auto or text, or a file of JSON lines",
-               "{}: is plain text, but the format asked for is {}", path_.string(), name(format));
+               "{}: is plain text, but the requested format is {}", path_.string(), name(format));
   }
   if (!plain_ && first == '[') {
-    throw_hint(ErrorKind::unsupported, "make JSON lines of it: jq -c '.[]' in.json > out.jsonl",
-               "{}: is one JSON array; JSON lines are read, one object a line", path_.string());
+    throw_hint(ErrorKind::unsupported, "convert it to JSON lines: jq -c '.[]' in.json > out.jsonl",
+               "{}: is one JSON array; expected JSON lines, one object a line", path_.string());
   }
 }
 
@@ -174,7 +174,7 @@ bool DocumentReader::take_megatron(Record& record) {
     document.ids.resize(begin + static_cast<size_t>(megatron_->length(s)));
     megatron_->read(s, 0, std::span(document.ids).subspan(begin));
   }
-  document.counted.assign(document.ids.size(), 1);
+  document.loss_mask.assign(document.ids.size(), 1);
   document.splittable = true;
   record = {std::move(document), num_taken_ + 1};
   return true;
@@ -202,13 +202,13 @@ void DocumentReader::refuse(const Error& error, int64_t number) {
   if (error.kind() != ErrorKind::corrupt) throw Error(error);
   const std::string where = place(number) + ": " + error.message();
   if (on_error_ == OnError::stop) {
-    const std::string hint = fmt::format("mend the {0}, or leave bad {0}s out with on_error: skip", part());
+    const std::string hint = fmt::format("fix the {0}, or skip bad {0}s with on_error: skip", part());
     throw Error(ErrorKind::corrupt, where, error.hint().empty() ? hint : error.hint());
   }
   if (num_skipped_++ == 0) first_skipped_ = where;
 }
 
-void DocumentReader::forget_skipped() {
+void DocumentReader::reset_skipped() {
   num_skipped_ = 0;
   first_skipped_.clear();
 }

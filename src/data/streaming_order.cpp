@@ -17,7 +17,7 @@ int64_t whole_number(const nlohmann::ordered_json& state, const char* key, const
   const auto found = state.find(key);
   if (found == state.end()) throw_error(ErrorKind::corrupt, "{}: the state has no \"{}\"", source, key);
   if (!found->is_number_unsigned() || !std::in_range<int64_t>(found->get<uint64_t>())) {
-    throw_error(ErrorKind::corrupt, "{}: the state's \"{}\" is no whole number", source, key);
+    throw_error(ErrorKind::corrupt, "{}: the state's \"{}\" is not a whole number", source, key);
   }
   return found->get<int64_t>();
 }

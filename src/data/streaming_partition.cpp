@@ -8,13 +8,14 @@ namespace ingot::data {
 
 namespace {
 
-constexpr int64_t most_samples = int64_t{1} << 32;  // of an epoch: 32 GiB of memory
+constexpr int64_t max_samples = int64_t{1} << 32;  // per epoch: 32 GiB of memory
 
 bool one_divides(int64_t a, int64_t b) { return a % b == 0 || b % a == 0; }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The epoch's samples in the order of consumption: the first of each canonical node, then the second of each, ...
+// The epoch's samples in the order of consumption: the first one of each canonical node, then the second one of each,
+// ...
 class Rows {
  public:
   Rows(int64_t num_samples, int64_t canonical, int64_t nodes)
@@ -23,17 +24,17 @@ class Rows {
       ratio_ = nodes / canonical;
       padding_ = (ratio_ - length_ % ratio_) % ratio_;
     }
-    // Fewer samples than nodes: they are gone through again and again.
+    // Fewer samples than nodes: they are repeated cyclically.
     repeats_ = n_ < canonical || (n_ == canonical && canonical < nodes);
-    // The padding is a copy of what stands this far before it; a row of one value is copied into all of it.
+    // The padding copies the columns from source_ on; a single source column is copied into all of it.
     if (!repeats_ && padding_ > 0) {
       const int64_t end = length_ + padding_ - padding_ - ratio_ + 1;
       const int64_t begin = std::max<int64_t>(end - padding_, 0);
       source_ = begin;
       source_size_ = std::max<int64_t>(end, 0) - begin;
       if (source_size_ != padding_ && source_size_ != 1) {
-        throw_hint(ErrorKind::usage, "use fewer physical nodes, or as many canonical ones",
-                   "{} samples cannot be shared out over {} canonical and {} physical nodes", n_, canonical_, nodes);
+        throw_hint(ErrorKind::usage, "use fewer physical nodes, or as many as canonical nodes",
+                   "{} samples cannot be distributed over {} canonical and {} physical nodes", n_, canonical_, nodes);
       }
     }
   }
@@ -52,7 +53,7 @@ class Rows {
 
  private:
   int64_t n_, canonical_, length_;
-  int64_t ratio_ = 1, padding_ = 0;  // columns behind the length_ real ones
+  int64_t ratio_ = 1, padding_ = 0;  // columns after the length_ real ones
   int64_t source_ = 0, source_size_ = 0;
   bool repeats_ = false;
 };
@@ -60,14 +61,14 @@ class Rows {
 WorkerSamples partition_orig(int64_t num_samples, int64_t canonical, const StreamingWorld& world, int64_t batch,
                              int64_t drop) {
   if (!one_divides(canonical, world.nodes)) {
-    throw_hint(ErrorKind::usage, "neither divides the other; a resumed run may do so with the partition 'relaxed'",
-               "samples of {} canonical nodes cannot be shared out over {} physical ones", canonical, world.nodes);
+    throw_hint(ErrorKind::usage, "one must divide the other; only a resumed run with the partition 'relaxed' is exempt",
+               "samples of {} canonical nodes cannot be distributed over {} physical nodes", canonical, world.nodes);
   }
   const Rows rows(num_samples, canonical, world.nodes);
   drop -= drop % world.nodes;
   const int64_t of_node = std::max<int64_t>(rows.total() - drop, 0) / world.nodes;
   const int64_t of_rank = ceil_div(of_node, world.ranks);
-  const int64_t added = of_rank * world.ranks - of_node;  // samples of a node that come again at its end
+  const int64_t added = of_rank * world.ranks - of_node;  // samples of a node that are repeated at its end
   const int64_t again = of_node >= world.ranks + added - 1 ? of_node - world.ranks - added + 1 : 0;
 
   WorkerSamples samples{world, batch, 0, {}};
@@ -90,7 +91,7 @@ WorkerSamples partition_orig(int64_t num_samples, int64_t canonical, const Strea
   return samples;
 }
 
-// The samples of `first` as other ranks read them: the same global batches.
+// The samples of `first` redistributed to other ranks, with the same global batches.
 WorkerSamples reshape(const WorkerSamples& first, const StreamingWorld& world, int64_t batch) {
   WorkerSamples samples{world, batch, first.num_batches, std::vector<int64_t>(first.ids.size())};
   const int64_t global = world.num_ranks() * batch;
@@ -115,11 +116,11 @@ const char* name(StreamingPartition algorithm) { return algorithm == StreamingPa
 StreamingPartition parse_streaming_partition(std::string_view word) {
   if (word == "orig") return StreamingPartition::orig;
   if (word == "relaxed") return StreamingPartition::relaxed;
-  throw_hint(ErrorKind::usage, "orig or relaxed", "the partition algorithm '{}' is not known", word);
+  throw_hint(ErrorKind::usage, "use orig or relaxed", "the partition algorithm '{}' is not known", word);
 }
 
 int64_t WorkerSamples::num_full_batches() const {
-  // Every rank has as many samples, and gaps only behind them.
+  // All ranks have the same number of samples, with gaps only at the end.
   int64_t full = world.workers * num_batches;
   while (full > 0 && at(0, full - 1, batch - 1) < 0) --full;
   return full;
@@ -131,26 +132,25 @@ WorkerSamples streaming_partition(StreamingPartition algorithm, int64_t num_samp
   const int64_t first_nodes = initial_nodes.value_or(world.nodes);
   for (const int64_t count : {canonical_nodes, world.nodes, world.ranks, world.workers, batch, first_nodes}) {
     if (count < 1 || count > 1'000'000) {
-      throw_error(ErrorKind::usage, "nodes, ranks, workers and samples of a batch are 1 to a million each, not {}",
-                  count);
+      throw_error(ErrorKind::usage,
+                  "nodes, ranks, workers and samples of a batch must be from 1 to 1000000 each, not {}", count);
     }
   }
-  if (num_samples < 1 || num_samples > most_samples) {
-    throw_error(ErrorKind::usage, "an epoch of {} samples cannot be shared out; it has 1 to {}", num_samples,
-                most_samples);
+  if (num_samples < 1 || num_samples > max_samples) {
+    throw_error(ErrorKind::usage, "an epoch of {} samples is not supported; expected 1 to {}", num_samples,
+                max_samples);
   }
   const int64_t ranks = world.num_ranks();
   if (drop < 0 || drop > num_samples + ranks - num_samples % ranks) {
-    throw_error(ErrorKind::usage, "the run is at sample {} of an epoch of {}", drop, num_samples);
+    throw_error(ErrorKind::usage, "the run is at sample {}, outside of an epoch of {}", drop, num_samples);
   }
   if (algorithm == StreamingPartition::orig || !initial_nodes || one_divides(canonical_nodes, world.nodes)) {
     return partition_orig(num_samples, canonical_nodes, world, batch, drop);
   }
   const int64_t global = ranks * batch, first_ranks = first_nodes * world.ranks;
   if (global % first_ranks != 0) {
-    throw_hint(ErrorKind::usage, "the global batch stays as it is when a run goes on",
-               "a global batch of {} is no whole number of samples for each of the first run's {} ranks", global,
-               first_ranks);
+    throw_hint(ErrorKind::usage, "keep the global batch when resuming a run",
+               "a global batch of {} is not a multiple of the first run's {} ranks", global, first_ranks);
   }
   StreamingWorld first = world;
   first.nodes = first_nodes;

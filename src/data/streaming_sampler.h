@@ -11,13 +11,13 @@
 
 namespace ingot::data {
 
-// An epoch's global batches are those of StreamingDataset on a cluster, behind a DataLoader with drop_last: an
-// incomplete batch at its end is left out. Another cluster gives the same batches but at the end of an epoch: there
-// ranks get as many samples each, some of which come twice, so an epoch may have a batch more or less.
+// An epoch's global batches are those of StreamingDataset on the given cluster with a DataLoader with drop_last: an
+// incomplete batch at the end is dropped. Another cluster has the same batches except at the end of an epoch: there
+// samples are repeated so that ranks have equally many, so an epoch may have one batch more or less.
 class StreamingSampler : public Order {
  public:
-  // Of samples 0 .. num_sequences - 1, as `order` numbers them; `cluster`: of the run that is followed. Errors: usage
-  // for a global batch below 1, larger than an epoch, or that the cluster's ranks cannot share; those of
+  // Samples 0 .. num_sequences - 1 are numbered as in `order`; `cluster`: that of the run to reproduce. Errors: usage
+  // for a global batch below 1, larger than an epoch, or not divisible among the cluster's ranks; those of
   // StreamingOrder::work.
   StreamingSampler(StreamingOrder order, const StreamingWorld& cluster, int64_t num_sequences, int64_t global_batch);
 
@@ -38,7 +38,7 @@ class StreamingSampler : public Order {
   StreamingWorld cluster_;
   int64_t num_sequences_, global_batch_;
   int64_t steps_per_epoch_ = 0;
-  // The one asked for last, and the one before: what fetches ahead asks across the border of two.
+  // The epoch requested last and the one before it: prefetching alternates between two epochs at their border.
   mutable Guarded<std::array<Epoch, 2>> epochs_;
 };
 

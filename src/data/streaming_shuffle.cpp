@@ -30,7 +30,7 @@ struct Span {
   }
 };
 
-// The samples of a unit, in an order of their own (py2s).
+// The samples of a shuffle unit, in an order of their own (py2s).
 struct Samples {
   std::vector<int64_t> ids;
   int64_t size() const { return std::ssize(ids); }
@@ -51,8 +51,8 @@ std::vector<Span> spans_of(std::span<const int64_t> units) {
   return spans;
 }
 
-// Shares the pieces out: node c gets those up to sample n (c + 1) / C, and one that crosses that border is cut in two.
-// An empty piece at a border belongs to the node that ends there.
+// Distributes the pieces to nodes: node c gets those up to sample n (c + 1) / C, and a piece that crosses that border
+// is cut in two. An empty piece at a border belongs to the node before it.
 template <class Piece>
 std::vector<std::vector<Piece>> share_out(std::vector<Piece> pieces, int64_t n, int64_t nodes) {
   std::vector<std::vector<Piece>> shares(static_cast<size_t>(nodes));
@@ -77,7 +77,7 @@ void append(std::vector<int64_t>& ids, Span span) {
   for (int64_t id = span.begin; id < span.end; ++id) ids.push_back(id);
 }
 
-// Of the samples behind `first`, those of `span`, shuffled.
+// Appends the samples of `span` in random order.
 void append_shuffled(std::vector<int64_t>& ids, Span span, NumpyGenerator& random) {
   const size_t first = ids.size();
   append(ids, span);
@@ -86,9 +86,9 @@ void append_shuffled(std::vector<int64_t>& ids, Span span, NumpyGenerator& rando
 
 struct Task {
   std::vector<std::vector<Span>> nodes;  // in this epoch's order
-  NumpyGenerator random;                 // of the epoch, having put the spans in order
+  NumpyGenerator random;                 // the epoch's generator, after it has shuffled the spans
   int64_t n = 0;
-  int64_t least_block = 0, block = 0, most_block = 0;
+  int64_t least_block = 0, block = 0, max_block = 0;
 };
 
 std::vector<int64_t> shuffle_py1s(Task task) {
@@ -119,7 +119,7 @@ std::vector<int64_t> shuffle_py2s(std::span<const int64_t> units, int64_t n, int
   return ids;
 }
 
-// Lays the samples of a node out in the order of its spans; returns where they begin.
+// Appends the samples of a node in the order of its spans; returns the index of the first.
 int64_t lay_out(std::vector<int64_t>& ids, const std::vector<Span>& node) {
   const int64_t start = std::ssize(ids);
   for (const Span span : node) append(ids, span);
@@ -152,7 +152,7 @@ std::vector<int64_t> shuffle_py1br(Task task) {
     const int64_t start = lay_out(ids, task.nodes[node]), stop = std::ssize(ids);
     std::vector<Span> ranges;
     for (int64_t end = start; end < stop; end += ranges.back().size()) {
-      const int64_t size = task.random.integers(task.least_block, task.most_block);
+      const int64_t size = task.random.integers(task.least_block, task.max_block);
       ranges.push_back({std::max(end - staggers[node], start), std::min(end + size - staggers[node], stop)});
     }
     for (const Span range : ranges) shuffle_range(ids, range, task.random);
@@ -167,7 +167,7 @@ std::vector<int64_t> shuffle_py1e(Task task) {
     for (const Span span : node) append_shuffled(samples, span, task.random);
     const int64_t m = std::ssize(samples);
     if (m == 0) {
-      throw_hint(ErrorKind::usage, "lower num_canonical_nodes, or shuffle by another algorithm than py1e",
+      throw_hint(ErrorKind::usage, "lower num_canonical_nodes, or use a shuffle algorithm other than py1e",
                  "{} samples leave one of {} canonical nodes without any", task.n, task.nodes.size());
     }
     std::vector<double> places(samples.size());
@@ -175,7 +175,7 @@ std::vector<int64_t> shuffle_py1e(Task task) {
     int64_t offset = 0;
     for (const Span span : node) {
       const auto size = static_cast<double>(span.size());
-      const auto block = static_cast<double>(task.random.integers(task.least_block, task.most_block));
+      const auto block = static_cast<double>(task.random.integers(task.least_block, task.max_block));
       const double cut = std::max((block - size) / 2, 0.0);
       const double low = std::max(-cut, -static_cast<double>(offset));
       const double high = std::min(cut, static_cast<double>(m - offset) - size);
@@ -202,22 +202,22 @@ const char* name(StreamingShuffle algorithm) {
 StreamingShuffle parse_streaming_shuffle(std::string_view word) {
   const auto* found = std::find_if(words.begin(), words.end(), [&](const auto& w) { return w.first == word; });
   if (found != words.end()) return found->second;
-  throw_hint(ErrorKind::usage, "naive, py1b, py1br, py1e, py1s or py2s", "the shuffle algorithm '{}' is not known",
+  throw_hint(ErrorKind::usage, "use naive, py1b, py1br, py1e, py1s or py2s", "the shuffle algorithm '{}' is not known",
              word);
 }
 
 std::vector<int64_t> streaming_shuffle(StreamingShuffle algorithm, std::span<const int64_t> units, int64_t nodes,
                                        uint64_t seed, int64_t epoch, int64_t block_size) {
   if (nodes < 1 || epoch < 0) {
-    throw_error(ErrorKind::usage, "a shuffle for {} canonical nodes in epoch {} was asked for", nodes, epoch);
+    throw_error(ErrorKind::usage, "cannot shuffle for {} canonical nodes in epoch {}", nodes, epoch);
   }
   if (std::any_of(units.begin(), units.end(), [](int64_t size) { return size < 0; })) {
     throw_error(ErrorKind::usage, "a shard has a negative number of samples");
   }
-  // Of a block size of 3 and below nothing is left to draw from in one of the algorithms.
+  // With a block size of 3 or less, one of the algorithms would draw from an empty range.
   if (block_size < 4) {
-    throw_hint(ErrorKind::usage, "give 4 or more; the default is 262144 or more", "the shuffle block size is {}",
-               block_size);
+    throw_hint(ErrorKind::usage, "give 4 or more; the default is 262144 or more",
+               "the shuffle block size {} is too small", block_size);
   }
   const int64_t n = std::accumulate(units.begin(), units.end(), int64_t{0});
   NumpyGenerator epoch_random(seed + static_cast<uint64_t>(epoch));
@@ -233,7 +233,7 @@ std::vector<int64_t> streaming_shuffle(StreamingShuffle algorithm, std::span<con
   Task task{share_out(std::move(spans), n, nodes), epoch_random, n};
   task.block = block_size;
   task.least_block = static_cast<int64_t>(0.75 * static_cast<double>(block_size));
-  task.most_block = static_cast<int64_t>(1.25 * static_cast<double>(block_size));
+  task.max_block = static_cast<int64_t>(1.25 * static_cast<double>(block_size));
   for (std::vector<Span>& node : task.nodes) task.random.shuffle(std::span(node));
   switch (algorithm) {
     case StreamingShuffle::py1b: return shuffle_py1b(std::move(task));

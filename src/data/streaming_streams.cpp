@@ -12,7 +12,7 @@ namespace ingot::data {
 
 namespace {
 
-constexpr double most_samples = 4294967296.0;  // of an epoch
+constexpr double max_samples = 4294967296.0;  // per epoch
 
 void check(std::span<const StreamingStream> streams) {
   if (streams.empty()) throw_error(ErrorKind::usage, "no stream is given");
@@ -25,7 +25,7 @@ void check(std::span<const StreamingStream> streams) {
     }
     if (stream.proportion.has_value() != relative) {
       throw_hint(ErrorKind::usage, "give a proportion to all streams or to none",
-                 "stream {}: proportions do not go together with repeat, choose or no weight", i);
+                 "stream {}: proportion cannot be combined with repeat, choose or streams without a weight", i);
     }
     const double weight = stream.proportion ? *stream.proportion : stream.repeat.value_or(1);
     if (!std::isfinite(weight) || weight <= 0 || stream.choose.value_or(1) < 1) {
@@ -34,19 +34,19 @@ void check(std::span<const StreamingStream> streams) {
   }
 }
 
-// `epoch_size` shared out by shares that add up to about 1.
+// Divides `epoch_size` by shares that sum to about 1.
 std::vector<int64_t> by_shares(std::span<const double> shares, int64_t epoch_size, uint64_t seed) {
   std::vector<int64_t> choices;
   for (const double share : shares) choices.push_back(static_cast<int64_t>(static_cast<double>(epoch_size) * share));
   const int64_t missing = epoch_size - std::accumulate(choices.begin(), choices.end(), int64_t{0});
   if (missing < 0 || missing > std::ssize(choices)) {
-    throw_error(ErrorKind::usage, "an epoch of {} samples cannot be shared out by the streams' weights", epoch_size);
+    throw_error(ErrorKind::usage, "an epoch of {} samples cannot be divided by the streams' weights", epoch_size);
   }
   for (const int64_t i : NumpyGenerator(seed).choice(std::ssize(choices), missing)) ++choices[static_cast<size_t>(i)];
   return choices;
 }
 
-// How many samples of each shard, of `choose` in all.
+// The number of samples to take from each shard, `choose` in total.
 std::vector<int64_t> choose_of_shards(std::span<const int64_t> shards, int64_t choose, int64_t granularity,
                                       uint64_t seed) {
   const int64_t total = std::accumulate(shards.begin(), shards.end(), int64_t{0});
@@ -83,26 +83,27 @@ const char* name(StreamingSampling method) { return method == StreamingSampling:
 StreamingSampling parse_streaming_sampling(std::string_view word) {
   if (word == "balanced") return StreamingSampling::balanced;
   if (word == "fixed") return StreamingSampling::fixed;
-  throw_hint(ErrorKind::usage, "balanced or fixed", "the sampling method '{}' is not known", word);
+  throw_hint(ErrorKind::usage, "use balanced or fixed", "the sampling method '{}' is not known", word);
 }
 
 std::vector<int64_t> streaming_choices(std::span<const StreamingStream> streams, std::optional<int64_t> epoch_size,
                                        uint64_t seed) {
   check(streams);
-  if (epoch_size && *epoch_size < 1) throw_error(ErrorKind::usage, "the epoch's size is {}", *epoch_size);
+  if (epoch_size && *epoch_size < 1)
+    throw_error(ErrorKind::usage, "the epoch's size is {}; it must be at least 1", *epoch_size);
   const bool relative = streams.front().proportion.has_value();
   const bool weighted = std::any_of(streams.begin(), streams.end(),
                                     [](const StreamingStream& s) { return s.proportion || s.repeat || s.choose; });
   std::vector<int64_t> choices;
   if (!relative && (weighted || !epoch_size)) {
     if (epoch_size) {
-      throw_hint(ErrorKind::usage, "leave it out, or weigh the streams by proportion",
-                 "an epoch's size does not go together with repeat and choose");
+      throw_hint(ErrorKind::usage, "leave it out, or weight the streams by proportion",
+                 "an epoch's size cannot be combined with repeat or choose");
     }
     for (const StreamingStream& stream : streams) {
       const auto size = static_cast<double>(stream.num_samples());
-      if (stream.repeat.value_or(1) * size > most_samples) {
-        throw_error(ErrorKind::usage, "a stream repeated {} times is too much for an epoch", *stream.repeat);
+      if (stream.repeat.value_or(1) * size > max_samples) {
+        throw_error(ErrorKind::usage, "a stream repeated {} times is too large for an epoch", *stream.repeat);
       }
       choices.push_back(stream.repeat ? static_cast<int64_t>(*stream.repeat * size)
                                       : stream.choose.value_or(stream.num_samples()));
@@ -123,12 +124,13 @@ std::vector<int64_t> streaming_choices(std::span<const StreamingStream> streams,
 StreamingSamples streaming_samples(std::span<const StreamingStream> streams, std::span<const int64_t> choices,
                                    StreamingSampling method, bool reseed, int64_t granularity, uint64_t seed,
                                    int64_t epoch) {
-  if (granularity < 1) throw_error(ErrorKind::usage, "the sampling granularity is {}; it is 1 or more", granularity);
+  if (granularity < 1)
+    throw_error(ErrorKind::usage, "the sampling granularity is {}; it must be at least 1", granularity);
   if (streams.size() != choices.size()) throw_error(ErrorKind::internal, "not every stream has a choice");
   const uint64_t epoch_seed = seed + static_cast<uint64_t>(epoch);
   NumpyGenerator random(method == StreamingSampling::fixed ? seed : epoch_seed);
   StreamingSamples result;
-  int64_t first = 0;  // sample of the shard
+  int64_t first = 0;  // index of the shard's first sample
   for (size_t s = 0; s < streams.size(); ++s) {
     const std::vector<int64_t>& shards = streams[s].shards;
     const std::vector<int64_t> chosen = choose_of_shards(shards, choices[s], granularity, reseed ? epoch_seed : seed);

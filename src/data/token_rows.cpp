@@ -17,19 +17,19 @@ using Kind = PickleValue::Kind;
 
 constexpr std::array<std::string_view, 5> known_keys = {"input_ids", "labels", "loss_mask", "attention_mask",
                                                         "seq_start_id"};
-constexpr int64_t not_counted = -100;  // torch's ignore_index
+constexpr int64_t no_loss = -100;  // torch's ignore_index
 
-// Documents, everything in which counts.
-Document all_counted(const std::vector<int64_t>& ids) {
+// A document of these tokens, all of them in the loss.
+Document all_loss_tokens(const std::vector<int64_t>& ids) {
   if (ids.empty()) throw_error(ErrorKind::corrupt, "the row has no tokens");
   Document document;
   document.format = Format::tokens;
   document.ids.reserve(ids.size());
   for (const int64_t id : ids) {
-    if (id < 0 || !std::in_range<int32_t>(id)) throw_error(ErrorKind::corrupt, "{} is no token", id);
+    if (id < 0 || !std::in_range<int32_t>(id)) throw_error(ErrorKind::corrupt, "{} is not a token id", id);
     document.ids.push_back(static_cast<int32_t>(id));
   }
-  document.counted.assign(ids.size(), 1);
+  document.loss_mask.assign(ids.size(), 1);
   return document;
 }
 
@@ -42,7 +42,8 @@ void check_size(const std::vector<int64_t>& values, std::string_view key, const 
 void check_mask(const std::vector<int64_t>& mask, std::string_view key, const Document& document) {
   check_size(mask, key, document);
   for (const int64_t value : mask) {
-    if (value != 0 && value != 1) throw_error(ErrorKind::corrupt, "\"{}\" has a {}; it is of 0 and 1", key, value);
+    if (value != 0 && value != 1)
+      throw_error(ErrorKind::corrupt, "\"{}\" contains {}; only 0 and 1 are allowed", key, value);
   }
 }
 
@@ -50,7 +51,7 @@ Document part(const Document& whole, int64_t begin, int64_t end) {
   Document document;
   document.format = Format::tokens;
   document.ids.assign(whole.ids.begin() + begin, whole.ids.begin() + end);
-  document.counted.assign(whole.counted.begin() + begin, whole.counted.begin() + end);
+  document.loss_mask.assign(whole.loss_mask.begin() + begin, whole.loss_mask.begin() + end);
   return document;
 }
 
@@ -64,7 +65,7 @@ TokenRows::TokenRows(const std::filesystem::path& path) : file_(path) {
   } else if (file_.dtype()[0] != 'f' && file_.dtype()[0] != 'b' && !shape.empty() && shape.size() <= 2) {
     num_rows_ = shape.size() == 1 ? (shape[0] > 0 ? 1 : 0) : shape[0];
   } else {
-    throw_hint(ErrorKind::unsupported, "token ids are an array of integers, or of lists or dicts of them",
+    throw_hint(ErrorKind::unsupported, "token ids must be an array of integers, or of lists or dicts of integers",
                "{}: holds an array of {} dimensions and dtype {}", shown(path.string()), shape.size(), file_.dtype());
   }
 }
@@ -89,8 +90,8 @@ Document TokenRows::read_numbers(int64_t row) const {
   const size_t item = formats::npy_item_size(file_.dtype());
   const size_t size = static_cast<size_t>(file_.shape().back()) * item;
   const std::span<const std::byte> bytes = file_.bytes().subspan(static_cast<size_t>(row) * size, size);
-  Document document =
-      all_counted(formats::npy_integers(file_.dtype(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  Document document = all_loss_tokens(
+      formats::npy_integers(file_.dtype(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   document.splittable = true;
   return document;
 }
@@ -117,20 +118,20 @@ std::vector<int64_t> TokenRows::numbers(PickleValue value, std::string_view key)
 
 void TokenRows::read_object(PickleValue row) {
   if (row.kind() == Kind::dict) return read_dict(row);
-  left_.push_back(all_counted(numbers(row, "the row")));
+  left_.push_back(all_loss_tokens(numbers(row, "the row")));
 }
 
 void TokenRows::read_dict(PickleValue row) {
   const formats::Pickle& pickle = file_.pickle();
   for (const std::string_view key : pickle.keys(row)) {
     if (std::find(known_keys.begin(), known_keys.end(), key) == known_keys.end()) {
-      throw_hint(ErrorKind::corrupt, "it may have input_ids, labels or loss_mask, attention_mask and seq_start_id",
-                 "the row has a key '{}'", key);
+      throw_hint(ErrorKind::corrupt, "supported keys: input_ids, labels or loss_mask, attention_mask and seq_start_id",
+                 "the row has the unknown key '{}'", key);
     }
   }
   const PickleValue* ids = pickle.find(row, "input_ids");
   if (ids == nullptr) throw_error(ErrorKind::corrupt, "the row has no \"input_ids\"");
-  Document whole = all_counted(numbers(*ids, "\"input_ids\""));
+  Document whole = all_loss_tokens(numbers(*ids, "\"input_ids\""));
   set_marks(row, whole);
   std::vector<int64_t> starts = {0};
   if (const PickleValue* found = pickle.find(row, "seq_start_id")) starts = numbers(*found, "\"seq_start_id\"");
@@ -143,38 +144,38 @@ void TokenRows::read_dict(PickleValue row) {
   for (size_t i = starts.size() - 1; i > 0; --i) left_.push_back(part(whole, starts[i - 1], starts[i]));
 }
 
-// What counts, and where the tokens end.
+// Sets which tokens are in the loss, and removes padding.
 void TokenRows::set_marks(PickleValue row, Document& document) const {
   const formats::Pickle& pickle = file_.pickle();
   const PickleValue* labels = pickle.find(row, "labels");
   const PickleValue* mask = pickle.find(row, "loss_mask");
   if (labels != nullptr && mask != nullptr)
-    throw_error(ErrorKind::corrupt, "the row has \"labels\" and a \"loss_mask\"");
+    throw_error(ErrorKind::corrupt, "the row has both \"labels\" and \"loss_mask\"");
   if (labels != nullptr) {
     const std::vector<int64_t> values = numbers(*labels, "\"labels\"");
     check_size(values, "labels", document);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (values[i] != not_counted && values[i] != document.ids[i]) {
-        throw_error(ErrorKind::corrupt, "label {} is {}, neither the token there ({}) nor -100", i, values[i],
-                    document.ids[i]);
+      if (values[i] != no_loss && values[i] != document.ids[i]) {
+        throw_error(ErrorKind::corrupt, "label {} is {}; expected the token at that position ({}) or -100", i,
+                    values[i], document.ids[i]);
       }
-      document.counted[i] = values[i] == not_counted ? 0 : 1;
+      document.loss_mask[i] = values[i] == no_loss ? 0 : 1;
     }
   }
   if (mask != nullptr) {
     const std::vector<int64_t> values = numbers(*mask, "\"loss_mask\"");
     check_mask(values, "loss_mask", document);
-    for (size_t i = 1; i < values.size(); ++i) document.counted[i] = static_cast<uint8_t>(values[i - 1]);
+    for (size_t i = 1; i < values.size(); ++i) document.loss_mask[i] = static_cast<uint8_t>(values[i - 1]);
   }
   if (const PickleValue* found = pickle.find(row, "attention_mask")) {
     const std::vector<int64_t> values = numbers(*found, "\"attention_mask\"");
     check_mask(values, "attention_mask", document);
     const auto end = std::find(values.begin(), values.end(), 0);
     if (end == values.begin() || std::find(end, values.end(), 1) != values.end()) {
-      throw_error(ErrorKind::corrupt, "\"attention_mask\" hides other tokens than padding at the end");
+      throw_error(ErrorKind::corrupt, "\"attention_mask\" masks tokens other than padding at the end");
     }
     document.ids.resize(static_cast<size_t>(end - values.begin()));
-    document.counted.resize(document.ids.size());
+    document.loss_mask.resize(document.ids.size());
   }
 }
 

@@ -1,14 +1,15 @@
 // Documents that were tokenized elsewhere: the rows of a .npy file.
 //
-// - An array of integers: [n], one document; [r, n], a document a row. Everything counts, and it may be cut anywhere.
-// - An array of objects: a document an item, a list or an array of integers, in which everything counts, or a dict of
-//   such under these keys:
+// - An array of integers: [n], one document; [r, n], one document per row. All tokens are in the loss, and the document
+//   may be split at any token.
+// - An array of objects, one document each: a list or an array of integers, all in the loss, or a dict of lists or
+//   arrays with these keys:
 //
 //   input_ids                 the tokens
-//   labels                    Hugging Face's: the token itself where predicting it counts, -100 where it does not
-//   loss_mask                 NeMo's, and MLPerf's GovReport: 1 where predicting the token behind this one counts
-//   attention_mask            1, and 0 for padding at the end, which is left out
-//   seq_start_id              where the documents of a packed row begin: from 0, ascending; each becomes one of ours
+//   labels                    as in Hugging Face: the token itself, or -100 where its prediction is not in the loss
+//   loss_mask                 as in NeMo and MLPerf's GovReport: 1 where the next token's prediction is in the loss
+//   attention_mask            1, and 0 for padding at the end, which is removed
+//   seq_start_id              starts of the documents of a packed row: ascending from 0; each becomes one document
 #pragma once
 
 #include <cstdint>
@@ -27,10 +28,10 @@ class TokenRows {
   // Errors: as formats::NpyFile; unsupported for an array of other numbers or of more than two dimensions.
   explicit TokenRows(const std::filesystem::path& path);
 
-  // The next document, of format tokens; false at the end. Errors: corrupt for a row that is none of the above, saying
-  // what is wrong but not where; the next call goes on with the row behind it.
+  // The next document, of format tokens; false at the end. Errors: corrupt for a row in none of the forms above, saying
+  // what is wrong but not where; the next call continues with the next row.
   bool next(Document& document);
-  int64_t row() const { return row_; }  // the one given or refused last, from 1
+  int64_t row() const { return row_; }  // number of the row last returned or rejected, from 1
 
  private:
   std::vector<int64_t> numbers(formats::PickleValue value, std::string_view key) const;
@@ -42,7 +43,7 @@ class TokenRows {
   formats::NpyFile file_;
   int64_t num_rows_ = 0;
   int64_t row_ = 0;
-  std::vector<Document> left_;  // of the row, the next one last
+  std::vector<Document> left_;  // remaining documents of the row, the next one last
 };
 
 }  // namespace ingot::data

@@ -35,14 +35,14 @@ constexpr int64_t records_at_once = 1024;
 constexpr size_t bytes_at_once = size_t{1} << 20;
 constexpr double note_every = 20;  // seconds
 
-// Its bytes survive a power cut from here on.
+// Makes the file's current contents durable.
 void sync_file(const fs::path& path) {
   const Descriptor file = open_regular_file(path);
   if (::fsync(file.fd) != 0) throw_unwritable(path, "cannot be synced", errno);
 }
 
-// The files of an input that tell whether it is another by now.
-std::vector<fs::path> telling_files(const fs::path& input) {
+// The files of an input whose size and version identify its contents.
+std::vector<fs::path> identifying_files(const fs::path& input) {
   if (is_mds_folder(input)) {
     return {is_remote(input.string()) ? fs::path(uri_below(input.string(), "index.json")) : input / "index.json"};
   }
@@ -53,7 +53,7 @@ std::vector<fs::path> telling_files(const fs::path& input) {
   return {input};
 }
 
-// Of a remote file as the server tells it; what it does not tell is not compared.
+// A remote file is identified by what its server reports; anything it does not report is not compared.
 Json identity_of(const fs::path& file) {
   const std::string path = shown(file.string());
   if (!is_remote(file.string())) {
@@ -66,12 +66,12 @@ Json identity_of(const fs::path& file) {
   return {{"path", path}, {"bytes", found->bytes}, {"version", found->lasting ? found->version : ""}};
 }
 
-// What must be the same for a job to go on.
+// Everything that must be unchanged for a job to be resumed.
 Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool) {
   std::vector<Json> by_input(job.inputs.size());
   pool.parallel_for(0, std::ssize(job.inputs), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      for (const fs::path& file : telling_files(job.inputs[i])) by_input[i].push_back(identity_of(file));
+      for (const fs::path& file : identifying_files(job.inputs[i])) by_input[i].push_back(identity_of(file));
     }
   });
   Json inputs = Json::array();
@@ -84,13 +84,14 @@ Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer, Threa
           {"vocabulary", tokenizer.size()}};
 }
 
-// How far a job is: `documents` of file `file` are read.
+// Progress of a job: `documents` documents of input file `file` have been read.
 struct Note {
   size_t file = 0;
   int64_t documents = 0;
 };
 
-// Locked before they are read, so that a second process of the job leaves the first one's alone.
+// The job's progress files. They are locked before they are read, so that a second process of the job cannot disturb
+// the first.
 class Notes {
  public:
   Notes(const fs::path& prefix, Json identity)
@@ -120,15 +121,15 @@ class Notes {
 
  private:
   void read() {
-    if (!path_exists(path_)) return lengths_.cut(0);  // of a process that was killed before its first note
+    if (!path_exists(path_)) return lengths_.cut(0);  // a process was killed before it first saved its progress
     const Json text = try_parse_json(read_file(path_));
-    const std::string begin_again = fmt::format("remove {} to begin again", path_.string());
+    const std::string restart_in_flight = fmt::format("remove {} to start over", path_.string());
     if (!text.is_object() || !text.contains("job") || !text.value("file", Json()).is_number_unsigned() ||
         !text.value("documents", Json()).is_number_unsigned() || !text.value("lengths", Json()).is_number_unsigned()) {
-      throw_hint(ErrorKind::corrupt, begin_again, "{}: does not say how far a job is", path_.string());
+      throw_hint(ErrorKind::corrupt, restart_in_flight, "{}: does not hold the progress of a job", path_.string());
     }
     if (text["job"] != identity_) {
-      throw_hint(ErrorKind::usage, begin_again, "{}: another job was left here: its inputs or settings differ",
+      throw_hint(ErrorKind::usage, restart_in_flight, "{}: belongs to another job with different inputs or settings",
                  path_.string());
     }
     found_.file = text["file"];
@@ -136,8 +137,8 @@ class Notes {
     const std::string bytes = read_file(lengths_.partial(), uint64_t{1} << 40);
     noted_ = text["lengths"];
     if (noted_ > bytes.size() / sizeof(int32_t)) {
-      throw_hint(ErrorKind::corrupt, begin_again, "{}: has {} bytes, less than {} lengths", lengths_.partial().string(),
-                 bytes.size(), noted_);
+      throw_hint(ErrorKind::corrupt, restart_in_flight, "{}: has {} bytes, too few for {} lengths",
+                 lengths_.partial().string(), bytes.size(), noted_);
     }
     found_lengths_.resize(noted_);
     if (noted_ > 0) std::memcpy(found_lengths_.data(), bytes.data(), noted_ * sizeof(int32_t));
@@ -148,11 +149,11 @@ class Notes {
   Json identity_;
   Note found_;
   std::vector<int32_t> found_lengths_;
-  size_t noted_ = 0;    // lengths in the file
-  FileWriter lengths_;  // locked: one process at a time is at this data set
+  size_t noted_ = 0;    // number of lengths in the file
+  FileWriter lengths_;  // locked: only one process at a time works on this data set
 };
 
-// As far as an earlier process came.
+// Totals at the point where an earlier process stopped.
 TokenizeTotals totals_of(const Notes& notes) {
   const std::vector<int32_t>& lengths = notes.found_lengths();
   TokenizeTotals totals;
@@ -164,9 +165,9 @@ TokenizeTotals totals_of(const Notes& notes) {
 
 std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, const text::Tokenizer& tokenizer) {
   if (document.format == Format::tokens) {
-    if (counts_in_part(document)) {
-      throw_hint(ErrorKind::unsupported, "use such data in a recipe as it is",
-                 "only a part of the tokens counts in the loss, and a Megatron data set cannot say which");
+    if (has_loss_mask(document)) {
+      throw_hint(ErrorKind::unsupported, "use the data in a recipe directly, without tokenizing it",
+                 "only part of the tokens counts in the loss, which a Megatron data set cannot store");
     }
     return tokenize(document, tokenizer, nullptr).ids;
   }
@@ -177,23 +178,23 @@ std::vector<int32_t> ids_of(const Document& document, const TokenizeJob& job, co
 
 void check_format(const DocumentReader& reader, Format format) {
   if (format == Format::text || format == Format::tokens) return;
-  throw_hint(ErrorKind::unsupported, "ingot finetune reads it as it is",
-             "{}: is of the format {}; a Megatron data set cannot say which of its tokens count",
+  throw_hint(ErrorKind::unsupported, "use it in ingot finetune directly, without tokenizing it",
+             "{}: has the format {}; a Megatron data set cannot store which of its tokens count in the loss",
              reader.path().string(), name(format));
 }
 
-// What comes of a record: tokens, or why there are none.
+// Result of a record: its tokens, or an error.
 struct Outcome {
   std::vector<int32_t> ids;
   std::optional<Error> error;
-  std::optional<Format> format;  // of a document, if perhaps one that the tokenizer refuses
-  int64_t number = 0;            // the record's
+  std::optional<Format> format;  // set if the record could be parsed, even if tokenization failed
+  int64_t number = 0;            // of the record
 };
 
-// Neighbouring records of one file: few enough that the first are soon written, many enough for every thread.
+// Consecutive records of one file: few enough that the first results are written soon, many enough for all threads.
 struct Batch {
   std::shared_ptr<DocumentReader> reader;
-  std::vector<Record> records;  // none: the end of the file
+  std::vector<Record> records;  // empty: the end of the file
   std::vector<Outcome> outcomes;
 };
 
@@ -203,12 +204,13 @@ size_t bytes_of(const Record& record) {
   return document == nullptr ? 0 : document->text.size() + document->ids.size() * sizeof(int32_t);
 }
 
-// The batches of all files in order, behind what an earlier process read.
+// The batches of all files in order, starting after what an earlier process has read.
 class Batches {
  public:
   Batches(const TokenizeJob& job, const Note& begin) : job_(job), file_(begin.file), skip_(begin.documents) {}
 
-  // Its bytes; nothing behind the last file. What goes wrong in reading comes behind the records in front of it.
+  // Fills the batch and returns its bytes; nullopt after the last file. A read error is thrown only after the records
+  // before it were returned.
   std::optional<int64_t> take(Batch& batch) {
     if (error_) std::rethrow_exception(error_);
     if (!reader_) {
@@ -216,7 +218,7 @@ class Batches {
       reader_ = std::make_shared<DocumentReader>(job_.inputs[file_++], job_.format, job_.on_error);
       for (Document document; skip_ > 0 && reader_->next(document);) --skip_;
       skip_ = 0;
-      reader_->forget_skipped();
+      reader_->reset_skipped();
     }
     batch.reader = reader_;
     size_t bytes = 0;
@@ -237,7 +239,7 @@ class Batches {
  private:
   const TokenizeJob& job_;
   size_t file_;
-  int64_t skip_;  // documents of that file
+  int64_t skip_;  // documents to skip in the current file
   std::shared_ptr<DocumentReader> reader_;
   std::exception_ptr error_;
 };
@@ -258,7 +260,7 @@ class Job {
     double noted_at = steady_seconds();
     bool wanted = true;
     Batches batches(job_, note_);
-    run_in_order<Batch>(
+    ordered_pipeline<Batch>(
         pool_, [&](Batch& batch) { return batches.take(batch); }, [&](Batch& batch) { tokenize_batch(batch); },
         [&](Batch& batch) {
           if (batch.records.empty()) {
@@ -274,7 +276,7 @@ class Job {
           return wanted;
         });
     if (!wanted) return totals_;
-    notes_.write(note_, writer_);  // so that finish_killed can do the rest
+    notes_.write(note_, writer_);  // so that finish_killed can complete the job if this process is killed
     writer_.finish();
     notes_.remove();
     totals_.finished = true;
@@ -306,7 +308,7 @@ class Job {
       }
       check_format(reader, *outcome.format);
       ++note_.documents;
-      // The same error, with the place of the document in front.
+      // The same error, prefixed with the document's location.
       const auto placed = [&](const Error& error) {
         return Error(error.kind(), reader.place(outcome.number) + ": " + error.message(), error.hint());
       };
@@ -335,7 +337,7 @@ class Job {
     note_.documents = 0;
   }
 
-  // A document that is bad as the tokenizer sees it: tokens outside the vocabulary.
+  // Handles a document that the tokenizer rejects: its tokens are outside the vocabulary.
   void refuse(const Error& error) {
     if (job_.on_error == OnError::stop || error.kind() != ErrorKind::corrupt) throw Error(error);
     ++refused_;
@@ -349,11 +351,11 @@ class Job {
   Note note_;
   formats::MegatronWriter writer_;
   TokenizeTotals totals_;
-  int64_t skipped_before_ = 0;  // bad lines of the files that were read to their end
-  int64_t refused_ = 0;         // documents that the tokenizer refused
+  int64_t skipped_before_ = 0;  // bad lines in the completed files
+  int64_t refused_ = 0;         // documents rejected by the tokenizer
 };
 
-// What a process had still to do that was killed when it had written everything.
+// Completes a job whose process was killed after it had written all documents.
 TokenizeTotals finish_killed(const TokenizeJob& job, const text::Tokenizer& tokenizer, Notes& notes) {
   if (!path_exists(formats::with_suffix(job.prefix, ".idx"))) {
     formats::MegatronWriter::finish_index(job.prefix, formats::megatron_dtype(tokenizer.size()), notes.found_lengths());
@@ -370,7 +372,8 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
                               FunctionRef<bool(const TokenizeTotals&)> go_on) {
   if (job.inputs.empty()) throw_error(ErrorKind::usage, "no file to tokenize is given");
   if (job.end_of_document && !tokenizer.eos_id()) {
-    throw_hint(ErrorKind::unsupported, "name one as eos_token in the model's tokenizer_config.json, or write none",
+    throw_hint(ErrorKind::unsupported,
+               "set eos_token in the model's tokenizer_config.json, or write no end-of-text tokens",
                "the tokenizer has no end-of-text token (EOS) to end a document with");
   }
   Notes notes(job.prefix, identity_of(job, tokenizer, pool));
@@ -380,7 +383,7 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
   for (const char* suffix : {".idx", ".bin"}) {
     const fs::path path = formats::with_suffix(job.prefix, suffix);
     if (path_exists(path)) {
-      throw_hint(ErrorKind::usage, "remove it, or write somewhere else", "{}: is there already", path.string());
+      throw_hint(ErrorKind::usage, "remove it, or write somewhere else", "{}: already exists", path.string());
     }
   }
   return Job(job, tokenizer, pool, notes).run(go_on);

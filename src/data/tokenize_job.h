@@ -1,4 +1,4 @@
-// Text files to a Megatron data set. A job that was stopped or killed goes on where it last noted how far it was.
+// Converts text files to a Megatron data set. A job that was stopped or killed resumes from its last saved progress.
 #pragma once
 
 #include <cstdint>
@@ -14,34 +14,34 @@
 namespace ingot::data {
 
 struct TokenizeJob {
-  std::vector<std::filesystem::path> inputs;  // of documents that are text, or tokens already
+  std::vector<std::filesystem::path> inputs;  // of text documents, or already tokenized ones
   Format format = Format::automatic;
   OnError on_error = OnError::stop;
-  bool end_of_document = true;   // EOS behind each text
+  bool end_of_document = true;   // append EOS to each text
   std::filesystem::path prefix;  // PREFIX.bin and PREFIX.idx are written
-  std::string tokenizer;         // what tells it from others, for a job that goes on
+  std::string tokenizer;         // identifies the tokenizer, for resuming
 };
 
 struct TokenizeTotals {
-  int64_t num_files = 0;      // read to their end
-  int64_t num_documents = 0;  // written
+  int64_t num_files = 0;      // completely processed
+  int64_t num_documents = 0;  // written so far
   int64_t num_tokens = 0;
-  int64_t num_skipped = 0;  // bad lines left out in this process (on_error skip)
+  int64_t num_skipped = 0;  // bad lines skipped in this process (on_error skip)
   std::string first_skipped;
-  int64_t resumed_at = 0;  // documents that an earlier process had written
+  int64_t resumed_at = 0;  // documents written by an earlier process
   bool finished = false;
 };
 
-// A document is one sequence: its tokens, BOS in front where the tokenizer puts it there, and EOS. The type is what
-// Megatron takes for a vocabulary of this size. Records are parsed and tokenized on the pool's threads, which also read
-// and write in turns; the result does not depend on their number. `go_on` is asked now and then, on any of them but
-// never on two at once, and told how far the job is; when it says no,
-// what is done is noted and kept: PREFIX.bin.partial, PREFIX.lengths.partial and PREFIX.progress, which the same job
-// takes up again. It is the same when its settings and inputs are: a file of the same size, a remote one of the same
-// size and version (ETag) where its server tells them. Errors: usage when the data set exists, or another job's notes
-// are in the way; not_found for a remote input that is not there, before anything is read; unsupported for chats and
-// instructions, of which a Megatron data set cannot say what counts, and for a tokenizer without EOS; else as
-// DocumentReader and MegatronWriter, with file and line.
+// Each document becomes one sequence: BOS if the tokenizer adds it, its tokens, and EOS. The dtype is the one that
+// Megatron uses for a vocabulary of this size. Records are parsed and tokenized on the pool's threads, which also take
+// turns at reading and writing; the result does not depend on their number.
+// `go_on` is called from time to time with the progress so far, on any of these threads but never concurrently. When it
+// returns false, the progress is saved in PREFIX.bin.partial, PREFIX.lengths.partial and PREFIX.progress, from which
+// the same job resumes. A job is the same when its settings and inputs are: local files of the same size, remote ones
+// of the same size and version (ETag) where the server provides them.
+// Errors: usage when the data set exists, or when progress files of another job exist; not_found for a remote input
+// that does not exist, before anything is read; unsupported for chats and instructions, as a Megatron data set has no
+// loss mask, and for a tokenizer without EOS; else as DocumentReader and MegatronWriter, with file and line.
 TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool,
                               FunctionRef<bool(const TokenizeTotals&)> go_on);
 

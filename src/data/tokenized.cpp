@@ -23,15 +23,15 @@ constexpr int64_t documents_at_once = 1024;
 int32_t end_token(const text::Tokenizer& tokenizer) {
   const auto eos = tokenizer.eos_id();
   if (!eos) {
-    throw_hint(ErrorKind::unsupported, "name one as eos_token in the model's tokenizer_config.json",
+    throw_hint(ErrorKind::unsupported, "set eos_token in the model's tokenizer_config.json",
                "the tokenizer has no end-of-text token (EOS) to end a document with");
   }
   return *eos;
 }
 
-void append(TokenizedDocument& result, std::span<const int32_t> ids, bool counted) {
+void append(TokenizedDocument& result, std::span<const int32_t> ids, bool loss_mask) {
   result.ids.insert(result.ids.end(), ids.begin(), ids.end());
-  result.counted.resize(result.ids.size(), counted ? 1 : 0);
+  result.loss_mask.resize(result.ids.size(), loss_mask ? 1 : 0);
 }
 
 TokenizedDocument tokenize_answer(std::string_view prompt, std::string_view answer, const text::Tokenizer& tokenizer) {
@@ -58,7 +58,7 @@ std::string text_of(const text::Tokenizer& tokenizer, std::optional<int32_t> id)
   return id ? tokenizer.token_text(*id) : std::string();
 }
 
-// Of each message of the assistant, whether it counts in the loss: "weight" 0 says that it does not.
+// For each assistant message, whether it is in the loss: "weight": 0 excludes it.
 std::vector<bool> wanted_answers(const Json& messages) {
   std::vector<bool> wanted;
   for (const Json& message : messages) {
@@ -83,23 +83,23 @@ TokenizedDocument tokenize_chat(const Json& messages, const Json& tools, const t
     spans = chat_template.render_spans(messages, tools, options);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::usage) throw;
-    throw Error(ErrorKind::corrupt, error.message(), error.hint());  // the fault lies in the data, not in the command
+    throw Error(ErrorKind::corrupt, error.message(), error.hint());  // the error is in the data, not in the command
   }
   const std::vector<bool> wanted = wanted_answers(messages);
   const bool all_wanted = std::find(wanted.begin(), wanted.end(), false) == wanted.end();
   if (!all_wanted && wanted.size() != spans.assistant.size()) {
-    throw_hint(ErrorKind::unsupported, "leave the weights out",
-               "the chat template marks {} stretches as written by the assistant where there are {} messages of it, so "
-               "a \"weight\" of 0 cannot be kept",
+    throw_hint(ErrorKind::unsupported, "remove the weights",
+               "the chat template marks {} spans as written by the assistant, but there are {} assistant messages, so "
+               "a \"weight\" of 0 cannot be applied",
                spans.assistant.size(), wanted.size());
   }
   TokenizedDocument result;
-  const auto append_stretch = [&](size_t begin, size_t end, bool in_loss) {
+  const auto append_stretch = [&](size_t begin, size_t end, bool loss_mask) {
     const text::ByteRanges content = text::clip(spans.content, begin, end);
     append(result,
            tokenizer.encode(std::string_view(spans.text).substr(begin, end - begin),
                             {.add_special_tokens = false, .content = content}),
-           in_loss);
+           loss_mask);
   };
   size_t done = 0;
   for (size_t i = 0; i < spans.assistant.size(); ++i) {
@@ -118,7 +118,7 @@ TokenizedDocument check_tokens(const Document& document, const text::Tokenizer& 
     throw_error(ErrorKind::corrupt, "token {} is not in the vocabulary, which ends at {}", *largest,
                 tokenizer.size() - 1);
   }
-  return {document.ids, document.counted, document.splittable};
+  return {document.ids, document.loss_mask, document.splittable};
 }
 
 Json as_chat(const Document& document) {
@@ -205,7 +205,7 @@ TokenizeReport tokenize_all(Corpus& corpus, DocumentReader& reader, const text::
   report.num_skipped = reader.num_skipped() + num_refused;
   report.first_skipped = reader.num_skipped() > 0 ? reader.first_skipped() : first_refused;
   if (report.num_documents == 0) {
-    throw_error(ErrorKind::corrupt, "{}: holds no usable documents: all {} are refused, the first: {}",
+    throw_error(ErrorKind::corrupt, "{}: holds no usable documents: all {} are rejected, the first: {}",
                 reader.path().string(), num_refused, first_refused);
   }
   return report;

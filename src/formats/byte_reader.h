@@ -1,5 +1,5 @@
-// A cursor over bytes from a file that nobody vouches for: nothing is read, and nothing allocated, beyond what is
-// there.
+// A cursor over the bytes of an untrusted file: never reads beyond the end, and never allocates more than the file can
+// fill.
 #pragma once
 
 #include <bit>
@@ -27,8 +27,8 @@ class ByteReader {
   // The next `size` bytes. Errors: `corrupt` naming `what` when there are fewer.
   std::span<const std::byte> take(uint64_t size, std::string_view what) {
     if (size > remaining()) {
-      throw_error(ErrorKind::corrupt, "{}: {} needs {} bytes at {}, the file has {} more: cut short", source_, what,
-                  size, position_, remaining());
+      throw_error(ErrorKind::corrupt, "{}: {} needs {} bytes at offset {}, but the file has only {} more: cut short",
+                  source_, what, size, position_, remaining());
     }
     const std::span<const std::byte> taken = bytes_.subspan(position_, size);
     position_ += size;
@@ -43,17 +43,18 @@ class ByteReader {
     return value;
   }
 
-  // A count of things that take at least `min_size` bytes each, so that no count is larger than the file.
+  // A count of items that take at least `min_size` bytes each, so that no accepted count is larger than the file
+  // allows.
   uint64_t count(uint64_t min_size, std::string_view what) {
     const uint64_t value = number<uint64_t>(what);
     if (value > remaining() / min_size) {
-      throw_error(ErrorKind::corrupt, "{}: {} of {} cannot be: the file has {} more bytes", source_, what, value,
-                  remaining());
+      throw_error(ErrorKind::corrupt, "{}: {} of {} is impossible: the file has only {} more bytes", source_, what,
+                  value, remaining());
     }
     return value;
   }
 
-  // u64 length and that many bytes. The view points into the file.
+  // A u64 length and that many bytes. The view points into the file.
   std::string_view string(std::string_view what) {
     const uint64_t size = number<uint64_t>(what);
     const std::span<const std::byte> taken = take(size, what);

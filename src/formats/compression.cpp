@@ -21,7 +21,7 @@ namespace {
 
 struct Kind {
   std::string_view name;
-  int least = 0, most = 0, level = 0;  // of snappy 0: no level
+  int least = 0, most = 0, level = 0;  // default level; all 0 for snappy, which has no levels
 };
 constexpr std::array<Kind, 5> kinds = {
     {{"br", 0, 11, 11}, {"bz2", 1, 9, 9}, {"gz", 0, 9, 9}, {"snappy"}, {"zstd", 1, 22, 3}}};
@@ -31,7 +31,7 @@ Kind parse(std::string_view text) {
   const auto* found =
       std::find_if(kinds.begin(), kinds.end(), [&](const Kind& kind) { return kind.name == text.substr(0, colon); });
   if (found == kinds.end()) {
-    throw_hint(ErrorKind::unsupported, "br, bz2, gz, snappy and zstd are", "the compression {} is not known",
+    throw_hint(ErrorKind::unsupported, "use br, bz2, gz, snappy or zstd", "the compression {} is not known",
                printable(text));
   }
   Kind kind = *found;
@@ -39,16 +39,16 @@ Kind parse(std::string_view text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, kind.level);
   if (error != std::errc() || stop != end || kind.most == 0 || kind.level < kind.least || kind.level > kind.most) {
-    throw_error(ErrorKind::unsupported, "the compression {} has no such level", printable(text));
+    throw_error(ErrorKind::unsupported, "the compression {} has an invalid level", printable(text));
   }
   return kind;
 }
 
-[[noreturn]] void no_memory(const char* library) { throw_error(ErrorKind::resource, "{}: no memory", library); }
+[[noreturn]] void no_memory(const char* library) { throw_error(ErrorKind::resource, "{}: out of memory", library); }
 
 using Bytes = std::span<const std::byte>;
 
-// Takes bytes in portions that a library's 32-bit counts can hold.
+// Hands out bytes in portions that fit a library's 32-bit counts.
 struct Input {
   Bytes left;
   unsigned portion() const {
@@ -61,7 +61,7 @@ unsigned room_of(std::span<char> out) {
   return static_cast<unsigned>(std::min<size_t>(out.size(), std::numeric_limits<unsigned>::max()));
 }
 
-// Each of these fills `out` and returns how much of it, 0 at the end; -1 for damaged data.
+// Each decoder's fill() writes into `out` and returns the number of bytes written; 0 at the end, -1 for damaged data.
 class Gunzip {
  public:
   explicit Gunzip(Bytes bytes) : input_{bytes} {
@@ -76,7 +76,7 @@ class Gunzip {
     state_.next_out = reinterpret_cast<Bytef*>(out.data());
     state_.avail_out = room;
     while (state_.avail_out == room && !(ended_ && input_.left.empty())) {
-      if (ended_ && inflateReset(&state_) != Z_OK) no_memory("zlib");  // another member
+      if (ended_ && inflateReset(&state_) != Z_OK) no_memory("zlib");  // next member
       const unsigned given = input_.portion();
       state_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(input_.left.data()));
       state_.avail_in = given;
@@ -105,7 +105,7 @@ class Bunzip {
     const unsigned room = room_of(out);
     unsigned left = room;
     while (left == room && !(ended_ && input_.left.empty())) {
-      if (ended_) {  // another stream
+      if (ended_) {  // next stream
         BZ2_bzDecompressEnd(&state_);
         begin();
       }
@@ -118,7 +118,7 @@ class Bunzip {
       input_.consume(given - state_.avail_in);
       ended_ = code == BZ_STREAM_END;
       if (code != BZ_OK && code != BZ_STREAM_END) return -1;
-      // It neither complains nor advances when the data ends too early.
+      // The library neither fails nor advances when the data is truncated.
       if (!ended_ && state_.avail_out == left && given == state_.avail_in) return -1;
       left = state_.avail_out;
     }
@@ -203,23 +203,23 @@ std::string decoded(std::string_view kind, Bytes bytes, uint64_t size, const std
     if (more < 0) damaged(kind, source);
     out.resize(have + static_cast<size_t>(more));
     if (out.size() > size) {
-      throw_error(ErrorKind::corrupt, "{}: holds more than the {} bytes that it should, uncompressed", source, size);
+      throw_error(ErrorKind::corrupt, "{}: decompresses to more than the expected {} bytes", source, size);
     }
     if (more == 0) return out;
   }
 }
 
 std::string unsnappy(Bytes bytes, uint64_t size, const std::string& source) {
-  constexpr uint64_t most_growth = 64;  // no element of the format stands for more bytes for one of its own
+  constexpr uint64_t max_growth = 64;  // no element of the format expands a byte to more than this
   const char* data = reinterpret_cast<const char*>(bytes.data());
-  size_t told = 0;
-  if (snappy_uncompressed_length(data, bytes.size(), &told) != SNAPPY_OK) damaged("snappy", source);
-  if (told != size || told / most_growth > bytes.size()) {
-    throw_error(ErrorKind::corrupt, "{}: {} bytes of snappy data say that they are {}, uncompressed; {} are expected",
-                source, bytes.size(), told, size);
+  size_t size_in_stream = 0;
+  if (snappy_uncompressed_length(data, bytes.size(), &size_in_stream) != SNAPPY_OK) damaged("snappy", source);
+  if (size_in_stream != size || size_in_stream / max_growth > bytes.size()) {
+    throw_error(ErrorKind::corrupt, "{}: {} bytes of snappy data declare an uncompressed size of {}, expected {}",
+                source, bytes.size(), size_in_stream, size);
   }
-  std::string out(told, '\0');
-  if (snappy_uncompress(data, bytes.size(), out.data(), &told) != SNAPPY_OK) damaged("snappy", source);
+  std::string out(size_in_stream, '\0');
+  if (snappy_uncompress(data, bytes.size(), out.data(), &size_in_stream) != SNAPPY_OK) damaged("snappy", source);
   return out;
 }
 
@@ -286,7 +286,7 @@ std::string compression_name(std::string_view text) { return std::string(parse(t
 std::string compress(std::string_view text, std::span<const std::byte> bytes) {
   const Kind kind = parse(text);
   if (bytes.size() > std::numeric_limits<uint32_t>::max() / 2) {
-    throw_error(ErrorKind::resource, "{} bytes are too many to be compressed at once", bytes.size());
+    throw_error(ErrorKind::resource, "{} bytes are too many to compress at once", bytes.size());
   }
   if (kind.name == "br") return brotlied(bytes, kind.level);
   if (kind.name == "bz2") return bzipped(bytes, kind.level);
@@ -311,7 +311,7 @@ std::string decompress(std::string_view text, std::span<const std::byte> bytes, 
     out = decoded<Unzstd>(kind, bytes, size, source);
   }
   if (out.size() != size) {
-    throw_error(ErrorKind::corrupt, "{}: holds {} bytes, uncompressed; {} are expected", source, out.size(), size);
+    throw_error(ErrorKind::corrupt, "{}: decompresses to {} bytes, expected {}", source, out.size(), size);
   }
   return out;
 }

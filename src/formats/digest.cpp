@@ -14,7 +14,7 @@
 namespace ingot::formats {
 namespace {
 
-// As here, as OpenSSL calls it.
+// Our name and OpenSSL's name.
 constexpr std::array<std::pair<std::string_view, const char*>, 12> openssl_names = {{{"md5", "MD5"},
                                                                                      {"sha1", "SHA1"},
                                                                                      {"sha224", "SHA224"},

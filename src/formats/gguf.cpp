@@ -20,11 +20,12 @@ constexpr size_t array_type = 9;
 
 bool read_bool(ByteReader& reader, std::string_view what, const std::string& source) {
   const uint8_t byte = reader.number<uint8_t>(what);
-  if (byte > 1) throw_error(ErrorKind::corrupt, "{}: {} is a bool of value {}", source, what, byte);
+  if (byte > 1) throw_error(ErrorKind::corrupt, "{}: {} is a bool with the value {}", source, what, byte);
   return byte == 1;
 }
 
-// The value of type id `type`, found at run time, read as the alternative of that index.
+// Reads a value of type id `type` as the variant alternative of that index. `type` is known only at run time, so `Type`
+// counts up recursively until it equals `type`.
 template <size_t Type = 0>
 GgufValue read_value(size_t type, ByteReader& reader, std::string_view what, const std::string& source);
 
@@ -35,7 +36,7 @@ GgufArray read_items(size_t type, ByteReader& reader, std::string_view what, con
   } else if (type != Type) {
     return read_items<Type + 1>(type, reader, what, source);
   } else if constexpr (Type == array_type) {
-    throw_error(ErrorKind::unsupported, "{}: {} is a list of lists", source, what);
+    throw_error(ErrorKind::unsupported, "{}: {} is a list of lists, which is not supported", source, what);
   } else {
     using Items = std::variant_alternative_t<Type, decltype(GgufArray::items)>;
     using Item = typename Items::value_type;
@@ -78,12 +79,12 @@ GgufValue read_value(size_t type, ByteReader& reader, std::string_view what, con
 
 uint32_t read_version(ByteReader& reader, const std::string& source) {
   if (reader.number<uint32_t>("the magic") != magic) {
-    throw_error(ErrorKind::corrupt, "{}: does not begin with GGUF", source);
+    throw_error(ErrorKind::corrupt, "{}: not a GGUF file: it does not begin with GGUF", source);
   }
   const uint32_t version = reader.number<uint32_t>("the version");
   if ((version & 0xffffU) == 0 && version != 0) {
     throw_hint(ErrorKind::unsupported, "convert it to little-endian with llama.cpp's gguf_convert_endian.py",
-               "{}: big-endian GGUF", source);
+               "{}: big-endian GGUF is not supported", source);
   }
   if (version != 2 && version != 3) {
     throw_hint(ErrorKind::unsupported, "convert the model again with a current llama.cpp",
@@ -108,7 +109,7 @@ uint32_t checked_alignment(const GgufMetadata& metadata, const std::string& sour
 }
 
 struct TensorInfo {
-  GgufTensor tensor;  // without bytes
+  GgufTensor tensor;  // `bytes` not set yet
   uint64_t size = 0;
   uint64_t offset = 0;
 };
@@ -118,12 +119,12 @@ TensorInfo read_tensor_info(ByteReader& reader, uint32_t alignment, const std::s
   tensor.tensor.name = reader.string("a tensor name");
   const std::string what = fmt::format("{}: tensor {}", source, printable(tensor.tensor.name));
   if (tensor.tensor.name.size() > max_name_size) {
-    throw_error(ErrorKind::corrupt, "{}: the name has {} bytes, the format allows {}", what, tensor.tensor.name.size(),
-                max_name_size);
+    throw_error(ErrorKind::corrupt, "{}: the name has {} bytes, but the format allows {}", what,
+                tensor.tensor.name.size(), max_name_size);
   }
   const uint32_t num_dims = reader.number<uint32_t>("the number of dimensions");
   if (num_dims < 1 || num_dims > 4) {
-    throw_error(ErrorKind::corrupt, "{}: {} dimensions, the format has 1 to 4", what, num_dims);
+    throw_error(ErrorKind::corrupt, "{}: {} dimensions, but the format allows 1 to 4", what, num_dims);
   }
   for (uint32_t i = 0; i < num_dims; ++i) tensor.tensor.dims.push_back(reader.number<int64_t>("a dimension"));
   const uint32_t type = reader.number<uint32_t>("a tensor type");
@@ -187,7 +188,8 @@ void GgufFile::parse(std::span<const std::byte> bytes) {
   const std::span<const std::byte> data = data_begin < bytes.size() ? bytes.subspan(data_begin) : bytes.subspan(0, 0);
   for (const TensorInfo& tensor : infos) {
     if (tensor.offset > data.size() || tensor.size > data.size() - tensor.offset) {
-      throw_error(ErrorKind::corrupt, "{}: tensor {}: {} bytes at {} of {} bytes of data: cut short", source_,
+      throw_error(ErrorKind::corrupt,
+                  "{}: tensor {}: needs {} bytes at offset {}, but the file has {} bytes of data: cut short", source_,
                   printable(tensor.tensor.name), tensor.size, tensor.offset, data.size());
     }
   }

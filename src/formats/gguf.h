@@ -1,4 +1,4 @@
-// GGUF v3 (and v2) files: bounds-checked reading. Bytes only, no meaning of keys or tensors.
+// Bounds-checked reader of GGUF v3 and v2 files. It does not interpret keys or tensors.
 // Format: github.com/ggml-org/ggml, docs/gguf.md. Little-endian.
 #pragma once
 
@@ -16,25 +16,26 @@
 
 namespace ingot::formats {
 
-// One tensor; `bytes` points into the file it came from and lives as long as that (moving the file keeps it valid).
+// One tensor; `bytes` points into its file and is valid as long as the file (moving the file keeps it valid).
 struct GgufTensor {
   std::string name;
   GgufType type = GgufType::f32;
   std::vector<int64_t> dims;         // innermost first, 1 to 4, as in the file
   std::span<const std::byte> bytes;  // rows of dims[0] elements in blocks, row-major
 
-  std::vector<int64_t> shape() const { return {dims.rbegin(), dims.rend()}; }  // outermost first, as PyTorch has it
+  std::vector<int64_t> shape() const { return {dims.rbegin(), dims.rend()}; }  // outermost first, as in PyTorch
 };
 
-// One file, checked as a whole when it is opened: magic, version, counts against the size, unique keys and names, known
-// types, dimensions, alignment, every tensor inside the file and none over another. Files without tensors (vocabulary
-// only) are fine. Time and memory are linear in the part before the data.
-// Errors: `corrupt` naming file and key or tensor; `unsupported` for big-endian files, other versions, and tensor or
-// value types that are not known; those of MappedFile.
+// One file. Everything is validated when it is opened: magic, version, counts against the file size, unique keys and
+// names, known types, dimensions, alignment, and that every tensor is inside the file and none overlaps another. Files
+// without tensors (vocabulary only) are valid. Time and memory are linear in the size of the part before the tensor
+// data.
+// Errors: `corrupt` naming file and key or tensor; `unsupported` for big-endian files, other versions, and unknown
+// tensor or value types; those of MappedFile.
 class GgufFile {
  public:
   explicit GgufFile(const std::filesystem::path& path);
-  // Reads bytes in memory, which must outlive this; `source` stands for the path in messages.
+  // Reads bytes in memory, which must outlive this; `source` replaces the path in messages.
   GgufFile(std::span<const std::byte> bytes, std::string source);
 
   uint32_t version() const { return version_; }
@@ -58,11 +59,11 @@ class GgufFile {
   std::vector<size_t> by_name_;  // indices into tensors_, ascending name
 };
 
-// A model in one file or in the parts NAME-00001-of-0000N.gguf. The first part's metadata is the model's.
+// A model in one file or split into NAME-00001-of-0000N.gguf. The first part's metadata is the model's.
 class GgufSet {
  public:
   // `path`: the file, or any of its parts. Errors: not_found for a missing part; `corrupt` for parts that do not belong
-  // together, hold a tensor twice or not as many as announced; those of GgufFile.
+  // together, for a tensor in two parts and for a wrong total number of tensors; those of GgufFile.
   explicit GgufSet(const std::filesystem::path& path);
 
   const GgufMetadata& metadata() const { return files_.front().metadata(); }

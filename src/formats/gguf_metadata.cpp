@@ -12,7 +12,7 @@ namespace {
 template <class T>
 constexpr bool is_integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-// Empty when the value is no integer or does not fit.
+// nullopt when the value is not an integer or does not fit.
 struct AsInteger {
   template <class T>
   std::optional<int64_t> operator()(const T& value) const {
@@ -31,7 +31,7 @@ struct AsReal {
   }
 };
 
-// Every element converted; empty when the list is of another kind or an element does not fit.
+// Converts every element; nullopt when the list has another type or an element does not fit.
 template <class Out, class Convert>
 std::optional<std::vector<Out>> convert_items(const GgufArray& array, Convert convert) {
   return std::visit(
@@ -63,7 +63,7 @@ std::string_view gguf_value_type_name(size_t type_id) {
 void GgufMetadata::add(std::string key, GgufValue value) {
   const GgufArray* list = std::get_if<GgufArray>(&value);
   if (list != nullptr && std::holds_alternative<std::monostate>(list->items)) {
-    throw_error(ErrorKind::internal, "{}: key {} is a list of no type", source_, printable(key));
+    throw_error(ErrorKind::internal, "{}: key {} is a list without an item type", source_, printable(key));
   }
   if (!places_.emplace(key, items_.size()).second) {
     throw_error(ErrorKind::corrupt, "{}: duplicate key {}", source_, printable(key));

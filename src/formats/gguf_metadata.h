@@ -1,4 +1,4 @@
-// The key-values of a GGUF file, typed as they are stored.
+// The key-value metadata of a GGUF file, with the types stored in the file.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace ingot::formats {
 
-// A list; the index of the alternative is the element's type id in the file (9, a list in a list, does not occur).
+// A list. The index of the variant alternative is the element's type id in the file (9, a list of lists, does not
+// occur).
 struct GgufArray {
   std::variant<std::vector<uint8_t>, std::vector<int8_t>, std::vector<uint16_t>, std::vector<int16_t>,
                std::vector<uint32_t>, std::vector<int32_t>, std::vector<float>, std::vector<bool>,
@@ -21,21 +22,21 @@ struct GgufArray {
   friend bool operator==(const GgufArray&, const GgufArray&) = default;
 };
 
-// The index of the alternative is the value's type id in the file.
+// The index of the variant alternative is the value's type id in the file.
 using GgufValue = std::variant<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, float, bool, std::string,
                                GgufArray, uint64_t, int64_t, double>;
 
 // "u8", ..., "string", "array", ... for a type id 0..12.
 std::string_view gguf_value_type_name(size_t type_id);
 
-// Keys in file order, each once. Getters convert between numeric types when the value fits, and otherwise throw
-// `corrupt` naming file, key, and what was found; without a fallback a missing key is `not_found`.
+// Unique keys in file order. Getters convert between numeric types when the value fits, and otherwise throw `corrupt`
+// naming file, key, and the type found; without a fallback a missing key is `not_found`.
 class GgufMetadata {
  public:
-  // `source` stands for the file in messages.
+  // `source` names the file in messages.
   explicit GgufMetadata(std::string source = "GGUF metadata") : source_(std::move(source)) {}
 
-  // Appends. Errors: `corrupt` when the key is there already, `internal` for a list of no type.
+  // Appends. Errors: `corrupt` for an existing key, `internal` for a list without element type.
   void add(std::string key, GgufValue value);
 
   const std::vector<std::pair<std::string, GgufValue>>& items() const { return items_; }
@@ -62,7 +63,7 @@ class GgufMetadata {
 
   std::string source_;
   std::vector<std::pair<std::string, GgufValue>> items_;
-  std::map<std::string, size_t, std::less<>> places_;  // key -> place in items_
+  std::map<std::string, size_t, std::less<>> places_;  // key -> index in items_
 };
 
 }  // namespace ingot::formats

@@ -9,7 +9,7 @@
 namespace ingot::formats {
 namespace {
 
-// PREFIX-00002-of-00003.gguf, taken apart.
+// The parts of a name such as PREFIX-00002-of-00003.gguf.
 struct PartName {
   std::string prefix;
   int64_t part = 0;
@@ -39,8 +39,9 @@ GgufSet::GgufSet(const std::filesystem::path& path) : path_(path) {
   if (num_parts > 1) {
     const std::optional<PartName> name = parse_part_name(path.filename().string());
     if (!name || name->num_parts != num_parts) {
-      throw_hint(ErrorKind::corrupt, "give the parts the names they had",
-                 "{}: one of {} parts, but not named -00001-of-{:05}.gguf", path.string(), num_parts, num_parts);
+      throw_hint(ErrorKind::corrupt, "restore the original names of the parts",
+                 "{}: one of {} parts, but its name does not end like -00001-of-{:05}.gguf", path.string(), num_parts,
+                 num_parts);
     }
     files_.clear();
     for (int64_t part = 1; part <= num_parts; ++part) {
@@ -52,7 +53,7 @@ GgufSet::GgufSet(const std::filesystem::path& path) : path_(path) {
       }
       const GgufMetadata& metadata = files_.emplace_back(part_path).metadata();
       if (metadata.integer("split.no") != part - 1 || metadata.integer("split.count") != num_parts) {
-        throw_error(ErrorKind::corrupt, "{}: split.no {} of {} in the place of part {} of {}", part_path.string(),
+        throw_error(ErrorKind::corrupt, "{}: found split.no {} of {}, expected part {} of {}", part_path.string(),
                     metadata.integer("split.no"), metadata.integer("split.count"), part, num_parts);
       }
     }
@@ -62,7 +63,7 @@ GgufSet::GgufSet(const std::filesystem::path& path) : path_(path) {
   }
   const int64_t num_tensors = static_cast<int64_t>(tensors_.size());
   if (num_parts > 1 && metadata().integer("split.tensors.count", num_tensors) != num_tensors) {
-    throw_error(ErrorKind::corrupt, "{}: {} tensors announced, the parts hold {}", path.string(),
+    throw_error(ErrorKind::corrupt, "{}: {} tensors are declared, but the parts hold {}", path.string(),
                 metadata().integer("split.tensors.count"), num_tensors);
   }
   std::sort(tensors_.begin(), tensors_.end(),

@@ -55,24 +55,24 @@ const GgufTypeInfo* find_gguf_type(uint32_t id) {
 
 const GgufTypeInfo& info(GgufType type) {
   const GgufTypeInfo* found = find_gguf_type(static_cast<uint32_t>(type));
-  if (found == nullptr) throw_error(ErrorKind::internal, "{} is no GGUF tensor type", static_cast<uint32_t>(type));
+  if (found == nullptr) throw_error(ErrorKind::internal, "{} is not a GGUF tensor type", static_cast<uint32_t>(type));
   return *found;
 }
 
 uint64_t gguf_size(const GgufTypeInfo& type, std::span<const int64_t> dims, std::string_view what) {
   if (dims.empty() || dims.size() > 4) {
-    throw_error(ErrorKind::corrupt, "{}: {} dimensions, the format has 1 to 4", what, dims.size());
+    throw_error(ErrorKind::corrupt, "{}: {} dimensions, but the format allows 1 to 4", what, dims.size());
   }
   int64_t elements = 1;
   for (const int64_t dim : dims) {
-    if (dim < 0) throw_error(ErrorKind::corrupt, "{}: a dimension beyond 2^63", what);
+    if (dim < 0) throw_error(ErrorKind::corrupt, "{}: a dimension exceeds 2^63", what);
     if (__builtin_mul_overflow(elements, dim, &elements)) {
       throw_error(ErrorKind::corrupt, "{}: the product of its dimensions overflows", what);
     }
   }
   if (dims[0] % type.block_elements != 0) {
-    throw_error(ErrorKind::corrupt, "{}: rows of {} elements are not whole {} blocks of {}", what, dims[0], type.name,
-                type.block_elements);
+    throw_error(ErrorKind::corrupt, "{}: rows of {} elements are not a multiple of the {} block size {}", what, dims[0],
+                type.name, type.block_elements);
   }
   uint64_t size = 0;
   if (__builtin_mul_overflow(static_cast<uint64_t>(elements / type.block_elements),

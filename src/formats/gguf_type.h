@@ -7,7 +7,7 @@
 
 namespace ingot::formats {
 
-// Ids as in the file.
+// Values are the ids in the file.
 enum class GgufType : uint32_t {
   f32 = 0,
   f16 = 1,
@@ -54,13 +54,14 @@ struct GgufTypeInfo {
 
 // Every known type, ascending id.
 std::span<const GgufTypeInfo> gguf_types();
-// Null for an id that ggml does not have (also those it removed).
+// Null for an unknown id (also for those that ggml has removed).
 const GgufTypeInfo* find_gguf_type(uint32_t id);
 // Errors: `internal` for a value outside the enumeration.
 const GgufTypeInfo& info(GgufType type);
 
-// Bytes of a tensor with these dimensions, innermost first. Errors: `corrupt`, the message beginning with `what`: 1 to
-// 4 dimensions, none negative, the product without overflow, dims[0] whole blocks.
+// Bytes of a tensor with these dimensions, innermost first. Errors: `corrupt`, the message beginning with `what`,
+// unless there are 1 to 4 dimensions, none of them negative, their product does not overflow and dims[0] is a whole
+// number of blocks.
 uint64_t gguf_size(const GgufTypeInfo& type, std::span<const int64_t> dims, std::string_view what);
 
 }  // namespace ingot::formats

@@ -101,12 +101,12 @@ void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) 
   if (bytes.empty()) return;
   skip_complete();
   if (next_ == tensors_.size() || tensors_[next_].name != name) {
-    throw_error(ErrorKind::internal, "{}: tensor {} written when it is the turn of {}", path_.string(), printable(name),
-                next_ == tensors_.size() ? "none" : printable(tensors_[next_].name));
+    throw_error(ErrorKind::internal, "{}: tensor {} was written, but the next one is {}", path_.string(),
+                printable(name), next_ == tensors_.size() ? "none" : printable(tensors_[next_].name));
   }
   if (bytes.size() > sizes_[next_] - written_) {
-    throw_error(ErrorKind::internal, "{}: tensor {} has {} bytes, {} more came", path_.string(), printable(name),
-                sizes_[next_], bytes.size() - (sizes_[next_] - written_));
+    throw_error(ErrorKind::internal, "{}: tensor {} has {} bytes, but {} more were written", path_.string(),
+                printable(name), sizes_[next_], bytes.size() - (sizes_[next_] - written_));
   }
   file_.write(bytes);
   written_ += bytes.size();

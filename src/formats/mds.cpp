@@ -16,16 +16,16 @@
 namespace ingot::formats {
 namespace {
 
-constexpr uint64_t most_index_bytes = uint64_t{1} << 30;
+constexpr uint64_t max_index_bytes = uint64_t{1} << 30;
 
 void check_file(std::span<const std::byte> bytes, const MdsFileInfo& info, const std::string& source) {
   if (bytes.size() != info.bytes) {
-    throw_hint(ErrorKind::corrupt, "fetch the shard again", "{}: has {} bytes, but {} by the index", source,
+    throw_hint(ErrorKind::corrupt, "fetch the shard again", "{}: has {} bytes, but the index says {}", source,
                bytes.size(), info.bytes);
   }
   for (const auto& [name, hex] : info.hashes) {
     if (const std::string found = digest_hex(name, bytes); found != hex) {
-      throw_hint(ErrorKind::corrupt, "fetch the shard again", "{}: its {} is {}, but {} by the index", source, name,
+      throw_hint(ErrorKind::corrupt, "fetch the shard again", "{}: its {} is {}, but the index says {}", source, name,
                  found, printable(hex));
     }
   }
@@ -63,14 +63,14 @@ void MdsShard::open(std::span<const std::byte> bytes, const MdsShardInfo& info) 
   ByteReader reader(bytes, source_);
   const auto number = reader.number<uint32_t>("the number of samples");
   if (number != info.samples) {
-    throw_error(ErrorKind::corrupt, "{}: holds {} samples, but {} by the index", source_, number, info.samples);
+    throw_error(ErrorKind::corrupt, "{}: holds {} samples, but the index says {}", source_, number, info.samples);
   }
   reader.take(4 * (uint64_t{number} + 1), "the samples' offsets");
   uint32_t before = static_cast<uint32_t>(std::min<size_t>(reader.position(), std::numeric_limits<uint32_t>::max()));
   for (uint64_t i = 0; i <= number; ++i) {
     const auto offset = load<uint32_t>(bytes, 4 + 4 * i);
     if (offset < before || offset > bytes.size()) {
-      throw_error(ErrorKind::corrupt, "{}: sample {} begins at {}, behind the next or outside the file's {} bytes",
+      throw_error(ErrorKind::corrupt, "{}: sample {} begins at {}, out of order or outside the file's {} bytes",
                   source_, i, offset, bytes.size());
     }
     before = offset;
@@ -101,7 +101,7 @@ std::vector<std::string_view> MdsShard::sample(int64_t index) const {
     values.emplace_back(reinterpret_cast<const char*>(value.data()), value.size());
   }
   if (reader.remaining() > 0) {
-    throw_error(ErrorKind::corrupt, "{} has {} bytes more than its columns", where, reader.remaining());
+    throw_error(ErrorKind::corrupt, "{} has {} extra bytes after its columns", where, reader.remaining());
   }
   return values;
 }
@@ -109,14 +109,14 @@ std::vector<std::string_view> MdsShard::sample(int64_t index) const {
 MdsFolder::MdsFolder(std::filesystem::path folder) : path_(std::move(folder)), remote_(is_remote(path_.string())) {
   const std::string index = remote_ ? uri_below(path_.string(), "index.json") : (path_ / "index.json").string();
   const std::string name = shown(index);
-  shards_ = parse_mds_index(remote_ ? fetch_text(index, most_index_bytes) : read_file(index, most_index_bytes), name);
+  shards_ = parse_mds_index(remote_ ? fetch_text(index, max_index_bytes) : read_file(index, max_index_bytes), name);
   for (const MdsShardInfo& shard : shards_) {
     num_samples_ += shard.samples;
     const bool same = std::equal(
         shard.columns.begin(), shard.columns.end(), columns().begin(), columns().end(),
         [](const MdsColumn& a, const MdsColumn& b) { return a.name == b.name && a.encoding.name == b.encoding.name; });
     if (!same) {
-      throw_error(ErrorKind::corrupt, "{}: the columns of {} are not those of the first shard", name,
+      throw_error(ErrorKind::corrupt, "{}: the columns of {} differ from those of the first shard", name,
                   printable(shard.raw.basename));
     }
   }
@@ -173,10 +173,9 @@ MdsShard MdsFolder::open(size_t shard, FileCache::File fetched) const {
     return read(cache.get(file));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::corrupt) throw;
-    throw Error(
-        error.kind(), error.message(),
-        "it came so twice: the store's copy is damaged, or the index is of another data set; put the right shard "
-        "there, or make the data set again");
+    throw Error(error.kind(), error.message(),
+                "it was fetched twice: the stored copy is damaged, or the index belongs to another data set; upload "
+                "the right shard, or write the data set again");
   }
 }
 

@@ -19,8 +19,8 @@ namespace {
 
 using Kind = MdsEncoding::Kind;
 
-// NumPy's names of dtypes, their short ones, and the byte that stands for them in an array of any dtype: its bits,
-// and 0 for unsigned, 1 for signed, 2 for real.
+// NumPy's names of dtypes, their short codes, and the byte that encodes the dtype in an array of unspecified dtype: the
+// number of bits, plus 0 for unsigned, 1 for signed and 2 for floating-point.
 struct Dtype {
   std::string_view name, code;
   uint8_t byte;
@@ -52,7 +52,7 @@ constexpr std::array<std::pair<std::string_view, Kind>, 14> plain_names = {{{"by
                                                                             {"jpeg_array", Kind::image},
                                                                             {"jpegarray", Kind::image}}};
 
-constexpr size_t most_dims = 63;
+constexpr size_t max_dims = 63;
 
 template <class Of>
 const Dtype* find_dtype(Of of) {
@@ -60,7 +60,7 @@ const Dtype* find_dtype(Of of) {
   return found == dtypes.end() ? nullptr : found;
 }
 
-// Bytes of an array; nothing when 64 bits do not hold their number.
+// Bytes of an array; nullopt when they overflow 64 bits.
 std::optional<uint64_t> size_of(std::string_view dtype, const std::vector<int64_t>& shape) {
   uint64_t size = npy_item_size(dtype);
   for (const int64_t dim : shape) {
@@ -82,12 +82,12 @@ void parse_array(MdsEncoding& encoding) {
       int64_t dim = 0;
       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), dim);
       if (error != std::errc() || end != text.data() + text.size() || dim < 1) {
-        throw_error(ErrorKind::corrupt, "the shape of {} is none", printable(encoding.name));
+        throw_error(ErrorKind::corrupt, "the shape of {} is invalid", printable(encoding.name));
       }
       encoding.shape.push_back(dim);
     }
     const std::optional<uint64_t> size = size_of(encoding.dtype, encoding.shape);
-    if (encoding.shape.size() > most_dims || !size || *size > std::numeric_limits<uint32_t>::max()) {
+    if (encoding.shape.size() > max_dims || !size || *size > std::numeric_limits<uint32_t>::max()) {
       throw_error(ErrorKind::corrupt, "the shape of {} is too large for a shard", printable(encoding.name));
     }
   }
@@ -95,7 +95,7 @@ void parse_array(MdsEncoding& encoding) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// What Python's int() (`whole`), float() and Decimal() write, among other things.
+// Accepts what Python's int() (`whole`), float() and Decimal() write, and some more.
 bool is_decimal(std::string_view text, bool whole) {
   if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
   const size_t digits = text.size();
@@ -149,7 +149,7 @@ MdsEncoding parse_mds_encoding(std::string_view name) {
     parse_array(encoding);
   } else if (name == "pkl") {
     throw_hint(ErrorKind::unsupported, "write the data again with another encoding, such as json or ndarray",
-               "the encoding 'pkl' holds pickles, programs that run when they are read");
+               "the encoding 'pkl' holds pickles, which can run code and are not read");
   } else {
     throw_error(ErrorKind::unsupported, "the encoding {} is not known", printable(name));
   }
@@ -164,18 +164,18 @@ MdsArray read_mds_array(const MdsEncoding& encoding, std::string_view value) {
     if (array.dtype.empty()) {
       const auto byte = reader.number<uint8_t>("the dtype");
       const Dtype* dtype = find_dtype([&](const Dtype& d) { return d.byte == byte; });
-      if (dtype == nullptr) throw_error(ErrorKind::corrupt, "{} is the number of no dtype", byte);
+      if (dtype == nullptr) throw_error(ErrorKind::corrupt, "{} is not the code of a dtype", byte);
       array.dtype = dtype->code;
     }
     if (array.shape.empty()) {
       const auto byte = reader.number<uint8_t>("the shape");
       const size_t width = size_t{1} << (byte & 3);
-      if (byte >> 2 == 0) throw_error(ErrorKind::corrupt, "an array of no dimension");
+      if (byte >> 2 == 0) throw_error(ErrorKind::corrupt, "an array without dimensions");
       for (int i = 0; i < byte >> 2; ++i) {
         uint64_t dim = 0;
         std::memcpy(&dim, reader.take(width, "a dimension").data(), width);
         if (dim == 0 || !std::in_range<int64_t>(dim))
-          throw_error(ErrorKind::corrupt, "an array with a side of {}", dim);
+          throw_error(ErrorKind::corrupt, "an array with a dimension of {}", dim);
         array.shape.push_back(static_cast<int64_t>(dim));
       }
     }
@@ -196,7 +196,7 @@ void check_mds_value(const MdsEncoding& encoding, std::string_view value) {
       return;
     case Kind::decimal:
       if (!is_decimal(value, encoding.name == "str_int")) {
-        throw_error(ErrorKind::corrupt, "{} is no number", printable(value));
+        throw_error(ErrorKind::corrupt, "{} is not a number", printable(value));
       }
       return;
     case Kind::json:
@@ -212,20 +212,20 @@ void check_mds_value(const MdsEncoding& encoding, std::string_view value) {
 std::string mds_array_value(const MdsEncoding& encoding, const MdsArray& array) {
   const Dtype* dtype = find_dtype([&](const Dtype& d) { return d.code == array.dtype; });
   if (dtype == nullptr || (!encoding.dtype.empty() && encoding.dtype != array.dtype)) {
-    throw_error(ErrorKind::usage, "an array of {} has no place in a column of {}", array.dtype, encoding.name);
+    throw_error(ErrorKind::usage, "an array of {} does not fit a column of {}", array.dtype, encoding.name);
   }
   if (!encoding.shape.empty() && encoding.shape != array.shape) {
-    throw_error(ErrorKind::usage, "an array of another shape has no place in a column of {}", encoding.name);
+    throw_error(ErrorKind::usage, "an array of another shape does not fit a column of {}", encoding.name);
   }
-  if (array.shape.empty() || array.shape.size() > most_dims || array.bytes.empty() ||
+  if (array.shape.empty() || array.shape.size() > max_dims || array.bytes.empty() ||
       size_of(array.dtype, array.shape) != array.bytes.size()) {
-    throw_error(ErrorKind::usage, "an array has 1 to {} dimensions and at least one element", most_dims);
+    throw_error(ErrorKind::usage, "an array has 1 to {} dimensions and at least one element", max_dims);
   }
   std::string value;
   if (encoding.dtype.empty()) value += static_cast<char>(dtype->byte);
   if (encoding.shape.empty()) {
     const auto most = static_cast<uint64_t>(*std::max_element(array.shape.begin(), array.shape.end()));
-    const int bytes = (static_cast<int>(std::bit_width(most)) + 7) / 8;  // that the largest side takes
+    const int bytes = (static_cast<int>(std::bit_width(most)) + 7) / 8;  // needed for the largest dimension
     const int k = bytes > 4 ? 3 : bytes > 2 ? 2 : bytes - 1;
     value += static_cast<char>(array.shape.size() << 2 | static_cast<size_t>(k));
     for (const int64_t dim : array.shape) {

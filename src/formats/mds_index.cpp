@@ -16,13 +16,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-// One shard of an index, whose messages say which.
+// Parses one shard of an index; its messages name the shard.
 class ShardParser {
  public:
   ShardParser(const Json& shard, std::string where) : shard_(shard), where_(std::move(where)) {}
 
   MdsShardInfo parse() {
-    if (!shard_.is_object()) bad("is no object");
+    if (!shard_.is_object()) bad("is not an object");
     check_keys(shard_, keys, "");
     if (at("version") != 2) other("version", "2");
     if (at("format") != "mds") other("format", "mds");
@@ -42,12 +42,12 @@ class ShardParser {
     info.samples = static_cast<int64_t>(number(at("samples"), "samples", most));
     info.raw = file("raw_data", info.hashes);
     if (!at("zip_data").is_null()) info.zip = file("zip_data", info.hashes);
-    if (info.zip.has_value() == info.compression.empty()) bad("has a compression but no zip_data, or the reverse");
+    if (info.zip.has_value() == info.compression.empty()) bad("has only one of compression and zip_data");
     return info;
   }
 
  private:
-  static constexpr uint64_t most = std::numeric_limits<uint32_t>::max();  // offsets in a shard have 32 bits
+  static constexpr uint64_t most = std::numeric_limits<uint32_t>::max();  // offsets in a shard are 32-bit
   static constexpr std::array<std::string_view, 11> keys = {
       "version", "format",     "column_names", "column_encodings", "column_sizes", "compression",
       "hashes",  "size_limit", "samples",      "raw_data",         "zip_data"};
@@ -59,10 +59,11 @@ class ShardParser {
   }
 
   [[noreturn]] void other(const char* key, const char* wanted) const {
-    throw_error(ErrorKind::unsupported, "{}: {} is {}; {} is read", where_, key, printable(at(key).dump()), wanted);
+    throw_error(ErrorKind::unsupported, "{}: {} is {}; only {} is supported", where_, key, printable(at(key).dump()),
+                wanted);
   }
 
-  // An error of `call`, with the place in front.
+  // Prefixes errors of `call` with the shard.
   template <class Call>
   void named(Call call) const {
     try {
@@ -80,42 +81,41 @@ class ShardParser {
     }
     for (const auto& [key, value] : object.items()) {
       if (std::find(wanted.begin(), wanted.end(), key) == wanted.end()) {
-        bad("has a key {}{}, which is not known", of, printable(key));
+        bad("has the unknown key {}{}", of, printable(key));
       }
     }
   }
 
   std::string string(const Json& value, const char* key) const {
-    if (!value.is_string()) bad("has {} that is no text", key);
+    if (!value.is_string()) bad("has {} that is not a string", key);
     return value.get<std::string>();
   }
 
   uint64_t number(const Json& value, const char* key, uint64_t limit) const {
     if (!value.is_number_unsigned() || value.get<uint64_t>() > limit) {
-      bad("has {} that is no whole number up to {}", key, limit);
+      bad("has {} that is not a whole number up to {}", key, limit);
     }
     return value.get<uint64_t>();
   }
 
   const Json& list(const char* key) const {
-    if (!at(key).is_array()) bad("has {} that is no list", key);
+    if (!at(key).is_array()) bad("has {} that is not a list", key);
     return at(key);
   }
 
   std::vector<MdsColumn> columns() const {
     const Json &names = list("column_names"), &encodings = list("column_encodings"), &sizes = list("column_sizes");
     if (names.size() != encodings.size() || names.size() != sizes.size() || names.empty()) {
-      bad("has {} names, {} encodings and {} sizes of columns", names.size(), encodings.size(), sizes.size());
+      bad("has {} column_names, {} column_encodings and {} column_sizes", names.size(), encodings.size(), sizes.size());
     }
     std::vector<MdsColumn> found;
     for (size_t i = 0; i < names.size(); ++i) {
       MdsColumn column{string(names[i], "column_names"), {}};
-      if (!found.empty() && found.back().name >= column.name)
-        bad("has columns that are not in the order of their names");
+      if (!found.empty() && found.back().name >= column.name) bad("has columns that are not sorted by name");
       named([&] { column.encoding = parse_mds_encoding(string(encodings[i], "column_encodings")); });
       const std::optional<uint32_t> size = column.encoding.size();
       if (size ? sizes[i] != *size : !sizes[i].is_null()) {
-        bad("has a size of column {} that is not that of its encoding {}", printable(column.name),
+        bad("has a column_sizes entry for {} that does not match its encoding {}", printable(column.name),
             printable(column.encoding.name));
       }
       found.push_back(std::move(column));
@@ -125,7 +125,7 @@ class ShardParser {
 
   MdsFileInfo file(const char* key, const std::vector<std::string>& hashes) const {
     const Json& object = at(key);
-    if (!object.is_object()) bad("has {} that is no object", key);
+    if (!object.is_object()) bad("has {} that is not an object", key);
     check_keys(object, file_keys, fmt::format("{}.", key));
     MdsFileInfo info;
     info.basename = string(object["basename"], key);
@@ -133,13 +133,13 @@ class ShardParser {
     const bool leaves = std::any_of(path.begin(), path.end(), [](const auto& part) { return part == ".."; });
     if (info.basename.empty() || path.is_absolute() || leaves || !path.has_filename() ||
         info.basename.find_first_of(std::string_view("\\\0", 2)) != std::string::npos) {
-      bad("has a file {} that is not below its folder", printable(info.basename));
+      bad("has a file {} that is not inside its folder", printable(info.basename));
     }
     info.bytes = number(object["bytes"], key, most);
-    if (!object["hashes"].is_object()) bad("has {}.hashes that are no object", key);
+    if (!object["hashes"].is_object()) bad("has {}.hashes that is not an object", key);
     for (const auto& [name, hex] : object["hashes"].items()) {
       if (std::find(hashes.begin(), hashes.end(), name) == hashes.end())
-        bad("has {}.hashes that it does not name", key);
+        bad("has a hash in {}.hashes that \"hashes\" does not list", key);
       info.hashes[name] = string(hex, key);
     }
     return info;
@@ -193,10 +193,10 @@ std::string python_json(const Json& value) {
 std::vector<MdsShardInfo> parse_mds_index(std::string_view text, const std::string& source) {
   const Json index = parse_unique_json(text, source);
   if (!index.is_object() || !index.contains("version") || !index.contains("shards") || !index["shards"].is_array()) {
-    throw_error(ErrorKind::corrupt, "{}: is no index of shards: it has no \"version\" or no list \"shards\"", source);
+    throw_error(ErrorKind::corrupt, "{}: not an MDS index: it has no \"version\" or no list \"shards\"", source);
   }
   if (index["version"] != 2) {
-    throw_error(ErrorKind::unsupported, "{}: version {} of the index; version 2 is read", source,
+    throw_error(ErrorKind::unsupported, "{}: index version {} is not supported; expected version 2", source,
                 printable(index["version"].dump()));
   }
   std::vector<MdsShardInfo> shards;

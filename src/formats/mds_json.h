@@ -10,7 +10,7 @@ namespace ingot::formats {
 
 std::string python_json(const nlohmann::json& value);
 
-// What a shard's file and the index both say of it.
+// The part of a shard's description that both its file and the index contain.
 nlohmann::json mds_config_json(const MdsShardInfo& shard);
 
 }  // namespace ingot::formats

@@ -13,7 +13,7 @@
 namespace ingot::formats {
 namespace {
 
-constexpr uint64_t max_bytes = std::numeric_limits<uint32_t>::max();  // of a shard: offsets have 32 bits
+constexpr uint64_t max_bytes = std::numeric_limits<uint32_t>::max();  // per shard: offsets are 32-bit
 
 void append(std::string& bytes, uint64_t value) {
   const auto number = static_cast<uint32_t>(value);
@@ -34,24 +34,25 @@ MdsWriter::MdsWriter(std::filesystem::path folder, std::vector<MdsColumn> column
   const auto twice = std::adjacent_find(columns.begin(), columns.end(),
                                         [](const MdsColumn& a, const MdsColumn& b) { return a.name == b.name; });
   if (columns.empty() || twice != columns.end()) {
-    throw_error(ErrorKind::usage, "{}: shards need columns, each with a name of its own", path_.string());
+    throw_error(ErrorKind::usage, "{}: shards need at least one column, and unique column names", path_.string());
   }
   if (settings.size_limit && *settings.size_limit > max_bytes) {
-    throw_error(ErrorKind::usage, "a shard has less than 4 GiB, not up to {} bytes", *settings.size_limit);
+    throw_error(ErrorKind::usage, "a shard must be smaller than 4 GiB, but the size limit is {} bytes",
+                *settings.size_limit);
   }
   next_.columns = std::move(columns);
   next_.compression = settings.compression;
-  if (!next_.compression.empty()) compression_name(next_.compression);
+  if (!next_.compression.empty()) compression_name(next_.compression);  // throws if not supported
   next_.hashes = settings.hashes;
   std::sort(next_.hashes.begin(), next_.hashes.end());
   next_.hashes.erase(std::unique(next_.hashes.begin(), next_.hashes.end()), next_.hashes.end());
-  for (const std::string& name : next_.hashes) digest_hex(name, {});
+  for (const std::string& name : next_.hashes) digest_hex(name, {});  // throws if not supported
   next_.size_limit = settings.size_limit;
   config_ = python_json(mds_config_json(next_));
 
   make_folders(path_);
   if (!list_folder(path_).empty()) {
-    throw_hint(ErrorKind::usage, "name a new folder, or remove what is in it", "{}: is not empty", path_.string());
+    throw_hint(ErrorKind::usage, "give a new folder, or empty this one", "{}: is not empty", path_.string());
   }
 }
 
@@ -73,7 +74,7 @@ void MdsWriter::write(std::span<const std::string_view> values) {
   const uint64_t larger = shard_size(sizes_.size() + 1, samples_.size() + size);
   if (next_.size_limit && larger > *next_.size_limit && !sizes_.empty()) flush();
   if (shard_size(sizes_.size() + 1, samples_.size() + size) > max_bytes) {
-    throw_hint(ErrorKind::resource, "set a size limit", "{}: a shard would have more than 4 GiB", path_.string());
+    throw_hint(ErrorKind::resource, "set a size limit", "{}: a shard would exceed 4 GiB", path_.string());
   }
   for (size_t i = 0; i < values.size(); ++i) {
     if (!next_.columns[i].encoding.size()) append(samples_, values[i].size());
@@ -107,7 +108,7 @@ void MdsWriter::flush() {
 }
 
 void MdsWriter::finish() {
-  if (num_samples_ == 0) throw_error(ErrorKind::usage, "{}: there is no sample to write", path_.string());
+  if (num_samples_ == 0) throw_error(ErrorKind::usage, "{}: no samples to write", path_.string());
   if (!sizes_.empty()) flush();
   write_file(path_ / "index.json", mds_index_text(shards_));
 }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view magic{"MMIDIDX\0\0", 9};
 constexpr std::string_view old_magic{"TNTIDX\0\0", 8};
 constexpr uint64_t version = 1;
-constexpr int64_t small_vocabulary = 65500;  // from here on Megatron's tools write int32
+constexpr int64_t small_vocabulary = 65500;  // from this size on Megatron's tools write int32
 
 template <class T>
 T load(const std::byte* from, int64_t index) {
@@ -40,7 +40,7 @@ std::string_view as_text(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(T)};
 }
 
-// Calls `action` with a value of the type that `dtype` names.
+// Calls `action` with a value of the C++ type of `dtype`.
 template <class Action>
 void visit(MegatronDtype dtype, Action action) {
   switch (dtype) {
@@ -61,7 +61,7 @@ uint64_t sum(const std::vector<int32_t>& lengths) {
   return total;
 }
 
-// The entries of documents of one sequence each.
+// The document entries when every document is one sequence.
 std::vector<int64_t> one_each(size_t number) {
   std::vector<int64_t> documents(number + 1);
   std::iota(documents.begin(), documents.end(), int64_t{0});
@@ -145,32 +145,34 @@ void MegatronFile::parse() {
   ByteReader reader(index_, file);
   const std::string_view start{reinterpret_cast<const char*>(index_.data()), std::min(index_.size(), magic.size())};
   if (start.starts_with(old_magic)) {
-    throw_hint(ErrorKind::unsupported, "make it again with Megatron's tools/preprocess_data.py",
-               "{}: is of the format TNTIDX, older than MMIDIDX, which is read", file);
+    throw_hint(ErrorKind::unsupported, "create it again with Megatron's tools/preprocess_data.py",
+               "{}: has the old format TNTIDX; only MMIDIDX is supported", file);
   }
   if (start != magic) {
-    throw_error(ErrorKind::corrupt, "{}: is no Megatron index: it begins with {}", file, printable(start));
+    throw_error(ErrorKind::corrupt, "{}: not a Megatron index: it begins with {}", file, printable(start));
   }
   reader.take(magic.size(), "the magic");
   if (const auto found = reader.number<uint64_t>("the version"); found != version) {
-    throw_error(ErrorKind::unsupported, "{}: version {}; version {} is read", file, found, version);
+    throw_error(ErrorKind::unsupported, "{}: index version {} is not supported; expected version {}", file, found,
+                version);
   }
   const auto code = reader.number<uint8_t>("the dtype");
-  if (code < 1 || code > 8) throw_error(ErrorKind::corrupt, "{}: dtype code {}; there are 1 to 8", file, code);
+  if (code < 1 || code > 8)
+    throw_error(ErrorKind::corrupt, "{}: dtype code {} is invalid; expected 1 to 8", file, code);
   dtype_ = static_cast<MegatronDtype>(code);
   item_ = item_size(dtype_);
   const uint64_t sequences = reader.count(sizeof(int32_t) + sizeof(int64_t), "a number of sequences");
   const uint64_t entries = reader.count(sizeof(int64_t), "a number of document entries");
-  if (entries == 0) throw_error(ErrorKind::corrupt, "{}: has no document entries; there is at least one, 0", file);
+  if (entries == 0) throw_error(ErrorKind::corrupt, "{}: has no document entries; at least one, 0, is expected", file);
   lengths_ = reader.take(sequences * sizeof(int32_t), "the lengths").data();
   offsets_ = reader.take(sequences * sizeof(int64_t), "the offsets").data();
   documents_ = reader.take(entries * sizeof(int64_t), "the documents").data();
   if (reader.remaining() == sequences && sequences > 0) {
-    throw_hint(ErrorKind::unsupported, "text alone is trained on",
+    throw_hint(ErrorKind::unsupported, "only text data is supported",
                "{}: is multimodal: it has a mode for each of its {} sequences", file, sequences);
   }
   if (reader.remaining() > 0) {
-    throw_error(ErrorKind::corrupt, "{}: {} bytes behind the documents", file, reader.remaining());
+    throw_error(ErrorKind::corrupt, "{}: {} unexpected bytes after the documents", file, reader.remaining());
   }
   num_sequences_ = static_cast<int64_t>(sequences);
   num_documents_ = static_cast<int64_t>(entries) - 1;
@@ -185,8 +187,8 @@ void MegatronFile::check_sequences() const {
       throw_error(ErrorKind::corrupt, "{}.idx: sequence {} has a length of {}", source_, i, length(i));
     }
     if (offset(i) < 0 || static_cast<uint64_t>(offset(i)) != end) {
-      throw_error(ErrorKind::corrupt, "{}.idx: sequence {} begins at byte {}; those before it end at {}", source_, i,
-                  offset(i), end);
+      throw_error(ErrorKind::corrupt, "{}.idx: sequence {} begins at byte {}, but those before it end at {}", source_,
+                  i, offset(i), end);
     }
     end += static_cast<uint64_t>(length(i)) * item_;
     if (end > tokens_.size()) {
@@ -196,7 +198,7 @@ void MegatronFile::check_sequences() const {
   }
   if (end != tokens_.size()) {
     throw_hint(ErrorKind::corrupt, "fetch both files again: they do not belong together",
-               "{}.bin: has {} bytes, of which the {} sequences of {} in the .idx are {}", source_, tokens_.size(),
+               "{}.bin: has {} bytes, but the {} sequences of {} in the .idx need {}", source_, tokens_.size(),
                num_sequences_, name(dtype_), end);
   }
 }
@@ -206,8 +208,8 @@ void MegatronFile::check_documents() const {
   for (int64_t d = 0; d <= num_documents_; ++d) {
     const int64_t first = first_sequence(d);
     if (first < last || (d == 0 && first != 0)) {
-      throw_error(ErrorKind::corrupt, "{}.idx: document entry {} is {} behind {}; they ascend from 0", source_, d,
-                  first, last);
+      throw_error(ErrorKind::corrupt, "{}.idx: document entry {} is {} after {}; entries must ascend from 0", source_,
+                  d, first, last);
     }
     last = first;
   }
@@ -227,14 +229,14 @@ std::span<const std::byte> MegatronFile::bytes(int64_t sequence) const {
 
 void MegatronFile::read(int64_t sequence, int64_t begin, std::span<int32_t> out) const {
   if (!holds_tokens(dtype_)) {
-    throw_error(ErrorKind::unsupported, "{}.bin: holds {} values, which are no tokens", source_, name(dtype_));
+    throw_error(ErrorKind::unsupported, "{}.bin: holds {} values, which are not token ids", source_, name(dtype_));
   }
   const std::byte* from = bytes(sequence).data() + static_cast<size_t>(begin) * item_;
   visit(dtype_, [&]<class T>(T) {
     for (size_t i = 0; i < out.size(); ++i) {
       const T value = load<T>(from, static_cast<int64_t>(i));
       if (std::cmp_less(value, 0) || !std::in_range<int32_t>(value)) {
-        throw_error(ErrorKind::corrupt, "{}.bin: token {} of sequence {} is {}", source_,
+        throw_error(ErrorKind::corrupt, "{}.bin: token {} of sequence {} is {}, which is not a token id", source_,
                     begin + static_cast<int64_t>(i), sequence, value);
       }
       out[i] = static_cast<int32_t>(+value);
@@ -244,7 +246,8 @@ void MegatronFile::read(int64_t sequence, int64_t begin, std::span<int32_t> out)
 
 MegatronWriter::MegatronWriter(const fs::path& prefix, MegatronDtype dtype)
     : prefix_(prefix), dtype_(dtype), tokens_(with_suffix(prefix, ".bin")) {
-  if (!holds_tokens(dtype)) throw_error(ErrorKind::internal, "{}: tokens as {}", prefix.string(), name(dtype));
+  if (!holds_tokens(dtype))
+    throw_error(ErrorKind::internal, "{}: cannot store tokens as {}", prefix.string(), name(dtype));
 }
 
 MegatronWriter::MegatronWriter(const fs::path& prefix, MegatronDtype dtype, std::vector<int32_t> lengths)
@@ -252,12 +255,13 @@ MegatronWriter::MegatronWriter(const fs::path& prefix, MegatronDtype dtype, std:
       dtype_(dtype),
       tokens_(with_suffix(prefix, ".bin"), WriteMode::resume),
       lengths_(std::move(lengths)) {
-  if (!holds_tokens(dtype)) throw_error(ErrorKind::internal, "{}: tokens as {}", prefix.string(), name(dtype));
+  if (!holds_tokens(dtype))
+    throw_error(ErrorKind::internal, "{}: cannot store tokens as {}", prefix.string(), name(dtype));
   const uint64_t bytes = sum(lengths_) * item_size(dtype);
   if (tokens_.offset() < bytes) {
     throw_hint(ErrorKind::corrupt,
-               "remove it and what else its job left (.lengths.partial, .progress), and begin again",
-               "{}: has {} bytes of the {} that were written", partial().string(), tokens_.offset(), bytes);
+               "remove it and the other files of its job (.lengths.partial, .progress), and start over",
+               "{}: has {} of the {} bytes that were written", partial().string(), tokens_.offset(), bytes);
   }
   tokens_.cut(bytes);
   documents_ = one_each(lengths_.size());
@@ -273,8 +277,8 @@ void MegatronWriter::add_sequence(std::span<const int32_t> tokens) {
   visit(dtype_, [&]<class T>(T) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (!std::in_range<T>(tokens[i])) {
-        throw_error(ErrorKind::corrupt, "{}: token {} of sequence {} is {}, which {} does not hold", prefix_.string(),
-                    i, lengths_.size(), tokens[i], name(dtype_));
+        throw_error(ErrorKind::corrupt, "{}: token {} of sequence {} is {}, which does not fit {}", prefix_.string(), i,
+                    lengths_.size(), tokens[i], name(dtype_));
       }
       const T value = static_cast<T>(tokens[i]);
       std::memcpy(buffer_.data() + i * item, &value, item);
@@ -288,7 +292,7 @@ void MegatronWriter::end_document() { documents_.push_back(static_cast<int64_t>(
 
 void MegatronWriter::finish() {
   if (documents_.back() != static_cast<int64_t>(lengths_.size())) {
-    throw_error(ErrorKind::internal, "{}: the last document has no end", prefix_.string());
+    throw_error(ErrorKind::internal, "{}: the last document was not ended", prefix_.string());
   }
   FileWriter index(with_suffix(prefix_, ".idx"));
   write_index(index, dtype_, lengths_, documents_);
@@ -301,7 +305,7 @@ void MegatronWriter::finish_index(const fs::path& prefix, MegatronDtype dtype, c
   const uint64_t wanted = sum(lengths) * item_size(dtype), found = regular_file_bytes(tokens);
   if (found != wanted) {
     throw_hint(ErrorKind::corrupt,
-               "remove it and what else its job left (.lengths.partial, .progress), and begin again",
+               "remove it and the other files of its job (.lengths.partial, .progress), and start over",
                "{}: has {} bytes, not the {} that were written", tokens.string(), found, wanted);
   }
   FileWriter index(with_suffix(prefix, ".idx"));

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view magic = "\x93NUMPY";
 
 struct Header {
-  std::string dtype;  // without the byte order
+  std::string dtype;  // without byte order
   std::vector<int64_t> shape;
 };
 
@@ -79,23 +79,24 @@ class HeaderParser {
 
   void descr() {
     skip_blanks();
-    if (!text_.empty() && text_.front() == '[') throw_error(ErrorKind::unsupported, "{}: an array of records", source_);
+    if (!text_.empty() && text_.front() == '[')
+      throw_error(ErrorKind::unsupported, "{}: arrays of records are not supported", source_);
     const std::string_view text = quoted();
     const std::string_view kind = text.empty() ? text : text.substr(1);
     if (text != "|O" && !is_npy_dtype(kind))
-      throw_error(ErrorKind::unsupported, "{}: dtype {}", source_, printable(text));
+      throw_error(ErrorKind::unsupported, "{}: dtype {} is not supported", source_, printable(text));
     header_.dtype = kind;
     if (text[0] != '<' && !(text[0] == '|' && (kind == "O" || npy_item_size(kind) == 1))) {
-      throw_hint(ErrorKind::unsupported, "save it again in little-endian order", "{}: byte order of dtype {}", source_,
-                 printable(text));
+      throw_hint(ErrorKind::unsupported, "save it again in little-endian order", "{}: dtype {} is not little-endian",
+                 source_, printable(text));
     }
   }
 
   void fortran_order() {
     skip_blanks();
     if (text_.starts_with("True")) {
-      throw_hint(ErrorKind::unsupported, "save numpy.ascontiguousarray of it", "{}: an array in Fortran order",
-                 source_);
+      throw_hint(ErrorKind::unsupported, "save numpy.ascontiguousarray of it",
+                 "{}: arrays in Fortran order are not supported", source_);
     }
     if (!text_.starts_with("False")) bad("fortran_order is neither True nor False");
     text_.remove_prefix(5);
@@ -103,7 +104,7 @@ class HeaderParser {
 
   void shape() {
     expect('(');
-    bool comma = true;  // since the last number
+    bool comma = true;  // whether there was a comma since the last number
     while (!accept(')')) {
       if (!comma) bad("no comma");
       skip_blanks();
@@ -118,12 +119,12 @@ class HeaderParser {
     if (header_.shape.size() == 1 && !comma) bad("a number where a tuple belongs");
   }
 
-  std::string_view text_;  // what is left
+  std::string_view text_;  // unparsed rest
   const std::string& source_;
   Header header_;
 };
 
-// Bytes (or values, for item_size 1); kind is that of the error.
+// Bytes of the array (or elements, for item_size 1). `kind` is the error's kind on overflow.
 uint64_t size_of(std::span<const int64_t> shape, uint64_t item_size, ErrorKind kind, const std::string& source) {
   uint64_t size = item_size;
   for (const int64_t dim : shape) {
@@ -149,7 +150,7 @@ void NpyFile::parse(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, source_);
   const std::span<const std::byte> begin = reader.take(magic.size(), "the magic");
   if (std::string_view(reinterpret_cast<const char*>(begin.data()), begin.size()) != magic) {
-    throw_error(ErrorKind::corrupt, "{}: does not begin with \\x93NUMPY", source_);
+    throw_error(ErrorKind::corrupt, "{}: not a .npy file: it does not begin with \\x93NUMPY", source_);
   }
   const int major = reader.number<uint8_t>("the version");
   const int minor = reader.number<uint8_t>("the version");
@@ -178,7 +179,7 @@ void NpyFile::read_objects(std::span<const std::byte> bytes, uint64_t number) {
   pickle_ = Pickle(bytes, source_);
   const PickleValue root = pickle_.root();
   if (root.kind() != PickleValue::Kind::array || pickle_.array(root).dtype != "O") {
-    throw_error(ErrorKind::corrupt, "{}: the pickle of an object array holds another kind of value", source_);
+    throw_error(ErrorKind::corrupt, "{}: the pickle holds a value that is not an object array", source_);
   }
   objects_ = pickle_.items(pickle_.array(root).objects);
   if (objects_.size() != number) {
@@ -192,7 +193,7 @@ NpyWriter::NpyWriter(std::filesystem::path path, std::span<const int64_t> shape)
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (";
   for (size_t i = 0; i < shape.size(); ++i) header += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   header += shape.size() == 1 ? ",), }" : "), }";
-  // NumPy leaves room for the first dimension to grow to 21 digits when the file is appended to.
+  // NumPy reserves room for the first dimension to grow to 21 digits, for files that are appended to.
   if (!shape.empty()) header.append(21 - std::to_string(shape[0]).size(), ' ');
   constexpr size_t before = 10;  // magic, version, u16 header size
   const size_t padding = 64 - (before + header.size() + 1) % 64;

@@ -14,20 +14,20 @@
 
 namespace ingot::formats {
 
-// Opened read-only and checked as a whole: the data is exactly as long as dtype and shape say.
-// Errors: `unsupported` for records, text, other byte orders, Fortran order and other versions; `corrupt` for anything
-// else that is wrong; those of Pickle, as which the items of an object array are stored; those of MappedFile.
+// Opened read-only and completely validated: the data is exactly as long as dtype and shape require.
+// Errors: `unsupported` for records, text, other byte orders, Fortran order and other versions; `corrupt` for any other
+// defect; those of Pickle, in which object arrays are stored; those of MappedFile.
 class NpyFile {
  public:
   explicit NpyFile(const std::filesystem::path& path);
-  // Reads bytes in memory, which must outlive this; `source` stands for the path in messages.
+  // Reads bytes in memory, which must outlive this; `source` replaces the path in messages.
   NpyFile(std::span<const std::byte> bytes, std::string source);
 
   const std::string& dtype() const { return dtype_; }  // "f2" "f4" "f8" "i1".."i8" "u1".."u8" "b1", "O": objects
   const std::vector<int64_t>& shape() const { return shape_; }
-  std::span<const std::byte> bytes() const { return data_; }         // row-major, into the file; empty for "O"
+  std::span<const std::byte> bytes() const { return data_; }         // row-major, a view into the file; empty for "O"
   std::span<const PickleValue> objects() const { return objects_; }  // "O": row-major
-  const Pickle& pickle() const { return pickle_; }                   // what the objects are part of
+  const Pickle& pickle() const { return pickle_; }                   // the pickle that contains the objects
 
  private:
   void parse(std::span<const std::byte> bytes);
@@ -42,14 +42,14 @@ class NpyFile {
   std::span<const PickleValue> objects_;
 };
 
-// Writes fp32 values as NumPy itself does (version 1, data 64-byte aligned), complete or absent.
+// Writes fp32 values as NumPy itself does (version 1, data 64-byte aligned), atomically.
 class NpyWriter {
  public:
   // Errors: `internal` for a negative dimension or an overflowing product; those of FileWriter.
   NpyWriter(std::filesystem::path path, std::span<const int64_t> shape);
-  // Appends values in row-major order. Errors: `internal` for more than the shape holds.
+  // Appends values in row-major order. Errors: `internal` for more values than the shape has.
   void write(std::span<const float> values);
-  // Publishes. Errors: `internal` when values are missing.
+  // Publishes the file. Errors: `internal` when values are missing.
   void finish();
 
  private:

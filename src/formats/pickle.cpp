@@ -16,7 +16,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// What a pickle may name, and call where it is a function.
+// What a pickle may refer to by name, and call if it is a function.
 enum class Callable : uint8_t { reconstruct, ndarray, dtype, scalar, from_buffer, encode, bytes };
 
 struct Name {
@@ -24,7 +24,7 @@ struct Name {
   Callable callable;
 };
 
-// NumPy 2 has moved its modules below numpy._core; older files have the older names.
+// NumPy 2 moved these modules into numpy._core; older files have the older names.
 constexpr std::array<Name, 11> known_names = {{
     {"numpy._core.multiarray", "_reconstruct", Callable::reconstruct},
     {"numpy.core.multiarray", "_reconstruct", Callable::reconstruct},
@@ -34,12 +34,12 @@ constexpr std::array<Name, 11> known_names = {{
     {"numpy.core.numeric", "_frombuffer", Callable::from_buffer},
     {"numpy", "ndarray", Callable::ndarray},
     {"numpy", "dtype", Callable::dtype},
-    {"_codecs", "encode", Callable::encode},    // how protocol 2 writes bytes
-    {"__builtin__", "bytes", Callable::bytes},  // and how it writes none
+    {"_codecs", "encode", Callable::encode},    // how protocol 2 stores bytes
+    {"__builtin__", "bytes", Callable::bytes},  // and how it stores empty bytes
     {"builtins", "bytes", Callable::bytes},
 }};
 
-// Opcodes that build something else than plain values, or are older than protocol 2.
+// Opcodes that build something other than plain values, or that are older than protocol 2.
 constexpr std::array<std::pair<char, const char*>, 28> refused_opcodes = {{
     {'0', "POP"},
     {'1', "POP_MARK"},
@@ -83,11 +83,12 @@ class PickleReader {
     if (opcode() != '\x80') bad("it does not begin with a protocol");
     const int protocol = number<uint8_t>();
     if (protocol < 2 || protocol > 5) {
-      throw_error(ErrorKind::unsupported, "{}: a pickle of protocol {}; 2 to 5 can be read", source_, protocol);
+      throw_error(ErrorKind::unsupported, "{}: pickle protocol {} is not supported; expected 2 to 5", source_,
+                  protocol);
     }
     for (char next = opcode(); next != '.'; next = opcode()) step(next);
-    if (!marks_.empty() || stack_.size() != 1) bad("its end leaves not one value");
-    if (reader_.remaining() != 0) bad("there are bytes behind its end");
+    if (!marks_.empty() || stack_.size() != 1) bad("it does not end with exactly one value");
+    if (reader_.remaining() != 0) bad("there are bytes after its end");
     pickle_.root_ = stack_.back();
     container_weights_.resize(pickle_.containers_.size());
     array_weights_.resize(pickle_.arrays_.size());
@@ -99,15 +100,15 @@ class PickleReader {
     throw_error(ErrorKind::corrupt, "{}: the pickle is malformed at byte {}: {}", source_, reader_.position(), what);
   }
   [[noreturn]] void refuse(const std::string& what) const {
-    throw_hint(ErrorKind::unsupported, "save it again as lists, dicts, texts, numbers and numeric arrays",
-               "{}: the pickle has {}; plain values and NumPy's arrays are read, and nothing is executed", source_,
-               what);
+    throw_hint(ErrorKind::unsupported, "save it again as lists, dicts, strings, numbers and numeric arrays",
+               "{}: the pickle has {}; only plain values and NumPy arrays are supported, and nothing is executed",
+               source_, what);
   }
   [[noreturn]] void too_large(const char* what, int64_t limit) const {
     throw_error(ErrorKind::resource, "{}: the pickle has more than {} {}", source_, limit, what);
   }
 
-  // Bytes.
+  // Reading bytes.
 
   char opcode() { return static_cast<char>(reader_.number<uint8_t>("the next opcode of the pickle")); }
 
@@ -130,7 +131,7 @@ class PickleReader {
     }
   }
 
-  // The stack, above the last mark.
+  // Stack operations above the last mark.
 
   void push(PickleValue value) {
     if (++num_pushed_ > Pickle::max_values) too_large("values", Pickle::max_values);
@@ -143,7 +144,7 @@ class PickleReader {
     return stack_.back();
   }
   PickleValue top(Kind kind) const {
-    if (top().kind() != kind) bad(fmt::format("a {} where a {} belongs", name(top().kind()), name(kind)));
+    if (top().kind() != kind) bad(fmt::format("found a {} where a {} was expected", name(top().kind()), name(kind)));
     return top();
   }
   PickleValue pop() {
@@ -156,7 +157,7 @@ class PickleReader {
     stack_.pop_back();
     return value;
   }
-  // Everything above the last mark, and the mark.
+  // Pops everything above the last mark, and the mark.
   std::vector<PickleValue> pop_marked() {
     if (marks_.empty()) bad("an opcode lacks its mark");
     const auto begin = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
@@ -171,7 +172,7 @@ class PickleReader {
     return items;
   }
 
-  // Things that values point at.
+  // Storage that values refer to by index.
 
   template <class T, class Thing>
   int64_t keep(T& things, Thing thing) {
@@ -184,7 +185,7 @@ class PickleReader {
     push(kind, keep(pickle_.containers_, std::move(items)));
   }
 
-  // Grows by an eighth, not by as much again: lists of a million tokens are what these files are made of.
+  // Capacity grows by an eighth instead of doubling, because typical lists have millions of tokens.
   void append(const std::vector<PickleValue>& more) {
     std::vector<PickleValue>& list = pickle_.containers_[top(Kind::list).index()];
     const size_t size = list.size() + more.size();
@@ -207,11 +208,11 @@ class PickleReader {
   }
   void recall(uint64_t place) {
     const auto found = memo_.find(place);
-    if (found == memo_.end()) bad(fmt::format("it has no memo {}", place));
+    if (found == memo_.end()) bad(fmt::format("memo {} is not defined", place));
     push(found->second);
   }
 
-  // Two's complement, little-endian, of any length.
+  // An integer of any length, two's complement, little-endian.
   void push_long(int64_t size) {
     if (size < 0) bad("an integer of negative length");
     const std::string_view bytes = take(static_cast<uint64_t>(size));
@@ -224,7 +225,8 @@ class PickleReader {
   void push_name(std::string_view module, std::string_view member) {
     const auto* found = std::find_if(known_names.begin(), known_names.end(),
                                      [&](const Name& known) { return known.module == module && known.name == member; });
-    if (found == known_names.end()) refuse(fmt::format("the name {}", printable(fmt::format("{}.{}", module, member))));
+    if (found == known_names.end())
+      refuse(fmt::format("the global {}", printable(fmt::format("{}.{}", module, member))));
     push(Kind::callable, static_cast<int64_t>(found->callable));
   }
 
@@ -282,16 +284,16 @@ class PickleReader {
     for (const auto& [refused, opcode_name] : refused_opcodes) {
       if (code == refused) refuse(fmt::format("the opcode {}", opcode_name));
     }
-    bad(fmt::format("{:#04x} is no opcode", static_cast<uint8_t>(code)));
+    bad(fmt::format("{:#04x} is not an opcode", static_cast<uint8_t>(code)));
   }
 
-  // NumPy's calls. Each is known by its arguments; none of them runs.
+  // NumPy's calls. They are recognised by their arguments and not executed.
 
   std::span<const PickleValue> arguments(PickleValue tuple, std::initializer_list<Kind> kinds, const char* of) const {
     const std::span<const PickleValue> items = pickle_.items(tuple);
     const auto fits = [](Kind kind, PickleValue item) { return item.kind() == kind; };
     if (items.size() < kinds.size() || !std::equal(kinds.begin(), kinds.end(), items.begin(), fits)) {
-      bad(fmt::format("what {} is given is not what NumPy writes", of));
+      bad(fmt::format("the arguments of {} are not those that NumPy writes", of));
     }
     return items;
   }
@@ -300,9 +302,10 @@ class PickleReader {
     const PickleValue tuple = pop(Kind::tuple);
     const auto callable = static_cast<Callable>(pop(Kind::callable).integer());
     switch (callable) {
-      case Callable::reconstruct: {  // (ndarray, (0,), b'b'), an array that BUILD fills
+      case Callable::reconstruct: {  // (ndarray, (0,), b'b'): an array to be filled by BUILD
         const auto given = arguments(tuple, {Kind::callable, Kind::tuple, Kind::bytes}, "_reconstruct");
-        if (given[0].integer() != static_cast<int64_t>(Callable::ndarray)) bad("_reconstruct of no ndarray");
+        if (given[0].integer() != static_cast<int64_t>(Callable::ndarray))
+          bad("_reconstruct of something other than ndarray");
         return push(Kind::array, keep(pickle_.arrays_, PickleArray{}));
       }
       case Callable::from_buffer: {  // (bytes, dtype, shape, 'C' or 'F')
@@ -311,7 +314,7 @@ class PickleReader {
         fill(array, given[2], given[1], pickle_.string(given[3]) != "C", given[0]);
         return push(Kind::array, keep(pickle_.arrays_, std::move(array)));
       }
-      case Callable::dtype: {  // ('i8', align, copy), whose byte order BUILD tells
+      case Callable::dtype: {  // ('i8', align, copy); BUILD sets the byte order
         const std::string_view kind = pickle_.string(arguments(tuple, {Kind::text}, "dtype")[0]);
         if (kind != "O8" && !is_npy_dtype(kind)) refuse(fmt::format("an array of dtype {}", printable(kind)));
         return push(Kind::dtype, keep(dtypes_, kind == "O8" ? std::string("O") : std::string(kind)));
@@ -322,7 +325,7 @@ class PickleReader {
       }
       case Callable::encode: {  // (text, 'latin1')
         const auto given = arguments(tuple, {Kind::text, Kind::text}, "encode");
-        if (pickle_.string(given[1]) != "latin1") bad("bytes in another code than latin1");
+        if (pickle_.string(given[1]) != "latin1") bad("bytes in an encoding other than latin1");
         return push_string(Kind::bytes, latin1(pickle_.string(given[0])));
       }
       case Callable::bytes:
@@ -359,7 +362,7 @@ class PickleReader {
     const int64_t num_items = items_of(array);
     if (array.dtype == "O") {
       if (data.kind() != Kind::list) bad("an object array without its list");
-      array.objects = data;  // its length is checked at the end, when nothing is added to it any more
+      array.objects = data;  // its length is checked at the end, as items may still be appended
       return;
     }
     uint64_t size = npy_item_size(array.dtype);
@@ -387,8 +390,8 @@ class PickleReader {
     return {dtype == "b1" ? Kind::boolean : Kind::integer, *value};
   }
 
-  // The bytes whose code points the text has. All of them together are no more than the file has, so that a text named
-  // again and again takes no memory each time.
+  // The bytes whose code points are in the text. Their total size is limited to the size of the file, so that a text
+  // that is used many times cannot exhaust the memory.
   std::string_view latin1(std::string_view text) {
     std::string bytes;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -407,7 +410,8 @@ class PickleReader {
     return pickle_.owned_.emplace_back(std::move(bytes));
   }
 
-  // How many values one meets who unfolds `value`. What is being weighed is -1, what is not yet, 0.
+  // The number of values visited by a recursive expansion of `value`. Stored weights are 0 for unvisited values and -1
+  // for values being visited.
   int64_t weigh(PickleValue value, int depth) {
     switch (value.kind()) {
       case Kind::dtype:
@@ -424,13 +428,13 @@ class PickleReader {
 
   int64_t weigh(PickleValue value, int depth, int64_t& weight) {
     if (weight > 0) return weight;
-    if (weight < 0) refuse(fmt::format("a {} that holds itself", name(value.kind())));
+    if (weight < 0) refuse(fmt::format("a {} that contains itself", name(value.kind())));
     if (depth == Pickle::max_depth) too_large("levels", Pickle::max_depth);
     weight = -1;
     int64_t sum = 1;
     const auto add = [&](int64_t more) {
       sum += more;
-      if (sum > Pickle::max_values) too_large("values, those named again counted", Pickle::max_values);
+      if (sum > Pickle::max_values) too_large("values (counting repeated references)", Pickle::max_values);
     };
     if (value.kind() == Kind::array) {
       const PickleArray& array = pickle_.arrays_[value.index()];
@@ -460,7 +464,7 @@ class PickleReader {
   const std::string& source_;
   size_t size_;
   std::vector<PickleValue> stack_;
-  std::vector<size_t> marks_;  // heights of the stack
+  std::vector<size_t> marks_;  // stack heights
   std::unordered_map<uint64_t, PickleValue> memo_;
   std::vector<std::string> dtypes_;
   int64_t num_pushed_ = 0, num_kept_ = 0;

@@ -1,7 +1,7 @@
-// Python's pickles, read as data: a pickle is a program, and of it only what builds plain values and NumPy's arrays is
-// followed. Nothing is executed, whatever a file names.
-// Format: protocols 2 to 5, as pickletools.py of CPython describes the opcodes; the calls by which NumPy pickles
-// ndarray, dtype and scalars (numpy/_core/src/multiarray/methods.c, descriptor.c).
+// Reads Python pickles as data. A pickle is a program; only the instructions that build plain values and NumPy arrays
+// are interpreted. Nothing is executed, whatever a file names.
+// Format: protocols 2 to 5, with the opcodes as described in CPython's pickletools.py, and the calls with which NumPy
+// pickles ndarray, dtype and scalars (numpy/_core/src/multiarray/methods.c, descriptor.c).
 #pragma once
 
 #include <bit>
@@ -28,7 +28,7 @@ class PickleValue {
     tuple,
     dict,
     array,
-    dtype,     // these two only while a pickle is read
+    dtype,     // dtype and callable occur only while a pickle is being read
     callable,  //
   };
 
@@ -38,14 +38,14 @@ class PickleValue {
   Kind kind() const { return kind_; }
   int64_t integer() const { return bits_; }                     // REQUIRES integer, or boolean: 0 or 1
   double real() const { return std::bit_cast<double>(bits_); }  // REQUIRES real
-  size_t index() const { return static_cast<size_t>(bits_); }   // for Pickle: which text, list, array...
+  size_t index() const { return static_cast<size_t>(bits_); }   // for Pickle: index of the text, list, array, ...
 
  private:
   Kind kind_ = Kind::none;
   int64_t bits_ = 0;
 };
 
-// "str", "list", ...: what Python calls it.
+// Python's name of the type: "str", "list", ...
 const char* name(PickleValue::Kind kind);
 
 // A NumPy array in C order.
@@ -56,8 +56,9 @@ struct PickleArray {
   PickleValue objects;    // "O": the list of its items, row-major
 };
 
-// The value that a pickle describes. A value may be part of several others, but never of itself; a consumer that
-// unfolds it meets at most max_values, where a text counts as one for every 16 bytes and an array as its items.
+// The value that a pickle describes. A value may be shared by several others but never contains itself. Expanding it
+// recursively visits at most max_values values, where a text counts one more per 16 bytes and an array counts its
+// items.
 class Pickle {
  public:
   static constexpr int max_depth = 64;
@@ -65,19 +66,19 @@ class Pickle {
   static constexpr int64_t max_containers = int64_t{1} << 24;  // lists, tuples, dicts, arrays, texts
 
   Pickle() = default;  // None
-  // `bytes` must outlive this; `source` begins the messages. Memory is at most a fixed multiple of the bytes.
-  // Errors: `unsupported`, by name, for whatever is no plain value: other classes and functions than NumPy's own
-  // (`os.system`), sets, persistent ids, extensions, the text opcodes of protocols 0 and 1, integers over 64 bits, dict
-  // keys that are not texts, arrays of other dtypes or in Fortran order, values that hold themselves; `resource` for
-  // more than the limits above; `corrupt` for bytes that are no pickle, and bytes behind its end.
+  // `bytes` must outlive this; messages begin with `source`. Memory is at most a fixed multiple of the bytes.
+  // Errors: `unsupported`, by name, for everything that is not a plain value: classes and functions other than NumPy's
+  // own (`os.system`), sets, persistent ids, extensions, the text opcodes of protocols 0 and 1, integers over 64 bits,
+  // dict keys that are not texts, arrays of other dtypes or in Fortran order, values that contain themselves;
+  // `resource` for exceeding the limits above; `corrupt` for bytes that are not a pickle and for bytes after its end.
   Pickle(std::span<const std::byte> bytes, const std::string& source);
 
   PickleValue root() const { return root_; }
-  // All REQUIRE the kinds they name. The views live as long as this and the bytes.
+  // All REQUIRE the kinds in their parameter names. The views are valid as long as this and the bytes.
   std::string_view string(PickleValue text_or_bytes) const { return strings_[text_or_bytes.index()]; }
   std::span<const PickleValue> items(PickleValue list_or_tuple) const { return containers_[list_or_tuple.index()]; }
   const PickleArray& array(PickleValue array) const { return arrays_[array.index()]; }
-  // The value of a dict's key; nullptr without.
+  // The value of a dict's key; nullptr if it is missing.
   const PickleValue* find(PickleValue dict, std::string_view key) const;
   std::vector<std::string_view> keys(PickleValue dict) const;
 
@@ -85,9 +86,9 @@ class Pickle {
   friend class PickleReader;
 
   PickleValue root_;
-  std::vector<std::string_view> strings_;             // into the file or owned_
-  std::deque<std::string> owned_;                     // what protocol 2 wrote as text and meant as bytes
-  std::vector<std::vector<PickleValue>> containers_;  // lists and tuples; of a dict key, value, key, value...
+  std::vector<std::string_view> strings_;             // views into the file or owned_
+  std::deque<std::string> owned_;                     // bytes objects, which protocol 2 stores as text
+  std::vector<std::vector<PickleValue>> containers_;  // lists and tuples; dicts as key, value, key, value...
   std::vector<PickleArray> arrays_;
 };
 

@@ -1,4 +1,4 @@
-// Text from a file that nobody vouches for, made fit for an error message.
+// Makes text from an untrusted file fit for an error message.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace ingot::formats {
 
-// At most 80 bytes of `text` in single quotes; bytes outside printable ASCII appear as \xNN, a cut as "...".
+// At most 80 bytes of `text` in single quotes; bytes outside printable ASCII appear as \xNN, a truncation as "...".
 std::string printable(std::string_view text);
 
 }  // namespace ingot::formats

@@ -39,7 +39,7 @@ uint64_t safetensors_size(std::string_view dtype, std::span<const int64_t> shape
       throw_error(ErrorKind::corrupt, "{}: the product of its dimensions overflows", what);
     }
   }
-  if (size % 8 != 0) throw_error(ErrorKind::corrupt, "{}: its {} bits do not fill whole bytes", what, size);
+  if (size % 8 != 0) throw_error(ErrorKind::corrupt, "{}: its {} bits are not a whole number of bytes", what, size);
   return size / 8;
 }
 
@@ -78,18 +78,18 @@ void SafetensorsFile::parse(std::span<const std::byte> bytes) {
   for (SafetensorsHeader::Tensor& tensor : header.tensors) {
     const std::string what = fmt::format("{}: tensor {}", source_, printable(tensor.name));
     if (tensor.begin > tensor.end) {
-      throw_error(ErrorKind::corrupt, "{}: data_offsets [{}, {}] run backwards", what, tensor.begin, tensor.end);
+      throw_error(ErrorKind::corrupt, "{}: data_offsets [{}, {}] are descending", what, tensor.begin, tensor.end);
     }
     if (tensor.begin < end) {
       throw_error(ErrorKind::corrupt, "{}: begins at {} and overlaps the tensor that ends at {}", what, tensor.begin,
                   end);
     }
     if (tensor.begin > end) {
-      throw_error(ErrorKind::corrupt, "{}: begins at {}, a hole after byte {}", what, tensor.begin, end);
+      throw_error(ErrorKind::corrupt, "{}: begins at {}, leaving a gap after byte {}", what, tensor.begin, end);
     }
     if (tensor.end > data.size()) {
-      throw_error(ErrorKind::corrupt, "{}: ends at byte {} of {} bytes of data: cut short", what, tensor.end,
-                  data.size());
+      throw_error(ErrorKind::corrupt, "{}: ends at byte {}, but the file has {} bytes of data: cut short", what,
+                  tensor.end, data.size());
     }
     const uint64_t size = safetensors_size(tensor.dtype, tensor.shape, what);
     if (size != tensor.end - tensor.begin) {

@@ -1,4 +1,4 @@
-// Safetensors files: bounds-checked reading. Bytes only, no meaning of tensors.
+// Bounds-checked reader of safetensors files. It does not interpret tensors.
 // Format: github.com/huggingface/safetensors (u64 little-endian header size, JSON header, data).
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace ingot::formats {
 
-// One tensor. `bytes` is row-major little-endian and points into the file it came from (no copy, no alignment
-// promised); it lives as long as the SafetensorsFile (moving that keeps it valid).
+// One tensor. `bytes` is row-major little-endian and points into its file (no copy, no guaranteed alignment); it is
+// valid as long as the SafetensorsFile (moving that keeps it valid).
 struct TensorEntry {
   std::string name;
   std::string dtype;           // as in the file: "F32", "BF16", ... one of the 22 names of the format
@@ -24,22 +24,22 @@ struct TensorEntry {
   std::span<const std::byte> bytes;
 };
 
-// Bits of one element of a safetensors dtype; 0 for a name that the format does not have.
+// Bits per element of a safetensors dtype; 0 for an unknown name.
 int safetensors_bits(std::string_view dtype);
 
 // Bytes of a tensor of this dtype and shape. Errors: `unsupported` for an unknown dtype, `corrupt` when the product of
-// the dimensions overflows, is negative or does not fill whole bytes. `what` begins the message, e.g. "f.safetensors:
-// tensor 'a'".
+// the dimensions overflows, is negative or is not a whole number of bytes. Messages begin with `what`, for example
+// "f.safetensors: tensor 'a'".
 uint64_t safetensors_size(std::string_view dtype, std::span<const int64_t> shape, std::string_view what);
 
-// A whole file, every rule of the format enforced when it is opened: header size within the file and at most
-// 100,000,000, UTF-8 JSON without duplicate keys, known dtypes, tensors that cover the data exactly with no hole and no
-// overlap. Values (NaN, Inf) are not looked at. Time and memory are linear in the header.
+// One file. Every rule of the format is checked when it is opened: header size within the file and at most 100,000,000,
+// UTF-8 JSON without duplicate keys, known dtypes, tensors that cover the data exactly, without holes or overlaps.
+// Values (NaN, Inf) are not checked. Time and memory are linear in the size of the header.
 // Errors: `corrupt` naming file and tensor; those of MappedFile.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
-  // Reads bytes in memory, which must outlive this; `source` stands for the path in messages.
+  // Reads bytes in memory, which must outlive this; `source` replaces the path in messages.
   SafetensorsFile(std::span<const std::byte> bytes, std::string source);
 
   // In file order: ascending offset, then end, then name.

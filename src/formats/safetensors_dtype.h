@@ -1,4 +1,4 @@
-// The element types of safetensors, in the rank order by which the official writer lays tensors out (low to high).
+// The dtypes of safetensors by ascending rank. The official writer sorts tensors by descending rank, then by name.
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@
 namespace ingot::formats {
 namespace {
 
-// A SAX handler, since a parsed JSON value would have swallowed duplicate keys. Every event is checked against the one
-// shape that a header may have, so nesting never goes deeper than header, tensor, list.
+// A SAX handler, because a parsed JSON value would drop duplicate keys. Every event is checked against the only valid
+// structure of a header, so nesting is never deeper than header, tensor, list.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderHandler(SafetensorsHeader& header, const std::string& source) : header_(header), source_(source) {}
@@ -19,7 +19,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { wrong("null"); }
   bool boolean(bool) override { wrong("a boolean"); }
   bool number_integer(number_integer_t) override { wrong("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { wrong("a number that is no 64-bit integer"); }
+  bool number_float(number_float_t, const string_t&) override { wrong("a number that is not a 64-bit integer"); }
   bool binary(binary_t&) override { wrong("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
@@ -144,7 +144,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
       case Place::offsets:
         throw_error(ErrorKind::corrupt, "{}: {} holds {}, not just whole numbers", where(), key_, found);
     }
-    throw_error(ErrorKind::internal, "{}: safetensors header in no known place", source_);
+    throw_error(ErrorKind::internal, "{}: unknown state in the safetensors header", source_);
   }
 
   SafetensorsHeader& header_;
@@ -162,7 +162,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
   if (text.empty() || text.front() != '{') {
     throw_error(ErrorKind::corrupt, "{}: the header does not begin with '{{'", source);
   }
-  // The JSON lexer takes a zero byte for the end of the text.
+  // The JSON lexer would treat a zero byte as the end of the text.
   if (text.find('\0') != std::string_view::npos) {
     throw_error(ErrorKind::corrupt, "{}: the header is not valid UTF-8 JSON (it holds a zero byte)", source);
   }

@@ -1,4 +1,5 @@
-// The JSON header of a safetensors file, checked for form (names, types, duplicates), not yet against the data.
+// The JSON header of a safetensors file. Its structure is validated (names, types, duplicates), but not against the
+// data.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ struct SafetensorsHeader {
     std::string name;
     std::string dtype;  // any string
     std::vector<int64_t> shape;
-    uint64_t begin = 0;  // of the data buffer
+    uint64_t begin = 0;  // offset in the data buffer
     uint64_t end = 0;
   };
-  std::vector<Tensor> tensors;  // in the order of the text
+  std::vector<Tensor> tensors;  // in the order of the header
   std::map<std::string, std::string> metadata;
 };
 

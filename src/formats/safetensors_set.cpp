@@ -29,12 +29,14 @@ SafetensorsIndex read_safetensors_index(const std::filesystem::path& path) {
   const nlohmann::json document = parse_unique_json(read_file(path), source);
   if (!document.is_object()) throw_error(ErrorKind::corrupt, "{}: not a JSON object", source);
   const auto map = document.find("weight_map");
-  if (map == document.end() || !map->is_object()) throw_error(ErrorKind::corrupt, "{}: no object weight_map", source);
+  if (map == document.end() || !map->is_object())
+    throw_error(ErrorKind::corrupt, "{}: has no object weight_map", source);
   SafetensorsIndex index;
   index.total_size = total_size(document);
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !is_plain_file_name(file.get_ref<const std::string&>())) {
-      throw_error(ErrorKind::corrupt, "{}: tensor {} is not in a file of the same folder", source, printable(tensor));
+      throw_error(ErrorKind::corrupt, "{}: the file of tensor {} is not a file in the same folder", source,
+                  printable(tensor));
     }
     index.weight_map.emplace(tensor, file.get<std::string>());
   }
@@ -89,7 +91,7 @@ SafetensorsSet::SafetensorsSet(const std::filesystem::path& path, std::string_vi
     open_index(index);
   } else {
     throw_hint(ErrorKind::not_found, "give a folder in the Hugging Face layout with its weights as safetensors",
-               "{}: neither {} nor {}", path.string(), single.filename().string(), index.filename().string());
+               "{}: there is neither {} nor {}", path.string(), single.filename().string(), index.filename().string());
   }
   if (entries_.empty()) {
     for (const SafetensorsFile& file : files_) {
@@ -102,7 +104,7 @@ SafetensorsSet::SafetensorsSet(const std::filesystem::path& path, std::string_vi
 
 void SafetensorsSet::open_index(const std::filesystem::path& index_path) {
   const SafetensorsIndex index = read_safetensors_index(index_path);
-  std::map<std::string_view, size_t> shards;  // file name -> place in files_
+  std::map<std::string_view, size_t> shards;  // file name -> index in files_
   for (const auto& [tensor, file] : index.weight_map) {
     const auto [shard, is_new] = shards.emplace(file, files_.size());
     if (is_new) {

@@ -60,7 +60,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
     offset = end;
   }
   header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begins 8-byte aligned
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // aligns the data to 8 bytes
 
   std::string size_field;
   for (unsigned i = 0; i < 8; ++i) size_field += static_cast<char>(header.size() >> (8 * i) & 0xff);
@@ -79,12 +79,12 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
   if (bytes.empty()) return;
   skip_complete();
   if (next_ == layout_.size() || layout_[next_].name != name) {
-    throw_error(ErrorKind::internal, "{}: tensor {} written when it is the turn of {}", path_.string(), printable(name),
-                next_ == layout_.size() ? "none" : printable(layout_[next_].name));
+    throw_error(ErrorKind::internal, "{}: tensor {} was written, but the next one is {}", path_.string(),
+                printable(name), next_ == layout_.size() ? "none" : printable(layout_[next_].name));
   }
   if (bytes.size() > sizes_[next_] - written_) {
-    throw_error(ErrorKind::internal, "{}: tensor {} has {} bytes, {} more came", path_.string(), printable(name),
-                sizes_[next_], bytes.size() - (sizes_[next_] - written_));
+    throw_error(ErrorKind::internal, "{}: tensor {} has {} bytes, but {} more were written", path_.string(),
+                printable(name), sizes_[next_], bytes.size() - (sizes_[next_] - written_));
   }
   file_.write(bytes);
   written_ += bytes.size();

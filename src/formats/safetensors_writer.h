@@ -1,4 +1,4 @@
-// Safetensors files: writing, byte-identical to the official library's layout.
+// Writer of safetensors files, byte-identical to the official library's layout.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,24 @@ struct TensorDeclaration {
   std::vector<int64_t> shape;  // outermost first
 };
 
-// Writes PATH through FileWriter: complete or absent. All tensors are declared first, then their data is streamed in
-// layout order (descending dtype rank, then ascending name), a tensor in one piece or in several.
+// Writes `path` through FileWriter: the file appears only when it is complete. All tensors are declared first; then
+// their data is streamed in layout order (descending dtype rank, then ascending name), each tensor in one or more
+// calls.
 //
 //   SafetensorsWriter writer(path, declarations);
 //   for (const TensorDeclaration& tensor : writer.layout()) writer.write(tensor.name, bytes_of(tensor));
 //   writer.finish();
 class SafetensorsWriter {
  public:
-  // Metadata defaults to what transformers insists on. Errors: `internal` for a duplicate or reserved name or one that
-  // is not UTF-8; those of safetensors_size and FileWriter.
+  // The default metadata is what transformers requires. Errors: `internal` for a duplicate or reserved name and for one
+  // that is not UTF-8; those of safetensors_size and FileWriter.
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
   const std::vector<TensorDeclaration>& layout() const { return layout_; }
 
-  // Appends bytes (row-major, little-endian) to tensor `name`, which must be the first in layout() that is not
-  // complete. Tensors without elements need no call. Errors: `internal` for another tensor's turn or too many bytes.
+  // Appends bytes (row-major, little-endian) to tensor `name`, which must be the first incomplete one in layout().
+  // Tensors without elements need no call. Errors: `internal` for a tensor out of order or too many bytes.
   void write(std::string_view name, std::span<const std::byte> bytes);
 
   // Publishes the file. Errors: `internal` naming the first incomplete tensor.
@@ -50,7 +51,7 @@ class SafetensorsWriter {
   std::vector<uint64_t> sizes_;  // bytes of layout_[i]
   FileWriter file_;
   size_t next_ = 0;       // the tensor being written
-  uint64_t written_ = 0;  // bytes of it so far
+  uint64_t written_ = 0;  // bytes of layout_[next_] so far
 };
 
 }  // namespace ingot::formats

@@ -41,7 +41,7 @@ void put_text(std::string& to, uint32_t field, std::string_view text) {
   to += text;
 }
 
-// An Event's beginning. A step of 0 is the default, which is not written.
+// The first fields of an Event. A step of 0 is the default and is not written.
 std::string event(double wall_time, int64_t step) {
   std::string bytes;
   put_tag(bytes, 1, Wire::fixed64);

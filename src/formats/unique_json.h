@@ -1,4 +1,4 @@
-// JSON of files that nobody vouches for, in which no object has a key twice.
+// Parses JSON of untrusted files and rejects duplicate keys.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace ingot::formats {
 
-// Errors: corrupt, beginning with `source`, for text that is not UTF-8 JSON, a key that an object has twice (of which a
-// parsed value would keep only the last), and values nested more than 8 deep.
+// Errors: corrupt, beginning with `source`, for text that is not UTF-8 JSON, for duplicate keys in an object (a normal
+// parser would keep only the last one), and for values nested more than 8 deep.
 nlohmann::json parse_unique_json(std::string_view text, const std::string& source);
 
 }  // namespace ingot::formats

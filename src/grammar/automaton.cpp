@@ -10,7 +10,7 @@ namespace ingot::grammar {
 
 namespace {
 
-// The number at `index`, of a list that grows as terms do.
+// The element at `index` of a list indexed by term; the list grows as needed, filled with `none`.
 template <class T>
 T& at(std::vector<T>& list, TermId index, T none) {
   if (static_cast<size_t>(index) >= list.size()) list.resize(static_cast<size_t>(index) + 256, none);
@@ -36,10 +36,10 @@ bool Automaton::begins_with_capture(TermId id) {
   return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return begins_with_capture(part); });
 }
 
-// A capture's languages differ from byte to byte: its row would be long, and asked once.
+// Captures are stepped without a row: nearly every byte has its own target, and few rows would be used twice.
 TermId Automaton::step(TermId id, uint8_t byte) {
   if (!begins_with_capture(id)) return row(id).next(byte);
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   const Term term = terms[id];
   if (term.kind == TermKind::sequence) {
     const TermId inside = terms.sequence(step(term.left, byte), term.right);
@@ -65,7 +65,7 @@ TermId Automaton::step(TermId id, uint8_t byte) {
 const Row& Automaton::row(TermId term) {
   const int32_t known = at(row_of_, term, -1);
   if (known >= 0) return rows_[static_cast<size_t>(known)];
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   Row row = made_row(term);
   if (num_rows() >= max_rows_) throw_error(ErrorKind::resource, "the grammar needs more than {} states", max_rows_);
   at(row_of_, term, -1) = static_cast<int32_t>(rows_.size());
@@ -73,7 +73,7 @@ const Row& Automaton::row(TermId term) {
   return rows_.back();
 }
 
-// The row of a term, which is made but not kept where it is not known.
+// A copy of the row of a term; a row that is not cached is computed but not cached.
 Row Automaton::copied_row(TermId term) {
   const int32_t known = at(row_of_, term, -1);
   return known >= 0 ? rows_[static_cast<size_t>(known)] : made_row(term);
@@ -114,7 +114,7 @@ Row Automaton::made_row(TermId id) {
   return {};
 }
 
-// The row of `source` with every language changed.
+// The row of `source` with `change` applied to every target.
 template <class Change>
 Row Automaton::mapped(TermId source, Change change) {
   Row result = row(source);
@@ -122,7 +122,7 @@ Row Automaton::mapped(TermId source, Change change) {
   return result;
 }
 
-// One row of several: bytes that all of them treat alike have one language, made of theirs.
+// The product of several rows: bytes that are in the same class in all of them share a target, merged from theirs.
 template <class Merge>
 Row Automaton::combined(const std::vector<TermId>& sources, Merge merge) {
   Row result;
@@ -150,7 +150,8 @@ Row Automaton::combined(const std::vector<TermId>& sources, Merge merge) {
   return result;
 }
 
-// Parts that begin with a few bytes, as those of a list of texts do, are sorted by them; the others have rows.
+// Parts that begin with at most `few_bytes` bytes, like the alternatives of an enum, are grouped by first byte; only
+// the other parts need rows.
 Row Automaton::choice_row(TermId id) {
   constexpr int few_bytes = 4;
   const auto view = terms.children(id);
@@ -211,7 +212,7 @@ Row Automaton::repeat_row(TermId id) {
 }
 
 Row Automaton::multiple_row(TermId id) {
-  const Term term = terms[id];  // left: places that are left, right: whether behind the point
+  const Term term = terms[id];  // left: fraction digits left to count; right: whether after the point
   Row row;
   for (int digit = 0; digit < 10; ++digit) {
     TermId to = TermPool::nothing;
@@ -235,8 +236,8 @@ Row Automaton::capture_row(TermId id) {
   Row row;
   const TermId left = terms[id].left;
   for (size_t b = 0; b < 256; ++b) {
-    const bool goes_on = this->row(left).next(static_cast<uint8_t>(b)) != TermPool::nothing;
-    if (!goes_on && terms[left].nullable == 0) continue;
+    const bool can_continue = this->row(left).next(static_cast<uint8_t>(b)) != TermPool::nothing;
+    if (!can_continue && terms[left].nullable == 0) continue;
     const TermId to = step(id, static_cast<uint8_t>(b));
     if (to == TermPool::nothing) continue;
     row.of[b] = static_cast<uint8_t>(row.to.size());
@@ -258,7 +259,7 @@ TermId Automaton::behind(const Capture& complete) {
   return more;
 }
 
-TermId Automaton::first_behind(const Capture& capture) {
+TermId Automaton::any_continuation(const Capture& capture) {
   if (capture.object >= 0) return terms.object(terms.object_state(capture.object).shape).colon;
   return terms.optional(terms.distinct(capture.distinct).separator);
 }
@@ -275,7 +276,7 @@ TermId Automaton::next_distinct(int32_t number, int32_t seen) {
 bool Automaton::nullable(TermId id) {
   const Term term = terms[id];
   if (term.nullable >= 0) return term.nullable == 1;
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   bool result = false;
   if (term.kind == TermKind::capture) {
     result = nullable(term.left) && nullable(behind(terms.capture_of(id)));
@@ -296,7 +297,7 @@ bool Automaton::nullable(TermId id) {
   return result;
 }
 
-// States that a search must tell the empty ones of; every other language has a string, or is nothing.
+// Whether alive() must search from this state. Every other basic term is nonempty or `nothing`.
 bool Automaton::is_search_state(TermId id) const {
   const TermKind kind = terms[id].kind;
   return kind == TermKind::both || (kind == TermKind::complement && id != TermPool::anything);
@@ -325,7 +326,7 @@ void Automaton::keep_alive(Row& row) {
 }
 
 bool Automaton::alive(TermId start) {
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   for (; terms[start].kind == TermKind::sequence; start = terms[start].right) {
     if (!alive(terms[start].left)) return false;
   }
@@ -340,7 +341,7 @@ bool Automaton::alive(TermId start) {
     return std::any_of(parts.begin(), parts.end(), [&](TermId part) { return alive(part); });
   }
   if (at(life_, start, Life::unknown) != Life::unknown) return at(life_, start, Life::unknown) == Life::alive;
-  std::vector<std::pair<TermId, size_t>> found = {{start, 0}};  // states and where they were reached from, in order
+  std::vector<std::pair<TermId, size_t>> found = {{start, 0}};  // breadth-first: state, index of its predecessor
   std::unordered_map<TermId, bool> known = {{start, true}};
   for (size_t i = 0; i < found.size(); ++i) {
     const TermId state = found[i].first;
@@ -358,7 +359,7 @@ bool Automaton::alive(TermId start) {
     }
     if (static_cast<int64_t>(found.size()) > max_search) {
       throw_hint(ErrorKind::resource, "combine fewer patterns, lengths and exclusions on one value",
-                 "it takes more than {} states to tell whether any text meets all conditions", max_search);
+                 "checking whether any text meets all conditions takes more than {} states", max_search);
     }
   }
   for (const auto& [state, from] : found) at(life_, state, Life::unknown) = Life::dead;
@@ -379,13 +380,13 @@ int64_t Automaton::count(TermId term, int64_t limit) {
     steps += static_cast<int64_t>(ways.size());
     if (length > max_search || steps > max_count_steps) {
       throw_hint(ErrorKind::resource, "use shorter patterns, or a smaller minimum of different names or items",
-                 "the texts of a name or of an item, of which a number must differ, are too long to be counted");
+                 "cannot count the different values of a name or item of which several must differ: they are too long");
     }
     std::unordered_map<TermId, int64_t> next;
     for (const auto& [state, number] : ways) {
       if (nullable(state)) total += number;
       const Row& row = this->row(state);
-      std::array<int64_t, 256> num_bytes{};  // of each of its languages
+      std::array<int64_t, 256> num_bytes{};  // bytes of each class
       for (const uint8_t to : row.of) ++num_bytes[to];
       for (size_t i = 0; i < row.to.size(); ++i) {
         if (row.to[i] == TermPool::nothing || num_bytes[i] == 0) continue;

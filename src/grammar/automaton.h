@@ -1,8 +1,7 @@
-// Steps through languages: what may follow a byte, byte by byte, made when asked for and kept.
+// Brzozowski derivatives of terms by bytes: a deterministic automaton whose states are terms, built lazily and cached.
 //
-// Every language that a step gives is either TermPool::nothing or has a string in it, so a text that was accepted so
-// far can always be completed. Intersections and complements that turn out empty are found by a search over their own
-// states.
+// Every derivative is either TermPool::nothing or a nonempty language, so an accepted prefix can always be completed.
+// Empty intersections and complements are detected by a reachability search over their states.
 #pragma once
 
 #include <array>
@@ -17,7 +16,7 @@
 
 namespace ingot::grammar {
 
-// What follows each byte: to[of[byte]].
+// The transitions of a state: bytes with the same target share a class; the target is to[of[byte]].
 struct Row {
   std::array<uint8_t, 256> of{};
   std::vector<TermId> to = {TermPool::nothing};
@@ -25,12 +24,13 @@ struct Row {
   TermId next(uint8_t byte) const { return to[of[byte]]; }
 };
 
-// Copyable: a compiled grammar is copied where it is used. One thread at a time.
+// Copyable: each user of a compiled grammar works on a copy. Not thread-safe.
 class Automaton {
  public:
   TermPool terms;
 
-  // From here on; what is there already stays. Errors: functions that work out more throw ErrorKind::resource.
+  // Applies to terms and rows that are created from now on. Errors: functions that create more of them throw
+  // ErrorKind::resource.
   void set_limits(const StateLimits& limits) {
     terms.set_max_terms(limits.terms);
     max_rows_ = limits.rows;
@@ -39,38 +39,40 @@ class Automaton {
   // Whether the empty string is in the language.
   bool nullable(TermId term);
 
-  // The language behind a byte. Errors: ErrorKind::resource when the pool is full, or nesting is too deep.
+  // The derivative by a byte or by a text. Errors: ErrorKind::resource when the pool is full, or nesting is too deep.
   TermId step(TermId term, uint8_t byte);
   TermId step(TermId term, std::string_view text);
   const Row& row(TermId term);
 
-  // Whether a regular language has a string. Errors: resource, when that takes more than `max_search` states.
+  // Whether a regular language is nonempty. Errors: resource when the search takes more than `max_search` states.
   bool alive(TermId term);
 
-  // The number of strings of a regular language; `limit` where there are so many or more, also where there is no end of
-  // them. Errors: resource, when strings longer than `max_search`, or more than `max_count_steps` steps (one for each
-  // state at each length), have to be looked at to tell; those of `alive`.
+  // The number of strings of a regular language, or `limit` if there are `limit` or more (also infinitely many).
+  // Errors: resource when that takes strings longer than `max_search` or more than `max_count_steps` steps (one for
+  // each state at each length); as `alive`.
   int64_t count(TermId term, int64_t limit);
 
-  // What an object's state stands for: the members that may come, each with the state behind it, or the end.
+  // The expansion of an object state: the members that are allowed next, each followed by the state after it, or the
+  // end.
   TermId object_body(TermId object);
 
-  // Elements of terms.distinct(number) behind those seen.
+  // The next element of terms.distinct(number) after the list `seen`, and what follows it.
   TermId next_distinct(int32_t number, int32_t seen);
-  // What follows a capture whose text is complete; and what the first byte of that is, if it is anything, whatever the
-  // text is.
+  // `behind` is the continuation after a capture whose text is complete. `any_continuation` contains the first byte of
+  // every such continuation, whatever the text is.
   TermId behind(const Capture& complete);
-  TermId first_behind(const Capture& capture);
+  TermId any_continuation(const Capture& capture);
 
-  // Called once when all rules have their bodies: finds which contain the empty string, and takes out those without any
-  // string. `names` are of rules by number, for errors; they may be fewer. Returns the start without such rules;
-  // nothing when the whole language is empty. Errors: unsupported for a rule that begins with itself.
+  // Called once when all rules are defined: determines which rules are nullable, and removes those with an empty
+  // language. `names` are the rules' names by number, for errors; the list may be shorter. Returns the start term
+  // without such rules; `nothing` when the whole language is empty. Errors: unsupported for a left-recursive rule.
   TermId finish(TermId start, const std::vector<std::string>& names = {});
 
-  // Whether a name is a property's of its object, so that it may be one that cannot come. Every other name can.
+  // Whether a complete name is that of a declared property of its object, which may be disallowed here. Every other
+  // name is allowed.
   bool is_property(const Capture& name) const;
 
-  // Whether the next bytes are, or may be, the text of a capture.
+  // Whether the term is, or may begin with, a capture.
   bool begins_with_capture(TermId term);
 
   int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
@@ -123,12 +125,12 @@ class Automaton {
   void first_rules(TermId term, std::vector<TermId>& out);
 
   int64_t max_rows_ = StateLimits{}.rows;
-  std::deque<Row> rows_;            // stay where they are
-  std::vector<int32_t> row_of_;     // by term; -1 for none
-  std::deque<Row> searches_;        // rows of intersections and complements before the dead are taken out
+  std::deque<Row> rows_;            // a deque, so that references stay valid
+  std::vector<int32_t> row_of_;     // by term; -1: no row yet
+  std::deque<Row> searches_;        // rows of intersections and complements, dead targets included
   std::vector<int32_t> search_of_;  // by term
   std::vector<Life> life_;          // by term
-  std::vector<TermId> body_of_;     // by term: of objects; -1 for none
+  std::vector<TermId> body_of_;     // expansions of object states, by term; -1: none yet
   int depth_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Steps inside JSON strings: escapes of the characters of a language of UTF-8.
+// Derivatives inside JSON strings: escape sequences for the characters of a UTF-8 language.
 #include <algorithm>
 
 #include "grammar/automaton.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Stage = JsonEscape::Stage;
 
-constexpr uint32_t first_low = 0xDC00;  // of the second halves of surrogate pairs
+constexpr uint32_t first_low = 0xDC00;  // the first low surrogate
 constexpr std::string_view letters = "\"\\/bfnrt", meanings = "\"\\/\b\f\n\r\t";
 
 uint32_t joined(uint32_t high, uint32_t low) { return 0x10000 + ((high - first_surrogate) << 10) + (low - first_low); }
@@ -27,12 +27,12 @@ void set(Row& row, uint8_t byte, TermId to) {
 
 }  // namespace
 
-// The language behind one character.
+// The derivative by one character.
 TermId Automaton::character(TermId text, uint32_t code_point) { return step(text, utf8(code_point)); }
 
-// Whether a character from `first` to `last`, neither of them a surrogate, may come.
+// Whether any character from `first` to `last`, neither of them a surrogate, is allowed next.
 bool Automaton::takes_any(TermId text, uint32_t first, uint32_t last) {
-  constexpr uint32_t ends[] = {0x7F, 0x7FF, 0xFFFF, 0x10FFFF};  // of one, two, three and four bytes
+  constexpr uint32_t ends[] = {0x7F, 0x7FF, 0xFFFF, 0x10FFFF};  // last code points of 1 to 4 bytes
   for (const uint32_t end : ends) {
     if (first > end) continue;
     if (takes_any(text, utf8(first), utf8(std::min(last, end)))) return true;
@@ -42,9 +42,9 @@ bool Automaton::takes_any(TermId text, uint32_t first, uint32_t last) {
   return false;
 }
 
-// The same for the bytes from `low` to `high`, which are as many.
+// The same for UTF-8 encodings from `low` to `high`, which have the same length.
 bool Automaton::takes_any(TermId text, std::string_view low, std::string_view high) {
-  TermId known = TermPool::nothing;  // that no whole rest follows
+  TermId known = TermPool::nothing;  // a state that is known to allow no full range of continuation bytes
   const std::string least(low.size() - 1, '\x80'), most(low.size() - 1, '\xBF');
   for (int b = static_cast<uint8_t>(low[0]); b <= static_cast<uint8_t>(high[0]); ++b) {
     const TermId next = row(text).next(static_cast<uint8_t>(b));
@@ -60,7 +60,7 @@ bool Automaton::takes_any(TermId text, std::string_view low, std::string_view hi
   return false;
 }
 
-// Whether an escape that begins so can stand for a character that may come.
+// Whether a partly read escape can be completed to a character that is allowed next.
 bool Automaton::takes_escape(TermId text, const JsonEscape& escape, bool canonical) {
   const int missing = 4 * (4 - escape.digits);
   uint32_t first = uint32_t{escape.value} << missing;

@@ -1,4 +1,4 @@
-// The states of objects: which members may come, and what is behind each.
+// The states of objects: which members are allowed next, and what follows each.
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 using Member = ObjectShape::Member;
 
-// A name that was written, without quotes and escapes.
+// A written name without its quotes and escapes.
 std::string name_of(const std::string& text) {
   if (text.find('\\') == std::string::npos) return text.substr(1, text.size() - 2);
   return try_parse_json(text).get<std::string>();
@@ -22,12 +22,12 @@ bool is_counted(const ObjectShape& shape) { return shape.min > 0 || shape.max >=
 
 }  // namespace
 
-// What an object may still have, from a state on.
+// The members that an object can still have after a state.
 struct Automaton::Remaining {
-  int32_t first_required;         // property; behind the last: none is required
-  int64_t num_required = 0;       // properties
-  std::vector<int64_t> optional;  // properties that are not, from each on
-  int64_t num_others = 0;         // other names, but for those of `is_endless`
+  int32_t first_required;         // property index; the number of properties: none is required
+  int64_t num_required = 0;       // required properties still missing
+  std::vector<int64_t> optional;  // [p]: optional properties still usable among those from p on
+  int64_t num_others = 0;         // other names in finite classes; ignored if is_endless
   bool is_endless = false;
 };
 
@@ -60,7 +60,7 @@ Automaton::Remaining Automaton::remaining(const ObjectState& state) const {
   return result;
 }
 
-// Whether a member may come next.
+// Whether a member is allowed next.
 bool Automaton::may_come(const ObjectState& state, const Member& member, const Remaining& remaining) {
   const ObjectShape& shape = terms.object(state.shape);
   const bool is_named = member.property >= 0;
@@ -76,7 +76,7 @@ bool Automaton::may_come(const ObjectState& state, const Member& member, const R
   if (shape.needs != 0) {
     if (is_named && !shape.in_order) next.seen = terms.with_property(state.seen, member.property);
     const bool is_listed = !is_named && shape.must_differ(state.count) && shape.must_differ(next.count);
-    if (is_listed) next.names = terms.add_seen(state.names, "");  // one more, whatever it is
+    if (is_listed) next.names = terms.add_seen(state.names, "");  // a placeholder: only the list's length matters
     return completable(next, [](TermId behind) { return behind != TermPool::nothing; });
   }
   const bool is_required = is_named && shape.required[static_cast<size_t>(member.property)];
@@ -92,7 +92,7 @@ bool Automaton::may_come(const ObjectState& state, const Member& member, const R
   return next.count + required + optional + others >= shape.min;
 }
 
-// The state behind a member, its name not looked at: one of another name that must differ is on no list.
+// The state after a member, regardless of its name: the name is not added to the list of other names.
 ObjectState Automaton::after(ObjectState state, const Member& member) {
   const ObjectShape& shape = terms.object(state.shape);
   state.first = false;
@@ -108,7 +108,7 @@ ObjectState Automaton::after(ObjectState state, const Member& member) {
   return state;
 }
 
-// A member's colon and value, and what follows.
+// A member's colon and value, and the rest of the object.
 TermId Automaton::with_member(const ObjectState& state, const Member& member) {
   ObjectState next = after(state, member);
   const TermId behind = member.behind;
@@ -118,7 +118,7 @@ TermId Automaton::with_member(const ObjectState& state, const Member& member) {
   return terms.sequence(behind, terms.members(next));
 }
 
-// Whether the object can be completed from a state on. `usable` says whether what follows a name has any text.
+// Whether the object can be completed after a state. `usable` says whether the term after a name is nonempty.
 bool Automaton::completable(const ObjectState& state, const Usable& usable) {
   const ObjectShape& shape = terms.object(state.shape);
   const auto size = static_cast<int32_t>(shape.required.size());
@@ -127,7 +127,7 @@ bool Automaton::completable(const ObjectState& state, const Usable& usable) {
   };
   constexpr int64_t no_way = std::numeric_limits<int64_t>::max() / 4;
   const uint32_t unmet = shape.needs & ~state.met;
-  // The fewest members that meet each set of the needs.
+  // The fewest members that satisfy each set of needs, by bit set.
   std::vector<int64_t> fewest(size_t{unmet} + 1, no_way);
   fewest[0] = 0;
   int64_t available = 0, others = 0;
@@ -170,14 +170,14 @@ bool Automaton::completable(const ObjectState& state, const Usable& usable) {
   return state.count + available + others >= shape.min;
 }
 
-// The names that are not on the list.
+// `names` without those on the list.
 TermId Automaton::names_left(TermId names, int32_t seen) {
   std::vector<TermId> texts;
   for (const std::string& name : terms.seen(seen)) texts.push_back(terms.literal(name));
   return terms.without(names, terms.choice(texts));
 }
 
-// A name that is not among those that were written, with the state in front of it.
+// A capture of a name that differs from the other names already written.
 TermId Automaton::name_capture(TermId object, int32_t number) {
   const ObjectState state = terms.object_state(object);
   const Member member = terms.object(state.shape).members[static_cast<size_t>(number)];
@@ -211,7 +211,7 @@ bool Automaton::is_property(const Capture& name) const {
   return terms.object(terms.object_state(name.object).shape).property_of(name_of(name.text)).has_value();
 }
 
-// What follows a name that began so, where it is no property's already; nothing where that is not known.
+// The continuation after a partly read name that can no longer become a property's name; `nothing` if it still can.
 TermId Automaton::behind_other_name(const Capture& partial) {
   if (partial.object < 0 || partial.member != Capture::any_name) return TermPool::nothing;
   const ObjectState state = terms.object_state(partial.object);
@@ -220,9 +220,9 @@ TermId Automaton::behind_other_name(const Capture& partial) {
   return with_member(state, shape.members[static_cast<size_t>(shape.open)]);
 }
 
-// The names that may come: all in one lexeme where other names may, so that objects have it in common, and what is a
-// property's is found out behind it; where they may not, all names of properties that may. What has to be known of
-// another name is asked for by name_capture.
+// Where any other name is allowed, all names are one lexeme, so that all objects share its walk, and behind_name()
+// looks up the property afterwards. Otherwise the names of all allowed properties form one lexeme, and other names that
+// must differ are captured by name_capture().
 TermId Automaton::object_body(TermId id) {
   if (static_cast<size_t>(id) >= body_of_.size()) body_of_.resize(static_cast<size_t>(id) + 256, -1);
   if (body_of_[static_cast<size_t>(id)] >= 0) return body_of_[static_cast<size_t>(id)];

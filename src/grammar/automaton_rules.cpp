@@ -1,4 +1,4 @@
-// What is known of rules once they all have bodies.
+// Analysis of the rules once all are defined: nullability, productivity, left recursion.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ bool Automaton::productive(TermId id, const std::vector<bool>& rules) {
   const Term& term = terms[id];
   if (term.kind == TermKind::nothing) return false;
   if (term.regular) return true;
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   switch (term.kind) {
     case TermKind::rule: return rules[static_cast<size_t>(term.min)];
     case TermKind::sequence: {
@@ -36,7 +36,7 @@ bool Automaton::productive(TermId id, const std::vector<bool>& rules) {
 bool Automaton::evaluated_nullable(TermId id, const std::vector<bool>& rules) {
   const Term& term = terms[id];
   if (term.nullable >= 0) return term.nullable == 1;
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   switch (term.kind) {
     case TermKind::rule: return rules[static_cast<size_t>(term.min)];
     case TermKind::sequence: {
@@ -54,9 +54,9 @@ bool Automaton::evaluated_nullable(TermId id, const std::vector<bool>& rules) {
   }
 }
 
-// Rules that a term may begin with.
+// Appends the rules that a term may begin with.
 void Automaton::first_rules(TermId id, std::vector<TermId>& out) {
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   for (; terms[id].kind == TermKind::sequence; id = terms[id].right) {
     first_rules(terms[id].left, out);
     if (!nullable(terms[id].left)) return;
@@ -97,7 +97,8 @@ void Automaton::refuse_left_recursion(const std::vector<std::string>& names) {
       const size_t next = static_cast<size_t>(terms[first[rule][at++]].min);
       if (state[next] == 1) {
         throw_hint(ErrorKind::unsupported, "write it as a repetition: list ::= item (\",\" item)*",
-                   "the rule {} begins with itself", next < names.size() ? names[next] : fmt::format("#{}", next));
+                   "the rule {} is left-recursive: it begins with itself",
+                   next < names.size() ? names[next] : fmt::format("#{}", next));
       }
       if (state[next] == 0) path.emplace_back(next, 0);
     }
@@ -108,7 +109,7 @@ TermId Automaton::finish(TermId start, const std::vector<std::string>& names) {
   std::vector<TermId>& bodies = terms.bodies();
   const auto fixed_point = [&](auto holds) {
     std::vector<bool> rules(bodies.size());
-    // Rules depend on later and on earlier ones: in turns from both ends, a chain of rules takes few passes.
+    // Rules depend on later and on earlier ones: alternating the direction settles a chain of rules in few passes.
     for (bool changed = true, is_backward = true; changed; is_backward = !is_backward) {
       changed = false;
       for (size_t k = 0; k < bodies.size(); ++k) {

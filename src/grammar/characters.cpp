@@ -8,7 +8,7 @@ namespace ingot::grammar {
 
 namespace {
 
-// The texts from `low` to `high`, which are as long as each other, in order of value.
+// The encodings from `low` to `high`, which have the same length.
 TermId between(TermPool& terms, std::string_view low, std::string_view high) {
   const auto first = static_cast<uint8_t>(low[0]), last = static_cast<uint8_t>(high[0]);
   const size_t rest = low.size() - 1;
@@ -30,10 +30,10 @@ TermId between(TermPool& terms, std::string_view low, std::string_view high) {
   return terms.choice(parts);
 }
 
-// Characters above ASCII.
+// A range of characters above ASCII.
 TermId utf8_range(TermPool& terms, uint32_t first, uint32_t last) {
   std::vector<TermId> parts;
-  constexpr uint32_t ends[] = {0x7FF, 0xFFFF, max_code_point};  // of two, three and four bytes
+  constexpr uint32_t ends[] = {0x7FF, 0xFFFF, max_code_point};  // last code points encoded in two, three and four bytes
   for (const uint32_t end : ends) {
     if (first > end) continue;
     parts.push_back(between(terms, utf8(first), utf8(std::min(last, end))));

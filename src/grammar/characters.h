@@ -1,4 +1,4 @@
-// Sets of Unicode characters, and their bytes.
+// Sets of Unicode characters, and their UTF-8 encodings as terms.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ inline constexpr uint32_t first_surrogate = 0xD800, last_surrogate = 0xDFFF;
 
 std::string utf8(uint32_t code_point);
 
-// Ranges in ascending order that do not touch. Surrogates (U+D800 to U+DFFF) are never members.
+// A set of characters as ranges in ascending order that neither overlap nor touch. Surrogates (U+D800 to U+DFFF) are
+// never members.
 class CharacterSet {
  public:
   struct Range {
@@ -33,7 +34,7 @@ class CharacterSet {
   std::vector<Range> ranges_;
 };
 
-// One character of the set, in UTF-8.
+// The term whose strings are the UTF-8 encodings of one character of the set.
 TermId encoded(TermPool& terms, const CharacterSet& set);
 
 }  // namespace ingot::grammar

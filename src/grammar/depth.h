@@ -1,20 +1,21 @@
-// A bound on recursion: what comes from a request must not overflow the stack.
+// A bound on recursion depth: input from a request must not overflow the stack.
 #pragma once
 
 #include "base/error.h"
 
 namespace ingot::grammar {
 
-// One level more while it lives. Errors: resource beyond `most` levels; the counter is then as before.
-class Deeper {
+// Increments `counter` for its lifetime. Errors: resource when `counter` has reached `most`; the counter is then
+// unchanged.
+class DepthGuard {
  public:
-  Deeper(int& counter, int most) : counter_(counter) {
+  DepthGuard(int& counter, int most) : counter_(counter) {
     if (counter_ >= most) throw_error(ErrorKind::resource, "the grammar is nested deeper than {} levels", most);
     ++counter_;
   }
-  ~Deeper() { --counter_; }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
+  ~DepthGuard() { --counter_; }
+  DepthGuard(const DepthGuard&) = delete;
+  DepthGuard& operator=(const DepthGuard&) = delete;
 
  private:
   int& counter_;

@@ -28,7 +28,7 @@ class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {
     if (text.size() > max_text)
-      throw_error(ErrorKind::resource, "a grammar of {} bytes; at most {}", text.size(), max_text);
+      throw_error(ErrorKind::resource, "the grammar has {} bytes; at most {} are allowed", text.size(), max_text);
     if (!text::is_valid_utf8(text)) throw_error(ErrorKind::usage, "the grammar is not UTF-8");
   }
 
@@ -41,13 +41,13 @@ class Parser {
     }
     const auto root = numbers_.find("root");
     if (root == numbers_.end()) {
-      throw_hint(ErrorKind::usage, "the rule that is the whole output is called root", "the grammar has no rule root");
+      throw_hint(ErrorKind::usage, "name the rule of the whole output root", "the grammar has no rule root");
     }
     most_used_ = terms().used() + (StateLimits{}.terms - terms().used()) / inlined_share;
     for (const TermId rule : rules_) terms().define(rule, with_counted_units(terms().body(rule)));
     make_units();
     const TermId start = automaton_.finish(rules_[static_cast<size_t>(root->second)], names_);
-    if (start == TermPool::nothing) throw_error(ErrorKind::usage, "the grammar describes no text at all");
+    if (start == TermPool::nothing) throw_error(ErrorKind::usage, "the grammar matches no text");
     return std::make_shared<const Grammar>(std::move(automaton_), start);
   }
 
@@ -57,7 +57,7 @@ class Parser {
   [[noreturn]] void malformed(std::string_view why) const {
     const auto line =
         std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n');
-    throw_error(ErrorKind::usage, "the grammar's line {}: {}", line + 1, why);
+    throw_error(ErrorKind::usage, "grammar line {}: {}", line + 1, why);
   }
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -67,7 +67,7 @@ class Parser {
     return true;
   }
 
-  // Spaces and comments, and line ends where a rule cannot end.
+  // Skips spaces and comments, with `lines` also line ends.
   void skip(bool lines) {
     for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
@@ -100,7 +100,7 @@ class Parser {
     const std::string_view called = name();
     const TermId rule = rule_of(called);
     skip(false);
-    if (text_.substr(at_, 3) != "::=") malformed("'::=' is missing behind a rule's name");
+    if (text_.substr(at_, 3) != "::=") malformed("'::=' is missing after a rule's name");
     at_ += 3;
     skip(true);
     const size_t number = static_cast<size_t>(terms()[rule].min);
@@ -108,11 +108,11 @@ class Parser {
     const TermId body = choice(false);
     defined_[number] = true;
     terms().define(rule, body);
-    if (at_ < text_.size() && peek() != '\n' && peek() != '\r') malformed("a line end is missing behind the rule");
+    if (at_ < text_.size() && peek() != '\n' && peek() != '\r') malformed("a line break is missing after the rule");
   }
 
   TermId choice(bool inside) {
-    if (++nesting_ > max_nesting) throw_error(ErrorKind::resource, "a grammar nested deeper than {}", max_nesting);
+    if (++nesting_ > max_nesting) throw_error(ErrorKind::resource, "the grammar is nested deeper than {}", max_nesting);
     std::vector<TermId> parts;
     for (;;) {
       parts.push_back(sequence(inside));
@@ -147,7 +147,7 @@ class Parser {
         ++at_;
         skip(true);
         const TermId term = choice(true);
-        if (!take(')')) malformed("a ( without its )");
+        if (!take(')')) malformed("an unmatched (");
         return term;
       }
       default: break;
@@ -172,7 +172,7 @@ class Parser {
     return true;
   }
 
-  // What is behind a {.
+  // Parses {m}, {m,} or {m,n} after the {.
   std::pair<int64_t, int64_t> counts() {
     const auto count = [&]() -> std::optional<int64_t> {
       skip(true);
@@ -189,9 +189,9 @@ class Parser {
     if (take(',')) {
       max = count().value_or(unlimited);
     } else if (!first) {
-      malformed("a number is missing behind {");
+      malformed("a number is missing after {");
     }
-    if (!take('}')) malformed("a { without its }");
+    if (!take('}')) malformed("an unmatched {");
     if (max != unlimited && max < min) malformed("a {m,n} with n below m");
     return {min, max};
   }
@@ -203,12 +203,12 @@ class Parser {
       if (digit < 0) malformed("an escape without its hexadecimal digits");
       value = value * 16 + static_cast<uint32_t>(digit);
     }
-    if (value > max_code_point || (value >= 0xD800 && value < 0xE000)) malformed("an escape that is no character");
+    if (value > max_code_point || (value >= 0xD800 && value < 0xE000)) malformed("an escape that is not a character");
     return value;
   }
 
   uint32_t character() {
-    if (at_ >= text_.size()) malformed("it ends inside a literal or a class");
+    if (at_ >= text_.size()) malformed("a literal or a class is not closed");
     if (!take('\\')) {
       const text::Utf8Char next = text::decode_utf8(text_, at_);
       at_ += next.size;
@@ -259,9 +259,9 @@ class Parser {
     return encoded(terms(), negative ? set.complement() : set);
   }
 
-  // A repeat of small rules with a count, such as char{3,20}, becomes a lexeme. A mask walks lexemes as wholes, and
-  // regards a count that no token can reach as none; otherwise each count would be walked rule by rule. A repeat stays
-  // as it is where the terms that this makes do not fit into room().
+  // A counted repeat of small rules, such as char{3,20}, becomes a lexeme (unit), as make_units() does with every rule
+  // whose body is regular. Mask computation walks a lexeme as a whole and ignores counts that no token can reach;
+  // otherwise each count would be walked rule by rule. A repeat stays as it is if the new terms do not fit into room().
   TermId with_counted_units(TermId id) {
     const Term term = terms()[id];
     if (term.regular || !term.is_counted) return id;
@@ -277,10 +277,10 @@ class Parser {
     return result;
   }
 
-  // A term with rules replaced by their bodies; no term where a rule reaches itself, or where that makes too many.
+  // A term with rules replaced by their bodies; no term for a recursive rule, or if that makes too many terms.
   struct Inlined {
     std::optional<TermId> term;
-    int64_t size = 0;  // parts of the sequences and choices in it, those inside of regular terms not counted
+    int64_t size = 0;  // parts of its sequences and choices, without those inside of regular terms
   };
 
   Inlined inlined(TermId id, int depth) {
@@ -332,9 +332,9 @@ class Parser {
   std::vector<TermId> rules_;
   std::vector<std::string> names_;
   std::vector<bool> defined_;
-  std::map<TermId, Inlined> inlined_;  // of what counts repeat, and of the rules in it
-  int64_t most_used_ = 0;              // terms of the pool, of which lexemes may be made
-  int64_t reserved_ = 0;               // of these: for what is being rebuilt around a lexeme
+  std::map<TermId, Inlined> inlined_;  // bodies of counted repeats, and the rules in them
+  int64_t most_used_ = 0;              // max terms of the pool while lexemes are made
+  int64_t reserved_ = 0;               // of these, for what is being rebuilt around a lexeme
 };
 
 }  // namespace

@@ -11,8 +11,7 @@ namespace ingot::grammar {
 
 namespace {
 
-// RFC 3339, section 5.6 and appendix A. The year 0 is left out (many programs know no such year), and so are leap
-// seconds.
+// RFC 3339, section 5.6 and appendix A. The year 0, which many programs reject, and leap seconds are left out.
 constexpr const char* date =
     "(?!0000)(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
     "02-(?:0[1-9]|1\\d|2[0-8]))|(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)";
@@ -30,7 +29,7 @@ std::string ipv6() {
   const std::string h = "[0-9A-Fa-f]{1,4}";
   const std::string last = fmt::format("(?:{0}:{0}|{1})", h, ipv4);
   std::string all = fmt::format("(?:{}:){{6}}{}|::(?:{}:){{5}}{}", h, last, h, last);
-  for (int before = 1; before <= 5; ++before) {  // groups before the ::
+  for (int before = 1; before <= 5; ++before) {  // number of groups before the ::
     all += fmt::format("|(?:{0}:){{0,{1}}}{0}::(?:{0}:){{{2}}}{3}", h, before - 1, 5 - before, last);
   }
   all += fmt::format("|(?:{0}:){{0,5}}{0}::{0}|(?:{0}:){{0,6}}{0}::|::{0}|::", h);
@@ -38,7 +37,7 @@ std::string ipv6() {
   return "(?:" + all + ")";
 }
 
-// RFC 1123, section 2.1, without two hyphens in a row, which only encoded names may have.
+// RFC 1123, section 2.1, without two hyphens in a row, which only punycode labels may have.
 TermId hostname(TermPool& terms) {
   const auto regex = [&](std::string_view text) { return whole_pattern_language(terms, text); };
   const TermId label = terms.both(regex("[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*"), regex("[A-Za-z0-9-]{1,63}"));
@@ -73,7 +72,7 @@ struct Uri {
   }
 };
 
-// RFC 6570, section 2; characters above ASCII as themselves.
+// RFC 6570, section 2; characters above ASCII are not percent-encoded. V stands for `variable`.
 constexpr const char* uri_template =
     "(?:[!#$&()*+,\\-./0-9:;=?@A-Z\\[\\]_a-z~\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}]|%[0-9A-Fa-f]{2}|"
     "\\{[+#./;?&]?V(?:,V)*\\})*";
@@ -87,8 +86,8 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// Regular expressions that ECMA-262 and every other dialect take: without groups of other kinds than ( ) and (?: ),
-// nested no deeper than twice, and with ASCII alone.
+// Regular expressions that are valid in ECMA-262 and every other dialect: groups only as ( ) and (?: ), nested at most
+// twice, ASCII only.
 std::string regular_expression() {
   const std::string escape = "\\\\[dDwWsSnrtfv^$.*+?()\\[\\]{}|/\\\\]";
   const std::string character = "[ !\"#%&',/0-9:;<=>@A-Z_`a-z~\\-]";

@@ -1,4 +1,4 @@
-// The texts of JSON Schema's formats.
+// The languages of JSON Schema's `format` keyword.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 namespace ingot::grammar {
 
 struct Format {
-  TermId language = 0;   // of the texts themselves
-  bool is_exact = true;  // false: some texts of the format are left out, so its opposite is not known
+  TermId language = 0;   // of the texts themselves, without JSON quotes and escapes
+  bool is_exact = true;  // false: the language is only a subset of the format, so it has no usable complement
 };
 
-// Whether the specifications know a format of this name.
+// Whether the JSON Schema specifications define a format of this name.
 bool is_format(std::string_view name);
 
-// The format of this name; nothing when `is_format` says no.
+// The format of this name; nullopt when `is_format` is false.
 std::optional<Format> format_named(TermPool& terms, std::string_view name);
 
 }  // namespace ingot::grammar

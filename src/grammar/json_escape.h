@@ -1,4 +1,4 @@
-// An escape of a JSON string under way.
+// A partly read escape sequence of a JSON string.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@ namespace ingot::grammar {
 struct JsonEscape {
   enum class Stage : uint8_t { none, backslash, digits, low_backslash, low_u };
   Stage stage = Stage::none;
-  uint8_t digits = 0;  // hexadecimal ones read behind \u, 0 to 3
-  uint16_t value = 0;  // of these
-  uint16_t high = 0;   // the first half of a surrogate pair, when it was read
+  uint8_t digits = 0;  // hexadecimal digits read after \u, 0 to 3
+  uint16_t value = 0;  // of these digits
+  uint16_t high = 0;   // the high surrogate of a pair, if it was read; otherwise 0
 
   int64_t packed() const {
     return static_cast<int64_t>(stage) | int64_t{digits} << 8 | int64_t{value} << 16 | int64_t{high} << 32;

@@ -1,4 +1,4 @@
-// The pieces of JSON texts as languages.
+// The lexical elements of JSON texts as terms.
 #pragma once
 
 #include <string_view>
@@ -11,13 +11,13 @@ namespace ingot::grammar {
 struct JsonTerms {
   JsonTerms(Automaton& automaton, Whitespace whitespace);
 
-  TermId space;      // between brackets and what is inside them
-  TermId colon;      // with the space behind it
-  TermId comma;      // likewise
-  TermId free_text;  // a string, quotes included, with every escape that JSON has
+  TermId space;      // between brackets and their contents
+  TermId colon;      // with the white space after it
+  TermId comma;      // with the white space after it
+  TermId free_text;  // any string, quotes included, with every escape of JSON
 
-  // Strings whose text is in the language, a regular one of UTF-8, with every escape that JSON has; canonical ones: see
-  // TermPool::json_text.
+  // Strings, quotes included, whose unescaped text is in `language`, which is regular and UTF-8. `quoted` allows every
+  // escape of JSON; `canonical` one spelling for each text: see TermPool::json_text.
   TermId quoted(TermId language);
   TermId canonical(TermId language);
 

@@ -8,10 +8,10 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int64_t many_visits = 1000;  // a walk that took more is kept
-constexpr int64_t many_rows = 8;       // likewise
+constexpr int64_t many_visits = 1000;  // a walk that took more steps is cached
+constexpr int64_t many_rows = 8;       // a walk that created more rows is cached
 constexpr size_t max_plain_states = 64;
-constexpr size_t many_tokens = 400;  // more are kept as bits
+constexpr size_t many_tokens = 400;  // more are stored as a bit mask
 constexpr size_t max_walks = 512;
 constexpr int max_depth = 2000;
 
@@ -25,7 +25,7 @@ void clear_bit(std::span<uint32_t> bits, int32_t token) {
   bits[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (token % 32));
 }
 
-// Few tokens as a list, many as bits.
+// Stores many tokens as a bit mask instead of a list.
 void pack(Walk& walk, const Vocabulary& vocabulary) {
   if (walk.tokens.size() <= many_tokens) return;
   walk.bits.assign(vocabulary.num_words(), 0);
@@ -39,8 +39,8 @@ void MaskWalk::visit(int64_t nodes) {
   visits_ += nodes;
   const bool too_many_rows = automaton_.num_rows() - rows_before_ > limits_.mask_rows;
   if (visits_ > limits_.mask_visits || too_many_rows) {
-    throw_hint(ErrorKind::resource, "write it with fewer alternatives at once",
-               "the next token of the grammar takes more than {} {} to find",
+    throw_hint(ErrorKind::resource, "write the grammar with fewer alternatives at one place",
+               "finding the allowed next tokens takes more than {} {}",
                too_many_rows ? limits_.mask_rows : limits_.mask_visits, too_many_rows ? "states" : "steps");
   }
 }
@@ -63,7 +63,7 @@ void MaskWalk::add(const Walk& walk) {
   for (size_t i = 0; i < walk.bits.size(); ++i) bits_[i] |= walk.bits[i];
 }
 
-// The tokens below `node` that the language allows from there on.
+// Sets the bits of the tokens below `node` whose bytes after those of `node` begin a string of the language.
 void MaskWalk::collect(TermId language, uint32_t node) {
   if (language == TermPool::nothing || language == TermPool::empty) return;
   if (!seen_.insert(pair_of(language, node)).second) return;
@@ -72,14 +72,14 @@ void MaskWalk::collect(TermId language, uint32_t node) {
   visit(1);
   const Term term = automaton_.terms[language];
   if (term.kind == TermKind::sequence) {
-    collect_behind(term.left, term.right, node);
+    collect_sequence(term.left, term.right, node);
   } else {
-    collect_behind(language, TermPool::empty, node);
+    collect_sequence(language, TermPool::empty, node);
   }
   --depth_;
 }
 
-void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
+void MaskWalk::collect_sequence(TermId head, TermId rest, uint32_t node) {
   TermPool& terms = automaton_.terms;
   const Term term = terms[head];
   if (term.regular) {
@@ -88,7 +88,7 @@ void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
     if (rest == TermPool::empty) return;
     const auto nodes = vocabulary_.nodes();
     for (const uint32_t end : inside->ends) {
-      if (nodes[end].end > end + 1 && goes_on(rest, end)) collect(rest, end);
+      if (nodes[end].end > end + 1 && can_continue(rest, end)) collect(rest, end);
     }
     return;
   }
@@ -119,8 +119,9 @@ void MaskWalk::collect_behind(TermId head, TermId rest, uint32_t node) {
   }
 }
 
-// Whether any byte of the tokens below the node may follow.
-bool MaskWalk::goes_on(TermId language, uint32_t node) {
+// Whether a string of the language may begin with the byte of a child of the node. Always true at the root and if
+// the language may begin with a capture.
+bool MaskWalk::can_continue(TermId language, uint32_t node) {
   const auto nodes = vocabulary_.nodes();
   if (node == 0 || automaton_.begins_with_capture(language)) return true;
   const Row& row = automaton_.row(language);
@@ -130,17 +131,18 @@ bool MaskWalk::goes_on(TermId language, uint32_t node) {
   return false;
 }
 
-// Inside its text a capture is a lexeme; what may come behind it depends on the text.
+// Like collect_sequence, for a capture. The capture is walked as a lexeme; the continuation after it depends on its
+// text.
 void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
   TermPool& terms = automaton_.terms;
   const Capture state = terms.capture_of(capture);
   const auto inside = walk(terms.unit(terms[capture].left), node);
   const auto nodes = vocabulary_.nodes();
   const bool is_any_name = state.object >= 0 && state.member == Capture::any_name;
-  const TermId next = terms.sequence(automaton_.first_behind(state), rest);
-  std::vector<int32_t> refused;  // tokens that end with a name that may not come
+  const TermId next = terms.sequence(automaton_.any_continuation(state), rest);
+  std::vector<int32_t> refused;  // tokens that end with a disallowed name
   for (const uint32_t end : inside->ends) {
-    const bool has_more = nodes[end].end > end + 1 && goes_on(next, end);
+    const bool has_more = nodes[end].end > end + 1 && can_continue(next, end);
     if (!has_more && (!is_any_name || nodes[end].token < 0)) continue;
     Capture complete = state;
     const std::string& token = vocabulary_.bytes(nodes[end].token >= 0 ? nodes[end].token : first_token(end));
@@ -161,7 +163,7 @@ void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
   add(allowed);
 }
 
-// A token below the node.
+// The first token at or below the node.
 int32_t MaskWalk::first_token(uint32_t node) const {
   const auto nodes = vocabulary_.nodes();
   while (nodes[node].token < 0) ++node;
@@ -205,8 +207,8 @@ void MaskWalk::keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Wa
   if (walks_.emplace(pair_of(lexeme, node), walk).second) kept_bytes_ += walk->bytes();
 }
 
-// Whether plain characters, as many as there are, neither end the lexeme nor leave it.
-bool MaskWalk::takes_plain(TermId lexeme) {
+// Whether every string of plain characters stays inside the lexeme without completing it.
+bool MaskWalk::accepts_all_plain(TermId lexeme) {
   std::vector<TermId> states = {lexeme};
   for (size_t i = 0; i < states.size(); ++i) {
     if (automaton_.nullable(states[i]) || states.size() > max_plain_states) return false;
@@ -223,7 +225,7 @@ bool MaskWalk::takes_plain(TermId lexeme) {
 
 std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
   auto walk = std::make_shared<Walk>();
-  if (node == 0 && takes_plain(lexeme)) {
+  if (node == 0 && accepts_all_plain(lexeme)) {
     follow(lexeme, vocabulary_.others(), 0, *walk);
     for (uint32_t& end : walk->ends) end = vocabulary_.place(end);
     walk->bits = vocabulary_.plain();
@@ -236,10 +238,10 @@ std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
   return walk;
 }
 
-// The tokens below a node of a trie that stay inside the lexeme, and the nodes where it may end.
+// Collects the tokens below a node that stay inside the lexeme, and the nodes where the lexeme may end.
 void MaskWalk::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk) {
   if (automaton_.nullable(lexeme)) walk.ends.push_back(node);
-  std::vector<const Row*> rows(1, &automaton_.row(lexeme));  // by depth
+  std::vector<const Row*> rows(1, &automaton_.row(lexeme));  // by depth below `node`
   const TermPool& terms = automaton_.terms;
   const uint16_t base = nodes[node].depth;
   const uint32_t end = nodes[node].end;

@@ -1,7 +1,7 @@
-// The tokens that may come next in a language: a walk over the vocabulary's trie.
+// Token masks: the tokens that a language allows next, found by walking the vocabulary's trie.
 //
 // A language that begins with a lexeme is walked in two parts: the tokens that stay inside the lexeme, which do not
-// depend on what comes behind it and are kept, and those that go on behind it, which are few.
+// depend on the continuation after it and are cached, and the few tokens that extend past its end.
 #pragma once
 
 #include <memory>
@@ -14,28 +14,28 @@
 
 namespace ingot::grammar {
 
-// Walks of one automaton over one vocabulary; both outlive it. One thread at a time.
+// Walks of one automaton over one vocabulary; both must outlive it. Not thread-safe.
 class MaskWalk {
  public:
   MaskWalk(Automaton& automaton, const Vocabulary& vocabulary, const StateLimits& limits)
       : automaton_(automaton), vocabulary_(vocabulary), limits_(limits) {}
 
-  // Sets the bits of the tokens that may come next, and clears all others. Errors: resource when that takes more than
-  // StateLimits::mask_visits steps, or mask_rows new rows.
+  // Sets the bits of the tokens that are allowed next, and clears all others. Errors: resource when that takes more
+  // than StateLimits::mask_visits steps or mask_rows new rows.
   void fill(TermId language, std::span<uint32_t> bits);
-  int64_t visits() const { return visits_; }  // steps of the last mask
+  int64_t visits() const { return visits_; }  // trie steps of the last mask
 
  private:
   void collect(TermId language, uint32_t node);
-  void collect_behind(TermId head, TermId rest, uint32_t node);
+  void collect_sequence(TermId head, TermId rest, uint32_t node);
   void collect_capture(TermId capture, TermId rest, uint32_t node);
   std::shared_ptr<const Walk> walk(TermId lexeme, uint32_t node);
   void keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk);
   std::shared_ptr<const Walk> walked(TermId lexeme, uint32_t node);
   void follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk);
   TermId clamped(TermId lexeme);
-  bool takes_plain(TermId lexeme);
-  bool goes_on(TermId language, uint32_t node);
+  bool accepts_all_plain(TermId lexeme);
+  bool can_continue(TermId language, uint32_t node);
   int32_t first_token(uint32_t node) const;
   void add(const Walk& walk);
   void visit(int64_t nodes);
@@ -45,12 +45,12 @@ class MaskWalk {
   StateLimits limits_;
   std::span<uint32_t> bits_;
   int64_t visits_ = 0;
-  int64_t rows_before_ = 0;  // this mask
+  int64_t rows_before_ = 0;  // num_rows() when this mask was started
   int depth_ = 0;
-  std::unordered_set<uint64_t> seen_;                                // language and node of this mask
-  std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by lexeme and node: those that took long
-  size_t kept_bytes_ = 0;                                            // of these, about
-  std::unordered_map<TermId, TermId> clamped_;                       // lexemes that are counted
+  std::unordered_set<uint64_t> seen_;                                // (language, node) pairs of this mask
+  std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by (lexeme, node): the expensive ones
+  size_t kept_bytes_ = 0;                                            // of walks_, approximately
+  std::unordered_map<TermId, TermId> clamped_;                       // counted lexemes, to their TermPool::clamped form
 };
 
 }  // namespace ingot::grammar

@@ -11,15 +11,15 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_masks = 1024;  // kept of one grammar
-constexpr double many = 0.375;      // a grammar that came to this share of a limit begins anew with the next output
+constexpr size_t max_masks = 1024;  // max cached masks of one grammar
+constexpr double many = 0.375;      // above this share of a limit, the next output gets a new machine
 constexpr int32_t ended = -1;
 
 bool is_many(int64_t number, int64_t limit) { return static_cast<double>(number) > many * static_cast<double>(limit); }
 
 }  // namespace
 
-// States and masks of a grammar. Everything is done under the mutex.
+// The states and masks of a grammar. All access is under `mutex`.
 class Machine {
  public:
   Machine(const Grammar& grammar, const Vocabulary& vocabulary, const StateLimits& limits)
@@ -27,7 +27,7 @@ class Machine {
     automaton.set_limits(limits);
   }
 
-  // `visits` grows by the steps that this takes.
+  // Adds the walk's steps to `visits`.
   const std::vector<uint32_t>& mask(TermId state, int64_t& visits) {
     const auto known = masks.find(state);
     if (known != masks.end()) return known->second;
@@ -87,8 +87,8 @@ Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
 
 bool Matcher::is_ended() const { return places_.back().state == ended; }
 
-// The work done from the last state on. Where the grammar's machine is full, others may have filled it: the work is
-// then tried once more with a machine of its own.
+// Runs `work` on the machine and the current state. When the shared machine is full, other outputs may have filled it:
+// `work` is then retried once on a private machine.
 template <class Work>
 auto Matcher::worked(Work work) const {
   try {
@@ -121,8 +121,8 @@ void Matcher::fill_mask(std::span<uint32_t> bits) const {
   if (is_ended()) return;
   const StateLimits& limits = grammar_->limits();
   if (visits_ > limits.output_visits + limits.token_visits * accepted()) {
-    throw_hint(ErrorKind::resource, "write it with fewer alternatives at once",
-               "the masks of the output's first {} tokens took {} steps", accepted(), visits_);
+    throw_hint(ErrorKind::resource, "write the grammar with fewer alternatives at one place",
+               "computing the token masks of the first {} output tokens took {} steps", accepted(), visits_);
   }
   worked([&](Machine& machine, TermId state) {
     const std::vector<uint32_t>& mask = machine.mask(state, visits_);
@@ -147,7 +147,7 @@ void Matcher::accept(int32_t id) {
     places_.push_back({ended, text_.size()});
   } else if (!is_known || vocabulary.is_end(id) || vocabulary.bytes(id).empty() ||
              !accept_bytes(vocabulary.bytes(id))) {
-    throw_error(ErrorKind::usage, "the token {} may not come here by the grammar", id);
+    throw_error(ErrorKind::usage, "the grammar does not allow the token {} here", id);
   }
 }
 
@@ -162,7 +162,7 @@ bool Matcher::accept_bytes(std::string_view bytes) {
 
 void Matcher::rollback(int64_t tokens) {
   if (tokens < 0 || tokens > accepted()) {
-    throw_error(ErrorKind::internal, "{} tokens taken back of {}", tokens, accepted());
+    throw_error(ErrorKind::internal, "cannot roll back {} tokens of {}", tokens, accepted());
   }
   places_.resize(places_.size() - static_cast<size_t>(tokens));
   text_.resize(places_.back().length);

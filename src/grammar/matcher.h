@@ -1,4 +1,4 @@
-// Masks for a grammar over a vocabulary, and an output's way through it.
+// Token masks of a grammar over a vocabulary, and the state of one constrained output.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,25 @@ namespace ingot::grammar {
 
 class Machine;
 
-// A grammar with a vocabulary, and what was worked out of both so far. Thread-safe.
+// A grammar with a vocabulary, and the automaton states and masks computed so far. Thread-safe.
 class TokenGrammar {
  public:
-  // `limits` are of the states that its outputs share, and of each output's own where these are full; of masks.
+  // `limits` apply to the states that all outputs share, to the private states of an output for which the shared ones
+  // are full, and to each mask.
   TokenGrammar(GrammarPtr grammar, std::shared_ptr<const Vocabulary> vocabulary, const StateLimits& limits = {});
   ~TokenGrammar();
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   const StateLimits& limits() const { return limits_; }
 
-  // What a new output works on: the states found so far, or none when these take too much memory.
+  // The shared machine for a new output. It is replaced by an empty one when it has used up a large share of its
+  // limits.
   std::shared_ptr<Machine> machine() const;
-  // One for an output alone.
+  // A new machine for a single output.
   std::shared_ptr<Machine> own_machine() const;
   int32_t start() const { return grammar_->start(); }
 
-  // Of host memory that states and masks take so far, about.
+  // Approximate host memory of the shared states and masks, in bytes.
   size_t bytes() const;
 
  private:
@@ -43,39 +45,39 @@ class TokenGrammar {
   mutable std::shared_ptr<Machine> machine_;
 };
 
-// One output. One thread at a time; any number of matchers may share a TokenGrammar. Every function that works out
-// states throws ErrorKind::resource when the grammar's limits are passed by this output alone; the matcher is then as
-// before. Where the outputs that share the grammar passed them together, the matcher goes on with states of its own.
+// The state of one output. Not thread-safe; any number of matchers may share a TokenGrammar. Every function that
+// computes states throws ErrorKind::resource when this output alone exceeds the grammar's limits; the matcher is then
+// unchanged. When all outputs that share the grammar exceed them together, the matcher continues on a private machine.
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<const TokenGrammar> grammar);
 
-  // Bit t % 32 of word t / 32: token t may come next; words behind the vocabulary are 0, tokens
-  // behind the words are left out. The end tokens may come when
-  // the text is complete. At least one bit is set, unless an end token was accepted or no token of the vocabulary fits.
+  // Bit t % 32 of word t / 32 is set when token t is allowed next. Words beyond the vocabulary are 0; tokens beyond the
+  // words are omitted. The end tokens are allowed when the text is complete. At least one bit is set, unless an end
+  // token was accepted or no token of the vocabulary fits.
   void fill_mask(std::span<uint32_t> bits) const;
 
   // Whether fill_mask would set the token's bit.
   bool allows(int32_t id) const;
 
-  // Goes on behind a token. Errors: usage when the token may not come.
+  // Appends a token. Errors: usage when the token is not allowed here.
   void accept(int32_t id);
 
-  // Goes on behind bytes that are not tokens yet. False, and nothing changed, when they may not come. Counts as one
+  // Appends bytes that are not tokens. Returns false, with nothing changed, when they are not allowed. Counts as one
   // token for rollback.
   bool accept_bytes(std::string_view bytes);
 
-  // Takes back the last tokens. Errors: internal for more than were accepted.
+  // Removes the last `tokens` tokens. Errors: internal for more than were accepted.
   void rollback(int64_t tokens);
 
-  bool may_end() const;   // the text is complete
-  bool finished() const;  // it is, and nothing may follow; or an end token was accepted
+  bool may_end() const;   // whether the text is complete
+  bool finished() const;  // whether it is complete and cannot be continued, or an end token was accepted
   int64_t accepted() const { return static_cast<int64_t>(places_.size()) - 1; }
 
  private:
   struct Place {
-    int32_t state;  // of the machine; -1 behind an end token
-    size_t length;  // of the text so far
+    int32_t state;  // a term of the machine; -1 after an end token
+    size_t length;  // of the text so far, bytes
   };
 
   template <class Work>
@@ -85,10 +87,10 @@ class Matcher {
 
   std::shared_ptr<const TokenGrammar> grammar_;
   mutable std::shared_ptr<Machine> machine_;
-  mutable bool is_alone_ = false;      // the machine is not the grammar's
-  mutable std::vector<Place> places_;  // before and behind every token
-  std::string text_;                   // accepted so far, for other machines
-  mutable int64_t visits_ = 0;         // steps of the masks that this output was the first to need
+  mutable bool is_alone_ = false;      // machine_ is private, not the shared one
+  mutable std::vector<Place> places_;  // before the first token and after each token
+  std::string text_;                   // accepted so far, to replay it on a private machine
+  mutable int64_t visits_ = 0;         // steps of the masks that this output was the first to request
 };
 
 }  // namespace ingot::grammar

@@ -13,10 +13,10 @@ namespace ingot::grammar {
 namespace {
 
 constexpr int64_t max_digits = 400;
-constexpr int64_t max_modulus = 1000;  // of multipleOf: a state for each remainder
-constexpr int64_t exact_digits = 15;   // decimals of so many digits are different doubles
+constexpr int64_t max_modulus = 1000;  // of multipleOf: there is a state for each remainder
+constexpr int64_t exact_digits = 15;   // distinct decimals of up to this many digits are distinct doubles
 constexpr int64_t many_digits = 36;
-constexpr int64_t mantissa_digits = 17;  // in front of an exponent
+constexpr int64_t mantissa_digits = 17;  // digits of a mantissa before an exponent
 constexpr int64_t max_exponent = 99;
 
 TermId regex(TermPool& terms, std::string_view pattern) { return whole_pattern_language(terms, pattern); }
@@ -26,7 +26,7 @@ TermId digit_above(TermPool& terms, char digit) {
   return terms.bytes(ByteSet::range(static_cast<uint8_t>(digit + 1), '9'));
 }
 
-// Numbers from `first` to `last`, of 0 to 99, with one digit or two.
+// The numbers from `first` to `last`, within 0 to 99, as one or two digits.
 TermId two_digits(TermPool& terms, int64_t first, int64_t last) {
   const auto digits = [&](int64_t from, int64_t to) {
     return terms.bytes(ByteSet::range(static_cast<uint8_t>('0' + from), static_cast<uint8_t>('0' + to)));
@@ -40,7 +40,7 @@ TermId two_digits(TermPool& terms, int64_t first, int64_t last) {
   return terms.choice(parts);
 }
 
-// Exponents from `first` to `last`, of -99 to 99, with the e in front.
+// The exponents from `first` to `last`, within -99 to 99, with the leading e.
 TermId exponents(TermPool& terms, int64_t first, int64_t last) {
   const TermId positive = two_digits(terms, std::max<int64_t>(first, 0), std::min(last, max_exponent));
   const TermId negative = two_digits(terms, std::max<int64_t>(-last, 0), std::min(-first, max_exponent));
@@ -48,7 +48,7 @@ TermId exponents(TermPool& terms, int64_t first, int64_t last) {
                                                            terms.sequence(terms.byte('-'), negative)));
 }
 
-// Decimals without sign and exponent that are above |bound|, or equal to it where `equal` is set.
+// Unsigned decimals without exponent that are above |bound|, or equal to it if `equal`.
 TermId plain_beyond(TermPool& terms, const Decimal& bound, bool equal) {
   const TermId digit = terms.bytes(ByteSet::range('0', '9'));
   const TermId any_digits = terms.repeat(digit, 0, unlimited);
@@ -61,7 +61,7 @@ TermId plain_beyond(TermPool& terms, const Decimal& bound, bool equal) {
     parts.push_back(terms.sequence({terms.literal(bound.whole.substr(0, at)), digit_above(terms, bound.whole[at]),
                                     terms.repeat(digit, size - i - 1, size - i - 1), any_fraction}));
   }
-  std::vector<TermId> fractions;  // of numbers with the same whole part
+  std::vector<TermId> fractions;  // of numbers whose whole part equals the bound's
   if (bound.fraction.empty()) {
     fractions.push_back(equal ? any_fraction : terms.sequence(terms.byte('.'), not_zero));
   } else {
@@ -76,7 +76,7 @@ TermId plain_beyond(TermPool& terms, const Decimal& bound, bool equal) {
   return terms.choice(parts);
 }
 
-// The same with an exponent, behind one digit before the point.
+// The same for numbers with one digit before the point and an exponent.
 TermId scientific_beyond(TermPool& terms, const Decimal& bound, bool equal) {
   const TermId any = regex(terms, "[0-9](?:\\.[0-9]+)?");
   const std::string digits = bound.whole + bound.fraction;
@@ -92,7 +92,7 @@ TermId beyond(TermPool& terms, const Decimal& bound, bool equal) {
   return terms.choice(plain_beyond(terms, bound, equal), scientific_beyond(terms, bound, equal));
 }
 
-// Decimals with sign above `bound`, or equal to it where `equal` is set.
+// Signed numbers above `bound`, or equal to it if `equal`.
 TermId greater(TermPool& terms, const Decimal& bound, bool equal) {
   if (!bound.negative) return beyond(terms, bound, equal);
   const TermId unsigned_ones = regex(terms, "[0-9][0-9.eE+-]*");
@@ -118,7 +118,7 @@ Decimal Decimal::parse(std::string_view json) {
   const size_t point = std::min(json.find('.'), json.size());
   std::string digits(json.substr(0, point));
   if (point < json.size()) digits += json.substr(point + 1);
-  int64_t whole = static_cast<int64_t>(point) + exponent;  // digits before the point
+  int64_t whole = static_cast<int64_t>(point) + exponent;  // number of digits before the point
   if (whole > max_digits || whole < -max_digits || static_cast<int64_t>(digits.size()) > max_digits) {
     throw_error(ErrorKind::unsupported, "the number {} has more than {} digits", given, max_digits);
   }
@@ -188,13 +188,14 @@ TermId equal_to(TermPool& terms, const Decimal& value) {
 
 TermId multiples_of(TermPool& terms, const Decimal& value) {
   if (value.negative || value.text() == "0") {
-    throw_error(ErrorKind::usage, "multipleOf {}; it must be above 0", value.text());
+    throw_error(ErrorKind::usage, "multipleOf is {}; it must be above 0", value.text());
   }
   const std::string digits = value.whole + value.fraction;
   const int64_t modulus = digits.size() > 18 ? max_modulus + 1 : std::stoll(digits);
   if (modulus > max_modulus) {
-    throw_error(ErrorKind::unsupported, "multiples of {} are not supported; its digits may come to {} at most",
-                value.text(), max_modulus);
+    throw_error(ErrorKind::unsupported,
+                "multipleOf {} is not supported; its digits, read as an integer, may be at most {}", value.text(),
+                max_modulus);
   }
   return terms.sequence(terms.optional(terms.byte('-')),
                         terms.multiple(modulus, static_cast<int>(value.fraction.size())));

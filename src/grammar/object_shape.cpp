@@ -6,7 +6,7 @@ namespace ingot::grammar {
 
 namespace {
 
-// The first of the sorted names that is not before the text.
+// The first of the sorted names that is not less than `text`.
 auto first_from(const ObjectShape& shape, std::string_view text) {
   return std::partition_point(shape.properties.begin(), shape.properties.end(),
                               [&](const auto& property) { return property.first < text; });
@@ -21,7 +21,7 @@ std::optional<int32_t> ObjectShape::property_of(std::string_view name) const {
 }
 
 bool ObjectShape::may_be_name(std::string_view read) const {
-  constexpr size_t longest_escape = 6;  // of one byte: \u0061
+  constexpr size_t longest_escape = 6;  // bytes of an escaped byte: \u0061
   const std::string_view unescaped = read.substr(0, read.find('\\'));
   const auto at = first_from(*this, unescaped);
   if (at == properties.end() || !at->first.starts_with(unescaped)) return false;

@@ -9,8 +9,8 @@ namespace {
 
 using Kind = RegexNode::Kind;
 
-// What comes behind a part of a pattern, up to the end of the text: where the text's start is not passed yet, and where
-// it is.
+// The language that follows a part of a pattern, up to the end of the text: `at_start` while the position is still the
+// text's start, `inside` after it.
 struct Rest {
   TermId at_start;
   TermId inside;
@@ -20,7 +20,7 @@ class Compiler {
  public:
   Compiler(TermPool& terms) : terms_(terms) {}
 
-  // All texts that the node matches, followed by `rest`.
+  // The texts that the node matches, followed by `rest`. `at_start`: the node begins at the text's start.
   TermId compile(const RegexNode& node, const Rest& rest, bool at_start) {
     const TermId here = at_start ? rest.at_start : rest.inside;
     if (node.plain) {

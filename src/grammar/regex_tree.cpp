@@ -52,7 +52,8 @@ class Parser {
  public:
   explicit Parser(std::string_view pattern) : pattern_(pattern) {
     if (pattern.size() > max_pattern_bytes) {
-      throw_error(ErrorKind::resource, "a pattern of {} bytes; at most {}", pattern.size(), max_pattern_bytes);
+      throw_error(ErrorKind::resource, "the pattern has {} bytes; at most {} are allowed", pattern.size(),
+                  max_pattern_bytes);
     }
     for (size_t at = 0; at < pattern.size();) {
       const text::Utf8Char next = text::decode_utf8(pattern, at);
@@ -64,7 +65,7 @@ class Parser {
 
   RegexNode parse() {
     RegexNode node = choice();
-    if (!done()) malformed("a ) without its (");
+    if (!done()) malformed("an unmatched )");
     return node;
   }
 
@@ -99,7 +100,7 @@ class Parser {
   }
 
   RegexNode choice() {
-    if (++nesting_ > max_nesting) throw_error(ErrorKind::resource, "a pattern nested deeper than {}", max_nesting);
+    if (++nesting_ > max_nesting) throw_error(ErrorKind::resource, "the pattern is nested deeper than {}", max_nesting);
     std::vector<RegexNode> parts;
     do {
       std::vector<RegexNode> sequence;
@@ -121,12 +122,12 @@ class Parser {
     } else if (!counts(min, max)) {
       return node;
     }
-    take('?');  // lazy: the same texts
+    take('?');  // lazy: matches the same texts
     if (node.kind == Kind::start || node.kind == Kind::end || node.kind == Kind::look_ahead) {
-      malformed("a quantifier behind an assertion");
+      malformed("a quantifier after an assertion");
     }
     if (!node.plain) unsupported("^, $ or a look-ahead inside a repetition");
-    if (!done() && (peek() == '*' || peek() == '+' || peek() == '?')) malformed("a quantifier behind a quantifier");
+    if (!done() && (peek() == '*' || peek() == '+' || peek() == '?')) malformed("a quantifier after a quantifier");
     RegexNode result;
     result.kind = Kind::repeat;
     result.parts.push_back(std::move(node));
@@ -146,7 +147,7 @@ class Parser {
     return value;
   }
 
-  // {n}, {n,} or {n,m}; anything else is not one.
+  // Parses {n}, {n,} or {n,m}; anything else is not a quantifier.
   bool counts(int64_t& min, int64_t& max) {
     const size_t before = at_;
     if (take('{')) {
@@ -187,7 +188,7 @@ class Parser {
       case '$': return assertion(Kind::end);
       case '*':
       case '+':
-      case '?': malformed("a quantifier behind nothing");
+      case '?': malformed("a quantifier with nothing to repeat");
       case '\\': return escape();
       default: return of_character(c);
     }
@@ -205,12 +206,12 @@ class Parser {
       unsupported("a look-behind");
     } else if (take("?<")) {
       while (!done() && peek() != '>') ++at_;
-      if (!take('>')) malformed("a group's name without its end");
+      if (!take('>')) malformed("an unterminated group name");
     } else if (!done() && peek() == '?') {
       unsupported("a group (?...) of an unknown kind");
     }
     node = choice();
-    if (!take(')')) malformed("a ( without its )");
+    if (!take(')')) malformed("an unmatched (");
     if (!is_look_ahead) return node;
     RegexNode look = assertion(Kind::look_ahead);
     look.negative = negative;
@@ -254,7 +255,7 @@ class Parser {
       }
     }
     if (value >= first_surrogate && value <= last_surrogate)
-      unsupported("half of a surrogate pair, which no JSON text can have");
+      unsupported("half of a surrogate pair, which cannot occur in JSON text");
     return value;
   }
 
@@ -269,7 +270,7 @@ class Parser {
     unsupported("\\p{" + name + "}");
   }
 
-  // What is behind a \, inside and outside of classes.
+  // The set of an escape after its \, inside or outside of classes.
   CharacterSet escaped_set() {
     if (done()) malformed("a \\ at its end");
     const uint32_t c = characters_[at_++];
@@ -319,7 +320,7 @@ class Parser {
     const bool negative = take('^');
     std::vector<Range> ranges;
     while (!take(']')) {
-      if (done()) malformed("a [ without its ]");
+      if (done()) malformed("an unmatched [");
       const CharacterSet first = class_member();
       const std::optional<uint32_t> low = single(first);
       if (low && !done() && peek() == '-' && at_ + 1 < characters_.size() && peek(1) != ']') {

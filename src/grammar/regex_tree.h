@@ -1,4 +1,4 @@
-// A regular expression as it is written.
+// The syntax tree of a regular expression.
 #pragma once
 
 #include <string_view>
@@ -11,11 +11,11 @@ namespace ingot::grammar {
 struct RegexNode {
   enum class Kind : uint8_t { set, sequence, choice, repeat, start, end, look_ahead };
   Kind kind = Kind::sequence;
-  CharacterSet set;              // set
-  std::vector<RegexNode> parts;  // sequence, choice; one of repeat and look_ahead
-  int64_t min = 0, max = 0;      // repeat; max may be `unlimited`
-  bool negative = false;         // look_ahead
-  bool plain = true;             // without ^, $ and look-ahead inside
+  CharacterSet set;              // of set
+  std::vector<RegexNode> parts;  // of sequence and choice; repeat and look_ahead have exactly one
+  int64_t min = 0, max = 0;      // of repeat; max may be `unlimited`
+  bool negative = false;         // of look_ahead
+  bool plain = true;             // contains no ^, $ or look-ahead
 };
 
 // Errors: those of grammar/regex.h.

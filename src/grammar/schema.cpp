@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t max_depth = 200;
 
-// Keywords whose values are schemas, and since and up to which draft they are keywords.
+// Keywords whose values are or contain schemas, with the first and last draft that defines them.
 enum class Holds : uint8_t { schema, schemas, named_schemas };
 struct Applicator {
   const char* keyword;
@@ -52,7 +52,7 @@ constexpr Applicator applicators[] = {
     {"contentSchema", Holds::schema, Draft::draft2019},
 };
 
-// Keys are as many as the text has; so are values.
+// The numbers of keys and values are bounded only by the text's length.
 Json document_of(std::string_view text) {
   constexpr size_t any_number = std::numeric_limits<size_t>::max();
   try {
@@ -69,7 +69,7 @@ std::optional<std::string> text_at(const Json& value, const char* key) {
   return at->get<std::string>();
 }
 
-// The identifier of a schema; up to draft-07 one with $ref has none.
+// The identifier of a schema; up to draft-07 a schema with $ref has none.
 std::optional<std::string> id_of(const Json& value, Draft draft) {
   if (draft <= Draft::draft7 && value.is_object() && value.contains("$ref")) return std::nullopt;
   return text_at(value, draft == Draft::draft4 ? "id" : "$id");
@@ -104,32 +104,32 @@ struct SchemaSet::Place {
   std::unique_ptr<const Schema> schema;
 };
 
-// What a reference names.
+// The target of a reference.
 struct SchemaSet::Found {
   const Json* value;
   std::string pointer;
   Site site;
-  std::string dynamic;  // the name of the $dynamicAnchor, where the reference names one
+  std::string dynamic;  // the name of the $dynamicAnchor, if the target is one
 };
 
 struct SchemaSet::State {
   JsonOptions options;
   Json document;
-  std::deque<Json> made;  // schemas that stand for constants and the like
+  std::deque<Json> made;  // synthesised schemas, e.g. for constants
   std::deque<Place> places;
   std::unordered_map<const Json*, SchemaId> known;
-  std::unordered_map<const Json*, Site> sites;                              // of all schemas in places of schemas
+  std::unordered_map<const Json*, Site> sites;                              // of all values in schema positions
   std::unordered_map<std::string, std::pair<const Json*, Site>> resources;  // by URI; anchors as URI#name
-  std::unordered_map<std::string, int> dynamic;        // the resources that have a $dynamicAnchor, by its name
-  std::unordered_map<std::string, std::string> names;  // of the dynamic ones among the anchors, by URI#name
-  int num_recursive = 0;                               // resources with $recursiveAnchor
+  std::unordered_map<std::string, int> dynamic;        // number of resources with a $dynamicAnchor of this name
+  std::unordered_map<std::string, std::string> names;  // names of the dynamic anchors, by URI#name
+  int num_recursive = 0;                               // number of resources with $recursiveAnchor
   std::vector<std::string> unknown;
 };
 
 SchemaSet::SchemaSet(std::string_view text, const JsonOptions& options) : state_(std::make_unique<State>()) {
   state_->options = options;
   if (text.size() > options.max_text) {
-    throw_error(ErrorKind::resource, "a schema of {} bytes; at most {}", text.size(), options.max_text);
+    throw_error(ErrorKind::resource, "the schema has {} bytes; at most {} are allowed", text.size(), options.max_text);
   }
   state_->document = document_of(text);
   const Site root = site_of(state_->document, {});
@@ -143,7 +143,7 @@ SchemaSet::~SchemaSet() = default;
 
 const std::vector<std::string>& SchemaSet::unknown() const { return state_->unknown; }
 
-// The site inside a schema, by that of what it is part of.
+// The site of a schema, given the site of the schema around it.
 SchemaSet::Site SchemaSet::site_of(const Json& value, const Site& outer) {
   Site site = outer;
   if (const auto name = text_at(value, "$schema")) site.draft = draft_named(*name).value_or(outer.draft);
@@ -151,7 +151,7 @@ SchemaSet::Site SchemaSet::site_of(const Json& value, const Site& outer) {
   return site;
 }
 
-// Finds the resources and anchors of the document.
+// Registers the resources and anchors of a schema and its subschemas.
 void SchemaSet::index(const Json& value, const Site& outer) {
   if (!value.is_object()) return;
   const Site site = site_of(value, outer);
@@ -159,7 +159,7 @@ void SchemaSet::index(const Json& value, const Site& outer) {
   if (const auto id = id_of(value, site.draft)) {
     const std::string uri = resolved_uri(outer.base, *id);
     if (site.base != outer.base || !id->starts_with('#')) state_->resources.try_emplace(site.base, &value, site);
-    // An anchor, up to draft-07.
+    // Up to draft-07 an $id with a fragment is an anchor.
     if (uri.size() > site.base.size() + 1) state_->resources.try_emplace(uri, &value, site);
   }
   if (site.draft >= Draft::draft2019) {
@@ -203,8 +203,8 @@ SchemaSet::Found SchemaSet::find(const std::string& reference, const std::string
   const size_t hash = std::min(uri.find('#'), uri.size());
   const std::string fragment = percent_decoded(std::string_view(uri).substr(std::min(hash + 1, uri.size())));
   const auto missing = [&]() {
-    throw_hint(ErrorKind::unsupported, "put what it names into the schema, under $defs; nothing is fetched",
-               "{}/{}: the schema has no {}", from.pointer, keyword, reference);
+    throw_hint(ErrorKind::unsupported, "define it in the schema, under $defs; remote schemas are not fetched",
+               "{}/{}: the schema does not contain {}", from.pointer, keyword, reference);
   };
   if (!fragment.empty() && fragment[0] != '/') {
     const std::string name = uri.substr(0, hash) + "#" + fragment;
@@ -229,7 +229,7 @@ SchemaSet::Found SchemaSet::find(const std::string& reference, const std::string
     } else {
       missing();
     }
-    // What lies where the draft knows no schema is part of the one around it, up to the end of the pointer.
+    // A value outside of schema positions has the site of the schema around it; the pointer's target has its own.
     const auto known = state_->sites.find(value);
     if (known != state_->sites.end()) {
       inner = known->second;
@@ -241,7 +241,7 @@ SchemaSet::Found SchemaSet::find(const std::string& reference, const std::string
   return {value, uri.substr(0, hash) + "#" + fragment, inner, {}};
 }
 
-// References that depend on the schemas gone through before are possible where all ways lead to the same schema.
+// Dynamic references, whose target depends on the path of evaluation, are supported only if they have a single target.
 SchemaId SchemaSet::reference(const std::string& keyword, const std::string& uri, const Schema& from,
                               const Site& site) {
   const Found found = find(uri, keyword, from, site);
@@ -252,8 +252,8 @@ SchemaId SchemaSet::reference(const std::string& keyword, const std::string& uri
     is_recursive = anchor != found.value->end() && anchor->is_boolean() && anchor->get<bool>();
   }
   if (is_dynamic || is_recursive) {
-    throw_hint(ErrorKind::unsupported, "name the schema that is meant by $ref",
-               "{}/{} can name several schemas, which is not supported", from.pointer, keyword);
+    throw_hint(ErrorKind::unsupported, "refer to the intended schema with $ref",
+               "{}/{} can refer to several schemas, which is not supported", from.pointer, keyword);
   }
   return add(*found.value, found.pointer, found.site);
 }

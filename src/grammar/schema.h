@@ -1,4 +1,4 @@
-// JSON Schemas as they are written, with references resolved, each by the rules of its draft.
+// Parsed JSON Schemas with references resolved, each by the rules of its draft.
 //
 // Specification: JSON Schema Core and Validation, draft-04 to draft-07, 2019-09 and 2020-12 (Galiegue, Zyp; Wright,
 // Andrews, Hutton, Dennis).
@@ -18,10 +18,10 @@
 
 namespace ingot::grammar {
 
-// A schema by its number in a SchemaSet.
+// The number of a schema in a SchemaSet.
 using SchemaId = int32_t;
 
-// In the order of their publication.
+// In order of publication.
 enum class Draft : uint8_t { draft4, draft6, draft7, draft2019, draft2020 };
 
 // The draft that a `$schema` names: its metaschema's URI with http or https, with or without an empty fragment.
@@ -37,16 +37,16 @@ struct Constant {
   bool boolean = false;
   Decimal number;
   std::string text;
-  SchemaId structure = 0;  // of an array or object: a schema that it alone meets
+  SchemaId structure = 0;  // of an array or object: a schema whose only instance is this value
 };
 
-// One schema, its keywords as they are given; unset ones say nothing.
+// The keywords of one schema; unset ones impose no constraint.
 struct Schema {
-  std::string pointer;          // JSON pointer, for errors
+  std::string pointer;          // JSON pointer of the schema, for errors
   bool never = false;           // the schema `false`
-  uint8_t types = 0x3F;         // bit t: JsonType t may come
-  bool integers = false;        // of numbers only those without fraction
-  bool plain_integers = false;  // and without a point or an exponent (draft-04)
+  uint8_t types = 0x3F;         // bit t: JsonType t is allowed
+  bool integers = false;        // numbers must have no fraction
+  bool plain_integers = false;  // and no point or exponent in the text (draft-04)
   std::optional<std::vector<Constant>> constants;
 
   std::vector<Decimal> at_least, above, at_most, below, multiples;
@@ -64,9 +64,9 @@ struct Schema {
   std::optional<SchemaId> additional, names;
   std::vector<std::string> required;
   int64_t min_properties = 0, max_properties = unlimited;
-  std::vector<std::pair<std::string, SchemaId>> dependents;  // what holds where a property is present
+  std::vector<std::pair<std::string, SchemaId>> dependents;  // (property, schema that applies if it is present)
 
-  std::vector<SchemaId> all_of;  // and what $ref names
+  std::vector<SchemaId> all_of;  // including the schemas referenced by $ref
   std::vector<std::vector<SchemaId>> any_of, one_of;
   std::optional<SchemaId> negated, condition, consequence, alternative;
 };
@@ -74,7 +74,7 @@ struct Schema {
 // All schemas of one document. Not thread-safe.
 class SchemaSet {
  public:
-  // Errors: usage for what is no JSON or nested deeper than 200 levels; resource for too long a text.
+  // Errors: usage for a text that is not JSON or nested deeper than 200 levels; resource for too long a text.
   SchemaSet(std::string_view text, const JsonOptions& options);
   ~SchemaSet();
   SchemaSet(const SchemaSet&) = delete;
@@ -83,15 +83,16 @@ class SchemaSet {
   SchemaId root() const { return 0; }
   SchemaId never() const { return 1; }  // the schema `false`
 
-  // Read when first asked for; the reference holds as long as this. Errors: usage for a malformed keyword, unsupported
-  // for one that is not known, with its pointer.
+  // Parsed on first access; the reference stays valid for the lifetime of the set. Errors: usage for a malformed
+  // keyword, unsupported for a keyword that is not supported, with its pointer.
   const Schema& operator[](SchemaId id);
 
-  // JSON pointers of what was read so far: keywords that the draft does not know, formats that are not asserted.
+  // JSON pointers of the keywords that the draft does not know and of the formats that are not asserted, in the schemas
+  // parsed so far.
   const std::vector<std::string>& unknown() const;
 
  private:
-  // Where a schema stands: its base URI, which names the resource that it is part of, and its draft.
+  // The context of a schema: its base URI, which identifies the resource that contains it, and its draft.
   struct Site {
     std::string base;
     Draft draft = Draft::draft2020;

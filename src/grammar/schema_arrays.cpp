@@ -1,4 +1,4 @@
-// Arrays of schemas as rules.
+// Compiles array schemas to rules.
 #include <algorithm>
 #include <functional>
 
@@ -8,8 +8,8 @@
 namespace ingot::grammar {
 
 namespace {
-constexpr int64_t block = 32;           // elements in a row that one rule lists
-constexpr int64_t max_counts = 20'000;  // states of counting what an array contains
+constexpr int64_t block = 32;           // consecutive prefix elements in one rule
+constexpr int64_t max_counts = 20'000;  // max states for counting `contains` matches
 }  // namespace
 
 TermId SchemaCompiler::array(const Case& one) {
@@ -30,11 +30,11 @@ TermId SchemaCompiler::array(const Case& one) {
                        may_be_empty ? bracketed(TermPool::empty) : TermPool::nothing);
 }
 
-// One element or more.
+// One or more elements.
 TermId SchemaCompiler::elements(const Case& one) {
   const auto within = [&](int64_t count) { return one.max_items == unlimited || count <= one.max_items; };
   const auto size = static_cast<int64_t>(one.prefix.size());
-  TermId behind = TermPool::empty;  // the elements behind those of the prefix, with commas
+  TermId behind = TermPool::empty;  // the elements after the current one, with commas
   if (within(size + 1)) {
     const int64_t max = one.max_items == unlimited ? unlimited : one.max_items - size;
     behind =
@@ -64,14 +64,14 @@ TermId SchemaCompiler::elements(const Case& one) {
       behind = rule;
     }
   }
-  return TermPool::nothing;  // no element may come
+  return TermPool::nothing;  // no element is allowed
 }
 
-// One element or more, of which numbers of some are limited: a rule for each count of each.
+// One or more elements with minContains / maxContains conditions: a rule for each vector of counts.
 TermId SchemaCompiler::counted_elements(const Case& one) {
   const int64_t last = std::max(
       {static_cast<int64_t>(one.prefix.size()), one.min_items, one.max_items == unlimited ? 0 : one.max_items});
-  using State = std::vector<int64_t>;  // elements so far, and how many of them each condition holds for
+  using State = std::vector<int64_t>;  // elements so far, then the matches of each condition
   std::map<State, TermId> known;
   std::vector<State> open;
   const auto rule = [&](const State& state) {
@@ -85,7 +85,8 @@ TermId SchemaCompiler::counted_elements(const Case& one) {
     open.push_back(state);
     return at->second;
   };
-  // The elements behind a state: for each condition, one more that it holds for, or one that it does not.
+  // The next element and what follows it, after a state: for each condition, either an element that matches it or one
+  // that does not.
   const auto next = [&](const State& state) {
     const auto at = static_cast<size_t>(state[0]);
     std::vector<TermId> parts;
@@ -126,7 +127,7 @@ TermId SchemaCompiler::counted_elements(const Case& one) {
 
 TermId SchemaCompiler::distinct_elements(const Case& one) {
   if (!one.prefix.empty() || !one.contained.empty()) {
-    throw_error(ErrorKind::unsupported, "{} is not supported beside prefixItems and contains", one.unique);
+    throw_error(ErrorKind::unsupported, "{} is not supported together with prefixItems or contains", one.unique);
   }
   Distinct elements;
   const TermId texts = scalar_texts(one.rest, one.unique);
@@ -138,13 +139,13 @@ TermId SchemaCompiler::distinct_elements(const Case& one) {
   return automaton_.next_distinct(terms_.add_distinct(elements), 0);
 }
 
-// The texts of values that are neither arrays nor objects, each written in one way only.
+// The canonical texts of values that are neither arrays nor objects.
 TermId SchemaCompiler::scalar_texts(const Conjunction& all, const std::string& pointer) {
   std::vector<TermId> parts;
   for (const JsonType type : json_types) {
     for (const Case& one : cases_.expand(all, type)) {
       if (type == JsonType::array || type == JsonType::object) {
-        if (all.empty()) continue;  // any values: those without parts are enough
+        if (all.empty()) continue;  // unconstrained items: generating only scalars is enough
         throw_hint(ErrorKind::unsupported, "limit the items to null, boolean, number, string or constants of these",
                    "{} is not supported for items that can be arrays or objects", pointer);
       }

@@ -15,10 +15,10 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 6;            // to which an instance is tried to be shown impossible
-constexpr int max_nested = 256;         // choices of alternatives inside each other
-constexpr size_t max_one_of = 64;       // schemas of which no two may hold
-constexpr int64_t max_steps = 100'000;  // of expansions in a whole document
+constexpr int max_depth = 6;            // max nesting of impossible()
+constexpr int max_nested = 256;         // max nesting of expand()
+constexpr size_t max_one_of = 64;       // max schemas of a oneOf
+constexpr int64_t max_steps = 100'000;  // max expansion steps for a document
 
 uint8_t bit(JsonType type) { return static_cast<uint8_t>(1U << static_cast<int>(type)); }
 
@@ -36,20 +36,20 @@ void add_to(Conjunction& all, const Conjunction& more) {
   for (const int32_t literal : more) add_to(all, literal);
 }
 
-CaseExpander::CaseExpander(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options)
+DnfExpander::DnfExpander(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options)
     : automaton_(automaton),
       schemas_(schemas),
       options_(options),
       any_text_(automaton.terms.repeat(encoded(automaton.terms, CharacterSet::all()), 0, unlimited)),
       until_(options.seconds() + options.max_seconds) {}
 
-void CaseExpander::check_time() const {
+void DnfExpander::check_time() const {
   if (options_.seconds() <= until_) return;
-  throw_hint(ErrorKind::resource, "write it with fewer combinations of schemas",
-             "the schema takes more than {} s to compile", options_.max_seconds);
+  throw_hint(ErrorKind::resource, "use fewer combinations of schemas", "the schema takes more than {} s to compile",
+             options_.max_seconds);
 }
 
-std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
+std::vector<Case> DnfExpander::expand(const Conjunction& all, JsonType type) {
   const JsonType before = type_;
   type_ = type;
   std::vector<Case> cases;
@@ -60,13 +60,13 @@ std::vector<Case> CaseExpander::expand(const Conjunction& all, JsonType type) {
   return cases;
 }
 
-void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
-  const Deeper deeper(nested_, max_nested);
+void DnfExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
+  const DepthGuard deeper(nested_, max_nested);
   check_time();
-  steps_ += 1 + static_cast<int64_t>((one.properties.size() + pending.size()) / 16);  // they are copied
+  steps_ += 1 + static_cast<int64_t>((one.properties.size() + pending.size()) / 16);  // the copies cost time too
   if (steps_ > max_steps) {
-    throw_hint(ErrorKind::resource, "combine fewer schemas by anyOf, oneOf, not and if",
-               "the schema's combinations take more than {} steps to go through", max_steps);
+    throw_hint(ErrorKind::resource, "combine fewer schemas with anyOf, oneOf, not and if",
+               "expanding the schema's combinations takes more than {} steps", max_steps);
   }
   for (size_t i = 0; i < pending.literals.size(); ++i) {
     if (!apply(pending.literals[i], one, pending)) return;
@@ -75,8 +75,8 @@ void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
   if (pending.choices.empty()) {
     if (!possible(one, type_)) return;
     if (static_cast<int64_t>(out.size()) >= options_.max_cases) {
-      throw_hint(ErrorKind::resource, "combine fewer schemas by anyOf, oneOf, not and if",
-                 "the schema comes to more than {} alternatives for one value", options_.max_cases);
+      throw_hint(ErrorKind::resource, "combine fewer schemas with anyOf, oneOf, not and if",
+                 "the schema expands to more than {} alternatives for one value", options_.max_cases);
     }
     out.push_back(std::move(one));
     return;
@@ -92,7 +92,7 @@ void CaseExpander::expand(Case one, Pending pending, std::vector<Case>& out) {
   }
 }
 
-bool CaseExpander::apply(int32_t literal, Case& one, Pending& pending) {
+bool DnfExpander::apply(int32_t literal, Case& one, Pending& pending) {
   if (pending.seen.contains(literal ^ 1)) return false;
   if (!pending.seen.insert(literal).second) return true;
   const Schema& schema = schemas_[literal / 2];
@@ -108,7 +108,7 @@ bool CaseExpander::apply(int32_t literal, Case& one, Pending& pending) {
   return merge(ways[0].conditions, one);
 }
 
-bool CaseExpander::apply_positive(const Schema& schema, Case& one, Pending& pending) {
+bool DnfExpander::apply_positive(const Schema& schema, Case& one, Pending& pending) {
   if (schema.never || (schema.types & bit(type_)) == 0) return false;
   if (schema.constants && !apply_constants(schema, one, pending)) return false;
   if (type_ == JsonType::number) apply_numbers(schema, one);
@@ -119,7 +119,7 @@ bool CaseExpander::apply_positive(const Schema& schema, Case& one, Pending& pend
   return true;
 }
 
-TermId CaseExpander::text_literals(const std::vector<Constant>& constants) {
+TermId DnfExpander::text_literals(const std::vector<Constant>& constants) {
   std::vector<TermId> texts;
   for (const Constant& constant : constants) {
     if (constant.type == JsonType::string) texts.push_back(automaton_.terms.literal(constant.text));
@@ -127,7 +127,7 @@ TermId CaseExpander::text_literals(const std::vector<Constant>& constants) {
   return automaton_.terms.choice(texts);
 }
 
-bool CaseExpander::apply_constants(const Schema& schema, Case& one, Pending& pending) {
+bool DnfExpander::apply_constants(const Schema& schema, Case& one, Pending& pending) {
   Case only;
   Alternatives structures;
   only.booleans = 0;
@@ -148,7 +148,7 @@ bool CaseExpander::apply_constants(const Schema& schema, Case& one, Pending& pen
   return merge(only, one);
 }
 
-void CaseExpander::apply_numbers(const Schema& schema, Case& one) {
+void DnfExpander::apply_numbers(const Schema& schema, Case& one) {
   TermPool& terms = automaton_.terms;
   const auto add = [&](const std::vector<Decimal>& bounds, auto language) {
     for (const Decimal& bound : bounds) {
@@ -176,7 +176,7 @@ void CaseExpander::apply_numbers(const Schema& schema, Case& one) {
   }
 }
 
-void CaseExpander::apply_strings(const Schema& schema, Case& one) {
+void DnfExpander::apply_strings(const Schema& schema, Case& one) {
   if (schema.min_length) one.min_length = std::max(one.min_length, *schema.min_length);
   if (schema.max_length) {
     one.max_length = one.max_length == unlimited ? *schema.max_length : std::min(one.max_length, *schema.max_length);
@@ -185,7 +185,7 @@ void CaseExpander::apply_strings(const Schema& schema, Case& one) {
   if (schema.format) one.texts.push_back(format_named(automaton_.terms, *schema.format)->language);
 }
 
-TermId CaseExpander::pattern(const std::string& text, const std::string& pointer) {
+TermId DnfExpander::pattern(const std::string& text, const std::string& pointer) {
   const auto known = patterns_.find(text);
   if (known != patterns_.end()) return known->second;
   try {
@@ -195,7 +195,7 @@ TermId CaseExpander::pattern(const std::string& text, const std::string& pointer
   }
 }
 
-void CaseExpander::apply_array(const Schema& schema, Case& one) {
+void DnfExpander::apply_array(const Schema& schema, Case& one) {
   while (one.prefix.size() < schema.prefix.size()) one.prefix.push_back(one.rest);
   for (size_t i = 0; i < one.prefix.size(); ++i) {
     if (i < schema.prefix.size()) {
@@ -216,7 +216,7 @@ void CaseExpander::apply_array(const Schema& schema, Case& one) {
   }
 }
 
-void CaseExpander::apply_object(const Schema& schema, Case& one) {
+void DnfExpander::apply_object(const Schema& schema, Case& one) {
   TermPool& terms = automaton_.terms;
   std::vector<std::pair<TermId, SchemaId>> patterns;
   std::vector<TermId> languages;
@@ -261,7 +261,7 @@ void CaseExpander::apply_object(const Schema& schema, Case& one) {
   }
 }
 
-void CaseExpander::apply_names(const Schema& schema, Case& one) {
+void DnfExpander::apply_names(const Schema& schema, Case& one) {
   const TermId language = name_language(*schema.names, false);
   for (Case::Property& known : one.properties) {
     if (!contains(language, known.name)) add_to(known.value, holds(schemas_.never()));
@@ -269,7 +269,7 @@ void CaseExpander::apply_names(const Schema& schema, Case& one) {
   split(one, language, {}, {holds(schemas_.never())});
 }
 
-TermId CaseExpander::name_language(SchemaId names, bool negated) {
+TermId DnfExpander::name_language(SchemaId names, bool negated) {
   std::vector<TermId> parts;
   for (const Case& one : expand({negated ? fails(names) : holds(names)}, JsonType::string)) {
     parts.push_back(one.language);
@@ -277,8 +277,9 @@ TermId CaseExpander::name_language(SchemaId names, bool negated) {
   return automaton_.terms.choice(parts);
 }
 
-// Names in the language get the schemas `inside`, the others `outside`; those that can have no value are dropped.
-void CaseExpander::split(Case& one, TermId language, const Conjunction& inside, const Conjunction& outside) {
+// Splits every class of other names by the language: names in it get the schemas `inside`, the rest `outside`. Classes
+// that are empty or allow no value are dropped.
+void DnfExpander::split(Case& one, TermId language, const Conjunction& inside, const Conjunction& outside) {
   TermPool& terms = automaton_.terms;
   std::vector<Case::Names> parts;
   for (const Case::Names& names : one.others) {
@@ -293,18 +294,18 @@ void CaseExpander::split(Case& one, TermId language, const Conjunction& inside, 
   one.others = std::move(parts);
 }
 
-bool CaseExpander::contains(TermId language, const std::string& name) {
+bool DnfExpander::contains(TermId language, const std::string& name) {
   return automaton_.nullable(automaton_.step(language, name));
 }
 
-Conjunction CaseExpander::value_of(const Case& one, const std::string& name) {
+Conjunction DnfExpander::value_of(const Case& one, const std::string& name) {
   for (const Case::Names& names : one.others) {
     if (contains(names.language, name)) return names.value;
   }
   return {holds(schemas_.never())};
 }
 
-Case::Property& CaseExpander::property(Case& one, const std::string& name) {
+Case::Property& DnfExpander::property(Case& one, const std::string& name) {
   const auto known = std::find_if(one.properties.begin(), one.properties.end(),
                                   [&](const Case::Property& property) { return property.name == name; });
   if (known != one.properties.end()) return *known;
@@ -312,7 +313,7 @@ Case::Property& CaseExpander::property(Case& one, const std::string& name) {
   return one.properties.back();
 }
 
-void CaseExpander::combine(const Schema& schema, Pending& pending) {
+void DnfExpander::combine(const Schema& schema, Pending& pending) {
   for (const SchemaId part : schema.all_of) pending.add(holds(part));
   for (const std::vector<SchemaId>& schemas : schema.any_of) {
     if (schemas.size() == 1) {
@@ -340,10 +341,10 @@ void CaseExpander::combine(const Schema& schema, Pending& pending) {
   }
 }
 
-// One of them holds and the others do not, where it is not known already that no two of them can.
-void CaseExpander::one_of(const std::vector<SchemaId>& schemas, Pending& pending) {
+// Exactly one of the schemas holds. Negations of schemas that are known to exclude the chosen one are omitted.
+void DnfExpander::one_of(const std::vector<SchemaId>& schemas, Pending& pending) {
   if (schemas.size() > max_one_of) {
-    throw_error(ErrorKind::resource, "oneOf of {} schemas; at most {} are possible", schemas.size(), max_one_of);
+    throw_error(ErrorKind::resource, "oneOf has {} schemas; at most {} are supported", schemas.size(), max_one_of);
   }
   Alternatives ways;
   for (size_t i = 0; i < schemas.size(); ++i) {
@@ -357,7 +358,7 @@ void CaseExpander::one_of(const std::vector<SchemaId>& schemas, Pending& pending
   pending.choose(std::move(ways));
 }
 
-bool CaseExpander::merge(const Case& from, Case& into) {
+bool DnfExpander::merge(const Case& from, Case& into) {
   into.booleans &= from.booleans;
   into.numbers.insert(into.numbers.end(), from.numbers.begin(), from.numbers.end());
   into.integers_only = into.integers_only || from.integers_only;
@@ -394,7 +395,7 @@ bool CaseExpander::merge(const Case& from, Case& into) {
   return into.booleans != 0 && !(into.values && into.values->empty());
 }
 
-TermId CaseExpander::string_language(const Case& one) {
+TermId DnfExpander::string_language(const Case& one) {
   TermPool& terms = automaton_.terms;
   std::vector<TermId> parts = one.texts;
   if (one.max_length != unlimited && one.max_length < one.min_length) return TermPool::nothing;
@@ -408,7 +409,7 @@ TermId CaseExpander::string_language(const Case& one) {
   return automaton_.alive(language) ? language : TermPool::nothing;
 }
 
-TermId CaseExpander::number_language(const Case& one, bool canonical) {
+TermId DnfExpander::number_language(const Case& one, bool canonical) {
   TermPool& terms = automaton_.terms;
   std::vector<TermId> parts = one.numbers;
   if (one.values) {
@@ -421,7 +422,7 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   } else {
     if (!one.integers_only && one.digits > integer_digits) {
       throw_error(ErrorKind::unsupported,
-                  "a bound of {} digits for numbers that need not be integers; at most {} are possible", one.digits,
+                  "a bound of {} digits for numbers that need not be integers; at most {} are supported", one.digits,
                   integer_digits);
     }
     const NumberForm form = {.integers_only = one.integers_only,
@@ -430,7 +431,7 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
                              .has_exponents = one.has_exponents,
                              .is_canonical = canonical};
     parts.push_back(decimals(terms, form));
-    // Integers without a bound need no search.
+    // Unbounded integers are never empty: no search is needed.
     if (one.integers_only && one.numbers == std::vector<TermId>{integers(terms)}) return parts.back();
     if (one.integers_only && one.numbers == std::vector<TermId>{plain_integers(terms)}) {
       return any_integer(terms, one.digits);
@@ -440,7 +441,7 @@ TermId CaseExpander::number_language(const Case& one, bool canonical) {
   return automaton_.alive(language) ? language : TermPool::nothing;
 }
 
-bool CaseExpander::possible(Case& one, JsonType type) {
+bool DnfExpander::possible(Case& one, JsonType type) {
   if (type == JsonType::string) one.language = string_language(one);
   if (type == JsonType::number) one.language = number_language(one, false);
   if (type == JsonType::string || type == JsonType::number) return one.language != TermPool::nothing;
@@ -456,11 +457,11 @@ bool CaseExpander::possible(Case& one, JsonType type) {
                       [&](const Case::Property& part) { return part.required && impossible(part.value); });
 }
 
-bool CaseExpander::impossible(const Conjunction& all) {
+bool DnfExpander::impossible(const Conjunction& all) {
   if (all.empty()) return false;
   if (has_never(all, schemas_.never())) return true;
   const auto [at, is_new] = impossible_.try_emplace(all, false);
-  if (!is_new) return at->second;  // while it is being found out: not known
+  if (!is_new) return at->second;  // false during a recursive query: not yet known
   if (depth_ >= max_depth) {
     impossible_.erase(at);
     return false;

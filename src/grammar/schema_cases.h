@@ -1,9 +1,9 @@
-// Combinations of schemas as alternatives without keywords like anyOf: one list of conditions each, of one type of
-// JSON.
+// Combinations of schemas in disjunctive normal form, for one JSON type at a time: each alternative (Case) is a list of
+// conditions without applicators such as anyOf.
 //
-// All that combines schemas (allOf, anyOf, oneOf, not, if, dependentSchemas, $ref) becomes "and", "or" and "not" over
-// the conditions of single schemas, and those of one type are kept in a form in which "and" and "not" can be done:
-// languages for texts and numbers; for arrays and objects, a conjunction of schemas for each place.
+// All keywords that combine schemas (allOf, anyOf, oneOf, not, if, dependentSchemas, $ref) become "and", "or" and "not"
+// over the conditions of single schemas. The conditions of one type are represented so that "and" and "not" can be
+// computed: languages for strings and numbers; for arrays and objects, a conjunction of schemas for each position.
 #pragma once
 
 #include <map>
@@ -16,7 +16,8 @@
 
 namespace ingot::grammar {
 
-// Schemas that hold at once: 2 * id, or 2 * id + 1 where the schema must not hold. In the order of the document.
+// A conjunction of literals: 2 * id where schema `id` must hold, 2 * id + 1 where it must not. In the order of the
+// document.
 using Conjunction = std::vector<int32_t>;
 
 inline int32_t holds(SchemaId id) { return 2 * id; }
@@ -25,26 +26,26 @@ inline int32_t fails(SchemaId id) { return 2 * id + 1; }
 void add_to(Conjunction& all, int32_t literal);
 void add_to(Conjunction& all, const Conjunction& more);
 
-// One alternative of a combination, of one type.
+// One alternative of a combination, for one type.
 struct Case {
-  uint8_t booleans = 3;                 // bit 0: false may come, bit 1: true
-  TermId language = TermPool::nothing;  // of numbers, or of strings without quotes, as `expand` finds it
+  uint8_t booleans = 3;                 // bit 0: false is allowed, bit 1: true is
+  TermId language = TermPool::nothing;  // of the numbers' texts, or of the strings without quotes; set by `expand`
 
-  // Numbers: languages as in grammar/number.h.
+  // Numbers: the languages of the conditions (grammar/number.h), to be intersected.
   std::vector<TermId> numbers;
   bool integers_only = false;
-  int64_t digits = integer_digits;
-  bool is_exact = false;                       // conditions that hold in decimals might not in doubles
-  bool has_exponents = true;                   // numbers with an exponent may come
-  std::optional<std::vector<Decimal>> values;  // only these
+  int64_t digits = integer_digits;  // max digits of an integer
+  bool is_exact = false;            // max 15 digits in non-integers, so that doubles and decimals compare alike
+  bool has_exponents = true;        // exponents are allowed
+  std::optional<std::vector<Decimal>> values;  // if set, only these values
 
-  // Strings: languages of what is inside the quotes.
+  // Strings: languages of the unescaped text, to be intersected.
   std::vector<TermId> texts;
   int64_t min_length = 0, max_length = unlimited;
 
   // Arrays.
   struct Contained {
-    Conjunction items;  // one schema
+    Conjunction items;  // a single literal
     int64_t min, max;
     std::string pointer;
   };
@@ -52,9 +53,9 @@ struct Case {
   Conjunction rest;
   int64_t min_items = 0, max_items = unlimited;
   std::vector<Contained> contained;
-  std::string unique;  // the pointer of uniqueItems, or empty
+  std::string unique;  // the pointer of uniqueItems; empty: not required
 
-  // Objects: named properties in order, and classes of all other names, which have no name in common.
+  // Objects: named properties in order, and disjoint classes of all other names.
   struct Property {
     std::string name;
     Conjunction value;
@@ -67,45 +68,47 @@ struct Case {
   std::vector<Property> properties;
   std::vector<Names> others = {{TermPool::anything, {}}};
   int64_t min_properties = 0, max_properties = unlimited;
-  struct Need {  // a property must be there whose name is in the language and whose value meets the schemas
+  struct Need {  // some property must exist whose name is in the language and whose value satisfies the schemas
     TermId language;
     Conjunction value;
   };
   std::vector<Need> needs;
 };
 
-class CaseExpander {
+class DnfExpander {
  public:
-  CaseExpander(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options);
+  DnfExpander(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options);
 
-  // The alternatives of a combination for instances of one type; those that are found to be impossible are left out.
-  // Errors: unsupported for a condition whose opposite is needed and not known, with its pointer; resource, also where
-  // compiling takes longer than the options allow.
+  // The alternatives of a combination for instances of one type, without those that are found to be unsatisfiable.
+  // Errors: unsupported for a condition whose negation is needed but not supported, with its pointer; resource, also
+  // when compiling takes longer than the options allow.
   std::vector<Case> expand(const Conjunction& all, JsonType type);
 
-  // Whether no instance meets all of them; false where that takes more to find out.
+  // Whether no instance satisfies the conjunction; false also where that is too expensive to decide.
   bool impossible(const Conjunction& all);
 
-  // The texts in which a pattern is found. Errors: with the pointer.
+  // The texts that contain a match of the pattern. Errors: those of pattern_language, with the pointer.
   TermId pattern(const std::string& text, const std::string& pointer);
 
-  // Whether a language of UTF-8 has the name.
+  // Whether a language contains the name, in UTF-8.
   bool contains(TermId language, const std::string& name);
 
-  // Names that meet the conditions on strings, inside the quotes.
+  // The language of the property names that, as strings, satisfy the schema `names` (`negated`: violate it). Without
+  // quotes.
   TermId name_language(SchemaId names, bool negated);
 
-  // The language of a case's numbers. Conditions that contradict give `nothing`.
+  // The language of a case's numbers; `nothing` when the conditions contradict each other. `canonical`: with one text
+  // for each value.
   TermId number_language(const Case& one, bool canonical);
 
-  // What a name that is not among the case's properties must meet.
+  // The schemas for the value of a name that is not among the case's named properties.
   Conjunction value_of(const Case& one, const std::string& name);
 
-  TermId any_text() const { return any_text_; }  // of UTF-8
+  TermId any_text() const { return any_text_; }  // any valid UTF-8
 
  private:
-  struct Alternative;  // conditions and further schemas
-  struct Pending;      // what an expansion has still to look at
+  struct Alternative;  // conditions and further literals
+  struct Pending;      // the part of an expansion that is still to be processed
   using Alternatives = std::vector<Alternative>;
 
   void expand(Case one, Pending pending, std::vector<Case>& out);
@@ -120,7 +123,8 @@ class CaseExpander {
   void combine(const Schema& schema, Pending& pending);
   void one_of(const std::vector<SchemaId>& schemas, Pending& pending);
 
-  // The ways in which an instance of the type can fail a schema (schema_opposites.cpp). False: it does anyway.
+  // Appends the alternatives that violate the schema, for instances of type_ (schema_opposites.cpp). Returns false when
+  // every instance of the type violates it.
   bool opposites(const Schema& schema, Alternatives& out);
   bool opposite_of_constants(const std::vector<Constant>& constants, Alternatives& out);
   void opposite_of_numbers(const Schema& schema, Alternatives& out);
@@ -143,12 +147,12 @@ class CaseExpander {
   const JsonOptions& options_;
   TermId any_text_;
   std::map<std::string, TermId> patterns_;
-  std::map<Conjunction, bool> impossible_;  // found out so far
-  JsonType type_ = JsonType::null;          // of the expansion under way
+  std::map<Conjunction, bool> impossible_;  // results so far
+  JsonType type_ = JsonType::null;          // of the current expansion
   int depth_ = 0;
   int nested_ = 0;
   int64_t steps_ = 0;
-  double until_ = 0;  // by options_.seconds
+  double until_ = 0;  // deadline, by options_.seconds
 };
 
 }  // namespace ingot::grammar

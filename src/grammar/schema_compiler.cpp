@@ -27,8 +27,8 @@ TermId SchemaCompiler::value(const Conjunction& all) {
   const auto [at, is_new] = rules_.try_emplace(all, TermPool::nothing);
   if (!is_new) return at->second;
   if (static_cast<int64_t>(rules_.size()) > options_.max_schemas) {
-    throw_hint(ErrorKind::resource, "write it with fewer combinations of schemas",
-               "the schema comes to more than {} combinations of schemas", options_.max_schemas);
+    throw_hint(ErrorKind::resource, "use fewer combinations of schemas",
+               "the schema expands to more than {} combinations of schemas", options_.max_schemas);
   }
   at->second = terms_.declare();
   waiting_.emplace_back(at->second, all);
@@ -68,7 +68,7 @@ GrammarPtr compile_json_schema(std::string_view schema, const JsonOptions& optio
   SchemaCompiler compiler(automaton, schemas, options);
   const TermId start = automaton.finish(compiler.compile({holds(schemas.root())}));
   if (unknown) *unknown = schemas.unknown();
-  if (start == TermPool::nothing) throw_error(ErrorKind::usage, "no value meets the schema");
+  if (start == TermPool::nothing) throw_error(ErrorKind::usage, "no value satisfies the schema");
   return std::make_shared<const Grammar>(std::move(automaton), start);
 }
 

@@ -1,4 +1,4 @@
-// JSON Schemas as rules: one rule for each combination of schemas that a value must meet.
+// Compiles JSON Schemas to rules: one rule for each combination of schemas that a value must satisfy.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class SchemaCompiler {
  public:
   SchemaCompiler(Automaton& automaton, SchemaSet& schemas, const JsonOptions& options);
 
-  // The texts of all values that meet the schemas. Errors: those of compile_json_schema.
+  // The texts of all values that satisfy the schemas. Errors: those of compile_json_schema.
   TermId compile(const Conjunction& all);
 
  private:
@@ -39,7 +39,7 @@ class SchemaCompiler {
   TermPool& terms_;
   SchemaSet& schemas_;
   const JsonOptions& options_;
-  CaseExpander cases_;
+  DnfExpander cases_;
   JsonTerms json_;
   std::map<Conjunction, TermId> rules_;
   std::vector<std::pair<TermId, Conjunction>> waiting_;  // rules without a body yet

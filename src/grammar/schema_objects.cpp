@@ -1,4 +1,4 @@
-// Objects of schemas as shapes: the ways to write each member.
+// Compiles object schemas to shapes: the ways to write each member.
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,21 +8,22 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_members = 10'000;   // named properties
-constexpr size_t max_needs = 6;          // members of some name or other that have to be there
-constexpr size_t max_ways = 512;         // to write a member, where some have to be there: all are tried for each
-constexpr int64_t many_names = 100'000;  // no output has members of all of them
+constexpr size_t max_members = 10'000;   // max named properties
+constexpr size_t max_needs = 6;          // max needs (Case::Need)
+constexpr size_t max_ways = 512;         // max ways to write members if there are needs; all are tried
+constexpr int64_t many_names = 100'000;  // a class with this many names counts as inexhaustible
 constexpr int64_t max_count = 1'000'000'000;
 
 }  // namespace
 
 TermId SchemaCompiler::object(const Case& one) {
   if (one.properties.size() > max_members) {
-    throw_error(ErrorKind::resource, "an object of {} properties; at most {}", one.properties.size(), max_members);
+    throw_error(ErrorKind::resource, "an object has {} properties; at most {} are supported", one.properties.size(),
+                max_members);
   }
   if (one.needs.size() > max_needs) {
     throw_error(ErrorKind::resource,
-                "not, if or oneOf here need {} properties of some name or other at once; at most {} are possible",
+                "not, if or oneOf require {} properties with unspecified names at once; at most {} are supported",
                 one.needs.size(), max_needs);
   }
   ObjectShape shape;
@@ -41,8 +42,8 @@ TermId SchemaCompiler::object(const Case& one) {
     shape.longest = std::max(shape.longest, one.properties[i].name.size());
     add_property(one, i, shape);
     if (shape.needs != 0 && shape.members.size() > max_ways) {
-      throw_error(ErrorKind::resource, "not, if or oneOf here need a property of some name or other, of more than {}",
-                  max_ways);
+      throw_error(ErrorKind::resource,
+                  "not, if or oneOf require a property with an unspecified name, in more than {} ways", max_ways);
     }
   }
   std::sort(shape.properties.begin(), shape.properties.end());
@@ -57,11 +58,11 @@ TermId SchemaCompiler::object(const Case& one) {
   return rule;
 }
 
-// A property's ways: with each set of the needs that its name and value can meet.
+// Adds the ways to write a property: one for each set of needs that its name and value can satisfy.
 void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape& shape) {
   const Case::Property& part = one.properties[property];
   shape.required.push_back(part.required);
-  uint32_t possible = 0, always = 0;  // needs of any value are met by the name
+  uint32_t possible = 0, always = 0;  // `always`: needs without a value condition
   for (size_t i = 0; i < one.needs.size(); ++i) {
     if (cases_.contains(one.needs[i].language, part.name)) {
       (one.needs[i].value.empty() ? always : possible) |= uint32_t{1} << i;
@@ -82,7 +83,7 @@ void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape&
   }
 }
 
-// Names that are not among the named properties, by classes of them and by the needs that they can meet.
+// Adds the members with other names: by class, and by the set of needs that they can satisfy.
 void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
   const TermId unknown = terms_.complement(terms_.choice({shape.names.begin(), shape.names.end()}));
   const bool is_open = one.needs.empty() && one.others.size() == 1 && one.others[0].language == TermPool::anything;
@@ -102,12 +103,12 @@ void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
         member.key = is_free ? json_.free_text : json_.quoted(member.names);
         member.behind = terms_.sequence(json_.colon, value(all));
         member.meets = set;
-        // They may come once: where they are not many, they could be used up before the need is met.
+        // Such names must differ: a small set could be used up before the need is satisfied.
         if (set != 0 && automaton_.count(member.names, many_names) < many_names) {
-          throw_error(ErrorKind::unsupported,
-                      "not, if or oneOf here need a property of one of fewer than {} names by a pattern, which is not "
-                      "supported",
-                      many_names);
+          throw_error(
+              ErrorKind::unsupported,
+              "not, if or oneOf require a property whose pattern allows fewer than {} names, which is not supported",
+              many_names);
         }
         if (is_open) shape.open = static_cast<int32_t>(shape.members.size());
         if (shape.min > 1 && !is_open) {

@@ -1,4 +1,4 @@
-// The ways in which an instance can fail a schema.
+// Negations of schemas: the ways in which an instance can violate one.
 #include <algorithm>
 
 #include "base/error.h"
@@ -11,14 +11,13 @@ namespace ingot::grammar {
 namespace {
 
 [[noreturn]] void refuse(const Schema& schema, const char* keyword) {
-  throw_hint(
-      ErrorKind::unsupported,
-      "it is needed by not, by if, or by a oneOf of which several schemas can hold at once: make these exclude each "
-      "other by a property with different constants",
-      "{}/{}: its opposite is not supported", schema.pointer, keyword);
+  throw_hint(ErrorKind::unsupported,
+             "the negation is needed by not, by if, or by a oneOf whose schemas can hold at once: make those mutually "
+             "exclusive with a property of different constants",
+             "{}/{}: the negation of this keyword is not supported", schema.pointer, keyword);
 }
 
-// Whether the schema says nothing.
+// Whether the schema imposes no constraint.
 bool is_trivial(const Schema& schema) {
   return !schema.never && schema.types == 0x3F && !schema.constants && !schema.integers && schema.at_least.empty() &&
          schema.above.empty() && schema.at_most.empty() && schema.below.empty() && schema.multiples.empty() &&
@@ -32,7 +31,7 @@ bool is_trivial(const Schema& schema) {
 
 }  // namespace
 
-bool CaseExpander::opposites(const Schema& schema, Alternatives& out) {
+bool DnfExpander::opposites(const Schema& schema, Alternatives& out) {
   if (schema.never || (schema.types >> static_cast<int>(type_) & 1) == 0) return false;
   if (schema.constants && !opposite_of_constants(*schema.constants, out)) return false;
   if (type_ == JsonType::number) opposite_of_numbers(schema, out);
@@ -43,7 +42,7 @@ bool CaseExpander::opposites(const Schema& schema, Alternatives& out) {
   return true;
 }
 
-bool CaseExpander::opposite_of_constants(const std::vector<Constant>& constants, Alternatives& out) {
+bool DnfExpander::opposite_of_constants(const std::vector<Constant>& constants, Alternatives& out) {
   TermPool& terms = automaton_.terms;
   Alternative way;
   uint8_t booleans = 0;
@@ -71,7 +70,7 @@ bool CaseExpander::opposite_of_constants(const std::vector<Constant>& constants,
   return true;
 }
 
-void CaseExpander::opposite_of_numbers(const Schema& schema, Alternatives& out) {
+void DnfExpander::opposite_of_numbers(const Schema& schema, Alternatives& out) {
   TermPool& terms = automaton_.terms;
   const auto add = [&](const std::vector<Decimal>& bounds, auto language) {
     for (const Decimal& bound : bounds) {
@@ -97,7 +96,7 @@ void CaseExpander::opposite_of_numbers(const Schema& schema, Alternatives& out) 
   out.push_back(std::move(way));
 }
 
-void CaseExpander::opposite_of_strings(const Schema& schema, Alternatives& out) {
+void DnfExpander::opposite_of_strings(const Schema& schema, Alternatives& out) {
   TermPool& terms = automaton_.terms;
   if (schema.min_length.value_or(0) > 0) {
     out.emplace_back();
@@ -119,7 +118,7 @@ void CaseExpander::opposite_of_strings(const Schema& schema, Alternatives& out) 
   out.back().conditions.texts = {terms.complement(format->language)};
 }
 
-void CaseExpander::opposite_of_array(const Schema& schema, Alternatives& out) {
+void DnfExpander::opposite_of_array(const Schema& schema, Alternatives& out) {
   for (size_t i = 0; i < schema.prefix.size(); ++i) {
     out.emplace_back();
     Case& way = out.back().conditions;
@@ -164,7 +163,7 @@ void CaseExpander::opposite_of_array(const Schema& schema, Alternatives& out) {
   }
 }
 
-void CaseExpander::opposite_of_object(const Schema& schema, Alternatives& out) {
+void DnfExpander::opposite_of_object(const Schema& schema, Alternatives& out) {
   for (const auto& [name, value] : schema.properties) {
     if (is_trivial(schemas_[value])) continue;
     out.emplace_back();
@@ -190,8 +189,8 @@ void CaseExpander::opposite_of_object(const Schema& schema, Alternatives& out) {
   opposite_of_names(schema, out);
 }
 
-// A property that is there although it may not, or whose value fails the schema of its name.
-void CaseExpander::opposite_of_names(const Schema& schema, Alternatives& out) {
+// Violations by a property whose name is disallowed, or whose value does not satisfy the schema for its name.
+void DnfExpander::opposite_of_names(const Schema& schema, Alternatives& out) {
   TermPool& terms = automaton_.terms;
   const auto need = [&](TermId language, SchemaId value) {
     if (is_trivial(schemas_[value])) return;
@@ -212,7 +211,7 @@ void CaseExpander::opposite_of_names(const Schema& schema, Alternatives& out) {
   out.back().conditions.needs = {{name_language(*schema.names, true), {}}};
 }
 
-void CaseExpander::opposite_of_combinations(const Schema& schema, Alternatives& out) {
+void DnfExpander::opposite_of_combinations(const Schema& schema, Alternatives& out) {
   const auto add = [&](Conjunction schemas) { out.push_back({{}, std::move(schemas)}); };
   for (const SchemaId part : schema.all_of) add({fails(part)});
   for (const std::vector<SchemaId>& schemas : schema.any_of) {
@@ -220,7 +219,7 @@ void CaseExpander::opposite_of_combinations(const Schema& schema, Alternatives& 
     for (const SchemaId one : schemas) none.push_back(fails(one));
     add(std::move(none));
   }
-  for (const std::vector<SchemaId>& schemas : schema.one_of) {  // none of them, or two
+  for (const std::vector<SchemaId>& schemas : schema.one_of) {  // none of them holds, or two do
     Conjunction none;
     for (size_t i = 0; i < schemas.size(); ++i) {
       none.push_back(fails(schemas[i]));

@@ -1,4 +1,4 @@
-// What an expansion of schemas has still to look at: used by schema_cases.cpp and schema_opposites.cpp only.
+// The work list of a schema expansion: used by schema_cases.cpp and schema_opposites.cpp only.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace ingot::grammar {
 
-struct CaseExpander::Alternative {
+struct DnfExpander::Alternative {
   Case conditions;
   Conjunction schemas;
 };
 
-struct CaseExpander::Pending {
-  std::vector<int32_t> literals;  // not looked at yet
+struct DnfExpander::Pending {
+  std::vector<int32_t> literals;  // to be processed
   std::set<int32_t> seen;
-  std::vector<std::shared_ptr<const Alternatives>> choices;  // one alternative of each must hold
+  std::vector<std::shared_ptr<const Alternatives>> choices;  // for each, one of the alternatives must hold
 
   void add(int32_t literal) { literals.push_back(literal); }
   void choose(Alternatives ways) { choices.push_back(std::make_shared<const Alternatives>(std::move(ways))); }

@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* type_names[] = {"null", "boolean", "number", "string", "array", "object"};
 
-// Keywords that say nothing about instances, or are read elsewhere, and of which drafts they are. The content keywords
-// are annotations (2020-12, Validation, section 8).
+// Keywords that do not constrain instances, or that are read elsewhere, with the drafts that define them. The content
+// keywords are annotations (2020-12, Validation, section 8).
 struct Annotation {
   std::string_view keyword;
   Draft first = Draft::draft4, last = Draft::draft2020;
@@ -55,7 +55,7 @@ void SchemaReader::malformed(const std::string& key, const char* wanted) const {
 int64_t SchemaReader::count(const std::string& key, const Json& value) const {
   const bool is_whole = value.is_number() && value.get<double>() >= 0 && value.get<double>() < 9e15 &&
                         value.get<double>() == static_cast<double>(value.get<int64_t>());
-  if (!is_whole) malformed(key, "a whole number from 0 on");
+  if (!is_whole) malformed(key, "a non-negative whole number");
   return value.get<int64_t>();
 }
 
@@ -101,9 +101,9 @@ Schema SchemaReader::read() {
     return std::move(schema_);
   }
   if (!value_.is_object()) {
-    throw_error(ErrorKind::usage, "{}: a schema is an object, true or false", schema_.pointer);
+    throw_error(ErrorKind::usage, "{}: a schema must be an object, true or false", schema_.pointer);
   }
-  // Up to draft-07 nothing else is looked at beside $ref.
+  // Up to draft-07 the siblings of $ref are ignored.
   const auto only = until(Draft::draft7) ? value_.find("$ref") : value_.end();
   if (only != value_.end()) {
     reference("$ref", *only);
@@ -140,8 +140,9 @@ void SchemaReader::keyword(const std::string& key, const Json& value) {
 
 void SchemaReader::unknown(const std::string& where) {
   if (sources_.strict) {
-    throw_hint(ErrorKind::unsupported, "leave it out: its draft of JSON Schema does not know it and would ignore it",
-               "{} is not known", where);
+    throw_hint(ErrorKind::unsupported,
+               "remove it: the schema's draft of JSON Schema does not define it and would ignore it", "{} is not known",
+               where);
   }
   sources_.unknown(where);
 }
@@ -178,7 +179,7 @@ void SchemaReader::constants(const Json& values) {
   for (const Json& value : values) all.push_back(constant(value));
   if (!schema_.constants) {
     schema_.constants = std::move(all);
-  } else {  // both enum and const: a schema of its own for the second
+  } else {  // both enum and const: the second becomes a schema in allOf
     Json both = Json::object();
     both["enum"] = values;
     schema_.all_of.push_back(sources_.made(std::move(both), schema_.pointer));
@@ -214,7 +215,7 @@ Constant SchemaReader::constant(const Json& value) {
                    {"additionalProperties", false}};
       Json::object_t::Container& properties = made["properties"].get_ref<Json::object_t&>();
       for (const auto& [name, item] : value.items()) {
-        // Behind the others: their names differ.
+        // Appended without a lookup: the names are distinct.
         properties.emplace_back(name, Json::object({{"const", item}}));
         made["required"].push_back(name);
       }
@@ -274,7 +275,7 @@ bool SchemaReader::array_keyword(const std::string& key, const Json& value) {
   } else if (key == "items") {
     if (!value.is_array() || since(Draft::draft2020)) schema_.items = child(key, value);
   } else if (key == "additionalItems" && until(Draft::draft2019)) {
-    return true;  // of arrays of items: see tuple()
+    return true;  // only applies if `items` is an array: see tuple()
   } else if (key == "contains" && since(Draft::draft6)) {
     schema_.contains = child(key, value);
   } else if (key == "minItems") {
@@ -319,8 +320,8 @@ bool SchemaReader::object_keyword(const std::string& key, const Json& value) {
   return true;
 }
 
-// Of each property the names that it requires, or (dependencies) a schema. The drafts behind 07 leave it to the
-// implementation whether it takes `dependencies` (2020-12, Core, appendix on compatibility).
+// For each property, the names that it requires or (dependencies) a schema. The drafts after 07 leave it to the
+// implementation whether to support `dependencies` (2020-12, Core, appendix on compatibility).
 void SchemaReader::dependents(const std::string& key, const Json& value) {
   if (!value.is_object()) malformed(key, "an object");
   for (const auto& [name, names] : value.items()) {
@@ -333,7 +334,7 @@ void SchemaReader::dependents(const std::string& key, const Json& value) {
   }
 }
 
-// Items with a schema each, and one for those behind them; as they were up to 2019-09.
+// An array of item schemas, and additionalItems for the items after them: the form up to 2019-09.
 void SchemaReader::tuple(const Json& items) {
   if (!items.empty()) schema_.prefix = children("items", items);
   if (const auto rest = value_.find("additionalItems"); rest != value_.end()) {
@@ -378,13 +379,15 @@ bool SchemaReader::annotation(const std::string& key, const Json& value) const {
   return true;
 }
 
-// What unevaluated* say where no other schema in the same place can evaluate anything.
+// Reads unevaluated* where no adjacent applicator can evaluate anything: they then equal additionalProperties and
+// items.
 void SchemaReader::unevaluated() {
   const bool is_alone = schema_.all_of.empty() && schema_.any_of.empty() && schema_.one_of.empty() &&
                         !schema_.negated && !schema_.condition && schema_.dependents.empty();
   const auto refuse = [&](const char* key) {
     throw_hint(ErrorKind::unsupported, "list the properties in one schema, with additionalProperties or items",
-               "{} is not supported beside $ref, allOf, anyOf, oneOf, not, if, dependentSchemas and contains", at(key));
+               "{} is not supported together with $ref, allOf, anyOf, oneOf, not, if, dependentSchemas or contains",
+               at(key));
   };
   if (const auto rest = value_.find("unevaluatedProperties"); rest != value_.end()) {
     const bool is_empty = rest->is_boolean() && rest->get<bool>();

@@ -1,4 +1,4 @@
-// The keywords of one schema.
+// Parses the keywords of one schema.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,11 @@ namespace ingot::grammar {
 
 class SchemaReader {
  public:
-  // Where the schemas that a schema names come from.
+  // Callbacks that resolve the schemas that a schema refers to.
   struct Sources {
-    std::function<SchemaId(const nlohmann::ordered_json&, std::string pointer)> child;  // part of this one
-    std::function<SchemaId(nlohmann::ordered_json, const std::string& pointer)> made;   // made for a keyword
-    // By a reference: $ref, $dynamicRef or $recursiveRef.
+    std::function<SchemaId(const nlohmann::ordered_json&, std::string pointer)> child;  // a subschema of this one
+    std::function<SchemaId(nlohmann::ordered_json, const std::string& pointer)> made;   // a synthesised schema
+    // The target of $ref, $dynamicRef or $recursiveRef.
     std::function<SchemaId(const std::string& keyword, const std::string& uri, const Schema& from)> named;
     // Reports a keyword that the draft does not know, or a format that is not asserted.
     std::function<void(const std::string& pointer)> unknown;
@@ -23,12 +23,12 @@ class SchemaReader {
     bool strict = false;
   };
 
-  // Both outlive it.
+  // All three must outlive the reader.
   SchemaReader(const nlohmann::ordered_json& value, const std::string& pointer, const Sources& sources)
       : value_(value), pointer_(pointer), sources_(sources) {}
 
-  // Errors: usage for a malformed keyword, unsupported for one that is not possible (where `strict` is set: or not
-  // known), with its pointer.
+  // Errors: usage for a malformed keyword, unsupported for a keyword that is not supported (where `strict` is set: or
+  // not known), with its pointer.
   Schema read();
 
  private:
@@ -67,7 +67,7 @@ class SchemaReader {
   const std::string& pointer_;
   const Sources& sources_;
   Schema schema_;
-  bool excludes_minimum_ = false, excludes_maximum_ = false;  // draft-04
+  bool excludes_minimum_ = false, excludes_maximum_ = false;  // draft-04: boolean exclusiveMinimum and exclusiveMaximum
 };
 
 }  // namespace ingot::grammar

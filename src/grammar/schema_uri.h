@@ -1,4 +1,4 @@
-// References between URIs (RFC 3986, section 5.2), as $id and $ref use them.
+// Resolution of URI references (RFC 3986, section 5.2) for $id and $ref, and JSON pointer tokens.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace ingot::grammar {
 
-// `reference` as seen from `base`, which may be empty.
+// `reference` resolved against `base`, which may be empty.
 std::string resolved_uri(std::string_view base, std::string_view reference);
 
-// A JSON pointer's token with ~1 and ~0 read.
+// A JSON pointer token with ~1 and ~0 unescaped.
 std::string pointer_token(std::string_view token);
 
-// A name as a JSON pointer's token.
+// A name escaped as a JSON pointer token.
 std::string as_pointer_token(std::string_view name);
 
 }  // namespace ingot::grammar

@@ -10,11 +10,11 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr int max_depth = 1000;            // of a term that is rebuilt
-constexpr size_t text_of_a_term = 256;     // bytes of texts that count as one term more
-constexpr size_t children_of_a_term = 32;  // likewise
+constexpr int max_depth = 1000;            // max recursion depth of rebuilt()
+constexpr size_t text_of_a_term = 256;     // bytes of text that count as one more term
+constexpr size_t children_of_a_term = 32;  // children that count as one more term
 
-// Hashes are keyed by the process, so that no schema can be written to make two terms meet.
+// Hashes are keyed by process, so that no schema can be crafted to make two terms collide.
 uint64_t process_key() {
   static const uint64_t key = [] {
     std::random_device device;
@@ -30,7 +30,7 @@ uint64_t mixed(uint64_t value) {
   return value ^ value >> 31;
 }
 
-// Two independent chains of mixed words.
+// Two independent 64-bit hash chains.
 struct Hash {
   uint64_t low = process_key();
   uint64_t high = ~process_key();
@@ -79,7 +79,7 @@ void TermPool::hash(Term& term, std::span<const TermId> children) const {
     }
   }
   if (!children.empty()) {
-    uint64_t sums[2] = {children.size(), 0};  // children have no order
+    uint64_t sums[2] = {children.size(), 0};  // order-independent
     for (const TermId child : children) {
       sums[0] += mixed((*this)[child].hash[0]);
       sums[1] += mixed((*this)[child].hash[1]);
@@ -159,7 +159,7 @@ TermId TermPool::sequence(std::initializer_list<TermId> parts) {
   return term;
 }
 
-// Choices of choices are one choice, and sets of bytes are one set.
+// Flattens nested choices, and unites byte sets into `set`.
 void TermPool::add_choice(TermId part, std::vector<TermId>& parts, ByteSet& set) {
   switch ((*this)[part].kind) {
     case TermKind::nothing: return;
@@ -179,7 +179,7 @@ TermId TermPool::choice(const std::vector<TermId>& given) {
   ByteSet set;
   for (const TermId part : given) add_choice(part, parts, set);
   if (!set.empty()) parts.push_back(bytes(set));
-  // Sequences with the same rest are one sequence, and units are one unit.
+  // Sequences with the same right side are merged into one, and so are units.
   const auto key = [&](TermId id) {
     const Term& term = (*this)[id];
     return std::pair(term.kind == TermKind::sequence ? int64_t{term.right} : term.kind == TermKind::unit ? -1 : -2, id);
@@ -394,9 +394,8 @@ void TermPool::change_objects(const std::function<TermId(TermId)>& change) {
   }
 }
 
-// The term with its parts changed.
 TermId TermPool::rebuilt(TermId id, const std::function<TermId(TermId)>& change) {
-  const Deeper deeper(depth_, max_depth);
+  const DepthGuard deeper(depth_, max_depth);
   const Term term = (*this)[id];
   switch (term.kind) {
     case TermKind::sequence: {

@@ -1,4 +1,4 @@
-// Languages of plain texts: those of a regular expression, and one of several.
+// Grammars of plain texts: a regular expression, and a choice of texts.
 #include "base/error.h"
 #include "base/strings.h"
 #include "grammar/automaton.h"
@@ -23,17 +23,17 @@ GrammarPtr compile_regex(std::string_view pattern) {
   Automaton automaton;
   const TermId language = whole_pattern_language(automaton.terms, pattern);
   if (!automaton.alive(language)) {
-    throw_error(ErrorKind::usage, "the regular expression describes no text at all");
+    throw_error(ErrorKind::usage, "the regular expression matches no text");
   }
   return grammar_of(std::move(automaton), language);
 }
 
 GrammarPtr compile_choice(std::span<const std::string> texts) {
-  if (texts.empty()) throw_error(ErrorKind::usage, "a choice of no texts");
+  if (texts.empty()) throw_error(ErrorKind::usage, "the list of choices is empty");
   Automaton automaton;
   std::vector<TermId> literals;
   for (const std::string& text : texts) {
-    if (!is_utf8(text)) throw_error(ErrorKind::usage, "a text to choose is not UTF-8");
+    if (!is_utf8(text)) throw_error(ErrorKind::usage, "a choice is not UTF-8");
     literals.push_back(automaton.terms.literal(text));
   }
   const TermId language = automaton.terms.choice(literals);

@@ -10,8 +10,8 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_walks = 2048;     // about 6 KiB each, of 49,152 tokens
-constexpr size_t max_token = 1 << 12;  // bytes; longer ones are never chosen
+constexpr size_t max_walks = 2048;     // about 6 KiB each for 49,152 tokens
+constexpr size_t max_token = 1 << 12;  // bytes; longer tokens are never allowed
 
 std::vector<std::string> plain_tokens(const text::Tokenizer& tokenizer) {
   std::vector<std::string> tokens(static_cast<size_t>(tokenizer.size()));
@@ -53,7 +53,7 @@ void Vocabulary::make_trie() {
   });
   same_.assign(tokens_.size(), -1);
   nodes_.push_back({.byte = 0, .depth = 0, .token = -1, .end = 0});
-  std::vector<size_t> path = {0};  // nodes from the root to the last token's end
+  std::vector<size_t> path = {0};  // nodes from the root to the end of the previous token
   std::string before;
   for (const int32_t id : order) {
     const std::string& token = bytes(id);
@@ -92,7 +92,7 @@ void Vocabulary::part_plain() {
     if (is_all_plain) continue;
     for (const size_t at : path) needed[at] = true;
   }
-  std::vector<uint32_t> before(nodes_.size() + 1);  // needed nodes in front of each
+  std::vector<uint32_t> before(nodes_.size() + 1);  // number of needed nodes before each node
   for (size_t i = 0; i < nodes_.size(); ++i) before[i + 1] = before[i] + (needed[i] ? 1 : 0);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!needed[i]) continue;

@@ -1,4 +1,4 @@
-// The tokens of a model as bytes, for masks.
+// The tokens of a model as byte strings, for token masks.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,29 @@ class Tokenizer;
 
 namespace ingot::grammar {
 
-// Which tokens stay inside a lexeme, from some place of the trie on, and where the lexeme may end.
+// The result of matching a lexeme against the trie below a node: the tokens that stay inside the lexeme, and the nodes
+// where the lexeme may end.
 struct Walk {
-  std::vector<int32_t> tokens;  // in no order; unused when there are bits
-  std::vector<uint32_t> bits;   // by token, or empty
+  std::vector<int32_t> tokens;  // unordered; empty when `bits` is used
+  std::vector<uint32_t> bits;   // bit mask by token id, or empty
   std::vector<uint32_t> ends;   // nodes of the trie, ascending
 
-  static constexpr size_t max_kept_bytes = 32 << 20;  // of walks that one cache keeps
+  static constexpr size_t max_kept_bytes = 32 << 20;  // max bytes of the walks in one cache
   size_t bytes() const { return sizeof(Walk) + 4 * (tokens.capacity() + bits.capacity() + ends.capacity()); }
 };
 
-// Immutable but for a cache; shared by threads.
+// The tokens and their trie. Immutable except for a cache; thread-safe.
 class Vocabulary {
  public:
   struct Node {
     uint8_t byte;
-    uint16_t depth;  // bytes up to here
-    int32_t token;   // that ends here, or -1
-    uint32_t end;    // the first node behind those below this one
+    uint16_t depth;  // bytes from the root to this node
+    int32_t token;   // the token that ends here, or -1
+    uint32_t end;    // the index after the last descendant
   };
 
-  // `tokens` are bytes by id, "" for ids that no text consists of (special tokens). `end_ids` end an output. Errors:
-  // usage for an end id that is not a token.
+  // `tokens` are byte strings by id, "" for ids that are not text (special tokens). `end_ids` are the tokens that end
+  // an output. Errors: usage for an end id that is not a token.
   Vocabulary(const std::vector<std::string>& tokens, std::vector<int32_t> end_ids);
   Vocabulary(const text::Tokenizer& tokenizer, std::vector<int32_t> end_ids);
 
@@ -45,20 +46,21 @@ class Vocabulary {
   const std::string& bytes(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
   std::span<const int32_t> end_ids() const { return end_ids_; }
   bool is_end(int32_t id) const;
-  int64_t longest() const { return longest_; }  // bytes of a token
+  int64_t longest() const { return longest_; }  // max bytes of a token
 
-  // Depth first; nodes()[0] is the root, the empty text.
+  // The trie, depth first; nodes()[0] is the root, the empty text.
   std::span<const Node> nodes() const { return nodes_; }
-  // Tokens of nothing but printable ASCII without quotes and backslashes, as bits: what texts mostly consist of. The
-  // nodes that lead to any other token are a trie of their own; `place` of such a node is its number in nodes().
+  // A plain token consists only of is_plain bytes: printable ASCII without quotes and backslashes, as most of a usual
+  // text. `plain` is the bit mask of the plain tokens; `others` is a trie of all other tokens, laid out like nodes();
+  // `place` maps the index of a node in `others` to its index in nodes().
   static bool is_plain(uint8_t byte) { return byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\'; }
   const std::vector<uint32_t>& plain() const { return plain_; }
   std::span<const Node> others() const { return others_; }
   uint32_t place(uint32_t other) const { return places_[other]; }
-  // Another token with the same bytes, or -1.
+  // The next token with the same bytes, or -1: a linked list that starts at Node::token.
   int32_t same(int32_t token) const { return same_[static_cast<size_t>(token)]; }
 
-  // Walks that grammars have in common, by a key that names the lexeme and the node. Thread-safe.
+  // A cache of walks shared by all grammars, by lexeme hash and node. Thread-safe.
   struct Key {
     uint64_t lexeme[2];
     uint32_t node;
@@ -85,10 +87,10 @@ class Vocabulary {
   int64_t longest_ = 0;
   mutable std::mutex mutex_;
   mutable std::unordered_map<Key, std::shared_ptr<const Walk>, KeyHash> walks_;
-  mutable size_t kept_bytes_ = 0;  // of these
+  mutable size_t kept_bytes_ = 0;  // of walks_
 };
 
-// Every byte, and at the end one end token: for texts that are looked at without a tokenizer.
+// One token for each byte, and one end token (256): for matching texts without a tokenizer.
 std::shared_ptr<const Vocabulary> byte_vocabulary();
 
 }  // namespace ingot::grammar

@@ -32,19 +32,20 @@ void AdapterPlacement::release(Use& use) {
   std::erase(loading_, &use);
 }
 
-// Of several slots that may be taken the one whose users' turn comes last. False when there is none.
+// Takes a slot away from its users for `next`. Of several candidates, the one whose users are last in order. False when
+// there is none.
 bool AdapterPlacement::take_slot(const SequenceState& next) {
   struct Users {
     int64_t slot = 0;
     const SequenceState* first = nullptr;
-    bool mixed = false;  // of several tenants
+    bool mixed = false;  // users of several tenants
   };
   std::map<int64_t, Users> users;  // by slot
   bool has_one = false;
   for (const Use* use : holders_) {
     Users& of = users.try_emplace(use->slot, Users{use->slot, use->sequence, false}).first->second;
     of.mixed = of.mixed || use->sequence->tenant != of.first->tenant;
-    if (goes_before(use->sequence, of.first)) of.first = use->sequence;
+    if (has_precedence(use->sequence, of.first)) of.first = use->sequence;
     has_one = has_one || use->sequence->tenant == next.tenant;
   }
   std::map<uint64_t, std::vector<Users>> slots_of;  // by tenant
@@ -52,7 +53,7 @@ bool AdapterPlacement::take_slot(const SequenceState& next) {
     if (!of.mixed) slots_of[of.first->tenant].push_back(of);
   }
   const auto last = [](const std::vector<Users>& all) {
-    return *std::ranges::max_element(all, goes_before, &Users::first);
+    return *std::ranges::max_element(all, has_precedence, &Users::first);
   };
   std::optional<int64_t> slot;
   if (const auto own = slots_of.find(next.tenant); own != slots_of.end()) {
@@ -74,7 +75,7 @@ bool AdapterPlacement::take_slot(const SequenceState& next) {
 
 void AdapterPlacement::place() {
   if (!slots_) return;
-  bool full = false;  // one that comes before waits for a slot
+  bool full = false;  // an earlier sequence waits for a slot
   for (const SequenceState* next : scheduler_.next_waiting(sequences_)) {
     const auto found = uses_.find(next->id);
     if (found == uses_.end() || found->second.slot >= 0) continue;

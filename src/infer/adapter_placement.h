@@ -1,4 +1,4 @@
-// Which sequences have their adapters on the device: they wait for slots in the order in which they wait for places.
+// Assigns adapter slots on the device to sequences, in the order in which the scheduler starts waiting sequences.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,27 @@
 
 namespace ingot::infer {
 
-// The engine's thread alone.
+// Not thread-safe: used by the engine's thread only.
 class AdapterPlacement {
  public:
-  // Both outlive it. `slots`: null where no request has an adapter. `sequences`: most that run at once.
+  // `slots` and `scheduler` must outlive this object. `slots`: null where no request has an adapter. `sequences`: max
+  // running sequences.
   AdapterPlacement(AdapterSlots* slots, Scheduler& scheduler, int64_t sequences)
       : slots_(slots), scheduler_(scheduler), sequences_(sequences) {}
 
-  // A sequence whose adapter is not on the device: it is blocked until it is.
+  // Registers a sequence that needs `adapter`. It is blocked (SequenceState::blocked) until the adapter is on the
+  // device.
   void add(SequenceState* sequence, std::shared_ptr<const HostAdapter> adapter);
-  // It ends, or was never added: its slot is free for others.
+  // Unregisters a sequence and releases its slot. Does nothing for an id that was never added.
   void remove(int64_t id);
 
-  // Those that are next get their adapters into slots, in turn: the next slot that is free belongs to the first that
-  // waits for one. Where none is free, one whose users are all of one tenant is taken for it: from those below it in
-  // priority of its own tenant's; where that has no slot, from the tenant that has the most, and more than one. Those
-  // wait for a slot again. Sequences without adapters go on meanwhile.
+  // Assigns slots to the sequences that are next in line, in order: a free slot goes to the first one that waits for
+  // it. When no slot is free, one whose users all belong to one tenant is taken away: a slot of the same tenant if all
+  // of its users have a lower priority; or, if the tenant has no slot at all, a slot of the tenant with the most slots,
+  // if that has more than one. The former users are preempted and wait for a slot again. Sequences without adapters are
+  // not affected.
   void place();
-  // Waits until the first adapter that is on its way is there. False when none is.
+  // Waits for the upload that was started first, then calls place(). False when no upload is in progress.
   bool wait();
 
   int64_t slot(int64_t id) const;  // -1: none
@@ -45,9 +48,9 @@ class AdapterPlacement {
   AdapterSlots* slots_;
   Scheduler& scheduler_;
   int64_t sequences_;
-  std::map<int64_t, Use> uses_;  // by the sequence's id
-  std::vector<Use*> holders_;    // those that have a slot
-  std::vector<Use*> loading_;    // of them, those whose adapters are on their way there
+  std::map<int64_t, Use> uses_;  // by sequence id
+  std::vector<Use*> holders_;    // uses that have a slot
+  std::vector<Use*> loading_;    // of `holders_`, those whose adapter is still being uploaded
 };
 
 }  // namespace ingot::infer

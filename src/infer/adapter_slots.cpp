@@ -9,7 +9,7 @@ namespace ingot::infer {
 
 namespace {
 
-// Bytes of a slot's weights, every one aligned as in an arena.
+// Bytes of a slot's weights, each tensor aligned as in an arena.
 size_t slot_bytes(const spec::ModelSpec& model, int64_t rank, DType activation) {
   size_t bytes = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) {
@@ -20,7 +20,7 @@ size_t slot_bytes(const spec::ModelSpec& model, int64_t rank, DType activation) 
   return bytes;
 }
 
-// Weights that the device computes with where they are.
+// Whether the device can use the adapter's weights where they are.
 bool in_place(const HostAdapter& adapter, const Device& device) {
   for (const nn::LoraWeights& layer : adapter.weights.layers) {
     if (layer.a) return device.host_visible() || layer.a.device == &device;
@@ -48,26 +48,27 @@ AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& 
     const size_t row = static_cast<size_t>(parameters) * sizeof(ops::LoraEntry);
     if (!device.host_visible())
       slot.memory = {arena.take_bytes(bytes), DType::i8, Shape{static_cast<int64_t>(bytes)}, &device};
-    slot.staging = HostBuffer(device, row + (device.host_visible() ? 0 : bytes));
+    slot.staging = PinnedBuffer(device, row + (device.host_visible() ? 0 : bytes));
   }
   if (!device.host_visible()) copies_.emplace();
 }
 
 AdapterSlots::~AdapterSlots() {
-  for (Slot& slot : slots_) slot.filled->wait();  // copies on the way read the staging memory
+  for (Slot& slot : slots_) slot.filled->wait();  // pending copies read the staging memory
 }
 
 void AdapterSlots::check(const HostAdapter& adapter) const {
   if (adapter.rank > rank_) {
-    throw_error(ErrorKind::usage, "an adapter of rank {}; the engine has memory for rank {}", adapter.rank, rank_);
+    throw_error(ErrorKind::usage, "the adapter has rank {}; the engine was configured for rank {}", adapter.rank,
+                rank_);
   }
   if (static_cast<int64_t>(adapter.weights.layers.size()) != entries_.shape[1]) {
-    throw_error(ErrorKind::usage, "an adapter of a model with {} parameters; this one has {}",
+    throw_error(ErrorKind::usage, "the adapter is for a model with {} parameters; this one has {}",
                 adapter.weights.layers.size(), entries_.shape[1]);
   }
   for (const nn::LoraWeights& layer : adapter.weights.layers) {
     if (layer.a && (layer.a.dtype != activation_ || layer.b.dtype != activation_)) {
-      throw_error(ErrorKind::usage, "an adapter in {}; the engine computes in {}", name(layer.a.dtype),
+      throw_error(ErrorKind::usage, "the adapter is in {}; the engine computes in {}", name(layer.a.dtype),
                   name(activation_));
     }
   }
@@ -148,16 +149,16 @@ void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
   }
 }
 
-// What is staged goes to the device. No batch that was given to it reads the slot: nobody has used it since it was
-// acquired, and every step waits for its own.
+// Starts the copy of the staged data to the device. No batch in flight reads the slot: nobody has used it since it was
+// acquired, and every step waits for its own batch.
 void AdapterSlots::send(size_t index) {
   Slot& slot = slots_[index];
   const size_t row = row_bytes();
   slot.staging_copy = nullptr;
   if (slot.staged > row) {
-    device_.start_copy_from_host(Stream::copy, slot.memory.data, slot.staging.data() + row, slot.staged - row);
+    device_.copy_from_host_async(Stream::copy, slot.memory.data, slot.staging.data() + row, slot.staged - row);
   }
-  device_.start_copy_from_host(Stream::copy, static_cast<std::byte*>(entries_.data) + index * row, slot.staging.data(),
+  device_.copy_from_host_async(Stream::copy, static_cast<std::byte*>(entries_.data) + index * row, slot.staging.data(),
                                row);
   slot.filled->record(Stream::copy);
 }

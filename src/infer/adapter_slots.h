@@ -1,7 +1,7 @@
-// The adapters that the engine can compute with at the moment: slots of ops::lora's table of entries. Where the device
-// does not see the host's memory a slot has memory of its own there, which weights are uploaded to beside everything
-// else: a thread copies them to where the device's copies reach them, and who uses the slots hands them on. Elsewhere a
-// slot points to the host's. One thread uses the slots, the device's.
+// The LoRA adapters that the engine can compute with at the moment: slots of ops::lora's table of entries. Where the
+// device does not read host memory, each slot has device memory of its own. Weights are uploaded to it while batches
+// run: a CopyThread copies them into staging memory, and the thread that uses the slots starts the copy to the device.
+// Elsewhere a slot points to the weights in host memory. Not thread-safe: used by the thread that runs the device.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,26 @@ namespace ingot::infer {
 
 class AdapterSlots {
  public:
-  // Bytes on the device of `slots` slots for adapters of rank up to `rank` on all linear layers.
+  // Device memory in bytes for `slots` slots of adapters of at most rank `rank` on all linear layers.
   static size_t bytes(const spec::ModelSpec& model, int64_t slots, int64_t rank, DType activation, bool host_visible);
 
-  // Takes them from `arena`. At least one slot.
+  // Takes the memory from `arena`. At least one slot.
   AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
                DType activation);
   ~AdapterSlots();
 
-  // ErrorKind::usage, saying what is too large or of the wrong type, for an adapter that no slot can hold.
+  // ErrorKind::usage for an adapter that fits no slot, saying what is too large or of the wrong dtype.
   void check(const HostAdapter& adapter) const;
 
-  // The adapter's slot, and one more user of it; -1 when every slot is in use. Of those that nobody uses the one that
-  // was used last longest ago gives way. A slot that is new to the adapter is being filled when this returns.
+  // Returns the adapter's slot and adds a user to it; -1 when every slot is in use. An adapter that has no slot yet
+  // gets the least recently used slot without users, and filling it is started: see `ready`.
   int64_t acquire(const std::shared_ptr<const HostAdapter>& adapter);
-  // One user less. An adapter whose weights are still being read is dropped with its last one, so that nobody reads
-  // them when this has returned.
+  // Removes a user. If it was the last one and the weights are still being copied to staging memory, the copy is
+  // cancelled and the adapter dropped: nothing reads its weights after this returns.
   void release(int64_t slot);
 
-  // Whether the slot is filled, which goes on while this is asked for; `wait` returns when it is.
+  // Whether the slot is filled. Filling it makes progress only when this or `wait` is called; `wait` blocks until it is
+  // filled.
   bool ready(int64_t slot);
   void wait(int64_t slot);
 
@@ -49,11 +50,11 @@ class AdapterSlots {
   struct Slot {
     std::shared_ptr<const HostAdapter> adapter;  // null: empty
     int64_t users = 0;
-    uint64_t used = 0;                               // when last
-    Tensor memory;                                   // bytes on the device; absent where it sees the host's
-    HostBuffer staging;                              // the row of entries, then the weights
-    size_t staged = 0;                               // bytes of it
-    std::shared_ptr<CopyThread::Copy> staging_copy;  // while weights are read; nothing was sent to the device then
+    uint64_t used = 0;                               // `clock_` at the last acquire
+    Tensor memory;                                   // device memory; absent where the device reads host memory
+    PinnedBuffer staging;                            // the slot's row of `entries_`, then the weights
+    size_t staged = 0;                               // bytes used in `staging`
+    std::shared_ptr<CopyThread::Copy> staging_copy;  // while weights are copied to `staging`, before they are sent
     std::unique_ptr<Event> filled;
   };
 
@@ -68,7 +69,7 @@ class AdapterSlots {
   std::vector<Slot> slots_;
   uint64_t clock_ = 0;
   int64_t uploads_ = 0;
-  std::optional<CopyThread> copies_;  // where the device does not see the host's memory; ends before what it copies to
+  std::optional<CopyThread> copies_;  // if the device does not read host memory; destroyed before what it writes to
 };
 
 }  // namespace ingot::infer

@@ -29,13 +29,14 @@ int64_t modified_at(const fs::path& folder) {
 }
 
 [[noreturn]] void not_there(const std::string& name) {
-  throw_hint(ErrorKind::not_found, "GET /v1/models lists what there is", "there is no adapter '{}'", name);
+  throw_hint(ErrorKind::not_found, "GET /v1/models lists the available models", "there is no adapter '{}'", name);
 }
 
 void check_name(const std::string& name) {
   if (is_adapter_name(name)) return;
-  throw_hint(ErrorKind::usage, "letters, digits, '_', '-' and '.', at most 128, no dot first: it is a folder's name",
-             "what was given, of {} bytes, cannot be an adapter's name", name.size());
+  throw_hint(ErrorKind::usage,
+             "use at most 128 letters, digits, '_', '-' and '.', not starting with a dot: it is a folder name",
+             "the given name of {} bytes is not a valid adapter name", name.size());
 }
 
 bool has_files(const fs::path& folder) {
@@ -44,19 +45,19 @@ bool has_files(const fs::path& folder) {
                      [&](const char* file) { return fs::is_regular_file(folder / file, error); });
 }
 
-// Throws for a folder with a part of an adapter, and for one that may not be looked into.
+// Throws if the folder holds any file of an (incomplete) adapter, or cannot be listed.
 void check_no_adapter(const fs::path& place) {
   list_folder(place);
   for (const fs::path& folder : {place, place / "adapter"}) {
     for (const char* file : files) {
       if (!path_exists(folder / file)) continue;
-      throw_error(ErrorKind::not_found, "{}: an adapter has {} and {}, each a regular file", folder.string(), files[0],
+      throw_error(ErrorKind::not_found, "{}: an adapter needs {} and {}, both regular files", folder.string(), files[0],
                   files[1]);
     }
   }
 }
 
-// Host memory that it takes.
+// Host memory in bytes of the adapter's weights in `activation`.
 size_t bytes_of(const checkpoint::AdapterFile& file, DType activation) {
   size_t bytes = 0;
   for (const checkpoint::AdapterModule& module : file.modules) {
@@ -65,7 +66,7 @@ size_t bytes_of(const checkpoint::AdapterFile& file, DType activation) {
   return bytes;
 }
 
-// Sizes and times of the files; empty when one is gone.
+// Sizes and modification times of the files; empty when one is missing.
 std::string version_of(const fs::path& folder) {
   std::string version;
   for (const char* file : files) {
@@ -79,7 +80,7 @@ std::string version_of(const fs::path& folder) {
   return version;
 }
 
-// Copies `from` times `factor` to `to`, in another type where need be.
+// to = from * factor, converted to the dtype of `to`. Errors: corrupt when a result is not finite.
 void convert(const Tensor& to, const Tensor& from, float factor) {
   if (to.dtype == from.dtype && factor == 1) {
     std::memcpy(to.data, from.data, from.bytes());
@@ -91,7 +92,7 @@ void convert(const Tensor& to, const Tensor& from, float factor) {
   const Storage storage = checkpoint::storage_of(to.dtype);
   checkpoint::encode_row(storage, values.data(), from.elements(), to.data);
   if (checkpoint::find_non_finite(storage, static_cast<const std::byte*>(to.data), from.elements()) >= 0) {
-    throw_error(ErrorKind::corrupt, "weights times their scale of {} leave {}", factor, name(to.dtype));
+    throw_error(ErrorKind::corrupt, "weights times their scale of {} overflow {}", factor, name(to.dtype));
   }
 }
 
@@ -100,11 +101,11 @@ void convert(const Tensor& to, const Tensor& from, float factor) {
 AdapterStore::AdapterStore(spec::ModelSpec model, AdapterStoreSettings settings)
     : model_(std::move(model)), settings_(std::move(settings)) {
   if (!is_folder(settings_.root)) {
-    throw_hint(ErrorKind::not_found, "give the folder that the adapters' folders are in",
-               "the adapters' root {} is no folder", settings_.root.string());
+    throw_hint(ErrorKind::not_found, "give the folder that contains the adapters' folders",
+               "the adapters' root {} is not a folder", settings_.root.string());
   }
   settings_.root = resolved_path(settings_.root);
-  list_folder(settings_.root);  // or it says why it cannot
+  list_folder(settings_.root);  // throws if it cannot be listed
   scan();
 }
 
@@ -115,7 +116,7 @@ fs::path AdapterStore::folder_of(const std::string& name) const {
   return {};
 }
 
-// What lies below the root; nothing when that is gone or may not be read any more.
+// The entries of the root folder; none when it is gone or cannot be read any more.
 std::vector<fs::path> AdapterStore::places() const {
   try {
     return list_folder(settings_.root);
@@ -125,7 +126,7 @@ std::vector<fs::path> AdapterStore::places() const {
 }
 
 void AdapterStore::scan() {
-  std::map<std::string, int64_t> found;  // when they were modified
+  std::map<std::string, int64_t> found;  // modification times, by name
   for (const fs::path& place : places()) {
     const std::string name = place.filename().string();
     if (!is_adapter_name(name)) continue;
@@ -150,18 +151,20 @@ void AdapterStore::scan() {
 
 void AdapterStore::check_fits(const std::string& name, const checkpoint::AdapterFile& file) const {
   if (file.replaces_weights()) {
-    throw_hint(ErrorKind::unsupported, "merge it into the model with `ingot model merge`",
-               "the adapter {} replaces weights (DoRA, modules_to_save or biases), so it cannot be one of many", name);
+    throw_hint(
+        ErrorKind::unsupported, "merge it into the model with `ingot model merge`",
+        "the adapter {} replaces weights (DoRA, modules_to_save or biases), so it cannot be served next to others",
+        name);
   }
   for (const checkpoint::AdapterModule& module : file.modules) {
     if (module.param.rank <= settings_.max_rank) continue;
     throw_hint(ErrorKind::unsupported, "serve with a larger --adapter-rank",
-               "the adapter {} has rank {}; this server has memory for {}", name, module.param.rank,
+               "the adapter {} has rank {}; this server supports ranks up to {}", name, module.param.rank,
                settings_.max_rank);
   }
   if (const size_t bytes = bytes_of(file, settings_.activation); bytes > settings_.budget) {
-    throw_error(ErrorKind::resource, "the adapter {} takes {} bytes of host memory; adapters may have {}", name, bytes,
-                settings_.budget);
+    throw_error(ErrorKind::resource, "the adapter {} needs {} bytes of host memory; the limit for all adapters is {}",
+                name, bytes, settings_.budget);
   }
 }
 
@@ -189,7 +192,7 @@ std::vector<BrokenAdapter> AdapterStore::check() {
   return broken;
 }
 
-// It is not listed before its files are others than those of `version`.
+// Marks an adapter as broken: it is not listed until its files are no longer those of `version`.
 void AdapterStore::set_broken(const std::string& name, const std::string& version) {
   auto held = entries_.lock();
   const auto found = held->by_name.find(name);
@@ -223,7 +226,8 @@ void AdapterStore::drop(Entries& all, Entry& entry) {
   entry.adapter.reset();
 }
 
-// Takes what was asked for longest ago out of memory; not what requests have, which would not free any.
+// Evicts the least recently requested adapters until `bytes` more fit in the budget. Adapters in use stay, as evicting
+// them would free no memory.
 void AdapterStore::make_room(Entries& all, size_t bytes) const {
   for (auto next = all.resident.begin(); next != all.resident.end() && all.bytes + bytes > settings_.budget;) {
     Entry& entry = **next++;
@@ -232,7 +236,8 @@ void AdapterStore::make_room(Entries& all, size_t bytes) const {
 }
 
 std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, const fs::path& folder) const {
-  // In the file numbers may have four bytes that have two here, and there is a header of names and shapes.
+  // Upper bound for the files: elements may have four bytes where they have two here, and there is a header of names
+  // and shapes.
   const checkpoint::AdapterFile file =
       checkpoint::read_adapter(folder, model_, 2 * uint64_t{settings_.budget} + max_header);
   check_fits(name, file);
@@ -248,7 +253,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::read(const std::string& name, c
   nn::Adapter weights;
   weights.layers.resize(spec::parameters(model_).size());
   const auto factor = static_cast<float>(file.lora.factor());
-  // Where patterns give layers factors of their own, these go into B.
+  // If PEFT's patterns give layers different scales, the scales are multiplied into B.
   const bool same = std::all_of(file.modules.begin(), file.modules.end(),
                                 [&](const checkpoint::AdapterModule& module) { return module.factor == factor; });
   weights.factor = same ? factor : 1;
@@ -269,8 +274,9 @@ std::shared_ptr<const HostAdapter> AdapterStore::read_version(const std::string&
     if (version_of(folder) == version) throw;
   }
   if (adapter && version_of(folder) == version) return adapter;
-  throw_hint(ErrorKind::unavailable, "ask again when they are complete, or put them there by renaming their folder",
-             "the files of the adapter {} changed while they were read", name);
+  throw_hint(ErrorKind::unavailable,
+             "retry when the files are complete, or install adapters by renaming a finished folder",
+             "the files of the adapter {} changed while they were being read", name);
 }
 
 std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
@@ -298,19 +304,19 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     entry.loading = true;
   }
   std::shared_ptr<const HostAdapter> adapter;
-  bool crowded = false;
+  bool body_budget_error = false;
   const auto settle = [&] {
     auto held = entries_.lock();
-    Entry& entry = held->by_name.at(name);  // nobody forgets one that is being read
+    Entry& entry = held->by_name.at(name);  // an entry with `loading` is not erased
     entry.loading = false;
     entries_.notify_all();
     if (adapter) {
       make_room(*held, adapter->bytes);
-      crowded = held->bytes + adapter->bytes > 2 * settings_.budget;
-      if (crowded) adapter.reset();
+      body_budget_error = held->bytes + adapter->bytes > 2 * settings_.budget;
+      if (body_budget_error) adapter.reset();
     }
     if (adapter && !entry.removed) {
-      // What needs memory comes first: without it the entry has no adapter, and no place.
+      // What may throw comes first: if it does, the entry has no adapter and no position.
       entry.version = version;
       entry.broken.clear();
       entry.place = held->resident.insert(held->resident.end(), &entry);
@@ -330,9 +336,9 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     throw;
   }
   settle();
-  if (crowded) {
-    throw_hint(ErrorKind::unavailable, "ask again when other requests have ended",
-               "requests under way use more adapters than fit in twice {} bytes", settings_.budget);
+  if (body_budget_error) {
+    throw_hint(ErrorKind::unavailable, "retry when other requests have finished",
+               "running requests use more adapters than fit in twice {} bytes", settings_.budget);
   }
   return adapter;
 }
@@ -346,7 +352,7 @@ void AdapterStore::pin(const std::string& name, bool pinned) {
   make_room(*held, 0);
 }
 
-// Its files are gone.
+// Erases the entry of an adapter whose files are gone.
 void AdapterStore::forget(const std::string& name) {
   auto held = entries_.lock();
   const auto found = held->by_name.find(name);

@@ -9,17 +9,18 @@
 namespace ingot::infer {
 
 CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted, size_t limit) {
-  CachePlan plan{.settings = wanted, .wanted_context = wanted.context == 0 ? model.context : wanted.context};
+  CachePlan plan{.settings = wanted, .requested_context = wanted.context == 0 ? model.context : wanted.context};
   EngineSettings& settings = plan.settings;
-  settings.context = plan.wanted_context;
+  settings.context = plan.requested_context;
   check_counts(settings, model);
   const auto element = static_cast<int64_t>(size_of(settings.activation));
   const size_t page = spec::kv_bytes(model, 1, settings.page_tokens, element);
-  const int64_t places = INT32_MAX / settings.page_tokens;  // those of the cache are 32-bit numbers
+  const int64_t places = INT32_MAX / settings.page_tokens;  // token slots of the cache are 32-bit numbers
   const auto room = settings.pages > 0 ? settings.pages : std::min(static_cast<int64_t>(limit / page), places);
   if (room < 1) {
-    throw_hint(ErrorKind::resource, "give the KV cache more memory", "a page of {} tokens takes {}; there are {}",
-               settings.page_tokens, format_bytes(page), format_bytes(limit));
+    throw_hint(ErrorKind::resource, "give the KV cache more memory",
+               "a KV cache page of {} tokens needs {}; {} are available", settings.page_tokens, format_bytes(page),
+               format_bytes(limit));
   }
   const auto pages_of = [&](int64_t context) { return (context + settings.page_tokens - 1) / settings.page_tokens; };
   if (pages_of(settings.context) > room) {
@@ -28,13 +29,13 @@ CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted,
     if (wanted.context != 0 && wanted.pages == 0) {
       throw_hint(ErrorKind::resource,
                  "a context of " + std::to_string(fits) + " fits, or give the KV cache more memory",
-                 "a context of {} tokens takes {} of KV cache; there are {}", settings.context,
+                 "a context of {} tokens needs {} of KV cache; {} are available", settings.context,
                  format_bytes(spec::kv_bytes(model, pages_of(settings.context), settings.page_tokens, element)),
                  format_bytes(limit));
     }
   }
-  plan.wanted_pages = pages_of(settings.context) * settings.sequences;
-  if (settings.pages == 0) settings.pages = std::min(room, plan.wanted_pages);
+  plan.requested_pages = pages_of(settings.context) * settings.sequences;
+  if (settings.pages == 0) settings.pages = std::min(room, plan.requested_pages);
   settings = checked(settings, model);
   return plan;
 }

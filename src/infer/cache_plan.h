@@ -1,4 +1,4 @@
-// How large an engine's KV cache is made, and which context fits: arithmetic alone, before anything is allocated.
+// Sizes an engine's KV cache and finds the context that fits, before anything is allocated.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 namespace ingot::infer {
 
 struct CachePlan {
-  EngineSettings settings;     // with a context and a number of pages
-  int64_t wanted_context = 0;  // what was asked for, or the model's; settings.context is less where that does not fit
-  int64_t wanted_pages = 0;    // enough for settings.sequences of settings.context
-  int64_t tokens() const { return settings.pages * settings.page_tokens; }  // that the cache holds
+  EngineSettings settings;        // with `context` and `pages` filled in
+  int64_t requested_context = 0;  // requested, or the model's; settings.context is less if that does not fit
+  int64_t requested_pages = 0;    // enough for `settings.sequences` sequences of `settings.context` tokens
+  int64_t tokens() const { return settings.pages * settings.page_tokens; }  // capacity of the cache
 };
 
-// Settings whose cache takes `limit` bytes at most. Without pages (0) it has as many as the sequences' contexts take,
-// or as there is room for, and those of one context at least. Without a context (0) it is the model's, or the largest
-// number of whole pages that fits. What was given stays. Errors: those of an engine; resource for a context that was
-// given and does not fit, saying what it takes and which one does, and for a limit below one page. Pages that are given
-// may take more than the limit.
+// Completes settings so that the KV cache takes at most `limit` bytes. If `pages` is 0, the cache gets enough pages for
+// the full context of every sequence, or as many as fit, but at least one context. If `context` is 0, it is the
+// model's, or the largest number of whole pages that fits. Given values are kept, and given pages may take more than
+// the limit. Errors: those of an engine; resource for a given context that does not fit, saying what it takes and which
+// one fits, and for a limit below one page.
 CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted, size_t limit);
 
 }  // namespace ingot::infer

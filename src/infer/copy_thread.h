@@ -1,4 +1,4 @@
-// Copies within host memory on a thread of its own, so that nobody's step waits for what is large.
+// A background thread for large copies within host memory, so that engine steps do not wait for them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace ingot::infer {
 
 class CopyThread {
  public:
-  // Who stops or cancels waits for a piece at most.
+  // Stopping or cancelling waits for the copy of at most one piece of this size.
   static constexpr size_t piece_bytes = size_t{4} << 20;
 
   struct Part {
@@ -21,31 +21,32 @@ class CopyThread {
     const void* from = nullptr;
     size_t bytes = 0;
   };
-  // A copy that was asked for. Both memories of all its parts stay, and are nobody else's to write, until it has ended.
+  // A queued or running copy. The memory of all its parts must stay valid, and nobody else may write to it, until the
+  // copy has ended.
   struct Copy;
 
   CopyThread();
-  // Ends what is under way, unfinished.
+  // Stops the running copy, unfinished, and drops queued ones.
   ~CopyThread();
 
-  // The copy goes behind those that were asked for before. Thread-safe, as all of these.
+  // Queues a copy after the earlier ones. Thread-safe, as are all functions here.
   std::shared_ptr<Copy> start(std::vector<Part> parts);
-  // Whether it has ended; `wait` returns when it has.
+  // Whether the copy has ended; `wait` blocks until it has.
   bool ended(const Copy& copy) const;
   void wait(const Copy& copy) const;
-  // When this returns it has ended, finished or not.
+  // Ends the copy. When this returns, it has ended, finished or not.
   void cancel(const std::shared_ptr<Copy>& copy);
 
  private:
   struct Queue {
-    std::deque<std::shared_ptr<Copy>> copies;  // that were not begun
+    std::deque<std::shared_ptr<Copy>> copies;  // not yet started
     bool stop = false;
   };
 
   void run();
   bool wanted(const Copy& copy) const;
 
-  mutable Guarded<Queue> queue_;  // and what copies say of themselves
+  mutable Guarded<Queue> queue_;  // also guards the state of every Copy
   std::thread thread_;
 };
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "infer/adapter_placement.h"
 #include "infer/forward.h"
-#include "infer/guess.h"
+#include "infer/prompt_lookup.h"
 #include "infer/scheduler.h"
 
 namespace ingot::infer {
@@ -19,24 +19,24 @@ namespace {
 struct Sequence {
   SequenceState state;
   Request request;
-  std::vector<int32_t> ids;  // prompt and output; none before it runs for the first time
-  TokenCounts counts;        // of these, where there are penalties
+  std::vector<int32_t> ids;  // prompt and output; empty before its first chunk is computed
+  TokenCounts counts;        // of `ids`, where there are penalties
   int64_t produced = 0;
-  int64_t prefix_hit = 0;      // tokens of the prompt that the prefix cache had when it first ran
-  bool has_output = false;     // an output was given
-  bool cancelled = false;      // it ends with the next step
-  std::vector<int32_t> draft;  // guesses of this step
-  std::vector<double> states;  // of a request for its states: those of the pieces so far, added up
-  int64_t scored = 1;          // tokens of the prompt whose log-probabilities were given, where they are wanted
+  int64_t prefix_hit = 0;      // prompt tokens found in the prefix cache when it first ran
+  bool has_output = false;     // an output was returned
+  bool cancelled = false;      // ends at the next step
+  std::vector<int32_t> draft;  // draft tokens of this step
+  std::vector<double> states;  // with `embed`: sum of the states of the chunks so far
+  int64_t scored = 1;  // with prompt_logprobs: leading prompt tokens that are done; the first has no log-probability
 
-  bool complete(const Piece& piece) const { return piece.end >= state.tokens; }
+  bool complete(const ScheduledChunk& piece) const { return piece.end >= state.tokens; }
   bool generates() const { return !request.embed && request.max_tokens > 0; }
-  int64_t wanted(const Piece& piece) const {  // choices
+  int64_t wanted(const ScheduledChunk& piece) const {  // tokens to sample
     return generates() && complete(piece) ? piece.end - state.tokens + 1 : 0;
   }
-  bool to_score() const { return request.score_prompt && scored < request.prompt.size(); }
-  // Log-probabilities of the prompt's tokens from `scored` to here are given with the piece.
-  int64_t scored_after(const Piece& piece) const {
+  bool to_score() const { return request.prompt_logprobs && scored < request.prompt.size(); }
+  // The value of `scored` after the chunk, which returns the log-probabilities of the prompt tokens in between.
+  int64_t scored_after(const ScheduledChunk& piece) const {
     return to_score() ? std::max(scored, std::min(piece.end + 1, request.prompt.size())) : scored;
   }
 };
@@ -53,21 +53,21 @@ void check_ids(const Request& request, int64_t vocab) {
 
 }  // namespace
 
-const char* name(Finish finish) {
+const char* name(FinishReason finish) {
   switch (finish) {
-    case Finish::stop: return "stop";
-    case Finish::length: return "length";
-    case Finish::cancelled: return "cancelled";
-    case Finish::deadline: return "deadline";
-    case Finish::failed: return "failed";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::deadline: return "deadline";
+    case FinishReason::failed: return "failed";
   }
   return "?";
 }
 
 namespace {
 
-// Of what a request's mask throws in the middle of its answer. A grammar that passes its limits is the request's fault.
-// Memory there may be later.
+// The kind of an exception that a request's mask throws during generation. A grammar that exceeds its limits is the
+// request's fault; after bad_alloc a retry may succeed.
 ErrorKind kind_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error)) return ErrorKind::unavailable;
   const auto* known = dynamic_cast<const Error*>(&error);
@@ -83,10 +83,10 @@ struct Engine::State {
   Scheduler scheduler;
   Forward forward;
   AdapterPlacement placement;
-  std::map<int64_t, Sequence> sequences;  // by id: in order of arrival
+  std::map<int64_t, Sequence> sequences;  // by id, which is the order of arrival
   bool any_cancelled = false;
   std::multimap<Time, int64_t> deadlines;
-  EngineCounts counted;  // what is added up on the way
+  EngineCounts counted;  // accumulated counters; counts() fills in the rest
   int64_t next_id = 1;
 
   State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& m, EngineSettings s)
@@ -97,9 +97,9 @@ struct Engine::State {
         forward(device, registry, threads, m, s),
         placement(forward.adapters(), scheduler, s.sequences) {}
 
-  Sequence& of(const Piece& piece) { return sequences.at(piece.sequence->id); }
-  // What the scheduler finds kept pages by; of prompts whose states or log-probabilities are wanted every token is
-  // computed.
+  Sequence& of(const ScheduledChunk& piece) { return sequences.at(piece.sequence->id); }
+  // Gives the scheduler the ids for prefix cache lookup. Requests for states or prompt log-probabilities need every
+  // prompt token computed, so they skip the lookup.
   void show_ids(Sequence& sequence) const {
     if (!settings.prefix_cache || sequence.request.embed || sequence.to_score()) return;
     sequence.state.ids = sequence.ids.empty() ? sequence.request.prompt.get() : sequence.ids;
@@ -108,15 +108,15 @@ struct Engine::State {
   void add(int64_t id, Request request);
   std::vector<Output> ended_early();
   void draft();
-  std::vector<Piece> next_batch();
+  std::vector<ScheduledChunk> next_batch();
   std::vector<Output> run_batch();
   void begin(Sequence& sequence, int64_t cached);
-  ForwardResult compute(const std::vector<Piece>& pieces);
-  void want(const Piece& piece, std::vector<Wanted>& all);
-  bool report_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs);
-  void settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs);
-  Output settle(Sequence& sequence, Choice choice);
-  std::optional<Output> add_states(const Piece& piece, const std::vector<double>& sums);
+  ForwardResult compute(const std::vector<ScheduledChunk>& pieces);
+  void want(const ScheduledChunk& piece, std::vector<SampleRequest>& all);
+  bool report_prompt(const ScheduledChunk& piece, std::span<SampleResult> known, std::vector<Output>& outputs);
+  void settle_chunk(const ScheduledChunk& piece, std::span<SampleResult> chosen, std::vector<Output>& outputs);
+  Output settle(Sequence& sequence, SampledToken choice);
+  std::optional<Output> add_states(const ScheduledChunk& piece, const std::vector<double>& sums);
   void end_finished(const std::vector<Output>& outputs);
 };
 
@@ -130,9 +130,10 @@ int64_t Engine::submit(Request request) {
   State& s = *state_;
   const int64_t length = request.prompt.size();
   if (length == 0) throw_error(ErrorKind::usage, "the prompt has no tokens");
-  if (request.max_tokens < 0) throw_error(ErrorKind::usage, "max_tokens is {}; at least 0", request.max_tokens);
-  if (request.embed && request.score_prompt) {
-    throw_error(ErrorKind::usage, "a request for a prompt's states cannot have its log-probabilities, too");
+  if (request.max_tokens < 0)
+    throw_error(ErrorKind::usage, "max_tokens is {}; it must be at least 0", request.max_tokens);
+  if (request.embed && request.prompt_logprobs) {
+    throw_error(ErrorKind::usage, "a request for an embedding cannot also ask for prompt log-probabilities");
   }
   check(request.sampling);
   if (length > s.settings.context || (length == s.settings.context && !request.embed && request.max_tokens > 0)) {
@@ -142,14 +143,15 @@ int64_t Engine::submit(Request request) {
   check_ids(request, s.model.spec().vocab);
   if (request.adapter) {
     if (!s.forward.adapters()) {
-      throw_error(ErrorKind::usage, "an adapter of rank {}; the engine was made for none", request.adapter->rank);
+      throw_error(ErrorKind::usage, "the request has an adapter of rank {}; the engine was configured without adapters",
+                  request.adapter->rank);
     }
     s.forward.adapters()->check(*request.adapter);
   }
   const int64_t id = s.next_id++;
   try {
     s.add(id, std::move(request));
-  } catch (...) {  // no memory: the others go on without it
+  } catch (...) {  // out of memory: the other requests go on
     s.placement.remove(id);
     s.sequences.erase(id);
     throw;
@@ -194,19 +196,19 @@ EngineCounts Engine::counts() const {
   return counts;
 }
 
-// The last outputs of requests that are not to go on.
+// Final outputs of requests that were cancelled or whose deadline has passed.
 std::vector<Output> Engine::State::ended_early() {
-  std::map<int64_t, Finish> ended;
+  std::map<int64_t, FinishReason> ended;
   if (any_cancelled) {
     for (const auto& [id, sequence] : sequences) {
-      if (sequence.cancelled) ended.emplace(id, Finish::cancelled);
+      if (sequence.cancelled) ended.emplace(id, FinishReason::cancelled);
     }
     any_cancelled = false;
   }
   const Time now = std::chrono::steady_clock::now();
   for (auto due = deadlines.begin(); due != deadlines.end() && due->first < now;) {
     if (sequences.contains(due->second)) {
-      ended.emplace(due->second, Finish::deadline);
+      ended.emplace(due->second, FinishReason::deadline);
       ++due;
     } else {
       due = deadlines.erase(due);
@@ -223,32 +225,33 @@ std::vector<Output> Engine::State::ended_early() {
 }
 
 void Engine::State::draft() {
-  if (settings.guesses == 0) return;
+  if (settings.draft_tokens == 0) return;
   for (SequenceState* state : scheduler.running_list()) {
     Sequence& sequence = sequences.at(state->id);
     sequence.draft.clear();
     if (sequence.generates() && !sequence.ids.empty() && state->cached + 1 == state->tokens) {
       const int64_t left = std::min(sequence.request.max_tokens - sequence.produced, settings.context - state->tokens);
-      sequence.draft = guess(sequence.ids, std::min(settings.guesses, left - 1));
+      sequence.draft = prompt_lookup_draft(sequence.ids, std::min(settings.draft_tokens, left - 1));
     }
-    state->guesses = std::ssize(sequence.draft);
+    state->draft_tokens = std::ssize(sequence.draft);
   }
 }
 
-std::vector<Piece> Engine::State::next_batch() {
+std::vector<ScheduledChunk> Engine::State::next_batch() {
   placement.place();
   draft();
-  std::vector<Piece> pieces = scheduler.next();
+  std::vector<ScheduledChunk> pieces = scheduler.next();
   if (!pieces.empty()) return pieces;
-  if (placement.wait()) {  // all of them wait for adapters
+  if (placement.wait()) {  // every sequence waits for its adapter
     pieces = scheduler.next();
     if (!pieces.empty()) return pieces;
   }
   throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
 }
 
-// What each choice of the piece is made by: behind what is known, and behind every guess in case it is right.
-void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
+// Appends how to sample each token of the chunk: the one after the known tokens, and one after each draft token, in
+// case the draft is accepted.
+void Engine::State::want(const ScheduledChunk& piece, std::vector<SampleRequest>& all) {
   Sequence& sequence = of(piece);
   TokenMask* mask = sequence.request.mask.get();
   const int64_t count = sequence.wanted(piece);
@@ -256,7 +259,7 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
   int64_t accepted = 0;
   std::string error;
   for (int64_t i = 0; i < count; ++i) {
-    Wanted& wanted = all.emplace_back();
+    SampleRequest& wanted = all.emplace_back();
     wanted.sampling = &sequence.request.sampling;
     wanted.position = sequence.state.tokens + i;
     wanted.edits = logit_edits(sequence.request.sampling, sequence.counts);
@@ -269,12 +272,12 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
       wanted.masked = true;
       if (i + 1 == count) continue;
       const auto id = static_cast<size_t>(sequence.draft[static_cast<size_t>(i)]);
-      error = "behind a guess that is wrong";
+      error = "after a rejected draft token";
       if (((bits[id / 32] >> (id % 32)) & 1U) == 0) continue;
       mask->accept(sequence.draft[static_cast<size_t>(i)]);
       ++accepted;
       if (!mask->finished()) error.clear();
-    } catch (const std::exception& thrown) {  // of this request's mask: no memory, too
+    } catch (const std::exception& thrown) {  // from this request's mask; also bad_alloc
       wanted.masked = false;
       error = wanted.error = thrown.what();
       wanted.kind = kind_of(thrown);
@@ -284,8 +287,8 @@ void Engine::State::want(const Piece& piece, std::vector<Wanted>& all) {
   for (int64_t i = 0; penalties && i + 1 < count; ++i) sequence.counts.remove(sequence.draft[static_cast<size_t>(i)]);
 }
 
-// Before its first piece, whose tokens before `cached` were found in the prefix cache. Sequences that have not run yet
-// hold no memory besides their request's, which Service bounds.
+// Called before a sequence's first chunk is computed; `cached` tokens were found in the prefix cache. Sequences that
+// have not run yet hold no memory besides their Request, which Service bounds.
 void Engine::State::begin(Sequence& sequence, int64_t cached) {
   const PromptIds& prompt = sequence.request.prompt;
   sequence.ids = prompt.get();
@@ -296,16 +299,16 @@ void Engine::State::begin(Sequence& sequence, int64_t cached) {
   counted.prefix_hits += cached;
 }
 
-ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
-  std::vector<ForwardPiece> parts;
-  for (const Piece& piece : pieces) {
+ForwardResult Engine::State::compute(const std::vector<ScheduledChunk>& pieces) {
+  std::vector<ForwardChunk> parts;
+  for (const ScheduledChunk& piece : pieces) {
     Sequence& sequence = of(piece);
     const int64_t guessed = std::max<int64_t>(0, piece.end - sequence.state.tokens);
     sequence.draft.resize(static_cast<size_t>(guessed));
     if (sequence.ids.empty()) begin(sequence, piece.begin);
     sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
-    counted.guessed += guessed;
-    ForwardPiece& part = parts.emplace_back();
+    counted.drafted_tokens += guessed;
+    ForwardChunk& part = parts.emplace_back();
     part.ids = sequence.ids;
     part.table = piece.sequence->table.pages;
     part.begin = piece.begin;
@@ -318,18 +321,18 @@ ForwardResult Engine::State::compute(const std::vector<Piece>& pieces) {
     part.sampling = &sequence.request.sampling;
   }
   return forward.run(parts, [&] {
-    std::vector<Wanted> all;
-    for (const Piece& piece : pieces) want(piece, all);
+    std::vector<SampleRequest> all;
+    for (const ScheduledChunk& piece : pieces) want(piece, all);
     return all;
   });
 }
 
-Output Engine::State::settle(Sequence& sequence, Choice choice) {
+Output Engine::State::settle(Sequence& sequence, SampledToken choice) {
   Output output;
   output.request = sequence.state.id;
   const Request& request = sequence.request;
   if (std::find(request.stop_ids.begin(), request.stop_ids.end(), choice.id) != request.stop_ids.end()) {
-    output.finish = Finish::stop;
+    output.finish = FinishReason::stop;
     output.ended_by = std::move(choice);
     return output;
   }
@@ -340,25 +343,26 @@ Output Engine::State::settle(Sequence& sequence, Choice choice) {
   if (request.mask) request.mask->accept(choice.id);
   output.token = std::move(choice);
   if (request.mask && request.mask->finished()) {
-    output.finish = Finish::stop;
+    output.finish = FinishReason::stop;
   } else if (sequence.produced == request.max_tokens || sequence.state.tokens >= settings.context) {
-    output.finish = Finish::length;
+    output.finish = FinishReason::length;
   }
   return output;
 }
 
-// What is known of the prompt by now. False when the request has failed.
-bool Engine::State::report_prompt(const Piece& piece, std::span<Chosen> known, std::vector<Output>& outputs) {
+// Appends an output with the prompt log-probabilities of the chunk. False when the request has failed.
+bool Engine::State::report_prompt(const ScheduledChunk& piece, std::span<SampleResult> known,
+                                  std::vector<Output>& outputs) {
   if (known.empty()) return true;
   Sequence& sequence = of(piece);
   sequence.scored = sequence.scored_after(piece);
   sequence.has_output = true;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
-  for (Chosen& one : known) {
+  for (SampleResult& one : known) {
     if (!one.error.empty()) {
       output.prompt.clear();
-      output.finish = Finish::failed;
+      output.finish = FinishReason::failed;
       output.error = one.error;
       output.kind = one.kind;
       return false;
@@ -368,7 +372,8 @@ bool Engine::State::report_prompt(const Piece& piece, std::span<Chosen> known, s
   return true;
 }
 
-void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, std::vector<Output>& outputs) {
+void Engine::State::settle_chunk(const ScheduledChunk& piece, std::span<SampleResult> chosen,
+                                 std::vector<Output>& outputs) {
   Sequence& sequence = of(piece);
   sequence.ids.resize(static_cast<size_t>(sequence.state.tokens));
   for (size_t i = 0; i < chosen.size(); ++i) {
@@ -382,13 +387,13 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
         chosen[i].error = error.what();
         chosen[i].kind = kind_of(error);
       }
-      counted.guessed_right += right;
+      counted.accepted_tokens += right;
       if (!right) chosen = chosen.first(i + 1);
     }
     if (!chosen[i].error.empty()) {
       output = {};
       output.request = sequence.state.id;
-      output.finish = Finish::failed;
+      output.finish = FinishReason::failed;
       output.error = chosen[i].error;
       output.kind = chosen[i].kind;
     }
@@ -399,25 +404,25 @@ void Engine::State::settle_piece(const Piece& piece, std::span<Chosen> chosen, s
   }
   if (!chosen.empty()) sequence.state.cached = std::min(piece.end, sequence.state.tokens - 1);
   show_ids(sequence);
-  if (!outputs.empty() && outputs.back().finish == Finish::failed && outputs.back().request == sequence.state.id)
+  if (!outputs.empty() && outputs.back().finish == FinishReason::failed && outputs.back().request == sequence.state.id)
     return;
-  pool.keep(sequence.state.table, sequence.ids, sequence.state.cached, sequence.state.owner);
+  pool.cache(sequence.state.table, sequence.ids, sequence.state.cached, sequence.state.owner);
   if (sequence.request.embed || sequence.generates() || !sequence.complete(piece)) return;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
-  output.finish = Finish::length;
+  output.finish = FinishReason::length;
   if (!sequence.has_output) output.cached_tokens = sequence.prefix_hit;
 }
 
-// The embedding at the end of the prompt.
-std::optional<Output> Engine::State::add_states(const Piece& piece, const std::vector<double>& sums) {
+// Adds up the states of the chunks; returns the embedding at the end of the prompt.
+std::optional<Output> Engine::State::add_states(const ScheduledChunk& piece, const std::vector<double>& sums) {
   Sequence& sequence = of(piece);
-  if (piece.begin == 0) sequence.states.assign(sums.size(), 0);  // it may have been preempted
+  if (piece.begin == 0) sequence.states.assign(sums.size(), 0);  // it may have restarted after a preemption
   for (size_t i = 0; i < sums.size(); ++i) sequence.states[i] += sums[i];
   if (!sequence.complete(piece)) return std::nullopt;
   Output output;
   output.request = sequence.state.id;
-  output.finish = Finish::stop;
+  output.finish = FinishReason::stop;
   for (const double sum : sequence.states) {
     output.embedding.push_back(static_cast<float>(sum / static_cast<double>(sequence.state.tokens)));
   }
@@ -425,8 +430,8 @@ std::optional<Output> Engine::State::add_states(const Piece& piece, const std::v
       std::all_of(output.embedding.begin(), output.embedding.end(), [](float x) { return std::isfinite(x); });
   if (!finite) {
     output.embedding.clear();
-    output.finish = Finish::failed;
-    output.error = "a state is not finite: the weights may be damaged, or too large for this type of activations";
+    output.finish = FinishReason::failed;
+    output.error = "a hidden state is not finite: the weights may be damaged, or too large for this activation type";
     output.kind = ErrorKind::corrupt;
   }
   return output;
@@ -447,20 +452,20 @@ void Engine::State::end_finished(const std::vector<Output>& outputs) {
 }
 
 std::vector<Output> Engine::State::run_batch() {
-  std::vector<Piece> pieces = next_batch();
-  // Rows of one adapter lie side by side: ops::lora reads its weights once for them.
+  std::vector<ScheduledChunk> pieces = next_batch();
+  // Makes the rows of one adapter adjacent: ops::lora reads its weights once for them.
   if (forward.adapters())
-    std::ranges::sort(pieces, {},
-                      [&](const Piece& p) { return std::pair(placement.slot(p.sequence->id), p.sequence->id); });
+    std::ranges::sort(
+        pieces, {}, [&](const ScheduledChunk& p) { return std::pair(placement.slot(p.sequence->id), p.sequence->id); });
   ForwardResult result = compute(pieces);
   std::vector<Output> outputs;
   size_t row = 0, known = 0, states = 0;
-  for (const Piece& piece : pieces) {
+  for (const ScheduledChunk& piece : pieces) {
     const auto count = static_cast<size_t>(of(piece).wanted(piece));
     const auto scored = static_cast<size_t>(of(piece).scored_after(piece) - of(piece).scored);
     piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
     if (report_prompt(piece, std::span(result.known).subspan(known, scored), outputs)) {
-      settle_piece(piece, std::span(result.chosen).subspan(row, count), outputs);
+      settle_chunk(piece, std::span(result.chosen).subspan(row, count), outputs);
     }
     row += count;
     known += scored;

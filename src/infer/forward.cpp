@@ -18,7 +18,7 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads) {
   models::PassShape shape;
   shape.tokens = settings.batch_tokens;
   shape.longest = settings.context;
-  const int64_t choices = settings.sequences * (1 + settings.guesses);
+  const int64_t choices = settings.sequences * (1 + settings.draft_tokens);
   shape.logit_rows = std::min(std::max(choices, settings.scored_at_once), settings.batch_tokens);
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
@@ -35,7 +35,7 @@ int64_t pages_per_sequence(const EngineSettings& settings) {
   return (settings.context + settings.page_tokens - 1) / settings.page_tokens;
 }
 
-// With the model's context where none was given.
+// Fills in the model's context if none was given.
 EngineSettings resolved(EngineSettings settings, const spec::ModelSpec& model) {
   if (settings.context == 0) settings.context = model.context;
   return settings;
@@ -45,36 +45,37 @@ EngineSettings resolved(EngineSettings settings, const spec::ModelSpec& model) {
 
 void check_counts(const EngineSettings& settings, const spec::ModelSpec& model) {
   if (settings.context < 1 || settings.context > model.context) {
-    throw_error(ErrorKind::usage, "a context of {} tokens; the model was made for {}", settings.context, model.context);
+    throw_error(ErrorKind::usage, "the context is {} tokens; it must be from 1 to the model's {}", settings.context,
+                model.context);
   }
   if (settings.batch_tokens < 1 || settings.sequences < 1 || settings.page_tokens < 1 || settings.scored_at_once < 1) {
-    throw_error(ErrorKind::usage, "an engine needs at least one sequence, one token a batch and one token a page");
+    throw_error(ErrorKind::usage, "an engine needs at least one sequence, one token per batch and one token per page");
   }
   constexpr int64_t max_count = int64_t{1} << 24;
   for (const int64_t count : {settings.batch_tokens, settings.sequences, settings.page_tokens, settings.scored_at_once,
-                              settings.guesses, settings.adapter_slots, settings.adapter_rank}) {
+                              settings.draft_tokens, settings.adapter_slots, settings.adapter_rank}) {
     if (count > max_count) {
-      throw_error(
-          ErrorKind::usage,
-          "an engine of {} sequences, tokens a batch or a page, speculative drafts, adapters or ranks; at most {}",
-          count, max_count);
+      throw_error(ErrorKind::usage,
+                  "an engine of {} sequences, tokens per batch or page, draft tokens, adapters or ranks; at most {} "
+                  "are supported",
+                  count, max_count);
     }
   }
-  constexpr int64_t max_pages = int64_t{1} << 31;  // the numbers of pages are of 32 bits
+  constexpr int64_t max_pages = int64_t{1} << 31;  // page numbers are 32-bit
   if (settings.pages < 0 || settings.pages >= max_pages)
-    throw_error(ErrorKind::usage, "{} pages of the KV cache; at most {}", settings.pages, max_pages - 1);
+    throw_error(ErrorKind::usage, "the KV cache has {} pages; it must be from 0 to {}", settings.pages, max_pages - 1);
 }
 
 EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model) {
   settings = resolved(settings, model);
   check_counts(settings, model);
   if (num_pages(settings) < pages_per_sequence(settings)) {
-    throw_error(ErrorKind::usage, "{} pages of {} tokens cannot hold one sequence of {}", settings.pages,
-                settings.page_tokens, settings.context);
+    throw_error(ErrorKind::usage, "{} KV cache pages of {} tokens cannot hold one sequence of {} tokens",
+                settings.pages, settings.page_tokens, settings.context);
   }
-  if (num_pages(settings) > INT32_MAX / settings.page_tokens) {  // places in the cache are 32-bit numbers
-    throw_hint(ErrorKind::usage, "lower the number of pages, of sequences, or the context",
-               "a cache of {} pages of {} tokens; it has places for {} tokens at most", num_pages(settings),
+  if (num_pages(settings) > INT32_MAX / settings.page_tokens) {  // token slots of the cache are 32-bit numbers
+    throw_hint(ErrorKind::usage, "lower the number of pages or sequences, or the context",
+               "a KV cache of {} pages of {} tokens is too large; it can hold at most {} tokens", num_pages(settings),
                settings.page_tokens, INT32_MAX);
   }
   return settings;
@@ -94,15 +95,15 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
   EngineBytes bytes;
   bytes.kv = spec::kv_bytes(model, pages, settings.page_tokens, static_cast<int64_t>(activation));
   bytes.scratch = models::pass_bytes(model, shape).forward;
-  // ids, positions, slots, adapters' slots, the same of rows of logits, offsets, lengths, page tables (one after
-  // another: they are uploaded together); normed states of all tokens and of those asked; logits; what is chosen by.
+  // ids, positions, slots, adapter slots of tokens and of logit rows, offsets, lengths, page tables (contiguous: they
+  // are uploaded together); normed states of all tokens and of the logit rows; logits; the token sampler's memory.
   bytes.batch = 5 * Arena::footprint(tokens * 4) + Arena::footprint((sequences + 1) * 4) +
                 Arena::footprint(sequences * 4) +
                 Arena::footprint(sequences * static_cast<size_t>(pages_per_sequence(settings)) * 4) +
                 Arena::footprint(tokens * static_cast<size_t>(model.hidden) * activation) +
                 Arena::footprint(static_cast<size_t>(shape.logit_rows * model.hidden) * activation) +
                 Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4) +
-                Chooser::bytes(shape.logit_rows, model.vocab);
+                TokenSampler::bytes(shape.logit_rows, model.vocab);
   if (settings.adapter_rank > 0) {
     bytes.adapters =
         AdapterSlots::bytes(model, num_slots(settings), settings.adapter_rank, settings.activation, host_visible);
@@ -135,10 +136,10 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   normed_ = batch_.take(s.activation, Shape{s.batch_tokens, spec.hidden});
   chosen_ = batch_.take(s.activation, Shape{rows, spec.hidden});
   logits_ = batch_.take(DType::f32, Shape{rows, spec.vocab});
-  up_ = HostBuffer(device, place_of(tables_) + tables_.bytes());
+  up_ = PinnedBuffer(device, place_of(tables_) + tables_.bytes());
   computed_ = device.make_event();
-  chooser_.emplace(device, batch_, rows, spec.vocab);
-  any_rows_ = s.same_bits && device.kind() == DeviceKind::cpu;
+  sampler_.emplace(device, batch_, rows, spec.vocab);
+  row_invariant_ = s.row_invariant && device.kind() == DeviceKind::cpu;
   if (s.adapter_rank == 0) return;
   adapter_arena_ = Arena(device, bytes.adapters, "adapters");
   adapters_.emplace(device, adapter_arena_, spec, num_slots(s), s.adapter_rank, s.activation);
@@ -146,7 +147,7 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   lora_.ranks.resize(static_cast<size_t>(lora_.entries.shape[1]));
 }
 
-// Where the host's copy of an uploaded tensor begins.
+// Offset of an uploaded tensor's host copy in `up_`.
 size_t Forward::place_of(const Tensor& tensor) const {
   return static_cast<size_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(ids_.data));
 }
@@ -157,25 +158,26 @@ int32_t* Forward::on_host(const Tensor& tensor) const {
 
 void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work) {
   const auto known = std::find_if(decodings_.begin(), decodings_.end(),
-                                  [&](const Decoding& d) { return d.rows == rows && d.ranks == ranks; });
+                                  [&](const RecordedDecode& d) { return d.rows == rows && d.ranks == ranks; });
   if (known == decodings_.end()) {
-    if (decodings_.size() == most_decodings) decodings_.pop_back();
+    if (decodings_.size() == max_decodings) decodings_.pop_back();
     decodings_.push_front({rows, ranks, nullptr});
     return work();
   }
   std::rotate(decodings_.begin(), known, known + 1);
-  std::unique_ptr<Replay>& replay = decodings_.front().replay;
+  std::unique_ptr<RecordedGraph>& replay = decodings_.front().replay;
   if (!replay) replay = device_.record(work);
   replay->run();
 }
 
-// Writes the batch's ids, positions, slots, offsets, lengths and tables on the host. The number of its tokens.
-int64_t Forward::describe(std::span<const ForwardPiece> pieces) {
-  const int64_t most_pages = pages_per_sequence(settings_);
+// Writes the batch's ids, positions, slots, offsets, lengths and page tables to the host copies. Returns the number of
+// tokens.
+int64_t Forward::describe(std::span<const ForwardChunk> pieces) {
+  const int64_t max_pages = pages_per_sequence(settings_);
   int64_t tokens = 0;
   on_host(offsets_)[0] = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const ForwardPiece& piece = pieces[i];
+    const ForwardChunk& piece = pieces[i];
     for (int64_t t = piece.begin; t < piece.end; ++t, ++tokens) {
       const int32_t page = piece.table[static_cast<size_t>(t / settings_.page_tokens)];
       on_host(ids_)[tokens] = piece.ids[static_cast<size_t>(t)];
@@ -184,8 +186,8 @@ int64_t Forward::describe(std::span<const ForwardPiece> pieces) {
     }
     on_host(offsets_)[i + 1] = static_cast<int32_t>(tokens);
     on_host(lengths_)[i] = static_cast<int32_t>(piece.end);
-    int32_t* own = on_host(tables_) + static_cast<int64_t>(i) * most_pages;
-    std::fill(std::copy(piece.table.begin(), piece.table.end(), own), own + most_pages, 0);
+    int32_t* own = on_host(tables_) + static_cast<int64_t>(i) * max_pages;
+    std::fill(std::copy(piece.table.begin(), piece.table.end(), own), own + max_pages, 0);
   }
   return tokens;
 }
@@ -203,14 +205,14 @@ std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
 }
 
 // Fills lora_ and head_lora_ for the batch. False when no piece has an adapter.
-bool Forward::give_adapters(std::span<const ForwardPiece> pieces) {
+bool Forward::set_adapters(std::span<const ForwardChunk> pieces) {
   if (!adapters_) return false;
   std::fill(lora_.ranks.begin(), lora_.ranks.end(), 0);
   lora_.host.clear();
   head_lora_.host.clear();
   bool any = false;
   std::vector<int32_t> known;
-  for (const ForwardPiece& piece : pieces) {
+  for (const ForwardChunk& piece : pieces) {
     const auto slot = static_cast<int32_t>(piece.slot);
     lora_.host.insert(lora_.host.end(), static_cast<size_t>(piece.end - piece.begin), slot);
     head_lora_.host.insert(head_lora_.host.end(), static_cast<size_t>(piece.wanted), slot);
@@ -219,7 +221,7 @@ bool Forward::give_adapters(std::span<const ForwardPiece> pieces) {
     any = true;
     const std::vector<nn::LoraWeights>& layers = adapters_->adapter(slot).weights.layers;
     for (size_t p = 0; p < layers.size(); ++p) {
-      // The largest that there may be, so that what is launched does not depend on which adapters there are.
+      // The maximum rank, so that the launches do not depend on which adapters are in the batch.
       if (layers[p].a) lora_.ranks[p] = settings_.adapter_rank;
     }
   }
@@ -232,7 +234,7 @@ bool Forward::give_adapters(std::span<const ForwardPiece> pieces) {
   return any;
 }
 
-// Logits of rows `asked` of the batch, which are all of it where `every_row`. The rows' adapters are head_lora_'s.
+// Computes logits of the batch's rows `asked`; with `every_row` these are all rows. head_lora_ has the rows' adapters.
 void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> asked, bool every_row) {
   const int64_t rows = std::ssize(asked);
   for (int64_t row = 0; row < rows && !every_row; ++row) {
@@ -240,21 +242,22 @@ void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span
     ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
   }
   nn::Pass head{context_, flat, settings_.activation, {}};
-  head.any_rows = true;
+  head.row_invariant = true;
   if (adapted) head.lora = &head_lora_;
   model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
 }
 
-// As many rows at a time as there is memory for logits. Uses up what choices were made by.
-std::vector<Chosen> Forward::tell_known(std::span<const ForwardPiece> pieces, const nn::TokenBatch& flat,
-                                        bool adapted) {
+// Log-probabilities of the known tokens, for as many rows at a time as logits_ holds. Overwrites logits_ and
+// head_lora_.
+std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> pieces, const nn::TokenBatch& flat,
+                                               bool adapted) {
   std::vector<int64_t> asked;
-  std::vector<Wanted> all;
+  std::vector<SampleRequest> all;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const ForwardPiece& piece = pieces[i];
+    const ForwardChunk& piece = pieces[i];
     for (int64_t t = piece.known_begin; t < piece.known_end; ++t) {
       asked.push_back(on_host(offsets_)[i] + t - 1 - piece.begin);
-      Wanted& wanted = all.emplace_back();
+      SampleRequest& wanted = all.emplace_back();
       wanted.sampling = piece.sampling;
       wanted.known = piece.ids[static_cast<size_t>(t)];
     }
@@ -262,7 +265,7 @@ std::vector<Chosen> Forward::tell_known(std::span<const ForwardPiece> pieces, co
   const int32_t* slots = on_host(head_slots_) + head_lora_.host.size();
   const int64_t before = std::ssize(head_lora_.host);
   const int64_t most = logits_.shape[0];
-  std::vector<Chosen> known;
+  std::vector<SampleResult> known;
   for (int64_t first = 0; first < std::ssize(asked); first += most) {
     const int64_t end = std::min(first + most, std::ssize(asked));
     if (adapted) {
@@ -271,18 +274,18 @@ std::vector<Chosen> Forward::tell_known(std::span<const ForwardPiece> pieces, co
     }
     const auto part = static_cast<size_t>(first), count = static_cast<size_t>(end - first);
     compute_logits(flat, adapted, std::span(asked).subspan(part, count), false);
-    std::vector<Chosen> scored =
-        chooser_->run(context_, logits_.slice(0, end - first), std::span(all).subspan(part, count));
+    std::vector<SampleResult> scored =
+        sampler_->run(context_, logits_.slice(0, end - first), std::span(all).subspan(part, count));
     std::move(scored.begin(), scored.end(), std::back_inserter(known));
   }
   return known;
 }
 
-ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std::vector<Wanted>()> wanted) {
+ForwardResult Forward::run(std::span<const ForwardChunk> pieces, FunctionRef<std::vector<SampleRequest>()> wanted) {
   const int64_t tokens = describe(pieces);
-  const bool adapted = give_adapters(pieces);
+  const bool adapted = set_adapters(pieces);
   const int64_t count = std::ssize(pieces);
-  std::vector<int64_t> asked;  // rows whose logits are wanted
+  std::vector<int64_t> asked;  // rows to sample from
   for (int64_t i = 0; i < count; ++i) {
     const int64_t end = on_host(offsets_)[i + 1];
     for (int64_t row = end - pieces[static_cast<size_t>(i)].wanted; row < end; ++row) asked.push_back(row);
@@ -290,7 +293,7 @@ ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std
   const int64_t rows = std::ssize(asked);
   const double begin = steady_seconds();
   const Tensor used = tables_.slice(0, count);
-  device_.start_copy_from_host(Stream::compute, ids_.data, up_.data(), place_of(used) + used.bytes());
+  device_.copy_from_host_async(Stream::compute, ids_.data, up_.data(), place_of(used) + used.bytes());
   const nn::TokenBatch flat{ids_.slice(0, tokens), positions_.slice(0, tokens), offsets_.slice(0, count + 1)};
   cache_.slots = slots_.slice(0, tokens);
   cache_.layout = {flat.offsets, lengths_.slice(0, count), used};
@@ -298,12 +301,13 @@ ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std
   const bool every_row = rows == tokens;
   const auto work = [&] {
     nn::Pass pass{context_, flat, settings_.activation, {}, &cache_};
-    pass.any_rows = any_rows_;
+    pass.row_invariant = row_invariant_;
     if (adapted) pass.lora = &lora_;
     model_.forward(pass, normed_.slice(0, tokens));
     if (rows > 0) compute_logits(flat, adapted, asked, every_row);
   };
-  // Each piece is then one token. Which experts rows go to is known to the host only when it has waited for the router.
+  // Every piece is one token then. Not for mixtures of experts: to know which experts the rows are routed to, the host
+  // has to wait for the router.
   if (every_row && tokens == count && device_.replays() && model_.spec().experts == 0) {
     decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {
@@ -312,19 +316,18 @@ ForwardResult Forward::run(std::span<const ForwardPiece> pieces, FunctionRef<std
   ForwardResult result;
   double waited = steady_seconds() - begin;
   if (rows > 0) {
-    const std::vector<Wanted> choices = wanted();
+    const std::vector<SampleRequest> choices = wanted();
     const double from = steady_seconds();
-    result.chosen = chooser_->run(context_, logits_.slice(0, rows), choices);
+    result.chosen = sampler_->run(context_, logits_.slice(0, rows), choices);
     waited += steady_seconds() - from;
   }
   const double from = steady_seconds();
-  result.known = tell_known(pieces, flat, adapted);
+  result.known = score_known(pieces, flat, adapted);
   for (int64_t i = 0; i < count; ++i) {
     if (!pieces[static_cast<size_t>(i)].states) continue;
     result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
   }
-  if (rows == 0 && result.known.empty() &&
-      result.state_sums.empty()) {  // what is uploaded next takes the same place on the host
+  if (rows == 0 && result.known.empty() && result.state_sums.empty()) {  // the next upload reuses the host buffer
     computed_->record(Stream::compute);
     computed_->wait();
   }

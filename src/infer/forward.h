@@ -1,4 +1,4 @@
-// One batch through the model: from pieces of sequences to logits. Owns the memory that a batch takes on the device.
+// Runs one batch through the model: from chunks of sequences to sampled tokens. Owns the device memory of a batch.
 #pragma once
 
 #include <cstdint>
@@ -10,38 +10,37 @@
 
 #include "base/function_ref.h"
 #include "infer/adapter_slots.h"
-#include "infer/chooser.h"
 #include "infer/engine.h"
+#include "infer/token_sampler.h"
 #include "tensor/staging.h"
 
 namespace ingot::infer {
 
-// Tokens ids[begin .. end) of a sequence; its earlier ones are in the cache.
-struct ForwardPiece {
-  std::span<const int32_t> ids;    // all that are known
-  std::span<const int32_t> table;  // its pages
+// Tokens ids[begin .. end) of a sequence; its earlier ones are in the KV cache.
+struct ForwardChunk {
+  std::span<const int32_t> ids;    // all known tokens of the sequence, then its draft tokens
+  std::span<const int32_t> table;  // its page table
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t slot = -1;    // its adapter's (AdapterSlots)
-  int64_t wanted = 0;   // so many of its last tokens are followed by a choice
-  bool states = false;  // the final norm's output of all its tokens is wanted
-  // Of ids[known_begin .. known_end), which are in the piece or right behind it, but not its first, it is wanted what
-  // the model says of them.
+  int64_t slot = -1;    // its adapter slot (AdapterSlots), -1: none
+  int64_t wanted = 0;   // number of its last tokens after each of which a token is sampled
+  bool states = false;  // the final norm's output is needed for all its tokens
+  // The log-probabilities of ids[known_begin .. known_end) are needed. They lie in [begin + 1, end + 1): a token is
+  // scored by the row of the token before it.
   int64_t known_begin = 0;
   int64_t known_end = 0;
-  const Sampling* sampling = nullptr;  // of these: Sampling::top_logprobs; null where there are none
+  const SamplingParams* sampling = nullptr;  // for these: SamplingParams::top_logprobs; null where there are none
 };
 
 struct ForwardResult {
-  std::vector<Chosen> chosen;                   // of the pieces that want choices, in their order
-  std::vector<Chosen> known;                    // of tokens that are known, in the order of pieces
-  std::vector<std::vector<double>> state_sums;  // [H] for every piece that asked: its rows added up in double
+  std::vector<SampleResult> chosen;             // sampled tokens, in the order of the pieces that need them
+  std::vector<SampleResult> known;              // scored known tokens, in the order of pieces
+  std::vector<std::vector<double>> state_sums;  // [H] for every piece with `states`: the sum of its rows, in double
 };
 
-// The settings with the model's context where none was given. ErrorKind::usage for ones that contradict.
+// The settings, with the model's context where none was given. ErrorKind::usage for contradictory ones.
 EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model);
-// ErrorKind::usage for a context that is not 1 to the model's, for counts below 1 or beyond what sizes can be computed
-// of.
+// ErrorKind::usage for a context outside 1 .. the model's, and for counts below 1 or too large to compute sizes from.
 void check_counts(const EngineSettings& settings, const spec::ModelSpec& model);
 int64_t num_pages(const EngineSettings& settings);
 
@@ -50,33 +49,33 @@ class Forward {
   Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
           const EngineSettings& settings);
 
-  // At most EngineSettings::batch_tokens tokens. The result is valid until the next call.
-  // `wanted` is called once the device has the model's work, when a choice is wanted, and says what of each.
-  ForwardResult run(std::span<const ForwardPiece> pieces, FunctionRef<std::vector<Wanted>()> wanted);
+  // Computes a batch of at most EngineSettings::batch_tokens tokens. If tokens are to be sampled, `wanted` is called
+  // once the model's work is queued on the device, and returns how to sample each of them.
+  ForwardResult run(std::span<const ForwardChunk> pieces, FunctionRef<std::vector<SampleRequest>()> wanted);
 
-  std::span<uint32_t> mask(int64_t row) { return chooser_->mask(row); }
-  AdapterSlots* adapters() { return adapters_ ? &*adapters_ : nullptr; }  // null: made for none
-  double device_seconds() const { return device_seconds_; }               // until now, of what `run` waits for
+  std::span<uint32_t> mask(int64_t row) { return sampler_->mask(row); }
+  AdapterSlots* adapters() { return adapters_ ? &*adapters_ : nullptr; }  // null: no adapters
+  double device_seconds() const { return device_seconds_; }  // total time of the model's and the sampler's ops in `run`
 
  private:
-  // A batch of one token of each of `rows` sequences, which launches the same from step to step: what changes, token
-  // ids, positions and pages, is in tensors. The first such batch runs as any other (and loads what it needs), the
-  // second is recorded, and from then on it is run again.
-  struct Decoding {
+  // A decode batch: one token of each of `rows` sequences. Its launches are the same in every step, as what changes
+  // (token ids, positions and pages) is in tensors. The first such batch is run as any other (and loads what it needs),
+  // the second is recorded, and later ones replay the recording.
+  struct RecordedDecode {
     int64_t rows = 0;
-    std::vector<int64_t> ranks;  // nn::LoraBatch::ranks, empty without adapters
-    std::unique_ptr<Replay> replay;
+    std::vector<int64_t> ranks;  // nn::LoraBatch::ranks; empty without adapters
+    std::unique_ptr<RecordedGraph> replay;
   };
-  static constexpr size_t most_decodings = 16;
+  static constexpr size_t max_decodings = 16;
 
   size_t place_of(const Tensor& tensor) const;
   int32_t* on_host(const Tensor& tensor) const;
-  // Calls `work`, or runs again what it did before.
+  // Calls `work`, or replays its recording.
   void decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work);
-  int64_t describe(std::span<const ForwardPiece> pieces);
-  bool give_adapters(std::span<const ForwardPiece> pieces);
+  int64_t describe(std::span<const ForwardChunk> pieces);
+  bool set_adapters(std::span<const ForwardChunk> pieces);
   void compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> asked, bool every_row);
-  std::vector<Chosen> tell_known(std::span<const ForwardPiece> pieces, const nn::TokenBatch& flat, bool adapted);
+  std::vector<SampleResult> score_known(std::span<const ForwardChunk> pieces, const nn::TokenBatch& flat, bool adapted);
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
@@ -85,18 +84,18 @@ class Forward {
   Arena scratch_, kv_, batch_, adapter_arena_;
   ops::Context context_;
   nn::KvCache cache_;
-  // Of the largest batch; with the adapter's slot of each token, and of each row whose logits are wanted: first those
-  // that choices are made by, then those of known tokens.
+  // Sized for the largest batch. adapter_slots_: the adapter slot of each token. head_slots_: of each row whose logits
+  // are needed, first the rows to sample from, then the rows that score known tokens.
   Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
   Tensor normed_, chosen_, logits_;
-  HostBuffer up_;  // of ids .. tables
+  PinnedBuffer up_;  // host copy of ids_ .. tables_
   std::unique_ptr<Event> computed_;
-  std::optional<Chooser> chooser_;
+  std::optional<TokenSampler> sampler_;
   std::optional<AdapterSlots> adapters_;
   nn::LoraBatch lora_, head_lora_;
-  bool any_rows_ = false;
+  bool row_invariant_ = false;
   double device_seconds_ = 0;
-  std::deque<Decoding> decodings_;  // the one used last first
+  std::deque<RecordedDecode> decodings_;  // most recently used first
 };
 
 }  // namespace ingot::infer

@@ -1,4 +1,4 @@
-// A grammar's matcher as the engine's mask.
+// A TokenMask that follows a grammar.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace ingot::infer {
 
-// One output under a grammar that any number of outputs share. Errors: those of grammar::Matcher.
+// The mask of one output. Any number of outputs may share the grammar. Errors: those of grammar::Matcher.
 class GrammarMask : public TokenMask {
  public:
   explicit GrammarMask(std::shared_ptr<const grammar::TokenGrammar> grammar) : matcher_(std::move(grammar)) {}

@@ -1,4 +1,4 @@
-// An adapter that requests share.
+// A LoRA adapter that requests share.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,24 @@
 
 namespace ingot::infer {
 
-// Low-rank weights of a model's linear layers, in the activations' type. They lie in host memory (the tensors' `device`
-// is null or one that the host sees), or on the device that computes. Never changed once shared.
+// LoRA weights of a model's linear layers, in the dtype of the activations. They are in host memory (the tensors'
+// `device` is null or one with host-visible memory), or on the device that computes. Immutable once shared.
 struct HostAdapter {
-  std::string name;  // what it was registered as; may be empty
+  std::string name;  // the registered name; may be empty
   nn::Adapter weights;
-  int64_t rank = 0;                   // the largest of its layers
+  int64_t rank = 0;                   // max over its layers
   size_t bytes = 0;                   // of its weights
-  uint64_t identity;                  // no two in this process have the same: what the prefix cache tells adapters by
-  std::shared_ptr<const void> owner;  // of the memory; may be empty
+  uint64_t identity;                  // unique in this process; the prefix cache distinguishes adapters by it
+  std::shared_ptr<const void> owner;  // keeps the weights' memory alive; may be null
 
   HostAdapter(std::string name, nn::Adapter weights, std::shared_ptr<const void> owner);
 };
 
-// Whether it may name an adapter: 1 to 128 letters, digits, '_', '-' and '.', and no dot first. Such a name is no path.
+// Whether this is a valid adapter name: 1 to 128 letters, digits, '_', '-' and '.', not starting with a dot. Such a
+// name cannot be a path.
 bool is_adapter_name(std::string_view name);
 
-// Weights that somebody else keeps for as long as requests use them. Null for null.
+// Wraps weights that the caller keeps alive as long as requests use them. Null for null.
 std::shared_ptr<const HostAdapter> shared_adapter(const nn::Adapter* weights);
 
 }  // namespace ingot::infer

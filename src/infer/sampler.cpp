@@ -24,8 +24,8 @@ double log_sum_exp(std::span<const float> logits, float highest) {
 
 bool allows(std::span<const uint32_t> bits, size_t id) { return bits.empty() || ((bits[id / 32] >> (id % 32)) & 1U); }
 
-// Logits with edits made, and those that may not come excluded.
-std::vector<float> edited(std::span<const float> logits, const Sampling& sampling, const Past& past) {
+// Logits after the edits, with disallowed tokens set to `excluded`.
+std::vector<float> edited(std::span<const float> logits, const SamplingParams& sampling, const SamplingContext& past) {
   std::vector<float> changed(logits.begin(), logits.end());
   for (const LogitEdit& edit : logit_edits(sampling, TokenCounts(past.ids, past.prompt))) {
     if (edit.id < 0 || static_cast<size_t>(edit.id) >= changed.size()) continue;
@@ -41,7 +41,7 @@ std::vector<float> edited(std::span<const float> logits, const Sampling& samplin
 
 struct Candidate {
   int32_t id;
-  float power;  // log2 of its weight against the most likely one's
+  float power;  // log2 of its probability relative to the most likely one's
   uint64_t weight;
 };
 
@@ -51,14 +51,14 @@ uint64_t sum_of(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-// Cuts the candidates, most likely first, down to those that top_k, top_p and min_p leave.
-void filter(std::vector<Candidate>& candidates, const Sampling& sampling) {
+// Cuts the candidates, sorted by probability, down to those that top_k, top_p and min_p leave.
+void filter(std::vector<Candidate>& candidates, const SamplingParams& sampling) {
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < candidates.size()) {
     candidates.resize(static_cast<size_t>(sampling.top_k));
   }
   if (sampling.top_p < 1) {
     const uint64_t part = static_cast<uint64_t>(std::ceil(sampling.top_p * 0x1p32));
-    const uint64_t wanted = std::max<uint64_t>(1, ops::sampling_share(sum_of(candidates), part));
+    const uint64_t wanted = std::max<uint64_t>(1, ops::scaled_fraction(sum_of(candidates), part));
     uint64_t reached = 0;
     size_t kept = 0;
     while (kept < candidates.size() && reached < wanted) reached += candidates[kept++].weight;
@@ -76,7 +76,7 @@ float power_scale(double temperature) { return static_cast<float>(std::min(std::
 
 namespace {
 
-int32_t draw(const std::vector<float>& logits, const Sampling& sampling, int64_t position) {
+int32_t draw(const std::vector<float>& logits, const SamplingParams& sampling, int64_t position) {
   const float highest = *std::max_element(logits.begin(), logits.end());
   const float scale = power_scale(sampling.temperature);
   std::vector<Candidate> candidates;
@@ -100,7 +100,7 @@ int32_t draw(const std::vector<float>& logits, const Sampling& sampling, int64_t
   return candidates.back().id;
 }
 
-std::vector<Likely> most_likely(std::span<const float> logits, int64_t count, double total) {
+std::vector<TokenLogprob> most_likely(std::span<const float> logits, int64_t count, double total) {
   std::vector<int32_t> ids(logits.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
   const auto last = ids.begin() + std::min(count, std::ssize(ids));
@@ -108,7 +108,7 @@ std::vector<Likely> most_likely(std::span<const float> logits, int64_t count, do
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
   });
-  std::vector<Likely> likely;
+  std::vector<TokenLogprob> likely;
   for (auto id = ids.begin(); id != last; ++id) {
     likely.push_back({*id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(*id)]) - total)});
   }
@@ -117,7 +117,7 @@ std::vector<Likely> most_likely(std::span<const float> logits, int64_t count, do
 
 }  // namespace
 
-void check(const Sampling& sampling) {
+void check(const SamplingParams& sampling) {
   const auto range = [](const char* name, double value, double low, double high) {
     if (!(value >= low && value <= high)) {
       throw_error(ErrorKind::usage, "{} is {}; it must be from {} to {}", name, value, low, high);
@@ -130,24 +130,23 @@ void check(const Sampling& sampling) {
   range("top_k", static_cast<double>(sampling.top_k), 0, 1e9);
   range("presence_penalty", sampling.presence_penalty, -2, 2);
   range("frequency_penalty", sampling.frequency_penalty, -2, 2);
-  range("top_logprobs", static_cast<double>(sampling.top_logprobs), 0, static_cast<double>(most_top_logprobs));
+  range("top_logprobs", static_cast<double>(sampling.top_logprobs), 0, static_cast<double>(max_top_logprobs));
   for (const LogitBias& bias : sampling.logit_bias) range("logit_bias", static_cast<double>(bias.bias), -100, 100);
 }
 
 void check_number(double logit) {
   if (!std::isnan(logit) && !(logit > std::numeric_limits<double>::max())) return;
-  throw_hint(
-      ErrorKind::corrupt,
-      "in fp16 activations from 65520 on become infinite: if this is fp16, use bf16 or fp32; else the weights may "
-      "be damaged, or an adapter's scale too large",
-      "a logit is not finite");
+  throw_hint(ErrorKind::corrupt,
+             "fp16 activations overflow from 65520 on: if this is fp16, use bf16 or fp32; otherwise the weights may be "
+             "damaged, or an adapter's scale too large",
+             "a logit is not finite");
 }
 
-bool has_penalties(const Sampling& sampling) {
+bool has_penalties(const SamplingParams& sampling) {
   return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
 }
 
-std::vector<LogitEdit> logit_edits(const Sampling& sampling, const TokenCounts& past) {
+std::vector<LogitEdit> logit_edits(const SamplingParams& sampling, const TokenCounts& past) {
   const bool repeats = sampling.repetition_penalty != 1;
   const bool counts = sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
   std::map<int32_t, double> bias;
@@ -176,12 +175,13 @@ std::vector<LogitEdit> logit_edits(const Sampling& sampling, const TokenCounts& 
   return edits;
 }
 
-Choice choose(std::span<const float> logits, const Sampling& sampling, const Past& past, int64_t position) {
+SampledToken choose(std::span<const float> logits, const SamplingParams& sampling, const SamplingContext& past,
+                    int64_t position) {
   for (float logit : logits) check_number(static_cast<double>(logit));
   const double total = log_sum_exp(logits, *std::max_element(logits.begin(), logits.end()));
   const std::vector<float> changed = edited(logits, sampling, past);
   const auto highest = std::max_element(changed.begin(), changed.end());
-  if (*highest == excluded) throw_error(ErrorKind::internal, "no token may come next");
+  if (*highest == excluded) throw_error(ErrorKind::internal, "no token is allowed next");
   const int32_t id =
       sampling.temperature == 0 ? static_cast<int32_t>(highest - changed.begin()) : draw(changed, sampling, position);
   return {id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - total),

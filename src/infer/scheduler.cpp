@@ -5,18 +5,18 @@
 
 namespace ingot::infer {
 
-bool goes_before(const SequenceState* a, const SequenceState* b) {
+bool has_precedence(const SequenceState* a, const SequenceState* b) {
   return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
 namespace {
 
-// Tokens that a tenant is given in a round. Few, so that who has one short request waits for few of the others'.
+// Tokens of a tenant per round. Few, so that a tenant with one short request waits for few tokens of the others.
 constexpr int64_t round_tokens = 16;
-constexpr int64_t max_debt_tokens = 4096;  // a tenant is passed over for at most so many of others'
+constexpr int64_t max_debt_tokens = 4096;  // a tenant is skipped for at most this many tokens of others
 
 void put(std::vector<SequenceState*>& list, SequenceState* sequence) {
-  list.insert(std::upper_bound(list.begin(), list.end(), sequence, goes_before), sequence);
+  list.insert(std::upper_bound(list.begin(), list.end(), sequence, has_precedence), sequence);
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ bool Scheduler::runs(const SequenceState* sequence) const {
   return std::find(running_.begin(), running_.end(), sequence) != running_.end();
 }
 
-// A waiting sequence has a place, and those pages that are kept of its beginning.
+// Gives a waiting sequence a batch slot and the cached pages of its prefix.
 void Scheduler::start(SequenceState* sequence) {
   sequence->cached = sequence->ids.empty() ? 0 : pool_.find(sequence->table, sequence->ids, sequence->owner);
   const auto by_arrival = [](const SequenceState* a, const SequenceState* b) { return a->id < b->id; };
@@ -78,7 +78,7 @@ void Scheduler::stop(SequenceState* sequence) {
   std::erase(running_, sequence);
   pool_.release(sequence->table);
   sequence->cached = 0;
-  sequence->guesses = 0;  // they were behind the tokens known then
+  sequence->draft_tokens = 0;  // they followed the tokens known then
   wait(sequence);
 }
 
@@ -119,14 +119,14 @@ std::map<uint64_t, Scheduler::Share> Scheduler::shares() const {
     Share& of = all[each->tenant];
     ++of.count;
     of.pages += std::ssize(each->table.pages);
-    if (!of.last || goes_before(of.last, each)) of.last = each;
+    if (!of.last || has_precedence(of.last, each)) of.last = each;
   }
   return all;
 }
 
 namespace {
 
-// The tenant with the most running; of equals the one whose last came last.
+// The share of the tenant with the most running sequences; of equals, the one whose last sequence arrived last.
 template <class Shares>
 auto largest_of(const Shares& shares) {
   return std::max_element(shares.begin(), shares.end(),
@@ -141,27 +141,28 @@ bool decodes(const SequenceState& sequence) { return sequence.cached + 1 == sequ
 
 }  // namespace
 
-// The running one that gives way to it: its tenant's of the lowest priority that came last. Null when there is none.
-SequenceState* Scheduler::outranked_by(const SequenceState& next) const {
+// The running sequence of the same tenant that is preempted for `next`: of those of a lower priority, the last by
+// has_precedence. Null when there is none.
+SequenceState* Scheduler::lower_priority_victim(const SequenceState& next) const {
   SequenceState* last = nullptr;
   for (SequenceState* each : running_) {
     if (each->tenant != next.tenant || each->priority >= next.priority) continue;
-    if (!last || goes_before(last, each)) last = each;
+    if (!last || has_precedence(last, each)) last = each;
   }
   return last;
 }
 
-// The running one that gives its pages up for a running one, which may be that one itself.
+// The running sequence that is preempted when the running sequence `next` needs pages; may be `next` itself.
 SequenceState* Scheduler::victim_of(const SequenceState& next) const {
-  if (SequenceState* outranked = outranked_by(next)) return outranked;
+  if (SequenceState* outranked = lower_priority_victim(next)) return outranked;
   const std::map<uint64_t, Share> all = shares();
   const Share& own = all.at(next.tenant);
   const Share largest = largest_of(all);
   return largest.count > 1 && largest.pages <= own.pages ? own.last : largest.last;
 }
 
-// Pages for the first `tokens` tokens of a running sequence, taken from others if need be. How many it has pages for:
-// fewer when it is itself the one that would give its pages back.
+// Allocates pages for the first `tokens` tokens of a running sequence, by preemption if needed. Returns how many tokens
+// it has pages for: fewer when the sequence itself would be preempted.
 int64_t Scheduler::make_room(SequenceState* sequence, int64_t tokens, Batch& batch) {
   while (!pool_.extend(sequence->table, tokens)) {
     SequenceState* victim = victim_of(*sequence);
@@ -171,7 +172,7 @@ int64_t Scheduler::make_room(SequenceState* sequence, int64_t tokens, Batch& bat
       pool_.extend(sequence->table, tokens);
       break;
     }
-    const auto piece = std::ranges::find(batch.pieces, victim, &Piece::sequence);
+    const auto piece = std::ranges::find(batch.pieces, victim, &ScheduledChunk::sequence);
     if (piece != batch.pieces.end()) {
       batch.left += piece->end - piece->begin;
       turns_.charge(victim->tenant, piece->begin - piece->end);
@@ -183,15 +184,15 @@ int64_t Scheduler::make_room(SequenceState* sequence, int64_t tokens, Batch& bat
   return tokens;
 }
 
-// Takes places from running sequences, as `next` says.
-void Scheduler::yield_places() {
+// Preempts running sequences for batch slots, as described at `next`.
+void Scheduler::preempt_for_slots() {
   if (running() < max_running_ || waiting_.empty()) return;
   std::vector<uint64_t> tenants;
   for (const auto& [tenant, list] : waiting_) tenants.push_back(tenant);
   for (const uint64_t tenant : tenants) {
     for (;;) {
       SequenceState* next = next_ready(tenant);
-      SequenceState* outranked = next ? outranked_by(*next) : nullptr;
+      SequenceState* outranked = next ? lower_priority_victim(*next) : nullptr;
       if (!outranked) break;
       preempt(outranked);
       start(next);
@@ -200,7 +201,7 @@ void Scheduler::yield_places() {
   std::map<uint64_t, Share> running_of = shares();
   const auto has_none = [&](uint64_t tenant) { return !running_of.contains(tenant) && next_ready(tenant) != nullptr; };
   if (std::ranges::none_of(tenants, has_none)) return;
-  DeficitRoundRobin turns = turns_;  // to begin is not charged
+  DeficitRoundRobin turns = turns_;  // a copy: starting is not charged
   for (;;) {
     const Share largest = largest_of(running_of);
     const std::optional<uint64_t> tenant = largest.count > 1 ? turns.next(has_none) : std::nullopt;
@@ -217,19 +218,19 @@ void Scheduler::take(Batch& batch, SequenceState* sequence, int64_t end) {
   turns_.charge(sequence->tenant, end - sequence->cached);
 }
 
-// Pieces of prompts, in turns between tenants.
+// Adds prompt chunks to the batch, in turns between tenants.
 void Scheduler::fill_prompts(Batch& batch) {
-  std::map<uint64_t, Waiting> filling;  // of those that run
+  std::map<uint64_t, Waiting> filling;  // running sequences in prefill, by tenant
   for (SequenceState* each : running_) {
     if (!decodes(*each)) put(filling[each->tenant], each);
   }
   std::set<const SequenceState*> tried;
   std::set<uint64_t> served;
-  bool full = batch.pages_taken;  // no pages for what waits
-  // A tenant without a place, and a higher priority, may take pages from those that run.
+  bool full = batch.pages_taken;  // no pages for waiting sequences
+  // A waiting sequence may preempt for pages if its tenant has nothing running, or if it outranks a running one.
   const auto may_take = [&](const SequenceState& next) {
     const bool none = std::ranges::none_of(running_, [&](const auto* each) { return each->tenant == next.tenant; });
-    return none || outranked_by(next) != nullptr;
+    return none || lower_priority_victim(next) != nullptr;
   };
   const auto next_of = [&](uint64_t tenant) {
     SequenceState* next = nullptr;
@@ -239,7 +240,7 @@ void Scheduler::fill_prompts(Batch& batch) {
       if (first != found->second.end()) next = *first;
     }
     SequenceState* waits = running() < max_running_ ? next_ready(tenant) : nullptr;
-    if (!waits || tried.contains(waits) || (next && goes_before(next, waits))) return next;
+    if (!waits || tried.contains(waits) || (next && has_precedence(next, waits))) return next;
     return full && !may_take(*waits) ? next : waits;
   };
   while (batch.left > 0) {
@@ -270,8 +271,8 @@ void Scheduler::fill_prompts(Batch& batch) {
   }
 }
 
-std::vector<Piece> Scheduler::next() {
-  yield_places();
+std::vector<ScheduledChunk> Scheduler::next() {
+  preempt_for_slots();
   Batch batch{.pieces = {}, .left = batch_tokens_};
   for (SequenceState* sequence : std::vector(running_)) {
     if (batch.left < 1) break;
@@ -279,9 +280,9 @@ std::vector<Piece> Scheduler::next() {
     if (make_room(sequence, sequence->tokens, batch) == sequence->tokens) take(batch, sequence, sequence->tokens);
   }
   fill_prompts(batch);
-  // What is left of the batch, and of the pages, is for guesses.
-  for (Piece& piece : batch.pieces) {
-    const int64_t more = std::min(piece.sequence->guesses, batch.left);
+  // Draft tokens get what is left of the batch and of the free pages.
+  for (ScheduledChunk& piece : batch.pieces) {
+    const int64_t more = std::min(piece.sequence->draft_tokens, batch.left);
     if (piece.end < piece.sequence->tokens || more < 1 || !pool_.extend(piece.sequence->table, piece.end + more))
       continue;
     piece.end += more;

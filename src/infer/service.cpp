@@ -15,23 +15,23 @@ namespace ingot::infer {
 
 namespace {
 
-// How a request of a ticket stands with the engine, where it has no name there.
+// Values in Caller::names for requests without an engine id.
 constexpr int64_t not_admitted = 0;
 constexpr int64_t ended = -1;
 
-// What a ticket's requests have in common. The lock is held while the listener runs, so that who takes the listener
-// away knows that it does not run.
+// What the requests of a ticket share. The lock is held while the listener runs, so that whoever removes the listener
+// knows that it is not running.
 struct Caller {
   uint64_t owner = 0;
   Guarded<Listener> listener;
-  std::vector<int64_t> names;  // the engine's, by request, or the above; the engine's thread alone
+  std::vector<int64_t> names;  // by request: its engine id or a constant above; the engine's thread only
 };
 
 struct Ticket {
   std::shared_ptr<Caller> caller;
   size_t left = 0;              // requests that have not ended
-  int64_t prompt_tokens = 0;    // of their prompts, each once
-  bool any_cancelled = false;   // of them, some are to end
+  int64_t prompt_tokens = 0;    // of its prompts, shared ones once
+  bool any_cancelled = false;   // some of `cancelled` are set
   std::vector<char> cancelled;  // by request
 };
 
@@ -42,17 +42,17 @@ struct Arrival {
   std::shared_ptr<Caller> caller;
 };
 
-// What other threads leave for the engine's.
+// What other threads pass to the engine's thread, and what they read.
 struct Inbox {
   std::vector<Arrival> arrivals;
-  std::map<int64_t, Ticket> tickets;  // those of which something is left
-  bool any_cancelled = false;         // of a ticket
+  std::map<int64_t, Ticket> tickets;  // with requests that have not ended
+  bool any_cancelled = false;         // some ticket's any_cancelled is set
   int64_t next_ticket = 1;
   int64_t share = 0;
   int64_t waiting = 0;                           // requests without an output yet
-  std::map<uint64_t, int64_t> waiting_of;        // of them, by owner, where there is one
+  std::map<uint64_t, int64_t> waiting_of;        // of these, by owner; owner 0 has no entry
   int64_t prompt_tokens = 0;                     // of all tickets
-  std::map<uint64_t, int64_t> prompt_tokens_of;  // likewise
+  std::map<uint64_t, int64_t> prompt_tokens_of;  // by owner, likewise
   bool draining = false;
   bool stop = false;
   bool failed = false;
@@ -72,15 +72,15 @@ struct Inbox {
   }
 };
 
-// What the engine works on, by its name for it. The engine's thread alone.
+// A request in the engine. The engine's thread only.
 struct Running {
   int64_t ticket = 0;
   int64_t index = 0;
-  bool heard = false;  // it has given something
+  bool heard = false;  // it has had an output
   std::shared_ptr<Caller> caller;
 };
 
-// Whether the request may go on.
+// Passes an output to the listener. False when the request is to be cancelled.
 bool deliver(const std::shared_ptr<Caller>& caller, int64_t index, Output output) noexcept {
   output.request = index;
   auto listener = caller->listener.lock();
@@ -92,7 +92,7 @@ bool deliver(const std::shared_ptr<Caller>& caller, int64_t index, Output output
   }
 }
 
-// A copy, or what fits without memory.
+// A copy, or a text that needs no allocation.
 std::string copy_of(const std::string& text) noexcept {
   try {
     return text;
@@ -111,13 +111,13 @@ std::string words_of(const std::exception& error) noexcept {
 
 Output failed(std::string why, ErrorKind kind) noexcept {
   Output output;
-  output.finish = Finish::failed;
+  output.finish = FinishReason::failed;
   output.error = std::move(why);
   output.kind = kind;
   return output;
 }
 
-// Of what the engine threw at one request.
+// The kind of an exception that the engine threw for one request.
 ErrorKind kind_of(const std::exception& error) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return ours->kind();
   return dynamic_cast<const std::bad_alloc*>(&error) ? ErrorKind::unavailable : ErrorKind::internal;
@@ -147,7 +147,7 @@ struct Service::State {
 Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share, std::shared_ptr<const FileWatch> files,
                  int64_t max_prompt_tokens)
     : state_(std::make_unique<State>()) {
-  if (queue < 1) throw_error(ErrorKind::usage, "a queue of {} requests; at least 1", queue);
+  if (queue < 1) throw_error(ErrorKind::usage, "the queue length is {}; it must be at least 1", queue);
   state_->engine = std::move(engine);
   state_->queue = queue;
   state_->max_prompt_tokens = max_prompt_tokens;
@@ -164,7 +164,7 @@ Service::~Service() {
 
 int64_t Service::submit(std::vector<Request> requests, Listener listener) {
   const int64_t count = static_cast<int64_t>(requests.size());
-  if (count == 0) throw_error(ErrorKind::usage, "no request was given");
+  if (count == 0) throw_error(ErrorKind::usage, "the list of requests is empty");
   const auto caller = std::make_shared<Caller>();
   caller->owner = requests.front().owner;
   caller->names.assign(requests.size(), not_admitted);
@@ -180,31 +180,32 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
     auto inbox = state_->inbox.lock();
     const bool shares = caller->owner != 0 && inbox->share > 0;
     const int64_t most = shares ? std::min(state_->queue, inbox->share) : state_->queue;
-    if (count > most) throw_error(ErrorKind::usage, "{} outputs at once; {} at most may wait", count, most);
+    if (count > most) throw_error(ErrorKind::usage, "{} outputs in one request; at most {} can be queued", count, most);
     if (inbox->failed) throw_error(ErrorKind::unavailable, "the engine has failed: {}", inbox->failure);
-    if (inbox->draining || inbox->stop) throw_error(ErrorKind::unavailable, "the server is about to end");
+    if (inbox->draining || inbox->stop) throw_error(ErrorKind::unavailable, "the server is shutting down");
     if (inbox->waiting + count > state_->queue) {
-      throw_hint(ErrorKind::resource, "try again later", "{} requests wait already; the queue holds {}", inbox->waiting,
-                 state_->queue);
+      throw_hint(ErrorKind::resource, "try again later", "{} requests are already queued; the queue holds {}",
+                 inbox->waiting, state_->queue);
     }
     const auto own = inbox->waiting_of.find(caller->owner);
     const int64_t before = own == inbox->waiting_of.end() ? 0 : own->second;
     if (shares && before + count > inbox->share) {
-      throw_hint(ErrorKind::resource, "try again when some have begun", "{} requests of one owner wait already; {} may",
-                 before, inbox->share);
+      throw_hint(ErrorKind::resource, "try again when some of them have started",
+                 "{} requests of this key are already queued; the limit is {}", before, inbox->share);
     }
     const auto own_tokens = inbox->prompt_tokens_of.find(caller->owner);
     const int64_t held = own_tokens == inbox->prompt_tokens_of.end() ? 0 : own_tokens->second;
-    const int64_t own_most = caller->owner == 0 ? state_->max_prompt_tokens : state_->max_prompt_tokens / 2;
-    if (prompt_tokens > own_most) {
-      throw_error(ErrorKind::usage, "prompts of {} tokens at once; {} at most may wait", prompt_tokens, own_most);
+    const int64_t max_own = caller->owner == 0 ? state_->max_prompt_tokens : state_->max_prompt_tokens / 2;
+    if (prompt_tokens > max_own) {
+      throw_error(ErrorKind::usage, "prompts of {} tokens in one request; at most {} can be queued", prompt_tokens,
+                  max_own);
     }
-    if (prompt_tokens > state_->max_prompt_tokens - inbox->prompt_tokens || prompt_tokens > own_most - held) {
-      throw_hint(ErrorKind::resource, "try again when some have ended",
-                 "prompts of {} tokens are held already, {} of them of this owner; {} and {} may be",
-                 inbox->prompt_tokens, held, state_->max_prompt_tokens, own_most);
+    if (prompt_tokens > state_->max_prompt_tokens - inbox->prompt_tokens || prompt_tokens > max_own - held) {
+      throw_hint(ErrorKind::resource, "try again when some of them have finished",
+                 "prompts of {} tokens are already held, {} of them of this client; the limits are {} and {}",
+                 inbox->prompt_tokens, held, state_->max_prompt_tokens, max_own);
     }
-    // What can fail comes before anything is counted.
+    // What may throw comes before anything is counted.
     std::vector<Arrival>& arrivals = inbox->arrivals;
     const size_t needed = arrivals.size() + requests.size();
     if (needed > arrivals.capacity()) arrivals.reserve(std::max(needed, 2 * arrivals.capacity()));
@@ -270,15 +271,15 @@ ServiceCounts Service::counts() const {
 void Service::State::run() noexcept {
   try {
     serve();
-    fail_all("the server ends", ErrorKind::unavailable);
+    fail_all("the server is shutting down", ErrorKind::unavailable);
   } catch (const std::exception& error) {
-    // An error that is not one request's leaves the engine in an unknown state.
+    // An error that does not belong to one request leaves the engine in an unknown state.
     fail_all(words_of(error), ErrorKind::internal);
   }
 }
 
-// Until the service ends. What fails for one request ends that one alone; only what the engine's step throws is left to
-// the caller.
+// Runs until the service ends. A failure of one request ends only that request; only exceptions of the engine's step
+// are left to the caller.
 void Service::State::serve() {
   for (;;) {
     std::vector<Arrival> arrivals;
@@ -317,7 +318,7 @@ void Service::State::admit(Arrival& arrival) noexcept {
   const auto index = static_cast<size_t>(arrival.index);
   const int64_t prompt = arrival.request.prompt.size();
   try {
-    // What can fail comes before the engine has it.
+    // What may throw comes before the engine has the request.
     std::map<int64_t, Running> entry;
     entry.emplace(not_admitted, Running{arrival.ticket, arrival.index, false, arrival.caller});
     auto node = entry.extract(entry.begin());
@@ -332,7 +333,7 @@ void Service::State::admit(Arrival& arrival) noexcept {
   }
 }
 
-// Those that were cancelled and are with the engine; others come later.
+// Cancels in the engine the requests that are marked as cancelled; those not admitted yet stay marked.
 void Service::State::withdraw(Inbox& all, Engine& engine) noexcept {
   all.any_cancelled = false;
   for (auto& [ticket, of] : all.tickets) {
@@ -369,7 +370,7 @@ void Service::State::give(Output output) noexcept {
   if (!wanted) engine->cancel(name);
 }
 
-// Nothing more of it is to come.
+// Counts a request as ended, and erases the ticket after its last request.
 void Service::State::end(int64_t ticket, bool heard) noexcept {
   auto held = inbox.lock();
   Ticket& of = held->tickets.at(ticket);
@@ -379,10 +380,10 @@ void Service::State::end(int64_t ticket, bool heard) noexcept {
   held->tickets.erase(ticket);
 }
 
-// What the engine gives of them later nobody hears.
+// Fails all running requests. Outputs that the engine still has for them are dropped.
 void Service::State::fail_by_file(const FileFault& fault) {
   const std::string file = fault.file.string();
-  const std::string why = fmt::format("the model's file {}: {}", file, fault.what);
+  const std::string why = fmt::format("model file {}: {}", file, fault.what);
   for (const auto& [name, of] : running) {
     Output output = failed(copy_of(why), ErrorKind::corrupt);
     output.file = copy_of(file);
@@ -394,7 +395,7 @@ void Service::State::fail_by_file(const FileFault& fault) {
   running.clear();
 }
 
-// `kind`: of those that have tokens.
+// Fails all requests. `kind`: for those that have had an output; others get unavailable.
 void Service::State::fail_all(const std::string& why, ErrorKind kind) noexcept {
   std::vector<Arrival> arrivals;
   {
@@ -410,7 +411,7 @@ void Service::State::fail_all(const std::string& why, ErrorKind kind) noexcept {
     deliver(of.caller, of.index, failed(copy_of(why), of.heard ? kind : ErrorKind::unavailable));
   }
   running.clear();
-  // Only now: who cancels a ticket that is not there any more may take the listener for done.
+  // Last: `cancel` of an unknown ticket returns at once and relies on its listener not being called any more.
   auto held = inbox.lock();
   held->tickets.clear();
   held->waiting = 0;

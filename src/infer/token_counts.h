@@ -1,5 +1,5 @@
-// How often each token came in a text: what penalties are made of. It grows with the text, so that a token more costs
-// no walk over those before it.
+// How often each token occurs in a text, for penalties. Updated per token, so that a new token does not cost a pass
+// over the earlier ones.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@ class TokenCounts {
   };
 
   TokenCounts() = default;
-  // Of a text whose first `prompt` ids are the prompt.
+  // Counts a text whose first `prompt` ids are the prompt.
   TokenCounts(std::span<const int32_t> ids, int64_t prompt);
 
-  // One more of the output.
+  // Counts one more output token.
   void add(int32_t id) { ++by_id_[id].output; }
-  // Takes an `add` back.
+  // Reverts an `add`.
   void remove(int32_t id);
 
-  // Those that came, in the order of ids.
+  // The tokens that occur, sorted by id.
   const std::map<int32_t, Count>& by_id() const { return by_id_; }
 
  private:

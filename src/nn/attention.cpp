@@ -11,7 +11,7 @@ namespace ingot::nn {
 
 namespace {
 
-// Rows as wide as the norm.
+// x reshaped to rows as wide as the norm.
 Tensor rows_of(const Norm& norm, const Tensor& x) {
   const int64_t features = norm.weight.elements();
   return x.reshape(Shape{x.elements() / features, features});
@@ -19,7 +19,7 @@ Tensor rows_of(const Norm& norm, const Tensor& x) {
 
 }  // namespace
 
-// Where q, k and v are in the fused layer's rows.
+// The columns of q, k and v in the fused layer's output.
 std::array<ops::ColumnsAttributes, 3> Attention::columns() const {
   const int64_t d = attributes.head_dim;
   if (qkv_by_head) {
@@ -34,7 +34,7 @@ std::array<ops::ColumnsAttributes, 3> Attention::columns() const {
   return {{{.width = queries}, {.width = keys, .offset = queries}, {.width = keys, .offset = queries + keys}}};
 }
 
-// state.q, k and v, ready for the scores.
+// Fills state.q, k and v, with norms and rope applied.
 void Attention::project(Pass& pass, BlockState& state) const {
   const Tensor& raw_q = q_norm ? state.q_input : state.q;
   const Tensor& raw_k = k_norm ? state.k_input : state.k;
@@ -75,12 +75,12 @@ void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool a
   if (pass.cache) {
     const ops::KvPages& pages = pass.cache->layers[static_cast<size_t>(layer)];
     ops::kv_store(pass.ops, pages, state.k, state.v, pass.cache->slots);
-    ops::paged_attention(pass.ops, state.attended, state.q, pages, pass.cache->layout, attributes);
+    ops::paged_attention(pass.ops, state.attention_context, state.q, pages, pass.cache->layout, attributes);
   } else {
-    ops::attention(pass.ops, state.attended, pass.training ? state.lse : Tensor{}, state.q, state.k, state.v,
+    ops::attention(pass.ops, state.attention_context, pass.training ? state.lse : Tensor{}, state.q, state.k, state.v,
                    pass.batch.offsets, attributes);
   }
-  if (out) o.forward(pass, out, state.attended, accumulate);
+  if (out) o.forward(pass, out, state.attention_context, accumulate);
 }
 
 void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
@@ -91,13 +91,14 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
   const Tensor dv = scratch.take(state.v.dtype, state.v.shape);
   {
     const Arena::Scope inner(scratch);
-    const Tensor dattended = scratch.take(state.attended.dtype, state.attended.shape);
-    o.backward(pass, dattended, dout, state.attended, false);
-    ops::attention_backward(pass.ops, dq, dk, dv, dattended, {state.attended, state.lse, state.q, state.k, state.v},
-                            pass.batch.offsets, attributes);
+    const Tensor dattended = scratch.take(state.attention_context.dtype, state.attention_context.shape);
+    o.backward(pass, dattended, dout, state.attention_context, false);
+    ops::attention_backward(pass.ops, dq, dk, dv, dattended,
+                            {state.attention_context, state.lse, state.q, state.k, state.v}, pass.batch.offsets,
+                            attributes);
   }
   rotate(pass, dq, dk, true);
-  if (q_norm) {  // queries and keys themselves are not needed any more: their memory takes the gradients
+  if (q_norm) {  // q and k are not needed any more: their memory is reused for the gradients
     q_norm.backward(pass, rows_of(q_norm, state.q), rows_of(q_norm, dq), rows_of(q_norm, state.q_input),
                     state.q_statistics, false);
     dq = state.q;
@@ -143,14 +144,14 @@ size_t Attention::backward_bytes(const spec::ModelSpec& model, const PassShape& 
   const int64_t kv = model.kv_heads * model.head_dim;
   const int64_t tokens = shape.tokens;
   const size_t gradients = shape.matrix_bytes(tokens, q) + 2 * shape.matrix_bytes(tokens, kv);
-  const size_t attended = shape.matrix_bytes(tokens, q);
+  const size_t attention_context = shape.matrix_bytes(tokens, q);
   const size_t fused = model.fused_qkv ? shape.matrix_bytes(tokens, q + 2 * kv) : 0;
   size_t norm = 0;
   if (model.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * model.heads, model.head_dim);
   if (model.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
   const size_t attention =
       ops::attention_backward_bytes(tokens, shape.longest, model.heads, model.head_dim, shape.threads);
-  return gradients + std::max(attended, fused) + std::max({norm, attention, forward_bytes(model, shape)});
+  return gradients + std::max(attention_context, fused) + std::max({norm, attention, forward_bytes(model, shape)});
 }
 
 }  // namespace ingot::nn

@@ -1,5 +1,5 @@
-// Self-attention with grouped key/value heads: from the norm before it to the output layer. Letters: T tokens, H
-// hidden, Q heads, G kv heads, D head size.
+// Self-attention with grouped key/value heads, from the output of the norm before it to the output projection. Letters:
+// T tokens, H hidden, Q heads, G kv heads, D head size.
 #pragma once
 
 #include <array>
@@ -12,26 +12,26 @@
 namespace ingot::nn {
 
 struct Attention {
-  Linear qkv;      // one layer in place of q, k and v where the family has it so
-  Linear q, k, v;  // otherwise
+  Linear qkv;      // one fused layer, in families that have it
+  Linear q, k, v;  // otherwise three layers
   Linear o;
-  Norm q_norm, k_norm;       // may be absent; rows are as wide as their weight: a head, or all of them
-  bool qkv_by_head = false;  // the fused layer's rows: q, k, v of head 0, of head 1, ...; otherwise all Q, all K, all V
-  float clip = 0;            // with the fused layer: q, k and v are clamped to [-clip, clip]; 0: not
-  Tensor frequencies;        // [rotated pairs] f32; absent where positions are not rotary
-  int64_t layer = 0;         // which of the cache's layers is ours
+  Norm q_norm, k_norm;       // may be absent; they normalise groups as wide as their weight: one head, or all heads
+  bool qkv_by_head = false;  // fused rows: q, k, v of head 0, of head 1, ...; otherwise all Q, all K, all V
+  float clip = 0;            // with the fused layer: q, k and v are clamped to [-clip, clip]; 0: no clamping
+  Tensor frequencies;        // [rotated pairs] f32; absent when positions are not rotary
+  int64_t layer = 0;         // index of this layer in the cache
   ops::AttentionAttributes attributes;
 
-  // Fills state.q .. state.lse from state.attention_normed; out [T, H] = o(attended), added to out with `accumulate`,
-  // absent when only the state is to be filled. With a cache in the pass the new keys and values are stored there and
-  // read from there.
+  // Fills state.q .. state.lse from state.attention_normed. out [T, H] = o(attended), added to out with `accumulate`;
+  // out is absent when only the state is to be filled. With a KV cache in the pass, the new keys and values are stored
+  // there and attention reads from there.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
 
-  // dout [T, H]: the gradient of o(attended), unchanged. dnormed [T, H] is assigned the gradient of
-  // state.attention_normed; absent when nothing below needs it. Overwrites state.q and state.k.
+  // dout [T, H]: the gradient of o(attended); not modified. dnormed [T, H] is assigned the gradient of
+  // state.attention_normed; absent when no gradient is needed below. Overwrites state.q and state.k.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
-  // Scratch of forward, and of backward, as Block's.
+  // Scratch bytes of forward and of backward, as in Block.
   static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape);
   static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape);
 

@@ -8,11 +8,11 @@ namespace ingot::nn {
 
 namespace {
 
-// out = stream + norm(result).
-void add_normed(Pass& pass, const Tensor& out, const Tensor& stream, const Norm& norm, const NormStatistics& statistics,
-                const Tensor& result) {
+// out = residual + norm(result).
+void add_normed(Pass& pass, const Tensor& out, const Tensor& residual, const Norm& norm,
+                const NormStatistics& statistics, const Tensor& result) {
   norm.forward(pass, out, statistics, result);
-  ops::add(pass.ops, out, out, stream);
+  ops::add(pass.ops, out, out, residual);
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) con
       return;
     case spec::Recompute::full: {
       const Arena::Scope scope(pass.ops.scratch);
-      // The last norm's statistics come with its result.
+      // The forward also computes the statistics of the last norm, which needs an output.
       const Tensor out = post_mlp_norm ? pass.ops.scratch.take(state.input.dtype, state.input.shape) : Tensor{};
       forward(pass, out, state);
       return;
@@ -61,36 +61,36 @@ void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) con
   }
 }
 
-void Block::backward(Pass& pass, const Tensor& dstream, BlockState& state, bool input_gradient) const {
+void Block::backward(Pass& pass, const Tensor& dresidual, BlockState& state, bool input_gradient) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor dnormed = scratch.take(dstream.dtype, dstream.shape);
-  Tensor dresult = dstream;
+  const Tensor dnormed = scratch.take(dresidual.dtype, dresidual.shape);
+  Tensor dresult = dresidual;
   if (post_mlp_norm) {
-    dresult = scratch.take(dstream.dtype, dstream.shape);
-    post_mlp_norm.backward(pass, dresult, dstream, state.mlp_out, state.post_mlp_statistics, false);
+    dresult = scratch.take(dresidual.dtype, dresidual.shape);
+    post_mlp_norm.backward(pass, dresult, dresidual, state.mlp_out, state.post_mlp_statistics, false);
   }
   if (experts) {
     experts.backward(pass, dnormed, dresult, state);
   } else {
     mlp.backward(pass, dnormed, dresult, state);
   }
-  // In parallel, attention's result has the gradient that the block's has, so the MLP's is held back until it is read.
+  // In a parallel block, attention's backward reads dresidual too, so the MLP branch is added to it only afterwards.
   const Tensor dmlp_normed = dnormed;
   Tensor dattention_normed = dnormed;
   if (parallel) {
-    dattention_normed = scratch.take(dstream.dtype, dstream.shape);
+    dattention_normed = scratch.take(dresidual.dtype, dresidual.shape);
   } else {
-    mlp_norm.backward(pass, dstream, dmlp_normed, state.middle, state.mlp_statistics, true);
+    mlp_norm.backward(pass, dresidual, dmlp_normed, state.middle, state.mlp_statistics, true);
   }
   if (post_attention_norm) {
-    post_attention_norm.backward(pass, dresult, dstream, state.attention_out, state.post_attention_statistics, false);
+    post_attention_norm.backward(pass, dresult, dresidual, state.attention_out, state.post_attention_statistics, false);
   }
-  const bool below = input_gradient || attention_norm.trained();
+  const bool below = input_gradient || attention_norm.has_trainable();
   attention.backward(pass, below ? dattention_normed : Tensor{}, dresult, state);
-  if (parallel) mlp_norm.backward(pass, dstream, dmlp_normed, state.input, state.mlp_statistics, true);
+  if (parallel) mlp_norm.backward(pass, dresidual, dmlp_normed, state.input, state.mlp_statistics, true);
   if (below) {
-    attention_norm.backward(pass, dstream, dattention_normed, state.input, state.attention_statistics, true);
+    attention_norm.backward(pass, dresidual, dattention_normed, state.input, state.attention_statistics, true);
   }
 }
 
@@ -119,10 +119,10 @@ size_t Block::forward_bytes(const spec::ModelSpec& model, const PassShape& shape
 }
 
 size_t Block::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  const size_t stream = shape.matrix_bytes(shape.tokens, model.hidden);
+  const size_t residual = shape.matrix_bytes(shape.tokens, model.hidden);
   const size_t mlp =
       model.experts > 0 ? Experts::backward_bytes(model, shape) : Mlp::backward_bytes(model, shape, shape.tokens);
-  const size_t held = stream * (1 + (model.parallel_residual ? 1 : 0) + (model.post_norms ? 1 : 0));
+  const size_t held = residual * (1 + (model.parallel_residual ? 1 : 0) + (model.post_norms ? 1 : 0));
   const size_t norm = Norm::bytes(shape.tokens, model.hidden);
   return held + std::max({Attention::backward_bytes(model, shape), mlp, norm});
 }

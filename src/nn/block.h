@@ -1,10 +1,10 @@
-// A transformer block: attention and an MLP (or a mixture of them), each between norms and added to the residual
-// stream.
+// A transformer block: attention and an MLP (or a mixture of experts), each with a norm before it, added to the
+// residual.
 //
 //   sequential:  m = x + attention(norm(x)),  y = m + mlp(norm(m))
 //   parallel:    y = x + attention(norm(x)) + mlp(norm'(x))
 //
-// With post norms a result is normalised before it is added.
+// With post norms, the results of attention and MLP are normalised before they are added.
 #pragma once
 
 #include "nn/attention.h"
@@ -17,29 +17,29 @@ namespace ingot::nn {
 struct Block {
   Norm attention_norm;
   Attention attention;
-  Norm post_attention_norm;  // this and post_mlp_norm: absent where results are added as they are
+  Norm post_attention_norm;  // this and post_mlp_norm are absent when results are added without a norm
   Norm mlp_norm;
-  Mlp mlp;          // or:
-  Experts experts;  // where there are any
+  Mlp mlp;          // absent in a mixture-of-experts block
+  Experts experts;  // absent in a block with one MLP
   Norm post_mlp_norm;
   bool parallel = false;
 
-  // out [T, H] from state.input; fills the rest of `state`. out may not be state.input; absent when only the state is
-  // wanted.
+  // Computes out [T, H] from state.input and fills the rest of `state`. out may not be state.input; absent when only
+  // the state is to be filled.
   void forward(Pass& pass, const Tensor& out, BlockState& state) const;
 
-  // Makes again what `recompute` did not keep.
+  // Recomputes the tensors that `recompute` did not keep.
   void refill(Pass& pass, BlockState& state, spec::Recompute recompute) const;
 
-  // dstream [T, H]: the gradient of the block's output on entry, of its input on return. With `input_gradient` false
-  // nothing below is trained, and dstream is left as it falls. Overwrites parts of `state`.
-  void backward(Pass& pass, const Tensor& dstream, BlockState& state, bool input_gradient) const;
+  // dresidual [T, H]: on entry the gradient of the block's output, on return that of its input. With `input_gradient`
+  // false nothing below the block is trainable, and dresidual is undefined on return. Overwrites parts of `state`.
+  void backward(Pass& pass, const Tensor& dresidual, BlockState& state, bool input_gradient) const;
 
-  // The layers there are.
+  // The layers that exist in this block.
   std::vector<Linear*> linears();
   std::vector<Norm*> norms();
 
-  // Scratch of forward (refill included), and of backward.
+  // Scratch bytes of forward (and refill), and of backward.
   static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape);
   static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape);
 };

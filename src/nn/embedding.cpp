@@ -8,17 +8,17 @@ namespace ingot::nn {
 
 namespace {
 
-// The gradient of one table, of which the batch read row rows[t] for token t.
+// The gradient of one table, in which token t of the batch looked up row rows[t].
 void table_gradient(Pass& pass, int trainable, int use, const Tensor& dx, const Tensor& rows) {
   if (trainable < 0) return;
   const Training& training = *pass.training;
-  for (size_t u = 0; u + 1 < training.unit_offsets.size(); ++u) {
+  for (size_t u = 0; u + 1 < training.accumulation_offsets.size(); ++u) {
     const int64_t unit = static_cast<int64_t>(u);
-    const int64_t from = training.unit_offsets[u];
-    const int64_t to = training.unit_offsets[u + 1];
-    const GradientSink::Slot slot = training.sink.open(trainable, unit, use);
+    const int64_t from = training.accumulation_offsets[u];
+    const int64_t to = training.accumulation_offsets[u + 1];
+    const GradientAccumulator::Slot slot = training.accumulator.open(trainable, unit, use);
     ops::embedding_backward(pass.ops, slot.out, dx.slice(from, to), rows.slice(from, to), slot.accumulate);
-    training.sink.close(trainable, unit, use);
+    training.accumulator.close(trainable, unit, use);
   }
 }
 

@@ -1,4 +1,4 @@
-// Token embedding, and that of positions where they are learned. Letters: T tokens, V vocabulary, P positions, H
+// Token embedding and, for learned positions, position embedding. Letters: T tokens, V vocabulary, P positions, H
 // hidden.
 #pragma once
 
@@ -9,19 +9,20 @@ namespace ingot::nn {
 
 struct Embedding {
   Weight table;      // [V, H]
-  Weight positions;  // [P, H], absent where positions are not learned
-  float scale = 1;   // of the tokens' embeddings, rounded to the activations' type
+  Weight positions;  // [P, H], absent when positions are not learned
+  float scale = 1;   // of the token embeddings, rounded to the activation dtype
   size_t parameter = 0;
   size_t positions_parameter = 0;
   int trainable = -1;
   int positions_trainable = -1;
-  bool tied = false;  // the table is the output head too
+  bool tied = false;  // the table is also the output head
 
-  bool trained() const { return trainable >= 0 || positions_trainable >= 0; }
+  bool has_trainable() const { return trainable >= 0 || positions_trainable >= 0; }
 
-  // x [T, H]: scale times the rows of the batch's ids, plus the rows of its positions.
+  // x [T, H]: scale times the token embeddings of the batch's ids, plus the position embeddings of its positions.
   void forward(Pass& pass, const Tensor& x) const;
-  // The tables' gradients into the sink, a unit at a time; nothing for a frozen one. Overwrites dx.
+  // Adds the tables' gradients to the accumulator, one accumulation unit at a time; does nothing for a frozen table.
+  // Overwrites dx.
   void backward(Pass& pass, const Tensor& dx) const;
 
   // Scratch bytes of forward.

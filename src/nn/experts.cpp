@@ -11,10 +11,10 @@ namespace {
 
 Tensor flat(const Tensor& x) { return x.reshape(Shape{x.elements()}); }
 
-// The grouped rows of one expert as a pass of its own.
+// A Pass over the grouped rows of one expert.
 class ExpertRows {
  public:
-  // `tokens`: the batch's token of each of the rows, ascending.
+  // `tokens`: the batch token of each row, ascending.
   ExpertRows(Pass& whole, std::span<const int32_t> tokens) : pass_(whole) {
     const auto row_of = [&](int64_t token) {
       return static_cast<int64_t>(std::lower_bound(tokens.begin(), tokens.end(), token) - tokens.begin());
@@ -35,7 +35,7 @@ class ExpertRows {
     }
     if (!whole.training) return;
     Training& training = training_.emplace(*whole.training);
-    for (int64_t& offset : training.unit_offsets) offset = row_of(offset);
+    for (int64_t& offset : training.accumulation_offsets) offset = row_of(offset);
     if (training.dropout_rows) {
       Device& device = whole.ops.device;
       std::vector<int64_t> all(static_cast<size_t>(training.dropout_rows.elements()));
@@ -56,7 +56,7 @@ class ExpertRows {
   std::optional<Training> training_;
 };
 
-// An expert's part of the state.
+// The slice of the state for one expert's rows [begin, end).
 BlockState part_of(const BlockState& state, bool gated, int64_t begin, int64_t end) {
   BlockState part;
   part.mlp_normed = state.grouped.slice(begin, end);
@@ -66,7 +66,7 @@ BlockState part_of(const BlockState& state, bool gated, int64_t begin, int64_t e
   return part;
 }
 
-// Where each expert's rows begin, and each row's token, on the host.
+// On the host: the first row of each expert, and the token of each row.
 struct Groups {
   std::vector<int64_t> offsets;
   std::vector<int32_t> tokens;
@@ -99,15 +99,15 @@ void for_experts(Pass& pass, const Groups& groups, Fn fn) {
   }
 }
 
-// An expert that no token chose has a gradient of zero.
+// Adds a zero gradient for an expert that no token selected, unless it has a contribution already.
 void no_gradient(Pass& pass, const Linear& linear) {
   const auto zero = [&](int trainable) {
-    GradientSink& sink = pass.training->sink;
-    if (trainable < 0 || sink.has(trainable)) return;
-    const Tensor out = sink.open(trainable, 0, 0).out;
+    GradientAccumulator& accumulator = pass.training->accumulator;
+    if (trainable < 0 || accumulator.has(trainable)) return;
+    const Tensor out = accumulator.open(trainable, 0, 0).out;
     const std::vector<std::byte> zeros(out.bytes());
     pass.ops.device.copy_from_host(out.data, zeros.data(), zeros.size());
-    sink.close(trainable, 0, 0);
+    accumulator.close(trainable, 0, 0);
   };
   zero(linear.weight_trainable);
   zero(linear.bias_trainable);
@@ -128,19 +128,19 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
   {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor offsets = pass.ops.scratch.take(DType::i32, Shape{static_cast<int64_t>(mlps.size()) + 1});
-    ops::moe_group(pass.ops, flat(state.grouped_token), flat(state.grouped_place), offsets, state.chosen);
+    ops::moe_group(pass.ops, flat(state.grouped_token), flat(state.row_of_choice), offsets, state.chosen);
   }
   ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
   for_experts(pass, groups_of(pass, state, mlps.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
     mlps[e].forward(own, state.expert_out.slice(begin, end), part, false);
   });
-  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.grouped_place, state.chosen_weight, accumulate);
+  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.row_of_choice, state.chosen_weight, accumulate);
 }
 
 void Experts::refill(Pass& pass, BlockState& state) const {
   ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
-  mlps.front().refill(pass, state);  // the same for all
+  mlps.front().refill(pass, state);  // the activation, which is the same in all experts
 }
 
 void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
@@ -148,7 +148,7 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   const Arena::Scope scope(scratch);
   const Tensor& dexpert_out = state.expert_out;
   const Tensor dchosen = scratch.take(DType::f32, state.chosen_weight.shape);
-  ops::combine_rows_backward(pass.ops, dexpert_out, dchosen, dout, state.expert_out, state.grouped_place,
+  ops::combine_rows_backward(pass.ops, dexpert_out, dchosen, dout, state.expert_out, state.row_of_choice,
                              state.chosen_weight);
   const Tensor dgrouped = scratch.take(state.grouped.dtype, state.grouped.shape);
   const Groups groups = groups_of(pass, state, mlps.size());
@@ -160,14 +160,14 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
     if (groups.offsets[e] != groups.offsets[e + 1]) continue;
     for (const Linear* linear : {&mlps[e].gate, &mlps[e].up, &mlps[e].down}) no_gradient(pass, *linear);
   }
-  ops::combine_rows(pass.ops, dnormed, dgrouped, state.grouped_place, {}, false);
+  ops::combine_rows(pass.ops, dnormed, dgrouped, state.row_of_choice, {}, false);
   const Tensor drouter = scratch.take(state.router.dtype, state.router.shape);
   ops::moe_route_backward(pass.ops, drouter, dchosen, state.chosen, state.chosen_weight);
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
 }
 
-// An expert has each token at most once, so at most as many rows as there are tokens; they bring their dropout rows or
-// their adapters' slots.
+// An expert gets each token at most once, so it has at most `tokens` rows. `rows` is for their dropout rows or adapter
+// slots.
 size_t Experts::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{model.experts + 1});

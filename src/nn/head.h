@@ -7,14 +7,14 @@ namespace ingot::nn {
 
 struct Head {
   Linear linear;
-  float scale = 1;    // of the logits
-  float softcap = 0;  // then logits become c tanh(logit / c); 0: not
+  float scale = 1;    // of the logits; applied before the softcap
+  float softcap = 0;  // logits become c tanh(logit / c); 0: no softcap
 
   // logits [R, V] f32 of normed [R, H].
   void forward(Pass& pass, const Tensor& logits, const Tensor& normed) const;
 
-  // dnormed [R, H] is assigned, the head's gradients go into the sink. dlogits [R, V], f32 with a cap and otherwise of
-  // the activations' type, is overwritten; logits is what forward made, read with a cap only.
+  // dnormed [R, H] is assigned, and the head's gradients go to the accumulator. dlogits [R, V], f32 with a softcap and
+  // otherwise of the activation dtype, is overwritten. logits is forward's result, read with a softcap only.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dlogits, const Tensor& logits,
                 const Tensor& normed) const;
 };

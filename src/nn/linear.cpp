@@ -16,7 +16,7 @@ namespace ingot::nn {
 
 namespace {
 
-// Every use of dropout in a step draws from a stream of its own: step and place in the model.
+// Every use of dropout in a step has a random stream of its own, derived from the step and the parameter.
 ops::DropoutAttributes dropout_attributes(const Pass& pass, const Adapter& adapter, size_t parameter) {
   const Training& training = *pass.training;
   return {adapter.dropout, training.dropout_seed, (training.step << 20) + parameter};
@@ -30,16 +30,16 @@ const LoraWeights* layer_of(const AdapterSegment& segment, size_t parameter) {
   return layer.a ? &layer : nullptr;
 }
 
-// The segment whose adapter changes every row of the layer, where there is one: its term is then part of the layer's
-// own product, and rounded with it. With one adapter in the batch that is so in every expert and every piece of the
-// loss.
+// The segment whose adapter applies to every row of the layer, or null. Its low-rank term is then fused into the
+// layer's gemm and rounded with it. With a single adapter in the batch this holds in every expert and every chunk of
+// the loss too.
 const AdapterSegment* whole_segment(const Pass& pass, size_t parameter, int64_t rows) {
   if (pass.adapters.size() != 1) return nullptr;
   const AdapterSegment& segment = pass.adapters.front();
   return segment.begin == 0 && segment.end == rows && layer_of(segment, parameter) ? &segment : nullptr;
 }
 
-// What the adapter reads: x, or x with dropout, made in scratch.
+// The adapter's input: x, or x with dropout in scratch memory.
 Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const Tensor& x, int64_t begin) {
   if (!drops(pass, adapter)) return x;
   const Tensor dropped = pass.ops.scratch.take(x.dtype, x.shape);
@@ -48,7 +48,7 @@ Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const
   return dropped;
 }
 
-// factor * input A^T, [T, R], in scratch.
+// factor * input A^T, [T, R], in scratch memory.
 Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& input) {
   const Tensor low = pass.ops.scratch.take(input.dtype, Shape{input.rows(), layer.a.rows()});
   ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true});
@@ -56,7 +56,7 @@ Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, co
   return low;
 }
 
-// The gradient of that: factor * dy B, [T, R], in scratch.
+// The gradient of input A^T: factor * dy B, [T, R], in scratch memory.
 Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& dy) {
   const Tensor dlow = pass.ops.scratch.take(dy.dtype, Shape{dy.rows(), layer.a.rows()});
   ops::matmul(pass.ops, dlow, dy, layer.b, {});
@@ -64,10 +64,10 @@ Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& 
   return dlow;
 }
 
-// Calls fn(unit, begin, end) for every unit's part of rows [begin, end).
+// Calls fn(unit, from, to) for the part of every accumulation unit in rows [begin, end).
 template <class Fn>
 void for_units(const Pass& pass, int64_t begin, int64_t end, Fn fn) {
-  const std::vector<int64_t>& offsets = pass.training->unit_offsets;
+  const std::vector<int64_t>& offsets = pass.training->accumulation_offsets;
   for (size_t unit = 0; unit + 1 < offsets.size(); ++unit) {
     const int64_t from = std::max(begin, offsets[unit]);
     const int64_t to = std::min(end, offsets[unit + 1]);
@@ -75,15 +75,16 @@ void for_units(const Pass& pass, int64_t begin, int64_t end, Fn fn) {
   }
 }
 
-// gradient (+)= dy^T x for one trained matrix, a unit at a time; row 0 of dy and x is row `begin` of the batch.
+// gradient (+)= dy^T x for one trainable matrix, one accumulation unit at a time; row 0 of dy and x is row `begin` of
+// the batch.
 void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& x, int64_t begin) {
   if (trainable < 0) return;
-  GradientSink& sink = pass.training->sink;
+  GradientAccumulator& accumulator = pass.training->accumulator;
   for_units(pass, begin, begin + dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
-    const GradientSink::Slot slot = sink.open(trainable, unit, 0);
+    const GradientAccumulator::Slot slot = accumulator.open(trainable, unit, 0);
     ops::matmul(pass.ops, slot.out, dy.slice(from - begin, to - begin), x.slice(from - begin, to - begin),
                 {.transpose_a = true, .accumulate = slot.accumulate});
-    sink.close(trainable, unit, 0);
+    accumulator.close(trainable, unit, 0);
   });
 }
 
@@ -92,9 +93,10 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   const bool in_fp8 = fp8 && pass.fp8;
   const auto linear = in_fp8 ? ops::linear_fp8 : ops::linear;
-  // Outside serving the rows of an expert may be one or two in one micro-batch and more in another.
-  ops::LinearAttributes attributes{.any_rows = pass.any_rows || pass.cache == nullptr, .mostly_few = pass.any_rows};
-  if (sums_over_ranks && pass.tp.size() > 1) {
+  // Outside serving always row-invariant: an expert may have one or two rows in one micro-batch and more in another.
+  ops::LinearAttributes attributes{.row_invariant = pass.row_invariant || pass.cache == nullptr,
+                                   .prefer_skinny = pass.row_invariant};
+  if (row_parallel && pass.tp.size() > 1) {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor sum = accumulate ? pass.ops.scratch.take(y.dtype, y.shape) : y;
     linear(pass.ops, sum, x, weight, attributes);
@@ -135,7 +137,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   const bool in_fp8 = fp8 && pass.fp8;
   const Arena::Scope scope(pass.ops.scratch);
   const AdapterSegment* whole = !dx || in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
-  if (whole && drops(pass, *whole->adapter)) whole = nullptr;  // its share of dx is not a product alone
+  if (whole && drops(pass, *whole->adapter)) whole = nullptr;  // with dropout its term of dx is not a plain gemm
   Tensor whole_dlow;
   if (whole) {
     const LoraWeights& layer = whole->adapter->layers[parameter];
@@ -148,11 +150,11 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   }
   matrix_gradient(pass, weight_trainable, dy, x, 0);
   if (bias_trainable >= 0) {
-    GradientSink& sink = pass.training->sink;
+    GradientAccumulator& accumulator = pass.training->accumulator;
     for_units(pass, 0, dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
-      const GradientSink::Slot slot = sink.open(bias_trainable, unit, 0);
+      const GradientAccumulator::Slot slot = accumulator.open(bias_trainable, unit, 0);
       ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
-      sink.close(bias_trainable, unit, 0);
+      accumulator.close(bias_trainable, unit, 0);
     });
   }
   for (const AdapterSegment& segment : pass.adapters) {
@@ -185,13 +187,13 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
 }
 
 size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8) {
-  // In a pass in fp8 weights of another type than the activations are fp8 already.
+  // In an fp8 pass, weights of another type than the activations are already in fp8.
   const size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
                                            : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
   const int64_t rank = shape.adapter_rank;
-  const size_t trained = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
-  // A term is there while the base is multiplied.
-  const size_t product = rank > 0 ? std::max(base + trained, ops::lora_bytes(rows, rank)) : base;
+  const size_t low_rank = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
+  // The low-rank tensors exist while the base gemm runs.
+  const size_t product = rank > 0 ? std::max(base + low_rank, ops::lora_bytes(rows, rank)) : base;
   const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
   return sum + product;
 }

@@ -9,7 +9,7 @@ namespace ingot::nn {
 
 namespace {
 
-// Adapters of rows [begin, end), counted from `begin`.
+// The adapter segments of rows [begin, end), relative to `begin`.
 std::vector<AdapterSegment> clip(const std::vector<AdapterSegment>& segments, int64_t begin, int64_t end) {
   std::vector<AdapterSegment> clipped;
   for (const AdapterSegment& segment : segments) {
@@ -20,10 +20,10 @@ std::vector<AdapterSegment> clip(const std::vector<AdapterSegment>& segments, in
   return clipped;
 }
 
-// Training for rows [begin, end): units keep their numbers.
+// The training state for rows [begin, end). Accumulation units keep their indices.
 Training clip(const Training& training, int64_t begin, int64_t end) {
   Training part = training;
-  for (int64_t& offset : part.unit_offsets) offset = std::clamp(offset, begin, end) - begin;
+  for (int64_t& offset : part.accumulation_offsets) offset = std::clamp(offset, begin, end) - begin;
   if (part.dropout_rows) part.dropout_rows = training.dropout_rows.slice(begin, end);
   return part;
 }
@@ -51,7 +51,7 @@ void lm_loss(Pass& pass, const Head& head, const Tensor& losses, const Tensor& d
              const Tensor& targets) {
   const int64_t chunk = spec::loss_chunk(head.linear.weight.out);
   const std::vector<int64_t> whole = {0, normed.rows()};
-  const std::vector<int64_t>& units = pass.training ? pass.training->unit_offsets : whole;
+  const std::vector<int64_t>& units = pass.training ? pass.training->accumulation_offsets : whole;
   for (size_t unit = 0; unit + 1 < units.size(); ++unit) {
     for (int64_t begin = units[unit]; begin < units[unit + 1]; begin += chunk) {
       const int64_t end = std::min(begin + chunk, units[unit + 1]);

@@ -12,14 +12,14 @@ namespace ingot::nn {
 
 namespace {
 
-// Rows of a unit of work, of which every token has as many.
+// The rows of an accumulation unit; every token has the same number of rows.
 struct UnitRows {
   int64_t from;
   int64_t to;
 };
 
 UnitRows rows_of_unit(const Training& training, size_t unit, const Tensor& x) {
-  const std::vector<int64_t>& offsets = training.unit_offsets;
+  const std::vector<int64_t>& offsets = training.accumulation_offsets;
   const int64_t rows = x.rows() / offsets.back();
   return {offsets[unit] * rows, offsets[unit + 1] * rows};
 }
@@ -34,7 +34,7 @@ void Norm::forward(Pass& pass, const Tensor& y, const NormStatistics& statistics
   }
 }
 
-void Norm::backward_rows(Pass& pass, const Tensor& dx, const GradientSink::Slot& slot, const Tensor& dy,
+void Norm::backward_rows(Pass& pass, const Tensor& dx, const GradientAccumulator::Slot& slot, const Tensor& dy,
                          const Tensor& x, const NormStatistics& statistics, bool accumulate) const {
   if (kind == spec::NormKind::rms) {
     ops::rms_norm_backward(
@@ -49,22 +49,22 @@ void Norm::backward_rows(Pass& pass, const Tensor& dx, const GradientSink::Slot&
 void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormStatistics& statistics,
                     bool accumulate) const {
   const Training& training = *pass.training;
-  const size_t units = training.unit_offsets.size() - 1;
-  GradientSink& sink = training.sink;
+  const size_t units = training.accumulation_offsets.size() - 1;
+  GradientAccumulator& accumulator = training.accumulator;
   for (size_t u = 0; u < units && bias_trainable >= 0; ++u) {
     const auto [from, to] = rows_of_unit(training, u, x);
-    const GradientSink::Slot slot = sink.open(bias_trainable, static_cast<int64_t>(u), 0);
+    const GradientAccumulator::Slot slot = accumulator.open(bias_trainable, static_cast<int64_t>(u), 0);
     ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
-    sink.close(bias_trainable, static_cast<int64_t>(u), 0);
+    accumulator.close(bias_trainable, static_cast<int64_t>(u), 0);
   }
   if (trainable < 0) return backward_rows(pass, dx, {{}, false}, dy, x, statistics, accumulate);
   for (size_t u = 0; u < units; ++u) {
     const auto [from, to] = rows_of_unit(training, u, x);
     const NormStatistics part = {statistics.rstd.slice(from, to),
                                  statistics.mean ? statistics.mean.slice(from, to) : Tensor{}};
-    const GradientSink::Slot slot = sink.open(trainable, static_cast<int64_t>(u), 0);
+    const GradientAccumulator::Slot slot = accumulator.open(trainable, static_cast<int64_t>(u), 0);
     backward_rows(pass, dx.slice(from, to), slot, dy.slice(from, to), x.slice(from, to), part, accumulate);
-    sink.close(trainable, static_cast<int64_t>(u), 0);
+    accumulator.close(trainable, static_cast<int64_t>(u), 0);
   }
 }
 

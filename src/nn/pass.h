@@ -1,12 +1,12 @@
-// What one run of a model is given besides its weights. The same layers serve training, filling and decoding: what
-// differs is handed in here.
+// The inputs of one run of a model besides its weights. Training, prefill and decode use the same layers; everything in
+// which they differ is passed in here.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "comm/group.h"
-#include "nn/gradient_sink.h"
+#include "nn/gradient_accumulator.h"
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "spec/sizes.h"
@@ -15,7 +15,7 @@
 
 namespace ingot::nn {
 
-// A flat batch of T tokens: whole packed sequences in training, pieces of prompts or one token a sequence in serving.
+// A flat batch of T tokens: whole packed sequences in training; in serving, prompt chunks or one token per sequence.
 struct TokenBatch {
   Tensor ids;        // [T] i32
   Tensor positions;  // [T] i32, from 0 in every sequence
@@ -27,49 +27,50 @@ struct TokenBatch {
 struct LoraWeights {
   Tensor a;              // [rank, in], of the activations' type
   Tensor b;              // [out, rank]
-  int a_trainable = -1;  // place among the trained parameters, -1 when frozen
+  int a_trainable = -1;  // index among the trainable parameters, -1 when frozen
   int b_trainable = -1;
 };
 
 // An adapter: low-rank weights for some of a model's linear layers.
 struct Adapter {
   float factor = 1;
-  float dropout = 0;                // of the adapter's input, in training only
-  std::vector<LoraWeights> layers;  // by index of the base weight in spec::parameters; without `a` where not adapted
+  float dropout = 0;                // of the adapter's input; in training only
+  std::vector<LoraWeights> layers;  // by index of the base weight in spec::parameters; no `a` if not adapted
 };
 
-// Rows [begin, end) of the batch want this adapter.
+// Rows [begin, end) of the batch use this adapter.
 struct AdapterSegment {
   int64_t begin = 0;
   int64_t end = 0;
   const Adapter* adapter = nullptr;
 };
 
-// Serving: low-rank terms of any mix of adapters (ops/lora.h), a row its own.
+// Serving: low-rank terms of any mix of adapters, one adapter per row (ops/lora.h).
 struct LoraBatch {
-  Tensor entries;              // [slots, parameters, 3] i64: by index of the base weight in spec::parameters
-  Tensor slots;                // [T] i32: which slot a row has, -1 for none
-  std::vector<int32_t> host;   // what `slots` holds
-  std::vector<int64_t> ranks;  // by parameter: the largest in any slot that rows have, 0 where none adapts it
+  Tensor entries;              // [slots, parameters, 3] i64: indexed like the base weights in spec::parameters
+  Tensor slots;                // [T] i32: the slot of each row, -1 for none
+  std::vector<int32_t> host;   // the values of `slots`
+  std::vector<int64_t> ranks;  // by parameter: the largest rank in the slots that rows use, 0 if none adapts it
 };
 
-// Serving: where keys and values live, and where this batch's tokens go.
+// Serving: where keys and values are stored, and the slots of this batch's tokens.
 struct KvCache {
   std::vector<ops::KvPages> layers;
   Tensor slots;  // [T] i32, see ops::kv_store
   ops::PagedLayout layout;
 };
 
-// Training only.
+// Training only. An accumulation unit is `determinism_unit` packed sequences, whose gradient is added as one
+// contribution.
 struct Training {
-  GradientSink& sink;
-  std::vector<int64_t> unit_offsets;  // [U + 1]: unit u (determinism_unit packed sequences) is rows [u] .. [u + 1]
+  GradientAccumulator& accumulator;
+  std::vector<int64_t> accumulation_offsets;  // [U + 1]: unit u is rows [u] .. [u + 1]
   spec::Recompute recompute = spec::Recompute::none;
   Arena& saved;         // sized by spec::saved_bytes
-  Tensor dropout_rows;  // [T] i64: (sample << 32) + position in it; needed where an adapter has dropout
+  Tensor dropout_rows;  // [T] i64: (sample << 32) + position in it; required when an adapter has dropout
   uint64_t dropout_seed = 0;
   uint64_t step = 0;
-  Storage fp8_gradients = Storage::fp8_e4m3;  // of a pass in fp8: what gradients of activations are rounded to
+  Storage fp8_gradients = Storage::fp8_e4m3;  // in an fp8 pass: what gradients of activations are rounded to
 };
 
 struct Pass {
@@ -78,30 +79,31 @@ struct Pass {
   DType activation = DType::f32;  // f32, bf16 or, outside training, f16
   std::vector<AdapterSegment> adapters;
   KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
-  Training* training = nullptr;  // null: nothing is kept for backward
-  bool fp8 = false;              // the blocks' linear layers multiply in fp8; LoRA's and the rest stay as they are
-  // Of a model in parts (spec/part.h), with the ranks of the same stage and of the same tensors; no adapters then.
+  Training* training = nullptr;  // null: backward state is not saved
+  bool fp8 = false;              // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
+  // For a part of a model (spec/part.h): tp is the ranks of the same stage, pp the ranks of the same tensor shard. No
+  // adapters then.
   comm::Group tp{};
   comm::Group pp{};
-  // With a cache, or in its head: low-rank terms in place of `adapters`; and whether a row's bits must not depend on
-  // how many rows there are (ops::LinearAttributes), as they never do without a cache.
+  // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
+  // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
   const LoraBatch* lora = nullptr;
-  bool any_rows = false;
+  bool row_invariant = false;
 };
 
-// What decides how much scratch memory a pass takes, besides the model.
+// What determines the scratch bytes of a pass, besides the model.
 struct PassShape {
-  int64_t tokens = 0;        // most tokens in a batch
-  int64_t longest = 0;       // most tokens in one of its sequences, cached ones included
-  int64_t logit_rows = 0;    // most rows asked of logits(); 0 when only losses are wanted
-  int64_t adapter_rank = 0;  // largest rank; 0 without adapters
+  int64_t tokens = 0;        // max tokens in a batch
+  int64_t longest = 0;       // max tokens in one of its sequences, cached ones included
+  int64_t logit_rows = 0;    // max rows of logits(); 0 when only losses are computed
+  int64_t adapter_rank = 0;  // max rank; 0 without adapters
   DType activation = DType::f32;
-  bool decoded = false;  // weights are not of the activations' type, so they are decoded as they are used
-  bool fp8 = false;      // as Pass
-  int64_t tp = 1;        // ranks that share the tensors
+  bool decoded = false;  // weights are stored in another type than the activations, so they are decoded when used
+  bool fp8 = false;      // as in Pass
+  int64_t tp = 1;        // number of tensor-parallel ranks
   int threads = 1;
 
-  // What an arena gives a matrix [rows, features] of activations.
+  // Bytes that an arena uses for a matrix [rows, features] of activations.
   size_t matrix_bytes(int64_t rows, int64_t features) const {
     return Arena::footprint(static_cast<size_t>(rows * features) * size_of(activation));
   }

@@ -21,7 +21,7 @@ void sum_halves(Device& device, const comm::Group& group, const Tensor& x, Widen
   device.copy_to_host(halves.data(), x.data, x.bytes());
   std::vector<float> sums(halves.size());
   for (size_t i = 0; i < halves.size(); ++i) sums[i] = widen(halves[i]);
-  group.all_reduce(std::span(sums), comm::Combine::sum);
+  group.all_reduce(std::span(sums), comm::ReduceOp::sum);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = narrow(sums[i]);
   device.copy_from_host(x.data, halves.data(), x.bytes());
 }
@@ -38,7 +38,7 @@ void sum_over(Device& device, const comm::Group& group, const Tensor& x) {
   }
   std::vector<float> sums(static_cast<size_t>(x.elements()));
   device.copy_to_host(sums.data(), x.data, x.bytes());
-  group.all_reduce(std::span(sums), comm::Combine::sum);
+  group.all_reduce(std::span(sums), comm::ReduceOp::sum);
   device.copy_from_host(x.data, sums.data(), x.bytes());
 }
 

@@ -1,4 +1,4 @@
-// Tensors between ranks. They go through host memory, whatever the device.
+// Communication of tensors between ranks, by way of host memory on every device.
 #pragma once
 
 #include "comm/group.h"
@@ -6,11 +6,11 @@
 
 namespace ingot::nn {
 
-// x [any shape], f32, bf16 or f16, becomes the sum of the ranks' x: added in fp32 in the order of ranks, rounded once.
-// Nothing in a group of one.
+// All-reduce: x (any shape), f32, bf16 or f16, becomes the sum of the ranks' x, added in fp32 in the order of ranks and
+// rounded once. Does nothing in a group of one.
 void sum_over(Device& device, const comm::Group& group, const Tensor& x);
 
-// Of as many bytes on both sides.
+// Point-to-point; the tensors of both ranks have the same number of bytes.
 void send(Device& device, const comm::Group& group, const Tensor& x, int to);
 void receive(Device& device, const comm::Group& group, const Tensor& x, int from);
 

@@ -17,7 +17,7 @@ const char* name(Activation activation) {
 void activation(Context& context, const Tensor& y, const Tensor& x, Activation activation) {
   const char* op = Activate::name;
   check_dtype(op, "x", x, forward_types);
-  check_place(op, "x", context, x);
+  check_device(op, "x", context, x);
   check(op, "y", context, y, x.shape, {x.dtype});
   if (x.elements() == 0) return;
   dispatch<Activate>(context, y, x, activation);
@@ -25,8 +25,8 @@ void activation(Context& context, const Tensor& y, const Tensor& x, Activation a
 
 void activation_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, Activation activation) {
   const char* op = ActivateBackward::name;
-  check_dtype(op, "x", x, trained_types);
-  check_place(op, "x", context, x);
+  check_dtype(op, "x", x, optimizer_types);
+  check_device(op, "x", context, x);
   check(op, "dy", context, dy, x.shape, {x.dtype});
   check(op, "dx", context, dx, x.shape, {x.dtype});
   if (x.elements() == 0) return;

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) and the gradient norm it is clipped by.
+// AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), and the gradient norm for clipping.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@ struct AdamwAttributes {
   float beta2 = 0.95F;
   float epsilon = 1e-8F;
   float weight_decay = 0;
-  float gradient_scale = 1;  // multiplies the gradient first: 1 / counted tokens, and clipping
-  int64_t step = 1;          // this update's number, from 1, for the bias corrections (computed in double)
-  // [3] f64, absent when not wanted: what decide_update said. Its scale takes the place of `gradient_scale`, and where
-  // updates are halted nothing happens.
+  float gradient_scale = 1;  // multiplies the gradient first: 1 / loss tokens, times the clipping factor
+  int64_t step = 1;          // number of this update, from 1, for the bias corrections (computed in double)
+  // [3] f64, the result of decide_update; may be absent. When present, decision[1] replaces `gradient_scale`, and the
+  // update is skipped when decision[2] is not 0.
   Tensor decision{};
 };
 
@@ -40,8 +40,8 @@ struct Adamw {
   using Signature = void(Context&, const AdamwState&, const Tensor&, AdamwAttributes);
 };
 
-// Assigns, or adds to, sum [1] f64 the sum of x^2 over x [n] f32: fp64 sums of blocks of 65,536 elements, added in
-// order; the same bits for any number of threads. A non-finite element makes it non-finite.
+// sum [1] f64 (+)= the sum of x^2 over x [n] f32, in fp64: blocks of 65,536 elements are summed first, then the blocks
+// in order, so the bits do not depend on the number of threads. Non-finite if any element is.
 void sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate = false);
 
 struct SumSquares {
@@ -50,16 +50,17 @@ struct SumSquares {
 };
 
 struct DecisionAttributes {
-  double counted = 1;   // tokens that the gradient is a sum over
-  double max_norm = 0;  // of the mean gradient; 0: no clipping
+  double loss_tokens = 1;  // tokens that the gradient is a sum over
+  double max_norm = 0;     // of the mean gradient; 0: no clipping
 };
 
-// Decides an update where the gradients are, so that nobody waits: decision [3] f64 becomes
-//   [0] the mean gradient's norm, sqrt(sum of squares [n] f64, in order) / counted
-//   [1] what its update multiplies a gradient with: min(1, max_norm / (norm + 1e-6)) / counted (PyTorch's
+// Decides about the optimizer update on the device, without a synchronisation with the host: decision [3] f64 becomes
+//   [0] the norm of the mean gradient, sqrt(sum of squares [n] f64, added in order) / loss_tokens
+//   [1] the factor that multiplies the gradient: min(1, max_norm / (norm + 1e-6)) / loss_tokens (PyTorch's
 //       clip_grad_norm_)
-//   [2] 1 when the norm or loss_squares [1] f64 is not finite: updates are halted. It stays 1 until somebody clears it.
-// All in double, the same bits everywhere.
+//   [2] 1 when the norm or loss_squares [1] f64 is not finite: updates are halted. It stays 1 until the caller clears
+//   it.
+// All in double, with the same bits on every device.
 void decide_update(Context& context, const Tensor& decision, const Tensor& squares, const Tensor& loss_squares,
                    DecisionAttributes attributes);
 

@@ -10,10 +10,11 @@ namespace {
 void check_queries(const char* op, const Context& context, const Tensor& q, const AttentionAttributes& a,
                    std::initializer_list<DType> types = forward_types) {
   if (a.heads < 1 || a.kv_heads < 1 || a.head_dim < 1 || a.heads % a.kv_heads != 0) {
-    throw_error(ErrorKind::internal, "{}: {} heads of {} over {} key/value heads", op, a.heads, a.head_dim, a.kv_heads);
+    throw_error(ErrorKind::internal, "{}: invalid shape of {} heads of {} elements with {} key/value heads", op,
+                a.heads, a.head_dim, a.kv_heads);
   }
   if (a.window < 0 || !(a.softcap >= 0.0F)) {
-    throw_error(ErrorKind::internal, "{}: a window of {}, a softcap of {}", op, a.window, a.softcap);
+    throw_error(ErrorKind::internal, "{}: window {} and softcap {} must not be negative", op, a.window, a.softcap);
   }
   if (a.slopes) check(op, "slopes", context, a.slopes, {a.heads}, {DType::f32});
   check_rank(op, "q", q, 2);
@@ -23,8 +24,9 @@ void check_queries(const char* op, const Context& context, const Tensor& q, cons
 void check_offsets(const char* op, const Context& context, const Tensor& offsets) {
   check_rank(op, "offsets", offsets, 1);
   check_dtype(op, "offsets", offsets, {DType::i32});
-  check_place(op, "offsets", context, offsets);
-  if (offsets.shape[0] < 1) throw_error(ErrorKind::internal, "{}: offsets is {}", op, offsets.text());
+  check_device(op, "offsets", context, offsets);
+  if (offsets.shape[0] < 1)
+    throw_error(ErrorKind::internal, "{}: offsets is {}, it must not be empty", op, offsets.text());
 }
 
 void check_pages(const char* op, const Context& context, const KvPages& pages, int64_t width,
@@ -32,7 +34,8 @@ void check_pages(const char* op, const Context& context, const KvPages& pages, i
   check_rank(op, "pages.k", pages.k, 3);
   check(op, "pages.k", context, pages.k, {pages.k.shape[0], pages.k.shape[1], width}, dtypes);
   check(op, "pages.v", context, pages.v, pages.k.shape, {pages.k.dtype});
-  if (pages.k.shape[1] < 1) throw_error(ErrorKind::internal, "{}: pages.k is {}", op, pages.k.text());
+  if (pages.k.shape[1] < 1)
+    throw_error(ErrorKind::internal, "{}: pages.k is {}, its pages must hold at least one token", op, pages.k.text());
 }
 
 }  // namespace
@@ -55,7 +58,7 @@ void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, co
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes) {
   const char* op = AttentionBackward::name;
   const auto& [out, lse, q, k, v] = saved;
-  check_queries(op, context, q, attributes, trained_types);
+  check_queries(op, context, q, attributes, optimizer_types);
   const Shape kv{q.shape[0], attributes.kv_heads * attributes.head_dim};
   check(op, "k", context, k, kv, {q.dtype});
   check(op, "v", context, v, kv, {q.dtype});
@@ -74,7 +77,7 @@ void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Ten
   const char* op = KvStore::name;
   check_rank(op, "k", k, 2);
   check_dtype(op, "k", k, forward_types);
-  check_place(op, "k", context, k);
+  check_device(op, "k", context, k);
   check(op, "v", context, v, k.shape, {k.dtype});
   check(op, "slots", context, slots, {k.shape[0]}, {DType::i32});
   if (k.dtype == DType::f16) {

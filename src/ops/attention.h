@@ -15,18 +15,17 @@ struct AttentionAttributes {
   int64_t kv_heads = 0;  // G
   int64_t head_dim = 0;  // D
   float scale = 0;       // multiplies the scores; 1/sqrt(D) for llama
-  int64_t window = 0;    // token i sees the tokens j with i - window < j <= i only (Mistral's sliding window); 0: all
-  float softcap = 0;     // scores become softcap tanh(score / softcap) (Gemma 2); 0: they stay
-  // [Q] f32, absent when not wanted: slopes[h] (j - i) is added to the score of query i and key j of head h, after the
-  // softcap (ALiBi: Press et al. 2022, arXiv 2108.12409).
+  int64_t window = 0;    // token i attends to tokens j with i - window < j <= i (sliding window); 0: to all j <= i
+  float softcap = 0;     // scores become softcap tanh(score / softcap) (Gemma 2); 0: no capping
+  // [Q] f32, may be absent: slopes[h] (j - i) is added to the score of query i and key j of head h, after the softcap
+  // (ALiBi: Press et al. 2022, arXiv 2108.12409).
   Tensor slopes{};
 };
 
-// Causal attention inside every sequence (token i of a sequence sees tokens 0..i of it, as far as the window reaches),
-// softmax in fp32.
-// out [T, Q D], q [T, Q D], k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1] i32: sequence s is rows
-// offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(score), absent when not wanted.
-// A token's result depends on its own sequence only, never on its neighbours in the pack.
+// Causal attention within every sequence (token i of a sequence attends to its tokens 0..i, limited by the window),
+// softmax in fp32. out [T, Q D], q [T, Q D], k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1] i32:
+// sequence s is rows offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(score), not computed when
+// absent. A token's result depends on its own sequence only, never on the other sequences in the pack.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -36,14 +35,14 @@ struct Attention {
                          const Tensor&, AttentionAttributes);
 };
 
-// What the forward pass left, for the backward pass.
+// Tensors that the forward pass saves for the backward pass.
 struct AttentionSaved {
   Tensor out, lse, q, k, v;
   std::array<Tensor, 5> tensors() const { return {out, lse, q, k, v}; }
 };
 
-// Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D], f32 or bf16. Deterministic: no sum depends on threads
-// (Dao 2023, arXiv 2307.08691; on GPUs with dq and dk/dv in loops of their own).
+// Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D], f32 or bf16. Deterministic: no sum depends on the number
+// of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv are computed in separate loops).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -53,14 +52,14 @@ struct AttentionBackward {
                          const Tensor&, AttentionAttributes);
 };
 
-// A paged KV cache of one layer. A page holds `page` tokens.
+// Paged KV cache of one layer. A page holds `page` tokens.
 struct KvPages {
   Tensor k, v;  // [P, page, G D], f32, bf16 or f16
 };
 
-// Stores k and v [T, G D] of new tokens, converted to the pages' type unless one is f16: then both are, at slots [T]
-// i32 (slot = page number * page + place in the page). A slot that does not exist is ErrorKind::internal; devices whose
-// memory the host cannot see leave its token out.
+// Stores k and v [T, G D] of new tokens at slots [T] i32 (slot = page number * page + position in the page), converted
+// to the dtype of the pages; f16 is not converted, so if either dtype is f16 both must be. A slot out of range is
+// ErrorKind::internal; on devices whose memory the host cannot access, its token is skipped instead.
 void kv_store(Context& context, const KvPages& pages, const Tensor& k, const Tensor& v, const Tensor& slots);
 
 struct KvStore {
@@ -68,16 +67,16 @@ struct KvStore {
   using Signature = void(Context&, const KvPages&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// Where the sequences of a batch lie in the pages.
+// Where the sequences of a batch are in the pages.
 struct PagedLayout {
-  Tensor query_offsets;  // [S + 1] i32: sequence s asks with rows query_offsets[s] .. [s+1] of q
-  Tensor lengths;        // [S] i32: keys of sequence s in the cache, the new tokens' own included
-  Tensor tables;         // [S, most pages] i32: its page numbers in order
+  Tensor query_offsets;  // [S + 1] i32: the queries of sequence s are rows query_offsets[s] .. [s+1] of q
+  Tensor lengths;        // [S] i32: keys of sequence s in the cache, including those of the new tokens
+  Tensor tables;         // [S, max pages] i32: the page table, page numbers of each sequence in order
 };
 
-// Causal attention of new tokens (one when decoding, a piece of a prompt when filling) over the cache: query i of a
-// sequence with n queries and length L is its token L - n + i. out and q [T, Q D], f32, bf16 or f16; pages of q's type.
-// A token's bits do not depend on how the prompt was cut into pieces or on the other sequences.
+// Causal attention of new tokens (one a sequence in decode, a chunk of the prompt in prefill) over the cache: query i
+// of a sequence with n queries and length L is its token L - n + i. out and q [T, Q D], f32, bf16 or f16; the pages
+// have q's dtype. A token's bits do not depend on how the prompt was chunked or on the other sequences.
 void paged_attention(Context& context, const Tensor& out, const Tensor& q, const KvPages& pages,
                      const PagedLayout& layout, AttentionAttributes attributes);
 

@@ -1,4 +1,4 @@
-// Scratch of attention. No tensors: the planner calls this too.
+// Scratch bytes of attention. Depends on no tensor code: the planner calls this too.
 #pragma once
 
 #include <cstddef>
@@ -6,26 +6,27 @@
 
 namespace ingot::ops {
 
-// Most bytes that `attention` or `paged_attention` over `tokens` takes from the scratch arena, with `threads` CPU
-// threads (0: on a GPU) and sequences of at most `longest` tokens.
+// Upper bound on the bytes that `attention` or `paged_attention` over `tokens` takes from the scratch arena, with
+// `threads` CPU threads (0: on a GPU) and sequences of at most `longest` tokens.
 size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
 
 // The same for `attention_backward`; not less than attention_bytes.
 size_t attention_backward_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
 
-// The part of that in which the CPU sums dq, in fp32.
-size_t attention_query_sums_bytes(int64_t tokens, int64_t heads, int64_t head_dim);
+// The part of attention_backward_bytes in which the CPU accumulates dq, in fp32.
+size_t attention_dq_accumulator_bytes(int64_t tokens, int64_t heads, int64_t head_dim);
 
-// A GPU that decodes takes the keys of a sequence in units of so many places.
-inline constexpr int64_t attention_unit_keys = 128;
-// What it needs to have a block for each unit: for each, a row of sums and two numbers a token and head. Where scratch
-// has less, a block goes over all units. `attention_bytes` counts it up to 16 MiB: what needs more has many tokens.
-size_t attention_units_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim);
+// Keys per split in decode on GPUs, where the keys of a sequence are split over thread blocks (as in Flash-Decoding).
+inline constexpr int64_t attention_split_keys = 128;
+// Scratch bytes for one thread block per split: a row of partial sums and two numbers per token, head and split. With
+// less scratch, one thread block processes all splits. `attention_bytes` includes at most 16 MiB of this: only batches
+// with many tokens need more.
+size_t attention_splits_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim);
 
-// The part of it that a vendor's library of attention may have for itself.
+// The part of attention_bytes that is reserved for a vendor's attention library.
 inline constexpr size_t attention_library_bytes = size_t{1} << 16;
 
-// The part of it that each CPU thread has for itself: operand panels, a block of scores and sums.
+// The part of attention_bytes that each CPU thread uses: operand panels, a block of scores, and sums.
 size_t attention_thread_bytes(int64_t head_dim);
 
 }  // namespace ingot::ops

@@ -23,17 +23,17 @@ void check_dtype(const char* op, const char* what, const Tensor& tensor, std::in
   throw_error(ErrorKind::internal, "{}: {} is {}, its type should be {}", op, what, tensor.text(), names);
 }
 
-void check_place(const char* op, const char* what, const Context& context, const Tensor& tensor) {
-  if (tensor.elements() != 0 && !tensor) throw_error(ErrorKind::internal, "{}: {} is absent", op, what);
+void check_device(const char* op, const char* what, const Context& context, const Tensor& tensor) {
+  if (tensor.elements() != 0 && !tensor) throw_error(ErrorKind::internal, "{}: {} is missing", op, what);
   if (tensor && tensor.device != &context.device) {
     throw_error(ErrorKind::internal, "{}: {} is {}, the op runs on {}", op, what, tensor.text(), context.device.name());
   }
 }
 
-void check_place(const char* op, const char* what, const Context& context, const Weight& weight) {
-  if (!weight) throw_error(ErrorKind::internal, "{}: {} is absent", op, what);
+void check_device(const char* op, const char* what, const Context& context, const Weight& weight) {
+  if (!weight) throw_error(ErrorKind::internal, "{}: {} is missing", op, what);
   if (weight.device != &context.device) {
-    throw_error(ErrorKind::internal, "{}: {} is {} elsewhere, the op runs on {}", op, what, weight.text(),
+    throw_error(ErrorKind::internal, "{}: {} is {} on another device, the op runs on {}", op, what, weight.text(),
                 context.device.name());
   }
 }
@@ -42,18 +42,18 @@ void check(const char* op, const char* what, const Context& context, const Tenso
            std::initializer_list<DType> dtypes) {
   check_shape(op, what, tensor, shape);
   check_dtype(op, what, tensor, dtypes);
-  check_place(op, what, context, tensor);
+  check_device(op, what, context, tensor);
 }
 
 void check_linear(const char* op, const Context& context, const Tensor& result, const char* result_name,
                   int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
                   const Weight& weight, std::initializer_list<DType> types) {
-  check_place(op, "weight", context, weight);
+  check_device(op, "weight", context, weight);
   check_rank(op, given_name, given, 2);
   check(op, given_name, context, given, Shape{given.shape[0], given_width}, types);
   check_shape(op, result_name, result, Shape{given.shape[0], result_width});
   check_dtype(op, result_name, result, {given.dtype, DType::f32});
-  check_place(op, result_name, context, result);
+  check_device(op, result_name, context, result);
 }
 
 }  // namespace ingot::ops

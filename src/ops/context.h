@@ -1,4 +1,4 @@
-// What every op is given: where to run, with which implementations, and scratch memory.
+// What every op receives: the device, the registered implementations, and scratch memory.
 #pragma once
 
 #include <span>
@@ -15,15 +15,15 @@ namespace ingot::ops {
 
 class Registry;
 
-// Is told of every op that runs: for finding out where a computation went wrong, or where its time went. An op that is
-// made of others is told around them.
-class Watch {
+// Is called around every op that runs, to find the source of wrong values or to measure time. The calls for a composite
+// op enclose those for the ops that it runs.
+class OpObserver {
  public:
-  virtual ~Watch() = default;
+  virtual ~OpObserver() = default;
   virtual void begins(const char*) {}
-  // The tensors and the plain matrices that the op was called with, in the order of its signature (outputs first);
-  // without absent ones, coded matrices (block-quantised, fp8), and those inside attributes and structs that
-  // have no tensors().
+  // Called after an op with the tensors and the unencoded matrices among its arguments, in the order of its signature
+  // (outputs first). Absent tensors, encoded matrices (block-quantised, fp8), and tensors inside attributes or inside
+  // structs without tensors() are left out.
   virtual void ran(const char* op, std::span<const Tensor> tensors) = 0;
 };
 
@@ -31,9 +31,9 @@ class Watch {
 struct Context {
   Device& device;
   const Registry& registry;
-  Arena& scratch;       // an op takes what its `*_bytes` function says and gives it back before it returns
-  ThreadPool* threads;  // for the CPU backend; null elsewhere
-  Watch* watch = nullptr;
+  Arena& scratch;       // an op allocates what its `*_bytes` function returns, and frees it when it ends
+  ThreadPool* threads;  // used by the CPU backend; null elsewhere
+  OpObserver* watch = nullptr;
 };
 
 }  // namespace ingot::ops

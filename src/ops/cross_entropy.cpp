@@ -15,7 +15,8 @@ void cross_entropy(Context& context, const Tensor& losses, const Tensor& dlogits
   check(op, "targets", context, targets, tokens, {DType::i32});
   if (dlogits) check(op, "dlogits", context, dlogits, logits.shape, {DType::f32, DType::bf16});
   if (logits.shape[0] == 0) return;
-  if (logits.shape[1] == 0) throw_error(ErrorKind::internal, "{}: logits is {}", op, logits.text());
+  if (logits.shape[1] == 0)
+    throw_error(ErrorKind::internal, "{}: logits is {}, the vocabulary must not be empty", op, logits.text());
   dispatch<CrossEntropy>(context, losses, dlogits, logits, targets);
 }
 

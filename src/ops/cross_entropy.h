@@ -1,4 +1,4 @@
-// Cross-entropy of next-token logits. Letters: T tokens (a chunk), V vocabulary.
+// Cross-entropy of next-token logits. Letters: T tokens (of a chunk), V vocabulary.
 #pragma once
 
 #include "ops/context.h"
@@ -6,11 +6,11 @@
 
 namespace ingot::ops {
 
-// losses [T] f32 = log(sum exp(logits[t])) - logits[t][targets[t]], 0 where targets[t] is -1 (not counted). Another
-// target outside [0, V) is ErrorKind::internal; on devices that the host cannot see, its loss and dlogits are NaN.
-// dlogits [T, V], f32 or bf16, absent when not wanted: softmax - one-hot, rows of zeros where not counted (the gradient
-// of the plain sum of losses: the division by the number of counted tokens is done once, at the end of the step).
-// logits [T, V] f32; sums in fp32. dlogits may share memory with logits when it is f32.
+// losses [T] f32 = log(sum exp(logits[t])) - logits[t][targets[t]], or 0 where targets[t] is -1 (not in the loss).
+// Another target outside [0, V) is ErrorKind::internal; on devices whose memory the host cannot see, its loss and
+// dlogits are NaN. dlogits [T, V], f32 or bf16, not computed when absent: softmax - one-hot, and rows of zeros where
+// the target is -1. It is the gradient of the plain sum of losses: the step divides by the number of loss tokens once,
+// at its end. logits [T, V] f32; sums in fp32. dlogits may share memory with logits when it is f32.
 void cross_entropy(Context& context, const Tensor& losses, const Tensor& dlogits, const Tensor& logits,
                    const Tensor& targets);
 

@@ -12,17 +12,17 @@ struct Named {
   const Tensor& tensor;
 };
 
-// All of the first one's type, one of `types`, and of as many elements.
+// All tensors have the dtype of the first, which is one of `types`, and the same number of elements.
 void check_alike(const char* op, const Context& context, const Named& first, std::initializer_list<Named> others,
                  std::initializer_list<DType> types = forward_types) {
   check_dtype(op, first.name, first.tensor, types);
-  check_place(op, first.name, context, first.tensor);
+  check_device(op, first.name, context, first.tensor);
   for (const Named& other : others) {
     check_dtype(op, other.name, other.tensor, {first.tensor.dtype});
-    check_place(op, other.name, context, other.tensor);
+    check_device(op, other.name, context, other.tensor);
     if (other.tensor.elements() != first.tensor.elements()) {
-      throw_error(ErrorKind::internal, "{}: {} is {}, {} is {}", op, other.name, other.tensor.text(), first.name,
-                  first.tensor.text());
+      throw_error(ErrorKind::internal, "{}: {} is {}, {} is {}: they must have the same number of elements", op,
+                  other.name, other.tensor.text(), first.name, first.tensor.text());
     }
   }
 }
@@ -42,13 +42,14 @@ void add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b) {
 void scale(Context& context, const Tensor& y, const Tensor& x, float factor) {
   check_dtype("scale", "y", y, forward_types);
   check_dtype("scale", "x", x, forward_types);
-  check_place("scale", "y", context, y);
-  check_place("scale", "x", context, x);
+  check_device("scale", "y", context, y);
+  check_device("scale", "x", context, x);
   if (x.elements() != y.elements()) {
-    throw_error(ErrorKind::internal, "scale: x is {}, y is {}", x.text(), y.text());
+    throw_error(ErrorKind::internal, "scale: x is {}, y is {}: they must have the same number of elements", x.text(),
+                y.text());
   }
   if (y.data == x.data && y.dtype != x.dtype && y) {
-    throw_error(ErrorKind::internal, "scale: x, {}, and y, {}, share memory", x.text(), y.text());
+    throw_error(ErrorKind::internal, "scale: x, {}, and y, {}, share memory but differ in type", x.text(), y.text());
   }
   if (y.elements() == 0) return;
   dispatch<Scale>(context, y, x, factor);
@@ -62,7 +63,7 @@ void clamp(Context& context, const Tensor& y, const Tensor& x, float limit) {
 }
 
 void clamp_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, float limit) {
-  check_alike(ClampBackward::name, context, {"dx", dx}, {{"dy", dy}, {"x", x}}, trained_types);
+  check_alike(ClampBackward::name, context, {"dx", dx}, {{"dy", dy}, {"x", x}}, optimizer_types);
   check_positive(ClampBackward::name, "limit", limit);
   if (dx.elements() == 0) return;
   dispatch<ClampBackward>(context, dx, dy, x, limit);
@@ -76,7 +77,7 @@ void softcap(Context& context, const Tensor& y, const Tensor& x, float cap) {
 }
 
 void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap) {
-  check_alike(SoftcapBackward::name, context, {"dx", dx}, {{"dy", dy}, {"y", y}}, trained_types);
+  check_alike(SoftcapBackward::name, context, {"dx", dx}, {{"dy", dy}, {"y", y}}, optimizer_types);
   check_positive(SoftcapBackward::name, "cap", cap);
   if (dx.elements() == 0) return;
   dispatch<SoftcapBackward>(context, dx, dy, y, cap);
@@ -85,7 +86,7 @@ void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, cons
 void add_bias(Context& context, const Tensor& y, const Tensor& bias) {
   check_rank("add_bias", "y", y, 2);
   check_dtype("add_bias", "y", y, forward_types);
-  check_place("add_bias", "y", context, y);
+  check_device("add_bias", "y", context, y);
   check("add_bias", "bias", context, bias, Shape{y.shape[1]}, {DType::f32});
   if (y.elements() == 0) return;
   dispatch<AddBias>(context, y, bias);
@@ -93,8 +94,8 @@ void add_bias(Context& context, const Tensor& y, const Tensor& bias) {
 
 void add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, bool accumulate) {
   check_rank("add_bias_backward", "dy", dy, 2);
-  check_dtype("add_bias_backward", "dy", dy, trained_types);
-  check_place("add_bias_backward", "dy", context, dy);
+  check_dtype("add_bias_backward", "dy", dy, optimizer_types);
+  check_device("add_bias_backward", "dy", context, dy);
   check("add_bias_backward", "dbias", context, dbias, Shape{dy.shape[1]}, {DType::f32});
   if (dbias.elements() == 0) return;
   dispatch<AddBiasBackward>(context, dbias, dy, accumulate);
@@ -102,8 +103,8 @@ void add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, 
 
 void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes) {
   check_rank("dropout", "x", x, 2);
-  check_dtype("dropout", "x", x, trained_types);
-  check_place("dropout", "x", context, x);
+  check_dtype("dropout", "x", x, optimizer_types);
+  check_device("dropout", "x", context, x);
   check("dropout", "y", context, y, x.shape, {x.dtype});
   check("dropout", "rows", context, rows, Shape{x.shape[0]}, {DType::i64});
   if (!(attributes.probability >= 0.0F && attributes.probability < 1.0F)) {

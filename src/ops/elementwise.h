@@ -1,4 +1,4 @@
-// Element-wise ops. f32, bf16 and, but for dropout and backward ops, f16; computed in fp32, rounded once.
+// Element-wise ops. f32, bf16 and, except for dropout and backward ops, f16; computed in fp32, rounded once.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,21 @@
 
 namespace ingot::ops {
 
-// y = a + b, all of one type and as many elements. y may be a or b.
+// y = a + b, all of the same dtype and number of elements. y may be a or b.
 void add(Context& context, const Tensor& y, const Tensor& a, const Tensor& b);
 struct Add {
   static constexpr const char* name = "add";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// y = factor * x, converted to y's type. y may be x when the types are alike. factor 1 is a
-// cast.
+// y = factor * x, converted to y's dtype. y may be x when the dtypes are equal. factor 1 is a cast.
 void scale(Context& context, const Tensor& y, const Tensor& x, float factor);
 struct Scale {
   static constexpr const char* name = "scale";
   using Signature = void(Context&, const Tensor&, const Tensor&, float);
 };
 
-// y = x bounded to [-limit, limit], all of one type and as many elements; limit > 0; NaN stays. y may be x.
+// y = x clamped to [-limit, limit], of the same dtype and number of elements; limit > 0; NaN stays NaN. y may be x.
 void clamp(Context& context, const Tensor& y, const Tensor& x, float limit);
 struct Clamp {
   static constexpr const char* name = "clamp";
@@ -37,14 +36,14 @@ struct ClampBackward {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, float);
 };
 
-// y = cap tanh(x / cap), all of one type and as many elements; cap > 0. y may be x.
+// y = cap tanh(x / cap), of the same dtype and number of elements; cap > 0. y may be x.
 void softcap(Context& context, const Tensor& y, const Tensor& x, float cap);
 struct Softcap {
   static constexpr const char* name = "softcap";
   using Signature = void(Context&, const Tensor&, const Tensor&, float);
 };
 
-// Assigns dx = dy (1 - (y / cap)^2), from softcap's result y. dx may be dy or y.
+// Assigns dx = dy (1 - (y / cap)^2), where y is softcap's result. dx may be dy or y.
 void softcap_backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& y, float cap);
 struct SoftcapBackward {
   static constexpr const char* name = "softcap_backward";
@@ -66,17 +65,16 @@ struct AddBiasBackward {
 };
 
 struct DropoutAttributes {
-  float probability = 0;  // of an element to become 0; the others are divided by 1 - probability
+  float probability = 0;  // probability that an element becomes 0; the others are divided by 1 - probability
   uint64_t seed = 0;      // key of the random numbers
-  uint64_t stream = 0;    // which use of dropout this is: a function of (step, layer, place)
-  // Row t of x draws for sample rows[t] >> 32 and position rows[t] & 0xffffffff: [T] i64. So a token's mask is the same
-  // whatever the micro-batch or rank.
+  uint64_t stream = 0;    // identifies this use of dropout: a function of (step, layer, call site)
+  // `rows` [T] i64: row t of x uses the random numbers of sample rows[t] >> 32 and position rows[t] & 0xffffffff, so a
+  // token's mask does not depend on the micro-batch or rank.
 };
 
-// y [T, N] = dropped-out x. Element (t, j) is kept when uniform(Philox(seed; stream, rows[t], j)) >= probability: block
-// j / 4 of counter (low rows, high rows, j / 4, low stream), key seed with high stream XORed to its upper word; word
-// j % 4. Its backward is the same op on dy. y may
-// be x.
+// y [T, N] = x with dropout. Element (t, j) is kept when uniform(Philox(seed; stream, rows[t], j)) >= probability. The
+// Philox counter is (low rows, high rows, j / 4, low stream), the key is seed with high stream XORed into its upper
+// word, and element j uses word j % 4 of the output. The backward is the same op on dy. y may be x.
 void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes);
 struct Dropout {
   static constexpr const char* name = "dropout";

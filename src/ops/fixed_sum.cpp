@@ -10,10 +10,10 @@ namespace {
 void check_sum(const char* op, Context& context, const Tensor& sum, const Tensor& floats, const Tensor& largest,
                const Tensor& range, int bits) {
   check(op, "sum", context, sum, sum.shape, {DType::i64});
-  check(op, "the other", context, floats, sum.shape, {DType::f32});
+  check(op, "the fp32 operand", context, floats, sum.shape, {DType::f32});
   check(op, "largest", context, largest, Shape{1}, {DType::f32});
   check(op, "range", context, range, Shape{1}, {DType::i32});
-  if (bits < 1 || bits > 62) throw_error(ErrorKind::internal, "{}: {} bits", op, bits);
+  if (bits < 1 || bits > 62) throw_error(ErrorKind::internal, "{}: {} bits, must be from 1 to 62", op, bits);
 }
 
 }  // namespace

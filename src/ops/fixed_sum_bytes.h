@@ -1,4 +1,4 @@
-// Scratch of fixed-point sums. No tensors: the planner calls this too.
+// Scratch bytes of fixed-point sums. Depends on no tensor code: the planner calls this too.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace ingot::ops {
 
-// Elements whose largest magnitude is found together.
+// Elements per block of the search for the largest magnitude.
 inline constexpr int64_t fixed_sum_block = 4096;
 
-// Most bytes that `add_fixed` of n elements takes from the scratch arena; the other ops take none.
+// Upper bound on the bytes that `add_fixed` of n elements takes from the scratch arena; the other ops take none.
 size_t add_fixed_bytes(int64_t n);
 
 }  // namespace ingot::ops

@@ -8,7 +8,7 @@ namespace ingot::ops {
 void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, Activation activation) {
   const char* op = Glu::name;
   check_dtype(op, "gate", gate, forward_types);
-  check_place(op, "gate", context, gate);
+  check_device(op, "gate", context, gate);
   check(op, "up", context, up, gate.shape, {gate.dtype});
   check(op, "y", context, y, gate.shape, {gate.dtype});
   if (gate.elements() == 0) return;
@@ -18,8 +18,8 @@ void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up
 void glu_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                   const Tensor& up, Activation activation) {
   const char* op = GluBackward::name;
-  check_dtype(op, "gate", gate, trained_types);
-  check_place(op, "gate", context, gate);
+  check_dtype(op, "gate", gate, optimizer_types);
+  check_device(op, "gate", context, gate);
   check(op, "up", context, up, gate.shape, {gate.dtype});
   check(op, "dy", context, dy, gate.shape, {gate.dtype});
   check(op, "dgate", context, dgate, gate.shape, {gate.dtype});

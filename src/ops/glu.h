@@ -1,4 +1,4 @@
-// The gated activation of MLPs (Shazeer 2020, arXiv 2002.05202): SwiGLU, GeGLU. Letters: T tokens, F features.
+// Gated activations of MLPs (Shazeer 2020, arXiv 2002.05202): SwiGLU, GeGLU. Letters: T tokens, F features.
 #pragma once
 
 #include "ops/activation.h"
@@ -7,7 +7,7 @@
 
 namespace ingot::ops {
 
-// y = activation(gate) up. All [T, F], f32, bf16 or f16, alike; in fp32, rounded once. y may be gate or up.
+// y = activation(gate) up. All [T, F] and all f32, all bf16 or all f16; in fp32, rounded once. y may be gate or up.
 void glu(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, Activation activation);
 
 struct Glu {

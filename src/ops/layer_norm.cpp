@@ -10,7 +10,7 @@ void layer_norm(Context& context, const Tensor& y, const Tensor& mean, const Ten
   const char* op = LayerNorm::name;
   check_rank(op, "x", x, 2);
   check_dtype(op, "x", x, forward_types);
-  check_place(op, "x", context, x);
+  check_device(op, "x", context, x);
   check(op, "y", context, y, x.shape, {x.dtype});
   check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});
   if (bias) check(op, "bias", context, bias, {x.shape[1]}, {DType::f32});
@@ -25,8 +25,8 @@ void layer_norm_backward(Context& context, const Tensor& dx, const Tensor& dweig
                          const Tensor& rstd, LayerNormBackwardAttributes attributes) {
   const char* op = LayerNormBackward::name;
   check_rank(op, "x", x, 2);
-  check_dtype(op, "x", x, trained_types);
-  check_place(op, "x", context, x);
+  check_dtype(op, "x", x, optimizer_types);
+  check_device(op, "x", context, x);
   check(op, "dx", context, dx, x.shape, {x.dtype});
   check(op, "dy", context, dy, x.shape, {x.dtype});
   check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});

@@ -7,8 +7,8 @@
 namespace ingot::ops {
 
 // y [T, H] = (x - mean) rstd weight + bias; mean [T] f32 of the row, rstd [T] f32 = 1 / sqrt(mean((x - mean)^2) +
-// epsilon). x and y are f32, bf16 or f16, alike; weight and bias [H] f32; sums in fp32, one rounding at the end. mean,
-// rstd and bias may be absent. y may be x.
+// epsilon). x and y are both f32, both bf16 or both f16; weight and bias [H] f32; sums in fp32, one rounding at the
+// end. mean, rstd and bias may be absent. y may be x.
 void layer_norm(Context& context, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                 const Tensor& weight, const Tensor& bias, float epsilon);
 
@@ -19,13 +19,13 @@ struct LayerNorm {
 };
 
 struct LayerNormBackwardAttributes {
-  bool accumulate_dx = false;       // add to dx (the residual stream's gradient) instead of assigning
+  bool accumulate_dx = false;       // add to dx (the residual's gradient) instead of assigning
   bool accumulate_dweight = false;  // add to dweight and dbias instead of assigning
 };
 
 // With u = (x - mean) rstd and g = dy weight: dx [T, H] = rstd (g - mean(g) - u mean(g u)); dweight [H] f32 = sum over
-// T of dy u, dbias [H] f32 = sum over T of dy, each absent when not wanted. The sums over T are in an order that
-// depends on T only, never on threads. dx may be dy.
+// T of dy u, dbias [H] f32 = sum over T of dy, each not computed when absent. The order of the sums over T depends on T
+// only, never on the number of threads. dx may be dy.
 void layer_norm_backward(Context& context, const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                          const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& mean,
                          const Tensor& rstd, LayerNormBackwardAttributes attributes);

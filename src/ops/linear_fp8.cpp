@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::initializer_list<DType> real_types = {DType::f32, DType::bf16};
 
-// An fp8 matrix [rows, width] in scratch.
+// An fp8 matrix [rows, width] in scratch memory.
 Weight take_fp8(Context& context, Storage storage, int64_t rows, int64_t width) {
   void* data = context.scratch.take_bytes(static_cast<size_t>(rows) * row_bytes(storage, width));
   return {storage, data, rows, width, &context.device};
@@ -25,7 +25,7 @@ Weight in_e4m3(Context& context, const Weight& weight) {
 void check_linear(const char* op, const Context& context, const Tensor& result, const char* result_name,
                   int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
                   const Weight& weight) {
-  check_place(op, "weight", context, weight);
+  check_device(op, "weight", context, weight);
   const Storage storage = weight.storage;
   if (storage != Storage::fp8_e4m3 && storage != Storage::f32 && storage != Storage::bf16) {
     throw_error(ErrorKind::internal, "{}: the weight is {}, it should be fp8_e4m3, f32 or bf16", op, weight.text());
@@ -34,22 +34,22 @@ void check_linear(const char* op, const Context& context, const Tensor& result, 
   check(op, given_name, context, given, Shape{given.shape[0], given_width}, real_types);
   check_shape(op, result_name, result, Shape{given.shape[0], result_width});
   check_dtype(op, result_name, result, {given.dtype, DType::f32});
-  check_place(op, result_name, context, result);
+  check_device(op, result_name, context, result);
 }
 
 void check_rows(const char* op, const Context& context, const Weight& q, const Tensor& x, const Weight& by) {
-  check_place(op, "q", context, q);
+  check_device(op, "q", context, q);
   check(op, "x", context, x, Shape{q.out, q.in}, real_types);
   if (!is_fp8(q.storage)) throw_error(ErrorKind::internal, "{}: q is {}, it should be fp8", op, q.text());
   if (!by) return;
-  check_place(op, "by", context, by);
+  check_device(op, "by", context, by);
   if (!is_fp8(by.storage) || by.out != q.in) {
     throw_error(ErrorKind::internal, "{}: by is {}, it should be fp8 of {} rows", op, by.text(), q.in);
   }
 }
 
 Tensor decoded(Context& context, const Weight& q, const Weight& by) {
-  const Tensor x = context.scratch.take(DType::bf16, Shape{q.out, q.in});  // exact, whatever the activations are
+  const Tensor x = context.scratch.take(DType::bf16, Shape{q.out, q.in});  // exact for any activation dtype
   dequantize_fp8(context, x, q, by);
   return x;
 }
@@ -67,7 +67,7 @@ void dequantize_fp8(Context& context, const Tensor& x, const Weight& q, const We
 }
 
 void fp8_scales(Context& context, const Tensor& scales, const Weight& q) {
-  check_place("fp8_scales", "q", context, q);
+  check_device("fp8_scales", "q", context, q);
   check("fp8_scales", "scales", context, scales, Shape{q.out}, {DType::f32});
   if (!is_fp8(q.storage)) throw_error(ErrorKind::internal, "fp8_scales: q is {}, it should be fp8", q.text());
   if (scales.elements() != 0) dispatch<Fp8Scales>(context, scales, q);
@@ -80,19 +80,21 @@ void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight
   const Weight w = in_e4m3(context, weight);
   const Weight q = take_fp8(context, Storage::fp8_e4m3, x.shape[0], weight.in);
   quantize_fp8(context, q, x, {});
-  dispatch<ProductFp8>(context, y, q, w, attributes);
+  dispatch<GemmFp8>(context, y, q, w, attributes);
 }
 
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                Storage gradients, LinearAttributes attributes) {
-  if (!is_fp8(gradients)) throw_error(ErrorKind::internal, "linear_fp8_backward_input: {} gradients", name(gradients));
+  if (!is_fp8(gradients))
+    throw_error(ErrorKind::internal, "linear_fp8_backward_input: gradients are {}, they should be fp8",
+                name(gradients));
   check_linear("linear_fp8_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight);
   if (dx.elements() == 0) return;
   const Arena::Scope scope(context.scratch);
   const Weight w = in_e4m3(context, weight);
   const Weight q = take_fp8(context, gradients, dy.shape[0], weight.out);
   quantize_fp8(context, q, dy, w);
-  dispatch<InputProductFp8>(context, dx, q, w, attributes);
+  dispatch<GemmFp8BackwardInput>(context, dx, q, w, attributes);
 }
 
 void linear_fp8_decoded(Context& context, const Tensor& y, const Weight& x, const Weight& weight,

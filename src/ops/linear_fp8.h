@@ -1,29 +1,30 @@
-// Linear layers whose operands are fp8 (tensor/fp8.h). Letters: T tokens, K the summed features.
+// Linear layers with fp8 operands (tensor/fp8.h). Letters: T tokens, K the summed features.
 //
 // Numerics, the same on every device up to the order of sums: x is rounded to e4m3 row by row, each row (token) with
-// its own scale; the weight to e4m3 row by row; dy, of which column o has been multiplied by the scale of the weight's
-// row o, to e4m3 or e5m2 row by row. Products are exact and summed in fp32, and scaled at the end; for results in bf16
-// a vendor's library may keep sums of 128 products to about 14 bits on Hopper (backend/gpu/runtime/cublaslt.cpp). The
-// gradient of the weight is not computed here: it is the product of what was not rounded (ops::matmul).
+// its own scale; the weight is rounded to e4m3 row by row; column o of dy is multiplied by the scale of weight row o,
+// then dy is rounded to e4m3 or e5m2 row by row. Products are exact, summed in fp32, and scaled at the end; for bf16
+// results a vendor's library may keep sums of 128 products to about 14 bits on Hopper
+// (backend/gpu/runtime/cublaslt.cpp). The weight gradient is not computed here: it is an ops::matmul of the operands
+// before rounding.
 #pragma once
 
 #include "ops/matmul.h"
 
 namespace ingot::ops {
 
-// y [T, out] (+)= fp8(x) [T, in] fp8(W)^T. Types as in `linear`. W [out, in] is stored fp8_e4m3 and taken as it is, or
-// f32 or bf16 and rounded here.
+// y [T, out] (+)= fp8(x) [T, in] fp8(W)^T. Dtypes as in `linear`. W [out, in] is stored in fp8_e4m3 and used as it is,
+// or stored in f32 or bf16 and rounded here.
 void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes);
 
-// dx [T, in] (+)= fp8(dy) [T, out] fp8(W). Types as in `linear_backward_input`; dy is rounded to `gradients`, fp8_e4m3
+// dx [T, in] (+)= fp8(dy) [T, out] fp8(W). Dtypes as in `linear_backward_input`; dy is rounded to `gradients`, fp8_e4m3
 // or fp8_e5m2.
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                Storage gradients, LinearAttributes attributes);
 
-// What they are made of.
+// The ops that the two functions above are made of.
 
-// q [R, K], storage fp8_e4m3 or fp8_e5m2 = x [R, K] of f32 or bf16, rounded to nearest even by rows. With `by` [K, n]
-// of fp8, element k of every row is multiplied by the scale of by's row k first.
+// q [R, K], stored in fp8_e4m3 or fp8_e5m2, = x [R, K], f32 or bf16, rounded to nearest even, with a scale for each
+// row. With `by`, an fp8 matrix [K, n], element k of every row is first multiplied by the scale of row k of `by`.
 void quantize_fp8(Context& context, const Weight& q, const Tensor& x, const Weight& by);
 
 struct QuantizeFp8 {
@@ -31,8 +32,8 @@ struct QuantizeFp8 {
   using Signature = void(Context&, const Weight&, const Tensor&, const Weight&);
 };
 
-// x [R, K] of f32 or bf16 = q [R, K]; with `by` element k of every row is divided by the scale of by's row k. Exact, as
-// scales are powers of two.
+// x [R, K], f32 or bf16, = q [R, K]; with `by`, element k of every row is divided by the scale of row k of `by`. Exact,
+// because scales are powers of two.
 void dequantize_fp8(Context& context, const Tensor& x, const Weight& q, const Weight& by);
 
 struct DequantizeFp8 {
@@ -40,7 +41,7 @@ struct DequantizeFp8 {
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&);
 };
 
-// scales [R] f32 = those of q's rows, side by side.
+// scales [R] f32 = the scales of q's rows, contiguous.
 void fp8_scales(Context& context, const Tensor& scales, const Weight& q);
 
 struct Fp8Scales {
@@ -48,19 +49,19 @@ struct Fp8Scales {
   using Signature = void(Context&, const Tensor&, const Weight&);
 };
 
-// y [T, out] (+)= x [T, in] W^T, and dx [T, in] (+)= dy [T, out] W with dy as quantize_fp8(.., by = W) left it: its
-// elements still have the scales of W's rows in them, so those of W are not applied again.
-struct ProductFp8 {
+// y [T, out] (+)= x [T, in] W^T, and dx [T, in] (+)= dy [T, out] W, where dy is the result of quantize_fp8(.., by = W):
+// its elements already include the scales of W's rows, so these are not applied again.
+struct GemmFp8 {
   static constexpr const char* name = "linear_fp8";
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&, LinearAttributes);
 };
-struct InputProductFp8 {
+struct GemmFp8BackwardInput {
   static constexpr const char* name = "linear_fp8_backward_input";
   using Signature = void(Context&, const Tensor&, const Weight&, const Weight&, LinearAttributes);
 };
 
-// Both by decoding the left operand to bf16 (or f32, as the result's activations are) and multiplying by `linear` and
-// `linear_backward_input`: for devices without fp8 products.
+// Both gemms for devices without fp8 gemms: decode the left operand to bf16 and call `linear` or
+// `linear_backward_input`.
 void linear_fp8_decoded(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
                         LinearAttributes attributes);
 void linear_fp8_backward_input_decoded(Context& context, const Tensor& dx, const Weight& dy, const Weight& weight,

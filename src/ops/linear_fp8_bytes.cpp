@@ -12,7 +12,7 @@ size_t linear_fp8_bytes(int64_t tokens, int64_t out, int64_t in, bool rounded) {
   constexpr int64_t bf16 = 2;
   const int64_t widest = std::max(out, in);
   const size_t decoded = footprint(tokens * widest * bf16) + linear_bytes(tokens, out, in, bf16, true);
-  const size_t scales = footprint(tokens * 4) + footprint(out * 4);  // side by side, for a vendor's library
+  const size_t scales = footprint(tokens * 4) + footprint(out * 4);  // contiguous, for a vendor's library
   return (rounded ? footprint(out * fp8_row(in)) : 0) + footprint(tokens * fp8_row(widest)) + std::max(decoded, scales);
 }
 

@@ -1,4 +1,4 @@
-// Scratch of linear layers in fp8. No tensors: the planner calls this too.
+// Scratch bytes of fp8 linear layers. Depends on no tensor code: the planner calls this too.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace ingot::ops {
 
-// Most bytes that `linear_fp8` or `linear_fp8_backward_input` of `tokens` x [out, in] takes from the scratch arena when
-// the weight must be rounded (`rounded`) or is stored in fp8.
+// Upper bound on the bytes that `linear_fp8` or `linear_fp8_backward_input` of `tokens` x [out, in] takes from the
+// scratch arena. `rounded`: the weight must be rounded; otherwise it is stored in fp8.
 size_t linear_fp8_bytes(int64_t tokens, int64_t out, int64_t in, bool rounded);
 
 }  // namespace ingot::ops

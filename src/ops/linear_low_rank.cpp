@@ -7,13 +7,14 @@ namespace ingot::ops {
 
 namespace {
 
-// `factor` [width, R] where `turned`, else [R, width].
+// `factor` is [width, R] if `turned` (transposed), else [R, width].
 void check_term(const char* op, const Context& context, const Tensor& given, const Tensor& low, const Tensor& factor,
-                int64_t width, bool turned) {
+                int64_t width, bool transposed) {
   check_rank(op, "low", low, 2);
   const int64_t rank = low.shape[1];
   check(op, "low", context, low, Shape{given.shape[0], rank}, {given.dtype});
-  check(op, turned ? "b" : "a", context, factor, turned ? Shape{width, rank} : Shape{rank, width}, {given.dtype});
+  check(op, transposed ? "b" : "a", context, factor, transposed ? Shape{width, rank} : Shape{rank, width},
+        {given.dtype});
 }
 
 void run_linear_apart(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const Tensor& low,
@@ -41,7 +42,7 @@ void linear_low_rank(Context& context, const Tensor& y, const Tensor& x, const W
 void linear_low_rank_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                     const Tensor& low, const Tensor& a, LinearAttributes attributes) {
   const char* op = "linear_low_rank_backward_input";
-  check_linear(op, context, dx, "dx", weight.in, dy, "dy", weight.out, weight, trained_types);
+  check_linear(op, context, dx, "dx", weight.in, dy, "dy", weight.out, weight, optimizer_types);
   check_term(op, context, dy, low, a, weight.in, false);
   if (dx.elements() == 0) return;
   dispatch<LinearLowRankBackwardInput>(context, dx, dy, weight, low, a, attributes);

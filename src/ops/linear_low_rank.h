@@ -1,5 +1,5 @@
-// A linear layer with a term of low rank: LoRA (arXiv 2106.09685), whose second product adds to what the layer
-// computes.
+// A linear layer with an additive low-rank term: LoRA (arXiv 2106.09685), whose second gemm accumulates into the
+// layer's output.
 #pragma once
 
 #include "ops/context.h"
@@ -9,9 +9,9 @@ namespace ingot::ops {
 
 class Registry;
 
-// y [T, out] (+)= x W^T + low b^T: W [out, in] of any storage, low [T, R] and b [out, R] of x's type, else as linear.
-// Implementations that compute both products in one pass round their sum once; the others round each. Scratch: what
-// linear takes (ops/matmul_bytes.h). Errors: as linear's.
+// y [T, out] (+)= x W^T + low b^T: W [out, in] of any storage, low [T, R] and b [out, R] of x's dtype, otherwise as
+// linear. Implementations that compute both gemms in one pass round their sum once; the others round each. Scratch: as
+// linear (ops/matmul_bytes.h). Errors: as linear.
 void linear_low_rank(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const Tensor& low,
                      const Tensor& b, LinearAttributes attributes);
 
@@ -21,8 +21,8 @@ struct LinearLowRank {
                          LinearAttributes);
 };
 
-// The gradient of its input: dx [T, in] (+)= dy W + low a, with low [T, R], dy b times the adapter's factor, and
-// a [R, in] of dy's type, else as linear_backward_input.
+// The input gradient: dx [T, in] (+)= dy W + low a, where low [T, R] is dy b times the adapter's scaling factor, and a
+// [R, in] has dy's dtype; otherwise as linear_backward_input.
 void linear_low_rank_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                     const Tensor& low, const Tensor& a, LinearAttributes attributes);
 
@@ -32,8 +32,8 @@ struct LinearLowRankBackwardInput {
                          LinearAttributes);
 };
 
-// Adds implementations of both for any device, "apart": linear or linear_backward_input, then matmul. They decline
-// nothing, so what a backend has of its own comes before them.
+// Registers implementations of both ops for any kind of device, named "apart": linear or linear_backward_input, then
+// matmul. They decline no call, so a backend registers its own implementations before them.
 void add_low_rank_apart(Registry& registry, DeviceKind kind);
 
 }  // namespace ingot::ops

@@ -17,8 +17,8 @@ void lora(Context& context, const Tensor& y, const Tensor& x, const Tensor& entr
   check(op, "entries", context, entries, Shape{entries.shape[0], entries.shape[1], 3}, {DType::i64});
   check(op, "slots", context, slots, Shape{tokens}, {DType::i32});
   if (attributes.layer < 0 || attributes.layer >= entries.shape[1] || attributes.rank < 0) {
-    throw_error(ErrorKind::internal, "{}: layer {} of entries {}, rank {}", op, attributes.layer, entries.text(),
-                attributes.rank);
+    throw_error(ErrorKind::internal, "{}: invalid layer {} of entries {}, or rank {}", op, attributes.layer,
+                entries.text(), attributes.rank);
   }
   if (y.elements() == 0 || attributes.rank == 0) return;
   dispatch<Lora>(context, y, x, entries, slots, attributes);

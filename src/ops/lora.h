@@ -1,5 +1,5 @@
-// Low-rank terms (Hu et al. 2021, arXiv 2106.09685) of many adapters in one batch, each token with its own: what
-// serving uses. Letters: T tokens, I in, O out, S adapters, L layers.
+// Low-rank terms (Hu et al. 2021, arXiv 2106.09685) of many adapters in one batch, with an adapter per token, for
+// serving. Letters: T tokens, I in, O out, S adapters, L layers.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ingot::ops {
 
-// An adapter's part in one layer: A [rank, I] and B [O, rank] of x's type, on the op's device. Rank 0: the layer is not
-// adapted, and the addresses mean nothing.
+// An adapter's weights for one layer: A [rank, I] and B [O, rank] of x's dtype, on the op's device. Rank 0: the layer
+// is not adapted, and the addresses are ignored.
 struct LoraEntry {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -19,14 +19,15 @@ struct LoraEntry {
 static_assert(sizeof(LoraEntry) == 24 && sizeof(void*) == 8);
 
 struct LoraAttributes {
-  int64_t layer = 0;  // which of the L
-  int64_t rank = 0;   // the largest in `entries` of this layer, or more
+  int64_t layer = 0;  // index of the layer among the L
+  int64_t rank = 0;   // an upper bound of the ranks of this layer in `entries`
 };
 
-// y [T, O] += factor B (A x) with entry (slots[t], layer) for row t; x [T, I], f32, bf16 or f16; y is like x or f32.
-// entries [S, L, 3] i64 are LoraEntry; slots [T] i32, -1 for none. Sums in fp32 in an order of I and rank alone, A x is
-// not rounded, and the sum is rounded once into y: a row's bits depend on the row and its adapter, and ranks differ at
-// will: each costs its own. What is launched does not depend on who has which adapter.
+// y [T, O] += factor B (A x) with entry (slots[t], layer) for row t; x [T, I], f32, bf16 or f16; y has x's dtype or
+// f32. entries [S, L, 3] i64 are LoraEntry; slots [T] i32, -1 for no adapter. Sums are in fp32, in an order that
+// depends on I and the rank alone; A x is not rounded, and the result is rounded once into y. So a row's bits depend on
+// the row and its adapter only. Ranks may differ between adapters; the cost of an adapter depends on its own rank. The
+// kernel launches do not depend on which row uses which adapter.
 void lora(Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
           LoraAttributes attributes);
 

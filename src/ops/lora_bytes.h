@@ -1,4 +1,4 @@
-// Scratch of ops/lora.h. Tensor-free.
+// Scratch bytes of ops/lora.h. Depends on no tensor code.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace ingot::ops {
 
-// Bytes for T tokens and adapters of rank up to `rank`.
+// Scratch bytes for `tokens` rows and adapters of rank up to `rank`.
 size_t lora_bytes(int64_t tokens, int64_t rank);
 
 }  // namespace ingot::ops

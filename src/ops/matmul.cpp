@@ -30,13 +30,13 @@ void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& we
 
 void linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                            LinearAttributes attributes) {
-  check_linear("linear_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight, trained_types);
+  check_linear("linear_backward_input", context, dx, "dx", weight.in, dy, "dy", weight.out, weight, optimizer_types);
   if (dx.elements() == 0) return;
   dispatch<LinearBackwardInput>(context, dx, dy, weight, attributes);
 }
 
 void dequantize(Context& context, const Tensor& out, const Weight& weight) {
-  check_place("dequantize", "weight", context, weight);
+  check_device("dequantize", "weight", context, weight);
   check("dequantize", "out", context, out, Shape{weight.out, weight.in}, forward_types);
   if (out.elements() == 0) return;
   dispatch<Dequantize>(context, out, weight);

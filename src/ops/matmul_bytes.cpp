@@ -5,7 +5,7 @@
 namespace ingot::ops {
 
 int64_t decoded_rows(int64_t out, int64_t in) {
-  constexpr int64_t elements = int64_t{2} << 20;  // a slice stays in the last level of cache
+  constexpr int64_t elements = int64_t{2} << 20;  // a slice fits in the last-level cache
   const int64_t rows = std::max<int64_t>(64, elements / std::max<int64_t>(1, in) / 64 * 64);
   return std::min(out, rows);
 }

@@ -9,18 +9,19 @@ namespace {
 void check_choices(const char* op, const Context& context, const Tensor& experts, int64_t num_experts) {
   check_rank(op, "experts", experts, 2);
   check_dtype(op, "experts", experts, {DType::i32});
-  check_place(op, "experts", context, experts);
+  check_device(op, "experts", context, experts);
   if (experts.shape[1] < 1 || experts.shape[1] > num_experts) {
-    throw_error(ErrorKind::internal, "{}: {} choices a token of {} experts", op, experts.shape[1], num_experts);
+    throw_error(ErrorKind::internal, "{}: cannot choose {} experts per token out of {}", op, experts.shape[1],
+                num_experts);
   }
 }
 
-// The rows of z [T K, H] that `places` [T, K] says belong to the rows of y [T, H].
+// Checks the arguments that combine rows of z [T K, H] at `places` [T, K] into the rows of y [T, H].
 void check_combined(const char* op, const Context& context, const char* y_name, const Tensor& y, const Tensor& places,
                     std::initializer_list<DType> types) {
   check_rank(op, y_name, y, 2);
   check_dtype(op, y_name, y, types);
-  check_place(op, y_name, context, y);
+  check_device(op, y_name, context, y);
   check_rank(op, "places", places, 2);
   check(op, "places", context, places, {y.shape[0], places.shape[1]}, {DType::i32});
 }
@@ -31,7 +32,7 @@ void moe_route(Context& context, const Tensor& experts, const Tensor& weights, c
   const char* op = MoeRoute::name;
   check_rank(op, "logits", logits, 2);
   check_dtype(op, "logits", logits, forward_types);
-  check_place(op, "logits", context, logits);
+  check_device(op, "logits", context, logits);
   check_choices(op, context, experts, logits.shape[1]);
   check(op, "experts", context, experts, {logits.shape[0], experts.shape[1]}, {DType::i32});
   check(op, "weights", context, weights, experts.shape, {DType::f32});
@@ -43,8 +44,8 @@ void moe_route_backward(Context& context, const Tensor& dlogits, const Tensor& d
                         const Tensor& weights) {
   const char* op = MoeRouteBackward::name;
   check_rank(op, "dlogits", dlogits, 2);
-  check_dtype(op, "dlogits", dlogits, trained_types);
-  check_place(op, "dlogits", context, dlogits);
+  check_dtype(op, "dlogits", dlogits, optimizer_types);
+  check_device(op, "dlogits", context, dlogits);
   check_choices(op, context, experts, dlogits.shape[1]);
   check(op, "experts", context, experts, {dlogits.shape[0], experts.shape[1]}, {DType::i32});
   check(op, "weights", context, weights, experts.shape, {DType::f32});
@@ -58,7 +59,7 @@ void moe_group(Context& context, const Tensor& rows, const Tensor& places, const
   const char* op = MoeGroup::name;
   check_rank(op, "offsets", offsets, 1);
   check_dtype(op, "offsets", offsets, {DType::i32});
-  check_place(op, "offsets", context, offsets);
+  check_device(op, "offsets", context, offsets);
   check_choices(op, context, experts, offsets.shape[0] - 1);
   check(op, "rows", context, rows, {experts.elements()}, {DType::i32});
   check(op, "places", context, places, {experts.elements()}, {DType::i32});
@@ -69,10 +70,10 @@ void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tenso
   const char* op = GatherRows::name;
   check_rank(op, "x", x, 2);
   check_dtype(op, "x", x, forward_types);
-  check_place(op, "x", context, x);
+  check_device(op, "x", context, x);
   check_rank(op, "rows", rows, 1);
   check_dtype(op, "rows", rows, {DType::i32});
-  check_place(op, "rows", context, rows);
+  check_device(op, "rows", context, rows);
   check(op, "y", context, y, {rows.shape[0], x.shape[1]}, {x.dtype});
   if (y.elements() == 0) return;
   dispatch<GatherRows>(context, y, x, rows);
@@ -91,7 +92,7 @@ void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tens
 void combine_rows_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
                            const Tensor& z, const Tensor& places, const Tensor& weights) {
   const char* op = CombineRowsBackward::name;
-  check_combined(op, context, "dy", dy, places, trained_types);
+  check_combined(op, context, "dy", dy, places, optimizer_types);
   check(op, "dz", context, dz, {places.elements(), dy.shape[1]}, {dy.dtype});
   check(op, "weights", context, weights, places.shape, {DType::f32});
   if (dweights) {

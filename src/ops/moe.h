@@ -1,10 +1,10 @@
-// Mixture of experts without dropping (Jiang et al. 2024, arXiv 2401.04088): which experts a token goes to, its rows
-// grouped by expert, and the experts' results brought back. Letters: T tokens, E experts, K experts a token, H
+// Dropless mixture of experts (Jiang et al. 2024, arXiv 2401.04088): routing of tokens to experts, grouping of their
+// rows by expert, and combination of the experts' results. Letters: T tokens, E experts, K experts per token, H
 // features, N = T K grouped rows.
 //
-// Where an index out of range is said to be ErrorKind::internal, devices whose memory the host cannot see
-// (Device::host_visible) have no error to give: what is read through it is NaN, nothing is written through it, and
-// moe_group takes the nearest expert.
+// Where an index out of range is ErrorKind::internal below, devices whose memory the host cannot see
+// (Device::host_visible) report no error: values read through the index are NaN, nothing is written through it, and
+// moe_group uses the nearest expert.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace ingot::ops {
 
-// experts [T, K] i32: the K largest logits of a token, falling; of equal ones the lower expert first. weights [T, K]
-// f32: softmax over these K logits. logits [T, E], f32, bf16 or f16, K <= E. A NaN logit counts as the largest, so that
-// the token's weights are NaN too.
+// experts [T, K] i32: the experts of the token's K largest logits in descending order; of equal logits the lower expert
+// first. weights [T, K] f32: softmax over these K logits. logits [T, E], f32, bf16 or f16, K <= E. A NaN logit counts
+// as the largest, so the token's weights are NaN too.
 void moe_route(Context& context, const Tensor& experts, const Tensor& weights, const Tensor& logits);
 
 struct MoeRoute {
@@ -34,9 +34,9 @@ struct MoeRouteBackward {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// Numbers the N choices by expert: expert e has the grouped rows offsets[e] .. offsets[e + 1], its tokens ascending.
-// rows [N] i32: token of a grouped row; places [N] i32: grouped row of choice t K + k; offsets [E + 1] i32. experts
-// [T, K] i32 in [0, E), else ErrorKind::internal.
+// Sorts the N choices by expert: the grouped rows of expert e are offsets[e] .. offsets[e + 1], in ascending order of
+// token. rows [N] i32: the token of each grouped row; places [N] i32: the grouped row of choice t K + k; offsets [E +
+// 1] i32. experts [T, K] i32 in [0, E), else ErrorKind::internal.
 void moe_group(Context& context, const Tensor& rows, const Tensor& places, const Tensor& offsets,
                const Tensor& experts);
 
@@ -45,8 +45,8 @@ struct MoeGroup {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// y [N, H] = row rows[n] of x [T, H], f32, bf16 or f16, alike. rows [N] i32 in [0, T), else ErrorKind::internal. Its
-// backward is combine_rows without weights.
+// y [N, H]: row n is row rows[n] of x [T, H]; both f32, both bf16 or both f16. rows [N] i32 in [0, T), else
+// ErrorKind::internal. The backward is combine_rows without weights.
 void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows);
 
 struct GatherRows {
@@ -55,7 +55,7 @@ struct GatherRows {
 };
 
 // y [T, H] (+)= sum over k of weights[t, k] z[places[t, k]], in order of k, in fp32, rounded once. z [N, H] of y's
-// type, f32, bf16 or f16; places [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, absent: ones.
+// dtype, f32, bf16 or f16; places [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, 1 when absent.
 void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
                   bool accumulate);
 
@@ -64,9 +64,9 @@ struct CombineRows {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool);
 };
 
-// Assigns dz [N, H]: row places[t, k] = weights[t, k] dy[t], and dweights [T, K] f32 = <dy[t], z[places[t, k]]>, absent
-// when not wanted (z is not read then and may be absent too). Every row of dz is some choice's place, once. dz may be
-// z.
+// Assigns dz [N, H]: row places[t, k] = weights[t, k] dy[t], and dweights [T, K] f32 = <dy[t], z[places[t, k]]>. If
+// dweights is absent it is not computed, z is not read, and z may be absent too. Every row of dz occurs exactly once in
+// `places`. dz may be z.
 void combine_rows_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
                            const Tensor& z, const Tensor& places, const Tensor& weights);
 

@@ -12,7 +12,7 @@ const std::vector<Registry::Entry>& Registry::list(const char* op, DeviceKind de
   return found == lists_.end() ? none : found->second;
 }
 
-void Registry::restrict_to(const std::string& op, const std::string& implementation) {
+void Registry::select_implementation(const std::string& op, const std::string& implementation) {
   bool kept = false;
   std::string known;
   for (auto& [key, entries] : lists_) {
@@ -28,18 +28,19 @@ void Registry::restrict_to(const std::string& op, const std::string& implementat
     }
   }
   if (!kept) {
-    throw_hint(ErrorKind::usage, known.empty() ? "see docs/support-matrix.md" : "it has " + known,
+    throw_hint(ErrorKind::usage, known.empty() ? "see docs/support-matrix.md" : "available: " + known,
                "op '{}' has no implementation '{}'", op, implementation);
   }
 }
 
-void Registry::restrict_to(const std::string& list) {
+void Registry::select_implementation(const std::string& list) {
   for (size_t begin = 0; begin < list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
     const std::string item = list.substr(begin, end - begin);
     const size_t equals = item.find('=');
-    if (equals == std::string::npos) throw_hint(ErrorKind::usage, "write op=implementation", "'{}' in INGOT_OPS", item);
-    restrict_to(item.substr(0, equals), item.substr(equals + 1));
+    if (equals == std::string::npos)
+      throw_hint(ErrorKind::usage, "write op=implementation, separated by commas", "INGOT_OPS: '{}' has no '='", item);
+    select_implementation(item.substr(0, equals), item.substr(equals + 1));
     begin = end + 1;
   }
 }

@@ -2,8 +2,8 @@
 //
 // An op is a struct with a name and the signature of its implementations:
 //   struct RmsNorm { static constexpr const char* name = "rms_norm"; using Signature = void(Context&, ...); };
-// Each backend exports `register_ops(Registry&)`; the order of its calls is the order of preference. Every
-// implementation can say why it declines a call; the first that does not decline runs.
+// Each backend exports `register_ops(Registry&)`; the order of its calls to add() is the order of preference. An
+// implementation may decline a call with a reason; the first one that does not decline runs.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct SignatureOf;
 template <class... Args>
 struct SignatureOf<void(Context&, Args...)> {
   using Run = void (*)(Context&, Args...);
-  using Decline = std::string (*)(const Context&, Args...);  // empty text: accepts
+  using Decline = std::string (*)(const Context&, Args...);  // empty string: accepts the call
 };
 
 template <class Op>
@@ -35,9 +35,9 @@ class Registry {
  public:
   using Untyped = void (*)();
   struct Entry {
-    std::string name;  // of the implementation: "onednn", "avx512", "reference"
+    std::string name;  // of the implementation, for instance "onednn", "avx512", "reference"
     Untyped run;
-    Untyped decline;  // may be null: accepts everything
+    Untyped decline;  // may be null: accepts every call
   };
   struct Listing {
     std::string op;
@@ -51,16 +51,16 @@ class Registry {
         {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline)});
   }
 
-  // Implementations in order of preference; empty when there is none.
+  // Implementations in order of preference; empty when none is registered.
   const std::vector<Entry>& list(const char* op, DeviceKind device) const;
 
-  // Only this implementation of the op is kept (for tests and for comparing). ErrorKind::usage when there is none of
-  // that name on any device, naming those there are.
-  void restrict_to(const std::string& op, const std::string& implementation);
+  // Keeps only this implementation of the op, for tests and comparisons. ErrorKind::usage, listing the names that
+  // exist, when the op has no implementation of that name on any device.
+  void select_implementation(const std::string& op, const std::string& implementation);
   // Applies "op=implementation,op=implementation" (the environment variable INGOT_OPS).
-  void restrict_to(const std::string& list);
+  void select_implementation(const std::string& list);
 
-  // Everything registered, sorted by op: the support matrix is made of it.
+  // Everything registered, sorted by op; the support matrix is generated from it.
   std::vector<Listing> listings() const;
 
  private:
@@ -68,9 +68,9 @@ class Registry {
   std::map<std::pair<std::string, DeviceKind>, std::vector<Entry>> lists_;
 };
 
-// Tells the context's watch of a call.
+// Reports a call to the context's watch.
 template <class... Args>
-void tell_watch(Context& context, const char* op, const Args&... args) {
+void notify_observer(Context& context, const char* op, const Args&... args) {
   std::vector<Tensor> tensors;
   const auto add = [&](const auto& arg) {
     using Arg = std::decay_t<decltype(arg)>;
@@ -88,9 +88,9 @@ void tell_watch(Context& context, const char* op, const Args&... args) {
   context.watch->ran(op, tensors);
 }
 
-// Tells the device what the launches that follow are for.
+// Reports to the device which op the following launches belong to.
 template <class... Args>
-void tell_device(Context& context, const char* op, const Args&... args) {
+void report_to_device(Context& context, const char* op, const Args&... args) {
   std::array<Operand, sizeof...(Args)> operands;
   size_t count = 0;
   const auto add = [&](const auto& arg) {
@@ -102,7 +102,7 @@ void tell_device(Context& context, const char* op, const Args&... args) {
     }
   };
   (add(args), ...);
-  context.device.begin_op(op, std::span<const Operand>(operands.data(), count));
+  context.device.set_current_op(op, std::span<const Operand>(operands.data(), count));
 }
 
 // Runs the first implementation that accepts the call. ErrorKind::unsupported, with every reason, when none does.
@@ -117,13 +117,13 @@ void dispatch(Context& context, const Args&... args) {
         continue;
       }
     }
-    if (!context.device.host_visible()) tell_device(context, Op::name, args...);
+    if (!context.device.host_visible()) report_to_device(context, Op::name, args...);
     if (context.watch) context.watch->begins(Op::name);
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
-    if (context.watch) tell_watch(context, Op::name, args...);
+    if (context.watch) notify_observer(context, Op::name, args...);
     return;
   }
-  throw_error(ErrorKind::unsupported, "no implementation of {} on {} takes this call{}", Op::name,
+  throw_error(ErrorKind::unsupported, "no implementation of {} on {} supports this call{}", Op::name,
               context.device.name(), reasons.empty() ? std::string("; none is registered") : reasons);
 }
 

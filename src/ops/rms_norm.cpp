@@ -10,7 +10,7 @@ void rms_norm(Context& context, const Tensor& y, const Tensor& rstd, const Tenso
   const char* op = RmsNorm::name;
   check_rank(op, "x", x, 2);
   check_dtype(op, "x", x, forward_types);
-  check_place(op, "x", context, x);
+  check_device(op, "x", context, x);
   check(op, "y", context, y, x.shape, {x.dtype});
   check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});
   if (rstd) check(op, "rstd", context, rstd, {x.shape[0]}, {DType::f32});
@@ -22,8 +22,8 @@ void rms_norm_backward(Context& context, const Tensor& dx, const Tensor& dweight
                        const Tensor& weight, const Tensor& rstd, RmsNormBackwardAttributes attributes) {
   const char* op = RmsNormBackward::name;
   check_rank(op, "x", x, 2);
-  check_dtype(op, "x", x, trained_types);
-  check_place(op, "x", context, x);
+  check_dtype(op, "x", x, optimizer_types);
+  check_device(op, "x", context, x);
   check(op, "dx", context, dx, x.shape, {x.dtype});
   check(op, "dy", context, dy, x.shape, {x.dtype});
   check(op, "weight", context, weight, {x.shape[1]}, {DType::f32});

@@ -1,32 +1,33 @@
-// Choosing the next token of every sequence of a batch. Letters: R rows, V vocabulary, N of the most likely tokens that
-// are told, E edits, M masks.
+// Sampling of the next token of every sequence of a batch. Letters: R rows, V vocabulary, N top tokens that are
+// reported, E edits, M masks.
 #pragma once
 
 #include "ops/context.h"
 
 namespace ingot::ops {
 
-// How each row's token is chosen; infer/sampler.h says what it is made of.
+// Sampling parameters of each row; infer/sampler.h explains where they come from.
 struct SamplingRows {
-  // [R, 2] f32: log2(e) / temperature, 0 for the most likely token; log2(min_p), -infinity for all.
+  // [R, 2] f32: log2(e) / temperature, 0 for greedy; log2(min_p), -infinity for no min_p.
   Tensor scales;
-  // [R, 5] i32: top_k, 0 for all; ceil(top_p 2^32) from 1 on as unsigned bits, 0 for all; a random word of 64 bits, the
-  // low half first; the row of `masks`, -1 for none.
+  // [R, 5] i32: top_k, 0 for none; ceil(top_p 2^32) as unsigned bits, at least 1, 0 for no top_p; 64 random bits, the
+  // low word first; the row of `masks`, -1 for no mask.
   Tensor cuts;
-  Tensor masks;         // [M, (V + 31) / 32] i32: bit t % 32 of word t / 32: token t may come; absent when M is 0
-  Tensor edit_offsets;  // [R + 1] i32: edits of row r are edit_offsets[r] .. edit_offsets[r + 1]
-  Tensor edit_ids;      // [E] i32, each once a row; absent when E is 0
-  // [E, 3] f32: a logit becomes logit * (logit > 0 ? first : second) + third. Used up: left undefined.
+  Tensor masks;         // [M, (V + 31) / 32] i32: bit t % 32 of word t / 32: token t is allowed; absent when M is 0
+  Tensor edit_offsets;  // [R + 1] i32: the edits of row r are edit_offsets[r] .. edit_offsets[r + 1]
+  Tensor edit_ids;      // [E] i32 token ids, each at most once per row; absent when E is 0
+  // [E, 3] f32: a logit becomes logit * (logit > 0 ? first : second) + third. Used as scratch: undefined afterwards.
   Tensor edit_values;
 };
 
-// In chosen [R, 1 + N] i32 the token of the row, then its N most likely tokens under the unchanged logits, most likely
-// first, of equal ones the lowest; -1 in place of the token when a logit is NaN or +infinity, -2 when none may come
-// (what else the row gets then is undefined). In logprobs [R, 1 + N] f32 the natural logs of their probabilities under
-// the unchanged logits. N < V. The logits [R, V] f32, V at most 2^22, are used up: left undefined.
+// chosen [R, 1 + N] i32: the sampled token of the row, then its N most likely tokens under the unedited logits, most
+// likely first, of equal ones the lowest id first. Instead of the sampled token it is -1 when a logit is NaN or
+// +infinity and -2 when no token is allowed; the rest of the row is undefined then. logprobs [R, 1 + N] f32: the
+// natural logs of their probabilities under the unedited logits. N < V. The logits [R, V] f32, V at most 2^22, are used
+// as scratch: undefined afterwards.
 //
-// The choices are those of infer::choose, on every device: logits are ordered as they are, weights are integers
-// (ops/sampling_weight.h), and so are their sums. Of log-probabilities the last bits are the device's own.
+// Samples the same tokens as infer::choose, on every device: logits are compared exactly, and the weights
+// (ops/sampling_weight.h) and their sums are integers. The last bits of log-probabilities depend on the device.
 void sample(Context& context, const Tensor& chosen, const Tensor& logprobs, const Tensor& logits,
             const SamplingRows& rows);
 

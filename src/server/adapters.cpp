@@ -19,8 +19,8 @@ AdapterList& adapters_of(ApiContext& api) {
   throw error;
 }
 
-// An adapter that cannot be had, in words that name no file: where the server keeps them is nobody's business. `param`
-// is the field with its name.
+// The answer for an adapter that cannot be used. It names no files: clients need not know where the server keeps them.
+// `param` is the field with the adapter's name.
 ApiError adapter_error(const Error& error, const std::string& name, const char* param) {
   switch (error.kind()) {
     case ErrorKind::not_found: return model_not_found(name);
@@ -29,10 +29,10 @@ ApiError adapter_error(const Error& error, const std::string& name, const char* 
                        fmt::format("The adapter '{}' needs more memory than this server has for adapters.", name));
     case ErrorKind::unsupported:
       return bad_field(param, "unsupported_value",
-                       fmt::format("The adapter '{}' is of a kind or rank that this server does not take.", name));
+                       fmt::format("The adapter '{}' has a kind or rank that this server does not support.", name));
     case ErrorKind::unavailable:
       return api_error(
-          Error(ErrorKind::unavailable, fmt::format("The adapter '{}' cannot be had just now; ask again.", name)),
+          Error(ErrorKind::unavailable, fmt::format("The adapter '{}' is temporarily unavailable; try again.", name)),
           param);
     case ErrorKind::internal: return api_error(error, param);
     case ErrorKind::usage:
@@ -79,7 +79,7 @@ std::string add_adapter(ApiContext& api, std::string_view body, RequestRecord& r
   const AdapterRequest request = parse_adapter(body);
   AdapterList& adapters = adapters_of(api);
   if (request.name == api.model.id) {
-    throw bad_field("name", "invalid_value", "An adapter cannot have the model's own name.");
+    throw bad_field("name", "invalid_value", "An adapter cannot have the name of the served model.");
   }
   try {
     adapters.add(request.name);
@@ -87,7 +87,7 @@ std::string add_adapter(ApiContext& api, std::string_view body, RequestRecord& r
     record.failure = text_of(error);
     ApiError refused = adapter_error(error, request.name, "name");
     if (error.kind() == ErrorKind::not_found) {
-      refused.message = fmt::format("There is no adapter '{}' below the server's --adapters.", request.name);
+      refused.message = fmt::format("There is no adapter '{}' in the server's --adapters folder.", request.name);
       refused.param = "name";
       refused.code = "not_found";
     }

@@ -1,4 +1,4 @@
-// Adapters by their names.
+// Adapters by name.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace ingot::server {
 
-// Whether `model` is the server's own or an adapter's name. Errors: ApiError model_not_found.
+// Checks that `model` is the served model or an adapter. Errors: ApiError model_not_found.
 void check_model(const ApiContext& api, const std::string& model);
 
-// The adapter, or null for the model itself. Errors: ApiError model_not_found, and what tells of an adapter that cannot
-// be had without naming files; the cause goes into the record.
+// The adapter named `model`, or null for the base model. Errors: ApiError model_not_found; an ApiError that names no
+// files for an adapter that cannot be used, with the cause in `record.failure`.
 std::shared_ptr<const infer::HostAdapter> adapter_of(ApiContext& api, const std::string& model, RequestRecord& record);
 
 }  // namespace ingot::server

@@ -5,11 +5,11 @@
 
 namespace ingot::server {
 
-// By what connections are counted: the address; of IPv6 the network of 64 bits, which is one client's; an IPv4 address
-// that is written as IPv6 is the IPv4 one. ErrorKind::usage when it is not an address.
+// The key by which a client's connections are counted: the IPv4 address, or the /64 network of an IPv6 address, which
+// is one client's. An IPv4-mapped IPv6 address counts as IPv4. ErrorKind::usage when it is not an address.
 std::string client_of(const std::string& address);
 
-// Whether an address is of this machine only: 127.0.0.0/8 or ::1. ErrorKind::usage when it is not an address.
+// Whether it is a loopback address: 127.0.0.0/8 or ::1. ErrorKind::usage when it is not an address.
 bool is_loopback(const std::string& address);
 
 }  // namespace ingot::server

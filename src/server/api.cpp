@@ -18,7 +18,8 @@ namespace ingot::server {
 
 namespace {
 
-// A page of another site must not reach a server without keys through a name that leads to this machine.
+// Whether a Host header is empty or names this machine. A server without API keys answers no other host, so that a web
+// page of another site cannot reach it through a host name that resolves to this machine (DNS rebinding).
 bool is_this_machine(std::string_view host) {
   if (host.empty()) return true;
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1) == "[::1]";
@@ -33,13 +34,13 @@ ApiError plain(int status, std::string message, const char* code) {
   return error;
 }
 
-struct WholeReply {
+struct BufferedReply {
   ReplyHead head;
   std::string body;
 };
 
-WholeReply reply_of(const ApiError& error) {
-  WholeReply reply;
+BufferedReply reply_of(const ApiError& error) {
+  BufferedReply reply;
   reply.head.status = error.status;
   if (error.retry_after_s) reply.head.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
   if (error.status == 401) reply.head.headers.emplace_back("WWW-Authenticate", "Bearer");
@@ -47,11 +48,11 @@ WholeReply reply_of(const ApiError& error) {
   return reply;
 }
 
-ApiError refusal_of(int status) {
+ApiError connection_error(int status) {
   switch (status) {
-    case 408: return plain(408, "The request came too slowly.", "request_timeout");
+    case 408: return plain(408, "The request was received too slowly.", "request_timeout");
     case 413: return plain(413, "The request is too large.", "request_too_large");
-    case 431: return plain(431, "The request's headers are too large, or too many.", "headers_too_large");
+    case 431: return plain(431, "The request has too many or too large headers.", "headers_too_large");
     case 503: {
       ApiError busy = plain(503, "Too many connections.", "unavailable");
       busy.type = "server_error";
@@ -62,26 +63,26 @@ ApiError refusal_of(int status) {
   }
 }
 
-ApiError about_to_end() { return api_error(Error(ErrorKind::unavailable, "The server is about to end."), ""); }
+ApiError shutting_down_error() { return api_error(Error(ErrorKind::unavailable, "The server is shutting down."), ""); }
 
-// As much of a key's, or of all, waits to be looked at as may.
-ApiError too_much_waits() {
-  return api_error(Error(ErrorKind::resource, "Too many requests wait to be tokenized; ask again later"), "");
+// The limit of bodies that wait for a worker is reached, for this key or in total.
+ApiError queue_full_error() {
+  return api_error(Error(ErrorKind::resource, "Too many requests are waiting to be tokenized; try again later"), "");
 }
 
-// All requests' bodies together have as many bytes as they may.
-ApiError crowded() {
-  return api_error(Error(ErrorKind::unavailable, "The server holds as many bytes of requests as it may"), "");
+// The limit of bytes of request bodies is reached, for this key or in total.
+ApiError body_budget_error() {
+  return api_error(Error(ErrorKind::unavailable, "The server has reached its limit for bytes of request bodies"), "");
 }
 
 int whole_seconds(double seconds) { return static_cast<int>(std::ceil(std::min(seconds, 1e6))); }
 
-// A log that cannot be written changes no answer; who made it tells of it.
+// A failure to write the log does not affect the response; the function access_log itself reports it.
 void write_log(const ApiSettings& settings, const nlohmann::ordered_json& line) {
   if (settings.access_log) attempt([&] { settings.access_log(line_of(line)); });
 }
 
-// One request: its checks, its answer, and what is counted and logged at its end.
+// One request: checks it, produces its response, and counts and logs it at its end.
 class ApiExchange : public Exchange {
  public:
   ApiExchange(ApiContext& api, RequestHead head)
@@ -93,15 +94,15 @@ class ApiExchange : public Exchange {
   }
 
   std::optional<size_t> body_limit() const override {
-    if (reply_) return std::nullopt;  // it is refused
+    if (reply_) return std::nullopt;  // the request is refused
     return facts_->large ? api_.settings.body_bytes : small_body;
   }
 
   void refuse(int status) override {
     switch (status) {
-      case 429: reply_ = reply_of(too_much_waits()); break;
-      case 503: reply_ = reply_of(api_.finishing ? about_to_end() : crowded()); break;
-      default: reply_ = reply_of(refusal_of(status));
+      case 429: reply_ = reply_of(queue_full_error()); break;
+      case 503: reply_ = reply_of(api_.finishing ? shutting_down_error() : body_budget_error()); break;
+      default: reply_ = reply_of(connection_error(status));
     }
   }
 
@@ -118,9 +119,9 @@ class ApiExchange : public Exchange {
     if (work_) {
       answer([&] { part = work_->poll(record_); });
       if (record_.completion_tokens > 0 && !record_.first_token_s) record_.first_token_s = steady_seconds() - started_;
-      if (api_.finishing && !reply_ && !part.end && !part.broken) reply_ = reply_of(about_to_end());
+      if (api_.finishing && !reply_ && !part.end && !part.broken) reply_ = reply_of(shutting_down_error());
     }
-    if (reply_ && (given_ || part.head)) {  // it failed in the middle of a stream
+    if (reply_ && (given_ || part.head)) {  // too late for another head: the error ends the stream
       part.bytes += work_ ? work_->failure(reply_->body) : event(reply_->body);
       part.end = true;
     } else if (reply_) {
@@ -138,7 +139,7 @@ class ApiExchange : public Exchange {
 
   std::pair<ReplyHead, std::string> cut_short() override {
     cut_short_ = true;
-    WholeReply reply = reply_of(about_to_end());
+    BufferedReply reply = reply_of(shutting_down_error());
     add_headers(reply.head);
     return {std::move(reply.head), std::move(reply.body)};
   }
@@ -146,13 +147,13 @@ class ApiExchange : public Exchange {
   void closed(uint64_t bytes_sent, bool whole) override {
     work_.reset();
     if (admitted_) api_.keys.leave(key_);
-    attempt([&] { account(bytes_sent, whole); });  // without memory it is neither counted nor logged
+    attempt([&] { account(bytes_sent, whole); });  // when out of memory, the request is neither counted nor logged
   }
 
  private:
   using Json = nlohmann::ordered_json;
 
-  // Of every answer.
+  // Adds the headers that every response has, and headers_.
   void add_headers(ReplyHead& head) const {
     head.headers.emplace_back("X-Request-Id", id_);
     head.headers.emplace_back("X-Content-Type-Options", "nosniff");
@@ -161,7 +162,7 @@ class ApiExchange : public Exchange {
 
   void account(uint64_t bytes_sent, bool whole) {
     const double seconds = steady_seconds() - started_;
-    int status = whole ? status_ : 499;  // as others write it: the client has closed
+    int status = whole ? status_ : 499;  // nginx's code: the client has closed the connection
     if (cut_short_) status = 503;
     api_.metrics.request(facts_->name, status, seconds);
     api_.metrics.tokens(record_.prompt_tokens, record_.completion_tokens);
@@ -169,7 +170,7 @@ class ApiExchange : public Exchange {
     log(bytes_sent, status, seconds);
   }
 
-  // Whatever goes wrong in `work` becomes the answer.
+  // Runs `work`; an exception becomes the response.
   template <class Work>
   void answer(Work work) {
     try {
@@ -189,10 +190,11 @@ class ApiExchange : public Exchange {
     }
   }
 
-  // Everything that the head alone decides.
+  // All checks that need only the head.
   void check() {
     if (!api_.keys.required() && !is_this_machine(head_.header("host"))) {
-      throw plain(403, "A server without keys answers to this machine's own names and addresses only.",
+      throw plain(403,
+                  "A server without API keys only answers requests whose Host is a name or address of this machine.",
                   "forbidden_host");
     }
     if (check_origin()) return;
@@ -203,7 +205,7 @@ class ApiExchange : public Exchange {
     }
     if (!is_method_of(head_.method, *facts_)) {
       headers_.emplace_back("Allow", methods_of(*facts_));
-      throw plain(405, fmt::format("{} does not take {}.", shown_path(), head_.method.substr(0, 16)),
+      throw plain(405, fmt::format("{} does not support {}.", shown_path(), head_.method.substr(0, 16)),
                   "method_not_allowed");
     }
     const bool is_admin = facts_->route == Route::adapter ||
@@ -222,8 +224,9 @@ class ApiExchange : public Exchange {
   // HEAD is answered as GET, without the body.
   bool reads() const { return head_.method == "GET" || head_.method == "HEAD"; }
 
-  // Pages of the origins that were named may read answers; a preflight request is answered at once, and has no key (the
-  // Fetch standard, 3.2). Whether it was one. Credentials that browsers keep (cookies) are never allowed.
+  // CORS: adds the headers that let pages of the allowed origins read the response, never with credentials that
+  // browsers keep (cookies). Returns true for a preflight request, which has no key (the Fetch standard, 3.2) and is
+  // answered here.
   bool check_origin() {
     const CorsHeaders cors = cors_headers(api_.settings.origins, head_, methods_of(*facts_));
     headers_.insert(headers_.end(), cors.headers.begin(), cors.headers.end());
@@ -241,7 +244,8 @@ class ApiExchange : public Exchange {
     key_ = bears ? api_.keys.find(trim(authorization.substr(scheme.size()))) : -1;
     const Admission admission = api_.keys.enter(key_, steady_seconds());
     if (admission.verdict == Admission::Verdict::unknown_key) {
-      ApiError error = plain(401, "No valid API key was given: Authorization: Bearer KEY.", "invalid_api_key");
+      ApiError error =
+          plain(401, "No valid API key was given; send the header Authorization: Bearer KEY.", "invalid_api_key");
       error.type = "authentication_error";
       throw error;
     }
@@ -255,8 +259,8 @@ class ApiExchange : public Exchange {
     if (admitted_) return;
     const bool at_once = admission.verdict == Admission::Verdict::too_many_at_once;
     ApiError error = plain(429,
-                           at_once ? "This key has as many requests running as it may have."
-                                   : "This key has made as many requests as it may in a minute.",
+                           at_once ? "This key has reached its limit of concurrent requests."
+                                   : "This key has reached its limit of requests per minute.",
                            "rate_limit_exceeded");
     error.type = "requests";
     error.retry_after_s = std::max(1, whole_seconds(admission.retry_s));
@@ -264,7 +268,7 @@ class ApiExchange : public Exchange {
   }
 
   void begin(const std::string& body, Wake wake) {
-    if (api_.finishing && !facts_->open) throw about_to_end();
+    if (api_.finishing && !facts_->open) throw shutting_down_error();
     switch (facts_->route) {
       case Route::page: return reply("text/html; charset=utf-8", page_html);
       case Route::health: return reply_json({{"status", api_.draining ? "draining" : "ok"}});
@@ -290,14 +294,14 @@ class ApiExchange : public Exchange {
 
   template <class Start>
   void start(Start how, const std::string& body, Wake wake) {
-    if (api_.draining) throw about_to_end();
+    if (api_.draining) throw shutting_down_error();
     work_ = how(api_, body, record_, std::move(wake));
   }
 
   void ready() {
     const std::string failure = api_.service.failure();
     if (!failure.empty()) record_.failure = failure;
-    if (api_.draining) throw about_to_end();
+    if (api_.draining) throw shutting_down_error();
     if (!failure.empty()) throw api_error(Error(ErrorKind::unavailable, "The engine has failed."), "");
     if (const std::optional<FileFault> fault = api_.service.file_fault()) {
       record_.failure = fmt::format("{}: {}", fault->file.string(), fault->what);
@@ -312,23 +316,24 @@ class ApiExchange : public Exchange {
     const infer::ServiceCounts counts = api_.service.counts();
     const auto number = [](auto value) { return static_cast<double>(value); };
     std::vector<Gauge> gauges = {
-        {"ingot_queued_requests", "Requests without a token yet.", number(counts.queued)},
+        {"ingot_queued_requests", "Requests that have no output token yet.", number(counts.queued)},
         {"ingot_running_requests", "Requests in the engine's batch.", number(counts.engine.running)},
         {"ingot_kv_pages_used", "Pages of the KV cache in use.", number(counts.engine.used_pages)},
-        {"ingot_kv_pages_free", "Pages of the KV cache that are free.", number(counts.engine.free_pages)},
-        {"ingot_preemptions_total", "Requests that gave their pages back.", number(counts.engine.preemptions), true},
-        {"ingot_prefix_lookup_tokens_total", "Prompt tokens looked for in the prefix cache.",
+        {"ingot_kv_pages_free", "Free pages of the KV cache.", number(counts.engine.free_pages)},
+        {"ingot_preemptions_total", "Requests that were preempted and lost their KV cache pages.",
+         number(counts.engine.preemptions), true},
+        {"ingot_prefix_lookup_tokens_total", "Prompt tokens looked up in the prefix cache.",
          number(counts.engine.prefix_lookups), true},
         {"ingot_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.", number(counts.engine.prefix_hits),
          true},
-        {"ingot_engine_steps_total", "Batches that the engine has run.", number(counts.steps), true},
-        {"ingot_engine_step_seconds_total", "Time in them.", counts.step_s, true},
-        {"ingot_engine_tokens_total", "Tokens that the engine has made.", number(counts.output_tokens), true},
+        {"ingot_engine_steps_total", "Steps (batches) run by the engine.", number(counts.steps), true},
+        {"ingot_engine_step_seconds_total", "Time spent in engine steps.", counts.step_s, true},
+        {"ingot_engine_tokens_total", "Tokens generated by the engine.", number(counts.output_tokens), true},
     };
     if (api_.settings.http_counts) {
       const HttpCounts http = api_.settings.http_counts();
-      gauges.push_back({"ingot_connections", "Connections that are open.", number(http.connections)});
-      gauges.push_back({"ingot_body_bytes", "Bytes of requests' bodies that are held, beyond the first 64 KiB of each.",
+      gauges.push_back({"ingot_connections", "Open connections.", number(http.connections)});
+      gauges.push_back({"ingot_body_bytes", "Bytes of request bodies in memory, not counting the first 64 KiB of each.",
                         number(http.body_bytes)});
     }
     return api_.metrics.text(gauges);
@@ -347,17 +352,17 @@ class ApiExchange : public Exchange {
   }
   void reply_json(const Json& value) { reply("application/json", line_of(value)); }
 
-  // What stands for '*', decoded.
+  // The part of the path that matches '*', decoded.
   std::string rest_of_path() const {
     const std::optional<std::string> rest = name_in_path(path_.substr(std::string_view(facts_->path).size() - 1));
-    if (!rest) throw plain(400, "The URL is not well encoded.", "invalid_url");
+    if (!rest) throw plain(400, "The URL has invalid percent-encoding.", "invalid_url");
     return *rest;
   }
 
   std::string shown_path() const { return path_.substr(0, 200); }
 
   void log(uint64_t bytes_sent, int status, double seconds) const {
-    // No prompt, no key, no query: a path only.
+    // Prompts, keys and URL queries are never logged.
     Json line = {{"time", utc_timestamp()}, {"id", id_},
                  {"peer", head_.peer},      {"method", head_.method.substr(0, 16)},
                  {"path", shown_path()},    {"status", status},
@@ -379,8 +384,8 @@ class ApiExchange : public Exchange {
   const RouteFacts* facts_ = &unknown_route;
   int key_ = -1;
   bool admitted_ = false;
-  std::vector<std::pair<std::string, std::string>> headers_;  // of every answer
-  std::optional<WholeReply> reply_;
+  std::vector<std::pair<std::string, std::string>> headers_;  // added to whatever response this request gets
+  std::optional<BufferedReply> reply_;
   std::unique_ptr<Work> work_;
   RequestRecord record_;
   bool given_ = false;
@@ -408,7 +413,8 @@ std::shared_ptr<Exchange> Api::open(RequestHead head) {
 
 std::pair<ReplyHead, std::string> Api::refusal(int status, const std::string& peer) {
   const std::string id = make_id("req_");
-  WholeReply reply = reply_of(status == 503 && state_->context.draining ? about_to_end() : refusal_of(status));
+  BufferedReply reply =
+      reply_of(status == 503 && state_->context.draining ? shutting_down_error() : connection_error(status));
   reply.head.headers.emplace_back("X-Request-Id", id);
   state_->context.metrics.request("none", status, 0);
   write_log(state_->context.settings, {{"time", utc_timestamp()}, {"id", id}, {"peer", peer}, {"status", status}});

@@ -1,4 +1,4 @@
-// The routes: who may ask, what is asked, and who answers (specs/openai_api.md; docs/serving.md).
+// The API's routes: authorisation, request parsing and dispatch (specs/openai_api.md; docs/serving.md).
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 namespace ingot::server {
 
 struct ApiSettings {
-  size_t body_bytes = 8 << 20;                       // most of a request
-  int64_t slow_outputs = 4096;                       // that wait for a reader; then its request is given up
-  std::vector<ApiKey> keys;                          // none: anybody may ask, from this machine
-  std::vector<std::string> origins;                  // of pages that may read answers (server/cors.h)
-  std::function<void(std::string_view)> access_log;  // gets a JSON line a request; may be called from several threads
+  size_t body_bytes = 8 << 20;       // max size of a request body
+  int64_t slow_outputs = 4096;       // max outputs that wait for a slow client; then its request is dropped
+  std::vector<ApiKey> keys;          // empty: no keys are needed, and only this machine may connect
+  std::vector<std::string> origins;  // origins whose pages may read answers (server/cors.h)
+  std::function<void(std::string_view)> access_log;  // called with one JSON line per request, by several threads
   std::function<HttpCounts()> http_counts;           // for the metrics; may be empty
 };
 
 class Api : public Handler {
  public:
-  // All outlive it; `adapters` and `masks` may be null.
+  // All references must outlive it; `adapters` and `masks` may be null.
   Api(ApiSettings settings, const ServedModel& model, infer::Service& service, AdapterList* adapters,
       MaskFactory* masks);
   ~Api() override;
@@ -34,14 +34,13 @@ class Api : public Handler {
   std::shared_ptr<Exchange> open(RequestHead head) override;
   std::pair<ReplyHead, std::string> refusal(int status, const std::string& peer) override;
 
-  // From now on /ready says no, and nothing new is generated.
+  // From now on /ready answers 503, and no new generation starts.
   void drain();
-  // As `drain`, and every request that is not answered yet ends with an error, `unavailable`: as a 503 where nothing of
-  // the answer was sent, as the last event of a stream where something was. HttpServer::finish must follow: it has the
-  // connections send that.
+  // As `drain`, and every unfinished request ends with the error `unavailable`: as a 503 if nothing of the answer was
+  // sent, else as the last event of its stream. HttpServer::finish must follow: it makes the connections send that.
   void finish();
 
-  // Keys::replace.
+  // See Keys::replace.
   void set_keys(std::vector<ApiKey> keys);
 
  private:

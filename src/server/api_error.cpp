@@ -35,16 +35,17 @@ ApiError server_error(const char* code, std::string message) {
 }
 
 ApiError file_fault(const std::string& path) {
-  return server_error("model_file_fault",
-                      fmt::format("The model's file '{}' was cut short, changed or lost while it was served; put it "
-                                  "back and start the server again.",
-                                  path.substr(path.rfind('/') + 1)));
+  return server_error(
+      "model_file_fault",
+      fmt::format(
+          "The model file '{}' was truncated, changed or lost while it was served; restore it and restart the server.",
+          path.substr(path.rfind('/') + 1)));
 }
 
 ApiError api_error(const Error& error, const std::string& param) {
   ApiError out(400, error.hint().empty() ? error.message() : error.message() + "; " + error.hint());
   if (!param.empty()) out.param = param;
-  const auto tell = [&](int status, const char* type, const char* code) {
+  const auto report = [&](int status, const char* type, const char* code) {
     out.status = status;
     out.type = type;
     out.code = code;
@@ -54,13 +55,13 @@ ApiError api_error(const Error& error, const std::string& param) {
     case ErrorKind::usage:
     case ErrorKind::corrupt: out.code = "invalid_value"; break;
     case ErrorKind::unsupported: out.code = "unsupported_value"; break;
-    case ErrorKind::not_found: tell(404, "invalid_request_error", "not_found"); break;
-    case ErrorKind::resource: tell(429, "requests", "rate_limit_exceeded"); break;
-    case ErrorKind::unavailable: tell(503, "server_error", "unavailable"); break;
+    case ErrorKind::not_found: report(404, "invalid_request_error", "not_found"); break;
+    case ErrorKind::resource: report(429, "requests", "rate_limit_exceeded"); break;
+    case ErrorKind::unavailable: report(503, "server_error", "unavailable"); break;
     case ErrorKind::internal:
       out.status = 500;
       out.type = "server_error";
-      out.message = "The server has failed at this request; its log says more.";
+      out.message = "The server failed to process this request; see its log.";
       break;
   }
   return out;

@@ -1,4 +1,4 @@
-// Errors in the shape of OpenAI's API (specs/openai_api.md, section 7).
+// Errors in the format of OpenAI's API (specs/openai_api.md, section 7).
 #pragma once
 
 #include <exception>
@@ -10,7 +10,7 @@
 
 namespace ingot::server {
 
-// Thrown while a request is read and answered; becomes the answer.
+// Thrown while a request is parsed or answered; becomes the answer.
 struct ApiError : std::exception {
   int status = 400;
   std::string message;
@@ -23,19 +23,20 @@ struct ApiError : std::exception {
   const char* what() const noexcept override { return message.c_str(); }
 };
 
-// A field of the request that cannot be served. `code`: invalid_value, invalid_type, unsupported_parameter, ...
+// 400: a field of the request that is invalid or not supported. `code`: invalid_value, invalid_type,
+// unsupported_parameter, ...
 ApiError bad_field(std::string param, const char* code, std::string message);
 ApiError model_not_found(const std::string& model);
 
-// 403: the request's key does not allow that.
+// 403: the request's API key does not allow it.
 ApiError not_permitted(std::string message);
-// 500 with its cause, which the client can tell from others by the code.
+// 500 with its cause; clients distinguish causes by `code`.
 ApiError server_error(const char* code, std::string message);
-// 500: a file of the model is not what it was when it was opened. Says the file's name without its folders.
+// 500: a file of the model has changed since it was opened. The message has the file's name without its folders.
 ApiError file_fault(const std::string& path);
 
-// An Error on the way of a request. `param` is the field that it is about, "" when that is not known. Causes inside the
-// server are told without their words: these are for the log.
+// The answer for an Error. `param`: the field that it is about, "" if not known. Internal errors get a generic message:
+// their text is for the log only.
 ApiError api_error(const Error& error, const std::string& param);
 
 // {"error": {...}} with all four keys.

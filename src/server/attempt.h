@@ -1,11 +1,11 @@
-// Work whose failure must not keep what comes behind it from being done.
+// Runs work whose failure must not prevent what follows.
 #pragma once
 
 #include <exception>
 
 namespace ingot::server {
 
-// Whether the work ended without an exception.
+// Runs `work`. False when it throws.
 template <class Work>
 bool attempt(const Work& work) {
   try {

@@ -1,4 +1,4 @@
-// The bytes of all requests' bodies that a server holds at a time.
+// Limits the total bytes of the request bodies that a server holds.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,14 @@ namespace ingot::server {
 // Thread-safe.
 class BodyBudget {
  public:
-  // `max_bytes`: of all bodies together, and half of them of one owner's; owner 0, that of requests without a key, may
-  // have all. `uncounted`: of each body, its first bytes, which take nothing of these.
+  // `max_bytes`: of all bodies together; one owner may have half of it, and owner 0 (requests without a key) all.
+  // `uncounted`: the first bytes of each body, which do not count.
   BodyBudget(size_t max_bytes, size_t uncounted) : max_bytes_(max_bytes), uncounted_(uncounted) {}
 
-  size_t held() const { return held_.lock()->bytes; }  // that are counted now; at most `max_bytes`
+  size_t held() const { return held_.lock()->bytes; }  // counted bytes now; at most `max_bytes`
 
-  // What one body takes of it; given back at the end, which comes before the budget's. One thread at a time.
+  // The part of the budget that one body takes, given back on destruction. The budget must outlive it. One thread at a
+  // time.
   class Share {
    public:
     explicit Share(BodyBudget& budget) : budget_(budget) {}
@@ -26,9 +27,9 @@ class BodyBudget {
     Share& operator=(const Share&) = delete;
     ~Share() { release(); }
 
-    void set_owner(uint64_t owner);  // REQUIRES that it has nothing
-    // The body has so many bytes now, at least as many as before. False, and nothing is taken, when what is counted of
-    // all bodies together, or of the owner's, would be more than the budget.
+    void set_owner(uint64_t owner);  // REQUIRES that it has taken nothing
+    // The body has `bytes` bytes now, at least as many as before. False, and nothing is taken, when the counted bytes
+    // of all bodies, or of the owner's, would exceed the budget.
     bool grow(size_t bytes);
     void release();
 
@@ -41,7 +42,7 @@ class BodyBudget {
  private:
   struct Held {
     size_t bytes = 0;
-    std::map<uint64_t, size_t> of;  // of them, by owner; 0 has no entry
+    std::map<uint64_t, size_t> of;  // of these, by owner; owner 0 has no entry
   };
   const size_t max_bytes_;
   const size_t uncounted_;

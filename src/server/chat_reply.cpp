@@ -29,15 +29,15 @@ class ChatReply : public Reply {
     return events;
   }
 
-  std::string push(std::vector<Piece> pieces) override {
+  std::string push(std::vector<OutputDelta> pieces) override {
     std::string events;
-    for (Piece& piece : pieces) {
-      Choice& choice = choices_[piece.choice];
+    for (OutputDelta& piece : pieces) {
+      SampledToken& choice = choices_[piece.choice];
       std::string text = choice.tools.push(piece.text);
       if (piece.finish) text += choice.tools.finish();
       if (piece.finish) {
         const bool called = !choice.tools.calls().empty();
-        // Whatever cut a call, a stop string too: nobody may take it for whole.
+        // A call that was cut, even by a stop string, must not be mistaken for a complete one.
         choice.reason = choice.tools.cut() ? "length" : called ? "tool_calls" : reason_of(*piece.finish);
       }
       if (!stream_) {
@@ -58,7 +58,7 @@ class ChatReply : public Reply {
   std::string body(const Outputs&, const Usage& usage) override {
     std::vector<std::string> list;
     for (size_t i = 0; i < choices_.size(); ++i) {
-      const Choice& choice = choices_[i];
+      const SampledToken& choice = choices_[i];
       const std::vector<ToolCall>& calls = choice.tools.calls();
       Json message = {{"role", "assistant"}, {"content", choice.content}, {"refusal", nullptr}};
       if (!calls.empty()) {
@@ -80,12 +80,12 @@ class ChatReply : public Reply {
   }
 
  private:
-  struct Choice {
-    explicit Choice(ToolReader reader) : tools(std::move(reader)) {}
+  struct SampledToken {
+    explicit SampledToken(ToolReader reader) : tools(std::move(reader)) {}
     ToolReader tools;
-    // Of a whole answer only.
+    // Only without streaming.
     std::string content;
-    std::vector<TokenFact> facts;
+    std::vector<TokenLogprobEntry> facts;
     std::string reason;
   };
 
@@ -99,18 +99,18 @@ class ChatReply : public Reply {
     return event(line_of(out));
   }
 
-  std::string text_event(size_t index, const std::string& text, const std::vector<TokenFact>& facts) const {
+  std::string text_event(size_t index, const std::string& text, const std::vector<TokenLogprobEntry>& facts) const {
     Json logprobs;
     if (logprobs_) {
       logprobs = {{"content", Json::array()}, {"refusal", nullptr}};
-      for (const TokenFact& fact : facts) logprobs["content"].push_back(logprob_json(*facts_.tokenizer, fact));
+      for (const TokenLogprobEntry& fact : facts) logprobs["content"].push_back(logprob_json(*facts_.tokenizer, fact));
     }
     return chunk(index, {{"content", text}}, std::move(logprobs), nullptr);
   }
 
-  // The calls and the reason.
+  // The events of the tool calls and of the finish reason.
   std::string finish(size_t index) const {
-    const Choice& choice = choices_[index];
+    const SampledToken& choice = choices_[index];
     const std::vector<ToolCall>& calls = choice.tools.calls();
     std::string events;
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -125,7 +125,7 @@ class ChatReply : public Reply {
     return events + chunk(index, Json::object(), nullptr, choice.reason);
   }
 
-  std::string whole_logprobs(const std::vector<TokenFact>& facts) const {
+  std::string whole_logprobs(const std::vector<TokenLogprobEntry>& facts) const {
     if (!logprobs_) return "null";
     return fmt::format(R"({{"content":{},"refusal":null}})", logprobs_text(*facts_.tokenizer, facts));
   }
@@ -134,7 +134,7 @@ class ChatReply : public Reply {
   bool stream_;
   bool include_usage_;
   bool logprobs_;
-  std::vector<Choice> choices_;
+  std::vector<SampledToken> choices_;
 };
 
 }  // namespace

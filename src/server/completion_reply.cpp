@@ -29,18 +29,18 @@ class CompletionReply : public Reply {
     std::string events;
     for (size_t i = 0; i < choices_.size(); ++i) {
       const EchoedPrompt& prompt = echo(i);
-      const std::vector<TokenFact> facts = prompt_facts(i, {});
+      const std::vector<TokenLogprobEntry> facts = prompt_facts(i, {});
       if (!prompt.text.empty() || !facts.empty()) events += chunk(i, prompt.text, logprobs_json(facts), nullptr);
     }
     return events;
   }
 
-  std::string push(std::vector<Piece> pieces) override {
+  std::string push(std::vector<OutputDelta> pieces) override {
     std::string events;
-    for (Piece& piece : pieces) {
+    for (OutputDelta& piece : pieces) {
       piece.facts = facts_of(piece);
       if (!stream_) {
-        Choice& choice = choices_[piece.choice];
+        SampledToken& choice = choices_[piece.choice];
         choice.text += piece.text;
         if (piece.finish) choice.reason = reason_of(*piece.finish);
         std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));
@@ -69,7 +69,7 @@ class CompletionReply : public Reply {
         });
       }
       for (size_t i = 0; i < n_; ++i) {
-        const Choice& choice = choices_[order[i]];
+        const SampledToken& choice = choices_[order[i]];
         list.push_back(fmt::format(R"({{"text":{},"index":{},"logprobs":{},"finish_reason":"{}"}})",
                                    line_of(echo(order[i]).text + choice.text), list.size(), logprobs_of(choice.facts),
                                    choice.reason));
@@ -79,11 +79,11 @@ class CompletionReply : public Reply {
   }
 
  private:
-  // Of a whole answer only.
-  struct Choice {
+  // Only without streaming.
+  struct SampledToken {
     std::string text;
     std::string reason;
-    std::vector<TokenFact> facts;
+    std::vector<TokenLogprobEntry> facts;
   };
 
   const EchoedPrompt& echo(size_t choice) const {
@@ -91,21 +91,21 @@ class CompletionReply : public Reply {
     return prompts_.empty() ? none : prompts_[choice / best_of_];
   }
 
-  // What is told of the prompt's next tokens; of its first one nothing is known.
-  std::vector<TokenFact> prompt_facts(size_t choice, std::vector<infer::Choice> known) {
+  // The facts of the prompt's next tokens; the first one has no log-probability.
+  std::vector<TokenLogprobEntry> prompt_facts(size_t choice, std::vector<infer::SampledToken> known) {
     const EchoedPrompt& prompt = echo(choice);
     size_t& next = scored_[choice];
-    std::vector<TokenFact> facts;
+    std::vector<TokenLogprobEntry> facts;
     if (next == 0 && !prompt.ids.empty()) facts.push_back({{prompt.ids[next], 0, {}}, prompt.begins[next++], false});
-    for (infer::Choice& one : known) facts.push_back({std::move(one), prompt.begins.at(next++)});
+    for (infer::SampledToken& one : known) facts.push_back({std::move(one), prompt.begins.at(next++)});
     return facts;
   }
 
-  // What a piece tells of tokens, the prompt's first, with places in the whole text.
-  std::vector<TokenFact> facts_of(Piece& piece) {
-    std::vector<TokenFact> facts = prompt_facts(piece.choice, std::move(piece.prompt));
+  // The token facts of a piece, the prompt's first, with positions in the whole text.
+  std::vector<TokenLogprobEntry> facts_of(OutputDelta& piece) {
+    std::vector<TokenLogprobEntry> facts = prompt_facts(piece.choice, std::move(piece.prompt));
     const size_t before = echo(piece.choice).ids.empty() ? 0 : echo(piece.choice).characters;
-    for (TokenFact& fact : piece.facts) {
+    for (TokenLogprobEntry& fact : piece.facts) {
       fact.begin += before;
       facts.push_back(std::move(fact));
     }
@@ -120,16 +120,16 @@ class CompletionReply : public Reply {
     return event(line_of(out));
   }
 
-  Json logprobs_json(const std::vector<TokenFact>& facts) const {
+  Json logprobs_json(const std::vector<TokenLogprobEntry>& facts) const {
     return facts.empty() ? Json() : parse_lenient_ordered_json(logprobs_of(facts));
   }
 
-  // As JSON text: as values all of a choice would take many times that. Offsets count from the beginning of the text,
-  // but where a prompt is echoed without being told of.
-  std::string logprobs_of(const std::vector<TokenFact>& facts) const {
+  // As JSON text: as JSON values all of a choice would take many times the memory. Offsets count from the beginning of
+  // the text, or from the end of an echoed prompt that is returned without log-probabilities.
+  std::string logprobs_of(const std::vector<TokenLogprobEntry>& facts) const {
     if (!logprobs_) return "null";
     std::vector<std::string> tokens, logprobs, tops, offsets;
-    for (const TokenFact& fact : facts) {
+    for (const TokenLogprobEntry& fact : facts) {
       const std::string token = token_string(*facts_.tokenizer, fact.choice.id);
       tokens.push_back(line_of(token));
       offsets.push_back(std::to_string(fact.begin));
@@ -140,10 +140,11 @@ class CompletionReply : public Reply {
                        fmt::join(tokens, ","), fmt::join(logprobs, ","), fmt::join(tops, ","), fmt::join(offsets, ","));
   }
 
-  // By their texts, of which several tokens may have the same, as parts of characters have: the likeliest counts.
-  Json top_of(const std::string& token, const infer::Choice& choice) const {
+  // Keyed by token text. Several tokens may have the same text, such as parts of characters: the most likely one
+  // counts.
+  Json top_of(const std::string& token, const infer::SampledToken& choice) const {
     Json top = {{token, choice.logprob}};
-    for (const infer::Likely& likely : choice.top) {
+    for (const infer::TokenLogprob& likely : choice.top) {
       const auto found = top.emplace(token_string(*facts_.tokenizer, likely.id), likely.logprob);
       if (*found.first < Json(likely.logprob)) *found.first = likely.logprob;
     }
@@ -157,8 +158,8 @@ class CompletionReply : public Reply {
   bool stream_;
   bool include_usage_;
   bool logprobs_;
-  std::vector<Choice> choices_;
-  std::vector<size_t> scored_;  // by choice: tokens of its prompt that were told of
+  std::vector<SampledToken> choices_;
+  std::vector<size_t> scored_;  // by choice: prompt tokens whose facts were returned
 };
 
 }  // namespace

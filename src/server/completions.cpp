@@ -14,7 +14,7 @@ namespace ingot::server {
 
 namespace {
 
-// Outputs become an answer, whole or streamed.
+// Turns outputs into an answer, whole or streamed.
 class CompletionWork : public Work {
  public:
   CompletionWork(std::unique_ptr<Outputs> outputs, std::unique_ptr<Reply> reply, bool stream, int64_t prompt_tokens)
@@ -26,7 +26,7 @@ class CompletionWork : public Work {
       part.end = true;
       return part;
     }
-    std::vector<Piece> pieces = outputs_->take();
+    std::vector<OutputDelta> pieces = outputs_->take();
     record.completion_tokens = outputs_->completion_tokens();
     if (outputs_->overflowed()) {
       record.failure = "the client read too slowly";
@@ -73,36 +73,36 @@ class CompletionWork : public Work {
 
 bool demands_call(const ChatRequest& request) { return request.tool_choice == ToolChoice::required; }
 
-// What the output must be: a call that is demanded is a schema too.
+// The constraint on the output: a required tool call is a schema too.
 ConstraintField demanded_of(const ChatRequest& request) {
   if (!demands_call(request)) return request.format;
   if (request.format.constraint.kind != Constraint::Kind::none) {
     throw bad_field(
         request.format.param, "invalid_value",
-        fmt::format("'{}' cannot be had together with a 'tool_choice' that demands a call.", request.format.param));
+        fmt::format("'{}' cannot be combined with a 'tool_choice' that requires a call.", request.format.param));
   }
   if (request.ignore_eos) {
     throw bad_field("ignore_eos", "invalid_value",
-                    "'ignore_eos' cannot be had together with a 'tool_choice' that demands a call.");
+                    "'ignore_eos' cannot be combined with a 'tool_choice' that requires a call.");
   }
   std::vector<std::pair<std::string, std::string>> tools;
   for (const Tool& tool : request.tool_list) tools.emplace_back(tool.name, tool.parameters);
-  // The name comes first: ToolReader reads a call that was cut, too.
+  // With the members in order, the name comes first, so that ToolReader can read a call that was cut.
   const bool strict = std::ranges::any_of(request.tool_list, &Tool::strict);
   return {{Constraint::Kind::json_schema, call_schema(tools), {}, strict, true}, "tools"};
 }
 
-// One for each output.
+// Called for each output.
 std::shared_ptr<infer::TokenMask> mask_of(ApiContext& api, const ConstraintField& field) {
   if (field.constraint.kind == Constraint::Kind::none) return nullptr;
   if (!api.masks) {
     throw bad_field(field.param, "unsupported_parameter",
-                    fmt::format("'{}' needs masks, which this server has none of.", field.param));
+                    fmt::format("'{}' is not supported: this server cannot constrain outputs.", field.param));
   }
   try {
     return api.masks->mask(field.constraint);
   } catch (const Error& error) {
-    // A schema that is too large stays so: to try again does not help.
+    // A retry does not help with a schema that is too large: report it as usage.
     const bool too_large = error.kind() == ErrorKind::resource;
     throw api_error(too_large ? Error(ErrorKind::usage, error.message(), error.hint()) : error, field.param);
   }
@@ -132,7 +132,7 @@ void check_token_ids(const ServedModel& model, const TextRequest& request) {
   for (const int32_t id : request.stop_ids) check_id(model, id, "stop_token_ids");
 }
 
-// Who may not change what is served may not come before others either.
+// A key that may not change what is served may not raise its priority either.
 void check_priority(const ApiContext& api, const TextRequest& request, const RequestRecord& record) {
   if (request.priority <= 0 || record.key < 0 || api.keys.at(record.key).admin) return;
   ApiError error = not_permitted("This key may not ask for a 'priority' above 0.");
@@ -140,37 +140,38 @@ void check_priority(const ApiContext& api, const TextRequest& request, const Req
   throw error;
 }
 
-// The answer is held until it is sent: what is told of all tokens has a limit.
+// The whole answer is in memory until it is sent, so the number of its log-probabilities is limited.
 void check_logprobs(const ServedModel& model, const TextRequest& request, int64_t outputs, const char* param) {
   if (!request.logprobs) return;
   const int64_t tokens = std::min(request.max_tokens.value_or(model.context), model.context);
   const int64_t numbers = outputs * tokens * (1 + request.sampling.top_logprobs);
   if (numbers <= max_answer_numbers) return;
   throw bad_field(param, "invalid_value",
-                  fmt::format("{} outputs of up to {} tokens with {} log-probabilities each are {}; an answer has at "
-                              "most {}: ask for fewer, set a smaller 'max_tokens', or stream.",
+                  fmt::format("{} outputs of up to {} tokens with {} log-probabilities each are {}; a response may "
+                              "have at most {}: ask for fewer, set a smaller 'max_tokens', or stream.",
                               outputs, tokens, 1 + request.sampling.top_logprobs, numbers, max_answer_numbers));
 }
 
-// The same for `tokens` of echoed prompts, of a stream too: they are all there before a slow client has read any.
+// The same for `tokens` of echoed prompts, also when streaming: they are all in memory before a slow client has read
+// any.
 void check_echoed(const TextRequest& request, int64_t tokens) {
   const int64_t numbers = tokens * (1 + request.sampling.top_logprobs);
   if (numbers <= max_answer_numbers) return;
   throw bad_field("prompt", "invalid_value",
-                  fmt::format("{} echoed tokens with {} log-probabilities each are {}; an answer has at most {}: ask "
-                              "for fewer prompts at once.",
+                  fmt::format("{} echoed tokens with {} log-probabilities each are {}; a response may have at most {}: "
+                              "send fewer prompts per request.",
                               tokens, 1 + request.sampling.top_logprobs, numbers, max_answer_numbers));
 }
 
-// The request's seed, or one that nobody can guess.
+// The request's seed, or a random one.
 int64_t seed_of(const TextRequest& request) {
   if (request.seed) return *request.seed;
   std::random_device random;
   return static_cast<int64_t>(uint64_t{random()} << 32 | random());
 }
 
-// One request to the engine but for its prompt; `index` is the output's place, which the seed depends on. Only requests
-// of the same key share kept prompts: how fast an answer comes tells nobody what others have asked.
+// The engine's request for one output, without its prompt. `index` is the output's index, which the seed depends on.
+// Only requests of the same key share cached pages: response times must not reveal what others have asked.
 infer::Request engine_request(const ServedModel& model, const TextRequest& request, const RequestRecord& record,
                               int64_t seed, int64_t index) {
   infer::Request out;
@@ -181,7 +182,7 @@ infer::Request engine_request(const ServedModel& model, const TextRequest& reque
   out.priority = static_cast<int>(request.priority);
   out.deadline = request.deadline;
   out.sampling = request.sampling;
-  // Outputs of one request differ in their seeds; the first has the request's, as `ingot generate --seed`.
+  // Outputs of one request have different seeds; the first has the request's, as in `ingot generate --seed`.
   out.sampling.seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15U;
   return out;
 }
@@ -195,7 +196,8 @@ OutputSettings settings_of(const ApiContext& api, const TextRequest& request, in
   return settings;
 }
 
-// Messages become outputs; `make_reply` makes the answer of them, which holds them all to its end where it is `held`.
+// Starts the outputs of a conversation. `make_reply` makes the formatter of the answer; `held`: it keeps all outputs to
+// the end.
 std::unique_ptr<Work> start_conversation(ApiContext& api, const ChatRequest& request, RequestRecord& record, Wake wake,
                                          bool held, FunctionRef<std::unique_ptr<Reply>(ToolForm)> make_reply) {
   record.model = request.model;
@@ -220,7 +222,7 @@ std::unique_ptr<Work> start_conversation(ApiContext& api, const ChatRequest& req
   }
   const ToolForm form = form_of(api.model, request);
   OutputSettings settings = settings_of(api, request, request.n);
-  // Behind the first call there is nothing more to make.
+  // Stop after the first call.
   if (!request.parallel_tool_calls && form == ToolForm::tagged) settings.stops.emplace_back(tool_close_tag);
   auto outputs =
       std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
@@ -238,7 +240,7 @@ std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, Request
 
 std::unique_ptr<Work> start_responses(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
   const ResponsesRequest request = parse_responses(body);
-  // The end of a stream repeats all of it.
+  // The last event of the stream repeats the whole answer.
   return start_conversation(api, request, record, std::move(wake), true, [&](ToolForm form) {
     return responses_reply(request, form, facts_of(api, request, "resp_"));
   });
@@ -267,13 +269,14 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
       requests.push_back(engine_request(api.model, request, record, seed, i));
       requests.back().prompt = shared;
       requests.back().adapter = adapter;
-      requests.back().score_prompt = scored;
+      requests.back().prompt_logprobs = scored;
       requests.back().mask = mask_of(api, request.format);
     }
   }
   OutputSettings settings = settings_of(api, request, request.best_of);
-  // Who scores texts asks for one token and drops the last of those told of: it must be there when it ends the answer.
-  settings.tell_end = scored;
+  // Clients that score texts request one token and drop the last log-probability, so the stop id must be returned if it
+  // ends the output.
+  settings.report_end = scored;
   auto outputs =
       std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
   return std::make_unique<CompletionWork>(std::move(outputs),

@@ -33,8 +33,8 @@ using Socket = asio::basic_stream_socket<Tcp, Strand>;
 using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand>;
 
 constexpr size_t read_bytes = 16 << 10;
-constexpr size_t max_ahead = 64 << 10;  // read of what follows while an answer is on its way
-// How often a connection polls its exchange without having been woken: `wake` may have failed for want of memory.
+constexpr size_t max_ahead = 64 << 10;  // max bytes read ahead while an answer is being sent
+// How often a connection polls its exchange without a `wake`, which may have failed when out of memory.
 constexpr auto look_again = std::chrono::seconds(5);
 
 Clock::duration of_seconds(double seconds) {
@@ -49,18 +49,18 @@ std::string lower(std::string_view text) {
 
 using Parser = http::request_parser<http::string_body>;
 
-// Streams differ in how they begin and in what their socket is.
+// Plain and TLS streams differ in the handshake and in how to get at the socket.
 Socket& socket_of(Socket& stream) { return stream; }
 Socket& socket_of(asio::ssl::stream<Socket>& stream) { return stream.next_layer(); }
 
-// One client. Everything runs on the connection's strand; `stop` and `draining` go there.
+// One client. Everything runs on the connection's strand; drain, finish and stop post their work there.
 template <class Stream>
-class Connection : public Peer, public std::enable_shared_from_this<Connection<Stream>> {
+class Connection : public OpenConnection, public std::enable_shared_from_this<Connection<Stream>> {
  public:
   using Self = std::shared_ptr<Connection>;
 
   template <class... Args>
-  Connection(Connections& all, std::string address, Socket socket, Args&... tls)
+  Connection(ConnectionContext& all, std::string address, Socket socket, Args&... tls)
       : all_(all),
         limits_(all.settings.limits),
         address_(std::move(address)),
@@ -73,7 +73,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   void drain() override {
     asio::post(strand_, [self = this->shared_from_this()] {
-      // A client that has not asked yet may be about to, and a request may have come and not been read.
+      // A client without a request so far may be about to send one, and a request may have arrived and not been read.
       Code failed;
       const bool unread = !self->input_.empty() || socket_of(self->stream_).available(failed) > 0;
       if (self->idle_ && self->served_ > 0 && !unread) self->close();
@@ -89,11 +89,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     asio::post(strand_, [self = this->shared_from_this()] { self->close(); });
   }
 
-  // `self` keeps the connection while it runs.
-  static asio::awaitable<void> run(Self self, Entry entered) {
+  // `self` keeps the connection alive while this runs.
+  static asio::awaitable<void> run(Self self, Admittance entered) {
     try {
       if (co_await self->begin()) {
-        if (entered == Entry::refused) {
+        if (entered == Admittance::refused) {
           co_await self->send_refusal(503);
         } else {
           while (co_await self->serve()) {
@@ -101,18 +101,18 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
         }
       }
     } catch (const std::exception&) {
-      self->input_.clear();  // what a client can cause ends its connection and nothing else
+      self->input_.clear();  // an error that a client can cause ends only its connection
     }
     while (!self->received_) {
       try {
         co_await self->changed();
-      } catch (const std::exception&) {  // the worker ends all the same
+      } catch (const std::exception&) {  // the worker ends nevertheless
         std::this_thread::yield();
       }
     }
-    attempt([&] { self->end_exchange(false); });  // it has ended all the same, and the place must be free again
+    attempt([&] { self->end_exchange(false); });  // even if this throws, the connection must be released
     self->close();
-    self->all_.peers.leave(self, self->client_, entered);
+    self->all_.connections.leave(self, self->client_, entered);
   }
 
  private:
@@ -129,7 +129,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     co_return !closed_;
   }
 
-  // One request and its answer; whether another may follow.
+  // Serves one request. Returns whether another may follow.
   asio::awaitable<bool> serve() {
     idle_ = heading_ = true;
     if (all_.draining && served_ > 0) co_return false;
@@ -141,7 +141,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     arm_for_head(limits_.header_s);
     Parser parser;
     parser.header_limit(static_cast<uint32_t>(limits_.header_bytes));
-    parser.body_limit(std::numeric_limits<uint64_t>::max());  // the route decides, when the head is known
+    parser.body_limit(std::numeric_limits<uint64_t>::max());  // the route sets the limit once the head is known
     while (!parser.is_header_done()) {
       const Code failed = feed(parser);
       if (failed && failed != http::error::need_more) {
@@ -166,7 +166,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     if (const std::optional<size_t> limit = exchange_->body_limit()) {
       if (!co_await read_body(parser, *limit)) {
         if (gone_ || closed_) co_return false;
-        std::string().swap(parser.get().body());  // the parser lives on until the client has taken the answer
+        std::string().swap(parser.get().body());  // the parser lives until the client has read the answer
         body_.release();
         keep = false;
       }
@@ -180,7 +180,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     co_return whole&& keep_ && !closed_;
   }
 
-  // Gives the parser what was read. The header is parsed alone first: the route decides how large a body may be.
+  // Passes the input to the parser. The header is parsed alone first: the route decides how large a body may be.
   Code feed(Parser& parser) {
     Code failed;
     const size_t used = parser.put(asio::buffer(input_), failed);
@@ -215,7 +215,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     ended->closed(sent_, whole);
   }
 
-  // False when it did not come: the exchange knows why, or the client has gone.
+  // False when the body was not received: the exchange has been told why (`refuse`), or the client has left.
   asio::awaitable<bool> read_body(Parser& parser, size_t limit) {
     if (parser.content_length().value_or(0) > limit) {
       exchange_->refuse(413);
@@ -236,16 +236,16 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
           exchange_->refuse(failed == http::error::body_limit ? 413 : 400);
           co_return false;
         }
-        // A body of a told length has memory for all of it, of which only what has come is touched. One in chunks is
-        // copied as it grows, into memory that may have been used before: all of that counts, but of no body so small
-        // that it always passes.
+        // A body with a Content-Length has its memory reserved at once, of which only the received part is touched. A
+        // chunked body is copied as it grows, into memory that may have been used before: its whole capacity counts,
+        // unless the body is so small that it always passes.
         const std::string& body = parser.get().body();
         if (!body_.grow(parser.chunked() && body.size() > limits_.uncounted_bytes ? body.capacity() : body.size())) {
           exchange_->refuse(503);
           co_return false;
         }
         if (parser.is_done()) break;
-        // All of a body is taken; what is left is the beginning of a chunk's size or of a trailer.
+        // The parser takes all of a body; the rest is the beginning of a chunk size or of a trailer.
         if (input_.size() > limits_.header_bytes) {
           exchange_->refuse(400);
           co_return false;
@@ -291,24 +291,24 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
   // On a worker's thread.
   void look_at(Exchange& exchange, std::string body, std::function<void()> wake) {
-    // Nobody waits any more for what a client asked that has left.
+    // If the client has left, nobody waits for the answer.
     if (!gone_ && !attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
     received_ = true;
-    // Where there is no memory for this, the connection looks by itself.
+    // When this fails for lack of memory, the connection notices by polling.
     attempt([&] { asio::post(strand_, [self = this->shared_from_this()] { self->notify(); }); });
   }
 
-  // Sends the answer as it comes. Whether all of it went out.
+  // Sends the answer part by part. Returns whether all of it was sent.
   asio::awaitable<bool> answer(bool keep) {
     keep_ = keep;
     bool chunked = false;
     for (;;) {
-      // What comes now is the next request, or the news that the client has gone.
+      // Input at this point is the next request, or the news that the client has closed the connection.
       if (input_.size() < max_ahead) start_read();
       const bool received = received_;
       if (received) body_.release();
       if (received && (closed_ || gone_ || broken_)) co_return false;
-      if (!received && all_.finishing) {  // a worker may look at it for long
+      if (!received && all_.finishing) {  // `receive` may take long
         co_await send_last(exchange_->cut_short());
         while (!received_) co_await changed();
         co_return false;
@@ -336,7 +336,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     co_return false;
   }
 
-  // An answer that ends the connection.
+  // Sends an answer that ends the connection.
   asio::awaitable<void> send_last(std::pair<ReplyHead, std::string> answer) {
     const auto& [head, body] = answer;
     if (co_await send(head_text(head, body.size(), false, true) + body)) co_await linger();
@@ -354,7 +354,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     co_return !failed && !closed_;
   }
 
-  // A close with unread bytes would reset the connection and lose the answer: read and drop them for a while.
+  // Closing a socket with unread bytes would reset the connection and lose the answer: read and drop input for a while.
   asio::awaitable<void> linger() {
     Code ignored;
     socket_of(stream_).shutdown(Tcp::socket::shutdown_send, ignored);
@@ -364,8 +364,8 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     } while (co_await more());
   }
 
-  // Reads once. False when the client has gone or time is up; where nothing is read in a server that finishes, then,
-  // too.
+  // Reads once. False when the client has left or time is up; with `until_finish`, also when nothing was read and the
+  // server finishes.
   asio::awaitable<bool> more(bool until_finish = false) {
     const size_t before = input_.size();
     start_read();
@@ -383,7 +383,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       try {
         self->input_.append(self->room_.data(), bytes);
       } catch (const std::bad_alloc&) {
-        self->close();  // with a gap, what follows would be something else
+        self->close();  // with bytes missing, the rest would be misread
       }
       self->notify();
     });
@@ -402,10 +402,11 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     changed_.cancel();
   }
 
-  // From now on the connection has so long. One wait is pending at most; it looks at the time that holds when it ends.
+  // Sets the deadline to `seconds` from now. At most one timer wait is pending; when it ends, it checks the current
+  // deadline.
   void arm(double seconds) {
     expired_ = false;
-    if (closed_) return;  // a timer would keep the server from ending
+    if (closed_) return;  // a pending timer would keep the server from ending
     deadline_ = Clock::now() + of_seconds(seconds);
     if (waiting_ && deadline_timer_.expiry() <= deadline_) return;
     wait_for_deadline();
@@ -423,7 +424,7 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
       if (Clock::now() < self->deadline_) return self->wait_for_deadline();
       self->expired_ = true;
       Code ignored;
-      // Reads end by being waited for no longer; an operation that the coroutine itself waits for must be cancelled.
+      // Waits for reads check `expired_`; an operation that the coroutine itself awaits must be cancelled.
       if (self->busy_) socket_of(self->stream_).cancel(ignored);
       self->notify();
     });
@@ -439,28 +440,28 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
     notify();
   }
 
-  Connections& all_;
+  ConnectionContext& all_;
   const HttpLimits& limits_;
   std::string address_;
-  std::string client_;  // by which it is counted
+  std::string client_;  // key for counting connections
   Strand strand_;
   Stream stream_;
   Timer deadline_timer_;
-  Timer changed_;  // cancelled when something has changed
+  Timer changed_;  // cancelled by notify()
   Clock::time_point deadline_ = Clock::time_point::max();
   std::shared_ptr<Exchange> exchange_;
-  BodyBudget::Share body_;  // of the exchange's
-  std::string input_;       // read and not yet used
-  std::vector<char> room_;  // what is being read
-  uint64_t sent_ = 0;       // of this answer
+  BodyBudget::Share body_;  // of the exchange's body
+  std::string input_;       // received and not yet parsed
+  std::vector<char> room_;  // read buffer
+  uint64_t sent_ = 0;       // bytes of this answer
   int64_t served_ = 0;
   unsigned version_ = 11;
   bool head_only_ = false;
   bool keep_ = true;
   bool idle_ = true;
-  bool heading_ = true;                // a head is waited for or being read
-  std::atomic<bool> received_ = true;  // the exchange may be asked
-  std::atomic<bool> broken_ = false;   // and has no answer
+  bool heading_ = true;                // waiting for a head or reading one
+  std::atomic<bool> received_ = true;  // `receive` is not running: the exchange may be polled
+  std::atomic<bool> broken_ = false;   // `receive` has thrown: there is no answer
   bool reading_ = false;
   std::atomic<bool> gone_ = false;  // the client sends no more
   bool closed_ = false;
@@ -472,19 +473,19 @@ class Connection : public Peer, public std::enable_shared_from_this<Connection<S
 
 }  // namespace
 
-void begin_connection(Connections& all, Descriptor socket, bool ipv6, const std::string& address) {
+void begin_connection(ConnectionContext& all, Descriptor socket, bool ipv6, const std::string& address) {
   const Strand strand = asio::make_strand(all.io);
   const std::string client = client_of(address);
   Socket taken(strand, ipv6 ? Tcp::v6() : Tcp::v4(), socket.fd);
   socket.fd = -1;
-  attempt([&] { taken.set_option(Tcp::no_delay(true)); });  // fails where the client has left
+  attempt([&] { taken.set_option(Tcp::no_delay(true)); });  // fails if the client has left
   const auto begin = [&](const auto& connection) {
-    const Entry entered = all.peers.enter(connection, client);
-    if (entered == Entry::dropped) return;
+    const Admittance entered = all.connections.enter(connection, client);
+    if (entered == Admittance::dropped) return;
     try {
       asio::co_spawn(strand, connection->run(connection, entered), asio::detached);
     } catch (const std::exception&) {
-      all.peers.leave(connection, client, entered);
+      all.connections.leave(connection, client, entered);
       throw;
     }
   };

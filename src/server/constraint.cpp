@@ -27,7 +27,7 @@ std::string bounded(Kind kind, std::string text, const std::string& path) {
   return text;
 }
 
-// A schema as a value, or as JSON in a string, as vLLM takes both.
+// A schema as a JSON value or as JSON in a string: vLLM accepts both.
 Constraint schema_of(const Json& value) {
   return {Kind::json_schema, value.is_string() ? value.get<std::string>() : value.dump(), {}};
 }
@@ -46,7 +46,7 @@ Constraint choice_of(const Json& list, const std::string& path) {
   return constraint;
 }
 
-// The constraints that these members ask for; `prefix` stands before the names.
+// Reads the constraints of these members; `prefix` precedes their names.
 void read_members(Fields& fields, const std::string& prefix, std::vector<ConstraintField>& found) {
   const auto add = [&](Constraint constraint, const std::string& name) {
     found.push_back({std::move(constraint), fields.path_of(name)});
@@ -94,7 +94,7 @@ void read_structured_outputs(Fields& fields, std::vector<ConstraintField>& found
   const size_t before = found.size();
   Fields inner(*value, "structured_outputs");
   read_members(inner, "", found);
-  inner.ignore({"disable_fallback"});  // there is nothing to fall back to
+  inner.ignore({"disable_fallback"});  // there is no fallback
   inner.finish();
   if (found.size() == before) {
     throw bad_field("structured_outputs", "invalid_value",
@@ -109,11 +109,11 @@ ConstraintField constraint_of(Fields& fields) {
   read_response_format(fields, found);
   read_structured_outputs(fields, found);
   read_members(fields, "guided_", found);
-  fields.ignore({"guided_decoding_backend"});  // of vLLM's own engines
+  fields.ignore({"guided_decoding_backend"});  // selects among vLLM's own backends
   if (found.size() > 1) {
     throw bad_field(
         found[1].param, "invalid_value",
-        fmt::format("'{}' and '{}' both say what the output must be; give one.", found[0].param, found[1].param));
+        fmt::format("'{}' and '{}' both constrain the output; give only one.", found[0].param, found[1].param));
   }
   return found.empty() ? ConstraintField() : std::move(found.front());
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view lower_case = "abcdefghijklmnopqrstuvwxyz";
 constexpr std::string_view digits = "0123456789";
-constexpr size_t max_requested = 4096;  // bytes of a list of headers that is repeated
+constexpr size_t max_requested = 4096;  // max bytes of a list of header names that is echoed
 
 bool has_only(std::string_view text, std::initializer_list<std::string_view> sets) {
   return std::ranges::all_of(text, [&](char c) {
@@ -18,7 +18,7 @@ bool has_only(std::string_view text, std::initializer_list<std::string_view> set
   });
 }
 
-// Names of headers, as a list.
+// Whether the text is a list of header names.
 bool is_list_of_names(std::string_view text) {
   constexpr std::string_view upper_case = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return text.size() <= max_requested && has_only(text, {lower_case, upper_case, digits, "-_, "});
@@ -47,7 +47,7 @@ void check_origin(const std::string& origin) {
   }
   if (right) return;
   throw_hint(ErrorKind::usage, "such as https://app.example or http://localhost:3000, in lower case and without a path",
-             "--cors-origin '{}' is no origin", origin);
+             "--cors-origin '{}' is not an origin", origin);
 }
 
 CorsHeaders cors_headers(const std::vector<std::string>& allowed, const RequestHead& head, std::string_view methods) {
@@ -65,7 +65,7 @@ CorsHeaders cors_headers(const std::vector<std::string>& allowed, const RequestH
                               "X-RateLimit-Reset-Requests");
     return cors;
   }
-  // Clients send headers of their own ("x-stainless-os"), and "*" would not stand for Authorization.
+  // Clients send headers of their own ("x-stainless-os"), and "*" would not include Authorization.
   std::string names = "Authorization, Content-Type";
   const std::string_view requested = head.header("access-control-request-headers");
   if (!requested.empty() && is_list_of_names(requested)) names = requested;

@@ -1,4 +1,4 @@
-// Cross-origin requests of pages in browsers (the Fetch standard, CORS protocol).
+// Cross-origin requests from browsers (CORS protocol of the Fetch standard).
 #pragma once
 
 #include <string>
@@ -10,18 +10,17 @@
 
 namespace ingot::server {
 
-// Refuses what is no origin as browsers send it: SCHEME://HOST or SCHEME://HOST:PORT in lower case, or "*" for all.
-// Errors: usage.
+// Checks that an origin is written as browsers send it: SCHEME://HOST or SCHEME://HOST:PORT in lower case, or "*" for
+// all. Errors: usage.
 void check_origin(const std::string& origin);
 
 struct CorsHeaders {
   std::vector<std::pair<std::string, std::string>> headers;  // of the answer
-  bool preflight = false;  // the browser asks whether it may ask: the answer is these headers alone
+  bool preflight = false;  // the request is a preflight request: the answer is these headers alone
 };
 
-// What the answer to a request says. Nothing without allowed origins; for a request from none of them, only that
-// answers differ by origin. Nothing ever allows credentials that a browser keeps: a page has to have the key itself.
-// `methods`: of the route.
+// The CORS headers of the answer. None if no origins are allowed; only Vary for a request from another origin.
+// Credentials that a browser keeps are never allowed: a page must have the API key itself. `methods`: of the route.
 CorsHeaders cors_headers(const std::vector<std::string>& allowed, const RequestHead& head, std::string_view methods);
 
 }  // namespace ingot::server

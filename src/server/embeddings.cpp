@@ -1,4 +1,4 @@
-// /v1/embeddings: the mean of the final normed states over an input's tokens, scaled to length 1.
+// /v1/embeddings: the mean of the final norm's output over an input's tokens, scaled to length 1.
 #include <fmt/format.h>
 
 #include <bit>
@@ -49,7 +49,7 @@ class EmbeddingWork : public Work {
         vectors_(request_.inputs.size()) {}
 
   Part poll(RequestRecord&) override {
-    for (Piece& piece : outputs_->take()) {
+    for (OutputDelta& piece : outputs_->take()) {
       if (!piece.embedding.empty()) vectors_[piece.choice] = std::move(piece.embedding);
     }
     Part part;
@@ -83,15 +83,16 @@ std::unique_ptr<Work> start_embeddings(ApiContext& api, std::string_view body, R
   record.model = request.model;
   if (request.dimensions && *request.dimensions != api.model.hidden) {
     throw bad_field("dimensions", "unsupported_value",
-                    fmt::format("'dimensions' is {}; the model gives {} and was not made to be cut shorter.",
-                                *request.dimensions, api.model.hidden));
+                    fmt::format("'dimensions' is {}; only the model's own {} is supported.", *request.dimensions,
+                                api.model.hidden));
   }
   const int64_t numbers = static_cast<int64_t>(request.inputs.size()) * api.model.hidden;
   if (numbers > max_answer_numbers) {
     throw bad_field(
         "input", "invalid_value",
-        fmt::format("{} inputs of {} numbers each are {}; an answer has at most {}: ask in several requests.",
-                    request.inputs.size(), api.model.hidden, numbers, max_answer_numbers));
+        fmt::format(
+            "{} inputs of {} numbers each are {}; a response may have at most {}: split them over several requests.",
+            request.inputs.size(), api.model.hidden, numbers, max_answer_numbers));
   }
   const std::shared_ptr<const infer::HostAdapter> adapter = adapter_of(api, request.model, record);
   std::vector<infer::Request> requests;

@@ -1,4 +1,5 @@
-// The members of a request's JSON object, each read once with its type and range; what is left over is refused.
+// Reads the members of a request's JSON object, each once with its type and range, and refuses members that are left
+// over.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,14 @@ namespace ingot::server {
 
 using Json = nlohmann::ordered_json;
 
-// A null member counts as one that is not there. Errors are ApiErrors that name the member by its path
-// ("messages[0].role").
+// A null member counts as absent. Errors are ApiErrors that name the member by its path ("messages[0].role").
 class Fields {
  public:
-  // `path` stands before the members' names, "" for the body itself. Errors: invalid_type when it is no object.
+  // `path`: prefix of the members' names, "" for the body itself. Errors: invalid_type when it is not an object.
   Fields(const Json& object, std::string path);
 
-  bool has(const char* name);  // there, and not null
-  // Null when it is not there; those that are needed are refused as `missing` then.
+  bool has(const char* name);  // present and not null
+  // Null when the member is absent; the needed_* functions throw `missing` then.
   const Json* any(const char* name);
   const Json* array(const char* name, size_t least, size_t most);
   const Json& needed_array(const char* name, size_t least, size_t most);
@@ -34,12 +34,12 @@ class Fields {
   std::optional<bool> boolean(const char* name);
   std::optional<int64_t> integer(const char* name, int64_t low, int64_t high);
   std::optional<double> number(const char* name, double low, double high);
-  // One of the words.
+  // One of `words`.
   std::optional<std::string> word(const char* name, const std::vector<std::string>& words);
 
-  // These change nothing of what this server gives: they are passed over.
+  // Accepts members that have no effect in this server.
   void ignore(std::initializer_list<const char*> names);
-  // Errors: unsupported_parameter for the first member that nobody asked for.
+  // Errors: unsupported_parameter for the first member that was neither read nor ignored.
   void finish() const;
 
   std::string path_of(std::string_view name) const;
@@ -53,7 +53,7 @@ class Fields {
   std::set<std::string, std::less<>> known_;
 };
 
-// Errors: invalid_type, naming the place.
+// The value as a string. Errors: invalid_type, naming `path`.
 std::string text_at(const Json& value, const std::string& path);
 
 }  // namespace ingot::server

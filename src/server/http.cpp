@@ -16,7 +16,7 @@ std::string_view RequestHead::header(std::string_view lower_name) const {
 
 namespace {
 
-// An authority of RFC 9112, 3.2: a host and perhaps a port, which may be empty.
+// Whether it has only characters of an authority (RFC 9112, 3.2): a host and optionally a port, which may be empty.
 bool is_authority(std::string_view text) {
   return std::ranges::all_of(text, [](char c) {
     const bool alphanumeric = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -42,7 +42,7 @@ std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool 
   std::string text = fmt::format(
       "HTTP/1.1 {} {}\r\n", head.status,
       std::string(boost::beast::http::obsolete_reason(static_cast<boost::beast::http::status>(head.status))));
-  const bool empty = head.status == 204;  // which may have neither (RFC 9110, 8.6)
+  const bool empty = head.status == 204;  // which must have neither header (RFC 9110, 8.6)
   if (!empty) text += fmt::format("Content-Type: {}\r\n", head.content_type);
   if (length && !empty) text += fmt::format("Content-Length: {}\r\n", *length);
   if (chunked) text += "Transfer-Encoding: chunked\r\n";

@@ -34,16 +34,16 @@ struct HttpServer::State {
   HttpSettings settings;
   asio::io_context io;
   Guarded<std::shared_ptr<asio::ssl::context>> tls;
-  asio::strand<asio::io_context::executor_type> strand{asio::make_strand(io)};  // the listener's
+  asio::strand<asio::io_context::executor_type> strand{asio::make_strand(io)};  // of the listener
   asio::basic_socket_acceptor<Tcp, decltype(strand)> acceptor{strand};
   asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>, decltype(strand)>
       pause{strand};
   int port = 0;
   std::atomic<bool> listening{true};
-  std::atomic<bool> closing{false};  // those who have connected are the last
+  std::atomic<bool> closing{false};  // no new connections are accepted
   WorkQueue workers;
   std::vector<std::thread> threads;
-  Connections all;
+  ConnectionContext all;
 
   State(HttpSettings s, Handler& handler)
       : settings(std::move(s)),
@@ -55,7 +55,7 @@ struct HttpServer::State {
   void begin(asio::basic_stream_socket<Tcp, decltype(strand)> socket);
   static asio::awaitable<void> accept(State& state);
   void start();
-  void run();  // a thread for connections
+  void run();  // the body of a connection thread
   void stop();
 };
 
@@ -64,7 +64,7 @@ void HttpServer::State::open_tls() {
   if (settings.certificate.empty() || settings.key.empty()) {
     throw_error(ErrorKind::usage, "TLS needs a certificate and its key: one of the two files was not given");
   }
-  // OpenSSL opens what it is given without a look at what it is, and would wait for a pipe.
+  // OpenSSL opens any kind of file, and would block on a pipe.
   for (const std::string& file : {settings.certificate, settings.key}) open_regular_file(file);
   using Context = asio::ssl::context;
   const auto context = std::make_shared<Context>(Context::tls_server);
@@ -75,7 +75,8 @@ void HttpServer::State::open_tls() {
   if (context->use_private_key_file(settings.key, Context::pem, failed))
     throw_error(ErrorKind::usage, "the key {}: {}", settings.key, failed.message());
   if (SSL_CTX_check_private_key(context->native_handle()) != 1) {
-    throw_error(ErrorKind::usage, "the key {} is not that of the certificate {}", settings.key, settings.certificate);
+    throw_error(ErrorKind::usage, "the key {} does not belong to the certificate {}", settings.key,
+                settings.certificate);
   }
   *tls.lock() = context;
 }
@@ -84,7 +85,7 @@ void HttpServer::State::listen() {
   Code failed;
   const asio::ip::address address = asio::ip::make_address(settings.host, failed);
   if (failed) {
-    throw_hint(ErrorKind::usage, "such as 127.0.0.1, 0.0.0.0 or ::1", "'{}' is not an address", settings.host);
+    throw_hint(ErrorKind::usage, "such as 127.0.0.1, 0.0.0.0 or ::1", "'{}' is not an IP address", settings.host);
   }
   if (settings.port < 0 || settings.port > 65535) {
     throw_error(ErrorKind::usage, "port {}; it must be from 0 to 65535", settings.port);
@@ -97,7 +98,7 @@ void HttpServer::State::listen() {
     acceptor.listen(4096);
     port = acceptor.local_endpoint().port();
   } catch (const boost::system::system_error& error) {
-    throw_hint(ErrorKind::unavailable, "another --port may be free", "cannot listen on {} port {}: {}", settings.host,
+    throw_hint(ErrorKind::unavailable, "try another --port", "cannot listen on {} port {}: {}", settings.host,
                settings.port, error.code().message());
   }
 }
@@ -114,7 +115,7 @@ asio::awaitable<void> HttpServer::State::accept(State& state) {
   while (state.acceptor.is_open()) {
     Code failed;
     try {
-      if (state.closing) {  // whoever has connected is answered
+      if (state.closing) {  // connections in the accept queue are still answered
         state.acceptor.non_blocking(true);
         auto socket = state.acceptor.accept(failed);
         if (failed) {
@@ -130,15 +131,15 @@ asio::awaitable<void> HttpServer::State::accept(State& state) {
         continue;
       }
     } catch (const std::exception&) {
-      failed = asio::error::no_memory;  // not even a refusal can be made: this client is dropped
+      failed = asio::error::no_memory;  // not even a refusal is possible: this client is dropped
     }
     if (state.closing) continue;
-    // No descriptor is free, or the client has left already: others may come.
+    // No descriptor is free, or the client has left already: retry after a pause.
     try {
       state.pause.expires_after(std::chrono::milliseconds(20));
       Code ignored;
       co_await state.pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    } catch (const std::exception&) {  // without memory there is no pause
+    } catch (const std::exception&) {  // no pause without memory
       std::this_thread::yield();
     }
   }
@@ -162,7 +163,7 @@ void HttpServer::State::start() {
 }
 
 void HttpServer::State::run() {
-  // Where one connection's timer or read could not be begun, for want of memory, the others are to go on.
+  // If starting one connection's timer or read fails for lack of memory, the other connections go on.
   while (!attempt([&] { io.run(); })) {
   }
 }
@@ -172,7 +173,7 @@ void HttpServer::State::stop() {
     attempt([&] { acceptor.close(); });
     pause.cancel();
   });
-  all.peers.stop();
+  all.connections.stop();
   for (std::thread& thread : threads) thread.join();
   workers.stop();
 }
@@ -187,7 +188,7 @@ HttpServer::~HttpServer() { state_->stop(); }
 int HttpServer::port() const { return state_->port; }
 
 HttpCounts HttpServer::counts() const {
-  return {.connections = state_->all.peers.count(),
+  return {.connections = state_->all.connections.count(),
           .exchanges = state_->all.exchanges,
           .body_bytes = state_->all.bodies.held()};
 }
@@ -204,12 +205,12 @@ void HttpServer::finish() {
   });
   state.listening.wait(true);
   state.all.finishing = true;
-  state.all.peers.finish();
+  state.all.connections.finish();
 }
 
 void HttpServer::drain() {
   state_->all.draining = true;
-  state_->all.peers.drain();
+  state_->all.connections.drain();
 }
 
 }  // namespace ingot::server

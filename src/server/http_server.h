@@ -1,4 +1,4 @@
-// The HTTP/1.1 server: connections, limits, time-outs and TLS. What is answered is its Handler's.
+// The HTTP/1.1 server: connections, limits, time-outs and TLS. A Handler produces the responses.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,26 @@ namespace ingot::server {
 
 class HttpServer {
  public:
-  // Listens and begins to answer. `handler` outlives it. Errors: usage for an address or certificate that cannot be
-  // used; unavailable when the port is taken; resource when the threads cannot be started.
+  // Listens and starts to serve. `handler` must outlive it. Errors: usage for an invalid address or certificate;
+  // unavailable when the port is taken; resource when the threads cannot be started.
   HttpServer(HttpSettings settings, Handler& handler);
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
-  ~HttpServer();  // drops what is left
+  ~HttpServer();  // drops open connections
 
   int port() const;
   HttpCounts counts() const;
 
-  // From now on every answer is its connection's last, and connections that have had one and have no request now are
-  // closed. New connections are still answered, so that probes see that the server drains.
+  // From now on every connection is closed after its next response, and idle connections that have had a response are
+  // closed at once. New connections are still served, so that probes see that the server drains.
   void drain();
-  // After `drain`, when time is up: every answer is looked at again, as its handler has an end for it by now; bodies
-  // are read no further, and heads are waited for no longer than HttpLimits::last_head_s. Nobody can connect any more;
-  // requests of those who have are answered. When there are no connections left, all is done. Once.
+  // Called once, after `drain`, at the end of the grace period. Accepts no new connections, reads no more request
+  // bodies and waits at most HttpLimits::last_head_s for request heads. Polls all pending exchanges once more, so that
+  // the handler can end them; requests on open connections get a response. The server is done when no connections are
+  // left.
   void finish();
 
-  // New connections get the certificate and key that the files hold now. Errors: usage; the former ones stay then.
+  // Reads the certificate and key files again, for new connections. Errors: usage; the old ones then stay in use.
   void reload_certificate();
 
  private:

@@ -42,12 +42,12 @@ ApiKey parse_line(const std::vector<std::string_view>& words, const std::string&
   constexpr std::string_view hashed = "sha256:";
   if (words[0].starts_with(hashed)) {
     const std::optional<KeyDigest> digest = parse_digest(words[0].substr(hashed.size()));
-    if (!digest) throw_error(ErrorKind::usage, "{}: behind 'sha256:' there must be 64 hexadecimal digits", where);
+    if (!digest) throw_error(ErrorKind::usage, "{}: 'sha256:' must be followed by 64 hexadecimal digits", where);
     key.digest = *digest;
   } else {
     if (words[0].size() < 16) {
-      throw_hint(ErrorKind::usage, "openssl rand -hex 24 makes a good one", "{}: a key of {} characters; at least 16",
-                 where, words[0].size());
+      throw_hint(ErrorKind::usage, "generate one with openssl rand -hex 24",
+                 "{}: the key has {} characters; it must have at least 16", where, words[0].size());
     }
     key.digest = digest_of_key(words[0]);
   }
@@ -62,20 +62,19 @@ ApiKey parse_line(const std::vector<std::string_view>& words, const std::string&
       int64_t value = 0;
       const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
       if (failed != std::errc() || end != digits.data() + digits.size() || value < 1) {
-        throw_error(ErrorKind::usage, "{}: '{}' must be a whole number from 1 on", where, limit);
+        throw_error(ErrorKind::usage, "{}: '{}' must be a whole number of at least 1", where, limit);
       }
       if (limit == "requests") {
         key.requests_per_minute = value;
       } else if (limit == "concurrent") {
         key.concurrent = value;
       } else {
-        throw_error(ErrorKind::usage, "{}: the limit '{}' is not known; there are requests and concurrent", where,
-                    limit);
+        throw_error(ErrorKind::usage, "{}: the limit '{}' is not known; use requests or concurrent", where, limit);
       }
     } else if (i == 1) {
       key.name = word;
     } else {
-      throw_error(ErrorKind::usage, "{}: '{}' is not known behind the name", where, word);
+      throw_error(ErrorKind::usage, "{}: unknown word '{}' after the name", where, word);
     }
   }
   return key;
@@ -99,19 +98,19 @@ std::vector<ApiKey> parse_keys(std::string_view text, const std::string& name) {
     keys.push_back(parse_line(words, fmt::format("{} line {}", name, number)));
     if (keys.back().name.empty()) keys.back().name = fmt::format("key{}", keys.size());
   }
-  if (keys.empty()) throw_error(ErrorKind::usage, "{} holds no key", name);
+  if (keys.empty()) throw_error(ErrorKind::usage, "{} contains no key", name);
   return keys;
 }
 
 std::vector<ApiKey> read_keys(const std::filesystem::path& file) { return parse_keys(read_file(file), file.string()); }
 
 struct Keys::State {
-  // A key that there is, or was, and how it stands.
+  // A current or former key, and its usage.
   struct Slot {
     ApiKey key;
     bool valid = true;
-    double tokens = 0;  // requests that it may make at once
-    double at = 0;      // when that was so
+    double tokens = 0;  // token bucket: requests that are available
+    double at = 0;      // time of that count
     int64_t running = 0;
     bool used = false;
   };
@@ -127,7 +126,8 @@ Keys::Keys(std::vector<ApiKey> keys) : state_(std::make_unique<State>()) {
 Keys::~Keys() = default;
 
 void Keys::replace(std::vector<ApiKey> keys) {
-  if (keys.empty() == state_->required) throw_error(ErrorKind::internal, "a server with keys stays one, and without");
+  if (keys.empty() == state_->required)
+    throw_error(ErrorKind::internal, "keys cannot be added to a server without keys, or all removed");
   auto held = state_->slots.lock();
   std::vector<State::Slot> slots = *held;
   for (State::Slot& slot : slots) slot.valid = false;
@@ -149,7 +149,7 @@ int Keys::find(std::string_view key) const {
   const KeyDigest digest = digest_of_key(key);
   int found = -1;
   const auto slots = state_->slots.lock();
-  // Every key is looked at to its end.
+  // Every key is compared completely: constant time.
   for (size_t i = 0; i < slots->size(); ++i) {
     const bool same = CRYPTO_memcmp(digest.data(), (*slots)[i].key.digest.data(), digest.size()) == 0;
     found = same && (*slots)[i].valid ? static_cast<int>(i) : found;

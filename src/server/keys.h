@@ -1,4 +1,4 @@
-// API keys: who may ask, and how much. Only SHA-256 digests of keys are kept.
+// API keys and their rate limits. Only SHA-256 digests of keys are stored.
 #pragma once
 
 #include <array>
@@ -16,48 +16,48 @@ using KeyDigest = std::array<unsigned char, 32>;
 
 struct ApiKey {
   KeyDigest digest{};
-  std::string name;  // for logs and metrics; "key1", "key2", ... without one
+  std::string name;  // for logs and metrics; "key1", "key2", ... if not given
   std::optional<int64_t> requests_per_minute;
-  std::optional<int64_t> concurrent;  // requests at a time
-  bool admin = true;                  // may load and remove adapters, and ask for a priority above 0
+  std::optional<int64_t> concurrent;  // max requests at a time
+  bool admin = true;                  // may load and remove adapters, and use a priority above 0
 };
 
-// One key a line: the key itself or `sha256:HEX` of it, then optionally a name and limits, apart by spaces:
-//   sha256:9f86d0...  alice  requests=600 concurrent=8 infer
-// `requests` is a minute's; `infer` keys may not change what is served, nor come before others (`priority`). Empty
-// lines and those that begin with '#' are passed over. Errors: usage, naming file and line and never the key, for what
-// is wrong, and when there is no key.
+// One key per line: the key itself or `sha256:HEX` of it, then optionally a name and limits, separated by spaces:
+//    sha256:9f86d0...  alice  requests=600 concurrent=8 infer
+// `requests`: per minute. `infer`: the key may neither change what is served nor use a `priority` above 0. Empty lines
+// and lines that begin with '#' are skipped. Errors: usage, naming file and line but never the key, for an invalid
+// line, and when there is no key.
 std::vector<ApiKey> read_keys(const std::filesystem::path& file);
 std::vector<ApiKey> parse_keys(std::string_view text, const std::string& name);
 
 KeyDigest digest_of_key(std::string_view key);
 
-// What a request is allowed, and what it is told of that.
+// Whether a request is allowed, and the rate limit that its answer reports.
 struct Admission {
   enum class Verdict { ok, unknown_key, too_many_requests, too_many_at_once };
   Verdict verdict = Verdict::ok;
-  std::optional<int64_t> limit;  // requests a minute
-  int64_t remaining = 0;         // of them
-  double reset_s = 0;            // until all of them are there again
-  double retry_s = 0;            // until one is, when there is none
+  std::optional<int64_t> limit;  // requests per minute
+  int64_t remaining = 0;         // of these
+  double reset_s = 0;            // until all of them are available again
+  double retry_s = 0;            // until a retry makes sense, when refused
 };
 
-// Counts requests of each key. A key's number stays its own for the process's life. Thread-safe.
+// Counts the requests of each key. A key's index stays the same for the life of the process. Thread-safe.
 class Keys {
  public:
   explicit Keys(std::vector<ApiKey> keys);
   ~Keys();
 
-  // From now on these are the keys. Those that were there keep their numbers and what they have used; requests of those
-  // that are gone end as they would. Errors: internal for none where there were some, or the other way round.
+  // Replaces the keys. Keys that stay keep their index and their usage; requests of removed keys go on. Errors:
+  // internal for no keys where there were some, or the other way round.
   void replace(std::vector<ApiKey> keys);
 
   bool required() const;
   ApiKey at(int key) const;
-  // Whose key it is, or -1. Takes the same time whichever it is.
+  // The index of the key, or -1. Takes the same time whichever it is.
   int find(std::string_view key) const;
-  // One request of a key at this time (seconds of a steady clock). Requests come from a bucket that holds a minute's
-  // and fills evenly. `leave` follows every verdict ok.
+  // Starts a request of a key at time `now` (seconds of a steady clock). Token bucket: holds the requests of a minute
+  // and refills evenly. `leave` must follow every verdict ok.
   Admission enter(int key, double now);
   void leave(int key);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// A content's text: it is a string, or a list of text parts of one of these types, or refusals.
+// The text of a content, which is a string, or a list of text parts of one of these types and of refusals.
 std::string content_text(const Json& content, const std::string& path, const Words& types = {"text"}) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
@@ -26,17 +26,17 @@ std::string content_text(const Json& content, const std::string& path, const Wor
     const bool is_refusal = type == "refusal";
     if (!is_refusal && std::ranges::find(types, type) == types.end()) {
       throw bad_field(part.path_of("type"), "unsupported_value",
-                      fmt::format("Parts of type '{}' are not supported: this server takes text.", type.substr(0, 64)));
+                      fmt::format("Parts of type '{}' are not supported, only text.", type.substr(0, 64)));
     }
     if (i > 0) text += '\n';
     text += part.needed_text(is_refusal ? "refusal" : "text");
-    if (type == "output_text") part.ignore({"annotations", "logprobs"});  // of an answer that is sent back
+    if (type == "output_text") part.ignore({"annotations", "logprobs"});  // of an answer that the client sends back
     part.finish();
   }
   return text;
 }
 
-// A call's name and arguments, which are JSON in a string.
+// A call's name and arguments, which the request has as JSON in a string.
 Json called_function(Fields& fields) {
   const std::string name = fields.needed_text("name");
   const std::string arguments = fields.needed_text("arguments");
@@ -85,7 +85,7 @@ Json message_of(const Json& message, const std::string& path) {
   return out;
 }
 
-// Appends what an item of the Responses API says.
+// Appends the message of an item of the Responses API.
 void add_item(Json& messages, const Json& item, const std::string& path) {
   Fields fields(item, path);
   const std::string type = fields.text("type").value_or("message");
@@ -102,7 +102,7 @@ void add_item(Json& messages, const Json& item, const std::string& path) {
   } else if (type == "function_call") {
     const Json call = {
         {"id", fields.needed_text("call_id")}, {"type", "function"}, {"function", called_function(fields)}};
-    // Calls stand in one message with each other and with what the assistant said before them.
+    // Calls are in one message, together with what the assistant said before them.
     if (messages.empty() || messages.back()["role"] != "assistant") {
       messages.push_back({{"role", "assistant"}, {"content", ""}});
     }
@@ -115,10 +115,10 @@ void add_item(Json& messages, const Json& item, const std::string& path) {
                         {"content", content_text(*output, fields.path_of("output"), {"input_text"})},
                         {"tool_call_id", id}});
   } else {
-    throw bad_field(fields.path_of("type"), "unsupported_value",
-                    fmt::format("Items of type '{}' are not supported: this server takes messages, calls of functions "
-                                "and their outputs.",
-                                type.substr(0, 64)));
+    throw bad_field(
+        fields.path_of("type"), "unsupported_value",
+        fmt::format("Items of type '{}' are not supported, only messages, function calls and their outputs.",
+                    type.substr(0, 64)));
   }
   fields.finish();
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array bounds = {0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0};
 
 struct Histogram {
-  std::array<uint64_t, bounds.size()> below{};  // of each bound alone
+  std::array<uint64_t, bounds.size()> below{};  // not cumulative
   uint64_t count = 0;
   double sum = 0;
 
@@ -76,15 +76,17 @@ void Metrics::tokens(int64_t prompt, int64_t completion) {
 
 std::string Metrics::text(const std::vector<Gauge>& gauges) const {
   const auto figures = state_->figures.lock();
-  std::string text = "# HELP ingot_requests_total Requests that ended.\n# TYPE ingot_requests_total counter\n";
+  std::string text = "# HELP ingot_requests_total Finished requests.\n# TYPE ingot_requests_total counter\n";
   for (const auto& [what, count] : figures->requests) {
     text += fmt::format("ingot_requests_total{{route=\"{}\",status=\"{}\"}} {}\n", what.first, what.second, count);
   }
-  figures->duration.write(text, "ingot_request_seconds", "From a request's head to the end of its answer.");
-  figures->first_token.write(text, "ingot_first_token_seconds", "From a request's head to its first token.");
-  write_one(text, {"ingot_prompt_tokens_total", "Tokens of prompts of requests that ended.",
+  figures->duration.write(text, "ingot_request_seconds",
+                          "Seconds from the head of a request to the end of its answer.");
+  figures->first_token.write(text, "ingot_first_token_seconds",
+                             "Seconds from the head of a request to its first token.");
+  write_one(text, {"ingot_prompt_tokens_total", "Prompt tokens of finished requests.",
                    static_cast<double>(figures->prompt_tokens), true});
-  write_one(text, {"ingot_completion_tokens_total", "Tokens made for requests that ended.",
+  write_one(text, {"ingot_completion_tokens_total", "Tokens generated for finished requests.",
                    static_cast<double>(figures->completion_tokens), true});
   for (const Gauge& gauge : gauges) write_one(text, gauge);
   return text;

@@ -1,4 +1,4 @@
-// Counts for Prometheus, in its text format (version 0.0.4).
+// Prometheus metrics, in the text format (version 0.0.4).
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace ingot::server {
 
-// A figure that is asked for when the text is made.
+// A value that is read when the text is made.
 struct Gauge {
   const char* name;
   const char* help;
   double value;
-  bool counter = false;  // only ever grows
+  bool counter = false;  // a counter, which only grows
 };
 
 // Thread-safe.
@@ -23,7 +23,7 @@ class Metrics {
   Metrics();
   ~Metrics();
 
-  // A request ended. `route` is one of a few names; `seconds` from its head to its end.
+  // Counts a request that has ended. `route` is one of a few names; `seconds` from its head to its end.
   void request(std::string_view route, int status, double seconds);
   void first_token(double seconds);
   void tokens(int64_t prompt, int64_t completion);

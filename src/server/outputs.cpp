@@ -15,7 +15,7 @@ struct Outputs::Inbox {
   struct Content {
     std::vector<infer::Output> outputs;
     bool overflowed = false;
-    bool no_memory = false;  // outputs are missing
+    bool no_memory = false;  // out of memory: outputs are missing
   };
   Guarded<Content> content;
 };
@@ -27,7 +27,7 @@ Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std:
       finished_(requests.size(), false),
       open_(requests.size()),
       per_prompt_(settings.per_prompt),
-      tell_end_(settings.tell_end) {
+      report_end_(settings.report_end) {
   for (size_t i = 0; i < requests.size(); ++i) choices_.emplace_back(tokenizer, settings.stops, settings.logprobs);
   const size_t most = static_cast<size_t>(settings.queue) + 64 * requests.size();
   ticket_ = service.submit(std::move(requests), [inbox = inbox_, wake = std::move(wake), most](infer::Output output) {
@@ -45,7 +45,7 @@ Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std:
         going = false;
       }
     }
-    // Where this fails, the connection finds it when it looks by itself.
+    // If this fails, the connection notices when it polls by itself.
     if (news) attempt(wake);
     return going;
   });
@@ -53,7 +53,7 @@ Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std:
 
 Outputs::~Outputs() { service_.cancel(ticket_); }
 
-std::vector<Piece> Outputs::take() {
+std::vector<OutputDelta> Outputs::take() {
   std::vector<infer::Output> outputs;
   {
     auto content = inbox_->content.lock();
@@ -61,46 +61,47 @@ std::vector<Piece> Outputs::take() {
     overflowed_ = content->overflowed;
     if (content->no_memory) throw Error(ErrorKind::unavailable, "The server is out of memory.");
   }
-  std::vector<Piece> pieces;
+  std::vector<OutputDelta> pieces;
   for (infer::Output& output : outputs) {
     const size_t index = static_cast<size_t>(output.request);
-    if (finished_[index]) continue;  // it ran on for a step behind a stop string
-    ChoiceText& choice = choices_[index];
-    // Pieces of one choice that come together are one.
-    const auto same = std::find_if(pieces.rbegin(), pieces.rend(), [&](const Piece& p) { return p.choice == index; });
-    Piece& piece = same != pieces.rend() ? *same : pieces.emplace_back();
+    if (finished_[index]) continue;  // it ran for another step after a stop string
+    OutputDetokenizer& choice = choices_[index];
+    // Outputs of one choice are merged into one piece.
+    const auto same =
+        std::find_if(pieces.rbegin(), pieces.rend(), [&](const OutputDelta& p) { return p.choice == index; });
+    OutputDelta& piece = same != pieces.rend() ? *same : pieces.emplace_back();
     piece.choice = index;
-    if (index % per_prompt_ == 0) cached_ += output.cached_tokens;  // a prompt counts once
+    if (index % per_prompt_ == 0) cached_ += output.cached_tokens;  // counts each prompt once
     std::move(output.prompt.begin(), output.prompt.end(), std::back_inserter(piece.prompt));
     if (output.token) piece.text += choice.push(std::move(*output.token));
     piece.embedding = std::move(output.embedding);
     if (!output.file.empty()) throw file_fault(output.file);
-    if (output.finish == infer::Finish::failed) {
+    if (output.finish == infer::FinishReason::failed) {
       if (output.kind == ErrorKind::corrupt) throw server_error("not_finite", output.error);
       throw Error(output.kind, output.error);
     }
     if (choice.stopped() && !output.finish) service_.cancel(ticket_, output.request);
     if (choice.stopped() || output.finish) {
       piece.text += choice.finish();
-      if (tell_end_ && output.ended_by) choice.tell_end(std::move(*output.ended_by));
-      // The rest of the text can complete a stop string too.
-      piece.finish = choice.stopped() ? infer::Finish::stop : output.finish;
+      if (report_end_ && output.ended_by) choice.report_end(std::move(*output.ended_by));
+      // The rest of the text may complete a stop string too.
+      piece.finish = choice.stopped() ? infer::FinishReason::stop : output.finish;
       finished_[index] = true;
       --open_;
     }
   }
-  for (Piece& piece : pieces) piece.facts = choices_[piece.choice].take_facts();
+  for (OutputDelta& piece : pieces) piece.facts = choices_[piece.choice].take_logprobs();
   return pieces;
 }
 
 int64_t Outputs::completion_tokens() const {
   int64_t tokens = 0;
-  for (const ChoiceText& choice : choices_) tokens += choice.tokens();
+  for (const OutputDetokenizer& choice : choices_) tokens += choice.tokens();
   return tokens;
 }
 
 double Outputs::mean_logprob(size_t choice) const {
-  const ChoiceText& text = choices_[choice];
+  const OutputDetokenizer& text = choices_[choice];
   if (text.tokens() == 0) return -std::numeric_limits<double>::infinity();
   return text.logprob() / static_cast<double>(text.tokens());
 }

@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "server/api_error.h"
-#include "server/choice_text.h"
+#include "server/output_detokenizer.h"
 
 namespace ingot::server {
 
 namespace {
 
-// A template is the model's, and a model may come from anywhere.
+// Chat templates are not trusted: they come with the model.
 constexpr text::jinja::RenderOptions template_limits{
     .max_steps = 2'000'000, .max_memory = size_t{1} << 26, .max_output = size_t{1} << 24, .now = {}};
 
@@ -50,8 +50,9 @@ text::ChatText render_chat(const ServedModel& model, std::string_view messages, 
     if (model.allow_special_tokens) chat.content.clear();
     return chat;
   } catch (const Error& error) {
-    // What the template refuses is a matter of the messages; it may also be a bad one.
-    throw bad_field(param, "invalid_value", fmt::format("The model's chat template says: {}", error.message()));
+    // A template raises an error for messages that it does not accept; it may also be faulty itself.
+    throw bad_field(param, "invalid_value",
+                    fmt::format("The model's chat template raised an error: {}", error.message()));
   }
 }
 
@@ -66,9 +67,10 @@ int64_t longest_token_of(const text::Tokenizer& tokenizer) {
 void check_bytes(const ServedModel& model, std::string_view text, const std::string& param) {
   const int64_t max_bytes = model.context * model.longest_token;
   if (std::ssize(text) <= max_bytes) return;
-  throw bad_field(param, "context_length_exceeded",
-                  fmt::format("A text of {} bytes; with tokens of up to {} bytes the context of {} holds {} at most.",
-                              text.size(), model.longest_token, model.context, max_bytes));
+  throw bad_field(
+      param, "context_length_exceeded",
+      fmt::format("The text has {} bytes; with tokens of up to {} bytes the context of {} holds at most {}.",
+                  text.size(), model.longest_token, model.context, max_bytes));
 }
 
 Ids encode(const ServedModel& model, const text::ChatText& chat, const std::string& param) {
@@ -94,7 +96,7 @@ EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const
   echoed.characters = num_characters(echoed.text);
   if (!logprobs) return echoed;
   echoed.ids = ids;
-  // What the tokenizer puts around a text is no part of it.
+  // The special tokens that the tokenizer adds around a text are not part of it.
   const Ids own = words ? tokenizer.encode(*words, {.add_special_tokens = false}) : ids;
   const auto first = std::search(ids.begin(), ids.end(), own.begin(), own.end());
   echoed.begins.assign(static_cast<size_t>(first - ids.begin()), 0);

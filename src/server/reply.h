@@ -1,4 +1,4 @@
-// Answers of generating routes: from pieces of outputs to JSON, whole or as server-sent events.
+// Formats the answers of generating routes: from outputs to JSON, whole or as server-sent events.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace ingot::server {
 
 struct ReplyFacts {
   std::string id;     // "chatcmpl-...", "cmpl-..." or "resp_..."
-  std::string model;  // as it was asked for
+  std::string model;  // as requested
   std::string fingerprint;
   int64_t created = 0;
   const text::Tokenizer* tokenizer = nullptr;
@@ -27,21 +27,21 @@ struct Usage {
   int64_t cached = 0;
 };
 
-// With streaming, `push` gives events and keeps nothing; without, it collects and `body` gives the whole. One thread.
+// With streaming, `push` returns events; without, it collects and `body` returns the whole answer. One thread.
 class Reply {
  public:
   virtual ~Reply() = default;
   virtual std::string begin() = 0;  // events before the first piece
-  virtual std::string push(std::vector<Piece> pieces) = 0;
-  virtual std::string end(const Usage& usage) = 0;  // events behind the last piece, [DONE] too where there is one
+  virtual std::string push(std::vector<OutputDelta> pieces) = 0;
+  virtual std::string end(const Usage& usage) = 0;  // events after the last piece, with [DONE] if the route sends it
   virtual std::string body(const Outputs& outputs, const Usage& usage) = 0;
-  // The event that ends a stream in its middle. `error`: {"error": {...}}.
+  // The event that ends a stream prematurely. `error`: {"error": {...}}.
   virtual std::string failure(const std::string& error);
 };
 
 std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts);
 std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts);
-// `prompts`: what `echo` puts in front; empty without it.
+// `prompts`: the prompts to repeat with `echo`; empty without it.
 std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts,
                                         ReplyFacts facts);
 

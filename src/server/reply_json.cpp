@@ -50,9 +50,9 @@ Json usage_json(const Usage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 
-const char* reason_of(infer::Finish finish) { return finish == infer::Finish::stop ? "stop" : "length"; }
+const char* reason_of(infer::FinishReason finish) { return finish == infer::FinishReason::stop ? "stop" : "length"; }
 
-Json logprob_json(const text::Tokenizer& tokenizer, const TokenFact& fact) {
+Json logprob_json(const text::Tokenizer& tokenizer, const TokenLogprobEntry& fact) {
   const auto describe = [&](int32_t id, float logprob) {
     Json bytes = Json::array();
     for (const char c : tokenizer.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
@@ -60,15 +60,15 @@ Json logprob_json(const text::Tokenizer& tokenizer, const TokenFact& fact) {
   };
   Json token = describe(fact.choice.id, fact.choice.logprob);
   token["top_logprobs"] = Json::array();
-  for (const infer::Likely& likely : fact.choice.top) {
+  for (const infer::TokenLogprob& likely : fact.choice.top) {
     token["top_logprobs"].push_back(describe(likely.id, likely.logprob));
   }
   return token;
 }
 
-std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenFact>& facts) {
+std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenLogprobEntry>& facts) {
   std::string text = "[";
-  for (const TokenFact& fact : facts) {
+  for (const TokenLogprobEntry& fact : facts) {
     if (&fact != &facts.front()) text += ',';
     text += line_of(logprob_json(tokenizer, fact));
   }
@@ -82,7 +82,7 @@ ToolReader tool_reader(const ChatRequest& request, ToolForm form) {
 }
 
 std::string token_string(const text::Tokenizer& tokenizer, int32_t id) {
-  // As JSON has it: the replacement character stands for what is no UTF-8.
+  // As in JSON: the replacement character stands for invalid UTF-8.
   return parse_lenient_ordered_json(line_of(tokenizer.token_bytes(id))).get<std::string>();
 }
 

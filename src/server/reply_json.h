@@ -1,4 +1,4 @@
-// Pieces of JSON that chat and plain completions share.
+// JSON that the generating routes share.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,26 +9,27 @@
 
 namespace ingot::server {
 
-// One event of a stream.
+// One server-sent event.
 std::string event(const std::string& json);
 // On one line; bytes that are not UTF-8 become U+FFFD.
 std::string line_of(const nlohmann::ordered_json& value);
-// What every answer and chunk begins with.
+// The members that every answer and chunk begins with.
 nlohmann::ordered_json frame_of(const ReplyFacts& facts, const char* object);
-// The end of a stream of such frames; no usage without one.
+// The last events of a stream of such frames; without usage if it is null.
 std::string last_events(nlohmann::ordered_json frame, const Usage* usage);
-// A whole answer of such a frame with choices that are JSON text already: long ones are never values.
+// A whole answer from a frame and choices. The choices are JSON text: long ones as JSON values would take too much
+// memory.
 std::string whole_of(const nlohmann::ordered_json& frame, const std::vector<std::string>& choices, const Usage& usage);
 nlohmann::ordered_json usage_json(const Usage& usage);
-// Of an output of the request.
+// Reads the tool calls of one output of the request.
 ToolReader tool_reader(const ChatRequest& request, ToolForm form);
-// "stop", "length"; a deadline counts as length.
-const char* reason_of(infer::Finish finish);
-// What chat and responses tell of a token: {"token", "logprob", "bytes", "top_logprobs"}.
-nlohmann::ordered_json logprob_json(const text::Tokenizer& tokenizer, const TokenFact& fact);
-// Those of all tokens as one JSON array's text: as a value it would take many times that.
-std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenFact>& facts);
-// A token as text: U+FFFD for what is not a whole character.
+// The finish_reason: "stop" or "length"; a deadline counts as length.
+const char* reason_of(infer::FinishReason finish);
+// A token's log-probability in chat and responses: {"token", "logprob", "bytes", "top_logprobs"}.
+nlohmann::ordered_json logprob_json(const text::Tokenizer& tokenizer, const TokenLogprobEntry& fact);
+// The same of all tokens as the text of one JSON array: as a value it would take many times the memory.
+std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenLogprobEntry>& facts);
+// A token as text: U+FFFD for bytes that are not a whole character.
 std::string token_string(const text::Tokenizer& tokenizer, int32_t id);
 
 }  // namespace ingot::server

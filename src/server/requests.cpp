@@ -80,7 +80,7 @@ void read_tools(Fields& fields, ChatRequest& request) {
   read_tool_choice(fields, request);
 }
 
-// A string, strings, ids, or lists of ids.
+// A string, an array of strings, of ids, or of arrays of ids.
 std::vector<Prompt> prompts_of(Fields& fields, const char* name) {
   const Json* value = fields.any(name);
   if (!value) throw fields.missing(name);
@@ -139,7 +139,7 @@ void read(Fields& fields, CompletionRequest& request) {
   request.max_tokens = fields.integer("max_tokens", 0, max_output_tokens).value_or(16);
   request.echo = fields.boolean("echo").value_or(false);
   if (request.max_tokens == 0 && !request.echo) {
-    throw bad_field("max_tokens", "invalid_value", "'max_tokens' of 0 asks for nothing without 'echo': true.");
+    throw bad_field("max_tokens", "invalid_value", "'max_tokens' of 0 needs 'echo': true.");
   }
   if (const std::optional<int64_t> logprobs = fields.integer("logprobs", 0, 5)) {
     request.logprobs = true;
@@ -155,11 +155,11 @@ void read(Fields& fields, CompletionRequest& request) {
   }
   if (static_cast<int64_t>(request.prompts.size()) * request.best_of > static_cast<int64_t>(max_prompts)) {
     throw bad_field("prompt", "invalid_value",
-                    fmt::format("{} prompts with {} outputs each; at most {} outputs altogether.",
+                    fmt::format("{} prompts with {} outputs each exceed the maximum of {} outputs per request.",
                                 request.prompts.size(), request.best_of, max_prompts));
   }
   if (const std::optional<std::string> suffix = fields.text("suffix"); suffix && !suffix->empty()) {
-    throw bad_field("suffix", "unsupported_parameter", "'suffix' is not supported: models continue a text.");
+    throw bad_field("suffix", "unsupported_parameter", "'suffix' is not supported: models only continue a text.");
   }
 }
 
@@ -197,10 +197,9 @@ void read(Fields& fields, DetokenizeRequest& request) {
 void read(Fields& fields, AdapterRequest& request) {
   request.name = fields.needed_text("name");
   if (!infer::is_adapter_name(request.name)) {
-    throw bad_field(
-        "name", "invalid_value",
-        "An adapter's name has 1 to 128 letters, digits, '_', '-' and '.', and does not begin with a dot; it "
-        "is a folder's below the server's --adapters.");
+    throw bad_field("name", "invalid_value",
+                    "An adapter's name must have 1 to 128 letters, digits, '_', '-' and '.', and not start with a dot; "
+                    "it is a subfolder of the server's --adapters.");
   }
 }
 

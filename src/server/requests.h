@@ -1,4 +1,4 @@
-// What the routes take, as typed values: each field with its range (specs/openai_api.md, sections 1 to 3).
+// The routes' request bodies as typed values: each field with its range (specs/openai_api.md, sections 1 to 3).
 #pragma once
 
 #include <chrono>
@@ -17,10 +17,10 @@ namespace ingot::server {
 using Ids = std::vector<int32_t>;
 using Prompt = std::variant<std::string, Ids>;
 
-// What chat and plain completions have in common.
+// Common to chat and plain completions.
 struct TextRequest {
   std::string model;
-  infer::Sampling sampling;  // but for its seed, which depends on the output too
+  infer::SamplingParams sampling;  // without its seed, which depends on the output too
   std::optional<int64_t> seed;
   int64_t n = 1;
   std::vector<std::string> stop;
@@ -29,28 +29,28 @@ struct TextRequest {
   std::optional<std::chrono::steady_clock::time_point> deadline;  // `deadline_ms` after the request was read
   bool stream = false;
   bool include_usage = false;
-  bool logprobs = false;    // and so many as `sampling` says of the likeliest
-  Ids stop_ids;             // the output ends before any of these, too
-  bool ignore_eos = false;  // the model's own end tokens do not end it
+  bool logprobs = false;    // return log-probabilities, with the `sampling.top_logprobs` most likely tokens
+  Ids stop_ids;             // the output also ends before the first of these
+  bool ignore_eos = false;  // the model's EOS tokens do not end the output
   ConstraintField format;
 };
 
 struct Tool {
   std::string name;
-  std::string parameters;  // JSON Schema as text; an object without members when none was given
-  bool strict = false;     // keywords that the schema's draft does not know are refused
+  std::string parameters;  // JSON Schema as text; that of an object without properties if none was given
+  bool strict = false;     // refuse keywords that the schema's draft does not know
 };
 
 enum class ToolChoice { none, automatic, required };
 
 struct ChatRequest : TextRequest {
-  std::string messages;  // JSON, as chat templates take it: contents are strings, arguments of tool calls objects
-  std::string tools;     // JSON, as it came; "" without any
-  std::vector<Tool> tool_list;  // that may be called: the one that `tool_choice` names, or all
+  std::string messages;         // JSON for chat templates: contents are strings, arguments of tool calls are objects
+  std::string tools;            // JSON as received; "" for none
+  std::vector<Tool> tool_list;  // those that `tool_choice` allows to be called
   ToolChoice tool_choice = ToolChoice::automatic;
-  bool parallel_tool_calls = true;        // false: an output has one call at most
-  std::string template_variables;         // JSON, of an object: further ones for the chat template; "" without any
-  std::string prompt_param = "messages";  // the field that errors of the prompt name
+  bool parallel_tool_calls = true;        // false: at most one call per output
+  std::string template_variables;         // JSON object: further variables for the chat template; "" for none
+  std::string prompt_param = "messages";  // the field that errors about the prompt name
 };
 
 struct CompletionRequest : TextRequest {
@@ -60,7 +60,7 @@ struct CompletionRequest : TextRequest {
 };
 
 struct ResponsesRequest : ChatRequest {
-  std::string request_echo;  // JSON, of an object: what the answer says of the request
+  std::string request_echo;  // JSON object: members of the request that the answer repeats
 };
 
 struct EmbeddingsRequest {
@@ -72,9 +72,9 @@ struct EmbeddingsRequest {
 
 struct TokenizeRequest {
   std::optional<std::string> model;
-  std::optional<std::string> prompt;  // one of the two
+  std::optional<std::string> prompt;  // either this or `messages`
   std::string messages;
-  std::string template_variables;  // ChatRequest's, for `messages`
+  std::string template_variables;  // as in ChatRequest, for `messages`
   bool add_special_tokens = true;
 };
 
@@ -87,7 +87,7 @@ struct AdapterRequest {
   std::string name;
 };
 
-// Each reads a body. Errors: ApiError.
+// Each parses a request body. Errors: ApiError.
 ChatRequest parse_chat(std::string_view body);
 CompletionRequest parse_completion(std::string_view body);
 ResponsesRequest parse_responses(std::string_view body);

@@ -1,4 +1,4 @@
-// Answers of /v1/responses: items of output, and events of a stream that say how they grow.
+// Answers of /v1/responses: output items, and stream events that report their progress.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -31,17 +31,17 @@ class ResponsesReply : public Reply {
            event_with("response.in_progress", "response", response);
   }
 
-  std::string push(std::vector<Piece> pieces) override {
+  std::string push(std::vector<OutputDelta> pieces) override {
     std::string events;
-    for (Piece& piece : pieces) {
+    for (OutputDelta& piece : pieces) {
       std::string text = tools_.push(piece.text);
       if (piece.finish) text += tools_.finish();
       if (logprobs_) std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(pending_logprobs_));
       if (!text.empty()) events += add_text(text);
       if (!piece.finish) continue;
-      is_cut_ = tools_.cut() || *piece.finish != infer::Finish::stop;
-      // An output without text and without calls is an empty message. Tokens that have no text yet belong to the open
-      // message, if there is one.
+      is_cut_ = tools_.cut() || *piece.finish != infer::FinishReason::stop;
+      // An output without text and without calls is an empty message. Log-probabilities of tokens without text so far
+      // go to the open message, if there is one.
       const bool rest = is_open_ && !pending_logprobs_.empty();
       if (rest || (tools_.calls().empty() && !is_open_)) events += add_text("");
       if (is_open_) events += end_message();
@@ -63,7 +63,7 @@ class ResponsesReply : public Reply {
   }
 
  private:
-  // An event whose last member is JSON text already.
+  // An event whose last member is given as JSON text.
   std::string event_with(const char* type, const char* member, const std::string& text,
                          const Json& facts = Json::object()) {
     Json head = {{"type", type}, {"sequence_number", sequence_++}};
@@ -73,7 +73,7 @@ class ResponsesReply : public Reply {
     return fmt::format("event: {}\ndata: {},\"{}\":{}}}\n\n", type, line, member, text);
   }
 
-  // The member "output_index" and others of events that are about an item.
+  // The members of events about an item: "output_index" and others.
   Json place(const std::string& id, bool in_content = true) const {
     Json facts = {{"item_id", id}, {"output_index", items_.size()}};
     if (in_content) facts["content_index"] = 0;
@@ -81,7 +81,7 @@ class ResponsesReply : public Reply {
   }
   Json item_place() const { return {{"output_index", items_.size()}}; }
 
-  std::string part_text(const std::string& text, const std::vector<TokenFact>& facts) const {
+  std::string part_text(const std::string& text, const std::vector<TokenLogprobEntry>& facts) const {
     return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":{}}})", line_of(text),
                        logprobs_text(*facts_.tokenizer, facts));
   }
@@ -91,7 +91,7 @@ class ResponsesReply : public Reply {
   }
 
   std::string add_text(const std::string& text) {
-    const std::vector<TokenFact> facts = std::exchange(pending_logprobs_, {});
+    const std::vector<TokenLogprobEntry> facts = std::exchange(pending_logprobs_, {});
     std::string events;
     if (!is_open_) {
       is_open_ = true;
@@ -109,7 +109,7 @@ class ResponsesReply : public Reply {
     return events;
   }
 
-  // The message is whole, unless the output was cut in it; behind it there may be calls.
+  // Ends the message. It is complete, unless the output was cut in it; calls may follow.
   std::string end_message() {
     const bool is_cut = is_cut_ && tools_.calls().empty();
     const std::string part = part_text(text_, token_facts_);
@@ -157,7 +157,7 @@ class ResponsesReply : public Reply {
     return response_text(is_cut_ ? "incomplete" : "completed", items_, counts);
   }
 
-  // The response object. `items`: of its output, as JSON text.
+  // The response object. `items`: its output items, as JSON text.
   std::string response_text(const std::string& status, const std::vector<std::string>& items, const Json& usage) const {
     Json frame = {{"id", facts_.id},
                   {"object", "response"},
@@ -186,13 +186,13 @@ class ResponsesReply : public Reply {
   bool logprobs_;
   ToolReader tools_;
   int64_t sequence_ = 0;
-  std::string message_id_;  // of the one message
-  bool is_open_ = false;    // it has begun and not ended
+  std::string message_id_;  // of the output's message
+  bool is_open_ = false;    // the message has begun and not ended
   bool is_cut_ = false;
-  std::string text_;                         // its text
-  std::vector<TokenFact> token_facts_;       // of its tokens
-  std::vector<TokenFact> pending_logprobs_;  // of tokens whose text has not come
-  std::vector<std::string> items_;           // those that are whole, as JSON text
+  std::string text_;                                 // of the message
+  std::vector<TokenLogprobEntry> token_facts_;       // of the message
+  std::vector<TokenLogprobEntry> pending_logprobs_;  // of tokens whose text has not been returned yet
+  std::vector<std::string> items_;                   // completed items, as JSON text
   Json failure_;
 };
 

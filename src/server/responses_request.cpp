@@ -1,4 +1,4 @@
-// What /v1/responses takes: one answer to what stands in the request alone, as nothing is stored.
+// Parses requests to /v1/responses. They are stateless, as nothing is stored.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -28,7 +28,8 @@ void refuse_what_needs_a_store(Fields& fields) {
   if (fields.boolean("store").value_or(false)) refuse_state("store", "leave it out, or set it to false");
   if (fields.boolean("background").value_or(false)) refuse_state("background", "wait for the answer, or stream it");
   if (fields.has("response_format")) {
-    throw bad_field("response_format", "unsupported_parameter", "'response_format' is 'text.format' of /v1/responses.");
+    throw bad_field("response_format", "unsupported_parameter",
+                    "'response_format' is called 'text.format' in /v1/responses.");
   }
 }
 
@@ -46,7 +47,7 @@ void read_input(Fields& fields, ResponsesRequest& request) {
   request.messages = template_items(fields.needed_array("input", 1, max_items), instructions).dump();
 }
 
-// text.format; the Json that the answer repeats.
+// Reads text.format. Returns the JSON that the answer repeats.
 Json read_format(Fields& fields, ResponsesRequest& request) {
   Json request_echo = {{"format", {{"type", "text"}}}};
   const Json* text = fields.object("text");
@@ -71,7 +72,7 @@ Json read_format(Fields& fields, ResponsesRequest& request) {
   return request_echo;
 }
 
-// A function as chat templates take it.
+// A function tool in the form that chat templates use.
 Json chat_tool(const Json& tool, const std::string& path, ResponsesRequest& request) {
   Fields fields(tool, path);
   const std::string type = fields.needed_text("type");
@@ -140,8 +141,8 @@ void read_logprobs(Fields& fields, ResponsesRequest& request) {
     const std::string path = fmt::format("include[{}]", i);
     const std::string word = text_at((*include)[i], path);
     if (word == logprobs_word) request.logprobs = true;
-    if (word == logprobs_word || word == "reasoning.encrypted_content") continue;  // of which there is none
-    throw bad_field(path, "unsupported_value", fmt::format("'{}' cannot be included.", word.substr(0, 64)));
+    if (word == logprobs_word || word == "reasoning.encrypted_content") continue;  // which this server does not produce
+    throw bad_field(path, "unsupported_value", fmt::format("'{}' is not supported in 'include'.", word.substr(0, 64)));
   }
   const std::optional<int64_t> top = fields.integer("top_logprobs", 0, 20);
   if (top && *top > 0 && !request.logprobs) {
@@ -168,9 +169,10 @@ void read(Fields& fields, ResponsesRequest& request) {
     inner.finish();
   }
   if (fields.word("truncation", {"auto", "disabled"}).value_or("disabled") == "auto") {
-    throw bad_field("truncation", "unsupported_value", "'truncation' may only be 'disabled': nothing is cut silently.");
+    throw bad_field("truncation", "unsupported_value",
+                    "'truncation' may only be 'disabled': prompts are never truncated.");
   }
-  fields.ignore({"reasoning", "max_tool_calls", "prompt_cache_retention"});  // there are no tools of the server's own
+  fields.ignore({"reasoning", "max_tool_calls", "prompt_cache_retention"});  // the server has no built-in tools
   const Json* metadata = fields.object("metadata");
   const auto as_given = [&](const char* name, const Json& otherwise) {
     const Json* value = fields.any(name);

@@ -1,4 +1,4 @@
-// Which routes there are, and what a request's head says of them.
+// The routes, and what a request's path and method mean.
 #pragma once
 
 #include <optional>
@@ -25,28 +25,28 @@ enum class Route {
   unknown
 };
 
-// Which methods a route takes, and who may ask.
+// What a route accepts and requires.
 struct RouteFacts {
   Route route;
   const char* name;     // in metrics and logs
-  const char* path;     // all of it, or with a '*' at the end what it begins with
-  const char* methods;  // "GET, POST"; HEAD comes with GET
-  bool open = false;    // without a key
-  bool large = false;   // takes a large body
-  bool quick = false;   // reads no files and waits for nothing
+  const char* path;     // the whole path, or a prefix that ends in '*'
+  const char* methods;  // "GET, POST"; GET implies HEAD
+  bool open = false;    // needs no key
+  bool large = false;   // accepts a large body
+  bool quick = false;   // reads no files and does not wait
 };
 
 inline constexpr RouteFacts unknown_route{Route::unknown, "unknown", "", ""};
 
-// That of a path, still encoded; unknown_route for all others.
+// The route of a path, still percent-encoded; unknown_route for all others.
 const RouteFacts& route_of(std::string_view path);
 
-// Those that it takes, as the header Allow has them: HEAD where there is GET.
+// The methods as the header Allow lists them: with HEAD if there is GET.
 std::string methods_of(const RouteFacts& facts);
 
 bool is_method_of(std::string_view method, const RouteFacts& facts);
 
-// %2F and the like as bytes; nothing for what is no encoding, and for control characters.
+// Decodes percent-encoding. Nothing for invalid encoding, for control characters and for text that is not UTF-8.
 std::optional<std::string> name_in_path(std::string_view text);
 
 }  // namespace ingot::server

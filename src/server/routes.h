@@ -1,4 +1,4 @@
-// The routes but for what api.cpp answers itself, and what they share.
+// The route handlers, except for those in api.cpp, and what they share.
 #pragma once
 
 #include <atomic>
@@ -25,32 +25,32 @@ struct ApiContext {
   std::atomic<bool> finishing{false};
 };
 
-// What is counted and logged of a request.
+// What is counted and logged about a request.
 struct RequestRecord {
-  int key = -1;  // whose it is, by its place; -1 without keys
+  int key = -1;  // index of its API key; -1 without keys
   std::string model;
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  std::optional<double> first_token_s;  // from the head
-  std::string failure;                  // of the server; for the log only
+  std::optional<double> first_token_s;  // seconds from the head
+  std::string failure;                  // a failure of the server; for the log only
 };
 
-// Whose it is to the engine and to the queue of work: nobody's, 0, without keys.
+// The owner of the request in the engine and in the work queue; 0 without keys.
 inline uint64_t owner_of(const RequestRecord& record) { return static_cast<uint64_t>(int64_t{record.key} + 1); }
 
-// An answer that takes time. Lives on the connection's thread; ends what it runs when it is destroyed.
+// An answer that takes time. Lives on the connection's thread; cancels what it runs when it is destroyed.
 class Work {
  public:
   virtual ~Work() = default;
-  // What there is by now. Errors: ApiError, Error; behind the head they become the last event of a stream.
+  // What can be sent now. Errors: ApiError, Error; after the head they become the last event of a stream.
   virtual Part poll(RequestRecord& record) = 0;
-  // That event. `error`: {"error": {...}}. REQUIRES a stream.
+  // The text of that event. `error`: {"error": {...}}. REQUIRES a stream.
   virtual std::string failure(const std::string& error) { return error; }
 };
 
 using Wake = std::function<void()>;
 
-// One file each. Errors: ApiError, Error.
+// Errors: ApiError, Error.
 std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
 std::unique_ptr<Work> start_responses(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
 std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake);
@@ -63,7 +63,7 @@ std::string list_adapters(ApiContext& api);
 std::string add_adapter(ApiContext& api, std::string_view body, RequestRecord& record);
 std::string remove_adapter(ApiContext& api, const std::string& name, const char* object);
 
-// The page at "/", as it is sent.
+// The HTML page at "/".
 extern const char* const page_html;
 
 }  // namespace ingot::server

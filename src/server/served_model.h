@@ -1,4 +1,4 @@
-// What is served: a model, its adapters, and what makes masks. The application hands these to the routes.
+// What is served: a model, its adapters, and a factory of token masks. The application passes these to the routes.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,19 @@ struct ServedModel {
   std::string id;
   int64_t created = 0;  // Unix seconds
   const text::Tokenizer* tokenizer = nullptr;
-  const text::ChatTemplate* chat = nullptr;  // null: it has none
-  bool allow_special_tokens = false;         // special tokens are found in the contents of messages too
-  bool tool_call_tags = false;               // its template writes calls as <tool_call>{...}</tool_call>
+  const text::ChatTemplate* chat = nullptr;  // null: no chat template
+  bool allow_special_tokens = false;         // special tokens are recognised in the contents of messages too
+  bool tool_call_tags = false;               // its template writes tool calls as <tool_call>{...}</tool_call>
   std::string bos_text, eos_text;
   std::vector<int32_t> eos;
-  int64_t context = 0;  // most tokens of prompt and output
+  int64_t context = 0;  // max tokens of prompt and output
   int64_t vocab = 0;
-  int64_t longest_token = 0;  // bytes of text that the longest one stands for: longest_token_of(tokenizer)
+  int64_t longest_token = 0;  // max bytes of text of one token: longest_token_of(tokenizer)
   int64_t hidden = 0;
-  std::string fingerprint;  // what the text depends on besides the request
+  std::string fingerprint;  // system_fingerprint: what the output depends on besides the request
 };
 
-// Bytes of text that no token stands for more of.
+// Max bytes of text that one token stands for.
 int64_t longest_token_of(const text::Tokenizer& tokenizer);
 
 struct AdapterEntry {
@@ -41,7 +41,7 @@ struct AdapterEntry {
   bool resident = false;  // in host memory
 };
 
-// The adapters that may be asked for by name. Thread-safe.
+// The adapters that can be requested by name. Thread-safe.
 class AdapterList {
  public:
   virtual ~AdapterList() = default;
@@ -49,18 +49,18 @@ class AdapterList {
   virtual bool has(const std::string& name) const = 0;
   // May read files. Errors: not_found, and those of checkpoint::read_adapter.
   virtual std::shared_ptr<const infer::HostAdapter> get(const std::string& name) = 0;
-  // Makes the folder of that name below the root servable, and reads it. Errors: as `get`; usage for a bad name.
+  // Makes the folder of that name below the root available, and reads it. Errors: as `get`; usage for an invalid name.
   virtual void add(const std::string& name) = 0;
-  // Requests that have it keep it. Errors: not_found.
+  // Requests in flight keep it. Errors: not_found.
   virtual void remove(const std::string& name) = 0;
 };
 
-// Thread-safe.
+// Makes token masks for guided decoding. Thread-safe.
 class MaskFactory {
  public:
   virtual ~MaskFactory() = default;
-  // One for one output. Errors: unsupported, naming the keyword; usage for a schema, grammar or expression that is
-  // wrong; resource for one too large. REQUIRES another kind than none.
+  // A mask for one output. Errors: unsupported, naming the keyword; usage for an invalid schema, grammar or expression;
+  // resource for one that is too large. REQUIRES a kind other than none.
   virtual std::shared_ptr<infer::TokenMask> mask(const Constraint& constraint) = 0;
 };
 

@@ -82,12 +82,11 @@ void set_constraint(TextRequest& request, ConstraintField format) {
   if (request.format.constraint.kind != Constraint::Kind::none) {
     throw bad_field(
         format.param, "invalid_value",
-        fmt::format("'{}' and '{}' both say what the output must be; give one.", request.format.param, format.param));
+        fmt::format("'{}' and '{}' both constrain the output; give only one.", request.format.param, format.param));
   }
   if (request.ignore_eos) {
-    throw bad_field(
-        "ignore_eos", "invalid_value",
-        fmt::format("'ignore_eos' cannot be had together with '{}', behind whose end nothing may come.", format.param));
+    throw bad_field("ignore_eos", "invalid_value",
+                    fmt::format("'ignore_eos' cannot be combined with '{}', whose output must end.", format.param));
   }
   request.format = std::move(format);
 }
@@ -106,7 +105,7 @@ int32_t token_id_at(const Json& value, const std::string& path) {
   const bool beyond = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT32_MAX};
   const int64_t id = beyond ? -1 : value.get<int64_t>();
   if (id < 0 || id > INT32_MAX) {
-    throw bad_field(path, "invalid_value", fmt::format("'{}' is no token id.", path));
+    throw bad_field(path, "invalid_value", fmt::format("'{}' is not a token id.", path));
   }
   return static_cast<int32_t>(id);
 }
@@ -117,7 +116,7 @@ std::string template_variables_of(Fields& fields) {
   for (const char* name : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}) {
     if (!variables->contains(name)) continue;
     throw bad_field(fmt::format("chat_template_kwargs.{}", name), "invalid_value",
-                    fmt::format("'{}' of a chat template is not set by 'chat_template_kwargs'.", name));
+                    fmt::format("'{}' cannot be set by 'chat_template_kwargs'.", name));
   }
   return variables->empty() ? std::string() : variables->dump();
 }
@@ -127,7 +126,7 @@ void read_text_request(Fields& fields, TextRequest& request) {
   request.sampling.temperature = fields.number("temperature", 0, 2).value_or(1);
   request.sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
   request.sampling.top_k = fields.integer("top_k", -1, 1'000'000).value_or(0);
-  if (request.sampling.top_k < 0) request.sampling.top_k = 0;  // what some clients say for "all"
+  if (request.sampling.top_k < 0) request.sampling.top_k = 0;  // some clients mean "all" by -1
   request.sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
   request.sampling.repetition_penalty = fields.number("repetition_penalty", 0.01, 100).value_or(1);
   request.sampling.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);

@@ -1,4 +1,4 @@
-// Fields that the generating routes share, and pieces of others.
+// Reads fields that the generating routes share, and parts of other fields.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace ingot::server {
 
 constexpr int64_t max_output_tokens = int64_t{1} << 30;
 
-// A body, which is an object, of whose members `read` leaves none over. Errors: ApiError, invalid_json too.
+// Parses a body, which must be an object, and passes it to `read`. Errors: ApiError; also invalid_json, and for members
+// that `read` does not read.
 void read_body(std::string_view body, const std::function<void(Fields&)>& read);
 
-// All that TextRequest has but for the number of outputs and of tokens, log-probabilities and `include_usage`.
+// Reads all of TextRequest except for the number of outputs and of tokens, log-probabilities and `include_usage`.
 void read_text_request(Fields& fields, TextRequest& request);
 
-// Errors: ApiError where the request has another constraint, or ignores the end.
+// Sets the request's constraint. Errors: ApiError if it already has one, or ignores the EOS token.
 void set_constraint(TextRequest& request, ConstraintField format);
 
-// `chat_template_kwargs`: variables of a chat template besides those that are the server's to give; "" without any.
+// `chat_template_kwargs`: variables for the chat template, without those that the server sets; "" for none.
 std::string template_variables_of(Fields& fields);
 
 int32_t token_id_at(const Json& value, const std::string& path);

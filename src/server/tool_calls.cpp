@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view open_tag = "<tool_call>";
 constexpr std::string_view close_tag = tool_close_tag;
 
-// Takes the token, or as much of it as there is, and the space before it. False when something else stands there.
+// Removes white space and then `token` from the front of `text`; if `text` ends early, a prefix of the token suffices.
+// False when something else is there.
 bool take(std::string_view& text, std::string_view token) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
   const size_t there = std::min(text.size(), token.size());
@@ -26,8 +27,8 @@ bool take(std::string_view& text, std::string_view token) {
   return true;
 }
 
-// Takes a string of JSON that stands for `word`, or as much of it as there is, and the space before it. Its characters
-// may be written as escapes.
+// Removes white space and then a JSON string with the value `word` from the front of `text`; if `text` ends early, a
+// prefix suffices. Characters may be escaped.
 bool take_string(std::string_view& text, std::string_view word) {
   if (!take(text, "\"") || text.empty()) return text.empty();
   size_t end = 0;
@@ -39,11 +40,11 @@ bool take_string(std::string_view& text, std::string_view word) {
     const Json value = try_parse_json(fmt::format("\"{}\"", inner));
     if (value.is_string()) return whole ? value == word : word.starts_with(value.get_ref<const std::string&>());
     if (whole || inner.empty()) return false;
-    inner.remove_suffix(1);  // of an escape, or of a character, that was cut
+    inner.remove_suffix(1);  // part of an escape or of a character that was cut
   }
 }
 
-// Where the object ends that has begun before this JSON text; npos when it does not.
+// The index of the closing brace of an object whose opening brace precedes `text`; npos if it is not closed.
 size_t end_of_object(std::string_view text) {
   bool quoted = false;
   int64_t open = 1;
@@ -92,7 +93,7 @@ std::string ToolReader::finish() {
     case ToolForm::whole: are_calls = read(held_); break;
   }
   if (are_calls) {
-    if (calls_.size() > most_) calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(most_), calls_.end());
+    if (calls_.size() > max_) calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(max_), calls_.end());
     return {};
   }
   calls_.clear();
@@ -103,7 +104,7 @@ bool ToolReader::read_tagged(std::string_view text) {
   while (!(text = trim(text)).empty()) {
     if (!text.starts_with(open_tag)) return false;
     text.remove_prefix(open_tag.size());
-    const size_t end = text.find(close_tag);  // the last may be missing: the end token can stand for it
+    const size_t end = text.find(close_tag);  // the last one may be missing: an EOS token can replace it
     if (!read(text.substr(0, end))) return false;
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + close_tag.size());
   }
@@ -130,7 +131,7 @@ bool ToolReader::read(std::string_view json) {
   return true;
 }
 
-// The arguments stay as they are written: they meet the tool's schema, but not always the limits of parse_json.
+// The arguments stay as written: they match the tool's schema, but may exceed the limits of parse_json.
 bool ToolReader::read_forced(std::string_view text) {
   for (const std::string& name : tools_) {
     std::string_view rest = text;
@@ -138,7 +139,7 @@ bool ToolReader::read_forced(std::string_view text) {
                       take(rest, ",") && take_string(rest, "arguments") && take(rest, ":");
     if (!fits) continue;
     if (!calls_.empty() && calls_.front().name != name) {
-      cut_ = true;  // and it cannot be told which
+      cut_ = true;  // the name fits several tools
       return false;
     }
     const size_t end = end_of_object(rest);
@@ -151,7 +152,8 @@ bool ToolReader::read_forced(std::string_view text) {
 std::string call_schema(const std::vector<std::pair<std::string, std::string>>& tools) {
   Json any = Json::array();
   for (const auto& [name, parameters] : tools) {
-    // A schema of its own: references such as "#/$defs/X" begin at it, and not at what it is put into.
+    // The arguments are a schema resource of their own: references such as "#/$defs/X" are relative to it and not to
+    // the schema around it.
     Json arguments = parse_lenient_ordered_json(parameters);
     // Draft-04 calls the keyword "id".
     const bool old = arguments.is_object() && arguments.contains("$schema") &&

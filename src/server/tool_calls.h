@@ -1,4 +1,4 @@
-// Calls of tools in what a model writes.
+// Tool calls in a model's output.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,35 @@ namespace ingot::server {
 
 struct ToolCall {
   std::string name;
-  std::string arguments;  // JSON text; the beginning of it where the output was cut
+  std::string arguments;  // JSON text; only its beginning if the output was cut
 };
 
-// How calls stand in an output.
+// How tool calls are written in an output.
 enum class ToolForm {
-  none,    // there are none: all of it is text
-  forced,  // the output is one call, {"name": ..., "arguments": ...}, as a mask of call_schema has it
-  tagged,  // <tool_call>{...}</tool_call>, text may stand before
-  whole,   // the output is nothing but such an object, or a list of them ("parameters" may stand for "arguments")
+  none,    // no calls: the whole output is text
+  forced,  // the output is one call, {"name": ..., "arguments": ...}, as a mask of call_schema enforces
+  tagged,  // <tool_call>{...}</tool_call>, possibly after text
+  whole,   // the whole output is such an object, or a list of them ("parameters" may stand for "arguments")
 };
 
-// Behind a call of ToolForm::tagged.
+// Ends a call of ToolForm::tagged.
 inline constexpr const char* tool_close_tag = "</tool_call>";
 
-// Takes the text of one output as it comes, and tells text from calls.
+// Reads the text of one output as it is generated, and separates text from tool calls.
 class ToolReader {
  public:
-  // Of more than `most` calls, those behind are dropped.
+  // Calls beyond the first `most` are dropped.
   ToolReader(ToolForm form, std::vector<std::string> tools, size_t most = SIZE_MAX)
-      : form_(form), tools_(std::move(tools)), most_(most) {}
+      : form_(form), tools_(std::move(tools)), max_(most) {}
 
-  // The part that is text for certain.
+  // Adds to the output; returns what is certainly text and not part of a call.
   std::string push(std::string_view piece);
-  // At the end: the rest of the text; there are no more `calls` then. What looked like calls but is none is text. Of
-  // ToolForm::forced there is one call however early the output ends, but where its name could still be another's.
+  // At the end: the rest of the text; `calls` is complete then. What looked like calls but is not valid is text. With
+  // ToolForm::forced there is one call however early the output ends, unless its name could still be that of another
+  // tool.
   std::string finish();
   const std::vector<ToolCall>& calls() const { return calls_; }
-  bool cut() const { return cut_; }  // the output ended within the call of ToolForm::forced, also where that is text
+  bool cut() const { return cut_; }  // the output ended within a call of ToolForm::forced, even if it is text
 
  private:
   bool read(std::string_view json);
@@ -46,15 +47,15 @@ class ToolReader {
 
   ToolForm form_;
   std::vector<std::string> tools_;
-  size_t most_;
+  size_t max_;
   std::string held_;
-  bool holding_ = false;  // a call has begun
+  bool holding_ = false;  // a call has started; text is held back
   bool text_ = false;     // the whole output is text
   bool cut_ = false;
   std::vector<ToolCall> calls_;
 };
 
-// A JSON Schema of a call of one of the tools, each given as its name and the schema of its parameters.
+// A JSON Schema for a call of one of the tools, given as the name and the parameter schema of each.
 std::string call_schema(const std::vector<std::pair<std::string, std::string>>& tools);
 
 }  // namespace ingot::server

@@ -1,4 +1,4 @@
-// The functions that a request gives as tools, and which of them may be called.
+// The function tools of a request, and which of them may be called.
 #pragma once
 
 #include <string>
@@ -11,14 +11,13 @@ namespace ingot::server {
 
 constexpr size_t max_tools = 128;
 
-// A function by its name, description, parameters and strict. Errors: ApiError.
+// Reads a function's name, description, parameters and strict. Errors: ApiError.
 Tool read_function(Fields& fields);
 
 // `tool_choice` as a word: "none", "auto" or "required".
 ToolChoice read_choice_word(Fields& fields);
 
-// Those of these names may be called, and no others. Errors: ApiError for a name that no tool has; `param` is its
-// field.
+// Restricts the request's tools to these names. Errors: ApiError for a name that no tool has; `param` is its field.
 void allow_tools(ChatRequest& request, const std::vector<std::string>& names, const std::string& param);
 
 }  // namespace ingot::server

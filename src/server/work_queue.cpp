@@ -16,7 +16,7 @@ namespace {
 
 // In microseconds of work.
 constexpr int64_t round_us = 10'000;
-constexpr int64_t max_debt_us = 10'000'000;  // an owner is passed over for at most so much of others'
+constexpr int64_t max_debt_us = 10'000'000;  // an owner is skipped for at most this much work of others
 
 struct Owner {
   std::deque<std::function<void()>> waiting;
@@ -24,7 +24,7 @@ struct Owner {
 };
 
 struct Tasks {
-  std::map<uint64_t, Owner> owners;  // of whom something waits or runs
+  std::map<uint64_t, Owner> owners;  // owners with waiting or running work
   DeficitRoundRobin turns{round_us, max_debt_us};
   int64_t waiting = 0;
   bool stop = false;
@@ -64,7 +64,7 @@ struct WorkQueue::State {
       }
       const double begin = seconds();
       attempt(work);
-      work = {};  // what it holds goes before others wait for its end
+      work = {};  // frees what it captured before others wait for its end
       const auto used_us = static_cast<int64_t>((seconds() - begin) * 1e6);
       {
         auto held = tasks.lock();

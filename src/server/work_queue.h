@@ -1,4 +1,4 @@
-// Work of many owners on a few threads, in fair shares.
+// A thread pool whose time is shared fairly between owners.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace ingot::server {
 
 class WorkQueue {
  public:
-  // `waiting`: most pieces of work that wait for a thread, of one owner at most half of them. `seconds`: the
-  // clock that work is measured by. Errors: resource when the threads cannot be started.
+  // `waiting`: max pieces of work that wait for a thread; one owner may have half of them. `seconds`: the clock that
+  // work is measured by. Errors: resource when the threads cannot be started.
   WorkQueue(int threads, int64_t waiting, double (*seconds)() = steady_seconds);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
   ~WorkQueue();  // as stop()
 
-  // `work` will run on one of the threads: owners have turns by the time that their work has taken, which decides the
-  // order and nothing else; an owner's own pieces begin in their order. One thread is kept from each owner, so that no
-  // owner's long work has them all. Owner 0, that of requests without a key, may have all threads and the whole queue.
-  // False when too much waits already: then `work` is not kept. Thread-safe.
+  // Queues `work` to run on one of the threads. Owners take turns by the time that their work has taken, which affects
+  // only the order; an owner's own work starts in FIFO order. With several threads, an owner's work never runs on all
+  // of them at once, so that long work of one owner cannot block the others. Owner 0 (requests without a key) may use
+  // all threads and the whole queue. False when too much waits already: then `work` is dropped. Thread-safe.
   bool add(uint64_t owner, std::function<void()> work);
 
-  // Runs what waits, then ends the threads. Nothing may be added from now on.
+  // Runs what waits, then ends the threads. Nothing may be added after this is called.
   void stop();
 
  private:

@@ -1,11 +1,11 @@
-// Which matrices fp8 and 4-bit blocks are for.
+// Which weight matrices fp8 and 4-bit block quantisation apply to.
 #pragma once
 
 #include "spec/model.h"
 
 namespace ingot::spec {
 
-// A linear layer's matrix inside a block, save the router, whose choices small errors would change.
+// True for the linear layers inside blocks except the router, whose expert selection is sensitive to small errors.
 inline bool is_block_linear(const ParamSpec& p) { return p.linear && p.layer >= 0 && p.role != Role::router; }
 
 }  // namespace ingot::spec

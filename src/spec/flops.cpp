@@ -7,7 +7,7 @@ namespace ingot::spec {
 
 namespace {
 
-// Of the blocks from `first` on: two products (scores, values) of 2 D a head and pair of tokens.
+// Attention of the blocks from `first` on: two gemms (scores, values) of 2 D FLOPs per head and pair of tokens.
 double attention_forward(const ModelSpec& model, AttentionSquares squares, AttentionCount count, int64_t first = 0) {
   const double pair = 4.0 * static_cast<double>(model.heads * model.head_dim);
   double pairs = 0;
@@ -23,7 +23,7 @@ double attention_forward(const ModelSpec& model, AttentionSquares squares, Atten
   return pair * pairs;
 }
 
-// The share of tokens that pass a parameter: of a mixture's experts those that were chosen.
+// The fraction of tokens that use a parameter: for an expert, experts_per_token / experts.
 double share(const ModelSpec& model, const ParamSpec& p) {
   return p.expert < 0 ? 1 : static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
 }

@@ -10,7 +10,7 @@ namespace ingot::spec {
 std::vector<ParamSpec> gpt2_parameters(const ModelSpec& model) {
   const int64_t h = model.hidden;
   const int64_t f = model.ffn;
-  // Layers that add to the residual stream start smaller, by the number of additions.
+  // Layers that add to the residual have a smaller initial std, divided by sqrt(number of additions).
   const double residual = model.initializer_range / std::sqrt(2.0 * static_cast<double>(model.layers));
   TableBuilder table(model);
   table.embedding(Role::embedding, {"transformer.wte", "token_embd"}, model.vocab);

@@ -1,6 +1,6 @@
-// llama (Touvron et al. 2023, arXiv 2302.13971; Grattafiori et al. 2024, arXiv 2407.21783) and the families that keep
-// its names: mistral (arXiv 2310.06825), qwen2 (2407.10671), qwen3 (2505.09388), gemma2 (2408.00118) and mixtral
-// (2401.04088).
+// llama (Touvron et al. 2023, arXiv 2302.13971; Grattafiori et al. 2024, arXiv 2407.21783) and the families that use
+// its parameter names: mistral (arXiv 2310.06825), qwen2 (2407.10671), qwen3 (2505.09388), gemma2 (2408.00118) and
+// mixtral (2401.04088).
 #include <fmt/format.h>
 
 #include "spec/table.h"
@@ -13,7 +13,7 @@ void attention(TableBuilder& table, const ModelSpec& model) {
   const int64_t q = model.heads * model.head_dim;
   const int64_t kv = model.kv_heads * model.head_dim;
   const int64_t h = model.hidden;
-  // llama.cpp keeps the rotary rows of its architecture "llama", which mistral and mixtral have too, interleaved.
+  // llama.cpp's architecture "llama", which mistral and mixtral have too, stores rotary rows interleaved.
   const bool interleaved = model.family == "llama" || model.family == "mistral" || model.family == "mixtral";
   const auto row = [&](int64_t out, int64_t in, bool bias, Split split, int64_t rope_heads) {
     return TableBuilder::LinearRow{.out = out, .in = in, .bias = bias, .split = split, .rope_heads = rope_heads};
@@ -40,7 +40,7 @@ void mlp(TableBuilder& table, const ModelSpec& model) {
   table.linear(Role::down, {"mlp.down_proj", "ffn_down"}, {.out = h, .in = f, .bias = bias, .split = Split::columns});
 }
 
-// GGUF holds a block's experts as one tensor; the part of `expert` is its slice of that number.
+// GGUF stores a block's experts as one tensor; the part of `expert` is the slice with that index.
 void experts(TableBuilder& table, const ModelSpec& model) {
   const int64_t h = model.hidden;
   const int64_t f = model.ffn;

@@ -34,22 +34,23 @@ std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& l
                                                 : p.name.ends_with(".weight") && names_module(target, p.module());
       if (!match) continue;
       if (!p.linear) {
-        throw_hint(ErrorKind::usage, fmt::format("it has: {}", fmt::join(lora_targets(model), ", ")),
-                   "adapter.targets: '{}' is no linear layer", target);
+        throw_hint(ErrorKind::usage, fmt::format("its layers: {}", fmt::join(lora_targets(model), ", ")),
+                   "adapter.targets: '{}' is not a linear layer", target);
       }
       used[t] = true;
       wanted = true;
     }
     if (!wanted) continue;
     if (lora.rank > std::min(p.shape[0], p.shape[1])) {
-      throw_error(ErrorKind::usage, "adapter.rank {} is more than layer {} [{}, {}] holds", lora.rank, p.module(),
+      throw_error(ErrorKind::usage, "adapter.rank {} is too large for layer {} [{}, {}]", lora.rank, p.module(),
                   p.shape[0], p.shape[1]);
     }
     adapted.push_back({std::string(p.module()), index, lora.rank, p.shape[1], p.shape[0]});
   }
   for (size_t t = 0; t < used.size(); ++t) {
     if (used[t]) continue;
-    throw_hint(ErrorKind::usage, fmt::format("it has: {}, or all-linear", fmt::join(lora_targets(model), ", ")),
+    throw_hint(ErrorKind::usage,
+               fmt::format("use one of its layers ({}), or all-linear", fmt::join(lora_targets(model), ", ")),
                "adapter.targets: '{}' matches no layer of this model", lora.targets[t]);
   }
   return adapted;

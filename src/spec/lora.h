@@ -1,4 +1,4 @@
-// LoRA (Hu et al. 2021, arXiv 2106.09685) as data: which linear layers, which rank, which factor.
+// LoRA (Hu et al. 2021, arXiv 2106.09685) as data: target layers, rank and scaling factor.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ struct LoraSpec {
   double alpha = 8;
   double dropout = 0;
   bool rslora = false;  // alpha / sqrt(rank) (Kalajdzievski 2023, arXiv 2312.03732) instead of alpha / rank
-  std::vector<std::string> targets;  // names as PEFT's target_modules: "q_proj", a longer suffix, or "all-linear"
+  std::vector<std::string> targets;  // as PEFT's target_modules: "q_proj", a longer suffix, or "all-linear"
   bool operator==(const LoraSpec&) const = default;
-  double factor() const;  // what multiplies B A x
+  double factor() const;  // the scaling factor of B A x
 };
 
 // One adapted layer: A [rank, in], B [out, rank].
@@ -28,8 +28,8 @@ struct LoraParam {
   int64_t out = 0;
 };
 
-// The layers that `lora.targets` name, in parameter order. ErrorKind::usage, naming the target and what there is, for a
-// target that matches nothing or a layer that may not be adapted, and for a rank below 1 or above what a layer holds.
+// The layers that `lora.targets` names, in parameter order. ErrorKind::usage, naming the target and the valid ones, for
+// a target that matches nothing or matches a layer that is not linear, and for a rank below 1 or above min(in, out).
 std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& lora);
 
 int64_t num_parameters(std::span<const LoraParam> parameters);

@@ -31,13 +31,13 @@ constexpr std::array<Family, 9> family_table = {{{"llama", llama_parameters},
 constexpr std::array<std::string_view, 9> family_names = {"llama",   "mistral", "qwen2",    "qwen3", "gemma2",
                                                           "mixtral", "gpt2",    "gpt_neox", "mpt"};
 
-constexpr int64_t max_blocks = 1 << 16;  // layers, counted once for each of their experts
+constexpr int64_t max_blocks = 1 << 16;  // max layers, counted once for each of their experts
 
 const Family& family_of(const ModelSpec& model) {
   for (const Family& family : family_table) {
     if (family.name == model.family) return family;
   }
-  throw_hint(ErrorKind::unsupported, fmt::format("Ingot has: {}", fmt::join(family_names, ", ")),
+  throw_hint(ErrorKind::unsupported, fmt::format("supported: {}", fmt::join(family_names, ", ")),
              "model family '{}' is not known", model.family);
 }
 
@@ -60,7 +60,7 @@ void check(const ModelSpec& model) {
   family_of(model);
   const auto positive = [](const char* key, int64_t value) {
     if (value < 1 || value > (int64_t{1} << 31)) {
-      throw_error(ErrorKind::corrupt, "the model's {} is {}, which cannot be", key, value);
+      throw_error(ErrorKind::corrupt, "the model's {} is {}, which is out of range", key, value);
     }
   };
   positive("vocabulary size", model.vocab);
@@ -71,14 +71,14 @@ void check(const ModelSpec& model) {
   positive("head size", model.head_dim);
   positive("feed-forward size", model.ffn);
   positive("context length", model.context);
-  // So that no number of elements or bytes leaves 64 bits, whatever it is made of.
+  // Bounds the sizes so that no number of elements or bytes overflows 64 bits.
   const auto real = [](int64_t value) { return static_cast<double>(value); };
   const double feed_forward = real(std::max<int64_t>(1, model.experts)) * 3 * real(model.ffn);
   const double parameters =
       real(model.hidden) * (2 * real(model.vocab) + real(model.context) +
                             real(model.layers) * (feed_forward + 4 * real(model.heads) * real(model.head_dim)));
   if (parameters > 0x1p56) {
-    throw_error(ErrorKind::corrupt, "a model of about {:.1g} parameters cannot be", parameters);
+    throw_error(ErrorKind::corrupt, "a model of about {:.1g} parameters is too large", parameters);
   }
   if (model.heads % model.kv_heads != 0) {
     throw_error(ErrorKind::corrupt, "{} heads cannot share {} key/value heads evenly", model.heads, model.kv_heads);
@@ -86,34 +86,36 @@ void check(const ModelSpec& model) {
   if (model.positions == Positions::rotary) {
     const int64_t rotated = model.rotary_dim > 0 ? model.rotary_dim : model.head_dim;
     if (rotated % 2 != 0) {
-      throw_error(ErrorKind::corrupt, "{} elements of a head are rotated; rotary positions need pairs", rotated);
+      throw_error(ErrorKind::corrupt, "rotary embedding of {} elements of a head; the number must be even", rotated);
     }
     if (model.rotary_dim < 0 || model.rotary_dim > model.head_dim) {
-      throw_error(ErrorKind::corrupt, "{} of {} elements of a head cannot be rotated", model.rotary_dim,
-                  model.head_dim);
+      throw_error(ErrorKind::corrupt, "rotary embedding of {} of {} elements of a head is not possible",
+                  model.rotary_dim, model.head_dim);
     }
   }
   if (model.qkv_by_head && model.kv_heads != model.heads) {
-    throw_error(ErrorKind::corrupt, "{} key/value heads for {} heads, where every head brings its own", model.kv_heads,
-                model.heads);
+    throw_error(ErrorKind::corrupt, "{} key/value heads for {} heads; this layout of q, k and v needs equal numbers",
+                model.kv_heads, model.heads);
   }
   if (model.experts < 0 || model.experts > 65536 || (model.experts > 0) != (model.experts_per_token > 0) ||
       model.experts_per_token > model.experts) {
-    throw_error(ErrorKind::corrupt, "{} of {} experts a token cannot be", model.experts_per_token, model.experts);
+    throw_error(ErrorKind::corrupt, "{} of {} experts per token is not possible", model.experts_per_token,
+                model.experts);
   }
   const auto together = [](bool wrong, const char* one, const char* other) {
-    if (wrong) throw_error(ErrorKind::unsupported, "a model with {} and {} cannot be run", one, other);
+    if (wrong) throw_error(ErrorKind::unsupported, "a model with {} and {} is not supported", one, other);
   };
-  together(model.clip_qkv > 0 && !model.fused_qkv, "clamped q, k and v", "a linear layer for each of them");
-  together(model.parallel_residual && model.post_norms, "attention beside the MLP", "norms after them");
-  // The table of parameters is made from these numbers before any file has shown that they are true.
+  together(model.clip_qkv > 0 && !model.fused_qkv, "clamped q, k and v", "separate projections for them");
+  together(model.parallel_residual && model.post_norms, "attention parallel to the MLP", "norms after them");
+  // The parameter table is built from these numbers before any file has confirmed them.
   if (model.layers > max_blocks / std::max<int64_t>(1, model.experts)) {
-    throw_error(ErrorKind::corrupt, "{} layers of {} experts cannot be", model.layers, model.experts);
+    throw_error(ErrorKind::corrupt, "{} layers of {} experts are too many", model.layers, model.experts);
   }
   if (!(model.norm_epsilon >= 0 && model.norm_epsilon < 1)) {
-    throw_error(ErrorKind::corrupt, "the norms' epsilon is {}", model.norm_epsilon);
+    throw_error(ErrorKind::corrupt, "the norms' epsilon is {}; it must be at least 0 and below 1", model.norm_epsilon);
   }
-  if (model.window < 0) throw_error(ErrorKind::corrupt, "the attention window is {}", model.window);
+  if (model.window < 0)
+    throw_error(ErrorKind::corrupt, "the attention window is {}; it must not be negative", model.window);
   const auto not_negative = [](const char* key, double value) {
     if (!(value >= 0 && std::isfinite(value))) throw_error(ErrorKind::corrupt, "{} is {}", key, value);
   };
@@ -168,7 +170,7 @@ std::vector<float> alibi_slopes(const ModelSpec& model) {
   int64_t power = 1;
   while (power < heads) power *= 2;
   std::vector<float> slopes;
-  // Of the next power of two's slopes every second one, from the second on; then those between, from the first on.
+  // Every second slope of the next power of two, from the second on; then those in between, from the first on.
   const bool whole = power == heads;
   for (int64_t h = 0; h < heads; ++h) {
     int64_t i = h + 1;

@@ -6,13 +6,13 @@ namespace ingot::spec {
 
 namespace {
 
-// Share `rank` of `shares` equal ones of [begin, begin + count).
+// Share number `rank` of `shares` equal shares of [begin, begin + count).
 Range share(int64_t begin, int64_t count, int64_t rank, int64_t shares) {
   const int64_t size = count / shares;
   return {begin + rank * size, begin + (rank + 1) * size};
 }
 
-// Which rows of a parameter that is split by rows a rank has.
+// The rows that a rank holds of a parameter that is split by rows.
 std::vector<Range> rows_of(const ModelSpec& model, const ParamSpec& p, const Part& part) {
   if (p.role != Role::qkv || model.qkv_by_head) return {share(0, p.shape[0], part.tp_rank, part.tp)};
   const int64_t queries = model.heads * model.head_dim;
@@ -35,7 +35,7 @@ bool is_held(const ParamSpec& p, const Part& part, const Range& blocks) {
 
 void check(const ModelSpec& model, const Part& part) {
   if (part.tp < 1 || part.pp < 1) {
-    throw_error(ErrorKind::usage, "parallel.tp is {} and parallel.pp is {}; they are at least 1", part.tp, part.pp);
+    throw_error(ErrorKind::usage, "parallel.tp is {} and parallel.pp is {}; both must be at least 1", part.tp, part.pp);
   }
   const auto divides = [&](const char* what, int64_t count) {
     if (count % part.tp == 0) return;
@@ -49,16 +49,16 @@ void check(const ModelSpec& model, const Part& part) {
     throw_error(ErrorKind::usage, "parallel.pp is {}, but the model has {} blocks", part.pp, model.layers);
   }
   if (part.tp > 1 && model.qk_norm != QkNorm::none) {
-    throw_error(ErrorKind::unsupported, "norms of queries and keys cannot be split over tensor-parallel ranks yet");
+    throw_error(ErrorKind::unsupported, "query and key norms are not supported with tensor parallelism yet");
   }
   if (part.pp > 1 && model.tied_head) {
-    throw_error(ErrorKind::unsupported, "a head that is the embedding cannot be on two pipeline stages yet");
+    throw_error(ErrorKind::unsupported, "tied embeddings are not supported with pipeline parallelism yet");
   }
 }
 
 Range blocks_of(const ModelSpec& model, const Part& part) {
   const int64_t each = model.layers / part.pp;
-  const int64_t more = model.layers % part.pp;  // stages with one more
+  const int64_t more = model.layers % part.pp;  // stages with one block more
   const int64_t begin = part.stage * each + std::min(part.stage, more);
   return {begin, begin + each + (part.stage < more ? 1 : 0)};
 }

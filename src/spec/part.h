@@ -1,6 +1,6 @@
-// What one rank of a process grid holds of a model: an equal share of the attention heads and of the MLPs' inner
-// features (tensor parallelism, Shoeybi et al. 2019, arXiv 1909.08053), and a stretch of the blocks (a pipeline's
-// stage). Embeddings, norms, routers and the head are whole on every rank of a stage that has them.
+// The share of a model that one rank of a process grid holds: an equal share of the attention heads and of the MLPs'
+// inner features (tensor parallelism, Shoeybi et al. 2019, arXiv 1909.08053), and a range of the blocks (a pipeline
+// stage). Embeddings, norms, routers and the head are replicated on every rank of a stage that has them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct Part {
   bool last() const { return stage == pp - 1; }
 };
 
-// ErrorKind::usage, naming the sizes, when the model cannot be cut so; unsupported for what cannot be split yet.
+// ErrorKind::usage, naming the sizes, when the model is not divisible this way; unsupported for what cannot be split
+// yet.
 void check(const ModelSpec& model, const Part& part);
 
 // Elements [begin, end).
@@ -29,21 +30,21 @@ struct Range {
   int64_t end = 0;
 };
 
-// The blocks that the part has, by their numbers in the model. Earlier stages have one more where it does not come out
-// even.
+// The blocks of the part, by their index in the model. If the layers do not divide evenly, earlier stages have one
+// more.
 Range blocks_of(const ModelSpec& model, const Part& part);
 
-// Hyper-parameters that give the sizes of the part: its heads, key/value heads, MLP features and blocks.
+// The model's hyper-parameters with the part's sizes: its heads, key/value heads, MLP features and blocks.
 ModelSpec sizes_of(const ModelSpec& model, const Part& part);
 
 struct HeldParameter {
   size_t whole = 0;         // index in parameters(model)
-  ParamSpec held;           // named and numbered as in the model, of the shape that is held
-  std::vector<Range> rows;  // of the whole, one behind the other: what is held of it
+  ParamSpec held;           // names and indices as in the whole model, shape as held
+  std::vector<Range> rows;  // of the whole parameter; the held rows are these ranges, concatenated
   Range columns;
 };
 
-// The part's parameters in the model's order.
+// The part's parameters, in the order of parameters(model).
 std::vector<HeldParameter> held_parameters(const ModelSpec& model, const Part& part);
 
 }  // namespace ingot::spec

@@ -4,7 +4,7 @@ namespace ingot::spec {
 
 namespace {
 
-// An arena's rounding; tensor/arena.h has the same number and a test holds the two together.
+// An arena's rounding; tensor/arena.h has the same number, and a test checks that the two are equal.
 constexpr size_t alignment = 64;
 size_t round_up(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -50,7 +50,7 @@ std::vector<SavedTensor> block_tensors(const ModelSpec& model, int64_t activatio
   matrix("q", q);
   matrix("k", kv);
   matrix("v", kv);
-  matrix("attended", q);
+  matrix("attention_context", q);
   list.push_back({"lse", model.heads, 4, Kind::by_feature});
   if (model.post_norms) {
     matrix("attention_out", model.hidden);
@@ -66,7 +66,7 @@ std::vector<SavedTensor> block_tensors(const ModelSpec& model, int64_t activatio
     list.push_back({"chosen", rows, 4, Kind::index});
     list.push_back({"chosen_weight", rows, 4, Kind::real});
     list.push_back({"grouped_token", rows, 4, Kind::index});
-    list.push_back({"grouped_place", rows, 4, Kind::index});
+    list.push_back({"row_of_choice", rows, 4, Kind::index});
     matrix("grouped", model.hidden, rows);
   }
   if (model.gated_mlp) matrix("gate", model.ffn, rows);
@@ -99,7 +99,7 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
   }
   const size_t stream = round_up(static_cast<size_t>(tokens * model.hidden * activation_bytes));
   const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(tokens) * 4);
-  // The residual stream before every block kept and after the last, the final norm's output and statistics.
+  // The residual before every block and after the last, and the final norm's output and statistics.
   return static_cast<size_t>(layers) * (bytes_of(kept, tokens) + stream) + bytes_of(refilled, tokens) + 2 * stream +
          statistics;
 }

@@ -28,7 +28,7 @@ void TableBuilder::embedding(Role role, Names names, int64_t rows) {
 }
 
 void TableBuilder::norm(Role role, Names names, int64_t features) {
-  // With an offset of 1 a weight of 0 multiplies by 1.
+  // With an offset of 1, a weight of 0 multiplies by 1.
   add(role, names, false, {features}).init = model_.norm_weight_offset == 0 ? Init::ones : Init::zeros;
   if (model_.norm_bias) add(role, names, true, {features}).init = Init::zeros;
 }

@@ -1,4 +1,4 @@
-// What the families' parameter tables are made with.
+// Helpers that build the families' parameter tables.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace ingot::spec {
 
-// A layer's names: Hugging Face's and GGUF's, both without ".weight" or ".bias". In a block they are below its prefix.
+// A layer's names in Hugging Face's files and in GGUF, both without ".weight" or ".bias". In a block they follow its
+// prefix.
 struct Names {
   const char* hf;
   const char* gguf;
@@ -18,12 +19,12 @@ class TableBuilder {
  public:
   explicit TableBuilder(const ModelSpec& model) : model_(model) {}
 
-  // What is added from here on belongs to block `layer`; -1: to none. Prefixes end with ".".
+  // Parameters added from here on belong to block `layer`, or to none if it is -1. Prefixes end with ".".
   void enter(int64_t layer, std::string hf_prefix, std::string gguf_prefix);
 
-  // A table with a row a token or position.
+  // An embedding table with one row per token or position.
   void embedding(Role role, Names names, int64_t rows);
-  // RMSNorm's weight, or LayerNorm's weight and, with norm_bias, bias; all of `features`.
+  // RMSNorm's weight, or LayerNorm's weight; and with norm_bias a bias; each of `features` elements.
   void norm(Role role, Names names, int64_t features);
 
   struct LinearRow {
@@ -31,7 +32,7 @@ class TableBuilder {
     int64_t in;
     bool bias = false;
     Split split = Split::rows;
-    double std = 0;  // of the initial weight; 0: the model's initializer_range
+    double std = 0;  // of the weight's initial distribution; 0: the model's initializer_range
     int64_t rope_heads = 0;
     int64_t expert = -1;
     bool transposed = false;
@@ -50,7 +51,7 @@ class TableBuilder {
   std::vector<ParamSpec> table_;
 };
 
-// The tables. Order: embeddings, blocks, final norm, head.
+// The parameter tables of the families. Order: embeddings, blocks, final norm, head.
 std::vector<ParamSpec> llama_parameters(const ModelSpec& model);  // also mistral, qwen2, qwen3, gemma2 and mixtral
 std::vector<ParamSpec> gpt2_parameters(const ModelSpec& model);
 std::vector<ParamSpec> gpt_neox_parameters(const ModelSpec& model);

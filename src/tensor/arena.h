@@ -1,4 +1,5 @@
-// Arena: one allocation, handed out in order. One arena a lifetime (weights, gradients, optimizer, saved, scratch, KV).
+// Arena: a bump allocator over one device allocation. There is one arena per lifetime (weights, gradients, optimizer,
+// saved activations, scratch, KV cache).
 #pragma once
 
 #include <cstddef>
@@ -11,20 +12,21 @@ namespace ingot {
 class Arena {
  public:
   static constexpr size_t alignment = 64;
-  // Bytes that a tensor takes in an arena: rounded up to the alignment. Sizing functions add these.
+  // Bytes that a tensor occupies in an arena: its size rounded up to the alignment. Sizing functions add these up.
   static size_t footprint(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
   static size_t footprint(DType dtype, const Shape& shape);
 
   Arena() = default;
-  // Allocates `bytes` once. `label` is used in messages ("saved activations"), that of missing memory too.
+  // Allocates `bytes` once. `label` names the arena in error messages ("saved activations"), also when allocation
+  // fails.
   Arena(Device& device, size_t bytes, std::string label);
 
-  // The next tensor; contents are what was there before. ErrorKind::internal, with label and sizes, when it is full:
-  // then the sizing function and the user of the arena disagree.
+  // Allocates the next tensor; its memory is not cleared. ErrorKind::internal, with label and sizes, when the arena is
+  // full: the sizing function then disagrees with the code that uses the arena.
   Tensor take(DType dtype, Shape shape);
   void* take_bytes(size_t bytes);
 
-  // Everything taken after `mark()` is given back by `release(mark)`.
+  // release(mark) frees everything that was taken after the matching mark().
   size_t mark() const { return used_; }
   void release(size_t mark);
   size_t used() const { return used_; }
@@ -32,7 +34,7 @@ class Arena {
   size_t capacity() const { return buffer_.bytes(); }
   Device* device() const { return buffer_.device(); }
 
-  // Releases what was taken inside a scope.
+  // Frees everything that was taken during its lifetime.
   class Scope {
    public:
     explicit Scope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

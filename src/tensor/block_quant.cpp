@@ -21,15 +21,15 @@ float half_at(const std::byte* bytes) {
 int byte_at(const std::byte* bytes, int64_t i) { return std::to_integer<int>(bytes[i]); }
 int signed_at(const std::byte* bytes, int64_t i) { return static_cast<int8_t>(byte_at(bytes, i)); }
 
-// Calls put(j, nibble) for the 32 elements j: low nibble of byte j, or high nibble of byte j - 16. Two loops, which
-// become vector code.
+// Calls put(j, nibble) for the 32 elements j: the low nibble of byte j, or the high nibble of byte j - 16. Two loops,
+// so that the compiler vectorises them.
 template <class Put>
 void for_nibbles(const std::byte* bytes, Put put) {
   for (int64_t j = 0; j < 16; ++j) put(j, byte_at(bytes, j) & 15);
   for (int64_t j = 0; j < 16; ++j) put(j + 16, byte_at(bytes, j) >> 4);
 }
 
-// Fifth bits: bit j of a u32.
+// The fifth bits of 32 elements: bit j belongs to element j.
 uint32_t high_bits_at(const std::byte* bytes) {
   uint32_t bits = 0;
   std::memcpy(&bits, bytes, 4);
@@ -60,8 +60,8 @@ ScaleAndMin scale_and_min(const std::byte* packed, int64_t j) {
 void put_scale(std::byte* out, float scale, Storage storage) {
   const uint16_t bits = float_to_f16(scale);
   if ((bits & 0x7c00U) == 0x7c00U) {
-    throw_hint(ErrorKind::unsupported, "keep this tensor in bf16 or fp32", "{}: a block's scale of {} is beyond fp16",
-               name(storage), scale);
+    throw_hint(ErrorKind::unsupported, "keep this tensor in bf16 or fp32",
+               "{}: a block's scale of {} exceeds the fp16 range", name(storage), scale);
   }
   std::memcpy(out, &bits, 2);
 }
@@ -74,7 +74,7 @@ void check_finite(const float* values, int64_t n, Storage storage) {
   }
 }
 
-// 1/d, and 0 where that is no number: the half of such a d is 0 too, and so is every value of the block.
+// 1/d, or 0 where that is not finite: such a d becomes 0 in fp16, so the quants of the block do not matter.
 float inverse(float d) {
   const float inverted = 1.0F / d;
   return std::isfinite(inverted) ? inverted : 0.0F;
@@ -182,7 +182,7 @@ void encode_q4_0(const float* values, int64_t n, std::byte* blocks) {
   check_finite(values, n, Storage::q4_0);
   for (int64_t begin = 0; begin < n; begin += small_block, blocks += 18) {
     const float* x = values + begin;
-    float extreme = 0.0F;  // the first of the largest magnitude, with its sign
+    float extreme = 0.0F;  // the value of the largest magnitude, with its sign; the first of equals
     for (int64_t j = 0; j < small_block; ++j) {
       if (std::fabs(x[j]) > std::fabs(extreme)) extreme = x[j];
     }
@@ -213,7 +213,7 @@ void encode_q4_1(const float* values, int64_t n, std::byte* blocks) {
     put_scale(blocks + 2, low, Storage::q4_1);
     int nibbles[small_block];
     for (int64_t j = 0; j < small_block; ++j) {
-      const float shifted = (x[j] - low) * id + 0.5F;  // the format rounds by cutting off
+      const float shifted = (x[j] - low) * id + 0.5F;  // the cast below truncates, so this rounds to nearest
       nibbles[j] = std::min(15, static_cast<int>(shifted));
     }
     put_nibbles(blocks + 4, nibbles);

@@ -8,11 +8,11 @@ namespace ingot {
 
 namespace {
 
-// Of a device whose work is done when it is given.
+// For devices whose work is done when the call that submits it returns.
 class PastEvent : public Event {
  public:
   void record(Stream) override {}
-  void hold(Stream) override {}
+  void wait_on(Stream) override {}
   bool done() override { return true; }
   void wait() override {}
 };
@@ -31,27 +31,27 @@ const char* name(DeviceKind kind) {
   return "?";
 }
 
-void* Device::allocate_host(size_t bytes) {
+void* Device::allocate_pinned(size_t bytes) {
   if (bytes == 0) return nullptr;
   void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (data == nullptr) throw_error(ErrorKind::resource, "{} bytes of host memory are needed", bytes);
+  if (data == nullptr) throw_error(ErrorKind::resource, "cannot allocate {} bytes of host memory", bytes);
   return data;
 }
 
 void Device::release_host(void* data, size_t) noexcept { std::free(data); }
 
-void Device::start_copy_from_host(Stream, void* destination, const void* source, size_t bytes) {
+void Device::copy_from_host_async(Stream, void* destination, const void* source, size_t bytes) {
   copy_from_host(destination, source, bytes);
 }
 
-void Device::start_copy_to_host(Stream, void* destination, const void* source, size_t bytes) {
+void Device::copy_to_host_async(Stream, void* destination, const void* source, size_t bytes) {
   copy_to_host(destination, source, bytes);
 }
 
 std::unique_ptr<Event> Device::make_event() { return std::make_unique<PastEvent>(); }
 
-std::unique_ptr<Replay> Device::record(FunctionRef<void()>) {
-  throw_error(ErrorKind::internal, "{} records no work", name());
+std::unique_ptr<RecordedGraph> Device::record(FunctionRef<void()>) {
+  throw_error(ErrorKind::internal, "{} does not support recording work", name());
 }
 
 }  // namespace ingot

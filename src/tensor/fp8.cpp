@@ -17,7 +17,7 @@ constexpr Values values_of(Storage storage) {
 constexpr Values e4m3_values = values_of(Storage::fp8_e4m3);
 constexpr Values e5m2_values = values_of(Storage::fp8_e5m2);
 
-// The largest magnitude as bits, which are ordered as magnitudes are; NaN is larger than everything.
+// The largest magnitude as bits, which are ordered as magnitudes are; NaN compares larger than any number.
 uint32_t largest_bits(const float* values, int64_t n) {
   uint32_t most = 0;
   for (int64_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffU);

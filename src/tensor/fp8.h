@@ -1,16 +1,15 @@
-// Rows of 8-bit floats with a scale of their own, the operands of linear layers in fp8: e4m3 (4 bits of exponent,
-// largest value 448) for weights and activations, e4m3 or e5m2 (57344) for gradients. Formats: Micikevicius et al.
+// Rows of 8-bit floats, each with its own scale: the operands of linear layers in fp8. Weights and activations are e4m3
+// (4 exponent bits, largest value 448), gradients e4m3 or e5m2 (largest value 57344). Formats: Micikevicius et al.
 // 2022, arXiv 2209.05433, and the OCP 8-bit Floating Point Specification.
 //
-// A row of n elements is n codes, zeros up to a multiple of 16 bytes, its scale (fp32), and 12 zero bytes; an element
-// is value(code) * scale. Scaling is current: by the row's own largest magnitude. Three choices make the numbers the
-// same on every device:
-// - Scales are powers of two, so that an element is exactly a bf16 value: a device without fp8 products multiplies the
+// A row of n elements is stored as n codes, zero padding to a multiple of 16 bytes, the scale (fp32), and 12 zero
+// bytes; an element is value(code) * scale. Scaling is current (not delayed): by the row's own largest magnitude. Three
+// rules make the numbers the same on every device:
+// - Scales are powers of two, so every element is exactly a bf16 value: a device without fp8 gemm multiplies the
 //   decoded elements in bf16 and gets the same terms.
-// - A row has its own scale, so that its bits depend on nothing beside it: not on the batch, nor on how a matrix is
-// cut.
-// - The codes 0x80 and those of infinities and NaN are never written: every code is a number, and as e4m3fnuz and
-//   e5m2fnuz (AMD's gfx942) means exactly half of it. A row with an element that is not finite has the scale NaN.
+// - Each row has its own scale, so its bits depend on no other row: neither on the batch nor on how a matrix is split.
+// - The code 0x80 and the codes of infinities and NaN are never written. So every code is a number, and read as
+//   e4m3fnuz or e5m2fnuz (AMD's gfx942) it means exactly half of it. A row with a non-finite element has the scale NaN.
 #pragma once
 
 #include <array>
@@ -35,13 +34,14 @@ constexpr Fp8Format fp8_format(Storage storage) {
   return storage == Storage::fp8_e4m3 ? Fp8Format{3, 7, 0x7e} : Fp8Format{2, 15, 0x7b};
 }
 
-// The nearest code, ties to even, of a value that is not NaN; beyond the largest the largest.
+// The nearest code, ties to even, of a value that is not NaN; values beyond the largest one saturate.
 constexpr uint8_t fp8_code(Storage storage, float value) {
   const Fp8Format f = fp8_format(storage);
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
   const int dropped = 23 - f.mantissa_bits;
-  // Subnormal codes count units of 2^(1 - bias - mantissa_bits). Adding 1.5 * 2^23 such units rounds to whole ones.
+  // Subnormal codes count units of 2^(1 - bias - mantissa_bits). Adding 1.5 * 2^23 units rounds to a whole number of
+  // them.
   const uint32_t magic_exponent = static_cast<uint32_t>(127 + 1 - f.bias - f.mantissa_bits + 23);
   const float magic = std::bit_cast<float>((magic_exponent << 23) | 0x400000U);
   const float units = std::bit_cast<float>(magnitude) + magic;
@@ -56,7 +56,7 @@ constexpr uint8_t fp8_code(Storage storage, float value) {
   return static_cast<uint8_t>(code | sign);
 }
 
-// What a code means, infinities and NaN aside.
+// The value of a code that is neither an infinity nor NaN.
 constexpr float fp8_value(Storage storage, uint8_t code) {
   const Fp8Format f = fp8_format(storage);
   const uint32_t magnitude = code & 0x7fU;
@@ -70,13 +70,14 @@ constexpr float fp8_value(Storage storage, uint8_t code) {
 }
 
 // The scale of a row whose largest magnitude is `largest`: the smallest power of two at which it does not round beyond
-// the format's largest value, so that rounding a decoded row again gives the same row. At least 2^-110, so that no
-// element is subnormal in bf16; 1 for a row of zeros; NaN for a largest that is not finite.
+// the format's largest value, so that encoding a decoded row gives the same row again. At least 2^-110, so that no
+// element is subnormal in bf16; 1 for a row of zeros; NaN when `largest` is not finite.
 constexpr float fp8_scale(Storage storage, float largest) {
   const uint32_t bits = std::bit_cast<uint32_t>(largest);
   if (bits >= 0x7f800000U) return std::bit_cast<float>(0x7fc00000U);
   if (bits == 0) return 1.0F;
-  // Both largest values are 1.75 times a power of two. To it rounds what is at most 1.8125 (e4m3), below 1.875 (e5m2).
+  // The largest value of both formats is 1.75 times a power of two. Mantissas up to 1.8125 (e4m3) or below 1.875 (e5m2)
+  // round to it or below it.
   const bool narrow = storage == Storage::fp8_e4m3;
   const uint32_t fits = narrow ? 0x680000U : 0x6fffffU;
   int exponent = static_cast<int>(bits >> 23) - (narrow ? 8 : 15) + ((bits & 0x7fffffU) > fits ? 1 : 0);
@@ -86,9 +87,9 @@ constexpr float fp8_scale(Storage storage, float largest) {
 
 // The scale of a row of n elements.
 float fp8_row_scale(const std::byte* row, int64_t n);
-// Elements [begin, begin + count) of a row of n.
+// Decodes elements [begin, begin + count) of a row of n.
 void decode_fp8(Storage storage, const std::byte* row, int64_t n, int64_t begin, int64_t count, float* values);
-// A whole row.
+// Encodes a whole row.
 void encode_fp8(Storage storage, const float* values, int64_t n, std::byte* row);
 
 }  // namespace ingot

@@ -6,38 +6,38 @@
 
 namespace ingot {
 
-HostBuffer::HostBuffer(Device& device, size_t bytes)
+PinnedBuffer::PinnedBuffer(Device& device, size_t bytes)
     : device_(&device),
-      data_(static_cast<std::byte*>(bytes > 0 ? device.allocate_host(bytes) : nullptr)),
+      data_(static_cast<std::byte*>(bytes > 0 ? device.allocate_pinned(bytes) : nullptr)),
       bytes_(bytes) {}
 
-HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept
     : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 
-HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
 
-HostBuffer::~HostBuffer() {
+PinnedBuffer::~PinnedBuffer() {
   if (data_) device_->release_host(data_, bytes_);
 }
 
 namespace {
 
-// The copy stream goes on where the compute stream is.
+// Makes the copy stream wait for all work submitted to the compute stream so far.
 void follow_compute(Device& device) {
   const std::unique_ptr<Event> event = device.make_event();
   event->record(Stream::compute);
-  event->hold(Stream::copy);
+  event->wait_on(Stream::copy);
 }
 
 }  // namespace
 
 Uploader::Uploader(Device& device, size_t piece_bytes) : device_(device) {
-  for (Slot& slot : slots_) slot = {HostBuffer(device, piece_bytes), device.make_event()};
+  for (Slot& slot : slots_) slot = {PinnedBuffer(device, piece_bytes), device.make_event()};
   follow_compute(device);
 }
 
@@ -49,7 +49,7 @@ std::byte* Uploader::piece() {
 
 void Uploader::send(void* destination, size_t bytes) {
   Slot& slot = slots_[current_];
-  device_.start_copy_from_host(Stream::copy, destination, slot.memory.data(), bytes);
+  device_.copy_from_host_async(Stream::copy, destination, slot.memory.data(), bytes);
   slot.sent->record(Stream::copy);
 }
 
@@ -80,21 +80,21 @@ void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_
     }
   }
   struct Slot {
-    HostBuffer memory;
+    PinnedBuffer memory;
     std::unique_ptr<Event> arrived;
   };
   std::array<Slot, 2> slots;
-  for (Slot& slot : slots) slot = {HostBuffer(device, largest), device.make_event()};
+  for (Slot& slot : slots) slot = {PinnedBuffer(device, largest), device.make_event()};
   follow_compute(device);
   const auto ask = [&](size_t i) {
     if (i >= pieces.size()) return;
     Slot& slot = slots[i % slots.size()];
-    device.start_copy_to_host(Stream::copy, slot.memory.data(), pieces[i].data, pieces[i].bytes);
+    device.copy_to_host_async(Stream::copy, slot.memory.data(), pieces[i].data, pieces[i].bytes);
     slot.arrived->record(Stream::copy);
   };
   ask(0);
   for (size_t i = 0; i < pieces.size(); ++i) {
-    ask(i + 1);  // into the slot of piece i - 1, which was taken
+    ask(i + 1);  // into the slot of piece i - 1, which `take` has consumed
     Slot& slot = slots[i % slots.size()];
     slot.arrived->wait();
     take(pieces[i].range, {slot.memory.data(), pieces[i].bytes});

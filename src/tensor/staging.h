@@ -1,4 +1,4 @@
-// Data on its way between files and devices, through host memory that a device's copies reach while the host goes on.
+// Staged transfers between files and devices, through host memory that a device can copy while the host continues.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace ingot {
 
-// Owns memory of Device::allocate_host. Movable.
-class HostBuffer {
+// Owns memory of Device::allocate_pinned. Movable.
+class PinnedBuffer {
  public:
-  HostBuffer() = default;
-  HostBuffer(Device& device, size_t bytes);
-  HostBuffer(HostBuffer&& other) noexcept;
-  HostBuffer& operator=(HostBuffer&& other) noexcept;
-  ~HostBuffer();
+  PinnedBuffer() = default;
+  PinnedBuffer(Device& device, size_t bytes);
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  ~PinnedBuffer();
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
@@ -29,20 +29,20 @@ class HostBuffer {
   size_t bytes_ = 0;
 };
 
-// To a device, in pieces: one is filled while the one before is copied.
+// Uploads to a device in pieces, double-buffered: the host fills one piece while the previous one is copied.
 class Uploader {
  public:
-  // Copies come behind everything that the compute stream was given before this.
+  // The copies run after all work that was submitted to the compute stream before this constructor.
   Uploader(Device& device, size_t piece_bytes);
 
   size_t piece_bytes() const { return slots_.front().memory.bytes(); }
-  std::byte* piece();                          // memory to fill; waits until the device has read what was in it
-  void send(void* destination, size_t bytes);  // the first `bytes` of the last piece()
-  void finish();                               // returns when all has arrived
+  std::byte* piece();                          // memory to fill; waits until the device has read its previous contents
+  void send(void* destination, size_t bytes);  // starts the copy of the first `bytes` of the last piece()
+  void finish();                               // returns when all copies are done
 
  private:
   struct Slot {
-    HostBuffer memory;
+    PinnedBuffer memory;
     std::unique_ptr<Event> sent;
   };
   Device& device_;
@@ -50,15 +50,15 @@ class Uploader {
   size_t current_ = 1;
 };
 
-// Device memory.
+// A range of device memory.
 struct DeviceRange {
   const void* data = nullptr;
   size_t bytes = 0;
 };
 
-// Calls take(range, bytes) with what is in the ranges, as the compute stream leaves it, in order and in pieces of at
-// most `piece_bytes`, each while the next is copied. Memory that the host sees is handed over where it is, whole. Not
-// called for empty ranges.
+// Calls take(range index, bytes) with the contents of the ranges after all work submitted to the compute stream, in
+// order and in pieces of at most `piece_bytes`; the next piece is copied meanwhile. A range in host-visible memory is
+// passed in place and whole. Not called for empty ranges.
 void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_bytes,
               FunctionRef<void(size_t, std::span<const std::byte>)> take);
 

@@ -36,7 +36,7 @@ int64_t Tensor::row_elements() const {
 
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
   if (shape.rank() == 0 || begin < 0 || begin > end || end > shape[0]) {
-    throw_error(ErrorKind::internal, "rows {} to {} of {}", begin, end, text());
+    throw_error(ErrorKind::internal, "rows {} to {} are out of range of {}", begin, end, text());
   }
   std::array<int64_t, 4> dims{};
   std::copy(shape.dims().begin(), shape.dims().end(), dims.begin());
@@ -135,15 +135,15 @@ Buffer::~Buffer() {
 Tensor Buffer::view(DType dtype, Shape shape, size_t offset) const {
   const size_t size = static_cast<size_t>(shape.elements()) * size_of(dtype);
   if (offset % size_of(dtype) != 0 || offset > bytes_ || size > bytes_ - offset) {
-    throw_error(ErrorKind::internal, "a view of {}{} at byte {} of a buffer of {}", ingot::name(dtype), shape.text(),
-                offset, bytes_);
+    throw_error(ErrorKind::internal, "invalid view of {}{} at byte {} of a buffer of {} bytes", ingot::name(dtype),
+                shape.text(), offset, bytes_);
   }
   return Tensor{static_cast<std::byte*>(data_) + offset, dtype, shape, device_};
 }
 
 namespace {
 Tensor host_view(const void* data, DType dtype, size_t count, const Device& cpu) {
-  if (!cpu.host_visible()) throw_error(ErrorKind::internal, "a host view on {}", cpu.name());
+  if (!cpu.host_visible()) throw_error(ErrorKind::internal, "cannot make a host view on {}", cpu.name());
   return Tensor{const_cast<void*>(data), dtype, Shape{static_cast<int64_t>(count)}, &cpu};
 }
 }  // namespace

@@ -17,7 +17,7 @@ namespace ingot {
 class Shape {
  public:
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims);  // internal error for more than four or negative ones
+  Shape(std::initializer_list<int64_t> dims);  // ErrorKind::internal for more than four or negative dimensions
   explicit Shape(std::span<const int64_t> dims);
 
   int rank() const { return rank_; }
@@ -44,32 +44,32 @@ struct Tensor {
   int64_t elements() const { return shape.elements(); }
   size_t bytes() const { return static_cast<size_t>(elements()) * size_of(dtype); }
   int64_t rows() const { return shape[0]; }  // first dimension
-  int64_t row_elements() const;              // elements of one index of the first dimension
+  int64_t row_elements() const;              // elements per index of the first dimension
 
-  // Rows [begin, end) of the first dimension, the same memory.
+  // A view of rows [begin, end) of the first dimension.
   Tensor slice(int64_t begin, int64_t end) const;
-  // The same memory under another shape with as many elements; internal error otherwise.
+  // The same memory with another shape of as many elements; internal error otherwise.
   Tensor reshape(Shape other) const;
 
-  // Typed address; internal error when T is not how the element type is kept (bf16 and f16 are uint16_t).
+  // Typed address; internal error when T is not the storage type of `dtype` (bf16 and f16 are stored as uint16_t).
   template <class T>
   T* as() const;
 
   std::string text() const;  // "bf16[2, 3] on cpu"
 };
 
-// What a message says of an argument of an op.
+// How a message describes an argument of an op.
 struct Operand {
   const char* type = "";  // "bf16", "q8_0"
   Shape shape{};
 };
 std::string call_text(const char* op, std::span<const Operand> operands);  // "rms_norm(bf16[4, 64], f32[64])"
 
-// Owns `bytes` bytes on a device, aligned to 64 at least, zero-filled. Movable.
+// Owns `bytes` bytes of zero-filled device memory, aligned to at least 64. Movable.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(Device& device, size_t bytes);  // ErrorKind::resource when there is no memory, naming what is needed and free
+  Buffer(Device& device, size_t bytes);  // ErrorKind::resource when out of memory, with the needed and free bytes
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -77,7 +77,7 @@ class Buffer {
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   Device* device() const { return device_; }
-  // A view of the whole or part from byte `offset`; internal error when it does not fit or is misaligned.
+  // A view of the whole buffer or of a part from byte `offset`; internal error when it does not fit or is misaligned.
   Tensor view(DType dtype, Shape shape, size_t offset = 0) const;
 
  private:

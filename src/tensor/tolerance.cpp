@@ -11,7 +11,7 @@ double unit_roundoff(DType dtype) {
     case DType::f32: return std::ldexp(1.0, -24);
     case DType::f16: return std::ldexp(1.0, -11);
     case DType::bf16: return std::ldexp(1.0, -8);
-    default: throw_error(ErrorKind::internal, "{} has no roundoff", name(dtype));
+    default: throw_error(ErrorKind::internal, "no unit roundoff is known for {}", name(dtype));
   }
 }
 

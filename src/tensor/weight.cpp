@@ -30,15 +30,15 @@ size_t block_bytes(Storage storage) { return row_of(storage).bytes; }
 size_t row_bytes(Storage storage, int64_t in) {
   if (is_fp8(storage)) return fp8_row_bytes(in);
   if (in % block_elements(storage) != 0) {
-    throw_error(ErrorKind::unsupported, "a row of {} elements is not whole {} blocks of {}", in, name(storage),
-                block_elements(storage));
+    throw_error(ErrorKind::unsupported, "a row of {} elements is not a multiple of the {} block size {}", in,
+                name(storage), block_elements(storage));
   }
   return static_cast<size_t>(in / block_elements(storage)) * block_bytes(storage);
 }
 
 Weight Weight::slice(int64_t begin, int64_t end) const {
   if (begin < 0 || begin > end || end > out) {
-    throw_error(ErrorKind::internal, "rows {} to {} of a weight of {}", begin, end, out);
+    throw_error(ErrorKind::internal, "rows {} to {} are out of range of a weight of {}", begin, end, out);
   }
   Weight part = *this;
   part.data = static_cast<const std::byte*>(data) + static_cast<size_t>(begin) * row_bytes(storage, in);
@@ -59,13 +59,13 @@ Tensor Weight::tensor() const {
 std::string Weight::text() const { return fmt::format("{}[{}, {}]", name(storage), out, in); }
 
 Weight weight_of(const Tensor& matrix) {
-  if (matrix.shape.rank() != 2) throw_error(ErrorKind::internal, "{} as a weight", matrix.text());
+  if (matrix.shape.rank() != 2) throw_error(ErrorKind::internal, "{} cannot be a weight", matrix.text());
   Storage storage{};
   switch (matrix.dtype) {
     case DType::f32: storage = Storage::f32; break;
     case DType::bf16: storage = Storage::bf16; break;
     case DType::f16: storage = Storage::f16; break;
-    default: throw_error(ErrorKind::internal, "{} as a weight", matrix.text());
+    default: throw_error(ErrorKind::internal, "{} cannot be a weight", matrix.text());
   }
   return Weight{storage, matrix.data, matrix.shape[0], matrix.shape[1], matrix.device};
 }

@@ -1,5 +1,5 @@
-// Weight: a matrix [out, in] as it is stored, of any storage type. Linear layers read any of them in forward and in the
-// gradient of their input; only f32 and bf16 ones can be trained in full.
+// Weight: a matrix [out, in] in its stored form, of any storage type. Linear layers accept every type in the forward
+// pass and for the gradient of their input; only f32 and bf16 weights can themselves be trained.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace ingot {
 
 // The block-quantised types are GGUF's (specs: gguf.md section 2); a row is a whole number of blocks. A row of fp8_e4m3
-// or fp8_e5m2 is of any length and has one scale (tensor/fp8.h).
+// or fp8_e5m2 can have any length and has one scale (tensor/fp8.h).
 enum class Storage : uint8_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k, fp8_e4m3, fp8_e5m2 };
 
 const char* name(Storage storage);  // "f32", "q8_0", ...
-bool is_plain(Storage storage);     // elements by themselves, as Weight::tensor() gives them: f32, bf16, f16
+bool is_plain(Storage storage);     // one number per element, as Weight::tensor() returns it: f32, bf16, f16
 bool is_fp8(Storage storage);
 bool is_block(Storage storage);           // block-quantised
-int64_t block_elements(Storage storage);  // elements a block; 1 for plain types and fp8
-size_t block_bytes(Storage storage);      // bytes a block; bytes an element for plain types and fp8
-// Bytes of a row of `in` elements; ErrorKind::unsupported when a row is not whole blocks.
+int64_t block_elements(Storage storage);  // elements per block; 1 for plain types and fp8
+size_t block_bytes(Storage storage);      // bytes per block; bytes per element for plain types and fp8
+// Bytes of a row of `in` elements; ErrorKind::unsupported when the row is not a whole number of blocks.
 size_t row_bytes(Storage storage, int64_t in);
 
 struct Weight {
@@ -31,9 +31,9 @@ struct Weight {
   const Device* device = nullptr;
 
   explicit operator bool() const { return data != nullptr; }
-  // Rows [begin, end).
+  // A view of rows [begin, end).
   Weight slice(int64_t begin, int64_t end) const;
-  // The plain view of an f32, bf16 or f16 weight as [out, in]; internal error for any other.
+  // A tensor view [out, in] of an f32, bf16 or f16 weight; internal error for any other.
   Tensor tensor() const;
   std::string text() const;
 };

@@ -1,4 +1,4 @@
-// The weights of a model in memory, by index of its parameter table (spec::parameters).
+// The weights of a model in memory, indexed as in its parameter table (spec::parameters).
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ struct Parameter {
   Tensor vector;  // [n] f32
 };
 
-// Parameters and what keeps their memory alive (arenas, file maps). Move-only.
+// Parameters and the owners of their memory (arenas, file maps). Move-only.
 struct WeightSet {
   std::vector<Parameter> parameters;
   std::vector<std::shared_ptr<const void>> owners;

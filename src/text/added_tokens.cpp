@@ -64,7 +64,7 @@ std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse
                                                std::span<const ByteRange> content, size_t* num_steps) const {
   const Search search = {text, content, num_steps};
   std::vector<TextPart> parts;
-  size_t plain = 0;  // where the text begins that is not in a part yet
+  size_t plain = 0;  // the beginning of the text that is not in a part yet
   for (size_t at = 0; at < text.size();) {
     if (!starts_[static_cast<uint8_t>(text[at])]) {
       ++at;
@@ -76,14 +76,14 @@ std::vector<TextPart> AddedTokenMatcher::split(std::string_view text, bool parse
       continue;
     }
     size_t begin = at, end = match->end;
-    at = end;  // whatever becomes of this match, the search goes on behind it
+    at = end;  // the search continues after this match, even if it is rejected
     const AddedToken& token = token_of(*match);
     if (token.is_control() && !parse_special) continue;
     if (token.single_word) {
       if (begin > 0 && (class_before(text, begin) & char_word) != 0) continue;
       if (end < text.size() && (char_class(decode_utf8(text, end).code_point) & char_word) != 0) continue;
     }
-    begin = std::max(begin, plain);  // an rstrip before may have taken the beginning of this match
+    begin = std::max(begin, plain);  // a previous rstrip may have absorbed the beginning of this match
     end = std::max(end, begin);
     if (token.lstrip) {
       while (begin > plain && (class_before(text, begin) & char_space) != 0) {

@@ -1,4 +1,4 @@
-// Added tokens: contents that are searched in the text before it is tokenised (specs/tokenizers.md, section 1).
+// Added tokens: strings that are matched in the text before it is tokenized (specs/tokenizers.md, section 1).
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "text/byte_trie.h"
-#include "text/marked_string.h"
+#include "text/tainted_string.h"
 
 namespace ingot::text {
 
@@ -19,12 +19,12 @@ struct AddedToken {
   std::string content;
   bool special = false;      // skipped on decode; a control token
   bool control = false;      // a control token that decoding keeps
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space to its left
-  bool rstrip = false;       // takes the white space to its right
-  bool normalized = false;   // searched in the normalised text
+  bool single_word = false;  // matched only where no word character is adjacent
+  bool lstrip = false;       // absorbs the white space to its left
+  bool rstrip = false;       // absorbs the white space to its right
+  bool normalized = false;   // matched in the normalised text
 
-  // Control tokens are not made from content, nor from text that the caller does not trust.
+  // Control tokens are never produced from content, nor from text that the caller does not trust.
   bool is_control() const { return special || control; }
 };
 
@@ -34,15 +34,15 @@ struct TextPart {
   std::string_view text;
 };
 
-// Searches a set of added tokens: leftmost match, longest on ties.
+// Finds added tokens in a text: leftmost match, longest on ties.
 class AddedTokenMatcher {
  public:
-  // An empty content is never found. `content` is what is searched, e.g. the normalised content.
+  // `content` is the string to match, e.g. the normalised content; an empty one never matches.
   void add(const AddedToken& token, std::string_view content);
 
-  // Cuts `text` in order. With `parse_special` false control tokens stay plain text. So does a control token that
-  // overlaps `content`, and no other token that overlaps it takes the place of a control token that does not.
-  // Adds to `num_steps`, unless null, how many bytes were compared.
+  // Splits `text` into added tokens and the plain text between them, in order. Control tokens stay plain text if
+  // `parse_special` is false or if they overlap `content`. No other token that overlaps `content` replaces a control
+  // token that does not. Unless null, `num_steps` is increased by the number of bytes compared.
   std::vector<TextPart> split(std::string_view text, bool parse_special, std::span<const ByteRange> content = {},
                               size_t* num_steps = nullptr) const;
 
@@ -60,14 +60,14 @@ class AddedTokenMatcher {
   };
   const AddedToken& token_of(const Match& match) const { return tokens_[static_cast<size_t>(match.token)]; }
   std::optional<Match> longest_match(const Search& search, size_t at) const;
-  // Whether the content allows the match at text[at].
+  // Whether search.content permits the match at text[at].
   bool may_match(const Search& search, size_t at, const Match& match) const;
   // Calls `each(token, end)` for every token whose content begins at text[at], shorter ones first.
   template <class Each>
   void for_each_match(const Search& search, size_t at, Each each) const;
 
   std::vector<AddedToken> tokens_;
-  ByteTrie contents_;               // to an index into tokens_
+  ByteTrie contents_;               // maps contents to indices into tokens_
   std::array<bool, 256> starts_{};  // first bytes of contents
   bool has_control_ = false;
 };

@@ -11,7 +11,7 @@
 namespace ingot::text {
 namespace {
 
-constexpr size_t max_few = 192;  // symbols; up to here looking at every pair is faster than a queue
+constexpr size_t max_few = 192;  // symbols; up to this many, scanning every pair is faster than a queue
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -26,8 +26,8 @@ size_t hash_pair(uint64_t pair) {
 struct Candidate {
   int32_t rank;
   int32_t left;   // index of the left symbol
-  uint64_t pair;  // ids that the two symbols had
-  int32_t id;     // what they become
+  uint64_t pair;  // ids of the two symbols when the candidate was queued
+  int32_t id;     // id of the merged symbol
 
   bool operator<(const Candidate& other) const {  // the top of the queue is the lowest rank, then the leftmost
     return rank != other.rank ? rank > other.rank : left > other.left;
@@ -59,7 +59,7 @@ BpeModel::BpeModel(std::vector<std::pair<std::string, int32_t>> tokens, const st
     const std::optional<int32_t> left_id = find(left), right_id = find(right), id = find(both);
     if (!left_id || !right_id || !id) {
       throw_error(ErrorKind::corrupt,
-                  "{}: merge {} (\"{}\" \"{}\") names or makes a piece that is not in the vocabulary", name, rank,
+                  "{}: merge {} (\"{}\" \"{}\") uses or produces a token that is not in the vocabulary", name, rank,
                   replace_invalid_utf8(left), replace_invalid_utf8(right));
     }
     insert_merge(*left_id, *right_id, static_cast<int32_t>(rank), *id);
@@ -70,9 +70,10 @@ BpeModel::BpeModel(std::vector<std::pair<std::string, int32_t>> tokens, const st
 void BpeModel::find_borders(const std::vector<Merge>& merges) {
   const bool all_bytes =
       options_.byte_fallback && std::none_of(byte_ids_.begin(), byte_ids_.end(), [](int32_t id) { return id < 0; });
-  // Where characters may be dropped, their neighbours meet.
+  // If characters may be dropped, the characters around them become adjacent, and the merges alone do not tell where a
+  // split is safe.
   if (options_.byte_level || options_.ignore_merges || !(all_bytes || options_.unk_id)) return;
-  const auto stands_for_other = [&](const std::string& piece) {  // the piece is not the text that it was made from
+  const auto stands_for_other = [&](const std::string& piece) {  // the piece may stand for another text
     const std::optional<int32_t> id = find(piece);
     return piece.empty() || id == options_.unk_id ||
            std::find(byte_ids_.begin(), byte_ids_.end(), id) != byte_ids_.end();
@@ -81,7 +82,7 @@ void BpeModel::find_borders(const std::vector<Merge>& merges) {
     if (stands_for_other(left) || stands_for_other(right)) return;
     borders_.join(left, right);
   }
-  if (!all_bytes) {  // unknown characters in a row may be one
+  if (!all_bytes) {  // adjacent unknown characters may fuse into one unk
     borders_.join_to_all("\u00e9");
     if (!find("\u2581")) borders_.join_to_all("\u2581");
     for (size_t c = 0; c < ascii_ids_.size(); ++c) {
@@ -156,12 +157,12 @@ void BpeModel::append_start_symbols(std::string_view piece, std::vector<int32_t>
   }
 }
 
-void BpeModel::merge_few(std::vector<int32_t>& ids, size_t begin) const {
+void BpeModel::merge_scan(std::vector<int32_t>& ids, size_t begin) const {
   constexpr int32_t no_rank = std::numeric_limits<int32_t>::max();
   const auto count = static_cast<int32_t>(ids.size() - begin);
   int32_t* symbols = ids.data() + begin;
-  // By the place of a pair's left symbol; places whose symbol went into its left neighbour have no rank.
-  std::array<int32_t, max_few> ranks, made, previous, next;  // filled as far as they are read
+  // Indexed by the position of a pair's left symbol; positions that were merged into their left neighbour have no rank.
+  std::array<int32_t, max_few> ranks, made, previous, next;  // only the first `count` entries are initialised
   const auto consider = [&](int32_t left) {
     const auto at = static_cast<size_t>(left);
     ranks[at] = no_rank;
@@ -194,7 +195,7 @@ void BpeModel::merge_few(std::vector<int32_t>& ids, size_t begin) const {
   ids.resize(kept);
 }
 
-void BpeModel::merge_many(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded) const {
+void BpeModel::merge_queue(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded) const {
   struct Symbol {
     int32_t id;  // -1 once merged into its left neighbour
     int32_t previous;
@@ -245,7 +246,7 @@ void BpeModel::encode_without(const std::vector<bool>& excluded, std::string_vie
                               std::vector<int32_t>& out) const {
   const size_t begin = out.size();
   append_start_symbols(piece, out, &excluded);
-  merge_many(out, begin, &excluded);
+  merge_queue(out, begin, &excluded);
 }
 
 void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& out) const {
@@ -256,9 +257,9 @@ void BpeModel::encode_part(std::string_view part, std::vector<int32_t>& out) con
   } else {
     append_start_symbols(part, out);
     if (out.size() - begin <= max_few) {
-      merge_few(out, begin);
+      merge_scan(out, begin);
     } else {
-      merge_many(out, begin);
+      merge_queue(out, begin);
     }
   }
   cache_.insert(part, out.data() + begin, out.size() - begin);

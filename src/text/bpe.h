@@ -1,5 +1,5 @@
-// Byte-pair encoding: merge the adjacent pair of lowest rank, leftmost first, until none is left.
-// Rules: specs/tokenizers.md, section 1, "Model type BPE".
+// Byte-pair encoding: repeatedly merge the adjacent pair of lowest rank, the leftmost on ties, until no pair has a
+// merge. Rules: specs/tokenizers.md, section 1, "Model type BPE".
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@
 namespace ingot::text {
 
 struct BpeOptions {
-  bool byte_level = false;        // start from bytes; tokens and merges are given as bytes, not as stand-ins
-  bool byte_fallback = false;     // an unknown character becomes its bytes as <0xXX> tokens, if all exist
-  bool ignore_merges = false;     // a pre-token that is a token is emitted at once
-  bool fuse_unk = false;          // neighbouring unknown characters give one unk
+  bool byte_level = false;        // start from bytes; tokens and merges are given as bytes, not in the byte alphabet
+  bool byte_fallback = false;     // an unknown character is encoded as <0xXX> byte tokens, if all of them exist
+  bool ignore_merges = false;     // a pre-token that is in the vocabulary is emitted without merging
+  bool fuse_unk = false;          // adjacent unknown characters become a single unk
   std::optional<int32_t> unk_id;  // without it, unknown characters are dropped
 };
 
@@ -30,8 +30,8 @@ class BpeModel : public TokenModel {
  public:
   using Merge = std::pair<std::string, std::string>;
 
-  // `tokens` are (piece, id); `merges` in order of rank; `name` is for errors.
-  // Errors: corrupt when a merge names or makes a piece that is not a token.
+  // `tokens` are (piece, id); `merges` are in order of rank; `name` is for errors. Errors: corrupt when a piece of a
+  // merge, or its result, is not a token.
   BpeModel(std::vector<std::pair<std::string, int32_t>> tokens, const std::vector<Merge>& merges,
            const BpeOptions& options, std::string_view name);
 
@@ -50,23 +50,23 @@ class BpeModel : public TokenModel {
   void find_borders(const std::vector<Merge>& merges);
   void insert_merge(int32_t left, int32_t right, int32_t rank, int32_t id);
   void encode_part(std::string_view part, std::vector<int32_t>& out) const;
-  // `excluded`, here and below, is null or has true at the ids of tokens that are not made.
+  // `excluded`, here and below, is null or true at the ids of tokens that must not be produced.
   void append_start_symbols(std::string_view piece, std::vector<int32_t>& out,
                             const std::vector<bool>* excluded = nullptr) const;
-  // Merge the symbols from ids[begin] on, in place. Both give the same: one looks at every pair for each merge, without
-  // memory of its own, the other keeps the pairs in a queue.
-  void merge_few(std::vector<int32_t>& ids, size_t begin) const;
-  void merge_many(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded = nullptr) const;
+  // Merge the symbols ids[begin...] in place, with the same result. merge_scan() scans every pair for each merge and
+  // does not allocate; merge_queue() keeps the pairs in a priority queue.
+  void merge_scan(std::vector<int32_t>& ids, size_t begin) const;
+  void merge_queue(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded = nullptr) const;
 
   BpeOptions options_;
-  std::deque<std::string> pieces_;  // what the keys of ids_ point into
+  std::deque<std::string> pieces_;  // owns the strings of the keys of ids_
   std::unordered_map<std::string_view, int32_t> ids_;
-  std::array<int32_t, 128> ascii_ids_;    // of single characters, -1 for none
-  std::array<int32_t, 256> byte_ids_;     // byte level: the byte as a token; byte fallback: <0xXX>; -1 for none
+  std::array<int32_t, 128> ascii_ids_;    // ids of single characters; -1: none
+  std::array<int32_t, 256> byte_ids_;     // ids of bytes (byte level) or of <0xXX> (byte fallback); -1: none
   std::vector<MergeTarget> merge_table_;  // open addressing, a power of two, at most half full
-  bool cuts_ = false;                     // a piece is cut at borders_ and its parts are encoded one by one
+  bool cuts_ = false;                     // encode() splits a piece at borders_ and encodes the parts one by one
   MergeBorders borders_;
-  mutable WordCache cache_;  // is shared by threads
+  mutable WordCache cache_;  // shared by all threads
 };
 
 }  // namespace ingot::text

@@ -31,7 +31,7 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-std::optional<std::string> bytes_from_stand_ins(std::string_view token) {
+std::optional<std::string> decode_byte_alphabet(std::string_view token) {
   std::string bytes;
   for (size_t at = 0; at < token.size();) {
     const Utf8Char c = decode_utf8(token, at);
@@ -42,7 +42,7 @@ std::optional<std::string> bytes_from_stand_ins(std::string_view token) {
   return bytes;
 }
 
-std::string stand_ins_from_bytes(std::string_view bytes) {
+std::string encode_byte_alphabet(std::string_view bytes) {
   std::string token;
   for (const char byte : bytes) append_utf8(token, alphabet().stand_in[static_cast<uint8_t>(byte)]);
   return token;

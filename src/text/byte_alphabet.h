@@ -1,5 +1,6 @@
-// The printable stand-ins for bytes that byte-level BPE vocabularies are written in (specs/tokenizers.md, section 1):
-// bytes 33-126, 161-172 and 174-255 stand for themselves, the other 68 are U+0100, U+0101, ... in ascending order.
+// The byte alphabet of byte-level BPE vocabularies, which writes every byte as a printable character
+// (specs/tokenizers.md, section 1): bytes 33-126, 161-172 and 174-255 are written as themselves, the other 68 as
+// U+0100, U+0101, ... in ascending order.
 #pragma once
 
 #include <optional>
@@ -8,10 +9,10 @@
 
 namespace ingot::text {
 
-// Bytes of a token written in stand-ins; nothing when a character is not one of the 256.
-std::optional<std::string> bytes_from_stand_ins(std::string_view token);
+// The bytes of a token written in the byte alphabet; nullopt when a character is not one of the 256.
+std::optional<std::string> decode_byte_alphabet(std::string_view token);
 
 // The inverse, for any bytes.
-std::string stand_ins_from_bytes(std::string_view bytes);
+std::string encode_byte_alphabet(std::string_view bytes);
 
 }  // namespace ingot::text

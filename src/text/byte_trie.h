@@ -1,4 +1,4 @@
-// A set of byte strings with a number each, searched byte by byte.
+// A trie that maps byte strings to nonnegative integers.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class ByteTrie {
   static constexpr int32_t root = 0;
   static constexpr int32_t none = -1;
 
-  // A key that is there already gets the new value. `value` is not negative.
+  // Replaces the value of an existing key. `value` must not be negative.
   void insert(std::string_view key, int32_t value) {
     int32_t node = root;
     for (const char c : key) {
@@ -28,7 +28,7 @@ class ByteTrie {
     values_[static_cast<size_t>(node)] = value;
   }
 
-  // The node behind `byte`, or none.
+  // The child of `node` for `byte`, or none.
   int32_t next(int32_t node, char byte) const { return edges_[slot_of(edges_, name_of(node, byte))].to; }
 
   // The value of the key that ends at `node`, or none.
@@ -44,7 +44,7 @@ class ByteTrie {
     return static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(byte);
   }
 
-  // Where the edge of this name is, or the empty slot where it belongs.
+  // The slot of the edge with this name, or the empty slot where it belongs.
   static size_t slot_of(const std::vector<Edge>& edges, uint64_t name) {
     const uint64_t product = name * 0x9E3779B97F4A7C15ULL;
     size_t slot = static_cast<size_t>(product ^ product >> 32) & (edges.size() - 1);

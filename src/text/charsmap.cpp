@@ -10,7 +10,7 @@
 namespace ingot::text {
 namespace {
 
-// A unit is a node: its offset leads to its children, whose labels say which byte they are for. A node with a leaf has
+// A unit is a node: its offset leads to the block of its children, whose labels are their bytes. A node with a leaf has
 // its value in the child for byte 0.
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & (1u << 9)) >> 6); }
 uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
@@ -31,24 +31,24 @@ Charsmap::Charsmap(std::string_view blob, std::string_view name) {
   units_.resize(size / sizeof(uint32_t));
   std::memcpy(units_.data(), blob.data(), size);
   replacements_ = blob.substr(size);
-  if (replacements_.empty() || replacements_.back() != '\0') bad("has a replacement without an end");
+  if (replacements_.empty() || replacements_.back() != '\0') bad("has an unterminated replacement");
 
   std::vector<bool> seen(units_.size(), false);
-  // A node, and the bytes of the key that leads there: the shortest one, since keys may share nodes.
+  // A node, and the length of the shortest key prefix that leads to it: keys may share nodes.
   std::deque<std::pair<uint32_t, size_t>> to_visit = {{0, 0}};
   seen[0] = true;
   while (!to_visit.empty()) {
     const auto [node, key_size] = to_visit.front();
     to_visit.pop_front();
     const uint32_t children = node ^ offset_of(units_[node]);
-    // A look-up reads the child of any byte, and all of them lie in one block of 256.
-    if ((children | 0xFF) >= units_.size()) bad("leads outside of itself");
+    // A lookup may read the child of any byte; all of them are in one block of 256 units.
+    if ((children | 0xFF) >= units_.size()) bad("points outside its own data");
     if (has_leaf(units_[node])) {
       const uint32_t value = value_of(units_[children]);
-      if (value >= replacements_.size()) bad("has a replacement outside of itself");
+      if (value >= replacements_.size()) bad("has a replacement outside its own data");
       if (strnlen(replacements_.data() + value, max_growth * key_size + 1) > max_growth * key_size) {
         throw_error(ErrorKind::unsupported,
-                    "{}: the character map of the normaliser makes more than {} bytes of a key of {}", name,
+                    "{}: the character map of the normaliser produces more than {} bytes from a key of {}", name,
                     max_growth * key_size, key_size);
       }
     }
@@ -91,7 +91,7 @@ std::string Charsmap::apply(std::string_view text, GrowthLimit& limit) const {
   };
   size_t at = 0;
   for (const auto& [begin, end] : grapheme_cluster.find_all(text)) {
-    append_each(text.substr(at, begin - at));  // bytes that are not UTF-8
+    append_each(text.substr(at, begin - at));  // invalid UTF-8
     const std::string_view cluster = text.substr(begin, end - begin);
     if (const std::optional<std::string_view> found = cluster.size() < 6 ? replacement(cluster) : std::nullopt) {
       append(*found);

@@ -31,7 +31,7 @@ void check_messages(const ordered_json& messages) {
   }
 }
 
-// As transformers: reasoning goes by three names, templates read the first two.
+// As in transformers: the reasoning of a message has one of three names; it is passed to templates by the first two.
 ordered_json with_reasoning(const ordered_json& messages) {
   ordered_json all = ordered_json::array();
   for (const ordered_json& message : messages) {
@@ -55,8 +55,8 @@ ordered_json with_reasoning(const ordered_json& messages) {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// The end of the turn in [begin, text.size()) without the white space behind its end-of-turn token. White space that
-// ends the content is kept.
+// The end of the turn in [begin, text.size()), without white space after its end-of-turn token. White space at the end
+// of the content is kept.
 size_t end_of_turn(const jinja::Rendered& rendered, size_t begin) {
   const size_t keep = rendered.content.empty() ? begin : std::max(begin, rendered.content.back().second);
   size_t end = rendered.text.size();
@@ -122,8 +122,8 @@ ChatSpans ChatTemplate::render_spans(const ordered_json& messages, const ordered
     if (!turn.text.starts_with(prompt) || !spans.text.starts_with(turn.text)) {
       throw_hint(ErrorKind::unsupported,
                  "train on conversations with one answer each, or mark answers with generation blocks in the template",
-                 "{}: the conversation up to message {} does not begin with the conversation before it, so what the "
-                 "assistant wrote cannot be told apart",
+                 "{}: the text rendered up to message {} does not begin with the text rendered before it, so the "
+                 "assistant's text cannot be located",
                  name_, i);
     }
     spans.assistant.emplace_back(prompt.size(), end_of_turn(turn, prompt.size()));

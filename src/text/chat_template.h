@@ -1,4 +1,4 @@
-// Chat templates: a conversation to the text that a model was tuned on.
+// Chat templates: render a conversation as the text format that a model was trained on.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +16,28 @@ namespace ingot::text {
 class Tokenizer;
 
 struct ChatOptions {
-  bool add_generation_prompt = false;  // end with the beginning of an assistant turn
+  bool add_generation_prompt = false;  // append the header of an assistant turn
   std::string bos_token;               // as text; "" when the model has none
   std::string eos_token;
-  // The text of a JSON object with further variables, which are content, e.g. {"date_string": "..."}; or "".
+  // A JSON object of additional template variables, e.g. {"date_string": "..."}, or "". Their values are content.
   std::string extra_variables;
-  jinja::RenderOptions render;  // limits, and the clock of strftime_now
+  jinja::RenderOptions render;  // limits, and the time of strftime_now
 };
 
-// A rendered conversation. Which of its bytes are content (of messages, tools and further variables) comes from the
-// rendering itself, not from a search in the text; encode_chat() takes them as they are.
+// A rendered conversation. The byte ranges that are content (from messages, tools and extra_variables) are tracked by
+// the renderer, not searched in the text; encode_chat() uses them.
 struct ChatText {
   std::string text;
   ByteRanges content;
 };
 
-// With the bytes that an assistant wrote: ranges in order, that do not overlap. A range has the content and the
-// end-of-turn token behind it, without white space after that token.
+// A rendered conversation with the byte ranges that the assistant wrote, in order and disjoint. A range covers the
+// content and the end-of-turn token after it, without white space after that token.
 struct ChatSpans : ChatText {
   ByteRanges assistant;
 };
 
-// Its tokens: special tokens are what the template wrote, never what looks like one inside of content.
+// The tokens of a chat: special tokens come only from the template, never from content that looks like one.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatText& chat);
 
 // Immutable and thread-safe after construction.
@@ -46,18 +46,18 @@ class ChatTemplate {
   // `source` is the Jinja text; `name` is for errors. Errors: as jinja::Template.
   ChatTemplate(std::string_view source, std::string_view name) : template_(source, name), name_(name) {}
 
-  // `messages` is a list of {"role", "content", ...}, `tools` a list of tool descriptions or null.
-  // Errors: usage when messages are no such list or the template refuses them; otherwise as jinja::Template::render.
+  // `messages` is a list of {"role", "content", ...}, `tools` a list of tool descriptions or null. Errors: usage when
+  // `messages` is not such a list or the template raises an exception; otherwise as jinja::Template::render.
   ChatText render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                   const ChatOptions& options) const;
 
-  // The same from JSON texts; an empty `tools` is null. Errors: also corrupt for what is not JSON.
+  // The same from JSON texts; an empty `tools` means null. Errors: also corrupt for invalid JSON.
   ChatText render_json(std::string_view messages, std::string_view tools, const ChatOptions& options) const;
 
-  // For training on the answers only. Where the template has {% generation %} blocks, they are the spans. Otherwise the
-  // conversation is rendered up to each assistant message without it (with generation prompt) and with it, and the
-  // difference is the span; add_generation_prompt applies to the whole.
-  // Errors: unsupported when a rendering is not the beginning of the next one (a template that rewrites earlier turns).
+  // For training on assistant turns only. If the template has {% generation %} blocks, they are the spans. Otherwise
+  // the conversation is rendered up to each assistant message, without it (with generation prompt) and with it; the
+  // difference is the span. add_generation_prompt applies to the final rendering. Errors: unsupported when a rendering
+  // is not a prefix of the next one (a template that rewrites earlier turns).
   ChatSpans render_spans(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                          const ChatOptions& options) const;
 

@@ -1,5 +1,5 @@
-// A bound on what the normalizer and the pre-tokenizer make of a text. The files that describe them may come from
-// anyone, and a few replacements one after the other grow a short text to any length.
+// A bound on the size of normalised and pre-tokenized text. Tokenizer files are untrusted, and a few chained
+// replacements can grow a short text to any length.
 #pragma once
 
 #include <algorithm>
@@ -9,22 +9,21 @@
 
 namespace ingot::text {
 
-// Most that one byte may become. The largest of Unicode's own, U+FDFA in its compatibility form, becomes eleven times
-// its bytes, thirteen where spaces are escaped too.
+// Max output bytes for each input byte. The largest expansion in Unicode, of U+FDFA in its compatibility form, is
+// eleven times its bytes, or thirteen if spaces are escaped too.
 constexpr size_t max_growth = 16;
 
-// The bound holds for a text that is worked on in parts: what counts is the sum over the parts of the largest size that
-// each of them has at any time.
+// Bounds a text that is processed in parts: the sum over the parts of each part's peak size is limited.
 class GrowthLimit {
  public:
   explicit GrowthLimit(size_t text_bytes) : text_(text_bytes), limit_(max_growth * text_bytes + 4096) {}
 
-  // To be called before the part takes so many bytes. ErrorKind::unsupported when that is too much.
+  // Must be called before the current part grows to `bytes`. Errors: unsupported beyond the limit.
   void check(size_t bytes) {
     largest_ = std::max(largest_, bytes);
     if (done_ + largest_ <= limit_) return;
-    throw_hint(ErrorKind::unsupported, "look at the normalizer and the pre-tokenizer in the model's tokenizer file",
-               "the tokenizer makes more than {} bytes of a text of {} bytes", limit_, text_);
+    throw_hint(ErrorKind::unsupported, "check the normalizer and the pre-tokenizer in the model's tokenizer file",
+               "the tokenizer produces more than {} bytes from a text of {} bytes", limit_, text_);
   }
 
   void next_part() {
@@ -35,8 +34,8 @@ class GrowthLimit {
  private:
   size_t text_;
   size_t limit_;
-  size_t done_ = 0;     // of the parts before
-  size_t largest_ = 0;  // of this part
+  size_t done_ = 0;     // sum of the peak sizes of the previous parts
+  size_t largest_ = 0;  // peak size of the current part
 };
 
 }  // namespace ingot::text

@@ -1,4 +1,4 @@
-// The parsed form of a template.
+// The abstract syntax tree of a template.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ struct Expr {
     item,         // children[0] [ children[1] ]
     slice,        // children[0] [ children[1] : children[2] : children[3] ], null where left out
     call,         // children[0] ( children[1...], *more, named, **more_named )
-    filter,       // children[0] | text ( the same )
-    test,         // children[0] is text ( the same ); negated for "is not"
+    filter,       // children[0] | text ( arguments as in call )
+    test,         // children[0] is text ( arguments as in call ); negated for "is not"
     unary,        // text children[0]: not, -, +
     binary,       // children[0] text children[1]: arithmetic
     logical_and,  // children[0] and children[1]
@@ -36,7 +36,7 @@ struct Expr {
   };
   Kind kind;
   int line;
-  int depth = 1;  // of the tree below, bounded by the parser
+  int depth = 1;  // height of this subtree, bounded by the parser
   std::string text;
   Value value;
   bool negated = false;
@@ -51,7 +51,7 @@ using Body = std::vector<Stmt>;
 
 struct Macro {
   std::string name;
-  std::vector<std::pair<std::string, ExprPtr>> parameters;  // with their defaults, or null
+  std::vector<std::pair<std::string, ExprPtr>> parameters;  // (name, default or null)
   Body body;
 };
 
@@ -62,8 +62,8 @@ struct Stmt {
     condition,   // branches, else_body
     loop,        // for targets in expr if filter: body, else_body
     assign,      // targets = expr, or text.attribute = expr
-    capture,     // targets[0] = rendered body, through expr when there is one (with the name "" for the body);
-                 // written where there are no targets
+    capture,     // targets[0] = rendered body, passed through expr if there is one (in it the name "" is the body);
+                 // printed if there are no targets
     macro,       // macro
     generation,  // body
     loop_break,

@@ -1,4 +1,4 @@
-// One rendering: its heap, limits and place in the template.
+// The state of one rendering: its heap, limits and current line.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace ingot::text::jinja {
 
-constexpr int max_depth = 500;                       // of evaluation
-constexpr int max_value_depth = max_json_depth + 8;  // of containers that are compared, printed or read from JSON
+constexpr int max_depth = 500;                       // max nesting of evaluation
+constexpr int max_value_depth = max_json_depth + 8;  // of containers compared, printed or read from JSON
 
 class Context {
  public:
   Context(std::string_view name, const RenderOptions& options) : name_(name), options_(options) {}
 
-  // A run-time error at the current line.
+  // Throws a run-time error at the current line.
   template <class... Args>
   [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) const {
     throw_error(kind, "{}:{}: {}", name_, line, fmt::format(format, std::forward<Args>(args)...));
@@ -36,28 +36,28 @@ class Context {
     if (steps_ > options_.max_steps)
       fail(ErrorKind::resource, "rendering takes more than {} steps", options_.max_steps);
   }
-  // Counts work whose time grows with a size: bytes of a string, entries of a dict.
+  // Counts steps for work that is linear in a size: bytes of a string, entries of a dict.
   void scan(size_t size) { step(size / 64); }
-  // Counts bytes of new strings and lists; call before making a large one.
+  // Counts bytes of new strings and lists; to be called before a large one is created.
   void charge(size_t bytes) {
     if (bytes > options_.max_memory - bytes_) {
       fail(ErrorKind::resource, "rendering makes more than {} bytes of strings and lists", options_.max_memory);
     }
     bytes_ += bytes;
   }
-  // What `map` makes of a text, of at most about its size: a change of case. The memory is counted before it is taken:
-  // the whole, and its parts.
+  // Applies `map`, a case mapping whose result is about as large as the text. The memory of the mapped text and of its
+  // mapped runs is charged in advance.
   template <class Map>
-  MarkedString map_case(const MarkedString& text, Map map) {
+  TaintedString map_case(const TaintedString& text, Map map) {
     charge(2 * text.memory());
     return map_runs(text, map);
   }
-  void write(MarkedString& out, const MarkedString& text) {
+  void write(TaintedString& out, const TaintedString& text) {
     charge(text.memory());
     check_output(out, text.size());
     out.append(text);
   }
-  void write(MarkedString& out, std::string_view text, Origin origin) {
+  void write(TaintedString& out, std::string_view text, Origin origin) {
     charge(text.size());
     check_output(out, text.size());
     out.append(text, origin);
@@ -73,7 +73,7 @@ class Context {
     charge(sizeof(Dict));
     return &heap_.dicts.emplace_back(Dict{{}, role});
   }
-  // dict.set and dict.find, with their time counted.
+  // dict.set and dict.find, counting their steps.
   void set(Dict& dict, std::string_view key, Value value, Origin of_key = Origin::author) {
     step(1 + dict.items.size() / 16);
     charge(2 * sizeof(Value) + key.size());
@@ -89,10 +89,10 @@ class Context {
     step(dict.items.size() / 16);
     return dict.find(key);
   }
-  // Errors: usage for what Python cannot hash.
+  // Errors: usage for a key that is not hashable in Python.
   const Value* find_key(const Dict& dict, const Value& key) {
     if (is<List*>(key) && std::get<List*>(key)->is_tuple()) return nullptr;
-    if (is<List*>(key) || is<Dict*>(key)) fail("a {} is no key of a dict", type_name(key));
+    if (is<List*>(key) || is<Dict*>(key)) fail("a {} cannot be a dict key", type_name(key));
     step(dict.items.size() / 16);
     return is_key(key) ? dict.find_key(key) : nullptr;
   }
@@ -116,7 +116,7 @@ class Context {
   int line = 1;
 
  private:
-  void check_output(const MarkedString& out, size_t more) const {
+  void check_output(const TaintedString& out, size_t more) const {
     if (out.size() + more <= options_.max_output) return;
     fail(ErrorKind::resource, "the output is longer than {} bytes", options_.max_output);
   }
@@ -129,27 +129,27 @@ class Context {
   int depth_ = 0;
 };
 
-// str(): what a print tag writes. What is written of a list or dict is content; numbers are not.
-MarkedString to_text(Context& context, const Value& value);
-// Python's ==. Errors: resource for containers that are too deep.
+// str(): what a print tag writes. The text of a list or dict is content; that of a number is not.
+TaintedString to_text(Context& context, const Value& value);
+// Python's ==. Errors: resource for containers that are nested too deeply.
 bool equal(Context& context, const Value& a, const Value& b, int depth = 0);
-// Python's <. Errors: usage for values without an order.
+// Python's <. Errors: usage for values that have no order.
 bool less(Context& context, const Value& a, const Value& b, int depth = 0);
 // Python's `item in container`.
 bool contains(Context& context, const Value& container, const Value& item);
-// What a loop goes over: items, keys, characters; nothing for undefined.
+// The values that a loop iterates over: items, keys, characters; none for undefined.
 std::vector<Value> iterate(Context& context, const Value& value);
 size_t length(Context& context, const Value& value);
-// value.name and value[key]; Undefined when there is none.
+// value.name and value[key]; Undefined if missing.
 Value get_attribute(Context& context, const Value& value, const std::string& name);
 Value get_item(Context& context, const Value& value, const Value& key);
 Value binary(Context& context, std::string_view op, const Value& left, const Value& right);
-// Errors: usage for names that transformers keeps out of namespaces.
+// Errors: usage for names that transformers does not allow in namespaces.
 void check_namespace_name(Context& context, std::string_view name);
 // The integer of an int or bool. Errors: usage, naming `what`.
 int64_t to_integer(Context& context, const Value& value, const char* what);
 // The string itself. Errors: usage, naming `what`.
 const std::string& to_string(Context& context, const Value& value, const char* what);
-const MarkedString& to_marked(Context& context, const Value& value, const char* what);
+const TaintedString& to_marked(Context& context, const Value& value, const char* what);
 
 }  // namespace ingot::text::jinja

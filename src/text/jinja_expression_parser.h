@@ -1,4 +1,4 @@
-// The expression half of the parser, a base class of the statement half (jinja_parser.cpp).
+// The expression parser, base class of the statement parser (jinja_parser.cpp).
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace ingot::text::jinja {
 
 constexpr size_t max_source = size_t{1} << 20;  // bytes
-constexpr int max_nesting = 150;                // of brackets and blocks
-constexpr int max_tree_depth = 250;             // of one expression
+constexpr int max_nesting = 150;                // nesting of brackets and blocks
+constexpr int max_tree_depth = 250;             // height of the tree of one expression
 
 class ExpressionParser {
  protected:
@@ -113,7 +113,7 @@ class ExpressionParser {
     return expr;
   }
 
-  // An expression, or several with commas between them.
+  // An expression, or a tuple without parentheses.
   ExprPtr parse_tuple(bool with_condition = true) {
     const int line = peek().line;
     ExprPtr first = with_condition ? parse_expression() : parse_or();
@@ -363,7 +363,7 @@ class ExpressionParser {
     return slice;
   }
 
-  // "(" values, then name=value pairs ")"
+  // "(" positional arguments and *args, then name=value arguments, then **kwargs ")"
   void parse_arguments(Expr& call) {
     expect_op("(");
     bool first = true;
@@ -373,7 +373,7 @@ class ExpressionParser {
       if (is_op(")")) break;
       if (is_op("*") || is_op("**")) {
         ExprPtr& more = is_op("*") ? call.more : call.more_named;
-        if (more || call.more_named) fail(fmt::format("a second {}", found()));
+        if (more || call.more_named) fail(fmt::format("unexpected second {}", found()));
         take();
         more = parse_expression();
         call.depth = std::max(call.depth, more->depth + 1);
@@ -394,7 +394,7 @@ class ExpressionParser {
     take();
   }
 
-  // Filters, tests and calls behind a value. `inside_filter`: the "|" of the first one is left out.
+  // Parses the filters, tests and calls after a value. `inside_filter`: the "|" of the first filter is omitted.
   ExprPtr parse_filters(ExprPtr expr, bool inside_filter = false) {
     for (;; inside_filter = false) {
       const int line = peek().line;
@@ -442,8 +442,8 @@ class ExpressionParser {
   std::vector<TokenText> tokens_;
   size_t next_ = 0;
   int nesting_ = 0;
-  int macros_ = 0;  // around the token
-  // Directly in an if block, where filters and tests that are not known are refused when they are reached, as in
+  int macros_ = 0;  // number of macros around the current token
+  // Set directly inside an if block: there, unknown filters and tests are refused only when they are evaluated, as in
   // Jinja2.
   bool lenient_ = false;
 };

@@ -1,4 +1,4 @@
-// The call of a filter, and the filters that have files of their own.
+// The arguments of a filter call, and the filters defined outside of jinja_filters.cpp.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace ingot::text::jinja {
 
-// What a filter gets: the value and how to bind its arguments.
+// The input value and the arguments of a filter.
 struct FilterCall {
   Context& context;
   const std::string& name;
@@ -20,7 +20,7 @@ struct FilterCall {
   std::vector<Value> bind(const std::vector<std::string_view>& names, size_t num_required = 0) const {
     return jinja::bind(context, "the filter " + name, arguments, names, num_required);
   }
-  MarkedString text() const { return to_text(context, value); }
+  TaintedString text() const { return to_text(context, value); }
 };
 
 inline bool given(const Value& value) { return !is<Undefined>(value); }

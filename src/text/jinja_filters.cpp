@@ -9,7 +9,7 @@
 namespace ingot::text::jinja {
 namespace {
 
-// Words begin after white space, '-', and opening brackets.
+// Capitalises words, which begin after white space, '-' and opening brackets.
 std::string title(std::string_view text) {
   std::string out;
   const auto is_separator = [&](size_t at) {
@@ -31,15 +31,15 @@ std::string title(std::string_view text) {
   return out;
 }
 
-MarkedString replace(const FilterCall& call) {
+TaintedString replace(const FilterCall& call) {
   const auto values = call.bind({"old", "new", "count"}, 2);
-  const MarkedString marked = call.text(), to = to_text(call.context, values[1]);
+  const TaintedString marked = call.text(), to = to_text(call.context, values[1]);
   const std::string& text = marked.text();
   const std::string from = to_text(call.context, values[0]).text();
   int64_t limit = given(values[2]) && !is<None>(values[2]) ? to_integer(call.context, values[2], "count") : -1;
-  MarkedString out;
+  TaintedString out;
   size_t at = 0;
-  if (from.empty()) {  // `to` goes before every character and to the end
+  if (from.empty()) {  // inserts `to` before every character and at the end
     for (; at < text.size() && limit != 0; --limit) {
       const size_t size = decode_utf8(text, at).size;
       call.context.charge(size + sizeof(ByteRange) + to.memory());
@@ -62,9 +62,9 @@ MarkedString replace(const FilterCall& call) {
   return out;
 }
 
-MarkedString indent(const FilterCall& call) {
+TaintedString indent(const FilterCall& call) {
   const auto values = call.bind({"width", "first", "blank"});
-  MarkedString margin;
+  TaintedString margin;
   if (is<Text>(values[0])) {
     margin = *std::get<Text>(values[0]);
   } else {
@@ -72,9 +72,9 @@ MarkedString indent(const FilterCall& call) {
     margin.append(std::string(static_cast<size_t>(std::clamp<int64_t>(width, 0, 1000)), ' '), Origin::author);
   }
   const bool first = flag(values[1], false), blank = flag(values[2], false);
-  const MarkedString& marked = to_marked(call.context, call.value, "the value of indent");
+  const TaintedString& marked = to_marked(call.context, call.value, "the value of indent");
   const std::string& text = marked.text();
-  MarkedString out;
+  TaintedString out;
   if (first) out.append(margin);
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -89,8 +89,8 @@ MarkedString indent(const FilterCall& call) {
   return out;
 }
 
-// The attribute of an item: a name, an index, or several with dots between them; `missing`, when given, is in the place
-// of each that there is not.
+// The attribute of an item: a name, an index, or a dotted path of these. Unless null, `missing` replaces every one that
+// does not exist.
 Value attribute_of(Context& context, const Value& item, const Value& path, const Value* missing = nullptr) {
   const auto or_missing = [&](const Value& value) {
     return is<Undefined>(value) && missing != nullptr ? *missing : value;
@@ -110,19 +110,19 @@ Value attribute_of(Context& context, const Value& item, const Value& path, const
   return value;
 }
 
-// Texts compare without case unless asked otherwise.
+// The sort key of an item; texts are compared case-insensitively unless `case_sensitive`.
 Value sort_key(Context& context, const Value& item, const Value& attribute, bool case_sensitive) {
   Value key = given(attribute) && !is<None>(attribute) ? attribute_of(context, item, attribute) : item;
   if (!case_sensitive && is<Text>(key)) key = context.map_case(*std::get<Text>(key), python_lower);
   return key;
 }
 
-// Items in a stable order of their keys.
+// Sorts the items by their keys, stably.
 std::vector<Value> sort_by(Context& context, std::vector<Value> items, const std::vector<Value>& keys, bool reverse) {
   std::vector<size_t> order(items.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (equal(context, keys[a], keys[b])) return a < b;  // equal ones need no order of their own
+    if (equal(context, keys[a], keys[b])) return a < b;  // equal keys are not compared by less()
     return less(context, keys[a], keys[b]) != reverse;
   });
   std::vector<Value> sorted;
@@ -137,7 +137,7 @@ Value sort(const FilterCall& call) {
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[0], false)));
 }
 
-// The pairs of a mapping. Errors: usage for another value.
+// The (key, value) pairs of a mapping. Errors: usage for another value.
 Value items_of(const FilterCall& call) {
   const auto* dict = std::get_if<Dict*>(&call.value);
   if (dict == nullptr || (*dict)->role != Dict::Role::mapping)
@@ -155,7 +155,7 @@ Value dict_sort(const FilterCall& call) {
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[2], false)));
 }
 
-// Errors: usage for what Python cannot hash.
+// Errors: usage for values that are not hashable in Python.
 void check_hashable(Context& context, const Value& value) {
   const Context::Depth depth(context);
   const auto* list = std::get_if<List*>(&value);
@@ -180,7 +180,7 @@ Value unique(const FilterCall& call) {
 }
 
 Value map(const FilterCall& call) {
-  if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // of none too, as in Jinja2
+  if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // also of none, as in Jinja2
   std::vector<Value> out;
   Arguments rest = call.arguments;
   if (rest.positional.empty()) {
@@ -214,7 +214,7 @@ Value select(const FilterCall& call, bool wanted, bool by_attribute) {
     test = to_string(call.context, pop(), "the test of a filter");
     if (!is_test(test)) call.context.fail(ErrorKind::unsupported, "the test {} is not supported", test);
   }
-  if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // of none too, as in Jinja2
+  if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // also of none, as in Jinja2
   std::vector<Value> kept;
   for (Value& item : iterate(call.context, call.value)) {
     const Value value = by_attribute ? attribute_of(call.context, item, attribute) : item;
@@ -226,8 +226,8 @@ Value select(const FilterCall& call, bool wanted, bool by_attribute) {
 
 Value join(const FilterCall& call) {
   const auto values = call.bind({"d", "attribute"});
-  const MarkedString separator = given(values[0]) ? to_text(call.context, values[0]) : MarkedString();
-  MarkedString out;
+  const TaintedString separator = given(values[0]) ? to_text(call.context, values[0]) : TaintedString();
+  TaintedString out;
   bool first = true;
   for (const Value& item : iterate(call.context, call.value)) {
     if (!first) out.append(separator);
@@ -295,7 +295,7 @@ Value reverse(const FilterCall& call) {
   std::vector<Value> items = iterate(call.context, call.value);
   std::reverse(items.begin(), items.end());
   if (!is<Text>(call.value)) return call.context.new_list(std::move(items), List::Kind::lazy);
-  MarkedString out;
+  TaintedString out;
   for (const Value& item : items) out.append(*std::get<Text>(item));
   return out;
 }
@@ -308,7 +308,7 @@ Value as_text(const FilterCall& call) {
 Value trim(const FilterCall& call) {
   const auto values = call.bind({"chars"});
   if (const std::string* chars = text_of(values[0])) call.context.charge(chars->size() * sizeof(std::string_view));
-  const MarkedString whole = call.text();
+  const TaintedString whole = call.text();
   const std::string_view kept = strip(whole.text(), text_of(values[0]), true, true);
   const auto begin = static_cast<size_t>(kept.data() - whole.text().data());
   return whole.part(begin, begin + kept.size());

@@ -1,4 +1,4 @@
-// JSON in and out of templates.
+// Conversion between JSON and template values.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -17,7 +17,8 @@ void append_json_string(Context& context, const std::string& text, bool ensure_a
     if (ensure_ascii && static_cast<unsigned char>(c) >= 0x80) {
       const Utf8Char character = decode_utf8(text, at);
       const uint32_t code = character.code_point;
-      if (code == invalid_byte) context.fail(ErrorKind::unsupported, "tojson with ensure_ascii of invalid UTF-8");
+      if (code == invalid_byte)
+        context.fail(ErrorKind::unsupported, "tojson with ensure_ascii of invalid UTF-8 is not supported");
       at += character.size - 1;
       out += code < 0x10000 ? fmt::format("\\u{:04x}", code)
                             : fmt::format("\\u{:04x}\\u{:04x}", 0xD7C0 + (code >> 10), 0xDC00 + (code & 0x3FF));
@@ -53,7 +54,7 @@ class JsonWriter {
       append_json_string(context_, *text, style_.ensure_ascii, out);
     } else if (const auto* list = std::get_if<List*>(&value)) {
       if ((*list)->kind == List::Kind::lazy)
-        context_.fail("what map, select, items or range gives has no JSON: put | list before tojson");
+        context_.fail("the result of map, select, items or range has no JSON form: put | list before tojson");
       write_items((*list)->items.size(), "[]", depth, out, [&](size_t i) { write((*list)->items[i], depth + 1, out); });
     } else if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
       write_dict(**dict, depth, out);
@@ -128,11 +129,12 @@ Value from_json(Context& context, const nlohmann::ordered_json& json, Origin ori
     case Type::number_integer: return json.get<int64_t>();
     case Type::number_unsigned:
       if (json.get<uint64_t>() > INT64_MAX) {
-        context.fail(ErrorKind::unsupported, "a variable holds {}, more than 64-bit integers do", json.get<uint64_t>());
+        context.fail(ErrorKind::unsupported, "a variable holds {}, which does not fit a signed 64-bit integer",
+                     json.get<uint64_t>());
       }
       return json.get<int64_t>();
     case Type::number_float: return json.get<double>();
-    case Type::string: return MarkedString(json.get<std::string>(), origin);
+    case Type::string: return TaintedString(json.get<std::string>(), origin);
     case Type::array: {
       std::vector<Value> items;
       for (const auto& item : json) items.push_back(from_json(context, item, origin, depth + 1));
@@ -141,7 +143,7 @@ Value from_json(Context& context, const nlohmann::ordered_json& json, Origin ori
     case Type::object: {
       Dict* dict = context.new_dict();
       for (const auto& [key, item] : json.items())
-        dict->items.emplace_back(MarkedString(key, origin), from_json(context, item, origin, depth + 1));
+        dict->items.emplace_back(TaintedString(key, origin), from_json(context, item, origin, depth + 1));
       return dict;
     }
     case Type::null:
@@ -151,7 +153,7 @@ Value from_json(Context& context, const nlohmann::ordered_json& json, Origin ori
   return None{};
 }
 
-MarkedString to_json(Context& context, const Value& value, const JsonStyle& style) {
+TaintedString to_json(Context& context, const Value& value, const JsonStyle& style) {
   std::string out;
   JsonWriter(context, style).write(value, 0, out);
   return {std::move(out), Origin::caller};

@@ -48,7 +48,7 @@ class Lexer {
 
   void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
-  // Moves on, counting lines.
+  // Moves to offset `to`, counting lines.
   void advance(size_t to) {
     line_ += static_cast<int>(
         std::count(source_.begin() + static_cast<ptrdiff_t>(at_), source_.begin() + static_cast<ptrdiff_t>(to), '\n'));
@@ -68,7 +68,7 @@ class Lexer {
     return at;
   }
 
-  // Adds the text before a tag at `tag`; `sign` is the character behind the two of the tag.
+  // Adds the text before the tag at `tag`; `sign` is the character after its two opening characters.
   void add_data(size_t tag, char sign, bool is_print) {
     std::string_view text = std::string_view(source_).substr(at_, tag - at_);
     if (sign == '-') {
@@ -83,7 +83,7 @@ class Lexer {
     if (!text.empty()) add(Kind::data, std::string(text));
   }
 
-  // Behind the end of a block or comment tag at `at`: trims white space for '-', else one newline unless '+'.
+  // Moves past the end `at` of a block or comment tag: skips white space for '-', otherwise one newline unless '+'.
   void end_tag(size_t at, char sign, bool trim_newline) {
     const size_t tag_end = at;
     if (sign == '-') {
@@ -130,7 +130,7 @@ class Lexer {
     end_tag(end + 2, sign, true);
   }
 
-  // The end of `{% WORD %}` that starts at `at` (where the '{' is), with its closing sign; 0 when it is something else.
+  // The end of `{% WORD %}` that starts at `at` (the '{'), and its closing sign; 0 when there is another tag.
   size_t match_word_tag(size_t at, std::string_view word, char& closing_sign) const {
     at = skip_space(at + 2 + (sign_at(at + 2) == '\0' ? 0 : 1));
     if (!looking_at(at, word)) return 0;
@@ -158,7 +158,7 @@ class Lexer {
 
   void scan_tag(bool is_print) {
     const std::string_view close = is_print ? "}}" : "%}";
-    int open = 0;  // brackets: inside of them "}}" closes two dicts
+    int open = 0;  // open brackets: inside of them "}}" closes two dicts
     while (true) {
       const size_t next = skip_space(at_);
       advance(next);
@@ -224,7 +224,7 @@ class Lexer {
     advance(end);
   }
 
-  // Code point of `count` hex digits at `at`, or -1.
+  // The value of `count` hex digits at `at`, or -1.
   int64_t hex(size_t at, size_t count) const {
     if (at + count > source_.size()) return -1;
     int64_t value = 0;
@@ -256,10 +256,10 @@ class Lexer {
         text.push_back(values[simple]);
       } else if (num_digits != 0) {
         const int64_t code_point = hex(i + 1, num_digits);
-        if (code_point < 0 || code_point > 0x10FFFF) fail("a string has an escape that is cut or too large");
+        if (code_point < 0 || code_point > 0x10FFFF) fail("a string has an escape that is incomplete or too large");
         append_utf8(text, static_cast<uint32_t>(code_point));
         i += num_digits;
-      } else if (c != '\n') {  // an escaped newline is nothing; unknown escapes stay as they are
+      } else if (c != '\n') {  // an escaped newline is dropped; unknown escapes stay as they are
         text.push_back('\\');
         text.push_back(c);
       }
@@ -275,7 +275,7 @@ class Lexer {
       if (!looking_at(at_, op)) continue;
       if (op == "[" || op == "(" || op == "{") ++open;
       if (op == "]" || op == ")" || op == "}") {
-        if (--open < 0) fail(fmt::format("\"{}\" closes nothing", op));
+        if (--open < 0) fail(fmt::format("unmatched \"{}\"", op));
       }
       add(Kind::op, std::string(op));
       advance(at_ + op.size());
@@ -288,7 +288,7 @@ class Lexer {
   std::string_view name_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // the text before at_ ends a line
+  bool line_starting_ = true;  // at_ is at the start of a line
   std::vector<TokenText> tokens_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array list_methods = {"append", "copy"};
 constexpr std::array sequence_methods = {"index", "count"};  // of lists and tuples
 constexpr std::array dict_methods = {"items", "keys", "values", "get", "copy"};
-// What values have in Python and not here.
+// Methods and attributes of Python's types that are not supported here.
 constexpr std::array other_string_methods = {"casefold",  "encode",       "expandtabs", "format_map",  "isascii",
                                              "isdecimal", "isidentifier", "isnumeric",  "isprintable", "istitle",
                                              "maketrans", "swapcase",     "translate"};
@@ -48,7 +48,7 @@ Value call_list_method(Context& context, List* list, const std::string& name, co
     if (name == "index") return static_cast<int64_t>(i);
     ++count;
   }
-  if (name == "index") context.fail("list.index finds nothing");
+  if (name == "index") context.fail("list.index: the item is not in the list");
   return count;
 }
 
@@ -97,13 +97,13 @@ Value range(Context& context, const Arguments& arguments) {
   return context.new_list(std::move(items), List::Kind::lazy);
 }
 
-MarkedString format_time(Context& context, const MarkedString& format) {
+TaintedString format_time(Context& context, const TaintedString& format) {
   const std::time_t now = static_cast<std::time_t>(
       context.options().now.value_or(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
   std::tm local{};
   localtime_r(&now, &local);
   std::string out(1024, '\0');
-  // A first character tells an empty result from one that does not fit.
+  // The leading space distinguishes an empty result from one that does not fit.
   out.resize(std::strftime(out.data(), out.size(), (" " + format.text()).c_str(), &local));
   if (out.empty()) context.fail(ErrorKind::resource, "the result of strftime_now is too long");
   return {out.substr(1), format.origin()};
@@ -124,7 +124,7 @@ std::vector<Value> bind(Context& context, const std::string& callee, const Argum
     const auto found = std::find(parameters.begin(), parameters.end(), name);
     if (found == parameters.end()) context.fail("{} has no argument {}", callee, name);
     const auto place = static_cast<size_t>(found - parameters.begin());
-    if (given[place]) context.fail("{} gets {} twice", callee, name);
+    if (given[place]) context.fail("{} gets the argument {} twice", callee, name);
     given[place] = true;
     values[place] = value;
   }
@@ -188,7 +188,7 @@ Value call_global(Context& context, const std::string& name, const Arguments& ar
     if (!is<Dict*>(source)) context.fail("{} takes dicts and name=value pairs", name);
     for (const auto& [key, value] : std::get<Dict*>(source)->items) context.set_key(*dict, key, value);
   }
-  // Behind ** the names are keys of a dict, which may be the caller's.
+  // Names passed by ** are keys of a dict, which may be content.
   for (const auto& [key, value] : arguments.named) context.set(*dict, key, value, Origin::caller);
   if (dict->role == Dict::Role::name_space) {
     for (const auto& [key, value] : dict->items) {

@@ -10,7 +10,7 @@
 namespace ingot::text::jinja {
 namespace {
 
-// Without white space around, a leading '+', and '_' between digits; what is then no number stays none.
+// The text without surrounding white space, a leading '+' and '_' between digits; invalid numbers stay invalid.
 std::string number_text(const std::string& text) {
   const std::string_view body = strip(text, nullptr, true, true);
   std::string out;
@@ -36,7 +36,7 @@ std::optional<double> parse_float(const std::string& text) {
   return value;
 }
 
-// Also with a default: that is for what is no number.
+// Refuses Undefined even with a default, which applies only to values that are not numbers.
 void refuse_undefined(const FilterCall& call) {
   if (is<Undefined>(call.value)) call.context.fail("{}", std::get<Undefined>(call.value).what->text());
 }
@@ -95,10 +95,12 @@ Value to_float(const FilterCall& call) {
 Value round(const FilterCall& call) {
   const auto values = call.bind({"precision", "method"});
   if (given(values[1]) && to_text(call.context, values[1]).text() != "common") {
-    call.context.fail(ErrorKind::unsupported, "round with the method {}", to_text(call.context, values[1]).text());
+    call.context.fail(ErrorKind::unsupported, "round with the method {} is not supported",
+                      to_text(call.context, values[1]).text());
   }
   const int64_t precision = given(values[0]) ? to_integer(call.context, values[0], "precision") : 0;
-  if (precision < 0 || precision > 20) call.context.fail(ErrorKind::unsupported, "round to {} digits", precision);
+  if (precision < 0 || precision > 20)
+    call.context.fail(ErrorKind::unsupported, "round to {} digits is not supported", precision);
   if (is<int64_t>(call.value) || is<bool>(call.value)) return to_integer(call.context, call.value, "round");
   if (!is<double>(call.value)) call.context.fail("a {} cannot be rounded", type_name(call.value));
   return *parse_float(fmt::format("{:.{}f}", std::get<double>(call.value), precision));

@@ -1,4 +1,4 @@
-// Operators and the protocol of values: printing, comparing, iterating, attributes, arithmetic.
+// Operations on values: printing, comparison, iteration, attributes, arithmetic.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace ingot::text::jinja {
 namespace {
 
-// repr() of a string: characters that cannot be seen are escaped.
+// repr() of a string: nonprintable characters are escaped.
 std::string repr_string(Context& context, const std::string& text) {
   context.charge(text.size());
   const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
@@ -39,7 +39,7 @@ std::string repr_string(Context& context, const std::string& text) {
   return out;
 }
 
-// A value as it is printed, strings as inside of a list.
+// Appends a value as it is printed, strings by their repr() as inside a list.
 void append_text(Context& context, const Value& value, int depth, std::string& out) {
   context.step();
   if (depth > max_value_depth) context.fail(ErrorKind::resource, "a value is too deeply nested to print");
@@ -48,7 +48,7 @@ void append_text(Context& context, const Value& value, int depth, std::string& o
     out += repr_string(context, *text);
   } else if (const auto* list = std::get_if<List*>(&value)) {
     if ((*list)->kind == List::Kind::lazy)
-      context.fail("what map, select, items or range gives is printed: put | list behind it");
+      context.fail("the result of map, select, items or range cannot be printed: put | list after it");
     const bool tuple = (*list)->is_tuple();
     out += tuple ? "(" : "[";
     for (size_t i = 0; i < (*list)->items.size(); ++i) {
@@ -106,8 +106,8 @@ int64_t as_integer(const Value& value) {
   context.fail("{}", std::get<Undefined>(value).what->text());
 }
 
-// What MarkupSafe's escape makes of it.
-MarkedString escaped(Context& context, const Text& text) {
+// The text HTML-escaped as by MarkupSafe, unless it is marked safe.
+TaintedString escaped(Context& context, const Text& text) {
   if (text.is_safe()) return *text;
   context.charge(5 * text->size());
   return map_runs(*text, [](std::string_view run) {
@@ -129,11 +129,11 @@ MarkedString escaped(Context& context, const Text& text) {
 Value repeat(Context& context, const Value& value, int64_t count) {
   const size_t times = count < 0 ? 0 : static_cast<size_t>(count);
   if (const auto* shared = std::get_if<Text>(&value)) {
-    const MarkedString& text = **shared;
+    const TaintedString& text = **shared;
     const size_t most = context.options().max_memory;
     if (!text.empty() && times > most / text.memory()) context.charge(most + 1);
     context.charge(text.memory() * times);
-    MarkedString out;
+    TaintedString out;
     for (size_t i = 0; i < times && !text.empty(); ++i) out.append(text);
     return out;
   }
@@ -219,7 +219,7 @@ Value float_arithmetic(Context& context, std::string_view op, double a, double b
 
 }  // namespace
 
-MarkedString to_text(Context& context, const Value& value) {
+TaintedString to_text(Context& context, const Value& value) {
   if (const auto* text = std::get_if<Text>(&value)) {
     context.step();
     context.charge((*text)->memory());
@@ -270,8 +270,8 @@ bool less(Context& context, const Value& a, const Value& b, int depth) {
   if (is<Undefined>(a)) fail_undefined(context, a);
   if (is<Undefined>(b)) fail_undefined(context, b);
   if (is_number(a) && is_number(b)) {
-    // Python says false; a sort with such a key would have no order.
-    if (std::isnan(as_double(a)) || std::isnan(as_double(b))) context.fail("nan has no order");
+    // Python returns false; sorting by such a key would have no consistent order.
+    if (std::isnan(as_double(a)) || std::isnan(as_double(b))) context.fail("nan cannot be ordered");
     if (is<double>(a) || is<double>(b)) return as_double(a) < as_double(b);
     return as_integer(a) < as_integer(b);
   }
@@ -289,12 +289,12 @@ bool less(Context& context, const Value& a, const Value& b, int depth) {
     }
     return left->items.size() < right->items.size();
   }
-  context.fail("{} and {} have no order", type_name(a), type_name(b));
+  context.fail("{} and {} cannot be ordered", type_name(a), type_name(b));
 }
 
 bool contains(Context& context, const Value& container, const Value& item) {
   if (const auto* text = text_of(container)) {
-    if (!is<Text>(item)) context.fail("'in' looks for a {} in a string", type_name(item));
+    if (!is<Text>(item)) context.fail("'in' cannot look for a {} in a string", type_name(item));
     return find_text(*text, *text_of(item)) != std::string::npos;
   }
   if (const auto* dict = std::get_if<Dict*>(&container)) {
@@ -312,14 +312,14 @@ std::vector<Value> iterate(Context& context, const Value& value) {
   } else if (const auto* dict = std::get_if<Dict*>(&value); dict != nullptr && (*dict)->role == Dict::Role::mapping) {
     for (const auto& [key, item] : (*dict)->items) items.push_back(key);
   } else if (const auto* shared = std::get_if<Text>(&value)) {
-    const MarkedString& text = **shared;
-    context.charge(text.size() * (sizeof(Value) + 2 * sizeof(MarkedString)));
+    const TaintedString& text = **shared;
+    context.charge(text.size() * (sizeof(Value) + 2 * sizeof(TaintedString)));
     for (size_t at = 0, size = 0; at < text.size(); at += size) {
       size = decode_utf8(text.text(), at).size;
       items.emplace_back(text.part(at, at + size));
     }
   } else if (!is<Undefined>(value)) {
-    context.fail("a {} cannot be gone through", type_name(value));
+    context.fail("a {} is not iterable", type_name(value));
   }
   context.step(items.size());
   return items;
@@ -346,7 +346,7 @@ Value get_attribute(Context& context, const Value& value, const std::string& nam
   if (const auto* dict = std::get_if<Dict*>(&value)) {
     if (const Value* item = context.find(**dict, name)) return *item;
   }
-  // Jinja2's sandbox hides such names.
+  // Jinja2's sandbox refuses such names.
   if (name.starts_with("__")) context.fail("access to the attribute {} is unsafe", name);
   return Undefined{author_text(fmt::format("a {} has no attribute '{}'", type_name(value), name))};
 }
@@ -368,7 +368,7 @@ Value get_item(Context& context, const Value& value, const Value& key) {
       if (index < 0) index += size;
       if (index >= 0 && index < size) {
         if (is<List*>(value)) return std::get<List*>(value)->items[static_cast<size_t>(index)];
-        const MarkedString& text = *std::get<Text>(value);
+        const TaintedString& text = *std::get<Text>(value);
         size_t at = 0;
         for (; index > 0; --index) at += decode_utf8(text.text(), at).size;
         return text.part(at, at + decode_utf8(text.text(), at).size);
@@ -391,12 +391,12 @@ Value binary(Context& context, std::string_view op, const Value& left, const Val
   const auto* list = std::get_if<List*>(&left);
   if (op == "+" && text != nullptr && is<Text>(right)) {
     if (std::get<Text>(left).is_safe() || std::get<Text>(right).is_safe()) {
-      MarkedString both = escaped(context, std::get<Text>(left));
+      TaintedString both = escaped(context, std::get<Text>(left));
       both.append(escaped(context, std::get<Text>(right)));
       return Text(std::move(both)).marked_safe();
     }
     context.charge(std::get<Text>(left)->memory() + std::get<Text>(right)->memory());
-    MarkedString both = *std::get<Text>(left);
+    TaintedString both = *std::get<Text>(left);
     both.append(*std::get<Text>(right));
     return both;
   }
@@ -415,7 +415,7 @@ Value binary(Context& context, std::string_view op, const Value& left, const Val
   if (op == "*" && (is<Text>(right) || is<List*>(right)) && (is<int64_t>(left) || is<bool>(left))) {
     return repeat(context, right, as_integer(left));
   }
-  context.fail("{} {} {} makes no sense", type_name(left), op, type_name(right));
+  context.fail("unsupported operands: {} {} {}", type_name(left), op, type_name(right));
 }
 
 void check_namespace_name(Context& context, std::string_view name) {
@@ -427,7 +427,7 @@ int64_t to_integer(Context& context, const Value& value, const char* what) {
   return as_integer(value);
 }
 
-const MarkedString& to_marked(Context& context, const Value& value, const char* what) {
+const TaintedString& to_marked(Context& context, const Value& value, const char* what) {
   if (!is<Text>(value)) context.fail("{} is a {}, not a string", what, type_name(value));
   return *std::get<Text>(value);
 }

@@ -19,7 +19,7 @@ class Parser : private ExpressionParser {
   }
 
  private:
-  // Until a block tag whose name is in `ends`; the name is then the next token.
+  // Parses up to a block tag whose name is in `ends`; that name is then the next token.
   Body parse_body(std::initializer_list<std::string_view> ends) {
     const Nesting nesting(*this);
     Body body;
@@ -63,7 +63,7 @@ class Parser : private ExpressionParser {
       return stmt;
     }
     if (keyword == "break" || keyword == "continue") {
-      if (loops_ == 0) fail(fmt::format("{} stands outside of a loop", keyword));
+      if (loops_ == 0) fail(fmt::format("{} is outside of a loop", keyword));
       expect_block_end();
       return {.kind = keyword == "break" ? Stmt::Kind::loop_break : Stmt::Kind::loop_continue, .line = line};
     }
@@ -72,7 +72,7 @@ class Parser : private ExpressionParser {
     refuse("the statement " + keyword);
   }
 
-  // A body, its end tag and the end of that tag.
+  // Parses a body and its end tag.
   Body parse_block_until(std::string_view end) {
     Body body = parse_body({end});
     take();
@@ -141,7 +141,7 @@ class Parser : private ExpressionParser {
     return stmt;
   }
 
-  // A block that is run apart: a loop around it cannot be left from inside.
+  // Parses a block that is rendered separately: break and continue inside it cannot leave an enclosing loop.
   Body parse_capture(std::string_view end) {
     const int outer_loops = loops_;
     const bool outer_lenient = lenient_;
@@ -197,9 +197,9 @@ class Parser : private ExpressionParser {
     return stmt;
   }
 
-  // Around the statement.
+  // Counts of the blocks around the current statement.
   int loops_ = 0;
-  int scopes_ = 0;  // blocks with names of their own
+  int scopes_ = 0;  // blocks with their own variable scope
   bool in_generation_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Tokens to statements, with Jinja2's grammar and precedences.
+// Parses templates to statements, with Jinja2's grammar and precedences.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace ingot::text::jinja {
 
-// Errors: corrupt for wrong syntax, unsupported for statements, filters and tests that are not known; both with the
+// Errors: corrupt for invalid syntax, unsupported for statements, filters and tests that are not known; both with the
 // line.
 Body parse(std::string_view source, std::string_view name);
 

@@ -25,7 +25,7 @@ struct Scope {
   const Scope* parent = nullptr;
   std::vector<std::pair<std::string, Value>> variables;
 
-  // Counts the names that were compared in `compared`.
+  // Adds the number of names compared to `compared`.
   const Value* find(std::string_view name, size_t& compared) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
       compared += scope->variables.size();
@@ -108,7 +108,7 @@ class Renderer {
     if (targets.size() == 1) return scope.set(targets[0], value);
     const std::vector<Value> items = iterate(context_, value);
     if (items.size() != targets.size()) {
-      context_.fail("{} values for {} names", items.size(), targets.size());
+      context_.fail("cannot unpack {} values into {} names", items.size(), targets.size());
     }
     for (size_t i = 0; i < items.size(); ++i) scope.set(targets[i], items[i]);
   }
@@ -124,9 +124,9 @@ class Renderer {
     context_.set(*std::get<Dict*>(object), stmt.attribute, value);
   }
 
-  // What the body writes, instead of writing it.
-  MarkedString capture(const Body& body, Scope& scope) {
-    MarkedString outer;
+  // Renders the body to a string instead of the output.
+  TaintedString capture(const Body& body, Scope& scope) {
+    TaintedString outer;
     std::swap(outer, out_);
     ++num_captures_;
     run(body, scope);
@@ -175,7 +175,7 @@ class Renderer {
       loop->set("first", i == 0);
       loop->set("last", i == count - 1);
       loop->set("length", count);
-      loop->set("depth", int64_t{1});  // of recursive loops, which are not known
+      loop->set("depth", int64_t{1});  // for recursive loops, which are not supported
       loop->set("depth0", int64_t{0});
       loop->set("previtem", i > 0 ? items[place - 1] : Value(Undefined{"there is no previous item"}));
       loop->set("nextitem", i + 1 < count ? items[place + 1] : Value(Undefined{"there is no next item"}));
@@ -195,7 +195,7 @@ class Renderer {
     context_.step();
     Value value = evaluate_kind(expr, scope);
     if (const auto* text = std::get_if<Text>(&value)) {
-      context_.scan((*text)->memory());  // whoever gets it reads it
+      context_.scan((*text)->memory());  // the consumer will read it
       if (!text->is_shared()) context_.charge((*text)->memory());
     }
     return value;
@@ -247,7 +247,7 @@ class Renderer {
       }
       case Expr::Kind::compare: return evaluate_compare(expr, scope);
       case Expr::Kind::concat: {
-        MarkedString text;
+        TaintedString text;
         for (const ExprPtr& part : expr.children) text.append(to_text(context_, evaluate(*part, scope)));
         return text;
       }
@@ -285,7 +285,7 @@ class Renderer {
   Value evaluate_unary(const std::string& op, const Value& value) {
     if (op == "not") return !truth(value);
     if (const auto* number = std::get_if<double>(&value)) return op == "-" ? -*number : *number;
-    return binary(context_, op, int64_t{0}, to_integer(context_, value, "what has a sign"));
+    return binary(context_, op, int64_t{0}, to_integer(context_, value, "the operand of a sign"));
   }
 
   Value evaluate_compare(const Expr& expr, Scope& scope) {
@@ -333,13 +333,13 @@ class Renderer {
     }
     const std::vector<Value> items = iterate(context_, object);
     std::vector<Value> taken;
-    // The step may be near the end of the integers.
+    // The addition of a large step may overflow.
     for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
       taken.push_back(items[static_cast<size_t>(i)]);
       if (__builtin_add_overflow(i, step, &i)) break;
     }
     if (is<List*>(object)) return context_.new_list(std::move(taken), std::get<List*>(object)->kind);
-    MarkedString text;
+    TaintedString text;
     for (const Value& character : taken) text.append(*std::get<Text>(character));
     return text;
   }
@@ -400,7 +400,7 @@ class Renderer {
       const bool given = std::any_of(values.named.begin(), values.named.end(),
                                      [&, &wanted = name](const auto& pair) { return pair.first == wanted; });
       if (i < values.positional.size()) {
-        if (given) context_.fail("macro {} gets {} twice", macro.name, name);
+        if (given) context_.fail("macro {} gets the argument {} twice", macro.name, name);
         scope.set(name, values.positional[i]);
       } else if (!given) {
         scope.set(name, fallback ? evaluate(*fallback, scope)
@@ -412,7 +412,7 @@ class Renderer {
 
   Context& context_;
   Scope& root_;
-  MarkedString out_;
+  TaintedString out_;
   int num_captures_ = 0;
   ByteRanges generation_;
 };
@@ -423,7 +423,7 @@ bool is_word(std::string_view text) {
   });
 }
 
-// A role that is a word counts as the template author's text: templates write '<|' + role + '|>'.
+// Marks roles that are words as the template author's text: templates write '<|' + role + '|>'.
 void own_roles(const Value& messages) {
   const auto* list = std::get_if<List*>(&messages);
   if (list == nullptr) return;

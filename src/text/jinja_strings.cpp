@@ -1,4 +1,4 @@
-// Methods of strings, and what formats them.
+// String methods and string formatting.
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
@@ -13,35 +13,36 @@ namespace {
 struct Call {
   Context& context;
   const std::string& name;
-  const MarkedString& self;
+  const TaintedString& self;
   const std::string& text;           // of self
-  const std::vector<Value>& values;  // as the table's parameters name them
+  const std::vector<Value>& values;  // bound to the parameters of methods()
 
   bool given(size_t i) const { return !is<Undefined>(values[i]); }
   const std::string& string(size_t i, const char* what) const { return to_string(context, values[i], what); }
-  const MarkedString& marked(size_t i, const char* what) const { return to_marked(context, values[i], what); }
+  const TaintedString& marked(size_t i, const char* what) const { return to_marked(context, values[i], what); }
   Value part(const ByteRange& range) const { return self.part(range.first, range.second); }
 };
 
-// The parts of `text` between `separator`s, at most `limit` cuts (all when negative), each charged.
+// The parts of `text` between occurrences of `separator`, with at most `limit` splits (negative: all); each part is
+// charged.
 ByteRanges cut(Context& context, std::string_view text, std::string_view separator, int64_t limit) {
   ByteRanges parts;
   size_t at = 0;
   while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
     const size_t found = find_text(text, separator, at);
     if (found == std::string::npos) break;
-    context.charge(found - at + sizeof(MarkedString));
+    context.charge(found - at + sizeof(TaintedString));
     parts.emplace_back(at, found);
     at = found + separator.size();
   }
-  context.charge(text.size() - at + sizeof(MarkedString));
+  context.charge(text.size() - at + sizeof(TaintedString));
   parts.emplace_back(at, text.size());
   return parts;
 }
 
 std::string reversed(std::string_view text) { return {text.rbegin(), text.rend()}; }
 
-// As cut, with the cuts counted from the end.
+// As cut, starting from the end.
 ByteRanges cut_from_end(Context& context, std::string_view text, std::string_view separator, int64_t limit) {
   ByteRanges parts = cut(context, reversed(text), reversed(separator), limit);
   for (ByteRange& part : parts) part = {text.size() - part.second, text.size() - part.first};
@@ -55,9 +56,9 @@ ByteRanges cut_at_space(Context& context, std::string_view text, int64_t limit) 
   while (!rest.empty()) {
     size_t end = 0;
     while (end < rest.size() && !is_python_space(decode_utf8(rest, end).code_point)) end += decode_utf8(rest, end).size;
-    // With a limit, the last part keeps the white space behind it, as in Python.
+    // With a limit, the last part keeps its trailing white space, as in Python.
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) end = rest.size();
-    context.charge(end + sizeof(MarkedString));
+    context.charge(end + sizeof(TaintedString));
     const auto begin = static_cast<size_t>(rest.data() - text.data());
     parts.emplace_back(begin, begin + end);
     rest = strip(rest.substr(end), nullptr, true, false);
@@ -75,7 +76,8 @@ Value split(const Call& call) {
   const bool from_right = call.name == "rsplit";
   const int64_t limit = call.given(1) ? to_integer(call.context, call.values[1], "maxsplit") : -1;
   if (!call.given(0) || is<None>(call.values[0])) {
-    if (from_right && limit >= 0) call.context.fail(ErrorKind::unsupported, "rsplit at white space with a limit");
+    if (from_right && limit >= 0)
+      call.context.fail(ErrorKind::unsupported, "rsplit at white space with a limit is not supported");
     return to_list(call, cut_at_space(call.context, call.text, limit));
   }
   const std::string& separator = call.string(0, "the separator of split");
@@ -102,7 +104,7 @@ Value split_lines(const Call& call) {
   const std::string& text = call.text;
   for (size_t begin = 0, at = 0; begin < text.size();) {
     uint32_t code = 0;
-    size_t end = at;  // of the line, without what ends it
+    size_t end = at;  // end of the line, without its line break
     while (at < text.size()) {
       const Utf8Char c = decode_utf8(text, at);
       end = at;
@@ -115,7 +117,7 @@ Value split_lines(const Call& call) {
       end = at;
     }
     if (code == '\r' && at < text.size() && text[at] == '\n') ++at;
-    call.context.charge(at - begin + sizeof(MarkedString));
+    call.context.charge(at - begin + sizeof(TaintedString));
     lines.emplace_back(begin, keep ? at : end);
     begin = at;
   }
@@ -136,7 +138,7 @@ Value has_affix(const Call& call) {
 
 Value remove_affix(const Call& call) {
   const bool at_start = call.name == "removeprefix";
-  const std::string& part = call.string(0, "what is removed");
+  const std::string& part = call.string(0, "the text to remove");
   const size_t size = call.text.size();
   if (at_start && call.text.starts_with(part)) return call.part({part.size(), size});
   if (!at_start && call.text.ends_with(part)) return call.part({0, size - part.size()});
@@ -153,10 +155,10 @@ Value strip_chars(const Call& call) {
 }
 
 Value join(const Call& call) {
-  MarkedString out;
+  TaintedString out;
   const std::vector<Value> items = iterate(call.context, call.values[0]);
   for (size_t i = 0; i < items.size(); ++i) {
-    const MarkedString& item = to_marked(call.context, items[i], "an item of join");
+    const TaintedString& item = to_marked(call.context, items[i], "an item of join");
     call.context.charge(item.memory() + call.self.memory());
     if (i > 0) out.append(call.self);
     out.append(item);
@@ -164,9 +166,9 @@ Value join(const Call& call) {
   return out;
 }
 
-// find, rfind, index and rindex: places are counted in characters.
+// find, rfind, index and rindex: positions are in characters.
 Value find(const Call& call) {
-  const std::string& part = call.string(0, "what is looked for");
+  const std::string& part = call.string(0, "the text to find");
   size_t found = std::string::npos;
   if (call.name[0] == 'r') {
     const size_t from_end = find_text(reversed(call.text), reversed(part));
@@ -177,12 +179,12 @@ Value find(const Call& call) {
   if (found != std::string::npos) {
     return static_cast<int64_t>(count_characters(std::string_view(call.text).substr(0, found)));
   }
-  if (call.name.ends_with("index")) call.context.fail("str.{} finds nothing", call.name);
+  if (call.name.ends_with("index")) call.context.fail("str.{}: the text is not found", call.name);
   return int64_t{-1};
 }
 
 Value count(const Call& call) {
-  const std::string& part = call.string(0, "what is counted");
+  const std::string& part = call.string(0, "the text to count");
   if (part.empty()) return static_cast<int64_t>(count_characters(call.text) + 1);
   int64_t number = 0;
   for (size_t at = find_text(call.text, part); at != std::string::npos;
@@ -193,8 +195,8 @@ Value count(const Call& call) {
 
 Value replace(const Call& call) {
   const Value limit = call.given(2) ? call.values[2] : Value(None{});
-  call.string(0, "what replace looks for");
-  call.string(1, "what replace puts in");
+  call.string(0, "the text to replace");
+  call.string(1, "the replacement");
   return apply_filter(call.context, "replace", call.self, {{call.values[0], call.values[1], limit}, {}});
 }
 
@@ -211,7 +213,7 @@ std::string title(std::string_view text) {
   return out;
 }
 
-// Whether there are characters, and all are of the kind.
+// Whether the text is not empty and all its characters satisfy `is_kind`.
 template <class Is>
 bool all_characters(const Call& call, Is is_kind) {
   for (size_t at = 0; at < call.text.size();) {
@@ -225,7 +227,7 @@ bool all_characters(const Call& call, Is is_kind) {
 Value is_digit(const Call& call) {
   return all_characters(call, [&](uint32_t c) {
     if (c >= 0x80 && (char_class(c) & char_number) != 0) {
-      call.context.fail(ErrorKind::unsupported, "str.isdigit of a number that is not ASCII");
+      call.context.fail(ErrorKind::unsupported, "str.isdigit of a number that is not ASCII is not supported");
     }
     return c >= '0' && c <= '9';
   });
@@ -235,19 +237,20 @@ Value is_digit(const Call& call) {
 Value pad(const Call& call) {
   const bool zeros = call.name == "zfill";
   const int64_t width = to_integer(call.context, call.values[0], "the width");
-  MarkedString fill(zeros ? "0" : " ", Origin::author);
+  TaintedString fill(zeros ? "0" : " ", Origin::author);
   if (!zeros && call.given(1)) fill = call.marked(1, "the character to fill with");
-  if (count_characters(fill.text()) != 1) call.context.fail("str.{} fills with one character", call.name);
+  if (count_characters(fill.text()) != 1)
+    call.context.fail("str.{}: the fill character must be exactly one character", call.name);
   const auto size = static_cast<int64_t>(count_characters(call.text));
   if (width <= size) return call.self;
   const int64_t missing = width - size;
   const size_t most = call.context.options().max_memory;
   call.context.charge(std::min(static_cast<size_t>(missing), most) * fill.size() + call.self.memory());
-  int64_t left = missing;  // of the filling; the rest goes behind
+  int64_t left = missing;  // number of fill characters on the left; the rest goes to the right
   if (call.name == "ljust") left = 0;
   if (call.name == "center") left = missing / 2 + (missing & width & 1);
   const bool sign = zeros && (call.text.starts_with('-') || call.text.starts_with('+'));
-  MarkedString out = call.self.part(0, sign ? 1 : 0);
+  TaintedString out = call.self.part(0, sign ? 1 : 0);
   for (int64_t i = 0; i < left; ++i) out.append(fill);
   out.append(call.self, sign ? 1 : 0, call.self.size());
   for (int64_t i = left; i < missing; ++i) out.append(fill);
@@ -321,10 +324,10 @@ Value call_string_method(Context& context, const Text& self, const std::string& 
                     jinja::bind(context, "str." + name, arguments, entry.parameters, entry.num_required)});
 }
 
-MarkedString format_braces(Context& context, const MarkedString& marked, const Arguments& arguments) {
+TaintedString format_braces(Context& context, const TaintedString& marked, const Arguments& arguments) {
   const std::string& format = marked.text();
-  MarkedString out;
-  size_t next = 0;  // of the fields without a name; a number in a field makes it npos
+  TaintedString out;
+  size_t next = 0;  // index of the next empty field; npos once a numbered field was seen
   for (size_t i = 0; i < format.size(); ++i) {
     const char c = format[i];
     if (c != '{' && c != '}') {
@@ -337,7 +340,7 @@ MarkedString format_braces(Context& context, const MarkedString& marked, const A
       continue;
     }
     const size_t end = format.find('}', i);
-    if (c == '}' || end == std::string::npos) context.fail("a format has a single '{}'", c);
+    if (c == '}' || end == std::string::npos) context.fail("a format has an unmatched '{}'", c);
     const std::string field = format.substr(i + 1, end - i - 1);
     if (field.find_first_of(".[!:{") != std::string::npos) {
       context.fail(ErrorKind::unsupported,
@@ -366,12 +369,12 @@ MarkedString format_braces(Context& context, const MarkedString& marked, const A
   return out;
 }
 
-MarkedString format_percent(Context& context, const MarkedString& marked, const Value& arguments) {
+TaintedString format_percent(Context& context, const TaintedString& marked, const Value& arguments) {
   const std::string& format = marked.text();
   std::vector<Value> values = {arguments};
   if (is<List*>(arguments) && std::get<List*>(arguments)->is_tuple()) values = std::get<List*>(arguments)->items;
   size_t next = 0;
-  MarkedString out;
+  TaintedString out;
   for (size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') {
       out.append(marked, i, i + 1);
@@ -382,8 +385,8 @@ MarkedString format_percent(Context& context, const MarkedString& marked, const 
       out.append(marked, i, i + 1);
       continue;
     }
-    if (kind != 's' && kind != 'd') context.fail(ErrorKind::unsupported, "formatting with %{}", kind);
-    if (next >= values.size()) context.fail("a format has more places than values");
+    if (kind != 's' && kind != 'd') context.fail(ErrorKind::unsupported, "formatting with %{} is not supported", kind);
+    if (next >= values.size()) context.fail("a format has more placeholders than values");
     const Value& value = values[next++];
     if (kind == 's') {
       out.append(to_text(context, value));
@@ -391,7 +394,7 @@ MarkedString format_percent(Context& context, const MarkedString& marked, const 
       out.append(std::to_string(to_integer(context, value, "%d")), Origin::author);
     }
   }
-  if (next < values.size()) context.fail("a format has fewer places than values");
+  if (next < values.size()) context.fail("a format has fewer placeholders than values");
   return out;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t small_sigma = 0x3C3, final_sigma = 0x3C2;
 
-// Bytes of the last character of `text`, which is not empty.
+// The number of bytes of the last character of `text`, which must not be empty.
 size_t last_size(std::string_view text) {
   for (size_t size = 2; size <= std::min<size_t>(4, text.size()); ++size) {
     if (decode_utf8(text, text.size() - size).size == size) return size;
@@ -27,7 +27,7 @@ double number_of(const Value& value) {
   return std::get<double>(value);
 }
 
-// `b` is no string.
+// `b` must not be a string.
 bool same_key(const Value& a, const Value& b) {
   if (is<Text>(a) || is<None>(a) || is<None>(b)) return is<None>(a) && is<None>(b);
   if (is<int64_t>(a) && is<int64_t>(b)) return std::get<int64_t>(a) == std::get<int64_t>(b);
@@ -55,7 +55,7 @@ void Dict::set(std::string_view key, Value value, Origin of_key) {
   if (const Value* old = find(key)) {
     const_cast<Value&>(*old) = std::move(value);
   } else {
-    items.emplace_back(MarkedString(std::string(key), of_key), std::move(value));
+    items.emplace_back(TaintedString(std::string(key), of_key), std::move(value));
   }
 }
 

@@ -1,5 +1,5 @@
-// Values of the template language. Containers live in a Heap and are freed all at once, so that cycles and deep
-// nesting, which templates can make, need no care.
+// Values of the template language. Containers live in a Heap and are freed all at once, so cycles and deep nesting,
+// which templates can create, are harmless.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "text/marked_string.h"
+#include "text/tainted_string.h"
 
 namespace ingot::text::jinja {
 
@@ -19,17 +19,18 @@ struct List;
 struct Dict;
 struct Callable;
 
-// A string that values share, so that a value is copied in no time. It never changes. What it is made from says which
-// of its bytes are content: a plain std::string is no value, so that no operation forgets where its result comes from.
+// An immutable string that values share, so that copying a value is cheap. It is constructed from a TaintedString,
+// which records which bytes are content, and not from a std::string, so that no operation loses the origin of its
+// result.
 class Text {
  public:
-  // Not explicit: strings are values.
-  Text(MarkedString text) : text_(std::make_shared<const MarkedString>(std::move(text))) {}
-  Text(const char* text) : Text(MarkedString(text, Origin::author)) {}  // the renderer's own words
-  const MarkedString& operator*() const { return *text_; }
-  const MarkedString* operator->() const { return text_.get(); }
+  // Not explicit, so that a TaintedString converts to a Value.
+  Text(TaintedString text) : text_(std::make_shared<const TaintedString>(std::move(text))) {}
+  Text(const char* text) : Text(TaintedString(text, Origin::author)) {}  // literals of the renderer
+  const TaintedString& operator*() const { return *text_; }
+  const TaintedString* operator->() const { return text_.get(); }
   bool is_shared() const { return text_.use_count() > 1; }
-  // Marked by the filter safe: what is added to such a string is escaped for HTML.
+  // Whether the filter `safe` marked it: strings added to it are HTML-escaped.
   bool is_safe() const { return safe_; }
   Text marked_safe() const {
     Text copy = *this;
@@ -38,20 +39,20 @@ class Text {
   }
 
  private:
-  std::shared_ptr<const MarkedString> text_;
+  std::shared_ptr<const TaintedString> text_;
   bool safe_ = false;
 };
 
 struct Undefined {
-  Text what;  // for the error when it is used, e.g. "'x' is undefined"
+  Text what;  // the error message when it is used, e.g. "'x' is undefined"
 };
 struct None {};
 
 using Value = std::variant<None, Undefined, bool, int64_t, double, Text, List*, Dict*, const Callable*>;
 
 struct List {
-  // Lazy ones (what map, select and dict.items() give) have no JSON and are not printed, as in Python, but have all
-  // items.
+  // `lazy` is the result of map, select, dict.items() and the like: as in Python it can be neither printed nor
+  // converted to JSON, but its items are computed eagerly.
   enum class Kind { list, tuple, lazy };
   std::vector<Value> items;
   Kind kind = Kind::list;
@@ -61,12 +62,12 @@ struct List {
 
 struct Dict {
   enum class Role { mapping, name_space, loop };
-  std::vector<std::pair<Value, Value>> items;  // in order of insertion; keys are strings, numbers, booleans or none
+  std::vector<std::pair<Value, Value>> items;  // in insertion order; keys are strings, numbers, booleans or none
   Role role = Role::mapping;
 
   const Value* find(std::string_view key) const;
   void set(std::string_view key, Value value, Origin of_key = Origin::author);
-  // The same for any key; 1, 1.0 and true are one.
+  // The same for any key; 1, 1.0 and true are equal keys.
   const Value* find_key(const Value& key) const;
   void set_key(const Value& key, Value value);
 };
@@ -80,7 +81,7 @@ struct Callable {
   Kind kind = Kind::function;
   std::string name;
   const Macro* macro = nullptr;
-  Value self;  // of a method
+  Value self;  // the object of a method
 };
 
 struct Heap {
@@ -100,18 +101,18 @@ bool is(const Value& value) {
   return std::holds_alternative<T>(value);
 }
 
-// The string of a value, nullptr when it is none.
+// The string of a value; nullptr if it is not a string.
 inline const std::string* text_of(const Value& value) {
   const auto* text = std::get_if<Text>(&value);
   return text == nullptr ? nullptr : &(*text)->text();
 }
 
-// What the renderer or the template itself says.
-inline Text author_text(std::string text) { return MarkedString(std::move(text), Origin::author); }
+// A string of the renderer or the template, not content.
+inline Text author_text(std::string text) { return TaintedString(std::move(text), Origin::author); }
 
 bool truth(const Value& value);
 
-// What Python calls the type, for errors: "str", "dict", ...
+// Python's name of the type, for errors: "str", "dict", ...
 const char* type_name(const Value& value);
 
 // Python's repr of a float.
@@ -120,19 +121,19 @@ std::string float_text(double value);
 // Python's isspace for one character.
 bool is_python_space(uint32_t code_point);
 
-// str.lower: as lower_case, with the Greek sigma that ends a word.
+// str.lower: lower_case, plus the final form of the Greek sigma at the end of a word.
 std::string python_lower(std::string_view text);
 
 // str.capitalize: the first character in title case, the others in lower case.
 std::string python_capitalize(std::string_view text);
 
-// Characters of `text`; invalid bytes are characters of their own.
+// The number of characters of `text`; an invalid byte counts as one character.
 size_t count_characters(std::string_view text);
 
-// Where the first `part` of `text` at or behind `at` begins, std::string::npos without one; in linear time.
+// The position of the first occurrence of `part` in `text` at or after `at`; npos if there is none. Linear time.
 size_t find_text(std::string_view text, std::string_view part, size_t at = 0);
 
-// str.strip: `chars` is a set of characters, nullptr for white space.
+// str.strip: `chars` is a set of characters; nullptr: white space.
 std::string_view strip(std::string_view text, const std::string* chars, bool left, bool right);
 
 }  // namespace ingot::text::jinja

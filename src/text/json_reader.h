@@ -1,4 +1,4 @@
-// The parts of a tokenizer.json, with errors that say where they stand.
+// Typed access to the members of a tokenizer.json, with errors that give their location.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,19 +8,20 @@ namespace ingot::text {
 
 using nlohmann::json;
 
-// The members of one JSON object that outlives this. Errors: corrupt, naming the place, for members of another type.
+// Reads the members of one JSON object, which must outlive the reader. Errors: corrupt, with the location, for a member
+// of another type.
 class Reader {
  public:
   Reader(const json& value, std::string where);
 
   const std::string& where() const { return where_; }
 
-  const json& at(const char* key) const;  // null when it is missing
+  const json& at(const char* key) const;  // null if missing
   bool boolean(const char* key, bool fallback) const;
   std::string string(const char* key) const;
   const json& array(const char* key) const;
   Reader object(const char* key) const;
-  int32_t integer(const char* key) const;  // from 0 on
+  int32_t integer(const char* key) const;  // not negative
 
   static int32_t integer(const json& value, const std::string& where);
 
@@ -29,7 +30,7 @@ class Reader {
   std::string where_;
 };
 
-// ErrorKind::unsupported, naming `what` and where it stands.
+// Throws ErrorKind::unsupported with `what` and its location.
 [[noreturn]] void refuse(const Reader& at, const std::string& what);
 
 }  // namespace ingot::text

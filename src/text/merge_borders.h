@@ -1,6 +1,5 @@
-// Where a text can be cut so that the parts, merged one by one, give what the whole gives: between two characters that
-// no merge brings together. Vocabularies of characters have no pre-tokenizer to make words, and short parts are what a
-// cache can keep.
+// Positions where a text can be split so that BPE of the parts equals BPE of the whole: between two characters that no
+// merge joins. For character-level vocabularies, which have no pre-tokenizer; short parts can be cached.
 #pragma once
 
 #include <array>
@@ -14,15 +13,16 @@ namespace ingot::text {
 
 class MergeBorders {
  public:
-  // There is a merge of these two, neither empty: what ends like one is not cut from what starts like the other.
+  // Registers a merge of two nonempty pieces: there is no split between a character like the last of `left` and one
+  // like the first of `right`.
   void join(std::string_view left, std::string_view right) { joined_[last_kind(left)][kind_at(right, 0).kind] = true; }
 
-  // What starts like `right`, not empty, is never cut from what stands in front of it.
+  // There is never a split before a character like the first of `right`, which is not empty.
   void join_to_all(std::string_view right) {
     for (auto& row : joined_) row[kind_at(right, 0).kind] = true;
   }
 
-  // The end of the part that starts at `at`, which is in the text.
+  // The end of the part that starts at `at`, which must be inside the text.
   size_t end_of_part(std::string_view text, size_t at) const {
     Kind before = kind_at(text, at);
     for (at += before.size; at < text.size();) {
@@ -35,7 +35,7 @@ class MergeBorders {
   }
 
  private:
-  // ASCII characters by themselves, U+2581 (a space in such vocabularies), and all others together.
+  // Character kinds: each ASCII character, U+2581 (a space in such vocabularies), and all other characters together.
   static constexpr size_t space_mark = 128, other = 129, num_kinds = 130;
   struct Kind {
     size_t kind;

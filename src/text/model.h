@@ -12,8 +12,8 @@ class TokenModel {
   virtual ~TokenModel() = default;
   // Appends the ids of one pre-token. Thread-safe.
   virtual void encode(std::string_view piece, std::vector<int32_t>& out) const = 0;
-  // The same as if the tokens that `excluded` has true at their id were not there.
-  // Slower: for pieces of which `encode` gives one of them.
+  // The same as if the tokens with `excluded[id]` were not in the vocabulary. Slower: for pieces for which `encode`
+  // produced such a token.
   virtual void encode_without(const std::vector<bool>& excluded, std::string_view piece,
                               std::vector<int32_t>& out) const = 0;
 };

@@ -18,7 +18,7 @@ std::string strip_accents(std::string_view text) {
   return out;
 }
 
-// Of a step that is told by the text alone.
+// Applies a step whose result depends only on the text.
 std::string map_text(const NormalizerStep& step, std::string_view text, GrowthLimit& limit) {
   switch (step.kind) {
     case Kind::nfc: return normalize_nfc(text);
@@ -32,16 +32,16 @@ std::string map_text(const NormalizerStep& step, std::string_view text, GrowthLi
   }
 }
 
-// Of a step that changes no more than single grapheme clusters: a cluster that has content and other text, and becomes
-// something else than its parts would, is content.
-MarkedString apply_to_clusters(const NormalizerStep& step, const MarkedString& text, GrowthLimit& limit) {
+// Applies a step that works on single grapheme clusters. A cluster that mixes content and other text becomes content if
+// its normal form differs from that of its runs.
+TaintedString apply_to_clusters(const NormalizerStep& step, const TaintedString& text, GrowthLimit& limit) {
   static const Regex grapheme_cluster("\\X");
   const auto map = [&](std::string_view part) { return map_text(step, part, limit); };
   if (text.content().empty()) return {map(text.text()), Origin::author};
-  MarkedString joined;
+  TaintedString joined;
   size_t at = 0;
   for (const auto& [begin, end] : grapheme_cluster.find_all(text.text())) {
-    const MarkedString cluster = text.part(begin, end);
+    const TaintedString cluster = text.part(begin, end);
     const bool mixed = cluster.content().size() > 1 ||
                        (cluster.content().size() == 1 && cluster.content()[0] != ByteRange{0, cluster.size()});
     if (!mixed) continue;
@@ -56,8 +56,8 @@ MarkedString apply_to_clusters(const NormalizerStep& step, const MarkedString& t
   return map_runs(joined, map);
 }
 
-MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, GrowthLimit& limit) {
-  MarkedString out;
+TaintedString apply_step(const NormalizerStep& step, const TaintedString& text, GrowthLimit& limit) {
+  TaintedString out;
   switch (step.kind) {
     case Kind::strip_left: return text.part(leading_space(text.text()), text.size());
     case Kind::strip_right: return text.part(0, text.size() - trailing_space(text.text()));
@@ -68,7 +68,7 @@ MarkedString apply_step(const NormalizerStep& step, const MarkedString& text, Gr
       out.append(text);
       return out;
     case Kind::replace: {
-      if (!step.regex && text.content().empty()) {  // most texts, and much faster
+      if (!step.regex && text.content().empty()) {  // the common case, and much faster
         return {replace_all(text.text(), step.from, step.to, limit), Origin::author};
       }
       size_t at = 0;
@@ -110,7 +110,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   return out.append(text.substr(at));
 }
 
-MarkedString Normalizer::apply(MarkedString text, GrowthLimit& limit) const {
+TaintedString Normalizer::apply(TaintedString text, GrowthLimit& limit) const {
   for (const NormalizerStep& step : steps_) {
     text = apply_step(step, text, limit);
     limit.check(text.size());

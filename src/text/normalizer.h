@@ -8,8 +8,8 @@
 
 #include "text/charsmap.h"
 #include "text/growth.h"
-#include "text/marked_string.h"
 #include "text/regex.h"
+#include "text/tainted_string.h"
 
 namespace ingot::text {
 
@@ -21,10 +21,10 @@ struct NormalizerStep {
     nfkd,
     lowercase,
     strip_accents,  // drops marks (\p{M})
-    strip_left,     // drops the white space at the start
-    strip_right,    // and at the end
-    prepend,        // `to` in front of a text that is not empty
-    replace,        // every `from` (not empty), or every match of `regex`, becomes `to`
+    strip_left,     // drops leading white space
+    strip_right,    // drops trailing white space
+    prepend,        // puts `to` before a nonempty text
+    replace,        // replaces every `from` (not empty), or every match of `regex`, by `to`
     charsmap,
   };
   Kind kind = Kind::nfc;
@@ -38,18 +38,18 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  // What becomes of the text, and what of that is content; where a step joins content and other text, the result is
-  // content. Errors: unsupported beyond `limit`.
-  MarkedString apply(MarkedString text, GrowthLimit& limit) const;
+  // The normalised text with its content ranges; where a step joins content with other text, the result is content.
+  // Errors: unsupported beyond `limit`.
+  TaintedString apply(TaintedString text, GrowthLimit& limit) const;
 
  private:
   std::vector<NormalizerStep> steps_;
 };
 
-// Where `of`, which is not empty, stands in `text`, left to right.
+// The non-overlapping occurrences of `of`, which must not be empty, in `text`, left to right.
 ByteRanges occurrences(std::string_view text, std::string_view of);
 
-// `text` with every occurrence of `from` (not empty) replaced by `to`. Errors: beyond `limit`.
+// `text` with every occurrence of `from` (not empty) replaced by `to`. Errors: unsupported beyond `limit`.
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to, GrowthLimit& limit);
 
 }  // namespace ingot::text

@@ -20,7 +20,7 @@ struct Range {
   bool match;
 };
 
-// The matches of a step and what lies between them; together they cover the text.
+// The matches of a step and the gaps between them; together they cover the text.
 std::vector<Range> cover(const PreTokenizerStep& step, std::string_view text) {
   ByteRanges matches;
   if (step.kind == Kind::punctuation) {
@@ -101,11 +101,11 @@ void cut(const PreTokenizerStep& step, std::string_view piece, std::vector<std::
     case Kind::punctuation:
     case Kind::pattern: split_pattern(step, piece, out); break;
     case Kind::prefix_space:
-    case Kind::metaspace: break;  // rewrite
+    case Kind::metaspace: break;  // see rewrite()
   }
 }
 
-// A step that puts something into the pieces: all of them become one new string, and the one before is let go.
+// Applies a step that inserts text: all pieces move to one new string, and the previous one is freed.
 void rewrite(const PreTokenizerStep& step, bool first_at_start, Pieces& pieces, GrowthLimit& limit,
              std::vector<std::string_view>& out) {
   auto text = std::make_unique<std::string>();
@@ -192,7 +192,7 @@ Pieces PreTokenizer::split(std::string_view text, bool at_start, GrowthLimit& li
   Pieces pieces;
   if (text.empty()) return pieces;
   pieces.views.push_back(text);
-  bool first_at_start = at_start;  // the first piece begins where the text does
+  bool first_at_start = at_start;  // the first piece is at the start of the whole text
   std::vector<std::string_view> next;
   for (const PreTokenizerStep& step : steps_) {
     next.clear();

@@ -14,8 +14,8 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// PCRE2's \s and \w are not those of the tokenizers library (\s has U+180E, \w lacks marks); this writes them as the
-// Unicode properties that the library means. Classes inside a class ([a[b]]) and \h differ too, and are refused.
+// PCRE2's \s and \w differ from those of the tokenizers library (\s includes U+180E, \w lacks marks); this rewrites
+// them as the Unicode properties that the library uses. Nested classes ([a[b]]) and \h differ too, and are refused.
 std::string with_unicode_classes(std::string_view pattern) {
   std::string out;
   bool in_class = false;
@@ -29,7 +29,7 @@ std::string with_unicode_classes(std::string_view pattern) {
       if (!in_class && c == '[') {
         in_class = true;
         out += c;
-        // A bracket that stands first in a class is itself.
+        // A ] that comes first in a class is a literal.
         if (i + 1 < pattern.size() && pattern[i + 1] == '^') out += pattern[++i];
         if (i + 1 < pattern.size() && pattern[i + 1] == ']') out += pattern[++i];
         continue;
@@ -40,7 +40,7 @@ std::string with_unicode_classes(std::string_view pattern) {
     }
     const char escaped = pattern[++i];
     constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-    // Outside of classes Oniguruma counts these superscripts and fractions of Latin-1 too.
+    // Outside of classes Oniguruma's \w also includes these superscripts and fractions of Latin-1.
     constexpr std::string_view more = "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
     switch (escaped) {
       case 's': out += "\\p{White_Space}"; break;
@@ -76,7 +76,7 @@ Regex::Regex(std::string_view pattern) : code_(std::make_unique<Code>()), patter
     throw_error(ErrorKind::corrupt, "the pattern \"{}\" does not compile: {} at byte {}", own, error_text(error),
                 offset);
   }
-  // Only a matter of speed: where there is no JIT, PCRE2 interprets.
+  // Failure is ignored: without JIT, PCRE2 interprets the pattern.
   pcre2_jit_compile(code_->compiled, PCRE2_JIT_COMPLETE);
 }
 
@@ -93,7 +93,7 @@ std::vector<std::pair<size_t, size_t>> Regex::find_all(std::string_view text) co
                                    PCRE2_NOTEMPTY, data.get(), nullptr);
     if (status == PCRE2_ERROR_NOMATCH) break;
     if (status < 0) {
-      // Only a lack of memory is worth another try.
+      // Only an out-of-memory failure is transient.
       throw_error(status == PCRE2_ERROR_NOMEMORY ? ErrorKind::resource : ErrorKind::unsupported,
                   "the pattern \"{}\" fails on a text of {} bytes: {}", pattern_, text.size(), error_text(status));
     }

@@ -1,4 +1,4 @@
-// Regular expressions with Unicode classes (PCRE2 behind one .cpp), for pre-tokenizer patterns that have no
+// Regular expressions with Unicode classes (PCRE2, hidden in the .cpp), for pre-tokenizer patterns without a
 // hand-written splitter. Invalid UTF-8 in the text is never part of a match.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace ingot::text {
 
 class Regex {
  public:
-  // Errors: corrupt, with PCRE2's words, when the pattern does not compile; unsupported for what means something else
-  // in the regular expressions of the tokenizers library.
+  // Errors: corrupt, with PCRE2's message, when the pattern does not compile; unsupported for syntax that means
+  // something else in the regular expressions of the tokenizers library.
   explicit Regex(std::string_view pattern);
   ~Regex();
   Regex(const Regex&) = delete;

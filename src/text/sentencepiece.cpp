@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t max_piece_bytes = 1024;
 
-// What the library checks by ending the process, or not at all.
+// Checks what the library checks by aborting the process, or not at all.
 void check(const VocabularySpec& vocabulary) {
   const std::string& name = vocabulary.name;
   std::unordered_set<std::string_view> known;
@@ -28,7 +28,7 @@ void check(const VocabularySpec& vocabulary) {
     };
     if (piece.empty()) bad("is empty");
     if (piece.size() > max_piece_bytes) bad("is too long");
-    if (!is_valid_utf8(piece) || piece.find('\0') != std::string::npos) bad("is no text");
+    if (!is_valid_utf8(piece) || piece.find('\0') != std::string::npos) bad("is not valid text");
     if (!known.insert(piece).second) bad("is in the vocabulary twice");
     if (!std::isfinite(vocabulary.scores[id])) bad("has a score that is not finite");
     if (vocabulary.token_types[id] < token_normal || vocabulary.token_types[id] > token_byte)
@@ -37,13 +37,13 @@ void check(const VocabularySpec& vocabulary) {
     num_unknown += vocabulary.token_types[id] == token_unknown;
   }
   if (num_unknown != 1) {
-    throw_error(ErrorKind::corrupt, "{}: there are {} unknown tokens; one is needed", name, num_unknown);
+    throw_error(ErrorKind::corrupt, "{}: there are {} unknown tokens; exactly one is required", name, num_unknown);
   }
   if (num_bytes != 0) {
     for (int byte = 0; byte < 256; ++byte) {
       const std::string piece = fmt::format("<0x{:02X}>", byte);
       if (num_bytes == 256 && known.contains(piece)) continue;
-      throw_error(ErrorKind::corrupt, "{}: there are {} byte pieces, not <0x00> to <0xFF>", name, num_bytes);
+      throw_error(ErrorKind::corrupt, "{}: the {} byte pieces are not <0x00> to <0xFF>", name, num_bytes);
     }
   }
   if (!vocabulary.charsmap.empty()) Charsmap(vocabulary.charsmap, name);
@@ -66,7 +66,7 @@ SentencePieceModel::SentencePieceModel(const VocabularySpec& vocabulary) {
     refusal = error.what();
   }
   if (!refusal.empty()) {
-    throw_error(ErrorKind::corrupt, "{}: SentencePiece refuses the vocabulary: {}", vocabulary.name, refusal);
+    throw_error(ErrorKind::corrupt, "{}: SentencePiece rejects the vocabulary: {}", vocabulary.name, refusal);
   }
   processor_ = std::move(processor);
 }

@@ -1,4 +1,4 @@
-// SentencePiece models, encoded by the SentencePiece library (behind one .cpp).
+// SentencePiece models, encoded by the SentencePiece library (hidden in the .cpp).
 #pragma once
 
 #include <memory>
@@ -11,16 +11,17 @@ namespace ingot::text {
 
 class SentencePieceModel : public TokenModel {
  public:
-  // `vocabulary.model` is "llama" or "t5"; types and scores are there for every token. The library is given a model
-  // that is written anew from what was checked here, never the bytes of a file. Errors: corrupt: pieces that are empty,
-  // twice there, too long or no text; scores that are not finite; no unknown piece, or several; byte pieces of which
-  // some are missing; a bad character map.
+  // `vocabulary.model` is "llama" or "t5"; every token has a type and a score. The library loads a model that is
+  // serialised from the checked vocabulary, never the bytes of a file. Errors: corrupt: pieces that are empty,
+  // duplicate, too long or not text; scores that are not finite; not exactly one unknown piece; an incomplete set of
+  // byte pieces; an invalid character map.
   explicit SentencePieceModel(const VocabularySpec& vocabulary);
   ~SentencePieceModel() override;
 
-  // A whole text, not a pre-token: the library normalises and adds the space in front. Stray bytes are U+FFFD to it.
+  // Encodes a whole text, not a pre-token: the library normalises it and adds the space prefix. It reads invalid bytes
+  // as U+FFFD.
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
-  // The library finds no control tokens in a text: what is excluded must be one to it.
+  // Same as encode(): the library never produces control pieces, so all excluded tokens must have the type control.
   void encode_without(const std::vector<bool>& excluded, std::string_view text,
                       std::vector<int32_t>& out) const override;
 

@@ -29,12 +29,12 @@ enum NormalizerField : uint32_t {
 };
 enum ModelType : uint64_t { type_unigram = 1, type_bpe = 2, type_word = 3, type_char = 4 };
 
-// One field of a message. Groups (wire types 3 and 4) are not in use any more.
+// One field of a message. Groups (wire types 3 and 4) are obsolete.
 struct Field {
   uint32_t number = 0;
   uint32_t wire = 0;       // 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes
-  uint64_t value = 0;      // of a varint
-  std::string_view bytes;  // of the others
+  uint64_t value = 0;      // of wire type 0
+  std::string_view bytes;  // of the other wire types
 };
 
 class MessageReader {
@@ -58,7 +58,7 @@ class MessageReader {
   }
 
   [[noreturn]] void bad() const {
-    throw_hint(ErrorKind::corrupt, "it may be cut, or no SentencePiece model at all",
+    throw_hint(ErrorKind::corrupt, "the file may be truncated, or not a SentencePiece model",
                "{}: this is not a SentencePiece model", name_);
   }
 
@@ -201,7 +201,7 @@ VocabularySpec parse_sentencepiece(std::string_view bytes, std::string_view name
                                                  : std::to_string(trainer.model_type));
   }
   if (trainer.space_suffix) {
-    throw_error(ErrorKind::unsupported, "{}: a SentencePiece model with white space behind words is not supported",
+    throw_error(ErrorKind::unsupported, "{}: a SentencePiece model with white space after words is not supported",
                 name);
   }
   vocabulary.model = trainer.model_type == type_bpe ? "llama" : "t5";

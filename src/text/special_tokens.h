@@ -1,4 +1,4 @@
-// What the settings beside a tokenizer say of its tokens: tokenizer_config.json, special_tokens_map.json,
+// Special tokens from the settings files beside a tokenizer: tokenizer_config.json, special_tokens_map.json,
 // generation_config.json.
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace ingot::text {
 
-// The tokens that the settings name are control tokens, whatever the tokenizer's own file says; but for those of one
-// character, which are text as well ("!" as the padding token of GPT-2).
+// The tokens named here are control tokens, whatever the tokenizer's own file says, except those of a single character,
+// which are also text ("!" as the padding token of GPT-2).
 struct SpecialTokens {
   std::optional<std::string> bos, eos, unk, pad;  // contents, e.g. "<s>"
   std::vector<std::string> additional;            // contents
-  std::vector<int32_t> eos_ids;                   // only where these are added tokens
-  std::optional<bool> add_bos, add_eos;  // force BOS in front / EOS behind on or off; unset: as the tokenizer says
+  std::vector<int32_t> eos_ids;                   // used only for ids of added tokens
+  std::optional<bool> add_bos, add_eos;           // force BOS / EOS on or off; unset: as the tokenizer has it
 
-  // bos, eos, unk and pad, then `additional`, those of more than one character.
+  // bos, eos, unk and pad, then `additional`, without contents of a single character.
   std::vector<std::string> contents() const;
-  // Makes an added token special that is one of bos, eos, unk and pad, as transformers does, and a control token that
-  // is named otherwise.
+  // Marks an added token as special if it is bos, eos, unk or pad, as transformers does, and as a control token if it
+  // is in `additional` or `eos_ids`.
   void mark(AddedToken& token) const;
 };
 

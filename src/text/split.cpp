@@ -34,7 +34,7 @@ Step step_at(std::string_view text, size_t at) {
 
 bool is_newline(char c) { return c == '\r' || c == '\n'; }
 
-// End of the run of characters of `kind` that starts at `at`; at most `limit` characters.
+// The end of the run of characters of `kind` that starts at `at`, of at most `limit` characters (-1: no limit).
 size_t end_of_run(std::string_view text, size_t at, uint8_t kind, int limit = -1) {
   while (at < text.size() && limit != 0) {
     const Step step = step_at(text, at);
@@ -45,7 +45,8 @@ size_t end_of_run(std::string_view text, size_t at, uint8_t kind, int limit = -1
   return at;
 }
 
-// Bytes of the contraction at text[at], 0 when there is none. Simple case folding lets U+017F stand for s.
+// The number of bytes of the contraction at text[at]; 0 when there is none. Simple case folding also matches U+017F as
+// s.
 size_t contraction_size(std::string_view text, size_t at, bool ignore_case) {
   if (text[at] != '\'' || at + 1 >= text.size()) return 0;
   const auto letter = [&](size_t i) {
@@ -61,7 +62,8 @@ size_t contraction_size(std::string_view text, size_t at, bool ignore_case) {
   return 0;
 }
 
-// \s+(?!\S)|\s+ : the last white space of a run is left to what follows, unless it is the only one.
+// \s+(?!\S)|\s+ : before other text, the last white-space character of a run is left to the next piece, unless it is
+// the only one.
 size_t end_of_space(std::string_view text, size_t at) {
   size_t end = at;
   size_t last = at;  // where the last character of the run starts
@@ -106,7 +108,7 @@ size_t next_llama3(std::string_view text, size_t at, int max_digits) {
   return end_of_space(text, at);
 }
 
-// End of the numeric characters at `at`, of the first one if `individual`.
+// The end of the run of numeric characters at `at`, or of only the first one if `individual`.
 size_t end_of_number(std::string_view text, size_t at, bool individual) {
   while (at < text.size()) {
     const auto lead = static_cast<uint8_t>(text[at]);
@@ -138,11 +140,11 @@ void split_llama3(std::string_view text, int max_digits, std::vector<std::string
 }
 
 void split_digits(std::string_view text, bool individual, std::vector<std::string_view>& out) {
-  size_t start = 0;  // of the piece that is being collected
+  size_t start = 0;  // start of the current piece
   for (size_t at = 0; at < text.size();) {
     const size_t end = end_of_number(text, at, individual);
     if (end == at) {
-      ++at;  // a byte inside of a character is not numeric either
+      ++at;  // continuation bytes are not numeric either
       continue;
     }
     if (at > start) out.push_back(text.substr(start, at - start));
@@ -162,7 +164,7 @@ void split_white_space(std::string_view text, std::vector<std::string_view>& out
 }
 
 void split_words(std::string_view text, std::vector<std::string_view>& out) {
-  size_t start = 0;  // of the run that is being collected
+  size_t start = 0;  // start of the current run
   int run = 0;       // its class: char_word, 0 for others, char_space for white space
   const auto finish = [&](size_t end) {
     if (end > start && run != char_space) out.push_back(text.substr(start, end - start));

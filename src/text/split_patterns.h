@@ -1,4 +1,4 @@
-// The Split patterns of well-known tokenizers, which have scanners of their own. Source: specs/tokenizers.md.
+// The Split patterns of well-known tokenizers that have hand-written splitters. Source: specs/tokenizers.md.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@ namespace ingot::text {
 
 inline constexpr std::string_view gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// GPT-2's own spelling of the same pattern with groups shared, as other tools write it.
+// The same pattern with grouped contractions, as GPT-2 and other tools write it.
 inline constexpr std::string_view gpt2_pattern_grouped =
     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 inline constexpr std::string_view llama3_pattern =

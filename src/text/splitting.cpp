@@ -7,7 +7,7 @@
 namespace ingot::text {
 namespace {
 
-// Words are cut where small letters are followed by capital ones.
+// These patterns split words where an upper-case letter follows a lower-case one.
 constexpr std::string_view tekken_pattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view gpt4o_pattern =
@@ -17,11 +17,11 @@ constexpr std::string_view llama3[] = {llama3_pattern};
 constexpr std::string_view qwen2[] = {qwen2_pattern};
 constexpr std::string_view tekken[] = {tekken_pattern};
 constexpr std::string_view gpt4o[] = {gpt4o_pattern};
-// What llama.cpp makes of files that name no splitting, or one that it does not know.
+// What llama.cpp uses for files with a missing or unknown tokenizer.ggml.pre.
 constexpr std::string_view unnamed[] = {R"([\p{P}\$\+<=>\^~\|]+)", gpt2_pattern, R"(\p{N}+)", "[0-9][0-9][0-9]"};
 
 constexpr std::string_view falcon[] = {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_pattern, "[0-9][0-9][0-9]"};
-// The East Asian characters that DeepSeek's tokenizers cut out: two ranges that overlap, and one of its own.
+// The East Asian characters that DeepSeek's tokenizers split out: two overlapping ranges and a separate one.
 constexpr std::string_view deepseek_east_asian = R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
 constexpr std::string_view deepseek_coder[] = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", deepseek_east_asian,
                                                R"(\p{N})"};
@@ -46,7 +46,7 @@ constexpr std::string_view deepseek_llm[] = {
     deepseek_east_asian,
     R"(\p{N}+)"};
 
-constexpr Splitting table[] = {
+constexpr PreTokenizerPreset table[] = {
     {"gpt-2", {}},
     {"smollm", {}, true},
     {"llama-bpe", llama3, false, false, true, true},
@@ -70,9 +70,9 @@ constexpr Splitting table[] = {
 
 }  // namespace
 
-std::span<const Splitting> splittings() { return table; }
+std::span<const PreTokenizerPreset> splittings() { return table; }
 
-const Splitting* find_splitting(std::string_view name) {
+const PreTokenizerPreset* find_pre_tokenizer_preset(std::string_view name) {
   if (name.empty()) name = "default";
   const auto* found = std::find_if(std::begin(table), std::end(table), [&](const auto& s) { return s.name == name; });
   return found == std::end(table) ? nullptr : found;
@@ -80,7 +80,7 @@ const Splitting* find_splitting(std::string_view name) {
 
 std::string splitting_names() {
   std::string names;
-  for (const Splitting& splitting : table) (names += names.empty() ? "" : ", ") += splitting.name;
+  for (const PreTokenizerPreset& splitting : table) (names += names.empty() ? "" : ", ") += splitting.name;
   return names;
 }
 

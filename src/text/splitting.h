@@ -1,5 +1,5 @@
-// The pre-tokenizers that GGUF files call by a name (tokenizer.ggml.pre), as what they stand for.
-// Names and patterns: specs/tokenizers.md and specs/gguf.md.
+// The pre-tokenizers that GGUF files name in tokenizer.ggml.pre. Names and patterns: specs/tokenizers.md and
+// specs/gguf.md.
 #pragma once
 
 #include <span>
@@ -8,23 +8,23 @@
 
 namespace ingot::text {
 
-struct Splitting {
+struct PreTokenizerPreset {
   std::string_view name;
-  // Of isolating Splits in front of ByteLevel, one after the other; none: the pattern of GPT-2, ByteLevel's own.
+  // Patterns of Split steps (isolated) before ByteLevel, applied in order; none: the GPT-2 pattern of ByteLevel itself.
   std::span<const std::string_view> patterns;
-  bool individual_digits = false;  // a Digits step in front: every \p{N} character by itself
-  bool nfc = false;                // the text is normalised to form C first
-  bool ignore_merges = false;      // a pre-token that is a token is emitted at once
-  bool add_bos = false;            // files that do not say whether BOS is added expect it
+  bool individual_digits = false;  // a Digits step first: every \p{N} character by itself
+  bool nfc = false;                // normalise to NFC first
+  bool ignore_merges = false;      // a pre-token that is in the vocabulary is emitted without merging
+  bool add_bos = false;            // files without add_bos_token expect BOS
 };
 
-// All of them. Of several names for one splitting, the first is the one to write.
-std::span<const Splitting> splittings();
+// All known pre-tokenizers. Of several names for the same one, the first is the one to write to files.
+std::span<const PreTokenizerPreset> splittings();
 
-// Null when the name is not known. The empty name is "default".
-const Splitting* find_splitting(std::string_view name);
+// nullptr for an unknown name. The empty name means "default".
+const PreTokenizerPreset* find_pre_tokenizer_preset(std::string_view name);
 
-// The names, with commas between them, for hints.
+// The names, comma-separated, for hints.
 std::string splitting_names();
 
 }  // namespace ingot::text

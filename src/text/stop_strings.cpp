@@ -21,7 +21,7 @@ std::string StopStrings::push(std::string_view piece) {
     found_ = true;
     return held_.substr(0, end);
   }
-  // The longest end of the text that a stop string begins with is held back.
+  // The longest suffix of the text that is a prefix of a stop string is held back.
   size_t keep = 0;
   for (const std::string& stop : stops_) {
     for (size_t n = std::min(stop.size() - 1, held_.size()); n > keep; --n) {

@@ -1,4 +1,4 @@
-// Stop strings in a text that comes in pieces.
+// Stop strings in a streamed text.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops);  // ErrorKind::usage for an empty one
 
-  // What of the text so far can be given out: everything before a stop string, and nothing that could be the beginning
-  // of one.
+  // Appends `piece` and returns the text that can be emitted: up to a stop string, without a suffix that may be the
+  // beginning of one.
   std::string push(std::string_view piece);
-  // What was held back, at the end. Nothing when a stop string was found.
+  // The text still held back at the end of the stream; empty if a stop string was found.
   std::string finish();
   bool found() const { return found_; }
 

@@ -11,21 +11,21 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// The token of `id`, or an empty one.
+// The token of `id`, or an empty one if there is none.
 const Token& token_at(const TokenizerParts& parts, int32_t id) {
   static const Token none;
   const auto index = static_cast<size_t>(id);
   return id >= 0 && index < parts.tokens.size() ? parts.tokens[index] : none;
 }
 
-// What the token stands for in a text; the first one may lose something.
+// The decoded bytes of a token; `drop_in_first` applies to the first one.
 std::string bytes_of(const DecodeRules& rules, const Token& token, bool is_first) {
   if (!is_first || rules.drop_in_first.empty() || token.fallback_byte) return token.bytes;
   GrowthLimit limit(token.text.size());
   return replace_all(token.text, rules.drop_in_first, "", limit);
 }
 
-// A run of byte tokens: text if it is UTF-8 as a whole, else one U+FFFD a byte.
+// Appends a run of byte tokens: as text if it is valid UTF-8 as a whole, otherwise one U+FFFD for each byte.
 void append_byte_run(std::string& out, std::string& run) {
   if (is_valid_utf8(run)) {
     out += run;
@@ -58,9 +58,9 @@ void Tokenizer::encode_plain(std::string_view text, bool at_start, std::span<con
   std::vector<int32_t>& ids = encoding.ids;
   const bool excludes_control = !encoding.options.parse_special || !content.empty();
   if (!parts_->normalized_matcher.has_control()) content = {};
-  MarkedString normalized;
+  TaintedString normalized;
   if (!parts_->normalizer.empty()) {
-    normalized = parts_->normalizer.apply(MarkedString(std::string(text), {content.begin(), content.end()}),
+    normalized = parts_->normalizer.apply(TaintedString(std::string(text), {content.begin(), content.end()}),
                                           encoding.normalizer);
     encoding.normalizer.next_part();
     text = normalized.text();
@@ -90,7 +90,7 @@ void Tokenizer::encode_plain(std::string_view text, bool at_start, std::span<con
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   if (text.size() > (size_t{1} << 31) - 1) {
-    throw_hint(ErrorKind::resource, "cut it into parts", "a text of {} bytes is too long to tokenize at once",
+    throw_hint(ErrorKind::resource, "split it into parts", "a text of {} bytes is too long to tokenize at once",
                text.size());
   }
   Encoding encoding = {options, GrowthLimit(text.size()), GrowthLimit(text.size()), {}};

@@ -20,7 +20,7 @@ std::string string_of(const json& value, std::string_view name, std::string_view
   return value.get<std::string>();
 }
 
-// A token is its content, or an object with it.
+// A token is given as its content, or as an object with it.
 std::optional<std::string> token(const json& config, const char* key, std::string_view name) {
   const json* value = member(config, key);
   if (value == nullptr) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<std::string> token(const json& config, const char* key, std::strin
   return string_of(value == nullptr ? json() : *value, name, key);
 }
 
-// Lists of tokens, or an object of them by name.
+// Reads a list of tokens, or an object with tokens by name.
 void append_tokens(const json& config, const char* key, std::string_view name, std::vector<std::string>& out) {
   const json* value = member(config, key);
   if (value == nullptr) return;

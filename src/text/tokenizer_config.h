@@ -16,13 +16,13 @@ struct TokenizerConfig {
   SpecialTokens special;
   std::optional<std::string> chat_template;
   std::vector<AddedToken> added;  // added_tokens_decoder
-  // legacy: false means that of the texts between special tokens only the one at the start gets a space in front.
+  // legacy: if false, only the text at the start gets a space prefix, not every text between special tokens.
   bool legacy = true;
 };
 
-// Reads the text of a tokenizer_config.json; `name` is the file's name for errors. When the file has several chat
-// templates, the one called `template_name` is taken. Also reads special_tokens_map.json, which has the same keys.
-// Errors: corrupt; not_found when there are several templates, but none of that name, listing the names.
+// Parses the text of a tokenizer_config.json; `name` is the file's name for errors. If the file has several chat
+// templates, the one named `template_name` is used. Also parses special_tokens_map.json, which has the same keys.
+// Errors: corrupt; not_found when there are several templates but none of that name, listing the names.
 TokenizerConfig parse_tokenizer_config(std::string_view json, std::string_view name,
                                        std::string_view template_name = "default");
 

@@ -34,8 +34,8 @@ std::vector<BpeModel::Merge> read_merges(const Reader& model, bool byte_level) {
       throw_error(ErrorKind::corrupt, "{}: merge {} is not a pair of tokens", model.where(), merges.size());
     }
     if (byte_level) {
-      left = bytes_from_stand_ins(left).value_or(left);
-      right = bytes_from_stand_ins(right).value_or(right);
+      left = decode_byte_alphabet(left).value_or(left);
+      right = decode_byte_alphabet(right).value_or(right);
     }
     merges.emplace_back(std::move(left), std::move(right));
   }
@@ -60,7 +60,7 @@ void read_bpe(const Reader& model, TokenizerParts& parts, bool byte_level) {
     parts.set_token(id, text, false);
     if (!byte_level) {
       pieces.emplace_back(text, id);
-    } else if (std::optional<std::string> bytes = bytes_from_stand_ins(text)) {
+    } else if (std::optional<std::string> bytes = decode_byte_alphabet(text)) {
       pieces.emplace_back(std::move(*bytes), id);
     }
   }
@@ -111,7 +111,7 @@ void read_added_tokens(const Reader& root, const SpecialTokens& special, Tokeniz
     added.insert(token.content);
     parts.add_token(token, false);  // the byte-level decoder maps the characters of added tokens too
   }
-  // As transformers does, tokens of the vocabulary that the settings name are added ones.
+  // As in transformers, tokens of the vocabulary that the settings name become added tokens.
   for (const std::string& content : special.contents()) {
     const auto found = parts.ids.find(content);
     if (found == parts.ids.end() || !added.insert(content).second) continue;
@@ -144,7 +144,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   const bool byte_level = read_pre_tokenizers(root, parts);
   read_decoders(root, byte_level, parts);
 
-  // The first files had no type; a list of merges tells BPE.
+  // Early files have no type; the presence of merges implies BPE.
   const std::string type = model.at("type").is_null() && !model.at("merges").is_null() ? "BPE" : model.string("type");
   if (type == "BPE") {
     read_bpe(model, parts, byte_level);

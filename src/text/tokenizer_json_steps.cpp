@@ -8,9 +8,9 @@
 namespace ingot::text {
 namespace {
 
-constexpr int max_steps = 100;  // of one kind; every text goes through all of them
+constexpr int max_steps = 100;  // max steps of one kind; every text passes through all of them
 
-// Calls `each` on the component, or on every part of it when it is a Sequence; `count` is the number of calls.
+// Calls `each` on the component, or on every part of a (nested) Sequence; `count` counts the calls.
 template <class Each>
 void for_each_part(const json& value, const std::string& where, const char* list_key, Each each, int& count,
                    int depth = 0) {
@@ -32,7 +32,7 @@ void for_each_part(const json& value, const std::string& where, const char* list
   for_each_part(value, where, list_key, each, count);
 }
 
-// The text of {"String": text}, or nothing for a {"Regex": ...}.
+// The text of a pattern {"String": text}; nullopt for {"Regex": ...}.
 std::optional<std::string> literal_pattern(const Reader& reader) {
   const Reader pattern = reader.object("pattern");
   if (pattern.at("String").is_null()) return std::nullopt;
@@ -107,7 +107,8 @@ SplitBehavior read_behavior(const Reader& reader) {
   throw_error(ErrorKind::corrupt, "{}: \"{}\" is not a behavior", reader.where(), name);
 }
 
-// Where a Metaspace step puts its replacement in front. Files before prepend_scheme have add_prefix_space alone.
+// Which pieces a Metaspace step prefixes with its replacement. Files older than prepend_scheme have only
+// add_prefix_space.
 PreTokenizerStep::Prepend read_prepend(const Reader& reader) {
   using Prepend = PreTokenizerStep::Prepend;
   if (reader.at("prepend_scheme").is_null()) {
@@ -214,7 +215,7 @@ std::vector<int32_t> special_ids(const Reader& reader, const std::string& token)
 
 void read_post_processor(const Reader& reader, TokenizerParts& parts) {
   const std::string type = reader.string("type");
-  if (type == "ByteLevel") return;  // moves offsets only
+  if (type == "ByteLevel") return;  // affects only offsets
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     const auto edge = [&](const char* key) {
       const json& pair = reader.array(key);
@@ -260,7 +261,7 @@ void read_decoders(const Reader& root, bool byte_level, TokenizerParts& parts) {
                 [&](const Reader& part) { read_decoder(part, parts, state); });
   if (state.fused && parts.decode.byte_level == byte_level) return;
   throw_hint(ErrorKind::unsupported,
-             "a decoder ends in ByteLevel or Metaspace or has Fuse; ByteLevel comes with its pre-tokenizer",
+             "a decoder must end in ByteLevel or Metaspace, or have Fuse; ByteLevel needs the pre-tokenizer ByteLevel",
              "{}: this combination of pre-tokenizer and decoder is not supported", root.where());
 }
 

@@ -39,13 +39,13 @@ void apply_flag(std::optional<bool> flag, std::optional<int32_t> id, const char*
 }  // namespace
 
 void TokenizerParts::set_token(int32_t id, std::string text, bool plain) {
-  if (id < 0 || id > max_id) throw_error(ErrorKind::corrupt, "{}: token \"{}\" has the id {}", name, text, id);
+  if (id < 0 || id > max_id) throw_error(ErrorKind::corrupt, "{}: token \"{}\" has the invalid id {}", name, text, id);
   const auto index = static_cast<size_t>(id);
   if (index >= tokens.size()) tokens.resize(index + 1);
   Token& token = tokens[index];
   token = Token{};
   if (decode.byte_level && !plain) {
-    token.bytes = bytes_from_stand_ins(text).value_or(text);
+    token.bytes = decode_byte_alphabet(text).value_or(text);
   } else if (const std::optional<char> byte = fallback_byte(text); decode.byte_fallback && byte) {
     token.bytes = std::string(1, *byte);
     token.fallback_byte = true;

@@ -24,7 +24,7 @@ std::optional<int32_t> check_id(const VocabularySpec& spec, std::optional<int32_
   return id;
 }
 
-// Registers a token that is searched in the text before the model sees it, by its type.
+// Registers a token that is matched in the text before the model sees it; its properties follow from its type.
 void add_searched(const VocabularySpec& spec, size_t index, TokenizerParts& parts) {
   AddedToken token;
   token.id = static_cast<int32_t>(index);
@@ -39,9 +39,9 @@ std::vector<BpeModel::Merge> byte_merges(const VocabularySpec& spec) {
   merges.reserve(spec.merges.size());
   for (const std::string& merge : spec.merges) {
     const size_t space = merge.find(' ');
-    const std::optional<std::string> left = bytes_from_stand_ins(std::string_view(merge).substr(0, space));
+    const std::optional<std::string> left = decode_byte_alphabet(std::string_view(merge).substr(0, space));
     const std::optional<std::string> right =
-        space == std::string::npos ? std::nullopt : bytes_from_stand_ins(std::string_view(merge).substr(space + 1));
+        space == std::string::npos ? std::nullopt : decode_byte_alphabet(std::string_view(merge).substr(space + 1));
     if (!left || !right) {
       throw_error(ErrorKind::corrupt, "{}: merge {} is \"{}\", not two tokens", spec.name, merges.size(), merge);
     }
@@ -52,7 +52,7 @@ std::vector<BpeModel::Merge> byte_merges(const VocabularySpec& spec) {
 
 // Byte-level BPE.
 void build_gpt2(const VocabularySpec& spec, TokenizerParts& parts) {
-  const Splitting* splitting = find_splitting(spec.pre);
+  const PreTokenizerPreset* splitting = find_pre_tokenizer_preset(spec.pre);
   if (splitting == nullptr) {
     throw_hint(ErrorKind::unsupported, "supported: " + splitting_names(), "{}: the pre-tokenizer \"{}\" is not known",
                spec.name, spec.pre);
@@ -76,11 +76,11 @@ void build_gpt2(const VocabularySpec& spec, TokenizerParts& parts) {
     const int32_t type = spec.token_types[index];
     if (type == token_control || type == token_unknown || type == token_user_defined) {
       add_searched(spec, index, parts);
-      if (type == token_user_defined) pieces.emplace_back(text, id);  // merges may make it
+      if (type == token_user_defined) pieces.emplace_back(text, id);  // merges may produce it
       continue;
     }
     if (type != token_unused) {
-      if (std::optional<std::string> bytes = bytes_from_stand_ins(text)) pieces.emplace_back(std::move(*bytes), id);
+      if (std::optional<std::string> bytes = decode_byte_alphabet(text)) pieces.emplace_back(std::move(*bytes), id);
     }
     parts.set_token(id, text, type == token_unused);
   }
@@ -98,15 +98,15 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
   parts.decode.replace.emplace_back("\u2581", " ");
   parts.decode.byte_fallback = has_bytes;
   parts.decode.strip = ' ';
-  // Where extra spaces are removed, SentencePiece drops all that stand in front.
+  // If extra spaces are removed, SentencePiece drops all leading spaces.
   const bool removes_extra = spec.remove_extra_whitespaces.value_or(spec.model == "t5");
   parts.decode.strip_count = removes_extra ? INT32_MAX : adds_space ? 1 : 0;
 
-  // The library wants one unknown token: that which a GGUF file names, or the first of the type.
+  // The library requires exactly one unknown token: the one that a GGUF file names, or the first of this type.
   auto& types = spec.token_types;
   const auto first = std::find(types.begin(), types.end(), token_unknown);
   const auto unknown = spec.unk_id ? types.begin() + std::min<ptrdiff_t>(*spec.unk_id, std::ssize(types)) : first;
-  const bool own_file = spec.user_defined_inside;  // a model of SentencePiece's, which is held to its rules
+  const bool own_file = spec.user_defined_inside;  // a SentencePiece model: it must satisfy the library's rules
   if (!own_file) std::replace(first, types.end(), int32_t{token_unknown}, int32_t{token_control});
   if (unknown != types.end() && (!own_file || *unknown == token_normal)) *unknown = token_unknown;
   for (size_t index = 0; index < spec.tokens.size(); ++index) {
@@ -120,9 +120,9 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
       parts.set_token(id, spec.tokens[index], false);
     }
   }
-  // The library wants names without doubles; those of tokens that it never makes may be any.
+  // The library requires unique names; those of tokens that it never produces are arbitrary.
   VocabularySpec own = spec;
-  for (const AddedToken& token : spec.added) {  // found before the library sees the text, or not to be found
+  for (const AddedToken& token : spec.added) {  // matched before the library sees the text, or must not be matched
     if (!token.is_control() || static_cast<size_t>(token.id) >= own.tokens.size()) continue;
     int32_t& type = own.token_types[static_cast<size_t>(token.id)];
     if (type == token_normal || type == token_user_defined) type = token_control;
@@ -183,7 +183,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
   }
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (spec.token_types[id] >= token_normal && spec.token_types[id] <= token_byte) continue;
-    throw_error(ErrorKind::corrupt, "{}: token {} has the type {}", spec.name, id, spec.token_types[id]);
+    throw_error(ErrorKind::corrupt, "{}: token {} has the unknown type {}", spec.name, id, spec.token_types[id]);
   }
   TokenizerParts parts;
   parts.name = spec.name;
@@ -191,11 +191,11 @@ std::unique_ptr<Tokenizer> Tokenizer::from_vocabulary(VocabularySpec spec) {
   parts.eos_id = check_id(spec, spec.eos_id, "EOS");
   parts.unk_id = check_id(spec, spec.unk_id, "unknown token");
   parts.pad_id = check_id(spec, spec.pad_id, "padding");
-  // What files without the flags expect; Llama 3 files of the first converters lack them.
+  // Defaults for files without the flags, such as Llama 3 files of the first converters.
   bool add_bos = false, add_eos = false;
   if (spec.model == "gpt2") {
     build_gpt2(spec, parts);
-    add_bos = find_splitting(spec.pre)->add_bos && parts.bos_id.has_value();
+    add_bos = find_pre_tokenizer_preset(spec.pre)->add_bos && parts.bos_id.has_value();
   } else if (spec.model == "llama" || spec.model == "t5") {
     build_sentencepiece(spec, parts);
     add_bos = spec.model == "llama" && parts.bos_id.has_value();

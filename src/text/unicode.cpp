@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t num_code_points = 0x110000;
 
-// One byte a code point, filled from runs of (difference, value).
+// Expands (code point difference, value) runs to one value per code point. A run lasts until the next one begins.
 std::vector<uint8_t> expand_runs(std::span<const int32_t> runs) {
   std::vector<uint8_t> values(num_code_points, 0);
   size_t start = 0;
@@ -35,8 +35,8 @@ uint8_t combining_class(uint32_t code_point) {
 }
 
 struct Compositions {
-  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts;  // second is 0 for one-to-one
-  std::unordered_map<uint64_t, uint32_t> whole;
+  std::unordered_map<uint32_t, std::pair<uint32_t, uint32_t>> parts;  // decompositions; second is 0 for a singleton
+  std::unordered_map<uint64_t, uint32_t> whole;  // (first << 32 | second) -> composed, where they do compose
 
   Compositions() {
     uint32_t code_point = 0;
@@ -61,7 +61,7 @@ constexpr uint32_t hangul_base = 0xAC00, lead_base = 0x1100, vowel_base = 0x1161
 constexpr uint32_t num_lead = 19, num_vowel = 21, num_trail = 28;
 constexpr uint32_t num_hangul = num_lead * num_vowel * num_trail;
 
-// What a character is compatible with, without marks of form (<font> and so on), not decomposed further.
+// The compatibility decompositions, one level deep, without the formatting tags (<font> and so on).
 const std::unordered_map<uint32_t, std::vector<uint32_t>>& compatibilities() {
   static const std::unordered_map<uint32_t, std::vector<uint32_t>> table = [] {
     std::unordered_map<uint32_t, std::vector<uint32_t>> to;
@@ -103,7 +103,7 @@ void decompose(uint32_t code_point, Mapping mapping, std::vector<uint32_t>& out)
   if (found->second.second != 0) decompose(found->second.second, mapping, out);
 }
 
-// 0 when the pair does not compose.
+// The composition of a pair of characters; 0 if the pair does not compose.
 uint32_t compose(uint32_t first, uint32_t second) {
   if (first - lead_base < num_lead && second - vowel_base < num_vowel) {
     return hangul_base + ((first - lead_base) * num_vowel + (second - vowel_base)) * num_trail;
@@ -116,7 +116,7 @@ uint32_t compose(uint32_t first, uint32_t second) {
   return found == compositions().whole.end() ? 0 : found->second;
 }
 
-// Canonical order of the decomposed characters of one piece without invalid bytes.
+// Puts decomposed characters into canonical order.
 void order(std::vector<uint32_t>& chars) {
   for (size_t i = 0; i < chars.size();) {
     if (combining_class(chars[i]) == 0) {
@@ -125,7 +125,7 @@ void order(std::vector<uint32_t>& chars) {
     }
     size_t end = i;
     while (end < chars.size() && combining_class(chars[end]) != 0) ++end;
-    std::vector<std::tuple<uint8_t, size_t, uint32_t>> run;  // class, place, character: sorts stably by class
+    std::vector<std::tuple<uint8_t, size_t, uint32_t>> run;  // class, index, character: sorts stably by class
     for (size_t k = i; k < end; ++k) run.emplace_back(combining_class(chars[k]), k, chars[k]);
     std::sort(run.begin(), run.end());
     for (size_t k = i; k < end; ++k) chars[k] = std::get<2>(run[k - i]);
@@ -133,7 +133,7 @@ void order(std::vector<uint32_t>& chars) {
   }
 }
 
-// Composition of characters in canonical order.
+// Composes characters that are in canonical order.
 void compose(std::vector<uint32_t>& chars) {
   size_t size = 0;                // characters kept so far
   size_t starter = chars.size();  // index of the last starter kept
@@ -158,7 +158,7 @@ void compose(std::vector<uint32_t>& chars) {
   chars.resize(size);
 }
 
-// Pieces between invalid bytes, decomposed, ordered and, for the forms C, composed.
+// Decomposes, reorders and, if `composed`, composes each run of valid characters. Invalid bytes are copied.
 std::string normalize(std::string_view text, Mapping mapping, bool composed) {
   std::string out;
   out.reserve(text.size());
@@ -183,6 +183,8 @@ std::string normalize(std::string_view text, Mapping mapping, bool composed) {
   return out;
 }
 
+// Built from tables of unicode_tables.inc: runs (difference of first code point, count, stride, what to add), and code
+// points that become up to three.
 struct CaseMap {
   std::unordered_map<uint32_t, std::array<uint32_t, 3>> to;
 
@@ -222,7 +224,8 @@ struct CaseMap {
   }
 };
 
-// Bytes of the longest valid beginning of a character at text[at] (at least 1), and whether the character is whole.
+// The number of bytes of the longest valid beginning of a character at text[at] (at least 1), and whether the character
+// is complete.
 std::pair<uint32_t, bool> valid_prefix(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(at);
@@ -361,7 +364,7 @@ size_t leading_space(std::string_view text) {
 size_t trailing_space(std::string_view text) {
   size_t end = text.size();
   while (end > 0) {
-    size_t start = end - 1;  // of the last character
+    size_t start = end - 1;  // start of the last character
     for (size_t back = 2; back <= 4 && back <= end; ++back) {
       if (decode_utf8(text.substr(0, end), end - back).size == back) start = end - back;
     }

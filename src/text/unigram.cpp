@@ -11,13 +11,13 @@ namespace ingot::text {
 namespace {
 
 constexpr double unknown_penalty = 10;
-constexpr int32_t unknown = -2;  // in place of an id
+constexpr int32_t unknown = -2;  // placeholder for an id
 
-// The best way to come to a place in the text.
+// The best segmentation of the text up to a position (Viterbi).
 struct Arrival {
   double score = 0;
   size_t from = 0;
-  int32_t id = ByteTrie::none;  // of the piece between, `unknown`, or none as long as there is no way
+  int32_t id = ByteTrie::none;  // id of the last piece, `unknown`, or none if the position is unreachable
 };
 
 }  // namespace
@@ -71,7 +71,7 @@ void UnigramModel::cut(std::string_view piece, const std::vector<bool>* excluded
   };
   for (size_t at = 0; at < piece.size();) {
     const size_t next = at + decode_utf8(piece, at).size;
-    bool covered = false;  // by a piece of one character
+    bool covered = false;  // whether the character at `at` is itself a piece
     int32_t node = ByteTrie::root;
     for (size_t end = at; end < piece.size();) {
       node = trie_.next(node, piece[end]);
@@ -85,7 +85,7 @@ void UnigramModel::cut(std::string_view piece, const std::vector<bool>* excluded
     if (!covered) offer(at, next, unknown, unk_score_);
     at = next;
   }
-  std::vector<std::pair<std::string_view, int32_t>> parts;  // from the end
+  std::vector<std::pair<std::string_view, int32_t>> parts;  // in reverse order
   for (size_t end = piece.size(); end > 0;) {
     const Arrival& arrival = arrivals[end];
     const std::string_view part = piece.substr(arrival.from, end - arrival.from);

@@ -1,5 +1,5 @@
-// Unigram model of a tokenizer.json: the cut of a pre-token into pieces whose scores have the largest sum.
-// Rules: specs/tokenizers.md, section 2, "Unigram encode"; scores are added in double, as the tokenizers library does.
+// Unigram model of a tokenizer.json: the segmentation of a pre-token with the largest sum of scores. Rules:
+// specs/tokenizers.md, section 2, "Unigram encode"; scores are added in double, as in the tokenizers library.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ namespace ingot::text {
 
 class UnigramModel : public TokenModel {
  public:
-  // `pieces` are (piece, score) by id. A character that no piece covers costs 10 more than the worst piece; such ones
-  // in a row become their bytes as <0xXX> when `byte_fallback` and all of those are pieces, else one `unk_id`; without
-  // unk_id they are dropped.
+  // `pieces` are (piece, score) by id. A character that is not a piece scores 10 below the worst piece. Adjacent
+  // unknown characters become their bytes as <0xXX> if `byte_fallback` is set and all of those are pieces, otherwise a
+  // single `unk_id`; without unk_id they are dropped.
   UnigramModel(const std::vector<std::pair<std::string, double>>& pieces, std::optional<int32_t> unk_id,
                bool byte_fallback);
 
@@ -38,8 +38,8 @@ class UnigramModel : public TokenModel {
   double unk_score_ = 0;
   std::optional<int32_t> unk_id_;
   bool byte_fallback_;
-  std::array<int32_t, 256> byte_ids_;  // of <0xXX>, -1 for none
-  mutable WordCache cache_;            // is shared by threads
+  std::array<int32_t, 256> byte_ids_;  // ids of <0xXX>; -1: none
+  mutable WordCache cache_;            // shared by all threads
 };
 
 }  // namespace ingot::text

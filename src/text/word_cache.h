@@ -1,5 +1,5 @@
-// A bounded cache from pre-tokens to their ids, shared by threads without locks: an entry is written once, published
-// with one store, and stays as long as the cache.
+// A bounded, lock-free cache from pre-tokens to their ids, shared by threads: an entry is written once, published with
+// a single store, and never evicted.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class WordCache {
   WordCache(const WordCache&) = delete;
   WordCache& operator=(const WordCache&) = delete;
 
-  // Appends the ids of `word` and returns true, or returns false when they are not known.
+  // Appends the ids of `word` and returns true; returns false if they are not cached.
   bool find(std::string_view word, std::vector<int32_t>& out) const {
     if (word.size() > max_word_bytes) return false;
     const Key key = key_of(word);
@@ -41,8 +41,8 @@ class WordCache {
     return false;
   }
 
-  // Words and lists that are long are not kept, and where all places are taken the old entries stay: frequent words
-  // come early.
+  // Long words and id lists are not cached. When all probed slots are occupied, the old entries stay: frequent words
+  // occur early.
   void insert(std::string_view word, const int32_t* ids, size_t num_ids) {
     if (word.size() > max_word_bytes || num_ids > max_ids) return;
     const Key key = key_of(word);
@@ -65,12 +65,12 @@ class WordCache {
   static constexpr size_t num_entries = size_t{1} << bits;
   static constexpr size_t max_probes = 4;
   static constexpr size_t max_word_bytes = 23;
-  static constexpr size_t max_ids = 9;  // with max_word_bytes, an entry is a cache line
+  static constexpr size_t max_ids = 9;  // chosen with max_word_bytes so that an entry fills a cache line
 
-  // The bytes of a word, zeros, and its length in the last byte.
+  // The bytes of a word, zero-padded, and its length in the last byte.
   using Key = std::array<uint64_t, 3>;
 
-  enum State : uint32_t { empty, being_written, written };  // written + n: there are n ids
+  enum State : uint32_t { empty, being_written, written };  // written + n: published, with n ids
   struct alignas(64) Entry {
     Key key{};
     std::atomic<uint32_t> state{empty};
@@ -78,7 +78,7 @@ class WordCache {
   };
   static_assert(sizeof(Entry) == 64);
 
-  // Loads overlap, so that none reads beyond the word and none has a length that is not known to the compiler.
+  // Uses overlapping loads of fixed size, none of which reads beyond the word.
   static Key key_of(std::string_view word) {
     const size_t size = word.size();
     const auto eight = [&](size_t at) {
@@ -108,7 +108,7 @@ class WordCache {
     return key;
   }
 
-  // Sums of products with odd numbers; the upper bits depend on all of the key.
+  // Multiplicative hashing; the upper bits depend on the whole key.
   static size_t place_of(const Key& key) {
     constexpr uint64_t factor = 0x9E3779B97F4A7C15ULL;
     uint64_t hash = key[0] * factor + key[1] * 0xC2B2AE3D27D4EB4FULL + key[2] * 0x165667B19E3779F9ULL;

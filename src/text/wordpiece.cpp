@@ -19,7 +19,7 @@ bool in_ranges(const CodeRange (&ranges)[n], uint32_t code) {
   return behind != std::begin(ranges) && code <= std::prev(behind)->second;
 }
 
-// The blocks of ideographs that BERT makes words of their own.
+// The blocks of ideographs that BERT splits into single-character words.
 constexpr CodeRange ideographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
                                     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 

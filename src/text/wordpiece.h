@@ -1,6 +1,6 @@
-// WordPiece, as BERT has it: words, cut at white space, punctuation and Chinese characters, each cut into the longest
-// pieces from its start on; a word that cannot be is one unknown token. In the vocabularies of GGUF files a piece that
-// begins a word has U+2581 in front, others have nothing.
+// WordPiece, as in BERT: the text is split into words at white space, punctuation and Chinese characters, and each word
+// into pieces by greedy longest match from its start; a word that cannot be segmented becomes one unknown token. In the
+// vocabularies of GGUF files a piece that begins a word has the prefix U+2581, others have none.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace ingot::text {
 
 struct WordPieceOptions {
   bool lowercase = true;
-  bool strip_accents = true;  // the text is decomposed, its marks are dropped
+  bool strip_accents = true;  // decompose the text (NFD) and drop nonspacing marks
   int32_t unk_id = 0;
 };
 
@@ -23,7 +23,7 @@ class WordPieceModel : public TokenModel {
  public:
   WordPieceModel(const std::vector<std::pair<std::string, int32_t>>& pieces, const WordPieceOptions& options);
 
-  // A whole text. Control characters, and bytes that are not UTF-8, are dropped.
+  // Encodes a whole text. Control characters and invalid UTF-8 bytes are dropped.
   void encode(std::string_view text, std::vector<int32_t>& out) const override;
   void encode_without(const std::vector<bool>& excluded, std::string_view text,
                       std::vector<int32_t>& out) const override;

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The lines to keep of an earlier process's file: whole ones, of steps up to `keep_through`.
+// The lines of an earlier process's file to keep: complete lines of steps up to `keep_through`.
 std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) {
   if (!path_exists(path)) return {};
   const std::string all = read_file(path);
@@ -69,13 +69,13 @@ void EventLog::on_start(const StartEvent& e) {
                {"first_step", e.first_step},
                {"steps", e.steps},
                {"parameters", e.parameters},
-               {"trained", e.trained},
+               {"trained", e.trainable},
                {"device", e.device},
                {"ranks", e.ranks},
                {"precision", e.precision},
                {"resumed", e.resumed},
                {"batch_micro", e.micro},
-               {"batch_micro_reason", e.micro_reason},
+               {"batch_micro_reason", e.micro_batch_reason},
                {"data", {{"train", as_json(e.train)}, {"eval", as_json(e.eval)}}}};
   add_rates(line, e.rates);
   file_->write(line);

@@ -1,4 +1,4 @@
-// events.jsonl: one JSON object a line, with a `type` (the contract's "Run directory").
+// Writes events.jsonl: one JSON object per line, each with a `type` (the contract's "Run directory").
 #pragma once
 
 #include <filesystem>
@@ -8,9 +8,9 @@
 
 namespace ingot::train {
 
-// Appends to the file, a line an event, each flushed. When a run resumes, lines of steps after `keep_through` are
-// dropped first (they will be made again), so that the file reads as one run. Errors: unavailable / resource naming the
-// file.
+// Appends one line per event to the file and flushes each. When a run resumes, lines of steps after `keep_through` are
+// removed first, because those steps run again; the file then reads as one run. Errors: unavailable / resource naming
+// the file.
 class EventLog : public Observer {
  public:
   EventLog(std::filesystem::path path, int64_t keep_through);

@@ -1,5 +1,5 @@
-// What a run tells while it goes: typed events, handed to an observer. `app` wires observers to the log, the progress
-// bar, events.jsonl, samples, and later TensorBoard and MLPerf.
+// Typed events that a training run reports to an observer. `app` connects observers to the log, the progress bar,
+// events.jsonl, samples and TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace ingot::train {
 
-// A data set of the run, as it was read.
+// Counts of one data set of the run, after reading.
 struct DataCounts {
-  int64_t documents = 0;       // usable ones in the files
-  int64_t sequences = 0;       // packed
-  int64_t bad_lines = 0;       // left out (data.on_error: skip)
-  std::string first_bad_line;  // file, line and what is wrong with it; empty without
+  int64_t documents = 0;       // usable documents in the files
+  int64_t sequences = 0;       // packed sequences
+  int64_t bad_lines = 0;       // skipped lines (data.on_error: skip)
+  std::string first_bad_line;  // file, line and what is wrong with it; empty when there is none
 };
 
 struct StartEvent {
@@ -24,15 +24,15 @@ struct StartEvent {
   int64_t first_step = 1;  // the first step this process runs
   int64_t steps = 0;       // of the whole run
   int64_t parameters = 0;  // of the model
-  int64_t trained = 0;     // of them, or of the adapter, trained
+  int64_t trainable = 0;   // parameters that are trained, of the model or of the adapter
   std::string device;      // of the first rank
   int64_t ranks = 1;
   std::string precision;
-  DeviceRates rates;  // at the start; a step that is faster has a CPU's measured again
+  DeviceRates rates;  // at the start; a CPU's are measured again when a step exceeds them
   bool resumed = false;
-  int64_t micro = 0;         // sequences computed at once
-  std::string micro_reason;  // why so many
-  DataCounts train, eval;    // eval: zeros without held-out data
+  int64_t micro = 0;               // sequences per micro-batch
+  std::string micro_batch_reason;  // why this micro-batch size
+  DataCounts train, eval;          // eval: zeros without held-out data
 };
 
 struct StepEvent {
@@ -40,23 +40,23 @@ struct StepEvent {
   double loss = 0;
   double lr = 0;
   double grad_norm = 0;
-  int64_t tokens = 0;  // so far, over all steps of the run; without padding, as the next
+  int64_t tokens = 0;  // in all steps of the run so far, without padding; likewise tokens_per_s
   double tokens_per_s = 0;
-  double padding = 0;  // share of what the step computed
-  double tflops = 0;   // useful, causal (spec/flops.h)
+  double padding = 0;  // fraction of the step's positions that are padding
+  double tflops = 0;   // useful FLOPs, causal attention (spec/flops.h)
   Shares shares;
   double step_s = 0;
-  uint64_t memory_bytes = 0;       // of the process (peak so far on a CPU), or of the device
-  double data_s = 0;               // waited for its batch; of several ranks the longest
-  std::optional<double> energy_j;  // since the step before, of all ranks; absent where nothing tells
-  bool skipped = false;            // the gradient was not finite
+  uint64_t memory_bytes = 0;       // of the process (peak so far) on a CPU, of the device on a GPU
+  double data_s = 0;               // time spent waiting for the batch; the maximum over ranks
+  std::optional<double> energy_j;  // since the previous step, summed over ranks; absent without meter readings
+  bool skipped = false;            // the gradient was not finite; nothing was updated
 };
 
 struct EvalEvent {
   int64_t step = 0;
   double loss = 0;
   double perplexity = 0;
-  int64_t tokens = 0;  // counted
+  int64_t tokens = 0;  // loss tokens
   double seconds = 0;
 };
 
@@ -70,8 +70,8 @@ struct CheckpointEvent {
   int64_t step = 0;
   std::filesystem::path path;
   uint64_t bytes = 0;
-  double seconds = 0;  // until it was published
-  double paused = 0;   // of them, in which no step ran for its sake
+  double seconds = 0;  // from its start until it was published
+  double paused = 0;   // part of `seconds` during which no step could run
 };
 
 struct WarningEvent {
@@ -80,15 +80,15 @@ struct WarningEvent {
 };
 
 struct EndEvent {
-  int64_t step = 0;    // the last that was done
+  int64_t step = 0;    // the last completed step
   std::string reason;  // "done", "stopped" or "failed"
   double seconds = 0;
-  int64_t tokens = 0;  // of this process
+  int64_t tokens = 0;  // processed by this process
   uint64_t peak_memory_bytes = 0;
-  DeviceRates rates = {};  // that counted at the end
+  DeviceRates rates = {};  // the rates in use at the end
 };
 
-// Called on the thread that trains, in order.
+// Called on the training thread, in order.
 class Observer {
  public:
   virtual ~Observer() = default;

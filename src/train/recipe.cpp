@@ -109,7 +109,7 @@ struct ingot::ConfigType<ingot::train::Warmup> {
       }
       return;
     }
-    value.percent = parse_real(std::string_view(text).substr(0, text.size() - 1));
+    value.percent = parse_double(std::string_view(text).substr(0, text.size() - 1));
     if (!value.percent || *value.percent < 0 || *value.percent >= 100) {
       node.fail("a share of at least 0% and below 100%, or a number of steps");
     }
@@ -126,97 +126,110 @@ struct ingot::ConfigType<ingot::train::Warmup> {
 
 namespace ingot::train {
 
-// Beyond any use, and low enough that products of them stay whole numbers of 64 bits.
-constexpr int64_t most_sequences = 1 << 20;
-constexpr int64_t most_samples = int64_t{1} << 62;  // of a run
-constexpr double most_tokens = 1e15;
+// Far beyond practical use, and low enough that their products fit in int64.
+constexpr int64_t max_sequences = 1 << 20;
+constexpr int64_t max_samples = int64_t{1} << 62;  // of a run
+constexpr double max_tokens = 1e15;
 
 template <class Visitor>
 void describe(Visitor& v, AdapterRecipe& r) {
-  v.field("rank", r.rank, "size of the low-rank matrices, or auto: from the amount of data", {.min = 1, .max = 4096});
-  v.field("alpha", r.alpha, "the adapter is multiplied by alpha / rank; auto: twice the rank", {.above = 0});
-  v.field("dropout", r.dropout, "of the adapter's input, in training", {.min = 0, .below = 1});
-  v.field("targets", r.targets, "linear layers to adapt, as PEFT's target_modules; all-linear leaves the head out");
-  v.field("rslora", r.rslora, "divide alpha by the square root of the rank instead");
+  v.field("rank", r.rank, "LoRA rank, or auto: chosen from the amount of data", {.min = 1, .max = 4096});
+  v.field("alpha", r.alpha, "LoRA alpha: the adapter's output is scaled by alpha / rank; auto: twice the rank",
+          {.above = 0});
+  v.field("dropout", r.dropout, "dropout of the adapter's input during training", {.min = 0, .below = 1});
+  v.field("targets", r.targets,
+          "linear layers to adapt, as PEFT's target_modules; all-linear: all but the output head");
+  v.field("rslora", r.rslora, "rank-stabilised LoRA: scale by alpha / sqrt(rank) instead");
 }
 
 template <class Visitor>
 void describe(Visitor& v, SourceRecipe& r) {
-  v.field("path", r.path,
-          "a JSONL or text file, plain, .gz or .zst; order megatron: a .idx and .bin, without these endings",
-          {.required = true});
+  v.field(
+      "path", r.path,
+      "a JSONL or text file, plain, .gz or .zst; order megatron: the path of a .idx and .bin pair without the suffix",
+      {.required = true});
   v.field("weight", r.weight,
-          "how often its documents come in an epoch (1); order megatron: its share, or none for any source",
+          "how many times its documents are repeated per epoch (1); order megatron: its blend weight, for all sources "
+          "or for none",
           {.above = 0});
 }
 
 template <class Visitor>
 void describe(Visitor& v, StreamingRecipe& r) {
-  v.field("shuffle", r.shuffle, "whether epochs are shuffled");
-  v.field("shuffle_algo", r.shuffle_algo, "how");
-  v.field("shuffle_seed", r.shuffle_seed, "of the shuffle and of what is sampled", {.min = 0});
-  v.field("shuffle_block_size", r.shuffle_block_size, "samples; without: as StreamingDataset",
+  v.field("shuffle", r.shuffle, "shuffle the samples of every epoch");
+  v.field("shuffle_algo", r.shuffle_algo, "shuffling algorithm");
+  v.field("shuffle_seed", r.shuffle_seed, "seed of shuffling and sampling", {.min = 0});
+  v.field("shuffle_block_size", r.shuffle_block_size, "samples per shuffle block; default: StreamingDataset's own",
           {.min = 4, .max = 1'000'000'000'000});
-  v.field("num_canonical_nodes", r.num_canonical_nodes, "of the order; without: as nodes (py1s, py2s: 64 times that)",
+  v.field("num_canonical_nodes", r.num_canonical_nodes,
+          "canonical nodes that define the sample order; default: nodes (py1s, py2s: 64 times nodes)",
           {.min = 1, .max = 1'000'000});
-  v.field("partition_algo", r.partition_algo, "how samples are shared out");
-  v.field("sampling_method", r.sampling_method, "of weighted sources: other samples in each epoch, or the same");
-  v.field("sampling_granularity", r.sampling_granularity, "samples taken at once from a shard", {.min = 1});
-  v.field("epoch_size", r.epoch_size, "samples; without: those of the sources", {.min = 1, .max = 1'000'000'000});
-  v.field("weights", r.weights, "what a source's weight is: times its samples, a share of the epoch, or samples");
-  v.field("nodes", r.nodes, "of the cluster whose run is followed", {.min = 1, .max = 100'000});
-  v.field("ranks", r.ranks, "of each of its nodes; what comes at the end of an epoch depends on both",
+  v.field("partition_algo", r.partition_algo, "how samples are partitioned over nodes, ranks and workers");
+  v.field("sampling_method", r.sampling_method,
+          "sampling of weighted sources: balanced (new samples every epoch) or fixed (the same ones)");
+  v.field("sampling_granularity", r.sampling_granularity, "samples drawn from a shard at a time", {.min = 1});
+  v.field("epoch_size", r.epoch_size, "samples per epoch; default: the total of the sources",
+          {.min = 1, .max = 1'000'000'000});
+  v.field("weights", r.weights,
+          "meaning of a source's weight: repeat (times its samples), proportion (share of the epoch) or choose (number "
+          "of samples)");
+  v.field("nodes", r.nodes, "nodes of the cluster whose sample order is reproduced", {.min = 1, .max = 100'000});
+  v.field("ranks", r.ranks,
+          "ranks per node of that cluster; nodes and ranks determine how the end of an epoch is padded or cut",
           {.min = 1, .max = 1'000});
 }
 
 template <class Visitor>
 void describe(Visitor& v, DataRecipe& r) {
-  v.field("train", r.train, "what to train on: a file, or a list of {path, weight}");
-  v.field("eval", r.eval, "held-out data, evaluated before, during and after");
-  v.field("format", r.format, "auto tells from the first record");
-  v.field("on_error", r.on_error, "what a bad line does: stop the run, or be skipped and counted");
-  v.field("sequence_length", r.sequence_length, "tokens of a packed sequence",
+  v.field("train", r.train, "training data: a file, or a list of {path, weight}");
+  v.field("eval", r.eval, "held-out data, evaluated before, during and after training");
+  v.field("format", r.format, "format of the documents; auto: detected from the first record");
+  v.field("on_error", r.on_error, "on a malformed line: stop the run, or skip and count it");
+  v.field("sequence_length", r.sequence_length, "tokens per packed sequence",
           {.min = 2, .max = data::max_sequence_length});
-  v.field("packing", r.packing, "several documents in a sequence, each seeing itself only; false: one, then padding");
-  v.field("too_long", r.too_long, "a chat or instruction longer than a sequence");
-  v.field(
-      "order", r.order,
-      "who decides the order of samples: Ingot, Megatron-LM's GPT data sets (of .idx and .bin), or StreamingDataset "
-      "(of MDS folders)");
+  v.field("packing", r.packing,
+          "pack several documents into a sequence, without attention across them; false: one document per sequence, "
+          "then padding");
+  v.field("too_long", r.too_long, "what to do with a chat or instruction longer than sequence_length");
+  v.field("order", r.order,
+          "whose sample order is used: Ingot's, that of Megatron-LM's GPT data sets (.idx and .bin), or "
+          "StreamingDataset's (MDS folders)");
   v.field("streaming", r.streaming, "order streaming: StreamingDataset's arguments");
-  v.field("split", r.split,
-          "order megatron: shares of training, validation and test, 969,30,1; validation is held out");
+  v.field(
+      "split", r.split,
+      "order megatron: shares of training, validation and test, such as 969,30,1; the validation share is held out");
   v.field("drop_last_partial", r.drop_last_partial,
-          "held-out Megatron data sets: leave out what is behind the last whole sample; false: it is padded");
-  v.field("seed", r.seed, "of the order");
+          "held-out Megatron data sets: drop the last partial sample; false: pad it");
+  v.field("seed", r.seed, "seed of the sample order");
 }
 
 template <class Visitor>
 void describe(Visitor& v, OptimizerRecipe& r) {
-  v.field("name", r.name, "adamw");
-  v.field("lr", r.lr, "learning rate at its highest", {.min = 0, .max = 10});
-  v.field("betas", r.betas, "decay rates of the two moments", {.min = 0, .below = 1});
-  v.field("eps", r.eps, "added to the root of the second moment", {.above = 0});
-  v.field("weight_decay", r.weight_decay, "of matrices; norms and biases have none", {.min = 0, .max = 10});
-  v.field("clip_grad_norm", r.clip_grad_norm, "largest norm of the gradient; 0: no clipping", {.min = 0});
-  v.field("state_dtype", r.state_dtype, "of the moments");
-  v.field("master", r.master, "of the weights that the optimizer updates");
+  v.field("name", r.name, "the optimizer; only adamw");
+  v.field("lr", r.lr, "peak learning rate", {.min = 0, .max = 10});
+  v.field("betas", r.betas, "decay rates of the first and second moment", {.min = 0, .below = 1});
+  v.field("eps", r.eps, "added to the square root of the second moment", {.above = 0});
+  v.field("weight_decay", r.weight_decay, "weight decay of matrices; not applied to norms and biases",
+          {.min = 0, .max = 10});
+  v.field("clip_grad_norm", r.clip_grad_norm, "gradients are clipped to this norm; 0: no clipping", {.min = 0});
+  v.field("state_dtype", r.state_dtype, "data type of the moments");
+  v.field("master", r.master, "data type of the master weights");
 }
 
 template <class Visitor>
 void describe(Visitor& v, ScheduleRecipe& r) {
-  v.field("name", r.name, "after the warm-up: constant, linear or cosine down to min_lr");
-  v.field("warmup", r.warmup, "of linear rise: steps, or a share of the run such as 5%",
+  v.field("name", r.name, "learning rate after the warm-up: constant, or linear or cosine decay to min_lr");
+  v.field("warmup", r.warmup, "length of the linear warm-up: steps, or a share of the run such as 5%",
           {.min = 0, .alias = "warmup_steps"});
   v.field("min_lr", r.min_lr, "learning rate of the last step", {.min = 0});
 }
 
 template <class Visitor>
 void describe(Visitor& v, BatchRecipe& r) {
-  v.field("global", r.global, "packed sequences a step", {.min = 1, .max = most_sequences});
+  v.field("global", r.global, "packed sequences per step, over all ranks", {.min = 1, .max = max_sequences});
   v.field("micro", r.micro,
-          "packed sequences computed at once, or auto: as many as fit in memory; never changes results",
-          {.min = 1, .max = most_sequences});
+          "packed sequences per micro-batch, or auto: as many as fit in memory; never changes results",
+          {.min = 1, .max = max_sequences});
 }
 
 template <class Visitor>
@@ -224,91 +237,96 @@ void describe(Visitor& v, ParallelRecipe& r) {
   v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
   v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1});
   v.field("pp", r.pp, "pipeline stages", {.min = 1});
-  v.field("zero", r.zero, "what ranks share: 0 nothing, 1 optimizer state, 2 gradients too", {.min = 0, .max = 2});
-  v.field("timeout_s", r.timeout_s, "seconds a rank waits for another before all end", {.min = 1});
+  v.field("zero", r.zero, "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too",
+          {.min = 0, .max = 2});
+  v.field("timeout_s", r.timeout_s, "seconds that a rank waits for another before the run is aborted", {.min = 1});
 }
 
 template <class Visitor>
 void describe(Visitor& v, EvalRecipe& r) {
-  v.field("every", r.every, "steps between evaluations; 0: before the first and after the last only", {.min = 0});
-  v.field("prompts", r.prompts, "continued at every evaluation, to be read");
-  v.field("sample_tokens", r.sample_tokens, "length of those samples", {.min = 1, .max = 1 << 22});
+  v.field("every", r.every, "steps between evaluations; 0: only before the first and after the last step", {.min = 0});
+  v.field("prompts", r.prompts, "prompts for which sample texts are generated at every evaluation");
+  v.field("sample_tokens", r.sample_tokens, "tokens per sample text", {.min = 1, .max = 1 << 22});
 }
 
 template <class Visitor>
 void describe(Visitor& v, CheckpointRecipe& r) {
   v.field("every", r.every, "steps between checkpoints; one is always written at the last step", {.min = 0});
-  v.field("minutes", r.minutes, "one also when so long none was written; 0: never; auto: 5 where every is 0, else 0",
+  v.field("minutes", r.minutes,
+          "also write a checkpoint when none was written for so many minutes; 0: never; auto: 5 if every is 0, else 0",
           {.min = 0, .max = 1e6});
-  v.field("keep", r.keep, "newest checkpoints kept", {.min = 1});
-  v.field("store", r.store, "s3://bucket/prefix, or a folder: checkpoints are kept in NAME/checkpoints there, too");
+  v.field("keep", r.keep, "number of newest checkpoints to keep", {.min = 1});
+  v.field("store", r.store, "s3://bucket/prefix or a folder: checkpoints are also copied to NAME/checkpoints in it");
 }
 
 template <class Visitor>
 void describe(Visitor& v, LogRecipe& r) {
-  v.field("tensorboard", r.tensorboard, "also write the run's scalars as TensorBoard's event files, in its folder");
+  v.field("tensorboard", r.tensorboard, "also write the run's scalars as TensorBoard event files into the run folder");
 }
 
 template <class Visitor>
 void describe(Visitor& v, Recipe& r) {
-  v.field("version", r.version, "of the recipe's format", {.min = 1, .max = 1});
-  v.field("name", r.name, "of the run: its folder in run_dir", {.required = true});
+  v.field("version", r.version, "version of the recipe format", {.min = 1, .max = 1});
+  v.field("name", r.name, "name of the run, and of its folder in run_dir", {.required = true});
   v.field("model", r.model, "a Hugging Face folder, a .gguf file or a registered name", {.required = true});
-  v.field("tokenizer", r.tokenizer, "the model whose tokenizer reads text; without: the model itself");
-  v.field("init", r.init, "weights from the model, or random ones of its shape");
-  v.field("adapter", r.adapter, "LoRA; without it every weight is trained");
-  v.section("data", r.data, "what is read, and how it is cut");
-  v.section("optimizer", r.optimizer, "how weights move");
-  v.section("schedule", r.schedule, "how the learning rate moves");
-  v.field("steps", r.steps, "length of the run in steps (or epochs, or tokens)", {.min = 1, .max = most_tokens});
-  v.field("epochs", r.epochs, "length in passes over the data", {.max = 1e6, .above = 0});
-  v.field("tokens", r.tokens, "length in tokens", {.min = 1, .max = most_tokens});
-  v.section("batch", r.batch, "how much is computed at once");
+  v.field("tokenizer", r.tokenizer, "the model whose tokenizer is used; default: the model itself");
+  v.field("init", r.init, "start from the model's weights, or from random ones of its shape");
+  v.field("adapter", r.adapter, "train a LoRA adapter; without it all weights are trained");
+  v.section("data", r.data, "data sets, packing and sample order");
+  v.section("optimizer", r.optimizer, "optimizer");
+  v.section("schedule", r.schedule, "learning rate schedule");
+  v.field("steps", r.steps, "length of the run in steps (instead: epochs or tokens)", {.min = 1, .max = max_tokens});
+  v.field("epochs", r.epochs, "length of the run in passes over the data", {.max = 1e6, .above = 0});
+  v.field("tokens", r.tokens, "length of the run in tokens", {.min = 1, .max = max_tokens});
+  v.section("batch", r.batch, "batch sizes");
   v.field("precision", r.precision,
-          "of weights and activations; sums are fp32. fp8: bf16, but the blocks' linear layers multiply in fp8");
+          "data type of weights and activations, with fp32 accumulation; fp8: bf16, with fp8 gemms in the blocks' "
+          "linear layers");
   v.field("fp8_gradients", r.fp8_gradients,
-          "of precision fp8: what gradients of activations are rounded to, e4m3 (finer) or e5m2 (of wider range)");
+          "precision fp8: type that gradients of activations are rounded to, e4m3 (finer) or e5m2 (wider range)");
   v.field("weights", r.weights,
-          "of a LoRA run's frozen base: auto (as precision), stored (as in the file), int8 (q8_0), int4 (q4_0, the "
-          "blocks' linear layers; the rest q8_0) or fp8 (e4m3, the blocks' linear layers)");
-  v.field(
-      "determinism", r.determinism,
-      "fast: gradients are summed in fp32 in the order of the units; bitwise: in int64 fixed point, where order and "
-      "grouping do not matter");
-  v.field("determinism_unit", r.determinism_unit, "packed sequences in a unit of work",
-          {.min = 1, .max = most_sequences});
-  v.section("parallel", r.parallel, "how the run is spread over devices");
-  v.field("recompute", r.recompute, "what backward computes again instead of keeping it");
+          "type of a LoRA run's frozen base weights: auto (as precision), stored (as in the file), int8 (q8_0), int4 "
+          "(q4_0 in the blocks' linear layers, q8_0 elsewhere) or fp8 (e4m3 in the blocks' linear layers)");
+  v.field("determinism", r.determinism,
+          "fast: gradients are summed in fp32, in the order of the units; bitwise: in int64 fixed point, independent "
+          "of order and grouping");
+  v.field("determinism_unit", r.determinism_unit, "packed sequences per unit of work (see determinism)",
+          {.min = 1, .max = max_sequences});
+  v.section("parallel", r.parallel, "parallelism over devices");
+  v.field("recompute", r.recompute,
+          "activations that the backward pass recomputes instead of saving (activation checkpointing)");
   v.section("eval", r.eval, "evaluation during the run");
-  v.section("checkpoint", r.checkpoint, "what is kept on disk");
-  v.section("log", r.log, "what is told beside events.jsonl");
-  v.field("device", r.device, "cpu, cuda:0, hip:0 or auto; one for each rank, by commas");
-  v.field("threads", r.threads, "of the CPU; auto: one a core, or one for each CPU of affinity",
-          {.min = 1, .max = 1024});
+  v.section("checkpoint", r.checkpoint, "checkpoints on disk");
+  v.section("log", r.log, "logs besides events.jsonl");
+  v.field("device", r.device, "cpu, cuda:0, hip:0 or auto; several ranks: one each, separated by commas");
+  v.field("threads", r.threads, "CPU threads; auto: one per core, or one per CPU of affinity", {.min = 1, .max = 1024});
   v.field("affinity", r.affinity,
-          "none, or logical CPUs (0-3,8): each of these threads is bound to one, in their order");
-  v.field("run_dir", r.run_dir, "where run folders are made");
-  v.field("seed", r.seed, "of initialisation and dropout");
+          "none, or logical CPUs (0-3,8) to which the threads are bound, one each, in this order");
+  v.field("run_dir", r.run_dir, "folder for the run folders");
+  v.field("seed", r.seed, "seed of initialisation and dropout");
 }
 
 namespace {
 
-// What Megatron's order goes with.
+// Checks the settings that Megatron's order requires or excludes.
 template <class Fail>
 void check_megatron(const DataRecipe& d, Fail fail) {
   if (d.order != Order::megatron) {
-    if (!d.split.empty()) fail("set data.order: megatron", "data.split is for Megatron's order");
+    if (!d.split.empty()) fail("set data.order: megatron", "data.split is only supported with data.order: megatron");
     return;
   }
-  if (!d.packing) fail("packing: true", "data.packing: false, but Megatron's samples are full");
+  if (!d.packing)
+    fail("set data.packing: true",
+         "data.packing: false is not supported with data.order: megatron, whose samples are always packed");
   if (d.format != data::Format::automatic && d.format != data::Format::tokens) {
-    fail("format: auto", "data.format names a kind of text, but data.order: megatron reads tokens");
+    fail("set data.format: auto", "data.format is a text format, but data.order: megatron reads tokens");
   }
   if (!std::in_range<uint32_t>(d.seed)) {
-    fail("a number from 0 to 4294967295", fmt::format("data.seed {} is none that Megatron's order takes", d.seed));
+    fail("give a number from 0 to 4294967295",
+         fmt::format("data.seed {} is out of range for data.order: megatron", d.seed));
   }
   if (!d.split.empty() && !d.eval.values.empty()) {
-    fail("leave one out", "data.split and data.eval both name held-out data");
+    fail("remove one of them", "data.split and data.eval both specify held-out data");
   }
 }
 
@@ -318,76 +336,83 @@ void check(const Recipe& r, const std::string& path) {
   };
   const int lengths = r.steps.has_value() + r.epochs.has_value() + r.tokens.has_value();
   if (lengths != 1) {
-    fail("give exactly one of steps, epochs and tokens",
+    fail("set exactly one of steps, epochs and tokens",
          lengths == 0 ? "the run has no length" : "the run has more than one length");
   }
-  if (r.steps && *r.steps > most_samples / r.batch.global) {
-    fail("make it shorter", fmt::format("{} steps of {} sequences are more samples than {}, which can be counted",
-                                        *r.steps, r.batch.global, most_samples));
+  if (r.steps && *r.steps > max_samples / r.batch.global) {
+    fail("lower steps or batch.global",
+         fmt::format("{} steps of {} sequences exceed the largest supported number of samples, {}", *r.steps,
+                     r.batch.global, max_samples));
   }
   if (r.name.empty() || r.name.find('/') != std::string::npos || r.name.starts_with(".")) {
-    fail("use letters, digits, - and _", fmt::format("name '{}' cannot be a folder's name", r.name));
+    fail("use letters, digits, - and _", fmt::format("name '{}' cannot be used as a folder name", r.name));
   }
   if (r.checkpoint.store) {
     const UriScheme scheme = parse_uri(*r.checkpoint.store).scheme;
     if (scheme == UriScheme::http || scheme == UriScheme::https) {
-      fail("give s3://bucket/prefix, with AWS_ENDPOINT_URL for another store than Amazon's, or a folder",
-           fmt::format("checkpoint.store {}: nothing can be written to an HTTP server", shown(*r.checkpoint.store)));
+      fail("give a folder or s3://bucket/prefix (AWS_ENDPOINT_URL selects a store other than Amazon's)",
+           fmt::format("checkpoint.store {}: writing to an HTTP server is not supported", shown(*r.checkpoint.store)));
     }
   }
   check_megatron(r.data, fail);
   if (r.data.streaming && r.data.order != Order::streaming) {
-    fail("set data.order: streaming", "data.streaming is for StreamingDataset's order");
+    fail("set data.order: streaming", "data.streaming is only supported with data.order: streaming");
   }
   if (r.data.streaming && r.data.streaming->weights == StreamingWeights::choose) {
     for (const SourceRecipe& source : r.data.train.values) {
       if (source.weight && *source.weight != std::floor(*source.weight)) {
-        fail("give a whole number", fmt::format("{}: {} samples are to be chosen", source.path, *source.weight));
+        fail("with data.streaming.weights: choose, give a whole number of samples",
+             fmt::format("{}: weight {} is not a whole number", source.path, *source.weight));
       }
     }
   }
   if (r.optimizer.name != "adamw") {
-    fail("adamw is what there is", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
+    fail("use adamw, the only optimizer", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
   }
-  if (r.optimizer.betas.size() != 2) fail("for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
+  if (r.optimizer.betas.size() != 2)
+    fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
   if (r.optimizer.master == StateType::bf16 && r.precision == Precision::fp32) {
-    fail("precision: bf16 or optimizer.master: fp32", "optimizer.master bf16 beside weights of precision fp32");
+    fail("set precision: bf16 or optimizer.master: fp32",
+         "optimizer.master: bf16 is not supported with precision: fp32");
   }
-  if (r.schedule.min_lr > r.optimizer.lr) fail("lower it", "schedule.min_lr is above optimizer.lr");
+  if (r.schedule.min_lr > r.optimizer.lr) fail("lower schedule.min_lr", "schedule.min_lr is above optimizer.lr");
   static constexpr std::string_view kept[] = {"auto", "stored", "int8", "int4", "fp8"};
   if (std::find(std::begin(kept), std::end(kept), r.weights) == std::end(kept)) {
-    fail("auto, stored, int8, int4 or fp8", fmt::format("weights '{}' is not known", r.weights));
+    fail("use auto, stored, int8, int4 or fp8", fmt::format("weights '{}' is not known", r.weights));
   }
   if (r.weights != "auto" && !r.adapter) {
-    fail("weights: auto",
-         fmt::format("weights: {} keeps the base frozen, but without an adapter the base is trained", r.weights));
+    fail("set weights: auto, or add an adapter",
+         fmt::format("weights: {} requires a frozen base, but without an adapter the base is trained", r.weights));
   }
   if (r.precision == Precision::fp8 && r.weights != "auto" && r.weights != "fp8") {
-    fail("weights: fp8, or precision: bf16",
-         fmt::format("precision: fp8 multiplies fp8 weights, and weights: {} keeps others", r.weights));
+    fail("set weights: fp8, or precision: bf16",
+         fmt::format("precision: fp8 needs fp8 weights, but weights is {}", r.weights));
   }
   if (r.fp8_gradients != Fp8Gradients::e4m3 && r.precision != Precision::fp8) {
-    fail("precision: fp8", fmt::format("fp8_gradients without precision: fp8 (it is {})", name(r.precision)));
+    fail("set precision: fp8, or remove fp8_gradients",
+         fmt::format("fp8_gradients is only supported with precision: fp8, not {}", name(r.precision)));
   }
   if (r.init == InitFrom::random && r.adapter) {
-    fail("init: pretrained", "an adapter on random weights: there would be nothing to adapt");
+    fail("set init: pretrained", "init: random is not supported with an adapter");
   }
   if (r.batch.global % r.determinism_unit != 0) {
-    fail("make it a multiple",
-         fmt::format("batch.global {} is not whole units of determinism_unit {}", r.batch.global, r.determinism_unit));
+    fail("make it a multiple of determinism_unit",
+         fmt::format("batch.global {} is not a multiple of determinism_unit {}", r.batch.global, r.determinism_unit));
   }
   if (!r.batch.micro.is_auto() && *r.batch.micro.value % r.determinism_unit != 0) {
-    fail("make it a multiple", fmt::format("batch.micro {} is not whole units of determinism_unit {}",
-                                           *r.batch.micro.value, r.determinism_unit));
+    fail("make it a multiple of determinism_unit",
+         fmt::format("batch.micro {} is not a multiple of determinism_unit {}", *r.batch.micro.value,
+                     r.determinism_unit));
   }
   try {
     cpus_of(r);
   } catch (const Error& error) {
-    fail("none, or numbers and ranges of logical CPUs, such as 0-3,8", "affinity: " + error.message());
+    fail("give none, or numbers and ranges of logical CPUs, such as 0-3,8", "affinity: " + error.message());
   }
   if (r.parallel.tp != 1 || r.parallel.pp != 1) {
-    fail("tp 1, pp 1", fmt::format("parallel.tp {}, parallel.pp {}: this version spreads a run by data alone",
-                                   r.parallel.tp, r.parallel.pp));
+    fail("set parallel.tp and parallel.pp to 1",
+         fmt::format("parallel.tp {}, parallel.pp {}: this version supports data parallelism only", r.parallel.tp,
+                     r.parallel.pp));
   }
 }
 
@@ -436,8 +461,9 @@ Recipe read_recipe(const std::filesystem::path& path, std::span<const std::strin
     }
   }
   if (const ConfigNode* precision = node.find("precision"); precision != nullptr && precision->is_plain("fp16")) {
-    throw_hint(ErrorKind::usage, "precision: bf16, which has the range of fp32; fp16 is for inference (--dtype fp16)",
-               "{}: precision: fp16: small gradients become 0 in it unless the loss is scaled, which Ingot does not do",
+    throw_hint(ErrorKind::usage,
+               "use precision: bf16, which has the range of fp32; fp16 is for inference only (--dtype fp16)",
+               "{}: precision: fp16 is not supported for training: it needs loss scaling, which Ingot does not have",
                precision->where());
   }
   Recipe recipe = read_config<Recipe>(node);

@@ -1,4 +1,4 @@
-// The recipe of a training run: what `ingot pretrain` and `ingot finetune` read (the contract's "Recipes").
+// The recipe of a training run, which `ingot pretrain` and `ingot finetune` read (the contract's "Recipes").
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace ingot::train {
 
 enum class InitFrom { pretrained, random };
 enum class Fp8Gradients { e4m3, e5m2 };
-enum class Precision { fp32, bf16, fp8 };  // fp8: activations bf16, the blocks' linear layers multiply in fp8
+enum class Precision { fp32, bf16, fp8 };  // fp8: bf16 activations, fp8 gemms in the blocks' linear layers
 enum class StateType { fp32, bf16 };
 enum class Order { ingot, megatron, streaming };
 enum class Determinism { fast, bitwise };
@@ -37,11 +37,11 @@ struct SourceRecipe {
   static SourceRecipe from_text(const std::string& path) { return {path, {}}; }
 };
 
-// What a source's weight is to StreamingDataset: how often its samples come in an epoch, its share of the epoch, or how
-// many of its samples.
+// How StreamingDataset interprets a source's weight: as repetitions of its samples per epoch, as its proportion of the
+// epoch, or as a number of its samples.
 enum class StreamingWeights { repeat, proportion, choose };
 
-// StreamingDataset's arguments, by its names.
+// StreamingDataset's arguments, under its own names.
 struct StreamingRecipe {
   bool shuffle = false;
   data::StreamingShuffle shuffle_algo = data::StreamingShuffle::py1e;
@@ -53,7 +53,7 @@ struct StreamingRecipe {
   int64_t sampling_granularity = 1;
   std::optional<int64_t> epoch_size;
   StreamingWeights weights = StreamingWeights::repeat;
-  int64_t nodes = 1, ranks = 1;  // the cluster whose run is followed; ranks of a node
+  int64_t nodes = 1, ranks = 1;  // the cluster whose run is reproduced; ranks per node
 
   data::StreamingSettings settings() const;
   data::StreamingWorld cluster() const { return {nodes, ranks, 1}; }
@@ -68,7 +68,7 @@ struct DataRecipe {
   bool packing = true;
   data::TooLong too_long = data::TooLong::truncate;
   Order order = Order::ingot;
-  std::string split;              // of Megatron's: shares of training, validation and test; empty: all for training
+  std::string split;              // Megatron-LM's split into training, validation and test; empty: all for training
   bool drop_last_partial = true;  // of held-out Megatron data sets
   std::optional<StreamingRecipe> streaming;
   int64_t seed = 17;
@@ -111,7 +111,7 @@ struct CheckpointRecipe {
   int64_t every = 0;
   AutoOr<double> minutes;  // auto: default_checkpoint_minutes where `every` is 0, else 0
   int64_t keep = 2;
-  std::optional<std::string> store;  // an s3:// address or a folder, in which NAME/checkpoints is a copy of the run's
+  std::optional<std::string> store;  // s3:// address or folder; NAME/checkpoints in it mirrors the run's checkpoints
 };
 
 inline constexpr double default_checkpoint_minutes = 5;
@@ -124,7 +124,7 @@ struct Recipe {
   int64_t version = 1;
   std::string name;
   std::string model;
-  std::optional<std::string> tokenizer;  // the model whose tokenizer reads text; without: `model`
+  std::optional<std::string> tokenizer;  // the model whose tokenizer is used for text; absent: `model`
   InitFrom init = InitFrom::pretrained;
   std::optional<AdapterRecipe> adapter;
   DataRecipe data;
@@ -136,8 +136,8 @@ struct Recipe {
   BatchRecipe batch;
   Precision precision = Precision::bf16;
   Fp8Gradients fp8_gradients = Fp8Gradients::e4m3;
-  // A LoRA run's frozen base. auto: as `precision`; stored: as in the file; int8: q8_0; int4: q4_0 in the blocks'
-  // linear layers, q8_0 elsewhere; fp8: e4m3 in the blocks' linear layers.
+  // Storage of a LoRA run's frozen base. auto: as `precision`; stored: as in the file; int8: q8_0; int4: q4_0 in the
+  // blocks' linear layers, q8_0 elsewhere; fp8: e4m3 in the blocks' linear layers.
   std::string weights = "auto";
   Determinism determinism = Determinism::fast;
   int64_t determinism_unit = 1;
@@ -148,7 +148,7 @@ struct Recipe {
   LogRecipe log;
   std::string device = "auto";
   AutoOr<int64_t> threads;
-  std::string affinity = "none";  // or the logical CPUs that threads are bound to, "0-3,8"
+  std::string affinity = "none";  // or the logical CPUs to bind threads to, "0-3,8"
   std::string run_dir = "runs";
   int64_t seed = 17;
 };
@@ -156,23 +156,22 @@ struct Recipe {
 const char* name(Precision precision);  // as the recipe writes it
 DType dtype_of(Precision precision);    // of activations
 DType dtype_of(StateType type);
-// The CPUs of `affinity`, in its order; empty: none.
+// The CPUs of `affinity`, in the order given; empty for none.
 std::vector<int> cpus_of(const Recipe& recipe);
-// The blocks' linear layers of a frozen base are kept in fp8.
+// Whether the blocks' linear layers of a frozen base are stored in fp8.
 bool fp8_base(const Recipe& recipe);
 
 // Reads a recipe file and applies `overrides` ("optimizer.lr=1e-4"); an override of steps, epochs or tokens clears the
-// other two. Errors: usage, with file, line and key, for anything that does not fit, and for settings that contradict
-// each other.
+// other two. Errors: usage, with file, line and key, for invalid values and for settings that contradict each other.
 Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides);
 
-// ErrorKind::usage for a recipe that names nothing to train on: a dry run may do without, nothing else.
+// ErrorKind::usage for a recipe without training data, which only a dry run accepts.
 void require_training_data(const Recipe& recipe);
 
-// The resolved recipe, commented YAML that reads back as the same recipe.
+// The resolved recipe as commented YAML, which reads back as the same recipe.
 std::string write_recipe(const Recipe& recipe);
 
-// JSON Schema (draft 2020-12) of recipes.
+// The JSON Schema (draft 2020-12) of recipes.
 std::string recipe_schema();
 
 }  // namespace ingot::train

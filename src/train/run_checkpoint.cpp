@@ -17,11 +17,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Everything that makes a run what it is, by name: of every tensor the elements that `range` says.
+// The state tensors by name; of each, the elements in `range(parameter)`.
 template <class RangeOf>
-std::vector<checkpoint::NamedTensor> state_of(const Trained& trained, RangeOf range) {
+std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_state, RangeOf range) {
   std::vector<checkpoint::NamedTensor> state;
-  for (const TrainedTensor& t : trained.tensors()) {
+  for (const TrainedParameter& t : optimizer_state.tensors()) {
     const Range wanted = range(t);
     const auto put = [&](const char* kind, const Tensor& kept) {
       const Tensor flat = kept.reshape(Shape{kept.elements()});
@@ -36,43 +36,45 @@ std::vector<checkpoint::NamedTensor> state_of(const Trained& trained, RangeOf ra
   return state;
 }
 
-// What this rank writes. Also where all have everything, each writes a part.
-std::vector<checkpoint::NamedTensor> written_by(const Trained& trained) {
-  const Share& share = trained.share();
+// The state that this rank writes. Ranks write disjoint parts even where each has the whole state.
+std::vector<checkpoint::NamedTensor> written_by(const OptimizerState& optimizer_state) {
+  const ShardSpec& share = optimizer_state.share();
   std::vector<checkpoint::NamedTensor> state =
-      state_of(trained, [&](const TrainedTensor& t) { return t.parts[static_cast<size_t>(share.rank)]; });
-  if (trained.ranges() && share.rank == 0) state.push_back({"gradient_ranges", trained.ranges()});
+      state_of(optimizer_state, [&](const TrainedParameter& t) { return t.parts[static_cast<size_t>(share.rank)]; });
+  if (optimizer_state.ranges() && share.rank == 0) state.push_back({"gradient_ranges", optimizer_state.ranges()});
   return state;
 }
 
-// What this rank needs.
-std::vector<checkpoint::NamedTensor> read_by(const Trained& trained) {
-  std::vector<checkpoint::NamedTensor> state = state_of(trained, [](const TrainedTensor& t) { return t.own; });
-  if (trained.ranges()) state.push_back({"gradient_ranges", trained.ranges()});
+// The state that this rank reads.
+std::vector<checkpoint::NamedTensor> read_by(const OptimizerState& optimizer_state) {
+  std::vector<checkpoint::NamedTensor> state =
+      state_of(optimizer_state, [](const TrainedParameter& t) { return t.own; });
+  if (optimizer_state.ranges()) state.push_back({"gradient_ranges", optimizer_state.ranges()});
   return state;
 }
 
-std::string metadata_of(const RunProgress& progress, const std::string& identity, const Trained& trained,
+std::string metadata_of(const RunProgress& progress, const std::string& identity, const OptimizerState& optimizer_state,
                         const Device& device) {
   const Json metadata = {{"step", progress.step},
                          {"tokens", progress.tokens},
-                         {"updates", trained.updates()},
+                         {"updates", optimizer_state.updates()},
                          {"arch", device.arch()},
                          {"identity", parse_lenient_ordered_json(identity)}};
   return metadata.dump();
 }
 
-// Makes the folder before any rank writes into it.
+// Creates the folder before any rank writes into it.
 void begin_together(const std::filesystem::path& folder, int64_t step, const comm::Group& ranks) {
   if (ranks.rank() == 0) checkpoint::begin_checkpoint(folder, step);
   ranks.barrier();
 }
 
-// Together, when this rank's part is there or has failed: what all have written. When some have not, nobody writes any
-// more: nothing is left on a disk that may be full, then those throw why, and the others with their reason.
+// Ranks call it together. `written` waits for this rank's part, or throws. Returns what every rank wrote. If any rank
+// failed, the checkpoint is discarded only after all ranks have stopped writing, as the disk may be full; then each
+// failed rank throws its own error, and the others throw the error of a failed one.
 std::vector<std::string> gather_parts(const std::filesystem::path& folder, int64_t step, const comm::Group& ranks,
                                       FunctionRef<std::string()> written) {
-  std::string part;  // empty: it failed
+  std::string part;  // empty: writing failed
   std::exception_ptr failed;
   try {
     part = written();
@@ -86,14 +88,14 @@ std::vector<std::string> gather_parts(const std::filesystem::path& folder, int64
   try {
     parts = ranks.gather(part);
   } catch (...) {
-    discard();  // a rank is gone
+    discard();  // another rank has failed
     throw;
   }
   if (std::ranges::none_of(parts, [](const std::string& one) { return one.empty(); })) return parts;
   discard();
   ranks.barrier();
   if (failed) std::rethrow_exception(failed);
-  ranks.barrier();  // throws
+  ranks.barrier();  // throws the failed rank's error
   throw_error(ErrorKind::internal, "a part of checkpoint {} is missing", step);
 }
 
@@ -102,7 +104,7 @@ bool is_there(const std::future<T>& future) {
   return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
-// Path of the first value in which two JSON trees differ ("model.hidden"); empty when they are equal.
+// Path of the first value in which two JSON trees differ, such as "model.hidden"; empty when they are equal.
 std::string first_difference(const Json& a, const Json& b, const std::string& path) {
   if (!a.is_object() || !b.is_object()) return a == b ? "" : path;
   const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
@@ -130,17 +132,18 @@ std::string value_at(const Json& tree, const std::string& path) {
 }  // namespace
 
 uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProgress& progress,
-                              const std::string& identity, const Trained& trained, Device& device, int64_t keep,
-                              const comm::Group& ranks) {
+                              const std::string& identity, const OptimizerState& optimizer_state, Device& device,
+                              int64_t keep, const comm::Group& ranks) {
   try {
     begin_together(folder, progress.step, ranks);
     const std::vector<std::string> parts = gather_parts(folder, progress.step, ranks, [&] {
-      return checkpoint::write_part(folder, progress.step, written_by(trained), &device, ranks.rank(), ranks.size());
+      return checkpoint::write_part(folder, progress.step, written_by(optimizer_state), &device, ranks.rank(),
+                                    ranks.size());
     });
     int64_t bytes = 0;
     if (ranks.rank() == 0) {
       bytes = static_cast<int64_t>(checkpoint::publish_checkpoint(
-          folder, progress.step, parts, metadata_of(progress, identity, trained, device), {.keep = keep}));
+          folder, progress.step, parts, metadata_of(progress, identity, optimizer_state, device), {.keep = keep}));
     }
     return static_cast<uint64_t>(ranks.all_max(bytes));
   } catch (...) {
@@ -149,9 +152,10 @@ uint64_t write_run_checkpoint(const std::filesystem::path& folder, const RunProg
   }
 }
 
-uint64_t checkpoint_bytes(const Trained& trained, const comm::Group& ranks) {
+uint64_t checkpoint_bytes(const OptimizerState& optimizer_state, const comm::Group& ranks) {
   int64_t bytes = 0;
-  for (const checkpoint::NamedTensor& each : written_by(trained)) bytes += static_cast<int64_t>(each.tensor.bytes());
+  for (const checkpoint::NamedTensor& each : written_by(optimizer_state))
+    bytes += static_cast<int64_t>(each.tensor.bytes());
   return static_cast<uint64_t>(ranks.all_sum(bytes));
 }
 
@@ -159,34 +163,35 @@ void require_same_run(const std::string& shown, const std::string& metadata, con
   const Json found = try_parse_json(metadata);
   if (!found.is_object() || !found.contains("identity") || !found.contains("tokens") || !found.contains("updates") ||
       !found.contains("arch")) {
-    throw_error(ErrorKind::corrupt, "{}: the manifest is not of a training run", shown);
+    throw_error(ErrorKind::corrupt, "{}: the manifest is not that of a training run", shown);
   }
   const Json now = parse_lenient_ordered_json(identity);
   const std::string difference = first_difference(found.at("identity"), now, "");
   if (difference.empty()) return;
-  throw_hint(ErrorKind::usage, "continue it with the settings it was begun with, or begin another run (name=...)",
+  throw_hint(ErrorKind::usage, "continue it with its original settings, or start another run (name=...)",
              "{} cannot be continued: {} was {} and is now {}", shown, difference,
              value_at(found.at("identity"), difference), value_at(now, difference));
 }
 
 namespace {
 
-RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::string& identity, Trained& trained,
-                       Device& device, const comm::Group& ranks) {
+RunProgress read_found(const checkpoint::NativeCheckpoint& found, const std::string& identity,
+                       OptimizerState& optimizer_state, Device& device, const comm::Group& ranks) {
   require_same_run(found.path.string(), found.metadata, identity);
   const Json metadata = parse_lenient_ordered_json(found.metadata);
-  checkpoint::restore_tensors(found, read_by(trained), device);
-  ranks.barrier();  // every file was checked by some rank
-  trained.set_updates(metadata.at("updates").get<int64_t>());
+  checkpoint::restore_tensors(found, read_by(optimizer_state), device);
+  ranks.barrier();  // waits until all files were checked, each by some rank
+  optimizer_state.set_updates(metadata.at("updates").get<int64_t>());
   return RunProgress{found.step, metadata.at("tokens").get<int64_t>(), metadata.at("arch").get<std::string>()};
 }
 
 }  // namespace
 
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
-                                               Trained& trained, Device& device, const comm::Group& ranks) {
+                                               OptimizerState& optimizer_state, Device& device,
+                                               const comm::Group& ranks) {
   if (ranks.rank() == 0) checkpoint::remove_leftovers(folder);
-  // Which one is rank 0's word: others' views of a shared folder may be older.
+  // Rank 0 decides which one is the newest: other ranks may see an outdated state of a shared folder.
   int64_t newest = -1;
   if (ranks.rank() == 0) {
     const std::vector<int64_t> steps = checkpoint::list_checkpoints(folder);
@@ -194,17 +199,17 @@ std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& fold
   }
   newest = ranks.all_max(newest);
   if (newest < 0) return std::nullopt;
-  return read_found(checkpoint::open_checkpoint(folder, newest, {}, {ranks.rank(), ranks.size()}), identity, trained,
-                    device, ranks);
+  return read_found(checkpoint::open_checkpoint(folder, newest, {}, {ranks.rank(), ranks.size()}), identity,
+                    optimizer_state, device, ranks);
 }
 
 RunProgress read_run_checkpoint(const std::filesystem::path& folder, int64_t step, const std::string& identity,
-                                Trained& trained, Device& device) {
-  return read_found(checkpoint::open_checkpoint(folder, step), identity, trained, device, {});
+                                OptimizerState& optimizer_state, Device& device) {
+  return read_found(checkpoint::open_checkpoint(folder, step), identity, optimizer_state, device, {});
 }
 
-std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder, int64_t step, const Trained& trained,
-                                             Device& device) {
+std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder, int64_t step,
+                                             const OptimizerState& optimizer_state, Device& device) {
   const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, step);
   const auto bytes_of = [&](const Tensor& tensor) {
     std::vector<std::byte> bytes(tensor.bytes());
@@ -212,7 +217,7 @@ std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder
     return bytes;
   };
   std::vector<std::string> differ;
-  for (const checkpoint::NamedTensor& now : read_by(trained)) {
+  for (const checkpoint::NamedTensor& now : read_by(optimizer_state)) {
     const Buffer memory(device, now.tensor.bytes());
     checkpoint::NamedTensor then = now;
     then.tensor.data = memory.data();
@@ -222,28 +227,28 @@ std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder
   return differ;
 }
 
-void BackgroundCheckpoint::reserve(const Trained& trained, const ops::Context& context) {
-  snapshot_.reserve(written_by(trained), context.threads);
+void BackgroundCheckpoint::reserve(const OptimizerState& optimizer_state, const ops::Context& context) {
+  snapshot_.reserve(written_by(optimizer_state), context.threads);
 }
 
 void BackgroundCheckpoint::begin(const std::filesystem::path& folder, const RunProgress& progress,
-                                 const std::string& identity, const Trained& trained, const ops::Context& context,
-                                 int64_t keep) {
-  if (begun()) throw_error(ErrorKind::internal, "a checkpoint is being written");
+                                 const std::string& identity, const OptimizerState& optimizer_state,
+                                 const ops::Context& context, int64_t keep) {
+  if (is_writing()) throw_error(ErrorKind::internal, "a checkpoint is being written");
   from_ = steady_seconds();
   folder_ = folder;
   step_ = progress.step;
   keep_ = keep;
-  metadata_ = metadata_of(progress, identity, trained, context.device);
+  metadata_ = metadata_of(progress, identity, optimizer_state, context.device);
   unpublished_ = true;
   if (ranks_.size() > 1) begin_together(folder, step_, ranks_);
-  snapshot_.take(written_by(trained), context.device, context.threads);
+  snapshot_.take(written_by(optimizer_state), context.device, context.threads);
   writing_ = start_task("writing a checkpoint", [this] {
     if (ranks_.size() == 1) checkpoint::begin_checkpoint(folder_, step_);
     try {
       return checkpoint::write_part(folder_, step_, snapshot_.tensors(), nullptr, ranks_.rank(), ranks_.size());
     } catch (...) {
-      // Of several ranks others may still write: the first removes it when all have ended.
+      // Other ranks may still be writing: rank 0 discards it when all have ended.
       if (ranks_.size() == 1) checkpoint::discard_checkpoint(folder_, step_);
       throw;
     }
@@ -256,7 +261,7 @@ BackgroundCheckpoint::~BackgroundCheckpoint() {
 }
 
 void BackgroundCheckpoint::publish() {
-  unpublished_ = false;  // gather_parts and what follows leave nothing
+  unpublished_ = false;  // on failure, gather_parts and publishing_ discard it
   const std::vector<std::string> parts = gather_parts(folder_, step_, ranks_, [&] { return writing_.get(); });
   if (ranks_.rank() != 0) return;
   publishing_ = start_task("publishing a checkpoint", [this, parts] {

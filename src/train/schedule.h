@@ -8,18 +8,18 @@ namespace ingot::train {
 
 enum class ScheduleName { constant, linear, cosine };
 
-// How long the learning rate rises at first: a number of steps, or a share of the run.
+// Length of the learning rate's warm-up: a number of steps, or a share of the run.
 struct Warmup {
   int64_t steps = 0;
-  std::optional<double> percent;  // of the run's steps, 0 or more and below 100; then `steps` does not count
+  std::optional<double> percent;  // of the run's steps, in [0, 100); replaces `steps`
 
-  // In a run of `total` steps; of a share whole steps, rounded down.
+  // Number of warm-up steps in a run of `total` steps; a percentage is rounded down to whole steps.
   int64_t in(int64_t total) const;
 };
 
 struct Schedule {
   ScheduleName name = ScheduleName::cosine;
-  double lr = 0;             // the highest
+  double lr = 0;             // peak
   double min_lr = 0;         // at the last step (linear, cosine)
   int64_t warmup_steps = 0;  // linear from lr / (warmup_steps + 1)
   int64_t steps = 0;         // of the whole run

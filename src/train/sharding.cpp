@@ -11,7 +11,7 @@ std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ra
   constexpr int64_t block = ops::sum_squares_block;
   const int64_t total = std::accumulate(elements.begin(), elements.end(), int64_t{0});
   std::vector<std::vector<Range>> parts;
-  int64_t before = 0;  // elements of what has been given out
+  int64_t before = 0;  // elements assigned so far, in all tensors
   for (const int64_t n : elements) {
     std::vector<Range>& part = parts.emplace_back(static_cast<size_t>(ranks));
     for (int64_t begin = 0; begin < n; begin += block) {
@@ -25,14 +25,14 @@ std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ra
   return parts;
 }
 
-Range share_of(int64_t sequences, int64_t unit, int rank, int ranks) {
-  const int64_t units = sequences / unit;
-  return {units * rank / ranks * unit, units * (rank + 1) / ranks * unit};
+Range rank_sequences(int64_t sequences, int64_t accumulation_unit, int rank, int ranks) {
+  const int64_t units = sequences / accumulation_unit;
+  return {units * rank / ranks * accumulation_unit, units * (rank + 1) / ranks * accumulation_unit};
 }
 
-std::vector<int64_t> ShareOrder::step_samples(int64_t step) const {
+std::vector<int64_t> RankOrder::step_samples(int64_t step) const {
   std::vector<int64_t> samples = whole_.step_samples(step);
-  const Range own = share_of(static_cast<int64_t>(samples.size()), unit_, rank_, ranks_);
+  const Range own = rank_sequences(static_cast<int64_t>(samples.size()), accumulation_unit_, rank_, ranks_);
   return {samples.begin() + own.begin, samples.begin() + own.end};
 }
 

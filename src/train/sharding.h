@@ -1,4 +1,4 @@
-// How the state of a run is divided over its data-parallel ranks (ZeRO: Rajbhandari and others 2019, arXiv 1910.02054).
+// Sharding of the training state over data-parallel ranks (ZeRO: Rajbhandari and others 2019, arXiv 1910.02054).
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace ingot::train {
 
-// What one of several ranks keeps. Stage 0: everything. 1: its part of masters and moments. 2: of the step's gradients
-// too. One rank has everything whatever the stage.
-struct Share {
+// What one rank stores. ZeRO stage 0: everything; 1: only its part of masters and moments; 2: also only its part of the
+// step's gradients. A single rank stores everything at every stage.
+struct ShardSpec {
   int rank = 0;
   int ranks = 1;
   int zero = 0;
@@ -19,34 +19,34 @@ struct Share {
   int stage() const { return ranks > 1 ? zero : 0; }
 };
 
-// Elements [begin, end) of a tensor, flat.
+// Elements [begin, end) of a flattened tensor.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t count() const { return end - begin; }
 };
 
-// The parts of ranks in tensors of so many elements, by tensor and rank: rank r's parts lie behind those of r - 1 when
-// the tensors are one behind the other, all nearly as large. A part begins at a multiple of ops::sum_squares_block, so
-// that sums over such blocks are the same however many ranks there are.
+// Divides tensors with the given numbers of elements among ranks; result by tensor and rank. With the tensors
+// concatenated, each rank has one contiguous range, in rank order and of nearly equal size. Ranges within a tensor
+// begin at multiples of ops::sum_squares_block, so that sums over these blocks do not depend on the number of ranks.
 std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ranks);
 
-// The units of work of one rank, as sequences: of `sequences`, whole units of `unit` in order, rank r computes units
+// The sequences of one rank: `sequences` form n accumulation units in order, of which rank r computes units
 // [r n / ranks, (r + 1) n / ranks).
-Range share_of(int64_t sequences, int64_t unit, int rank, int ranks);
+Range rank_sequences(int64_t sequences, int64_t accumulation_unit, int rank, int ranks);
 
-// One rank's share of every step of an order, which outlives it.
-class ShareOrder : public data::Order {
+// One rank's share of each step of an order. `whole` outlives it.
+class RankOrder : public data::Order {
  public:
-  ShareOrder(const data::Order& whole, int64_t unit, int rank, int ranks)
-      : whole_(whole), unit_(unit), rank_(rank), ranks_(ranks) {}
+  RankOrder(const data::Order& whole, int64_t accumulation_unit, int rank, int ranks)
+      : whole_(whole), accumulation_unit_(accumulation_unit), rank_(rank), ranks_(ranks) {}
 
   int64_t num_sequences() const override { return whole_.num_sequences(); }
   std::vector<int64_t> step_samples(int64_t step) const override;
 
  private:
   const data::Order& whole_;
-  int64_t unit_;
+  int64_t accumulation_unit_;
   int rank_, ranks_;
 };
 

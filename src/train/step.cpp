@@ -10,7 +10,7 @@
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
 #include "ops/fixed_sum.h"
-#include "train/fault_finder.h"
+#include "train/non_finite_locator.h"
 
 namespace ingot::train {
 
@@ -18,7 +18,7 @@ namespace {
 
 models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads) {
   models::PassShape shape;
-  shape.tokens = settings.micro * settings.unit * settings.sequence_length;
+  shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
   shape.longest = settings.sequence_length;
   shape.adapter_rank = adapter_rank;
   shape.activation = settings.activation;
@@ -28,41 +28,42 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   return shape;
 }
 
-int64_t rank_of(const Trained& trained) {
+int64_t rank_of(const OptimizerState& optimizer_state) {
   int64_t rank = 0;
-  if (!trained.adapter()) return rank;
-  for (const nn::LoraWeights& layer : trained.adapter()->layers) {
+  if (!optimizer_state.adapter()) return rank;
+  for (const nn::LoraWeights& layer : optimizer_state.adapter()->layers) {
     if (layer.a) rank = std::max(rank, layer.a.rows());
   }
   return rank;
 }
 
-// Of what the gradient norm is taken of.
-int64_t most_elements(const spec::ModelSpec& model, int64_t tokens) {
+// Elements of the largest tensor whose squares are summed.
+int64_t max_elements(const spec::ModelSpec& model, int64_t tokens) {
   int64_t most = tokens;
   for (const spec::ParamSpec& p : spec::parameters(model)) most = std::max(most, p.elements());
   return most;
 }
 
-// Of a unit to a tensor: the head's come in pieces of the loss, and a tied embedding's look-up brings one more.
+// Maximum contributions of an accumulation unit to a tensor: the output head's gradient arrives once per loss chunk,
+// and the embedding lookup adds one more if tied.
 int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings) {
   const int64_t piece = spec::loss_chunk(model.vocab);
-  return (settings.unit * settings.sequence_length + piece - 1) / piece + 1;
+  return (settings.accumulation_unit * settings.sequence_length + piece - 1) / piece + 1;
 }
 
-// At most a low-rank pair for every parameter is trained.
-int64_t most_trained(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
+// At most two tensors per parameter (a low-rank pair) are trainable.
+int64_t max_trainable(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
 
-int64_t own_blocks(const Trained& trained) {
+int64_t own_blocks(const OptimizerState& optimizer_state) {
   int64_t blocks = 0;
-  for (const TrainedTensor& t : trained.tensors()) {
+  for (const TrainedParameter& t : optimizer_state.tensors()) {
     blocks += (t.own.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
   }
   return blocks;
 }
 
-// Of ops::sum_squares in what is trained: every parameter, or a low-rank pair of each.
-int64_t most_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
+// Maximum ops::sum_squares blocks in the trainable tensors: the parameters, or a low-rank pair of each.
+int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
   int64_t blocks = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) {
     const int64_t sides = std::accumulate(p.shape.begin(), p.shape.end(), int64_t{0});
@@ -73,61 +74,62 @@ int64_t most_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
 
 }  // namespace
 
-StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_layer,
+StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
                       int64_t adapter_rank, bool decoded, int threads) {
   const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads);
   StepBytes bytes;
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
-                                  shape.tokens, model.layers - lowest_layer);
+                                  shape.tokens, model.layers - lowest_trainable_layer);
   const models::PassBytes pass = models::pass_bytes(model, shape);
-  const int64_t most = most_elements(model, shape.tokens);
-  const size_t sink = settings.units > 0 ? FixedSink::bytes(most) : 0;  // while a layer has scratch of its own
-  bytes.scratch = std::max({pass.training + sink, pass.loss, ops::sum_squares_bytes(most)});
-  // Micro-batches; squares of gradients and losses, and what is decided of them.
-  bytes.batch = Feed::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{most_trained(model)}) +
+  const int64_t most = max_elements(model, shape.tokens);
+  const size_t accumulator =
+      settings.units > 0 ? FixedPointAccumulator::bytes(most) : 0;  // used while a layer's scratch is allocated
+  bytes.scratch = std::max({pass.training + accumulator, pass.loss, ops::sum_squares_bytes(most)});
+  // Micro-batches; sums of squared gradients and losses; the update decision; sums of squares by block.
+  bytes.batch = BatchUploader::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{max_trainable(model)}) +
                 Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3}) +
-                Arena::footprint(DType::f64, Shape{most_blocks(model, adapter_rank)});
+                Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank)});
   return bytes;
 }
 
-Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model, Trained& trained,
-           StepSettings settings, bool decoded, const comm::Group& ranks)
+Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
+           OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Group& ranks)
     : device_(device),
       model_(model),
-      trained_(trained),
+      optimizer_state_(optimizer_state),
       settings_(settings),
       context_{device, registry, scratch_, &threads},
       ranks_(ranks),
-      exchange_(device, trained, ranks) {
-  if (trained.ranges()) {
-    sink_ = std::make_unique<FixedSink>(trained, context_, exchange_,
-                                        settings.units * contributions(model.spec(), settings));
+      gradient_sync_(device, optimizer_state, ranks) {
+  if (optimizer_state.ranges()) {
+    accumulator_ = std::make_unique<FixedPointAccumulator>(optimizer_state, context_, gradient_sync_,
+                                                           settings.units * contributions(model.spec(), settings));
   } else {
-    sink_ = std::make_unique<Fp32Sink>(trained, context_, exchange_);
+    accumulator_ = std::make_unique<Fp32Accumulator>(optimizer_state, context_, gradient_sync_);
   }
-  model.set_trained(trained.place_of_parameter(), trained.lowest_layer());
-  const StepBytes sizes =
-      bytes(model.spec(), settings, trained.lowest_layer(), rank_of(trained), decoded, threads.threads());
+  model.set_trainable(optimizer_state.trainable_index(), optimizer_state.lowest_trainable_layer());
+  const StepBytes sizes = bytes(model.spec(), settings, optimizer_state.lowest_trainable_layer(),
+                                rank_of(optimizer_state), decoded, threads.threads());
   scratch_ = Arena(device, sizes.scratch, "scratch");
   saved_ = Arena(device, sizes.saved, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");
-  squares_ = batch_.take(DType::f64, Shape{static_cast<int64_t>(trained.tensors().size())});
+  squares_ = batch_.take(DType::f64, Shape{static_cast<int64_t>(optimizer_state.tensors().size())});
   loss_squares_ = batch_.take(DType::f64, Shape{1});
   decision_ = batch_.take(DType::f64, Shape{3});
-  if (trained.share().stage() > 0) blocks_ = batch_.take(DType::f64, Shape{own_blocks(trained)});
-  feed_.emplace(device, batch_, settings.micro * settings.unit * settings.sequence_length);
+  if (optimizer_state.share().stage() > 0) blocks_ = batch_.take(DType::f64, Shape{own_blocks(optimizer_state)});
+  uploader_.emplace(device, batch_, settings.micro * settings.accumulation_unit * settings.sequence_length);
   for (Verdict& verdict : verdicts_) {
-    verdict.decision = HostBuffer(device, decision_.bytes());
+    verdict.decision = PinnedBuffer(device, decision_.bytes());
     verdict.arrived = device.make_event();
-    if (!trained.ranges()) continue;
-    verdict.ranges = HostBuffer(device, trained.ranges().bytes());
-    verdict.largest = HostBuffer(device, trained.largest().bytes());
+    if (!optimizer_state.ranges()) continue;
+    verdict.ranges = PinnedBuffer(device, optimizer_state.ranges().bytes());
+    verdict.largest = PinnedBuffer(device, optimizer_state.largest().bytes());
   }
 }
 
 nn::Pass Step::pass_over(const MicroBatch& batch) {
   std::vector<nn::AdapterSegment> adapters;
-  if (trained_.adapter()) adapters.push_back({0, batch.tokens.tokens(), trained_.adapter()});
+  if (optimizer_state_.adapter()) adapters.push_back({0, batch.tokens.tokens(), optimizer_state_.adapter()});
   nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
   pass.fp8 = settings_.fp8;
   return pass;
@@ -135,10 +137,10 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
 
 void Step::sum_squares() {
   int64_t block = 0;
-  for (size_t i = 0; i < trained_.tensors().size(); ++i) {
-    const TrainedTensor& t = trained_.tensors()[i];
+  for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
+    const TrainedParameter& t = optimizer_state_.tensors()[i];
     if (t.own.count() == 0) continue;
-    const Tensor gradient = sink_->gradient(i);
+    const Tensor gradient = accumulator_->gradient(i);
     if (!blocks_) {
       const auto place = static_cast<int64_t>(i);
       ops::sum_squares(context_, squares_.slice(place, place + 1), gradient);
@@ -149,20 +151,20 @@ void Step::sum_squares() {
       ops::sum_squares(context_, blocks_.slice(block, block + 1), gradient.slice(begin, end));
     }
   }
-  if (blocks_) exchange_.join_squares(squares_, blocks_);
+  if (blocks_) gradient_sync_.gather_squares(squares_, blocks_);
 }
 
-void Step::decide(double counted) {
-  exchange_.sum(loss_squares_);
+void Step::decide(double loss_tokens) {
+  gradient_sync_.sum(loss_squares_);
   sum_squares();
-  ops::decide_update(context_, decision_, squares_, loss_squares_, {counted, settings_.optimizer.clip_grad_norm});
+  ops::decide_update(context_, decision_, squares_, loss_squares_, {loss_tokens, settings_.optimizer.clip_grad_norm});
 }
 
 void Step::update(double lr) {
-  trained_.set_updates(trained_.updates() + 1);
+  optimizer_state_.set_updates(optimizer_state_.updates() + 1);
   const OptimizerSettings& optimizer = settings_.optimizer;
-  for (size_t i = 0; i < trained_.tensors().size(); ++i) {
-    const TrainedTensor& t = trained_.tensors()[i];
+  for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
+    const TrainedParameter& t = optimizer_state_.tensors()[i];
     if (t.own.count() == 0) continue;
     const Shape flat{t.own.count()};
     ops::AdamwState state{t.master.reshape(flat), t.moment1.reshape(flat), t.moment2.reshape(flat), {}};
@@ -174,12 +176,12 @@ void Step::update(double lr) {
     attributes.beta2 = static_cast<float>(optimizer.beta2);
     attributes.epsilon = static_cast<float>(optimizer.epsilon);
     attributes.weight_decay = t.decay ? static_cast<float>(optimizer.weight_decay) : 0;
-    attributes.step = trained_.updates();
+    attributes.step = optimizer_state_.updates();
     attributes.decision = decision_;
-    ops::adamw(context_, state, sink_->gradient(i), attributes);
+    ops::adamw(context_, state, accumulator_->gradient(i), attributes);
   }
-  exchange_.gather_weights();
-  if (trained_.ranges()) ops::next_ranges(context_, trained_.ranges(), trained_.largest());
+  gradient_sync_.gather_weights();
+  if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
 }
 
 void Step::count(StepResult& result, std::span<const data::PackedSequence> sequences) const {
@@ -187,30 +189,32 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
   for (const data::PackedSequence& sequence : sequences) {
     result.positions += std::ssize(sequence.ids);
     result.tokens += data::num_tokens(sequence);
-    result.counted += sequence.counted;
+    result.loss_tokens += sequence.loss_tokens;
     for (size_t s = 1; s < sequence.offsets.size(); ++s) {
       const bool is_padding = s <= sequence.sample_ids.size() && sequence.sample_ids[s - 1] < 0;
       const int64_t length = sequence.offsets[s] - sequence.offsets[s - 1];
       if (!is_padding) squares += length * length;
     }
   }
-  std::array<int64_t, 5> counts{result.tokens, result.counted, squares, std::ssize(sequences), result.positions};
-  ranks_.all_reduce(std::span<int64_t>(counts), comm::Combine::sum);
+  std::array<int64_t, 5> counts{result.tokens, result.loss_tokens, squares, std::ssize(sequences), result.positions};
+  ranks_.all_reduce(std::span<int64_t>(counts), comm::ReduceOp::sum);
   result.tokens = counts[0];
-  result.counted = counts[1];
+  result.loss_tokens = counts[1];
   result.squared_lengths = static_cast<double>(counts[2]);
   result.positions = counts[4];
-  if (counts[3] == 0 || static_cast<int64_t>(sequences.size()) % settings_.unit != 0) {
-    throw_error(ErrorKind::internal, "{} sequences are not whole units of {}", sequences.size(), settings_.unit);
+  if (counts[3] == 0 || static_cast<int64_t>(sequences.size()) % settings_.accumulation_unit != 0) {
+    throw_error(ErrorKind::internal, "{} sequences are not a multiple of the unit of {}", sequences.size(),
+                settings_.accumulation_unit);
   }
-  if (trained_.ranges() && counts[3] > settings_.units * settings_.unit) {
-    throw_error(ErrorKind::internal, "{} sequences, and fixed sums have room for {} units", counts[3], settings_.units);
+  if (optimizer_state_.ranges() && counts[3] > settings_.units * settings_.accumulation_unit) {
+    throw_error(ErrorKind::internal, "{} sequences exceed the fixed-point sums' capacity of {} units", counts[3],
+                settings_.units);
   }
 }
 
 void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
-  nn::Training training{*sink_,     batch.unit_offsets, settings_.recompute,         saved_,
-                        batch.rows, settings_.seed,     static_cast<uint64_t>(step), settings_.fp8_gradients};
+  nn::Training training{*accumulator_,  batch.accumulation_offsets,  settings_.recompute,    saved_, batch.rows,
+                        settings_.seed, static_cast<uint64_t>(step), settings_.fp8_gradients};
   nn::Pass pass = pass_over(batch);
   pass.training = &training;
   model_.loss(pass, batch.losses, batch.targets);
@@ -219,53 +223,53 @@ void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
 
 void Step::accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                       std::span<const int64_t> samples) {
-  const size_t most = static_cast<size_t>(settings_.micro * settings_.unit);
-  const size_t micros = (sequences.size() + most - 1) / most;
-  size_t rounds = std::max<size_t>(1, micros);  // in which this rank gives its gradients to the others
-  if (exchange_.every_micro()) rounds = static_cast<size_t>(ranks_.all_max(static_cast<int64_t>(rounds)));
-  sink_->begin_step();
+  const size_t most = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
+  const size_t micro_batches = (sequences.size() + most - 1) / most;
+  size_t rounds = std::max<size_t>(1, micro_batches);  // of synchronisation; other ranks may have more
+  if (gradient_sync_.every_micro_batch()) rounds = static_cast<size_t>(ranks_.all_max(static_cast<int64_t>(rounds)));
+  accumulator_->begin_step();
   const auto put = [&](size_t round) {
-    if (round >= micros) return;
+    if (round >= micro_batches) return;
     const size_t begin = round * most;
     const size_t count = std::min(most, sequences.size() - begin);
-    feed_->put(sequences.subspan(begin, count), samples.subspan(begin, count), settings_.sequence_length,
-               settings_.unit, losses);
+    uploader_->put(sequences.subspan(begin, count), samples.subspan(begin, count), settings_.sequence_length,
+                   settings_.accumulation_unit, losses);
   };
   put(0);
   for (size_t round = 0; round < rounds; ++round) {
     const bool last = round + 1 == rounds;
-    if (round >= micros) {
-      sink_->empty_micro(last);
+    if (round >= micro_batches) {
+      accumulator_->empty_micro_batch(last);
       continue;
     }
-    sink_->begin_micro(last);
-    compute(feed_->take(), step, round == 0);
-    feed_->computed();
+    accumulator_->begin_micro_batch(last);
+    compute(uploader_->take(), step, round == 0);
+    uploader_->computed();
     put(round + 1);  // while the device computes
-    sink_->end_micro();
+    accumulator_->end_micro_batch();
   }
-  if (micros == 0) {
+  if (micro_batches == 0) {
     const double none = 0;
     device_.copy_from_host(loss_squares_.data, &none, sizeof none);
   }
-  sink_->end_step();
+  accumulator_->end_step();
 }
 
-void Step::enqueue(Begun& begun, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
+void Step::enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                    std::span<const int64_t> samples) {
-  begun.updates = trained_.updates();
-  count(begun.result, sequences);
-  accumulate(begun.losses, step, sequences, samples);
-  if (begun.result.counted == 0) return;  // there is nothing to update with
-  decide(static_cast<double>(begun.result.counted));
-  begun.verdict = begun_.size() > 1 ? 1 - begun_.front().verdict : 0;
-  begun.undecided = true;
-  const Verdict& verdict = verdicts_[begun.verdict];
-  device_.start_copy_to_host(Stream::compute, verdict.decision.data(), decision_.data, decision_.bytes());
-  if (trained_.ranges()) {
-    for (const auto& [to, from] :
-         {std::pair(&verdict.ranges, &trained_.ranges()), std::pair(&verdict.largest, &trained_.largest())}) {
-      device_.start_copy_to_host(Stream::compute, to->data(), from->data, from->bytes());
+  in_flight.updates = optimizer_state_.updates();
+  count(in_flight.result, sequences);
+  accumulate(in_flight.losses, step, sequences, samples);
+  if (in_flight.result.loss_tokens == 0) return;  // nothing to update with
+  decide(static_cast<double>(in_flight.result.loss_tokens));
+  in_flight.verdict = in_flight_.size() > 1 ? 1 - in_flight_.front().verdict : 0;
+  in_flight.undecided = true;
+  const Verdict& verdict = verdicts_[in_flight.verdict];
+  device_.copy_to_host_async(Stream::compute, verdict.decision.data(), decision_.data, decision_.bytes());
+  if (optimizer_state_.ranges()) {
+    for (const auto& [to, from] : {std::pair(&verdict.ranges, &optimizer_state_.ranges()),
+                                   std::pair(&verdict.largest, &optimizer_state_.largest())}) {
+      device_.copy_to_host_async(Stream::compute, to->data(), from->data, from->bytes());
     }
   }
   verdict.arrived->record(Stream::compute);
@@ -274,9 +278,10 @@ void Step::enqueue(Begun& begun, int64_t step, double lr, std::span<const data::
 
 void Step::begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                  std::span<const int64_t> samples) {
-  if (begun_.size() == most_begun) throw_error(ErrorKind::internal, "{} steps are begun already", most_begun);
-  begun_.emplace_back();
-  whole([&] { enqueue(begun_.back(), step, lr, sequences, samples); });
+  if (in_flight_.size() == max_in_flight)
+    throw_error(ErrorKind::internal, "{} steps are already in flight", max_in_flight);
+  in_flight_.emplace_back();
+  whole([&] { enqueue(in_flight_.back(), step, lr, sequences, samples); });
 }
 
 void Step::whole(FunctionRef<void()> work) {
@@ -284,76 +289,76 @@ void Step::whole(FunctionRef<void()> work) {
   try {
     work();
   } catch (...) {
-    feed_->forget();
-    sink_->forget();
-    begun_.clear();
+    uploader_->forget();
+    accumulator_->forget();
+    in_flight_.clear();
     throw;
   }
 }
 
 StepResult Step::finish() {
-  if (begun_.empty()) throw_error(ErrorKind::internal, "no step is begun");
+  if (in_flight_.empty()) throw_error(ErrorKind::internal, "no step is in flight");
   const ThreadPool::Binding bound(*context_.threads);
-  Begun& begun = begun_.front();
-  feed_->collect(begun.losses);
-  StepResult result = begun.result;
-  for (const std::vector<double>& losses : ranks_.gather(std::span<const double>(begun.losses))) {
+  InFlightStep& in_flight = in_flight_.front();
+  uploader_->collect(in_flight.losses);
+  StepResult result = in_flight.result;
+  for (const std::vector<double>& losses : ranks_.gather(std::span<const double>(in_flight.losses))) {
     for (const double loss : losses) result.loss += loss;  // in the order of the step's sequences
   }
-  if (!begun.undecided) {
+  if (!in_flight.undecided) {
     result.skipped = true;
-    begun_.pop_front();
+    in_flight_.pop_front();
     return result;
   }
-  const Verdict& verdict = verdicts_[begun.verdict];
+  const Verdict& verdict = verdicts_[in_flight.verdict];
   verdict.arrived->wait();
   const auto* decision = reinterpret_cast<const double*>(verdict.decision.data());
-  result.loss /= static_cast<double>(result.counted);
+  result.loss /= static_cast<double>(result.loss_tokens);
   result.grad_norm = decision[0];
   result.skipped = decision[2] != 0;
   result.again = result.skipped && out_of_range(verdict);
   if (result.skipped) {
     start_over(verdict);
   } else {
-    begun_.pop_front();
+    in_flight_.pop_front();
   }
   return result;
 }
 
-// Whether the step was halted because of ranges alone.
+// Whether the step was skipped only because contributions exceeded their ranges.
 bool Step::out_of_range(const Verdict& verdict) const {
-  if (!trained_.ranges()) return false;
+  if (!optimizer_state_.ranges()) return false;
   const auto* ranges = reinterpret_cast<const int32_t*>(verdict.ranges.data());
   const auto* largest = reinterpret_cast<const float*>(verdict.largest.data());
   bool some = false;
-  for (size_t i = 0; i < trained_.tensors().size(); ++i) {
+  for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     if (!std::isfinite(largest[i])) return false;
     some = some || !ops::in_range(ranges[i], largest[i]);
   }
   return some;
 }
 
-// From before the first step that is begun, but with the ranges that follow from it: what was begun behind it has
-// left others on the device.
+// Restores the state before the oldest in-flight step, except for the ranges, which become those that follow from that
+// step: the steps enqueued after it have changed the ranges on the device.
 void Step::start_over(const Verdict& verdict) {
-  if (trained_.ranges()) {
-    std::vector<int32_t> ranges(trained_.tensors().size());
+  if (optimizer_state_.ranges()) {
+    std::vector<int32_t> ranges(optimizer_state_.tensors().size());
     for (size_t i = 0; i < ranges.size(); ++i) {
       ranges[i] = ops::next_range(reinterpret_cast<const int32_t*>(verdict.ranges.data())[i],
                                   reinterpret_cast<const float*>(verdict.largest.data())[i]);
     }
-    device_.copy_from_host(trained_.ranges().data, ranges.data(), trained_.ranges().bytes());
+    device_.copy_from_host(optimizer_state_.ranges().data, ranges.data(), optimizer_state_.ranges().bytes());
   }
-  trained_.set_updates(begun_.front().updates);
-  feed_->forget();
-  begun_.clear();
+  optimizer_state_.set_updates(in_flight_.front().updates);
+  uploader_->forget();
+  in_flight_.clear();
   const std::array<double, 3> clear{};
   device_.copy_from_host(decision_.data, clear.data(), decision_.bytes());
 }
 
 StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                      std::span<const int64_t> samples) {
-  refuse_while_begun("a step is run");
+  refuse_while_in_flight("a step is run");
   while (true) {
     begin(step, lr, sequences, samples);
     const StepResult result = finish();
@@ -361,81 +366,81 @@ StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequen
   }
 }
 
-void Step::refuse_while_begun(const char* what) const {
-  if (!begun_.empty()) throw_error(ErrorKind::internal, "{} while another is begun", what);
+void Step::refuse_while_in_flight(const char* what) const {
+  if (!in_flight_.empty()) throw_error(ErrorKind::internal, "{} while another step is in flight", what);
 }
 
-std::string Step::first_fault(int64_t step, std::span<const data::PackedSequence> sequences,
-                              std::span<const int64_t> samples, const WeightSet& weights) {
-  refuse_while_begun("a step is run again");
-  FaultFinder finder(device_, model_.spec(), weights, trained_);
+std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSequence> sequences,
+                                    std::span<const int64_t> samples, const WeightSet& weights) {
+  refuse_while_in_flight("a step is run again");
+  NonFiniteLocator locator(device_, model_.spec(), weights, optimizer_state_);
   struct Watching {
     ops::Context& context;
     ~Watching() { context.watch = nullptr; }
   } const watching{context_};
-  context_.watch = &finder;
+  context_.watch = &locator;
   std::vector<double> losses;
   whole([&] {
     accumulate(losses, step, sequences, samples);
-    feed_->collect(losses);
+    uploader_->collect(losses);
   });
-  for (const std::string& found : ranks_.gather(finder.found())) {
+  for (const std::string& found : ranks_.gather(locator.found())) {
     if (!found.empty()) return found;
   }
   return {};
 }
 
-void Step::rehearse(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
-  refuse_while_begun("a step is rehearsed");
+void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
+  refuse_while_in_flight("a step is rehearsed");
   std::vector<double> losses;
-  exchange_.keep_apart(true);
+  gradient_sync_.set_local_only(true);
   struct Together {
-    Exchange& exchange;
-    ~Together() { exchange.keep_apart(false); }
-  } const together{exchange_};
+    GradientSync& gradient_sync;
+    ~Together() { gradient_sync.set_local_only(false); }
+  } const together{gradient_sync_};
   whole([&] {
     accumulate(losses, 1, sequences, samples);
-    feed_->collect(losses);
+    uploader_->collect(losses);
   });
 }
 
 Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
-  refuse_while_begun("a model is evaluated");
+  refuse_while_in_flight("a model is evaluated");
   std::vector<double> losses;
-  const size_t most = static_cast<size_t>(settings_.micro * settings_.unit);
+  const size_t most = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
   const auto put = [&](size_t begin) {
     if (begin >= sequences.size()) return;
     const size_t count = std::min(most, sequences.size() - begin);
-    feed_->put(sequences.subspan(begin, count), {}, settings_.sequence_length, settings_.unit, losses);
+    uploader_->put(sequences.subspan(begin, count), {}, settings_.sequence_length, settings_.accumulation_unit, losses);
   };
   whole([&] {
     put(0);
     for (size_t begin = 0; begin < sequences.size(); begin += most) {
-      const MicroBatch& batch = feed_->take();
+      const MicroBatch& batch = uploader_->take();
       nn::Pass pass = pass_over(batch);
       model_.loss(pass, batch.losses, batch.targets);
-      feed_->computed();
+      uploader_->computed();
       put(begin + most);
     }
-    feed_->collect(losses);
+    uploader_->collect(losses);
   });
   Loss total;
   for (const double loss : losses) total.sum += loss;
-  for (const data::PackedSequence& sequence : sequences) total.counted += sequence.counted;
+  for (const data::PackedSequence& sequence : sequences) total.loss_tokens += sequence.loss_tokens;
   return total;
 }
 
 void Step::refresh_weights() {
-  trained_.refresh_weights(context_);
-  exchange_.gather_weights();
+  optimizer_state_.refresh_weights(context_);
+  gradient_sync_.gather_weights();
 }
 
 Tensor Step::master(size_t place, Buffer& memory) {
-  const TrainedTensor& t = trained_.tensors()[place];
-  if (trained_.share().stage() == 0) return t.master;
+  const TrainedParameter& t = optimizer_state_.tensors()[place];
+  if (optimizer_state_.share().stage() == 0) return t.master;
   memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));
   const Tensor whole = memory.view(t.master.dtype, Shape{t.shape.elements()});
-  exchange_.gather_master(place, whole);
+  gradient_sync_.gather_master(place, whole);
   return whole.reshape(t.shape);
 }
 

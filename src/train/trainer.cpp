@@ -16,19 +16,19 @@ namespace ingot::train {
 
 namespace fs = std::filesystem;
 
-// Left free beside a checkpoint: its headers and manifest, which are not counted, and the run's logs.
+// Left free beside a checkpoint, for its headers and manifest, which are not counted, and for the run's logs.
 constexpr uint64_t reserved_disk_bytes = uint64_t{64} << 20;
 
-Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
+Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, OptimizerState& optimizer_state,
                  const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
                  const data::SequenceSet* eval, TrainerSettings settings, Observer& observer)
     : step_(step),
       model_(model),
       weights_(weights),
-      trained_(trained),
+      optimizer_state_(optimizer_state),
       lora_(lora),
       train_(train),
-      order_(order, step.settings().unit, step.ranks().rank(), step.ranks().size()),
+      order_(order, step.settings().accumulation_unit, step.ranks().rank(), step.ranks().size()),
       eval_(eval),
       settings_(std::move(settings)),
       observer_(observer),
@@ -40,13 +40,14 @@ Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Tra
   }
 }
 
-// Returns the newest step that settings.remote has; -1 without any, and on other ranks than the first.
-int64_t Trainer::bring_checkpoint() {
+// Downloads the newest checkpoint if it is newer than the local ones. Returns the newest step in settings.remote; -1
+// without one, and on ranks other than 0.
+int64_t Trainer::download_checkpoint() {
   int64_t stored = -1;
   std::function<void(const std::atomic<bool>&)> bring;
   if (const checkpoint::RemoteCheckpoints* remote = settings_.remote) {
     bring = [this, remote, &stored](const std::atomic<bool>& wanted) {
-      const checkpoint::RemoteCheckpoints::Newest newest = remote->bring_newest(
+      const checkpoint::RemoteCheckpoints::Newest newest = remote->download_newest(
           settings_.run_dir / "checkpoints",
           [&](const std::string& shown, const std::string& metadata) {
             require_same_run(shown, metadata, settings_.identity);
@@ -56,14 +57,14 @@ int64_t Trainer::bring_checkpoint() {
       stored = newest.stored.value_or(-1);
     };
   }
-  comm::meet_while(step_.ranks(), bring);
+  comm::run_while_synchronising(step_.ranks(), bring);
   return stored;
 }
 
 int64_t Trainer::resume() {
-  const int64_t stored = bring_checkpoint();
-  const std::optional<RunProgress> progress = read_run_checkpoint(settings_.run_dir / "checkpoints", settings_.identity,
-                                                                  trained_, step_.context().device, step_.ranks());
+  const int64_t stored = download_checkpoint();
+  const std::optional<RunProgress> progress = read_run_checkpoint(
+      settings_.run_dir / "checkpoints", settings_.identity, optimizer_state_, step_.context().device, step_.ranks());
   if (!progress) return 0;
   step_.refresh_weights();
   done_ = progress->step;
@@ -75,35 +76,35 @@ int64_t Trainer::resume() {
 
 EvalEvent Trainer::evaluate(int64_t step) {
   const double begin = steady_seconds();
-  const Range own = share_of(eval_->num_sequences(), 1, step_.ranks().rank(), step_.ranks().size());
+  const Range own = rank_sequences(eval_->num_sequences(), 1, step_.ranks().rank(), step_.ranks().size());
   std::vector<double> losses;  // by sequence
-  int64_t counted = 0;
+  int64_t loss_tokens = 0;
   for (int64_t i = own.begin; i < own.end; ++i) {
     const data::PackedSequence sequence = eval_->get(i);
     const Step::Loss one = step_.evaluate({&sequence, 1});
     losses.push_back(one.sum);
-    counted += one.counted;
+    loss_tokens += one.loss_tokens;
   }
   double sum = 0;
   for (const std::vector<double>& part : step_.ranks().gather(std::span<const double>(losses))) {
     for (const double loss : part) sum += loss;
   }
-  counted = step_.ranks().all_sum(counted);
+  loss_tokens = step_.ranks().all_sum(loss_tokens);
   require_same_files();
   EvalEvent event;
   event.step = step;
-  event.loss = sum / static_cast<double>(counted);
+  event.loss = sum / static_cast<double>(loss_tokens);
   event.perplexity = std::exp(event.loss);
-  event.tokens = counted;
+  event.tokens = loss_tokens;
   event.seconds = steady_seconds() - begin;
   return event;
 }
 
-Trainer::Took Trainer::took(const Begun& begun, double now) {
-  Took own;
-  own.time.own_s = now - begun.from - (step_.ranks().waited_s() - begun.waited);
-  own.time.data_s = begun.data;
-  for (const data::PackedSequence& sequence : begun.batch.units) own.time.tokens += std::ssize(sequence.ids);
+Trainer::RankStepStats Trainer::rank_step_stats(const InFlightStep& in_flight, double now) {
+  RankStepStats own;
+  own.time.own_s = now - in_flight.from - (step_.ranks().waited_s() - in_flight.waited);
+  own.time.data_s = in_flight.data;
+  for (const data::PackedSequence& sequence : in_flight.batch.sequences) own.time.tokens += std::ssize(sequence.ids);
   own.has_meter = static_cast<bool>(settings_.joules);
   const std::optional<double> joules = own.has_meter ? settings_.joules() : std::nullopt;
   if (!joules) return own;
@@ -112,12 +113,13 @@ Trainer::Took Trainer::took(const Begun& begun, double now) {
   return own;
 }
 
-void Trainer::tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks) {
+void Trainer::report(const StepResult& result, const InFlightStep& in_flight, double seconds,
+                     const std::vector<RankStepStats>& ranks) {
   const spec::ModelSpec& model = model_.spec();
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
-  // What was executed includes padding, but for its attention, which has no FLOPs in this count.
+  // Executed FLOPs include padding, except in attention, where padding counts no FLOPs.
   const spec::AttentionSquares computed{static_cast<double>(result.positions), result.squared_lengths};
-  // Full-square counting is of the packed sequence as a whole, as the stacks do that count this way.
+  // Full-square attention is counted over the whole packed sequence, as other training stacks that count this way do.
   const double length = static_cast<double>(train_.sequence_length());
   const spec::AttentionSquares whole{squares.tokens, squares.tokens * length};
   const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
@@ -134,7 +136,7 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds,
   StepEvent event;
   event.step = done_;
   event.loss = result.loss;
-  event.lr = begun.lr;
+  event.lr = in_flight.lr;
   event.grad_norm = result.grad_norm;
   event.tokens = tokens_;
   event.tokens_per_s = static_cast<double>(result.tokens) / seconds;
@@ -145,30 +147,30 @@ void Trainer::tell(const StepResult& result, const Begun& begun, double seconds,
   event.memory_bytes = memory_taken();
   event.skipped = result.skipped;
   std::vector<RankTime> times;
-  for (const Took& rank : ranks) {
+  for (const RankStepStats& rank : ranks) {
     times.push_back(rank.time);
     event.data_s = std::max(event.data_s, rank.time.data_s);
   }
-  // Known when all that can tell have told.
-  const auto silent = [](const Took& rank) { return rank.has_meter && !rank.joules; };
+  // The energy is known only when every rank that has a meter has a reading.
+  const auto silent = [](const RankStepStats& rank) { return rank.has_meter && !rank.joules; };
   if (std::ranges::none_of(ranks, silent)) {
-    for (const Took& rank : ranks) {
+    for (const RankStepStats& rank : ranks) {
       if (rank.joules) event.energy_j = event.energy_j.value_or(0) + *rank.joules;
     }
   }
-  check_mapped_files();  // what a frozen weight or a sample was read from
+  check_mapped_files();  // fails if a frozen weight or a sample was read from a faulty map
   observer_.on_step(event);
   const auto warn = [&](const std::string& message) {
     if (!message.empty()) observer_.on_warning({done_, message});
   };
   warn(warning);
   warn(loss_watch_.look(result.loss));
-  if (!std::exchange(first_told_, true)) return;
+  if (!std::exchange(first_reported_, true)) return;
   warn(loader_watch_.look(event.data_s, seconds));
   warn(straggler_watch_->look(times));
 }
 
-// Everything a step needs was allocated before the first, so what a GPU has given away is its peak.
+// All memory of steps is allocated before the first one, so the device memory in use on a GPU is its peak.
 uint64_t Trainer::memory_taken() const {
   const Device& device = step_.context().device;
   const bool gpu = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
@@ -176,11 +178,11 @@ uint64_t Trainer::memory_taken() const {
 }
 
 std::string Trainer::why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch) {
-  if (result.counted == 0) return "no token of this step counts: nothing was updated";
-  const std::string fault = step_.first_fault(step, batch.units, batch.samples, weights_);
-  if (fault.empty()) return "the gradient is not finite: nothing was updated; run again, every value was finite";
-  return fmt::format("the gradient is not finite: nothing was updated; the first value that is not came from {}",
-                     fault);
+  if (result.loss_tokens == 0) return "no token of this step counts in the loss: update skipped";
+  const std::string fault = step_.locate_non_finite(step, batch.sequences, batch.samples, weights_);
+  if (fault.empty())
+    return "the gradient is not finite: update skipped; when the step was recomputed, every value was finite";
+  return fmt::format("the gradient is not finite: update skipped; the first non-finite value came from {}", fault);
 }
 
 Trainer::Next Trainer::agree(bool stop) {
@@ -189,41 +191,46 @@ Trainer::Next Trainer::agree(bool stop) {
 }
 
 bool Trainer::overdue() {
-  if (settings_.checkpoint_minutes <= 0 || done_ <= std::max<int64_t>(written_, 0) || checkpoint_.begun()) return false;
+  if (settings_.checkpoint_minutes <= 0 || done_ <= std::max<int64_t>(written_, 0) || checkpoint_.is_writing())
+    return false;
   const double interval = std::max(60 * settings_.checkpoint_minutes, 20 * paused_);
   if (settings_.clock() - written_at_ < interval) return false;
   const std::optional<uint64_t> free = settings_.free_bytes(settings_.run_dir / "checkpoints");
   const bool has_room = !free || *free >= checkpoint_bytes_ + reserved_disk_bytes;
   if (!has_room && !short_of_disk_) {
-    observer_.on_warning({done_, fmt::format("{}: the disk has {} bytes free, a checkpoint takes {}: none is written "
-                                             "by the clock until there is room",
-                                             (settings_.run_dir / "checkpoints").string(), *free,
-                                             checkpoint_bytes_ + reserved_disk_bytes)});
+    observer_.on_warning(
+        {done_,
+         fmt::format(
+             "{}: the disk has {} bytes free, a checkpoint needs {}: checkpoint.minutes is ignored until there is room",
+             (settings_.run_dir / "checkpoints").string(), *free, checkpoint_bytes_ + reserved_disk_bytes)});
   }
   short_of_disk_ = !has_room;
   return has_room;
 }
 
-// Where a rank has no memory for a copy any more, checkpoints are written between steps.
+// If any rank has no memory for a copy of the state, checkpoints are written between steps.
 void Trainer::reserve_copy() {
   if (!settings_.background_checkpoints || std::exchange(reserved_, true)) return;
   std::string shortage;
   try {
-    checkpoint_.reserve(trained_, step_.context());
+    checkpoint_.reserve(optimizer_state_, step_.context());
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::resource) throw;
     shortage = error.message();
   }
   settings_.background_checkpoints = !agreed(!shortage.empty());
   if (settings_.background_checkpoints || !first()) return;
-  observer_.on_warning({done_, fmt::format("checkpoints are written between steps: there is no memory for a copy{}{}",
-                                           shortage.empty() ? "" : ": ", shortage)});
+  observer_.on_warning(
+      {done_,
+       fmt::format(
+           "checkpoints are written between steps (training pauses): not enough memory for a copy of the state{}{}",
+           shortage.empty() ? "" : ": ", shortage)});
 }
 
 void Trainer::require_same_files() const {
   const std::optional<FileFault> fault = settings_.files != nullptr ? settings_.files->fault() : std::nullopt;
   if (!fault) return;
-  throw_hint(ErrorKind::corrupt, "put the file back as it was, and continue with --resume", "the model's file {}: {}",
+  throw_hint(ErrorKind::corrupt, "put the file back as it was, and continue with --resume", "model file {}: {}",
              fault->file.string(), fault->what);
 }
 
@@ -231,7 +238,7 @@ void Trainer::checkpoint() {
   require_same_files();
   const double begin = steady_seconds(), paused_from = settings_.clock();
   const fs::path folder = settings_.run_dir / "checkpoints";
-  const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, trained_,
+  const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, optimizer_state_,
                                               step_.context().device, settings_.checkpoints_kept, step_.ranks());
   const double seconds = steady_seconds() - begin;
   written_ = done_;
@@ -247,14 +254,14 @@ void Trainer::begin_checkpoint() {
   require_same_files();
   const double paused_from = settings_.clock();
   end_checkpoint();
-  checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, trained_, step_.context(),
-                    settings_.checkpoints_kept);
+  checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, optimizer_state_,
+                    step_.context(), settings_.checkpoints_kept);
   written_ = done_;
   paused_ = settings_.clock() - paused_from;
 }
 
 void Trainer::end_checkpoint() {
-  if (!checkpoint_.begun()) return;
+  if (!checkpoint_.is_writing()) return;
   const BackgroundCheckpoint::Written written = checkpoint_.wait();
   written_at_ = settings_.clock();
   checkpoint_bytes_ = written.bytes;
@@ -267,27 +274,27 @@ void Trainer::end_checkpoint() {
 void Trainer::upload(int64_t step) {
   if (!upload_) return;
   if (const std::optional<int64_t> left_out = upload_->add(step)) {
-    observer_.on_warning({done_, fmt::format("the checkpoint of step {} is not in {}: that of step {} came before the "
-                                             "upload of an earlier one had ended; raise checkpoint.every or "
-                                             "checkpoint.minutes",
-                                             *left_out, settings_.remote->address(), step)});
+    observer_.on_warning(
+        {done_, fmt::format("the checkpoint of step {} was not uploaded to {}: that of step {} was due while an "
+                            "earlier upload was still running; raise checkpoint.every or checkpoint.minutes",
+                            *left_out, settings_.remote->address(), step)});
   }
 }
 
-// Of what has ended, waited for at most so long.
-void Trainer::tell_upload(double seconds) {
+// Reports a finished upload, after waiting at most `seconds` for it.
+void Trainer::report_upload(double seconds) {
   if (!upload_) return;
   const std::optional<checkpoint::BackgroundUpload::Ended> ended = upload_->ended(seconds);
   if (!ended) return;
-  not_stored_ = ended->fault;
+  upload_error_ = ended->fault;
   if (ended->fault.empty()) {
     observer_.on_checkpoint({ended->step, settings_.remote->uri(ended->step), ended->bytes, ended->seconds, 0});
-    if (ended->untidied.empty()) return;
-    observer_.on_warning({done_, fmt::format("the checkpoint of step {} is in {}, but `latest` or older ones there are "
-                                             "not as they should be: {}",
-                                             ended->step, settings_.remote->address(), ended->untidied)});
+    if (ended->cleanup_error.empty()) return;
+    observer_.on_warning({done_, fmt::format("the checkpoint of step {} was uploaded to {}, but updating `latest` or "
+                                             "removing older checkpoints there failed: {}",
+                                             ended->step, settings_.remote->address(), ended->cleanup_error)});
   } else {
-    observer_.on_warning({done_, fmt::format("the checkpoint of step {} is not in {}: {}", ended->step,
+    observer_.on_warning({done_, fmt::format("the checkpoint of step {} was not uploaded to {}: {}", ended->step,
                                              settings_.remote->address(), ended->fault)});
   }
 }
@@ -298,41 +305,41 @@ bool Trainer::pauses_after(int64_t step) const {
 
 void Trainer::begin(data::Loader& loader) {
   const double from = steady_seconds();
-  const int64_t step = done_ + static_cast<int64_t>(begun_.size()) + 1;
+  const int64_t step = done_ + static_cast<int64_t>(in_flight_.size()) + 1;
   data::HostBatch batch = loader.next();
-  begun_.push_back(
+  in_flight_.push_back(
       {settings_.schedule.at(step), from, step_.ranks().waited_s(), steady_seconds() - from, std::move(batch)});
-  step_.begin(step, begun_.back().lr, begun_.back().batch.units, begun_.back().batch.samples);
+  step_.begin(step, in_flight_.back().lr, in_flight_.back().batch.sequences, in_flight_.back().batch.samples);
 }
 
-void Trainer::begin_again() {
+void Trainer::restart_in_flight() {
   int64_t step = done_;
-  for (Begun& again : begun_) {
+  for (InFlightStep& again : in_flight_) {
     again.from = steady_seconds();
     again.waited = step_.ranks().waited_s();
-    step_.begin(++step, again.lr, again.batch.units, again.batch.samples);
+    step_.begin(++step, again.lr, again.batch.sequences, again.batch.samples);
   }
 }
 
 void Trainer::finish() {
   StepResult result = step_.finish();
   while (result.again) {
-    begin_again();
+    restart_in_flight();
     result = step_.finish();
   }
-  const Begun begun = std::move(begun_.front());
-  begun_.pop_front();
+  const InFlightStep in_flight = std::move(in_flight_.front());
+  in_flight_.pop_front();
   ++done_;
   tokens_ += result.tokens;
   const double now = steady_seconds();
-  const std::vector<Took> ranks = step_.ranks().gather_one(took(begun, now));
-  if (first()) tell(result, begun, now - std::max(begun.from, seen_), ranks);
+  const std::vector<RankStepStats> ranks = step_.ranks().gather_one(rank_step_stats(in_flight, now));
+  if (first()) report(result, in_flight, now - std::max(in_flight.from, seen_), ranks);
   seen_ = now;
   if (!result.skipped) return;
-  const std::string why = why_skipped(result, done_, begun.batch);
+  const std::string why = why_skipped(result, done_, in_flight.batch);
   if (first()) observer_.on_warning({done_, why});
-  if (result.counted == 0) return;
-  begin_again();  // those behind it updated nothing either
+  if (result.loss_tokens == 0) return;
+  restart_in_flight();  // the steps after it updated nothing either
 }
 
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
@@ -351,47 +358,48 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   };
 
   if (!moved_from_.empty() && first()) {
-    observer_.on_warning({done_, fmt::format("continued on {}; the steps so far ran on {}: from here on the run agrees "
-                                             "with an unmoved one to rounding, not bit for bit",
+    observer_.on_warning({done_, fmt::format("continued on {}; earlier steps ran on {}: from here on, results match an "
+                                             "uninterrupted run to rounding only, not bit for bit",
                                              step_.context().device.arch(), moved_from_)});
   }
   if (!brought_.empty()) {
     observer_.on_warning(
-        {done_, fmt::format("continued from {}: what came before is told where it ran, not here", brought_)});
+        {done_,
+         fmt::format("continued from {}: events of earlier steps are in the original run folder, not here", brought_)});
   }
   if (done_ == 0) evaluate_now();
   End end = End::done;
   written_ = done_ > 0 ? done_ : -1;
   written_at_ = settings_.clock();
-  checkpoint_bytes_ = checkpoint_bytes(trained_, step_.ranks());
+  checkpoint_bytes_ = checkpoint_bytes(optimizer_state_, step_.ranks());
   if (done_ < settings_.steps) {
     const int64_t every = settings_.checkpoint_every;
-    // Those by the clock may never come.
+    // Reserved at once only if a periodic checkpoint is certain: one by the clock may never be written.
     if (every > 0 && done_ / every * every + every < settings_.steps) reserve_copy();
     data::Loader loader(train_, order_, done_);
-    // A device that works by itself has its next step before anybody looks at the last one's loss; but where ranks
-    // exchange gradients, the host waits for each step's.
+    // An asynchronous device gets the next step before the host reads the last one's loss. With host-visible memory
+    // (CPU), or where ranks synchronise gradients, the host waits for each step.
     const bool waits = step_.context().device.host_visible() || step_.ranks().size() > 1;
-    const size_t ahead = waits ? 1 : Step::most_begun;
+    const size_t ahead = waits ? 1 : Step::max_in_flight;
     Next next = Next::step;
     const auto write = [&] {
       reserve_copy();
       settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
     };
     while (done_ < settings_.steps) {
-      while (next == Next::step && begun_.size() < ahead &&
-             (begun_.empty() || !pauses_after(done_ + static_cast<int64_t>(begun_.size())))) {
+      while (next == Next::step && in_flight_.size() < ahead &&
+             (in_flight_.empty() || !pauses_after(done_ + static_cast<int64_t>(in_flight_.size())))) {
         next = agree(stop());
         if (next == Next::step) begin(loader);
       }
-      if (!begun_.empty()) {
+      if (!in_flight_.empty()) {
         finish();
         if (checkpoint_.advance()) end_checkpoint();
-        tell_upload(0);
+        report_upload(0);
         if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
         if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) write();
       }
-      if (!begun_.empty() || next == Next::step) continue;
+      if (!in_flight_.empty() || next == Next::step) continue;
       if (next == Next::stop) break;
       if (written_ != done_ && done_ < settings_.steps) write();
       next = Next::step;
@@ -400,10 +408,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
   }
   end_checkpoint();
   if (written_ != done_) checkpoint();
-  step_.ranks().barrier();  // what was written is there
+  step_.ranks().barrier();  // all checkpoint files are complete
   while (agreed(upload_ && upload_->busy())) {
-    stop();  // it is for the upload's end that one waits: only what it throws counts
-    tell_upload(1);
+    stop();  // its result is ignored while waiting for the upload, but it may throw
+    report_upload(1);
   }
   EndEvent event;
   event.step = done_;

@@ -1,4 +1,4 @@
-// The training loop: data in, steps, evaluation, checkpoints, events out.
+// The training loop: reads data, runs steps, evaluates, writes checkpoints and reports events.
 #pragma once
 
 #include <deque>
@@ -27,102 +27,104 @@ struct TrainerSettings {
   Schedule schedule;
   int64_t eval_every = 0;        // steps; 0: only before the first and after the last step
   int64_t checkpoint_every = 0;  // steps; 0: only after the last one
-  // One more when so many minutes have passed since the last was there (or since run() was called), and 20 times as
-  // long as steps paused for it; 0: none. It is put off, with a warning, while the disk of run_dir has no room for it.
-  // Rank 0's clock and view of the disk decide for all.
+  // Minutes after which an additional checkpoint is written, counted from the completion of the last one (or from the
+  // call of run()), but not before 20 times the pause that the last one caused; 0: never. It is postponed, with a
+  // warning, while the disk of run_dir has not enough free space. Rank 0's clock and disk decide for all ranks.
   double checkpoint_minutes = 0;
-  std::function<double()> clock = steady_seconds;  // of checkpoint_minutes and pauses
+  std::function<double()> clock = steady_seconds;  // for checkpoint_minutes and pauses
   std::function<std::optional<uint64_t>(const std::filesystem::path&)> free_bytes = free_disk_bytes;
   int64_t checkpoints_kept = 2;
-  bool background_checkpoints = false;  // written from a copy of the state while the steps behind them run
+  bool background_checkpoints = false;  // written from a copy of the state while later steps run
   std::filesystem::path run_dir;
-  // Where checkpoints are kept, too, which outlives the trainer; rank 0's, null without.
+  // Where checkpoints are uploaded to; outlives the trainer. Set on rank 0 only; null without a remote.
   const checkpoint::RemoteCheckpoints* remote = nullptr;
-  std::string identity;  // JSON: what a checkpoint must agree with to be continued (model, data, adapter, seeds)
-  // What the weights lie in that are mapped, which outlives the trainer; null where none are. When one of these files
-  // is written to or cut short, the next evaluation or checkpoint ends the run (corrupt), and is not made of what is
-  // there.
+  std::string identity;  // JSON that a checkpoint must match to be resumed (model, data, adapter, seeds)
+  // The files of the mapped weights; outlives the trainer; null when no weights are mapped. If one of these files is
+  // modified or truncated, the next evaluation or checkpoint ends the run (corrupt) instead of using its contents.
   const FileWatch* files = nullptr;
   DeviceRates rates;
-  // Joules that this rank's part of the hardware has taken since some time; none, or nothing, where it does not tell.
+  // Energy counter, in joules, of this rank's part of the hardware; empty without a meter, nullopt while it has no
+  // reading.
   std::function<std::optional<double>()> joules;
-  std::function<DeviceRates()> measure_rates;  // again, where they were measured; none for a datasheet's
+  std::function<DeviceRates()> measure_rates;  // measures `rates` again; empty for datasheet rates
 };
 
-// The step's ranks call everything together, each with its own step, model and state; observers are told on rank 0.
+// All ranks of the step call every function together, each with its own step, model and state; events are observed on
+// rank 0 only.
 class Trainer {
  public:
-  // Everything referred to outlives the trainer. `weights` are the model's. `eval` may be null. `lora` is what was
-  // trained with, for counting FLOPs.
-  Trainer(Step& step, models::Model& model, const WeightSet& weights, Trained& trained,
+  // All references outlive the trainer. `weights` are the model's. `eval` may be null. `lora` is the adapter's
+  // specification, for counting FLOPs.
+  Trainer(Step& step, models::Model& model, const WeightSet& weights, OptimizerState& optimizer_state,
           const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
           const data::SequenceSet* eval, TrainerSettings settings, Observer& observer);
 
-  // Continues from the newest checkpoint of the run directory, to which a newer one of settings.remote is brought
-  // first: reads weights and optimizer state. Returns its step, or 0 when there is none. A run may move between kinds
-  // of devices; run() then warns that bits do not agree from there. ErrorKind::corrupt when it is damaged (an older one
-  // is not taken by itself), usage when it is of another run than `identity` says, naming what differs.
+  // Resumes from the newest checkpoint of the run directory, after downloading a newer one from settings.remote: reads
+  // weights and optimizer state. Returns its step, or 0 when there is none. A run may move to another kind of device;
+  // run() then warns that bits differ from there on. ErrorKind::corrupt when the checkpoint is damaged (an older one is
+  // never used instead), usage when it belongs to another run than `identity` describes, naming what differs.
   int64_t resume();
 
   enum class End { done, stopped };
-  // Runs to the last step, or until `stop` says so after a step, on any rank; then a checkpoint is written and the run
-  // can be resumed. `on_eval(step)` is called on rank 0 after each evaluation, before its samples are wanted.
+  // Runs to the last step, or until `stop` returns true on any rank before a step; then writes a checkpoint from which
+  // the run can be resumed. `on_eval(step)` is called on rank 0 after each evaluation.
   End run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval);
 
-  // Why the last checkpoint is not in settings.remote; empty when it is, or without one.
-  const std::string& not_stored() const { return not_stored_; }
+  // Why the last checkpoint was not uploaded to settings.remote; empty when it was, or without a remote.
+  const std::string& upload_error() const { return upload_error_; }
 
-  // Mean held-out loss and perplexity now.
+  // The held-out data's mean loss and perplexity with the current weights.
   EvalEvent evaluate(int64_t step);
 
  private:
-  // A step that the device was given and whose result nobody has seen.
-  struct Begun {
+  // A step that was enqueued on the device and not finished.
+  struct InFlightStep {
     double lr = 0;
-    double from = 0;    // steady seconds when it began
-    double waited = 0;  // seconds that this rank had waited for others until then
+    double from = 0;    // steady_seconds() when it began
+    double waited = 0;  // Group::waited_s() when it began
     double data = 0;    // seconds it waited for its batch
     data::HostBatch batch;
   };
   bool first() const { return step_.ranks().rank() == 0; }
-  // Whether any rank says so.
+  // Whether `wish` is true on any rank.
   bool agreed(bool wish) const { return step_.ranks().all_max<int32_t>(wish ? 1 : 0) != 0; }
-  // What is to be done before the next step, by all ranks alike.
+  // What all ranks do before the next step.
   enum class Next { step, checkpoint, stop };
   Next agree(bool stop);
-  bool overdue();  // rank 0: a checkpoint by the clock is due, and there is room for it
+  bool overdue();  // on rank 0: checkpoint_minutes have passed and the disk has room
   void reserve_copy();
   void require_same_files() const;
   void checkpoint();
   void begin_checkpoint();
   void end_checkpoint();
-  int64_t bring_checkpoint();
+  int64_t download_checkpoint();
   void upload(int64_t step);
-  void tell_upload(double seconds);
+  void report_upload(double seconds);
   uint64_t memory_taken() const;
-  // Whether something is to be done between step `step` and the next that needs the weights as they are then.
+  // Whether an action with the interval `every` takes place after step `step`; it needs that step's weights.
   bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
   bool pauses_after(int64_t step) const;
   void begin(data::Loader& loader);
-  void begin_again();  // all of begun_
+  void restart_in_flight();  // all of in_flight_
   void finish();
   std::string why_skipped(const StepResult& result, int64_t step, const data::HostBatch& batch);
-  // What the step took on every rank.
-  struct Took {
+  // Time and energy of a step on one rank.
+  struct RankStepStats {
     RankTime time;
     std::optional<double> joules;
     bool has_meter = false;
   };
-  Took took(const Begun& begun, double now);
-  void tell(const StepResult& result, const Begun& begun, double seconds, const std::vector<Took>& ranks);
+  RankStepStats rank_step_stats(const InFlightStep& in_flight, double now);
+  void report(const StepResult& result, const InFlightStep& in_flight, double seconds,
+              const std::vector<RankStepStats>& ranks);
 
   Step& step_;
   models::Model& model_;
   const WeightSet& weights_;
-  Trained& trained_;
+  OptimizerState& optimizer_state_;
   const std::optional<spec::LoraSpec>& lora_;
   const data::SequenceSet& train_;
-  ShareOrder order_;  // this rank's, of train_
+  RankOrder order_;  // this rank's, of train_
   const data::SequenceSet* eval_;
   TrainerSettings settings_;
   Observer& observer_;
@@ -131,23 +133,23 @@ class Trainer {
   LossWatch loss_watch_;
   LoaderWatch loader_watch_;
   std::optional<StragglerWatch> straggler_watch_;
-  std::optional<double> joules_;  // settings_.joules() after the last step
-  bool first_told_ = false;       // a step of this process: its batch was not made ahead
-  std::deque<Begun> begun_;       // steps done_ + 1, ...
-  int64_t done_ = 0;              // steps behind us
-  int64_t tokens_ = 0;            // of them
+  std::optional<double> joules_;        // settings_.joules() after the last step
+  bool first_reported_ = false;         // this process has reported a step; the first one's batch was not prefetched
+  std::deque<InFlightStep> in_flight_;  // steps done_ + 1, ...
+  int64_t done_ = 0;                    // completed steps
+  int64_t tokens_ = 0;                  // trained on in these steps
   BackgroundCheckpoint checkpoint_;
-  bool reserved_ = false;                               // checkpoint_'s memory was asked for
-  int64_t written_ = -1;                                // the step of the newest checkpoint, also of one being written
-  double written_at_ = 0;                               // settings_.clock() when it was there
-  double paused_ = 0;                                   // seconds that steps waited for it
-  uint64_t checkpoint_bytes_ = 0;                       // of it; before there is one, of its tensors
-  bool short_of_disk_ = false;                          // which was told, and there was no room since
-  double seen_ = 0;                                     // steady seconds when the last of them was done
+  bool reserved_ = false;                               // checkpoint_.reserve() was called
+  int64_t written_ = -1;                                // the step of the newest checkpoint, written or being written
+  double written_at_ = 0;                               // settings_.clock() when the newest checkpoint was complete
+  double paused_ = 0;                                   // seconds that steps were paused for the newest checkpoint
+  uint64_t checkpoint_bytes_ = 0;                       // of the newest checkpoint; before there is one, of its tensors
+  bool short_of_disk_ = false;                          // lack of disk space was reported and has lasted since
+  double seen_ = 0;                                     // steady_seconds() when the last completed step finished
   std::optional<checkpoint::BackgroundUpload> upload_;  // with settings_.remote
-  std::string not_stored_;
-  std::string brought_;     // the checkpoint that was brought from there
-  std::string moved_from_;  // the kind of device that the run was continued from, when this is another
+  std::string upload_error_;
+  std::string brought_;     // uri of the checkpoint that was downloaded from the remote
+  std::string moved_from_;  // device architecture that the resumed run ran on, if different
 };
 
 }  // namespace ingot::train

@@ -16,7 +16,7 @@ std::optional<double> share(double flops, double seconds, double limit) {
   return rate / limit;
 }
 
-// Any share of this step would be above 1.
+// Whether any share of this step would be above 1.
 bool any_above(const StepWork& work, double seconds, const DeviceRates& rates) {
   const double most = std::max({work.useful, work.full_square, work.executed});
   return above(most / seconds, rates.peak) || above(work.useful / seconds, rates.gemm);
@@ -33,15 +33,15 @@ Utilisation::Result Utilisation::of(const StepWork& work, double seconds) {
       const DeviceRates again = measure_();
       rates_ = {std::max(before.peak, again.peak), std::max(before.gemm, again.gemm), again.date};
       result.warning = fmt::format(
-          "the step was faster than the measured rates allow (peak {:.3f} TFLOP/s, matrix products {:.3f}): measured "
-          "again, they are {:.3f} and {:.3f}",
+          "the step was faster than the measured rates allow (peak {:.3f} TFLOP/s, gemm {:.3f}): measured again, they "
+          "are {:.3f} and {:.3f}",
           before.peak / 1e12, before.gemm / 1e12, rates_.peak / 1e12, rates_.gemm / 1e12);
     }
-    if (any_above(work, seconds, rates_) && !told_ && left_ == 0) {
-      told_ = true;
+    if (any_above(work, seconds, rates_) && !reported_ && left_ == 0) {
+      reported_ = true;
       if (!result.warning.empty()) result.warning += "; ";
       result.warning += fmt::format(
-          "{:.3f} TFLOP/s is above the peak of {:.3f} or the matrix products' {:.3f}: shares above 100 % are not "
+          "{:.3f} TFLOP/s is above the measured peak of {:.3f} or gemm rate of {:.3f}: utilisation above 100 % is not "
           "reported",
           work.useful / seconds / 1e12, rates_.peak / 1e12, rates_.gemm / 1e12);
     }

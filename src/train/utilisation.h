@@ -1,4 +1,4 @@
-// Shares of a device's peak that steps reach (specs: flops.md).
+// Shares of a device's peak FLOP/s that steps reach: MFU, HFU and others (specs: flops.md).
 #pragma once
 
 #include <functional>
@@ -8,40 +8,40 @@
 
 namespace ingot::train {
 
-// FLOP/s of a device; 0 where that is not known.
+// FLOP/s of a device; 0 when unknown.
 struct DeviceRates {
-  double peak = 0;        // of the precision's products: measured on a CPU, the datasheet's on a GPU
-  double gemm = 0;        // what matrix products of this program reach
+  double peak = 0;        // of the precision's gemms: measured on a CPU, from the datasheet on a GPU
+  double gemm = 0;        // what this program's gemms reach
   std::string date = {};  // when a CPU's were measured (UTC); empty for a GPU's
 };
 
 // FLOPs of a step.
 struct StepWork {
-  double useful = 0;       // causal, without padding and what was recomputed
-  double full_square = 0;  // the same with attention as the full square of the packed sequence
-  double executed = 0;     // causal, with padding and what was recomputed
+  double useful = 0;       // causal attention, without padding and recomputation
+  double full_square = 0;  // the same with full-square attention over the packed sequence
+  double executed = 0;     // causal attention, with padding and recomputation
 };
 
-// Each at most 1; absent where the rate is not known, and where the share would be above 1.
+// Each is at most 1; absent when the rate is unknown or the share would be above 1.
 struct Shares {
   std::optional<double> mfu, mfu_full_square, hfu;  // of DeviceRates::peak
-  std::optional<double> gemm;                       // useful work, of DeviceRates::gemm
+  std::optional<double> gemm;                       // useful work relative to DeviceRates::gemm
 };
 
-// A share above 1 is a mistake, in the counting or in the rate, and is not given out. Rates that were measured while
-// the machine was busy are too low: a step above them has them measured again, at most `most_measurements` times, and
-// the highest of each counts from then on.
+// A share above 1 comes from a wrong FLOP count or rate and is not reported. Rates that were measured while the machine
+// was busy are too low: when a step exceeds them, they are measured again, at most `max_measurements` times, and the
+// highest value of each is used from then on.
 class Utilisation {
  public:
-  static constexpr int most_measurements = 3;
+  static constexpr int max_measurements = 3;
 
-  // Without `measure` the rates are fixed, as a datasheet's are.
+  // Without `measure` the rates are fixed, as from a datasheet.
   explicit Utilisation(DeviceRates rates, std::function<DeviceRates()> measure = nullptr)
-      : rates_(std::move(rates)), measure_(std::move(measure)), left_(measure_ ? most_measurements : 0) {}
+      : rates_(std::move(rates)), measure_(std::move(measure)), left_(measure_ ? max_measurements : 0) {}
 
   struct Result {
     Shares shares;
-    std::string warning;  // that rates were measured again, or that shares are kept back; the latter once
+    std::string warning;  // that rates were measured again, or (once) that shares are withheld
   };
   Result of(const StepWork& work, double seconds);
 
@@ -51,7 +51,7 @@ class Utilisation {
   DeviceRates rates_;
   std::function<DeviceRates()> measure_;
   int left_;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace ingot::train

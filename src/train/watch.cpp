@@ -20,7 +20,7 @@ double median(std::vector<double> values) {
 
 std::string LossWatch::look(double loss) {
   if (!std::isfinite(loss)) return "";
-  std::string told;
+  std::string reported;
   if (last_.size() >= least) {
     const double middle = median({last_.begin(), last_.end()});
     std::vector<double> distances;
@@ -28,14 +28,14 @@ std::string LossWatch::look(double loss) {
     const double deviation = 1.4826 * median(std::move(distances));
     const bool high = loss > middle + std::max(8 * deviation, 0.05 * std::abs(middle));
     if (high && !high_) {
-      told = fmt::format("the loss of {:.4f} is far above the last {} (median {:.4f}, deviation {:.4f})", loss,
-                         last_.size(), middle, deviation);
+      reported = fmt::format("the loss of {:.4f} is far above the last {} (median {:.4f}, deviation {:.4f})", loss,
+                             last_.size(), middle, deviation);
     }
     high_ = high;
   }
   last_.push_back(loss);
   if (last_.size() > window) last_.pop_front();
-  return told;
+  return reported;
 }
 
 std::string LoaderWatch::look(double waited_s, double step_s) {
@@ -48,16 +48,16 @@ std::string LoaderWatch::look(double waited_s, double step_s) {
     all += each.step_s;
   }
   const double share = all > 0 ? waited / all : 0;
-  std::string told;
+  std::string reported;
   if (share > most && !slow_) {
-    told = fmt::format(
-        "the last {} steps have waited for data for {:.0f} % of their time: the loader does not keep up (more of a "
-        "cache, a nearer store, or data that is tokenized beforehand)",
+    reported = fmt::format(
+        "the last {} steps spent {:.0f} % of their time waiting for data: the loader does not keep up (use a larger "
+        "cache, a closer store, or tokenize the data beforehand)",
         window, 100 * share);
     slow_ = true;
   }
   if (share < most / 2) slow_ = false;
-  return told;
+  return reported;
 }
 
 StragglerWatch::StragglerWatch(std::vector<std::string> names) : names_(std::move(names)), slow_(names_.size()) {}
@@ -66,7 +66,7 @@ std::string StragglerWatch::look(const std::vector<RankTime>& times) {
   last_.push_back(times);
   if (last_.size() > window) last_.pop_front();
   if (last_.size() < window || names_.size() < 2) return "";
-  std::string told;
+  std::string reported;
   for (size_t rank = 0; rank < names_.size(); ++rank) {
     RankTime own;
     std::vector<double> seconds, tokens;  // of the others
@@ -88,14 +88,14 @@ std::string StragglerWatch::look(const std::vector<RankTime>& times) {
     const double share = static_cast<double>(own.tokens) / std::max(1.0, median(std::move(tokens)));
     const double times_usual = usual > 0 ? own.own_s / usual / std::max(1.0, share) : 1;
     if (times_usual > most && !slow_[rank]) {
-      told += fmt::format("{}{} has needed {:.1f} times as long as the others for its part of the last {} steps{}",
-                          told.empty() ? "" : "; ", names_[rank], times_usual, window,
-                          own.data_s > own.own_s / 2 ? ", most of it waiting for data" : "");
+      reported += fmt::format("{}{} took {:.1f} times as long as the other ranks for its part of the last {} steps{}",
+                              reported.empty() ? "" : "; ", names_[rank], times_usual, window,
+                              own.data_s > own.own_s / 2 ? ", most of it waiting for data" : "");
       slow_[rank] = true;
     }
     if (times_usual < (1 + most) / 2) slow_[rank] = false;
   }
-  return told;
+  return reported;
 }
 
 }  // namespace ingot::train

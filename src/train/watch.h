@@ -1,4 +1,4 @@
-// What a run is warned of while it goes. They remember what they told: a state that lasts is told once.
+// Detectors of conditions that a run warns about. Each reports a lasting condition once.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace ingot::train {
 
-// A loss far above the last ones: by more than 8 standard deviations, as their median absolute deviation gives them
-// (1.4826 of it, for normal numbers), and by more than a twentieth of their median.
+// Detects a loss far above the recent ones: above their median by more than 8 standard deviations (estimated as 1.4826
+// times the median absolute deviation, as for a normal distribution) and by more than 5 % of the median.
 class LossWatch {
  public:
   static constexpr size_t window = 64, least = 20;
-  // What there is to say of a step's loss; empty when there is nothing. One that is not finite is passed over.
+  // The warning for a step's loss; empty when there is none. Non-finite losses are ignored.
   std::string look(double loss);
 
  private:
@@ -21,12 +21,12 @@ class LossWatch {
   bool high_ = false;
 };
 
-// Steps that wait for data: more than a tenth of the time of the last 16.
+// Detects steps that wait for data for more than a tenth of the time of the last 16 steps.
 class LoaderWatch {
  public:
   static constexpr size_t window = 16;
   static constexpr double most = 0.1;
-  // Of several ranks, of which the others wait for the slowest, that one's time.
+  // With several ranks, `waited_s` is that of the slowest, for which the others wait.
   std::string look(double waited_s, double step_s);
 
  private:
@@ -37,22 +37,22 @@ class LoaderWatch {
   bool slow_ = false;
 };
 
-// What a rank needed for its part of a step.
+// The time that a rank needed for its part of a step.
 struct RankTime {
-  double own_s = 0;   // of the step, without what it waited for other ranks
-  double data_s = 0;  // of it, waiting for its batch
+  double own_s = 0;   // of the step, without waiting for other ranks
+  double data_s = 0;  // part of own_s: waiting for the batch
   int64_t tokens = 0;
 };
 
-// A rank that holds the others up: over the last 16 steps it needed 1.3 times as long as the median of the others, and
-// more than its larger share of the tokens explains.
+// Detects a rank that slows the others down: over the last 16 steps it needed more than 1.3 times the median time of
+// the other ranks, after correcting for a larger share of the tokens.
 class StragglerWatch {
  public:
   static constexpr size_t window = 16;
   static constexpr double most = 1.3;
-  // `names`: of the ranks, as a message calls them.
+  // `names`: of the ranks, for messages.
   explicit StragglerWatch(std::vector<std::string> names);
-  // `times`: of every rank, in a step.
+  // `times`: of every rank in one step, by rank.
   std::string look(const std::vector<RankTime>& times);
 
  private:

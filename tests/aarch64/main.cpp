@@ -31,7 +31,7 @@ Counts check(const std::string& op, const std::string& implementation) {
   const std::unique_ptr<Device> device = cpu::make_device();
   ops::Registry registry;
   cpu::register_ops(registry);
-  registry.restrict_to(op, implementation);
+  registry.select_implementation(op, implementation);
   Arena scratch;
   ThreadPool threads(2);
   ops::Context context{*device, registry, scratch, &threads};

@@ -25,7 +25,7 @@ using data::TempFolder;
 
 const std::filesystem::path golden = std::filesystem::path(test_data) / "eval";
 
-TEST(Task, lines_are_told_by_their_fields) {
+TEST(Task, lines_are_recognised_by_their_fields) {
   const TempFolder folder;
   const auto path = folder.file(
       "capitals.v2.jsonl",
@@ -64,13 +64,14 @@ TEST(Task, a_line_that_is_no_question_is_named) {
   const std::pair<std::string, const char*> lines[] = {
       {"{\"context\": ", "is not JSON"},
       {"[1]", "not an object"},
-      {R"({"text": "a"})", "asks nothing"},
-      {R"({"prompt": "a"})", "nothing is asked of the answer"},
+      {R"({"text": "a"})", "neither \"choices\" nor a prompt"},
+      {R"({"prompt": "a"})", "to check the answer with"},
       {R"({"prompt": "", "reference": "a"})", "the prompt is empty"},
-      {R"({"prompt": "a", "messages": [{"role": "user", "content": "q"}], "reference": "a"})", "are both there"},
+      {R"({"prompt": "a", "messages": [{"role": "user", "content": "q"}], "reference": "a"})",
+       "only one may be the prompt"},
       {R"({"prompt": "a", "reference": 3})", "\"reference\" must be a string or a list of strings"},
       {R"({"prompt": "a", "reference": []})", "\"reference\" must be"},
-      {R"({"prompt": "a", "refrence": "b"})", "nothing is asked"},
+      {R"({"prompt": "a", "refrence": "b"})", "to check the answer with"},
       {R"({"prompt": "a", "reference": "b", "regx": "b"})", "did you mean \"regex\"?"},
       {R"({"prompt": "a", "regex": "("})", "does not compile"},
       {R"({"prompt": "a", "extract": "b", "json": true})", "\"extract\" needs a \"reference\""},
@@ -87,8 +88,8 @@ TEST(Task, a_line_that_is_no_question_is_named) {
       {R"({"context": "a", "choices": ["b", "b"], "answer": 0})", "two of the \"choices\" are the same"},
       {R"({"context": "a", "choices": ["b", "c"]})", "\"answer\" is missing"},
       {R"({"context": "a", "choices": ["b", "c"], "answer": 2})", "from 0 to 1"},
-      {R"({"context": "a", "choices": ["b", "c"], "answer": "d"})", "none of the choices"},
-      {R"({"context": "a", "choices": ["b", "c"], "answer": 0, "regex": "a"})", "the key \"regex\" is not known"}};
+      {R"({"context": "a", "choices": ["b", "c"], "answer": "d"})", "not one of the choices"},
+      {R"({"context": "a", "choices": ["b", "c"], "answer": 0, "regex": "a"})", "unknown key \"regex\""}};
   for (const auto& [line, words] : lines) {
     const auto path = folder.file("t.jsonl", "{\"prompt\": \"a\", \"json\": true}\n" + line + "\n");
     expect_error(error_of([&] { read_task(path); }), ErrorKind::corrupt, {"t.jsonl line 2: ", words});
@@ -132,7 +133,7 @@ TEST(Score, lengths_decide_which_choice_wins) {
   item.answer = 0;
   const auto values = [&](const std::vector<double>& logprobs, const std::vector<int64_t>& tokens) {
     std::string text;
-    for (const Score& score : score_choices(item, logprobs, tokens)) {
+    for (const Score& score : choice_logprobs(item, logprobs, tokens)) {
       text += fmt::format("{} {} ", score.metric, score.value);
     }
     return text;

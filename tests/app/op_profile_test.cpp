@@ -45,7 +45,7 @@ class OpProfileTest : public testing::Test {
   OpProfile profile_{*device_, 100};
 };
 
-TEST_F(OpProfileTest, ProductsAreToldApartByShape) {
+TEST_F(OpProfileTest, GemmsAreDistinguishedByShape) {
   const Tensor y = tensor(DType::bf16, {4, 6}), x = tensor(DType::bf16, {4, 8}), w = tensor(DType::bf16, {6, 8});
   call("linear", {y, x, w});
   call("linear", {y, x, w});
@@ -61,7 +61,7 @@ TEST_F(OpProfileTest, ProductsAreToldApartByShape) {
 }
 
 // The gradient of a weight [3, 5] from dy [7, 3], stored turned.
-TEST_F(OpProfileTest, AnOperandMayBeTurned) {
+TEST_F(OpProfileTest, AnOperandMayBeTransposed) {
   call("matmul", {tensor(DType::f32, {3, 5}), tensor(DType::f32, {7, 3}), tensor(DType::f32, {7, 5})});
   EXPECT_EQ(row().shape, "3x5x7");
   EXPECT_EQ(row().flops, 2.0 * 3 * 5 * 7);
@@ -92,19 +92,19 @@ TEST_F(OpProfileTest, TimeInsideAnOpIsNotItsOwn) {
   profile_.ran("inner", {});
   profile_.ran("outer", {});
   const double all = steady_seconds() - began;
-  double told = 0;
+  double reported = 0;
   for (const OpProfile::Row& row : profile_.rows()) {
-    told += row.seconds;
+    reported += row.seconds;
     if (row.op == "inner") EXPECT_GE(row.seconds, 0.05);
   }
-  EXPECT_LE(told, all);
+  EXPECT_LE(reported, all);
   const std::vector<OpProfile::Row> rows = profile_.rows();
   EXPECT_TRUE(
       std::is_sorted(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; }));
 }
 
 TEST_F(OpProfileTest, TheFloorIsTheLongerOfArithmeticAndTraffic) {
-  const Ceilings most{.bf16_flops = 100, .f32_flops = 50, .bytes = 10, .datasheet_bf16_flops = 0};
+  const PeakRates most{.bf16_flops = 100, .f32_flops = 50, .bytes = 10, .datasheet_bf16_flops = 0};
   EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 10}.floor(most)), 2);
   EXPECT_EQ((OpProfile::Row{.wide = true, .flops = 200, .bytes = 10}.floor(most)), 4);
   EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 30}.floor(most)), 3);

@@ -86,7 +86,7 @@ TEST(RateCache, WithoutAFolderNothingIsCached) {
   EXPECT_EQ(cached_or_measured(none, "read", 1, Measure::if_missing, meter).values, std::vector<double>{1});
   const MeasuredRates again = cached_or_measured(none, "read", 1, Measure::if_missing, meter);
   EXPECT_EQ(again.values, std::vector<double>{2});
-  EXPECT_NE(again.not_cached.find("no home folder"), std::string::npos) << again.not_cached;
+  EXPECT_NE(again.not_cached.find("neither HOME nor INGOT_HOME is set"), std::string::npos) << again.not_cached;
   // A place that cannot be one is said, and changes no measurement.
   const Scratch scratch;
   std::ofstream(scratch / "file") << "no folder";

@@ -59,7 +59,7 @@ TEST(ServeMemoryLines, WarnOfWhatIsNotThere) {
   memory.engine.kv = 50 * mib;
   memory.program = 10 * mib;
   memory.asked = {.adapters = 1 * mib, .bodies = 2 * mib, .prompts = 3 * mib, .grammars = 4 * mib};
-  memory.cache.settings.context = memory.cache.wanted_context = 64;
+  memory.cache.settings.context = memory.cache.requested_context = 64;
   EXPECT_EQ(memory.to_take(), 150 * mib);
   EXPECT_EQ(memory.full(), 160 * mib);
   EXPECT_EQ(memory.at_most(), 170 * mib);

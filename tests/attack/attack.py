@@ -204,7 +204,7 @@ def growing_normalizer(model, folder):
         {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000} for _ in range(4)]}
     (served / "tokenizer.json").write_text(json.dumps(tokenizer))
     code, _, error = run_ingot(folder, "tokenize", "--model", served, "--text", "banana")
-    assert code == 3 and "makes more than" in error, (code, error)
+    assert code == 3 and "produces more than" in error, (code, error)
     with Server(served, folder, "--name", "m") as server:
         answer = server.ask("POST", "/v1/tokenize", {"model": "m", "prompt": "banana"})
         assert 400 <= answer.status < 500 and answer.status != 429, answer

@@ -166,7 +166,7 @@ TEST(Config, UnknownKeysSuggestTheNearest) {
   EXPECT_EQ(error.hint(), "did you mean 'betas'?");
   // The misspelled key is told, not the required one that it hides.
   EXPECT_EQ(error_of("nmae: a\n").hint(), "did you mean 'name'?");
-  EXPECT_EQ(error_of("name: a\nzzzzzzzz: 1").hint().substr(0, 11), "known here:");
+  EXPECT_EQ(error_of("name: a\nzzzzzzzz: 1").hint().substr(0, 11), "known keys:");
   EXPECT_EQ(error_of("name: a\nmode: bitwsie").hint(), "did you mean 'bitwise'?");
 }
 
@@ -214,7 +214,7 @@ TEST(Config, WrongOverrides) {
   EXPECT_EQ(message("steps=many"), "command line, steps=many: steps: expected a whole number, found 'many'");
   EXPECT_EQ(message("name.first=b"), "command line, name.first=b: name is 'a', which has no key 'first'");
   EXPECT_EQ(message("train.1.weight=b"),
-            "command line, train.1.weight=b: train is a list of 1; '1' is not a number below that");
+            "command line, train.1.weight=b: train is a list of 1 items; '1' is not a valid index");
   EXPECT_EQ(message("optimizer.lrr=1"), "command line, optimizer.lrr=1: unknown key 'optimizer.lrr'");
   EXPECT_NE(message("prompts=[a").find("bracket left open"), std::string::npos);
 }
@@ -287,7 +287,7 @@ TEST(Config, HostileDocumentsAreRefused) {
   EXPECT_NE(message_of(std::string(ConfigNode::max_bytes + 1, 'a')).find("bytes long"), std::string::npos);
   EXPECT_EQ(message_of("name: a\nsteps: 1\nname: b\n"), "r.yaml:3: the key 'name' is written twice");
   EXPECT_EQ(message_of("name: a\n---\nname: b\n"),
-            "r.yaml:2: a second document starts here; a configuration is one document");
+            "r.yaml:2: a second YAML document starts here; a configuration must be one document");
   EXPECT_NE(message_of("? [a]\n: b\n").find("a key must be plain text"), std::string::npos);
   EXPECT_NE(message_of("name: \xff\n").find("not UTF-8"), std::string::npos);
   for (const char* unfinished : {"name: 'a\n", "name: 'a", "name: \"a\n", "name: [a\n"}) {

@@ -35,12 +35,12 @@ TEST(CpuList, ReadAndWritten) {
 TEST(CpuList, WhatIsNoListIsRefused) {
   for (const char* list :
        {"", ",", "0,", ",0", "0,,1", "a", "1a", "-1", "1-", "0-2-4", " 0", "0 1", "0x1", "+1", "1.0", "0-3:2", "all"}) {
-    expect_usage("is not a CPU's number", [&] { parse_cpu_list(list); });
+    expect_usage("is not a CPU number", [&] { parse_cpu_list(list); });
   }
-  expect_usage("'3-1' goes down", [] { parse_cpu_list("0,3-1"); });
-  expect_usage("CPU 1 is named twice", [] { parse_cpu_list("1,0-3"); });
+  expect_usage("the range '3-1' is descending", [] { parse_cpu_list("0,3-1"); });
+  expect_usage("CPU 1 is listed twice", [] { parse_cpu_list("1,0-3"); });
   for (const char* list : {"8192", "0-8192", "99999999999999999999"}) {
-    expect_usage("Linux has 0 to 8191", [&] { parse_cpu_list(list); });
+    expect_usage("Linux supports 0 to 8191", [&] { parse_cpu_list(list); });
   }
 }
 
@@ -49,8 +49,8 @@ TEST(CpuList, CpusMustBeUsableAndEnough) {
   ASSERT_FALSE(usable.empty());
   require_cpus({}, 1000);
   require_cpus(usable, std::ssize(usable));
-  expect_usage("may not be used by this process", [&] { require_cpus(Cpus{usable[0], usable.back() + 1}, 1); });
-  expect_usage("threads to be bound to", [&] { require_cpus(usable, std::ssize(usable) + 1); });
+  expect_usage("is not available to this process", [&] { require_cpus(Cpus{usable[0], usable.back() + 1}, 1); });
+  expect_usage("cannot bind", [&] { require_cpus(usable, std::ssize(usable) + 1); });
 }
 
 TEST(CpuList, PoolsHaveSharesBehindEachOther) {
@@ -91,7 +91,7 @@ TEST(BoundThread, AnotherThreadToo) {
 
 TEST(BoundThread, ACpuThatIsNotThereIsAnError) {
   const Cpus before = usable_cpus();
-  EXPECT_THROW(bind_thread(pthread_self(), most_cpus - 1), Error);
+  EXPECT_THROW(bind_thread(pthread_self(), max_cpus - 1), Error);
   EXPECT_EQ(usable_cpus(), before);
 }
 

@@ -164,7 +164,7 @@ TEST_F(FileCacheTest, WhatCannotBeHadLeavesNothing) {
     ADD_FAILURE() << "it is shorter";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
-    EXPECT_EQ(error.message(), "s3://bucket/short: came with 5 bytes instead of 6");
+    EXPECT_EQ(error.message(), "s3://bucket/short: downloaded 5 bytes, expected 6");
   }
   EXPECT_EQ(files(), 0U);
 }
@@ -229,7 +229,7 @@ TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
   server_.fault = S3Server::passing([&](size_t number) {
     // The first request waits until a second one is there.
     for (int i = 0; i < 1000 && !together; ++i) {
-      if (server_.most_at_once() > 1) together = true;
+      if (server_.max_at_once() > 1) together = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return number % 3 == 1 ? Fault::busy : number % 5 == 2 ? Fault::truncate : Fault::none;

@@ -102,26 +102,26 @@ TEST_F(FolderLockTest, OfAProcessThatIsHiddenIsRefusedWhileItShowsLife) {
   holder.started.clear();
   write_file(path(), holder.text());
   const std::string why = refused();
-  EXPECT_NE(why.find("start again in"), std::string::npos) << why;
+  EXPECT_NE(why.find("restart in"), std::string::npos) << why;
   fs::last_write_time(path(), fs::file_time_type::clock::now() - std::chrono::minutes(2));
   const FolderLock lock(scratch_.folder());
-  EXPECT_NE(lock.taken_over().find("no sign of life"), std::string::npos) << lock.taken_over();
+  EXPECT_NE(lock.taken_over().find("has not refreshed its lock"), std::string::npos) << lock.taken_over();
 }
 
 TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItShowsLife) {
   leave_foreign_lock(30);
   const std::string why = refused();
   EXPECT_NE(why.find("process 77 on far-away"), std::string::npos) << why;
-  EXPECT_NE(why.find("start again in"), std::string::npos) << why;
+  EXPECT_NE(why.find("restart in"), std::string::npos) << why;
   EXPECT_EQ(files(), std::vector<std::string>{"lock"});
   leave_foreign_lock(61);
   const FolderLock lock(scratch_.folder());
-  EXPECT_NE(lock.taken_over().find("no sign of life"), std::string::npos) << lock.taken_over();
+  EXPECT_NE(lock.taken_over().find("has not refreshed its lock"), std::string::npos) << lock.taken_over();
   EXPECT_TRUE(lock.held());
 }
 
 TEST_F(FolderLockTest, ShowsLife) {
-  const FolderLock lock(scratch_.folder(), {.beat_s = 0.01});
+  const FolderLock lock(scratch_.folder(), {.heartbeat_s = 0.01});
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   fs::last_write_time(path(), old);
   while (fs::last_write_time(path()) == old) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -130,7 +130,7 @@ TEST_F(FolderLockTest, ShowsLife) {
 
 TEST_F(FolderLockTest, ThatWasLostIsNoticedAndLeftAlone) {
   {
-    const FolderLock lock(scratch_.folder(), {.beat_s = 0.01});
+    const FolderLock lock(scratch_.folder(), {.heartbeat_s = 0.01});
     fs::remove(path());
     leave_foreign_lock(0);
     while (lock.held()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -209,8 +209,8 @@ TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTurnsAreLeftToo) {
 TEST_F(FolderLockTest, WhoseTurnItIsIsWaitedFor) {
   leave_foreign_lock(1000);
   leave_foreign(scratch_ / ".lock.turn.abc", "def", -3600);  // by that machine's clock; it stays fresh
-  EXPECT_NE(refused().find("several processes want it at once"), std::string::npos);
-  EXPECT_EQ(look_at_lock(path())->holder.token, "abc");
+  EXPECT_NE(refused().find("several processes are trying to take this lock at once"), std::string::npos);
+  EXPECT_EQ(read_lock(path())->holder.token, "abc");
 }
 
 TEST_F(FolderLockTest, ThatCannotBeReadIsNamed) {

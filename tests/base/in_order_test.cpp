@@ -24,7 +24,7 @@ std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::
   std::vector<int64_t> put;
   int taken = 0;
   try {
-    run_in_order<Item>(
+    ordered_pipeline<Item>(
         pool,
         [&](Item& item) {
           EXPECT_EQ(++taking, 1);
@@ -81,7 +81,7 @@ TEST(InOrder, AnErrorComesInItsTurn) {
 TEST(InOrder, PutSaysWhenToStop) {
   ThreadPool pool(3);
   int taken = 0, put = 0;
-  run_in_order<int>(
+  ordered_pipeline<int>(
       pool, [&](int& item) { return std::optional<int64_t>(item = taken++); }, [](int&) {},
       [&](int& item) { return ++put, item < 20; });
   EXPECT_EQ(put, 21);
@@ -93,7 +93,7 @@ TEST(InOrder, BytesAreBounded) {
   ThreadPool pool(3);
   std::atomic<int> between = 0;
   int taken = 0, put = 0;
-  run_in_order<int>(
+  ordered_pipeline<int>(
       pool,
       [&](int&) {
         if (taken++ == 50) return std::optional<int64_t>();
@@ -122,7 +122,7 @@ TEST(InOrder, AnItemThatCannotBeKeptEndsIt) {
   for (const int threads : {1, 2, 5}) {
     ThreadPool pool(threads);
     int taken = 0;
-    EXPECT_THROW(run_in_order<Fragile>(
+    EXPECT_THROW(ordered_pipeline<Fragile>(
                      pool, [&](Fragile& item) { return std::optional<int64_t>(item.number = taken++); },
                      [](Fragile&) {}, [](Fragile& item) { return item.number < 1000; }),
                  std::runtime_error);

@@ -94,21 +94,21 @@ TEST(Machine, KnowsWhetherAProcessLives) {
   }
   const std::string start = process_start(child);
   EXPECT_FALSE(start.empty());
-  EXPECT_TRUE(process_lives(child, start));
-  EXPECT_FALSE(process_lives(child, start + "0")) << "the number was given again";
-  EXPECT_TRUE(process_lives(child, "")) << "where /proc was hidden from who noted it down";
+  EXPECT_TRUE(process_alive(child, start));
+  EXPECT_FALSE(process_alive(child, start + "0")) << "the number was given again";
+  EXPECT_TRUE(process_alive(child, "")) << "where /proc was hidden from who noted it down";
   const Scratch hidden;
   EXPECT_EQ(process_start(child, hidden.folder()), "");
-  EXPECT_TRUE(process_lives(child, start, hidden.folder())) << "where /proc hides it";
-  EXPECT_TRUE(process_lives(1, "")) << "of whichever user";
+  EXPECT_TRUE(process_alive(child, start, hidden.folder())) << "where /proc hides it";
+  EXPECT_TRUE(process_alive(1, "")) << "of whichever user";
   ::kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(process_lives(child, start)) << "it has ended";
+  EXPECT_FALSE(process_alive(child, start)) << "it has ended";
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-  EXPECT_FALSE(process_lives(child, start));
-  EXPECT_FALSE(process_lives(child, start, hidden.folder()));
-  for (const int64_t number : {int64_t{0}, int64_t{-1}, int64_t{1} << 40}) EXPECT_FALSE(process_lives(number, ""));
+  EXPECT_FALSE(process_alive(child, start));
+  EXPECT_FALSE(process_alive(child, start, hidden.folder()));
+  for (const int64_t number : {int64_t{0}, int64_t{-1}, int64_t{1} << 40}) EXPECT_FALSE(process_alive(number, ""));
 }
 
 }  // namespace

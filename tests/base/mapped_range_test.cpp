@@ -87,7 +87,7 @@ TEST_F(MappedRangeTest, TheFaultOfAFileThatIsMappedNoMoreIsKnown) {
     }
     std::_Exit(0);
   };
-  EXPECT_EXIT(child(), testing::ExitedWithCode(3), "a.bin: it was cut short");
+  EXPECT_EXIT(child(), testing::ExitedWithCode(3), "a.bin: it was truncated");
 }
 
 // The system copies from the map itself, and only says that it could not.
@@ -104,7 +104,7 @@ TEST_F(MappedRangeTest, WritingFromAFileThatWasCutShortNamesIt) {
     }
     std::_Exit(0);
   };
-  EXPECT_EXIT(child(), testing::ExitedWithCode(exit_code(ErrorKind::corrupt)), "a.bin: it was cut short");
+  EXPECT_EXIT(child(), testing::ExitedWithCode(exit_code(ErrorKind::corrupt)), "a.bin: it was truncated");
 }
 
 // Threads of a pool block the signals that others are to get; a fault is their own.

@@ -40,17 +40,17 @@ TEST(Path, WhatIsThere) {
   const Places at;
   for (const char* name : {"file", "folder", "link", "folder-link", "pipe"}) {
     EXPECT_TRUE(path_exists(at / name)) << name;
-    EXPECT_TRUE(path_taken(at / name)) << name;
+    EXPECT_TRUE(name_exists(at / name)) << name;
   }
   for (const char* name : {"none", "none/x", "file/x"}) {
     EXPECT_FALSE(path_exists(at / name)) << name;
-    EXPECT_FALSE(path_taken(at / name)) << name;
+    EXPECT_FALSE(name_exists(at / name)) << name;
     EXPECT_FALSE(is_folder(at / name)) << name;
     EXPECT_FALSE(regular_file_exists(at / name)) << name;
   }
   EXPECT_FALSE(path_exists(at / "dangling"));
-  EXPECT_TRUE(path_taken(at / "dangling"));
-  EXPECT_TRUE(path_taken(at / "loop"));
+  EXPECT_TRUE(name_exists(at / "dangling"));
+  EXPECT_TRUE(name_exists(at / "loop"));
   EXPECT_TRUE(is_folder(at / "folder-link"));
   EXPECT_FALSE(is_folder(at / "file"));
   EXPECT_TRUE(regular_file_exists(at / "link"));
@@ -92,7 +92,7 @@ TEST(Path, ChangesThatTheSystemRefuses) {
            [&] { make_folders(at / "file" / "x"); }, [&] { make_folders(at / longest); },
            [&] { make_folders(at / "loop" / "x"); }, [&] { make_folders(at / "file"); },
            [&] { remove_path(at / "folder"); }, [&] { rename_path(at / "none", at / "x"); },
-           [&] { path_taken(at / longest); }, [&] { path_taken(at / "loop" / "x"); }}) {
+           [&] { name_exists(at / longest); }, [&] { name_exists(at / "loop" / "x"); }}) {
     const Error error = error_of(change);
     EXPECT_EQ(error.kind(), ErrorKind::unavailable) << error.message();
     EXPECT_TRUE(error.message().starts_with(at.scratch.folder().string())) << error.message();

@@ -49,7 +49,7 @@ class S3Server {
     std::map<std::string, std::string> upload_keys;  // "bucket/key" of those
     std::vector<Request> requests;
     std::string problem;  // why the first request was refused
-    int most_at_once = 0, now = 0;
+    int max_at_once = 0, now = 0;
   };
 
   const std::string access = "AKIDLOOPBACK", secret = "aVery/Secret+Key", region = "test-region-1";
@@ -104,7 +104,7 @@ class S3Server {
   std::vector<Request> requests() { return state_.lock()->requests; }
   size_t unfinished_uploads() { return state_.lock()->uploads.size(); }
   std::string problem() { return state_.lock()->problem; }
-  int most_at_once() { return state_.lock()->most_at_once; }
+  int max_at_once() { return state_.lock()->max_at_once; }
 
  private:
   static std::string hmac(const std::string& key, const std::string& text) {
@@ -275,7 +275,7 @@ class S3Server {
       number = state->requests.size();
       state->requests.push_back(request);
       if (!bad.empty() && state->problem.empty()) state->problem = bad;
-      state->most_at_once = std::max(state->most_at_once, ++state->now);
+      state->max_at_once = std::max(state->max_at_once, ++state->now);
     }
     const Fault wanted = bad.empty() && fault ? fault(request, number) : Fault::none;
     std::string reply;

@@ -298,11 +298,11 @@ TEST_F(S3StoreTest, UploadsThatNeverEndedAreDropped) {
   }
   EXPECT_EQ(server_.unfinished_uploads(), 5U);
   server_.fault = nullptr;
-  EXPECT_EQ(store()->drop_unfinished("a/"), 4);
+  EXPECT_EQ(store()->abort_unfinished_uploads("a/"), 4);
   EXPECT_EQ(server_.unfinished_uploads(), 1U);
-  EXPECT_EQ(store()->drop_unfinished("a/"), 0);
-  EXPECT_EQ(store("s3://bucket/other")->drop_unfinished(""), 0);
-  EXPECT_EQ(store()->drop_unfinished(""), 1);
+  EXPECT_EQ(store()->abort_unfinished_uploads("a/"), 0);
+  EXPECT_EQ(store("s3://bucket/other")->abort_unfinished_uploads(""), 0);
+  EXPECT_EQ(store()->abort_unfinished_uploads(""), 1);
   EXPECT_EQ(server_.problem(), "");
 }
 
@@ -344,8 +344,8 @@ TEST(Store, AFolder) {
   store->remove("c");
   EXPECT_EQ(store->list("").size(), 1U);
   write_file(scratch / "store/a/d.partial", "");
-  EXPECT_EQ(store->drop_unfinished("b/"), 0);
-  EXPECT_EQ(store->drop_unfinished("a/"), 1);
+  EXPECT_EQ(store->abort_unfinished_uploads("b/"), 0);
+  EXPECT_EQ(store->abort_unfinished_uploads("a/"), 1);
   store->remove("a/b");
   EXPECT_FALSE(fs::exists(scratch / "store/a"));  // a prefix without keys is nothing
   EXPECT_TRUE(fs::exists(scratch / "store"));

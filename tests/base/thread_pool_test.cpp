@@ -245,7 +245,7 @@ TEST(ThreadPool, ACallerMayStayBound) {
 TEST(ThreadPool, RefusesNonsense) {
   EXPECT_THROW(ThreadPool(0), Error);
   EXPECT_THROW(ThreadPool(2, {0}), Error);
-  EXPECT_THROW(ThreadPool(2, {0, most_cpus - 1}), Error);  // one that is not there
+  EXPECT_THROW(ThreadPool(2, {0, max_cpus - 1}), Error);  // one that is not there
   ThreadPool pool(2);
   EXPECT_THROW(pool.parallel_for(0, 1, 0, [](int64_t, int64_t) {}), Error);
 }

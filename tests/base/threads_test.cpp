@@ -30,7 +30,7 @@ TEST(Threads, ARefusedThreadIsAnErrorThatSaysWhatFor) {
       throw;
     }
   };
-  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "refuses a thread for a test");
+  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "cannot start a thread for a test");
 }
 
 TEST(Threads, ATaskToo) {
@@ -46,7 +46,7 @@ TEST(Threads, ATaskToo) {
       throw;
     }
   };
-  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "refuses a thread for a task");
+  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "cannot start a thread for a task");
 }
 
 TEST(Threads, FilesThatAreFetchedAhead) {
@@ -56,7 +56,7 @@ TEST(Threads, FilesThatAreFetchedAhead) {
     const FileCache cache({.folder = scratch / "cache"});
     const FilePrefetch files(cache, 3, [](size_t) { return RemoteFile(); }, 0, 4);
   };
-  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "refuses a thread for fetching files");
+  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "cannot start a thread for fetching files");
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST(Adapter, RefusesWhatItWouldNotApply) {
   refused(ErrorKind::unsupported, {"layer_replication"}, [](json& c) { c["layer_replication"] = {{0, 1}}; });
   refused(ErrorKind::unsupported, {"trainable_token_indices"}, [](json& c) { c["trainable_token_indices"] = {1}; });
   refused(ErrorKind::unsupported, {"pissa_niter_4"}, [](json& c) { c["init_lora_weights"] = "pissa_niter_4"; });
-  refused(ErrorKind::unsupported, {"embed_tokens", "no linear layer"},
+  refused(ErrorKind::unsupported, {"embed_tokens", "not a linear layer"},
           [](json& c) { c["target_modules"] = {"embed_tokens"}; });
   refused(ErrorKind::corrupt, {"bias 'some'"}, [](json& c) { c["bias"] = "some"; });
   refused(ErrorKind::corrupt, {"target_modules", "does not compile"}, [](json& c) { c["target_modules"] = "(q_proj"; });
@@ -269,7 +269,7 @@ TEST(Merge, Dora) {
                   tolerance(DType::f32, 64) * std::abs(magnitude));
     }
   }
-  expect_error(ErrorKind::usage, {"taken out"}, [&] { merge_adapter(model.weights, device, adapter, -1, nullptr); });
+  expect_error(ErrorKind::usage, {"unmerged"}, [&] { merge_adapter(model.weights, device, adapter, -1, nullptr); });
 }
 
 // modules_to_save and trained biases replace what the base has, under old names and new.
@@ -356,7 +356,7 @@ TEST(Merge, AddsAndTakesOutAgain) {
     const AdapterFile adapter = read_adapter(golden(name) / "lora", spec_of(name));
     for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       LoadedModel model = load_model(open_model(golden(name).string(), ""),
-                                     {.device = device, .kept = {storage_of(dtype)}, .writable = true});
+                                     {.device = device, .storage = {storage_of(dtype)}, .writable = true});
       const LoadedModel before = load_model(open_model(golden(name).string(), ""), {.device = device});
       merge_adapter(model.weights, device, adapter, +1, &pool);
       for (const AdapterModule& module : adapter.modules) {
@@ -391,8 +391,8 @@ TEST(Merge, AddsAndTakesOutAgain) {
 
 TEST(Merge, RefusesOtherStorages) {
   HostDevice device;
-  LoadedModel model =
-      load_model(open_model(golden("a").string(), ""), {.device = device, .kept = {Storage::q8_0}, .writable = true});
+  LoadedModel model = load_model(open_model(golden("a").string(), ""),
+                                 {.device = device, .storage = {Storage::q8_0}, .writable = true});
   const AdapterFile adapter = read_adapter(golden("a") / "lora", model.spec);
   expect_error(ErrorKind::unsupported, {"q_proj", "q8_0"},
                [&] { merge_adapter(model.weights, device, adapter, 1, nullptr); });

@@ -10,7 +10,7 @@ namespace ingot::checkpoint {
 namespace {
 
 LoadedModel load(const fs::path& path, HostDevice& device, DType dtype = DType::f32) {
-  return load_model(open_model(path.string(), ""), {.device = device, .kept = {storage_of(dtype)}});
+  return load_model(open_model(path.string(), ""), {.device = device, .storage = {storage_of(dtype)}});
 }
 
 void expect_equal(const LoadedModel& a, const LoadedModel& b) {
@@ -41,7 +41,7 @@ TEST(ExportHf, GivesBackWhatWasRead) {
       EXPECT_EQ(config.at("torch_dtype"), dtype == DType::f32 ? "float32" : "bfloat16");
       EXPECT_EQ(config.at("architectures"), nlohmann::json::array({"LlamaForCausalLM"}));
       EXPECT_EQ(config.at("eos_token_id"), 2);
-      expect_error(ErrorKind::usage, {"a model already"}, [&] { write_hf(folder, what, dtype); });
+      expect_error(ErrorKind::usage, {"already contains a model"}, [&] { write_hf(folder, what, dtype); });
     }
   }
 }
@@ -184,7 +184,7 @@ TEST(Export, TokenizersGoBothWays) {
 
   // A GGUF file has words for three.
   std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [9, 5, 7]})";
-  expect_error(ErrorKind::unsupported, {"4 tokens"}, [&] {
+  expect_error(ErrorKind::unsupported, {"4 stop tokens"}, [&] {
     write_gguf(scratch.path / "n.gguf", {model.spec, model.weights, device, "n", text, nullptr}, Storage::f16);
   });
 }

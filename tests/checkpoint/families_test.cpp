@@ -92,7 +92,7 @@ TEST_P(Families, BlocksAreKeptAsStored) {
   const RandomModel model(spec_of_config(GetParam().config));
   write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, Storage::q8_0);
   const LoadedModel plain = load(scratch.path / "m.gguf", device);
-  const LoadOptions as_stored{.device = device, .kept = {}};
+  const LoadOptions as_stored{.device = device, .storage = {}};
   const LoadedModel stored = load(scratch.path / "m.gguf", device, &as_stored);
   write_hf(scratch.path / "from_blocks", {stored.spec, stored.weights, device, "m", {}, nullptr}, DType::f32);
   expect_same_weights(load(scratch.path / "from_blocks", device).weights, plain.weights, plain.spec);
@@ -149,7 +149,7 @@ TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
       {"mpt", {"ffn_type", "mptglu"}, [](json& c) { c["ffn_config"]["ffn_type"] = "mptglu"; }},
       {"mpt", {"block_overrides"}, [](json& c) { c["block_overrides"]["order"] = json::array(); }},
       {"mpt",
-       {"without positions"},
+       {"without position encoding"},
        [](json& c) {
          c["attn_config"]["alibi"] = false;
          c["learned_pos_emb"] = false;

@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Files, GgufLoad, testing::Values("a.q4_1", "b.f16"),
 // Whole rows move, so block types keep their bytes and decode to the same values.
 TEST(GgufLoadAsStored, KeepsBlocksAndMapsWhatNeedNotMove) {
   HostDevice device;
-  const LoadedModel stored = load(gguf_file("a.q4_1"), {.device = device, .kept = {}});
+  const LoadedModel stored = load(gguf_file("a.q4_1"), {.device = device, .storage = {}});
   EXPECT_EQ(device.num_allocations, 1);
   EXPECT_EQ(stored.weights.owners.size(), 2U);
   EXPECT_EQ(stored.stored_dtype, "q4_1");
@@ -71,8 +71,8 @@ TEST(GgufLoadAsStored, KeepsBlocksAndMapsWhatNeedNotMove) {
 TEST(GgufLoadAsStored, HiddenMemoryGetsTheSameBytes) {
   HostDevice hidden(false);
   HostDevice visible;
-  const LoadedModel a = load(gguf_file("a.q4_1"), {.device = hidden, .kept = {}});
-  const LoadedModel b = load(gguf_file("a.q4_1"), {.device = visible, .kept = {}});
+  const LoadedModel a = load(gguf_file("a.q4_1"), {.device = hidden, .storage = {}});
+  const LoadedModel b = load(gguf_file("a.q4_1"), {.device = visible, .storage = {}});
   for (size_t i = 0; i < a.weights.parameters.size(); ++i) {
     const Weight& x = a.weights.parameters[i].matrix;
     const Weight& y = b.weights.parameters[i].matrix;

@@ -33,7 +33,7 @@ TEST(Load, HuggingFaceInAnyType) {
   for (const char* name : {"a", "b", "c"}) {
     for (DType dtype : {DType::f32, DType::bf16}) {
       HostDevice device;
-      const LoadedModel model = load(golden(name), {.device = device, .kept = {storage_of(dtype)}, .pool = &pool});
+      const LoadedModel model = load(golden(name), {.device = device, .storage = {storage_of(dtype)}, .pool = &pool});
       expect_same_values(model, golden(name));
       EXPECT_EQ(model.stored_dtype, std::string(name) == "b" ? "f32" : "bf16");
       EXPECT_EQ(model.name, name);
@@ -60,7 +60,7 @@ TEST(Load, ReadsHyperParametersOfBothKeyGenerations) {
 
 TEST(Load, SameTypePointsIntoTheFile) {
   HostDevice device;
-  const LoadedModel model = load(golden("b"), {.device = device, .kept = {Storage::f32}});
+  const LoadedModel model = load(golden("b"), {.device = device, .storage = {Storage::f32}});
   EXPECT_EQ(device.num_allocations, 0);
   EXPECT_EQ(model.copied_bytes, 0U);
   EXPECT_EQ(model.weights.owners.size(), 1U);
@@ -70,7 +70,7 @@ TEST(Load, SameTypePointsIntoTheFile) {
 TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
   HostDevice device;
   {
-    const LoadedModel model = load(golden("b"), {.device = device, .kept = {Storage::bf16}});
+    const LoadedModel model = load(golden("b"), {.device = device, .storage = {Storage::bf16}});
     EXPECT_EQ(device.num_allocations, 1);
     EXPECT_EQ(device.allocated, model.copied_bytes);
     // Vectors stay in the file: only matrices were converted.
@@ -85,21 +85,21 @@ TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
 
 TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
   HostDevice device;
-  const LoadedModel writable = load(golden("b"), {.device = device, .kept = {Storage::f32}, .writable = true});
+  const LoadedModel writable = load(golden("b"), {.device = device, .storage = {Storage::f32}, .writable = true});
   EXPECT_EQ(device.num_allocations, 1);
   EXPECT_EQ(writable.weights.owners.size(), 1U);
   expect_same_values(writable, golden("b"));
   HostDevice hidden(false);
-  const LoadedModel moved = load(golden("a"), {.device = hidden, .kept = {Storage::f32}});
+  const LoadedModel moved = load(golden("a"), {.device = hidden, .storage = {Storage::f32}});
   EXPECT_GT(hidden.copied, 0U);
   expect_same_values(moved, golden("a"));
 }
 
 TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
   HostDevice device;
-  const LoadOptions options{.device = device, .kept = {Storage::bf16, Storage::fp8_e4m3}};
+  const LoadOptions options{.device = device, .storage = {Storage::bf16, Storage::fp8_e4m3}};
   const LoadedModel model = load(golden("b"), options);
-  const LoadedModel wide = load(golden("b"), {.device = device, .kept = {Storage::f32}});
+  const LoadedModel wide = load(golden("b"), {.device = device, .storage = {Storage::f32}});
   EXPECT_EQ(model.copied_bytes, weight_sizes(open_model(golden("b").string(), ""), options).copied);
   const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
   for (size_t i = 0; i < table.size(); ++i) {
@@ -118,9 +118,9 @@ TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
 
 TEST(Load, Int4IsForTheLinearLayersOfBlocks) {
   HostDevice device;
-  const LoadOptions options{.device = device, .kept = {Storage::q8_0, Storage::q4_0}};
+  const LoadOptions options{.device = device, .storage = {Storage::q8_0, Storage::q4_0}};
   const LoadedModel model = load(golden("a"), options);
-  const LoadedModel wide = load(golden("a"), {.device = device, .kept = {Storage::f32}});
+  const LoadedModel wide = load(golden("a"), {.device = device, .storage = {Storage::f32}});
   const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
   const WeightSizes sizes = weight_sizes(open_model(golden("a").string(), ""), options);
   EXPECT_EQ(model.copied_bytes, sizes.copied);
@@ -152,7 +152,7 @@ TEST(Load, ShardsAsOneFile) {
   shard_model(folder, 20000);
   EXPECT_TRUE(fs::exists(folder / "model-00002-of-00005.safetensors"));
   HostDevice device;
-  const LoadedModel model = load(folder, {.device = device, .kept = {Storage::f32}});
+  const LoadedModel model = load(folder, {.device = device, .storage = {Storage::f32}});
   EXPECT_EQ(device.num_allocations, 0);
   expect_same_values(model, golden("b"));
 }
@@ -223,7 +223,7 @@ TEST(Load, RefusesMatricesThatAreNotFinite) {
   HostDevice device;
   ThreadPool pool(2);
   expect_error(ErrorKind::corrupt, {"model.layers.1.mlp.down_proj.weight", "element 7 of row 3"},
-               [&] { load(folder, {.device = device, .kept = {}, .pool = &pool}); });
+               [&] { load(folder, {.device = device, .storage = {}, .pool = &pool}); });
 }
 
 TEST(RowCodec, FindsWhatIsNotFinite) {

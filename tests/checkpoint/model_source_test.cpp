@@ -43,7 +43,7 @@ TEST(ModelSource, RegisteredNames) {
   EXPECT_EQ(open_model("org/own", scratch.path).path, own);
   expect_error(ErrorKind::not_found, {"other", "org/own, tiny"}, [&] { open_model("other", scratch.path); });
   for (const char* name : {"", "..", "a/../b", "a/b/c", "-x", "a b"}) {
-    expect_error(ErrorKind::usage, {"name of a model"}, [&] { registry.folder(name); });
+    expect_error(ErrorKind::usage, {"not a valid model name"}, [&] { registry.folder(name); });
   }
   registry.add("gone", "x", scratch.path / "not-there", {});
   expect_error(ErrorKind::not_found, {"gone", "not-there", "pull"}, [&] { open_model("gone", scratch.path); });

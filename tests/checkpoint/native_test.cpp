@@ -199,7 +199,7 @@ TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {
     EXPECT_EQ(open_checkpoint(folder, 1).step, 1);
   };
   const std::string shard = "model-00001-of-00002.safetensors";
-  damaged({"step-2", "half-written", "step 1"}, [](const fs::path& at) { fs::remove(at / "manifest.json"); });
+  damaged({"step-2", "is incomplete", "step 1"}, [](const fs::path& at) { fs::remove(at / "manifest.json"); });
   damaged({"step-2", shard, "missing"}, [&](const fs::path& at) { fs::remove(at / shard); });
   damaged({"step-2", shard, "bytes"}, [&](const fs::path& at) { fs::resize_file(at / shard, 100); });
   damaged({"step-2", shard, "SHA-256"}, [&](const fs::path& at) { flip(at / shard, 400); });

@@ -37,10 +37,13 @@ class Remote : public testing::Test {
   void upload(int64_t step, int64_t keep = 9) const {
     EXPECT_EQ(remote().upload(OpenFiles(folder, step), keep, [] { return true; }), "");
   }
-  int64_t remove_remote_leftovers() const { return remote().drop_unfinished() + remote().remove_half_written(); }
+  int64_t remove_remote_leftovers() const { return remote().abort_unfinished_uploads() + remote().remove_incomplete(); }
   void TearDown() override { blocked = false; }
   std::optional<int64_t> bring() const {
-    return remote().bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }).brought;
+    return remote()
+        .download_newest(
+            elsewhere, [](const std::string&, const std::string&) {}, [] { return true; })
+        .brought;
   }
   static std::string key(int64_t step, const std::string& file) {
     return "bucket/runs/tiny/checkpoints/step-" + std::to_string(step) + "/" + file;
@@ -106,7 +109,7 @@ TEST_F(Remote, AFolderWillDo) {
   }
   EXPECT_EQ(list_checkpoints(scratch.path / "disk"), std::vector<int64_t>{2});
   EXPECT_EQ(
-      disk.bring_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }).brought, 2);
+      disk.download_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }).brought, 2);
   EXPECT_EQ(open_checkpoint(elsewhere, std::nullopt).step, 2);
 }
 
@@ -178,7 +181,7 @@ TEST_F(Remote, DamageIsNamedAndAnEarlierOneNotTaken) {
       });
     });
   }
-  damaged({"half-written"}, [&] { remove("manifest.json"); });
+  damaged({"is incomplete"}, [&] { remove("manifest.json"); });
   EXPECT_GT(server.object(key(2, shard)).size(), 0U);
   EXPECT_EQ(remove_remote_leftovers(), 0);  // what is damaged is the user's to remove
   for (const StoredObject& object : open_store("s3://bucket/runs/tiny/checkpoints/step-2")->list("")) {
@@ -213,7 +216,7 @@ TEST_F(Remote, WhatIsThereIsAskedAboutAlsoWhenItIsOlder) {
   upload(1);
   write(2);
   std::string shown;
-  const auto newest = remote().bring_newest(
+  const auto newest = remote().download_newest(
       folder, [&](const std::string& address, const std::string&) { shown = address; }, [] { return true; });
   EXPECT_EQ(newest.stored, 1);
   EXPECT_EQ(newest.brought, std::nullopt);
@@ -221,7 +224,7 @@ TEST_F(Remote, WhatIsThereIsAskedAboutAlsoWhenItIsOlder) {
   const auto refuses = [](const std::string&, const std::string&) { throw_error(ErrorKind::usage, "another run's"); };
   const auto refused = [&] {
     expect_error(ErrorKind::usage, {"another run's"},
-                 [&] { remote().bring_newest(folder, refuses, [] { return true; }); });
+                 [&] { remote().download_newest(folder, refuses, [] { return true; }); });
   };
   refused();
   upload(2);
@@ -275,7 +278,7 @@ TEST_F(Remote, StoredButNotTidied) {
   std::optional<BackgroundUpload::Ended> ended;
   while (!ended) ended = uploads.ended(1);
   EXPECT_EQ(ended->fault, "");
-  EXPECT_NE(ended->untidied.find("403"), std::string::npos) << ended->untidied;
+  EXPECT_NE(ended->cleanup_error.find("403"), std::string::npos) << ended->cleanup_error;
   EXPECT_EQ(to.list(), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(server.object("bucket/runs/tiny/checkpoints/latest"), "step-1\n");
   server.fault = nullptr;
@@ -312,7 +315,7 @@ TEST_F(Remote, AnotherRunsIsRefusedBeforeItIsFetched) {
   write(7);
   upload(7);
   expect_error(ErrorKind::usage, {"s3://bucket/runs/tiny/checkpoints/step-7", "this"}, [&] {
-    remote().bring_newest(
+    remote().download_newest(
         elsewhere,
         [](const std::string& shown, const std::string& metadata) {
           throw_error(ErrorKind::usage, "{} is of {}", shown, metadata);

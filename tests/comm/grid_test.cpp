@@ -15,7 +15,7 @@ TEST(Group, OfOneDoesNothing) {
   EXPECT_EQ(group.all_sum(3.5), 3.5);
   const std::vector<float> all = {1, 2};
   std::vector<float> own(2);
-  group.begin_reduce_scatter<float>(own, all, std::vector<size_t>{2}, Combine::sum).wait();
+  group.begin_reduce_scatter<float>(own, all, std::vector<size_t>{2}, ReduceOp::sum).wait();
   EXPECT_EQ(own, all);
   EXPECT_EQ(group.gather("here"), std::vector<std::string>{"here"});
   EXPECT_EQ(group.split(1, 2, "part").size(), 1);
@@ -50,7 +50,7 @@ TEST(Grid, LayoutsOfOneAxisAndOfAnotherSize) {
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
-      EXPECT_EQ(error.message(), "dp 2 x pp 1 x tp 2 is not the number of ranks, 3");
+      EXPECT_EQ(error.message(), "dp 2 x pp 1 x tp 2 does not equal the number of ranks, 3");
     }
   });
 }

@@ -62,14 +62,14 @@ TEST(InProcess, WhileOneWorksTheOthersMeetIt) {
     run_in_process({.ranks = ranks}, [&](const Group& group) {
       std::function<void(const std::atomic<bool>&)> work;
       if (group.rank() == 0) work = [&](const std::atomic<bool>& wanted) { done = wanted ? 1 : 2; };
-      meet_while(group, work);
+      run_while_synchronising(group, work);
       EXPECT_EQ(done, 1);
     });
   }
   const Error failed = error_of({.ranks = 2}, [](const Group& group) {
     std::function<void(const std::atomic<bool>&)> work;
     if (group.rank() == 0) work = [](const std::atomic<bool>&) { throw_error(ErrorKind::corrupt, "what came"); };
-    meet_while(group, work);
+    run_while_synchronising(group, work);
     group.barrier();
   });
   EXPECT_EQ(failed.kind(), ErrorKind::corrupt);
@@ -77,36 +77,38 @@ TEST(InProcess, WhileOneWorksTheOthersMeetIt) {
 }
 
 // A channel of two ranks whose other one always agrees, and which counts how often they meet.
-class Agreeing : public Channel {
+class Agreeing : public Transport {
  public:
   explicit Agreeing(std::atomic<int>& meetings) : meetings_(meetings) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  Begun all_reduce(void*, size_t, Number, Combine) override {
+  PendingOperation all_reduce(void*, size_t, Number, ReduceOp) override {
     ++meetings_;
     return done();
   }
-  Begun reduce_scatter(void*, const void*, std::span<const size_t>, Number, Combine) override { return done(); }
-  Begun all_gather(void*, const void*, std::span<const size_t>) override { return done(); }
-  Begun broadcast(void*, size_t, int) override { return done(); }
-  Begun send(const void*, size_t, int) override { return done(); }
-  Begun receive(void*, size_t, int) override { return done(); }
-  Begun barrier() override { return done(); }
-  std::unique_ptr<Channel> split(int, int, const std::string&) override { return nullptr; }
+  PendingOperation reduce_scatter(void*, const void*, std::span<const size_t>, Number, ReduceOp) override {
+    return done();
+  }
+  PendingOperation all_gather(void*, const void*, std::span<const size_t>) override { return done(); }
+  PendingOperation broadcast(void*, size_t, int) override { return done(); }
+  PendingOperation send(const void*, size_t, int) override { return done(); }
+  PendingOperation receive(void*, size_t, int) override { return done(); }
+  PendingOperation barrier() override { return done(); }
+  std::unique_ptr<Transport> split(int, int, const std::string&) override { return nullptr; }
   void fail(const Error&) noexcept override {}
 
  private:
   struct Done : Operation {
     void wait() override {}
   };
-  static Begun done() { return std::make_unique<Done>(); }
+  static PendingOperation done() { return std::make_unique<Done>(); }
   std::atomic<int>& meetings_;
 };
 
 TEST(InProcess, LongWorkIsMetAgainAndAgain) {
   std::atomic<int> meetings = 0;
   bool met_while_working = false;
-  meet_while(Group(std::make_shared<Agreeing>(meetings)), [&](const std::atomic<bool>& wanted) {
+  run_while_synchronising(Group(std::make_shared<Agreeing>(meetings)), [&](const std::atomic<bool>& wanted) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);  // if it is not
     while (meetings < 3 && wanted && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -118,7 +120,7 @@ TEST(InProcess, LongWorkIsMetAgainAndAgain) {
 TEST(InProcess, WorkIsGivenUpWhenAnotherRankHasFailed) {
   const Error failed = error_of({.ranks = 2}, [](const Group& group) {
     if (group.rank() == 1) throw_error(ErrorKind::resource, "no memory");
-    meet_while(group, [](const std::atomic<bool>& wanted) {
+    run_while_synchronising(group, [](const std::atomic<bool>& wanted) {
       while (wanted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
   });
@@ -135,28 +137,28 @@ TEST(InProcess, NobodyPassesABarrierBeforeAllHaveCome) {
 }
 
 TEST(InProcess, OneRanksErrorEndsAllWithItsReason) {
-  std::atomic<int> told = 0;
+  std::atomic<int> reported = 0;
   const Error error = error_of({.ranks = 4, .timeout_s = 60}, [&](const Group& group) {
     std::vector<int64_t> values(100000, 1);
     if (group.rank() == 2) {
-      group.all_reduce(std::span(values), Combine::sum);
+      group.all_reduce(std::span(values), ReduceOp::sum);
       throw_hint(ErrorKind::resource, "make room", "the disk is full");
     }
     try {
-      group.all_reduce(std::span(values), Combine::sum);
+      group.all_reduce(std::span(values), ReduceOp::sum);
       while (true) {
-        Operation begun = group.begin_all_reduce(std::span(values), Combine::max);
+        Operation pending = group.begin_all_reduce(std::span(values), ReduceOp::max);
         group.barrier();
       }
     } catch (const Error& other) {
       EXPECT_EQ(other.kind(), ErrorKind::resource);
       EXPECT_EQ(other.message(), "rank 2 failed: the disk is full");
       EXPECT_EQ(other.hint(), "make room");
-      ++told;
+      ++reported;
       throw;
     }
   });
-  EXPECT_EQ(told, 3);
+  EXPECT_EQ(reported, 3);
   EXPECT_EQ(error.kind(), ErrorKind::resource);
   EXPECT_EQ(error.message(), "rank 2: the disk is full");
   EXPECT_EQ(error.hint(), "make room");
@@ -183,13 +185,13 @@ TEST(InProcess, ARankThatDoesNotComeIsNamed) {
       }
     }
     std::array<int64_t, 2> ones = {1, 1};
-    const Operation before = group.begin_all_reduce(std::span(ones).first(1), Combine::sum);
-    Operation sum = group.begin_all_reduce(std::span(ones).last(1), Combine::sum);
+    const Operation before = group.begin_all_reduce(std::span(ones).first(1), ReduceOp::sum);
+    Operation sum = group.begin_all_reduce(std::span(ones).last(1), ReduceOp::sum);
     both.arrive_and_wait();
     sum.wait();
   });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
-  EXPECT_NE(error.message().find("has waited 0.2 s for rank 1 to come to operation 1, all_reduce of 1"),
+  EXPECT_NE(error.message().find("has waited 0.2 s for rank 1 to reach operation 1, all_reduce of 1"),
             std::string::npos)
       << error.message();
 }
@@ -210,7 +212,7 @@ TEST(InProcess, ARankThatCannotBeEndedIsReported) {
 TEST(InProcess, DisagreementIsAnError) {
   const Error sizes = error_of({.ranks = 2}, [](const Group& group) {
     std::vector<float> values(group.rank() == 0 ? 3 : 4);
-    group.all_reduce(std::span(values), Combine::sum);
+    group.all_reduce(std::span(values), ReduceOp::sum);
   });
   EXPECT_EQ(sizes.kind(), ErrorKind::internal);
   EXPECT_NE(sizes.message().find("operation 0 of 'world' is all_reduce of"), std::string::npos) << sizes.message();
@@ -223,7 +225,7 @@ TEST(InProcess, DisagreementIsAnError) {
       group.begin_receive(data, 0).wait();
     }
   });
-  EXPECT_NE(bytes.message().find("got 3 bytes from rank 0 and takes 4"), std::string::npos) << bytes.message();
+  EXPECT_NE(bytes.message().find("received 3 bytes from rank 0, expected 4"), std::string::npos) << bytes.message();
 }
 
 TEST(InProcess, SumsThatDoNotFitAreErrors) {
@@ -231,7 +233,7 @@ TEST(InProcess, SumsThatDoNotFitAreErrors) {
     group.all_sum(group.rank() == 0 ? std::numeric_limits<int64_t>::max() : int64_t{1});
   });
   EXPECT_EQ(error.kind(), ErrorKind::internal);
-  EXPECT_NE(error.message().find("does not fit"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("overflows"), std::string::npos) << error.message();
 }
 
 TEST(InProcess, ThereIsAtLeastOneRank) {

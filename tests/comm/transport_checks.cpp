@@ -34,8 +34,8 @@ void check_integer_sums_and_maxima(const Group& group) {
       sums[i] = (int64_t{1} << 40) * (group.rank() + 1) - static_cast<int64_t>(i);
       largest[i] = static_cast<int32_t>(i) * (group.rank() % 2 == 0 ? 1 : -1);
     }
-    Operation one = group.begin_all_reduce(std::span(sums), Combine::sum);
-    Operation two = group.begin_all_reduce(std::span(largest), Combine::max);
+    Operation one = group.begin_all_reduce(std::span(sums), ReduceOp::sum);
+    Operation two = group.begin_all_reduce(std::span(largest), ReduceOp::max);
     two.wait();
     one.wait();
     for (size_t i = 0; i < n; ++i) {
@@ -53,8 +53,8 @@ void check_floating_point_sums_are_in_the_order_of_ranks(const Group& group) {
       sums[i] = value_of(group.rank(), i);
       wide[i] = 1.0 / value_of(group.rank(), i);
     }
-    group.all_reduce(std::span(sums), Combine::sum);
-    group.all_reduce(std::span(wide), Combine::sum);
+    group.all_reduce(std::span(sums), ReduceOp::sum);
+    group.all_reduce(std::span(wide), ReduceOp::sum);
     for (size_t i = 0; i < n; ++i) {
       float sum = value_of(0, i);
       double wide_sum = 1.0 / value_of(0, i);
@@ -83,11 +83,11 @@ void check_sections_are_reduced_and_gathered(const Group& group) {
     std::vector<float> all(total);
     for (size_t i = 0; i < total; ++i) all[i] = value_of(group.rank(), i);
     std::vector<float> whole = all;
-    group.all_reduce(std::span(whole), Combine::sum);
+    group.all_reduce(std::span(whole), ReduceOp::sum);
 
     // In its own place, then gathered from there.
     const std::span<float> own(all.data() + own_begin, counts[static_cast<size_t>(group.rank())]);
-    group.begin_reduce_scatter<float>(own, all, counts, Combine::sum).wait();
+    group.begin_reduce_scatter<float>(own, all, counts, ReduceOp::sum).wait();
     for (size_t i = 0; i < total; ++i) {
       const bool mine = i >= own_begin && i < own_begin + own.size();
       ASSERT_EQ(all[i], mine ? whole[i] : value_of(group.rank(), i)) << i;
@@ -137,7 +137,7 @@ void check_many_operations_at_once(const Group& group) {
   std::vector<Operation> operations;
   for (size_t i = 0; i < values.size(); ++i) {
     values[i].assign(i * 400, group.rank());
-    operations.push_back(group.begin_all_reduce(std::span(values[i]), Combine::sum));
+    operations.push_back(group.begin_all_reduce(std::span(values[i]), ReduceOp::sum));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     operations[group.rank() % 2 == 0 ? i : values.size() - 1 - i].wait();

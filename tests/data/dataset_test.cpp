@@ -65,16 +65,16 @@ nonsense
   EXPECT_EQ(statistics.num_bad_lines, 1);
   EXPECT_NE(statistics.first_bad_line.find("a.jsonl line 4"), std::string::npos);
   EXPECT_EQ(statistics.num_truncated, 2);
-  EXPECT_EQ(statistics.num_without_target, 1);
+  EXPECT_EQ(statistics.num_without_loss_tokens, 1);
   EXPECT_EQ(statistics.num_too_long, 0);
   EXPECT_EQ(statistics.num_sequences, 3);
   EXPECT_EQ(statistics.num_tokens, 13 + 5 + 16);
-  EXPECT_EQ(statistics.num_counted, 4 + 3 + 3);
+  EXPECT_EQ(statistics.num_loss_tokens, 4 + 3 + 3);
   EXPECT_EQ(statistics.longest, 16);
   EXPECT_DOUBLE_EQ(statistics.packing_efficiency, 34.0 / 48.0);
-  int64_t counted = 0;
-  for (int64_t s = 0; s < dataset.num_sequences(); ++s) counted += dataset.get(s).counted;
-  EXPECT_EQ(counted, statistics.num_counted);
+  int64_t loss_tokens = 0;
+  for (int64_t s = 0; s < dataset.num_sequences(); ++s) loss_tokens += dataset.get(s).loss_tokens;
+  EXPECT_EQ(loss_tokens, statistics.num_loss_tokens);
   EXPECT_EQ(dataset.get(2).ids.back(), pad);
   EXPECT_EQ(
       build({{path}}, {.on_error = OnError::skip, .packing = {.too_long = TooLong::skip}}).statistics().num_too_long,

@@ -36,16 +36,16 @@ TEST_F(LoaderTest, gives_the_steps_in_order_from_any_start) {
       const HostBatch batch = loader.next();
       EXPECT_EQ(batch.step, step);
       EXPECT_EQ(batch.samples, sampler.step_samples(step));
-      ASSERT_EQ(batch.units.size(), 4U);
-      int64_t counted = 0;
+      ASSERT_EQ(batch.sequences.size(), 4U);
+      int64_t loss_tokens = 0;
       for (size_t i = 0; i < 4; ++i) {
         const PackedSequence expected = dataset_->get(batch.samples[i]);
-        EXPECT_EQ(batch.units[i].ids, expected.ids);
-        EXPECT_EQ(batch.units[i].targets, expected.targets);
-        EXPECT_EQ(batch.units[i].offsets, expected.offsets);
-        counted += expected.counted;
+        EXPECT_EQ(batch.sequences[i].ids, expected.ids);
+        EXPECT_EQ(batch.sequences[i].targets, expected.targets);
+        EXPECT_EQ(batch.sequences[i].offsets, expected.offsets);
+        loss_tokens += expected.loss_tokens;
       }
-      EXPECT_EQ(batch.counted, counted);
+      EXPECT_EQ(batch.loss_tokens, loss_tokens);
     }
   }
 }

@@ -60,7 +60,7 @@ TEST(MdsRows, TokensAreBytesOfInt64OrArraysOfIntegers) {
     ASSERT_EQ(documents.size(), expected.size());
     for (size_t i = 0; i < documents.size(); ++i) {
       EXPECT_EQ(documents[i].ids, expected[i]);
-      EXPECT_EQ(documents[i].counted, std::vector<uint8_t>(3, 1));
+      EXPECT_EQ(documents[i].loss_mask, std::vector<uint8_t>(3, 1));
       EXPECT_EQ(documents[i].line, static_cast<int64_t>(i) + 1);
       EXPECT_TRUE(documents[i].splittable);
       EXPECT_EQ(documents[i].format, Format::tokens);
@@ -97,10 +97,10 @@ TEST(MdsRows, BadSamplesAreNamedOrLeftOut) {
     EXPECT_EQ(reader.num_documents(), 2);
     EXPECT_EQ(reader.num_skipped(), 1);
   };
-  refuse("half", "bytes", raw(good).substr(1), "no whole number of int64");
+  refuse("half", "bytes", raw(good).substr(1), "not a whole number of int64");
   refuse("none", "bytes", "", "no tokens");
-  refuse("negative", "bytes", raw(bad), "-1 is no token");
-  refuse("large", "ndarray", array("i8", raw(large), {1}), "2147483648 is no token");
+  refuse("negative", "bytes", raw(bad), "-1 is not a token id");
+  refuse("large", "ndarray", array("i8", raw(large), {1}), "2147483648 is not a token id");
   refuse("real", "ndarray", array("f8", raw(good), {2}), "dtype f8");
   refuse("matrix", "ndarray", array("i8", raw(good), {1, 2}), "2 dimensions");
 }

@@ -64,7 +64,7 @@ TEST(MegatronDataset, IsMegatrons) {
       EXPECT_EQ(index.documents, wanted["sources"][k]["document_index"].get<std::vector<int32_t>>());
       EXPECT_EQ(index.shuffle, wanted["sources"][k]["shuffle_index"].get<std::vector<uint32_t>>());
     }
-    int64_t counted = 0, held = 0;  // of all samples
+    int64_t loss_tokens = 0, held = 0;  // of all samples
     for (size_t n = 0; n < wanted["samples"].size(); ++n) {
       const auto tokens = wanted["samples"][n].get<std::vector<int32_t>>();  // -1 is padding
       const PackedSequence sequence = dataset.get(static_cast<int64_t>(n));
@@ -73,16 +73,16 @@ TEST(MegatronDataset, IsMegatrons) {
       std::ranges::replace(ids, -1, 0);
       EXPECT_EQ(sequence.ids, ids);
       EXPECT_EQ(sequence.targets, std::vector<int32_t>(tokens.begin() + 1, tokens.end()));
-      EXPECT_EQ(sequence.counted, std::ssize(tokens) - 1 - std::ranges::count(sequence.targets, -1));
+      EXPECT_EQ(sequence.loss_tokens, std::ssize(tokens) - 1 - std::ranges::count(sequence.targets, -1));
       EXPECT_EQ(sequence.offsets.at(1), real);
       EXPECT_EQ(sequence.offsets.back(), static_cast<int32_t>(c.settings.sequence_length));
       EXPECT_EQ(num_tokens(sequence), real);
-      counted += sequence.counted;
+      loss_tokens += sequence.loss_tokens;
       held += real;
     }
     const DatasetStatistics& statistics = dataset.statistics();
     if (wanted["samples"].size() < static_cast<size_t>(dataset.num_sequences())) continue;
-    EXPECT_EQ(statistics.num_counted, counted);
+    EXPECT_EQ(statistics.num_loss_tokens, loss_tokens);
     EXPECT_EQ(statistics.num_tokens, held);
   }
 }
@@ -125,8 +125,8 @@ TEST_F(MegatronDatasetTest, StepsGoOnWhereTheyWereLeft) {
   Loader loader(dataset, order, 1);
   const HostBatch batch = loader.next();
   EXPECT_EQ(batch.step, 1);
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batch.units[i].ids, dataset.get(4 + static_cast<int64_t>(i)).ids);
-  EXPECT_EQ(batch.counted, 32);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batch.sequences[i].ids, dataset.get(4 + static_cast<int64_t>(i)).ids);
+  EXPECT_EQ(batch.loss_tokens, 32);
 }
 
 TEST_F(MegatronDatasetTest, PaddingIsMasked) {
@@ -136,7 +136,7 @@ TEST_F(MegatronDatasetTest, PaddingIsMasked) {
   const PackedSequence masked = build({{a_, {}}}).get(0);
   EXPECT_EQ(masked.ids[3], 0);
   EXPECT_EQ(masked.targets[2], -1);
-  EXPECT_EQ(masked.counted, 7);
+  EXPECT_EQ(masked.loss_tokens, 7);
   EXPECT_EQ(masked.targets[3], first.targets[3]);
 }
 
@@ -158,14 +158,14 @@ TEST_F(MegatronDatasetTest, RefusesWhatCannotBe) {
   refused(ErrorKind::usage, "no data file", {});
   refused(ErrorKind::usage, "has no weight", {{a_, 1}, {b_, {}}});
   refused(ErrorKind::usage, "its weight is 0", {{a_, 0}, {b_, 1}});
-  refused(ErrorKind::usage, "takes 12 samples, but its sources without weights have 10", {{a_, {}}, {b_, {}}});
+  refused(ErrorKind::usage, "needs 12 samples, but its sources without weights have only 10", {{a_, {}}, {b_, {}}});
   refused(ErrorKind::not_found, "none.idx", {{folder_.path() / "none", {}}});
   settings_.num_samples.reset();
-  refused(ErrorKind::usage, "no end of their own", {{a_, 1}, {b_, 1}});
+  refused(ErrorKind::usage, "repeated without end", {{a_, 1}, {b_, 1}});
   EXPECT_EQ(MegatronDataset::epoch_samples(std::vector<MegatronSource>{{a_, {}}, {b_, {}}}, settings_), 10);
   EXPECT_EQ(build({{a_, {}}, {b_, {}}}).num_sequences(), 10);
   settings_.sequence_length = 58;
-  refused(ErrorKind::corrupt, "which have 58 tokens", {{a_, {}}});
+  refused(ErrorKind::corrupt, "in use have 58 tokens", {{a_, {}}});
   settings_.sequence_length = 8;
   settings_.vocabulary = 20;
   EXPECT_THROW(build({{a_, {}}}).get(0), Error);

@@ -42,7 +42,7 @@ class Packed : public testing::Test {
     EXPECT_EQ(a.targets, b.targets);
     EXPECT_EQ(a.offsets, b.offsets);
     EXPECT_EQ(a.sample_ids, b.sample_ids);
-    EXPECT_EQ(a.counted, b.counted);
+    EXPECT_EQ(a.loss_tokens, b.loss_tokens);
   }
   PackedDataset open(const std::string& at, double weight = 1, int64_t length = 48, int64_t vocabulary = 0) const {
     const Source source{at, weight};
@@ -70,7 +70,7 @@ TEST_F(Packed, HoldsTheSequencesOfTheDataset) {
   EXPECT_GT(dataset_.num_sequences(), 20);
   ASSERT_EQ(packed.num_sequences(), dataset_.num_sequences());
   EXPECT_EQ(packed.content_hash(), dataset_.content_hash());
-  EXPECT_EQ(packed.statistics().num_counted, dataset_.statistics().num_counted);
+  EXPECT_EQ(packed.statistics().num_loss_tokens, dataset_.statistics().num_loss_tokens);
   EXPECT_EQ(packed.statistics().squared_lengths, dataset_.statistics().squared_lengths);
   for (int64_t i = 0; i < packed.num_sequences(); ++i) same(packed.get(i), dataset_.get(i));
   const PackedDataset twice = open(path(), 2);
@@ -82,7 +82,7 @@ TEST_F(Packed, HoldsTheSequencesOfTheDataset) {
 
 TEST_F(Packed, WhatDoesNotFitIsRefused) {
   refused(ErrorKind::usage, "in sequences of 48 tokens, not of 64", [&] { open(path(), 1, 64); });
-  refused(ErrorKind::usage, "its weight is 1.5", [&] { open(path(), 1.5); });
+  refused(ErrorKind::usage, "cannot have the weight 1.5", [&] { open(path(), 1.5); });
   refused(ErrorKind::corrupt, "a vocabulary of", [&] { open(path(), 1, 48, 100); });
   const std::string packing = read_file(folder_.path() / "packed/packing.json");
   const auto damaged = [&](const std::string& from, const std::string& to) {
@@ -93,13 +93,13 @@ TEST_F(Packed, WhatDoesNotFitIsRefused) {
   };
   refused(ErrorKind::corrupt, "packing.json", damaged("\"version\"", "\"versio\""));
   refused(ErrorKind::unsupported, "version 2", damaged("\"version\": 1", "\"version\": 2"));
-  refused(ErrorKind::corrupt, "does not belong to its index", damaged("\"sequences\": ", "\"sequences\": 1"));
-  refused(ErrorKind::corrupt, "no whole number", damaged("\"tokens\": ", "\"tokens\": -"));
+  refused(ErrorKind::corrupt, "does not match its index", damaged("\"sequences\": ", "\"sequences\": 1"));
+  refused(ErrorKind::corrupt, "not a whole number", damaged("\"tokens\": ", "\"tokens\": -"));
   // Counts whose sum over repetitions or folders does not fit.
   damaged("\"tokens\": ", "\"tokens\": 9000000000000000000, \"was\": ");
-  refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 2 times, are too many",
+  refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 2 times, overflow",
           [&] { open(path(), 2); });
-  refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 1 times, are too many", [&] {
+  refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 1 times, overflow", [&] {
     const std::array<Source, 2> both = {Source{path(), 1}, Source{path(), 1}};
     const PackedDataset packed(both, 48, tokenizer_->size());
   });
@@ -124,7 +124,7 @@ TEST_F(Packed, ShardsComeAheadOfTheOrder) {
     Loader loader(packed, order, 0);
     for (int64_t step = 0; step < 12; ++step) {
       const HostBatch batch = loader.next();
-      for (size_t i = 0; i < batch.samples.size(); ++i) same(batch.units[i], dataset_.get(batch.samples[i]));
+      for (size_t i = 0; i < batch.samples.size(); ++i) same(batch.sequences[i], dataset_.get(batch.samples[i]));
     }
   }
   size_t fetched = 0;

@@ -13,10 +13,10 @@ namespace ingot::data {
 namespace {
 
 // Token i of document d is 1000 d + i, so that a token tells where it comes from.
-TokenizedDocument document(int32_t index, std::vector<uint8_t> counted, bool splittable) {
+TokenizedDocument document(int32_t index, std::vector<uint8_t> loss_mask, bool splittable) {
   TokenizedDocument result;
-  for (size_t i = 0; i < counted.size(); ++i) result.ids.push_back(1000 * index + static_cast<int32_t>(i));
-  result.counted = std::move(counted);
+  for (size_t i = 0; i < loss_mask.size(); ++i) result.ids.push_back(1000 * index + static_cast<int32_t>(i));
+  result.loss_mask = std::move(loss_mask);
   result.splittable = splittable;
   return result;
 }
@@ -25,9 +25,9 @@ TokenizedDocument plain(int32_t index, size_t length) { return document(index, s
 
 // The answer is the last `answer` tokens of `length`.
 TokenizedDocument chat(int32_t index, size_t length, size_t answer) {
-  std::vector<uint8_t> counted(length, 0);
-  std::fill(counted.end() - static_cast<int64_t>(answer), counted.end(), uint8_t{1});
-  return document(index, counted, false);
+  std::vector<uint8_t> loss_mask(length, 0);
+  std::fill(loss_mask.end() - static_cast<int64_t>(answer), loss_mask.end(), uint8_t{1});
+  return document(index, loss_mask, false);
 }
 
 Corpus corpus_of(const std::vector<TokenizedDocument>& documents) {
@@ -105,7 +105,7 @@ TEST(Packing, targets_stay_inside_sub_sequences_and_respect_the_mask) {
   EXPECT_EQ(sequence.targets, (Ints{-1, -1, 3, 4, -1, 1001, 1002, -1, -1, -1, -1, -1}));
   EXPECT_EQ(sequence.offsets, (Ints{0, 5, 8, 12}));
   EXPECT_EQ(sequence.sample_ids, (std::vector<int64_t>{0, 1, -1}));
-  EXPECT_EQ(sequence.counted, 4);
+  EXPECT_EQ(sequence.loss_tokens, 4);
   EXPECT_EQ(positions(sequence), (Ints{0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3}));
   EXPECT_EQ(plan.num_tokens, 8);
 }
@@ -123,7 +123,7 @@ TEST(Packing, long_texts_are_cut_into_pieces) {
   const PackingPlan plan = plan_packing(corpus, all_of(corpus), {.sequence_length = 4});
   // 4 + 4 + 2 and 4 + 4 + 1; the last piece of one token predicts nothing.
   EXPECT_EQ(plan.num_sequences(), 5);
-  EXPECT_EQ(plan.num_without_target, 1);
+  EXPECT_EQ(plan.num_without_loss_tokens, 1);
   EXPECT_EQ(plan.num_tokens, 18);
   EXPECT_EQ(plan.num_truncated, 0);
   EXPECT_EQ(assemble(corpus, plan, 1, 4, 77).ids, (Ints{4, 5, 6, 7}));
@@ -137,9 +137,9 @@ TEST(Packing, long_chats_are_truncated_skipped_or_refused) {
   const auto entries = all_of(corpus);
   PackingPlan plan = plan_packing(corpus, entries, {.sequence_length = 8});
   EXPECT_EQ(plan.num_truncated, 2);
-  EXPECT_EQ(plan.num_without_target, 1);
+  EXPECT_EQ(plan.num_without_loss_tokens, 1);
   EXPECT_EQ(plan.num_sequences(), 2);
-  EXPECT_EQ(assemble(corpus, plan, 0, 8, 77).counted, 2);
+  EXPECT_EQ(assemble(corpus, plan, 0, 8, 77).loss_tokens, 2);
 
   plan = plan_packing(corpus, entries, {.sequence_length = 8, .too_long = TooLong::skip});
   EXPECT_EQ(plan.num_skipped, 2);
@@ -191,7 +191,7 @@ TEST(Packing, loses_and_doubles_nothing) {
         for (const int32_t id : sequence.ids) {
           if (id != -7) found.push_back(id);
         }
-        found_targets += sequence.counted;
+        found_targets += sequence.loss_tokens;
         for (size_t i = 0; i < sequence.ids.size(); ++i) {
           if (sequence.targets[i] != -1) ASSERT_EQ(sequence.targets[i], sequence.ids[i] + 1);
         }

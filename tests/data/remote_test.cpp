@@ -159,11 +159,11 @@ TEST_F(Remote, DamagedShards) {
   Error error = error_of("s3://bucket/set");
   EXPECT_EQ(error.kind(), ErrorKind::corrupt);
   EXPECT_NE(error.message().find("s3://bucket/set/shard.00002.mds: its sha1 is"), std::string::npos) << error.message();
-  EXPECT_NE(error.hint().find("came so twice"), std::string::npos) << error.hint();
+  EXPECT_NE(error.hint().find("fetched twice"), std::string::npos) << error.hint();
   server_.put(third, damaged.substr(1));
   error = error_of("s3://bucket/set");
   EXPECT_EQ(error.kind(), ErrorKind::corrupt);
-  EXPECT_NE(error.message().find("shard.00002.mds: came with"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("shard.00002.mds: downloaded"), std::string::npos) << error.message();
 }
 
 TEST_F(Remote, WhatIsMissingIsNamed) {
@@ -174,7 +174,7 @@ TEST_F(Remote, WhatIsMissingIsNamed) {
   Error error = error_of("s3://bucket/set");
   EXPECT_EQ(error.kind(), ErrorKind::not_found);
   EXPECT_NE(error.message().find("s3://bucket/set/shard.00000.mds"), std::string::npos) << error.message();
-  EXPECT_NE(error.hint().find("the index names this shard"), std::string::npos);
+  EXPECT_NE(error.hint().find("the index lists this shard"), std::string::npos);
   error = error_of("s3://bucket/gone.jsonl");
   EXPECT_EQ(error.kind(), ErrorKind::not_found);
   EXPECT_EQ(error.message(), "s3://bucket/gone.jsonl: there is no such file");
@@ -193,7 +193,7 @@ TEST_F(Remote, FilesOfTextAndTokens) {
   for (Document a, b; here.next(a);) {
     ASSERT_TRUE(there.next(b));
     EXPECT_EQ(a.ids, b.ids);
-    EXPECT_EQ(a.counted, b.counted);
+    EXPECT_EQ(a.loss_mask, b.loss_mask);
   }
 }
 

@@ -227,7 +227,7 @@ TEST(Source, bad_lines_are_named_with_what_is_wrong) {
       {R"({"messages": [{"role": "assistant", "content": "a", "weight": 0.5}]})", "\"weight\" of message 0"},
       {R"({"conversations": []})", "at least one turn"},
       {R"({"conversations": [{"from": "human"}]})", "turn 0 is not an object with strings"},
-      {R"({"conversations": [{"from": "human", "value": "q"}]})", "no message of the assistant"},
+      {R"({"conversations": [{"from": "human", "value": "q"}]})", "no assistant message"},
       {R"({"conversations": [{"from": "narrator", "value": "q"}]})", "turn 0 is from 'narrator'"},
       {R"({"conversations": [{"from": "function_call", "value": "f of x"}]})", "function_call of turn 0: is not JSON"},
       {R"({"conversations": [{"from": "function_call", "value": "{}"}]})", "no string \"name\""},

@@ -77,7 +77,7 @@ TEST(TokenRows, GovReportAsItsSubmittersWriteIt) {
       ASSERT_EQ(document.ids.size(), 40U);
       EXPECT_EQ(document.ids[2], static_cast<int32_t>((r * 7919 + 104729) % 32000));
       // The mask is of the position that predicts: from 10 + r on, so that the token behind it is the first to count.
-      for (size_t i = 1; i < 40; ++i) EXPECT_EQ(document.counted[i], i >= 11 + r ? 1 : 0) << i;
+      for (size_t i = 1; i < 40; ++i) EXPECT_EQ(document.loss_mask[i], i >= 11 + r ? 1 : 0) << i;
     }
   }
 }
@@ -86,7 +86,7 @@ TEST(TokenRows, ArraysOfNumbers) {
   const std::vector<Document> rows = read_all(golden("u2"));
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[1].ids, (Ids{3, 4, 5}));
-  EXPECT_EQ(rows[1].counted, (Marks{1, 1, 1}));
+  EXPECT_EQ(rows[1].loss_mask, (Marks{1, 1, 1}));
   EXPECT_TRUE(rows[1].splittable);
   const std::vector<Document> one = read_all(golden("version2"));
   ASSERT_EQ(one.size(), 1U);
@@ -110,14 +110,14 @@ TEST(TokenRows, LabelsMasksAndPackedRows) {
               dict({{"input_ids", ids}, {"labels", list({5, 6, -100, 8})}, {"attention_mask", list({1, 1, 1, 0})}}),
               dict({{"input_ids", ids}, {"loss_mask", list({0, 1, 1, 0})}, {"seq_start_id", list({0, 1, 3})}})})));
   ASSERT_EQ(documents.size(), 7U);
-  EXPECT_EQ(documents[0].counted, (Marks{1, 1, 1, 1}));
-  EXPECT_EQ(documents[1].counted, (Marks{1, 1, 1, 1}));
-  EXPECT_EQ(documents[2].counted, (Marks{0, 0, 1, 1}));
+  EXPECT_EQ(documents[0].loss_mask, (Marks{1, 1, 1, 1}));
+  EXPECT_EQ(documents[1].loss_mask, (Marks{1, 1, 1, 1}));
+  EXPECT_EQ(documents[2].loss_mask, (Marks{0, 0, 1, 1}));
   EXPECT_EQ(documents[3].ids, (Ids{5, 6, 7}));
-  EXPECT_EQ(documents[3].counted, (Marks{1, 1, 0}));
+  EXPECT_EQ(documents[3].loss_mask, (Marks{1, 1, 0}));
   EXPECT_EQ(documents[4].ids, (Ids{5}));
   EXPECT_EQ(documents[5].ids, (Ids{6, 7}));
-  EXPECT_EQ(documents[5].counted[1], 1);
+  EXPECT_EQ(documents[5].loss_mask[1], 1);
   EXPECT_EQ(documents[6].ids, (Ids{8}));
   for (size_t d = 4; d < 7; ++d) EXPECT_EQ(documents[d].line, 5);
 }
@@ -129,16 +129,17 @@ TEST(TokenRows, BadRowsAreNamed) {
       {"K\1", "the row is of type int; it must be a list"},
       {"](NNe", "the row is of type list"},
       {"]", "the row has no tokens"},
-      {list({5, -1}), "-1 is no token"},
+      {list({5, -1}), "-1 is not a token id"},
       {dict({{"labels", ids}}), "the row has no \"input_ids\""},
       {dict({{"input_ids", "X\1\0\0\0a"s}}), "\"input_ids\" is of type str"},
-      {dict({{"input_ids", ids}, {"position_ids", ids}}), "the row has a key 'position_ids'"},
-      {dict({{"input_ids", ids}, {"labels", ids}, {"loss_mask", ids}}), "\"labels\" and a \"loss_mask\""},
+      {dict({{"input_ids", ids}, {"position_ids", ids}}), "the row has the unknown key 'position_ids'"},
+      {dict({{"input_ids", ids}, {"labels", ids}, {"loss_mask", ids}}), "both \"labels\" and \"loss_mask\""},
       {dict({{"input_ids", ids}, {"labels", list({5, 6})}}), "\"labels\" has 2 values for 3 tokens"},
-      {dict({{"input_ids", ids}, {"labels", list({6, 7, 5})}}), "label 0 is 6, neither the token there (5) nor -100"},
-      {dict({{"input_ids", ids}, {"loss_mask", ids}}), "\"loss_mask\" has a 5"},
-      {dict({{"input_ids", ids}, {"attention_mask", list({0, 1, 1})}}), "hides other tokens"},
-      {dict({{"input_ids", ids}, {"attention_mask", list({1, 0, 1})}}), "hides other tokens"},
+      {dict({{"input_ids", ids}, {"labels", list({6, 7, 5})}}),
+       "label 0 is 6; expected the token at that position (5) or -100"},
+      {dict({{"input_ids", ids}, {"loss_mask", ids}}), "\"loss_mask\" contains 5"},
+      {dict({{"input_ids", ids}, {"attention_mask", list({0, 1, 1})}}), "masks tokens other than padding"},
+      {dict({{"input_ids", ids}, {"attention_mask", list({1, 0, 1})}}), "masks tokens other than padding"},
       {dict({{"input_ids", ids}, {"seq_start_id", list({1})}}), "must ascend from 0 to less than 3"},
       {dict({{"input_ids", ids}, {"seq_start_id", list({0, 2, 2})}}), "must ascend"},
       {dict({{"input_ids", ids}, {"seq_start_id", list({0, 3})}}), "must ascend"},

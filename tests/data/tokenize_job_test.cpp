@@ -75,7 +75,7 @@ TEST_F(TokenizeJobTest, ADocumentIsASequenceThatEnds) {
   EXPECT_EQ(ids.back(), tokenizer_->eos_id());
   EXPECT_EQ(tokenizer_->decode(ids, true), "document number 7");
   EXPECT_EQ(files(), 5U);
-  refused(ErrorKind::usage, "is there already");
+  refused(ErrorKind::usage, "already exists");
 }
 
 TEST_F(TokenizeJobTest, GoesOnWhereItWasStopped) {
@@ -100,12 +100,12 @@ TEST_F(TokenizeJobTest, GoesOnWhereItWasStopped) {
 TEST_F(TokenizeJobTest, AnotherJobsNotesAreInTheWay) {
   run(1);
   job_.end_of_document = false;
-  refused(ErrorKind::usage, "another job was left here");
+  refused(ErrorKind::usage, "belongs to another job");
   job_.end_of_document = true;
   std::filesystem::resize_file(job_.prefix.string() + ".lengths.partial", 3);
-  refused(ErrorKind::corrupt, "less than");
+  refused(ErrorKind::corrupt, "too few for");
   write_file(job_.prefix.string() + ".progress", "[]");
-  refused(ErrorKind::corrupt, "does not say how far");
+  refused(ErrorKind::corrupt, "does not hold the progress");
   std::filesystem::remove(job_.prefix.string() + ".progress");
   EXPECT_EQ(run().resumed_at, 0);
 }
@@ -183,7 +183,7 @@ TEST_F(TokenizeJobTest, BadLines) {
   EXPECT_EQ(totals.num_skipped, 1);
   job_.prefix = folder_.path() / "chat";
   job_.inputs = {folder_.file("chat.jsonl", R"({"prompt": "a", "completion": "b"})")};
-  refused(ErrorKind::unsupported, "is of the format completion");
+  refused(ErrorKind::unsupported, "has the format completion");
   job_.inputs.clear();
   refused(ErrorKind::usage, "no file");
 }
@@ -249,11 +249,11 @@ TEST_F(TokenizeJobTest, KnowsARemoteInputThatHasChanged) {
   std::string other = lines;
   other[other.find("document")] = 'D';
   server.put("bucket/a.jsonl", other);
-  refused(ErrorKind::usage, "another job was left here");
+  refused(ErrorKind::usage, "belongs to another job");
   server.put("bucket/a.jsonl", lines);
   write_source(folder_.path() / "n", {5, 3, 7}, 0);  // as many bytes
   put_rest("n");
-  refused(ErrorKind::usage, "another job was left here");
+  refused(ErrorKind::usage, "belongs to another job");
   put_rest("m");
   const TokenizeTotals rest = run();
   EXPECT_TRUE(rest.finished);

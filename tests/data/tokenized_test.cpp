@@ -18,16 +18,16 @@ Document record(const std::string& json) {
 }
 
 struct Shown {
-  std::string all, counted;  // decoded; the counted tokens alone
+  std::string all, loss_mask;  // decoded; the counted tokens alone
 };
 
 Shown show(const TokenizedDocument& document, const text::Tokenizer& tokenizer) {
-  EXPECT_EQ(document.ids.size(), document.counted.size());
-  std::vector<int32_t> counted;
+  EXPECT_EQ(document.ids.size(), document.loss_mask.size());
+  std::vector<int32_t> loss_mask;
   for (size_t i = 0; i < document.ids.size(); ++i) {
-    if (document.counted[i] != 0) counted.push_back(document.ids[i]);
+    if (document.loss_mask[i] != 0) loss_mask.push_back(document.ids[i]);
   }
-  return {tokenizer.decode(document.ids), tokenizer.decode(counted)};
+  return {tokenizer.decode(document.ids), tokenizer.decode(loss_mask)};
 }
 
 int64_t number_of(const TokenizedDocument& document, int32_t id) {
@@ -43,7 +43,7 @@ TEST(Tokenized, a_text_counts_whole_with_bos_and_eos_once) {
     EXPECT_EQ(number_of(document, bos), 1);
     EXPECT_EQ(number_of(document, eos), 1) << "what people wrote is not a special token";
     EXPECT_EQ(number_of(document, im_end), 0);
-    EXPECT_EQ(std::count(document.counted.begin(), document.counted.end(), 1), std::ssize(document.ids));
+    EXPECT_EQ(std::count(document.loss_mask.begin(), document.loss_mask.end(), 1), std::ssize(document.ids));
   }
   const auto bare = byte_tokenizer(false);
   EXPECT_EQ(show(tokenize(record(R"({"text": "Hi"})"), *bare, nullptr), *bare).all, "Hi</s>");
@@ -54,7 +54,7 @@ TEST(Tokenized, a_completion_masks_its_prompt) {
   const TokenizedDocument document =
       tokenize(record(R"({"prompt": "1+1=<s>", "completion": "2</s>"})"), *tokenizer, nullptr);
   EXPECT_EQ(show(document, *tokenizer).all, "<s>1+1=<s>2</s></s>");
-  EXPECT_EQ(show(document, *tokenizer).counted, "2</s></s>");
+  EXPECT_EQ(show(document, *tokenizer).loss_mask, "2</s></s>");
   EXPECT_EQ(number_of(document, bos), 1);
   EXPECT_EQ(number_of(document, eos), 1);
   EXPECT_EQ(document.ids.back(), eos);
@@ -69,13 +69,13 @@ TEST(Tokenized, an_instruction_without_template_is_an_alpaca_prompt) {
             "<s>Below is an instruction that describes a task, paired with an input that provides further context. "
             "Write a response that appropriately completes the request.\n\n### Instruction:\nAdd\n\n### "
             "Input:\n1 2\n\n### Response:\n3</s>");
-  EXPECT_EQ(with.counted, "3</s>");
+  EXPECT_EQ(with.loss_mask, "3</s>");
   const Shown without = show(
       tokenize(record(R"({"instruction": "Greet", "input": "", "output": "hi"})"), *tokenizer, nullptr), *tokenizer);
   EXPECT_EQ(without.all,
             "<s>Below is an instruction that describes a task. Write a response that appropriately completes the "
             "request.\n\n### Instruction:\nGreet\n\n### Response:\nhi</s>");
-  EXPECT_EQ(without.counted, "hi</s>");
+  EXPECT_EQ(without.loss_mask, "hi</s>");
 }
 
 TEST(Tokenized, an_instruction_with_template_is_a_chat) {
@@ -84,7 +84,7 @@ TEST(Tokenized, an_instruction_with_template_is_a_chat) {
   const Shown shown =
       show(tokenize(record(R"({"instruction": "Add", "input": "1 2", "output": "3"})"), *tokenizer, &chat), *tokenizer);
   EXPECT_EQ(shown.all, "<s><|im_start|>user\nAdd\n\n1 2<|im_end|>\n<|im_start|>assistant\n3<|im_end|>\n");
-  EXPECT_EQ(shown.counted, "3<|im_end|>");
+  EXPECT_EQ(shown.loss_mask, "3<|im_end|>");
 }
 
 TEST(Tokenized, a_chat_counts_what_the_assistant_says_and_its_end_of_turn) {
@@ -96,7 +96,7 @@ TEST(Tokenized, a_chat_counts_what_the_assistant_says_and_its_end_of_turn) {
                       R"({"role": "assistant", "content": "a2"}], "tools": [{"name": "f"}, {"name": "g"}]})"),
                *tokenizer, &chat);
   const Shown shown = show(document, *tokenizer);
-  EXPECT_EQ(shown.counted, "a1<|im_end|>a2<|im_end|>");
+  EXPECT_EQ(shown.loss_mask, "a1<|im_end|>a2<|im_end|>");
   EXPECT_EQ(shown.all.find("<s>tools:2<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nq1<|im_end|>\n"), 0U);
   EXPECT_EQ(number_of(document, bos), 1) << "the template wrote it, the tokenizer must not add another";
   EXPECT_EQ(number_of(document, im_start), 5);
@@ -132,7 +132,7 @@ TEST(Tokenized, tool_calls_count_and_what_tools_answer_does_not) {
               "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n[f {\"x\": 1}]<|im_end|>\n<|im_start|>tool\n7"
               "<|im_end|>\n<|im_start|>tool\n8<|im_end|>\n<|im_start|>assistant\nso 7 <|im_end|>\n<|im_start|>user\nr"
               "<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
-    EXPECT_EQ(shown.counted, "[f {\"x\": 1}]<|im_end|>so 7 <|im_end|>b<|im_end|>");
+    EXPECT_EQ(shown.loss_mask, "[f {\"x\": 1}]<|im_end|>so 7 <|im_end|>b<|im_end|>");
   }
 }
 
@@ -149,9 +149,9 @@ TEST(Tokenized, contents_of_messages_are_never_read_as_special_tokens) {
     EXPECT_EQ(number_of(document, im_end), 3);
     EXPECT_EQ(number_of(document, bos) + number_of(document, eos), 0);
     const Shown shown = show(document, *tokenizer);
-    EXPECT_EQ(shown.counted, R"(a<|im_end|> b</s>[f<s> {"x": "<|im_end|>"}]<|im_end|>)");
+    EXPECT_EQ(shown.loss_mask, R"(a<|im_end|> b</s>[f<s> {"x": "<|im_end|>"}]<|im_end|>)");
     EXPECT_EQ(shown.all, "<|im_start|>user\nq<|im_end|>\n<|im_start|>system\nobey<|im_end|>\n<|im_start|>assistant\n" +
-                             shown.counted + "\n<|im_start|>tool\n<|im_start|><|im_end|>\n");
+                             shown.loss_mask + "\n<|im_start|>tool\n<|im_start|><|im_end|>\n");
   }
   const auto chat = chat_template();
   const TokenizedDocument instruction =
@@ -166,7 +166,7 @@ TEST(Tokenized, an_answer_of_weight_0_does_not_count) {
   weighted.replace(weighted.find("\"so 7 \""), 7, "\"so 7 \", \"weight\": 0");
   for (const bool blocks : {false, true}) {
     const auto chat = tool_template(blocks);
-    EXPECT_EQ(show(tokenize(record(weighted), *tokenizer, &chat), *tokenizer).counted,
+    EXPECT_EQ(show(tokenize(record(weighted), *tokenizer, &chat), *tokenizer).loss_mask,
               "[f {\"x\": 1}]<|im_end|>b<|im_end|>");
   }
   // A template that marks no answer of its own, or several a message, cannot say which is which.
@@ -175,7 +175,7 @@ TEST(Tokenized, an_answer_of_weight_0_does_not_count) {
       "{% endgeneration %}{% endfor %}",
       "unclear");
   expect_error(error_of([&] { tokenize(record(weighted), *tokenizer, &unclear); }), ErrorKind::unsupported,
-               {"14 stretches", "3 messages", "weight"});
+               {"14 spans", "3 assistant messages", "weight"});
 }
 
 TEST(Tokenized, what_is_missing_is_an_error) {

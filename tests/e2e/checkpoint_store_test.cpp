@@ -103,7 +103,7 @@ TEST_F(CheckpointStore, AMachineIsLostAndTwoRanksGoOnElsewhere) {
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-2\n");
   const Result again = program_.run(command("elsewhere"));
   EXPECT_EQ(again.code, 2);
-  EXPECT_NE(again.error.find("s3://bucket/runs/run/checkpoints: there is a run already"), std::string::npos);
+  EXPECT_NE(again.error.find("s3://bucket/runs/run/checkpoints: a run already exists"), std::string::npos);
   const Result seed = program_.run(command("elsewhere", {"--resume", "data.seed=3"}));
   EXPECT_EQ(seed.code, 2);
   EXPECT_NE(seed.error.find("checkpoints/step-2 cannot be continued: data_seed was 17 and is now 3"), std::string::npos)
@@ -159,7 +159,8 @@ TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
   EXPECT_EQ(nothing.code, 3);
   EXPECT_NE(nothing.error.find("there is no run to continue"), std::string::npos) << nothing.error;
   program_.refuses(command("a", {"checkpoint.store=https://example.org/x"}), 2, "checkpoint.store");
-  program_.refuses(command("a", {"checkpoint.store=" + (program_ / "x/../a/").string()}), 2, "it is run_dir");
+  program_.refuses(command("a", {"checkpoint.store=" + (program_ / "x/../a/").string()}), 2,
+                   "is the same folder as run_dir");
   const Result dry = program_.run(command("a", {"--dry-run", "checkpoint.store=s3://elsewhere/x"}));
   EXPECT_EQ(dry.code, 0) << dry.error;  // asks nobody
   ::setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
@@ -174,12 +175,12 @@ TEST_F(CheckpointStore, AStoreThatIsGoneMeanwhile) {
   };
   const Result result = program_.run(command("a"));
   EXPECT_EQ(result.code, 5);
-  EXPECT_NE(result.error.find("the last checkpoint is in the run's folder, but not in checkpoint.store: "),
+  EXPECT_NE(result.error.find("the last checkpoint is in the run folder, but was not uploaded to checkpoint.store: "),
             std::string::npos)
       << result.error;
   EXPECT_TRUE(fs::exists(run("a") / "model/model.safetensors"));
   EXPECT_EQ(events("a", "step").size(), 6U);
-  EXPECT_TRUE(warned("a", "the checkpoint of step 6 is not in s3://bucket/runs/run/checkpoints: "));
+  EXPECT_TRUE(warned("a", "the checkpoint of step 6 was not uploaded to s3://bucket/runs/run/checkpoints: "));
   EXPECT_TRUE(stored("a").empty());
   faulty_ = false;
   trains("a", {"--resume"});
@@ -195,11 +196,12 @@ TEST_F(CheckpointStore, WhatIsStoredButNotTidiedIsAWarning) {
     return faulty_ && (latest || request.args.contains("uploads")) ? Fault::denied : Fault::none;
   };
   trains("a");
-  EXPECT_TRUE(warned("a", "the checkpoint of step 6 is in s3://bucket/runs/run/checkpoints, but `latest`"));
+  EXPECT_TRUE(
+      warned("a", "the checkpoint of step 6 was uploaded to s3://bucket/runs/run/checkpoints, but updating `latest`"));
   EXPECT_EQ(stored("a").back(), 6);
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "");
   // One thing that the store does not let do keeps nothing else from being done.
-  EXPECT_NE(read(run("a") / "log.txt").find("parts of uploads that never ended stay there"), std::string::npos);
+  EXPECT_NE(read(run("a") / "log.txt").find("parts of incomplete uploads could not be removed"), std::string::npos);
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/step-1/of a dead run"), "");
   faulty_ = false;
   trains("a", {"--resume"});
@@ -217,9 +219,9 @@ TEST_F(CheckpointStore, AFolderThatIsTakenOverEndsTheLastUpload) {
   Process process(command("a", {"checkpoint.keep=1"}));
   const std::optional<int> code = process.wait(std::chrono::minutes(2));
   EXPECT_EQ(code, 5) << process.result().error;
-  EXPECT_NE(process.result().error.find("the lock is another process's now"), std::string::npos)
+  EXPECT_NE(process.result().error.find("another process has taken the lock"), std::string::npos)
       << process.result().error;
-  EXPECT_EQ(process.result().error.find("the last checkpoint is in the run's folder"), std::string::npos);
+  EXPECT_EQ(process.result().error.find("the last checkpoint is in the run folder"), std::string::npos);
 }
 
 TEST_F(CheckpointStore, ASupervisorDoesNotKnowWhereItGoesOn) {
@@ -241,7 +243,8 @@ TEST_F(CheckpointStore, ASlowStoreHoldsNothingUp) {
     return Fault::none;
   };
   trains("a", {"steps=9"});
-  EXPECT_TRUE(warned("a", "the checkpoint of step 4 is not in s3://bucket/runs/run/checkpoints: that of step 6 came"));
+  EXPECT_TRUE(warned(
+      "a", "the checkpoint of step 4 was not uploaded to s3://bucket/runs/run/checkpoints: that of step 6 was due"));
   const std::vector<int64_t> steps = stored("a");
   EXPECT_EQ(steps.front(), 2);
   EXPECT_EQ(steps.back(), 9);

@@ -36,7 +36,7 @@ class Data : public testing::Test {
   }
 
   // A run that ends before its last step and goes on has the last loss of one that does not. Its log has `word`.
-  void goes_on(const std::string& path, const char* word) {
+  void can_continue(const std::string& path, const char* word) {
     const auto train = [&](const std::string& name, std::vector<std::string> more) {
       more.insert(more.begin(), {"pretrain", path, "name=" + name, "schedule.name=constant", "--quiet"});
       const Result result = program_.run(more);
@@ -76,7 +76,7 @@ TEST_F(Data, WhatWasTokenizedIsThere) {
   EXPECT_EQ(text.at("format"), "text");
   EXPECT_EQ(text.at("documents"), 30);
   program_.refuses({"data", "tokenize", (program_ / "text.jsonl").string(), "--model", model_, "--output", prefix()}, 2,
-                   "is there already");
+                   "already exists");
 }
 
 TEST_F(Data, TheOrderOfStepsIsTheShuffleIndex) {
@@ -92,8 +92,8 @@ TEST_F(Data, TheOrderOfStepsIsTheShuffleIndex) {
   }
   const Result line = program_.run({"data", "order", path, "--from-step", "11"});
   EXPECT_EQ(Json::parse(line.output), steps[2]);
-  program_.refuses({"data", "order", path, "--from-step", "12"}, 2, "none of those");
-  program_.refuses({"data", "order", path, "--epoch", "0"}, 2, "Megatron shuffles");
+  program_.refuses({"data", "order", path, "--from-step", "12"}, 2, "outside the run's steps");
+  program_.refuses({"data", "order", path, "--epoch", "0"}, 2, "megatron, which shuffles");
   program_.refuses({"data", "order", path, "data.order=ingot", "--indices"}, 2, "--indices");
 }
 
@@ -102,11 +102,11 @@ TEST_F(Data, IngotsOrderComesByEpoch) {
   const Json first = program_.report({"data", "order", path, "data.order=ingot", "--epoch", "0"}).at("steps");
   const Json second = program_.report({"data", "order", path, "data.order=ingot", "--epoch", "1"}).at("steps");
   EXPECT_EQ(second[0].at("step"), first.size());
-  program_.refuses({"data", "order", path}, 2, "no Megatron data set");
+  program_.refuses({"data", "order", path}, 2, "is not a Megatron data set");
 }
 
 TEST_F(Data, ARunGoesOnInTheMiddle) {
-  goes_on(recipe("train: " + prefix() + ", split: \"80,20\"", "checkpoint: {every: 5}\n"), "held-out data");
+  can_continue(recipe("train: " + prefix() + ", split: \"80,20\"", "checkpoint: {every: 5}\n"), "held-out data");
 }
 
 TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
@@ -118,7 +118,7 @@ TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
   EXPECT_EQ(program_.report({"data", "inspect", folder}).at("documents"), samples);
   order_ = "streaming";
   const std::string path = recipe("train: " + folder + ", streaming: {shuffle: true}", "checkpoint: {every: 5}\n");
-  goes_on(path, "training data");
+  can_continue(path, "training data");
   // No sample twice in an epoch of the order, of whole steps.
   const Json epoch = program_.report({"data", "order", path, "--epoch", "0"});
   std::vector<int64_t> seen;
@@ -141,12 +141,13 @@ TEST_F(Data, ASourceThatIsTooSmallToHoldOutIsNamed) {
   const std::string both = recipe("train: [" + prefix() + ", " + small + "], split: \"80,20\"");
   const Result one = program_.run({"pretrain", both, "steps=1", "batch.global=1", "--quiet"});
   EXPECT_EQ(one.code, 0) << one.error;
-  EXPECT_NE(one.error.find(small + ": what data.split 80,20 holds out of it"), std::string::npos) << one.error;
+  EXPECT_NE(one.error.find(small + ": the share that data.split 80,20 holds out is shorter"), std::string::npos)
+      << one.error;
   EXPECT_NE(one.error.find("held-out data: "), std::string::npos) << one.error;
   const Result none = program_.run({"pretrain", recipe("train: " + small + ", split: \"80,20\""), "name=none",
                                     "steps=1", "batch.global=1", "--quiet"});
   EXPECT_EQ(none.code, 0) << none.error;
-  EXPECT_NE(none.error.find("is not evaluated"), std::string::npos) << none.error;
+  EXPECT_NE(none.error.find("will not be evaluated"), std::string::npos) << none.error;
 }
 
 // Weights of held-out data say how often it comes, whatever order the training data is in.
@@ -223,7 +224,7 @@ TEST_F(Data, PackedDataIsWhatARunWouldPack) {
                                        (program_ / "tokens").string(), "--quiet"});
   EXPECT_EQ(tokens.at("sequences"), made.at("sequences"));
   program_.refuses({"pretrain", recipe("train: " + packed)}, 2, "is packed in sequences of 64 tokens, not of 16");
-  program_.refuses({"pretrain", recipe("train: [" + packed + ", " + text + "]")}, 2, "is packed, but beside it");
+  program_.refuses({"pretrain", recipe("train: [" + packed + ", " + text + "]")}, 2, "is packed, but other data");
 }
 
 // A run whose data lie in an object store, through its faults, is that of data on disk.
@@ -302,17 +303,17 @@ TEST_F(Data, WeightsOfStreamsAreWhatTheRecipeSays) {
   program_.refuses({"data", "order", recipe("train: " + a), "--nodes", "4294967296", "--ranks", "4294967296"}, 2,
                    "--nodes 4294967296 --ranks 4294967296");
   program_.refuses({"data", "order", recipe("train: [{path: " + a + ", weight: 1.5}], streaming: {weights: choose}")},
-                   2, "samples are to be chosen");
+                   2, "weight 1.5 is not a whole number");
 }
 
 TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
   const std::string text = (program_ / "text.jsonl").string();
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: [" + text + ", " + prefix() + "]")}, 2,
-                   "but data.eval names other files, too");
+                   "but data.eval also has files of other formats");
   program_.refuses({"pretrain", recipe("train: " + prefix()), "steps=900000000000000", "batch.global=1000000"}, 2,
-                   "more samples than");
+                   "exceed the largest supported number of samples");
   program_.refuses({"data", "order", recipe("train: " + text), "data.order=ingot", "--epoch", "9223372036854775000"}, 2,
-                   "more than can be counted");
+                   "--epoch 9223372036854775000 is too large");
   program_.refuses({"data", "pack", text, "--model", (program_ / "text-model").string(), "--length",
                     "9223372036854775807", "--out", (program_ / "packed").string()},
                    2, "sequence_length is 9223372036854775807");

@@ -167,28 +167,28 @@ TEST(EvalTasks, Errors) {
   const std::string task = (program / "task.jsonl").string();
   write(task, "{\"context\": \"a\", \"choices\": [\"b\", \"c\"], \"answer\": 1}\n{\"contxt\": \"a\"}\n");
   program.refuses({"eval", "--model", model}, 2, "nothing to measure");
-  program.refuses({"eval", "--model", model, "--task", task}, 3, "task.jsonl line 2: the line asks nothing");
+  program.refuses({"eval", "--model", model, "--task", task}, 3, "task.jsonl line 2: the line has neither");
   program.refuses({"eval", "--model", model, "--task", (program / "gone.jsonl").string()}, 3, "gone.jsonl");
   program.refuses({"eval", "--model", llama("a"), "--data", task, "--items", "x"}, 2,
-                  "--items writes what --task finds");
+                  "--items writes the results of --task");
   write(task, R"({"messages": [{"role": "user", "content": "q"}], "json": true})");
   program.refuses({"eval", "--model", model, "--task", task}, 2, "line 1: the model");
   program.refuses({"eval", "--model", llama("a"), "--task", task}, 3, "has no tokenizer");
   write(task, "{\"prompt\": \"" + std::string(200, 'x') + "\", \"json\": true, \"max_tokens\": 57}");
   program.refuses({"eval", "--model", model, "--task", task}, 2,
-                  "line 1: a prompt of 200 tokens and an answer of up to 57; the model's context is 256");
+                  "line 1: a prompt of 200 tokens and an answer of up to 57 exceed the model's context of 256");
   write(task, "{\"context\": \"a\", \"choices\": [\"b\", \"" + std::string(300, 'x') + "\"], \"answer\": 0}");
   program.refuses({"eval", "--model", model, "--task", task}, 4, "line 1: a choice has 301 tokens");
   write(task, "{\"prompt\": \"a\", \"json\": true, \"max_tokens\": 4}");
   program.refuses({"eval", "--model", model, "--base", model, "--adapter", llama("a") + "/lora", "--task", task}, 2,
-                  "--base beside --adapter");
+                  "--base and --adapter are mutually exclusive");
   program.refuses({"eval", "--model", model, "--task", task, "--items", (program / "no/i.jsonl").string()}, 5,
                   "i.jsonl");
   const Program other;
   const std::string different = golden_model(other);
   write(program / "d.jsonl", "{\"text\": \"the people of the state\"}\n");
   program.refuses({"eval", "--model", model, "--base", different, "--data", (program / "d.jsonl").string()}, 2,
-                  "cannot be set side by side");
+                  "cannot be compared");
 }
 
 // What a bad line does to a run: stops it with one line that names it, or is counted.
@@ -207,7 +207,7 @@ TEST(BadLines, StopOrAreCounted) {
   program.refuses({"finetune", recipe}, 3, "train.jsonl line 21: \"text\" must be a string");
   const Result result = program.run({"finetune", recipe, "data.on_error=skip"});
   ASSERT_EQ(result.code, 0) << result.error;
-  EXPECT_NE(result.output.find("bad lines left out   2; the first: " + data + " line 21"), std::string::npos)
+  EXPECT_NE(result.output.find("malformed lines      2 skipped; the first: " + data + " line 21"), std::string::npos)
       << result.output;
   const Json start = lines_of(program / "runs/r/events.jsonl").at(0);
   EXPECT_EQ(start["type"], "start");

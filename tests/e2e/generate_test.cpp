@@ -105,7 +105,7 @@ TEST(Generate, Errors) {
   program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "many"}, 2, "many");
   program.refuses({"generate", "--model", a, "--ids", "1", "--stop", "x"}, 3, "has no tokenizer");
   program.refuses({"generate", "--model", a, "--prompt", "x"}, 3, "has no tokenizer");
-  program.refuses({"generate", "--model", a, "--ids", "1", "--chat"}, 2, "--chat takes a text");
+  program.refuses({"generate", "--model", a, "--ids", "1", "--chat"}, 2, "--chat needs a text");
   std::string ids = "1";
   for (int i = 0; i < 255; ++i) ids += ",1";
   program.refuses({"generate", "--model", a, "--ids", ids}, 2, "context of 256");

@@ -62,9 +62,9 @@ TEST(BenchGrammar, FilesOfMaskBench) {
   EXPECT_EQ(found["valid_refused"], 1);
   EXPECT_EQ(found["invalid_accepted"], 0);
   EXPECT_EQ(found["reasons"],
-            Json::parse(R"([{"count": 1, "reason": "unsupported: /$ref: the schema has no nowhere"}])"));
+            Json::parse(R"([{"count": 1, "reason": "unsupported: /$ref: the schema does not contain nowhere"}])"));
   write(program / "data" / "d.json", "[]");
-  program.refuses({"bench", "grammar", "--maskbench", (program / "data").string()}, 3, "is not a file of MaskBench");
+  program.refuses({"bench", "grammar", "--maskbench", (program / "data").string()}, 3, "is not a MaskBench file");
   program.refuses({"bench", "grammar", "--maskbench", (program / "none").string()}, 3, "cannot be listed");
 }
 

@@ -219,7 +219,7 @@ class CutShort : public InterruptFinetune {
     }
     fs::resize_file(weights(), 4096);
     EXPECT_EQ(process.wait(std::chrono::minutes(5)), 3) << process.result().error;
-    EXPECT_NE(process.result().error.find(weights().string() + ": it was cut short"), std::string::npos)
+    EXPECT_NE(process.result().error.find(weights().string() + ": it was truncated"), std::string::npos)
         << process.result().error;
   }
 };

@@ -343,10 +343,10 @@ TEST(Init, WritesARecipe) {
   EXPECT_EQ(dry.code, 0) << dry.error;
   EXPECT_NE(dry.output.find("qa.heldout.jsonl"), std::string::npos) << dry.output;
   EXPECT_NE(dry.error.find("held-out data: 2 documents"), std::string::npos) << dry.error;
-  program.refuses({"init", data, "--model", model, "--out", recipe}, 2, "exists already");
+  program.refuses({"init", data, "--model", model, "--out", recipe}, 2, "already exists");
   // The first split is not written over; its parts are found by their names.
   const std::string again = (program / "again.yaml").string();
-  program.refuses({"init", data, "--model", model, "--out", again}, 2, "qa.train.jsonl exists already");
+  program.refuses({"init", data, "--model", model, "--out", again}, 2, "qa.train.jsonl already exists");
   const Json found = program.report({"init", report.at("train"), "--model", model, "--out", again});
   EXPECT_EQ(found.at("eval"), report.at("eval"));
   EXPECT_EQ(found.at("documents"), 48);

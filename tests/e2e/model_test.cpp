@@ -49,7 +49,7 @@ TEST(Inspect, TensorAsNpy) {
 
 TEST(Inspect, Errors) {
   const Program program;
-  program.refuses({"model", "inspect", llama("a"), "--tensor", "x"}, 2, "--tensor and --npy go together");
+  program.refuses({"model", "inspect", llama("a"), "--tensor", "x"}, 2, "--tensor and --npy must be given together");
   program.refuses({"model", "inspect", llama("a"), "--tensor", "model.norm.wait", "--npy", (program / "x").string()}, 3,
                   "model.norm.wait");
   program.refuses({"model", "inspect"}, 2, "model");
@@ -90,10 +90,11 @@ TEST(Convert, Errors) {
   const Program program;
   const std::string out = (program / "out").string();
   write(out, "precious");
-  program.refuses({"model", "convert", llama("a"), out}, 2, "exists already");
+  program.refuses({"model", "convert", llama("a"), out}, 2, "already exists");
   EXPECT_EQ(read(out), "precious");
   const std::string fresh = (program / "fresh").string();
-  program.refuses({"model", "convert", llama("a"), fresh, "--dtype", "q8_0"}, 2, "--dtype q8_0 is for GGUF");
+  program.refuses({"model", "convert", llama("a"), fresh, "--dtype", "q8_0"}, 2,
+                  "--dtype q8_0 is only supported for GGUF");
   program.refuses({"model", "convert", llama("a"), fresh, "--dtype", "q3"}, 2, "--dtype 'q3'");
   program.refuses({"model", "convert", llama("a"), fresh, "--to", "onnx"}, 2, "--to 'onnx'");
   program.refuses({"model", "convert", (program / "gone").string(), fresh}, 3, "gone");
@@ -145,7 +146,7 @@ TEST(Merge, Errors) {
   program.refuses({"model", "merge", llama("a"), out}, 2, "--adapter");
   program.refuses({"model", "merge", llama("a"), "--adapter", llama("b") + "/lora", out}, 3, "lora");
   fs::create_directory(out);
-  program.refuses({"model", "merge", llama("a"), "--adapter", llama("a") + "/lora", out}, 2, "exists already");
+  program.refuses({"model", "merge", llama("a"), "--adapter", llama("a") + "/lora", out}, 2, "already exists");
 }
 
 TEST(Pull, APathGetsAName) {

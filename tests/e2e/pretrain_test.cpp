@@ -75,9 +75,9 @@ TEST_F(Pretrain, TheMicroBatchIsFoundToldAndChangesNothing) {
     const Json start = events(d + "-auto", "start").at(0), one = events(d + "-one", "start").at(0);
     for (const Json& step : events(d + "-auto", "step")) EXPECT_GE(step["data_s"], 0);
     EXPECT_EQ(start["batch_micro"], 6);
-    EXPECT_EQ(start["batch_micro_reason"], "the whole batch");
+    EXPECT_EQ(start["batch_micro_reason"], "the whole global batch");
     EXPECT_EQ(one["batch_micro"], 1);
-    EXPECT_EQ(one["batch_micro_reason"], "as the recipe says");
+    EXPECT_EQ(one["batch_micro_reason"], "set in the recipe");
     EXPECT_NE(read(run(d + "-auto") / "recipe.yaml").find("micro: 6"), std::string::npos);
   }
 }
@@ -134,11 +134,11 @@ TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
   }
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 0) << process.result().error;
   EXPECT_EQ(curve("killed"), curve("whole"));
-  const std::vector<std::string> told = restarts("killed");
-  ASSERT_EQ(told.size(), 2U);
-  EXPECT_NE(told[0].find("signal 9"), std::string::npos) << told[0];
-  EXPECT_NE(told[0].find("restart 1 of 2 from step "), std::string::npos) << told[0];
-  EXPECT_NE(told[1].find("restart 2 of 2"), std::string::npos) << told[1];
+  const std::vector<std::string> reported = restarts("killed");
+  ASSERT_EQ(reported.size(), 2U);
+  EXPECT_NE(reported[0].find("signal 9"), std::string::npos) << reported[0];
+  EXPECT_NE(reported[0].find("restart 1 of 2 from step "), std::string::npos) << reported[0];
+  EXPECT_NE(reported[1].find("restart 2 of 2"), std::string::npos) << reported[1];
   EXPECT_NE(read(run("killed") / "log.txt").find("restart 2 of 2"), std::string::npos);
 }
 
@@ -148,7 +148,7 @@ TEST_F(Cluster, RestartsAreBounded) {
   pid_t victim = 0;
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":7,)"));
   ASSERT_NO_FATAL_FAILURE(kill_holder(process, "bounded", victim));
-  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", "restart 1 of 1 from its beginning"));
+  ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", "restart 1 of 1 from its start"));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "bounded", R"("step":20,)"));
   ASSERT_NO_FATAL_FAILURE(kill_holder(process, "bounded", victim));
   EXPECT_EQ(process.wait(std::chrono::minutes(1)), 137);
@@ -214,7 +214,7 @@ TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
   for (const char* resume : {"--resume", "--resume=fresh"}) {
     const Result second = program_.run(long_run("shared", {"steps=100000", resume}));
     EXPECT_EQ(second.code, 5) << second.error;
-    EXPECT_NE(second.error.find("another process runs here: process " + std::to_string(holder(run("shared")))),
+    EXPECT_NE(second.error.find("in use by another process: process " + std::to_string(holder(run("shared")))),
               std::string::npos)
         << second.error;
   }
@@ -222,7 +222,8 @@ TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
   fs::remove(run("shared") / "lock");
   write(run("shared") / "lock", "host far-away\nplace other/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
   ASSERT_EQ(process.wait(std::chrono::minutes(1)), 5) << process.result().error;
-  EXPECT_NE(process.result().error.find("another process's now"), std::string::npos) << process.result().error;
+  EXPECT_NE(process.result().error.find("another process has taken the lock"), std::string::npos)
+      << process.result().error;
 }
 
 // A step again, and what another bit anywhere does to it.
@@ -325,12 +326,12 @@ TEST_F(Replayed, OnAnotherKindOfDeviceItAgreesToRounding) {
 // Steps 8 to 10 by two ranks, 11 and 12 by one again.
 TEST_F(Replayed, StepsOfSeveralFastRanksAgreeToRoundingAndOthersBitForBit) {
   const std::vector<std::string> more = {"checkpoint.every=3", "checkpoint.keep=9", "--resume"};
-  const auto goes_on = [&](std::vector<std::string> settings) {
+  const auto can_continue = [&](std::vector<std::string> settings) {
     settings.insert(settings.end(), more.begin(), more.end());
     trains("run", settings);
   };
-  ASSERT_NO_FATAL_FAILURE(goes_on({"steps=10", "parallel.dp=2", "threads=2", "device=cpu"}));
-  ASSERT_NO_FATAL_FAILURE(goes_on({"steps=12"}));
+  ASSERT_NO_FATAL_FAILURE(can_continue({"steps=10", "parallel.dp=2", "threads=2", "device=cpu"}));
+  ASSERT_NO_FATAL_FAILURE(can_continue({"steps=12"}));
   EXPECT_EQ(replay(7, 0)["to_the_bit"], true);
   EXPECT_EQ(replay(10, 0)["to_the_bit"], false);
   EXPECT_EQ(replay(12, 0)["to_the_bit"], true);

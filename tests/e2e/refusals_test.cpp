@@ -165,7 +165,7 @@ TEST(Refusals, NumbersThatNoIntegerHolds) {
   EXPECT_EQ(ids("1e2"), ids("100"));
   EXPECT_EQ(ids(most), ids("256"));  // the model's context
   for (const auto& [option, words] :
-       {std::pair("--context", "a context of "), std::pair("--sequences", "an engine of "),
+       {std::pair("--context", "the context is "), std::pair("--sequences", "an engine of "),
         std::pair("--batch-tokens", "an engine of "), std::pair("--pages", ""),
         std::pair("--guesses", "an engine of ")}) {
     program.refuses({"serve", "--model", model, "--port", "0", option, most}, 2, words + most);

@@ -240,10 +240,10 @@ TEST_P(Elastic, WhatRanksCannotHaveIsRefused) {
   expect({"threads=2"}, "2 threads for 3 ranks");
   const std::vector<int> usable = usable_cpus();
   ASSERT_FALSE(usable.empty());
-  expect({fmt::format("affinity={}", usable.front()), "threads=3"}, "3 threads to be bound to 1 CPUs");
+  expect({fmt::format("affinity={}", usable.front()), "threads=3"}, "cannot bind 3 threads to 1 CPUs");
   expect({fmt::format("affinity={}-{}", usable.front(), usable.back() + 1), "threads=3"},
-         "may not be used by this process");
-  expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' is 2 for 3 ranks");
+         "is not available to this process");
+  expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' lists 2 devices for 3 ranks");
   expect({"parallel.tp=2"}, "parallel.tp 2");
 }
 
@@ -278,8 +278,8 @@ TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshBeginsAgain) {
     EXPECT_NE(result.error.find(hint), std::string::npos) << result.error;
   };
   refuses("--resume", 3, (run("killed") / "checkpoints").string() + ": there is no checkpoint to continue from",
-          "--resume=fresh begins the run again");
-  refuses("", 2, "there is a run already", "--resume=fresh");
+          "--resume=fresh restarts the run");
+  refuses("", 2, "a run already exists", "--resume=fresh");
   refuses("--resume=later", 2, "--resume=later", "--resume=fresh");
 
   const Result fresh = ingot(command("killed", {"steps=4", "--resume=fresh"}));
@@ -297,9 +297,9 @@ TEST_P(Faults, AFinishedRunSaysSo) {
   fs::remove_all(run("finished") / "model");  // as if it had been killed before it was written
   const Result again = ingot(command("finished", {"steps=3", "--resume"}));
   EXPECT_EQ(again.code, 0) << again.error;
-  EXPECT_NE(again.error.find("run: is finished: 3 of 3 steps were made before"), std::string::npos) << again.error;
+  EXPECT_NE(again.error.find("run: already finished: 3 of 3 steps"), std::string::npos) << again.error;
   EXPECT_EQ(again.error.find("steps 4 to 3"), std::string::npos) << again.error;
-  EXPECT_NE(again.output.find("finished             3 steps were made before"), std::string::npos) << again.output;
+  EXPECT_NE(again.output.find("finished             all 3 steps were already done"), std::string::npos) << again.output;
   EXPECT_EQ(again.output.find("tokens/s"), std::string::npos) << again.output;
   EXPECT_EQ(weights("finished"), before);
   EXPECT_EQ(curve("finished"), steps);
@@ -359,9 +359,9 @@ TEST_P(Faults, MistakesAreOneClearLineAndTheRightCode) {
   expect({"data.train=/nowhere.jsonl"}, 3, "/nowhere.jsonl");
   expect({"data.sequence_length=100000"}, 2, "context");
   expect({"batch.micro=4000", "batch.global=4000", "data.sequence_length=512"}, 4, "saved activations");
-  expect({"schedule.warmup_steps=99"}, 2, "99 steps of warm-up in a run of 24");
+  expect({"schedule.warmup_steps=99"}, 2, "schedule.warmup is 99 steps, but the run has only 24");
   expect({"schedule.warmup=100%"}, 2, "schedule.warmup");
-  expect({"eval.prompts=[hello]", "eval.sample_tokens=100000"}, 2, "beyond the model's context");
+  expect({"eval.prompts=[hello]", "eval.sample_tokens=100000"}, 2, "exceeds the model's context");
   std::ofstream(folder_ / "empty.jsonl").close();
   expect({"data.train=" + (folder_ / "empty.jsonl").string()}, 3, "empty.jsonl");
   expect({"run_dir=/proc/nowhere"}, 5, "/proc/nowhere");

@@ -186,8 +186,8 @@ TEST(ScoreErrors, OneLineEach) {
   program.refuses({"score", "--model", a, "--ids", "1,2", "--dtype", "fp8"}, 2, "--dtype 'fp8'");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--weights", "fp4"}, 2, "--weights 'fp4'");
   program.refuses({"score", "--model", llama("b"), "--ids", "1,2", "--weights", "int8"}, 3,
-                  "not whole q8_0 blocks of 32");
-  program.refuses({"score", "--model", llama("b"), "--ids", "1,2", "--weights", "int4"}, 3, " blocks of 32");
+                  "not a multiple of the q8_0 block size 32");
+  program.refuses({"score", "--model", llama("b"), "--ids", "1,2", "--weights", "int4"}, 3, " block size 32");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "cuda:999"}, 5, "cuda:999");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--device", "sim16"}, 2, "'sim16' is not known");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--threads", "0"}, 2, "0 threads");

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 TEST(Serve, WhatItRefuses) {
   const Program program;
-  program.refuses({"serve", "--model", llama("a"), "--host", "0.0.0.0"}, 2, "without keys");
+  program.refuses({"serve", "--model", llama("a"), "--host", "0.0.0.0"}, 2, "without API keys");
   program.refuses({"serve", "--model", llama("a"), "--port", "70000"}, 2, "--port 70000");
   program.refuses({"serve", "--model", llama("a"), "--threads", "1"}, 3, "has no tokenizer");
   program.refuses({"serve", "--model", llama("a"), "--adapter-slots", "0"}, 2, "--adapter-slots");
@@ -25,13 +25,14 @@ TEST(Serve, WhatItRefuses) {
   program.refuses({"serve", "--model", llama("a"), "--connections", "4", "--connections-per-address", "5"}, 2,
                   "at most --connections, 4");
   program.refuses({"serve", "--model", llama("a"), "--weights", "int3"}, 2, "--weights 'int3'");
-  program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not whole q8_0 blocks of 32");
+  program.refuses({"serve", "--model", llama("b"), "--weights", "int8"}, 3, "not a multiple of the q8_0 block size 32");
   program.refuses({"serve", "--model", llama("a"), "--queue", "4", "--queue-per-key", "5"}, 2, "at most --queue, 4");
-  program.refuses({"serve", "--model", llama("a"), "--cors-origin", "https://app.example/"}, 2, "is no origin");
-  program.refuses({"serve", "--model", llama("a"), "--cors-origin", "*"}, 2, "without keys");
+  program.refuses({"serve", "--model", llama("a"), "--cors-origin", "https://app.example/"}, 2, "is not an origin");
+  program.refuses({"serve", "--model", llama("a"), "--cors-origin", "*"}, 2, "without API keys");
   program.refuses({"serve", "--model", llama("a"), "--adapter", "x"}, 2, "'--adapter' is not an option");
   write(program / "keys", "# nothing\n");
-  program.refuses({"serve", "--model", llama("a"), "--api-key-file", (program / "keys").string()}, 2, "holds no key");
+  program.refuses({"serve", "--model", llama("a"), "--api-key-file", (program / "keys").string()}, 2,
+                  "contains no key");
 }
 
 class Serving : public testing::Test {
@@ -125,7 +126,7 @@ TEST_F(Serving, PlansItsMemory) {
   config["max_position_embeddings"] = 2147483647;
   write(model_ + "/config.json", config.dump());
   program_.refuses({"serve", "--model", model_, "--port", "0", "--kv-cache-mib", "2", "--context", "2147483647"}, 4,
-                   "a context of 2147483647 tokens takes");
+                   "a context of 2147483647 tokens needs");
   program_.refuses({"serve", "--model", model_, "--kv-cache-mib", "2", "--pages", "7"}, 2, "not both");
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
                    "--kv-cache-mib", "2"});
@@ -133,9 +134,10 @@ TEST_F(Serving, PlansItsMemory) {
   const std::string said = process.result().error;
   EXPECT_NE(said.find("KV cache 2"), std::string::npos) << said;
   EXPECT_NE(said.find("bodies up to "), std::string::npos) << said;
-  EXPECT_NE(said.find("the process takes "), std::string::npos) << said;
+  EXPECT_NE(said.find("the process will use "), std::string::npos) << said;
   std::smatch cut;
-  ASSERT_TRUE(std::regex_search(said, cut, std::regex("context of 2147483647 tokens does not fit[^:]*: ([0-9]+) are")))
+  ASSERT_TRUE(std::regex_search(
+      said, cut, std::regex("context of 2147483647 tokens does not fit[^:]*: the context is limited to ([0-9]+)")))
       << said;
   const Json tokens = Json::parse(ask(port, "POST", "/v1/tokenize", R"({"prompt": "Hello"})").body);
   EXPECT_EQ(tokens["max_model_len"], std::stoll(cut[1]));

@@ -186,7 +186,7 @@ TEST(Gguf, NoChangedByteReadsOutsideTheFile) {
 }
 
 TEST(Gguf, MagicAndVersion) {
-  expect_corrupt("GGML" + example.substr(4), "f: does not begin with GGUF");
+  expect_corrupt("GGML" + example.substr(4), "f: not a GGUF file: it does not begin with GGUF");
   expect_corrupt("GG", "the magic needs 4 bytes");
   expect_kind(ErrorKind::unsupported, "GGUF" + raw(0x03000000U) + example.substr(8), "f: big-endian GGUF");
   expect_kind(ErrorKind::unsupported, "GGUF" + raw(1U) + example.substr(8), "f: GGUF version 1");
@@ -194,10 +194,11 @@ TEST(Gguf, MagicAndVersion) {
 }
 
 TEST(Gguf, CountsBeyondTheFile) {
-  expect_corrupt(head(~uint64_t{0}, 0), "the tensor count of 18446744073709551615 cannot be");
-  expect_corrupt(head(1, 0), "the tensor count of 1 cannot be");
-  expect_corrupt(head(0, uint64_t{1} << 60), "the key-value count of 1152921504606846976 cannot be");
-  expect_corrupt(head(0, 1) + item("k", 9, raw(0U) + raw(~uint64_t{0})), "key 'k' of 18446744073709551615 cannot be");
+  expect_corrupt(head(~uint64_t{0}, 0), "the tensor count of 18446744073709551615 is impossible");
+  expect_corrupt(head(1, 0), "the tensor count of 1 is impossible");
+  expect_corrupt(head(0, uint64_t{1} << 60), "the key-value count of 1152921504606846976 is impossible");
+  expect_corrupt(head(0, 1) + item("k", 9, raw(0U) + raw(~uint64_t{0})),
+                 "key 'k' of 18446744073709551615 is impossible");
   expect_corrupt(head(0, 1) + item("k", 9, raw(8U) + raw<uint64_t>(1000) + std::string(100, '\0')), "key 'k' of 1000");
   expect_corrupt(head(0, 1) + raw(~uint64_t{0}) + std::string(64, 'k'), "a key needs 18446744073709551615 bytes");
   expect_corrupt(head(0, 1) + item("k", 8, raw(~uint64_t{0})), "key 'k' needs 18446744073709551615 bytes");
@@ -209,8 +210,8 @@ TEST(Gguf, BadValues) {
               "key 'k' is a list of unknown value type 13");
   expect_kind(ErrorKind::unsupported, head(0, 1) + item("k", 9, raw(9U) + raw<uint64_t>(0)),
               "key 'k' is a list of lists");
-  expect_corrupt(head(0, 1) + item("k", 7, "\2"), "key 'k' is a bool of value 2");
-  expect_corrupt(head(0, 1) + item("k", 9, raw(7U) + raw<uint64_t>(2) + "\1\3"), "key 'k' is a bool of value 3");
+  expect_corrupt(head(0, 1) + item("k", 7, "\2"), "key 'k' is a bool with the value 2");
+  expect_corrupt(head(0, 1) + item("k", 9, raw(7U) + raw<uint64_t>(2) + "\1\3"), "key 'k' is a bool with the value 3");
   expect_corrupt(head(0, 2) + item("k", 0, "x") + item("k", 0, "x"), "duplicate key 'k'");
 }
 
@@ -228,21 +229,21 @@ TEST(Gguf, BadTensors) {
   const auto with = [](const std::string& info) { return padded(head(1, 0) + info) + std::string(64, 'x'); };
   EXPECT_EQ(open(with(tensor(std::string(64, 'n'), {16}, 0, 0))).tensors().size(), 1U);
   EXPECT_EQ(open(with(tensor("empty", {0, 3}, 0, 64))).at("empty").bytes.size(), 0U);
-  expect_corrupt(with(tensor(std::string(65, 'n'), {16}, 0, 0)), "the name has 65 bytes, the format allows 64");
+  expect_corrupt(with(tensor(std::string(65, 'n'), {16}, 0, 0)), "the name has 65 bytes, but the format allows 64");
   expect_corrupt(with(tensor("t", {}, 0, 0)), "f: tensor 't': 0 dimensions");
   expect_corrupt(with(tensor("t", {1, 1, 1, 1, 1}, 0, 0)), "f: tensor 't': 5 dimensions");
   expect_corrupt(with(text("t") + raw(0xffffffffU) + std::string(30, '\0')), "4294967295 dimensions");
-  expect_corrupt(with(tensor("t", {uint64_t{1} << 63}, 0, 0)), "a dimension beyond 2^63");
+  expect_corrupt(with(tensor("t", {uint64_t{1} << 63}, 0, 0)), "a dimension exceeds 2^63");
   expect_corrupt(with(tensor("t", {uint64_t{1} << 32, uint64_t{1} << 31}, 0, 0)),
                  "product of its dimensions overflows");
   expect_corrupt(with(tensor("t", {uint64_t{1} << 62}, 0, 0)), "product of its dimensions overflows");
   expect_kind(ErrorKind::unsupported, with(tensor("t", {16}, 4, 0)), "f: tensor 't': unknown tensor type 4");
   expect_kind(ErrorKind::unsupported, with(tensor("t", {16}, 1000, 0)), "f: tensor 't': unknown tensor type 1000");
-  expect_corrupt(with(tensor("t", {33}, 8, 0)), "rows of 33 elements are not whole Q8_0 blocks of 32");
+  expect_corrupt(with(tensor("t", {33}, 8, 0)), "rows of 33 elements are not a multiple of the Q8_0 block size 32");
   expect_corrupt(with(tensor("t", {8}, 0, 16)), "offset 16 is not a multiple of the alignment 32");
-  expect_corrupt(with(tensor("t", {17}, 0, 0)), "tensor 't': 68 bytes at 0 of 64");
-  expect_corrupt(with(tensor("t", {16}, 0, 32)), "tensor 't': 64 bytes at 32 of 64");
-  expect_corrupt(with(tensor("t", {16}, 0, ~uint64_t{31})), "tensor 't': 64 bytes at 18446744073709551584 of 64");
+  expect_corrupt(with(tensor("t", {17}, 0, 0)), "tensor 't': needs 68 bytes at offset 0, but the file has 64 bytes of data");
+  expect_corrupt(with(tensor("t", {16}, 0, 32)), "tensor 't': needs 64 bytes at offset 32, but the file has 64 bytes of data");
+  expect_corrupt(with(tensor("t", {16}, 0, ~uint64_t{31})), "tensor 't': needs 64 bytes at offset 18446744073709551584, but the file has 64 bytes of data");
 }
 
 TEST(Gguf, TensorsApart) {
@@ -272,15 +273,17 @@ TEST(GgufWriter, RefusesMisuse) {
   expect_error(ErrorKind::internal, "'a': declared twice",
                [&] { write({{"a", GgufType::f32, {1}}, {"a", GgufType::f32, {1}}}); });
   expect_error(ErrorKind::internal, "more than 64 bytes", [&] { write({{std::string(65, 'a'), GgufType::f32, {1}}}); });
-  expect_error(ErrorKind::corrupt, "not whole Q4_K blocks", [&] { write({{"a", GgufType::q4_k, {32}}}); });
+  expect_error(ErrorKind::corrupt, "not a multiple of the Q4_K block size",
+               [&] { write({{"a", GgufType::q4_k, {32}}}); });
   GgufMetadata odd;
   odd.add("general.alignment", uint32_t{7});
   expect_error(ErrorKind::internal, "general.alignment", [&] { GgufWriter(folder / "out", odd, {}); });
 
   GgufWriter writer(folder / "out", GgufMetadata{}, {{"a", GgufType::i8, {2}}, {"b", GgufType::i8, {1}}});
-  expect_error(ErrorKind::internal, "tensor 'b' written when it is the turn of 'a'",
+  expect_error(ErrorKind::internal, "tensor 'b' was written, but the next one is 'a'",
                [&] { writer.write("b", as_span("x")); });
-  expect_error(ErrorKind::internal, "tensor 'a' has 2 bytes, 1 more came", [&] { writer.write("a", as_span("xyz")); });
+  expect_error(ErrorKind::internal, "tensor 'a' has 2 bytes, but 1 more were written",
+               [&] { writer.write("a", as_span("xyz")); });
   writer.write("a", as_span("xy"));
   expect_error(ErrorKind::internal, "tensor 'b' has only 0 of 1 bytes", [&] { writer.finish(); });
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
@@ -320,13 +323,14 @@ TEST(GgufSet, PartsThatDoNotBelongTogether) {
   write_part(first, 0, 2, "a", 2);
   expect_error(ErrorKind::not_found, "part 2 of 2 is missing", [&] { GgufSet set(first); });
   write_part(second, 0, 2, "b", 2);
-  expect_error(ErrorKind::corrupt, "split.no 0 of 2 in the place of part 2 of 2", [&] { GgufSet set(first); });
+  expect_error(ErrorKind::corrupt, "split.no 0 of 2, expected part 2 of 2", [&] { GgufSet set(first); });
   write_part(second, 1, 2, "a", 2);
   expect_error(ErrorKind::corrupt, "tensor 'a' is in two parts", [&] { GgufSet set(first); });
   write_part(first, 0, 2, "b", 3);
-  expect_error(ErrorKind::corrupt, "3 tensors announced, the parts hold 2", [&] { GgufSet set(first); });
+  expect_error(ErrorKind::corrupt, "3 tensors are declared, but the parts hold 2", [&] { GgufSet set(first); });
   std::filesystem::rename(first, folder / "renamed.gguf");
-  expect_error(ErrorKind::corrupt, "one of 2 parts, but not named", [&] { GgufSet set(folder / "renamed.gguf"); });
+  expect_error(ErrorKind::corrupt, "one of 2 parts, but its name does not end",
+               [&] { GgufSet set(folder / "renamed.gguf"); });
 }
 
 }  // namespace

@@ -196,15 +196,15 @@ TEST(Mds, IndexesThatCannotBeAreRefused) {
   refuse(corrupt, "shape", [](Json& s) { s["column_encodings"][0] = "ndarray:int32:0"; });
   refuse(corrupt, "shape", [](Json& s) { s["column_encodings"][0] = "ndarray:int32:2,"; });
   refuse(corrupt, "too large", [](Json& s) { s["column_encodings"][0] = "ndarray:int32:65536,65536"; });
-  refuse(corrupt, "size of column 'text'", [](Json& s) { s["column_sizes"][0] = 4; });
-  refuse(corrupt, "size of column 'text'", [](Json& s) { s["column_encodings"][0] = "int"; });
-  refuse(corrupt, "columns", [](Json& s) { s["column_names"] = Json::array(); });
-  refuse(corrupt, "order of their names", [](Json& s) {
+  refuse(corrupt, "column_sizes entry for 'text'", [](Json& s) { s["column_sizes"][0] = 4; });
+  refuse(corrupt, "column_sizes entry for 'text'", [](Json& s) { s["column_encodings"][0] = "int"; });
+  refuse(corrupt, "0 column_names", [](Json& s) { s["column_names"] = Json::array(); });
+  refuse(corrupt, "not sorted by name", [](Json& s) {
     s["column_names"] = {"b", "a"};
     s["column_encodings"] = {"str", "str"};
     s["column_sizes"] = {nullptr, nullptr};
   });
-  refuse(corrupt, "not known", [](Json& s) { s["shuffle"] = true; });
+  refuse(corrupt, "unknown key 'shuffle'", [](Json& s) { s["shuffle"] = true; });
   refuse(corrupt, "has no samples", [](Json& s) { s.erase("samples"); });
   refuse(corrupt, "samples", [](Json& s) { s["samples"] = -1; });
   refuse(corrupt, "samples", [](Json& s) { s["samples"] = uint64_t{1} << 32; });
@@ -216,9 +216,9 @@ TEST(Mds, IndexesThatCannotBeAreRefused) {
   refuse(unsupported, "'shake_128'", [](Json& s) { s["hashes"] = {"shake_128"}; });
   refuse(corrupt, "raw_data.hashes", [](Json& s) { s["raw_data"]["hashes"]["md5"] = "00"; });
   for (const char* name : {"", "..", "../x", "/etc/passwd", "a/../../b", "a/", "a\\b"}) {
-    refuse(corrupt, "not below its folder", [&](Json& s) { s["raw_data"]["basename"] = name; });
+    refuse(corrupt, "not inside its folder", [&](Json& s) { s["raw_data"]["basename"] = name; });
   }
-  expect_error(corrupt, "index.json: is no index", [] { parse_mds_index("[]", "index.json"); });
+  expect_error(corrupt, "index.json: not an MDS index", [] { parse_mds_index("[]", "index.json"); });
   expect_error(corrupt, "duplicate key", [] { parse_mds_index(R"({"version": 2, "version": 2})", "index.json"); });
   expect_error(corrupt, "JSON", [] { parse_mds_index("{", "index.json"); });
   expect_error(unsupported, "version", [] { parse_mds_index(R"({"version": 3, "shards": []})", "index.json"); });
@@ -244,7 +244,7 @@ TEST(Mds, ShardsWithWrongOffsetsAreRefused) {
   };
   open(shard({2, 16, 21, 25}, std::string("\1\0\0\0a\0\0\0\0", 9)), 2);
   const auto corrupt = ErrorKind::corrupt;
-  expect_error(corrupt, "s.mds: holds 2 samples, but 3 by the index", [&] { open(shard({2, 16, 16, 16}, ""), 3); });
+  expect_error(corrupt, "s.mds: holds 2 samples, but the index says 3", [&] { open(shard({2, 16, 16, 16}, ""), 3); });
   expect_error(corrupt, "s.mds", [&] { open(std::string(2, '\1'), 1); });
   expect_error(corrupt, "offsets", [&] { open(shard({2, 12}, ""), 2); });
   expect_error(corrupt, "sample 0 begins at 11", [&] { open(shard({1, 11, 12}, ""), 1); });
@@ -263,7 +263,7 @@ TEST(Mds, SamplesThatDoNotAddUpAreRefused) {
   EXPECT_EQ(sample("str", raw(uint32_t{2}) + "ab"), "ab");
   const auto corrupt = ErrorKind::corrupt;
   expect_error(corrupt, "s.mds: sample 0", [&] { sample("str", raw(uint32_t{3}) + "ab"); });
-  expect_error(corrupt, "s.mds: sample 0 has 1 bytes more", [&] { sample("str", raw(uint32_t{1}) + "ab"); });
+  expect_error(corrupt, "s.mds: sample 0 has 1 extra bytes", [&] { sample("str", raw(uint32_t{1}) + "ab"); });
   expect_error(corrupt, "a size", [&] { sample("str", "ab"); });
   expect_error(corrupt, "s.mds: sample 0", [&] { sample("int32", "abc"); });
 }
@@ -311,8 +311,8 @@ TEST(Mds, ValuesThatAreNoneOfTheirEncodingAreRefused) {
 TEST(Mds, WriterRefusesWhatMakesNoFolder) {
   const Folder root;
   const MdsColumn text{"text", parse_mds_encoding("str")};
-  expect_error(ErrorKind::usage, "columns", [&] { MdsWriter(root / "a", {}, {}); });
-  expect_error(ErrorKind::usage, "columns", [&] { MdsWriter(root / "a", {text, text}, {}); });
+  expect_error(ErrorKind::usage, "unique column names", [&] { MdsWriter(root / "a", {}, {}); });
+  expect_error(ErrorKind::usage, "unique column names", [&] { MdsWriter(root / "a", {text, text}, {}); });
   expect_error(ErrorKind::unsupported, "lz4", [&] { MdsWriter(root / "a", {text}, {"lz4", {}, {}}); });
   expect_error(ErrorKind::unsupported, "crc", [&] { MdsWriter(root / "a", {text}, {"", {"crc"}, {}}); });
   expect_error(ErrorKind::usage, "4 GiB", [&] { MdsWriter(root / "a", {text}, {"", {}, uint64_t{1} << 32}); });

@@ -91,14 +91,14 @@ TEST(Megatron, WritesOnBehindWhatWasLeft) {
     writer.end_document();
     writer.add_sequence(std::array{99});  // lost: nobody noted it
   }
-  expect_error(ErrorKind::corrupt, "has 8 bytes of the 10", [&] { MegatronWriter(parts, MegatronDtype::u16, {3, 2}); });
+  expect_error(ErrorKind::corrupt, "has 8 of the 10 bytes", [&] { MegatronWriter(parts, MegatronDtype::u16, {3, 2}); });
   {
     MegatronWriter writer(parts, MegatronDtype::u16, {3});
     expect_error(ErrorKind::unavailable, "another process", [&] { MegatronWriter(parts, MegatronDtype::u16, {3}); });
     writer.add_sequence(std::array{4});
     writer.end_document();
     writer.add_sequence(std::array{65535, 6});
-    expect_error(ErrorKind::internal, "no end", [&] { writer.finish(); });
+    expect_error(ErrorKind::internal, "not ended", [&] { writer.finish(); });
     writer.end_document();
     writer.finish();
   }
@@ -151,24 +151,25 @@ TEST(Megatron, RefusesWhatIsNotWhole) {
     const std::string cut = whole.substr(0, size);
     expect_error(ErrorKind::corrupt, "x.idx: ", [&] { MegatronFile(as_span(cut), as_span(tokens), "x"); });
   }
-  refused(ErrorKind::corrupt, "is no Megatron index", {.magic = std::string("MMIDIDX\1\0", 9)});
+  refused(ErrorKind::corrupt, "not a Megatron index", {.magic = std::string("MMIDIDX\1\0", 9)});
   refused(ErrorKind::unsupported, "TNTIDX", {.magic = std::string("TNTIDX\0\0\0", 9)});
   refused(ErrorKind::unsupported, "version 2", {.version = 2});
   refused(ErrorKind::corrupt, "dtype code 0", {.code = 0});
   refused(ErrorKind::corrupt, "dtype code 9", {.code = 9});
-  refused(ErrorKind::corrupt, "sequences of 18446744073709551615 cannot be", {.sequences = UINT64_MAX});
-  refused(ErrorKind::corrupt, "entries of 2305843009213693952 cannot be", {.entries = uint64_t{1} << 61});
+  refused(ErrorKind::corrupt, "sequences of 18446744073709551615 is impossible", {.sequences = UINT64_MAX});
+  refused(ErrorKind::corrupt, "entries of 2305843009213693952 is impossible", {.entries = uint64_t{1} << 61});
   refused(ErrorKind::corrupt, "sequence 1 has a length of -1", {.lengths = {4, -1, 6, 2}});
-  refused(ErrorKind::corrupt, "sequence 2 begins at byte 27; those before it end at 28", {.offsets = {0, 16, 27, 52}});
+  refused(ErrorKind::corrupt, "sequence 2 begins at byte 27, but those before it end at 28",
+          {.offsets = {0, 16, 27, 52}});
   refused(ErrorKind::corrupt, "sequence 0 begins at byte -9", {.offsets = {-9, 16, 28, 52}});
   refused(ErrorKind::corrupt, "document entry 0 is 1", {.documents = {1, 1, 2, 3, 4}});
-  refused(ErrorKind::corrupt, "document entry 2 is 0 behind 1", {.documents = {0, 1, 0, 3, 4}});
+  refused(ErrorKind::corrupt, "document entry 2 is 0 after 1", {.documents = {0, 1, 0, 3, 4}});
   refused(ErrorKind::corrupt, "have 3 sequences, but there are 4", {.documents = {0, 1, 2, 3, 3}});
   refused(ErrorKind::corrupt, "have 5 sequences, but there are 4", {.documents = {0, 1, 2, 3, 5}});
-  refused(ErrorKind::corrupt, "1 bytes behind the documents", {.more = "x"});
+  refused(ErrorKind::corrupt, "1 unexpected bytes after the documents", {.more = "x"});
   refused(ErrorKind::unsupported, "is multimodal", {.more = "xxxx"});
   refused(ErrorKind::corrupt, "x.bin: has 59 bytes, but sequence 3 ends at 60", {.tokens = 59});
-  refused(ErrorKind::corrupt, "x.bin: has 61 bytes, of which", {.tokens = 61});
+  refused(ErrorKind::corrupt, "x.bin: has 61 bytes, but the 4 sequences", {.tokens = 61});
   refused(ErrorKind::corrupt, "no document entries",
           {.sequences = 0, .entries = 0, .lengths = {}, .offsets = {}, .documents = {}});
   expect_error(ErrorKind::unsupported, "is multimodal", [] { MegatronFile(golden("multimodal")); });

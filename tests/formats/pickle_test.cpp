@@ -117,19 +117,19 @@ void unsupported(const std::string& program, const std::string& part) {
 void corrupt(const std::string& program, const std::string& part) { refused(ErrorKind::corrupt, program, part); }
 
 TEST(Pickle, NamesOutsideNumpyAreRefused) {
-  unsupported(named("os", "system") + text("id") + "\x85R", "the name 'os.system'; plain values");
-  unsupported("cposix\nsystem\nX" + raw(2U) + "id\x85R", "the name 'posix.system'");
-  unsupported(named("builtins", "eval") + text("1") + "\x85R", "the name 'builtins.eval'");
-  unsupported(named("builtins", "getattr"), "the name 'builtins.getattr'");
-  unsupported(named("numpy", "ndarray.tofile"), "the name 'numpy.ndarray.tofile'");
-  unsupported(named("numpy.f2py", "crackfortran"), "the name 'numpy.f2py.crackfortran'");
-  unsupported(named("torch._utils", "_rebuild_tensor_v2"), "the name 'torch._utils._rebuild_tensor_v2'");
-  unsupported(named("collections", "OrderedDict") + ")R", "the name 'collections.OrderedDict'");
-  unsupported(named("\x01\n", std::string(200, 'a')), "the name '\\x01\\x0a.aaaaaaa");
+  unsupported(named("os", "system") + text("id") + "\x85R", "the global 'os.system'; only plain values");
+  unsupported("cposix\nsystem\nX" + raw(2U) + "id\x85R", "the global 'posix.system'");
+  unsupported(named("builtins", "eval") + text("1") + "\x85R", "the global 'builtins.eval'");
+  unsupported(named("builtins", "getattr"), "the global 'builtins.getattr'");
+  unsupported(named("numpy", "ndarray.tofile"), "the global 'numpy.ndarray.tofile'");
+  unsupported(named("numpy.f2py", "crackfortran"), "the global 'numpy.f2py.crackfortran'");
+  unsupported(named("torch._utils", "_rebuild_tensor_v2"), "the global 'torch._utils._rebuild_tensor_v2'");
+  unsupported(named("collections", "OrderedDict") + ")R", "the global 'collections.OrderedDict'");
+  unsupported(named("\x01\n", std::string(200, 'a')), "the global '\\x01\\x0a.aaaaaaa");
   unsupported(named("numpy", "ndarray") + ")R", "a call of ndarray");
   unsupported(named("numpy", "ndarray"), "a function as a value");
   unsupported(named("numpy", "dtype") + text("i8") + "\x89\x88\x87R", "a numpy.dtype as a value");
-  corrupt("K\1)R", "a int where a function belongs");
+  corrupt("K\1)R", "found a int where a function was expected");
 }
 
 TEST(Pickle, OpcodesThatBuildOtherThingsAreRefused) {
@@ -149,13 +149,13 @@ TEST(Pickle, OpcodesThatBuildOtherThingsAreRefused) {
       "2",
       "the opcode DUP");
   unsupported("U\1a", "the opcode SHORT_BINSTRING");
-  corrupt("\xff", "0xff is no opcode");
+  corrupt("\xff", "0xff is not an opcode");
 }
 
 TEST(Pickle, ValuesThatAreNotPlainAreRefused) {
-  unsupported("]\x94h\0a"s, "a list that holds itself");
-  unsupported("}\x94" + text("a") + "h\0s"s, "a dict that holds itself");
-  unsupported("]\x94(h\0ta"s, "a list that holds itself");
+  unsupported("]\x94h\0a"s, "a list that contains itself");
+  unsupported("}\x94" + text("a") + "h\0s"s, "a dict that contains itself");
+  unsupported("]\x94(h\0ta"s, "a list that contains itself");
   unsupported("}K\1K\2s", "a key of type int in a dict");
   unsupported("\x8a\x09" + std::string(9, '\1'), "an integer of 9 bytes");
   unsupported("])b", "a state for a list");
@@ -169,18 +169,18 @@ TEST(Pickle, MalformedProgramsAreRefused) {
   }
   for (const char protocol : {'\0', '\1', '\6'}) {
     const std::string bytes = std::string("\x80") + protocol + "N.";
-    expect_error(ErrorKind::unsupported, "2 to 5 can be read", [&] { Pickle(as_span(bytes), "f"); });
+    expect_error(ErrorKind::unsupported, "expected 2 to 5", [&] { Pickle(as_span(bytes), "f"); });
   }
-  corrupt("", "leaves not one value");
-  corrupt("NN", "leaves not one value");
-  corrupt("(N", "leaves not one value");
-  corrupt("N.N", "bytes behind its end");
+  corrupt("", "not end with exactly one value");
+  corrupt("NN", "not end with exactly one value");
+  corrupt("(N", "not end with exactly one value");
+  corrupt("N.N", "bytes after its end");
   corrupt("a", "lacks its argument");
   corrupt("](a", "lacks its argument");
   corrupt("Ne", "lacks its mark");
-  corrupt("NNa", "a NoneType where a list belongs");
+  corrupt("NNa", "found a NoneType where a list was expected");
   corrupt("}(" + text("a") + "u", "a key without a value");
-  corrupt("h\7", "it has no memo 7");
+  corrupt("h\7", "memo 7 is not defined");
   corrupt("\x94", "lacks its argument");
   corrupt("\x95" + raw(uint64_t{1} << 40) + "N", "a frame is longer than the file");
   corrupt("\x8e" + raw(~uint64_t{0}), "needs 18446744073709551615 bytes");
@@ -225,12 +225,12 @@ TEST(Pickle, ArraysThatAreWrongAreRefused) {
   corrupt(named("numpy.core.multiarray", "_reconstruct") + named("numpy", "dtype") +
               "K\0\x85"s
               "C\1b\x87R",
-          "_reconstruct of no ndarray");
+          "_reconstruct of something other than ndarray");
   corrupt(named("numpy.core.multiarray", "_reconstruct") + named("numpy", "ndarray") +
               "K\0\x85"s
               "C\1b\x87R",
           "an array without shape and data");
-  corrupt(named("numpy.core.multiarray", "_reconstruct") + ")R", "what _reconstruct is given");
+  corrupt(named("numpy.core.multiarray", "_reconstruct") + ")R", "the arguments of _reconstruct");
   corrupt(named("numpy.core.multiarray", "scalar") + dtype("i8") + data("1") + "\x86R", "a scalar of the wrong size");
   unsupported(named("numpy.core.multiarray", "scalar") + dtype("O8", "|") + data("1") + "\x86R",
               "a scalar of dtype 'O'");
@@ -241,7 +241,7 @@ TEST(Pickle, ArraysThatAreWrongAreRefused) {
   unsupported(dtype("U5"), "an array of dtype 'U5'");
   unsupported(dtype("V8"), "an array of dtype 'V8'");
   unsupported(dtype("M8"), "an array of dtype 'M8'");
-  corrupt(named("_codecs", "encode") + text("a") + text("rot13") + "\x86R", "another code than latin1");
+  corrupt(named("_codecs", "encode") + text("a") + text("rot13") + "\x86R", "an encoding other than latin1");
   corrupt(named("_codecs", "encode") + text("\xe2\x82\xac") + text("latin1") + "\x86R", "not latin1");
 }
 
@@ -261,7 +261,7 @@ TEST(Pickle, BombsAreRefused) {
     laughs += "e\x94";
   }
   // Only the last of them is the value; the others lie below it and in its memo.
-  limited("(" + laughs + "t", "values, those named again counted");
+  limited("(" + laughs + "t", "values (counting repeated references)");
 
   const std::string long_text(200, 'a');
   std::string copies = named("_codecs", "encode") + "\x94" + text(long_text) + text("latin1") + "\x86\x94";

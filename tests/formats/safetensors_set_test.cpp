@@ -81,10 +81,12 @@ TEST(SafetensorsIndex, RefusesWhatIsNone) {
   expect_corrupt("[]", "not a JSON object");
   expect_corrupt("{}", "no object weight_map");
   expect_corrupt(R"({"weight_map": ["a"]})", "no object weight_map");
-  expect_corrupt(R"({"weight_map": {"a": 1}})", "tensor 'a' is not in a file of the same folder");
-  expect_corrupt(R"({"weight_map": {"a": "../x.safetensors"}})", "tensor 'a' is not in a file of the same folder");
-  expect_corrupt(R"({"weight_map": {"a": "/x.safetensors"}})", "tensor 'a' is not in a file of the same folder");
-  expect_corrupt(R"({"weight_map": {"a": ".."}})", "tensor 'a' is not in a file of the same folder");
+  expect_corrupt(R"({"weight_map": {"a": 1}})", "the file of tensor 'a' is not a file in the same folder");
+  expect_corrupt(R"({"weight_map": {"a": "../x.safetensors"}})",
+                 "the file of tensor 'a' is not a file in the same folder");
+  expect_corrupt(R"({"weight_map": {"a": "/x.safetensors"}})",
+                 "the file of tensor 'a' is not a file in the same folder");
+  expect_corrupt(R"({"weight_map": {"a": ".."}})", "the file of tensor 'a' is not a file in the same folder");
   expect_corrupt(R"({"weight_map": {"a": "x", "a": "y"}})", "duplicate key 'a'");
   expect_corrupt(R"({"weight_map": )" + std::string(100'000, '['), "nested too deep");
 }

@@ -95,7 +95,7 @@ TEST(Safetensors, KnowsTheFormatsDtypes) {
   const std::vector<int64_t> four = {4};
   const std::vector<int64_t> three = {3};
   EXPECT_EQ(safetensors_size("F6_E2M3", four, "t"), 3U);
-  expect_error(ErrorKind::corrupt, "t: its 18 bits do not fill whole bytes",
+  expect_error(ErrorKind::corrupt, "t: its 18 bits are not a whole number of bytes",
                [&] { safetensors_size("F6_E2M3", three, "t"); });
 }
 
@@ -106,7 +106,7 @@ TEST(Safetensors, EveryTruncationIsRefused) {
   }
   expect_corrupt("", "f: 0 bytes are too few");
   expect_corrupt(example.substr(0, 100), "header of 144 bytes in a file of 100");
-  expect_corrupt(example.substr(0, 160), "f: tensor 'b': ends at byte 14 of 8 bytes of data");
+  expect_corrupt(example.substr(0, 160), "f: tensor 'b': ends at byte 14, but the file has 8 bytes of data");
 }
 
 TEST(Safetensors, NoChangedByteOfTheHeaderReadsOutsideTheFile) {
@@ -156,12 +156,12 @@ TEST(Safetensors, WrongTypes) {
   expect_corrupt(file_of(R"({"__metadata__":"k"})"), "'__metadata__' is a string, not an object");
   expect_corrupt(file_of(R"({"a":{"dtype":1}})"), "tensor 'a': dtype is a number, not a string");
   expect_corrupt(file_of(R"({"a":{"shape":"x"}})"), "tensor 'a': shape is a string, not a list");
-  expect_corrupt(file_of(R"({"a":{"shape":[1.0]}})"), "tensor 'a': shape holds a number that is no 64-bit integer");
+  expect_corrupt(file_of(R"({"a":{"shape":[1.0]}})"), "tensor 'a': shape holds a number that is not a 64-bit integer");
   expect_corrupt(file_of(R"({"a":{"shape":[-1]}})"), "tensor 'a': shape holds a negative number");
   expect_corrupt(file_of(R"({"a":{"shape":[true]}})"), "tensor 'a': shape holds a boolean");
   expect_corrupt(file_of(R"({"a":{"shape":[[1]]}})"), "tensor 'a': shape holds a list");
   expect_corrupt(file_of(R"({"a":{"shape":[18446744073709551615]}})"), "dimension 18446744073709551615 is too large");
-  expect_corrupt(file_of(R"({"a":{"shape":[18446744073709551616]}})"), "no 64-bit integer");
+  expect_corrupt(file_of(R"({"a":{"shape":[18446744073709551616]}})"), "not a 64-bit integer");
   expect_corrupt(file_of(R"({"a":{"data_offsets":[0]}})"), "data_offsets has fewer than two numbers");
   expect_corrupt(file_of(R"({"a":{"data_offsets":[0,1,2]}})"), "data_offsets has more than two numbers");
   expect_corrupt(file_of(R"({"a":{"stride":[1]}})"), "tensor 'a': unknown key 'stride'");
@@ -188,11 +188,11 @@ TEST(Safetensors, OffsetsMustCoverTheData) {
   EXPECT_EQ(as_string(open(two("[4,8]", "[0,4]")).at("a").bytes).size(), 4U);
   expect_corrupt(two("[0,4]", "[3,7]"), "tensor 'b': begins at 3 and overlaps");
   expect_corrupt(two("[0,4]", "[0,4]"), "overlaps");
-  expect_corrupt(two("[0,4]", "[5,9]"), "tensor 'b': begins at 5, a hole after byte 4");
-  expect_corrupt(two("[1,5]", "[5,9]"), "tensor 'a': begins at 1, a hole after byte 0");
-  expect_corrupt(two("[4,0]", "[0,4]"), "tensor 'a': data_offsets [4, 0] run backwards");
-  expect_corrupt(two("[0,4]", "[4,9]"), "tensor 'b': ends at byte 9 of 8");
-  expect_corrupt(two("[0,4]", "[4,18446744073709551615]"), "tensor 'b': ends at byte 18446744073709551615 of 8");
+  expect_corrupt(two("[0,4]", "[5,9]"), "tensor 'b': begins at 5, leaving a gap after byte 4");
+  expect_corrupt(two("[1,5]", "[5,9]"), "tensor 'a': begins at 1, leaving a gap after byte 0");
+  expect_corrupt(two("[4,0]", "[0,4]"), "tensor 'a': data_offsets [4, 0] are descending");
+  expect_corrupt(two("[0,4]", "[4,9]"), "tensor 'b': ends at byte 9, but the file has 8 bytes of data");
+  expect_corrupt(two("[0,4]", "[4,18446744073709551615]"), "tensor 'b': ends at byte 18446744073709551615, but the file has 8 bytes of data");
   expect_corrupt(two("[0,4]", "[4,7]"), "tensor 'b': dtype and shape need 4 bytes, data_offsets give 3");
   expect_corrupt(two("[0,4]", "[4,8]") + "x", "1 bytes of data after the last tensor");
   expect_corrupt(file_of("{}", "x"), "1 bytes of data after the last tensor");
@@ -203,7 +203,8 @@ TEST(Safetensors, UnknownDtypeAndOverflowingShape) {
                [] { open(file_of(R"({"a":{"dtype":"F128","shape":[0],"data_offsets":[0,0]}})")); });
   expect_corrupt(file_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})"),
                  "tensor 'a': the product of its dimensions overflows");
-  expect_corrupt(file_of(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,0]}})"), "do not fill whole bytes");
+  expect_corrupt(file_of(R"({"a":{"dtype":"F4","shape":[1],"data_offsets":[0,0]}})"),
+                 "are not a whole number of bytes");
 }
 
 TEST(Safetensors, HostileNamesAreMadePrintable) {
@@ -223,9 +224,10 @@ TEST(Safetensors, WriterRefusesMisuse) {
   expect_error(ErrorKind::unsupported, "unknown dtype 'F33'", [&] { write({{"a", "F33", {}}}); });
 
   SafetensorsWriter writer(folder / "out", {{"a", "U8", {2}}, {"b", "U8", {1}}});
-  expect_error(ErrorKind::internal, "tensor 'b' written when it is the turn of 'a'",
+  expect_error(ErrorKind::internal, "tensor 'b' was written, but the next one is 'a'",
                [&] { writer.write("b", as_span("x")); });
-  expect_error(ErrorKind::internal, "tensor 'a' has 2 bytes, 1 more came", [&] { writer.write("a", as_span("xyz")); });
+  expect_error(ErrorKind::internal, "tensor 'a' has 2 bytes, but 1 more were written",
+               [&] { writer.write("a", as_span("xyz")); });
   writer.write("a", as_span("xy"));
   expect_error(ErrorKind::internal, "tensor 'b' has only 0 of 1 bytes", [&] { writer.finish(); });
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));

@@ -69,7 +69,7 @@ inline const Tokenizer& byte_tokenizer() {
     spec.tokens = {"<s>", "</s>", "<|user|>", "<|", "a"};
     spec.token_types.assign(spec.tokens.size(), token_control);
     for (int byte = 0; byte < 256; ++byte) {
-      spec.tokens.push_back(stand_ins_from_bytes(std::string(1, static_cast<char>(byte))));
+      spec.tokens.push_back(encode_byte_alphabet(std::string(1, static_cast<char>(byte))));
     }
     spec.token_types.resize(spec.tokens.size(), token_normal);
     return Tokenizer::from_vocabulary(std::move(spec));

@@ -66,14 +66,14 @@ TEST(Ebnf, RefusesWhatItCannotDoByName) {
   };
   EXPECT_EQ(error("a ::= \"x\""), "usage: the grammar has no rule root");
   EXPECT_EQ(error("root ::= b"), "usage: the grammar uses the rule b but does not define it");
-  EXPECT_EQ(error("root ::= list\nlist ::= list \",\" \"x\" | \"x\""), "unsupported: the rule list begins with itself");
-  EXPECT_EQ(error("root ::= \"\" x\nx ::= [a]? root"), "unsupported: the rule root begins with itself");
+  EXPECT_EQ(error("root ::= list\nlist ::= list \",\" \"x\" | \"x\""), "unsupported: the rule list is left-recursive: it begins with itself");
+  EXPECT_EQ(error("root ::= \"\" x\nx ::= [a]? root"), "unsupported: the rule root is left-recursive: it begins with itself");
   EXPECT_EQ(error("root ::= <think>"), "unsupported: the grammar has a token <...>; only characters are supported");
-  EXPECT_EQ(error("root ::= \"a\n"), "usage: the grammar's line 2: it ends inside a literal or a class");
-  EXPECT_EQ(error("root ::= (\"a\""), "usage: the grammar's line 1: a ( without its )");
-  EXPECT_EQ(error("root ::= \"a\"\nroot ::= \"b\""), "usage: the grammar's line 2: the rule root is defined twice");
-  EXPECT_EQ(error("root ::= \"(\" root \")\""), "usage: the grammar describes no text at all");
-  EXPECT_EQ(error("root ::= \"a\"{3,2}"), "usage: the grammar's line 1: a {m,n} with n below m");
+  EXPECT_EQ(error("root ::= \"a\n"), "usage: grammar line 2: a literal or a class is not closed");
+  EXPECT_EQ(error("root ::= (\"a\""), "usage: grammar line 1: an unmatched (");
+  EXPECT_EQ(error("root ::= \"a\"\nroot ::= \"b\""), "usage: grammar line 2: the rule root is defined twice");
+  EXPECT_EQ(error("root ::= \"(\" root \")\""), "usage: the grammar matches no text");
+  EXPECT_EQ(error("root ::= \"a\"{3,2}"), "usage: grammar line 1: a {m,n} with n below m");
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ TEST(JsonDrafts, TuplesUpTo2019) {
     expect_of(draft, R"("items": {"type": "integer"}, "additionalItems": false)", {"[1, 1]"}, {"[null]"});
     expect_of(draft, R"("additionalItems": false)", {"[1, null]"}, {"[1 1]"});
   }
-  const std::string no_tuple = "usage: #/items: a schema is an object, true or false";
+  const std::string no_tuple = "usage: #/items: a schema must be an object, true or false";
   EXPECT_EQ(refusal(of(draft2020, R"("items": [{"type": "integer"}])")), no_tuple);
   EXPECT_EQ(refusal(R"({"items": [{"type": "integer"}]})"), no_tuple);
 }
@@ -104,11 +104,11 @@ TEST(JsonDrafts, IdentifiersAreThoseOfTheDraft) {
   expect_of(draft7, R"("properties": {"$id": {"type": "null"}}, "required": ["$id"])", {R"({"$id": null})"},
             {R"({"$id": 1})"});
   EXPECT_EQ(refusal(of(draft7, R"("$ref": "y", "enum": [{"$id": "y", "type": "null"}])")),
-            "unsupported: #/$ref: the schema has no y");
+            "unsupported: #/$ref: the schema does not contain y");
   EXPECT_EQ(refusal(of(draft2020, R"("$ref": "y", "$defs": {"a": {"id": "y"}})")),
-            "unsupported: #/$ref: the schema has no y");
+            "unsupported: #/$ref: the schema does not contain y");
   EXPECT_EQ(refusal(of(draft2019, R"("$ref": "#y", "$defs": {"a": {"$dynamicAnchor": "y"}})")),
-            "unsupported: #/$ref: the schema has no #y");
+            "unsupported: #/$ref: the schema does not contain #y");
   // An identifier beside $ref does not move the base up to draft-07.
   expect_of(draft7, R"("$id": "http://x/root.json", "properties": {"a": {"$id": "http://y/z.json", "$ref": "b.json"}},
                        "definitions": {"b": {"$id": "http://x/b.json", "type": "null"},
@@ -128,7 +128,7 @@ TEST(JsonDrafts, ReferencesThatMayBeDynamic) {
               "item": {"$dynamicAnchor": "item", "type": "string"},
               "list": {"$id": "list", "type": "array", "items": {"$dynamicRef": "#item"},
                        "$defs": {"item": {"$dynamicAnchor": "item"}}}})")),
-            "unsupported: http://x/list#/items/$dynamicRef can name several schemas, which is not supported");
+            "unsupported: http://x/list#/items/$dynamicRef can refer to several schemas, which is not supported");
 }
 
 TEST(JsonDrafts, TheDraftIsNamedInAnySpelling) {

@@ -58,13 +58,13 @@ TEST(JsonObjects, CountsInAnyOrder) {
        {R"({"abc":1})", R"({"abc":1,"abc":1})"}});
   EXPECT_EQ(refusal(R"({"type": "object", "minProperties": 2, "additionalProperties": false,
                         "patternProperties": {"^a{50000}$": {}}})"),
-            "resource: it takes more than 20000 states to tell whether any text meets all conditions");
+            "resource: checking whether any text meets all conditions takes more than 20000 states");
   for (const char* none : {R"({"type": "object", "minProperties": 2, "additionalProperties": false,
                               "patternProperties": {"^a{5000}$": {}}})",
                            R"({"type": "object", "minProperties": 3, "additionalProperties": false,
                               "patternProperties": {"^[ab]$": {}}})",
                            R"({"type": "object", "required": ["a", "b"], "maxProperties": 1})"}) {
-    EXPECT_EQ(refusal(none), "usage: no value meets the schema");
+    EXPECT_EQ(refusal(none), "usage: no value satisfies the schema");
   }
 }
 
@@ -146,7 +146,7 @@ TEST(JsonObjects, CountsOfManyProperties) {
   // Where a member of some name or other has to be there, all ways to write each are tried.
   EXPECT_EQ(refusal(R"({"type": "object", "properties": {)" + properties +
                     R"(}, "not": {"additionalProperties": {"type": "integer"}}})"),
-            "resource: not, if or oneOf here need a property of some name or other, of more than 512");
+            "resource: not, if or oneOf require a property with an unspecified name, in more than 512 ways");
 }
 
 // The time is looked at in each step of a combination. The clock here counts how often it is read: the time is over in
@@ -178,8 +178,8 @@ TEST(JsonObjects, NeedsOfFiniteNames) {
   for (const char* digits : {"", "{2}", "{4}"}) {
     EXPECT_EQ(
         refusal(with_digits(digits)),
-        "unsupported: not, if or oneOf here need a property of one of fewer than 100000 names by a pattern, which "
-        "is not supported");
+        "unsupported: not, if or oneOf require a property whose pattern allows fewer than 100000 names, which is not "
+        "supported");
   }
   for (const char* digits : {"{5}", "*"}) {
     expect({with_digits(digits).c_str(), {R"({"x12345":1,"x00000":"s"})"}, {R"({"x12345":1,"x00000":2})", "{}"}});

@@ -67,7 +67,7 @@ TEST(JsonSchema, Arrays) {
 TEST(JsonSchema, CountedPropertiesWithManyNames) {
   std::string many = R"({"type": "object", "minProperties": 1, "additionalProperties": false, "properties": {)";
   for (int i = 0; i < 24'000; ++i) many += fmt::format(R"({}"{}": {{}})", i == 0 ? "" : ",", i);
-  EXPECT_EQ(refusal(many + "}}"), "resource: an object of 24000 properties; at most 10000");
+  EXPECT_EQ(refusal(many + "}}"), "resource: an object has 24000 properties; at most 10000 are supported");
   expect({R"({"type": "object", "properties": {"p": {}, "q": {}, "r": {}}, "required": ["q"], "minProperties": 2})",
           {R"({"p":1,"q":2})", R"({"q":1,"r":2})", R"({"q":1,"s":2})", R"({"p":1,"q":1,"r":2,"s":3})"},
           {R"({"q":1})", R"({"p":1,"r":2})", R"({"p":1})"}});
@@ -87,19 +87,20 @@ TEST(JsonSchema, UniqueItemsAreDifferentValues) {
           {R"(["a", "aa", ""])"},
           {R"(["a", "b", "a"])", R"(["a", "\u0061"])", R"(["", ""])"}});
   EXPECT_EQ(refusal(R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true, "minItems": 3})"),
-            "usage: no value meets the schema");
+            "usage: no value satisfies the schema");
   // Few texts of each length.
   const auto different = [](const char* pattern, int min) {
     return fmt::format(
         R"({{"type": "array", "items": {{"type": "string", "pattern": "{}"}}, "uniqueItems": true, "minItems": {}}})",
         pattern, min);
   };
-  EXPECT_EQ(refusal(different("^a{5000}$", 2)), "usage: no value meets the schema");
-  EXPECT_EQ(refusal(different("^a{50000}$", 2)),
-            "resource: the texts of a name or of an item, of which a number must differ, are too long to be counted");
+  EXPECT_EQ(refusal(different("^a{5000}$", 2)), "usage: no value satisfies the schema");
+  EXPECT_EQ(
+      refusal(different("^a{50000}$", 2)),
+      "resource: cannot count the different values of a name or item of which several must differ: they are too long");
   EXPECT_EQ(refusal(different("^(a{500})*$", 1000)), "none");
   EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 9)), "none");
-  EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 10)), "usage: no value meets the schema");
+  EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 10)), "usage: no value satisfies the schema");
 }
 
 TEST(JsonSchema, NumbersInRange) {
@@ -191,25 +192,25 @@ TEST(JsonSchema, Combinations) {
 
 TEST(JsonSchema, RefusesByNameAndPlace) {
   EXPECT_EQ(refusal(R"({"properties": {"a/b": {"$dynamicRef": "#x"}}})"),
-            "unsupported: #/properties/a~1b/$dynamicRef: the schema has no #x");
+            "unsupported: #/properties/a~1b/$dynamicRef: the schema does not contain #x");
   EXPECT_EQ(refusal(R"({"items": {"colour": 1}})", {.strict = true}), "unsupported: #/items/colour is not known");
   EXPECT_EQ(refusal(R"({"items": {"colour": 1}})"), "none");
   EXPECT_EQ(refusal(R"({"type": "string", "format": "colour"})", {.strict = true}),
             "unsupported: #/format is not known");
   EXPECT_EQ(refusal(R"({"$schema": "http://x/y"})"),
             "unsupported: #/$schema is 'http://x/y'; draft-04, 06, 07, 2019-09 and 2020-12 are supported");
-  EXPECT_EQ(refusal(R"({"$ref": "http://x/y"})"), "unsupported: #/$ref: the schema has no http://x/y");
+  EXPECT_EQ(refusal(R"({"$ref": "http://x/y"})"), "unsupported: #/$ref: the schema does not contain http://x/y");
   EXPECT_EQ(refusal(R"({"type": "string", "pattern": "(a)\\1"})"),
             "unsupported: #/pattern: the pattern '(a)\\1' has a back-reference, which is not supported");
   EXPECT_EQ(refusal(R"({"not": {"uniqueItems": true}})"),
-            "unsupported: #/not/uniqueItems: its opposite is not supported");
+            "unsupported: #/not/uniqueItems: the negation of this keyword is not supported");
   EXPECT_EQ(refusal(R"({"type": "text"})"),
             "usage: the schema's #/type must be null, boolean, integer, number, string, array or object, or several of "
             "them");
-  EXPECT_EQ(refusal(R"({"minLength": -1})"), "usage: the schema's #/minLength must be a whole number from 0 on");
-  EXPECT_EQ(refusal(R"({"allOf": [{"type": "string"}, {"type": "null"}]})"), "usage: no value meets the schema");
+  EXPECT_EQ(refusal(R"({"minLength": -1})"), "usage: the schema's #/minLength must be a non-negative whole number");
+  EXPECT_EQ(refusal(R"({"allOf": [{"type": "string"}, {"type": "null"}]})"), "usage: no value satisfies the schema");
   EXPECT_EQ(refusal(R"({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}})"),
-            "usage: no value meets the schema");
+            "usage: no value satisfies the schema");
   EXPECT_EQ(refusal(std::string(500, '[')), "usage: the schema is nested deeper than 200 levels");
   EXPECT_EQ(refusal(R"({"type": })"), "usage: the schema is not JSON: error at byte 10");
   EXPECT_EQ(refusal("{\"title\": \"\xFF\"}"), "usage: the schema is not UTF-8: error at byte 12");
@@ -279,7 +280,7 @@ TEST(JsonSchema, CountedPropertiesWithoutAnyValue) {
   EXPECT_EQ(refusal(R"({"type": "object", "minProperties": 2, "additionalProperties": false,
       "patternProperties": {"^a$": {"$ref": "#/$defs/x"}, "^b$": {"type": "null"}},
       "$defs": {"x": {"type": "object", "required": ["x"], "properties": {"x": {"$ref": "#/$defs/x"}}}}})"),
-            "usage: no value meets the schema");
+            "usage: no value satisfies the schema");
 }
 
 }  // namespace

@@ -18,10 +18,10 @@ constexpr int64_t rank = 64;
 class FarDevice : public CountingDevice {
  public:
   FarDevice() : CountingDevice(false) {}
-  void start_copy_from_host(Stream stream, void* to, const void* from, size_t bytes) override {
+  void copy_from_host_async(Stream stream, void* to, const void* from, size_t bytes) override {
     EXPECT_EQ(stream, Stream::copy);
     copied += bytes;
-    CountingDevice::start_copy_from_host(stream, to, from, bytes);
+    CountingDevice::copy_from_host_async(stream, to, from, bytes);
   }
   size_t copied = 0;
 };

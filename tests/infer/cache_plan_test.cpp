@@ -28,7 +28,7 @@ TEST_F(CachePlanTest, AllContextsWhereThereIsRoom) {
   const CachePlan plan = plan_cache(model_, settings(0), 1000 * page());
   EXPECT_EQ(plan.settings.context, 1000);
   EXPECT_EQ(plan.settings.pages, 4 * 63);
-  EXPECT_EQ(plan.wanted_pages, 4 * 63);
+  EXPECT_EQ(plan.requested_pages, 4 * 63);
   EXPECT_EQ(plan.tokens(), 4 * 63 * 16);
   EXPECT_EQ(engine_bytes(model_, plan.settings, 1, true).kv, engine_bytes(model_, settings(1000), 1, true).kv);
 }
@@ -38,14 +38,14 @@ TEST_F(CachePlanTest, FewerPagesThanAllContextsTake) {
   const CachePlan plan = plan_cache(model_, settings(0), 100 * page() + 1);
   EXPECT_EQ(plan.settings.context, 1000);
   EXPECT_EQ(plan.settings.pages, 100);
-  EXPECT_EQ(plan.wanted_pages, 4 * 63);
+  EXPECT_EQ(plan.requested_pages, 4 * 63);
   EXPECT_LE(engine_bytes(model_, plan.settings, 1, true).kv, 100 * page() + 1);
 }
 
 TEST_F(CachePlanTest, TheModelsContextIsCutToWhatFits) {
   model_.context = (int64_t{1} << 31) - 1;
   const CachePlan plan = plan_cache(model_, settings(0), 100 * page());
-  EXPECT_EQ(plan.wanted_context, model_.context);
+  EXPECT_EQ(plan.requested_context, model_.context);
   EXPECT_EQ(plan.settings.context, 1600);
   EXPECT_EQ(plan.settings.pages, 100);
 }

@@ -51,12 +51,12 @@ TEST_P(EngineAdaptersTest, LogitsThatAreNotNumbersFailTheirRequestAlone) {
       if (!output.error.empty()) errors[output.request] = output.error;
     }
   }
-  EXPECT_EQ(found[bad].finish, Finish::failed);
+  EXPECT_EQ(found[bad].finish, FinishReason::failed);
   EXPECT_TRUE(found[bad].tokens.empty());
   EXPECT_NE(errors[bad].find("not finite"), std::string::npos) << errors[bad];
-  EXPECT_EQ(found[embedded].finish, Finish::failed);
+  EXPECT_EQ(found[embedded].finish, FinishReason::failed);
   EXPECT_EQ(errors.size(), 2U);
-  EXPECT_EQ(found[good].finish, Finish::length);
+  EXPECT_EQ(found[good].finish, FinishReason::length);
   EXPECT_EQ(found[good].ids(), ids_of(small_.greedy(prompt, 12)));
 }
 
@@ -155,11 +155,11 @@ TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
   const std::vector<int32_t> of_first = ids_of(small_.greedy(prompt, 12, &small->adapter));
   const std::vector<int32_t> of_second = ids_of(small_.greedy(other, 12, &large->adapter));
   const std::vector<int32_t> of_base = ids_of(small_.greedy(other, 12));
-  for (const int64_t guesses : {0, 4}) {
+  for (const int64_t draft_tokens : {0, 4}) {
     for (const int64_t sequences : {4, 1}) {
       EngineSettings s = settings(sequences, 64, 4);
       s.adapter_slots = 1;
-      s.guesses = guesses;
+      s.draft_tokens = draft_tokens;
       Engine e = engine(s);
       std::map<int64_t, Answer> found;
       const int64_t between = ask(e, other, nullptr, 1);

@@ -15,10 +15,10 @@
 namespace ingot::infer {
 
 struct Answer {
-  std::vector<Choice> tokens;
-  std::vector<Choice> prompt;  // what was told of it
-  std::optional<Finish> finish;
-  std::string error;  // and its kind, of Finish::failed
+  std::vector<SampledToken> tokens;
+  std::vector<SampledToken> prompt;  // what was told of it
+  std::optional<FinishReason> finish;
+  std::string error;  // and its kind, of FinishReason::failed
   ErrorKind kind = ErrorKind::internal;
   std::vector<int32_t> ids() const { return ids_of(tokens); }
 };

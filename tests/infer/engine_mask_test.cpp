@@ -45,7 +45,7 @@ TEST_P(EngineMaskTest, AMaskDecidesWhatMayComeAndWhenItEnds) {
   Request open = request(prompt, 30);
   const std::vector<Answer> found = answers(settings(2, 64, 4), {forced, open});
   EXPECT_EQ(found[0].ids(), only);
-  EXPECT_EQ(found[0].finish, Finish::stop);
+  EXPECT_EQ(found[0].finish, FinishReason::stop);
   EXPECT_EQ(found[1].ids(), ids_of(small_.greedy(prompt, 30)));
 }
 
@@ -57,7 +57,7 @@ TEST_P(EngineMaskTest, AStopIdEndsAMaskedAnswer) {
   r.stop_ids = {9};
   const Answer found = answer(settings(1, 64, 4), r);
   EXPECT_EQ(found.ids(), std::vector<int32_t>{5});
-  EXPECT_EQ(found.finish, Finish::stop);
+  EXPECT_EQ(found.finish, FinishReason::stop);
 }
 
 // Allows everything, until it throws.
@@ -94,7 +94,7 @@ TEST_P(EngineMaskTest, AFailureOfAMaskHasAKind) {
       Request broken = request(prompt, 5);
       broken.mask = std::make_shared<Broken>(where, fail);
       const std::vector<Answer> found = answers(settings(2, 64, 4), {broken, request(prompt, 5)});
-      EXPECT_EQ(found[0].finish, Finish::failed);
+      EXPECT_EQ(found[0].finish, FinishReason::failed);
       EXPECT_EQ(found[0].kind, kind) << found[0].error;
       EXPECT_FALSE(found[0].error.empty());
       EXPECT_EQ(found[1].ids(), ids_of(small_.greedy(prompt, 5)));
@@ -103,7 +103,7 @@ TEST_P(EngineMaskTest, AFailureOfAMaskHasAKind) {
 }
 
 // Sampled text that repeats itself, with and without guesses, alone and among others, under a mask, with penalties.
-TEST_P(EngineMaskTest, GuessesChangeNothing) {
+TEST_P(EngineMaskTest, DraftsChangeNothing) {
   std::vector<Request> requests;
   for (uint64_t i = 0; i < 4; ++i) {
     std::vector<int32_t> prompt;
@@ -134,7 +134,7 @@ TEST_P(EngineMaskTest, GuessesChangeNothing) {
   const std::vector<Answer> plain = answers(settings(5, 64, 4), all());
   for (const int64_t batch_tokens : {64, 7}) {
     EngineSettings s = settings(5, batch_tokens, 4, 40);
-    s.guesses = 5;
+    s.draft_tokens = 5;
     s.prefix_cache = true;
     Engine e = engine(s);
     std::vector<int64_t> names;
@@ -145,8 +145,8 @@ TEST_P(EngineMaskTest, GuessesChangeNothing) {
       EXPECT_EQ(found[names[i]].ids(), plain[i].ids()) << i;
       EXPECT_EQ(found[names[i]].finish, plain[i].finish) << i;
     }
-    if (batch_tokens == 64) EXPECT_GT(e.counts().guessed_right, 20);
-    EXPECT_GT(e.counts().guessed, e.counts().guessed_right);
+    if (batch_tokens == 64) EXPECT_GT(e.counts().accepted_tokens, 20);
+    EXPECT_GT(e.counts().drafted_tokens, e.counts().accepted_tokens);
     EXPECT_EQ(e.counts().used_pages, 0);
   }
 }

@@ -29,7 +29,7 @@ TEST_P(EngineMemoryTest, MemoryIsWhatEngineBytesSays) {
       EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
       for (uint64_t i = 0; i < 9; ++i) {
         Request r = request(model.prompt(i, 40), 1000, i % 2 ? &adapter->adapter : nullptr);
-        r.score_prompt = i % 3 == 0;
+        r.prompt_logprobs = i % 3 == 0;
         r.sampling.top_logprobs = 20;
         e.submit(r);
       }
@@ -52,7 +52,7 @@ TEST_P(EngineMemoryTest, PromptsAreScoredManyTokensAtOnce) {
   Engine e = engine(s);
   EXPECT_EQ(small_.device.allocated() - allocated, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
   Request r = request(small_.prompt(1, 40), 3);
-  r.score_prompt = true;
+  r.prompt_logprobs = true;
   r.sampling.top_logprobs = 20;
   e.submit(r);
   std::map<int64_t, Answer> found;

@@ -12,7 +12,7 @@ class EnginePromptTest : public EngineTest {
  protected:
   Request scored(std::vector<int32_t> prompt, int64_t max_tokens, int64_t top, const nn::Adapter* adapter = nullptr) {
     Request r = request(std::move(prompt), max_tokens, adapter);
-    r.score_prompt = true;
+    r.prompt_logprobs = true;
     r.sampling.top_logprobs = top;
     return r;
   }
@@ -25,7 +25,7 @@ TEST_P(EnginePromptTest, LogprobsAreTheFullForwards) {
   const auto weights = small_.adapter(5, 2);
   for (const EngineSettings& s : {settings(1, 64, 16), settings(3, 64, 4), settings(3, 4, 4), settings(2, 1, 4)}) {
     std::vector<Request> requests;
-    std::vector<std::vector<Choice>> expected;
+    std::vector<std::vector<SampledToken>> expected;
     for (const int64_t length : {1, 2, 19, 30}) {
       const nn::Adapter* adapter = length == 19 ? &weights->adapter : nullptr;
       const std::vector<int32_t> prompt = small_.prompt(static_cast<uint64_t>(length), length);
@@ -40,7 +40,7 @@ TEST_P(EnginePromptTest, LogprobsAreTheFullForwards) {
     expected.emplace_back();
     const std::vector<Answer> found = answers(s, requests);
     for (size_t i = 0; i < found.size(); ++i) {
-      EXPECT_EQ(found[i].finish, Finish::length);
+      EXPECT_EQ(found[i].finish, FinishReason::length);
       EXPECT_EQ(std::ssize(found[i].tokens), requests[i].max_tokens);
       ASSERT_EQ(found[i].prompt.size(), expected[i].size()) << i;
       for (size_t t = 0; t < expected[i].size(); ++t) {
@@ -59,7 +59,7 @@ TEST_P(EnginePromptTest, LogprobsAreTheFullForwards) {
 TEST_P(EnginePromptTest, NoTokenMayBeAskedFor) {
   EngineSettings s = settings(2, 16, 4);
   s.prefix_cache = true;
-  s.guesses = 3;
+  s.draft_tokens = 3;
   Engine e = engine(s);
   const std::vector<int32_t> whole = small_.prompt(5, context);
   const auto ask = [&](const Request& r) {
@@ -67,7 +67,7 @@ TEST_P(EnginePromptTest, NoTokenMayBeAskedFor) {
     std::map<int64_t, Answer> found;
     run(e, found);
     EXPECT_EQ(found.size(), 1U);
-    EXPECT_EQ(found.begin()->second.finish, Finish::length);
+    EXPECT_EQ(found.begin()->second.finish, FinishReason::length);
     EXPECT_TRUE(found.begin()->second.tokens.empty());
     return found.begin()->second.prompt.size();
   };
@@ -93,9 +93,9 @@ TEST_P(EnginePromptTest, ToldOnceOnly) {
   e.submit(first);
   run(e, found);
   EXPECT_GT(e.counts().preemptions, 0);
-  std::vector<int32_t> told = {prompt[0]};
-  for (const Choice& choice : found[last].prompt) told.push_back(choice.id);
-  EXPECT_EQ(told, prompt);
+  std::vector<int32_t> reported = {prompt[0]};
+  for (const SampledToken& choice : found[last].prompt) reported.push_back(choice.id);
+  EXPECT_EQ(reported, prompt);
   EXPECT_EQ(found[last].ids(), ids_of(small_.greedy(prompt, 4)));
 }
 

@@ -18,8 +18,8 @@ struct Company {
 
 class EngineSameBitsTest : public EngineTest {
  protected:
-  Answer told(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt, const Company& company,
-              FunctionRef<void(Request&, int64_t)> set);
+  Answer reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt, const Company& company,
+                  FunctionRef<void(Request&, int64_t)> set);
   void expect_same_bits(Storage matrices);
   void expect_same_prompt_bits(Storage matrices);
 };
@@ -39,7 +39,7 @@ TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
     r.cache_salt = salt;
     r.adapter = with;
     const int64_t name = e.submit(r);
-    std::vector<Choice> tokens;
+    std::vector<SampledToken> tokens;
     bool first = true;
     while (!e.idle()) {
       for (const Output& output : e.step()) {
@@ -72,8 +72,8 @@ TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
 // What `prompt` was told the last of `times` times, each behind `others` requests of other prompts in one engine. It
 // and every third of the others have the adapter `with`; set(request, i) makes the rest of request i, of which the last
 // is the prompt's.
-Answer EngineSameBitsTest::told(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
-                                const Company& company, FunctionRef<void(Request&, int64_t)> set) {
+Answer EngineSameBitsTest::reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
+                                    const Company& company, FunctionRef<void(Request&, int64_t)> set) {
   EngineSettings s = company.settings;
   s.activation = DType::bf16;
   s.decoded = matrices != Storage::bf16;
@@ -101,18 +101,18 @@ void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
-  const auto told_of_both = [&](const Company& company) {
-    const Answer answer = told(model, matrices, prompt, company, [&](Request& r, int64_t i) {
+  const auto scores_of_both = [&](const Company& company) {
+    const Answer answer = reported(model, matrices, prompt, company, [&](Request& r, int64_t i) {
       const bool own = i == company.others;
-      r.score_prompt = own || i % 2 == 0;
+      r.prompt_logprobs = own || i % 2 == 0;
       r.sampling.top_logprobs = own ? 3 : i % 5;
     });
     std::vector<float> numbers;
-    for (const std::vector<Choice>& choices : {answer.prompt, answer.tokens}) {
-      for (const Choice& choice : choices) {
+    for (const std::vector<SampledToken>& choices : {answer.prompt, answer.tokens}) {
+      for (const SampledToken& choice : choices) {
         numbers.push_back(static_cast<float>(choice.id));
         numbers.push_back(choice.logprob);
-        for (const Likely& likely : choice.top) {
+        for (const TokenLogprob& likely : choice.top) {
           numbers.push_back(static_cast<float>(likely.id));
           numbers.push_back(likely.logprob);
         }
@@ -121,22 +121,22 @@ void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
     return numbers;
   };
   for (const auto& with : {std::shared_ptr<const HostAdapter>(), shared_adapter(&weights->adapter)}) {
-    const std::vector<float> alone = told_of_both({settings(1, 64, 4), 0, 1, with});
+    const std::vector<float> alone = scores_of_both({settings(1, 64, 4), 0, 1, with});
     ASSERT_EQ(alone.size(), (20U + 16U) * 8U);
-    EXPECT_EQ(told_of_both({settings(65, 128, 4), 64, 1, with}), alone);
-    EXPECT_EQ(told_of_both({settings(1, 5, 4), 0, 1, with}), alone);
-    EXPECT_EQ(told_of_both({settings(4, 1, 4), 3, 1, with}), alone);
+    EXPECT_EQ(scores_of_both({settings(65, 128, 4), 64, 1, with}), alone);
+    EXPECT_EQ(scores_of_both({settings(1, 5, 4), 0, 1, with}), alone);
+    EXPECT_EQ(scores_of_both({settings(4, 1, 4), 3, 1, with}), alone);
     for (const int64_t at_once : {7, 64}) {
       EngineSettings blocks = settings(1, 64, 4);
       blocks.scored_at_once = at_once;
-      EXPECT_EQ(told_of_both({blocks, 0, 1, with}), alone);
+      EXPECT_EQ(scores_of_both({blocks, 0, 1, with}), alone);
     }
-    EXPECT_EQ(told_of_both({settings(3, 64, 4, 13), 2, 1, with}), alone);
+    EXPECT_EQ(scores_of_both({settings(3, 64, 4, 13), 2, 1, with}), alone);
     EngineSettings found = settings(2, 64, 4);
     found.prefix_cache = true;
-    EXPECT_EQ(told_of_both({found, 1, 2, with}), alone);
-    found.guesses = 4;
-    EXPECT_EQ(told_of_both({found, 1, 2, with}), alone);
+    EXPECT_EQ(scores_of_both({found, 1, 2, with}), alone);
+    found.draft_tokens = 4;
+    EXPECT_EQ(scores_of_both({found, 1, 2, with}), alone);
   }
 }
 
@@ -148,7 +148,7 @@ void EngineSameBitsTest::expect_same_bits(Storage matrices) {
   const std::vector<int32_t> prompt = model.prompt(3, 21);
   const auto logprobs = [&](const Company& company) {
     std::vector<float> numbers;
-    for (const Choice& choice : told(model, matrices, prompt, company, [](Request&, int64_t) {}).tokens) {
+    for (const SampledToken& choice : reported(model, matrices, prompt, company, [](Request&, int64_t) {}).tokens) {
       numbers.push_back(static_cast<float>(choice.id));
       numbers.push_back(choice.logprob);
     }
@@ -163,7 +163,7 @@ void EngineSameBitsTest::expect_same_bits(Storage matrices) {
     EngineSettings found = settings(2, 64, 4);
     found.prefix_cache = true;
     EXPECT_EQ(logprobs({found, 1, 2, with}), alone);
-    found.guesses = 4;
+    found.draft_tokens = 4;
     EXPECT_EQ(logprobs({found, 1, 2, with}), alone);
   }
 }

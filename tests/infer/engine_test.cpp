@@ -21,10 +21,10 @@ TEST_P(EngineTest, GreedyIsTheFullForward) {
   std::set<std::vector<int32_t>> different;
   for (const int64_t length : {1, 5, 23}) {
     const std::vector<int32_t> prompt = small_.prompt(static_cast<uint64_t>(length), length);
-    const std::vector<Choice> expected = small_.greedy(prompt, 20);
+    const std::vector<SampledToken> expected = small_.greedy(prompt, 20);
     const Answer found = answer(settings(1, 64, 16), request(prompt, 20));
     ASSERT_EQ(found.ids(), ids_of(expected)) << "prompt of " << length;
-    EXPECT_EQ(found.finish, Finish::length);
+    EXPECT_EQ(found.finish, FinishReason::length);
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_NEAR(found.tokens[i].logprob / expected[i].logprob, 1, bound) << "token " << i;
     }
@@ -106,11 +106,11 @@ TEST_P(EngineTest, StopIdsEndTheAnswerBeforeThem) {
   const auto first = std::find(whole.begin(), whole.end(), stop);
   r.stop_ids = {-7, stop};
   const Answer found = answer(settings(1, 64, 16), r);
-  EXPECT_EQ(found.finish, Finish::stop);
+  EXPECT_EQ(found.finish, FinishReason::stop);
   EXPECT_EQ(found.ids(), std::vector<int32_t>(whole.begin(), first));
   Engine e = engine(settings(1, 64, 16));
   e.submit(r);
-  std::optional<Choice> last;
+  std::optional<SampledToken> last;
   while (!e.idle()) {
     for (const Output& output : e.step()) last = output.ended_by;
   }
@@ -123,10 +123,10 @@ TEST_P(EngineTest, LengthEndsAtMaxTokensOrTheContext) {
   const std::vector<int32_t> prompt = small_.prompt(4, 40);
   const Answer asked = answer(settings(1, 64, 16), request(prompt, 3));
   EXPECT_EQ(asked.tokens.size(), 3U);
-  EXPECT_EQ(asked.finish, Finish::length);
+  EXPECT_EQ(asked.finish, FinishReason::length);
   const Answer full = answer(settings(1, 64, 16), request(prompt, 1000));
   EXPECT_EQ(full.tokens.size(), static_cast<size_t>(context - 40));
-  EXPECT_EQ(full.finish, Finish::length);
+  EXPECT_EQ(full.finish, FinishReason::length);
   EXPECT_EQ(full.ids(), ids_of(small_.greedy(prompt, context - 40)));
   EXPECT_EQ(answer(settings(1, 64, 16), request(small_.prompt(4, context - 1), 9)).tokens.size(), 1U);
 }
@@ -143,11 +143,11 @@ TEST_P(EngineTest, CancelEndsOneAndLeavesTheOthers) {
   e.cancel(waiting);
   e.cancel(12345);  // nobody's
   run(e, found);
-  EXPECT_EQ(found[running].finish, Finish::cancelled);
+  EXPECT_EQ(found[running].finish, FinishReason::cancelled);
   EXPECT_LT(found[running].tokens.size(), 30U);
-  EXPECT_EQ(found[waiting].finish, Finish::cancelled);
+  EXPECT_EQ(found[waiting].finish, FinishReason::cancelled);
   EXPECT_TRUE(found[waiting].tokens.empty());
-  EXPECT_EQ(found[other].finish, Finish::length);
+  EXPECT_EQ(found[other].finish, FinishReason::length);
   EXPECT_EQ(found[other].ids(), ids_of(small_.greedy(prompt, 20)));
   EXPECT_TRUE(e.idle());
   EXPECT_TRUE(e.step().empty());
@@ -165,9 +165,9 @@ TEST_P(EngineTest, DeadlinesEndRequests) {
   late.deadline = now - std::chrono::hours(1);
   soon.deadline = now + std::chrono::hours(1);
   const std::vector<Answer> found = answers(settings(2, 64, 4), {late, soon});
-  EXPECT_EQ(found[0].finish, Finish::deadline);
+  EXPECT_EQ(found[0].finish, FinishReason::deadline);
   EXPECT_TRUE(found[0].tokens.empty());
-  EXPECT_EQ(found[1].finish, Finish::length);
+  EXPECT_EQ(found[1].finish, FinishReason::length);
   EXPECT_EQ(found[1].tokens.size(), 10U);
 }
 
@@ -212,7 +212,7 @@ TEST_P(EngineTest, EmbeddingsAreMeansOfTheFinalStates) {
       for (const Output& output : e.step()) {
         if (output.request != name) continue;
         EXPECT_FALSE(output.token);
-        EXPECT_EQ(output.finish, Finish::stop);
+        EXPECT_EQ(output.finish, FinishReason::stop);
         found = output.embedding;
       }
     }
@@ -236,7 +236,7 @@ TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
   refused(request({}, 1), "no tokens");
   refused(request({1}, -1), "max_tokens");
   Request both = request({1}, 0);
-  both.embed = both.score_prompt = true;
+  both.embed = both.prompt_logprobs = true;
   refused(both, "log-probabilities");
   refused(request({1, -1}, 1), "token id -1");
   refused(request({static_cast<int32_t>(small_.spec().vocab)}, 1), "vocabulary");
@@ -311,7 +311,7 @@ TEST_P(EngineInt8Test, GreedyAndEmbeddingsAreTheFullForward) {
   Request states = request(prompt, 0);
   states.embed = true;
   const auto plain = request(prompt, 16), tuned = request(prompt, 16, &adapter->adapter);
-  const std::vector<Choice> expected = small_.greedy(prompt, 16);
+  const std::vector<SampledToken> expected = small_.greedy(prompt, 16);
   for (int time = 0; time < 2; ++time) {
     const int64_t base = e.submit(plain), with = e.submit(tuned), embedded = e.submit(states);
     std::map<int64_t, Answer> found;

@@ -21,7 +21,7 @@ void pass(PagePool& pool, const std::vector<int32_t>& ids, const PrefixOwner& ow
   PageTable table;
   pool.find(table, ids, owner);
   ASSERT_TRUE(pool.extend(table, std::ssize(ids)));
-  pool.keep(table, ids, std::ssize(ids), owner);
+  pool.cache(table, ids, std::ssize(ids), owner);
   pool.release(table);
 }
 
@@ -79,17 +79,17 @@ TEST(PagePool, ASequenceHoldsNoCopiesOfWhatIsKept) {
   PageTable table;
   EXPECT_EQ(pool.find(table, count_up(0, 8), {}), 4);
   ASSERT_TRUE(pool.extend(table, 8));
-  pool.keep(table, count_up(0, 8), 8, {});
+  pool.cache(table, count_up(0, 8), 8, {});
   EXPECT_EQ(pool.free_pages(), 2);
   EXPECT_TRUE(pool.extend(table, 16)) << "the whole pool is this sequence's";
-  pool.keep(table, ids, 16, {});
+  pool.cache(table, ids, 16, {});
   pool.release(table);
   EXPECT_EQ(pool.free_pages(), 4);
   EXPECT_EQ(found(pool, count_up(0, 17)), 16);
   // Found by nobody, as the pages of a text that is only embedded: still no copies.
   PageTable unasked;
   ASSERT_TRUE(pool.extend(unasked, 8));
-  pool.keep(unasked, count_up(0, 8), 8, {});
+  pool.cache(unasked, count_up(0, 8), 8, {});
   EXPECT_TRUE(pool.extend(unasked, 16));
   pool.release(unasked);
 }
@@ -142,7 +142,7 @@ TEST(PagePool, NobodysPageIsAnothers) {
         text.push_back(static_cast<int32_t>(s.owner.salt));
         written[s.table.pages[static_cast<size_t>(p)]] = text;
       }
-      pool.keep(s.table, s.ids, std::ssize(s.ids), s.owner);
+      pool.cache(s.table, s.ids, std::ssize(s.ids), s.owner);
       s.ids.push_back(static_cast<int32_t>(random.below(2)));
     }
     EXPECT_GT(hits, 0);

@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<float> logits = {std::log(0.5F), std::log(0.2F), std::log(0.2F), std::log(0.07F), std::log(0.03F)};
 
-std::map<int32_t, double> frequencies(const Sampling& base, std::vector<int32_t> seen = {}) {
+std::map<int32_t, double> frequencies(const SamplingParams& base, std::vector<int32_t> seen = {}) {
   std::map<int32_t, double> count;
   const int draws = 20000;
   for (int64_t position = 0; position < draws; ++position) {
@@ -24,7 +24,7 @@ std::map<int32_t, double> frequencies(const Sampling& base, std::vector<int32_t>
 
 TEST(Sampler, GreedyTakesTheFirstOfTheMostLikely) {
   const std::vector<float> tie = {1, 3, 3, 2};
-  const Choice choice = choose(tie, {}, {}, 0);
+  const SampledToken choice = choose(tie, {}, {}, 0);
   EXPECT_EQ(choice.id, 1);
   const double sum = std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0);
   EXPECT_NEAR(choice.logprob, 3 - std::log(sum), 1e-6);
@@ -39,7 +39,7 @@ TEST(Sampler, DrawsByProbability) {
 }
 
 TEST(Sampler, Filters) {
-  const auto kept = [](const Sampling& sampling) {
+  const auto kept = [](const SamplingParams& sampling) {
     std::vector<int32_t> ids;
     for (const auto& [id, share] : frequencies(sampling)) ids.push_back(id);
     return ids;
@@ -96,7 +96,7 @@ TEST(Sampler, OnlyAllowedTokensCome) {
 
 TEST(Sampler, TopLogprobsAreOfTheUnchangedLogits) {
   const std::vector<uint32_t> bits = {0b10000};
-  const Choice choice =
+  const SampledToken choice =
       choose(logits, {.temperature = 0.3, .logit_bias = {{3, 50}}, .top_logprobs = 3}, {.allowed = bits}, 0);
   EXPECT_EQ(choice.id, 4);
   EXPECT_NEAR(choice.logprob, std::log(0.03), 1e-6);
@@ -117,7 +117,8 @@ TEST(SamplingWeight, IsThePower) {
   for (float power = -41; power > -200; power -= 0.37F) EXPECT_EQ(ops::sampling_weight(power), 0U) << power;
   EXPECT_EQ(ops::sampling_weight(-INFINITY), 0U);
   EXPECT_EQ(ops::multiply_high(0xfedcba9876543210U, 0x123456789abcdef0U), 0x121fa00ad77d7422U);
-  EXPECT_EQ(ops::sampling_share(uint64_t{1} << 58, (uint64_t{1} << 31) + 1), (uint64_t{1} << 57) + (uint64_t{1} << 26));
+  EXPECT_EQ(ops::scaled_fraction(uint64_t{1} << 58, (uint64_t{1} << 31) + 1),
+            (uint64_t{1} << 57) + (uint64_t{1} << 26));
 }
 
 TEST(Sampler, APureFunctionOfSeedAndPosition) {

@@ -17,9 +17,9 @@ std::set<int64_t> running(const Scheduler& scheduler) {
 }
 
 // Tokens of a tenant in a batch.
-int64_t tokens_of(const std::vector<Piece>& batch, uint64_t tenant) {
+int64_t tokens_of(const std::vector<ScheduledChunk>& batch, uint64_t tenant) {
   int64_t tokens = 0;
-  for (const Piece& piece : batch) tokens += piece.sequence->tenant == tenant ? piece.end - piece.begin : 0;
+  for (const ScheduledChunk& piece : batch) tokens += piece.sequence->tenant == tenant ? piece.end - piece.begin : 0;
   return tokens;
 }
 
@@ -64,7 +64,7 @@ TEST(SchedulerTenants, PagesAreTakenUpToAnEqualShare) {
   // When the others have ended, all is its.
   for (SequenceState& each : short_ones) scheduler.remove(&each);
   while (long_one.cached < 150) {
-    const std::vector<Piece> batch = scheduler.next();
+    const std::vector<ScheduledChunk> batch = scheduler.next();
     ASSERT_FALSE(batch.empty());
     advance(batch);
   }
@@ -84,7 +84,7 @@ TEST(SchedulerTenants, WhoIsBlockedComesNearerWithEveryRound) {
   scheduler.add(&used);
   int64_t next_id = 43;
   const auto step = [&] {
-    for (const Piece& piece : scheduler.next()) {
+    for (const ScheduledChunk& piece : scheduler.next()) {
       piece.sequence->cached = piece.end;
       if (piece.sequence == &used) ++used.tokens;
       if (piece.sequence->tenant != 1 || piece.end < 20) continue;
@@ -176,7 +176,7 @@ TEST(SchedulerTenants, LongPromptsOfOneLeaveAnothersStreamItsTokens) {
   scheduler.add(&all[8]);
   SequenceState& stream = all[8];
   for (int step = 0; step < 40; ++step) {
-    const std::vector<Piece> batch = scheduler.next();
+    const std::vector<ScheduledChunk> batch = scheduler.next();
     ASSERT_GT(tokens_of(batch, 2), 0) << step;
     EXPECT_EQ(tokens_of(batch, 1) + tokens_of(batch, 2), 64);
     advance(batch);
@@ -188,7 +188,7 @@ TEST(SchedulerTenants, LongPromptsOfOneLeaveAnothersStreamItsTokens) {
   // And a third's prompt gets half of what is left.
   scheduler.add(&all[9]);
   for (int step = 0; step < 10; ++step) {
-    const std::vector<Piece> batch = scheduler.next();
+    const std::vector<ScheduledChunk> batch = scheduler.next();
     EXPECT_EQ(tokens_of(batch, 2), 1);
     EXPECT_GE(tokens_of(batch, 3), 31);
     EXPECT_GE(tokens_of(batch, 1), 31);
@@ -217,7 +217,7 @@ TEST(SchedulerTenants, APriorityTakesNoPagesFromAnotherTenant) {
   for (SequenceState* each : {&first, &high, &higher}) scheduler.add(each);
   advance(scheduler.next());
   for (SequenceState* each : {&first, &high, &higher}) each->tokens = 5;
-  const std::vector<Piece> batch = scheduler.next();
+  const std::vector<ScheduledChunk> batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 4, 5}}));
   EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2}));
 }
@@ -235,7 +235,7 @@ TEST(SchedulerTenants, EndlessSequencesOfOneGiveAPlaceToAnother) {
     scheduler.add(&all[6]);
     scheduler.add(&all[7]);
     for (SequenceState& each : all) each.tokens += each.cached > 0 ? 1 : 0;
-    const std::vector<Piece> batch = scheduler.next();
+    const std::vector<ScheduledChunk> batch = scheduler.next();
     EXPECT_EQ(tokens_of(batch, 2), 8);
     EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2, 3, 7})) << "the last to come, and one place";
     EXPECT_EQ(scheduler.preemptions(), 1);

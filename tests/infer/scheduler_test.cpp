@@ -15,7 +15,7 @@ TEST(Scheduler, FillsAPromptInPiecesThenDecodes) {
   Scheduler scheduler(pool, 8, 2);
   SequenceState a = sequence(1, 11);
   scheduler.add(&a);
-  std::vector<Piece> batch = scheduler.next();
+  std::vector<ScheduledChunk> batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 0, 8}}));
   advance(batch);
   batch = scheduler.next();
@@ -39,7 +39,7 @@ TEST(Scheduler, ANewcomerJoinsARunningBatch) {
   a.tokens = 4;
   scheduler.add(&b);
   scheduler.add(&c);  // two may run at once: it waits
-  const std::vector<Piece> batch = scheduler.next();
+  const std::vector<ScheduledChunk> batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 3, 4}, {2, 0, 7}}));
   EXPECT_EQ(scheduler.waiting(), 1);
 }
@@ -54,7 +54,7 @@ TEST(Scheduler, TheLastComerGivesItsPagesBack) {
   EXPECT_EQ(pool.free_pages(), 0);
   a.tokens = 3;  // needs a second page
   b.tokens = 5;
-  const std::vector<Piece> batch = scheduler.next();
+  const std::vector<ScheduledChunk> batch = scheduler.next();
   EXPECT_EQ(summary(batch).front(), (std::array<int64_t, 3>{1, 2, 3}));
   EXPECT_EQ(scheduler.preemptions(), 1);
   EXPECT_EQ(b.cached, 0);
@@ -77,21 +77,21 @@ TEST(Scheduler, RandomLoadIsServedWhole) {
     for (SequenceState& s : all) scheduler.add(&s);
     int steps = 0;
     for (size_t done = 0; done < all.size() && steps < 10000; ++steps) {
-      const std::vector<Piece> batch = scheduler.next();
+      const std::vector<ScheduledChunk> batch = scheduler.next();
       ASSERT_FALSE(batch.empty());
       int64_t tokens = 0;
       std::set<int32_t> pages;
       for (const SequenceState& s : all) {
         for (int32_t page : s.table.pages) EXPECT_TRUE(pages.insert(page).second) << "page given twice";
       }
-      for (const Piece& piece : batch) {
+      for (const ScheduledChunk& piece : batch) {
         EXPECT_EQ(piece.begin, piece.sequence->cached);
         EXPECT_GE(static_cast<int64_t>(piece.sequence->table.pages.size()) * 4, piece.end);
         tokens += piece.end - piece.begin;
       }
       EXPECT_LE(tokens, 16);
       advance(batch);
-      for (const Piece& piece : batch) {
+      for (const ScheduledChunk& piece : batch) {
         if (piece.end != piece.sequence->tokens) continue;
         if (++piece.sequence->tokens > length[static_cast<size_t>(piece.sequence->id)]) {
           scheduler.remove(piece.sequence);
@@ -125,7 +125,7 @@ TEST(Scheduler, WhoIsPreemptedWaitsInItsTurnAndIsFilledAnew) {
   for (SequenceState* each : {&a, &b, &c}) scheduler.add(each);
   advance(scheduler.next());
   a.tokens = b.tokens = 5;
-  a.guesses = 3;
+  a.draft_tokens = 3;
   scheduler.preempt(&a);
   scheduler.preempt(&c);  // it does not run: nothing changes
   EXPECT_EQ(a.cached, 0);

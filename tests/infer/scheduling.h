@@ -21,13 +21,13 @@ inline SequenceState sequence(int64_t id, int64_t tokens) {
 }
 
 // As the engine does when the batch has run: its tokens are in the cache.
-inline void advance(const std::vector<Piece>& batch) {
-  for (const Piece& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
+inline void advance(const std::vector<ScheduledChunk>& batch) {
+  for (const ScheduledChunk& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
 }
 
-inline std::vector<std::array<int64_t, 3>> summary(const std::vector<Piece>& batch) {
+inline std::vector<std::array<int64_t, 3>> summary(const std::vector<ScheduledChunk>& batch) {
   std::vector<std::array<int64_t, 3>> all;
-  for (const Piece& piece : batch) all.push_back({piece.sequence->id, piece.begin, piece.end});
+  for (const ScheduledChunk& piece : batch) all.push_back({piece.sequence->id, piece.begin, piece.end});
   return all;
 }
 
@@ -38,10 +38,10 @@ std::vector<int64_t> admissions(Scheduler& scheduler, std::vector<SequenceState>
   std::vector<int64_t> order;
   std::map<int64_t, int64_t> made;
   for (int step = 0; step < 10000 && !over(order); ++step) {
-    const std::vector<Piece> batch = scheduler.next();
+    const std::vector<ScheduledChunk> batch = scheduler.next();
     if (batch.empty()) break;
     advance(batch);
-    for (const Piece& piece : batch) {
+    for (const ScheduledChunk& piece : batch) {
       SequenceState* sequence = piece.sequence;
       if (!made.contains(sequence->id)) {
         made[sequence->id] = 0;

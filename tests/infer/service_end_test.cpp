@@ -52,7 +52,7 @@ TEST_F(ServiceTest, AFailingEngineTellsApartWhoHasTokens) {
   Collector collector(3);
   service->submit({request(1, 200), request(2, 200), request(3, 200)}, collector.listener());
   const Collected all = collector.ends(3);
-  EXPECT_EQ(all.finishes, std::vector<Finish>(3, Finish::failed));
+  EXPECT_EQ(all.finishes, std::vector<FinishReason>(3, FinishReason::failed));
   EXPECT_EQ(all.ids.at(0).size(), 9U);
   EXPECT_EQ(std::count(all.kinds.begin(), all.kinds.end(), ErrorKind::internal), 1);
   EXPECT_EQ(std::count(all.kinds.begin(), all.kinds.end(), ErrorKind::unavailable), 2);
@@ -90,43 +90,43 @@ TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
   ends.notify_all();
   end.join();
   const Collected all = collector.ends(3);
-  EXPECT_EQ(all.finishes, std::vector<Finish>(3, Finish::failed));
+  EXPECT_EQ(all.finishes, std::vector<FinishReason>(3, FinishReason::failed));
   EXPECT_EQ(all.kinds, std::vector<ErrorKind>(3, ErrorKind::unavailable));
 }
 
 // While the first listener is told of the end, the second one's ticket is cancelled: then it must not be told.
 TEST_F(ServiceTest, AfterCancelNothingIsToldOfTheEndEither) {
   struct Turns {
-    bool told = false;
+    bool reported = false;
     bool may_go_on = false;
   };
   start(100, 1);
   Guarded<Turns> turns;
-  std::atomic<bool> told_late = false;
+  std::atomic<bool> reported_late = false;
   service->submit({request(1, 240)}, [&](const Output& output) {
     if (!output.finish) return true;
     auto held = turns.lock();
-    held->told = true;
+    held->reported = true;
     turns.notify_all();
     held.wait([](const Turns& t) { return t.may_go_on; });
     return true;
   });
   const int64_t second = service->submit({request(2, 240)}, [&](const Output&) {
-    told_late = true;
+    reported_late = true;
     return true;
   });
   Service& ending = *service;
   std::thread end([&] { service.reset(); });
   {
     auto held = turns.lock();
-    EXPECT_TRUE(held.wait_for(60, [](const Turns& t) { return t.told; }));
+    EXPECT_TRUE(held.wait_for(60, [](const Turns& t) { return t.reported; }));
   }
   ending.cancel(second);
-  told_late = false;
+  reported_late = false;
   turns.lock()->may_go_on = true;
   turns.notify_all();
   end.join();
-  EXPECT_FALSE(told_late);
+  EXPECT_FALSE(reported_late);
 }
 
 // As one without memory does. Its requests end, others do not, and the engine goes on.
@@ -186,7 +186,7 @@ TEST_F(ServiceTest, AFaultOfTheModelsFileFailsRequestsAndNotTheService) {
   wait_for_ends(3);
   EXPECT_EQ(heard.lock()->tokens, 3);
   for (const Output& end : heard.lock()->ends) {
-    EXPECT_EQ(end.finish, Finish::failed);
+    EXPECT_EQ(end.finish, FinishReason::failed);
     EXPECT_EQ(end.file, (scratch / "weights").string());
     EXPECT_NE(end.error.find("weights: it has 5 bytes now"), std::string::npos) << end.error;
   }

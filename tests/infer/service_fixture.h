@@ -16,7 +16,7 @@ namespace ingot::infer {
 // What came of one ticket.
 struct Collected {
   std::vector<std::vector<int32_t>> ids;
-  std::vector<Finish> finishes;
+  std::vector<FinishReason> finishes;
   std::vector<std::string> errors;
   std::vector<ErrorKind> kinds;  // of these
 };

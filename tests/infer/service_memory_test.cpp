@@ -29,7 +29,7 @@ class ServiceMemory : public ServiceTest {
     if (!output.finish) return true;
     allow_allocations(all_allocations);
     auto held = ends_.lock();
-    if (*output.finish == Finish::failed) {
+    if (*output.finish == FinishReason::failed) {
       held->kinds.push_back(output.kind);
     } else {
       ++held->fine;

@@ -19,7 +19,7 @@ TEST_F(ServiceTest, AFullQueueTakesAllOrNone) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);  // there will never be room
-    EXPECT_NE(std::string(error.what()).find("3 at most"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("at most 3"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(service->idle());
   Collector three(3);

@@ -40,13 +40,13 @@ TEST_F(ServiceTest, SeveralRequestsOfOneTicketKeepTheirPlaces) {
   service->cancel(ticket);
 }
 
-TEST_F(ServiceTest, AfterCancelNothingIsTold) {
+TEST_F(ServiceTest, AfterCancelNothingIsReported) {
   start(100, 1);
   std::atomic<bool> cancelled = false;
-  std::atomic<bool> told_late = false;
+  std::atomic<bool> reported_late = false;
   Guarded<int> tokens{0};
   const int64_t ticket = service->submit({request(1, 200), request(2, 200)}, [&](const Output&) {
-    if (cancelled) told_late = true;
+    if (cancelled) reported_late = true;
     ++*tokens.lock();
     tokens.notify_all();
     return true;
@@ -60,7 +60,7 @@ TEST_F(ServiceTest, AfterCancelNothingIsTold) {
   const int64_t second = service->submit({request(3, 4)}, other.listener());
   EXPECT_EQ(other.ends(1).ids[0].size(), 4U);
   service->cancel(second);
-  EXPECT_FALSE(told_late);
+  EXPECT_FALSE(reported_late);
 }
 
 // Two may run: a short request, whose listener holds the engine's thread while the long ones beside it are cancelled,
@@ -137,7 +137,7 @@ TEST_F(ServiceTest, AListenerThatHasEnoughEndsItsRequest) {
   {
     auto held = outputs.lock();
     EXPECT_TRUE(held.wait_for(60, [](const auto& all) { return !all.empty() && all.back().finish; }));
-    EXPECT_EQ(held->back().finish, Finish::cancelled);
+    EXPECT_EQ(held->back().finish, FinishReason::cancelled);
     EXPECT_LT(held->size(), 10U);
   }
   service->cancel(ticket);

@@ -17,7 +17,7 @@ SmallModel::SmallModel(const std::string& shape, Storage matrices, bool visible)
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(test_data) / "llama" / shape;
   checkpoint::LoadOptions options{device};
-  options.kept.matrices = matrices;
+  options.storage.matrices = matrices;
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
   model = models::make_model(loaded.spec, loaded.weights, device);
 }
@@ -91,8 +91,8 @@ struct SmallModel::Run {
   }
 };
 
-std::vector<Choice> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter) {
-  std::vector<Choice> choices;
+std::vector<SampledToken> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter) {
+  std::vector<SampledToken> choices;
   for (int64_t n = 0; n < count; ++n) {
     const Run run(*this, ids, adapter);
     const float* last = run.logits.as<float>() + (std::ssize(ids) - 1) * spec().vocab;
@@ -106,21 +106,21 @@ std::vector<Choice> SmallModel::greedy(std::vector<int32_t> ids, int64_t count, 
   return choices;
 }
 
-std::vector<Choice> SmallModel::known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter) {
+std::vector<SampledToken> SmallModel::known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter) {
   const Run run(*this, ids, adapter);
-  std::vector<Choice> choices;
+  std::vector<SampledToken> choices;
   for (size_t t = 1; t < ids.size(); ++t) {
     const float* row = run.logits.as<float>() + (static_cast<int64_t>(t) - 1) * spec().vocab;
     double sum = 0;
     for (const float* l = row; l != row + spec().vocab; ++l) sum += std::exp(static_cast<double>(*l));
-    std::vector<Likely> all;
+    std::vector<TokenLogprob> all;
     for (int32_t id = 0; id < spec().vocab; ++id) {
       all.push_back({id, static_cast<float>(static_cast<double>(row[id]) - std::log(sum))});
     }
-    Choice& choice = choices.emplace_back();
+    SampledToken& choice = choices.emplace_back();
     choice.id = ids[t];
     choice.logprob = all[static_cast<size_t>(ids[t])].logprob;
-    std::sort(all.begin(), all.end(), [](const Likely& a, const Likely& b) {
+    std::sort(all.begin(), all.end(), [](const TokenLogprob& a, const TokenLogprob& b) {
       return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
     });
     choice.top.assign(all.begin(), all.begin() + top);
@@ -138,9 +138,9 @@ std::vector<double> SmallModel::mean_state(const std::vector<int32_t>& ids) {
   return mean;
 }
 
-std::vector<int32_t> ids_of(const std::vector<Choice>& choices) {
+std::vector<int32_t> ids_of(const std::vector<SampledToken>& choices) {
   std::vector<int32_t> ids;
-  for (const Choice& choice : choices) ids.push_back(choice.id);
+  for (const SampledToken& choice : choices) ids.push_back(choice.id);
   return ids;
 }
 

@@ -38,9 +38,9 @@ struct SmallModel {
   std::unique_ptr<RandomAdapter> adapter(int64_t rank, uint64_t seed, DType type = DType::f32);
 
   // Most likely tokens one after another, each from a forward pass over everything before it: no cache, no batch.
-  std::vector<Choice> greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter = nullptr);
+  std::vector<SampledToken> greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter = nullptr);
   // What the model says of ids[1] .. behind those before them, with the `top` likeliest: one forward pass.
-  std::vector<Choice> known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter = nullptr);
+  std::vector<SampledToken> known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter = nullptr);
   // The mean over all tokens of the final norm's output, [hidden].
   std::vector<double> mean_state(const std::vector<int32_t>& ids);
 
@@ -48,6 +48,6 @@ struct SmallModel {
   struct Run;  // one forward pass over whole sequences
 };
 
-std::vector<int32_t> ids_of(const std::vector<Choice>& choices);
+std::vector<int32_t> ids_of(const std::vector<SampledToken>& choices);
 
 }  // namespace ingot::infer

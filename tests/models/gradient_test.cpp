@@ -18,26 +18,27 @@ class Gradient : public testing::TestWithParam<FamilyCase> {};
 
 // Biases and norms away from where they start, so that nothing that multiplies by them can be missing.
 void shake(SmallRun& run) {
-  for (const train::TrainedTensor& t : run.trained->tensors()) {
+  for (const train::TrainedParameter& t : run.optimizer_state->tensors()) {
     if (t.shape.rank() != 1) continue;
     for (int64_t i = 0; i < t.shape.elements(); ++i) {
       t.master.as<float>()[i] += 0.3F * std::sin(static_cast<float>(i * 7 + t.shape.elements()));
     }
   }
-  run.trained->refresh_weights(run.step->context());
+  run.optimizer_state->refresh_weights(run.step->context());
 }
 
-// For every trained tensor the change of the loss along its gradient g, by central differences of fourth order, against
-// |g|. Steps are such that the loss changes by a fifth, or a weight by a hundredth of what is usual, whichever is less.
+// For every optimizer_state tensor the change of the loss along its gradient g, by central differences of fourth order,
+// against |g|. Steps are such that the loss changes by a fifth, or a weight by a hundredth of what is usual, whichever
+// is less.
 void compare_with_differences(SmallRun& run) {
   const std::vector<data::PackedSequence> batch = run.sequences(2);
   ASSERT_FALSE(run.run(1, 0, batch).skipped);
-  const std::vector<std::vector<float>> gradients = train::gradients_of(*run.trained);
+  const std::vector<std::vector<float>> gradients = train::gradients_of(*run.optimizer_state);
   const double loss = run.step->evaluate(batch).sum;
   const spec::ModelSpec& m = run.spec;
   const int64_t terms = std::max({m.hidden, m.ffn, m.heads * m.head_dim}) * 7 * m.layers;
   for (size_t place = 0; place < gradients.size(); ++place) {
-    const train::TrainedTensor& t = run.trained->tensors()[place];
+    const train::TrainedParameter& t = run.optimizer_state->tensors()[place];
     SCOPED_TRACE(t.name);
     const std::vector<float>& g = gradients[place];
     const std::vector<float> before = train::floats(t.master);
@@ -52,7 +53,7 @@ void compare_with_differences(SmallRun& run) {
       for (size_t i = 0; i < g.size(); ++i) {
         t.master.as<float>()[i] = static_cast<float>(before[i] + along * static_cast<double>(g[i]) / norm);
       }
-      run.trained->refresh_weights(run.step->context());
+      run.optimizer_state->refresh_weights(run.step->context());
       return run.step->evaluate(batch).sum;
     };
     const double change = (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / 12;

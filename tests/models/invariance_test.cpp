@@ -54,8 +54,8 @@ Outcome three_steps(const Job& job, const Machine& machine) {
     outcome.numbers.push_back(result.loss);
     outcome.numbers.push_back(result.grad_norm);
   }
-  outcome.gradients = train::gradients_of(*run.trained);
-  outcome.state = train::state_of(*run.trained);
+  outcome.gradients = train::gradients_of(*run.optimizer_state);
+  outcome.state = train::state_of(*run.optimizer_state);
   return outcome;
 }
 
@@ -87,8 +87,8 @@ TEST_P(Invariance, MemoryIsWhatBytesSays) {
       const SmallRun::Settings settings = settings_of(job, machine);
       SmallRun run(settings);
       const train::StepBytes bytes =
-          train::Step::bytes(run.spec, settings.step, run.trained->lowest_layer(), job.lora ? settings.lora->rank : 0,
-                             job.weights != job.type, machine.threads);
+          train::Step::bytes(run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(),
+                             job.lora ? settings.lora->rank : 0, job.weights != job.type, machine.threads);
       EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
       const std::vector<data::PackedSequence> batch = run.sequences(machine.micro + 1);
       EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);

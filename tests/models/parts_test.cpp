@@ -43,7 +43,7 @@ Batch batch_of(const spec::ModelSpec& spec) {
 
 using Values = std::vector<float>;
 
-class Sums : public nn::GradientSink {
+class Sums : public nn::GradientAccumulator {
  public:
   explicit Sums(std::vector<Tensor> sums) : sums_(std::move(sums)), has_(sums_.size()) {}
   bool has(int trainable) const override { return has_[static_cast<size_t>(trainable)]; }
@@ -125,7 +125,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
   }
 
   const std::unique_ptr<Model> model = make_model(spec, weights, device, part);
-  model->set_trained(trainable, 0);
+  model->set_trainable(trainable, 0);
   const PassShape shape{.tokens = tokens, .longest = tokens, .tp = part.tp};
   Arena scratch(device, pass_bytes(sizes, shape).training, "scratch");
   Arena saved(device, spec::saved_bytes(sizes, recompute, 4, tokens, sizes.layers), "saved");
@@ -135,14 +135,15 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
   };
   const nn::TokenBatch tokens_of{view(batch.ids), view(batch.positions), view(batch.offsets)};
   ops::Context context{device, registry, scratch, &threads};
-  Sums sink(sums);
-  nn::Training training{.sink = sink, .unit_offsets = {0, 9, tokens}, .recompute = recompute, .saved = saved};
+  Sums accumulator(sums);
+  nn::Training training{
+      .accumulator = accumulator, .accumulation_offsets = {0, 9, tokens}, .recompute = recompute, .saved = saved};
   nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = grid.tp, .pp = grid.pp};
   Outcome outcome;
   outcome.losses.resize(tokens);
   model->loss(pass, {outcome.losses.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets));
   for (size_t i = 0; i < held.size(); ++i) {
-    EXPECT_TRUE(sink.has(static_cast<int>(i))) << held[i].held.name;
+    EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << held[i].held.name;
     outcome.gradients[held[i].whole] = gradients[i];
   }
 

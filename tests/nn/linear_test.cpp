@@ -55,9 +55,9 @@ void add(Exact& to, const Exact& from, int64_t at = 0) {
 }
 
 // Keeps a sum for every trained tensor, and how often each unit gave to it.
-class MapSink : public GradientSink {
+class MapAccumulator : public GradientAccumulator {
  public:
-  explicit MapSink(const std::map<int, Tensor>& tensors) : tensors_(tensors) {}
+  explicit MapAccumulator(const std::map<int, Tensor>& tensors) : tensors_(tensors) {}
   Slot open(int trainable, int64_t unit, int) override {
     order_[trainable].push_back(unit);
     return {tensors_.at(trainable), order_[trainable].size() > 1};
@@ -205,16 +205,16 @@ TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
   }
   std::map<int, Tensor> tensors;
   for (size_t i = 0; i < shapes.size(); ++i) tensors[static_cast<int>(i)] = view(gradients[i], shapes[i]);
-  MapSink sink(tensors);
+  MapAccumulator accumulator(tensors);
   Arena saved;
-  Training training{sink, {0, 3, 7, 9}, spec::Recompute::none, saved, {}, 0, 1};
+  Training training{accumulator, {0, 3, 7, 9}, spec::Recompute::none, saved, {}, 0, 1};
   Pass pass{context_, batch_, DType::f32, segments(), nullptr, &training};
   Matrix found(static_cast<size_t>(T * I), 99.0F);
   layer_.backward(pass, view(found, Shape{T, I}), view(dy_, Shape{T, O}), view(x_, Shape{T, I}), false);
   expect_close(found, dx, "dx");
   expect_close(gradients[0], dw, "dW");
   expect_close(gradients[1], db, "db");
-  EXPECT_EQ(sink.units(0), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(accumulator.units(0), (std::vector<int64_t>{0, 1, 2}));
   for (size_t i = 0; i < adapters_.size(); ++i) {
     SCOPED_TRACE(i);
     expect_close(gradients[2 + 2 * i], da[i], "dA");
@@ -223,7 +223,7 @@ TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
     if (adapters_[i].begin < 3) units.push_back(0);
     if (adapters_[i].begin < 7 && adapters_[i].end > 3) units.push_back(1);
     if (adapters_[i].end > 7) units.push_back(2);
-    EXPECT_EQ(sink.units(2 + 2 * static_cast<int>(i)), units);
+    EXPECT_EQ(accumulator.units(2 + 2 * static_cast<int>(i)), units);
   }
 
   Matrix sum = random_matrix(6, T, I);

@@ -47,7 +47,7 @@ struct LowRank {
   Adapter adapter;
 };
 
-class Sums : public GradientSink {
+class Sums : public GradientAccumulator {
  public:
   explicit Sums(std::vector<Tensor> tensors) : tensors_(std::move(tensors)), seen_(tensors_.size(), false) {}
   Slot open(int trainable, int64_t, int) override {
@@ -99,7 +99,7 @@ class LmLoss {
   }
 
   // Training with these units, and without.
-  void check(const std::vector<int64_t>& unit_offsets) {
+  void check(const std::vector<int64_t>& accumulation_offsets) {
     const size_t bytes = lm_loss_bytes({.vocab = V, .hidden = H, .final_softcap = static_cast<double>(head_.softcap)},
                                        {.tokens = tokens_, .adapter_rank = 4}, true);
     Arena scratch(*device_, bytes, "scratch"), saved;
@@ -122,8 +122,8 @@ class LmLoss {
       gradients.emplace_back(V, l.a.rows, 99);
     }
     for (Matrix& gradient : gradients) tensors.push_back(gradient.view(*device_));
-    Sums sink(std::move(tensors));
-    Training training{sink, unit_offsets, spec::Recompute::none, saved, {}, 0, 1};
+    Sums accumulator(std::move(tensors));
+    Training training{accumulator, accumulation_offsets, spec::Recompute::none, saved, {}, 0, 1};
     Pass pass{context, batch, DType::f32, segments, nullptr, &training};
     lm_loss(pass, head_, losses.view(*device_).reshape(Shape{tokens_}), dnormed.view(*device_), normed_.view(*device_),
             targets);
@@ -135,7 +135,7 @@ class LmLoss {
       expect_close(gradients[2 * i + 1], expected_db_[i], "dB");
     }
     // The same pieces give the same bits, whether they are trained on or not.
-    if (unit_offsets.size() == 2) EXPECT_EQ(losses.values, evaluated.values);
+    if (accumulation_offsets.size() == 2) EXPECT_EQ(losses.values, evaluated.values);
   }
 
  private:

@@ -69,7 +69,7 @@ class AttentionBits : public testing::TestWithParam<Choice> {
   AttentionBits() {
     cpu::register_ops(registry_);
     for (const char* op : {"attention", "attention_backward", "paged_attention"}) {
-      registry_.restrict_to(op, GetParam().implementation);
+      registry_.select_implementation(op, GetParam().implementation);
     }
   }
 
@@ -285,17 +285,18 @@ TEST_F(AttentionErrors, NameTheArgument) {
   expect_internal([&] { call(*narrow, *offsets, attributes); }, "attention: k is f32[8, 39]");
   const Owned half(*device_, DType::bf16, {8, kv_width});
   expect_internal([&] { call(*half, *offsets, attributes); }, "attention: k is bf16");
-  expect_internal([&] { call(*k, *offsets, {.heads = 6, .kv_heads = 4, .head_dim = 20}); }, "6 heads of 20 over 4");
+  expect_internal([&] { call(*k, *offsets, {.heads = 6, .kv_heads = 4, .head_dim = 20}); },
+                  "6 heads of 20 elements with 4");
   ops::AttentionAttributes wrong = attributes;
   wrong.window = -1;
-  expect_internal([&] { call(*k, *offsets, wrong); }, "a window of -1");
+  expect_internal([&] { call(*k, *offsets, wrong); }, "window -1 and softcap ");
   wrong = attributes;
   wrong.slopes = *offsets;
   expect_internal([&] { call(*k, *offsets, wrong); }, "slopes is i32[2]");
   const Owned falling = Owned::integers(*device_, {3}, {0, 9, 8});
-  expect_internal([&] { call(*k, *falling, attributes); }, "do not rise from 0 to 8");
+  expect_internal([&] { call(*k, *falling, attributes); }, "are not ascending from 0 to 8");
   const Owned short_of = Owned::integers(*device_, {2}, {0, 7});
-  expect_internal([&] { call(*k, *short_of, attributes); }, "do not rise from 0 to 8");
+  expect_internal([&] { call(*k, *short_of, attributes); }, "are not ascending from 0 to 8");
 }
 
 TEST_F(AttentionErrors, PagesThatDoNotExist) {
@@ -306,8 +307,8 @@ TEST_F(AttentionErrors, PagesThatDoNotExist) {
     ops::kv_store(context_, {*pages, *pages}, *k, *k, *Owned::integers(*device_, {2}, slots));
   };
   EXPECT_NO_THROW(store({11, 0}));
-  expect_internal([&] { store({0, 12}); }, "token 1 goes to slot 12 of 3 pages of 4");
-  expect_internal([&] { store({-1, 0}); }, "token 0 goes to slot -1");
+  expect_internal([&] { store({0, 12}); }, "token 1 has slot 12, outside the cache of 3 pages of 4");
+  expect_internal([&] { store({-1, 0}); }, "token 0 has slot -1");
   const Owned offsets = Owned::integers(*device_, {2}, {0, 2});
   const auto ask = [&](int32_t length, const std::vector<int32_t>& table) {
     ops::paged_attention(
@@ -315,9 +316,9 @@ TEST_F(AttentionErrors, PagesThatDoNotExist) {
         {*offsets, *Owned::integers(*device_, {1}, {length}), *Owned::integers(*device_, {1, 2}, table)}, attributes);
   };
   EXPECT_NO_THROW(ask(5, {2, 0}));
-  expect_internal([&] { ask(5, {2, 3}); }, "page 1 of sequence 0 is 3, of 3 pages");
-  expect_internal([&] { ask(9, {2, 0}); }, "sequence 0 has 9 keys for 2 queries and 2 pages of 4");
-  expect_internal([&] { ask(1, {2, 0}); }, "sequence 0 has 1 keys for 2 queries");
+  expect_internal([&] { ask(5, {2, 3}); }, "page 1 of sequence 0 is 3, outside the 3 pages");
+  expect_internal([&] { ask(9, {2, 0}); }, "sequence 0 has 9 keys, which do not fit its 2 queries or its 2 pages of 4");
+  expect_internal([&] { ask(1, {2, 0}); }, "sequence 0 has 1 keys, which do not fit its 2 queries");
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST(CpuPeaks, AreMeasured) {
   ops::Context context{*device, registry, scratch, &threads};
   std::vector<double> rates = {cpu::measure_read(context, 0.01)};
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    const cpu::ProductRates products = cpu::measure_products(context, dtype, 0.02);
+    const cpu::GemmRates products = cpu::measure_gemm(context, dtype, 0.02);
     EXPECT_GE(products.arithmetic, products.matmul);
     rates.push_back(products.matmul);
     rates.push_back(products.arithmetic);

@@ -46,7 +46,7 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
     Buffer memory(*device_, static_cast<size_t>((end - begin) * w.out) * size_of(x.dtype));
     const Tensor y = memory.view(x.dtype, {end - begin, w.out});
     ops::Context context{*device_, registry_, scratch, &pool};
-    ops::LinearAttributes attributes{.any_rows = true, .mostly_few = true};
+    ops::LinearAttributes attributes{.row_invariant = true, .prefer_skinny = true};
     ops::linear(context, y, own, w, attributes);
     attributes.accumulate = true;
     if (accumulate) ops::linear(context, y, own, w, attributes);
@@ -95,7 +95,7 @@ TEST(Dequantized, BlocksHaveTheSameBitsAtEveryLevel) {
     const auto decoded = [&](const std::string& implementation) {
       ops::Registry registry;
       cpu::register_ops(registry);
-      registry.restrict_to("dequantize", implementation);
+      registry.select_implementation("dequantize", implementation);
       const Buffer memory(*device, static_cast<size_t>(out * in) * sizeof(uint16_t));
       const Tensor result = memory.view(DType::bf16, {out, in});
       ops::Context context{*device, registry, scratch, &pool};

@@ -30,8 +30,8 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
       present_ = std::find(all.begin(), all.end(), std::get<0>(GetParam())) != all.end();
     }
     cpu::register_ops(reference_);
-    reference_.restrict_to("matmul", "reference");
-    if (present_) registry_.restrict_to("matmul", std::get<0>(GetParam()));
+    reference_.select_implementation("matmul", "reference");
+    if (present_) registry_.select_implementation("matmul", std::get<0>(GetParam()));
   }
 
   Tensor random(Buffer& buffer, Shape shape, DType dtype, uint64_t id) {

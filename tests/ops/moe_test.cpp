@@ -41,7 +41,7 @@ TEST_F(Moe, IndicesThatDoNotExistAreNamed) {
   const auto group = [&] {
     ops::moe_group(context_, tensor(rows, {2}), tensor(places, {2}), tensor(offsets, {5}), tensor(experts, {2, 1}));
   };
-  expect_internal(group, "moe_group: experts[1] is 4, of 4");
+  expect_internal(group, "moe_group: experts[1] is 4, outside [0, 4)");
   experts[1] = 3;
   EXPECT_NO_THROW(group());
 
@@ -50,17 +50,17 @@ TEST_F(Moe, IndicesThatDoNotExistAreNamed) {
   std::vector<float> weights{1, 1};
   rows = {0, -1};
   expect_internal([&] { ops::gather_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(rows, {2})); },
-                  "gather_rows: rows[1] is -1, of 2");
+                  "gather_rows: rows[1] is -1, outside [0, 2)");
   places = {2, 0};
   expect_internal(
       [&] { ops::combine_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(places, {2, 1}), {}, false); },
-      "combine_rows: places[0] is 2, of 2");
+      "combine_rows: places[0] is 2, outside [0, 2)");
   expect_internal(
       [&] {
         ops::combine_rows_backward(context_, tensor(x, {2, 3}), {}, tensor(y, {2, 3}), {}, tensor(places, {2, 1}),
                                    tensor(weights, {2, 1}));
       },
-      "combine_rows_backward: places[0] is 2, of 2");
+      "combine_rows_backward: places[0] is 2, outside [0, 2)");
 }
 
 TEST_F(Moe, MoreChoicesThanExpertsIsAnError) {
@@ -69,7 +69,7 @@ TEST_F(Moe, MoreChoicesThanExpertsIsAnError) {
   std::vector<float> weights(3);
   expect_internal(
       [&] { ops::moe_route(context_, tensor(experts, {1, 3}), tensor(weights, {1, 3}), tensor(logits, {1, 2})); },
-      "3 choices a token of 2 experts");
+      "cannot choose 3 experts per token out of 2");
 }
 
 TEST_F(Moe, NanLogitsReachTheWeights) {

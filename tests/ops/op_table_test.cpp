@@ -32,7 +32,7 @@ class OpTable : public testing::TestWithParam<Choice> {
  protected:
   OpTable() {
     cpu::register_ops(registry_);
-    registry_.restrict_to(GetParam().op, GetParam().implementation);
+    registry_.select_implementation(GetParam().op, GetParam().implementation);
   }
 
   std::vector<const bench::OpCase*> cases() const {

@@ -24,9 +24,9 @@ class CountingGpu : public gpu::GpuDevice {
     return inner_->allocate(bytes);
   }
   void release(void* data, size_t bytes) noexcept override { inner_->release(data, bytes); }
-  void* allocate_host(size_t bytes) override {
+  void* allocate_pinned(size_t bytes) override {
     ++allocations;
-    return inner_->allocate_host(bytes);
+    return inner_->allocate_pinned(bytes);
   }
   void release_host(void* data, size_t bytes) noexcept override { inner_->release_host(data, bytes); }
   void copy_from_host(void* to, const void* from, size_t bytes) override {
@@ -37,11 +37,11 @@ class CountingGpu : public gpu::GpuDevice {
     ++waiting_copies;
     inner_->copy_to_host(to, from, bytes);
   }
-  void start_copy_from_host(Stream stream, void* to, const void* from, size_t bytes) override {
-    inner_->start_copy_from_host(stream, to, from, bytes);
+  void copy_from_host_async(Stream stream, void* to, const void* from, size_t bytes) override {
+    inner_->copy_from_host_async(stream, to, from, bytes);
   }
-  void start_copy_to_host(Stream stream, void* to, const void* from, size_t bytes) override {
-    inner_->start_copy_to_host(stream, to, from, bytes);
+  void copy_to_host_async(Stream stream, void* to, const void* from, size_t bytes) override {
+    inner_->copy_to_host_async(stream, to, from, bytes);
   }
   std::unique_ptr<Event> make_event() override {
     ++allocations;
@@ -52,11 +52,13 @@ class CountingGpu : public gpu::GpuDevice {
     inner_->launch(kernel, args, grid, dynamic_shared_bytes);
   }
   bool replays() const override { return replaying; }
-  std::unique_ptr<Replay> record(FunctionRef<void()> work) override {
+  std::unique_ptr<RecordedGraph> record(FunctionRef<void()> work) override {
     ++recordings;
     return inner_->record(work);
   }
-  void begin_op(const char* op, std::span<const Operand> operands) override { inner_->begin_op(op, operands); }
+  void set_current_op(const char* op, std::span<const Operand> operands) override {
+    inner_->set_current_op(op, operands);
+  }
 
   bool replaying = true;
   int allocations = 0;     // of device and page-locked memory, and events

@@ -138,7 +138,7 @@ data::PackedSequence golden_sequence(const std::string& model) {
   sequence.targets = integers(state, "targets");
   for (int32_t& target : sequence.targets) {
     target = target < 0 ? -1 : target;
-    sequence.counted += target >= 0;
+    sequence.loss_tokens += target >= 0;
   }
   sequence.offsets = integers(state, "cu_seqlens");
   return sequence;
@@ -147,7 +147,7 @@ data::PackedSequence golden_sequence(const std::string& model) {
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings) {
   auto bench = std::make_unique<Bench>();
   const checkpoint::LoadOptions options{.device = *machine.device,
-                                        .kept = {checkpoint::storage_of(settings.activation)},
+                                        .storage = {checkpoint::storage_of(settings.activation)},
                                         .writable = !settings.lora,
                                         .pool = &machine.threads};
   bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options);
@@ -155,15 +155,16 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
   if (settings.lora) {
     const std::filesystem::path adapter = golden_folder(model) / "lora";
     const spec::LoraSpec lora = checkpoint::read_adapter(adapter, bench->loaded.spec).lora;
-    bench->trained.emplace(*machine.device, bench->loaded.spec, lora, settings.activation, train::OptimizerTypes{}, 1);
+    bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, lora, settings.activation,
+                                   train::OptimizerDtypes{}, 1);
     const formats::SafetensorsFile file(adapter / "adapter_model.safetensors");
-    for (train::TrainedTensor& t : bench->trained->tensors()) {
+    for (train::TrainedParameter& t : bench->optimizer_state->tensors()) {
       const std::vector<float> values = floats(file, "base_model.model." + t.name);
       machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
     }
   } else {
-    bench->trained.emplace(*machine.device, bench->loaded.spec, bench->loaded.weights, settings.activation,
-                           train::OptimizerTypes{});
+    bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, bench->loaded.weights, settings.activation,
+                                   train::OptimizerDtypes{});
   }
   train::StepSettings step;
   step.activation = settings.activation;
@@ -174,11 +175,12 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
   const formats::SafetensorsFile steps(golden_folder(model) /
                                        (settings.lora ? "lora.safetensors" : "adamw.safetensors"));
   step.optimizer.clip_grad_norm = static_cast<double>(floats(steps, "clip_grad_norm").at(0));
-  bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->trained, step, false);
+  bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->optimizer_state, step,
+                      false);
   if (settings.lora) {
-    bench->trained->refresh_weights(bench->step->context());
+    bench->optimizer_state->refresh_weights(bench->step->context());
   } else {
-    bench->trained->take_masters(bench->step->context());
+    bench->optimizer_state->init_masters(bench->step->context());
   }
   return bench;
 }
@@ -217,7 +219,7 @@ std::vector<float> logits(Machine& machine, ops::Context& context, const models:
 
 Served serve(Machine& machine, const std::string& model, DType type) {
   const checkpoint::LoadOptions options{
-      .device = *machine.device, .kept = {checkpoint::storage_of(type)}, .pool = &machine.threads};
+      .device = *machine.device, .storage = {checkpoint::storage_of(type)}, .pool = &machine.threads};
   Served served{checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options), nullptr};
   served.model = models::make_model(served.loaded.spec, served.loaded.weights, *machine.device);
   return served;
@@ -234,8 +236,8 @@ std::vector<float> logits(Machine& machine, const Served& served, const std::str
 }
 
 std::vector<float> logits(Machine& machine, Bench& bench, const std::string& model, DType activation) {
-  return logits(machine, bench.step->context(), *bench.model, bench.loaded.spec, bench.trained->adapter(), model,
-                activation);
+  return logits(machine, bench.step->context(), *bench.model, bench.loaded.spec, bench.optimizer_state->adapter(),
+                model, activation);
 }
 
 int64_t chain_length(const spec::ModelSpec& model, int64_t tokens) {

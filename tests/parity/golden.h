@@ -70,7 +70,7 @@ data::PackedSequence golden_sequence(const std::string& model);
 struct Bench {
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
-  std::optional<train::Trained> trained;
+  std::optional<train::OptimizerState> optimizer_state;
   std::optional<train::Step> step;
 };
 struct BenchSettings {

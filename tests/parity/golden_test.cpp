@@ -31,7 +31,7 @@ class Golden : public testing::TestWithParam<Subject> {
     const std::vector<float> norms = floats(expected, "grad_norms");
     const std::vector<float> norms_error = floats(expected, "grad_norms.error");
     std::vector<std::vector<float>> starts;
-    for (const train::TrainedTensor& t : bench.trained->tensors()) starts.push_back(values(t.master));
+    for (const train::TrainedParameter& t : bench.optimizer_state->tensors()) starts.push_back(values(t.master));
     const int64_t sample = 0;
     for (size_t s = 0; s < losses.size(); ++s) {
       const train::StepResult result = bench.step->run(static_cast<int64_t>(s) + 1, 1e-3, {&sequence, 1}, {&sample, 1});
@@ -41,7 +41,7 @@ class Golden : public testing::TestWithParam<Subject> {
           << "step " << s + 1;
     }
     for (size_t i = 0; i < starts.size(); ++i) {
-      const train::TrainedTensor& t = bench.trained->tensors()[i];
+      const train::TrainedParameter& t = bench.optimizer_state->tensors()[i];
       const std::vector<float> exact = of_parameter(expected, bench.loaded.spec, "weight", prefix + t.name);
       const double error = floats(expected, "error." + prefix + t.name).at(0);
       const double update = distance(exact, starts[i]);
@@ -66,9 +66,9 @@ TEST_P(Golden, LossAndEveryGradient) {
     const int64_t sample = 0;
     const train::StepResult result = bench->step->run(1, 0, {&sequence, 1}, {&sample, 1});
     EXPECT_NEAR(result.loss / facts().at("loss").get<double>(), 1, bound(*bench));
-    for (const train::TrainedTensor& t : bench->trained->tensors()) {
+    for (const train::TrainedParameter& t : bench->optimizer_state->tensors()) {
       std::vector<float> mean = values(t.gradient);
-      for (float& g : mean) g /= static_cast<float>(result.counted);
+      for (float& g : mean) g /= static_cast<float>(result.loss_tokens);
       const std::vector<float> exact = of_parameter(state, bench->loaded.spec, "grad", t.name);
       EXPECT_LT(distance(mean, exact),
                 bound(*bench) * norm(exact) + error_multiple * floats(state, "grad_error." + t.name).at(0))
@@ -90,9 +90,9 @@ TEST_P(Golden, LoraLogitsAndGradients) {
   const int64_t sample = 0;
   const train::StepResult result = bench->step->run(1, 0, {&sequence, 1}, {&sample, 1});
   EXPECT_NEAR(result.loss / facts().at("lora_loss").get<double>(), 1, bound(*bench));
-  for (const train::TrainedTensor& t : bench->trained->tensors()) {
+  for (const train::TrainedParameter& t : bench->optimizer_state->tensors()) {
     std::vector<float> mean = values(t.gradient);
-    for (float& g : mean) g /= static_cast<float>(result.counted);
+    for (float& g : mean) g /= static_cast<float>(result.loss_tokens);
     const std::string name = "base_model.model." + t.name;
     const std::vector<float> exact = floats(expected, "grad." + name);
     EXPECT_LT(distance(mean, exact),
@@ -137,7 +137,7 @@ TEST(Invariance, MicroBatchRecomputeThreads) {
       results.push_back(result.grad_norm);
     }
     std::vector<std::vector<float>> weights;
-    for (const train::TrainedTensor& t : bench->trained->tensors())
+    for (const train::TrainedParameter& t : bench->optimizer_state->tensors())
       weights.push_back(floats(*machine.device, t.master));
     return std::pair(results, weights);
   };

@@ -49,7 +49,7 @@ class Overlap : public testing::TestWithParam<Schedule> {
       if (s < steps) step.begin(s + 1, 1e-3, sequences(), samples);
       keep(step.finish());
     }
-    for (const train::TrainedTensor& t : run.bench->trained->tensors()) {
+    for (const train::TrainedParameter& t : run.bench->optimizer_state->tensors()) {
       run.weights.push_back(floats(*device_, t.master));
     }
     return run;

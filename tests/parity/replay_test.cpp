@@ -27,7 +27,7 @@ class ReplayTest : public testing::TestWithParam<Subject> {
 
   // What an engine gives with pages of four tokens: two requests with an adapter and without, the second after a while,
   // so that batches of one and of two rows take turns.
-  std::map<int64_t, std::vector<infer::Choice>> answers(Bench& bench, bool replaying) {
+  std::map<int64_t, std::vector<infer::SampledToken>> answers(Bench& bench, bool replaying) {
     device_->replaying = replaying;
     infer::EngineSettings settings;
     settings.activation = DType::f32;
@@ -38,7 +38,7 @@ class ReplayTest : public testing::TestWithParam<Subject> {
     settings.adapter_rank = 16;
     infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *bench.model, settings);
     allocations_ = device_->allocations;
-    std::map<int64_t, std::vector<infer::Choice>> all;
+    std::map<int64_t, std::vector<infer::SampledToken>> all;
     const auto submit = [&](std::vector<int32_t> prompt, int64_t most, const nn::Adapter* adapter) {
       infer::Request request;
       request.prompt = std::move(prompt);
@@ -46,7 +46,7 @@ class ReplayTest : public testing::TestWithParam<Subject> {
       request.adapter = infer::shared_adapter(adapter);
       engine.submit(std::move(request));
     };
-    submit({3, 1, 4, 1, 5}, 20, bench.trained->adapter());
+    submit({3, 1, 4, 1, 5}, 20, bench.optimizer_state->adapter());
     for (int step = 0; !engine.idle(); ++step) {
       if (step == 6) submit({2, 7}, 8, nullptr);
       for (const infer::Output& output : engine.step()) {

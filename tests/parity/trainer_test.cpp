@@ -78,9 +78,9 @@ class SlowSet : public data::SequenceSet {
 };
 
 struct Options {
-  bool background = false;       // checkpoints
-  bool fixed_sums = false;       // of gradients
-  std::optional<int32_t> range;  // of the first step's contributions
+  bool background = false;        // checkpoints
+  bool fixed_point_sums = false;  // of gradients
+  std::optional<int32_t> range;   // of the first step's contributions
   std::function<std::optional<double>()> joules;
   int64_t steps = last;
   std::chrono::milliseconds late{0};                  // a sequence comes
@@ -118,14 +118,15 @@ class TrainerTest : public testing::Test {
             const std::function<bool(int64_t step, const Tensor& weight)>& before, Options options = {}) {
     const WeightSet weights = train::random_weights(*machine.device, spec_, DType::f32, 11);
     const auto model = models::make_model(spec_, weights, *machine.device);
-    train::Trained trained(*machine.device, spec_, weights, DType::f32, {.fixed_sums = options.fixed_sums},
-                           {options.ranks.rank(), options.ranks.size(), 0});
+    train::OptimizerState optimizer_state(*machine.device, spec_, weights, DType::f32,
+                                          {.fixed_point_sums = options.fixed_point_sums},
+                                          {options.ranks.rank(), options.ranks.size(), 0});
     if (options.range) {
-      const std::vector<int32_t> ranges(trained.tensors().size(), *options.range);
-      machine.device->copy_from_host(trained.ranges().data, ranges.data(), trained.ranges().bytes());
+      const std::vector<int32_t> ranges(optimizer_state.tensors().size(), *options.range);
+      machine.device->copy_from_host(optimizer_state.ranges().data, ranges.data(), optimizer_state.ranges().bytes());
     }
-    train::Step step(*machine.device, machine.registry, machine.threads, *model, trained,
-                     {.sequence_length = length, .units = options.fixed_sums ? 2 : 0}, false, options.ranks);
+    train::Step step(*machine.device, machine.registry, machine.threads, *model, optimizer_state,
+                     {.sequence_length = length, .units = options.fixed_point_sums ? 2 : 0}, false, options.ranks);
     train::TrainerSettings settings;
     settings.steps = options.steps;
     settings.schedule = {.lr = 1e-2, .steps = options.steps};
@@ -150,9 +151,9 @@ class TrainerTest : public testing::Test {
       diary.tokens_after.push_back(tokens);
     }
     const SlowSet slow(*data_, options.late);
-    train::Trainer trainer(step, *model, weights, trained, no_adapter, slow, order, &*eval_, settings, diary);
+    train::Trainer trainer(step, *model, weights, optimizer_state, no_adapter, slow, order, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
-    const auto stop = [&] { return before(next++, trained.tensors().front().weight); };
+    const auto stop = [&] { return before(next++, optimizer_state.tensors().front().weight); };
     trainer.run(stop, [](int64_t) {});
     return diary;
   }
@@ -207,7 +208,7 @@ TEST_F(TrainerTest, PassesOverAReadingOfEnergyThatFails) {
 
 // The last of three ranks gets its data late; the first tells, and what all have taken.
 TEST_F(TrainerTest, TellsOfRanksThatHoldTheOthersUp) {
-  Diary told;
+  Diary reported;
   comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
     Machine machine(1);
     const auto whole = [](int64_t, const Tensor&) { return false; };
@@ -218,15 +219,15 @@ TEST_F(TrainerTest, TellsOfRanksThatHoldTheOthersUp) {
                        .steps = 20,
                        .late = std::chrono::milliseconds(ranks.rank() == 2 ? 100 : 0),
                        .ranks = ranks});
-    if (ranks.rank() == 0) told = std::move(diary);
+    if (ranks.rank() == 0) reported = std::move(diary);
   });
-  EXPECT_EQ(told.energies, std::vector<std::optional<double>>(20, 7.0));
+  EXPECT_EQ(reported.energies, std::vector<std::optional<double>>(20, 7.0));
   const auto about = [&](const char* words) {
-    return std::ranges::count_if(told.warnings,
+    return std::ranges::count_if(reported.warnings,
                                  [&](const std::string& w) { return w.find(words) != std::string::npos; });
   };
-  EXPECT_EQ(about("waited for data"), 1) << fmt::format("{}", fmt::join(told.warnings, "\n"));
-  EXPECT_EQ(about("rank 2 ("), 1) << fmt::format("{}", fmt::join(told.warnings, "\n"));
+  EXPECT_EQ(about("waiting for data: the loader"), 1) << fmt::format("{}", fmt::join(reported.warnings, "\n"));
+  EXPECT_EQ(about("rank 2 ("), 1) << fmt::format("{}", fmt::join(reported.warnings, "\n"));
   EXPECT_EQ(about("most of it waiting for data"), 1);
 }
 
@@ -238,10 +239,10 @@ TEST_F(TrainerTest, WritesCheckpointsInTheBackground) {
     Diary expected = run(machine, fmt::format("{}-between", device), whole);
     Diary found = run(machine, fmt::format("{}-beside", device), whole, {.background = true});
     EXPECT_EQ(found.losses, expected.losses) << device;
-    const auto told = std::ranges::find(found.lines, "checkpoint 3");
-    ASSERT_NE(told, found.lines.end()) << device;
-    EXPECT_GT(told, std::ranges::find(found.lines, "step 3")) << device;
-    found.lines.erase(told);
+    const auto reported = std::ranges::find(found.lines, "checkpoint 3");
+    ASSERT_NE(reported, found.lines.end()) << device;
+    EXPECT_GT(reported, std::ranges::find(found.lines, "step 3")) << device;
+    found.lines.erase(reported);
     std::erase(expected.lines, "checkpoint 3");
     EXPECT_EQ(found.lines, expected.lines) << device;
     for (const char* step : {"step-3", "step-6"}) {
@@ -391,14 +392,14 @@ TEST_F(TrainerTest, FixedSumsGoOnBitForBit) {
     Machine machine(1, device);
     const auto named = [&](const char* name) { return fmt::format("{}-{}", device, name); };
     const auto whole = [](int64_t, const Tensor&) { return false; };
-    const Diary expected = run(machine, named("whole"), whole, {.fixed_sums = true});
+    const Diary expected = run(machine, named("whole"), whole, {.fixed_point_sums = true});
     Diary found =
-        run(machine, named("parts"), [](int64_t step, const Tensor&) { return step == 3; }, {.fixed_sums = true});
-    const Diary rest = run(machine, named("parts"), whole, {.fixed_sums = true});
+        run(machine, named("parts"), [](int64_t step, const Tensor&) { return step == 3; }, {.fixed_point_sums = true});
+    const Diary rest = run(machine, named("parts"), whole, {.fixed_point_sums = true});
     found.losses.insert(found.losses.end(), rest.losses.begin(), rest.losses.end());
     EXPECT_EQ(found.losses, expected.losses) << device;
 
-    const Diary again = run(machine, named("small"), whole, {.fixed_sums = true, .range = -60});
+    const Diary again = run(machine, named("small"), whole, {.fixed_point_sums = true, .range = -60});
     EXPECT_EQ(again.lines, expected.lines) << device;
     expect_near(again.losses, expected.losses);
   }

@@ -67,7 +67,8 @@ TEST(Api, AdaptersThatMayBeThereSoon) {
   const Answer answer = server.ask("POST", "/v1/adapters", R"({"name": "changing"})");
   expect_error(answer, 503, "unavailable");
   EXPECT_EQ(answer.headers.at("retry-after"), "1");
-  EXPECT_EQ(Json::parse(answer.body)["error"]["message"], "The adapter 'changing' cannot be had just now; ask again.");
+  EXPECT_EQ(Json::parse(answer.body)["error"]["message"],
+            "The adapter 'changing' is temporarily unavailable; try again.");
 }
 
 // A 500 that says so: no mistake of the server's, and none that another request is likely to meet.

@@ -431,7 +431,7 @@ TEST(Api, SmallRequestsPassWhereNoLargeOnesDo) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   const Json error = Json::parse(refused.body)["error"];
-  EXPECT_EQ(error["message"], "The server holds as many bytes of requests as it may");
+  EXPECT_EQ(error["message"], "The server has reached its limit for bytes of request bodies");
   EXPECT_EQ(error["type"], "server_error");
   EXPECT_EQ(error["code"], "unavailable");
   server.post("/v1/completions", body);
@@ -517,7 +517,7 @@ TEST(Api, OneKeyDoesNotFillTheQueue) {
   const Answer refused = ask(secret, 3);
   EXPECT_EQ(refused.status, 400) << "asking again would not help";
   EXPECT_FALSE(refused.headers.contains("retry-after"));
-  EXPECT_EQ(Json::parse(refused.body)["error"]["message"], "3 outputs at once; 2 at most may wait");
+  EXPECT_EQ(Json::parse(refused.body)["error"]["message"], "3 outputs in one request; at most 2 can be queued");
   EXPECT_EQ(ask(other, 2).status, 200);
   EXPECT_EQ(ask(secret, 2).status, 200);
 }

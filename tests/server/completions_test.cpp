@@ -161,7 +161,7 @@ TEST(Completions, LogprobsHaveALimit) {
 
 TEST(Chat, LogprobsAreTheModels) {
   TinyServer server;
-  const std::vector<infer::Choice> reference = server.model.greedy(server.chat_prompt("hello"), 12);
+  const std::vector<infer::SampledToken> reference = server.model.greedy(server.chat_prompt("hello"), 12);
   const Json reply =
       server.post("/v1/chat/completions", chat("hello", {{"max_tokens", 12}, {"logprobs", true}, {"top_logprobs", 3}}));
   const Json& tokens = reply["choices"][0]["logprobs"]["content"];
@@ -175,12 +175,12 @@ TEST(Chat, LogprobsAreTheModels) {
     EXPECT_EQ(bytes, server.tokenizer->token_bytes(reference[i].id));
   }
   Json streamed = chat("hello", {{"max_tokens", 12}, {"logprobs", true}, {"stream", true}});
-  size_t told = 0;
+  size_t reported = 0;
   for (const Json& event : server.stream("/v1/chat/completions", streamed)) {
     const Json& logprobs = event["choices"][0]["logprobs"];
-    if (!logprobs.is_null()) told += logprobs["content"].size();
+    if (!logprobs.is_null()) reported += logprobs["content"].size();
   }
-  EXPECT_EQ(told, tokens.size());
+  EXPECT_EQ(reported, tokens.size());
 }
 
 TEST(Chat, BiasAndLimits) {
@@ -413,7 +413,7 @@ TEST(Completions, StreamsSeveralPrompts) {
 
 TEST(Completions, Logprobs) {
   TinyServer server;
-  const std::vector<infer::Choice> reference = server.model.greedy(server.tokenizer->encode("abc"), 8);
+  const std::vector<infer::SampledToken> reference = server.model.greedy(server.tokenizer->encode("abc"), 8);
   const Json reply =
       server.post("/v1/completions",
                   {{"model", "org/tiny"}, {"prompt", "abc"}, {"temperature", 0}, {"max_tokens", 8}, {"logprobs", 2}});

@@ -18,7 +18,7 @@ TEST(Echo, EchoedPromptsAreToldOf) {
       "bc d";
   const std::vector<int32_t> ids = server.tokenizer->encode(text);
   ASSERT_EQ(ids.size(), 7U);  // the second letter is two tokens
-  const std::vector<infer::Choice> expected = server.model.known(ids, 2);
+  const std::vector<infer::SampledToken> expected = server.model.known(ids, 2);
   const Json asked = {{"model", "org/tiny"}, {"prompt", text}, {"temperature", 0},
                       {"logprobs", 2},       {"echo", true},   {"max_tokens", 0}};
   const Json reply = server.post("/v1/completions", asked);
@@ -27,27 +27,27 @@ TEST(Echo, EchoedPromptsAreToldOf) {
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_EQ(reply["usage"]["prompt_tokens"], ids.size());
   EXPECT_EQ(reply["usage"]["completion_tokens"], 0);
-  const Json& told = choice["logprobs"];
+  const Json& reported = choice["logprobs"];
   for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
-    ASSERT_EQ(told[key].size(), ids.size()) << key;
+    ASSERT_EQ(reported[key].size(), ids.size()) << key;
   }
-  EXPECT_TRUE(told["token_logprobs"][0].is_null());
-  EXPECT_TRUE(told["top_logprobs"][0].is_null());
-  EXPECT_EQ(told["tokens"][0], "a");
-  EXPECT_EQ(told["text_offset"], Json({0, 1, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(reported["token_logprobs"][0].is_null());
+  EXPECT_TRUE(reported["top_logprobs"][0].is_null());
+  EXPECT_EQ(reported["tokens"][0], "a");
+  EXPECT_EQ(reported["text_offset"], Json({0, 1, 1, 2, 3, 4, 5}));
   const spec::ModelSpec& spec = server.model.spec();
   const double bound = tolerance(DType::f32, 7 * spec.layers * std::max(spec.vocab, spec.ffn));
   for (size_t i = 1; i < ids.size(); ++i) {
-    EXPECT_NEAR(told["token_logprobs"][i].get<double>() / static_cast<double>(expected[i - 1].logprob), 1, bound);
+    EXPECT_NEAR(reported["token_logprobs"][i].get<double>() / static_cast<double>(expected[i - 1].logprob), 1, bound);
     double most = -1e9;
-    for (const Json& logprob : told["top_logprobs"][i]) most = std::max(most, logprob.get<double>());
+    for (const Json& logprob : reported["top_logprobs"][i]) most = std::max(most, logprob.get<double>());
     EXPECT_NEAR(most / static_cast<double>(expected[i - 1].top[0].logprob), 1, bound);
   }
 
   Json by_ids = asked;
   by_ids["prompt"] = {ids, server.tokenizer->encode("x")};
   const Json both = server.post("/v1/completions", by_ids)["choices"];
-  EXPECT_EQ(both[0]["logprobs"], told);
+  EXPECT_EQ(both[0]["logprobs"], reported);
   EXPECT_EQ(both[0]["text"], text);
   EXPECT_EQ(both[1]["logprobs"], Json::parse(R"({"tokens": ["x"], "token_logprobs": [null], "top_logprobs": [null],
                                                  "text_offset": [0]})"));
@@ -60,7 +60,7 @@ TEST(Echo, EchoedPromptsAreToldOf) {
   const Json behind = server.post("/v1/completions", alone)["choices"][0];
   EXPECT_EQ(answer["text"], text + behind["text"].get<std::string>());
   for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
-    Json joined = told[key];
+    Json joined = reported[key];
     for (const Json& one : behind["logprobs"][key]) {
       joined.push_back(key == std::string("text_offset") ? Json(one.get<size_t>() + 6) : one);
     }

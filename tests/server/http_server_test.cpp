@@ -157,7 +157,7 @@ TEST_F(HttpServerTest, WithoutItsThreadsIsAnError) {
   if (sanitized) return;  // sanitizers take more memory than a limit may leave
   settings.workers = 1;   // which has the one thread
   EXPECT_EXIT(without_threads([&] { const HttpServer made(settings, handler); }), testing::ExitedWithCode(7),
-              "refuses a thread for");
+              "cannot start a thread for");
 }
 
 TEST_F(HttpServerTest, SettingsThatCannotBe) {

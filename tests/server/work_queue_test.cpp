@@ -101,7 +101,7 @@ TEST_F(WorkQueueTest, WorkThatThrowsEndsAlone) {
 TEST_F(WorkQueueTest, WithoutItsThreadsIsAnError) {
   if (sanitized) return;  // sanitizers take more memory than a limit may leave
   EXPECT_EXIT(without_threads([] { const WorkQueue queue(4, 1); }), testing::ExitedWithCode(7),
-              "refuses a thread for requests' work");
+              "cannot start a thread for requests' work");
 }
 
 TEST_F(WorkQueueTest, NobodysWorkMayHaveAllThreads) {

@@ -41,17 +41,17 @@ std::string render_shown(const std::string& source) {
   return shown(rendered.text, rendered.content);
 }
 
-TEST(MarkedString, JoinsAndCutsRanges) {
-  MarkedString text("ab", Origin::author);
+TEST(TaintedString, JoinsAndCutsRanges) {
+  TaintedString text("ab", Origin::author);
   text.append("cd", Origin::caller);
-  text.append(MarkedString("ef", Origin::caller));
+  text.append(TaintedString("ef", Origin::caller));
   text.append("", Origin::caller);
   text.append("gh", Origin::author);
   EXPECT_EQ(shown(text.text(), text.content()), "ab{cdef}gh");
   EXPECT_EQ(shown(text.part(3, 7).text(), text.part(3, 7).content()), "{def}g");
   EXPECT_TRUE(text.part(4, 4).content().empty());
   EXPECT_EQ(text.part(0, 2).origin(), Origin::author);
-  text.append(MarkedString(text), 1, 3);
+  text.append(TaintedString(text), 1, 3);
   EXPECT_EQ(shown(text.text(), text.content()), "ab{cdef}ghb{c}");
   EXPECT_EQ(clip(text.content(), 5, 10), (ByteRanges{{0, 1}, {4, 5}}));
   EXPECT_TRUE(touches(text.content(), 1, 3));
@@ -154,7 +154,7 @@ std::unique_ptr<Tokenizer> byte_tokenizer(const std::set<std::string>& special,
   spec.tokens.insert(spec.tokens.end(), more.begin(), more.end());
   spec.token_types.resize(spec.tokens.size(), token_user_defined);
   for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(stand_ins_from_bytes(std::string(1, static_cast<char>(byte))));
+    spec.tokens.push_back(encode_byte_alphabet(std::string(1, static_cast<char>(byte))));
   spec.token_types.resize(spec.tokens.size(), token_normal);
   return Tokenizer::from_vocabulary(std::move(spec));
 }
@@ -164,7 +164,7 @@ Ids encode(const Tokenizer& tokenizer, const std::string& text, const ByteRanges
 }
 
 // The text's pieces in brackets where they are control tokens.
-std::string tokens_shown(const Tokenizer& tokenizer, const MarkedString& text) {
+std::string tokens_shown(const Tokenizer& tokenizer, const TaintedString& text) {
   std::string out;
   for (const int32_t id : encode(tokenizer, text.text(), text.content())) {
     out += tokenizer.is_special(id) ? "[" + tokenizer.token_text(id) + "]" : tokenizer.token_bytes(id);
@@ -172,8 +172,8 @@ std::string tokens_shown(const Tokenizer& tokenizer, const MarkedString& text) {
   return out;
 }
 
-MarkedString marked(std::initializer_list<std::pair<const char*, Origin>> parts) {
-  MarkedString text;
+TaintedString marked(std::initializer_list<std::pair<const char*, Origin>> parts) {
+  TaintedString text;
   for (const auto& [part, origin] : parts) text.append(part, origin);
   return text;
 }
@@ -195,7 +195,7 @@ TEST(ContentTokens, SpecialTokensLieWhollyInWhatTheAuthorWrote) {
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|<", caller}, {"<|end|>", author}})), "<|<[<|end|>]");
   // Those without the mark are found everywhere, across too.
   const int32_t tool = tokenizer->find("<tool>").value();
-  for (const MarkedString& text : {marked({{"<tool>", caller}}), marked({{"<to", caller}, {"ol>", author}})}) {
+  for (const TaintedString& text : {marked({{"<tool>", caller}}), marked({{"<to", caller}, {"ol>", author}})}) {
     EXPECT_EQ(encode(*tokenizer, text.text(), text.content()), Ids{tool});
   }
 }

@@ -18,7 +18,7 @@ using Ids = std::vector<int32_t>;
 using Texts = std::vector<std::string>;
 
 Texts pieces_of(const char* name, const std::string& text) {
-  const Splitting* splitting = find_splitting(name);
+  const PreTokenizerPreset* splitting = find_pre_tokenizer_preset(name);
   if (splitting == nullptr) return {};
   PreTokenizer steps;
   for (const std::string_view pattern : splitting->patterns) steps.add_regex(pattern, SplitBehavior::isolated, false);

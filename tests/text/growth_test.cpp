@@ -40,7 +40,7 @@ void expect_refused(const std::function<void()>& call, ErrorKind kind, const cha
 
 const ordered_json replace_a = {
     {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
-constexpr const char* too_much = "the tokenizer makes more than";
+constexpr const char* too_much = "the tokenizer produces more than";
 
 TEST(Growth, NormalizersAreBounded) {
   ordered_json json = document();

@@ -53,7 +53,7 @@ TEST(Jinja, ErrorsNameKindAndLine) {
   expect("\n\n{{ raise_exception('roles must alternate') }}", ErrorKind::usage,
          "test.jinja:3: the template says: roles");
   expect("{% if x %}", ErrorKind::corrupt, "endif is missing");
-  expect("{{ x }", ErrorKind::corrupt, "closes nothing");
+  expect("{{ x }", ErrorKind::corrupt, "unmatched");
   expect("{{ x.y.z }}", ErrorKind::usage, "'x' is undefined");
   expect("{% for a in [] recursive %}{% endfor %}", ErrorKind::unsupported, "a recursive loop");
 }

@@ -56,11 +56,14 @@ TEST(Split, Gpt2IsItsPattern) { expect_same(gpt2, split_gpt2, 1); }
 
 TEST(Split, Llama3IsItsPattern) {
   expect_same(
-      find_splitting("llama-bpe")->patterns.front(), [](auto text, auto& out) { split_llama3(text, 3, out); }, 2);
+      find_pre_tokenizer_preset("llama-bpe")->patterns.front(),
+      [](auto text, auto& out) { split_llama3(text, 3, out); }, 2);
 }
 
 TEST(Split, Qwen2IsItsPattern) {
-  expect_same(find_splitting("qwen2")->patterns.front(), [](auto text, auto& out) { split_llama3(text, 1, out); }, 3);
+  expect_same(
+      find_pre_tokenizer_preset("qwen2")->patterns.front(), [](auto text, auto& out) { split_llama3(text, 1, out); },
+      3);
 }
 
 TEST(Split, WhiteSpaceAndWordsAreTheirPatterns) {

@@ -68,7 +68,7 @@ StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
   const std::vector<data::PackedSequence> all = run.sequences(sequences);
   const std::vector<int64_t> samples = SmallRun::samples(sequences);
   const comm::Group& ranks = run.step->ranks();
-  const Range share = share_of(sequences, run.step->settings().unit, ranks.rank(), ranks.size());
+  const Range share = rank_sequences(sequences, run.step->settings().accumulation_unit, ranks.rank(), ranks.size());
   StepResult result;
   do {
     run.step->begin(step, 1e-2, std::span(all).subspan(share.begin, share.count()),
@@ -78,11 +78,11 @@ StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
   return result;
 }
 
-void add_weights(Outcome& outcome, const Trained& trained) {
-  for (const TrainedTensor& t : trained.tensors()) outcome.weights.push_back(floats(t.weight));
-  if (!trained.ranges()) return;
-  const auto* ranges = trained.ranges().as<int32_t>();
-  outcome.ranges.assign(ranges, ranges + trained.tensors().size());
+void add_weights(Outcome& outcome, const OptimizerState& optimizer_state) {
+  for (const TrainedParameter& t : optimizer_state.tensors()) outcome.weights.push_back(floats(t.weight));
+  if (!optimizer_state.ranges()) return;
+  const auto* ranges = optimizer_state.ranges().as<int32_t>();
+  outcome.ranges.assign(ranges, ranges + optimizer_state.tensors().size());
 }
 
 Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_t sequences, int64_t steps) {
@@ -95,7 +95,7 @@ Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_
     outcome.losses.push_back(result.loss);
     outcome.norms.push_back(result.grad_norm);
   }
-  add_weights(outcome, *run.trained);
+  add_weights(outcome, *run.optimizer_state);
   return outcome;
 }
 
@@ -120,7 +120,7 @@ TEST(Ranks, FixedSumsAreTheSameBitsForAnyRanksMicroBatchesAndStages) {
     bool visible = true;
   };
   for (Case& c : cases()) {
-    c.settings.types.fixed_sums = true;
+    c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;
     const Outcome expected = train(c.settings, 1);
     for (const auto& [ranks, zero, micro, visible] :
@@ -137,8 +137,8 @@ TEST(Ranks, FixedSumsAreTheSameBitsForAnyRanksMicroBatchesAndStages) {
 TEST(Ranks, MayHaveFewerUnitsOrNone) {
   for (const bool fixed : {true, false}) {
     SmallRun::Settings settings{.threads = 1};
-    settings.types.fixed_sums = fixed;
-    settings.step.unit = 2;
+    settings.types.fixed_point_sums = fixed;
+    settings.step.accumulation_unit = 2;
     settings.step.units = fixed ? 3 : 0;
     const Outcome expected = train(settings, 1);
     for (const int ranks : {2, 4}) {
@@ -179,17 +179,17 @@ TEST(Ranks, GoOnWhileABucketIsOnItsWay) {
     std::promise<void> next;
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& ranks) {
       SmallRun run({.ranks = ranks, .zero = zero});
-      Exchange exchange(run.device, *run.trained, ranks);
-      exchange.begin_step();
+      GradientSync gradient_sync(run.device, *run.optimizer_state, ranks);
+      gradient_sync.begin_step();
       if (ranks.rank() == 1 && next.get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
         throw_error(ErrorKind::internal, "the first rank waits for this one, zero {}", zero);
       }
-      for (size_t bucket = run.trained->buckets().size(); bucket-- > 0;) {
-        exchange.begin(bucket, true);
-        if (ranks.rank() == 0 && bucket + 1 == run.trained->buckets().size()) next.set_value();
+      for (size_t bucket = run.optimizer_state->buckets().size(); bucket-- > 0;) {
+        gradient_sync.begin(bucket, true);
+        if (ranks.rank() == 0 && bucket + 1 == run.optimizer_state->buckets().size()) next.set_value();
       }
-      exchange.take_largest(true);
-      exchange.finish();
+      gradient_sync.record_largest(true);
+      gradient_sync.finish();
     });
   }
 }
@@ -199,7 +199,7 @@ TEST(Ranks, GoOnWhileABucketIsOnItsWay) {
 TEST(Ranks, AgreeOnWhatBecomesOfAStep) {
   for (const int zero : {0, 1, 2}) {
     SmallRun::Settings settings{.threads = 1};
-    settings.types.fixed_sums = true;
+    settings.types.fixed_point_sums = true;
     settings.step.units = 6;
     settings.zero = zero;
     comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
@@ -209,7 +209,7 @@ TEST(Ranks, AgreeOnWhatBecomesOfAStep) {
       EXPECT_FALSE(run_step(run, 1, 6).skipped);
       const auto weights = [&] {
         Outcome outcome;
-        add_weights(outcome, *run.trained);
+        add_weights(outcome, *run.optimizer_state);
         return outcome;
       };
 
@@ -227,14 +227,14 @@ TEST(Ranks, AgreeOnWhatBecomesOfAStep) {
       one = was;
       EXPECT_EQ(weights(), before);
 
-      auto* now = run.trained->ranges().as<int32_t>();
+      auto* now = run.optimizer_state->ranges().as<int32_t>();
       now[1] = -80;
       const StepResult result = run_step(run, 2, 6);
       EXPECT_FALSE(result.skipped);
       EXPECT_GT(now[1], -80);
-      EXPECT_EQ(run.trained->updates(), 2);
+      EXPECT_EQ(run.optimizer_state->updates(), 2);
       const std::vector<std::vector<int32_t>> everywhere =
-          ranks.gather(std::span<const int32_t>(now, run.trained->tensors().size()));
+          ranks.gather(std::span<const int32_t>(now, run.optimizer_state->tensors().size()));
       EXPECT_EQ(everywhere[0], everywhere[1]);
     });
   }
@@ -251,7 +251,7 @@ TEST(Ranks, ContinueWhatOthersHaveWritten) {
   const std::vector<Leg> legs = {{1, 0, 2, false}, {3, 1, 1, true}, {2, 2, 8, false}, {1, 0, 1, true},
                                  {2, 0, 2, true},  {4, 2, 1, true}, {3, 1, 3, false}};
   for (Case& c : cases()) {
-    c.settings.types.fixed_sums = true;
+    c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;
     const Outcome expected = train(c.settings, 1, 6, std::ssize(legs));
     const RunFiles files;
@@ -266,23 +266,23 @@ TEST(Ranks, ContinueWhatOthersHaveWritten) {
         own.ranks = ranks;
         SmallRun run(own);
         const std::string identity = "{}";
-        const auto progress = read_run_checkpoint(files.path(), identity, *run.trained, run.device, ranks);
+        const auto progress = read_run_checkpoint(files.path(), identity, *run.optimizer_state, run.device, ranks);
         EXPECT_EQ(progress ? progress->step : 0, step - 1);
         if (progress) run.step->refresh_weights();
         const StepResult result = run_step(run, step, 6);
         if (leg.background) {
           BackgroundCheckpoint background(ranks);
-          background.begin(files.path(), {step, step * 144}, identity, *run.trained, run.step->context(), 2);
-          while (!background.advance() && background.begun()) {
+          background.begin(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.step->context(), 2);
+          while (!background.advance() && background.is_writing()) {
           }
-          if (background.begun()) EXPECT_GT(background.wait().bytes, 0U);
+          if (background.is_writing()) EXPECT_GT(background.wait().bytes, 0U);
         } else {
-          write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.trained, run.device, 2, ranks);
+          write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.device, 2, ranks);
         }
         if (ranks.rank() != 0) return;
         found.losses.push_back(result.loss);
         found.norms.push_back(result.grad_norm);
-        if (step == std::ssize(legs)) add_weights(found, *run.trained);
+        if (step == std::ssize(legs)) add_weights(found, *run.optimizer_state);
       });
     }
     EXPECT_EQ(found, expected) << c.name;
@@ -302,7 +302,7 @@ TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
         ranks.barrier();  // as write_run_checkpoint begins
         throw_error(ErrorKind::resource, "the disk is full");
       }
-      write_run_checkpoint(files.path(), {step, 0}, "{}", *run.trained, run.device, 2, ranks);
+      write_run_checkpoint(files.path(), {step, 0}, "{}", *run.optimizer_state, run.device, 2, ranks);
     });
   };
   write(1, false);
@@ -322,7 +322,7 @@ TEST(Ranks, ABackgroundCheckpointThatIsNotWaitedForLeavesNothing) {
         ranks.barrier();  // as begin() does
         throw_error(ErrorKind::resource, "no memory");
       }
-      background.begin(files.path(), {1, 0}, "{}", *run.trained, run.step->context(), 2);
+      background.begin(files.path(), {1, 0}, "{}", *run.optimizer_state, run.step->context(), 2);
       ranks.barrier();
     });
   });
@@ -339,7 +339,7 @@ TEST(Ranks, APartThatFailsInTheBackgroundLeavesNothing) {
       // Rank 1's way to the folder is broken.
       const std::filesystem::path folder = fail && ranks.rank() == 1 ? files.path() / "broken" : files.path();
       BackgroundCheckpoint background(ranks);
-      background.begin(folder, {step, 0}, "{}", *run.trained, run.step->context(), 2);
+      background.begin(folder, {step, 0}, "{}", *run.optimizer_state, run.step->context(), 2);
       background.wait();
     });
   };

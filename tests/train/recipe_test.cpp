@@ -128,7 +128,8 @@ TEST_F(RecipeTest, WarmUpIsStepsOrAShareUnderItsNewOrItsOldName) {
   }
   for (const std::string& text : {refused(std::string(least) + "schedule: {warmup: 5%, warmup_steps: 3}\n"),
                                   refused(least, {"schedule.warmup=5%", "schedule.warmup_steps=3"})}) {
-    EXPECT_NE(text.find("'schedule.warmup' and 'schedule.warmup_steps' say the same thing"), std::string::npos) << text;
+    EXPECT_NE(text.find("'schedule.warmup' and 'schedule.warmup_steps' are the same setting"), std::string::npos)
+        << text;
   }
   const nlohmann::json schema = nlohmann::json::parse(recipe_schema());
   const auto& schedule = schema["properties"]["schedule"]["properties"];
@@ -161,20 +162,20 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"optimizer: {betas: [0.9]}", "betas"},
                                     {"optimizer: {name: sgd}", "sgd"},
                                     {"precision: fp32\noptimizer: {master: bf16}", "master"},
-                                    {"precision: fp16", "unless the loss is scaled"},
+                                    {"precision: fp16", "it needs loss scaling"},
                                     {"weights: stored", "adapter"},
                                     {"weights: fp8", "adapter"},
                                     {"weights: int4", "adapter"},
                                     {"adapter: {rank: 4}\nweights: int5", "int4"},
-                                    {"adapter: {rank: 4}\nprecision: fp8\nweights: int8", "weights: int8"},
+                                    {"adapter: {rank: 4}\nprecision: fp8\nweights: int8", "but weights is int8"},
                                     {"optimizer: {state_dtype: fp8}", "state_dtype"},
                                     {"precision: bf16\nfp8_gradients: e5m2", "fp8_gradients"},
                                     {"init: random\nadapter: {rank: 4}", "random"},
                                     {"batch: {global: 3}\ndeterminism_unit: 2", "determinism_unit"},
                                     {"batch: {global: 4, micro: 3}\ndeterminism_unit: 2", "batch.micro"},
                                     {"affinity: all", "affinity: CPU list 'all'"},
-                                    {"affinity: 2-0", "goes down"},
-                                    {"affinity: 0,0", "CPU 0 is named twice"},
+                                    {"affinity: 2-0", "is descending"},
+                                    {"affinity: 0,0", "CPU 0 is listed twice"},
                                     {"affinity: ''", "affinity"},
                                     {"parallel: {tp: 2}", "parallel.tp 2"},
                                     {"parallel: {dp: 2, pp: 2}", "parallel.pp 2"},
@@ -217,7 +218,7 @@ TEST_F(RecipeTest, HostileRecipesAreRefusedByName) {
       {"name: a\nmodel: m\ndata: {train: t}\nepochs: 1e300\n", "epochs: expected a number"},
       {"name: a\nmodel: m\ndata: {train: t}\ntokens: 1e16\n", "tokens: expected a"},
       {std::string(least) + "seed: !!int 3\n", "the tag"},
-      {std::string(least) + "---\nname: b\n", "a second document"},
+      {std::string(least) + "---\nname: b\n", "a second YAML document"},
       {std::string(least) + "? [a]\n: b\n", "a key must be plain text"},
       {std::string("name: \xff\n"), "is not UTF-8"},
       {std::string("name: a\0b\n", 10), "zero byte"},

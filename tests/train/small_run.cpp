@@ -33,25 +33,25 @@ SmallRun::SmallRun(const Settings& settings)
   cpu::register_ops(registry);
   weights = random_weights(device, spec, settings.weights, 11);
   model = models::make_model(spec, weights, device);
-  const Share share{settings.ranks.rank(), settings.ranks.size(), settings.zero};
+  const ShardSpec share{settings.ranks.rank(), settings.ranks.size(), settings.zero};
   if (settings.lora) {
-    trained.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5, share);
+    optimizer_state.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5, share);
   } else {
-    trained.emplace(device, spec, weights, settings.step.activation, settings.types, share);
+    optimizer_state.emplace(device, spec, weights, settings.step.activation, settings.types, share);
   }
   const size_t before = device.allocated();
-  step.emplace(device, registry, threads, *model, *trained, settings.step, settings.weights != settings.step.activation,
-               settings.ranks);
+  step.emplace(device, registry, threads, *model, *optimizer_state, settings.step,
+               settings.weights != settings.step.activation, settings.ranks);
   step_bytes = device.allocated() - before;
   if (settings.lora) {
     step->refresh_weights();
   } else {
-    trained->take_masters(step->context());
+    optimizer_state->init_masters(step->context());
   }
 }
 
 void SmallRun::randomise_b(uint64_t seed) {
-  for (const TrainedTensor& t : trained->tensors()) {
+  for (const TrainedParameter& t : optimizer_state->tensors()) {
     if (t.name.find("lora_B") == std::string::npos) continue;
     RandomStream random(seed, std::hash<std::string>()(t.name));
     for (int64_t i = 0; i < t.shape.elements(); ++i) {
@@ -63,7 +63,7 @@ void SmallRun::randomise_b(uint64_t seed) {
       }
     }
   }
-  trained->refresh_weights(step->context());
+  optimizer_state->refresh_weights(step->context());
 }
 
 std::vector<data::PackedSequence> SmallRun::sequences(int64_t count) const {
@@ -80,7 +80,7 @@ std::vector<data::PackedSequence> SmallRun::sequences(int64_t count) const {
     for (int32_t t = 0; t < length; ++t) {
       const bool counts = t + 1 != cut && t + 1 != length && t % 5 != 3;
       sequence.targets.push_back(counts ? sequence.ids[static_cast<size_t>(t) + 1] : -1);
-      sequence.counted += counts;
+      sequence.loss_tokens += counts;
     }
     all.push_back(std::move(sequence));
   }
@@ -105,17 +105,17 @@ std::vector<float> floats(const Tensor& tensor) {
   return values;
 }
 
-std::vector<std::vector<float>> state_of(const Trained& trained) {
+std::vector<std::vector<float>> state_of(const OptimizerState& optimizer_state) {
   std::vector<std::vector<float>> state;
-  for (const TrainedTensor& t : trained.tensors()) {
+  for (const TrainedParameter& t : optimizer_state.tensors()) {
     for (const Tensor* tensor : {&t.master, &t.moment1, &t.moment2, &t.weight}) state.push_back(floats(*tensor));
   }
   return state;
 }
 
-std::vector<std::vector<float>> gradients_of(const Trained& trained) {
+std::vector<std::vector<float>> gradients_of(const OptimizerState& optimizer_state) {
   std::vector<std::vector<float>> gradients;
-  for (const TrainedTensor& t : trained.tensors()) gradients.push_back(floats(t.gradient));
+  for (const TrainedParameter& t : optimizer_state.tensors()) gradients.push_back(floats(t.gradient));
   return gradients;
 }
 

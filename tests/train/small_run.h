@@ -22,7 +22,7 @@ struct SmallRun {
     spec::ModelSpec spec = small_spec();
     std::optional<spec::LoraSpec> lora;
     DType weights = DType::f32;
-    OptimizerTypes types;
+    OptimizerDtypes types;
     int threads = 2;
     StepSettings step = {.sequence_length = 24};
     comm::Group ranks;
@@ -36,7 +36,7 @@ struct SmallRun {
   spec::ModelSpec spec;
   WeightSet weights;
   std::unique_ptr<models::Model> model;
-  std::optional<Trained> trained;
+  std::optional<OptimizerState> optimizer_state;
   std::optional<Step> step;
   size_t step_bytes = 0;  // that making `step` allocated
 
@@ -53,7 +53,7 @@ struct SmallRun {
 // f32 or bf16 as floats.
 std::vector<float> floats(const Tensor& tensor);
 // Masters and moments, one after another.
-std::vector<std::vector<float>> state_of(const Trained& trained);
-std::vector<std::vector<float>> gradients_of(const Trained& trained);
+std::vector<std::vector<float>> state_of(const OptimizerState& optimizer_state);
+std::vector<std::vector<float>> gradients_of(const OptimizerState& optimizer_state);
 
 }  // namespace ingot::train

@@ -18,12 +18,12 @@ const std::vector<std::string> last_layer = {"layers.2.self_attn.q_proj", "layer
                                              "layers.2.mlp.down_proj"};
 
 // The norm of all gradients together, divided by `counted`, in double.
-double norm_of(const std::vector<std::vector<float>>& gradients, int64_t counted) {
+double norm_of(const std::vector<std::vector<float>>& gradients, int64_t loss_tokens) {
   double squares = 0;
   for (const std::vector<float>& gradient : gradients) {
     for (float g : gradient) squares += static_cast<double>(g) * static_cast<double>(g);
   }
-  return std::sqrt(squares) / static_cast<double>(counted);
+  return std::sqrt(squares) / static_cast<double>(loss_tokens);
 }
 
 TEST(Step, ALossThatIsNoNumberChangesNothing) {
@@ -31,17 +31,17 @@ TEST(Step, ALossThatIsNoNumberChangesNothing) {
   const std::vector<data::PackedSequence> batch = run.sequences(2);
   EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
   run.weights.parameters[0].matrix.tensor().as<float>()[batch[0].ids[0] * run.spec.hidden] = INFINITY;
-  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const std::vector<std::vector<float>> before = state_of(*run.optimizer_state);
   const StepResult result = run.run(2, 1e-3, batch);
   EXPECT_TRUE(result.skipped);
-  EXPECT_EQ(state_of(*run.trained), before);
+  EXPECT_EQ(state_of(*run.optimizer_state), before);
 }
 
 SmallRun fixed_run(bool tied, std::optional<spec::LoraSpec> lora, int64_t micro, int threads) {
   SmallRun::Settings settings;
   settings.spec = small_spec(tied);
   settings.lora = std::move(lora);
-  settings.types.fixed_sums = true;
+  settings.types.fixed_point_sums = true;
   settings.threads = threads;
   settings.step.micro = micro;
   settings.step.units = 6;
@@ -56,7 +56,7 @@ TEST(FixedStep, DependsNeitherOnMicroBatchesNorOnThreads) {
       const auto train = [&](SmallRun run) {
         std::vector<double> losses;
         for (int64_t step = 1; step <= 3; ++step) losses.push_back(run.run(step, 1e-2, run.sequences(6)).loss);
-        return std::pair(losses, state_of(*run.trained));
+        return std::pair(losses, state_of(*run.optimizer_state));
       };
       const auto expected = train(fixed_run(tied, lora, 1, 1));
       for (const auto& [micro, threads] : {std::pair<int64_t, int>{2, 2}, {4, 1}, {6, 2}}) {
@@ -77,15 +77,15 @@ TEST(FixedStep, DependsNeitherOnMicroBatchesNorOnThreads) {
 TEST(FixedStep, IsBegunAgainWithLargerRanges) {
   SmallRun expected = fixed_run(false, std::nullopt, 2, 1), run = fixed_run(false, std::nullopt, 2, 1);
   const std::vector<data::PackedSequence> batch = run.sequences(6);
-  auto* ranges = run.trained->ranges().as<int32_t>();
+  auto* ranges = run.optimizer_state->ranges().as<int32_t>();
   ranges[1] = -80;
   run.step->begin(1, 1e-2, batch, SmallRun::samples(6));
   run.step->begin(2, 1e-2, batch, SmallRun::samples(6));
-  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const std::vector<std::vector<float>> before = state_of(*run.optimizer_state);
   const StepResult first = run.step->finish();
   EXPECT_TRUE(first.again);
-  EXPECT_EQ(state_of(*run.trained), before);
-  EXPECT_EQ(run.trained->updates(), 0);
+  EXPECT_EQ(state_of(*run.optimizer_state), before);
+  EXPECT_EQ(run.optimizer_state->updates(), 0);
   EXPECT_GT(ranges[1], -80);
   const StepResult again = run.run(1, 1e-2, batch);
   EXPECT_FALSE(again.skipped);
@@ -93,8 +93,8 @@ TEST(FixedStep, IsBegunAgainWithLargerRanges) {
   EXPECT_EQ(again.loss, plain.loss);
   EXPECT_NEAR(again.grad_norm / plain.grad_norm, 1, tolerance(DType::f32, 24 * 6));
   // From here on ranges follow the gradients, which are nearly the same.
-  EXPECT_EQ(std::vector(ranges, ranges + 4),
-            std::vector(expected.trained->ranges().as<int32_t>(), expected.trained->ranges().as<int32_t>() + 4));
+  EXPECT_EQ(std::vector(ranges, ranges + 4), std::vector(expected.optimizer_state->ranges().as<int32_t>(),
+                                                         expected.optimizer_state->ranges().as<int32_t>() + 4));
 }
 
 TEST(FixedStep, MoreUnitsThanItHasRoomForAreRefused) {
@@ -107,8 +107,8 @@ TEST(FixedStep, AContributionThatIsNotFiniteSkipsTheStepAndKeepsItsRange) {
   SmallRun run = fixed_run(false, std::nullopt, 1, 1);
   const std::vector<data::PackedSequence> batch = run.sequences(6);
   EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
-  const auto* ranges = run.trained->ranges().as<int32_t>();
-  const std::vector<int32_t> kept(ranges, ranges + run.trained->tensors().size());
+  const auto* ranges = run.optimizer_state->ranges().as<int32_t>();
+  const std::vector<int32_t> kept(ranges, ranges + run.optimizer_state->tensors().size());
   const Tensor embedding = run.weights.parameters[0].matrix.tensor();
   const float was = std::exchange(embedding.as<float>()[batch[0].ids[0] * run.spec.hidden], INFINITY);
   const StepResult result = run.run(2, 1e-3, batch);
@@ -116,7 +116,7 @@ TEST(FixedStep, AContributionThatIsNotFiniteSkipsTheStepAndKeepsItsRange) {
   EXPECT_FALSE(result.again);
   embedding.as<float>()[batch[0].ids[0] * run.spec.hidden] = was;
   EXPECT_FALSE(run.run(3, 1e-3, batch).skipped);
-  EXPECT_EQ(run.trained->updates(), 2);
+  EXPECT_EQ(run.optimizer_state->updates(), 2);
 }
 
 // The final norm and the head cancel each other, so that the loss is finite and the head's gradient overflows.
@@ -136,12 +136,12 @@ TEST(Step, AnOverflowingGradientUnderAFiniteLossChangesNothing) {
     sequence.ids.assign(sequence.ids.size(), 7);
     for (int32_t& target : sequence.targets) target = target < 0 ? -1 : 3;
   }
-  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const std::vector<std::vector<float>> before = state_of(*run.optimizer_state);
   const StepResult result = run.run(1, 1e-3, batch);
   EXPECT_TRUE(std::isfinite(result.loss));
   EXPECT_FALSE(std::isfinite(result.grad_norm));
   EXPECT_TRUE(result.skipped);
-  EXPECT_EQ(state_of(*run.trained), before);
+  EXPECT_EQ(state_of(*run.optimizer_state), before);
 }
 
 TEST(Step, NothingCountedChangesNothing) {
@@ -149,14 +149,14 @@ TEST(Step, NothingCountedChangesNothing) {
   std::vector<data::PackedSequence> batch = run.sequences(2);
   for (data::PackedSequence& sequence : batch) {
     sequence.targets.assign(sequence.targets.size(), -1);
-    sequence.counted = 0;
+    sequence.loss_tokens = 0;
   }
-  const std::vector<std::vector<float>> before = state_of(*run.trained);
+  const std::vector<std::vector<float>> before = state_of(*run.optimizer_state);
   const StepResult result = run.run(1, 1e-2, batch);
   EXPECT_TRUE(result.skipped);
-  EXPECT_EQ(result.counted, 0);
+  EXPECT_EQ(result.loss_tokens, 0);
   EXPECT_EQ(result.tokens, 48);
-  EXPECT_EQ(state_of(*run.trained), before);
+  EXPECT_EQ(state_of(*run.optimizer_state), before);
 }
 
 TEST(Step, PaddingIsNoToken) {
@@ -165,7 +165,7 @@ TEST(Step, PaddingIsNoToken) {
   batch[0].sample_ids = {0, -1};
   batch[1].sample_ids = {1, 2};
   std::fill(batch[0].targets.begin() + batch[0].offsets[1], batch[0].targets.end(), -1);
-  batch[0].counted = std::ranges::count_if(batch[0].targets, [](int32_t target) { return target >= 0; });
+  batch[0].loss_tokens = std::ranges::count_if(batch[0].targets, [](int32_t target) { return target >= 0; });
   const StepResult result = run.run(1, 1e-3, batch);
   EXPECT_EQ(result.positions, 48);
   EXPECT_EQ(result.tokens, 5 + 24);
@@ -179,15 +179,15 @@ TEST(Step, ASkippedStepIsNoUpdate) {
   std::vector<data::PackedSequence> nothing = batch;
   for (data::PackedSequence& sequence : nothing) {
     sequence.targets.assign(sequence.targets.size(), -1);
-    sequence.counted = 0;
+    sequence.loss_tokens = 0;
   }
   with.run(1, 1e-2, batch);
   EXPECT_TRUE(with.run(2, 1e-2, nothing).skipped);
   with.run(3, 1e-2, batch);
   without.run(1, 1e-2, batch);
   without.run(2, 1e-2, batch);
-  EXPECT_EQ(with.trained->updates(), 2);
-  EXPECT_EQ(state_of(*with.trained), state_of(*without.trained));
+  EXPECT_EQ(with.optimizer_state->updates(), 2);
+  EXPECT_EQ(state_of(*with.optimizer_state), state_of(*without.optimizer_state));
 }
 
 // A step begun before the last one's result is known is the step that comes after it.
@@ -197,7 +197,7 @@ TEST(Step, BegunAheadIsTheSame) {
   const auto batch = [&](int64_t step) {
     std::vector<data::PackedSequence> all = ahead.sequences(3 + step);
     if (step == 3) {
-      for (data::PackedSequence& sequence : all) sequence.counted = 0;
+      for (data::PackedSequence& sequence : all) sequence.loss_tokens = 0;
       for (data::PackedSequence& sequence : all) sequence.targets.assign(sequence.targets.size(), -1);
     }
     return all;
@@ -214,11 +214,11 @@ TEST(Step, BegunAheadIsTheSame) {
     EXPECT_EQ(found.loss, expected.loss) << step;
     EXPECT_EQ(found.grad_norm, expected.grad_norm) << step;
     EXPECT_EQ(found.tokens, expected.tokens);
-    EXPECT_EQ(found.counted, expected.counted);
+    EXPECT_EQ(found.loss_tokens, expected.loss_tokens);
     EXPECT_EQ(found.skipped, step == 3);
   }
-  EXPECT_EQ(ahead.trained->updates(), 4);
-  EXPECT_EQ(state_of(*ahead.trained), state_of(*after.trained));
+  EXPECT_EQ(ahead.optimizer_state->updates(), 4);
+  EXPECT_EQ(state_of(*ahead.optimizer_state), state_of(*after.optimizer_state));
 }
 
 // What is begun behind a step whose gradient is not finite changes nothing and can be begun again.
@@ -228,7 +228,7 @@ TEST(Step, ABrokenStepHaltsThoseBegunBehindIt) {
   const std::vector<int64_t> samples = SmallRun::samples(2);
   with.run(1, 1e-2, batch);
   without.run(1, 1e-2, batch);
-  const std::vector<std::vector<float>> before = state_of(*with.trained);
+  const std::vector<std::vector<float>> before = state_of(*with.optimizer_state);
   float& one = with.weights.parameters[0].matrix.tensor().as<float>()[batch[0].ids[0] * with.spec.hidden];
   const float was = std::exchange(one, INFINITY);
   with.step->begin(2, 1e-2, batch, samples);
@@ -238,12 +238,12 @@ TEST(Step, ABrokenStepHaltsThoseBegunBehindIt) {
   EXPECT_THROW(with.step->evaluate(batch), Error);
   EXPECT_TRUE(with.step->finish().skipped);
   EXPECT_THROW(with.step->finish(), Error);
-  EXPECT_EQ(with.trained->updates(), 1);
-  EXPECT_EQ(state_of(*with.trained), before);
+  EXPECT_EQ(with.optimizer_state->updates(), 1);
+  EXPECT_EQ(state_of(*with.optimizer_state), before);
   with.step->begin(3, 1e-2, batch, samples);
   EXPECT_FALSE(with.step->finish().skipped);
   without.run(3, 1e-2, batch);
-  EXPECT_EQ(state_of(*with.trained), state_of(*without.trained));
+  EXPECT_EQ(state_of(*with.optimizer_state), state_of(*without.optimizer_state));
 }
 
 // Blocks below the lowest adapted one are not run backward and keep nothing; what is trained above them must not
@@ -254,23 +254,23 @@ TEST(Step, TheLastLayerAloneHasTheGradientsItHasAmongAll) {
       const StepSettings step{.activation = type, .recompute = recompute, .sequence_length = 24, .micro = 2};
       SmallRun all({.lora = small_lora(), .weights = type, .step = step});
       SmallRun some({.lora = small_lora(last_layer), .weights = type, .step = step});
-      EXPECT_EQ(some.trained->lowest_layer(), 2);
+      EXPECT_EQ(some.optimizer_state->lowest_trainable_layer(), 2);
       int64_t found = 0;
       const auto copies = [&](auto&& fn) {
-        for (const TrainedTensor& t : some.trained->tensors()) {
-          for (const TrainedTensor& u : all.trained->tensors()) {
+        for (const TrainedParameter& t : some.optimizer_state->tensors()) {
+          for (const TrainedParameter& u : all.optimizer_state->tensors()) {
             if (u.name == t.name) fn(t, u);
           }
         }
       };
       some.randomise_b(1);
-      copies([&](const TrainedTensor& t, const TrainedTensor& u) {
+      copies([&](const TrainedParameter& t, const TrainedParameter& u) {
         all.device.copy_from_host(u.master.data, t.master.data, t.master.bytes());
       });
-      all.trained->refresh_weights(all.step->context());
+      all.optimizer_state->refresh_weights(all.step->context());
       const std::vector<data::PackedSequence> batch = all.sequences(3);
       EXPECT_EQ(all.run(1, 0, batch).loss, some.run(1, 0, batch).loss);
-      copies([&](const TrainedTensor& t, const TrainedTensor& u) {
+      copies([&](const TrainedParameter& t, const TrainedParameter& u) {
         EXPECT_EQ(floats(t.gradient), floats(u.gradient))
             << t.name << " " << name(type) << " " << spec::name(recompute);
         EXPECT_GT(norm_of({floats(t.gradient)}, 1), 0) << t.name;
@@ -289,7 +289,7 @@ TEST(Step, DropoutBelongsToTheSampleAndTheStep) {
     run.randomise_b(1);
     const double evaluated = run.step->evaluate({run.sequences(1)}).sum;
     run.run(at, 0, run.sequences(5));
-    return std::pair(gradients_of(*run.trained), evaluated);
+    return std::pair(gradients_of(*run.optimizer_state), evaluated);
   };
   const auto expected = gradients(0.3, 1, spec::Recompute::none, 1);
   for (const int64_t micro : {2, 5}) EXPECT_EQ(gradients(0.3, micro, spec::Recompute::none, 1).first, expected.first);
@@ -313,7 +313,7 @@ TEST(Step, AHeadsAdapterBelongsToItsRowsInEveryPieceOfTheLoss) {
     EXPECT_LT(spec::loss_chunk(run.spec.vocab), 1100);
     run.randomise_b(1);
     const StepResult result = run.run(1, 0, run.sequences(3));
-    return std::tuple(gradients_of(*run.trained), result.loss, result.grad_norm);
+    return std::tuple(gradients_of(*run.optimizer_state), result.loss, result.grad_norm);
   };
   const auto expected = gradients(1);
   for (const int64_t micro : {2, 3}) EXPECT_EQ(gradients(micro), expected) << "micro " << micro;
@@ -337,11 +337,11 @@ TEST(Step, ClippingBoundsTheGradientAndNothingElse) {
   for (const double clip : {0.0, 0.01, 1e6}) {
     SmallRun run({.step = {.sequence_length = 24, .optimizer = {.clip_grad_norm = clip}}});
     const StepResult result = run.run(1, 1e-3, run.sequences(3));
-    const double bound = tolerance(DType::f32, run.trained->num_parameters());
-    EXPECT_NEAR(result.grad_norm / norm_of(gradients_of(*run.trained), result.counted), 1, bound);
+    const double bound = tolerance(DType::f32, run.optimizer_state->num_parameters());
+    EXPECT_NEAR(result.grad_norm / norm_of(gradients_of(*run.optimizer_state), result.loss_tokens), 1, bound);
     ASSERT_GT(result.grad_norm, 0.02);
     std::vector<std::vector<float>> moments;
-    for (const TrainedTensor& t : run.trained->tensors()) moments.push_back(floats(t.moment1));
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) moments.push_back(floats(t.moment1));
     const double seen = norm_of(moments, 1) / (1 - 0.9);
     // PyTorch divides by the norm + 1e-6.
     const double expected = clip == 0.01 ? clip * result.grad_norm / (result.grad_norm + 1e-6) : result.grad_norm;
@@ -366,7 +366,7 @@ TEST(Step, TrainsWithEveryTypeOfState) {
           for (int64_t step = 2; step <= 40; ++step) last = run.run(step, 1e-2, batch).loss;
           EXPECT_LT(last, 0.7 * first) << name(type) << " state " << name(state) << " master " << name(master)
                                        << (adapter ? " LoRA" : " full");
-          for (const TrainedTensor& t : run.trained->tensors()) {
+          for (const TrainedParameter& t : run.optimizer_state->tensors()) {
             std::vector<float> rounded = floats(t.master);
             if (t.weight.dtype == DType::bf16) {
               for (float& value : rounded) value = bf16_to_float(float_to_bf16(value));
@@ -400,10 +400,13 @@ TEST(Step, MemoryIsWhatBytesSays) {
             settings.lora = lora;
             settings.weights = weights;
             settings.threads = threads;
-            settings.step = {
-                .activation = activation, .recompute = recompute, .sequence_length = 24, .micro = micro, .unit = unit};
+            settings.step = {.activation = activation,
+                             .recompute = recompute,
+                             .sequence_length = 24,
+                             .micro = micro,
+                             .accumulation_unit = unit};
             SmallRun run(settings);
-            const StepBytes bytes = Step::bytes(run.spec, settings.step, run.trained->lowest_layer(),
+            const StepBytes bytes = Step::bytes(run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(),
                                                 lora ? lora->rank : 0, weights != activation, threads);
             EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
             const std::vector<data::PackedSequence> batch = run.sequences(micro * unit + unit);
@@ -413,7 +416,8 @@ TEST(Step, MemoryIsWhatBytesSays) {
                 << spec::name(recompute) << " " << name(activation) << " micro " << micro
                 << (lora ? " LoRA of " + lora->targets.front() : std::string(" full"));
             EXPECT_EQ(bytes.saved, spec::saved_bytes(run.spec, recompute, static_cast<int64_t>(size_of(activation)),
-                                                     micro * unit * 24, run.spec.layers - run.trained->lowest_layer()));
+                                                     micro * unit * 24,
+                                                     run.spec.layers - run.optimizer_state->lowest_trainable_layer()));
           }
         }
       }

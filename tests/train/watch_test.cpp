@@ -24,9 +24,9 @@ TEST(LossWatch, IsSilentOnARunAsItShouldBe) {
 TEST(LossWatch, TellsASpikeOnceAndTheNextOne) {
   LossWatch watch;
   for (int64_t step = 0; step < 500; ++step) watch.look(loss_at(step));
-  const std::string told = watch.look(5);
-  EXPECT_NE(told.find("5.0000"), std::string::npos) << told;
-  EXPECT_NE(told.find("last 64 (median 3.0"), std::string::npos) << told;
+  const std::string reported = watch.look(5);
+  EXPECT_NE(reported.find("5.0000"), std::string::npos) << reported;
+  EXPECT_NE(reported.find("last 64 (median 3.0"), std::string::npos) << reported;
   EXPECT_EQ(watch.look(5.1), "") << "it was told already";
   EXPECT_EQ(watch.look(loss_at(502)), "");
   EXPECT_NE(watch.look(5), "");
@@ -44,15 +44,16 @@ TEST(LossWatch, NeedsLossesToCompareWithAndNumbers) {
 TEST(LoaderWatch, TellsWhenMoreThanATenthIsWaiting) {
   LoaderWatch watch;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(watch.look(0.09, 1), "");
-  std::string told;
+  std::string reported;
   int64_t times = 0;
   for (int i = 0; i < 100; ++i) {
     const std::string one = watch.look(0.5, 1);
-    if (!one.empty()) told = one;
+    if (!one.empty()) reported = one;
     times += !one.empty();
   }
   EXPECT_EQ(times, 1);
-  EXPECT_NE(told.find("waited for data for 1"), std::string::npos) << told;  // of 16 steps the first few have not
+  EXPECT_NE(reported.find("the last 16 steps spent 1"), std::string::npos)
+      << reported;  // of 16 steps the first few have not
   for (int i = 0; i < 16; ++i) EXPECT_EQ(watch.look(0, 1), "");
   times = 0;
   for (int i = 0; i < 16; ++i) times += !watch.look(0.5, 1).empty();
@@ -69,26 +70,26 @@ std::vector<RankTime> times(const std::vector<double>& seconds) {
 TEST(StragglerWatch, TellsARankThatIsSlowOnceAndWhenItIsSlowAgain) {
   StragglerWatch watch({"rank 0 (a)", "rank 1 (b)", "rank 2 (c)"});
   for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look(times({1, 1.2, 1.1})), "");
-  int64_t told = 0;
+  int64_t reported = 0;
   std::string last;
   for (int i = 0; i < 50; ++i) {
     const std::string one = watch.look(times({1, 2, 1}));
-    told += !one.empty();
+    reported += !one.empty();
     if (!one.empty()) last = one;
   }
-  EXPECT_EQ(told, 1);
-  EXPECT_EQ(last.find("rank 1 (b) has needed 1."), 0U) << last;
+  EXPECT_EQ(reported, 1);
+  EXPECT_EQ(last.find("rank 1 (b) took 1."), 0U) << last;
   for (int i = 0; i < 16; ++i) EXPECT_EQ(watch.look(times({1, 1, 1})), "");
-  for (int i = 0; i < 16; ++i) told += !watch.look(times({1, 2, 1})).empty();
-  EXPECT_EQ(told, 2);
+  for (int i = 0; i < 16; ++i) reported += !watch.look(times({1, 2, 1})).empty();
+  EXPECT_EQ(reported, 2);
 }
 
 TEST(StragglerWatch, OfTwoRanksTellsTheSlowerOne) {
   StragglerWatch watch({"rank 0 (a)", "rank 1 (b)"});
-  std::string told;
-  for (int i = 0; i < 16; ++i) told += watch.look({{3, 2, 1000}, {1, 0, 1000}});
-  EXPECT_EQ(told,
-            "rank 0 (a) has needed 3.0 times as long as the others for its part of the last 16 steps, most of it "
+  std::string reported;
+  for (int i = 0; i < 16; ++i) reported += watch.look({{3, 2, 1000}, {1, 0, 1000}});
+  EXPECT_EQ(reported,
+            "rank 0 (a) took 3.0 times as long as the other ranks for its part of the last 16 steps, most of it "
             "waiting for data");
 }
 
@@ -96,9 +97,9 @@ TEST(StragglerWatch, OfTwoRanksTellsTheSlowerOne) {
 TEST(StragglerWatch, ExpectsMoreOfALargerShare) {
   StragglerWatch watch({"rank 0 (a)", "rank 1 (b)"});
   for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look({{1.5, 0, 3000}, {1, 0, 2000}}), "");
-  std::string told;
-  for (int i = 0; i < 50; ++i) told += watch.look({{2.2, 0, 3000}, {1, 0, 2000}});
-  EXPECT_EQ(told.find("rank 0 (a) has needed 1."), 0U) << told;
+  std::string reported;
+  for (int i = 0; i < 50; ++i) reported += watch.look({{2.2, 0, 3000}, {1, 0, 2000}});
+  EXPECT_EQ(reported.find("rank 0 (a) took 1."), 0U) << reported;
 }
 
 TEST(StragglerWatch, HasNothingToCompareASingleRankWith) {

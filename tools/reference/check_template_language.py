@@ -25,8 +25,8 @@ VARIABLES = {
     "t": True, "o": None, "l": [3, 1, 2, 1], "w": ["b", "A", "a", "C"], "x": [1, 2.5, "x", None, [True, {"k": "v"}]],
     "d": {"b": 1, "a": {"c": [1, 2]}, "k y": "z", "items": 5}, "r": [{"name": "Al", "age": 3}, {"name": "Bo"}, {"name": "cy", "age": 0}],
 }
-BY_NAME = ("not supported", "too large", "makes no sense in", "formatting with", "has no item", "a dict key of type", "is printed", "put | list",
-           "with the method", "round to", "with a limit", "nan has no order")
+BY_NAME = ("not supported", "too large", "unsupported operands", "formatting with", "has no item", "a dict key of type", "is printed", "put | list",
+           "with the method", "round to", "with a limit", "nan cannot be ordered")
 
 
 class Maker:

@@ -1,4 +1,4 @@
-// The activations for the tables of activation and glu, written otherwise than the implementations.
+// Reference activations for the cases of the ops activation and glu, written differently from the implementations.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace ingot::bench {
 inline constexpr ops::Activation every_activation[] = {ops::Activation::silu, ops::Activation::gelu,
                                                        ops::Activation::gelu_tanh};
 
-// The share t in activation(z) = z t.
+// The factor t in activation(z) = z t.
 inline double activation_share(ops::Activation activation, double z) {
   switch (activation) {
     case ops::Activation::silu: return 0.5 * (1.0 + std::tanh(0.5 * z));
@@ -22,7 +22,8 @@ inline double activation_share(ops::Activation activation, double z) {
 
 inline double activated(ops::Activation activation, double z) { return z * activation_share(activation, z); }
 
-// t + z t', with t' by z: of the logistic function t (1 - t) times the slope of its argument.
+// The derivative t + z t', with t' = dt/dz; for silu and gelu_tanh t' is t (1 - t) times the slope of the argument, as
+// t is a logistic function.
 inline double activation_slope(ops::Activation activation, double z) {
   const double t = activation_share(activation, z);
   switch (activation) {

@@ -60,7 +60,7 @@ std::vector<OpCase> activation_cases() {
         cases.push_back(backward_case(activation, dtype, n, n == 17 ? 1 : n == 33 ? 2 : -1, 2.0));
       }
       cases.push_back(forward_case(activation, dtype, 0, false, 1.0));
-      cases.push_back(forward_case(activation, dtype, 165, false, 40.0));  // exp of these leaves the range of fp32
+      cases.push_back(forward_case(activation, dtype, 165, false, 40.0));  // exp of these exceeds the range of fp32
       cases.push_back(backward_case(activation, dtype, 165, -1, 40.0));
       cases.push_back(forward_case(activation, dtype, 40000, false, 1.0));
       cases.push_back(backward_case(activation, dtype, 40000, -1, 1.0));

@@ -51,7 +51,7 @@ OpCase adamw_case(Types types, int64_t n, ops::AdamwAttributes attributes) {
   return c;
 }
 
-// With the scale of a decision, or halted by it.
+// With the gradient scale of a `decision` tensor, which may also halt the update.
 OpCase decided_case(int64_t n, bool halted, ops::AdamwAttributes attributes) {
   OpCase c = adamw_case({DType::f32, DType::f32, true}, n, attributes);
   c.name += halted ? " halted" : " decided";
@@ -82,9 +82,9 @@ OpCase decide_case(int64_t n, ops::DecisionAttributes attributes, double halted,
   c.reference = [attributes](Values& v, std::vector<double>&) {
     long double total = 0;
     for (const double x : v[1]) total += static_cast<long double>(x);
-    const auto norm = static_cast<double>(std::sqrt(total)) / attributes.counted;
+    const auto norm = static_cast<double>(std::sqrt(total)) / attributes.loss_tokens;
     v[0][0] = norm;
-    v[0][1] = 1 / attributes.counted;
+    v[0][1] = 1 / attributes.loss_tokens;
     if (attributes.max_norm > 0 && norm + 1e-6 > attributes.max_norm) v[0][1] *= attributes.max_norm / (norm + 1e-6);
     if (!std::isfinite(v[2][0])) v[0][2] = 1;
   };
@@ -132,13 +132,13 @@ std::vector<OpCase> adamw_cases() {
   for (const bool halted : {false, true})
     cases.push_back(decided_case(131, halted, {.lr = 1e-2F, .gradient_scale = 0.125F}));
   for (const int64_t n : {1, 300}) {
-    cases.push_back(decide_case(n, {.counted = 3}, 0, 1));
-    cases.push_back(decide_case(n, {.counted = 3, .max_norm = 0.5}, 0, 1));
-    cases.push_back(decide_case(n, {.counted = 3, .max_norm = 1000}, 1, 1));
+    cases.push_back(decide_case(n, {.loss_tokens = 3}, 0, 1));
+    cases.push_back(decide_case(n, {.loss_tokens = 3, .max_norm = 0.5}, 0, 1));
+    cases.push_back(decide_case(n, {.loss_tokens = 3, .max_norm = 1000}, 1, 1));
   }
   cases.push_back(decide_case(1, {}, 0, std::numeric_limits<double>::infinity()));
   cases.push_back(decide_case(1, {}, 0, std::numeric_limits<double>::quiet_NaN()));
-  cases.push_back(decide_case(300, {.counted = 3, .max_norm = 0.5}, 0, 1));
+  cases.push_back(decide_case(300, {.loss_tokens = 3, .max_norm = 0.5}, 0, 1));
   cases.back().timing_only = true;
   cases.push_back(sum_squares_case(int64_t{1} << 23));
   cases.back().timing_only = true;

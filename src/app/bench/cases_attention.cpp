@@ -26,7 +26,7 @@ struct Heads {
     return fmt::format("heads={}/{} D={}{}{}{}", q, kv, d, window > 0 ? fmt::format(" window={}", window) : "",
                        softcap > 0 ? fmt::format(" softcap={}", softcap) : "", sloped ? " slopes" : "");
   }
-  // [Q], as ALiBi has them: 2^(-8/Q), 2^(-16/Q), ...
+  // [Q], the slopes of ALiBi: 2^(-8/Q), 2^(-16/Q), ...
   Operand slopes() const {
     std::vector<double> values;
     for (int64_t h = 1; h <= q; ++h)
@@ -47,7 +47,7 @@ std::vector<double> offsets_of(const std::vector<int64_t>& lengths) {
 
 int64_t sum_of(const std::vector<int64_t>& lengths) { return static_cast<int64_t>(offsets_of(lengths).back()); }
 
-// Multiplications of queries with keys and of probabilities with values, over what the mask leaves.
+// FLOPs of queries times keys and probabilities times values, over the pairs that the mask leaves.
 double causal_flops(const std::vector<int64_t>& lengths, const Heads& heads) {
   double pairs = 0;
   for (const int64_t length : lengths) {
@@ -58,12 +58,12 @@ double causal_flops(const std::vector<int64_t>& lengths, const Heads& heads) {
 }
 
 struct Row {
-  std::vector<double> p;     // by key, 0 where it is not seen
-  std::vector<double> bend;  // of the softcap: the score's derivative by the scaled product
+  std::vector<double> p;     // by key, 0 where masked
+  std::vector<double> bend;  // derivative of the softcapped score by the scaled dot product
   double lse;
 };
 
-// Softmax row of query `place` of a sequence in head `head` over the keys 0 .. place; `key(i)` is where key i starts.
+// Softmax row of query `place` of a sequence in head `head` over the keys 0 .. place; `key(i)` is the offset of key i.
 template <class Key>
 Row row_of(const double* query, size_t head, size_t place, const std::vector<double>& k, const Heads& heads, Key key) {
   Row row{std::vector<double>(place + 1), std::vector<double>(place + 1, 1.0), 0};
@@ -78,7 +78,7 @@ Row row_of(const double* query, size_t head, size_t place, const std::vector<dou
       row.bend[i] = std::pow(std::cosh(score / cap), -2.0);
       score = cap * std::tanh(score / cap);
     }
-    row.p[i] = std::exp(score - heads.slope(head) * static_cast<double>(place - i));  // scores of tests are small
+    row.p[i] = std::exp(score - heads.slope(head) * static_cast<double>(place - i));  // scores in these cases are small
     total += row.p[i];
   }
   for (double& x : row.p) x /= total;
@@ -86,7 +86,7 @@ Row row_of(const double* query, size_t head, size_t place, const std::vector<dou
   return row;
 }
 
-// Calls body(token, head, its sequence's first token, its place there).
+// Calls body(token, head, first token of its sequence, position in the sequence).
 template <class Body>
 void each_row(const std::vector<int64_t>& lengths, int64_t heads, Body body) {
   size_t start = 0;
@@ -149,7 +149,7 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
   return c;
 }
 
-// With the whole matrix P: dS = P (dP - sum over keys of P dP), without out and lse.
+// With the full matrix P: dS = P (dP - sum over keys of P dP), without using out and lse.
 void differentiate(Values& v, const std::vector<int64_t>& lengths, const Heads& heads) {
   const auto d = static_cast<size_t>(heads.d);
   const auto q_heads = static_cast<size_t>(heads.q);
@@ -183,9 +183,9 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
   const int64_t tokens = sum_of(lengths);
   OpCase c{.op = "attention_backward",
            .name = fmt::format("{} {} sequences T={} {}", name(dtype), lengths.size(), tokens, heads.text())};
-  // q, k, v and what the forward pass saved of them belong together. Without the forward pass, out and lse have the
-  // right sizes and mean nothing: enough for timing.
-  const bool attended = with_gradients || tokens < 1000;
+  // q, k, v and the forward pass's saved out and lse depend on each other. Without running the forward pass, out and
+  // lse have the right sizes but arbitrary values, which suffices for timing.
+  const bool attention_context = with_gradients || tokens < 1000;
   const Drawn drawn([=] {
     RandomStream random(9, tokens, heads.q, heads.d);
     const auto draw = [&](int64_t heads_of) {
@@ -199,8 +199,8 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
     const auto q = draw(heads.q);
     const auto k = draw(heads.kv);
     const auto v = draw(heads.kv);
-    const Result saved = attended ? attend(q, k, v, lengths, heads)
-                                  : Result{q, std::vector<double>(q.size() / static_cast<size_t>(heads.d))};
+    const Result saved = attention_context ? attend(q, k, v, lengths, heads)
+                                           : Result{q, std::vector<double>(q.size() / static_cast<size_t>(heads.d))};
     return Values{saved.out, saved.lse, q, k, v};
   });
   const Shape q_shape{tokens, heads.q * heads.d};
@@ -268,7 +268,7 @@ OpCase kv_store_case(DType pages_dtype, DType dtype, int64_t tokens, int64_t wid
   return c;
 }
 
-// `queries` and `lengths` by sequence; pages lie in the cache in backward order.
+// `queries` and `lengths` are per sequence; pages are in the cache in descending order.
 OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::vector<int64_t>& lengths, int64_t page,
                   Heads heads) {
   const int64_t tokens = sum_of(queries);
@@ -356,7 +356,7 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(paged_case(dtype, {1, 1}, {140, 20}, 16, {4, 1, 256}));
     cases.push_back(paged_case(dtype, {3, 20}, {200, 20}, 16, {4, 2, 128, 100, 3.0F}));
     cases.push_back(paged_case(dtype, {3, 18}, {70, 18}, 16, {4, 2, 256}));
-    // Window, softcap and slopes, alone and together; windows below, at and above a block of keys.
+    // Window, softcap and slopes, alone and together; windows smaller than, equal to and larger than a block of keys.
     for (const Heads heads : {Heads{3, 1, 20, 5},
                               {4, 2, 16, 64},
                               {2, 1, 64, 100},
@@ -394,7 +394,7 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(timing(kv_store_case(dtype, dtype, 1024, 512)));
   }
   for (const int64_t width : {17, 64}) cases.push_back(kv_store_case(DType::f16, DType::f16, 9, width));
-  // Llama-3.1-8B, GPT-2 1558M, a sliding window; a token of Llama-2-13B and of Llama-3.1-8B.
+  // Llama-3.1-8B, GPT-2 1558M, a sliding window; one decoded token of Llama-2-13B and of Llama-3.1-8B.
   for (const auto& [lengths, heads] : std::vector<std::pair<std::vector<int64_t>, Heads>>{
            {{8192}, {32, 8, 128}}, {std::vector<int64_t>(8, 1024), {25, 25, 64}}, {{8192}, {32, 8, 128, 1024}}}) {
     cases.push_back(large(forward_case(DType::bf16, lengths, heads, true)));

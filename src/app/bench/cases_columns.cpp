@@ -5,7 +5,7 @@
 namespace ingot::bench {
 namespace {
 
-// Where column `narrow` of y is in x.
+// The column of x for column `narrow` of y.
 size_t wide_column(const ops::ColumnsAttributes& a, size_t narrow) {
   const auto width = static_cast<size_t>(a.width);
   return narrow / width * static_cast<size_t>(a.stride) + static_cast<size_t>(a.offset) + narrow % width;

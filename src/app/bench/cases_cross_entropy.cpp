@@ -5,7 +5,7 @@
 namespace ingot::bench {
 namespace {
 
-// -log softmax of the target, by scaled sums in long double; 0 for -1.
+// -log softmax of the target, by shifted sums in long double; 0 for target -1.
 double loss_of(const std::vector<double>& logits, size_t t, size_t width, double target) {
   if (target < 0) return 0.0;
   long double total = 0;
@@ -33,16 +33,16 @@ OpCase cross_entropy_case(Result result, int64_t tokens, int64_t vocabulary, dou
     for (size_t t = 0; t < v[0].size(); ++t) {
       v[0][t] = loss_of(v[2], t, width, v[3][t]);
       for (size_t i = 0; i < width; ++i) {
-        // log p(i) is minus the loss that i would have as the target.
+        // log p(i) is minus the loss for target i.
         const double share = std::exp(-loss_of(v[2], t, width, static_cast<double>(i)));
         const double hot = v[3][t] == static_cast<double>(i) ? 1.0 : 0.0;
         v[1][t * width + i] = v[3][t] < 0 ? 0.0 : share - hot;
       }
     }
-    double most = 1.0;  // a loss is a difference of logits: their rounding is its error
+    double most = 1.0;  // a loss is a difference of logits, so its error is that of their rounding
     for (const double x : v[2]) most = std::max(most, std::abs(x));
     scale[0] = most;
-    scale[1] = most;  // exp(x) errs relatively by x's absolute error
+    scale[1] = most;  // the relative error of exp(x) is the absolute error of x
   };
   c.length = vocabulary;
   if (result == Result::f32 || result == Result::bf16) {
@@ -66,12 +66,13 @@ std::vector<OpCase> cross_entropy_cases() {
          {std::pair<int64_t, int64_t>{1, 1}, {3, 2}, {17, 33}, {5, 131}, {3, 64}, {0, 5}}) {
       cases.push_back(cross_entropy_case(result, tokens, vocabulary, 1.0));
     }
-    cases.push_back(cross_entropy_case(result, 3, 97, 60.0));  // exponentials that vanish
+    cases.push_back(cross_entropy_case(result, 3, 97, 60.0));  // exponentials that underflow
     cases.push_back(cross_entropy_case(result, 128, 49152, 1.0));
     cases.back().timing_only = true;
     cases.back().gradients.clear();
   }
-  // A whole micro-batch of Llama 3's vocabulary, and the piece of it that the loss is computed in (spec::loss_chunk).
+  // A whole micro-batch with Llama 3's vocabulary, and the chunk of it in which the loss is computed
+  // (spec::loss_chunk).
   for (const int64_t tokens : {4096, 130}) {
     cases.push_back(large(cross_entropy_case(Result::in_place, tokens, 128256, 1.0)));
   }

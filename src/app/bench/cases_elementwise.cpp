@@ -12,7 +12,7 @@ std::vector<double> bounded(const std::vector<double>& x, bool soft, float most)
   const auto cap = static_cast<double>(most);
   std::vector<double> y;
   for (const double value : x) {
-    // tanh by exponentials.
+    // tanh expressed with exp
     y.push_back(soft ? cap * (1.0 - 2.0 / (std::exp(2.0 * value / cap) + 1.0)) : std::clamp(value, -cap, cap));
   }
   return y;
@@ -44,7 +44,7 @@ OpCase scale_case(DType to, DType from, int64_t n, float factor) {
   return c;
 }
 
-// clamp and softcap with their backwards, which take x and y.
+// clamp and softcap, in place or not.
 OpCase bounding_case(DType dtype, int64_t n, bool soft, float most, bool in_place) {
   OpCase c{.op = soft ? "softcap" : "clamp",
            .name = fmt::format("{} n={} to {}{}", name(dtype), n, most, in_place ? " y is x" : "")};
@@ -63,12 +63,12 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
   const char* shared = alias < 0 ? "" : alias == 1 ? " dx is dy" : " dx is the other input";
   OpCase c{.op = soft ? "softcap_backward" : "clamp_backward",
            .name = fmt::format("{} n={} to {}{}", name(dtype), n, most, shared)};
-  // x is drawn here, because softcap's gradient is given softcap(x).
+  // x is drawn here, because the input of softcap's backward is softcap(x).
   const auto cap = static_cast<double>(most);
   const auto draw = [soft](int64_t count) {
     std::vector<double> x(static_cast<size_t>(count));
     RandomStream random(11, count);
-    for (double& value : x) value = (soft ? 0.7 : 2.0) * random.normal();  // no y that rounds to the cap
+    for (double& value : x) value = (soft ? 0.7 : 2.0) * random.normal();  // no y rounds to the cap
     return x;
   };
   const Drawn input([=] { return Values{soft ? bounded(draw(n), true, most) : draw(n)}; });
@@ -86,8 +86,8 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
       v[0][i] = v[1][i] * (soft ? (cap - x) * (cap + x) / (cap * cap) : inside);
     }
   };
-  // By moving x, which the rounded y of softcap is turned back into. At clamp's kinks there is no gradient.
-  const std::vector<double> x = soft || n > 1000 ? std::vector<double>() : draw(n);  // long ones are for timing alone
+  // Perturbs x, which for softcap is recovered from the rounded y. At clamp's kinks there is no gradient.
+  const std::vector<double> x = soft || n > 1000 ? std::vector<double>() : draw(n);  // long ones are only timed
   const bool kink = std::any_of(x.begin(), x.end(), [=](double value) {
     const auto rounded = static_cast<float>(value);
     return std::abs(dtype == DType::bf16 ? bf16_to_float(float_to_bf16(rounded)) : rounded) == most;
@@ -147,7 +147,7 @@ OpCase add_bias_backward_case(DType dtype, int64_t rows, int64_t width, bool acc
   return c;
 }
 
-// The mask from Philox written from the contract, one element at a time.
+// The dropout mask from Philox as the contract specifies it, one element at a time.
 double dropped(double x, uint64_t row, uint64_t column, const ops::DropoutAttributes& attributes) {
   const uint32_t seed_high = static_cast<uint32_t>((attributes.seed ^ attributes.stream) >> 32);
   const auto words = Philox::block({static_cast<uint32_t>(row & 0xffffffffU), static_cast<uint32_t>(row >> 32),
@@ -163,7 +163,7 @@ OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttrib
   OpCase c{.op = "dropout", .name = fmt::format("{} T={} N={} p={}", name(dtype), rows, width, attributes.probability)};
   c.operands = {{"y", dtype, {rows, width}, Role::output}, {"x", dtype, {rows, width}}, {"rows", DType::i64, {rows}}};
   c.operands[0].alias = in_place ? 1 : -1;
-  // Samples and positions of all sizes; exact in double below 2^53.
+  // Sample and position numbers of all magnitudes, which double represents exactly below 2^53.
   c.operands[2].fill = [](std::vector<double>& values, RandomStream& random) {
     for (double& value : values) value = static_cast<double>(random.below(uint64_t{1} << 45));
   };

@@ -9,14 +9,15 @@
 namespace ingot::bench {
 namespace {
 
-// The exponent of a contribution's bound, by std::frexp: |x| < 2^e.
+// The smallest e with |x| < 2^e; 0 for x = 0.
 int bound_of(double x) {
   int exponent = 0;
   std::frexp(x, &exponent);
   return exponent;
 }
 
-// Contributions of all sizes: halves between fixed-point numbers, and numbers that are too small to count.
+// Contributions of all magnitudes: ties between two fixed-point numbers, numbers that are so small that most round to
+// 0, and numbers up to 2^range.
 Fill contributions(int32_t range, int bits) {
   return [range, bits](std::vector<double>& values, RandomStream& random) {
     for (size_t i = 0; i < values.size(); ++i) {

@@ -78,7 +78,7 @@ std::vector<OpCase> glu_cases() {
         cases.push_back(backward_case(activation, dtype, 3, n, false, 2.0));
       }
       cases.push_back(forward_case(activation, dtype, 0, 5, -1, 1.0));
-      cases.push_back(forward_case(activation, dtype, 5, 33, 1, 40.0));  // exp of these leaves the range of fp32
+      cases.push_back(forward_case(activation, dtype, 5, 33, 1, 40.0));  // exp of these exceeds the range of fp32
       cases.push_back(forward_case(activation, dtype, 5, 33, 2, 1.0));
       cases.push_back(backward_case(activation, dtype, 5, 33, true, 40.0));
       cases.push_back(forward_case(activation, dtype, 33, 1000, -1, 1.0));

@@ -18,7 +18,7 @@ struct Statistics {
   double mean, rstd;
 };
 
-// The variance as the mean of squares less the square of the mean, which long double leaves enough digits.
+// Computes the variance as the mean of squares minus the square of the mean; long double has enough digits for that.
 Statistics statistics(const double* x, size_t n) {
   long double sum = 0;
   long double squares = 0;
@@ -78,7 +78,7 @@ OpCase forward_case(DType dtype, int64_t rows, int64_t n, Choice choice) {
       v[2][t] = rstd;
       most = std::max(most, rstd);
     }
-    // What is subtracted from x errs by the mean's rounding.
+    // The error of x - mean includes the mean's rounding error.
     scale[0] = most * around * 2.0;
     scale[1] = around;
   };
@@ -95,7 +95,7 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::LayerNormBackwar
                "{} T={} H={}{}{}{}{}{}", name(dtype), rows, n, attributes.accumulate_dx ? " adding to dx" : "",
                attributes.accumulate_dweight ? " adding to dweight" : "", with_dweight ? "" : " without dweight",
                with_dbias ? "" : " without dbias", in_place ? " dx is dy" : "")};
-  // x and its statistics belong together, so they are drawn here.
+  // x and its statistics depend on each other, so they are drawn here.
   const auto width = static_cast<size_t>(n);
   const Drawn drawn([=] {
     std::vector<double> x(static_cast<size_t>(rows * n));
@@ -125,7 +125,7 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::LayerNormBackwar
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::layer_norm_backward(context, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], attributes);
   };
-  // dx = rstd (I - 1/n - u u^T / n) g: the part of g that is neither constant nor along u.
+  // dx = rstd (I - 1/n - u u^T / n) g: the part of g that is neither constant nor parallel to u.
   c.reference = [attributes, width](Values& v, std::vector<double>& scale) {
     std::vector<double> dweight(width, 0.0);
     std::vector<double> dbias(width, 0.0);
@@ -187,13 +187,13 @@ std::vector<OpCase> layer_norm_cases() {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int64_t n : {1, 2, 7, 16, 33, 64, 131, 576}) {
       cases.push_back(forward_case(dtype, 3, n, {.in_place = n == 33, .with_bias = n != 7}));
-      if (n <= 2) continue;  // dx is all cancellation
+      if (n <= 2) continue;  // dx is dominated by cancellation
       cases.push_back(backward_case(dtype, 3, n, {.accumulate_dx = n == 33, .accumulate_dweight = n == 7}, n != 64,
                                     n != 16, n == 131));
     }
     cases.push_back(forward_case(dtype, 0, 8, {}));
     cases.push_back(forward_case(dtype, 70, 1000, {.with_statistics = false}));
-    cases.push_back(forward_case(dtype, 5, 300, {.mean = 100.0}));  // a mean far above the spread
+    cases.push_back(forward_case(dtype, 5, 300, {.mean = 100.0}));  // mean much larger than the standard deviation
     cases.push_back(backward_case(dtype, 0, 8, {}, true, true));
     cases.push_back(backward_case(dtype, 200, 48, {}, true, true));
     cases.push_back(backward_case(dtype, 129, 100, {.accumulate_dx = true, .accumulate_dweight = true}, true, true));

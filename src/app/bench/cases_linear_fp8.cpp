@@ -12,7 +12,7 @@ struct Sizes {
 
 struct Format {
   int mantissa_bits;
-  int least_exponent;  // of normal values
+  int least_exponent;  // minimum exponent of normal values
   double largest;
 };
 constexpr Format e4m3{3, -6, 448};
@@ -35,7 +35,7 @@ double scale_of(const Format& f, const double* row, int64_t n) {
   return std::ldexp(1.0, exponent);
 }
 
-// Rows of n elements as fp8 has them; `scales` gets a scale a row.
+// Rows of n elements rounded to fp8; `scales` receives one scale per row.
 std::vector<double> in_fp8(const Format& f, std::vector<double> values, int64_t n, std::vector<double>* scales) {
   for (size_t begin = 0; begin < values.size(); begin += static_cast<size_t>(n)) {
     const double scale = scale_of(f, values.data() + begin, n);
@@ -45,7 +45,7 @@ std::vector<double> in_fp8(const Format& f, std::vector<double> values, int64_t 
   return values;
 }
 
-// `values` [.., n] with column k multiplied or divided by scales[k].
+// Multiplies or divides column k of `values` [.., n] by scales[k].
 void multiply_columns(std::vector<double>& values, const std::vector<double>& scales, bool divide) {
   for (size_t i = 0; i < values.size(); ++i) {
     const double scale = scales[i % scales.size()];
@@ -53,7 +53,7 @@ void multiply_columns(std::vector<double>& values, const std::vector<double>& sc
   }
 }
 
-// Magnitudes over many binades, so that some elements are subnormal and some nothing; a row of zeros now and then.
+// Magnitudes over many binades, so that some elements become subnormal and some zero; every fifth row is zero.
 Fill spread(int64_t width) {
   return [width](std::vector<double>& values, RandomStream& random) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -69,7 +69,7 @@ double mean_square(const std::vector<double>& values) {
   return values.empty() ? 0.0 : total / static_cast<double>(values.size());
 }
 
-// `gradients`: what dy is rounded to, backward.
+// `gradients`: the type to which dy is rounded, for backward.
 OpCase linear_case(bool backward, DType result, DType given, Storage storage, Sizes s, bool accumulate,
                    Storage gradients = Storage::fp8_e4m3) {
   OpCase c{.op = backward ? "linear_fp8_backward_input" : "linear_fp8",
@@ -91,7 +91,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
   };
   c.reference = [=](Values& v, std::vector<double>& scale) {
     std::vector<double> scales;
-    const std::vector<double> weight = in_fp8(e4m3, v[2], s.in, &scales);  // a stored one is left as it is
+    const std::vector<double> weight = in_fp8(e4m3, v[2], s.in, &scales);  // fp8 weights are unchanged
     std::vector<double> left = v[1];
     if (backward) {
       multiply_columns(left, scales, false);
@@ -123,7 +123,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
   return c;
 }
 
-// With a dy that fp8 holds exactly the result is the gradient of x fp8(W)^T.
+// With a dy that is exact in fp8, the result is the gradient of x fp8(W)^T.
 OpCase gradient_case(DType dtype, Storage storage, Sizes s) {
   OpCase c = linear_case(true, dtype, dtype, storage, s, false);
   c.name += " exact dy";
@@ -149,7 +149,7 @@ size_t fp8_bytes(int64_t rows, int64_t width) {
   return Arena::footprint(static_cast<size_t>(rows) * row_bytes(Storage::fp8_e4m3, width));
 }
 
-// Rounded and read back. `folded`: columns are multiplied by the scales of another matrix's rows.
+// Quantises and dequantises. `folded`: columns are multiplied by the scales of another matrix's rows.
 OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, bool folded) {
   OpCase c{.op = "quantize_fp8",
            .name = fmt::format("{} to {} [{}, {}]{}", name(dtype), name(storage), rows, width, folded ? " by" : "")};
@@ -171,7 +171,7 @@ OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, 
     multiply_columns(v[0], scales, false);
     v[0] = in_fp8(format_of(storage), v[0], width, nullptr);
     multiply_columns(v[0], scales, true);
-    scale[0] = 1e-30;  // nothing but the very value
+    scale[0] = 1e-30;  // requires exactly the expected value
   };
   c.scratch = [=](int) { return fp8_bytes(rows, width); };
   c.bytes = static_cast<double>(rows * width) * static_cast<double>(2 * size_of(dtype) + 2);
@@ -187,9 +187,9 @@ OpCase scales_case(Storage storage, int64_t rows, int64_t width) {
     std::vector<double> scales;
     in_fp8(format_of(storage), v[1], width, &scales);
     v[0] = scales;
-    scale[0] = 1e-30;  // nothing but the very value
+    scale[0] = 1e-30;  // requires exactly the expected value
   };
-  c.bytes = static_cast<double>(rows) * 36;  // 32 are read together
+  c.bytes = static_cast<double>(rows) * 36;  // at least 32 bytes are read together
   return c;
 }
 

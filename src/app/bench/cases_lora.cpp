@@ -14,13 +14,13 @@ namespace {
 struct Sizes {
   DType dtype;
   int64_t tokens, in, out;
-  std::vector<int64_t> ranks;  // of the adapters; 0: does not adapt the layer
+  std::vector<int64_t> ranks;  // ranks of the adapters; 0: the adapter does not cover the layer
   bool wide = false;           // y is f32
 };
 
-enum Place : size_t { y, x, slots, first };  // then a and b of every adapter
+enum Place : size_t { y, x, slots, first };  // followed by a and b of every adapter
 
-// Layers in the table of entries, of which `the_layer` is asked.
+// Number of layers in the entry table, and the layer under test.
 constexpr int64_t layers = 3, the_layer = 1;
 
 float factor_of(size_t adapter) { return 0.5F + 0.25F * static_cast<float>(adapter); }
@@ -56,7 +56,7 @@ OpCase lora_case(const Sizes& s) {
   };
   c.reference = [s](Values& v, std::vector<double>& scale) {
     const auto in = static_cast<size_t>(s.in), out = static_cast<size_t>(s.out);
-    double most_y = 0;
+    double max_y = 0;
     for (size_t t = 0; t < v[slots].size(); ++t) {
       if (v[slots][t] < 0) continue;
       const auto slot = static_cast<size_t>(v[slots][t]);
@@ -69,8 +69,8 @@ OpCase lora_case(const Sizes& s) {
         }
       }
     }
-    for (const double value : v[y]) most_y = std::max(most_y, std::abs(value));
-    scale[y] = most_y;
+    for (const double value : v[y]) max_y = std::max(max_y, std::abs(value));
+    scale[y] = max_y;
   };
   c.length = s.in + most;
   const auto mean = static_cast<double>(most);
@@ -93,7 +93,7 @@ std::vector<OpCase> lora_cases() {
       cases.push_back(lora_case({dtype, 5, 128, 300, {8, 8}, wide}));
     }
   }
-  // SmolLM2-135M's q, one token each of 32 requests: one adapter, and one each.
+  // q of SmolLM2-135M, one token each of 32 requests: all with one adapter, and each with its own.
   for (const size_t adapters : {1, 32}) {
     cases.push_back(timing(lora_case({DType::bf16, 32, 576, 576, std::vector<int64_t>(adapters, 8)})));
   }

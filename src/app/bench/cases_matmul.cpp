@@ -13,7 +13,7 @@ struct Sizes {
 };
 
 // c [m, n] (+)= a [m, k] b [k, n] by outer products, in double. Element (i, k) of a is a[i * a_row + k * a_column].
-void outer_products(const Sizes& s, std::vector<double>& c, const std::vector<double>& a, int64_t a_row,
+void reference_gemm(const Sizes& s, std::vector<double>& c, const std::vector<double>& a, int64_t a_row,
                     int64_t a_column, const std::vector<double>& b, int64_t b_row, int64_t b_column) {
   for (int64_t k = 0; k < s.k; ++k) {
     for (int64_t i = 0; i < s.m; ++i) {
@@ -31,7 +31,7 @@ double mean_square(const std::vector<double>& values) {
   return values.empty() ? 0.0 : total / static_cast<double>(values.size());
 }
 
-// The root of the sum of squared terms of one element of a product.
+// The root of the sum of squared terms for one element of a matrix product.
 double product_scale(const std::vector<double>& a, const std::vector<double>& b, int64_t k, double before) {
   return std::sqrt(mean_square(a) * mean_square(b) * static_cast<double>(k) + before);
 }
@@ -54,7 +54,7 @@ OpCase matmul_case(DType out, DType in, Sizes s, ops::MatmulAttributes attribute
   c.reference = [attributes, s](Values& v, std::vector<double>& scale) {
     scale[0] = product_scale(v[1], v[2], s.k, attributes.accumulate ? mean_square(v[0]) : 0.0);
     if (!attributes.accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
-    outer_products(s, v[0], v[1], attributes.transpose_a ? 1 : s.k, attributes.transpose_a ? s.m : 1, v[2],
+    reference_gemm(s, v[0], v[1], attributes.transpose_a ? 1 : s.k, attributes.transpose_a ? s.m : 1, v[2],
                    attributes.transpose_b ? 1 : s.n, attributes.transpose_b ? s.k : 1);
     for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
   };
@@ -89,17 +89,18 @@ std::string linear_name(DType result, DType given, Storage storage, LinearSizes 
                      s.in, accumulate ? " accumulate" : "");
 }
 
-// Both linear ops: `backward` multiplies by W instead of its transpose. `mostly_few`: as in serving.
+// Both linear ops: `backward` multiplies by W instead of its transpose. `prefer_skinny`: as in serving.
 OpCase linear_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, bool accumulate,
-                   bool mostly_few = false) {
+                   bool prefer_skinny = false) {
   OpCase c{.op = backward ? "linear_backward_input" : "linear",
-           .name = linear_name(result, given, storage, s, accumulate) + (mostly_few ? " mostly few" : "")};
+           .name = linear_name(result, given, storage, s, accumulate) + (prefer_skinny ? " mostly few" : "")};
   const int64_t width = backward ? s.in : s.out;
   const int64_t k = backward ? s.out : s.in;
   c.operands = {{backward ? "dx" : "y", result, {s.tokens, width}, accumulate ? Role::inout : Role::output},
                 {backward ? "dy" : "x", given, {s.tokens, k}},
                 {"weight", DType::u8, {s.out, s.in}, Role::input, normal(), storage}};
-  const ops::LinearAttributes attributes{.accumulate = accumulate, .any_rows = mostly_few, .mostly_few = mostly_few};
+  const ops::LinearAttributes attributes{
+      .accumulate = accumulate, .row_invariant = prefer_skinny, .prefer_skinny = prefer_skinny};
   c.run = [=](ops::Context& context, const Arguments& a) {
     if (backward) {
       ops::linear_backward_input(context, a[0], a[1], a.weights[2], attributes);
@@ -112,7 +113,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Li
     for (double& w : weight) w = rounded_to(given, w);
     scale[0] = product_scale(v[1], weight, k, accumulate ? mean_square(v[0]) : 0.0);
     if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
-    outer_products({s.tokens, width, k}, v[0], v[1], k, 1, weight, backward ? s.in : 1, backward ? 1 : s.in);
+    reference_gemm({s.tokens, width, k}, v[0], v[1], k, 1, weight, backward ? s.in : 1, backward ? 1 : s.in);
     for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
   };
   c.length = k + 1;
@@ -139,13 +140,13 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Li
   return c;
 }
 
-// A linear layer with a term of low rank: both ops, as linear_case.
+// A linear layer with a low-rank term: both ops, as in linear_case.
 OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, int64_t rank,
                      bool accumulate) {
   OpCase c = linear_case(backward, result, given, storage, s, accumulate);
   c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
   c.name += fmt::format(" rank={}", rank);
-  c.gradients.clear();  // linear_case's, which has no term
+  c.gradients.clear();  // linear_case's, which lack the low-rank term
   const int64_t width = backward ? s.in : s.out;
   c.operands.push_back({"low", given, {s.tokens, rank}});
   c.operands.push_back({backward ? "a" : "b", given, backward ? Shape{rank, s.in} : Shape{s.out, rank}});
@@ -159,11 +160,11 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
   };
   c.reference = [=, linear = c.reference](Values& v, std::vector<double>& scale) {
     linear(v, scale);
-    outer_products({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
+    reference_gemm({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
     for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
   };
-  // dx is the gradient at x of the sums of dy (x W^T) and of low (x a^T), both element by element. Only of few
-  // elements, as differences of many take long.
+  // dx is the gradient at x of the sum of dy (x W^T) and low (x a^T), both elementwise. Checked only for few elements,
+  // because finite differences of many take long.
   if (backward && s.tokens * s.in < 500) {
     c.gradients = {{.gradient = 0, .forward = [=](const Values& v, const std::vector<double>& x) {
                       std::vector<double> weight = v[2];
@@ -172,7 +173,7 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
                       const auto add = [&](const std::vector<double>& factors, const std::vector<double>& matrix,
                                            int64_t rows) {
                         std::vector<double> product(static_cast<size_t>(s.tokens * rows), 0.0);
-                        outer_products({s.tokens, rows, s.in}, product, x, s.in, 1, matrix, 1, s.in);
+                        reference_gemm({s.tokens, rows, s.in}, product, x, s.in, 1, matrix, 1, s.in);
                         for (size_t i = 0; i < product.size(); ++i) terms.push_back(factors[i] * product[i]);
                       };
                       add(v[1], weight, s.out);
@@ -217,14 +218,14 @@ void add_matmuls(std::vector<OpCase>& cases) {
         cases.push_back(matmul_case(out, in, s, form));
         cases.push_back(matmul_case(out, in, s, accumulate));
       }
-      // Rows of whole 16 bytes, which libraries ask for.
+      // Rows that are a multiple of 16 bytes, as libraries require.
       cases.push_back(matmul_case(out, in, {16, 40, 24}, form));
     }
-    // More than one block of k, panels of every size, and enough work for several threads.
+    // More than one block of k, panels of every size, and enough FLOPs for several threads.
     cases.push_back(matmul_case(out, in, {67, 403, 300}, {.transpose_b = true, .accumulate = true}));
     cases.push_back(matmul_case(out, in, {211, 50, 270}, {.transpose_a = true}));
   }
-  // Operands whose rows are whole packs of 16 bytes, in tiles of every size, with a rest on every side.
+  // Operands whose rows are a multiple of 16 bytes, with a partial tile in every dimension, for tiles of every size.
   for (const Sizes s : {Sizes{40, 72, 104}, Sizes{72, 136, 200}, Sizes{264, 520, 40}}) {
     for (const ops::MatmulAttributes form : {ops::MatmulAttributes{.transpose_b = true}, ops::MatmulAttributes{},
                                              ops::MatmulAttributes{.transpose_a = true}}) {
@@ -242,7 +243,7 @@ void add_matmuls(std::vector<OpCase>& cases) {
     cases.push_back(timing(matmul_case(in, in, {1024, 576, 1536}, {})));
     cases.push_back(timing(matmul_case(DType::f32, in, {1536, 576, 1024}, {.transpose_a = true, .accumulate = true})));
     cases.push_back(timing(matmul_case(DType::f32, in, {1024, 49152, 576}, {.transpose_b = true})));
-    for (const int64_t hidden : {576, 4096}) {  // LoRA's
+    for (const int64_t hidden : {576, 4096}) {  // LoRA shapes
       cases.push_back(timing(matmul_case(in, in, {2048, 16, hidden}, {.transpose_b = true})));
       cases.push_back(timing(matmul_case(in, in, {2048, hidden, 16}, {.transpose_b = true, .accumulate = true})));
       cases.push_back(
@@ -258,16 +259,16 @@ void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
        {std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}, std::pair{DType::bf16, DType::bf16}}) {
     for (const Storage storage : {Storage::bf16, Storage::q8_0}) {
       for (const int64_t rank : {1, 2, 6, 16}) {
-        // Fewer rows than columns and more, tiles and panels with a rest.
+        // Fewer rows than columns and more, with partial tiles and panels.
         cases.push_back(low_rank_case(backward, result, given, storage, {19, 70, 96}, rank, rank == 6));
         cases.push_back(low_rank_case(backward, result, given, storage, {131, 17, 160}, rank, rank == 2));
       }
     }
-    // Several decoded slices, and a sum of odd length.
+    // Several decoded slices, and an odd k.
     cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, 4, true));
     cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {13, 35, 33}, 4, false));
     if (given == DType::f32) continue;
-    // Several slices of a sum that AVX-512's own products take, several blocks of packed columns, and of packed rows.
+    // Several slices of k in AVX-512's own gemm, several blocks of packed columns, and of packed rows.
     cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 400, 6144}, 4, false));
     cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {5, 700, 1024}, 2, false));
     cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {131, 150, 33}, 2, true));
@@ -305,8 +306,8 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
       const int64_t whole = block == 1 ? 40 : in;
       cases.push_back(linear_case(backward, result, given, storage, {3, 24, whole}, true));
     }
-    // Rows of whole 16-byte packs whatever the storage, for kernels of few tokens: spans and chunks with a rest, and
-    // more rows than a block has.
+    // Rows that are a multiple of 16 bytes for every storage type, for the skinny gemm kernels: partial spans and
+    // chunks, and more rows than a block has.
     if (!backward) {
       for (const Storage storage : storages) {
         const int64_t in = block_elements(storage) == 256 ? 768 : block_elements(storage) == 32 ? 608 : 296;
@@ -316,7 +317,8 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
       }
       cases.push_back(linear_case(false, result, given, Storage::q4_k, {72, 133, 512}, false));
     }
-    // Several decoded slices: more rows than ops::decoded_rows gives for this width. Too large for many differences.
+    // Several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
+    // differences.
     cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, true));
     cases.back().gradients.clear();
     cases.push_back(linear_case(backward, result, given, Storage::f32, {0, 3, 5}, false));

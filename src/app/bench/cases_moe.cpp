@@ -13,7 +13,7 @@ struct Sizes {
   std::string text() const { return fmt::format("T={} E={} K={}", tokens, experts, chosen); }
 };
 
-// The chosen experts of a token: all of them sorted by falling logit.
+// The experts of a token: the top K of all experts sorted by descending logit.
 std::vector<size_t> best_of(const double* logits, const Sizes& s) {
   std::vector<size_t> order(static_cast<size_t>(s.experts));
   std::iota(order.begin(), order.end(), size_t{0});
@@ -23,7 +23,7 @@ std::vector<size_t> best_of(const double* logits, const Sizes& s) {
   return order;
 }
 
-// softmax of the logits at `chosen` [T, K] places.
+// softmax over the logits of the experts `chosen` [T, K].
 std::vector<double> weights_of(const std::vector<double>& logits, const std::vector<double>& chosen, const Sizes& s) {
   std::vector<double> weights(chosen.size());
   const auto k = static_cast<size_t>(s.chosen);
@@ -38,7 +38,7 @@ std::vector<double> weights_of(const std::vector<double>& logits, const std::vec
   return weights;
 }
 
-// Of every token K different experts, random.
+// K different random experts for every token.
 Fill choices(Sizes s) {
   return [s](std::vector<double>& values, RandomStream& random) {
     std::vector<double> logits(static_cast<size_t>(s.experts));
@@ -52,7 +52,7 @@ Fill choices(Sizes s) {
   };
 }
 
-// The numbers 0 .. N - 1 in random order.
+// A random permutation of 0 .. N - 1.
 void permutation(std::vector<double>& values, RandomStream& random) {
   std::iota(values.begin(), values.end(), 0.0);
   for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
@@ -80,7 +80,7 @@ OpCase route_case(DType dtype, Sizes s, bool with_ties) {
 
 OpCase route_backward_case(DType dtype, Sizes s) {
   OpCase c{.op = "moe_route_backward", .name = fmt::format("{} {}", name(dtype), s.text())};
-  // Logits, the experts that they choose and their weights belong together; the op is not given the logits.
+  // Logits, the experts that they select and the weights depend on each other; the op does not get the logits.
   const Drawn drawn([s] {
     RandomStream random(3, s.tokens, s.experts);
     std::vector<double> logits(static_cast<size_t>(s.tokens * s.experts));
@@ -99,7 +99,7 @@ OpCase route_backward_case(DType dtype, Sizes s) {
                 {"weights", DType::f32, {s.tokens, s.chosen}, Role::input, drawn[1]},
                 {"logits", DType::f32, {s.tokens, s.experts}, Role::input, drawn[2]}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::moe_route_backward(context, a[0], a[1], a[2], a[3]); };
-  // By every pair of choices: d w_i / d logit_j = w_i (1[i = j] - w_j).
+  // Sums over all pairs of selected experts: d w_i / d logit_j = w_i (1[i = j] - w_j).
   c.reference = [s](Values& v, std::vector<double>& scale) {
     const auto k = static_cast<size_t>(s.chosen);
     std::fill(v[0].begin(), v[0].end(), 0.0);

@@ -63,7 +63,7 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::RmsNormBackwardA
       .name = fmt::format("{} T={} H={}{}{}{}{}", name(dtype), rows, n, attributes.accumulate_dx ? " adding to dx" : "",
                           attributes.accumulate_dweight ? " adding to dweight" : "",
                           with_dweight ? "" : " without dweight", attributes.weight_offset == 0 ? "" : " offset")};
-  // x and its rstd belong together, so both are drawn here.
+  // x and its rstd depend on each other, so both are drawn here.
   const auto width = static_cast<size_t>(n);
   const Drawn drawn([=] {
     std::vector<double> x(static_cast<size_t>(rows * n));
@@ -135,7 +135,7 @@ std::vector<OpCase> rms_norm_cases() {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int64_t n : {1, 2, 7, 16, 33, 64, 131, 576}) {
       cases.push_back(forward_case(dtype, 3, n, n == 33, true, n == 16 || n == 33 ? 1.0F : 0.0F));
-      if (n == 1) continue;  // dx is all cancellation
+      if (n == 1) continue;  // dx is dominated by cancellation
       cases.push_back(backward_case(
           dtype, 3, n,
           {.accumulate_dx = n == 33, .accumulate_dweight = n == 7, .weight_offset = n == 16 || n == 33 ? 1.0F : 0.0F},

@@ -7,7 +7,7 @@
 namespace ingot::bench {
 namespace {
 
-// Heads of 2 `pairs` elements that turn and `rest` that do not.
+// Heads with 2 `pairs` rotated elements and `rest` others.
 OpCase rope_case(DType dtype, int64_t rows, int64_t heads, int64_t pairs, int64_t rest, int64_t last, bool inverse,
                  bool in_place) {
   OpCase c{.op = "rope",
@@ -27,19 +27,19 @@ OpCase rope_case(DType dtype, int64_t rows, int64_t heads, int64_t pairs, int64_
   c.run = [heads, inverse](ops::Context& context, const Arguments& a) {
     ops::rope(context, a[0], a[1], a[2], a[3], {.heads = heads, .inverse = inverse});
   };
-  // A pair is a complex number, turned by e^(i angle).
+  // A pair is a complex number, multiplied by e^(i angle).
   c.reference = [pairs, rest, inverse, width](Values& v, std::vector<double>&) {
     const auto half = static_cast<size_t>(pairs);
     for (size_t i = 0; i < v[0].size(); ++i) {
-      const size_t place = i % static_cast<size_t>(2 * pairs + rest);  // in the head
+      const size_t place = i % static_cast<size_t>(2 * pairs + rest);  // index in the head
       if (place >= 2 * half) v[0][i] = v[1][i];
       if (place >= half) continue;
       const auto position = static_cast<float>(v[2][i / static_cast<size_t>(width)]);
       const float angle = position * static_cast<float>(v[3][place]);
-      const auto turned = std::complex<double>(v[1][i], v[1][i + half]) *
-                          std::polar(1.0, inverse ? -static_cast<double>(angle) : static_cast<double>(angle));
-      v[0][i] = turned.real();
-      v[0][i + half] = turned.imag();
+      const auto rotated = std::complex<double>(v[1][i], v[1][i + half]) *
+                           std::polar(1.0, inverse ? -static_cast<double>(angle) : static_cast<double>(angle));
+      v[0][i] = rotated.real();
+      v[0][i + half] = rotated.imag();
     }
   };
   c.flops = 3.0 * static_cast<double>(rows * width);

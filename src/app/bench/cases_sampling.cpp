@@ -15,16 +15,16 @@ namespace {
 enum Place : size_t { chosen, logprobs, logits, scales, cuts, masks, edit_offsets, edit_ids, edit_values };
 
 struct Sizes {
-  int64_t rows, vocabulary, told;
-  double step = 0;    // logits are multiples of this, so that many are alike; 0: they are not
+  int64_t rows, vocabulary, num_top;
+  double step = 0;    // logits are multiples of this, so that many are equal; 0: not quantised
   double spread = 2;  // standard deviation of the logits
 };
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
-// Rows that draw with all filters in all combinations, every third of them greedy; two masks; edits for most.
+// Settings with all combinations of filters, every third row greedy; two masks; edits for most rows.
 Values settings_of(const Sizes& s) {
-  RandomStream random(3, s.rows, s.vocabulary, s.told);
+  RandomStream random(3, s.rows, s.vocabulary, s.num_top);
   Values v(9);
   const auto word = [&] { return static_cast<double>(static_cast<int32_t>(random.next_u32())); };
   v[edit_offsets] = {0};
@@ -64,7 +64,8 @@ struct Candidate {
   uint64_t weight;
 };
 
-// What row r of the settings makes of its logits: all candidates sorted, cut off, and gone through by id.
+// The id sampled by row r of the settings: sorts all candidates, applies the filters, and finds the draw in order of
+// id.
 int64_t choice_of(const Values& v, size_t r, size_t width) {
   std::vector<float> changed;
   for (size_t i = 0; i < width; ++i) changed.push_back(static_cast<float>(v[logits][r * width + i]));
@@ -98,7 +99,7 @@ int64_t choice_of(const Values& v, size_t r, size_t width) {
   if (top_k > 0 && top_k < candidates.size()) candidates.resize(top_k);
   const auto top_p = static_cast<uint32_t>(static_cast<int32_t>(v[cuts][r * 5 + 1]));
   if (top_p > 0) {
-    const uint64_t wanted = std::max<uint64_t>(1, ops::sampling_share(total(), top_p));
+    const uint64_t wanted = std::max<uint64_t>(1, ops::scaled_fraction(total(), top_p));
     uint64_t reached = 0;
     size_t kept = 0;
     while (reached < wanted) reached += candidates[kept++].weight;
@@ -135,12 +136,12 @@ void reference_row(Values& v, size_t r, size_t width, size_t columns) {
 
 OpCase sampling_case(const Sizes& s) {
   OpCase c{.op = "sample",
-           .name = fmt::format("R={} V={} N={}{}", s.rows, s.vocabulary, s.told, s.step > 0 ? " ties" : "")};
+           .name = fmt::format("R={} V={} N={}{}", s.rows, s.vocabulary, s.num_top, s.step > 0 ? " ties" : "")};
   const Drawn drawn([s] { return settings_of(s); });
   const Values sizes = settings_of(s);
   const int64_t edits = std::ssize(sizes[edit_ids]);
-  c.operands = {{"chosen", DType::i32, {s.rows, 1 + s.told}, Role::output},
-                {"logprobs", DType::f32, {s.rows, 1 + s.told}, Role::output},
+  c.operands = {{"chosen", DType::i32, {s.rows, 1 + s.num_top}, Role::output},
+                {"logprobs", DType::f32, {s.rows, 1 + s.num_top}, Role::output},
                 {"logits", DType::f32, {s.rows, s.vocabulary}, Role::input, normal(s.spread)},
                 {"scales", DType::f32, {s.rows, 2}, Role::input, drawn[scales]},
                 {"cuts", DType::i32, {s.rows, 5}, Role::input, drawn[cuts]},
@@ -153,7 +154,7 @@ OpCase sampling_case(const Sizes& s) {
       for (double& value : values) value = step * std::round(2 * random.normal() / step);
     };
   }
-  // What the op uses up is copied before.
+  // The op overwrites some inputs, which are copied first.
   c.scratch = [s, edits](int) {
     return Arena::footprint(DType::f32, Shape{s.rows, s.vocabulary}) + Arena::footprint(DType::f32, Shape{edits, 3});
   };
@@ -169,7 +170,7 @@ OpCase sampling_case(const Sizes& s) {
   };
   c.reference = [s](Values& v, std::vector<double>& scale) {
     for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) {
-      reference_row(v, r, static_cast<size_t>(s.vocabulary), static_cast<size_t>(1 + s.told));
+      reference_row(v, r, static_cast<size_t>(s.vocabulary), static_cast<size_t>(1 + s.num_top));
     }
     double most = 1;
     for (const double x : v[logits]) most = std::max(most, std::abs(x));

@@ -24,7 +24,7 @@ ModelSpec small(const std::string& family) {
   return m;
 }
 
-// What the families with LayerNorm and a plain MLP have in common.
+// The common part of families with LayerNorm and an ungated MLP.
 ModelSpec small_layer_norm(const std::string& family) {
   ModelSpec m = small(family);
   m.kv_heads = m.heads;

@@ -1,4 +1,4 @@
-// Small models of every family and of every choice that a family leaves open, for tests.
+// Small model specifications for tests: every family, and every option within a family.
 #pragma once
 
 #include <ostream>
@@ -10,12 +10,12 @@
 namespace ingot::models {
 
 struct FamilyCase {
-  std::string name;  // of the test
+  std::string name;  // used as the test's name
   spec::ModelSpec spec;
   friend void PrintTo(const FamilyCase& c, std::ostream* out) { *out << c.name; }
 };
 
-// One or more of each of spec::families().
+// One or more specifications of each of spec::families().
 const std::vector<FamilyCase>& family_cases();
 
 }  // namespace ingot::models

@@ -70,7 +70,7 @@ OpCase in_f16(OpCase c) {
   return c;
 }
 
-// The cases of bf16 with f16 in its place, of ops that inference uses and whose cases ask for no more than that.
+// The bf16 cases with f16 instead, for ops that are used in inference and cases without features beyond it.
 std::vector<OpCase> f16_cases(const std::vector<OpCase>& cases) {
   constexpr const char* ops[] = {"add",        "clamp",       "softcap",      "add_bias",   "rms_norm",
                                  "layer_norm", "rope",        "glu",          "activation", "gather_columns",
@@ -105,8 +105,8 @@ const std::vector<OpCase>& op_cases() {
 
 namespace {
 
-// Memory of one operand. Of exactly its size on the heap where the host sees the device's memory, so that the address
-// sanitizer notices a kernel that reads or writes past the end.
+// Memory of one operand. If the host can access the device's memory, it is a heap allocation of exactly the operand's
+// size, so that the address sanitizer detects a kernel that reads or writes past the end.
 class Memory {
  public:
   Memory(Device& device, size_t bytes) : bytes_(bytes) {
@@ -180,8 +180,8 @@ std::vector<std::byte> poison(DType dtype, size_t count) {
   return encode(dtype, std::vector<double>(count, real ? std::numeric_limits<double>::quiet_NaN() : 77.0));
 }
 
-// A weight's rows, of a type that is not plain: encoded from them where there is an encoder, else random
-// blocks with scales of ordinary size.
+// Encodes a weight's rows in a storage type that is not plain: from `values` where there is an encoder, else random
+// blocks with scales of typical size.
 std::vector<std::byte> encode_weight(Storage storage, const Shape& shape, const std::vector<double>& values,
                                      RandomStream& random) {
   const size_t row = row_bytes(storage, shape[1]);
@@ -235,11 +235,11 @@ DType plain_dtype(Storage storage) {
     case Storage::f32: return DType::f32;
     case Storage::bf16: return DType::bf16;
     case Storage::f16: return DType::f16;
-    default: throw_error(ErrorKind::internal, "{} is not plain", name(storage));
+    default: throw_error(ErrorKind::internal, "{} is not a plain type", name(storage));
   }
 }
 
-// Draws that operands of a large case are made of: a prime number, so that rows differ.
+// Number of random values that fill operands of a large case by repetition: prime, so that rows differ.
 constexpr size_t pool_elements = 1'048'573;
 
 // The operands of a case in a device's memory.
@@ -300,7 +300,7 @@ class Setting {
     }
   }
 
-  // From a pool, without its values on the host.
+  // Fills the operand from a pool, without keeping its values on the host.
   void make_large(size_t i, RandomStream& random) {
     const Operand& operand = case_.operands[i];
     const size_t bytes = static_cast<size_t>(operand.shape.elements()) * size_of(operand.dtype);
@@ -321,7 +321,8 @@ class Setting {
     const size_t other = static_cast<size_t>(case_.operands[i].alias);
     arguments_.tensors[i].data = arguments_.tensors[other].data;
     if (memory_[i].bytes() != memory_[other].bytes()) {
-      throw_error(ErrorKind::internal, "{} of '{}' shares memory of another size", case_.operands[i].name, case_.name);
+      throw_error(ErrorKind::internal, "{} shares memory with '{}', which has another size", case_.operands[i].name,
+                  case_.name);
     }
   }
 
@@ -334,13 +335,14 @@ class Setting {
 
 void run(ops::Context& context, const OpCase& op_case, const Setting& setting) {
   const int threads = context.threads != nullptr ? context.threads->threads() : 1;
-  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch of " + op_case.op);
+  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
   ops::Context own{context.device, context.registry, scratch, context.threads};
   op_case.run(own, setting.arguments());
-  if (scratch.used() != 0) throw_error(ErrorKind::internal, "{} kept {} bytes of scratch", op_case.op, scratch.used());
+  if (scratch.used() != 0)
+    throw_error(ErrorKind::internal, "{} did not release {} bytes of scratch memory", op_case.op, scratch.used());
 }
 
-// Runs it; declined when no implementation takes the call.
+// Runs the case; declined when no implementation supports the call.
 Verdict attempt(ops::Context& context, const OpCase& op_case, const Setting& setting) {
   try {
     run(context, op_case, setting);
@@ -388,7 +390,7 @@ Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed) {
 
 namespace {
 
-// d/dh of sum(cotangent * forward(at + h direction)) at h = 0.
+// d/dh of sum(cotangent * forward(at + h direction)) at h = 0, by central differences.
 double difference(const GradientCheck& check, const Values& values, const std::vector<double>& at,
                   const std::vector<double>& direction) {
   const double step = 1e-4;  // error of order step^2 and 1e-16 / step: both far below fp32's roundoff
@@ -415,12 +417,13 @@ Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t s
     const Operand& operand = op_case.operands[check.gradient];
     std::vector<double> gradient = setting.after(check.gradient);
     const double before = operand.role == Role::inout ? largest(setting.before()[check.gradient]) : 0.0;
-    if (operand.role == Role::inout) {  // accumulated
+    if (operand.role == Role::inout) {  // the op accumulated into it
       for (size_t i = 0; i < gradient.size(); ++i) gradient[i] -= setting.before()[check.gradient][i];
     }
     const std::vector<double> at =
         check.input == GradientCheck::none ? std::vector<double>(gradient.size(), 0.0) : setting.before()[check.input];
-    // A difference quotient's own error, of order 1e-8 of the function's third derivative, is below fp32's tolerance.
+    // The error of the difference quotient, of order 1e-8 of the function's third derivative, is below fp32's
+    // tolerance.
     const double share = tolerance(operand.dtype, op_case.length) * (largest(gradient) + before);
     const int singles = static_cast<int>(std::min<size_t>(gradient.size(), 24));
     for (int trial = 0; trial < singles + 2; ++trial) {
@@ -437,10 +440,10 @@ Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t s
       const double allowed = share * (single ? 1.0 : std::sqrt(static_cast<double>(gradient.size())));
       const double error = std::abs(product - wanted);
       if (error <= allowed) continue;
-      return {
-          Outcome::failed,
-          fmt::format("{} {}: {} along direction {} is {:.9g}, differences give {:.9g}; error {:.3g}, allowed {:.3g}",
-                      op_case.op, op_case.name, operand.name, trial, product, wanted, error, allowed)};
+      return {Outcome::failed,
+              fmt::format(
+                  "{} {}: {} along direction {} is {:.9g}, by finite differences {:.9g}; error {:.3g}, allowed {:.3g}",
+                  op_case.op, op_case.name, operand.name, trial, product, wanted, error, allowed)};
     }
   }
   return {};
@@ -473,7 +476,7 @@ bool is_nan(DType dtype, const std::byte* at) {
   }
 }
 
-// Outputs were handed over as NaN, so one that is there still was not written.
+// Outputs were passed in filled with NaN, so a remaining NaN means that an element was not written.
 void expect_written(const OpCase& op_case, const Setting& setting) {
   for (size_t i = 0; i < op_case.operands.size(); ++i) {
     const Operand& operand = op_case.operands[i];
@@ -488,7 +491,7 @@ void expect_written(const OpCase& op_case, const Setting& setting) {
   }
 }
 
-// Median seconds of a call over batches of at least 10 ms, which is far above what waiting costs.
+// Median seconds per call over batches of at least 10 ms, which is far above the cost of synchronisation.
 double time_batches(ops::Context& context, const OpCase& op_case, const Setting& setting, double seconds) {
   const auto batch = [&](int calls) {
     const auto before = Clock::now();
@@ -510,7 +513,7 @@ double time_batches(ops::Context& context, const OpCase& op_case, const Setting&
 double time_case(ops::Context& context, const OpCase& op_case, double seconds) {
   const Setting setting(context.device, op_case, 1);
   const int threads = context.threads != nullptr ? context.threads->threads() : 1;
-  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch of " + op_case.op);
+  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
   ops::Context own{context.device, context.registry, scratch, context.threads};
   op_case.run(own, setting.arguments());
   if (op_case.large) expect_written(op_case, setting);

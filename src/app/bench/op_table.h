@@ -1,5 +1,6 @@
-// The op table: what every op is tried on. One entry serves four uses: compare with a double-precision reference, check
-// a backward against differences of its forward, time, and list support. A noun's cases are in cases_NOUN.cpp.
+// The op table: test cases of every op. Each entry has four uses: comparison with a double-precision reference, a check
+// of a backward op against finite differences of its forward, timing, and the support matrix. The cases of NOUN are in
+// cases_NOUN.cpp.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@
 
 namespace ingot::bench {
 
-// Per operand its elements, exactly as the op is given them.
+// The elements of each operand, exactly as passed to the op.
 using Values = std::vector<std::vector<double>>;
 using Fill = std::function<void(std::vector<double>& values, RandomStream& random)>;
 
@@ -23,19 +24,19 @@ Fill normal(double scale = 1.0, double mean = 0.0);
 Fill integers(int64_t low, int64_t high);  // uniform in [low, high]
 Fill fixed(std::vector<double> values);
 
-// Values of several operands that belong together, made when the first of them is asked for: a program that holds every
-// case and runs few should not pay for all.
+// Values of several operands that depend on each other, computed when the first one is requested, so that a program
+// that holds every case and runs few does not compute all of them.
 class Drawn {
  public:
   explicit Drawn(std::function<Values()> make);
-  Fill operator[](size_t i) const;  // fills with the i-th
+  Fill operator[](size_t i) const;  // fills with the values of operand i
 
  private:
   struct State;
   std::shared_ptr<State> state_;
 };
 
-// output: handed over filled with NaN (largest integers), to be assigned. inout: handed over with its fill.
+// output: passed to the op filled with NaN (integers: 77), to be assigned. inout: passed with the values of its `fill`.
 enum class Role { input, output, inout };
 
 struct Operand {
@@ -44,15 +45,15 @@ struct Operand {
   Shape shape;
   Role role = Role::input;
   Fill fill = normal();
-  std::optional<Storage> storage = {};  // a weight of shape [out, in]; `dtype` means nothing then
-  int alias = -1;                       // the operand whose memory this one shares, of one type and size
-  bool absent = false;                  // the op is given no tensor
+  std::optional<Storage> storage = {};  // set for a weight of shape [out, in]; `dtype` is then unused
+  int alias = -1;                       // index of the operand whose memory this one shares; same type and size
+  bool absent = false;                  // the op gets an empty tensor
 };
 
-// What `OpCase::run` hands to the op, by operand.
+// The arguments that `OpCase::run` passes to the op, by operand index.
 struct Arguments {
   std::vector<Tensor> tensors;
-  std::vector<Weight> weights;  // of operands with a storage
+  std::vector<Weight> weights;  // for operands with a storage
   const Tensor& operator[](size_t operand) const { return tensors[operand]; }
 };
 
@@ -61,37 +62,38 @@ struct Arguments {
 struct GradientCheck {
   static constexpr size_t none = static_cast<size_t>(-1);
   size_t gradient = none;
-  size_t input = none;      // the operand at whose value it is taken; none: zeros (for forwards that are linear)
+  size_t input = none;      // operand at whose value the gradient is taken; none: zeros (for linear forwards)
   size_t cotangent = none;  // none: ones
   std::function<std::vector<double>(const Values& values, const std::vector<double>& at)> forward = {};
 };
 
 struct OpCase {
-  std::string op;    // the registry's name
-  std::string name;  // within the op, for people: "bf16 T=3 H=17"
+  std::string op;    // the op's name in the registry
+  std::string name;  // name within the op, for display: "bf16 T=3 H=17"
   std::vector<Operand> operands;
   std::function<void(ops::Context&, const Arguments&)> run;
-  // Computes the outputs in double from the inputs, written otherwise than the kernels. `scale` is by operand what
-  // errors are a share of; where it is left at 0 the largest absolute result is taken (see tensor/tolerance.h).
+  // Computes the outputs in double from the inputs, written differently from the kernels. `scale`, by operand, is the
+  // magnitude to which errors are relative; where it is left at 0 the largest absolute result is used (see
+  // tensor/tolerance.h).
   std::function<void(Values& values, std::vector<double>& scale)> reference = {};
-  int64_t length = 1;  // fp32 terms summed for an element of the result
+  int64_t length = 1;  // number of fp32 terms summed for one element of the result
   std::vector<GradientCheck> gradients = {};
-  std::function<size_t(int threads)> scratch = {};  // bytes; none when not given
-  // For timing: work and traffic of a call. Cases with timing_only have no reference.
+  std::function<size_t(int threads)> scratch = {};  // scratch bytes; zero when not given
+  // For timing: FLOPs and memory traffic of one call. Cases with timing_only have no reference.
   bool timing_only = false;
-  bool large = false;  // timing_only, and sized for a GPU: beyond its caches, and beyond what a launch costs
+  bool large = false;  // timing_only, and sized for a GPU: exceeds its caches, and runs long compared with a launch
   double flops = 0;
   double bytes = 0;
 };
 
-// The case for timing alone: without reference and gradient checks.
+// Returns the case for timing only: without reference and gradient checks.
 OpCase timing(OpCase c);
 
-// The same, sized for a GPU. Operands of many elements get a pool of draws laid down again and again; `drawn` are those
-// whose values belong together in the case: they get normal numbers of their own, which serves for timing.
+// The same, sized for a GPU. Large operands are filled with repetitions of one pool of random values; the operands in
+// `drawn`, whose values depend on each other in the case, get independent normal numbers, which suffices for timing.
 OpCase large(OpCase c, std::initializer_list<size_t> drawn = {});
 
-// Every case of every op.
+// All cases of all ops.
 const std::vector<OpCase>& op_cases();
 
 std::vector<OpCase> adamw_cases();
@@ -115,20 +117,20 @@ std::vector<OpCase> sampling_cases();
 enum class Outcome { passed, failed, declined };
 struct Verdict {
   Outcome outcome = Outcome::passed;
-  std::string text;  // what is wrong, or why the op declined
+  std::string text;  // the mismatch, or why the op declined
 };
 
-// Runs the case on the registry and device of the context (its scratch is not used: the case brings its own) and
+// Runs the case with the context's registry and device (its scratch is not used: the case allocates its own) and
 // compares every output with the reference.
 Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // As `compare`, for the case's gradient checks: central differences of `forward` in double along unit vectors and
 // random directions.
 Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
-// Bytes of every output, for comparisons bit by bit; empty when no implementation takes the call.
+// Bytes of every output, for bitwise comparisons; empty when no implementation supports the call.
 std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
-// Seconds of a call: on a CPU the shortest, over calls that take `seconds` together and five at least; on a GPU the
-// median over batches of calls, each batch waited for once, so that launches overlap as they do in a step.
-// ErrorKind::internal when a large case leaves an element of an output NaN or unwritten.
+// Seconds per call. On a CPU: the minimum over at least five calls that together take `seconds`. On a GPU: the median
+// over batches of calls with one synchronisation per batch, so that launches overlap as in a training step.
+// ErrorKind::internal when a large case leaves an output element NaN or unwritten.
 double time_case(ops::Context& context, const OpCase& op_case, double seconds);
 
 }  // namespace ingot::bench

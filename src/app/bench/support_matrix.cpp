@@ -22,7 +22,7 @@ std::vector<std::string> split(std::string_view text, char at) {
   return parts;
 }
 
-// The fields of each line; every line has `count` and more.
+// The fields of each line. Errors: corrupt for a line with fewer than `count` fields.
 std::vector<std::vector<std::string>> lines_of(std::string_view table, size_t count) {
   std::vector<std::vector<std::string>> lines;
   bool named = false;
@@ -49,14 +49,14 @@ std::vector<std::string> types_of(const std::string& op) {
 
 using Kernel = std::pair<std::string, std::string>;  // source, name
 
-// What is known of GPU kernels, by kernel and op.
+// Test status of the GPU kernels, by kernel and op.
 struct Known {
-  std::vector<std::string> targets;  // in the order of the table of device code
+  std::vector<std::string> targets;  // in the order of the device-code table
   std::map<Kernel, std::set<std::string>> compiled;
-  std::set<std::string> emulators;                              // targets
-  std::map<Kernel, std::set<std::string>> emulated;             // with a result that agrees
+  std::set<std::string> emulators;                              // targets with an emulator
+  std::map<Kernel, std::set<std::string>> emulated;             // targets with a correct result
   std::map<std::string, std::set<Kernel>> kernels;              // by op
-  std::map<std::string, std::map<std::string, DeviceRun>> ran;  // by op and architecture, the last
+  std::map<std::string, std::map<std::string, DeviceRun>> ran;  // by op and architecture, the latest run
 };
 
 Known read(const SupportTables& tables) {
@@ -77,7 +77,7 @@ Known read(const SupportTables& tables) {
   return known;
 }
 
-// "gfx942 3 of 4" for each target, or the target alone when it is all of them.
+// "gfx942 3 of 4" for each target, or only the target's name if all kernels are done for it.
 std::string share_of(const std::set<Kernel>& kernels, const std::vector<std::string>& targets,
                      const std::map<Kernel, std::set<std::string>>& done) {
   std::vector<std::string> parts;

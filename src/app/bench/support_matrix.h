@@ -1,5 +1,5 @@
-// What the project knows to work: the page docs/support-matrix.md, made from the op registry, the op table, and the
-// committed tables of what was compiled, emulated and run.
+// The page docs/support-matrix.md: which ops work where. Generated from the op registry, the op table, and the
+// committed tables of compiled, emulated and executed kernels.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace ingot::bench {
 
-// The tables' texts: lines of fields between tabs, lines with # and then one line of names first.
+// Texts of the tables. Fields are separated by tabs; lines that begin with # are comments, and the first other line has
+// column names.
 struct SupportTables {
   std::string device_code;  // tools/device_code.tsv: source, kernel, target, ...
   std::string
@@ -18,14 +19,14 @@ struct SupportTables {
   std::string device_runs;  // bench/reports/device_runs.tsv, see below
 };
 
-// A line of bench/reports/device_runs.tsv: on a device of this architecture ("sm_90", "gfx942") the op's cases passed.
+// A line of bench/reports/device_runs.tsv: the op's cases passed on a device of this architecture ("sm_90", "gfx942").
 struct DeviceRun {
   std::string architecture, op, date, commit, report;
 };
 std::vector<DeviceRun> device_runs(std::string_view table);
 
-// The page: a row an op and device with its implementations in order of preference and the types it is tried with; then
-// a row an op with what was done with its GPU kernels.
+// Returns the page: one row per op and device with its implementations in order of preference and the tested types;
+// then one row per op with the test status of its GPU kernels.
 std::string support_matrix(const ops::Registry& registry, const SupportTables& tables);
 
 }  // namespace ingot::bench

@@ -16,20 +16,20 @@ using Json = nlohmann::ordered_json;
 
 constexpr text::EncodeOptions plain = {.add_special_tokens = false, .parse_special = false};
 
-// Bytes of `text` without the white space at its end.
+// Length in bytes of `text` without the white space at its end.
 size_t size_without_space(std::string_view text) {
   size_t size = 0, at = 0;
   for (const std::string_view character : text::split_characters(text)) {
     at += character.size();
     const text::Utf8Char decoded = text::decode_utf8(character, 0);
-    const bool separator = decoded.code_point >= 0x1c && decoded.code_point <= 0x1f;  // Python strips these, too
+    const bool separator = decoded.code_point >= 0x1c && decoded.code_point <= 0x1f;  // Python strips these too
     if ((text::char_class(decoded.code_point) & text::char_space) == 0 && !separator) size = at;
   }
   return size;
 }
 
-// A continuation after a text: encoded as one, and cut.
-void encode_behind_text(const ChoiceItem& item, const TextModel& model, EncodedChoices& encoded) {
+// Encodes continuations of a text: both as one text, cut after the context's tokens.
+void encode_after_text(const ChoiceItem& item, const TextModel& model, EncodedChoices& encoded) {
   const size_t size = size_without_space(item.prompt.text);
   const std::string context = item.prompt.text.substr(0, size), space = item.prompt.text.substr(size);
   if (!context.empty()) {
@@ -38,7 +38,7 @@ void encode_behind_text(const ChoiceItem& item, const TextModel& model, EncodedC
     encoded.context = {*start};
   } else {
     throw_error(ErrorKind::unsupported,
-                "the context is empty, and the tokenizer has neither BOS nor EOS to begin with");
+                "the context is empty, and the tokenizer has neither BOS nor EOS to use instead");
   }
   for (const std::string& choice : item.choices) {
     std::string continuation = space;
@@ -58,7 +58,7 @@ void encode_behind_text(const ChoiceItem& item, const TextModel& model, EncodedC
 std::vector<int32_t> encode_prompt(const Prompt& prompt, const TextModel& model) {
   if (prompt.messages.empty()) return data::encode_start(prompt.text, model.tokenizer);
   if (model.chat == nullptr) {
-    throw_hint(ErrorKind::usage, "write the prompt as text, or take a model that was made for chats",
+    throw_hint(ErrorKind::usage, "write the prompt as text, or use a model with a chat template",
                "the model {} has no chat template for \"messages\"", model.name);
   }
   text::ChatOptions options;
@@ -71,10 +71,10 @@ std::vector<int32_t> encode_prompt(const Prompt& prompt, const TextModel& model)
   return text::encode_chat(model.tokenizer, rendered);
 }
 
-EncodedChoices encode_choices(const ChoiceItem& item, const TextModel& model, int64_t most_tokens) {
+EncodedChoices encode_choices(const ChoiceItem& item, const TextModel& model, int64_t max_tokens) {
   EncodedChoices encoded;
   if (item.prompt.messages.empty()) {
-    encode_behind_text(item, model, encoded);
+    encode_after_text(item, model, encoded);
   } else {
     encoded.context = encode_prompt(item.prompt, model);
     for (const std::string& choice : item.choices) {
@@ -83,12 +83,12 @@ EncodedChoices encode_choices(const ChoiceItem& item, const TextModel& model, in
   }
   int64_t longest = 0;
   for (const std::vector<int32_t>& choice : encoded.choices) {
-    if (choice.empty()) throw_error(ErrorKind::corrupt, "a choice has no tokens of its own behind the context");
+    if (choice.empty()) throw_error(ErrorKind::corrupt, "a choice adds no tokens to the context");
     longest = std::max(longest, std::ssize(choice));
   }
-  const int64_t room = most_tokens + 1 - longest;
+  const int64_t room = max_tokens + 1 - longest;
   if (room < 1) {
-    throw_error(ErrorKind::resource, "a choice has {} tokens; the model's context is {}", longest, most_tokens);
+    throw_error(ErrorKind::resource, "a choice has {} tokens; the model's context is {}", longest, max_tokens);
   }
   if (std::ssize(encoded.context) > room) {
     encoded.context.erase(encoded.context.begin(), encoded.context.end() - room);

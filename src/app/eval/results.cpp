@@ -14,13 +14,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double mean_loss(const std::vector<PieceLoss>& losses, std::span<const uint32_t> pieces) {
-  double sum = 0, counted = 0;
+double mean_loss(const std::vector<SequenceLoss>& losses, std::span<const uint32_t> pieces) {
+  double sum = 0, loss_tokens = 0;
   for (const uint32_t piece : pieces) {
     sum += losses[piece].sum;
-    counted += static_cast<double>(losses[piece].counted);
+    loss_tokens += static_cast<double>(losses[piece].loss_tokens);
   }
-  return sum / counted;
+  return sum / loss_tokens;
 }
 
 std::string number(double value, bool sign) {
@@ -37,7 +37,7 @@ std::string second_line(const Estimate& estimate, bool sign) {
   return fmt::format("[{}, {}]", number(estimate.interval->low, sign), number(estimate.interval->high, sign));
 }
 
-// Padded to a number of columns on the terminal.
+// Pads `text` to a number of terminal columns.
 std::string padded(const std::string& text, size_t columns) {
   const size_t have = num_columns(text);
   return text + std::string(columns > have ? columns - have : 0, ' ');
@@ -72,7 +72,7 @@ Row row_of(const std::string& task, const Metric& metric) {
   return row;
 }
 
-std::vector<Row> loss_rows(const std::string& task, const std::vector<std::vector<PieceLoss>>& losses) {
+std::vector<Row> loss_rows(const std::string& task, const std::vector<std::vector<SequenceLoss>>& losses) {
   const size_t pieces = losses[0].size();
   std::vector<Row> rows;
   for (const bool exponential : {false, true}) {
@@ -93,7 +93,7 @@ std::vector<Row> loss_rows(const std::string& task, const std::vector<std::vecto
 }
 
 std::string table(const std::vector<Row>& rows, const std::vector<std::string>& names) {
-  // Two lines a row: values, and intervals below them.
+  // Two lines per row: values, and intervals below them.
   std::vector<std::vector<std::string>> lines{{"task", "metric", "items"}};
   for (const std::string& name : names) lines[0].push_back(name);
   if (names.size() == 2) lines[0].push_back(names[1] + " - " + names[0]);
@@ -123,7 +123,7 @@ std::string table(const std::vector<Row>& rows, const std::vector<std::string>& 
   for (const auto& line : lines) {
     std::string out;
     for (size_t c = 0; c < line.size(); ++c) {
-      // Numbers of items end below each other.
+      // Numbers of items are right-aligned.
       if (c == 2) out += std::string(widths[c] - line[c].size(), ' ') + line[c] + "  ";
       if (c != 2) out += padded(line[c], widths[c] + 2);
     }

@@ -1,4 +1,4 @@
-// Scores of one model or of two side by side, as a table and as JSON.
+// Scores of one model, or of two models side by side, as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@
 
 namespace ingot::app::eval {
 
-// Every score is of one item; lists of one metric are in the same order for every model.
+// The scores of individual items; item i of a metric is the same question for every model.
 struct Metric {
   std::string name;
   bool share = false;                       // scores are 0 or 1
@@ -26,19 +26,19 @@ struct Row {
   std::optional<Estimate> difference;  // tuned - base on the same items; with two models
 };
 
-// The mean of the scores. At least one item.
+// The row with the mean of the scores. At least one item.
 Row row_of(const std::string& task, const Metric& metric);
 
-// Sum and number of counted tokens of a piece of text.
-struct PieceLoss {
+// Loss of one sub-sequence: sum over its loss tokens, and their number.
+struct SequenceLoss {
   double sum = 0;
-  int64_t counted = 0;
+  int64_t loss_tokens = 0;
 };
-// Rows `loss` (mean of counted tokens) and `perplexity` (its exponential); pieces are the items. losses:
+// Rows `loss` (mean over loss tokens) and `perplexity` (its exponential); the items are the sub-sequences. losses:
 // [model][piece].
-std::vector<Row> loss_rows(const std::string& task, const std::vector<std::vector<PieceLoss>>& losses);
+std::vector<Row> loss_rows(const std::string& task, const std::vector<std::vector<SequenceLoss>>& losses);
 
-// Columns of the models are headed by `names`, each with value and standard error, and the interval below.
+// One column per model, headed by its name, with value and standard error, and the interval below.
 std::string table(const std::vector<Row>& rows, const std::vector<std::string>& names);
 
 // A list of {task, metric, items, models: [{name, value, stderr, interval}], difference}.

@@ -7,8 +7,8 @@
 
 namespace ingot::app::eval {
 
-std::vector<Score> score_choices(const ChoiceItem& item, const std::vector<double>& logprobs,
-                                 const std::vector<int64_t>& tokens) {
+std::vector<Score> choice_logprobs(const ChoiceItem& item, const std::vector<double>& logprobs,
+                                   const std::vector<int64_t>& tokens) {
   const auto accuracy = [&](const char* metric, auto length) {
     size_t best = 0;
     const auto value = [&](size_t c) { return logprobs[c] / static_cast<double>(length(c)); };

@@ -1,4 +1,4 @@
-// From what a model did with a question to scores by metric.
+// Turns a model's results for a question into scores by metric.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace ingot::app::eval {
 
 struct Score {
   const char* metric;
-  bool share;  // 0 or 1, and no other
+  bool share;  // the score is 0 or 1
   double value;
 };
 
-// Whether the right choice is the likeliest, by log-likelihood (acc), and by log-likelihood over the choice's
-// characters (acc_norm), UTF-8 bytes (acc_bytes) and tokens (acc_tokens); of equal ones the first counts. acc, acc_norm
-// and acc_bytes are those of lm-evaluation-harness. tokens[c]: how many tokens choice c has; the delimiter is none of
-// its characters or bytes, but is part of its tokens.
-std::vector<Score> score_choices(const ChoiceItem& item, const std::vector<double>& logprobs,
-                                 const std::vector<int64_t>& tokens);
+// Whether the correct choice has the highest log-likelihood (acc), and the highest log-likelihood divided by the
+// choice's characters (acc_norm), UTF-8 bytes (acc_bytes) and tokens (acc_tokens); the first of equal ones wins. acc,
+// acc_norm and acc_bytes equal those of lm-evaluation-harness. tokens[c]: number of tokens of choice c; the delimiter
+// does not count as characters or bytes, but its tokens do count.
+std::vector<Score> choice_logprobs(const ChoiceItem& item, const std::vector<double>& logprobs,
+                                   const std::vector<int64_t>& tokens);
 
 // exact_match and rougeL with references, regex_match with a regex, json_valid. Errors: as text::Regex.
 std::vector<Score> score_answer(const AnswerItem& item, const std::string& answer);
 
-// Scores of one task by metric, in the order in which metrics come up.
+// Scores of one task by metric, in order of first appearance.
 class Scores {
  public:
   explicit Scores(size_t models) : models_(models) {}

@@ -14,7 +14,7 @@ namespace {
 constexpr double normal_quantile = 1.959963984540054;  // of 0.975
 constexpr uint64_t resample_seed = 1979;
 
-// The value below which a share q of the ascending values lies, between two of them in proportion.
+// The q-quantile of ascending values, with linear interpolation.
 double quantile(const std::vector<double>& ascending, double q) {
   const double place = q * static_cast<double>(ascending.size() - 1);
   const size_t below = static_cast<size_t>(place);
@@ -22,7 +22,7 @@ double quantile(const std::vector<double>& ascending, double q) {
   return ascending[below] + (place - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
-// With n - 1; at least two values.
+// Sample standard deviation, with n - 1; at least two values.
 double deviation(std::span<const double> values) {
   const double n = static_cast<double>(values.size());
   const double middle = std::accumulate(values.begin(), values.end(), 0.0) / n;

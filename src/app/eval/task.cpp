@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* forms =
     R"(a line is {"context", "choices", "answer"} or {"prompt" or "messages", and "reference", "regex" or "json"})";
 
-// The fields of one line; every one that is read is crossed off.
+// The fields of one line; records which keys were read.
 class Fields {
  public:
   explicit Fields(Json record) : record_(std::move(record)) {}
@@ -44,7 +44,7 @@ class Fields {
       return std::nullopt;
     }
     std::string value = text(key, {});
-    const text::Regex compiled(value);  // throws for what does not compile
+    const text::Regex compiled(value);  // throws if it does not compile
     return value;
   }
 
@@ -76,13 +76,13 @@ class Fields {
     return value->get<bool>();
   }
 
-  // `id` and `note` are the writer's own.
+  // `id` and `note` are free for the author of the file.
   void finish() const {
     for (const auto& [key, value] : record_.items()) {
       if (key == "id" || key == "note" || std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       const std::string near = nearest(key, known_);
-      throw_hint(ErrorKind::corrupt, near.empty() ? forms : fmt::format("did you mean \"{}\"?", near),
-                 "the key {} is not known here", json_escape(key));
+      throw_hint(ErrorKind::corrupt, near.empty() ? forms : fmt::format("did you mean \"{}\"?", near), "unknown key {}",
+                 json_escape(key));
     }
   }
 
@@ -97,7 +97,7 @@ class Fields {
 
 Prompt take_prompt(Fields& fields, const char* key) {
   if (fields.has(key) && fields.has("messages")) {
-    throw_error(ErrorKind::corrupt, "\"{}\" and \"messages\" are both there; one of them is the prompt", key);
+    throw_error(ErrorKind::corrupt, "both \"{}\" and \"messages\" are given; only one may be the prompt", key);
   }
   Prompt prompt;
   prompt.text = fields.text(key, {});
@@ -120,7 +120,7 @@ size_t take_answer(Fields& fields, const std::vector<std::string>& choices) {
   if (!answer) throw_error(ErrorKind::corrupt, "\"answer\" is missing: the number of the right choice, from 0");
   if (answer->is_string()) {
     const auto found = std::find(choices.begin(), choices.end(), answer->get_ref<const std::string&>());
-    if (found == choices.end()) throw_error(ErrorKind::corrupt, "\"answer\" is none of the choices");
+    if (found == choices.end()) throw_error(ErrorKind::corrupt, "\"answer\" is not one of the choices");
     return static_cast<size_t>(found - choices.begin());
   }
   if (!answer->is_number_integer() || *answer < 0 || *answer >= choices.size()) {
@@ -159,7 +159,8 @@ AnswerItem answer_item(Fields& fields) {
     throw_error(ErrorKind::corrupt, "the prompt is empty");
   }
   if (item.references.empty() && !item.regex && !item.json) {
-    throw_hint(ErrorKind::corrupt, forms, "nothing is asked of the answer");
+    throw_hint(ErrorKind::corrupt, forms,
+               "the line has no \"reference\", \"regex\" or \"json\" to check the answer with");
   }
   if (item.extract && item.references.empty()) {
     throw_error(ErrorKind::corrupt, "\"extract\" needs a \"reference\" to compare with");
@@ -184,7 +185,7 @@ void add_line(Task& task, const std::string& text, int64_t line) {
     task.answers.push_back(answer_item(fields));
     task.answers.back().line = line;
   } else {
-    throw_hint(ErrorKind::corrupt, forms, "the line asks nothing");
+    throw_hint(ErrorKind::corrupt, forms, "the line has neither \"choices\" nor a prompt");
   }
   fields.finish();
 }
@@ -211,7 +212,7 @@ Task read_task(const std::filesystem::path& path) {
     }
   }
   if (task.choices.empty() && task.answers.empty()) {
-    throw_hint(ErrorKind::corrupt, forms, "{}: asks nothing: it is empty", path.string());
+    throw_hint(ErrorKind::corrupt, forms, "{}: the task file is empty", path.string());
   }
   return task;
 }

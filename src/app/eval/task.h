@@ -1,4 +1,4 @@
-// Task files of `ingot eval`: JSON lines, each a question to a model. What a line asks is told by its fields
+// Task files of `ingot eval`: JSON lines, one question each. The fields of a line determine the kind of question
 // (docs/evaluation.md).
 #pragma once
 
@@ -10,29 +10,29 @@
 
 namespace ingot::app::eval {
 
-// What the model is given: a text, or a conversation for its chat template.
+// The model's input: a text, or a conversation for its chat template.
 struct Prompt {
-  std::string text;      // empty with messages; for choices it may be empty without, too
+  std::string text;      // empty with messages; may also be empty in a ChoiceItem
   std::string messages;  // a JSON array as data/document.h has it, or empty
   std::string tools;     // a JSON array, or empty
 };
 
-// Which of several answers the model finds most likely.
+// A question by log-likelihood: which of several choices is most likely.
 struct ChoiceItem {
   int64_t line = 0;
   Prompt prompt;
   std::string delimiter;             // between the prompt and each choice
   std::vector<std::string> choices;  // at least two, none empty
-  size_t answer = 0;                 // index of the right one
+  size_t answer = 0;                 // index of the correct choice
 };
 
-// What the model answers, and what is checked of it; at least one of references, regex and json.
+// A question with a generated answer, and its checks: at least one of references, regex and json.
 struct AnswerItem {
   int64_t line = 0;
   Prompt prompt;
-  std::vector<std::string> references;  // any of them is right
+  std::vector<std::string> references;  // the answer must equal one of them
   std::optional<std::string> regex;     // must match somewhere in the answer
-  std::optional<std::string> extract;   // the first match of it is what is compared with the references
+  std::optional<std::string> extract;   // if set, its first match in the answer is compared with the references
   bool json = false;                    // the answer must be one JSON value
   int64_t max_tokens = 128;
   std::vector<std::string> stop;
@@ -40,16 +40,16 @@ struct AnswerItem {
 
 struct Task {
   std::filesystem::path path;
-  std::string name;  // the file's name without endings
+  std::string name;  // the file's name without extensions
   std::vector<ChoiceItem> choices;
   std::vector<AnswerItem> answers;
 };
 
-// References longer than this are refused: ROUGE-L takes time in proportion to both texts.
+// Longer references are refused: the time of ROUGE-L is proportional to the product of both lengths.
 constexpr size_t max_reference_bytes = size_t{1} << 16;
 
-// Plain, gzip or Zstandard. Errors: those of data::LineReader; corrupt, naming file and line, for a line that is no
-// question, a key that is not known, and for a file without any.
+// Reads a plain, gzip or Zstandard file. Errors: those of data::LineReader; corrupt, naming file and line, for a line
+// that is not a question, for an unknown key, and for a file without questions.
 Task read_task(const std::filesystem::path& path);
 
 }  // namespace ingot::app::eval

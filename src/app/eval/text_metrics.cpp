@@ -30,7 +30,7 @@ std::vector<std::string> words(std::string_view text) {
 }
 
 size_t common_subsequence(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  // Words as numbers, so that the inner loop compares no text.
+  // Maps words to numbers, so that the inner loop compares no strings.
   std::unordered_map<std::string_view, int> number;
   const auto numbers = [&](const std::vector<std::string>& list) {
     std::vector<int> ids;

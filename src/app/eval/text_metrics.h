@@ -1,4 +1,4 @@
-// What is checked of a generated text. Scores are 0 or 1, but for ROUGE-L.
+// Metrics of a generated text. Scores are 0 or 1, except ROUGE-L.
 #pragma once
 
 #include <span>
@@ -7,23 +7,23 @@
 
 namespace ingot::app::eval {
 
-// Whether `answer` is one of the references, but for white space (spaces, tabs, line ends) at both ends.
+// Whether `answer` equals one of the references, ignoring white space (spaces, tabs, line ends) at both ends.
 bool exact_match(std::string_view answer, std::span<const std::string> references);
 
-// The first match of `pattern`, or empty: what is compared instead of the whole answer. Errors: as text::Regex.
+// The first match of `pattern`, or empty: the part of the answer that is compared. Errors: as text::Regex.
 std::string extracted(std::string_view answer, std::string_view pattern);
 
 // Whether `pattern` matches somewhere. Errors: as text::Regex.
 bool regex_match(std::string_view answer, std::string_view pattern);
 
-// Whether the answer, but for white space at both ends, is one JSON value (RFC 8259).
+// Whether the answer, without white space at both ends, is one JSON value (RFC 8259).
 bool is_json(std::string_view answer);
 
 // ROUGE-L, the F-measure of the longest common subsequence of words: Lin, "ROUGE: a package for automatic evaluation of
-// summaries", 2004, with beta = 1. Words are runs of a-z and 0-9 of the lower-cased text (as the rouge-score package
-// has it, without its stemmer). In [0, 1]; 0 when either has no words.
+// summaries", 2004, with beta = 1. Words are runs of a-z and 0-9 of the lower-cased text (as in the rouge-score package
+// without its stemmer). In [0, 1]; 0 when either has no words.
 double rouge_l(std::string_view answer, std::string_view reference);
-// The best of several references.
+// The maximum over several references.
 double rouge_l(std::string_view answer, std::span<const std::string> references);
 
 }  // namespace ingot::app::eval

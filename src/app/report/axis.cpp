@@ -24,13 +24,13 @@ void place_ticks(Axis& axis) {
   for (double k = first; k <= last; ++k) axis.ticks.push_back(k * axis.step);
 }
 
-// Digits after the point that a multiple of `step` needs.
+// Number of decimals that a multiple of `step` needs.
 int decimals(double step) { return std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9))); }
 
 }  // namespace
 
 Axis rounded_axis(double low, double high, int num_ticks) {
-  // Below this a range is rounding noise around one number.
+  // A smaller range is rounding noise around one number.
   const double narrow = std::max(std::abs(low), std::abs(high)) * 1e-6;
   if (high - low <= narrow) {
     const double pad = high == 0 && low == 0 ? 1 : std::max(std::abs(low), std::abs(high)) * 0.05;

@@ -15,10 +15,10 @@ namespace ingot::app::report {
 namespace {
 
 constexpr double font_size = 12;
-constexpr double character_width = 6.6;  // of that size, on the safe side
+constexpr double character_width = 6.6;  // of this font size, rounded up
 
-// More points than this cannot be told apart at the widths that charts have.
-constexpr size_t most_points = 1500;
+// More points than this are indistinguishable at the charts' widths.
+constexpr size_t max_points = 1500;
 
 struct Range {
   double low = 0, high = 0;
@@ -78,7 +78,7 @@ void draw_line(std::string& svg, const Line& line, const Frame& f) {
   static constexpr const char* classes[] = {"faint", "solid", "dots"};
   const char* kind = classes[static_cast<size_t>(line.kind)];
   const size_t color = line.color % num_colors;
-  const Series points = thin_out(line.points, most_points);
+  const Series points = thin_out(line.points, max_points);
   std::string path, marks;
   const bool marked = line.kind == LineKind::dots && points.size() <= 60;
   const auto mark = [&](const Point& p) {
@@ -91,7 +91,7 @@ void draw_line(std::string& svg, const Line& line, const Frame& f) {
     const bool begins = i == 0 || !finite(i - 1);
     fmt::format_to(std::back_inserter(path), "{}{:.1f} {:.1f}", begins ? "M" : "L", f.px(points[i].x),
                    f.py(points[i].y));
-    // A point between two gaps has no line to show it.
+    // A point between two gaps has no line through it, so it gets a dot.
     if (marked || (begins && !finite(i + 1))) mark(points[i]);
   }
   if (!path.empty()) fmt::format_to(out, R"(<path class="{} c{}" d="{}"/>)", kind, color, path);
@@ -158,7 +158,7 @@ std::string chart_svg(const Chart& chart, double width, double height) {
 }
 
 std::string chart_style() {
-  // Palettes after Okabe and Ito (colour-blind safe), darkened for light paper and lightened for dark.
+  // Palettes after Okabe and Ito (colour-blind safe), darkened for light backgrounds and lightened for dark ones.
   static constexpr const char* light[num_colors] = {"#0b63a8", "#d1560a", "#05805c", "#b04f8b",
                                                     "#a07800", "#2b8fc4", "#6b5bd0", "#555555"};
   static constexpr const char* dark[num_colors] = {"#5ab0f2", "#ff9a4d", "#3fcf9f", "#e58cc3",

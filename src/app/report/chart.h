@@ -11,23 +11,23 @@
 namespace ingot::app::report {
 
 enum class LineKind {
-  faint,  // thin and pale: every step as it was
+  faint,  // thin and pale, for unsmoothed values
   solid,
   dots,  // a dot at each point, joined by a dashed line
 };
 
 struct Line {
-  std::string label;  // of the legend; empty: not in it
+  std::string label;  // text in the legend; empty: not in the legend
   Series points;
-  size_t color = 0;  // of the palette, taken modulo its size
+  size_t color = 0;  // palette index, modulo the palette's size
   LineKind kind = LineKind::solid;
 };
 
 struct Chart {
   std::string title;
   std::string y_label;
-  bool from_zero = false;    // the y axis starts at 0
-  bool logarithmic = false;  // the y axis, if all values are positive
+  bool from_zero = false;    // the y axis begins at 0
+  bool logarithmic = false;  // logarithmic y axis, if all values are positive
   std::vector<Line> lines;
 };
 
@@ -37,21 +37,21 @@ struct Box {
   double x = 0, y = 0, width = 0, height = 0;
 };
 
-// Axes, grid and lines inside `box`, labels included, as SVG elements. Without any finite point: a line that says so.
+// Axes, grid and lines inside `box`, labels included, as SVG elements. Without any finite point: a text that says so.
 std::string draw_chart(const Chart& chart, const Box& box);
 
-// The marks and names of the lines in a row that begins at (x, y) and wraps at `width`; the baseline of the last row is
-// stored in `bottom`.
+// The marks and names of the lines, in rows that begin at (x, y) and wrap at `width`; `bottom` receives the baseline of
+// the last row.
 std::string draw_legend(const Chart& chart, double x, double y, double width, double& bottom);
 
-// A whole <svg> to be put into a page that has chart_style().
+// A complete <svg> for a page that contains chart_style().
 std::string chart_svg(const Chart& chart, double width, double height);
 
 // CSS of the elements above: colours for light and dark.
 std::string chart_style();
 
-// `text` for element content and quoted attributes of HTML and SVG. Control characters that XML does not allow are
-// replaced, and so is what is not UTF-8.
+// Escapes `text` for element content and quoted attributes of HTML and SVG. Control characters that XML does not allow
+// and invalid UTF-8 are replaced.
 std::string escape(std::string_view text);
 
 }  // namespace ingot::app::report

@@ -16,7 +16,7 @@ bool has_numbers(const Chart& chart) {
   });
 }
 
-// One line a run of `field`, times `factor`.
+// One line per run, of `field` times `factor`.
 Chart plain_chart(std::span<const RunLog> runs, const char* title, const char* y_label, bool from_zero,
                   Series RunLog::* field, double factor = 1) {
   Chart chart{title, y_label, from_zero, false, {}};
@@ -45,12 +45,12 @@ Chart loss_chart(std::span<const RunLog> runs) {
   for (size_t r = 0; r < runs.size(); ++r) {
     const bool one = runs.size() == 1;
     const std::string prefix = one ? std::string() : labels[r] + ", ";
-    // With several runs the pale lines of all would hide each other.
+    // With several runs their pale lines would hide each other.
     if (runs.size() <= 2) chart.lines.push_back({one ? "each step" : "", runs[r].loss, r, LineKind::faint});
     const double window = std::clamp(static_cast<double>(runs[r].loss.size()) / 20, 4.0, 500.0);
     chart.lines.push_back({prefix + "training, smoothed", smooth(runs[r].loss, window), r, LineKind::solid});
     if (!runs[r].eval_loss.empty()) {
-      // A single run has colours to spare.
+      // A single run can use a second colour.
       const size_t color = one ? 1 : r;
       chart.lines.push_back({prefix + "held-out", runs[r].eval_loss, color, LineKind::dots});
     }
@@ -69,7 +69,7 @@ Chart perplexity_chart(std::span<const RunLog> runs) {
       high = std::max(high, point.y);
     }
   }
-  if (high > 10 * low) {  // from random weights: thousands at first, then tens
+  if (high > 10 * low) {  // training from random weights: thousands at first, then tens
     chart.logarithmic = true;
     chart.y_label = "perplexity, logarithmic";
   }
@@ -77,9 +77,9 @@ Chart perplexity_chart(std::span<const RunLog> runs) {
 }
 
 std::vector<Chart> other_charts(std::span<const RunLog> runs) {
-  double most_memory = 0;
-  for (const RunLog& run : runs) most_memory = std::max(most_memory, run.peak_memory);
-  const bool gigabytes = most_memory >= 1024.0 * 1024 * 1024;
+  double max_memory = 0;
+  for (const RunLog& run : runs) max_memory = std::max(max_memory, run.peak_memory);
+  const bool gigabytes = max_memory >= 1024.0 * 1024 * 1024;
   const double memory_unit = gigabytes ? 1.0 / (1024.0 * 1024 * 1024) : 1.0 / (1024.0 * 1024);
   std::vector<Chart> charts;
   charts.push_back(perplexity_chart(runs));

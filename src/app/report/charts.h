@@ -1,4 +1,4 @@
-// The charts of runs: which curves there are, and how they are laid over each other.
+// The charts of runs: which curves each contains, and how several runs are overlaid.
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace ingot::app::report {
 
-// Names that tell the runs apart: the run's name, or its folder where two have the same.
+// Unique names of the runs: the run's name, or its folder where two have the same name.
 std::vector<std::string> labels_of(std::span<const RunLog> runs);
 
 // Training loss of every step (faint) and smoothed, and held-out loss.
 Chart loss_chart(std::span<const RunLog> runs);
 Chart perplexity_chart(std::span<const RunLog> runs);
 
-// Learning rate, gradient norm, tokens/s, memory and MFU. Charts whose numbers no run has are left out.
+// Learning rate, gradient norm, tokens/s, memory and MFU. Charts without data in any run are omitted.
 std::vector<Chart> other_charts(std::span<const RunLog> runs);
 
 }  // namespace ingot::app::report

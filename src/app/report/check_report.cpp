@@ -29,7 +29,7 @@ double number_of(const Json& object, const char* key) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// A number with `digits` decimals, or a dash for one that is not there.
+// A number with `digits` decimals, or a dash if it is missing.
 std::string shown(const Json& object, const char* key, int digits, double factor = 1) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return "-";
@@ -41,7 +41,7 @@ std::string gigabytes(const Json& object) {
   return bytes > 0 ? fmt::format("{:.1f}", bytes / 1e9) : "-";
 }
 
-// What stands in a cell of a table.
+// Escapes text for a cell of a Markdown table.
 std::string cell(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, 1, '\\');
@@ -71,7 +71,7 @@ class Page {
   }
 
  private:
-  // Results whose piece's name begins so.
+  // Results of pieces whose name has this prefix.
   std::vector<const Json*> results(const std::string& beginning) const {
     std::vector<const Json*> found;
     for (const Json* piece : pieces_) {
@@ -205,7 +205,7 @@ class Page {
     }
   }
 
-  // The same job by PyTorch, where it was run.
+  // The result of the same job in PyTorch, or null.
   const Json* peer_of(const std::string& piece) const {
     const auto found = by_name_.find("torch-" + piece);
     return found != by_name_.end() && has_result(*found->second) ? &found->second->at("result") : nullptr;
@@ -255,9 +255,9 @@ class Page {
     alternating(decoding);
   }
 
-  // What adapters leave of the tokens a second of the same job without them, in percent.
+  // Tokens per second with adapters in percent of the same job without them.
   static std::string share_of_none(const Json& result, const std::vector<const Json*>& decoding) {
-    const bool keeps = result.value("alternate", Json()).is_object();  // prompts, which the others do not
+    const bool keeps = result.value("alternate", Json()).is_object();  // with prefix cache, unlike the others
     if (number_of(result, "adapters") == 0 || keeps) return "-";
     for (const Json* piece : decoding) {
       const Json& other = piece->at("result");
@@ -288,7 +288,7 @@ class Page {
   void kernels() {
     std::vector<const Json*> found = results("kernels-");
     if (found.empty()) return;
-    // The best that any program was seen to reach on this device.
+    // The best rates that any program reached on this device.
     double products = 0, copy = 0;
     for (const Json* piece : found) {
       products = std::max(products, number_of(piece->at("result"), "gemm_bf16_gflops") / 1e3);
@@ -345,7 +345,7 @@ Json merge_checks(std::string_view lines, const std::string& source) {
     const Json piece = try_parse_json(line);
     if (!piece.is_object() || text_of(piece, "piece").empty() || text_of(piece, "status").empty() ||
         (has_result(piece) && !piece.at("result").is_object())) {
-      throw_error(ErrorKind::corrupt, "{}: line {} is not a piece of tools/gpu_check", source, number);
+      throw_error(ErrorKind::corrupt, "{}: line {} is not a result of tools/gpu_check", source, number);
     }
     const auto same = std::find_if(pieces.begin(), pieces.end(), [&](const Json& other) {
       return other.at("piece") == piece.at("piece") && text_of(other, "device") == text_of(piece, "device");
@@ -356,7 +356,7 @@ Json merge_checks(std::string_view lines, const std::string& source) {
       *same = piece;
     }
   }
-  if (pieces.empty()) throw_error(ErrorKind::corrupt, "{}: no piece of tools/gpu_check is in it", source);
+  if (pieces.empty()) throw_error(ErrorKind::corrupt, "{}: contains no results of tools/gpu_check", source);
   return {{"pieces", pieces}};
 }
 

@@ -44,7 +44,7 @@ double mean(const Series& series) {
   return number > 0 ? sum / number : nothing;
 }
 
-// Mean of `rates` weighted by the steps' times; both have one point a step.
+// Mean of `rates` weighted by the steps' times; both have one point per step.
 double mean_over_time(const Series& rates, const Series& times) {
   double sum = 0, time = 0;
   for (size_t i = 0; i < rates.size(); ++i) {

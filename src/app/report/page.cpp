@@ -28,7 +28,7 @@ constexpr const char* page_style =
     ".narrow{display:none}@media(max-width:640px){.narrow{display:block}.wide{display:none}}"
     ".key{display:inline-block;width:14px;height:4px;border-radius:2px;background:var(--c);margin-right:7px;"
     "vertical-align:middle}.keys span{margin-right:18px;white-space:nowrap}"
-    ".keys{position:sticky;top:0;z-index:1;padding:6px 0;background:var(--paper)}"  // also of the charts further down
+    ".keys{position:sticky;top:0;z-index:1;padding:6px 0;background:var(--paper)}"  // stays visible when scrolling
     ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}"
     "th,td{text-align:left;padding:6px 14px 6px 0;border-bottom:1px solid var(--rule);vertical-align:top}"
     "thead th{white-space:nowrap}tbody th{font-weight:400;color:var(--muted)}"
@@ -82,7 +82,7 @@ const std::vector<Row>& rows() {
       {"parameters, and how many are trained",
        [](const RunLog& r, const Facts&) {
          return fmt::format("{}, {}", format_count(static_cast<double>(r.parameters)),
-                            format_count(static_cast<double>(r.trained)));
+                            format_count(static_cast<double>(r.trainable)));
        }},
       {"device", [](const RunLog& r, const Facts&) { return r.device.empty() ? "-" : r.device; }},
       {"precision", [](const RunLog& r, const Facts&) { return r.precision.empty() ? "-" : r.precision; }},
@@ -166,8 +166,8 @@ std::string words(const RunLog& run, const std::string& label, bool titled) {
   if (!titled) html += "<h2>Run</h2>";
   if (run.num_unread_lines > 0) {
     html += fmt::format(
-        "<p class=\"muted\">{} line(s) of events.jsonl could not be read and are left out; a run that is "
-        "killed leaves its last line torn.</p>",
+        "<p class=\"muted\">{} line(s) of events.jsonl could not be read and were skipped; a killed run leaves an "
+        "incomplete last line.</p>",
         run.num_unread_lines);
   }
   if (!run.warnings.empty()) {

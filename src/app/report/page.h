@@ -1,4 +1,4 @@
-// The report page: one HTML file that needs nothing else.
+// The report page: one self-contained HTML file.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace ingot::app::report {
 
-// Complete HTML. Whatever comes from a run is escaped.
+// Returns complete HTML. All text from a run is escaped.
 std::string page(std::span<const RunLog> runs);
 
 }  // namespace ingot::app::report

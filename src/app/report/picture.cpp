@@ -24,8 +24,8 @@ std::string short_number(double value) { return fmt::format("{:.{}f}", value, st
 std::string subtitle(const RunLog& run) {
   const Facts facts = facts_of(run);
   std::string text = fmt::format("{} parameters", format_count(static_cast<double>(run.parameters)));
-  if (run.trained != run.parameters) {
-    text += fmt::format(" ({} trained)", format_count(static_cast<double>(run.trained)));
+  if (run.trainable != run.parameters) {
+    text += fmt::format(" ({} trained)", format_count(static_cast<double>(run.trainable)));
   }
   text += fmt::format(", {} tokens", format_count(static_cast<double>(run.num_tokens)));
   if (std::isfinite(facts.seconds)) text += fmt::format(" in {}", format_duration(facts.seconds));

@@ -8,7 +8,7 @@
 
 namespace ingot::app::report {
 
-// A complete SVG file. Without held-out evaluations the loss takes the whole width.
+// Returns a complete SVG file. Without held-out evaluations the loss chart takes the whole width.
 std::string picture(std::span<const RunLog> runs);
 
 }  // namespace ingot::app::report

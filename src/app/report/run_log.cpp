@@ -60,7 +60,7 @@ void add_event(RunLog& run, const Json& event) {
     run.device = text(event, "device");
     run.precision = text(event, "precision");
     run.parameters = whole(event, "parameters");
-    run.trained = whole(event, "trained");
+    run.trainable = whole(event, "trained");
     run.num_planned_steps = whole(event, "steps");
     run.end_reason.clear();
   } else if (type == "step") {
@@ -85,13 +85,13 @@ void add_event(RunLog& run, const Json& event) {
 RunLog read_run(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   if (!path_exists(folder)) {
-    throw_hint(ErrorKind::not_found, "name the folder of a run, such as runs/NAME", "{}: there is no such run folder",
+    throw_hint(ErrorKind::not_found, "give the folder of a run, such as runs/NAME", "{}: the run folder does not exist",
                folder.string());
   }
   const fs::path path = folder / "events.jsonl";
   if (!path_exists(path)) {
-    throw_hint(ErrorKind::not_found, "a run folder is what ingot pretrain or ingot finetune makes: runs/NAME",
-               "{}: there is no events.jsonl in it", folder.string());
+    throw_hint(ErrorKind::not_found, "give a run folder of ingot pretrain or ingot finetune: runs/NAME",
+               "{}: has no events.jsonl", folder.string());
   }
   RunLog run;
   run.folder = folder;

@@ -1,4 +1,4 @@
-// The activations in double, for the reference implementations.
+// The activation functions in double, for the reference implementations.
 #pragma once
 
 #include <cmath>

@@ -28,7 +28,7 @@ AdamwStep step_of(const AdamwAttributes& a) {
           .gradient_scale = a.gradient_scale};
 }
 
-// Puts in the decision's scale; false when updates are halted.
+// Applies the decision's scale; false if updates are halted.
 bool go_on(AdamwAttributes& attributes) {
   if (!attributes.decision) return true;
   const auto* decision = attributes.decision.as<double>();
@@ -76,7 +76,7 @@ void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwA
   }
 }
 
-// Adds the blocks' sums in order.
+// Sums each block, then adds the sums of the blocks in order.
 template <class Block>
 void sum_blocks(Context& context, const Tensor& sum, const Tensor& x, bool accumulate, Block block_sum) {
   constexpr int64_t block = ops::sum_squares_block;
@@ -107,11 +107,11 @@ void decide_update(Context&, const Tensor& decision, const Tensor& squares, cons
                    ops::DecisionAttributes attributes) {
   double sum = 0;
   for (int64_t i = 0; i < squares.elements(); ++i) sum += squares.as<double>()[i];
-  const double norm = std::sqrt(sum) / attributes.counted;
+  const double norm = std::sqrt(sum) / attributes.loss_tokens;
   const double clip = attributes.max_norm > 0 ? std::min(1.0, attributes.max_norm / (norm + 1e-6)) : 1.0;
   double* out = decision.as<double>();
   out[0] = norm;
-  out[1] = clip / attributes.counted;
+  out[1] = clip / attributes.loss_tokens;
   if (!std::isfinite(norm) || !std::isfinite(*loss_squares.as<double>())) out[2] = 1;
 }
 

@@ -7,8 +7,8 @@
 namespace ingot::cpu {
 
 std::string amx_declines(DType in, DType, int64_t k) {
-  if (in != DType::bf16) return "takes bf16 only";
-  return k == 0 ? "an empty sum" : "";
+  if (in != DType::bf16) return "supports bf16 only";
+  return k == 0 ? "k is 0" : "";
 }
 
 #if defined(INGOT_SIMD_X86)
@@ -18,12 +18,12 @@ using amx::Lines;
 using amx::tile_k;
 using amx::tile_lines;
 
-// What is packed at a time: the right operand's lines for all threads (8 MiB at most), the left one's for one thread (1
-// MiB at most: half of its L2). Where k takes several pieces, the sums that are kept between them: 16 MiB.
-constexpr int64_t right_most = 2048;
-constexpr int64_t k_most = 2048;
-constexpr int64_t left_most = 256;
-constexpr int64_t kept_most = right_most * 2048;
+// Sizes of the packed panels: the right operand's lines for all threads (at most 8 MiB), the left one's for one thread
+// (at most 1 MiB, half of its L2). If k is split, the sums that are kept between the chunks of k take at most 16 MiB.
+constexpr int64_t max_right = 2048;
+constexpr int64_t max_k = 2048;
+constexpr int64_t max_left = 256;
+constexpr int64_t max_kept = max_right * 2048;
 
 int64_t tiles_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 int64_t even(int64_t tiles) { return (tiles + 1) / 2 * 2; }
@@ -36,7 +36,7 @@ Lines part(const Lines& lines, int64_t first, int64_t most, int64_t k, int64_t k
   return some;
 }
 
-// c, whose element (left line l, right line r) is at l * left_step + r * right_step.
+// c, with element (left line l, right line r) at l * left_step + r * right_step.
 struct Destination {
   std::byte* data;
   size_t element;
@@ -59,16 +59,16 @@ struct Destination {
   }
 };
 
-// How the tiles of left x right lines are cut into units of work.
+// How the tiles of left x right lines are split into tasks (units).
 struct Units {
-  int64_t left_lines, right_lines;  // of a unit
-  int64_t blocks, groups;           // of left and of right lines
+  int64_t left_lines, right_lines;  // per unit
+  int64_t blocks, groups;           // number of ranges of left and of right lines
 
   Units(int64_t left, int64_t right, int64_t threads) {
     const int64_t left_tiles = tiles_of(left, tile_lines);
     const int64_t right_tiles = tiles_of(right, tile_lines);
-    // Every thread has as many: lines of the left operand are packed once more for every group, so groups are few.
-    blocks = tiles_of(left, left_most);
+    // Balances the units over the threads. Left lines are packed again for every group, so there are few groups.
+    blocks = tiles_of(left, max_left);
     groups = std::clamp<int64_t>(threads / blocks, 1, tiles_of(right_tiles, 2));
     const int64_t rounds = tiles_of(blocks * groups, threads);
     blocks = std::min(left_tiles, rounds * threads / groups);
@@ -79,18 +79,18 @@ struct Units {
   }
 
   int64_t count() const { return blocks * groups; }
-  int64_t sums() const { return left_lines * right_lines; }  // of a unit
+  int64_t sums() const { return left_lines * right_lines; }  // per unit
 };
 
-// A piece of the product: its left lines times right lines that are packed, over a piece of k.
+// A part of the gemm: its left lines times packed right lines, over a chunk of k.
 struct Piece {
   Lines left;
   const Bf16* right;
   int64_t right_count;
   const Units& units;
-  Destination destination;  // of its first element
-  float* kept;              // sums of all units, when k takes several pieces; else null
-  bool begin, end;          // of k
+  Destination destination;  // of the part's first element
+  float* kept;              // sums of all units if k is split; else null
+  bool begin, end;          // whether this is the first, and the last, chunk of k
 
   void run(const Gemm& gemm, int64_t first_unit, int64_t last_unit) const {
     thread_local Panels<Bf16> left_panels;
@@ -103,10 +103,10 @@ struct Piece {
       const int64_t r = unit % units.groups * units.right_lines;
       const Lines own = part(left, l, units.left_lines, 0, left.k);
       const int64_t columns = std::min(units.right_lines, right_count - r);
-      Bf16* packed = left_panels.of(left_most * line);
+      Bf16* packed = left_panels.of(max_left * line);
       if (l != packed_block) amx::pack_left(packed, own);
       packed_block = l;
-      float* sums = kept != nullptr ? kept + unit * units.sums() : unit_memory.of(2 * left_most * tile_lines);
+      float* sums = kept != nullptr ? kept + unit * units.sums() : unit_memory.of(2 * max_left * tile_lines);
       const amx::Result result = destination.result(gemm, l, r, own.count, columns);
       amx::multiply(sums, packed, tiles_of(own.count, tile_lines), right + r * line, tiles_of(columns, tile_lines),
                     k_tiles, begin, end ? &result : nullptr);
@@ -114,8 +114,9 @@ struct Piece {
   }
 };
 
-// The tiles want pairs of k side by side, in the left operand along its lines and in the right one across them. An
-// operand that lies the other way is transposed as it is packed, and c when the operands change places.
+// AMX tiles need pairs of k adjacent in memory: along the lines of the left operand, across the lines of the right one.
+// An operand stored the other way is transposed while it is packed; if the operands are swapped, c is transposed.
+// Returns whether swapping transposes less.
 bool exchanged(const Gemm& gemm) {
   const int64_t a = gemm.m * gemm.k;
   const int64_t b = gemm.n * gemm.k;
@@ -127,7 +128,7 @@ bool exchanged(const Gemm& gemm) {
 void pack_right(ThreadPool& pool, int64_t threads, Bf16* packed, const Lines& lines) {
   const int64_t line = tiles_of(lines.k, tile_k) * tile_k;
   const int64_t share = tiles_of(tiles_of(lines.count, tile_lines), threads) * tile_lines;
-  // Few lines are packed sooner than a thread wakes up.
+  // Packing a few lines takes less time than waking up a thread.
   const int64_t grain = lines.count * lines.k < 64 * 1024 ? lines.count : share;
   pool.parallel_for(0, lines.count, grain, [&](int64_t lo, int64_t hi) {
     amx::pack_right(packed + lo * line, part(lines, lo, hi - lo, 0, lines.k));
@@ -148,11 +149,11 @@ void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, c
     std::swap(left, right);
     std::swap(destination.left_step, destination.right_step);
   }
-  // Below this the pool's wake-up costs more than it saves.
+  // Below this size, waking up the pool costs more than it saves.
   const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
-  const bool kept = gemm.k > k_most;
-  const int64_t right_step = std::min(right_most, even(tiles_of(right.count, tile_lines)) * tile_lines);
-  const int64_t left_step = kept ? kept_most / right_step / left_most * left_most : left.count;
+  const bool kept = gemm.k > max_k;
+  const int64_t right_step = std::min(max_right, even(tiles_of(right.count, tile_lines)) * tile_lines);
+  const int64_t left_step = kept ? max_kept / right_step / max_left * max_left : left.count;
 
   thread_local Panels<Bf16> right_panels;
   thread_local Panels<float> kept_sums;
@@ -162,8 +163,8 @@ void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, c
       const int64_t left_count = std::min(left_step, left.count - l0);
       const Units units(left_count, right_count, threads);
       float* sums = kept ? kept_sums.of(units.count() * units.sums()) : nullptr;
-      for (int64_t k0 = 0; k0 < gemm.k; k0 += k_most) {
-        const int64_t k = std::min(k_most, gemm.k - k0);
+      for (int64_t k0 = 0; k0 < gemm.k; k0 += max_k) {
+        const int64_t k = std::min(max_k, gemm.k - k0);
         Bf16* packed = right_panels.of(tiles_of(right_count, tile_lines) * tile_lines * tiles_of(k, tile_k) * tile_k);
         pack_right(*context.threads, threads, packed, part(right, r0, right_count, k0, k));
         const Piece piece{part(left, l0, left_count, k0, k),

@@ -1,4 +1,4 @@
-// The engine `amx`: bf16 matrix products on AMX's tiles.
+// The gemm engine `amx`: bf16 matrix multiplication with AMX tiles.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace ingot::cpu {
 
-// Why AMX does not serve this product; empty when it does.
+// Why AMX does not support this gemm; empty if it does.
 std::string amx_declines(DType in, DType out, int64_t k);
 
-// Products of bf16 into f32 or bf16 over the pool's threads. Every sum is one chain over k, rounded to c's type at its
-// end, or, accumulating, added to c first. On machines with Isa::amx only.
+// Gemm of bf16 operands into f32 or bf16, over the pool's threads. Every sum is one chain over k; at its end it is
+// rounded to c's dtype, or with `accumulate` first added to c. Only on machines with Isa::amx.
 void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b);
 
 }  // namespace ingot::cpu

@@ -15,7 +15,7 @@ namespace {
 
 using ops::Context;
 
-// Of the heads from `head` on.
+// The score parameters for the heads from `head` on.
 AttentionScores scores_of(const ops::AttentionAttributes& attributes, int64_t head) {
   return {attributes.scale, attributes.softcap, attributes.window > 0 ? attributes.window : no_window,
           attributes.slopes ? attributes.slopes.as<float>() + head : nullptr};
@@ -63,18 +63,18 @@ void run_attention(Context& context, const Tensor& out, const Tensor& lse, const
   });
 }
 
-// A block of keys of one key/value head of a sequence, and what the queries that see some of it are.
+// A block of keys of one key/value head of a sequence, and the queries that attend to it.
 struct KeyBlock {
   int64_t sequence, kv_head, begin, end;
-  int64_t last;  // one past the last query, counted in the sequence
-  int64_t sums;  // the sequence's first block of sums, counted in blocks of all heads
+  int64_t last;  // one past the last query that attends to the block, relative to the sequence
+  int64_t sums;  // index of the sequence's first block of dq sums; a block covers all heads
   int64_t number;
   int64_t blocks() const { return (last - begin + attention_block - 1) / attention_block; }
-  // Calls of a head up to the block with query `begin_query`.
+  // Calls of backward_queries per head, up to and including the block at `begin_query`.
   int64_t steps(int64_t begin_query) const { return (begin_query - begin) / attention_block + 1; }
 };
 
-// All of them; those of a head of a sequence in order, and one behind the other.
+// All key blocks. Those of one key/value head of a sequence are contiguous and in order.
 std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, const ops::AttentionAttributes& attributes) {
   std::vector<KeyBlock> blocks;
   int64_t sums = 0;
@@ -83,7 +83,7 @@ std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, const ops::Att
     for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
       for (int64_t begin = 0; begin < length; begin += attention_block) {
         const int64_t end = std::min(begin + attention_block, length);
-        const int64_t last = begin + std::min(length - begin, most_keys(attributes, end - begin));
+        const int64_t last = begin + std::min(length - begin, max_keys(attributes, end - begin));
         blocks.push_back({static_cast<int64_t>(s), kv_head, begin, end, last, sums, std::ssize(blocks)});
       }
     }
@@ -92,9 +92,9 @@ std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, const ops::Att
   return blocks;
 }
 
-// Blocks of keys are the tasks, long ones first. dq of a block of queries is summed over several of them, in order of
-// the keys: before a task adds to it, the one of the keys before must have. That one was begun earlier, and by a thread
-// that waits, if at all, for one begun earlier still: so all get on.
+// One task per key block, the longest first. dq of a query block is accumulated by several tasks in the order of their
+// keys, so a task waits until the task of the preceding key block has added its part. That task started earlier, and
+// can itself only wait for tasks that started even earlier, so there is no deadlock.
 template <const AttentionKernels& K>
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                   const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
@@ -106,7 +106,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   float* delta =
       static_cast<float*>(context.scratch.take_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
   auto* sums =
-      static_cast<float*>(context.scratch.take_bytes(ops::attention_query_sums_bytes(tokens, attributes.heads, d)));
+      static_cast<float*>(context.scratch.take_bytes(ops::attention_dq_accumulator_bytes(tokens, attributes.heads, d)));
   context.threads->parallel_for(0, tokens, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
     K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, tokens, lo, hi);
   });
@@ -116,7 +116,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   std::sort(order.begin(), order.end(), [](const KeyBlock& a, const KeyBlock& b) {
     return a.blocks() != b.blocks() ? a.blocks() > b.blocks() : a.number < b.number;
   });
-  std::vector<std::atomic<int64_t>> done(blocks.size());  // calls of backward_queries, by number
+  std::vector<std::atomic<int64_t>> done(blocks.size());  // calls of backward_queries so far, by block number
   run_slices(context, std::ssize(order), d, [&](int64_t i, void* scratch) {
     const KeyBlock& block = order[static_cast<size_t>(i)];
     const int64_t start = starts[static_cast<size_t>(block.sequence)];
@@ -212,19 +212,20 @@ void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLa
   const char* op = ops::PagedAttention::name;
   const auto starts = sequence_offsets(op, layout.query_offsets, q.shape[0]);
   const int64_t page = pages.k.shape[1];
-  const int64_t most_pages = layout.tables.shape[1];
+  const int64_t max_pages = layout.tables.shape[1];
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
     const int64_t length = layout.lengths.as<int32_t>()[s];
     const int64_t used = (length + page - 1) / page;
-    if (length < starts[s + 1] - starts[s] || used > most_pages) {
-      throw_error(ErrorKind::internal, "{}: sequence {} has {} keys for {} queries and {} pages of {}", op, s, length,
-                  starts[s + 1] - starts[s], most_pages, page);
+    if (length < starts[s + 1] - starts[s] || used > max_pages) {
+      throw_error(ErrorKind::internal,
+                  "{}: sequence {} has {} keys, which do not fit its {} queries or its {} pages of {}", op, s, length,
+                  starts[s + 1] - starts[s], max_pages, page);
     }
-    const int32_t* table = layout.tables.as<int32_t>() + static_cast<int64_t>(s) * most_pages;
+    const int32_t* table = layout.tables.as<int32_t>() + static_cast<int64_t>(s) * max_pages;
     for (int64_t i = 0; i < used; ++i) {
       if (table[i] < 0 || table[i] >= pages.k.shape[0]) {
-        throw_error(ErrorKind::internal, "{}: page {} of sequence {} is {}, of {} pages", op, i, s, table[i],
-                    pages.k.shape[0]);
+        throw_error(ErrorKind::internal, "{}: page {} of sequence {} is {}, outside the {} pages of the cache", op, i,
+                    s, table[i], pages.k.shape[0]);
       }
     }
   }

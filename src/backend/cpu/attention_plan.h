@@ -1,4 +1,4 @@
-// How attention is cut into blocks of work, the same for the plain and the paged kind.
+// How attention is split into tasks, the same for plain and paged attention.
 #pragma once
 
 #include <algorithm>
@@ -14,22 +14,23 @@
 
 namespace ingot::cpu {
 
-// Some queries of some heads of a sequence: [begin, end) counted in the sequence, heads [head, head + heads).
+// Some queries of some heads of a sequence: queries [begin, end) relative to the sequence, heads [head, head + heads).
 struct AttentionSlice {
   int64_t sequence, head, heads, begin, end;
-  int64_t cost;  // keys times rows, to start with the longest
+  int64_t cost;  // keys times rows; the most expensive slices start first
 };
 
 inline int64_t heads_a_call(const ops::AttentionAttributes& attributes) {
   return std::min<int64_t>(attributes.heads / attributes.kv_heads, 16);
 }
 
-// Most keys that `queries` neighbouring queries see (and queries that see so many neighbouring keys), by the window.
-inline int64_t most_keys(const ops::AttentionAttributes& attributes, int64_t queries) {
+// Upper bound, from the window, on the keys that `queries` consecutive queries attend to; equally, on the queries that
+// attend to `queries` consecutive keys.
+inline int64_t max_keys(const ops::AttentionAttributes& attributes, int64_t queries) {
   return attributes.window > 0 ? attributes.window + queries - 1 : no_window;
 }
 
-// Cuts the queries [0, queries) of a sequence, query i of which sees keys 0 .. first + i.
+// Splits the queries [0, queries) of a sequence into slices; query i attends to keys 0 .. first + i.
 inline void cut_queries(std::vector<AttentionSlice>& slices, const ops::AttentionAttributes& attributes,
                         int64_t sequence, int64_t queries, int64_t first) {
   const int64_t group = attributes.heads / attributes.kv_heads;
@@ -40,7 +41,7 @@ inline void cut_queries(std::vector<AttentionSlice>& slices, const ops::Attentio
       const int64_t heads = std::min(most, group - at);
       for (int64_t begin = 0; begin < queries; begin += step) {
         const int64_t end = std::min(begin + step, queries);
-        const int64_t keys = std::min(first + end, most_keys(attributes, end - begin));
+        const int64_t keys = std::min(first + end, max_keys(attributes, end - begin));
         slices.push_back({sequence, kv_head * group + at, heads, begin, end, keys * heads * (end - begin)});
       }
     }
@@ -52,8 +53,8 @@ inline void longest_first(std::vector<AttentionSlice>& slices) {
             [](const AttentionSlice& a, const AttentionSlice& b) { return a.cost > b.cost; });
 }
 
-// Calls body(i, scratch of the thread) for i in [0, count), each on whichever thread is free, and begins them in that
-// order. So a body may wait for what one of a smaller i does; where any does, none may throw.
+// Calls body(i, scratch of the thread) for i in [0, count), each on the next free thread. Calls start in the order of
+// i, so a body may wait for the progress of a body with a smaller i; if any body waits, none may throw.
 template <class Body>
 void run_slices(ops::Context& context, int64_t count, int64_t head_dim, Body body) {
   const Arena::Scope scope(context.scratch);
@@ -71,17 +72,17 @@ inline void* address(const Tensor& tensor, int64_t i) {
   return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(i) * size_of(tensor.dtype);
 }
 
-// The offsets of the sequences; ErrorKind::internal unless they rise from 0 to `tokens`.
+// The offsets of the sequences; ErrorKind::internal unless they are ascending from 0 to `tokens`.
 inline std::span<const int32_t> sequence_offsets(const char* op, const Tensor& offsets, int64_t tokens) {
   const std::span<const int32_t> values(offsets.as<int32_t>(), static_cast<size_t>(offsets.shape[0]));
   if (values.front() != 0 || values.back() != tokens || !std::is_sorted(values.begin(), values.end())) {
-    throw_error(ErrorKind::internal, "{}: {} sequence offsets do not rise from 0 to {} tokens ({} .. {})", op,
+    throw_error(ErrorKind::internal, "{}: {} sequence offsets are not ascending from 0 to {} tokens ({} .. {})", op,
                 values.size(), tokens, values.front(), values.back());
   }
   return values;
 }
 
-// ErrorKind::internal unless every key of the layout lies in a page that exists.
+// ErrorKind::internal unless every key of the layout is in a page that exists.
 void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLayout& layout);
 
 void reference_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,

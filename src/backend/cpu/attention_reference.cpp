@@ -1,4 +1,4 @@
-// Attention as its definition says, in double: the last implementation of every list.
+// Attention by its definition, in double: the last implementation of every list.
 #include "backend/cpu/attention_plan.h"
 
 namespace ingot::cpu {
@@ -12,17 +12,17 @@ double dot(const Tensor& a, int64_t at_a, const Tensor& b, int64_t at_b, int64_t
   return sum;
 }
 
-// The first key that query `i` of a sequence sees.
+// The first key that query `i` of a sequence attends to.
 int64_t first_key(const AttentionAttributes& attributes, int64_t i) {
   return attributes.window == 0 ? 0 : std::max<int64_t>(0, i - attributes.window + 1);
 }
 
 struct Score {
   double value;
-  double slope;  // its derivative by the scaled product
+  double slope;  // derivative with respect to the scaled product
 };
 
-// Of query head `head` from the product of query and key; key j lies `distance` = i - j before query i.
+// The score of query head `head`, from the product of query and key; key j is `distance` = i - j before query i.
 Score score_of(const AttentionAttributes& attributes, double product, int64_t head, int64_t distance) {
   Score score{static_cast<double>(attributes.scale) * product, 1};
   if (attributes.softcap > 0) {
@@ -34,8 +34,8 @@ Score score_of(const AttentionAttributes& attributes, double product, int64_t he
   return score;
 }
 
-// out [D] of query head `head` of one token, which is number `place` of its sequence; `key_at(i)` is the first element
-// of key and value i. Returns lse.
+// Computes out [D] of query head `head` of one token, number `place` of its sequence; `key_at(i)` is the index of the
+// first element of key and value i. Returns lse.
 template <class KeyAt>
 double attend(const Tensor& out, const Tensor& q, int64_t at, int64_t head, int64_t place, const Tensor& k,
               const Tensor& v, const AttentionAttributes& attributes, KeyAt key_at) {

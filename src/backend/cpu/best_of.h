@@ -1,4 +1,4 @@
-// Measurements that are repeated by turns.
+// Repeated measurements that take turns.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace ingot::cpu {
 
-// The highest rate of each of several measurements, which return one each, over `rounds` rounds of all of them in turn:
-// what disturbs the machine for a while need not disturb every round of one.
+// The highest rate of each measurement over `rounds` rounds, where a round calls each measurement once. Taking turns, a
+// temporary disturbance of the machine is unlikely to affect every round of one measurement.
 template <class... Measure>
 std::array<double, sizeof...(Measure)> best_of(int rounds, Measure... measure) {
   std::array<double, sizeof...(Measure)> best{};

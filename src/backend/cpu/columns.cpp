@@ -8,7 +8,7 @@ namespace {
 
 using ops::Context;
 
-// Calls body(address of a group in `wide`, its address in `narrow`, bytes) for every token and group.
+// Calls body(address in `wide`, address in `narrow`, bytes) for every token's group of columns (ops/columns.h).
 template <class Body>
 void each_group(Context& context, const Tensor& wide, const Tensor& narrow, const ops::ColumnsAttributes& attributes,
                 Body body) {
@@ -58,7 +58,7 @@ void reference_scatter(Context&, const Tensor& x, const Tensor& y, ops::ColumnsA
 }  // namespace
 
 void register_columns(ops::Registry& registry, Levels) {
-  registry.add<ops::GatherColumns>(DeviceKind::cpu, "plain", run_gather);  // moves bytes: no level does it better
+  registry.add<ops::GatherColumns>(DeviceKind::cpu, "plain", run_gather);  // only copies: no SIMD variants
   registry.add<ops::GatherColumns>(DeviceKind::cpu, "reference", reference_gather);
   registry.add<ops::ScatterColumns>(DeviceKind::cpu, "plain", run_scatter);
   registry.add<ops::ScatterColumns>(DeviceKind::cpu, "reference", reference_scatter);

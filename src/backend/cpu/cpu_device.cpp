@@ -14,7 +14,7 @@
 namespace ingot::cpu {
 namespace {
 
-// A line "Name:   N kB" of /proc/meminfo in bytes; 0 when there is none.
+// The value of a line "Name:   N kB" of /proc/meminfo, in bytes; 0 if there is none.
 size_t meminfo(std::string_view wanted) {
   std::ifstream file("/proc/meminfo");
   std::string line;
@@ -25,7 +25,7 @@ size_t meminfo(std::string_view wanted) {
   return 0;
 }
 
-// A file with one number; `fallback` when it is missing or says "max".
+// The number in a file; `fallback` if the file is missing or contains "max".
 size_t number_in(const std::string& path, size_t fallback) {
   std::ifstream file(path);
   size_t value = 0;
@@ -34,10 +34,10 @@ size_t number_in(const std::string& path, size_t fallback) {
 
 constexpr size_t unlimited = std::numeric_limits<size_t>::max();
 
-// What the process's control group allows, version 2 or 1 (as seen inside a container).
+// The memory limit of the process's control group, version 2 or 1 (as seen inside a container).
 struct Limit {
   size_t most = unlimited;
-  size_t used = 0;  // without the page cache that can be dropped
+  size_t used = 0;  // without the part of the page cache that can be dropped
 };
 
 Limit group_limit() {
@@ -62,7 +62,7 @@ Limit group_limit() {
   return {};
 }
 
-// Bytes of this process's own memory (no files) that the kernel has given pages to.
+// Resident bytes of this process's anonymous memory (no files).
 size_t touched() {
   std::ifstream file("/proc/self/statm");
   size_t size = 0;
@@ -84,7 +84,8 @@ class CpuDevice : public Device {
   size_t memory_available() const override {
     const Limit limit = group_limit();
     const size_t available = std::min(meminfo("MemAvailable"), limit.most - std::min(limit.most, limit.used));
-    // The kernel counts a page once it is touched; what was allocated and not touched yet is taken all the same.
+    // The kernel counts a page as used only once it is touched, so allocated memory that is not touched yet is
+    // subtracted.
     const size_t allocated = allocated_.load();
     const size_t untouched = allocated - std::min(allocated, touched());
     return available - std::min(available, untouched);
@@ -97,7 +98,7 @@ class CpuDevice : public Device {
 
   void* allocate(size_t bytes) override {
     if (bytes == 0) return nullptr;
-    // Reading /proc for every small buffer would cost more than it can save.
+    // For small buffers, reading /proc would cost more than it saves.
     if (bytes >= huge_page) {
       const size_t available = memory_available();
       if (bytes > available) fail(bytes, available);
@@ -131,7 +132,7 @@ class CpuDevice : public Device {
 
   Isa isa_;
   std::atomic<size_t> allocated_{0};
-  std::optional<PackageEnergy> energy_;  // when it was asked for
+  std::optional<PackageEnergy> energy_;  // created on first use
 };
 
 }  // namespace

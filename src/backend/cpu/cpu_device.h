@@ -1,4 +1,4 @@
-// The CPU as a device, and its ops.
+// The CPU device and its ops.
 #pragma once
 
 #include <memory>
@@ -8,34 +8,34 @@
 
 namespace ingot::cpu {
 
-// The instruction-set level that kernels are compiled for. A later one includes the earlier.
-// avx512: F, BW, DQ, VL, VNNI and BF16; amx: also AMX's tiles of bf16, for matrix products alone.
+// The instruction-set levels that kernels are compiled for. A later one includes the earlier ones. avx512: F, BW, DQ,
+// VL, VNNI and BF16; amx: also AMX bf16 tiles, used for gemms only.
 enum class Isa { plain, avx2, avx512, amx };
 
 const char* name(Isa isa);
-// The best level that this machine and this build have.
+// The best level that this machine and this build support, or the one that INGOT_CPU_ISA selects.
 Isa best_isa();
-// Whether the processor has AMX and the system (a container, an old kernel) does not let this process use it.
+// Whether the processor has AMX but the system (a container, an old kernel) does not let this process use it.
 bool amx_is_refused();
 
-// The host's memory and cores. `arch()` names the level, for instance "avx512".
+// The host's memory and cores. `arch()` is the level's name, for instance "avx512".
 std::unique_ptr<Device> make_device();
 
-// Adds the CPU implementations of every op, best first: amx, avx512_bf16 and onednn where they serve, then this
+// Adds the CPU implementations of every op, best first: amx, avx512_bf16 and onednn where they apply, then the
 // machine's levels from best_isa() down to plain, then the double-precision reference.
 void register_ops(ops::Registry& registry);
 
-// Whether there are instructions for products of bf16; without them both dtypes have the same arithmetic.
-bool has_bf16_products();
+// Whether the machine has instructions for bf16 dot products; without them bf16 gemms compute in f32.
+bool has_bf16_dot_products();
 
 // FLOP/s over all threads.
-struct ProductRates {
-  double arithmetic;  // register loops: fused multiply-adds of f32, products of bf16 tiles or dot products where the
-                      // machine has them; at least `matmul`
+struct GemmRates {
+  double arithmetic;  // register loops: fused multiply-adds of f32; bf16 tile products or dot products if the machine
+                      // has them; at least `matmul`
   double matmul;      // what this program's matmul reaches on a 2048-cube
 };
-// Of f32 or bf16: the best of several short rounds, measured for about `seconds` in all.
-ProductRates measure_products(ops::Context& context, DType dtype, double seconds);
+// For f32 or bf16: the best of several short rounds, measured for about `seconds` in total.
+GemmRates measure_gemm(ops::Context& context, DType dtype, double seconds);
 // Bytes/s read from memory over all threads, measured for about `seconds`.
 double measure_read(ops::Context& context, double seconds);
 

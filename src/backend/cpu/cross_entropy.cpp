@@ -9,11 +9,11 @@ namespace {
 
 using ops::Context;
 
-// The target of row t, which the kernels index with: a wrong one is an error, not a read elsewhere. -1: not counted.
+// The target of row t, checked because the kernels index with it. -1: not in the loss.
 int64_t target_of(const Tensor& targets, int64_t t, int64_t vocabulary) {
   const int64_t target = targets.as<int32_t>()[t];
   if (target < -1 || target >= vocabulary) {
-    throw_error(ErrorKind::internal, "cross_entropy: target {} of token {}, the vocabulary has {}", target, t,
+    throw_error(ErrorKind::internal, "cross_entropy: target {} of token {} is outside the vocabulary of {}", target, t,
                 vocabulary);
   }
   return target;

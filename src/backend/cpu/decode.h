@@ -1,4 +1,4 @@
-// Elements of one type as another: rows of a weight of any storage as activations.
+// Conversion of elements to another type: rows of a weight of any storage to activations.
 #pragma once
 
 #include <type_traits>
@@ -17,12 +17,12 @@ auto* scale_kernel(const ElementwiseKernels& kernels) {
   if constexpr (std::is_same_v<Y, F16>) return of_type<X>(kernels.scale_to_f16);
 }
 
-// Whether the weight is stored as elements of `dtype`, so that nothing is decoded.
+// Whether the weight is stored as elements of `dtype`, so that it needs no decoding.
 inline bool in_place(const Weight& weight, DType dtype) {
   return is_plain(weight.storage) && weight.tensor().dtype == dtype;
 }
 
-// Row `row` of `weight` (in elements) to `out`, of type f32, bf16 or f16, rounded once.
+// Decodes row `row` of `weight` to `out`, which has elements of f32, bf16 or f16; rounded once.
 void decode_row(const ElementwiseKernels& kernels, const Weight& weight, int64_t row, void* out, DType dtype);
 
 }  // namespace ingot::cpu

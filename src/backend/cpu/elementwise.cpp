@@ -83,7 +83,7 @@ void run_add_bias(Context& context, const Tensor& y, const Tensor& bias) {
   });
 }
 
-// Threads own ranges of columns; every column is summed over all rows in order.
+// Each thread owns a range of columns; every column is summed over all rows in order.
 template <const ElementwiseKernels& K>
 void run_add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, bool accumulate) {
   const int64_t rows = dy.shape[0];
@@ -111,8 +111,8 @@ void run_dropout(Context& context, const Tensor& y, const Tensor& x, const Tenso
   row.key[0] = key[0];
   row.key[1] = key[1];
   row.counter[2] = static_cast<uint32_t>(attributes.stream);
-  // uniform >= p, both multiples of 2^-24 once p is rounded up to one.
-  row.keep_from = static_cast<uint32_t>(std::ceil(static_cast<double>(attributes.probability) * 0x1p24));
+  // Keep if uniform >= p. uniform is a multiple of 2^-24, so p is rounded up to one.
+  row.drop_below = static_cast<uint32_t>(std::ceil(static_cast<double>(attributes.probability) * 0x1p24));
   row.factor = static_cast<float>(1.0 / (1.0 - static_cast<double>(attributes.probability)));
   context.threads->parallel_for(0, x.shape[0], row_grain(width), [&](int64_t lo, int64_t hi) {
     DropoutRow mine = row;

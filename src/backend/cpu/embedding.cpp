@@ -13,7 +13,7 @@ using ops::Context;
 int64_t id_of(const Tensor& ids, int64_t t, int64_t vocabulary) {
   const int64_t id = ids.as<int32_t>()[t];
   if (id < 0 || id >= vocabulary) {
-    throw_error(ErrorKind::internal, "embedding: token {} is {}, the vocabulary has {}", t, id, vocabulary);
+    throw_error(ErrorKind::internal, "embedding: token {} is {}, outside the vocabulary of {}", t, id, vocabulary);
   }
   return id;
 }
@@ -29,7 +29,7 @@ void run(Context& context, const Tensor& y, const Weight& table, const Tensor& i
   });
 }
 
-// Threads own ranges of the vocabulary and walk all tokens in order.
+// Each thread owns a range of the vocabulary and processes all tokens in order.
 template <const ElementwiseKernels& K>
 void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
   const int64_t vocabulary = dtable.shape[0];

@@ -5,9 +5,9 @@
 namespace ingot::cpu {
 namespace {
 
-// Columns or rows a piece: about as many pieces as threads, whole panels of the engines' kernels, and none so large
-// that the pieces of c and b fall out of the caches. No piece is one column or row, which oneDNN may add in an order of
-// its own.
+// Columns or rows per part: about as many parts as threads, whole panels of the engines' kernels, and small enough that
+// the parts of c and b stay in the caches. No part is a single column or row, for which oneDNN may use another
+// summation order.
 int64_t piece_of(int64_t size, int64_t threads) {
   constexpr int64_t most = 4096;
   const int64_t rounds = (size + threads * most - 1) / (threads * most);
@@ -27,10 +27,10 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
   const int64_t out = static_cast<int64_t>(size_of(gemm.out));
   const auto at = [](const void* data, int64_t bytes) { return static_cast<const std::byte*>(data) + bytes; };
   const auto at_c = [&](int64_t elements) { return static_cast<std::byte*>(c) + elements * out; };
-  // Below this the pool's wake-up costs more than it saves.
+  // Below this size, waking up the pool costs more than it saves.
   const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
-  // Pieces of rows keep c dense and, unless a is transposed, a too: oneDNN then copies nothing. Few rows are not worth
-  // cutting: every piece would read all of b.
+  // Parts of rows keep c dense and, unless a is transposed, a too, so oneDNN copies nothing. A c with few rows is not
+  // split by rows, because every part would read all of b.
   if (gemm.n > gemm.m && (cut == Cut::longer || gemm.m < 48)) {
     const int64_t step = gemm.transpose_b ? gemm.ldb : 1;
     context.threads->parallel_for(0, gemm.n, piece_of(gemm.n, threads), [&](int64_t lo, int64_t hi) {

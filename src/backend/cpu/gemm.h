@@ -1,4 +1,5 @@
-// Matrix products of the CPU backend: one description, one way of cutting, and the engines that compute a slice.
+// Matrix multiplication of the CPU backend: the description of a gemm, the split over threads, and the engines that
+// compute one thread's part.
 #pragma once
 
 #include "ops/context.h"
@@ -6,16 +7,16 @@
 
 namespace ingot::cpu {
 
-// A second product, low [m, k] op(b) [k, n]: low is dense, b of the same form as the first product's. None where k is
-// 0.
+// A second gemm that is added to the first: low [m, k] op(b) [k, n]. low is dense, b is transposed like the first
+// gemm's b. k is 0 if there is none.
 struct GemmTerm {
   const void* low = nullptr;
   const void* b = nullptr;
   int64_t k = 0, ldb = 0;
 };
 
-// c [m, n] (+)= op(a) [m, k] op(b) [k, n] + term; a and b of type `in`, c of type `out`. `ld*` are elements between the
-// rows as they are stored.
+// c [m, n] (+)= op(a) [m, k] op(b) [k, n] + term; a and b have dtype `in`, c has dtype `out`. `ld*` is the number of
+// elements between consecutive rows as stored.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   DType in = DType::f32, out = DType::f32;
@@ -23,21 +24,21 @@ struct Gemm {
   bool transpose_b = false;  // b is stored [n, k]
   bool accumulate = false;
   int64_t lda = 0, ldb = 0, ldc = 0;
-  GemmTerm term = {};  // only the engine of simd/pair_gemm.h, which alone has ops with one, looks at it
+  GemmTerm term = {};  // only supported by the engine of simd/pair_gemm.h, which alone has ops that set it
 };
 
-// Computes on the calling thread. The order of the sum over k depends on k alone.
+// Computes on the calling thread. The summation order over k depends on k alone.
 using GemmSlice = void (*)(const Gemm& gemm, void* c, const void* a, const void* b);
 
-// Where c is cut, never k: its rows, which keeps the pieces of c dense, but the columns of few rows; or whichever there
-// are more of, so that the least is read by every thread.
+// How c is split (k never is). rows: by rows, which keeps the parts of c dense, but by columns if c has few rows.
+// longer: along the longer dimension, so that the operand that every thread reads is the smaller one.
 enum class Cut { rows, longer };
 
-// Cuts c among the pool's threads and calls `slice` for each piece.
+// Splits c among the pool's threads and calls `slice` for each part.
 void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice,
                    Cut cut);
 
-// A slice in double, rounded once.
+// Computes in double, rounded once.
 void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b);
 
 }  // namespace ingot::cpu

@@ -1,4 +1,4 @@
-// What the glue between an op and its kernels needs: typed addresses and the pool.
+// Helpers between an op and its kernels: typed addresses and grain sizes for the thread pool.
 #pragma once
 
 #include <type_traits>
@@ -29,7 +29,7 @@ void by_type(DType dtype, Body body) {
     case DType::f32: return body.template operator()<float>();
     case DType::bf16: return body.template operator()<Bf16>();
     case DType::f16: return body.template operator()<F16>();
-    default: throw_error(ErrorKind::internal, "no kernel has elements of {}", name(dtype));
+    default: throw_error(ErrorKind::internal, "no kernel for elements of type {}", name(dtype));
   }
 }
 
@@ -40,9 +40,9 @@ Form<T>* of_type(const ForTypes<Form>& kernels) {
   if constexpr (std::is_same_v<T, F16>) return kernels.f16;
 }
 
-// Elements a slice of element-wise work: large enough to be worth a thread, small enough to balance.
+// Elements per slice of element-wise work: large enough to be worth a thread, small enough to balance.
 constexpr int64_t element_grain = 16384;
-// Rows a slice, for rows of `width` elements.
+// Rows per slice, for rows of `width` elements.
 inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, element_grain / std::max<int64_t>(1, width)); }
 
 // One element of an f32, bf16 or f16 tensor, for the reference implementations.

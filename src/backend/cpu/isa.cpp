@@ -1,7 +1,6 @@
 #include "backend/cpu/isa.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #if defined(INGOT_SIMD_X86)
 #include <cpuid.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 #endif
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace ingot::cpu {
@@ -18,7 +18,7 @@ namespace {
 
 enum class Amx { absent, refused, usable };
 
-// Whether the processor has AMX's bf16 tiles, and the system lets this process use them: Intel's Software Developer's
+// Whether the processor has AMX bf16 tiles, and the system lets this process use them: Intel's Software Developer's
 // Manual, volume 1, section 18.3 (detection), Linux's Documentation/arch/x86/xstate.rst (permission).
 Amx find_amx() {
   unsigned a = 0;
@@ -83,17 +83,17 @@ Isa machine_isa() {
 
 Isa best_isa() {
   const Isa machine = machine_isa();
-  const char* wanted = std::getenv("INGOT_CPU_ISA");
+  const char* wanted = environment("INGOT_CPU_ISA");
   if (wanted == nullptr || *wanted == '\0') return machine;
   for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::amx}) {
     if (std::string_view(wanted) != name(isa)) continue;
     if (isa > machine) {
       throw_hint(ErrorKind::unavailable, fmt::format("unset it, or set it to {} or lower", name(machine)),
-                 "INGOT_CPU_ISA asks for {}, which this machine or build does not have", wanted);
+                 "INGOT_CPU_ISA is {}, which this machine or build does not support", wanted);
     }
     return isa;
   }
-  throw_hint(ErrorKind::usage, "use plain, avx2, avx512 or amx", "INGOT_CPU_ISA is '{}'", wanted);
+  throw_hint(ErrorKind::usage, "use plain, avx2, avx512 or amx", "INGOT_CPU_ISA '{}' is not known", wanted);
 }
 
 Levels machine_levels() {

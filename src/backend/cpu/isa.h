@@ -1,29 +1,31 @@
-// What the machine's instruction set is, and helpers to register one implementation a level.
+// Detection of the machine's instruction set, and helpers that register one implementation per level.
 #pragma once
 
 #include "backend/cpu/cpu_device.h"
 
 namespace ingot::cpu {
 
-// The best level that this machine and this build have, whatever INGOT_CPU_ISA says.
+// The best level that this machine and this build support, ignoring INGOT_CPU_ISA.
 Isa machine_isa();
 
 // What `register_ops` registers.
 struct Levels {
-  Isa best = Isa::plain;  // levels up to this one
-  bool onednn = false;    // it chooses its instructions itself, up to avx512, so it is left out below the machine's own
+  Isa best = Isa::plain;  // register the levels up to this one
+  bool onednn = false;  // oneDNN selects instructions by itself, up to avx512, so it is left out if `best` is below the
+                        // machine's level
 };
 
-// What `register_ops(registry)` uses: best_isa(), and oneDNN when that is the machine's own level, AMX aside.
+// The levels that `register_ops(registry)` uses: best_isa(), and oneDNN if that is the machine's level, not counting
+// AMX.
 Levels machine_levels();
 
-// As `register_ops(registry)` for given levels. Only registers: the machine need not have them.
+// Like `register_ops(registry)`, for the given levels. Only registers: the machine need not support them.
 void register_ops(ops::Registry& registry, Levels levels);
 
 }  // namespace ingot::cpu
 
-// Registers RUN<LEVEL::KERNELS>, an op's glue over the kernels of one level, for every level up to BEST, best first.
-// The remaining argument, if any, is the decline function.
+// Registers RUN<LEVEL::KERNELS>, an op's implementation with the kernels of one level, for every level up to BEST, best
+// first. The remaining argument, if any, is the decline function.
 #define INGOT_ADD_LEVEL(registry, best, Op, run, level, kernels, ...) \
   if ((best) >= Isa::level) (registry).add<Op>(DeviceKind::cpu, #level, run<level::kernels> __VA_OPT__(, ) __VA_ARGS__)
 #if defined(INGOT_SIMD_X86)

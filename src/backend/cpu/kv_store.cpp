@@ -11,8 +11,8 @@ using ops::Context;
 int64_t slot_of(const ops::KvPages& pages, const Tensor& slots, int64_t t) {
   const int64_t slot = slots.as<int32_t>()[t];
   if (slot < 0 || slot >= pages.k.shape[0] * pages.k.shape[1]) {
-    throw_error(ErrorKind::internal, "{}: token {} goes to slot {} of {} pages of {}", ops::KvStore::name, t, slot,
-                pages.k.shape[0], pages.k.shape[1]);
+    throw_error(ErrorKind::internal, "{}: token {} has slot {}, outside the cache of {} pages of {}",
+                ops::KvStore::name, t, slot, pages.k.shape[0], pages.k.shape[1]);
   }
   return slot;
 }
@@ -56,7 +56,7 @@ void reference(Context&, const ops::KvPages& pages, const Tensor& k, const Tenso
 }  // namespace
 
 void register_kv_store(ops::Registry& registry, Levels) {
-  registry.add<ops::KvStore>(DeviceKind::cpu, "plain", run);  // moves bytes: no level does it better
+  registry.add<ops::KvStore>(DeviceKind::cpu, "plain", run);  // copies or converts: no SIMD variants
   registry.add<ops::KvStore>(DeviceKind::cpu, "reference", reference);
 }
 

@@ -87,7 +87,7 @@ void reference_backward(Context& context, const Tensor& dx, const Tensor& dweigh
   const int64_t rows = x.shape[0];
   const int64_t n = x.shape[1];
   const auto unit = [&](int64_t t, int64_t j) { return (element(x, t * n + j) - element(mean, t)) * element(rstd, t); };
-  context.threads->parallel_for(0, n, row_grain(rows), [&](int64_t lo, int64_t hi) {  // first: dx may be dy
+  context.threads->parallel_for(0, n, row_grain(rows), [&](int64_t lo, int64_t hi) {  // before dx, which may be dy
     for (int64_t j = lo; j < hi; ++j) {
       double products = 0;
       double sum = 0;

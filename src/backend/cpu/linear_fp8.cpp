@@ -1,4 +1,4 @@
-// Rows of fp8, made and read back. Products are those of bf16, whose values fp8's are.
+// Quantisation and dequantisation of fp8 rows. The gemms run in bf16, which represents fp8 values exactly.
 #include "ops/linear_fp8.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using ops::Context;
 
-// The scales of by's rows, or what divides by them; none without `by`.
+// The scales of the rows of `by`, or their inverses; empty without `by`.
 std::vector<float> scales_of(const Weight& by, bool inverse) {
   std::vector<float> scales;
   for (int64_t row = 0; by && row < by.out; ++row) {
@@ -28,7 +28,7 @@ void multiply(std::vector<float>& row, const std::vector<float>& by) {
   for (size_t i = 0; i < by.size(); ++i) row[i] *= by[i];
 }
 
-// Calls body(row number, fp8 row, room for its values) over all rows.
+// Calls body(row number, fp8 row, buffer for its values) for every row.
 template <class Body>
 void for_rows(Context& context, const Weight& q, Body body) {
   context.threads->parallel_for(0, q.out, row_grain(q.in), [&](int64_t lo, int64_t hi) {
@@ -78,8 +78,8 @@ void register_linear_fp8(ops::Registry& registry) {
   registry.add<ops::QuantizeFp8>(DeviceKind::cpu, "plain", quantize);
   registry.add<ops::DequantizeFp8>(DeviceKind::cpu, "plain", dequantize);
   registry.add<ops::Fp8Scales>(DeviceKind::cpu, "plain", copy_scales);
-  registry.add<ops::ProductFp8>(DeviceKind::cpu, "decoded", ops::linear_fp8_decoded);
-  registry.add<ops::InputProductFp8>(DeviceKind::cpu, "decoded", ops::linear_fp8_backward_input_decoded);
+  registry.add<ops::GemmFp8>(DeviceKind::cpu, "decoded", ops::linear_fp8_decoded);
+  registry.add<ops::GemmFp8BackwardInput>(DeviceKind::cpu, "decoded", ops::linear_fp8_backward_input_decoded);
 }
 
 }  // namespace ingot::cpu

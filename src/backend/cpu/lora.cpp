@@ -7,7 +7,7 @@
 namespace ingot::cpu {
 namespace {
 
-// The entry of row t, null for none.
+// The entry of row t; null if it has no adapter.
 const ops::LoraEntry* entry_of(const Tensor& entries, const Tensor& slots, int64_t t, ops::LoraAttributes attributes) {
   const int32_t slot = slots.as<int32_t>()[t];
   if (slot < 0) return nullptr;
@@ -16,7 +16,8 @@ const ops::LoraEntry* entry_of(const Tensor& entries, const Tensor& slots, int64
   return entry->rank > 0 ? entry : nullptr;
 }
 
-// Rows lo .. hi - 1, as many at once as have the same slot: their adapter's matrices are read once for all of them.
+// Processes rows [lo, hi). Consecutive rows with the same slot are processed together, so the adapter's matrices are
+// read once for all of them.
 template <class T, const LoraKernels& K>
 void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots, int64_t lo, int64_t hi,
                ops::LoraAttributes attributes) {
@@ -30,8 +31,8 @@ void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Te
     const ops::LoraEntry* entry = entry_of(entries, slots, begin, attributes);
     if (entry == nullptr) continue;
     const int64_t tokens = end - begin, rank = entry->rank;
-    of_type<T>(K.down->dots)(low.data(), nullptr, rank, elements<T>(x) + begin * in, static_cast<const T*>(entry->a),
-                             tokens, rank, in, false);
+    of_type<T>(K.down->skinny_gemm)(low.data(), nullptr, rank, elements<T>(x) + begin * in,
+                                    static_cast<const T*>(entry->a), tokens, rank, in, false);
     for (int64_t i = 0; i < tokens * rank; ++i) low[static_cast<size_t>(i)] *= entry->factor;
     const int64_t first = begin * out;
     const bool wide = y.dtype == DType::f32;
@@ -43,7 +44,7 @@ void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Te
 template <const LoraKernels& K>
 void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
          ops::LoraAttributes attributes) {
-  // Rows that have one adapter are better not dealt out one by one.
+  // Consecutive rows often share an adapter, so slices have several rows.
   constexpr int64_t together = 16;
   const int64_t tokens = x.shape[0];
   const int64_t share = (tokens + context.threads->threads() - 1) / context.threads->threads();

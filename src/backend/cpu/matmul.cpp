@@ -1,5 +1,5 @@
-// Matrix products of tensors and of weights. A weight that is stored in x's type is used in place; any other is
-// decoded, a slice of rows at a time, and the slice is multiplied.
+// Gemms of tensors and of weights. A weight that is stored in x's dtype is used in place; any other is decoded, a slice
+// of rows at a time.
 #include "ops/matmul.h"
 
 #include "backend/cpu/amx_gemm.h"
@@ -48,8 +48,8 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
 }
 
 #if defined(INGOT_SIMD_X86)
-// Products in bf16. Up to where oneDNN, which cuts long sums, is the faster one, and whatever m and n are, so that a
-// sum's order depends on k alone.
+// bf16 gemms with a sum longer than this are left to oneDNN, which splits long sums and is faster. The limit does not
+// depend on m and n, so the summation order depends on k alone.
 constexpr int64_t longest_pair_sum = 6144;
 void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
   thread_local Panels<uint32_t> panels;
@@ -65,12 +65,12 @@ void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
 }
 
 std::string pair_gemm_declines(DType in, DType, int64_t k) {
-  if (in != DType::bf16) return "takes bf16 only";
-  return k <= longest_pair_sum ? "" : "takes sums of up to 6144 products";
+  if (in != DType::bf16) return "supports bf16 only";
+  return k <= longest_pair_sum ? "" : "supports k up to 6144";
 }
 #endif
 
-// A product over the pool's threads; an engine's, or slices of one thread each.
+// A gemm over the pool's threads: an engine that uses the pool itself, or slices of one thread each.
 using Product = void (*)(Context& context, const Gemm& gemm, void* c, const void* a, const void* b);
 
 template <GemmSlice S, Cut C = Cut::rows>
@@ -94,7 +94,7 @@ void run_matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor
   P(context, gemm, c.data, a.data, b.data);
 }
 
-// Rows of `weight` decoded to `dtype` at `out`.
+// Decodes the rows of `weight` to `dtype` at `out`.
 void decode_rows(Context& context, const ElementwiseKernels& kernels, const Weight& weight, void* out, DType dtype) {
   const size_t row_size = static_cast<size_t>(weight.in) * size_of(dtype);
   context.threads->parallel_for(0, weight.out, row_grain(weight.in), [&](int64_t lo, int64_t hi) {
@@ -118,7 +118,7 @@ void for_slices(Context& context, const ElementwiseKernels& kernels, const Weigh
   }
 }
 
-// `term`: of all columns of y.
+// `term` covers all columns of y.
 template <Product P, const ElementwiseKernels& E>
 void multiply_forward(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, const GemmTerm& term,
                       bool accumulate) {
@@ -145,7 +145,7 @@ template <Product P, const ElementwiseKernels& E>
 void multiply_backward(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight, const GemmTerm& term,
                        bool accumulate) {
   const Arena::Scope scope(context.scratch);
-  // Sums over several slices that end in bf16 are kept in fp32 until the last one.
+  // A bf16 result that is summed over several slices is accumulated in fp32 until the last one.
   const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
   const bool staged = several && dx.dtype != DType::f32;
   const Tensor sums = staged ? context.scratch.take(DType::f32, dx.shape) : dx;
@@ -215,7 +215,7 @@ void reference_dequantize(Context&, const Tensor& out, const Weight& weight) {
   }
 }
 
-// Why an engine does not serve a product; empty when it does.
+// Why an engine does not support a gemm; empty if it does.
 using Declines = std::string (*)(DType in, DType out, int64_t k);
 
 template <Declines D>
@@ -232,7 +232,7 @@ std::string declines_linear(const Context&, const Tensor& result, const Tensor& 
 #if defined(INGOT_SIMD_X86)
 std::string pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&,
                                const Tensor& low, const Tensor&, ops::LinearAttributes) {
-  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return "takes even ranks from 2 on";
+  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return "supports even ranks from 2 on only";
   return pair_gemm_declines(given.dtype, result.dtype, given.shape[1]);
 }
 #endif
@@ -240,7 +240,7 @@ std::string pair_term_declines(const Context&, const Tensor& result, const Tenso
 std::string takes_all(DType, DType, int64_t) { return {}; }
 
 template <Product P, const ElementwiseKernels& E, Declines D = takes_all>
-void add_products(ops::Registry& registry, const char* name) {
+void add_gemm(ops::Registry& registry, const char* name) {
   registry.add<ops::Matmul>(DeviceKind::cpu, name, run_matmul<P>, declines_matmul<D>);
   registry.add<ops::Linear>(DeviceKind::cpu, name, run_linear<P, E>, declines_linear<D>);
   registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<P, E>, declines_linear<D>);
@@ -250,12 +250,12 @@ void add_products(ops::Registry& registry, const char* name) {
 
 void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
-  if (levels.best >= Isa::amx) add_products<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
+  if (levels.best >= Isa::amx) add_gemm<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
   if (levels.best >= Isa::avx512) {
     using avx512::elementwise_kernels;
     constexpr Product pairs = sliced<pair_gemm, Cut::longer>;
-    add_products<pairs, elementwise_kernels, pair_gemm_declines>(registry, "avx512_bf16");
-    // Where there are tiles of AMX, two products on these are faster.
+    add_gemm<pairs, elementwise_kernels, pair_gemm_declines>(registry, "avx512_bf16");
+    // With AMX tiles, two separate gemms are faster.
     if (levels.best >= Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
     registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
                                      pair_term_declines);
@@ -263,20 +263,20 @@ void register_matmul(ops::Registry& registry, Levels levels) {
                                                   run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
                                                   pair_term_declines);
   }
-  // By AVX2 it sums in an order that depends on how many rows there are.
+  // With AVX2, oneDNN's summation order depends on the number of rows.
   if (levels.onednn && levels.best >= Isa::avx512) {
-    add_products<sliced<onednn_gemm>, avx512::elementwise_kernels, onednn_declines>(registry, "onednn");
+    add_gemm<sliced<onednn_gemm>, avx512::elementwise_kernels, onednn_declines>(registry, "onednn");
   }
   if (levels.best >= Isa::avx512) {
-    add_products<sliced<simd_gemm<avx512::gemm_kernels>>, avx512::elementwise_kernels>(registry, "avx512");
+    add_gemm<sliced<simd_gemm<avx512::gemm_kernels>>, avx512::elementwise_kernels>(registry, "avx512");
   }
   if (levels.best >= Isa::avx2) {
-    add_products<sliced<simd_gemm<avx2::gemm_kernels>>, avx2::elementwise_kernels>(registry, "avx2");
+    add_gemm<sliced<simd_gemm<avx2::gemm_kernels>>, avx2::elementwise_kernels>(registry, "avx2");
   }
 #endif
   if (levels.best < Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
-  add_products<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
-  add_products<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");
+  add_gemm<sliced<simd_gemm<plain::gemm_kernels>>, plain::elementwise_kernels>(registry, "plain");
+  add_gemm<sliced<reference_gemm>, plain::elementwise_kernels>(registry, "reference");
   INGOT_ADD_LEVELS(registry, levels.best, ops::Dequantize, run_dequantize, elementwise_kernels);
   registry.add<ops::Dequantize>(DeviceKind::cpu, "reference", reference_dequantize);
 }

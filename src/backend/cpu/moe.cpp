@@ -10,16 +10,17 @@ namespace {
 
 using ops::Context;
 
-// Element i of `indices`, which addresses memory; ErrorKind::internal unless it lies in [0, count).
+// Element i of `indices`, which is used to address memory; ErrorKind::internal unless it is in [0, count).
 int64_t index_of(const char* op, const char* what, const Tensor& indices, int64_t i, int64_t count) {
   const int64_t index = indices.as<int32_t>()[i];
   if (index < 0 || index >= count) {
-    throw_error(ErrorKind::internal, "{}: {}[{}] is {}, of {}", op, what, i, index, count);
+    throw_error(ErrorKind::internal, "{}: {}[{}] is {}, outside [0, {})", op, what, i, index, count);
   }
   return index;
 }
 
-// The routes are a few numbers a token: the reference is all there is. Its exponentials are K a token, in double.
+// Routing is a few numbers per token, so there is only the reference implementation. It computes K exponentials per
+// token, in double.
 void reference_route(Context& context, const Tensor& experts, const Tensor& weights, const Tensor& logits) {
   const int64_t e = logits.shape[1];
   const int64_t k = experts.shape[1];
@@ -34,7 +35,7 @@ void reference_route(Context& context, const Tensor& experts, const Tensor& weig
       for (int64_t c = 0; c < k; ++c) {
         size_t best = row.size();
         for (size_t i = 0; i < row.size(); ++i) {
-          // Not `>`: the first NaN is taken, and stays.
+          // Not `>`: the first NaN is selected, and is not replaced.
           if (taken[i] == 0 && (best == row.size() || (!(row[i] <= row[best]) && !std::isnan(row[best])))) best = i;
         }
         taken[best] = 1;
@@ -66,7 +67,7 @@ void reference_route_backward(Context& context, const Tensor& dlogits, const Ten
   });
 }
 
-// Counts, then numbers in order of the choices: stable.
+// A stable counting sort: counts the choices, then numbers them in order.
 void reference_group(Context&, const Tensor& rows, const Tensor& places, const Tensor& offsets, const Tensor& experts) {
   const int64_t count = offsets.shape[0] - 1;
   const int64_t choices = experts.elements();
@@ -101,7 +102,7 @@ void reference_gather(Context&, const Tensor& y, const Tensor& x, const Tensor& 
   }
 }
 
-// Checks all places: the kernels address memory with them.
+// Checks all of `places`, because the kernels address memory with them.
 void check_places(const char* op, const Tensor& places, int64_t count) {
   for (int64_t i = 0; i < places.elements(); ++i) index_of(op, "places", places, i, count);
 }
@@ -134,7 +135,7 @@ void run_combine_backward(Context& context, const Tensor& dz, const Tensor& dwei
       const int64_t at = places.as<int32_t>()[i] * h;
       const int64_t from = i / k * h;
       const float weight = weights.as<float>()[i];
-      if (dweights) {  // first: dz may be z
+      if (dweights) {  // before dz is written: dz may be z
         dweights.as<float>()[i] = dy.dtype == DType::f32 ? K.dot_f32(dy.as<float>() + from, z.as<float>() + at, h)
                                                          : K.dot_bf16(bf16(dy) + from, bf16(z) + at, h);
       }
@@ -172,7 +173,7 @@ void reference_combine_backward(Context& context, const Tensor& dz, const Tensor
   context.threads->parallel_for(0, places.elements(), row_grain(h), [&](int64_t lo, int64_t hi) {
     for (int64_t i = lo; i < hi; ++i) {
       const int64_t place = index_of(ops::CombineRowsBackward::name, "places", places, i, dz.shape[0]);
-      double product = 0;  // before dz is written: it may be z
+      double product = 0;  // before dz is written: dz may be z
       for (int64_t j = 0; dweights && j < h; ++j) product += element(dy, i / k * h + j) * element(z, place * h + j);
       if (dweights) set_element(dweights, i, product);
       for (int64_t j = 0; j < h; ++j) set_element(dz, place * h + j, element(weights, i) * element(dy, i / k * h + j));
@@ -186,7 +187,7 @@ void register_moe(ops::Registry& registry, Levels levels) {
   registry.add<ops::MoeRoute>(DeviceKind::cpu, "reference", reference_route);
   registry.add<ops::MoeRouteBackward>(DeviceKind::cpu, "reference", reference_route_backward);
   registry.add<ops::MoeGroup>(DeviceKind::cpu, "reference", reference_group);
-  registry.add<ops::GatherRows>(DeviceKind::cpu, "plain", run_gather);  // moves bytes: no level does it better
+  registry.add<ops::GatherRows>(DeviceKind::cpu, "plain", run_gather);  // only copies bytes: no level is faster
   registry.add<ops::GatherRows>(DeviceKind::cpu, "reference", reference_gather);
   INGOT_ADD_LEVELS(registry, levels.best, ops::CombineRows, run_combine, moe_kernels);
   registry.add<ops::CombineRows>(DeviceKind::cpu, "reference", reference_combine);

@@ -13,9 +13,9 @@ namespace {
 
 using dnnl::memory;
 
-// oneDNN uses no AMX: there it cuts a sum of bf16 products by how many rows and columns there are (measured with 2.6,
-// for sums of 768 terms and more), so that a row's bits would depend on its company and on the threads. By AVX-512 they
-// do not. Our own engine `amx` has these products where there is AMX.
+// oneDNN is kept from using AMX: with AMX it splits the sums of bf16 gemms depending on the number of rows and columns
+// (measured with 2.6, for sums of 768 terms and more), so a row's bits would depend on the batch and on the threads.
+// With AVX-512 they do not. On AMX machines the engine `amx` runs these gemms.
 dnnl::engine& engine() {
   static dnnl::engine instance = [] {
     dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
@@ -24,8 +24,8 @@ dnnl::engine& engine() {
   return instance;
 }
 
-// The distribution's oneDNN is built on OpenMP. Our pool owns the threads, so OpenMP is told, thread by thread, to use
-// no others. A oneDNN on another runtime has no such function and is not asked.
+// The distribution's oneDNN is built with OpenMP. The pool owns the threads, so OpenMP is limited to one thread, on
+// each of the pool's threads. A oneDNN with another runtime has no such function, and nothing is called.
 void one_openmp_thread() {
   using SetThreads = void (*)(int);
   static const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
@@ -72,7 +72,7 @@ Key key_of(const Gemm& gemm) {
   return {gemm.m, gemm.n, gemm.k, flags};
 }
 
-// Each thread keeps its own products, with their scratchpads, so no two threads share one.
+// Each thread has a cache of its own primitives and scratchpads, so no two threads share one.
 Product& product_of(const Gemm& gemm) {
   constexpr size_t most = 512;
   thread_local std::map<Key, Product> products;
@@ -97,14 +97,14 @@ void copy_rows(void* to, size_t to_row, const void* from, size_t from_row, int64
   }
 }
 
-// A matrix of this size, stored row by row.
+// The size of a row-major matrix.
 struct Extent {
   int64_t rows;
   int64_t columns;
 };
 
-// A matrix without gaps between its rows: itself, or a copy that lives until the next slice of the same thread.
-// oneDNN computes matrices with gaps by another algorithm, whose order of sums is another one.
+// A matrix without gaps between its rows: the original, or a copy that is valid until the thread's next slice. oneDNN
+// uses another algorithm, with another summation order, for matrices with gaps.
 class Dense {
  public:
   void* of(const void* data, Extent own, int64_t ld, size_t element, bool read) {
@@ -126,9 +126,9 @@ class Dense {
 }  // namespace
 
 std::string onednn_declines(DType in, DType out, int64_t k) {
-  if (k == 0) return "an empty sum";
-  if (in == DType::f16) return "takes no f16: the distribution's version multiplies none on CPUs";
-  if (in == DType::f32 && out != DType::f32) return "f32 products into bf16";
+  if (k == 0) return "k is 0";
+  if (in == DType::f16) return "does not support f16: the distribution's oneDNN has no f16 gemm on CPUs";
+  if (in == DType::f32 && out != DType::f32) return "f32 operands with a bf16 result are not supported";
   return {};
 }
 
@@ -156,7 +156,7 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
     const size_t row = static_cast<size_t>(gemm.n) * out;
     if (own_c != c) copy_rows(c, static_cast<size_t>(gemm.ldc) * out, own_c, row, gemm.m, row);
   } catch (const dnnl::error& error) {
-    throw_error(ErrorKind::internal, "oneDNN: product of {} x {} x {}: {}", gemm.m, gemm.n, gemm.k, error.what());
+    throw_error(ErrorKind::internal, "oneDNN: gemm of {} x {} x {}: {}", gemm.m, gemm.n, gemm.k, error.what());
   }
 }
 

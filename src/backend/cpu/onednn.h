@@ -1,4 +1,4 @@
-// oneDNN's matrix product, one thread a slice. onednn.cpp is the only file that includes its header.
+// oneDNN's gemm, one thread per slice. onednn.cpp is the only file that includes oneDNN's header.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace ingot::cpu {
 
-// Why oneDNN does not serve this product; empty when it does.
+// Why oneDNN does not support this gemm; empty if it does.
 std::string onednn_declines(DType in, DType out, int64_t k);
 
-// A slice on the calling thread, with primitives cached by shape. ErrorKind::internal when oneDNN fails.
+// Computes a slice on the calling thread, with primitives cached by shape. ErrorKind::internal when oneDNN fails.
 void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b);
 
 }  // namespace ingot::cpu

@@ -1,11 +1,11 @@
-// The CPU's ops, one registering function a noun.
+// One registration function per group of CPU ops.
 #pragma once
 
 #include "backend/cpu/isa.h"
 
 namespace ingot::cpu {
 
-void register_dots(ops::Registry& registry, Levels levels);
+void register_skinny_gemm(ops::Registry& registry, Levels levels);
 void register_matmul(ops::Registry& registry, Levels levels);
 void register_linear_fp8(ops::Registry& registry);
 void register_embedding(ops::Registry& registry, Levels levels);

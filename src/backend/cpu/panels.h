@@ -1,4 +1,4 @@
-// Memory that a thread keeps for the panels of matrix products.
+// Per-thread memory for the packed panels of gemms.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace ingot::cpu {
 
-// Grows and is kept; contents are undefined. As HostMemory aligns it.
+// Memory that grows on demand and is reused; its contents are undefined. Aligned as HostMemory.
 template <class T>
 class Panels {
  public:
-  // At least so many elements, until the next call. Errors: resource.
+  // At least `elements` elements, valid until the next call. Errors: resource.
   T* of(int64_t elements) {
     const size_t bytes = static_cast<size_t>(elements) * sizeof(T);
     if (bytes > memory_.bytes()) {

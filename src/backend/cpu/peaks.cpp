@@ -1,4 +1,4 @@
-// Measured rates of this machine, for `ingot devices`, the planner and shares of peak.
+// Measured peak rates of this machine, for `ingot devices`, the planner, and utilisation.
 #include "backend/cpu/simd/peaks.h"
 
 #include <atomic>
@@ -29,15 +29,15 @@ const PeakKernels& kernels() {
   return plain::peak_kernels;
 }
 
-// Of bf16 products; null where the machine has no instruction for them.
-double (*bf16_products())(int64_t, float*) {
+// The kernel of bf16 dot products; null if the machine has no instruction for them.
+double (*bf16_dot_products())(int64_t, float*) {
 #if defined(INGOT_SIMD_X86)
-  if (best_isa() >= Isa::amx) return amx::tile_products;
+  if (best_isa() >= Isa::amx) return amx::tile_dot_products;
 #endif
-  return kernels().bf16_dots;
+  return kernels().bf16_dot_products;
 }
 
-// The best rate of repeated calls of `work`, which returns what it did, over `seconds`.
+// The best rate of repeated calls of `work`, which returns the amount of work done, over `seconds`.
 template <class Work>
 double best_rate(double seconds, Work work) {
   double best = 0;
@@ -51,11 +51,12 @@ double best_rate(double seconds, Work work) {
 }
 
 double arithmetic_rate(ThreadPool& pool, double seconds, double (*kernel)(int64_t, float*)) {
-  std::vector<float> results(static_cast<size_t>(pool.threads()) * peak_sink);
+  std::vector<float> results(static_cast<size_t>(pool.threads()) * peak_result_stride);
   return best_rate(seconds, [&] {
     std::vector<double> done(static_cast<size_t>(pool.threads()));
-    pool.run(pool.threads(),
-             [&](int slot) { done[static_cast<size_t>(slot)] = kernel(200000, results.data() + slot * peak_sink); });
+    pool.run(pool.threads(), [&](int slot) {
+      done[static_cast<size_t>(slot)] = kernel(200000, results.data() + slot * peak_result_stride);
+    });
     double total = 0;
     for (const double one : done) total += one;
     return total;
@@ -64,26 +65,26 @@ double arithmetic_rate(ThreadPool& pool, double seconds, double (*kernel)(int64_
 
 }  // namespace
 
-bool has_bf16_products() { return bf16_products() != nullptr; }
+bool has_bf16_dot_products() { return bf16_dot_products() != nullptr; }
 
 double measure_read(ops::Context& context, double seconds) {
-  constexpr int64_t count = int64_t{64} << 20;  // floats: beyond the caches
+  constexpr int64_t count = int64_t{64} << 20;  // floats: larger than the caches
   const Buffer memory(context.device, static_cast<size_t>(count) * sizeof(float));
   float* data = static_cast<float*>(memory.data());
   const int64_t grain = count / context.threads->threads() / 64 * 64 + 64;
   const auto over_all = [&](auto body) { context.threads->parallel_for(0, count, grain, body); };
-  // Untouched pages would all be one page of zeros.
+  // Pages that were never written would all map to one page of zeros.
   over_all([&](int64_t lo, int64_t hi) { std::fill(data + lo, data + hi, 1.0F); });
-  std::atomic<float> sink{0};
+  std::atomic<float> result{0};
   return best_rate(seconds, [&] {
-    over_all([&](int64_t lo, int64_t hi) { sink.store(kernels().read(data + lo, hi - lo)); });
+    over_all([&](int64_t lo, int64_t hi) { result.store(kernels().read(data + lo, hi - lo)); });
     return static_cast<double>(count) * sizeof(float);
   });
 }
 
-ProductRates measure_products(ops::Context& context, DType dtype, double seconds) {
-  const bool own = dtype == DType::bf16 && has_bf16_products();
-  const auto kernel = own ? bf16_products() : kernels().fused_multiply_adds;
+GemmRates measure_gemm(ops::Context& context, DType dtype, double seconds) {
+  const bool own = dtype == DType::bf16 && has_bf16_dot_products();
+  const auto kernel = own ? bf16_dot_products() : kernels().fused_multiply_adds;
   constexpr int64_t size = 2048;
   const size_t bytes = static_cast<size_t>(size * size) * size_of(dtype);
   const Buffer a(context.device, bytes);
@@ -95,13 +96,13 @@ ProductRates measure_products(ops::Context& context, DType dtype, double seconds
                 {.transpose_b = true});
     return 2.0 * size * size * size;
   };
-  multiply();  // makes the primitives
+  multiply();  // warm-up: creates the primitives
   constexpr int rounds = 4;
   const double each = seconds / (2 * rounds);
   const auto [matmul, arithmetic] = best_of(
       rounds, [&] { return best_rate(each, multiply); },
       [&] { return arithmetic_rate(*context.threads, each, kernel); });
-  return {std::max(arithmetic, matmul), matmul};  // what products reach, the machine can do
+  return {std::max(arithmetic, matmul), matmul};  // the peak is at least what matmul reaches
 }
 
 }  // namespace ingot::cpu

@@ -3,7 +3,7 @@
 namespace ingot::cpu {
 
 void register_ops(ops::Registry& registry, Levels levels) {
-  register_dots(registry, levels);
+  register_skinny_gemm(registry, levels);
   register_matmul(registry, levels);
   register_linear_fp8(registry);
   register_embedding(registry, levels);

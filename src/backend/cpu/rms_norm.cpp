@@ -71,7 +71,7 @@ void reference_backward(Context& context, const Tensor& dx, const Tensor& dweigh
   const auto offset = static_cast<double>(attributes.weight_offset);
   const int64_t rows = x.shape[0];
   const int64_t n = x.shape[1];
-  if (dweight) {  // first: dx may be dy
+  if (dweight) {  // before dx is written: dx may be dy
     context.threads->parallel_for(0, n, row_grain(rows), [&](int64_t lo, int64_t hi) {
       for (int64_t j = lo; j < hi; ++j) {
         double sum = attributes.accumulate_dweight ? element(dweight, j) : 0.0;

@@ -34,7 +34,7 @@ void reference(Context& context, const Tensor& y, const Tensor& x, const Tensor&
         if (j % head_dim >= 2 * pairs) set_element(y, t * n + j, element(x, t * n + j));
       }
       for (int64_t i = 0; i < pairs; ++i) {
-        // The angle is rounded to fp32, as the contract says; its sine is not.
+        // The angle is rounded to fp32, as ops/rope.h specifies; its sine is not.
         const float angle = static_cast<float>(positions.as<int32_t>()[t]) * frequencies.as<float>()[i];
         const double s = std::sin(static_cast<double>(angle)) * (attributes.inverse ? -1.0 : 1.0);
         const double c = std::cos(static_cast<double>(angle));

@@ -32,7 +32,7 @@ struct Row {
   int64_t edits;
   int32_t* chosen;
   float* logprobs;
-  int64_t told;
+  int64_t num_top;
 };
 
 // Larger for a larger logit.
@@ -49,8 +49,9 @@ struct Candidate {
 
 bool likelier(const Candidate& a, const Candidate& b) { return a.key != b.key ? a.key > b.key : a.id < b.id; }
 
-// The first of the candidates, likeliest first, whose weights together reach `wanted`; as counts where not by weight.
-// A pass over all of them finds the part of the keys where that happens, and only that part is sorted.
+// The candidate, in descending order of likelihood, at which the sum of weights (or the count, if not `by_weight`)
+// reaches `wanted`. One pass over all candidates finds the range of keys in which that happens, and only that range is
+// sorted.
 Candidate last_kept(const std::vector<Candidate>& candidates, bool by_weight, uint64_t wanted) {
   constexpr int shift = 20;
   std::vector<uint64_t> parts(uint32_t{1} << (32 - shift));
@@ -74,7 +75,7 @@ void cut_after(std::vector<Candidate>& candidates, const Candidate& last) {
   std::erase_if(candidates, [&](const Candidate& c) { return likelier(last, c); });
 }
 
-// Draws among candidates, which are in the order of ids.
+// Samples from the candidates, which are in the order of ids.
 int32_t draw(const Row& row, std::vector<Candidate> candidates, float highest) {
   const auto sum = [&] {
     uint64_t total = 0;
@@ -85,7 +86,7 @@ int32_t draw(const Row& row, std::vector<Candidate> candidates, float highest) {
     cut_after(candidates, last_kept(candidates, false, static_cast<uint64_t>(row.top_k)));
   }
   if (row.top_p > 0) {
-    cut_after(candidates, last_kept(candidates, true, std::max<uint64_t>(1, ops::sampling_share(sum(), row.top_p))));
+    cut_after(candidates, last_kept(candidates, true, std::max<uint64_t>(1, ops::scaled_fraction(sum(), row.top_p))));
   }
   if (row.least > excluded) {
     std::erase_if(candidates, [&](const Candidate& c) { return (row.logits[c.id] - highest) * row.scale < row.least; });
@@ -118,12 +119,12 @@ int32_t draw_of(const Row& row, float highest) {
   return draw(row, std::move(candidates), highest);
 }
 
-// The most likely tokens, by a list that few logits are good enough for.
-void tell_likeliest(const Row& row, double total) {
+// Writes the most likely tokens, with a sorted list that few logits enter.
+void write_likeliest(const Row& row, double total) {
   std::vector<Candidate> best;
   for (int32_t id = 0; id < row.width; ++id) {
     const Candidate candidate{key_of(row.logits[id]), id, 0};
-    if (std::ssize(best) == row.told) {
+    if (std::ssize(best) == row.num_top) {
       if (candidate.key <= best.back().key) continue;
       best.pop_back();
     }
@@ -156,7 +157,7 @@ void choose(const Row& row) {
   }
   const double weighed = static_cast<double>(K.weigh(row.logits, row.width, top, log2e, nullptr));
   const double total = static_cast<double>(top) + std::log(weighed * 0x1p-40);
-  if (row.told > 0) tell_likeliest(row, total);
+  if (row.num_top > 0) write_likeliest(row, total);
   std::vector<float> before(static_cast<size_t>(row.edits));
   for (int64_t e = 0; e < row.edits; ++e) {
     float& logit = row.logits[row.edit_ids[e]];
@@ -200,7 +201,7 @@ Row row_of(const Tensor& chosen, const Tensor& logprobs, const Tensor& logits, c
     row.edit_ids = rows.edit_ids.as<int32_t>() + offsets[0];
     row.edit_values = rows.edit_values.as<float>() + int64_t{3} * offsets[0];
   }
-  row.told = chosen.shape[1] - 1;
+  row.num_top = chosen.shape[1] - 1;
   row.chosen = chosen.as<int32_t>() + r * chosen.shape[1];
   row.logprobs = logprobs.as<float>() + r * chosen.shape[1];
   return row;

@@ -20,11 +20,11 @@ struct AdamwArgs {
   float step_size;  // lr / (1 - beta1^step)
   float root;       // sqrt(1 - beta2^step)
   float gradient_scale;
-  const double* decision;  // decide_update's; may be null
+  const double* decision;  // output of decide_update; may be null
   int64_t n;
 };
 
-// Block b sums the squares of elements b * a_block and following.
+// Block b sums the squares of the a_block elements from b * a_block on.
 struct SquareSumsArgs {
   double* sums;
   const float* x;
@@ -40,9 +40,9 @@ struct SumInOrderArgs {
 };
 
 struct DecideArgs {
-  double* decision;  // [0] is the sum of squares before
+  double* decision;  // in: [0] the sum of squares; out: [0] the norm, [1] the gradient's scale, [2] 1: skip the update
   const double* loss_squares;
-  double counted;
+  double loss_tokens;
   double max_norm;
 };
 
@@ -100,7 +100,8 @@ struct SquaresRoom {
   double of_eights[32];
 };
 
-// A thread adds four neighbours at a time, however they are loaded; then eight threads, then all, in order.
+// The order of the sum does not depend on `packed`: a thread adds four adjacent elements at a time, then eight threads'
+// sums are added, then these, in order.
 template <bool packed>
 GPU_FN void sum_of_squares(const SquareSumsArgs& a) {
   GPU_SHARED(SquaresRoom, room);
@@ -155,10 +156,10 @@ GPU_FN bool finite(double x) { return x - x == 0; }
 
 GPU_FN void decide(const DecideArgs& a) {
   if (thread_index() != 0) return;
-  const double norm = square_root(a.decision[0]) / a.counted;
+  const double norm = square_root(a.decision[0]) / a.loss_tokens;
   const double share = a.max_norm / (norm + 1e-6);
   a.decision[0] = norm;
-  a.decision[1] = (a.max_norm > 0 && share < 1 ? share : 1.0) / a.counted;
+  a.decision[1] = (a.max_norm > 0 && share < 1 ? share : 1.0) / a.loss_tokens;
   if (!finite(norm) || !finite(*a.loss_squares)) a.decision[2] = 1;
 }
 
@@ -211,7 +212,7 @@ void run(Context& context, const ops::AdamwState& state, const Tensor& gradient,
                        .gradient_scale = attributes.gradient_scale,
                        .decision = attributes.decision ? attributes.decision.as<double>() : nullptr,
                        .n = n};
-  const bool packed = in_packs(n, {gradient, state.master, state.moment1, state.moment2, state.weight});
+  const bool packed = is_vectorizable(n, {gradient, state.master, state.moment1, state.moment2, state.weight});
   launch(context, packed ? adamw_packed : adamw, {blocks_of(n, packed ? 4 * 256 : 256)}, args);
 }
 
@@ -220,7 +221,7 @@ void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool 
   const int64_t n = x.elements();
   const int64_t blocks = blocks_of(n, ops::sum_squares_block);
   auto* parts = static_cast<double*>(context.scratch.take_bytes(ops::sum_squares_bytes(n)));
-  launch(context, in_packs(n, {x}) ? square_sums_packed : square_sums, {blocks},
+  launch(context, is_vectorizable(n, {x}) ? square_sums_packed : square_sums, {blocks},
          {parts, x.as<float>(), n, ops::sum_squares_block});
   launch(context, sum_in_order, {1}, {sum.as<double>(), parts, blocks, accumulate});
 }
@@ -229,7 +230,7 @@ void run_decide_update(Context& context, const Tensor& decision, const Tensor& s
                        ops::DecisionAttributes attributes) {
   auto* out = decision.as<double>();
   launch(context, sum_in_order, {1}, {out, squares.as<double>(), squares.elements(), false});
-  launch(context, decide_update, {1}, {out, loss_squares.as<double>(), attributes.counted, attributes.max_norm});
+  launch(context, decide_update, {1}, {out, loss_squares.as<double>(), attributes.loss_tokens, attributes.max_norm});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Attention by ordinary arithmetic, a warp for a query or a key: any types and head sizes up to 256, packed sequences
-// and the paged cache. What the tiles of attention_mma.gpu.cpp do not take comes here.
+// Attention without matrix instructions, one warp per query or key: all dtypes, heads of up to 256 elements, packed
+// sequences and the paged KV cache. The fallback for calls that the kernels on matrix tiles (attention_mma.gpu.cpp,
+// attention_paged.gpu.cpp) decline.
 #include "backend/gpu/attention_args.h"
 
 GPU_KERNEL_FORWARD_TYPES(attention, PackedAttentionArgs, 256)
@@ -11,14 +12,14 @@ GPU_KERNEL_FORWARD_TYPES(paged_attention, PagedAttentionArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-constexpr int most_d = 256;
+constexpr int max_d = 256;
 constexpr int warps = 256 / warp_width;
-constexpr int lane_d = most_d / warp_width;  // elements of a head that a lane sums
+constexpr int lane_d = max_d / warp_width;  // elements of a head per lane
 
-// A warp's own shared memory. `left` and `right` hold the vectors that it multiplies with everything else.
+// A warp's own shared memory. `left` and `right` hold the vectors that are multiplied with all the others.
 struct WarpRoom {
-  float left[most_d];
-  float right[most_d];
+  float left[max_d];
+  float right[max_d];
   float weights[warp_width];
   float slopes[warp_width];
 };
@@ -38,7 +39,7 @@ GPU_FN float dot(const Left* left, const Right* right, int d) {
   return sum;
 }
 
-// sums[c] += sum over the lanes j below `count` of weights[j] * row(j)[lane + c warp_width].
+// sums[c] += sum over j < count of weights[j] * row(j)[lane + c warp_width].
 template <class Rows>
 GPU_FN void add_rows(float (&sums)[lane_d], const float* weights, int count, int d, Rows row) {
   for (int j = 0; j < count; ++j) {
@@ -59,7 +60,8 @@ GPU_FN void put(T* to, const float (&sums)[lane_d], float factor, int d) {
   }
 }
 
-// One query over its keys. key(j) and value(j) are the rows of key j. Returns the logarithm of the sum of exp(score).
+// One query over its keys, by online softmax. key(j) and value(j) are the rows of key j. Returns the log-sum-exp of the
+// scores.
 template <class T, class Keys, class Values>
 GPU_FN float attend(WarpRoom& room, T* out, const T* q, int64_t query, int head, int d, const ScoreArgs& a, Keys key,
                     Values value) {
@@ -117,7 +119,7 @@ GPU_FN void over_pages(const PagedAttentionArgs& a) {
   const int head = block_index_y();
   const int s = sequence_of(a.query_offsets, a.sequences, row);
   const int64_t query = a.lengths[s] - (a.query_offsets[s + 1] - row);
-  const int32_t* table = a.tables + s * a.most_pages;
+  const int32_t* table = a.tables + s * a.max_pages;
   const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
   const int64_t column = head / (a.heads / a.kv_heads) * a.d;
   const auto place = [&](int64_t j) { return (table[j / a.page] * a.page + j % a.page) * width + column; };
@@ -128,7 +130,7 @@ GPU_FN void over_pages(const PagedAttentionArgs& a) {
       [&](int64_t j) { return static_cast<const T*>(a.v) + place(j); });
 }
 
-// A warp for a query: dq = sum over its keys of ds k.
+// One warp per query: dq = sum over its keys of ds k.
 template <class T>
 GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   GPU_SHARED(Room, rooms);
@@ -165,7 +167,7 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   put(static_cast<T*>(a.dq) + at, sums, 1.0F, a.d);
 }
 
-// A warp for a key: dv = sum of p dout, dk = sum of ds q, over the queries of all its query heads in order.
+// One warp per key: dv = sum of p dout, dk = sum of ds q, over the queries of all its query heads in order.
 template <class T>
 GPU_FN void key_gradient(const PackedAttentionArgs& a) {
   GPU_SHARED(Room, rooms);
@@ -232,12 +234,12 @@ namespace {
 
 using ops::Context;
 
-constexpr int64_t most_d = 256;
+constexpr int64_t max_d = 256;
 
 int64_t warps_of(Context& context) { return 256 / device_of(context).warp_width(); }
 
 std::string too_long(const ops::AttentionAttributes& a) {
-  return a.head_dim > most_d ? fmt::format("heads of {} elements; at most {}", a.head_dim, most_d) : std::string();
+  return a.head_dim > max_d ? fmt::format("head size {} is above {}", a.head_dim, max_d) : std::string();
 }
 
 void run_forward(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,

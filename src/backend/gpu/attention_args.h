@@ -1,4 +1,4 @@
-// What the attention kernels share: their arguments, scores and masks.
+// What the attention kernels share: argument structs, scores and masks.
 #pragma once
 
 #include "backend/gpu/functions.h"
@@ -12,8 +12,9 @@
 
 namespace ingot::gpu {
 
-// Scores are scale <q, k>, then softcap tanh(score / softcap) unless that is 0, then slopes[head] (key - query) unless
-// null. Query i of a sequence sees keys first(i) .. i, first(i) = max(0, i - window + 1), or 0 without a window.
+// A score is scale <q, k>; with softcap > 0 it becomes softcap tanh(score / softcap); with slopes, ALiBi adds
+// slopes[head] (key - query). Query i of a sequence attends to keys first(i) .. i,
+// first(i) = max(0, i - window + 1), or 0 without a window.
 struct ScoreArgs {
   float scale;
   float softcap;
@@ -45,8 +46,8 @@ struct PagedAttentionArgs {
   const void* v;
   const int32_t* query_offsets;  // [sequences + 1]
   const int32_t* lengths;        // [sequences]
-  const int32_t* tables;         // [sequences, most_pages]
-  int64_t tokens, most_pages, page;
+  const int32_t* tables;         // [sequences, max_pages]
+  int64_t tokens, max_pages, page;
   int32_t sequences, heads, kv_heads, d;
   ScoreArgs score;
 };
@@ -58,7 +59,7 @@ namespace ingot::gpu::GPU_TARGET {
 
 struct Score {
   float value;
-  float slope;  // of the value by <q, k>
+  float slope;  // derivative of the value with respect to <q, k>
 };
 GPU_FN Score score_of(const ScoreArgs& a, float product, int head, int64_t distance) {
   Score score{a.scale * product, a.scale};
@@ -73,7 +74,7 @@ GPU_FN int64_t first_key(const ScoreArgs& a, int64_t query) {
   return a.window > 0 && query + 1 > a.window ? query + 1 - a.window : 0;
 }
 
-// The sequence that holds `row`: offsets[s] <= row < offsets[s + 1].
+// The sequence that contains `row`: offsets[s] <= row < offsets[s + 1].
 GPU_FN int sequence_of(const int32_t* offsets, int sequences, int64_t row) {
   int low = 0;
   int high = sequences - 1;
@@ -97,13 +98,13 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
-// Why the kernels on matrix tiles do not take it, or nothing.
+// Why the tensor-core kernels cannot run the call; empty if they can.
 inline std::string decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors) {
-  if (tensors.begin()->dtype == DType::f32) return "takes no f32";
-  if (a.head_dim > 256) return fmt::format("heads of {} elements; at most 256", a.head_dim);
-  if (a.head_dim % 8 != 0) return fmt::format("heads of {} elements; a multiple of 8", a.head_dim);
-  if (!(a.scale > 0)) return fmt::format("a scale of {}; above 0", a.scale);
-  return in_packs(8, tensors) ? std::string() : "tensors that are not aligned to 16 bytes";
+  if (tensors.begin()->dtype == DType::f32) return "does not support f32";
+  if (a.head_dim > 256) return fmt::format("head size {} is above 256", a.head_dim);
+  if (a.head_dim % 8 != 0) return fmt::format("head size {} is not a multiple of 8", a.head_dim);
+  if (!(a.scale > 0)) return fmt::format("scale {} is not above 0", a.scale);
+  return is_vectorizable(8, tensors) ? std::string() : "tensors are not aligned to 16 bytes";
 }
 
 inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
@@ -132,7 +133,7 @@ inline PagedAttentionArgs paged_args(const Tensor& out, const Tensor& q, const o
           .lengths = layout.lengths.as<int32_t>(),
           .tables = layout.tables.as<int32_t>(),
           .tokens = q.shape[0],
-          .most_pages = layout.tables.shape[1],
+          .max_pages = layout.tables.shape[1],
           .page = pages.k.shape[1],
           .sequences = static_cast<int32_t>(layout.lengths.shape[0]),
           .heads = static_cast<int32_t>(a.heads),

@@ -1,10 +1,10 @@
-// Flash attention on the matrix cores (Dao 2023, arXiv 2307.08691) for bf16, forward f16 too, and packed sequences. A
-// warp has 16 or 32 queries of a head (keys, in the gradient of keys and values) and its block goes over the keys
-// (queries) tile by tile, the next tile under way while this one is multiplied. Scores become operands of the second
-// product in registers. Tiles start at the sequence's own first token and sums run in order, so results are
-// deterministic and know nothing of the neighbours in the pack.
+// Flash attention on tensor cores (Dao 2023, arXiv 2307.08691) over packed sequences in bf16; the forward pass also in
+// f16. A warp has 16 or 32 queries of one head (keys, in the gradient of keys and values), and its block loops over
+// tiles of keys (queries), loading the next tile while the current one is multiplied. Scores become operands of the
+// second gemm in registers. Tiles start at the sequence's own first token and sums run in order, so results are
+// deterministic and do not depend on the other sequences in the pack.
 //
-// bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes below. No block takes more than
+// bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes below. No block uses more than
 // 64 KiB of shared memory, which all devices have.
 #include "backend/gpu/attention_tiles.h"
 
@@ -12,18 +12,18 @@ namespace ingot::gpu {
 
 struct FlashArgs {
   PackedAttentionArgs packed;
-  float* delta;  // [heads, tokens]: <dout, out>, made by the first kernel of the backward pass
+  float* delta;  // [heads, tokens]: <dout, out>, computed by the first kernel of the backward pass
 };
 
-// A kernel's shape for heads of up to `d` elements (64, 128 or 256), by lanes a warp. `wide`: an operand takes 8
-// registers of a lane (RDNA 3), so that fewer rows fit.
+// The shape of a kernel for heads of up to `d` elements (64, 128 or 256) and warps of `lanes` lanes. `wide`: an operand
+// takes 8 registers of a lane (RDNA 3), so that fewer rows fit.
 struct FlashShape {
   int warps;
-  int tiles;  // of 16 rows, a warp
-  int inner;  // rows of the tiles that the block goes over
+  int tiles;  // of 16 rows, per warp
+  int inner;  // rows of the tiles that the block loops over
 
   GPU_FN constexpr int rows() const { return 16 * warps * tiles; }
-  // Two stages of two tiles; with 32 lanes also `kept` matrices of the block's own rows.
+  // Two stages of two tiles each; with 32 lanes also `kept` matrices of the block's own rows.
   GPU_FN constexpr size_t shared_bytes(int d, int lanes, int kept) const {
     const int kept_rows = lanes == 32 ? kept * rows() : 0;
     return sizeof(uint16_t) * static_cast<size_t>(4 * inner + kept_rows) * static_cast<size_t>(d);
@@ -45,7 +45,7 @@ GPU_FN constexpr FlashShape dkv_shape(int d, int lanes, bool wide) {
 
 }  // namespace ingot::gpu
 
-// The suffix is the most elements of a head.
+// The suffix is the max head dimension.
 GPU_KERNEL_PAIRED(flash_64, PackedAttentionArgs, 4)
 GPU_KERNEL_PAIRED(flash_128, PackedAttentionArgs, 4)
 GPU_KERNEL_WARPS(flash_256, PackedAttentionArgs, 4)
@@ -67,11 +67,12 @@ namespace {
 
 constexpr bool wide = sizeof(MmaA) == 32;
 
-// Which tokens of which sequence a block has. Sequence s gets the blocks from offsets[s] / rows + s on: enough of them.
+// The tokens that a block processes. Sequence s owns the blocks from offsets[s] / rows + s up to those of s + 1, which
+// are at least as many as it needs.
 struct Place {
-  int64_t start;  // of the sequence, in the pack
+  int64_t start;  // first token of the sequence in the pack
   int length;     // of the sequence
-  int first;      // of the block, in the sequence; not below `length`: the block has nothing to do
+  int first;      // first token of the block in the sequence; from `length` on the block has nothing to do
 };
 GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
   int low = 0;
@@ -87,10 +88,10 @@ GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
   const int start = a.offsets[low];
   return {start, a.offsets[low + 1] - start, (block - (start / rows + low)) * rows};
 }
-// Later queries see more keys: their blocks start first.
+// Later queries attend to more keys, so their blocks start first.
 GPU_FN int longest_first() { return grid_blocks() - 1 - block_index(); }
 
-// A sequence's rows of one head.
+// The rows of one head of a sequence.
 template <class T>
 struct HeadRows {
   int64_t start, stride;
@@ -104,7 +105,7 @@ GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, const Place& place, i
   return {place.start * stride + static_cast<int64_t>(head) * a.d, stride, place.length, a.d};
 }
 
-// Two stages of two tiles of `inner` rows, of which one is multiplied while the other fills.
+// Double buffering: two stages of two tiles of `inner` rows; one stage is multiplied while the other one is loaded.
 template <class T, int D, int inner, int threads>
 struct Stages {
   T* room;
@@ -116,7 +117,7 @@ struct Stages {
     left_copy.begin(left(stage), from_left, first);
     right_copy.begin(right(stage), from_right, first);
   }
-  // Afterwards all of the stage is there, and nobody reads the other one.
+  // On return the stage is complete, and no thread reads the other one any more.
   GPU_FN void end() {
     left_copy.copies.end();
     right_copy.copies.end();
@@ -124,33 +125,33 @@ struct Stages {
   }
 };
 
-// The warp's part of the block's own rows, through `room` (the block's rows of D).
+// Loads the block's own rows through `room` (the block's rows of D elements); returns those of the warp.
 template <int D, int tiles, int warps, bool in_registers, class T>
-GPU_FN Rows<T, D, tiles, in_registers> own_rows(T* room, const Source<T>& from, int first) {
+GPU_FN Rows<T, D, tiles, in_registers> load_own_rows(T* room, const Source<T>& from, int first) {
   TileCopy<T, 16 * tiles * warps, D, warps * warp_width> copy = {};
   copy.begin({room}, from, first);
   copy.copies.end();
   block_barrier();
   const Rows<T, D, tiles, in_registers> rows(Tile<T, D>{room}.from_row(warp_index() * tiles * 16));
-  if constexpr (in_registers) block_barrier();  // `room` may be used again
+  if constexpr (in_registers) block_barrier();  // `room` may be reused
   return rows;
 }
-// Kept in registers are at most this many 4-byte registers of a lane.
+// True if the operands of `matrices` matrices take at most `most` 4-byte registers of a lane, and so stay there.
 template <int D, int tiles, int matrices, int most>
 constexpr bool keeps = static_cast<int>(sizeof(MmaA)) / 4 * (D / mma_k) * tiles * matrices <= most;
 
 template <class T>
-GPU_FN MmaA operand_of(const MmaSums* sums) {
-  MmaSums part[operand_tiles];
+GPU_FN MmaA operand_of(const MmaAccumulator* sums) {
+  MmaAccumulator part[operand_tiles];
   GPU_UNROLL
   for (int j = 0; j < operand_tiles; ++j) part[j] = sums[j];
   return mma_operand<T>(part);
 }
 
-// Softmax of 16 queries as far as they have seen keys.
+// The online softmax of 16 queries over the keys so far.
 struct Softmax {
-  float top[mma_lane_rows];    // of what becomes of products (Exponents)
-  float total[mma_lane_rows];  // the lane's part of the sum of weights over it
+  float top[mma_lane_rows];    // running maximum of the scores (as Exponents has them)
+  float total[mma_lane_rows];  // the lane's part of the sum of weights relative to it
   GPU_FN Softmax() {
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
@@ -159,9 +160,9 @@ struct Softmax {
     }
   }
 
-  // Scores become weights; what was summed before is to be multiplied by `share`.
+  // Replaces scores by weights. The caller must multiply what it has summed so far by `share`.
   template <int count>
-  GPU_FN void add(MmaSums (&scores)[count], float factor, float (&share)[mma_lane_rows]) {
+  GPU_FN void add(MmaAccumulator (&scores)[count], float factor, float (&share)[mma_lane_rows]) {
     float base[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
@@ -169,22 +170,22 @@ struct Softmax {
       GPU_UNROLL
       for (int n = 0; n < count; ++n) {
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) {
+        for (int i = 0; i < MmaAccumulator::count; ++i) {
           if (mma_lane_row(i) == m) most = scores[n].at[i] > most ? scores[n].at[i] : most;
         }
       }
       most = row_max(most);
-      base[m] = most > -infinity() ? most * factor : 0.0F;  // nothing seen so far: every weight is 0
-      share[m] = power_of_two(fma(top[m], factor, -base[m]));
+      base[m] = most > -infinity() ? most * factor : 0.0F;  // no key so far: every weight is 0
+      share[m] = exp2_approx(fma(top[m], factor, -base[m]));
       top[m] = most;
       total[m] *= share[m];
     }
     GPU_UNROLL
     for (int n = 0; n < count; ++n) {
       GPU_UNROLL
-      for (int i = 0; i < MmaSums::count; ++i) {
+      for (int i = 0; i < MmaAccumulator::count; ++i) {
         const int m = mma_lane_row(i);
-        scores[n].at[i] = power_of_two(fma(scores[n].at[i], factor, -base[m]));
+        scores[n].at[i] = exp2_approx(fma(scores[n].at[i], factor, -base[m]));
         total[m] += scores[n].at[i];
       }
     }
@@ -207,15 +208,15 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const Source<T> v = kv_rows.source(a.v);
 
   Stages<T, D, keys, shape.warps * warp_width> stages{dynamic_shared<T>(), {}, {}};
-  const auto q = own_rows<D, tiles, shape.warps, in_registers>(dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D),
-                                                               q_rows.source(a.q), place.first);
-  MmaSums out[tiles][D / 16] = {};
+  const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(
+      dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), place.first);
+  MmaAccumulator out[tiles][D / 16] = {};
   Softmax softmax[tiles];
 
   const Exponents exponents(a.score);
   const float slope = slope_of(a.score, head);
   const int window = window_of(a.score);
-  const int first = place.first + warp_index() * tiles * 16;  // of the warp's queries
+  const int first = place.first + warp_index() * tiles * 16;  // first query of the warp
   const int last_key = (place.first + block_rows < place.length ? place.first + block_rows : place.length) - 1;
   int k0 = static_cast<int>(first_key(a.score, place.first)) / keys * keys;
   stages.begin(0, k, v, k0);
@@ -224,7 +225,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
     if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
     if (none_sees(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
     const bool whole = all_see(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
-    MmaSums scores[tiles][keys / 16] = {};
+    MmaAccumulator scores[tiles][keys / 16] = {};
     multiply(scores, q, stages.left(stage), 0);
     bool changed = false;
     float share[tiles][mma_lane_rows];
@@ -234,7 +235,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
         GPU_UNROLL
         for (int n = 0; n < keys / 16; ++n) {
           GPU_UNROLL
-          for (int i = 0; i < MmaSums::count; ++i) {
+          for (int i = 0; i < MmaAccumulator::count; ++i) {
             const int distance = k0 + n * 16 + mma_column(i) - (first + r * 16 + mma_row(i));
             scores[r][n].at[i] = exponents.bent(scores[r][n].at[i], slope, distance).value;
           }
@@ -244,7 +245,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
         GPU_UNROLL
         for (int n = 0; n < keys / 16; ++n) {
           GPU_UNROLL
-          for (int i = 0; i < MmaSums::count; ++i) {
+          for (int i = 0; i < MmaAccumulator::count; ++i) {
             if (!sees(first + r * 16 + mma_row(i), k0 + n * 16 + mma_column(i), window)) {
               scores[r][n].at[i] = -infinity();
             }
@@ -261,7 +262,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
         GPU_UNROLL
         for (int n = 0; n < D / 16; ++n) {
           GPU_UNROLL
-          for (int i = 0; i < MmaSums::count; ++i) out[r][n].at[i] *= share[r][mma_lane_row(i)];
+          for (int i = 0; i < MmaAccumulator::count; ++i) out[r][n].at[i] *= share[r][mma_lane_row(i)];
         }
       }
     }
@@ -285,7 +286,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
     put_rows(q_rows.row(a.out, row), q_rows.stride, place.length - row, a.d, out[r], factors);
     if (a.lse == nullptr) continue;
     GPU_UNROLL
-    for (int i = 0; i < MmaSums::count; ++i) {
+    for (int i = 0; i < MmaAccumulator::count; ++i) {
       if (mma_column(i) == 0 && row + mma_row(i) < place.length) {
         const int m = mma_lane_row(i);
         a.lse[head * a.tokens + place.start + row + mma_row(i)] =
@@ -295,7 +296,7 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   }
 }
 
-// As many neighbouring lanes for a query and head as its elements make packs of 8, rounded up to a power of two.
+// Each query and head gets 8, 16 or 32 adjacent lanes: the packs of 8 elements of a head, rounded up to a power of two.
 GPU_FN void dots(const FlashArgs& args) {
   const PackedAttentionArgs& a = args.packed;
   const int lanes = a.d <= 64 ? 8 : a.d <= 128 ? 16 : 32;
@@ -313,20 +314,20 @@ GPU_FN void dots(const FlashArgs& args) {
   if (column == 0 && row < a.tokens) args.delta[head * a.tokens + row] = sum;
 }
 
-// What becomes of a product <q, k> and of <dout, v>: the weight, and the gradient of the scaled product.
+// For <q, k> and <dout, v> of a query and key: the attention weight, and the gradient with respect to scale <q, k>.
 struct Gradient {
   float weight, slope;
 };
-// lse: the logarithm of the sum of exponentials, to base 2.
+// lse: the base-2 logarithm of the sum of exponentials.
 template <bool plain>
 GPU_FN Gradient gradient_of(const Exponents& exponents, float product, float of_value, float lse, float delta,
                             float slope, int distance) {
   Exponents::Bent score{product, 1.0F};
   if constexpr (!plain) score = exponents.bent(product, slope, distance);
-  const float weight = power_of_two(fma(score.value, exponents.factor, -lse));
+  const float weight = exp2_approx(fma(score.value, exponents.factor, -lse));
   return {weight, plain ? weight * (of_value - delta) : weight * (of_value - delta) * score.bend};
 }
-// Calls each<true>() for plain exponents, each<false>() for others.
+// Calls each<true>() for plain exponents, else each<false>().
 template <class Each>
 GPU_FN void by_kind(const Exponents& exponents, Each each) {
   if (exponents.plain) {
@@ -354,10 +355,10 @@ GPU_FN void query_gradient(const FlashArgs& args) {
 
   Stages<Bf16, D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D);
-  const auto q = own_rows<D, tiles, shape.warps, in_registers>(kept, q_rows.source(a.q), place.first);
-  const auto dout = own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
-                                                                  q_rows.source(a.dout), place.first);
-  MmaSums dq[tiles][D / 16] = {};
+  const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(kept, q_rows.source(a.q), place.first);
+  const auto dout = load_own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
+                                                                       q_rows.source(a.dout), place.first);
+  MmaAccumulator dq[tiles][D / 16] = {};
 
   const Exponents exponents(a.score);
   const float slope = slope_of(a.score, head);
@@ -369,7 +370,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
     GPU_UNROLL
-    for (int i = 0; i < MmaSums::count; ++i) {
+    for (int i = 0; i < MmaAccumulator::count; ++i) {
       const int row = first + r * 16 + mma_row(i);
       const int64_t at = head * a.tokens + place.start + (row < place.length ? row : 0);
       lse[r][mma_lane_row(i)] = a.lse[at] * log2_e;
@@ -386,8 +387,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
     for (int j = 0; j < keys; j += mma_k) {
       if (none_sees(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
       const bool whole = all_see(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
-      MmaSums products[tiles][operand_tiles] = {};
-      MmaSums of_values[tiles][operand_tiles] = {};
+      MmaAccumulator products[tiles][operand_tiles] = {};
+      MmaAccumulator of_values[tiles][operand_tiles] = {};
       multiply(products, q, stages.left(stage), j);
       multiply(of_values, dout, stages.right(stage), j);
       by_kind(exponents, [&]<bool plain>() {
@@ -396,7 +397,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
           GPU_UNROLL
           for (int n = 0; n < operand_tiles; ++n) {
             GPU_UNROLL
-            for (int i = 0; i < MmaSums::count; ++i) {
+            for (int i = 0; i < MmaAccumulator::count; ++i) {
               const int query = first + r * 16 + mma_row(i);
               const int key = k0 + j + n * 16 + mma_column(i);
               const float slope_here =
@@ -423,7 +424,7 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   }
 }
 
-// dk, dv or both: for the longest heads the sums of one fill a lane's registers.
+// dk, dv or both: with the longest heads the sums of one of them fill a lane's registers.
 template <int D, bool of_keys, bool of_values>
 GPU_FN void key_gradient(const FlashArgs& args) {
   constexpr FlashShape shape = dkv_shape(D, warp_width, wide);
@@ -440,18 +441,19 @@ GPU_FN void key_gradient(const FlashArgs& args) {
 
   Stages<Bf16, D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
-  const auto k = own_rows<D, tiles, shape.warps, in_registers>(kept, kv_rows.source(a.k), place.first);
-  const auto v = own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
-                                                               kv_rows.source(a.v), place.first);
-  MmaSums dk[tiles][D / 16] = {};
-  MmaSums dv[tiles][D / 16] = {};
+  const auto k = load_own_rows<D, tiles, shape.warps, in_registers>(kept, kv_rows.source(a.k), place.first);
+  const auto v = load_own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
+                                                                    kv_rows.source(a.v), place.first);
+  MmaAccumulator dk[tiles][D / 16] = {};
+  MmaAccumulator dv[tiles][D / 16] = {};
 
   const Exponents exponents(a.score);
   const int window = window_of(a.score);
-  const int first = place.first + warp_index() * tiles * 16;  // of the warp's keys
-  int end = place.length;                                     // of the queries that see one of the block's keys
+  const int first = place.first + warp_index() * tiles * 16;  // first key of the warp
+  int end = place.length;                                     // of the queries that attend to any of the block's keys
   if (window > 0 && place.first + block_rows - 1 + window < end) end = place.first + block_rows - 1 + window;
-  // Goes over the queries of one head after the other. The first is a multiple of `queries`: none before sees the keys.
+  // Loops over the query heads of the group, and for each over its queries. The first tile of queries starts at
+  // place.first, a multiple of `queries`, because no earlier query attends to the keys.
   int head = kv_head * group;
   const int last_head = head + group - 1;
   int q0 = place.first;
@@ -474,19 +476,19 @@ GPU_FN void key_gradient(const FlashArgs& args) {
       const int query0 = q0 + j;
       if (none_sees(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window)) continue;
       const bool whole = all_see(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window);
-      float lse[operand_tiles][MmaSums::count];
-      float delta[operand_tiles][MmaSums::count];
+      float lse[operand_tiles][MmaAccumulator::count];
+      float delta[operand_tiles][MmaAccumulator::count];
       GPU_UNROLL
       for (int n = 0; n < operand_tiles; ++n) {
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) {
+        for (int i = 0; i < MmaAccumulator::count; ++i) {
           const int query = query0 + n * 16 + mma_column(i);
-          lse[n][i] = query < place.length ? lse_of[query] : infinity();  // its weights are 0
+          lse[n][i] = query < place.length ? lse_of[query] : infinity();  // makes its weights 0
           delta[n][i] = query < place.length ? delta_of[query] : 0.0F;
         }
       }
-      MmaSums products[tiles][operand_tiles] = {};
-      MmaSums of_value[tiles][operand_tiles] = {};
+      MmaAccumulator products[tiles][operand_tiles] = {};
+      MmaAccumulator of_value[tiles][operand_tiles] = {};
       multiply(products, k, stages.left(stage), j);
       if constexpr (of_keys) multiply(of_value, v, stages.right(stage), j);
       by_kind(exponents, [&]<bool plain>() {
@@ -495,7 +497,7 @@ GPU_FN void key_gradient(const FlashArgs& args) {
           GPU_UNROLL
           for (int n = 0; n < operand_tiles; ++n) {
             GPU_UNROLL
-            for (int i = 0; i < MmaSums::count; ++i) {
+            for (int i = 0; i < MmaAccumulator::count; ++i) {
               const int key = first + r * 16 + mma_row(i);
               const int query = query0 + n * 16 + mma_column(i);
               const Gradient gradient = gradient_of<plain>(exponents, products[r][n].at[i], of_value[r][n].at[i],

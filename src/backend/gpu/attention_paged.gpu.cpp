@@ -1,14 +1,14 @@
-// Attention over the paged cache on the matrix cores, for bf16 and f16. The query heads that share a key/value head, of
-// one token or of all tokens of a piece of a prompt, are the rows of the tiles. Keys are taken in units of 128 places
-// of the sequence: softmax and its product with the values within a unit, then the units are folded together in order.
-// Either a block goes over all units of its rows, or (few tokens) each unit has a block, whose sums go through scratch
-// and are folded by a kernel of their own. Both do the same arithmetic with a row, so that its bits depend neither on
-// which of them it was, nor on the pieces that the prompt was cut into, nor on the other sequences.
+// Attention over the paged KV cache on tensor cores, for bf16 and f16. The rows of a tile are the query heads that
+// share a key/value head, of one token or of all tokens of a prompt chunk. Keys are processed in units of 128 positions
+// of the sequence: softmax and the gemm with the values within a unit; then the units are combined in order. Either a
+// block loops over all units of its rows, or (few tokens; split-KV as in flash-decoding) each unit has its own block,
+// which writes partial sums to scratch, and a second kernel combines them. Both do the same arithmetic for a row, so
+// that its bits depend neither on the variant, nor on how the prompt was cut into chunks, nor on the other sequences.
 //
-// Keys and values come as chunks of 128 places and 64 columns (16 KiB), one under way while the other is multiplied, so
-// that shared memory does not grow with the head: 33 KiB, and with 32 lanes at most 16 KiB for the queries. Floor: a
-// token reads 4 d bytes of each place of a key/value head and multiplies 64 d FLOPs with it (16 rows of a tile, of
-// which a group of G has G): 16 FLOPs a byte, so that copies bound it on every target.
+// Keys and values are loaded in pieces of 128 positions and 64 columns (16 KiB), one loading while the other one is
+// multiplied, so that shared memory does not grow with the head: 33 KiB, and with 32 lanes at most 16 KiB for the
+// queries. Cost: for each position, a token reads 4 d bytes of a key/value head and does 64 d FLOPs with them (all 16
+// rows of a tile, of which a group of G uses G). That is 16 FLOPs per byte, so memory bounds it on every target.
 #include "backend/gpu/attention_tiles.h"
 
 namespace ingot::gpu {
@@ -17,15 +17,15 @@ inline constexpr int unit_keys = 128;
 
 struct PagedTilesArgs {
   PagedAttentionArgs paged;
-  // When each unit has a block. What row [token, head, unit] has of its unit:
-  float* parts;  // [tokens, heads, units, d]: sums of weights times values
-  float* stats;  // [tokens, heads, units, 2]: the largest score (as Exponents has it) and the sum of the weights
+  // Split-KV only, for each row [token, head, unit]:
+  float* parts;  // [tokens, heads, units, d]: the unit's sums of weights times values
+  float* stats;  // [tokens, heads, units, 2]: its max score (as Exponents has it) and the sum of its weights
   int32_t units;
 };
 
 }  // namespace ingot::gpu
 
-// Of bf16 and of f16, by the most elements of a head.
+// For bf16 and f16, by the max head dimension.
 #define PAGED_KERNELS(NAME)                            \
   GPU_KERNEL_WARPS(NAME##_64, PagedTilesArgs, 4)       \
   GPU_KERNEL_WARPS(NAME##_128, PagedTilesArgs, 4)      \
@@ -43,31 +43,31 @@ namespace {
 
 constexpr int chunk_columns = 64;
 
-// Rows of one key/value head: row r is query head r % group of it, of token first_token + r / group.
+// Query rows of one key/value head: row r is query head r % group of that head, for token first_token + r / group.
 struct Queries {
-  int64_t first_token;  // in q
+  int64_t first_token;  // its row in q
   int rows;
-  int first_place;  // of first_token in its sequence
+  int first_place;  // position of first_token in its sequence
   int sequence;
 };
 
-// Shares of what was summed and of what is added, when maxima `top` and `other` meet.
+// The factors of the previous sum and of the added one when their maxima, `top` and `other`, are merged.
 struct Shares {
   float old, added;
 };
 GPU_FN Shares meet(float& top, float other, float factor) {
   const float both = other > top ? other : top;
-  const float base = both > -infinity() ? both * factor : 0.0F;  // nothing seen: all shares are 0
-  const Shares shares{power_of_two(fma(top, factor, -base)), power_of_two(fma(other, factor, -base))};
+  const float base = both > -infinity() ? both * factor : 0.0F;  // no key so far: all factors are 0
+  const Shares shares{exp2_approx(fma(top, factor, -base)), exp2_approx(fma(other, factor, -base))};
   top = both;
   return shares;
 }
 
-// 16 rows of a warp over units of keys.
+// A block's loop over units of keys; each warp has 16 rows.
 template <class T, int D, int warps, bool one_unit>
 struct Walk {
   static constexpr int threads = warps * warp_width;
-  static constexpr int chunks = D / chunk_columns;  // of the keys, and of the values, of a unit
+  static constexpr int chunks = D / chunk_columns;  // of a unit's keys, and as many of its values
   static constexpr int n_tiles = unit_keys / 16;
   static constexpr bool in_registers = warp_width == 64 || D == 64;
   using Chunk = Tile<T, chunk_columns>;
@@ -75,22 +75,22 @@ struct Walk {
   const PagedTilesArgs& args;
   const Queries& queries;
   T* room;
-  int* slots;  // [2][128]: rows of the cache, -1: absent
+  int* slots;  // [2][128]: rows of the cache; -1: none
   int kv_head;
-  int last_place;  // of the block's rows
+  int last_place;  // position of the block's last row
   TileCopy<T, unit_keys, chunk_columns, threads> copy;
 
   GPU_FN Chunk chunk(int stage) const { return {room + stage * unit_keys * chunk_columns}; }
   GPU_FN void find_slots(int unit) {
     const PagedAttentionArgs& a = args.paged;
-    const int32_t* const table = a.tables + queries.sequence * a.most_pages;
+    const int32_t* const table = a.tables + queries.sequence * a.max_pages;
     const int page = static_cast<int>(a.page);
     for (int i = thread_index(); i < unit_keys; i += threads) {
       const int place = unit * unit_keys + i;
       slots[unit % 2 * unit_keys + i] = place <= last_place ? table[place / page] * page + place % page : -1;
     }
   }
-  // Chunk c of the unit: of keys, then of values.
+  // Starts to load chunk c of the unit: first come the chunks of the keys, then those of the values.
   GPU_FN void begin(int unit, int c) {
     const PagedAttentionArgs& a = args.paged;
     const int column = c % chunks * chunk_columns;
@@ -99,7 +99,7 @@ struct Walk {
     copy.begin_at(chunk(c % 2), base, a.d - column,
                   [&](int row) { return slots[unit % 2 * unit_keys + row] * stride; });
   }
-  // Chunk c is there; the one after it is under way.
+  // Waits for chunk c and starts to load the one after it.
   GPU_FN void next(int unit, int c, bool is_last) {
     copy.copies.end();
     block_barrier();
@@ -132,7 +132,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   int unit = one_unit ? only_unit : first_unit;
   way.find_slots(unit);
 
-  // Element (row, 0) of q or out.
+  // Index of element (row, 0) of q or out.
   const auto start_of = [&](int row) {
     return ((queries.first_token + row / group) * a.heads + kv_head * group + row % group) * a.d;
   };
@@ -151,12 +151,12 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   int places[mma_lane_rows];
   float slopes[mma_lane_rows];
   GPU_UNROLL
-  for (int i = 0; i < MmaSums::count; ++i) {
+  for (int i = 0; i < MmaAccumulator::count; ++i) {
     const int row = warp_row + mma_row(i) < queries.rows ? warp_row + mma_row(i) : queries.rows - 1;
     places[mma_lane_row(i)] = queries.first_place + row / group;
     slopes[mma_lane_row(i)] = slope_of(a.score, kv_head * group + row % group);
   }
-  MmaSums out[D / 16] = {};
+  MmaAccumulator out[D / 16] = {};
   float top[mma_lane_rows];
   float total[mma_lane_rows];
   for (float& each : top) each = -infinity();
@@ -166,9 +166,9 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   for (; unit <= (one_unit ? only_unit : last_unit); ++unit) {
     const bool is_last = one_unit || unit == last_unit;
     const int k0 = unit * unit_keys;
-    // Tiles of 16 keys that the block's rows see some of; warps without rows only copy.
+    // Number of 16-key tiles that any of the block's rows attends to. Warps without rows only help to copy.
     const int seen = warp_row <= last_row ? (last_place - k0) / 16 + 1 : 0;
-    MmaSums scores[Way::n_tiles] = {};
+    MmaAccumulator scores[Way::n_tiles] = {};
     GPU_UNROLL
     for (int c = 0; c < Way::chunks; ++c) {
       way.next(unit, c, is_last);
@@ -181,14 +181,14 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
         }
       }
     }
-    // Weights, of the row's largest score in this unit.
+    // Weights relative to the row's max score in this unit.
     float most[mma_lane_rows];
     float sum[mma_lane_rows] = {};
     for (float& each : most) each = -infinity();
     GPU_UNROLL
     for (int n = 0; n < Way::n_tiles; ++n) {
       GPU_UNROLL
-      for (int i = 0; i < MmaSums::count; ++i) {
+      for (int i = 0; i < MmaAccumulator::count; ++i) {
         const int m = mma_lane_row(i);
         const int key = k0 + n * 16 + mma_column(i);
         float score = scores[n].at[i];
@@ -207,9 +207,9 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
     GPU_UNROLL
     for (int n = 0; n < Way::n_tiles; ++n) {
       GPU_UNROLL
-      for (int i = 0; i < MmaSums::count; ++i) {
+      for (int i = 0; i < MmaAccumulator::count; ++i) {
         const int m = mma_lane_row(i);
-        scores[n].at[i] = power_of_two(fma(scores[n].at[i], exponents.factor, -base[m]));
+        scores[n].at[i] = exp2_approx(fma(scores[n].at[i], exponents.factor, -base[m]));
         sum[m] += scores[n].at[i];
       }
     }
@@ -228,7 +228,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
     MmaA weights[unit_keys / mma_k];
     GPU_UNROLL
     for (int j = 0; j < unit_keys / mma_k; ++j) {
-      MmaSums part[operand_tiles];
+      MmaAccumulator part[operand_tiles];
       GPU_UNROLL
       for (int n = 0; n < operand_tiles; ++n) part[n] = scores[j * operand_tiles + n];
       weights[j] = mma_operand<T>(part);
@@ -238,16 +238,16 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
       way.next(unit, Way::chunks + c, is_last);
       GPU_UNROLL
       for (int n = 0; n < chunk_columns / 16; ++n) {
-        MmaSums part = {};
+        MmaAccumulator part = {};
         GPU_UNROLL
         for (int j = 0; j < unit_keys / mma_k; ++j) {
           if (j * operand_tiles < seen) {
             mma<T>(part, weights[j], load_b_transposed(way.chunk((Way::chunks + c) % 2), j * mma_k, n * 16));
           }
         }
-        MmaSums& folded = out[c * (chunk_columns / 16) + n];
+        MmaAccumulator& folded = out[c * (chunk_columns / 16) + n];
         GPU_UNROLL
-        for (int i = 0; i < MmaSums::count; ++i) {
+        for (int i = 0; i < MmaAccumulator::count; ++i) {
           if constexpr (one_unit) {
             folded.at[i] = part.at[i];
           } else {
@@ -261,7 +261,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
 
   if constexpr (one_unit) {
     GPU_UNROLL
-    for (int i = 0; i < MmaSums::count; i += mma_neighbours) {
+    for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
       const int row = warp_row + mma_row(i);
       if (row >= queries.rows) continue;
       const int64_t at = (start_of(row) / a.d) * args.units + only_unit;
@@ -282,7 +282,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
     int64_t at[mma_lane_rows];
     float factors[mma_lane_rows];
     GPU_UNROLL
-    for (int i = 0; i < MmaSums::count; ++i) {
+    for (int i = 0; i < MmaAccumulator::count; ++i) {
       const int row = warp_row + mma_row(i);
       at[mma_lane_row(i)] = row < queries.rows ? start_of(row) : -1;
     }
@@ -292,7 +292,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
   }
 }
 
-// Sequence s gets the blocks from offsets[s] group / rows + s on.
+// Sequence s owns the blocks from offsets[s] group / rows + s on.
 template <class T, int D, int warps>
 GPU_FN void all_units(const PagedTilesArgs& args) {
   const PagedAttentionArgs& a = args.paged;
@@ -315,7 +315,7 @@ GPU_FN void all_units(const PagedTilesArgs& args) {
   if (first_row < queries.rows) over_pages<T, D, warps, false>(args, queries, first_row, 0);
 }
 
-// Blocks in x: token, unit; in y: tile of the group's rows, key/value head.
+// Grid: x is (token, unit), y is (tile of the group's rows, key/value head).
 template <class T, int D, int warps>
 GPU_FN void unit_alone(const PagedTilesArgs& args) {
   const PagedAttentionArgs& a = args.paged;
@@ -325,8 +325,8 @@ GPU_FN void unit_alone(const PagedTilesArgs& args) {
   over_pages<T, D, warps, true>(args, queries, block_index_y() / a.kv_heads * 16 * warps, block_index() % args.units);
 }
 
-// A block for a token and head, a thread for each of two columns. Units are loaded a few at a time, ahead of what waits
-// for the one before.
+// One block per token and head; each thread has two columns. Units are loaded a few at a time, ahead of their
+// combination, which is sequential.
 template <class T>
 GPU_FN void fold(const PagedTilesArgs& args) {
   constexpr int ahead = 4;
@@ -399,9 +399,9 @@ namespace {
 
 using ops::Context;
 
-static_assert(unit_keys == ops::attention_unit_keys);
+static_assert(unit_keys == ops::attention_split_keys);
 
-// Of a type, by the most elements of a head: 64, 128, 256.
+// The kernels of one dtype; arrays by the max head dimension: 64, 128, 256.
 struct PagedKernels {
   const Kernel<PagedTilesArgs>*all[3], *unit[3], *fold;
 };
@@ -418,16 +418,17 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   const size_t size = d <= 64 ? 0 : d <= 128 ? 1 : 2;
   const int64_t padded_d = int64_t{64} << size;
   const int64_t group = attributes.heads / attributes.kv_heads;
-  const int64_t kept = device_of(context).warp_width() == 32 ? padded_d * 2 : 0;  // bytes of a row of queries
+  const int64_t kept =
+      device_of(context).warp_width() == 32 ? padded_d * 2 : 0;  // bytes of a query row in shared memory
   const int64_t chunks_and_slots = 2 * unit_keys * 64 * 2 + 2 * unit_keys * 4;
   const auto shared = [&](int64_t warps) { return static_cast<size_t>(chunks_and_slots + 16 * warps * kept); };
 
   const int64_t tokens = q.shape[0];
-  const int64_t longest = args.paged.most_pages * args.paged.page;
+  const int64_t longest = args.paged.max_pages * args.paged.page;
   const int64_t units = blocks_of(longest, unit_keys);
-  const size_t bytes = ops::attention_units_bytes(tokens, longest, attributes.heads, d);
+  const size_t bytes = ops::attention_splits_bytes(tokens, longest, attributes.heads, d);
   Arena& scratch = context.scratch;
-  // A new token of each sequence, as in decoding: a block for every unit, where scratch has room for what they find.
+  // One new token per sequence, as in decoding: a block for every unit, if scratch has room for the partial results.
   if (tokens <= args.paged.sequences && bytes <= scratch.capacity() - scratch.used()) {
     const Arena::Scope scope(scratch);
     args.units = static_cast<int32_t>(units);

@@ -1,5 +1,5 @@
-// What the attention kernels on matrix tiles share: tiles of T (bf16, or f16 in forward kernels) in shared memory, how
-// they get there, products of 16 rows with them, and scores. Kernel passes only.
+// What the tensor-core attention kernels share: tiles of T (bf16, or f16 in forward kernels) in shared memory, how they
+// are loaded, gemms of 16-row operands with them, and scores. Kernel passes only.
 #pragma once
 
 #include "backend/gpu/attention_args.h"
@@ -11,16 +11,18 @@ inline constexpr float log2_e = 1.44269504F;
 inline constexpr float ln_2 = 0.693147181F;
 GPU_FN float infinity() { return bits_of<float>(0x7f800000); }
 
-// [rows][D] in shared memory. The 16-byte pieces of row r are exchanged by r % 8, so that the 8 rows that a matrix
-// instruction's load reads at once (and the 8 pieces that a copy writes) lie in different banks, without padding.
+// A [rows][D] tile in shared memory. XOR swizzle: the 16-byte chunks of row r are permuted by r % 8, so that the 8 rows
+// that a matrix load (ldmatrix) reads at once, and the 8 chunks that a copy writes, lie in different banks, without
+// padding.
 template <class T, int D>
 struct Tile {
   T* base;
-  GPU_FN T* at(int row, int column) const { return base + row * D + (column ^ not_hoisted(row % 8 * 8)); }
-  GPU_FN Tile from_row(int row) const { return {base + row * D}; }  // a multiple of 8
+  GPU_FN T* at(int row, int column) const { return base + row * D + (column ^ opaque_value(row % 8 * 8)); }
+  GPU_FN Tile from_row(int row) const { return {base + row * D}; }  // `row` is a multiple of 8
 };
 
-// Rows of a matrix in global memory: element (r, c) is at base[r * stride + c]; zeros from row `end` and column d on.
+// Rows of a matrix in global memory: element (r, c) is at base[r * stride + c]. Reads as zeros from row `end` and from
+// column d on.
 template <class T>
 struct Source {
   const T* base;
@@ -29,10 +31,10 @@ struct Source {
   int d;
 };
 
-// `rows` rows on their way into a tile, by all `threads` threads of the block.
+// An asynchronous copy of `rows` rows into a tile by all `threads` threads of the block.
 template <class T, int rows, int D, int threads>
 struct TileCopy {
-  static constexpr int pieces = D / 8;  // of a row
+  static constexpr int pieces = D / 8;  // 16-byte chunks per row
   static constexpr int count = rows * pieces / threads;
   static_assert(rows * pieces % threads == 0);
   AsyncCopies<count> copies;
@@ -47,7 +49,7 @@ struct TileCopy {
     }
     copies.commit();
   }
-  // Row r of the tile begins at base[offset(r)]; below 0: zeros.
+  // Row r of the tile is read from base[offset(r)] on; a negative offset means a row of zeros.
   template <class Offset>
   GPU_FN void begin_at(const Tile<T, D>& to, const T* base, int d, Offset offset) {
     const int column = thread_index() % pieces * 8;
@@ -75,7 +77,8 @@ GPU_FN MmaB load_b_transposed(const Tile<T, D>& tile, int row, int column) {
   return mma_load_b_transposed([&](int r, int c) { return tile.at(row + r, column + c); });
 }
 
-// 16 `tiles` rows of a warp as operands, in registers where they are few enough, else in shared memory.
+// A operands of a warp's 16 * `tiles` rows: kept in registers if in_registers, else loaded from shared memory at each
+// use.
 template <class T, int D, int tiles, bool in_registers>
 struct Rows;
 template <class T, int D, int tiles>
@@ -97,13 +100,13 @@ struct Rows<T, D, tiles, false> {
   GPU_FN MmaA at(int r, int k) const { return load_a(tile, r * 16, k * mma_k); }
 };
 
-// Neighbouring tiles of sums that make one operand.
+// Number of neighbouring 16-column tiles of sums that make one operand.
 inline constexpr int operand_tiles = mma_k / 16;
 
-// sums[n] += rows of tile r times tile rows [row + 16 n, ...), over all of D.
+// sums[r][n] += row tile r times tile rows [row + 16 n, ...) transposed, summed over all of D.
 template <class T, int D, int tiles, bool in_registers, int count>
-GPU_FN void multiply(MmaSums (&sums)[tiles][count], const Rows<T, D, tiles, in_registers>& rows, const Tile<T, D>& tile,
-                     int row) {
+GPU_FN void multiply(MmaAccumulator (&sums)[tiles][count], const Rows<T, D, tiles, in_registers>& rows,
+                     const Tile<T, D>& tile, int row) {
   GPU_UNROLL
   for (int k = 0; k < D / mma_k; ++k) {
     MmaA a[tiles];
@@ -118,9 +121,9 @@ GPU_FN void multiply(MmaSums (&sums)[tiles][count], const Rows<T, D, tiles, in_r
   }
 }
 
-// sums[n] += a times columns [16 n, ...) of tile rows [row, row + mma_k).
+// sums[r][n] += a[r] times columns [16 n, ...) of tile rows [row, row + mma_k).
 template <class T, int D, int tiles>
-GPU_FN void multiply_transposed(MmaSums (&sums)[tiles][D / 16], const MmaA (&a)[tiles], const Tile<T, D>& tile,
+GPU_FN void multiply_transposed(MmaAccumulator (&sums)[tiles][D / 16], const MmaA (&a)[tiles], const Tile<T, D>& tile,
                                 int row) {
   GPU_UNROLL
   for (int n = 0; n < D / 16; ++n) {
@@ -130,14 +133,15 @@ GPU_FN void multiply_transposed(MmaSums (&sums)[tiles][D / 16], const MmaA (&a)[
   }
 }
 
-// The first `d` columns of 16 rows times a factor each; the lane's row m begins at to[at[m]], below 0: it is absent.
+// Stores the first `d` columns of 16 rows, each row times its factor. The lane's row m begins at to[at[m]]; a negative
+// at[m] skips the row.
 template <class T, int count>
-GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const MmaSums (&sums)[count],
+GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const MmaAccumulator (&sums)[count],
                      const float (&factors)[mma_lane_rows]) {
   GPU_UNROLL
   for (int n = 0; n < count; ++n) {
     GPU_UNROLL
-    for (int i = 0; i < MmaSums::count; i += mma_neighbours) {
+    for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
       const int m = mma_lane_row(i);
       const int column = n * 16 + mma_column(i);
       const bool there = at[m] >= 0 && column < d;
@@ -146,7 +150,7 @@ GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const Mma
         GPU_UNROLL
         for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
         if (there) store_pack(to + at[m] + column, pack);
-      } else {  // in pairs, which clang does not take apart
+      } else {  // as pairs, which clang does not split
         Pack<uint32_t, mma_neighbours / 2> pairs;
         GPU_UNROLL
         for (int j = 0; j < mma_neighbours; j += 2) {
@@ -157,13 +161,13 @@ GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const Mma
     }
   }
 }
-// Of which `rows` exist, `stride` apart.
+// The same for rows that are `stride` elements apart; only the first `rows` of the 16 are stored.
 template <class T, int count>
-GPU_FN void put_rows(T* to, int64_t stride, int rows, int d, const MmaSums (&sums)[count],
+GPU_FN void put_rows(T* to, int64_t stride, int rows, int d, const MmaAccumulator (&sums)[count],
                      const float (&factors)[mma_lane_rows]) {
   int64_t at[mma_lane_rows];
   GPU_UNROLL
-  for (int i = 0; i < MmaSums::count; ++i) at[mma_lane_row(i)] = mma_row(i) < rows ? mma_row(i) * stride : -1;
+  for (int i = 0; i < MmaAccumulator::count; ++i) at[mma_lane_row(i)] = mma_row(i) < rows ? mma_row(i) * stride : -1;
   put_rows(to, at, d, sums, factors);
 }
 
@@ -180,12 +184,12 @@ GPU_FN float row_max(float value) {
   return over_row(value, [](float a, float b) { return b > a ? b : a; });
 }
 
-// As int: none is longer than 2^30 tokens.
+// The window as an int; it is clamped to 2^30, because no sequence is longer.
 GPU_FN int window_of(const ScoreArgs& a) {
   return static_cast<int>(a.window < (int64_t{1} << 30) ? a.window : int64_t{1} << 30);
 }
 GPU_FN bool sees(int query, int key, int window) { return key <= query && (window <= 0 || key > query - window); }
-// Every one of the queries sees all of the keys, or none of them any.
+// all_see: every query attends to every key. none_sees: no query attends to any of the keys.
 GPU_FN bool all_see(int first_query, int last_query, int first_key, int last_key, int window) {
   return last_key <= first_query && (window <= 0 || first_key > last_query - window);
 }
@@ -193,12 +197,13 @@ GPU_FN bool none_sees(int first_query, int last_query, int first_key, int last_k
   return first_key > last_query || (window > 0 && last_key <= first_query - window);
 }
 
-// Scores as exponents of 2: `factor` times what becomes of a product. Without softcap and slopes it stays as it is, and
-// the factor is applied in one step with what is subtracted.
+// Scores as exponents of 2: exponent = factor * value. Plain scores (neither softcap nor slopes) have value = the raw
+// dot product <q, k>, so that one fma applies the factor and subtracts the maximum or log-sum-exp. Otherwise value
+// comes from bent(), and factor is 1.
 struct Exponents {
   bool plain;
   float factor;
-  float scale;    // plain: of products to scores
+  float scale;    // of the dot product
   float softcap;  // 0: none
   GPU_FN explicit Exponents(const ScoreArgs& a)
       : plain(!(a.softcap > 0) && a.slopes == nullptr),
@@ -206,7 +211,7 @@ struct Exponents {
         scale(a.scale),
         softcap(a.softcap) {}
 
-  // slope: the head's, times log2(e), or 0. `bend`: the derivative of the score by scale times the product.
+  // `slope`: the head's slope times log2(e), or 0. `bend`: derivative of the score with respect to scale * product.
   struct Bent {
     float value, bend;
   };

@@ -1,4 +1,4 @@
-// Sums of columns, from partial sums of blocks of rows: the second half of every gradient of a bias or norm weight.
+// Column sums of partial sums over blocks of rows: the second stage of every bias and norm weight gradient.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ingot::gpu {
 
-// out [n] (+)= sum over the rows, in their order, of sums [rows, n].
+// out [n] (+)= sum of sums [rows, n] over the rows, in row order.
 void sum_rows(ops::Context& context, float* out, const float* sums, int64_t rows, int64_t n, bool accumulate);
 
 }  // namespace ingot::gpu

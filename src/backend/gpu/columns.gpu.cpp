@@ -5,12 +5,12 @@ namespace ingot::gpu {
 struct ColumnsArgs {
   void* wide;
   void* narrow;
-  bool gather;  // from wide to narrow
+  bool gather;  // copies from wide to narrow; else the other way
   int64_t width;
   int64_t stride;
   int64_t offset;
   int64_t wide_columns;
-  int64_t narrow_columns;  // a block is a row
+  int64_t narrow_columns;  // one block per row
 };
 
 }  // namespace ingot::gpu

@@ -7,7 +7,7 @@ struct CrossEntropyArgs {
   void* dlogits;  // may be null
   const float* logits;
   const int32_t* targets;
-  int64_t n;  // the vocabulary; a block is a token
+  int64_t n;  // the vocabulary; one block per token
 };
 
 }  // namespace ingot::gpu
@@ -24,7 +24,7 @@ struct Room {
   float parts[threads / 32];
 };
 
-// A target that does not exist gives NaN.
+// A target outside the vocabulary, other than -1, gives NaN.
 template <class D, int V>
 GPU_FN void row_of(const CrossEntropyArgs& a) {
   GPU_SHARED(Room, room);
@@ -40,7 +40,7 @@ GPU_FN void row_of(const CrossEntropyArgs& a) {
   }
   const float at_target = target >= 0 && target < a.n ? logits[target] : not_a_number();
 
-  // The largest so far, and the sum of exponentials less it.
+  // Online softmax: the maximum so far, and the sum of exponentials relative to it.
   float top = -bits_of<float>(0x7f800000);
   float sum = 0;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
@@ -52,7 +52,7 @@ GPU_FN void row_of(const CrossEntropyArgs& a) {
       top = highest;
     }
     for (int i = 0; i < V; ++i)
-      sum += values.at[i] == top ? 1.0F : exponential(values.at[i] - top);  // top: infinity too
+      sum += values.at[i] == top ? 1.0F : exponential(values.at[i] - top);  // 1 for top, also if it is infinite
   }
   const float largest = block_max<threads>(top, room.parts);
   const float total = block_sum<threads>(sum * exponential(top - largest), room.parts);

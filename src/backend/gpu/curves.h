@@ -1,4 +1,4 @@
-// The activations (ops/activation.h) and their slopes. Kernel passes only, but for the names.
+// The activations (ops/activation.h) and their derivatives. Apart from the enum, for kernel passes only.
 #pragma once
 
 #include "backend/gpu/functions.h"
@@ -25,8 +25,8 @@ struct Silu {
 };
 
 struct Gelu {
-  // As backend/cpu/simd/curves.h: bell = exp(-z^2 / 2), share = Phi(z), whose tail is bell times a polynomial in
-  // 1 / (1 + 0.33 |z|).
+  // As in backend/cpu/simd/curves.h: bell = exp(-z^2 / 2), share = Phi(z) (the normal CDF), whose tail is bell times a
+  // polynomial in 1 / (1 + 0.33 |z|).
   struct Normal {
     float share, bell;
   };
@@ -54,21 +54,21 @@ struct Gelu {
 struct GeluTanh {
   // (1 + tanh(u)) / 2 is the logistic function of 2u.
   static constexpr float linear = 1.5957691216F;  // 2 sqrt(2 / pi)
-  static constexpr float cubic = 0.07135481627F;  // 0.044715 of it
+  static constexpr float cubic = 0.07135481627F;  // 0.044715 times that
   GPU_FN static float value(float z) { return z * sigmoid(z * fma(z * z, cubic, linear)); }
   GPU_FN static Activated both(float z) {
-    // s and 1 - s are r and e r, the smaller one with all its digits.
+    // s and 1 - s are r and e * r in some order, so that the smaller one keeps all its digits.
     const float u = z * fma(z * z, cubic, linear);
     const float e = exponential(u < 0 ? u : -u);
     const float r = 1.0F / (1.0F + e);
     const float s = u > 0 ? r : e * r;
-    const float bounded = z > 40.0F ? 40.0F : z < -40.0F ? -40.0F : z;  // beyond, e is 0 and z^2 may be infinite
+    const float bounded = z > 40.0F ? 40.0F : z < -40.0F ? -40.0F : z;  // beyond 40 e is 0 and z^2 may be infinite
     const float rate = fma(bounded * bounded, 3.0F * cubic, linear);
     return {z * s, fma(bounded * rate, r * (e * r), s)};
   }
 };
 
-// Calls body(curve) with the curve that is asked for.
+// Calls body with the functor (Silu, Gelu or GeluTanh) of `curve`.
 template <class Body>
 GPU_FN void with_curve(Curve curve, Body body) {
   switch (curve) {

@@ -6,7 +6,7 @@ namespace ingot::gpu {
 struct DequantizeArgs {
   void* out;
   const void* weight;
-  Stored stored;
+  QuantFormat stored;
   int64_t n;  // elements
 };
 
@@ -44,7 +44,7 @@ void run(ops::Context& context, const Tensor& out, const Weight& weight) {
 }
 
 std::string not_fp8(const ops::Context&, const Tensor&, const Weight& weight) {
-  return is_fp8(weight.storage) ? "rows of fp8 are not blocks" : "";
+  return is_fp8(weight.storage) ? "does not support fp8" : "";
 }
 
 }  // namespace

@@ -9,9 +9,9 @@ struct DropoutArgs {
   uint32_t key_low;
   uint32_t key_high;
   uint32_t stream;
-  uint32_t keep_from;  // of the 24 bits of a uniform number
+  uint32_t drop_below;  // the element is kept if the 24 random bits are at least this
   float factor;
-  int64_t n;  // columns; a block is a row
+  int64_t n;  // columns; one block per row
 };
 
 }  // namespace ingot::gpu
@@ -22,7 +22,7 @@ GPU_KERNEL_PACKS(dropout, DropoutArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// A thread draws 4 or 8 neighbours at a time; without packs the last four of a row may be fewer.
+// A thread draws for 4 or 8 adjacent elements at a time; without packs the last group of a row may have fewer than 4.
 template <class T, int V>
 GPU_FN void drop(const DropoutArgs& a) {
   constexpr int count = V == 1 ? 4 : V;
@@ -43,7 +43,7 @@ GPU_FN void drop(const DropoutArgs& a) {
                                  a.key_low, a.key_high);
       for (int i = 0; i < 4; ++i) {
         float& value = values.at[begin + i];
-        value = (words.at[i] >> 8) >= a.keep_from ? value * a.factor : 0.0F;
+        value = (words.at[i] >> 8) >= a.drop_below ? value * a.factor : 0.0F;
       }
     }
     if constexpr (V == 1) {
@@ -84,8 +84,8 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& 
       .key_low = static_cast<uint32_t>(attributes.seed),
       .key_high = static_cast<uint32_t>(attributes.seed >> 32) ^ static_cast<uint32_t>(attributes.stream >> 32),
       .stream = static_cast<uint32_t>(attributes.stream),
-      // uniform >= p, both multiples of 2^-24 once p is rounded up to one.
-      .keep_from = static_cast<uint32_t>(std::ceil(probability * 0x1p24)),
+      // Keep if uniform >= p. Both are multiples of 2^-24 once p is rounded up to one.
+      .drop_below = static_cast<uint32_t>(std::ceil(probability * 0x1p24)),
       .factor = static_cast<float>(1.0 / (1.0 - probability)),
       .n = n};
   launch(context, of_rows(dropout, n, {y, x}), {x.shape[0]}, args);

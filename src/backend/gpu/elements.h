@@ -1,4 +1,4 @@
-// Kernels that treat every element alike: a thread moves V neighbours, a block 256 V.
+// Elementwise kernels: a thread processes V adjacent elements, a block 256 * V.
 #pragma once
 
 #include "backend/gpu/number.h"
@@ -6,7 +6,7 @@
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 
-// The first of the elements that this thread moves.
+// Index of the first element of this thread.
 template <int V>
 GPU_FN int64_t first_element() {
   return (static_cast<int64_t>(block_index()) * 256 + thread_index()) * V;
@@ -34,13 +34,13 @@ GPU_FN void map_elements(int64_t n, Y* y, Function function, const X*... x) {
 
 namespace ingot::gpu {
 
-// A kernel over the elements of `tensors`, all of one shape; the first one's type chooses it.
+// Launches an elementwise kernel over `tensors`, all of one shape. The dtype of the first selects the kernel.
 template <class Args>
 void launch_elements(ops::Context& context, const KernelPacks<Args>& kernels, std::initializer_list<Tensor> tensors,
                      const Args& args) {
   const Tensor& first = *tensors.begin();
   const int64_t n = first.elements();
-  const int64_t moved = in_packs(n, tensors) ? static_cast<int64_t>(16 / size_of(first.dtype)) : 1;
+  const int64_t moved = is_vectorizable(n, tensors) ? static_cast<int64_t>(16 / size_of(first.dtype)) : 1;
   launch(context, of_rows(kernels, n, tensors), {blocks_of(n, 256 * moved)}, args);
 }
 

@@ -3,7 +3,7 @@
 
 namespace ingot::gpu {
 
-// y = f(a, b) or f(a) of n elements; `number` is a factor or a bound.
+// y = f(a, b) or f(a) of n elements; `number` is the limit or cap of f.
 struct ElementwiseArgs {
   void* y;
   const void* a;
@@ -25,7 +25,7 @@ struct ScaleArgs {
 struct AddBiasArgs {
   void* y;
   const float* bias;
-  int64_t n;  // columns; a block is a row
+  int64_t n;  // columns; one block per row
 };
 
 struct AddBiasBackwardArgs {
@@ -109,7 +109,7 @@ GPU_FN void add_to_rows(const AddBiasArgs& a) {
   map_row<V>(a.n, y, [](float value, float bias) { return value + bias; }, y, a.bias);
 }
 
-// A block sums 32 columns: row group g rows g, g + 8, ..., then the groups in order.
+// A block sums 32 columns: thread group g sums rows g, g + 8, ..., then the groups are added in order.
 struct Room {
   float sums[8][32];
 };

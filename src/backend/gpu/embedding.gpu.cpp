@@ -7,12 +7,12 @@ struct EmbeddingArgs {
   void* y;
   const void* table;
   const int32_t* ids;
-  Stored stored;
+  QuantFormat stored;
   int64_t vocabulary;
-  int64_t n;  // features; a block is a token
+  int64_t n;  // features; one block per token
 };
 
-constexpr int zeros_a_thread = 4;
+constexpr int zeros_per_thread = 4;
 struct ZeroArgs {
   float* y;
   int64_t n;
@@ -38,7 +38,7 @@ GPU_KERNEL_PACKS(embedding_backward, EmbeddingBackwardArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// The row of an id outside the vocabulary is NaN.
+// An id outside the vocabulary gives a row of NaN.
 template <class T, int V>
 GPU_FN void look_up(const EmbeddingArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
@@ -52,15 +52,15 @@ GPU_FN void look_up(const EmbeddingArgs& a) {
   }
 }
 
-constexpr int ids_a_thread = 4;  // that it compares before the block meets
+constexpr int ids_a_thread = 4;  // that it compares between two block barriers
 
-// By word of a warp: which of the next ids are the block's own.
+// By round and warp: the ballot of the ids that equal the block's id.
 struct Room {
   uint64_t same[ids_a_thread][256 / 32];
 };
 
-// Block (t, c) adds up the rows of the tokens that are as token t, in their order, in columns c * 256 V and following,
-// if t is the first of them. Ids outside the vocabulary are passed over.
+// Block (t, c) has columns c * 256 V and following. If token t is the first one of its id, the block adds up the rows
+// of all tokens of that id in their order; else it does nothing. Ids outside the vocabulary are skipped.
 template <class T, int V>
 GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
   GPU_SHARED(Room, room);
@@ -103,8 +103,8 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
 
 GPU_KERNEL_BODY_FORWARD_PACKS(embedding, EmbeddingArgs, look_up)
 GPU_KERNEL_BODY(embedding_zero, ZeroArgs) {
-  for (int i = 0; i < zeros_a_thread; ++i) {
-    const int64_t at = (static_cast<int64_t>(block_index()) * zeros_a_thread + i) * 256 + thread_index();
+  for (int i = 0; i < zeros_per_thread; ++i) {
+    const int64_t at = (static_cast<int64_t>(block_index()) * zeros_per_thread + i) * 256 + thread_index();
     if (at < a.n) a.y[at] = 0;
   }
 }
@@ -130,10 +130,10 @@ void run(Context& context, const Tensor& y, const Weight& table, const Tensor& i
 void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
   const int64_t n = dtable.shape[1];
   if (!accumulate) {
-    launch(context, embedding_zero, {blocks_of(dtable.elements(), 256 * zeros_a_thread)},
+    launch(context, embedding_zero, {blocks_of(dtable.elements(), 256 * zeros_per_thread)},
            {dtable.as<float>(), dtable.elements()});
   }
-  const int64_t moved = in_packs(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
+  const int64_t moved = is_vectorizable(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
   launch(context, of_rows(embedding_backward, n, {dy, dtable}), {ids.shape[0], blocks_of(n, 256 * moved)},
          {dtable.as<float>(), dy.data, ids.as<int32_t>(), ids.shape[0], dtable.shape[0], n, accumulate});
 }

@@ -4,7 +4,7 @@ namespace ingot::gpu {
 
 struct AddFixedArgs {
   int64_t* sum;
-  float* parts;  // the largest |x| of each block
+  float* parts;  // max |x| of each block
   const float* x;
   const int32_t* range;
   int bits;
@@ -34,7 +34,7 @@ struct NextRangesArgs {
   int64_t n;
 };
 
-constexpr int fixed_sum_elements = 16;  // of a thread of add_fixed
+constexpr int fixed_sum_elements = 16;  // elements per thread of add_fixed
 
 }  // namespace ingot::gpu
 
@@ -52,17 +52,17 @@ struct LargestRoom {
 };
 
 GPU_FN uint32_t magnitude_bits(float x) { return bits_of<uint32_t>(x) & 0x7fffffffU; }
-GPU_FN float magnitude(float x) {  // infinity for NaN
+GPU_FN float magnitude(float x) {  // infinity if x is NaN
   const uint32_t bits = magnitude_bits(x);
   return bits_of<float>(bits < 0x7f800000U ? bits : 0x7f800000U);
 }
-// The least e with |x| < 2^e; -126 for subnormal numbers.
+// The smallest e with |x| < 2^e; -126 for subnormal numbers.
 GPU_FN int exponent_of(float x) { return static_cast<int>(magnitude_bits(x) >> 23) - 126; }
 
-// Finite and below 2^range in magnitude.
+// True if x is finite and below 2^range in magnitude.
 GPU_FN bool in_range(float x, int range) { return magnitude_bits(x) < 0x7f800000U && exponent_of(x) <= range; }
 
-// x * 2^power, to nearest, ties to even, by whole numbers alone; |x| * 2^power is below 2^62.
+// x * 2^power rounded to nearest, ties to even, in integer arithmetic only; |x| * 2^power must be below 2^62.
 GPU_FN int64_t fixed_point(float x, int power) {
   const uint32_t bits = magnitude_bits(x);
   const auto biased = static_cast<int>(bits >> 23);

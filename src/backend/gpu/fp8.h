@@ -1,4 +1,4 @@
-// Codes of 8-bit floats in kernels: tensor/fp8.h has the formats and says what is exact.
+// fp8 conversion in kernels. tensor/fp8.h documents the formats and which results are exact.
 #pragma once
 
 #include "backend/gpu/number.h"
@@ -11,7 +11,7 @@ struct E4m3 {
   static constexpr int bias = 7;
   static constexpr uint32_t largest_code = 0x7e;
   static constexpr int top = 8;               // the largest value is 1.75 * 2^top
-  static constexpr uint32_t fits = 0x680000;  // the mantissa of what still rounds to it
+  static constexpr uint32_t fits = 0x680000;  // values with at most this mantissa round to it
 };
 struct E5m2 {
   static constexpr int mantissa_bits = 2;
@@ -56,7 +56,7 @@ GPU_FN float fp8_scale(float largest) {
   return bits_of<float>(static_cast<uint32_t>(exponent) << 23);
 }
 
-// An fp8 matrix: rows of n codes, zeros up to 16 bytes, the scale and 12 zero bytes.
+// Row layout of an fp8 matrix: n codes, zero padding to a multiple of 16 bytes, the fp32 scale and 12 zero bytes.
 GPU_FN int64_t fp8_scale_offset(int64_t n) { return (n + 15) / 16 * 16; }
 GPU_FN int64_t fp8_row_bytes(int64_t n) { return fp8_scale_offset(n) + 16; }
 GPU_FN float fp8_row_scale(const void* matrix, int64_t n, int64_t row) {

@@ -1,5 +1,6 @@
-// Elementary functions for kernels, of plain fp32 operations and `fma`: every target gives the same bits. The
-// polynomials are those of the CPU's kernels (backend/cpu/simd/simd.h says how they were made). Kernel passes only.
+// Elementary functions for kernels, from plain fp32 operations and `fma`, so that every target computes the same bits.
+// The polynomials are those of the CPU kernels (backend/cpu/simd/simd.h documents how they were fitted). Kernel passes
+// only.
 #pragma once
 
 #include "backend/gpu/number.h"
@@ -9,7 +10,7 @@ namespace ingot::gpu::GPU_TARGET {
 
 inline constexpr float magic = 0x1.8p23F;  // adding it leaves the nearest integer in the low bits
 
-// 2^n x in two factors, so that subnormal results and the overflow to infinity come out of the multiplication.
+// 2^n x, by two factors, so that the multiplications themselves produce subnormal results and overflow to infinity.
 GPU_FN float scale_by_power(float x, int n) {
   const int half = n >> 1;
   return x * bits_of<float>((half + 127) << 23) * bits_of<float>((n - half + 127) << 23);
@@ -33,8 +34,8 @@ GPU_FN float exponential(float x) {
   return scale_by_power(p, bits_of<int>(shifted) - 0x4b400000);  // NaN: p is NaN
 }
 
-// Within 2 ulp for x > 0, subnormal ones too; -infinity for 0, NaN below. x = 2^e m, m from sqrt(1/2) to sqrt(2), and
-// log m = 2 artanh(s), s = (m - 1) / (m + 1).
+// Within 2 ulp for x > 0, subnormals included; -infinity for 0, NaN for negative x. With x = 2^e m and m from sqrt(1/2)
+// to sqrt(2), log m = 2 artanh(s), s = (m - 1) / (m + 1).
 GPU_FN float logarithm(float x) {
   if (!(x > 0)) return x == 0 ? -bits_of<float>(0x7f800000) : bits_of<float>(0x7fc00000);
   if (x > 3.4028234e38F) return x;
@@ -53,7 +54,7 @@ GPU_FN float logarithm(float x) {
   p = fma(p, z, 0.1428571429F);
   p = fma(p, z, 0.2F);
   p = fma(p, z, 0.3333333333F);
-  // 2 artanh(s) = f - s (f - 2 z p): the largest term is exact.
+  // 2 artanh(s) = f - s (f - 2 z p): the largest term, f, is exact.
   const float rest = s * (f - 2.0F * z * p);
   const auto n = static_cast<float>(e);
   return fma(n, 0x1.62e4p-1F, f - (rest - n * 0x1.7f7d1cp-20F));

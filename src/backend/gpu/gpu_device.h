@@ -1,4 +1,4 @@
-// A GPU, or what stands for one: memory of its own, and kernels that run on it in the order of their launches.
+// A GPU or a simulated one: a device with its own memory, which runs kernels in the order of their launches.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@ namespace ingot::gpu {
 class AttentionLibrary;
 class MatmulLibrary;
 
-// The op that launches are for, as errors name it.
-class OpNote {
+// The op that kernels are currently launched for: named in error messages.
+class OpLabel {
  public:
-  OpNote() = default;
-  OpNote(const char* op, std::span<const Operand> operands);  // keeps the first eight
-  std::string text() const;                                   // "rms_norm(bf16[4, 64], f32[64])", "no op"
+  OpLabel() = default;
+  OpLabel(const char* op, std::span<const Operand> operands);  // keeps the first eight
+  std::string text() const;                                    // "rms_norm(bf16[4, 64], f32[64])", "no op"
 
  private:
   const char* op_ = nullptr;
@@ -32,28 +32,30 @@ class GpuDevice : public Device {
   bool host_visible() const override { return false; }
   virtual int warp_width() const = 0;
 
-  // Starts the kernel in the compute stream with a copy of its arguments and returns; later launches and copies wait
-  // for it. Errors of the device may be told by a later call, naming that one too.
+  // Starts the kernel in the compute stream with a copy of its arguments and returns. Later launches and copies in that
+  // stream wait for it. A device error may surface in a later call; the message then names the op that was launched
+  // last, which need not be the one that failed.
   virtual void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) = 0;
 
-  // For vendors' libraries: the driver's own handles (CUstream, CUcontext; hipStream_t). Null where there is none.
+  // The driver's own handles (CUstream, CUcontext; hipStream_t), for vendors' libraries. Null where there are none.
   virtual void* native_stream(Stream) const { return nullptr; }
   virtual void* native_context() const { return nullptr; }
 
-  // Hands the compute stream (as native_stream) to a library that starts work in it; errors name it as they do kernels.
-  virtual void call_library(const char* library, FunctionRef<void(void* stream)> call);
-  // The vendor's for this device, opened when they are first asked for; then the device is the calling thread's.
-  // ErrorKind::internal on devices of vendors that have none.
+  // Calls `call` with the native handle of the compute stream, for a library that starts work in that stream. Error
+  // messages name `library` where they would name a kernel.
+  virtual void run_in_library(const char* library, FunctionRef<void(void* stream)> call);
+  // The vendor's libraries for this device, opened on first use. These functions also make the device current in the
+  // calling thread. ErrorKind::internal on devices whose vendor has no such library.
   virtual MatmulLibrary& matmul_library();
   virtual AttentionLibrary& attention_library();
 
-  void begin_op(const char* op, std::span<const Operand> operands) override { op_ = OpNote(op, operands); }
+  void set_current_op(const char* op, std::span<const Operand> operands) override { op_ = OpLabel(op, operands); }
 
  protected:
-  const OpNote& op() const { return op_; }
+  const OpLabel& op() const { return op_; }
 
  private:
-  OpNote op_;
+  OpLabel op_;
 };
 
 }  // namespace ingot::gpu

@@ -6,11 +6,11 @@
 
 namespace ingot::gpu {
 
-// Names the kernel in the code objects and its entry points in the simulation.
+// Identifies the kernel in the code objects, and its entry points in the simulation.
 struct KernelInfo {
   const char* file;   // its source: "rms_norm.gpu.cpp"
   const char* name;   // its symbol
-  int threads;        // a block; 0: `warps` warps
+  int threads;        // per block; 0: `warps` warps
   size_t args_bytes;  // of its argument struct
   void (*sim32)(const void* args);
   void (*sim64)(const void* args);
@@ -24,8 +24,8 @@ struct Kernel {
   KernelInfo info;
 };
 
-// One kernel for each element type (f16: only what inference launches, else without a name), with `_packed` for rows
-// that are moved 16 bytes at a time.
+// One kernel for each element type; `_packed` is for rows that are moved 16 bytes at a time. f16 exists only for
+// kernels of inference; otherwise its name is null.
 template <class Args>
 struct KernelTypes {
   Kernel<Args> f32, bf16, f16 = {};
@@ -35,7 +35,7 @@ struct KernelPacks {
   Kernel<Args> f32, f32_packed, bf16, bf16_packed, f16 = {}, f16_packed = {};
 };
 
-// Blocks in x and y: up to 2^31 - 1 and 65,535.
+// Number of blocks: x is at most 2^31 - 1, y at most 65,535.
 struct Grid {
   int64_t x = 1;
   int64_t y = 1;

@@ -9,8 +9,8 @@ struct KvStoreArgs {
   const void* v;
   const int32_t* slots;
   int64_t num_slots;
-  int64_t n;       // elements of a token; a block is a token
-  bool from_bf16;  // k and v, else f32; those of f16 go into pages of f16
+  int64_t n;       // elements per token; one block per token
+  bool from_bf16;  // k and v are bf16, else f32; f16 k and v go into f16 pages
 };
 
 }  // namespace ingot::gpu
@@ -34,7 +34,7 @@ GPU_FN void store_rows(const KvStoreArgs& a, int64_t slot) {
   store_row<V, From, To>(a.v_pages, slot, a.v, a.n);
 }
 
-// A token whose slot does not exist is not stored.
+// A token whose slot is out of range is not stored.
 template <class T, int V>
 GPU_FN void store_token(const KvStoreArgs& a) {
   const int64_t slot = a.slots[block_index()];

@@ -11,10 +11,10 @@
 
 namespace ingot::gpu {
 
-// The device of a context whose op was registered for GPUs.
+// The context's device, as a GpuDevice: valid in ops that are registered for GPUs.
 inline GpuDevice& device_of(const ops::Context& context) { return static_cast<GpuDevice&>(context.device); }
 
-// Nothing happens for an empty grid.
+// Does nothing if the grid is empty.
 template <class Args>
 void launch(ops::Context& context, const Kernel<Args>& kernel, Grid grid, const Args& args,
             size_t dynamic_shared_bytes = 0) {
@@ -23,8 +23,8 @@ void launch(ops::Context& context, const Kernel<Args>& kernel, Grid grid, const 
 
 inline int64_t blocks_of(int64_t count, int64_t a_block) { return (count + a_block - 1) / a_block; }
 
-// True when rows of n elements of all these tensors (of one type) can be moved 16 bytes at a time.
-inline bool in_packs(int64_t n, std::initializer_list<Tensor> tensors) {
+// True if rows of n elements of all these tensors, whose dtypes may differ, can be moved 16 bytes at a time.
+inline bool is_vectorizable(int64_t n, std::initializer_list<Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     const auto elements = static_cast<int64_t>(16 / size_of(tensor.dtype));
     if (n % elements != 0 || reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0) return false;
@@ -32,13 +32,13 @@ inline bool in_packs(int64_t n, std::initializer_list<Tensor> tensors) {
   return true;
 }
 
-// Of one kernel's forms that for elements of `dtype`; ErrorKind::unsupported where it does not exist.
+// The kernel for elements of `dtype`. ErrorKind::unsupported where there is none.
 template <class Args>
 const Kernel<Args>& choose(DType dtype, const Kernel<Args>* f32, const Kernel<Args>* bf16, const Kernel<Args>* f16) {
   if (dtype == DType::f32) return *f32;
   if (dtype == DType::bf16) return *bf16;
   if (dtype == DType::f16 && f16->info.name != nullptr) return *f16;
-  throw_error(ErrorKind::unsupported, "{} has no form for {}", f32->info.name, name(dtype));
+  throw_error(ErrorKind::unsupported, "kernel {} has no variant for {}", f32->info.name, name(dtype));
 }
 
 template <class Args>
@@ -46,11 +46,12 @@ const Kernel<Args>& of_type(const KernelTypes<Args>& kernels, DType dtype) {
   return choose(dtype, &kernels.f32, &kernels.bf16, &kernels.f16);
 }
 
-// The kernel for rows of n elements of tensors of one type; absent ones do not count.
+// The kernel for the first tensor's dtype, packed if the rows of n elements of all tensors allow it. Absent tensors are
+// ignored.
 template <class Args>
 const Kernel<Args>& of_rows(const KernelPacks<Args>& kernels, int64_t n, std::initializer_list<Tensor> tensors) {
   const DType dtype = tensors.begin()->dtype;
-  if (!in_packs(n, tensors)) return choose(dtype, &kernels.f32, &kernels.bf16, &kernels.f16);
+  if (!is_vectorizable(n, tensors)) return choose(dtype, &kernels.f32, &kernels.bf16, &kernels.f16);
   return choose(dtype, &kernels.f32_packed, &kernels.bf16_packed, &kernels.f16_packed);
 }
 

@@ -4,13 +4,13 @@ namespace ingot::gpu {
 
 struct LayerNormArgs {
   void* y;
-  float* mean;  // may be null, as rstd and bias
+  float* mean;  // may be null, as may rstd and bias
   float* rstd;
   const void* x;
   const float* weight;
   const float* bias;
   float epsilon;
-  int64_t n;  // features; a block is a row
+  int64_t n;  // features; one block per row
 };
 
 struct LayerNormDxArgs {
@@ -33,7 +33,7 @@ GPU_KERNEL_PACKS(layer_norm_dx, LayerNormDxArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// The variance from the differences to the mean: no digits are lost when the mean is large.
+// The variance is summed from the differences to the mean, so that no digits are lost when the mean is large.
 template <class T, int V>
 GPU_FN void forward(const LayerNormArgs& a) {
   GPU_SHARED(RowRoom, room);
@@ -115,7 +115,7 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
                   ops::LayerNormBackwardAttributes attributes) {
   const int64_t rows = x.shape[0];
   const int64_t n = x.shape[1];
-  if (dweight || dbias) {  // first: dx may be dy
+  if (dweight || dbias) {  // must come first: dx may be dy
     const Arena::Scope scope(context.scratch);
     auto* sums = static_cast<float*>(context.scratch.take_bytes(ops::layer_norm_bytes(rows, n)));
     norm_weight_gradients(context, dweight, dbias, dy, x, mean, rstd, sums, ops::layer_norm_block,

@@ -1,5 +1,6 @@
-// Products of fp8 rows (fp8.h) by tiles of 128 x 128 on the matrix cores, where they have fp8. Rows are whole packs of
-// 16 codes, so nothing is read by single ones. Sums run over k in order, as those of matmul.gpu.cpp.
+// Gemms of fp8 matrices (fp8.h) with tiles of 128 x 128, on tensor cores that support fp8. Rows are padded to a
+// multiple of 16 codes, so that codes are loaded by 16 or 4 up to the end of a row. Sums run over k in order, as in
+// matmul.gpu.cpp.
 #include <type_traits>
 
 #include "backend/gpu/fp8.h"
@@ -8,13 +9,13 @@
 
 namespace ingot::gpu {
 
-// y [m, n] (+)= a [m, k] b [n, k]^T, or dx [m, n] (+)= a [m, k] b [k, n]. Both fp8.
+// y [m, n] (+)= a [m, k] b [n, k]^T, or dx [m, n] (+)= a [m, k] b [k, n]. Both operands are fp8.
 struct LinearFp8Args {
   void* result;
   const void* a;
   const void* b;
   int64_t m, n, k;
-  bool f32;  // the result; else bf16
+  bool f32;  // type of the result; else bf16
   bool accumulate;
 };
 
@@ -26,11 +27,11 @@ GPU_KERNEL(linear_fp8_backward_input_e5m2, LinearFp8Args, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
-namespace fp8_product {  // not an unnamed one: targets without the instructions use nothing of it
+namespace fp8_product {  // not anonymous: it is unused on targets without fp8 mma
 
-inline constexpr int tile = 128;   // rows of a and columns of the result that a block multiplies
-inline constexpr int depth = 64;   // of k at a time
-inline constexpr int stride = 80;  // bytes between rows in shared memory: neighbours lie in other banks
+inline constexpr int tile = 128;   // rows of a and columns of the result per block
+inline constexpr int depth = 64;   // columns of k per stage
+inline constexpr int stride = 80;  // bytes between rows in shared memory: adjacent rows lie in different banks
 inline constexpr int threads = tile_threads;
 inline constexpr int steps = depth / mma8_k;
 
@@ -39,7 +40,8 @@ struct Tiles {
   alignas(16) uint8_t b[tile * stride];  // [column][k]
 };
 
-// A 128 x 64 piece of fp8 rows, from row `first` and code `k0` on; zeros outside of [rows, k].
+// A thread's part of a 128 x 64 tile of an fp8 matrix [rows, k], starting at row `first` and column `k0`; zeros outside
+// of the matrix.
 struct Rows {
   static constexpr int packs = tile * depth / 16 / threads;
   using Codes = Pack<uint32_t, 4>;
@@ -63,10 +65,10 @@ struct Rows {
   }
 };
 
-// The same of rows that lie along k: 64 rows of 128 codes, turned round in squares of 4 x 4.
+// The same for a matrix [k, n]: 64 rows of 128 columns, which `keep` transposes in blocks of 4 x 4.
 struct Columns {
   static constexpr int squares = tile * depth / 16 / threads;
-  uint32_t at[squares][4];  // [k] of 4 neighbouring columns
+  uint32_t at[squares][4];  // [k], each word with the codes of 4 adjacent columns
 
   GPU_FN static int column(int s) { return (thread_index() + s * threads) % (tile / 4) * 4; }
   GPU_FN static int line(int s) { return (thread_index() + s * threads) / (tile / 4) * 4; }
@@ -94,14 +96,14 @@ struct Columns {
   }
 };
 
-// `backward`: rows of b lie along k, their scales in a already. a is e4m3 or e5m2, b e4m3.
+// `backward`: k runs over the rows of b, whose scales are already multiplied into a. a is e4m3 or e5m2, b e4m3.
 template <bool backward, bool a_is_e5m2>
 GPU_FN void multiply(const LinearFp8Args& a) {
   GPU_SHARED(Tiles, shared);
   const int64_t first_row = static_cast<int64_t>(block_index()) * tile;
   const int64_t first_column = static_cast<int64_t>(block_index_y()) * tile;
   WarpSums<tile, tile> sums;
-  // Of the warp's tiles, those that hold something of the result.
+  // Rows and columns of the result that remain from the warp's first element on; mma tiles beyond them are skipped.
   const int64_t left_m = a.m - first_row - sums.row();
   const int64_t left_n = a.n - first_column - sums.column();
 
@@ -110,7 +112,7 @@ GPU_FN void multiply(const LinearFp8Args& a) {
   next_a.fetch(a.a, first_row, a.m, 0, a.k);
   next_b.fetch(a.b, first_column, a.n, 0, a.k);
   for (int64_t k0 = 0; k0 < a.k; k0 += depth) {
-    block_barrier();  // the tiles before have been multiplied
+    block_barrier();  // the previous tiles have been multiplied
     next_a.keep(shared.a);
     next_b.keep(shared.b);
     block_barrier();
@@ -154,15 +156,15 @@ GPU_FN void multiply(const LinearFp8Args& a) {
 
 }  // namespace fp8_product
 
-// Targets without the instructions have kernels of the same names that nothing launches.
+// Targets without the instructions have empty kernels of the same names, which are never launched.
 GPU_KERNEL_BODY(linear_fp8, LinearFp8Args) {
-  if constexpr (mma8_there) fp8_product::multiply<false, false>(a);
+  if constexpr (has_mma8) fp8_product::multiply<false, false>(a);
 }
 GPU_KERNEL_BODY(linear_fp8_backward_input, LinearFp8Args) {
-  if constexpr (mma8_there) fp8_product::multiply<true, false>(a);
+  if constexpr (has_mma8) fp8_product::multiply<true, false>(a);
 }
 GPU_KERNEL_BODY(linear_fp8_backward_input_e5m2, LinearFp8Args) {
-  if constexpr (mma8_there) fp8_product::multiply<true, true>(a);
+  if constexpr (has_mma8) fp8_product::multiply<true, true>(a);
 }
 
 }  // namespace ingot::gpu::GPU_TARGET
@@ -203,24 +205,24 @@ void backward_input(Context& context, const Tensor& dx, const Weight& dy, const 
       attributes.accumulate);
 }
 
-// CDNA 3 and 4, and NVIDIA's of compute capability 12, for which the driver compiles the PTX. nvcc 13.0 makes mma.sync
-// of 8-bit floats into conversions and 16-bit products on sm_90 and sm_100 (seen in the machine code: HMMA, F2FP), so
-// that there the decoded bf16 products, which run through the better of the matrix products, are as good. sm_89 would
-// be given sm_80's code. The simulation has both kinds of tiles.
-std::string no_products(const Context& context, const Tensor&, const Weight&, const Weight&, ops::LinearAttributes) {
+// Supported on CDNA 3 and 4, on NVIDIA's compute capability 12, for which the driver compiles the PTX, and on simulated
+// GPUs, which have the tile layouts of both. Not on sm_90 and sm_100: nvcc 13.0 compiles mma.sync of 8-bit floats to
+// conversions and 16-bit mma (the machine code has F2FP and HMMA), so "decoded", which runs the best bf16 gemm, is as
+// good there. Not on sm_89, which would run the code that was compiled for sm_80.
+std::string no_gemm(const Context& context, const Tensor&, const Weight&, const Weight&, ops::LinearAttributes) {
   const std::string arch = context.device.arch();
   const bool there =
       arch == "gfx942" || arch == "gfx950" || arch.starts_with("sm_12") || context.device.kind() == DeviceKind::sim;
-  return there ? "" : arch + " has no matrix products of fp8 by mma.sync or MFMA";
+  return there ? "" : arch + " has no native fp8 mma.sync or MFMA instructions";
 }
 
 }  // namespace
 
 void register_linear_fp8(ops::Registry& registry, DeviceKind kind) {
-  registry.add<ops::ProductFp8>(kind, "tiles", forward, no_products);
-  registry.add<ops::ProductFp8>(kind, "decoded", ops::linear_fp8_decoded);
-  registry.add<ops::InputProductFp8>(kind, "tiles", backward_input, no_products);
-  registry.add<ops::InputProductFp8>(kind, "decoded", ops::linear_fp8_backward_input_decoded);
+  registry.add<ops::GemmFp8>(kind, "tiles", forward, no_gemm);
+  registry.add<ops::GemmFp8>(kind, "decoded", ops::linear_fp8_decoded);
+  registry.add<ops::GemmFp8BackwardInput>(kind, "tiles", backward_input, no_gemm);
+  registry.add<ops::GemmFp8BackwardInput>(kind, "decoded", ops::linear_fp8_backward_input_decoded);
 }
 
 }  // namespace ingot::gpu

@@ -2,7 +2,7 @@
 
 namespace ingot::gpu {
 
-struct LoraEntryArgs {  // ops::LoraEntry
+struct LoraEntryArgs {  // the layout of ops::LoraEntry
   const void* a;
   const void* b;
   int32_t rank;
@@ -17,10 +17,10 @@ struct LoraArgs {
   const int32_t* slots;
   int64_t layers;
   int64_t layer;
-  int64_t rank;  // the largest
+  int64_t rank;  // the largest rank
   int64_t in;
   int64_t out;
-  int64_t blocks;  // of a token
+  int64_t blocks;  // blocks per token
   bool wide;       // y is f32
 };
 
@@ -33,14 +33,14 @@ GPU_KERNEL_FORWARD_TYPES(lora_up, LoraArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// Rank 0 where there is none.
+// The adapter of a token; rank 0 if it has none.
 GPU_FN LoraEntryArgs entry_of(const LoraArgs& a, int64_t token) {
   const int32_t slot = a.slots[token];
   if (slot < 0) return {};
   return a.entries[slot * a.layers + a.layer];
 }
 
-// A block has as many rows of A as warps, of one token.
+// A block computes one row of A per warp, for one token.
 template <class T>
 GPU_FN void down(const LoraArgs& a) {
   constexpr int warps = 256 / warp_width;
@@ -56,7 +56,7 @@ GPU_FN void down(const LoraArgs& a) {
   if (lane_index() == 0) a.low[token * a.rank + r] = entry.factor * sum;
 }
 
-// A thread is an output of a token.
+// One thread per output of a token.
 template <class T>
 GPU_FN void up(const LoraArgs& a) {
   const int64_t token = block_index() / a.blocks;

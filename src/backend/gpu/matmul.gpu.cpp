@@ -1,10 +1,11 @@
-// Matrix products of bf16, and of f16 as inference has them, on the matrix cores, by tiles that come to shared memory
-// while those before are multiplied. Sums run over k in order and are never split, so a row's or a column's bits depend
-// on nothing but k, whatever the shape of the tiles: that is free to follow the shape of the product (arch/tuning.h).
+// Gemms on tensor cores, of bf16 and (only the forms that inference needs) of f16, with a multi-stage pipeline: tiles
+// are loaded to shared memory while earlier ones are multiplied. Sums run over k in order, without split-k, so that the
+// bits of a row or a column depend on k only, whatever the shape of the tiles. The tile shape is therefore free to
+// follow the shape of the gemm (arch/tuning.h).
 //
-// A stage is 32 columns of k: two or four matrix instructions for each pair of operands between two barriers. In shared
-// memory 16 bytes, 8 neighbours, stay together, and their place is turned within the row (of k's elements, or of as
-// many k) so that what lanes read together lies in other banks, without room between the rows.
+// A stage is 32 columns of k: two or four mma instructions for each pair of operands between two barriers. Shared
+// memory is swizzled: 16-byte chunks of 8 adjacent elements stay together and are permuted within their line (of one
+// row, or of one k) so that lanes that read together read different banks, without padding.
 #include <type_traits>
 
 #include "backend/gpu/block_quant.h"
@@ -13,16 +14,16 @@
 
 namespace ingot::gpu {
 
-struct TileArgs : MatrixProduct {
+struct TileArgs : Gemm {
   int blocks_m = 0, blocks_n = 0;
-  Stored stored_b = Stored::bf16;           // of the kernels that decode b
-  bool packed_a = false, packed_b = false;  // rows as stored may be read 16 bytes at a time
-  bool packed_c = false;                    // rows of c may be stored four elements at a time
+  QuantFormat stored_b = QuantFormat::bf16;  // for the kernels that decode b
+  bool packed_a = false, packed_b = false;   // its stored rows may be read 16 bytes at a time
+  bool packed_c = false;                     // rows of c may be stored four elements at a time
 };
 
 }  // namespace ingot::gpu
 
-// NT: a is stored [m, k] and b [n, k]; NN: b is stored [k, n]; TN: and a [k, m].
+// NT: a is stored [m, k] and b [n, k]. NN: a [m, k] and b [k, n]. TN: a [k, m] and b [k, n].
 GPU_KERNEL(gemm_nt_64, TileArgs, 256)
 GPU_KERNEL(gemm_nt_128, TileArgs, 256)
 GPU_KERNEL(gemm_nt_large, TileArgs, 256)
@@ -46,9 +47,9 @@ GPU_KERNEL(gemm_any_f16_128, TileArgs, 256)
 
 namespace ingot::gpu {
 
-constexpr int tile_depth = 32;  // columns of k in a stage
+constexpr int tile_depth = 32;  // columns of k per stage
 
-// Bytes of a stage: rows of a and columns of b.
+// Bytes of a stage with `rows` rows of a and `columns` columns of b.
 constexpr size_t stage_bytes(int rows, int columns) { return static_cast<size_t>(rows + columns) * tile_depth * 2; }
 
 }  // namespace ingot::gpu
@@ -60,43 +61,43 @@ namespace {
 constexpr int threads = tile_threads;
 constexpr int depth = tile_depth;
 constexpr int stages = async_groups + 1;
-// Columns of the large tiles: where copies wait in registers there is room for no more than 128.
+// Columns of the large tiles: where copies wait in registers, only 128 fit.
 constexpr int large_columns = async_groups > 1 ? 256 : 128;
 
-// Where an element is in a stage of an operand. Rows are 64 bytes, half of the banks: with the turn by row / 2
-// eight rows fill them all.
+// Swizzled index of element (row, k) in a stage laid out as [rows][k]. A row is 64 bytes, half of the banks; with the
+// XOR by row / 2, eight rows use all banks.
 GPU_FN int place_along(int row, int k) { return row * depth + ((k / 8) ^ (row / 2 % 4)) * 8 + k % 8; }
-// The other way round, [k][rows].
+// The same for a stage laid out as [k][rows].
 template <int rows>
 GPU_FN int place_across(int k, int row) {
   return k * rows + ((row / 8) ^ (k % 8)) * 8 + row % 8;
 }
 
-// An operand as memory has it: [rows, k], or [k, rows].
+// An operand in global memory: [rows, k], or [k, rows] if `across`.
 struct Operand {
   const void* data;
   int64_t ld;
-  int64_t first, rows;  // of the block's tile; of the operand
+  int64_t first, rows;  // first row of the block's tile; rows of the operand
   int64_t k;
-  bool across, packed;  // what only some of the following ask for
-  Stored stored;
+  bool across, packed;  // used only by some of the loaders below
+  QuantFormat stored;
 };
 
-// The pieces of 8 neighbours that a thread brings to a stage of `rows` rows, where memory has them.
+// The 16-byte chunks (8 adjacent elements) that a thread loads for a stage of `rows` rows.
 template <class T, int rows>
 struct Pieces {
   static constexpr int count = rows * depth / 8 / threads;
 
-  int lines;            // of memory (rows, or k) from a piece to the next one
-  int row, k;           // of the first, in the stage
-  const T* from;        // it
-  int64_t round, step;  // elements to the next piece, and to the next stage
-  int64_t rows_left;    // of the operand, from the first piece
+  int lines;            // lines of memory (rows, or k) from one chunk to the next
+  int row, k;           // position of the first chunk in the stage
+  const T* from;        // address of the first chunk
+  int64_t round, step;  // elements to the next chunk, and to the next stage
+  int64_t rows_left;    // of the operand, from the first chunk on
   int64_t k_left;
 
   GPU_FN Pieces(const Operand& operand, bool across) {
     const int64_t ld = operand.ld;
-    const int line = across ? rows / 8 : depth / 8;  // pieces in a line
+    const int line = across ? rows / 8 : depth / 8;  // chunks per line
     lines = threads / line;
     row = across ? thread_index() % line * 8 : thread_index() / line;
     k = across ? thread_index() / line : thread_index() % line * 8;
@@ -117,13 +118,13 @@ struct Pieces {
   }
 };
 
-// How an operand comes to shared memory. Each of these has `count` copies of its own under way, begins a stage (the
-// next one at each call) and finishes it once what lies between has been done.
+// Loaders, which bring an operand to shared memory. Each uses `count` of the AsyncCopies. begin() starts to load a
+// stage (each call the next one); finish() completes it after the computation in between.
 
-// Whole pieces, copied as they are.
+// Whole chunks, copied as they are.
 template <class T, int rows, bool across>
 struct Copied {
-  static constexpr bool turned = across;  // in shared memory
+  static constexpr bool transposed = across;  // the layout in shared memory
   static constexpr int count = Pieces<T, rows>::count;
 
   Pieces<T, rows> pieces;
@@ -132,7 +133,7 @@ struct Copied {
   GPU_FN explicit Copied(const Operand& operand)
       : pieces(operand, across),
         place(across ? place_across<rows>(pieces.k, pieces.row) : place_along(pieces.row, pieces.k)) {}
-  // By copies first_copy..., first_copy + count - 1.
+  // Uses copies first_copy to first_copy + count - 1.
   template <class Copies>
   GPU_FN void begin(Copies& copies, int first_copy, T* stage) {
     GPU_UNROLL
@@ -146,10 +147,10 @@ struct Copied {
   GPU_FN void finish(T*) {}
 };
 
-// [k, rows] turned on the way, through registers: a thread has 8 rows of two k, and writes both of a row at once.
+// A [k, rows] operand, transposed through registers: a thread loads 8 rows of two k and writes both k of a row at once.
 template <class T, int rows>
-struct Turned {
-  static constexpr bool turned = false;
+struct Transposed {
+  static constexpr bool transposed = false;
   static constexpr int count = 0;
   static constexpr int pairs = rows / 8 * (depth / 2);
   static constexpr int rounds = (pairs + threads - 1) / threads;
@@ -158,7 +159,7 @@ struct Turned {
   int64_t ld, rows_left, k_left;
   Pack<T, 8> held[rounds][2];
 
-  GPU_FN explicit Turned(const Operand& operand) : ld(operand.ld) {
+  GPU_FN explicit Transposed(const Operand& operand) : ld(operand.ld) {
     const int k = thread_index() % 16 * 2;
     const int row = thread_index() / 16 * 8;
     from = static_cast<const T*>(operand.data) + k * ld + operand.first + row;
@@ -193,10 +194,10 @@ struct Turned {
   }
 };
 
-// Rows of a weight of any storage, decoded on the way.
+// Rows of a weight of any storage, decoded while loading.
 template <class T, int rows>
 struct Decoded {
-  static constexpr bool turned = false;
+  static constexpr bool transposed = false;
   static constexpr int count = 0;
 
   Operand operand;
@@ -220,10 +221,10 @@ struct Decoded {
   }
 };
 
-// Any layout and alignment, through registers.
+// Any layout and alignment, loaded through registers.
 template <class T, int rows>
 struct Guarded {
-  static constexpr bool turned = false;
+  static constexpr bool transposed = false;
   static constexpr int count = 0;
 
   bool across, packed;
@@ -234,7 +235,7 @@ struct Guarded {
       : across(operand.across), packed(operand.packed), pieces(operand, across) {}
   template <class Copies>
   GPU_FN void begin(Copies&, int, T*) {
-    const int64_t left = across ? pieces.rows_left : pieces.k_left;  // elements there are of a piece
+    const int64_t left = across ? pieces.rows_left : pieces.k_left;  // valid elements of a chunk
     GPU_UNROLL
     for (int p = 0; p < Pieces<T, rows>::count; ++p) {
       held[p] = {};
@@ -248,7 +249,7 @@ struct Guarded {
     GPU_UNROLL
     for (int p = 0; p < Pieces<T, rows>::count; ++p) {
       if (across) {
-        const int row = pieces.row / 8 * 8;  // is known to be a multiple of 8: that needs fewer registers
+        const int row = pieces.row / 8 * 8;  // shows the compiler a multiple of 8: that needs fewer registers
         GPU_UNROLL
         for (int i = 0; i < 8; ++i) {
           const auto bits = static_cast<uint16_t>(held[p].at[i / 2] >> (i % 2 * 16));
@@ -261,7 +262,8 @@ struct Guarded {
   }
 };
 
-// Blocks that run at the same time share rows and columns: they go down eight blocks of rows before the next column.
+// Tile order for cache reuse: concurrent blocks share rows and columns, because they go down eight row blocks before
+// the next column.
 struct BlockPlace {
   int64_t row, column;  // in blocks
 };
@@ -273,20 +275,20 @@ GPU_FN BlockPlace block_place(const TileArgs& a) {
   return {first + block_index() % strip % rows, block_index() % strip / rows};
 }
 
-// 16 rows, or columns, of a stage from `first` and k on.
-template <int rows, bool turned, class T>
+// 16 rows, or columns, of a stage as operand tiles, from `first` and k on.
+template <int rows, bool transposed, class T>
 GPU_FN MmaDeepA load_rows(const T* stage, int first, int k) {
-  static_assert(!turned || mma_deep == mma_k);
-  if constexpr (turned) {
+  static_assert(!transposed || mma_deep == mma_k);
+  if constexpr (transposed) {
     return {{mma_load_a_transposed([=](int i, int row) { return stage + place_across<rows>(k + i, first + row); })}};
   } else {
     return mma_load_deep_a([=](int row, int i) { return stage + place_along(first + row, k + i); });
   }
 }
-template <int columns, bool turned, class T>
+template <int columns, bool transposed, class T>
 GPU_FN MmaDeepB load_columns(const T* stage, int first, int k) {
-  static_assert(!turned || mma_deep == mma_k);
-  if constexpr (turned) {
+  static_assert(!transposed || mma_deep == mma_k);
+  if constexpr (transposed) {
     return {{mma_load_b_transposed(
         [=](int i, int column) { return stage + place_across<columns>(k + i, first + column); })}};
   } else {
@@ -303,7 +305,7 @@ GPU_FN void multiply(const TileArgs& a) {
   const BlockPlace place = block_place(a);
   const int64_t first_row = place.row * rows;
   const int64_t first_column = place.column * columns;
-  A from_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.transpose_a, a.packed_a, Stored::bf16});
+  A from_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.transpose_a, a.packed_a, QuantFormat::bf16});
   B from_b(Operand{a.b, a.ldb, first_column, a.n, a.k, !a.transpose_b, a.packed_b, a.stored_b});
 
   AsyncCopies<(copied > 0 ? copied : 1)> copies[stages - 1];
@@ -327,7 +329,7 @@ GPU_FN void multiply(const TileArgs& a) {
   }
   for (int64_t step = 0; step < steps; ++step) {
     if constexpr (copied > 0) copies[step % (stages - 1)].template end<stages - 2>();
-    block_barrier();  // this stage has come, and the one before has been multiplied: its room is free
+    block_barrier();  // this stage is loaded; the previous one has been multiplied, so its buffer is free
     begin(step + stages - 1);
     const T* const a_stage = a_of(step);
     const T* const b_stage = b_of(step);
@@ -336,10 +338,10 @@ GPU_FN void multiply(const TileArgs& a) {
       MmaDeepB b[sums.tiles_n];
       GPU_UNROLL
       for (int j = 0; j < sums.tiles_n; ++j)
-        b[j] = load_columns<columns, B::turned>(b_stage, sums.column() + j * 16, k);
+        b[j] = load_columns<columns, B::transposed>(b_stage, sums.column() + j * 16, k);
       GPU_UNROLL
       for (int i = 0; i < sums.tiles_m; ++i) {
-        const MmaDeepA part = load_rows<rows, A::turned>(a_stage, sums.row() + i * 16, k);
+        const MmaDeepA part = load_rows<rows, A::transposed>(a_stage, sums.row() + i * 16, k);
         GPU_UNROLL
         for (int j = 0; j < sums.tiles_n; ++j) {
           GPU_UNROLL
@@ -366,9 +368,9 @@ GPU_FN void multiply(const TileArgs& a) {
   });
 }
 
-// Whole pieces are turned on the way where the device has no loads that turn it.
+// Operands stored as [k, rows] are transposed while loading if the target has no transposing loads.
 template <class T, int rows, bool across>
-using Way = std::conditional_t<across && !mma_transposes, Turned<T, rows>, Copied<T, rows, across>>;
+using Way = std::conditional_t<across && !mma_transposes, Transposed<T, rows>, Copied<T, rows, across>>;
 
 template <class T, int rows, int columns, bool a_across, bool b_across>
 GPU_FN void multiply_copied(const TileArgs& a) {
@@ -411,19 +413,21 @@ GPU_KERNEL_BODY(gemm_any_f16_128, TileArgs) { multiply_any<F16, 128>(a); }
 #else
 
 #include "backend/gpu/arch/tuning.h"
+#include "backend/gpu/gemm_ops.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
-#include "backend/gpu/products.h"
 
 namespace ingot::gpu {
 namespace {
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-// Rows [.., inner] of 16-bit elements can be moved 16 bytes at a time.
-bool in_packs(const void* data, int64_t ld, int64_t inner) { return aligned(data) && ld % 8 == 0 && inner % 8 == 0; }
+// True if rows [.., inner] of 16-bit elements can be moved 16 bytes at a time.
+bool is_vectorizable(const void* data, int64_t ld, int64_t inner) {
+  return aligned(data) && ld % 8 == 0 && inner % 8 == 0;
+}
 
-// Kernels of one form, by tile.
+// The kernels of one form, by tile.
 struct Form {
   const Kernel<TileArgs>*tile_64, *tile_128, *large;
 };
@@ -432,7 +436,7 @@ constexpr Form nn{&gemm_nn_64, &gemm_nn_128, &gemm_nn_large};
 constexpr Form tn{&gemm_tn_64, &gemm_tn_128, &gemm_tn_large};
 constexpr Form nt_stored{&gemm_nt_stored_64, &gemm_nt_stored_128, nullptr};
 constexpr Form any{&gemm_any_64, &gemm_any_128, nullptr};
-// Of f16, for what inference multiplies.
+// f16, only what inference multiplies.
 constexpr Form nt_f16{&gemm_nt_f16_64, &gemm_nt_f16_128, &gemm_nt_f16_large};
 constexpr Form nt_stored_f16{&gemm_nt_stored_f16_64, &gemm_nt_stored_f16_128, nullptr};
 constexpr Form any_f16{&gemm_any_f16_64, &gemm_any_f16_128, nullptr};
@@ -455,19 +459,19 @@ void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   start(*form.tile_64, 64, 64);
 }
 
-TileArgs tile_args(const MatrixProduct& p) {
+TileArgs tile_args(const Gemm& p) {
   TileArgs args{p};
-  if (p.k == 0) args.a = args.b = p.c;  // empty and maybe null: nothing is read, but places are counted from there
+  if (p.k == 0) args.a = args.b = p.c;  // may be null; nothing is read, but addresses are computed from it
   args.packed_a = aligned(p.a) && p.lda % 8 == 0;
   args.packed_b = aligned(p.b) && p.ldb % 8 == 0;
   args.packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0;
   return args;
 }
 
-void multiply(ops::Context& context, const MatrixProduct& p) {
+void multiply(ops::Context& context, const Gemm& p) {
   if (p.in == DType::f32) return multiply_f32(context, p);
-  const bool whole =
-      p.k > 0 && in_packs(p.a, p.lda, p.transpose_a ? p.m : p.k) && in_packs(p.b, p.ldb, p.transpose_b ? p.k : p.n);
+  const bool whole = p.k > 0 && is_vectorizable(p.a, p.lda, p.transpose_a ? p.m : p.k) &&
+                     is_vectorizable(p.b, p.ldb, p.transpose_b ? p.k : p.n);
   if (p.in == DType::f16) {
     return launch_tiles(context, whole && p.transpose_b && !p.transpose_a ? nt_f16 : any_f16, tile_args(p));
   }
@@ -475,13 +479,13 @@ void multiply(ops::Context& context, const MatrixProduct& p) {
   launch_tiles(context, form, tile_args(p));
 }
 
-// With a weight that must be decoded: few tokens have its tiles decoded by every block of them; for more it is decoded
-// once, a slice at a time. Bits are the same.
+// Linear with a weight that must be decoded: for few tokens every block decodes its own tiles of it; for more tokens it
+// is decoded once, a slice at a time. The bits are the same.
 void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                       ops::LinearAttributes attributes) {
-  const MatrixProduct whole = linear_product(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
+  const Gemm whole = linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
   const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype != DType::f32 &&
-                        aligned(weight.data) && in_packs(x.data, weight.in, weight.in) && weight.in > 0 &&
+                        aligned(weight.data) && is_vectorizable(x.data, weight.in, weight.in) && weight.in > 0 &&
                         x.shape[0] <= tuning_of(device_of(context)).decoding_tile_tokens;
   if (!by_tiles) return run_linear<multiply>(context, y, x, weight, attributes);
   TileArgs args = tile_args(whole);

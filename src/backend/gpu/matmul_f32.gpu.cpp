@@ -1,25 +1,25 @@
-// Matrix products of f32, of any layout and alignment, on the ordinary cores: by tiles of 64 x 64, of which a thread
-// has 4 x 4 elements, 16 apart. Sums run over k in order and are never split, so a row's or a column's bits depend on
-// nothing but k.
+// f32 gemms of any layout and alignment, without matrix instructions: tiles of 64 x 64, of which a thread has 4 x 4
+// elements, 16 apart. Sums run over k in order, without split-k, so that the bits of a row or a column depend on k
+// only.
 #include "backend/gpu/matmul_f32.h"
 
 #include "backend/gpu/number.h"
 
-GPU_KERNEL(gemm_f32, MatrixProduct, 256)
+GPU_KERNEL(gemm_f32, Gemm, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-constexpr int tile = 64;   // rows of a and columns of b that a block multiplies
-constexpr int depth = 16;  // of k at a time
+constexpr int tile = 64;   // rows of a and columns of b per block
+constexpr int depth = 16;  // columns of k per stage
 
 struct Tiles {
   float a[depth][tile + 1];
   float b[depth][tile + 1];
 };
 
-GPU_FN void multiply(const MatrixProduct& a) {
+GPU_FN void multiply(const Gemm& a) {
   GPU_SHARED(Tiles, shared);
   const int64_t first_row = static_cast<int64_t>(block_index()) * tile;
   const int64_t first_column = static_cast<int64_t>(block_index_y()) * tile;
@@ -30,7 +30,7 @@ GPU_FN void multiply(const MatrixProduct& a) {
   float sums[4][4] = {};
   for (int64_t k0 = 0; k0 < a.k; k0 += depth) {
     for (int index = thread_index(); index < tile * depth; index += 256) {
-      // Neighbours in memory by neighbouring threads, however it is stored.
+      // Coalesced: adjacent threads read adjacent addresses in either layout.
       const int i = a.transpose_a ? index % tile : index / depth;
       const int k = a.transpose_a ? index / tile : index % depth;
       const int64_t r = first_row + i;
@@ -66,7 +66,7 @@ GPU_FN void multiply(const MatrixProduct& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY(gemm_f32, MatrixProduct) { multiply(a); }
+GPU_KERNEL_BODY(gemm_f32, Gemm) { multiply(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -76,7 +76,7 @@ GPU_KERNEL_BODY(gemm_f32, MatrixProduct) { multiply(a); }
 
 namespace ingot::gpu {
 
-void multiply_f32(ops::Context& context, const MatrixProduct& p) {
+void multiply_f32(ops::Context& context, const Gemm& p) {
   launch(context, gemm_f32, {blocks_of(p.m, 64), blocks_of(p.n, 64)}, p);
 }
 

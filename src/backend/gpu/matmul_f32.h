@@ -1,7 +1,7 @@
-// Matrix products of f32.
+// Gemms of f32 operands.
 #pragma once
 
-#include "backend/gpu/matrix_product.h"
+#include "backend/gpu/gemm.h"
 
 namespace ingot::ops {
 struct Context;
@@ -9,6 +9,6 @@ struct Context;
 
 namespace ingot::gpu {
 
-void multiply_f32(ops::Context& context, const MatrixProduct& product);
+void multiply_f32(ops::Context& context, const Gemm& product);
 
 }  // namespace ingot::gpu

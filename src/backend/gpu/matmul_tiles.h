@@ -1,5 +1,5 @@
-// What products by tiles on the matrix cores have in common: blocks of 256 threads, whose warps stand 2 x 4 (32 lanes)
-// or 2 x 2 (64 lanes) over the block's tile. Kernel passes only.
+// What the tiled tensor-core gemms share: blocks of 256 threads, whose warps cover the block's tile as 2 x 4 (32 lanes)
+// or 2 x 2 (64 lanes). Kernel passes only.
 #pragma once
 
 #include "backend/gpu/number.h"
@@ -9,20 +9,21 @@ namespace ingot::gpu::GPU_TARGET {
 
 inline constexpr int tile_threads = 256;
 
-// A warp's part of the sums of a tile of rows x columns.
+// A warp's accumulators for its part of a rows x columns block tile.
 template <int rows, int columns>
 struct WarpSums {
   static constexpr int abreast = tile_threads / warp_width / 2;
   static constexpr int tiles_m = rows / 2 / 16;
   static constexpr int tiles_n = columns / abreast / 16;
 
-  MmaSums at[tiles_m][tiles_n] = {};
+  MmaAccumulator at[tiles_m][tiles_n] = {};
 
-  // Of the first, in the block's tile.
+  // Position of the warp's first element in the block's tile.
   GPU_FN static int row() { return warp_index() / abreast * (rows / 2); }
   GPU_FN static int column() { return warp_index() % abreast * (columns / abreast); }
 
-  // put(row, column, Floats<count>) for all of them, `count` neighbours of a row at a time: 1 or mma_neighbours.
+  // Calls put(row, column, Floats<count>) for all of the warp's sums, `count` adjacent ones of a row at a time; count
+  // is 1 or mma_neighbours.
   template <int count, class Put>
   GPU_FN void each(Put put) const {
     GPU_UNROLL
@@ -30,7 +31,7 @@ struct WarpSums {
       GPU_UNROLL
       for (int j = 0; j < tiles_n; ++j) {
         GPU_UNROLL
-        for (int e = 0; e < MmaSums::count; e += count) {
+        for (int e = 0; e < MmaAccumulator::count; e += count) {
           Floats<count> values;
           GPU_UNROLL
           for (int x = 0; x < count; ++x) values.at[x] = at[i][j].at[e + x];

@@ -1,4 +1,4 @@
-// Matrix tiles (gpu.h) as every target has them, made of what the target gives. Included by gpu.h only.
+// The matrix tile functions of gpu.h that are derived from each target's primitives. Included by gpu.h only.
 #pragma once
 
 namespace ingot::gpu::GPU_TARGET {
@@ -21,8 +21,9 @@ using MmaLongB = MmaTiles<MmaB, 32>;
 using MmaDeepA = MmaTiles<MmaA, mma_deep>;
 using MmaDeepB = MmaTiles<MmaB, mma_deep>;
 
-// Tiles of the pieces that a lane has. Those of one row are its tiles as they are. Of two rows (mma.sync) a tile has
-// four words: `row_step` from one row to the other, 3 - row_step from the lower half of its columns to the upper.
+// Builds operand tiles from the 16-byte chunks that a lane loads. If all chunks are of one row they are the tiles as
+// they are. With two rows (mma.sync) a tile has four words: `row_step` is the distance in words from one row to the
+// other, 3 - row_step that from the lower half of its columns to the upper.
 template <class Tiles, int row_step, class Piece>
 GPU_FN Tiles mma_tiles_of(Piece piece) {
   constexpr int pieces = static_cast<int>(sizeof(Tiles) / 16);

@@ -1,9 +1,9 @@
-// The vocabulary's matrix tiles of 8-bit floats (gpu.h has those of bf16, with the same sums): products of fp8 codes
-// (tensor/fp8.h) on the targets that have them. Kernel passes only.
-//   mma8_there                 whether this target has them; where not, nothing here may run
+// Matrix tiles of 8-bit floats: mma on fp8 codes (tensor/fp8.h), for the targets that support it. gpu.h has the tiles
+// of bf16 and f16, with the same sums. Kernel passes only.
+//   has_mma8                 whether this target supports them; if false, no function here may run
 //   mma8_k                     columns of an operand tile, 32
-//   Mma8A, Mma8B               a lane's part of 16 x mma8_k operands
-//   mma8_load_a(tile, stride)  as mma_load_a, of bytes in rows aligned to 16
+//   Mma8A, Mma8B               a lane's fragments of 16 x mma8_k operands
+//   mma8_load_a(tile, stride)  as mma_load_a, of bytes, with rows aligned to 16 bytes
 //   mma8_load_b(tile, stride)
 //   mma8<a_is_e5m2>(sums, a, b)   sums += a b^T / mma8_factor; a is e4m3 or e5m2, b e4m3
 #pragma once
@@ -14,8 +14,8 @@
 namespace ingot::gpu::GPU_TARGET {
 
 #if defined(INGOT_GPU_SIM)
-// Products of fp8 codes: of mma.sync m16n8k32 (32 lanes), and of MFMA with gfx942's FNUZ codes (64 lanes).
-inline constexpr bool mma8_there = true;
+// Simulates mma.sync m16n8k32 (32 lanes), and MFMA with gfx942's FNUZ codes (64 lanes).
+inline constexpr bool has_mma8 = true;
 inline constexpr int mma8_k = 32;
 inline constexpr int mma8_parts = 16 * mma8_k / warp_width;
 #if INGOT_GPU_SIM == 32
@@ -49,7 +49,7 @@ GPU_FN Mma8B mma8_load_b(const uint8_t* tile, int stride) {
   for (int i = 0; i < mma8_parts; ++i) b.at[i] = tile[mma8_b_column(lane, i) * stride + mma8_b_k(lane, i)];
   return b;
 }
-// A code as the instruction of this target reads it; 0x80 is NaN for FNUZ, and minus zero otherwise.
+// The value of a code as this target's instruction reads it. 0x80 is NaN in FNUZ, otherwise minus zero.
 GPU_FN float mma8_value(bool e5m2, uint8_t code) {
   const int mantissa_bits = e5m2 ? 2 : 3;
   const int bias = (e5m2 ? 15 : 7) + (mma8_factor == 4 ? 1 : 0);
@@ -63,9 +63,9 @@ GPU_FN float mma8_value(bool e5m2, uint8_t code) {
   return (code & 0x80) != 0 ? -value : value;
 }
 template <bool a_is_e5m2>
-GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b, int line = __builtin_LINE()) {
+GPU_FN void mma8(MmaAccumulator& c, const Mma8A& a, const Mma8B& b, int line = __builtin_LINE()) {
   struct Part {
-    MmaSums* c;
+    MmaAccumulator* c;
     const Mma8A* a;
     const Mma8B* b;
   } part{&c, &a, &b};
@@ -88,16 +88,17 @@ GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b, int line = __builti
           }
         }
         for (int lane = 0; lane < warp_width; ++lane) {
-          MmaSums& mine = *static_cast<const Part*>(by_lane[lane])->c;
-          for (int i = 0; i < MmaSums::count; ++i) mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
+          MmaAccumulator& mine = *static_cast<const Part*>(by_lane[lane])->c;
+          for (int i = 0; i < MmaAccumulator::count; ++i)
+            mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
         }
       },
       line);
 }
 
 #elif defined(__CUDACC__)
-// mma.sync m16n8k32 of 8-bit floats: lanes have the bytes that they have of bf16 (PTX ISA, "Matrix fragments for
-// mma.m16n8k32").
+// mma.sync m16n8k32 of 8-bit floats. A lane holds the same bytes as in the bf16 fragments (PTX ISA, "Matrix fragments
+// for mma.m16n8k32").
 inline constexpr int mma8_k = 32;
 inline constexpr float mma8_factor = 1;
 struct Mma8A {
@@ -119,7 +120,7 @@ GPU_FN Mma8B mma8_load_b(const uint8_t* tile, int stride) {
   return b;
 }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-inline constexpr bool mma8_there = true;
+inline constexpr bool has_mma8 = true;
 #define INGOT_MMA8(TYPE)                                        \
   asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." TYPE    \
                ".e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, " \
@@ -136,19 +137,19 @@ GPU_FN void mma8_half(float* c, const Mma8A& a, uint32_t b0, uint32_t b1) {
 }
 #undef INGOT_MMA8
 #else
-inline constexpr bool mma8_there = false;
+inline constexpr bool has_mma8 = false;
 template <bool a_is_e5m2>
 GPU_FN void mma8_half(float*, const Mma8A&, uint32_t, uint32_t) {}
 #endif
 template <bool a_is_e5m2>
-GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b) {
+GPU_FN void mma8(MmaAccumulator& c, const Mma8A& a, const Mma8B& b) {
   mma8_half<a_is_e5m2>(c.at, a, b.at[0], b.at[1]);
   mma8_half<a_is_e5m2>(c.at + 4, a, b.at[2], b.at[3]);
 }
 
 #else
-// v_mfma_f32_16x16x32_fp8_fp8 and _fp8_bf8 of CDNA 3 and 4: lane l has row or column l % 16, k 8 (l / 16) and on.
-// CDNA 3's codes are FNUZ, each half of what they are elsewhere.
+// v_mfma_f32_16x16x32_fp8_fp8 and _fp8_bf8 of CDNA 3 and 4: lane l holds row (or column) l % 16, elements 8 (l / 16) to
+// 8 (l / 16) + 7 of k. CDNA 3's codes are FNUZ: each means half of its value in the OCP formats.
 inline constexpr int mma8_k = 32;
 struct Mma8A {
   long at;
@@ -163,14 +164,14 @@ GPU_FN long mma8_load(const uint8_t* tile, int stride) {
 GPU_FN Mma8A mma8_load_a(const uint8_t* tile, int stride) { return {mma8_load(tile, stride)}; }
 GPU_FN Mma8B mma8_load_b(const uint8_t* tile, int stride) { return {mma8_load(tile, stride)}; }
 #if defined(__gfx942__) || defined(__gfx950__)
-inline constexpr bool mma8_there = true;
+inline constexpr bool has_mma8 = true;
 #if defined(__gfx942__)
 inline constexpr float mma8_factor = 4;
 #else
 inline constexpr float mma8_factor = 1;
 #endif
 template <bool a_is_e5m2>
-GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b) {
+GPU_FN void mma8(MmaAccumulator& c, const Mma8A& a, const Mma8B& b) {
   if constexpr (a_is_e5m2) {
     c.at = __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(b.at, a.at, c.at, 0, 0, 0);
   } else {
@@ -178,10 +179,10 @@ GPU_FN void mma8(MmaSums& c, const Mma8A& a, const Mma8B& b) {
   }
 }
 #else
-inline constexpr bool mma8_there = false;
+inline constexpr bool has_mma8 = false;
 inline constexpr float mma8_factor = 1;
 template <bool a_is_e5m2>
-GPU_FN void mma8(MmaSums&, const Mma8A&, const Mma8B&) {}
+GPU_FN void mma8(MmaAccumulator&, const Mma8A&, const Mma8B&) {}
 #endif
 
 #endif

@@ -17,7 +17,7 @@ struct RouteBackwardArgs {
   const float* dweights;
   const int32_t* experts;
   const float* weights;
-  int64_t n;  // tokens num_experts
+  int64_t n;  // tokens x num_experts
   int num_experts;
   int chosen;
 };
@@ -27,39 +27,42 @@ struct GroupArgs {
   int32_t* places;
   int32_t* offsets;
   const int32_t* experts;
-  int64_t n;  // choices
+  int64_t n;  // choices (token, expert)
   int num_experts;
   int chosen;
 };
 
+// One block per row of y.
 struct GatherArgs {
   void* y;
   const void* x;
   const int32_t* rows;
   int64_t tokens;
-  int64_t n;  // features; a block is a row of y
+  int64_t n;  // features
 };
 
+// One block per row of y.
 struct CombineArgs {
   void* y;
   const void* z;
   const int32_t* places;
   const float* weights;  // may be null
-  int64_t num_places;
-  int64_t n;  // features; a block is a row of y
+  int64_t num_grouped_rows;
+  int64_t n;  // features
   int chosen;
   bool accumulate;
 };
 
+// One block per choice.
 struct CombineBackwardArgs {
   void* dz;
-  float* dweights;  // may be null, and z then
+  float* dweights;  // may be null; then z may be null, too
   const void* dy;
   const void* z;
   const int32_t* places;
   const float* weights;
-  int64_t num_places;
-  int64_t n;  // features; a block is a choice
+  int64_t num_grouped_rows;
+  int64_t n;  // features
   int chosen;
 };
 
@@ -78,7 +81,8 @@ namespace {
 
 constexpr int warps = 256 / warp_width;
 
-// Larger for what is chosen first: the larger logit, NaN above all, then the lower expert. Neither 0 nor all ones.
+// A sort key: the expert with the largest key is selected first. Keys are ordered by logit, with NaN above all numbers;
+// of equal logits the lower expert has the larger key. No key is 0 or all ones.
 GPU_FN uint64_t rank_of(float logit, int expert) {
   uint32_t key = bits_of<uint32_t>(logit == 0 ? 0.0F : logit);
   key = (key & 0x80000000U) != 0 ? ~key : key | 0x80000000U;
@@ -96,8 +100,8 @@ GPU_FN uint64_t warp_largest(uint64_t value) {
   return value;
 }
 
-// A warp is a token. Each round takes the largest below the one before. Choice c is written by lane c, c + width, ...,
-// which also turns it into a weight.
+// One warp per token. Round c selects the largest rank below that of round c - 1. Lane c % warp_width writes choice c
+// and later normalises its weight.
 template <class T>
 GPU_FN void route(const RouteArgs& a) {
   const int64_t token = static_cast<int64_t>(block_index()) * warps + warp_index();
@@ -126,7 +130,7 @@ GPU_FN void route(const RouteArgs& a) {
   for (int c = lane_index(); c < a.chosen; c += warp_width) a.weights[token * a.chosen + c] /= sum;
 }
 
-// A thread is a logit.
+// One thread per logit.
 template <class T>
 GPU_FN void route_gradient(const RouteBackwardArgs& a) {
   const int64_t at = first_element<1>();
@@ -143,12 +147,12 @@ GPU_FN void route_gradient(const RouteBackwardArgs& a) {
 }
 
 struct GroupRoom {
-  int lower[8];  // by warp
-  int same[8];
+  int lower[8];  // per warp: its choices of lower experts than the block's
+  int same[8];   // per warp: its choices of the block's expert
 };
 
-// A block is an expert; the last one, after all, writes the number of choices only. Each warp counts a run of the
-// choices, and then numbers those of the expert in it.
+// One block per expert, and a last one that only writes offsets[num_experts], the number of choices. Each warp handles
+// a contiguous range of the choices: it counts them, then assigns grouped rows to those of the block's expert.
 GPU_FN void group(const GroupArgs& a) {
   GPU_SHARED(GroupRoom, room);
   const int expert = block_index();
@@ -156,7 +160,7 @@ GPU_FN void group(const GroupArgs& a) {
   const int64_t run = (a.n + 256 - 1) / 256 * warp_width;
   const int64_t begin = warp_index() * run;
   const int64_t end = begin + run < a.n ? begin + run : a.n;
-  const auto expert_at = [&](int64_t i) {  // experts that do not exist count as the nearest
+  const auto expert_at = [&](int64_t i) {  // indices out of range count as the nearest expert
     const int given = a.experts[i];
     return given < 0 ? 0 : given > last ? last : given;
   };
@@ -191,7 +195,7 @@ GPU_FN void group(const GroupArgs& a) {
   }
 }
 
-// Row `index` of `rows` [count, n]; NaN when there is no such row.
+// Row `index` of `rows` [count, n]; all NaN if the index is out of range.
 template <class T>
 GPU_FN MaybeRow<T> row_or_nan(const void* rows, int64_t index, int64_t count, int64_t n) {
   return {static_cast<const T*>(rows) + index * n, index >= 0 && index < count, not_a_number()};
@@ -212,7 +216,7 @@ GPU_FN void combine(const CombineArgs& a) {
     Floats<V> total{};
     if (a.accumulate) total = load_floats<V>(y + j);
     for (int c = 0; c < a.chosen; ++c) {
-      const auto row = row_part<V>(row_or_nan<T>(a.z, a.places[first + c], a.num_places, a.n), j);
+      const auto row = row_part<V>(row_or_nan<T>(a.z, a.places[first + c], a.num_grouped_rows, a.n), j);
       const float weight = a.weights == nullptr ? 1.0F : a.weights[first + c];
       for (int i = 0; i < V; ++i) total.at[i] = fma(weight, row.at[i], total.at[i]);
     }
@@ -220,19 +224,19 @@ GPU_FN void combine(const CombineArgs& a) {
   }
 }
 
-// The row of a place that does not exist is not written.
+// dz is not written for a place that is out of range.
 template <class T, int V>
 GPU_FN void combine_gradient(const CombineBackwardArgs& a) {
   GPU_SHARED(RowRoom, room);
   const int64_t choice = block_index();
   const T* dy = static_cast<const T*>(a.dy) + choice / a.chosen * a.n;
   const int64_t place = a.places[choice];
-  if (a.dweights != nullptr) {  // first: dz may be z
+  if (a.dweights != nullptr) {  // must come first: dz may be z
     const auto add = [](float sum, float of_dy, float of_z) { return fma(of_dy, of_z, sum); };
-    const float product = sum_of_row<V>(a.n, room, add, dy, row_or_nan<T>(a.z, place, a.num_places, a.n));
+    const float product = sum_of_row<V>(a.n, room, add, dy, row_or_nan<T>(a.z, place, a.num_grouped_rows, a.n));
     if (thread_index() == 0) a.dweights[choice] = product;
   }
-  if (place < 0 || place >= a.num_places) return;
+  if (place < 0 || place >= a.num_grouped_rows) return;
   T* dz = static_cast<T*>(a.dz) + place * a.n;
   map_row<V>(a.n, dz, [weight = a.weights[choice]](float value) { return value * weight; }, dy);
 }

@@ -26,7 +26,7 @@ struct FromFloat<float> {
   GPU_FN static float of(float value) { return value; }
 };
 template <>
-struct FromFloat<Bf16> {  // to nearest, ties to even; NaN stays one
+struct FromFloat<Bf16> {  // rounds to nearest, ties to even; NaN stays NaN
   GPU_FN static Bf16 of(float value) {
     const uint32_t bits = bits_of<uint32_t>(value);
     const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
@@ -43,7 +43,7 @@ GPU_FN T from_float(float value) {
   return FromFloat<T>::of(value);
 }
 
-// N neighbours of one type, moved as one: aligned to their size, 16 bytes at most.
+// N adjacent elements of one type that are loaded and stored together: aligned to their total size, at most 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   static_assert(sizeof(T) * N <= 16);
@@ -57,11 +57,11 @@ template <class T, int N>
 GPU_FN void store_pack(T* address, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(address) = pack;
 }
-// Elements of T that 16 bytes hold.
+// Number of elements of T in 16 bytes.
 template <class T>
 inline constexpr int pack_elements = 16 / static_cast<int>(sizeof(T));
 
-// The first `count` elements from any address on, as many as 16 bytes hold and no more; zeros after them.
+// The first `count` elements from an address of any alignment, at most as many as fit in 16 bytes; the rest is zeros.
 template <class T>
 GPU_FN Bytes16 load_first(const T* from, int64_t count) {
   constexpr int of_word = 4 / static_cast<int>(sizeof(T));
@@ -73,7 +73,7 @@ GPU_FN Bytes16 load_first(const T* from, int64_t count) {
   return value;
 }
 
-// V neighbours as fp32: of any element type, moved at most 16 bytes at a time.
+// V adjacent elements as fp32. They are loaded from and stored as any element type, at most 16 bytes at a time.
 template <int V>
 struct Floats {
   float at[V];
@@ -98,7 +98,7 @@ GPU_FN void store_floats(T* address, const Floats<V>& values) {
   }
 }
 
-// From to[at] on (+)= values, `to` being f32 or else T: summed in fp32, rounded once.
+// to[at], ... (+)= values, where `to` is f32 or T. Summed in fp32, rounded once.
 template <class T, int V>
 GPU_FN void put_floats(void* to, bool f32, int64_t at, Floats<V> values, bool accumulate) {
   const auto put = [&](auto* address) {

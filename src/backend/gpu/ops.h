@@ -1,4 +1,4 @@
-// The GPU ops, one registering function a noun; `kind` is cuda, hip or sim.
+// Registration of the GPU ops, one function per group of ops; `kind` is cuda, hip or sim.
 #pragma once
 
 #include "ops/registry.h"
@@ -20,12 +20,12 @@ void register_fixed_sum(ops::Registry& registry, DeviceKind kind);
 void register_glu(ops::Registry& registry, DeviceKind kind);
 void register_kv_store(ops::Registry& registry, DeviceKind kind);
 void register_layer_norm(ops::Registry& registry, DeviceKind kind);
-void register_linear_few(ops::Registry& registry, DeviceKind kind);
+void register_skinny_gemm(ops::Registry& registry, DeviceKind kind);
 void register_lora(ops::Registry& registry, DeviceKind kind);
 void register_matmul(ops::Registry& registry, DeviceKind kind);
-void register_vendor_attention(ops::Registry& registry, DeviceKind kind);   // nothing but for cuda
-void register_vendor_matmul(ops::Registry& registry, DeviceKind kind);      // nothing for a simulated device
-void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind);  // nothing for a simulated device
+void register_vendor_attention(ops::Registry& registry, DeviceKind kind);   // cuda only; no effect otherwise
+void register_vendor_matmul(ops::Registry& registry, DeviceKind kind);      // no effect for a simulated device
+void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind);  // no effect for a simulated device
 void register_moe(ops::Registry& registry, DeviceKind kind);
 void register_linear_fp8(ops::Registry& registry, DeviceKind kind);
 void register_quantize_fp8(ops::Registry& registry, DeviceKind kind);
@@ -33,7 +33,7 @@ void register_rms_norm(ops::Registry& registry, DeviceKind kind);
 void register_rope(ops::Registry& registry, DeviceKind kind);
 void register_sampling(ops::Registry& registry, DeviceKind kind);
 
-// All of them.
+// Calls all of the above.
 void register_ops(ops::Registry& registry, DeviceKind kind);
 
 }  // namespace ingot::gpu

@@ -10,7 +10,7 @@ struct Words {
   uint32_t at[4];
 };
 
-// The block of random words of a counter.
+// The block of four random words for a counter.
 GPU_FN Words philox(Words counter, uint32_t key_low, uint32_t key_high) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * counter.at[0];

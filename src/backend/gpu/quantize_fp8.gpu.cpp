@@ -1,4 +1,4 @@
-// Rows of fp8, made and read back. A block is a row.
+// Quantization of rows to fp8 and back; one block per row.
 #include "backend/gpu/fp8.h"
 
 namespace ingot::gpu {
@@ -45,7 +45,8 @@ template <class F, class T, int V>
 GPU_FN void quantize_row(const Fp8RowsArgs& a, float* room) {
   const T* x = static_cast<const T*>(a.values) + static_cast<int64_t>(block_index()) * a.n;
   uint8_t* codes = static_cast<uint8_t*>(a.codes) + static_cast<int64_t>(block_index()) * fp8_row_bytes(a.n);
-  // Magnitudes as bits are ordered as they are, NaN above all; as floats NaN would be lost, so it becomes infinity.
+  // The maximum is taken over the bits of magnitudes, which sort like the values, with NaN above all. block_max would
+  // lose a NaN, so it becomes infinity.
   uint32_t most = 0;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
     const auto values = load_floats<V>(x + j);
@@ -148,7 +149,7 @@ void decode(Context& context, const Tensor& out, const Weight& weight) {
 }
 
 std::string only_fp8(const Context&, const Tensor&, const Weight& weight) {
-  return is_fp8(weight.storage) ? "" : "decodes fp8";
+  return is_fp8(weight.storage) ? "" : "supports fp8 only";
 }
 
 }  // namespace

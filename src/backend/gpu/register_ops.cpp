@@ -12,7 +12,7 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_adamw(registry, kind);
   register_columns(registry, kind);
   register_cross_entropy(registry, kind);
-  register_quantize_fp8(registry, kind);  // before the decoding of everything else
+  register_quantize_fp8(registry, kind);  // decodes fp8 rows; register_dequantize decodes all other storages
   register_dequantize(registry, kind);
   register_dropout(registry, kind);
   register_elementwise(registry, kind);
@@ -24,7 +24,8 @@ void register_ops(ops::Registry& registry, DeviceKind kind) {
   register_vendor_linear_fp8(registry, kind);
   register_linear_fp8(registry, kind);
   register_lora(registry, kind);
-  register_linear_few(registry, kind);  // few tokens read the weight as it is stored; before what decodes it first
+  register_skinny_gemm(
+      registry, kind);  // reads the weight as stored, for few tokens; must precede the kernels that decode it first
   register_vendor_matmul(registry, kind);
   register_matmul(registry, kind);
   ops::add_low_rank_apart(registry, kind);

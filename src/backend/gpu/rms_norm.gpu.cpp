@@ -9,7 +9,7 @@ struct RmsNormArgs {
   const float* weight;
   float epsilon;
   float weight_offset;
-  int64_t n;  // features; a block is a row
+  int64_t n;  // features; one block per row
 };
 
 struct RmsNormDxArgs {
@@ -102,7 +102,7 @@ void backward(Context& context, const Tensor& dx, const Tensor& dweight, const T
               const Tensor& weight, const Tensor& rstd, ops::RmsNormBackwardAttributes attributes) {
   const int64_t rows = x.shape[0];
   const int64_t n = x.shape[1];
-  if (dweight) {  // first: dx may be dy
+  if (dweight) {  // must come first: dx may be dy
     const Arena::Scope scope(context.scratch);
     auto* sums = static_cast<float*>(context.scratch.take_bytes(ops::rms_norm_bytes(rows, n)));
     norm_weight_gradients(context, dweight, {}, dy, x, {}, rstd, sums, ops::rms_norm_block,

@@ -21,14 +21,14 @@ GPU_KERNEL_FORWARD_PACKS(rope, RopeArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-constexpr int chunk = 256;  // pairs whose sines are held at a time
+constexpr int chunk = 256;  // pairs whose sines are in shared memory at a time
 
 struct Room {
   float sine[chunk];
   float cosine[chunk];
 };
 
-// A block is a token: its sines serve all heads.
+// One block per token: its sines serve all heads.
 template <class T, int V>
 GPU_FN void rotate(const RopeArgs& a) {
   GPU_SHARED(Room, room);

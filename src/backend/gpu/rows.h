@@ -1,5 +1,5 @@
-// Kernels of which a block of 256 threads is a row: a thread has V neighbours, and those 256 V further on. Kernel
-// passes only.
+// Row kernels: each block of 256 threads processes one row. A thread takes V adjacent elements, then those 256 * V
+// further on. Kernel passes only.
 #pragma once
 
 #include "backend/gpu/elements.h"
@@ -13,8 +13,8 @@ struct RowRoom {
   float sums[row_threads / 32];
 };
 
-// A row that may be absent, whose elements all are `otherwise` then. A null pointer in place of `there` would hide from
-// the compiler which memory the other one points to.
+// A row that may be absent; all its elements are then `otherwise`. A null pointer instead of `there` would hide from
+// the compiler which address space `row` points to.
 template <class T>
 struct MaybeRow {
   const T* row;
@@ -22,7 +22,7 @@ struct MaybeRow {
   float otherwise = 0;
 };
 
-// V elements of a row from j on.
+// V elements of a row, from j on.
 template <int V, class T>
 GPU_FN Floats<V> row_part(const T* row, int64_t j) {
   return load_floats<V>(row + j);
@@ -35,7 +35,7 @@ GPU_FN Floats<V> row_part(const MaybeRow<T>& row, int64_t j) {
   return values;
 }
 
-// y[j] = function(x[j]...) in fp32, rounded once, for all j < n. y may be one of the x.
+// y[j] = function(x[j]...) in fp32, rounded once, for all j < n. y may alias one of the x.
 template <int V, class Y, class Function, class... X>
 GPU_FN void map_row(int64_t n, Y* y, Function function, const X... x) {
   for (int64_t j = thread_index() * V; j < n; j += row_threads * V) {
@@ -48,7 +48,7 @@ GPU_FN Result fold_part(Result result, Add add, const Values&... values) {
   for (int i = 0; i < V; ++i) result = add(result, values.at[i]...);
   return result;
 }
-// result = add(result, x[j]...) over the thread's own j < n.
+// result = add(result, x[j]...) over this thread's own j < n.
 template <int V, class Result, class Add, class... X>
 GPU_FN Result fold_row(int64_t n, Result result, Add add, const X... x) {
   for (int64_t j = thread_index() * V; j < n; j += row_threads * V) {
@@ -56,7 +56,8 @@ GPU_FN Result fold_row(int64_t n, Result result, Add add, const X... x) {
   }
   return result;
 }
-// sum = add(sum, x[j]...) from 0 on over the thread's own j, then the sum over the block, the same in each thread.
+// Starts from 0 with sum = add(sum, x[j]...) over the thread's own j, then sums over the block; the same in each
+// thread.
 template <int V, class Add, class... X>
 GPU_FN float sum_of_row(int64_t n, RowRoom& room, Add add, const X... x) {
   return block_sum<row_threads>(fold_row<V>(n, 0.0F, add, x...), room.sums);

@@ -12,9 +12,9 @@ struct SampleArgs {
   const int32_t* edit_offsets;
   const int32_t* edit_ids;
   float* edit_values;
-  int64_t n;      // the vocabulary; a block is a row
-  int64_t words;  // of a mask
-  int columns;    // of chosen
+  int64_t n;      // the vocabulary; one block per row
+  int64_t words;  // words of a mask
+  int columns;    // columns of chosen
 };
 
 }  // namespace ingot::gpu
@@ -31,11 +31,11 @@ constexpr int warps = threads / warp_width;
 struct Room {
   uint64_t parts[threads / 32];
   int64_t bins[256];
-  uint64_t left;    // wanted of the bin that was found
-  uint64_t inside;  // what is in it
+  uint64_t left;    // what is wanted from the bin that was found
+  uint64_t inside;  // the total of that bin
   int64_t found;
   uint32_t digit;
-  float before;  // the chosen logit, unchanged, where it was edited
+  float before;  // the sampled token's logit before its edit, if any
   int edited;
 };
 
@@ -69,7 +69,7 @@ GPU_FN uint64_t block_largest(uint64_t value, Room& room) {
   return most;
 }
 
-// ops/sampling_weight.h's arithmetic.
+// The arithmetic of ops/sampling_weight.h.
 GPU_FN uint64_t weight_of(float power) {
   if (!(power > -48.0F)) return 0;
   const int64_t fixed = static_cast<int64_t>(power * 0x1p32F);
@@ -93,7 +93,7 @@ GPU_FN uint64_t high_product(uint64_t a, uint64_t b) {
   return a1 * b1 + (middle >> 32) + (other >> 32);
 }
 
-// Larger for a larger logit; of -infinity and of what may not come 0x007fffff.
+// An integer key that is larger for a larger logit. 0x007fffff for -infinity and for masked tokens.
 GPU_FN uint32_t key_of(float logit) {
   const uint32_t bits = bits_of<uint32_t>(logit == 0 ? 0.0F : logit);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -111,7 +111,7 @@ struct Row {
   }
 };
 
-// Larger for what is chosen first: the larger key, then the lower id.
+// The order of selection, largest first: by key; equal keys by lower id.
 GPU_FN uint64_t rank_of(uint32_t key, int64_t i) {
   return static_cast<uint64_t>(key) << 32 | (0xffffffffU - static_cast<uint32_t>(i));
 }
@@ -133,8 +133,8 @@ GPU_FN uint64_t sum_of(const Row& row, Room& room, Weigh weigh) {
   return block_total(sum, room);
 }
 
-// The lowest i up to which weights, in the order of ids, are more than `place`; the last one when they never are. Each
-// warp has neighbours; of the warp that they are reached in each lane has a neighbour at a time.
+// The lowest id at which the cumulative weight, in order of ids, exceeds `place`; the last id if it never does. Each
+// warp has a contiguous range of ids; the warp in whose range it happens scans it, one id per lane at a time.
 template <class Weigh>
 GPU_FN int64_t locate(const Row& row, Room& room, uint64_t place, Weigh weigh) {
   const int64_t share = (row.n + threads - 1) / threads * warp_width;
@@ -148,14 +148,14 @@ GPU_FN int64_t locate(const Row& row, Room& room, uint64_t place, Weigh weigh) {
   block_barrier();
   for (int w = 0; w < warp_index(); ++w) {
     const uint64_t part = room.parts[w];
-    place = place < part ? ~uint64_t{0} : place - part;  // reached before: beyond every sum
+    place = place < part ? ~uint64_t{0} : place - part;  // exceeded in an earlier warp: beyond every sum
     if (place == ~uint64_t{0}) break;
   }
   if (place < sum) {
     for (int64_t first = begin; first < end; first += warp_width) {
       const int64_t i = first + lane_index();
       const uint64_t mine = i < end ? weigh(row.key(i), i) : 0;
-      uint64_t reached = mine;  // of the lanes up to this one
+      uint64_t reached = mine;  // prefix sum over the lanes up to this one
       for (int step = 1; step < warp_width; step *= 2) {
         const int from = lane_index() >= step ? lane_index() - step : lane_index();
         const uint64_t high = shuffle(static_cast<uint32_t>(reached >> 32), from);
@@ -175,14 +175,15 @@ GPU_FN int64_t locate(const Row& row, Room& room, uint64_t place, Weigh weigh) {
   return found;
 }
 
-// What is kept: everything from the largest rank down to this.
+// The tokens that are kept: all ranks from the largest down to `last`.
 struct Kept {
   uint64_t last;
   GPU_FN bool has(uint32_t key, int64_t i) const { return rank_of(key, i) >= last; }
 };
 
-// As few of the largest ranks as weigh `wanted` together, which all of them do. Ranks of one key weigh alike, but for
-// those that weigh nothing and come behind.
+// Keeps as few of the largest ranks as have a total weight of at least `wanted`, which must not exceed the weight of
+// all. A radix select, 8 bits of the key at a time. Tokens of equal key have equal weights, except those of weight 0,
+// which have the lower ranks.
 template <class Weigh>
 GPU_FN Kept fewest(const Row& row, Room& room, uint64_t wanted, Weigh weigh) {
   uint32_t known = 0;
@@ -263,7 +264,7 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
   const Row plain = {logits, nullptr, a.n};
   const Row row = {logits, mask < 0 ? nullptr : a.masks + mask * a.words, a.n};
 
-  // +infinity and NaN have the keys from 0xff800000 on, and NaN of the other sign those below -infinity's.
+  // Keys from 0xff800000 on are +infinity and NaN; NaN with the sign bit set has a key below that of -infinity.
   uint64_t bad = 0;
   for (int64_t i = thread_index(); i < a.n; i += threads) bad += !(logits[i] < bits_of<float>(0x7f800000));
   bad = block_total(bad, room);
@@ -319,7 +320,7 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
   if (thread_index() == 0) {
     chosen[0] = id;
     const float logit =
-        logits[id];  // read in any case: no load from either memory, for which tools/emulate_amd.py has no address
+        logits[id];  // read in any case, to avoid a flat load, for which tools/emulate_amd.py has no address
     logprobs[0] = (room.edited != 0 ? room.before : logit) - top - total;
   }
 }

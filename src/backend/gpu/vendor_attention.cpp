@@ -1,5 +1,5 @@
-// Attention over packed sequences by cuDNN, on Hopper where it takes the call. The backward pass stays ours: cuDNN's is
-// either not deterministic or keeps a square of every sequence's length in memory.
+// Attention over packed sequences by cuDNN, on Hopper, where cuDNN supports the call. The backward pass uses our own
+// kernels: cuDNN's is either not deterministic or needs memory that is quadratic in the length of every sequence.
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/attention_library.h"
@@ -12,9 +12,10 @@ namespace {
 
 using ops::Context;
 
-// The library must be told of a longest sequence, and the host knows that of the pack: blocks that find nothing to do
-// grow with the sequences. Not measured.
-constexpr int64_t most_sequences = 16;
+// cuDNN needs an upper bound of the sequence length, and the host only knows the length of the whole pack. So thread
+// blocks for the whole pack are launched for each sequence, and more sequences mean more idle blocks. The limit is an
+// estimate, not measured.
+constexpr int64_t max_sequences = 16;
 
 PackedAttention call_of(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& offsets, const ops::AttentionAttributes& attributes) {
@@ -39,22 +40,22 @@ void run(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q
   AttentionLibrary& library = device.attention_library();
   const Arena::Scope scope(context.scratch);
   void* const workspace = context.scratch.take_bytes(ops::attention_library_bytes);
-  device.call_library(
+  device.run_in_library(
       "cuDNN", [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), workspace, stream); });
 }
 
 std::string decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                     const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
-  if (context.device.arch() != "sm_90") return "takes sm_90 only";
-  if (q.dtype != DType::bf16) return "takes bf16 only";
-  if (attributes.softcap > 0) return "a softcap";
-  if (attributes.slopes) return "slopes (ALiBi)";
-  if (!in_packs(attributes.head_dim, {q, k, v, out})) return "heads that are not whole multiples of 16 bytes";
+  if (context.device.arch() != "sm_90") return "supports sm_90 only";
+  if (q.dtype != DType::bf16) return "supports bf16 only";
+  if (attributes.softcap > 0) return "does not support a softcap";
+  if (attributes.slopes) return "does not support slopes (ALiBi)";
+  if (!is_vectorizable(attributes.head_dim, {q, k, v, out})) return "heads are not aligned to multiples of 16 bytes";
   const PackedAttention call = call_of(out, lse, q, k, v, offsets, attributes);
-  if (call.tokens == 0 || call.sequences == 0) return "an empty batch";
-  if (call.sequences > most_sequences) {
-    return fmt::format("{} sequences; at most {}, each is given the blocks of the whole pack", call.sequences,
-                       most_sequences);
+  if (call.tokens == 0 || call.sequences == 0) return "the batch is empty";
+  if (call.sequences > max_sequences) {
+    return fmt::format("{} sequences are more than {}: each launches the blocks of the whole pack", call.sequences,
+                       max_sequences);
   }
   return device_of(context).attention_library().decline(call);
 }
@@ -62,7 +63,7 @@ std::string decline(const Context& context, const Tensor& out, const Tensor& lse
 }  // namespace
 
 AttentionLibrary& GpuDevice::attention_library() {
-  throw_error(ErrorKind::internal, "{} has no vendor's attention", name());
+  throw_error(ErrorKind::internal, "{} has no vendor attention library", name());
 }
 
 void register_vendor_attention(ops::Registry& registry, DeviceKind kind) {

@@ -8,14 +8,16 @@ namespace ingot::models {
 Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::ParamSpec>& table, const WeightSet& weights)
     : model_(model), weights_(weights) {
   if (weights.parameters.size() != table.size()) {
-    throw_error(ErrorKind::internal, "{} weights for a model of {}", weights.parameters.size(), table.size());
+    throw_error(ErrorKind::internal, "{} weights given for a model with {} parameters", weights.parameters.size(),
+                table.size());
   }
   for (size_t i = 0; i < table.size(); ++i) {
     const spec::ParamSpec& p = table[i];
     fp8_.push_back(spec::is_block_linear(p));
-    sums_over_ranks_.push_back(p.split == spec::Split::columns);
+    row_parallel_.push_back(p.split == spec::Split::columns);
     if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), i).second) {
-      throw_error(ErrorKind::internal, "{} has the place of another parameter of {}", p.name, model.family);
+      throw_error(ErrorKind::internal, "{} has the same role and position as another parameter of {}", p.name,
+                  model.family);
     }
   }
 }
@@ -39,7 +41,7 @@ nn::Linear Binder::linear(spec::Role role, Place at) const {
   layer.parameter = index(role, at);
   layer.weight = weights_.parameters[layer.parameter].matrix;
   layer.fp8 = fp8_[layer.parameter];
-  layer.sums_over_ranks = sums_over_ranks_[layer.parameter];
+  layer.row_parallel = row_parallel_[layer.parameter];
   if (index_.contains({role, at.layer, at.expert, true})) {
     layer.bias_parameter = index(role, at, true);
     layer.bias = weights_.parameters[layer.bias_parameter].vector;

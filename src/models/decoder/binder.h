@@ -1,4 +1,4 @@
-// From a parameter table and weights to layers: parameters are found by what they are to the computation, not by name.
+// Builds layers from a parameter table and weights; parameters are found by their role in the computation, not by name.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace ingot::models {
 
-// Where a role's parameters are: in block `layer`, of expert `expert`; -1 outside them.
+// Position of a role's parameters: in block `layer`, of expert `expert`; -1 outside blocks or experts.
 struct Place {
   int64_t layer = -1;
   int64_t expert = -1;
@@ -19,15 +19,16 @@ struct Place {
 
 class Binder {
  public:
-  // `table` has a row a weight. All outlive the binder. ErrorKind::internal when they do not belong together.
+  // `table` has one row per weight. All arguments outlive the binder. ErrorKind::internal when table and weights do not
+  // match.
   Binder(const spec::ModelSpec& model, const std::vector<spec::ParamSpec>& table, const WeightSet& weights);
 
-  // Blocks have their numbers in the model.
+  // `layer` is the block's index in the whole model.
   bool has(spec::Role role, Place at = {}) const;
   size_t index(spec::Role role, Place at = {}, bool bias = false) const;
   const Weight& matrix(spec::Role role, Place at = {}) const;
 
-  // Layers without weights where the family has none of that role.
+  // The result has no weights when the family has no parameter of that role.
   nn::Linear linear(spec::Role role, Place at = {}) const;
   nn::Norm norm(spec::Role role, Place at = {}) const;
 
@@ -36,7 +37,7 @@ class Binder {
   const WeightSet& weights_;
   std::map<std::tuple<spec::Role, int64_t, int64_t, bool>, size_t> index_;
   std::vector<bool> fp8_;  // by parameter: spec::is_block_linear
-  std::vector<bool> sums_over_ranks_;
+  std::vector<bool> row_parallel_;
 };
 
 }  // namespace ingot::models

@@ -48,7 +48,7 @@ ops::AttentionAttributes attributes_of(const spec::ModelSpec& spec, int64_t laye
   return attributes;
 }
 
-// Whether a layer's parameters are trained, and as which.
+// Sets the indices of a layer's parameters among the trainable ones.
 void set_layer(nn::Linear& layer, const std::vector<int>& trainable) {
   layer.weight_trainable = trainable[layer.parameter];
   layer.bias_trainable = layer.bias ? trainable[layer.bias_parameter] : -1;
@@ -127,7 +127,7 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const Wei
   head_.softcap = static_cast<float>(spec.final_softcap);
 }
 
-void Decoder::set_trained(const std::vector<int>& trainable_of_parameter, int64_t lowest_layer) {
+void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) {
   for (nn::Block& block : blocks_) {
     for (nn::Linear* linear : block.linears()) set_layer(*linear, trainable_of_parameter);
     for (nn::Norm* norm : block.norms()) set_layer(*norm, trainable_of_parameter);
@@ -138,12 +138,12 @@ void Decoder::set_trained(const std::vector<int>& trainable_of_parameter, int64_
   }
   if (embedding_.table) embedding_.trainable = trainable_of_parameter[embedding_.parameter];
   if (embedding_.positions) embedding_.positions_trainable = trainable_of_parameter[embedding_.positions_parameter];
-  lowest_layer_ = embedding_.trained() ? 0 : lowest_layer;
+  lowest_trainable_layer_ = embedding_.has_trainable() ? 0 : lowest_trainable_layer;
 }
 
-void Decoder::begin_stream(nn::Pass& pass, const Tensor& stream) const {
-  if (part_.first()) return embedding_.forward(pass, stream);
-  nn::receive(pass.ops.device, pass.pp, stream, pass.pp.rank() - 1);
+void Decoder::begin_residual(nn::Pass& pass, const Tensor& residual) const {
+  if (part_.first()) return embedding_.forward(pass, residual);
+  nn::receive(pass.ops.device, pass.pp, residual, pass.pp.rank() - 1);
 }
 
 void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
@@ -155,7 +155,7 @@ void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
   state.input = scratch.take(pass.activation, shape);
   Tensor next = scratch.take(pass.activation, shape);
   state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-  begin_stream(pass, state.input);
+  begin_residual(pass, state.input);
   for (const nn::Block& block : blocks_) {
     block.forward(pass, next, state);
     std::swap(state.input, next);
@@ -185,82 +185,82 @@ void Decoder::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets)
   const Arena::Scope scratch_scope(scratch);
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
-  const size_t lowest = static_cast<size_t>(lowest_layer_);
+  const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
 
-  // Blocks below the lowest trained one pass their stream through two buffers in scratch and keep nothing.
+  // Blocks below the lowest trainable one alternate between two residual buffers in scratch and save nothing.
   nn::BlockState refilled;
   refilled.take(saved, spec_, pass.activation, tokens, training.recompute, false);
   std::vector<nn::BlockState> states(blocks_.size() - lowest, refilled);
-  Tensor stream = saved.take(pass.activation, shape);
+  Tensor residual = saved.take(pass.activation, shape);
   if (lowest > 0) {
     const Arena::Scope below(scratch);
     nn::BlockState state;
     state.input = scratch.take(pass.activation, shape);
     Tensor next = scratch.take(pass.activation, shape);
     state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-    begin_stream(pass, state.input);
+    begin_residual(pass, state.input);
     for (size_t layer = 0; layer < lowest; ++layer) {
-      blocks_[layer].forward(pass, layer + 1 == lowest ? stream : next, state);
+      blocks_[layer].forward(pass, layer + 1 == lowest ? residual : next, state);
       std::swap(state.input, next);
     }
   } else {
-    begin_stream(pass, stream);
+    begin_residual(pass, residual);
   }
   for (nn::BlockState& state : states) {
-    state.input = stream;
+    state.input = residual;
     state.take(saved, spec_, pass.activation, tokens, training.recompute, true);
-    stream = saved.take(pass.activation, shape);
-    blocks_[lowest + static_cast<size_t>(&state - states.data())].forward(pass, stream, state);
+    residual = saved.take(pass.activation, shape);
+    blocks_[lowest + static_cast<size_t>(&state - states.data())].forward(pass, residual, state);
   }
-  const Tensor dstream = scratch.take(pass.activation, shape);
+  const Tensor dresidual = scratch.take(pass.activation, shape);
   if (part_.last()) {
-    if (!train_head(pass, losses, targets, stream, dstream, !states.empty())) return;
+    if (!train_head(pass, losses, targets, residual, dresidual, !states.empty())) return;
   } else {
-    nn::send(pass.ops.device, pass.pp, stream, pass.pp.rank() + 1);
-    nn::receive(pass.ops.device, pass.pp, dstream, pass.pp.rank() + 1);
+    nn::send(pass.ops.device, pass.pp, residual, pass.pp.rank() + 1);
+    nn::receive(pass.ops.device, pass.pp, dresidual, pass.pp.rank() + 1);
   }
   for (size_t layer = blocks_.size(); layer-- > lowest;) {
     nn::BlockState& state = states[layer - lowest];
     blocks_[layer].refill(pass, state, training.recompute);
-    blocks_[layer].backward(pass, dstream, state, layer > lowest || embedding_.trained() || !part_.first());
+    blocks_[layer].backward(pass, dresidual, state, layer > lowest || embedding_.has_trainable() || !part_.first());
   }
   if (part_.first()) {
-    embedding_.backward(pass, dstream);
+    embedding_.backward(pass, dresidual);
   } else {
-    nn::send(pass.ops.device, pass.pp, dstream, pass.pp.rank() - 1);
+    nn::send(pass.ops.device, pass.pp, dresidual, pass.pp.rank() - 1);
   }
 }
 
-bool Decoder::train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& stream,
-                         const Tensor& dstream, bool below) const {
+bool Decoder::train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& residual,
+                         const Tensor& dresidual, bool below) const {
   Arena& saved = pass.training->saved;
   Arena& scratch = pass.ops.scratch;
   const int64_t tokens = pass.batch.tokens();
-  const Tensor normed = saved.take(pass.activation, stream.shape);
+  const Tensor normed = saved.take(pass.activation, residual.shape);
   nn::NormStatistics statistics;
   statistics.rstd = saved.take(DType::f32, Shape{tokens});
   if (spec_.norm == spec::NormKind::layer) statistics.mean = saved.take(DType::f32, Shape{tokens});
-  final_norm_.forward(pass, normed, statistics, stream);
+  final_norm_.forward(pass, normed, statistics, residual);
 
   const Arena::Scope scope(scratch);
-  const Tensor dnormed = scratch.take(pass.activation, stream.shape);
+  const Tensor dnormed = scratch.take(pass.activation, residual.shape);
   nn::lm_loss(pass, head_, losses, dnormed, normed, targets);
-  if (!below && !final_norm_.trained()) return false;
-  final_norm_.backward(pass, dstream, dnormed, stream, statistics, false);
+  if (!below && !final_norm_.has_trainable()) return false;
+  final_norm_.backward(pass, dresidual, dnormed, residual, statistics, false);
   return true;
 }
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {
-  const size_t stream = shape.matrix_bytes(shape.tokens, spec.hidden);
+  const size_t residual = shape.matrix_bytes(shape.tokens, spec.hidden);
   const size_t block = std::max(nn::Block::forward_bytes(spec, shape), nn::Embedding::bytes(spec, shape));
   const size_t backward = nn::Block::backward_bytes(spec, shape);
   const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape, false);
   const auto loss = [&](bool training) { return nn::lm_loss_bytes(spec, shape, training); };
   PassBytes bytes;
   bytes.forward =
-      std::max(2 * stream + nn::block_state_bytes(spec, size_of(shape.activation), shape.tokens) + block, head);
-  bytes.loss = stream + std::max(bytes.forward, loss(false));
-  bytes.training = stream + std::max({bytes.forward, backward, stream + loss(true)});
+      std::max(2 * residual + nn::block_state_bytes(spec, size_of(shape.activation), shape.tokens) + block, head);
+  bytes.loss = residual + std::max(bytes.forward, loss(false));
+  bytes.training = residual + std::max({bytes.forward, backward, residual + loss(true)});
   return bytes;
 }
 

@@ -1,5 +1,5 @@
-// The decoder-only transformer that every family is: embedding, blocks, final norm, head. What differs between families
-// is data (spec::ModelSpec and its parameter table); what the differences mean is in nn/.
+// The decoder-only transformer that all families use: embedding, blocks, final norm, head. Families differ in data only
+// (spec::ModelSpec and the parameter table); nn/ implements what the data means.
 #pragma once
 
 #include <vector>
@@ -14,34 +14,34 @@ namespace ingot::models {
 
 class Decoder : public Model {
  public:
-  // The weights are those of spec::held_parameters.
+  // `weights` are those of spec::held_parameters.
   Decoder(const spec::ModelSpec& spec, const spec::Part& part, const WeightSet& weights, Device& device);
 
   const spec::ModelSpec& spec() const override { return spec_; }
-  void set_trained(const std::vector<int>& trainable_of_parameter, int64_t lowest_layer) override;
+  void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) override;
   void forward(nn::Pass& pass, const Tensor& normed) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
   void loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const override;
 
  private:
   void train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const;
-  // Final norm, head and loss of the stream behind the last block. False when nothing below is trained; otherwise
-  // dstream is assigned the stream's gradient.
-  bool train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& stream,
-                  const Tensor& dstream, bool below) const;
+  // Final norm, head and loss, from the residual after the last block. Returns false when nothing below is trainable;
+  // otherwise dresidual is assigned the gradient of the residual.
+  bool train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& residual,
+                  const Tensor& dresidual, bool below) const;
 
-  // The stream before the first block: the embeddings, or what the stage before sends.
-  void begin_stream(nn::Pass& pass, const Tensor& stream) const;
+  // Sets the residual before the first block: the embeddings, or what the previous stage sends.
+  void begin_residual(nn::Pass& pass, const Tensor& residual) const;
 
   spec::Part part_;
-  spec::ModelSpec spec_;  // of the part's sizes
+  spec::ModelSpec spec_;  // with the sizes of the part
   Buffer frequencies_;    // rotary
   Buffer slopes_;         // ALiBi
   nn::Embedding embedding_;
   std::vector<nn::Block> blocks_;
   nn::Norm final_norm_;
   nn::Head head_;
-  int64_t lowest_layer_ = 0;
+  int64_t lowest_trainable_layer_ = 0;
 };
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);

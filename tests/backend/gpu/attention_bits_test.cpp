@@ -30,7 +30,7 @@ class PagedBits : public testing::TestWithParam<Choice> {
 
   PagedBits() {
     gpu::register_ops(registry_, DeviceKind::sim);
-    registry_.restrict_to("paged_attention", "mma");
+    registry_.select_implementation("paged_attention", "mma");
     attributes_ = {.heads = heads, .kv_heads = kv_heads, .head_dim = d, .scale = 0.25F};
     q_ = random({tokens, heads * d}, 1);
     pages_ = {random({pages, page, kv_heads * d}, 2), random({pages, page, kv_heads * d}, 3)};
@@ -56,7 +56,7 @@ class PagedBits : public testing::TestWithParam<Choice> {
   // Queries [first, last) of the sequence, as the last of `copies` sequences; each has them, with the same keys.
   std::vector<uint16_t> attend(int64_t first, int64_t last, int copies, bool with_scratch) {
     const int64_t n = last - first;
-    Arena scratch(*device_, with_scratch ? ops::attention_units_bytes(n * copies, pages * page, heads, d) : 0,
+    Arena scratch(*device_, with_scratch ? ops::attention_splits_bytes(n * copies, pages * page, heads, d) : 0,
                   "scratch");
     ops::Context context{*device_, registry_, scratch, nullptr};
     std::vector<uint16_t> own(static_cast<size_t>(n * heads * d));

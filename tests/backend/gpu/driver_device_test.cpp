@@ -84,15 +84,15 @@ TEST_F(DriverDeviceTest, StreamsEventsAndCopies) {
   const auto gpu = device();
   int host = 3;
   void* data = gpu->allocate(sizeof host);
-  void* pinned = gpu->allocate_host(sizeof host);
+  void* pinned = gpu->allocate_pinned(sizeof host);
   calls();
   {
     const auto event = gpu->make_event();
     gpu->copy_from_host(data, &host, sizeof host);
     EXPECT_EQ(calls(), (Calls{"copy 4 in stream0", "wait for stream0"}));
-    gpu->start_copy_to_host(Stream::copy, pinned, data, sizeof host);
+    gpu->copy_to_host_async(Stream::copy, pinned, data, sizeof host);
     event->record(Stream::copy);
-    event->hold(Stream::compute);
+    event->wait_on(Stream::compute);
     event->wait();
     EXPECT_EQ(calls(),
               (Calls{"copy 4 in stream1", "record event0 in stream1", "hold stream0 for event0", "wait for event0"}));
@@ -100,7 +100,7 @@ TEST_F(DriverDeviceTest, StreamsEventsAndCopies) {
     books_.fails = "late";
     EXPECT_FALSE(event->done());
     books_.fails.clear();
-    gpu->start_copy_from_host(Stream::copy, data, pinned, 0);
+    gpu->copy_from_host_async(Stream::copy, data, pinned, 0);
     EXPECT_EQ(calls(), Calls{});
   }
   EXPECT_NE(gpu->native_stream(Stream::compute), gpu->native_stream(Stream::copy));
@@ -157,17 +157,16 @@ TEST_F(DriverDeviceTest, NamesTheOpThatFailed) {
   int host = 0;
   void* data = gpu->allocate(sizeof host);
   const Operand operands[] = {{"bf16", Shape{4, 64}}, {"q8_0", Shape{8, 64}}};
-  gpu->begin_op("linear", operands);
+  gpu->set_current_op("linear", operands);
   launch(*gpu);
-  gpu->begin_op("later", {});
+  gpu->set_current_op("later", {});
   books_.fails = "copy";
-  EXPECT_EQ(
-      message_of([&] { gpu->copy_to_host(&host, data, sizeof host); }),
-      "cuda:1: illegal address; the last that was started is linear(bf16[4, 64], q8_0[8, 64]), kernel some_kernel");
+  EXPECT_EQ(message_of([&] { gpu->copy_to_host(&host, data, sizeof host); }),
+            "cuda:1: illegal address; the last op launched was linear(bf16[4, 64], q8_0[8, 64]), kernel some_kernel");
   books_.fails = "wait";
   EXPECT_NE(message_of([&] { gpu->make_event()->wait(); }).find("linear(bf16[4, 64]"), std::string::npos);
   books_.fails = "launch";
-  gpu->begin_op("linear", operands);
+  gpu->set_current_op("linear", operands);
   EXPECT_EQ(message_of([&] { launch(*gpu, {5, 2}); }),
             "linear(bf16[4, 64], q8_0[8, 64]) on cuda:1: kernel some_kernel, grid 5 x 2 of 64 threads: too many "
             "resources");
@@ -178,7 +177,7 @@ TEST_F(DriverDeviceTest, NamesTheOpThatFailed) {
 TEST_F(DriverDeviceTest, WaitingForLaunchesNamesTheVeryOne) {
   const auto gpu = device(DeviceKind::cuda, 0, {.wait_for_launches = true});
   const Operand operands[] = {{"f32", Shape{3}}};
-  gpu->begin_op("scale", operands);
+  gpu->set_current_op("scale", operands);
   books_.fails = "wait";
   EXPECT_EQ(message_of([&] { launch(*gpu); }), "scale(f32[3]) on cuda:0: kernel some_kernel: illegal address");
 }
@@ -193,10 +192,10 @@ TEST_F(DriverDeviceTest, RefusesDevicesThatAreNotThereOrHaveNoCode) {
   EXPECT_NE(message_of([&] { device(DeviceKind::cuda, 2); }).find("'cuda:2': there are 2"), std::string::npos);
   books_.runs = "gfx000";
   EXPECT_EQ(message_of([&] { device(DeviceKind::hip, 0); }),
-            "hip:0 (Pretender): this build has no code of a.gpu.cpp for it; it has: gfx90a, gfx942");
+            "hip:0 (Pretender): this build has no code of a.gpu.cpp for this device, only for: gfx90a, gfx942");
   EXPECT_NE(message_of([&] {
               make_device(std::make_shared<FakeDriver>(books_, DeviceKind::cuda, code), 0, {.code = {}});
-            }).find("this build has no code for GPUs"),
+            }).find("this build has no GPU code"),
             std::string::npos);
 }
 
@@ -268,13 +267,13 @@ TEST_F(FirstGpuTest, SaysWhyThereIsNone) {
   EXPECT_EQ(first(false, false).missing, "no libcuda.so.1; no libamdhip64.so.7");
   EXPECT_FALSE(first(false, false).any);
   books_[0].devices = 0;
-  EXPECT_EQ(first(true, false).missing, "1 (libfake.so) finds no device; no libamdhip64.so.7");
+  EXPECT_EQ(first(true, false).missing, "1 (libfake.so) found no device; no libamdhip64.so.7");
   books_[0].devices = 1;
   std::vector<FoundDriver> drivers(1);
   drivers[0].driver = std::make_unique<FakeDriver>(books_[0], DeviceKind::cuda, elementwise);
   const FirstGpu without_code = first_gpu(std::move(drivers), {.code = {}});
   EXPECT_TRUE(without_code.any);
-  EXPECT_EQ(without_code.missing, "this build has no code for GPUs");
+  EXPECT_EQ(without_code.missing, "this build has no GPU code");
 }
 
 TEST(FindDriver, SaysWhyThereIsNone) {

@@ -16,7 +16,7 @@ namespace ingot::gpu {
 struct Books {
   std::vector<std::string> calls;
   std::string runs = "cuda";  // the architecture whose code it takes
-  std::string fails;          // the call that fails: "launch", "copy", "wait", "end_recording", "devices"
+  std::string fails;          // the call that fails: "launch", "copy", "wait", "end_capture", "devices"
   int devices = 2;
   std::function<void(const std::string& kernel, const void* args)> compute;  // what launches do; nothing if absent
   size_t memory = 500;
@@ -50,7 +50,7 @@ class FakeDriver : public Driver {
     --books_.alive;
     std::free(data);
   }
-  void* allocate_host(size_t bytes) override { return allocate(bytes); }
+  void* allocate_pinned(size_t bytes) override { return allocate(bytes); }
   void release_host(void* data) noexcept override { release(data); }
 
   StreamHandle make_stream() override { return made("stream"); }
@@ -70,7 +70,9 @@ class FakeDriver : public Driver {
   void record(EventHandle event, StreamHandle stream) override {
     note("record " + name(event) + " in " + name(stream));
   }
-  void hold(StreamHandle stream, EventHandle event) override { note("hold " + name(stream) + " for " + name(event)); }
+  void wait_on(StreamHandle stream, EventHandle event) override {
+    note("hold " + name(stream) + " for " + name(event));
+  }
   bool done(EventHandle) override { return books_.fails != "late"; }
   void wait(EventHandle event) override {
     fail("wait", "illegal address");
@@ -89,7 +91,7 @@ class FakeDriver : public Driver {
     note(std::string("function ") + name);
     return const_cast<char*>(name);
   }
-  void allow_shared(Function, size_t bytes) override { note("shared " + std::to_string(bytes)); }
+  void set_max_dynamic_shared(Function, size_t bytes) override { note("shared " + std::to_string(bytes)); }
   void launch(Function function, Grid grid, int threads, size_t, const void* args, StreamHandle stream) override {
     fail("launch", "too many resources");
     note("launch " + std::string(static_cast<const char*>(function)) + " " + std::to_string(grid.x) + " " +
@@ -98,8 +100,8 @@ class FakeDriver : public Driver {
     if (books_.compute) books_.compute(static_cast<const char*>(function), args);
   }
 
-  void begin_recording(StreamHandle stream) override { note("record " + name(stream)); }
-  GraphHandle end_recording(StreamHandle) override {
+  void begin_capture(StreamHandle stream) override { note("record " + name(stream)); }
+  GraphHandle end_capture(StreamHandle) override {
     fail("end_recording", "not permitted");
     return made("graph");
   }

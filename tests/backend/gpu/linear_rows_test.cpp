@@ -83,7 +83,7 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
 TEST_P(GpuLinearRows, OfUpTo16TokensAreTheSame) { expect_rows_alone(16, {1, 2, 5, 8, 9}, {}); }
 
 TEST_P(GpuLinearRows, OfAnyNumberAreTheSameWhenAsked) {
-  expect_rows_alone(150, {1, 8, 16, 17, 70}, {.any_rows = true});
+  expect_rows_alone(150, {1, 8, 16, 17, 70}, {.row_invariant = true});
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, GpuLinearRows,

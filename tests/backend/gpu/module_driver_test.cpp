@@ -74,7 +74,7 @@ TEST_P(ModuleDriverTest, MovesMemory) {
   auto* data = static_cast<float*>(driver_->allocate(16));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(data[i], 0.0F) << i;
   Driver::StreamHandle stream = driver_->make_stream();
-  auto* host = static_cast<float*>(driver_->allocate_host(16));
+  auto* host = static_cast<float*>(driver_->allocate_pinned(16));
   for (int i = 0; i < 4; ++i) host[i] = static_cast<float>(i);
   driver_->copy_to_device(data, host, 16, stream);
   std::memset(host, 0, 16);
@@ -108,7 +108,7 @@ TEST_P(ModuleDriverTest, OrdersByEvents) {
   Driver::StreamHandle stream = driver_->make_stream();
   Driver::EventHandle event = driver_->make_event();
   driver_->record(event, stream);
-  driver_->hold(stream, event);
+  driver_->wait_on(stream, event);
   EXPECT_FALSE(driver_->done(event));
   EXPECT_TRUE(driver_->done(event));
   driver_->wait(event);
@@ -122,15 +122,15 @@ TEST_P(ModuleDriverTest, RunsAndRecordsKernels) {
   Driver::Module module = driver_->load("code");
   EXPECT_THROW(driver_->function(module, "thrice"), Error);
   Driver::Function function = driver_->function(module, "twice");
-  driver_->allow_shared(function, 100 << 10);
+  driver_->set_max_dynamic_shared(function, 100 << 10);
   std::vector<float> data{1, 2, 3};
   Driver::StreamHandle stream = driver_->make_stream();
   twice(function, data.data(), 3, stream);
   EXPECT_EQ(data, (std::vector<float>{2, 4, 6}));
-  driver_->begin_recording(stream);
+  driver_->begin_capture(stream);
   twice(function, data.data(), 2, stream);
   twice(function, data.data(), 1, stream);
-  Driver::GraphHandle graph = driver_->end_recording(stream);
+  Driver::GraphHandle graph = driver_->end_capture(stream);
   EXPECT_EQ(data, (std::vector<float>{2, 4, 6}));
   driver_->run(graph, stream);
   EXPECT_EQ(data, (std::vector<float>{8, 8, 6}));

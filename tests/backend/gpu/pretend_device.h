@@ -59,7 +59,7 @@ class PretendDevice : public GpuDevice {
     sim_->launch(kernel, args, grid, dynamic_shared_bytes);
   }
   // The library does its work at once, behind what the simulation was given.
-  void call_library(const char*, FunctionRef<void(void*)> call) override {
+  void run_in_library(const char*, FunctionRef<void(void*)> call) override {
     const std::unique_ptr<Event> event = sim_->make_event();
     event->record(Stream::compute);
     event->wait();
@@ -79,7 +79,7 @@ class PretendDevice : public GpuDevice {
 inline int agreeing_cases(PretendDevice& device, const std::string& op, const std::string& implementation) {
   ops::Registry registry;
   register_ops(registry, device.kind());
-  registry.restrict_to(op, implementation);
+  registry.select_implementation(op, implementation);
   int accepted = 0;
   for (const bench::OpCase& op_case : bench::op_cases()) {
     if (op_case.op != op || op_case.timing_only) continue;

@@ -39,7 +39,7 @@ class SimOpTable : public testing::TestWithParam<Choice> {
  protected:
   SimOpTable() {
     gpu::register_ops(registry_, DeviceKind::sim);
-    registry_.restrict_to(GetParam().op, GetParam().implementation);
+    registry_.select_implementation(GetParam().op, GetParam().implementation);
   }
 
   ops::Registry registry_;

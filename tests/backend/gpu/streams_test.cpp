@@ -20,12 +20,12 @@ class StreamsTest : public testing::TestWithParam<Schedule> {
  protected:
   StreamsTest() : device_(sim::make_device(32, GetParam())) { register_ops(registry_, DeviceKind::sim); }
 
-  HostBuffer host(std::vector<float> values) {
-    HostBuffer buffer(*device_, values.size() * sizeof(float));
+  PinnedBuffer host(std::vector<float> values) {
+    PinnedBuffer buffer(*device_, values.size() * sizeof(float));
     std::memcpy(buffer.data(), values.data(), buffer.bytes());
     return buffer;
   }
-  static std::vector<float> values(const HostBuffer& buffer) {
+  static std::vector<float> values(const PinnedBuffer& buffer) {
     std::vector<float> all(buffer.bytes() / sizeof(float));
     std::memcpy(all.data(), buffer.data(), buffer.bytes());
     return all;
@@ -43,16 +43,16 @@ class StreamsTest : public testing::TestWithParam<Schedule> {
 
 TEST_P(StreamsTest, EventsOrderCopiesAndKernels) {
   const Buffer in(*device_, bytes), out(*device_, bytes);
-  const HostBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
+  const PinnedBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
   const auto uploaded = device_->make_event(), computed = device_->make_event(), arrived = device_->make_event();
   EXPECT_TRUE(uploaded->done());
-  device_->start_copy_from_host(Stream::copy, in.data(), from.data(), bytes);
+  device_->copy_from_host_async(Stream::copy, in.data(), from.data(), bytes);
   uploaded->record(Stream::copy);
-  uploaded->hold(Stream::compute);
+  uploaded->wait_on(Stream::compute);
   twice(tensor(out), tensor(in));
   computed->record(Stream::compute);
-  computed->hold(Stream::copy);
-  device_->start_copy_to_host(Stream::copy, to.data(), out.data(), bytes);
+  computed->wait_on(Stream::copy);
+  device_->copy_to_host_async(Stream::copy, to.data(), out.data(), bytes);
   arrived->record(Stream::copy);
   EXPECT_NE(values(to), values(host({2, 4, 6, 8})));
   arrived->wait();
@@ -74,9 +74,9 @@ TEST_P(StreamsTest, AskingBringsAnEventNearer) {
 // The device reads the host's memory when it comes to it.
 TEST_P(StreamsTest, SourcesThatChangeTooEarlyAreSeen) {
   const Buffer in(*device_, bytes);
-  const HostBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
+  const PinnedBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
   const auto uploaded = device_->make_event();
-  device_->start_copy_from_host(Stream::compute, in.data(), from.data(), bytes);
+  device_->copy_from_host_async(Stream::compute, in.data(), from.data(), bytes);
   uploaded->record(Stream::compute);
   std::memset(from.data(), 0, bytes);
   uploaded->wait();
@@ -87,21 +87,21 @@ TEST_P(StreamsTest, SourcesThatChangeTooEarlyAreSeen) {
 // Without `hold`, a kernel may come before the copy that it needs, or a copy before the kernel that it should follow:
 // which of the two, the schedule says.
 TEST_P(StreamsTest, MissingHoldsAreSeen) {
-  const HostBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
+  const PinnedBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
   int wrong = 0;
   {
     const Buffer in(*device_, bytes), out(*device_, bytes);
-    device_->start_copy_from_host(Stream::copy, in.data(), from.data(), bytes);
+    device_->copy_from_host_async(Stream::copy, in.data(), from.data(), bytes);
     twice(tensor(out), tensor(in));
     device_->copy_to_host(to.data(), out.data(), bytes);
     wrong += values(to) != values(host({2, 4, 6, 8}));
   }
   {
     const Buffer in(*device_, bytes), out(*device_, bytes);
-    const HostBuffer early = host({0, 0, 0, 0});
+    const PinnedBuffer early = host({0, 0, 0, 0});
     device_->copy_from_host(in.data(), from.data(), bytes);
     twice(tensor(out), tensor(in));
-    device_->start_copy_to_host(Stream::copy, early.data(), out.data(), bytes);
+    device_->copy_to_host_async(Stream::copy, early.data(), out.data(), bytes);
     const auto both = device_->make_event();
     both->record(Stream::compute);
     both->wait();
@@ -115,9 +115,9 @@ TEST_P(StreamsTest, MissingHoldsAreSeen) {
 TEST_P(StreamsTest, CopiesBesideTheHostNeedItsPageLockedMemory) {
   const Buffer in(*device_, bytes);
   const std::vector<float> plain(count);
-  EXPECT_THROW(device_->start_copy_from_host(Stream::copy, in.data(), plain.data(), bytes), Error);
-  const HostBuffer small = host({1});
-  EXPECT_THROW(device_->start_copy_from_host(Stream::copy, in.data(), small.data(), bytes), Error);
+  EXPECT_THROW(device_->copy_from_host_async(Stream::copy, in.data(), plain.data(), bytes), Error);
+  const PinnedBuffer small = host({1});
+  EXPECT_THROW(device_->copy_from_host_async(Stream::copy, in.data(), small.data(), bytes), Error);
 }
 
 TEST_P(StreamsTest, PiecesGoThereAndBack) {
@@ -149,7 +149,7 @@ TEST_P(StreamsTest, PiecesGoThereAndBack) {
 
 TEST_P(StreamsTest, RecordedWorkRunsAgainOnWhatIsThereThen) {
   const Buffer in(*device_, bytes), out(*device_, bytes);
-  const HostBuffer to = host({0, 0, 0, 0});
+  const PinnedBuffer to = host({0, 0, 0, 0});
   const auto replay = device_->record([&] {
     twice(tensor(in), tensor(in));
     twice(tensor(out), tensor(in));
@@ -185,7 +185,7 @@ TEST_P(StreamsTest, ErrorsNameTheOpWhenTheyComeOut) {
   for (const KernelInfo& kernel : faulty_kernels()) {
     if (std::string(kernel.name) != "fault_lanes_left") continue;
     void* data = in.data();
-    device_->begin_op("some_op", operands);
+    device_->set_current_op("some_op", operands);
     device_->launch(kernel, static_cast<void*>(&data), {}, 0);
   }
   twice(tensor(in), tensor(in));

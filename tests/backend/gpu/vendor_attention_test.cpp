@@ -31,7 +31,7 @@ TEST_F(VendorAttention, TakesItsWorkspaceFromPlannedScratch) {
   PretendDevice device(DeviceKind::cuda, nullptr, open());
   ops::Registry registry;
   register_ops(registry, DeviceKind::cuda);
-  registry.restrict_to("attention", "cudnn");
+  registry.select_implementation("attention", "cudnn");
   const Shape shape{8, 64};
   Arena memory(device, 4 * Arena::footprint(DType::bf16, shape) + Arena::footprint(DType::i32, {2}), "test");
   std::array<Tensor, 4> rows;
@@ -78,7 +78,7 @@ PackedAttention call_of(int64_t d) {
 TEST_F(VendorAttention, SaysWhyItDeclines) {
   const auto library = open();
   EXPECT_EQ(library->decline(call_of(128)), "");
-  EXPECT_NE(library->decline(call_of(256)).find("no engine for heads of 256 elements"), std::string::npos);
+  EXPECT_NE(library->decline(call_of(256)).find("no engine for head size 256"), std::string::npos);
   const Variable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
   EXPECT_NE(open_cudnn()->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
   EXPECT_NE(facts_of_cudnn().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
@@ -86,7 +86,7 @@ TEST_F(VendorAttention, SaysWhyItDeclines) {
 
 TEST_F(VendorAttention, FactsNameTheFileAndItsVersion) {
   const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
-  const LibraryFacts facts = facts_of_cudnn();
+  const LibraryInfo facts = facts_of_cudnn();
   EXPECT_EQ(facts.path, INGOT_FAKE_CUDNN);
   EXPECT_EQ(facts.version, "9.28.3");
   EXPECT_EQ(facts.reason, "");
@@ -103,7 +103,7 @@ constexpr const char* h200 = R"({"deviceName": "NVIDIA H200", "cudaDeviceId": 0,
 
 // tools/cudnn_graphs.sh runs this with the real library and without a driver.
 TEST(CudnnGraphs, AreAcceptedForHopperByTheLibraryThatIsThere) {
-  const LibraryFacts facts = facts_of_cudnn();
+  const LibraryInfo facts = facts_of_cudnn();
   const SharedLibrary driver({"libcuda.so.1"}, {});  // the library's engines are linked to it
   const auto library = open_cudnn_for(h200);
   for (const int64_t d : {64, 80, 128, 256}) {

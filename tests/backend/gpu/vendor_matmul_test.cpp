@@ -24,11 +24,11 @@ struct Vendor {
   const char* fake;
   const char* version;
   std::unique_ptr<MatmulLibrary> (*open)();
-  LibraryFacts (*facts)();
+  LibraryInfo (*facts)();
 };
 
 const Vendor vendors[] = {{DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY", INGOT_FAKE_CUBLASLT, "13.2.3",
-                           open_cublaslt, facts_of_cublaslt},
+                           open_cublaslt, info_of_cublaslt},
                           {DeviceKind::hip, "hipblaslt", "INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT, "1.2.3",
                            open_hipblaslt, facts_of_hipblaslt}};
 
@@ -48,7 +48,7 @@ TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
 }
 
 // c [8, 16] = a [8, 32] b [32, 16] of f32 in memory that is aligned.
-MatrixProduct product(std::vector<float>& memory) {
+Gemm product(std::vector<float>& memory) {
   memory.assign(4096, 0.0F);
   auto at = reinterpret_cast<uintptr_t>(memory.data());
   at = (at + 63) / 64 * 64;
@@ -59,20 +59,20 @@ MatrixProduct product(std::vector<float>& memory) {
 TEST_P(VendorMatmul, SaysWhyItDeclines) {
   const auto library = open();
   std::vector<float> memory;
-  const MatrixProduct fine = product(memory);
+  const Gemm fine = product(memory);
   EXPECT_EQ(library->decline(fine), "");
-  MatrixProduct p = fine;
+  Gemm p = fine;
   p.b = static_cast<const float*>(p.b) + 1;
   EXPECT_NE(library->decline(p).find("not aligned to 16 bytes"), std::string::npos);
   p = fine;
   p.lda = 33;
-  EXPECT_NE(library->decline(p).find("a multiple of 16 bytes apart"), std::string::npos);
+  EXPECT_NE(library->decline(p).find("row strides are not multiples of 16 bytes"), std::string::npos);
   p = fine;
   p.m = 0;
-  EXPECT_EQ(library->decline(p), "an empty product");
+  EXPECT_EQ(library->decline(p), "m, n or k is 0");
   p = fine;
   p.out = DType::bf16;
-  EXPECT_NE(library->decline(p).find("a result that is not f32"), std::string::npos);
+  EXPECT_NE(library->decline(p).find("f32 operands need an f32 result"), std::string::npos);
   p = fine;
   p.k = 56;
   EXPECT_NE(library->decline(p).find("no algorithm for k = 56"), std::string::npos) << library->decline(p);
@@ -81,16 +81,16 @@ TEST_P(VendorMatmul, SaysWhyItDeclines) {
 TEST_P(VendorMatmul, TakesProductsOfCodesAndSaysWhichNot) {
   const auto library = open();
   std::vector<float> memory;
-  MatrixProduct p = product(memory);
+  Gemm p = product(memory);
   p.in = DType::u8;
   p.out = DType::bf16;
   p.transpose_b = true;
   p.ldb = 48;
   p.fnuz = GetParam().kind == DeviceKind::hip;
   EXPECT_EQ(library->decline(p), "");
-  MatrixProduct other = p;
+  Gemm other = p;
   other.k = 24;
-  EXPECT_NE(library->decline(other).find("a multiple of 16"), std::string::npos);
+  EXPECT_NE(library->decline(other).find("k to be a multiple of 16"), std::string::npos);
   other = p;
   other.transpose_b = false;
   EXPECT_NE(library->decline(other).find("no algorithm"), std::string::npos);
@@ -98,14 +98,14 @@ TEST_P(VendorMatmul, TakesProductsOfCodesAndSaysWhichNot) {
   other.out = DType::f32;
   const bool takes_f32 = GetParam().kind == DeviceKind::hip;
   EXPECT_EQ(library->decline(other),
-            takes_f32 ? "" : "sums of fp8 products have fewer bits than fp32; takes results in bf16 only");
+            takes_f32 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only");
 }
 
 TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementationRuns) {
   const Variable old("INGOT_FAKE_OLD_BLAS_LT", "1");
   const auto library = open();
   std::vector<float> memory;
-  MatrixProduct p = product(memory);
+  Gemm p = product(memory);
   EXPECT_EQ(library->decline(p), "");
   p.in = DType::u8;
   p.out = DType::bf16;
@@ -113,7 +113,7 @@ TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementation
   p.ldb = 48;
   p.fnuz = GetParam().kind == DeviceKind::hip;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_NE(library->decline(p).find("has no scales by rows"), std::string::npos) << library->decline(p);
+    EXPECT_NE(library->decline(p).find("does not support row-wise scales"), std::string::npos) << library->decline(p);
   }
   PretendDevice device(GetParam().kind, open(), nullptr);
   ops::Registry registry;
@@ -142,14 +142,14 @@ TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns)
   const Tensor a = memory.take(DType::f32, {8, 8});
   const Tensor b = memory.take(DType::f32, {8, 8});
   ops::matmul(context, c, a, b, {});
-  registry.restrict_to("matmul", GetParam().name);
+  registry.select_implementation("matmul", GetParam().name);
   try {
     ops::matmul(context, c, a, b, {});
     FAIL() << "the library is not there";
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("/nowhere/library.so"), std::string::npos) << error.message();
   }
-  const LibraryFacts facts = GetParam().facts();
+  const LibraryInfo facts = GetParam().facts();
   EXPECT_EQ(facts.path, "");
   EXPECT_NE(facts.reason.find("/nowhere/library.so"), std::string::npos) << facts.reason;
 }
@@ -157,7 +157,7 @@ TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns)
 TEST_P(VendorMatmul, FactsNameTheFileAndItsVersion) {
   {
     const Variable variable(GetParam().variable, GetParam().fake);
-    const LibraryFacts facts = GetParam().facts();
+    const LibraryInfo facts = GetParam().facts();
     EXPECT_EQ(facts.path, GetParam().fake);
     EXPECT_EQ(facts.version, GetParam().version);
     EXPECT_EQ(facts.reason, "");

@@ -29,7 +29,7 @@ void checks(const Place& place) {
   check_parts_work_by_themselves(world);
   // More than is staged at a time.
   std::vector<int64_t> many(3'000'001, world.rank() + 1);
-  world.all_reduce(std::span(many), Combine::sum);
+  world.all_reduce(std::span(many), ReduceOp::sum);
   EXPECT_EQ(many, std::vector<int64_t>(many.size(), int64_t{world.size()} * (world.size() + 1) / 2));
   std::vector<std::byte> bytes(10'000'001, static_cast<std::byte>(world.rank()));
   const int root = world.size() - 1;

@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-// What simd/levels.h says of the levels' sources holds for this one.
+// The rules of simd/levels.h for the levels' source files apply here too.
 #if defined(__clang__)
 #define INGOT_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -12,7 +12,7 @@
 namespace ingot::cpu::amx {
 namespace {
 
-// Tiles of sums 0 .. 3, of the left operand 4 and 5, of the right one 6 and 7; all 16 rows of 64 bytes.
+// Tile registers: 0 .. 3 for sums, 4 and 5 for the left operand, 6 and 7 for the right one; all 16 rows of 64 bytes.
 struct alignas(64) TileConfiguration {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -23,7 +23,7 @@ struct alignas(64) TileConfiguration {
 constexpr TileConfiguration configuration;
 constexpr int64_t row_bytes = 64;
 
-// 16 x 16 words become their transpose.
+// Transposes 16 x 16 words.
 inline __attribute__((always_inline)) void transpose(__m512i (&x)[16]) {
   __m512i y[16];
   INGOT_UNROLL
@@ -38,7 +38,7 @@ inline __attribute__((always_inline)) void transpose(__m512i (&x)[16]) {
     x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
     x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
   }
-  // x[4 q + c]: of rows 4 q .. 4 q + 3, columns c, c + 4, c + 8 and c + 12.
+  // Now x[4 q + c] holds columns c, c + 4, c + 8 and c + 12 of rows 4 q .. 4 q + 3.
   INGOT_UNROLL
   for (int c = 0; c < 4; ++c) {
     y[c] = _mm512_shuffle_i32x4(x[c], x[4 + c], 0x88);
@@ -55,11 +55,12 @@ inline __attribute__((always_inline)) void transpose(__m512i (&x)[16]) {
   }
 }
 
-// The first `count` of 32 or 16 lanes; all when there are more.
+// Mask of the first `count` of 32 or 16 lanes; all lanes if count is larger.
 __mmask32 first32(int64_t count) { return count >= 32 ? ~0U : (1U << count) - 1; }
 __mmask16 first16(int64_t count) { return static_cast<__mmask16>(count >= 16 ? 0xffffU : (1U << count) - 1); }
 
-// The tile that begins at (line, k): pairs of k as words [line] [pair] when k is contiguous, else [pair] [line].
+// Loads the tile at (line, k) as words that are pairs of k: load_by_line, for contiguous k, as [line] [pair];
+// load_by_pair as [pair] [line].
 inline __attribute__((always_inline)) void load_by_line(__m512i (&x)[16], const Lines& s, int64_t line, int64_t k) {
   const __mmask32 present = first32(s.k - k);
   const Bf16* data = s.data + line * s.line_step + k;
@@ -84,7 +85,7 @@ inline __attribute__((always_inline)) void store_tile(Bf16* packed, const __m512
   for (int i = 0; i < 16; ++i) _mm512_store_si512(packed + i * 32, x[i]);
 }
 
-// Memory is read in the order in which it lies.
+// Reads memory in storage order.
 template <bool left>
 void pack(Bf16* packed, const Lines& s) {
   __m512i x[16];
@@ -109,21 +110,21 @@ void pack(Bf16* packed, const Lines& s) {
   }
 }
 
-// Where up to 2 x 2 tiles of sums are written: tile (i, j) to data + i * row + j * column, its rows `bytes` apart.
+// Destination of up to 2 x 2 tiles of sums: tile (i, j) at data + i * row + j * column, its rows `bytes` apart.
 struct Sums {
   float* data;
   int64_t row, column;
   int64_t bytes;
 };
 
-// What will be wanted next of the right operand, asked for beside the work: `lines` of a panel's tiles a step.
+// Prefetch of the right operand's next tiles during the computation: `lines` cache lines of a panel per step.
 struct Ahead {
   const Bf16* data;
   int64_t lines;
 };
 
-// `steps` tiles of k into rows x columns tiles of sums; tile (i, j) is read from `from` + (j * from_column + i) tiles,
-// or starts at zero when that is null.
+// Adds `steps` tiles of k to rows x columns tiles of sums; tile (i, j) is loaded from `from` + (j * from_column + i)
+// tiles, or starts at zero if `from` is null.
 template <int rows, int columns>
 void tiles(const float* from, int64_t from_column, const Sums& to, const Bf16* left, const Bf16* right, int64_t panel,
            int64_t steps, Ahead ahead) {
@@ -165,7 +166,7 @@ void tiles(const float* from, int64_t from_column, const Sums& to, const Bf16* l
   if constexpr (rows > 1 && columns > 1) _tile_stored(3, to.data + to.row + to.column, to.bytes);
 }
 
-// The first `count` of 32 neighbours in c, of which x are the first 16 and y the others.
+// Writes the first `count` of 32 consecutive elements of c; x holds the first 16, y the others.
 inline __attribute__((always_inline)) void write_line(const Result& result, int64_t place, __m512 x, __m512 y,
                                                       int64_t count) {
   const __mmask32 present = first32(count);
@@ -193,8 +194,8 @@ inline __attribute__((always_inline)) void write_line(const Result& result, int6
   }
 }
 
-// Up to 2 x 2 finished tiles, tile (i, j) at `sums` + (j * left_tiles + i) tiles, to where they belong: the first
-// element is (row, column) of the result.
+// Writes up to 2 x 2 finished tiles, tile (i, j) at `sums` + (j * left_tiles + i) tiles, to the result, starting at its
+// element (row, column).
 void write(const Result& result, const float* sums, int64_t left_tiles, int64_t rows, int64_t columns, int64_t row,
            int64_t column) {
   const auto line = [](const float* at) { return _mm512_load_ps(at); };
@@ -224,7 +225,7 @@ void write(const Result& result, const float* sums, int64_t left_tiles, int64_t 
   }
 }
 
-// Asks for the lines of c that 2 x 2 tiles will be written to; they are far apart and seldom in a cache.
+// Prefetches the lines of c that 2 x 2 tiles will be written to; they are far apart and rarely in a cache.
 void fetch(const Result& result, int64_t row, int64_t column) {
   const int64_t rows = result.transposed ? result.columns - column : result.rows - row;
   const int64_t place = result.transposed ? column * result.c_row + row : row * result.c_row + column;
@@ -239,15 +240,15 @@ void fetch(const Result& result, int64_t row, int64_t column) {
   }
 }
 
-// Tiles of k at a time, so that the right operand's stay in L1 while those of the left one pass.
+// Tiles of k per step, so that the right operand's tiles stay in L1 while the left one's are streamed.
 constexpr int64_t k_block = 16;
 
-// A column of one or two right tiles times all left ones.
+// One or two columns of right tiles times all left tiles.
 template <int columns>
 void column(float* sums, const Bf16* left, int64_t left_tiles, const Bf16* right, int64_t right_tile, int64_t k_tiles,
             bool begin, const Result* result) {
   const int64_t panel = k_tiles * tile_operands;
-  int64_t waiting = -1;  // left tile whose finished sums are not written yet
+  int64_t waiting = -1;  // left tile whose finished sums are not written yet; -1: none
   const auto write_waiting = [&] {
     write(*result, sums + waiting * tile_sums, left_tiles, left_tiles - waiting < 2 ? 1 : 2, columns,
           waiting * tile_lines, right_tile * tile_lines);
@@ -274,7 +275,7 @@ void column(float* sums, const Bf16* left, int64_t left_tiles, const Bf16* right
       const auto run = rows == 2 ? tiles<2, columns> : tiles<1, columns>;
       run(first ? nullptr : own, left_tiles, to, left + i * panel + k * tile_operands, right + k * tile_operands, panel,
           steps, {ahead + i / 2 * steps * ahead_lines * 32, ahead_lines});
-      // The sums before these are written while these are still computed.
+      // The previous sums are written while these are still being computed.
       if (waiting >= 0) write_waiting();
       waiting = last && !direct ? i : -1;
     }
@@ -298,10 +299,10 @@ void multiply(float* sums, const Bf16* left, int64_t left_tiles, const Bf16* rig
     const auto run = right_tiles - j >= 2 ? column<2> : column<1>;
     run(own, left, left_tiles, right + j * panel, j, k_tiles, begin, result);
   }
-  _tile_release();  // the kernel saves no tiles of a thread that has none
+  _tile_release();  // the kernel need not save the tile state of this thread
 }
 
-double tile_products(int64_t rounds, float* sink) {
+double tile_dot_products(int64_t rounds, float* result) {
   _tile_loadconfig(&configuration);
   _tile_zero(0);
   _tile_zero(1);
@@ -317,7 +318,7 @@ double tile_products(int64_t rounds, float* sink) {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, sink, row_bytes);
+  _tile_stored(0, result, row_bytes);
   _tile_release();
   return 4.0 * 2 * tile_lines * tile_lines * tile_k * static_cast<double>(rounds);
 }

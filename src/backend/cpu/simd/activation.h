@@ -1,4 +1,5 @@
-// Kernels of activation on n elements, by activation (the values of ops::Activation). y may be x; dx may be dy or x.
+// Kernels of activation on n elements, indexed by activation (the values of ops::Activation). y may be x; dx may be dy
+// or x.
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// The optimizer's update and sums of squares.
+// The AdamW update, and sums of squares.
 #pragma once
 
 #include <stdint.h>
@@ -16,7 +16,7 @@ struct AdamwStep {
   float gradient_scale;
 };
 
-// Places of n elements, f32 or bf16 as the flags say. `weight` may be null.
+// The state of n elements, each f32 or bf16 according to its flag. `weight` may be null.
 struct AdamwMemory {
   void *master, *moment1, *moment2;
   bool master_bf16, moment1_bf16, moment2_bf16;

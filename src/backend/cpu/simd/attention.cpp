@@ -1,6 +1,6 @@
-// Forward attention with an online softmax (Dao 2023, arXiv 2307.08691): for a block of rows, block after block of keys
-// from key 0. bf16 operands are multiplied in bf16 dot products where the machine has them (probabilities are then
-// rounded to bf16), else, and those of f16, as f32.
+// Forward attention with an online softmax (Dao 2023, arXiv 2307.08691): for a block of rows, iterates over the key
+// blocks in order. bf16 operands use bf16 dot products if the machine has them (probabilities are then rounded to
+// bf16), else they are widened to f32, as f16 is.
 #include "backend/cpu/simd/attention.h"
 
 #include "backend/cpu/simd/attention_tile.h"
@@ -9,14 +9,14 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// The state of a call, all in the scratch.
+// The state of a call, all in scratch.
 struct Block {
   float* q;       // operand A of the rows [R, width]
   float* keys;    // panel [words, kBlock]
   float* values;  // panel [kBlock / pack, width]
   float* scores;  // [R, kBlock], then the probabilities as operand A
-  float* out;     // [R, width], not yet divided by `sum`
-  float* top;     // [kRows]: largest score so far
+  float* out;     // [R, width], before the division by `sum`
+  float* top;     // [kRows]: max score so far
   float* sum;     // [kRows]: of exp(score - top)
   int64_t width;  // padded head size
 };
@@ -41,7 +41,7 @@ Block divide(void* scratch, int64_t head_dim) {
   return block;
 }
 
-// Turns the products of a row of a block into scores; `key` is the block's first key.
+// Converts the dot products of a row of a block to scores; `key` is the block's first key.
 void bend_row(const AttentionScores& rule, float* scores, int64_t columns, int64_t head, int64_t query, int64_t key) {
   const float rate = rate_of(rule, head);
   const Floats numbers = lane_numbers();
@@ -51,17 +51,17 @@ void bend_row(const AttentionScores& rule, float* scores, int64_t columns, int64
   }
 }
 
-// Turns the products of row `r` of a block of `columns` keys from key `begin` into scores, -inf where `query` of `head`
-// does not see the key. Returns the largest ones: those of every lane.
+// Converts the dot products of row `r` with a block of `columns` keys from key `begin` on to scores, -inf where `query`
+// of `head` does not attend to the key. Returns the max of every lane.
 Floats score_row(const AttentionForward& task, const Block& block, int64_t r, int64_t head, int64_t query,
                  int64_t begin, int64_t columns) {
-  const bool bent = bends(task.scores);
+  const bool bent = has_score_mod(task.scores);
   const Floats scale = splat(bent ? 1.0F : task.scores.scale);
   const Floats nothing = splat(-__builtin_inff());
   float* scores = block.scores + r * kBlock;
   const int64_t place = task.first + query;
-  const int64_t seen = place + 1 - begin;                       // keys of the block up to the query
-  const int64_t gone = place + 1 - task.scores.window - begin;  // those that the window has left behind
+  const int64_t seen = place + 1 - begin;                       // keys of the block up to the query's position
+  const int64_t gone = place + 1 - task.scores.window - begin;  // keys of the block that are before the window
   if (bent && seen > 0 && gone < columns) bend_row(task.scores, scores, columns, head, place, begin);
   Floats top = nothing;
   if (seen >= columns && gone <= 0) {
@@ -85,9 +85,9 @@ Floats score_row(const AttentionForward& task, const Block& block, int64_t r, in
   return top;
 }
 
-// Turns the products of a block of `columns` keys (a multiple of kAlign) from key `begin` into scores, hides what a row
-// may not see, turns them into probabilities as operand A and brings the sums up to date: of as many rows at once as a
-// vector has lanes. A row that sees nothing of the block keeps its sums bit by bit.
+// Converts the dot products with a block of `columns` keys (a multiple of kAlign) from key `begin` on to scores, masks
+// them, computes the probabilities as operand A, and updates the running max and sum. Processes as many rows at a time
+// as a vector has lanes. The sums of a row that attends to no key of the block do not change by a bit.
 template <class Step>
 void soften(const AttentionForward& task, const Block& block, int64_t rows, int64_t begin, int64_t columns) {
   int64_t head = 0;
@@ -104,9 +104,9 @@ void soften(const AttentionForward& task, const Block& block, int64_t rows, int6
       }
     }
     const Floats before = load(block.top + first, Whole{});
-    // Finite also in a row that has seen nothing yet.
+    // Finite even in a row that has attended to no key yet.
     const Floats top = max(max(before, largest_each(vectors)), splat(-0x1.fffffep127F));
-    const Floats shrink = exp(before - top);  // what the sums so far shrink by
+    const Floats shrink = exp(before - top);  // factor that rescales the sums so far
     store(block.top + first, top, Whole{});
     for (int64_t i = 0; i < lanes; ++i) vectors[i] = Floats{};
     for (int64_t i = 0; i < count; ++i) {

@@ -1,34 +1,35 @@
-// Kernels of attention, compiled once a level. One call is one block of work of one thread: raw pointers only.
-// Letters: R rows of a block (queries of several heads of one key/value head), B = attention_block keys, D head size.
+// Attention kernels, compiled once per level. One call computes one block on one thread, with raw pointers only.
+// Letters: R rows of a block (queries of several heads that share a key/value head), B = attention_block keys, D head
+// size.
 #pragma once
 
 #include <cstdint>
 
 namespace ingot::cpu {
 
-// Keys of a block. Blocks are counted from key 0 of a sequence, whatever is asked, so a token's bits depend on neither
-// the other sequences nor on how a prompt was cut into pieces.
+// Keys per block. Blocks start at multiples of this from key 0 of the sequence, whatever the queries, so a token's bits
+// depend neither on the other sequences nor on how a prompt was chunked.
 inline constexpr int64_t attention_block = 64;
-// Most rows (queries times heads) that one call computes.
+// Max rows (queries times heads) of one call.
 inline constexpr int64_t attention_rows = 96;
 
-// What a score is made of, see ops/attention.h.
+// Parameters of the scores, see ops/attention.h.
 struct AttentionScores {
   float scale;
   float softcap;        // 0: none
-  int64_t window;       // keys that a query sees, itself included; no_window: all
-  const float* slopes;  // by head of the call; null: none
+  int64_t window;       // number of keys that a query attends to, itself included; no_window: all
+  const float* slopes;  // indexed by head of the call; null: none
 };
 inline constexpr int64_t no_window = int64_t{1} << 40;
 
 enum class ElementType { f32, bf16, f16 };
 
-// Some queries of some heads, all reading one key/value head. Strides count elements.
+// Some queries of some heads that share one key/value head. Strides are in elements.
 struct AttentionForward {
   ElementType type;   // of q, k, v and out
-  const void* q;      // first query, first head; heads lie head_dim apart
+  const void* q;      // first query, first head; consecutive heads are head_dim apart
   void* out;          // like q
-  float* lse;         // first head, first query; heads lie lse_stride apart; null: not wanted
+  float* lse;         // first head, first query; consecutive heads are lse_stride apart; null: not computed
   const void* k;      // this key/value head in the first row (of the sequence, or of page 0)
   const void* v;      // like k
   int64_t q_stride;   // between tokens of q and of out
@@ -43,15 +44,15 @@ struct AttentionForward {
   void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
 };
 
-// Gradients inside one sequence, of one key/value head and one block of its keys: the part of the block in the scratch
-// (its operands, the sums of dk and dv) lives from backward_begin to backward_end.
+// Gradients within one sequence, for one key/value head and one block of its keys. The block's data in `scratch` (its
+// operands, the sums of dk and dv) must live from backward_begin to backward_end.
 struct AttentionBackward {
   bool bf16;
   const void* q;       // query 0 of the sequence, first head of the call
   const void* dout;    // like q
   void* dq;            // like q
-  const float* lse;    // first head, query 0; heads lie row_stride apart
-  const float* delta;  // sum of dout * out, like lse
+  const float* lse;    // first head, query 0; consecutive heads are row_stride apart
+  const float* delta;  // sum of dout * out, laid out like lse
   const void* k;       // key 0 of the sequence, this key/value head
   const void* v;
   void* dk;
@@ -59,29 +60,29 @@ struct AttentionBackward {
   int64_t q_stride, kv_stride, row_stride;
   int64_t length;  // tokens of the sequence
   int64_t begin;   // first key of the block, a multiple of attention_block
-  int64_t end;     // one past the last, at most one block
+  int64_t end;     // one past the last key, at most one block after `begin`
   int64_t head_dim;
   AttentionScores scores;
   void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
 };
 
-// A block of queries of one head that sees some of the keys.
+// A block of queries of one head that attends to some of the keys.
 struct AttentionQueries {
-  int64_t head;   // counted from the first of the call
+  int64_t head;   // relative to the first head of the call
   int64_t begin;  // first query, a multiple of attention_block
-  float* sums;  // dq of the block so far [D, attention_block], as sums over the blocks of keys before this one; may be
-                // null where these keys are all that the queries see
-  bool first;   // they see no key before this block
+  float* sums;    // [D, attention_block]: the sums of dq of these queries over the preceding key blocks; may be null if
+                  // this is the only key block that they attend to
+  bool first;     // they attend to no key before this block
 };
 
 struct AttentionKernels {
   void (*forward)(const AttentionForward& task);
-  // delta [row_stride apart: head, token] = sum over D of dout * out, for tokens [begin, end) of all heads.
+  // delta [head, token], with heads row_stride apart, = sum over D of dout * out, for tokens [begin, end) of all heads.
   void (*delta)(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
                 int64_t row_stride, int64_t begin, int64_t end);
   void (*backward_begin)(const AttentionBackward& task);
-  // Adds to dk and dv of the keys in the order of the calls, and to dq of the queries, which is assigned when these are
-  // the queries of the keys' own tokens: they are to be the last block of keys that adds to it.
+  // Adds to dk and dv of the keys, in the order of the calls, and to the sums of dq of the queries. On the diagonal,
+  // where queries and keys are the same tokens, dq is assigned: this must be the last key block that adds to it.
   void (*backward_queries)(const AttentionBackward& task, const AttentionQueries& queries);
   void (*backward_end)(const AttentionBackward& task);  // assigns dk and dv
 };

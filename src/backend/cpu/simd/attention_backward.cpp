@@ -1,31 +1,31 @@
-// Backward attention (Dao 2023, arXiv 2307.08691): probabilities again from the scores and lse, block of keys by block
-// of keys, each with the blocks of queries that see some of it.
+// Backward attention (Dao 2023, arXiv 2307.08691): recomputes the probabilities from the scores and lse, one key block
+// at a time, each with the query blocks that attend to some of it.
 //   P = exp(score(scale q k) - lse), dP = dout v, dS = P (dP - delta) score', dv = P^T dout, dq = scale dS k,
 //   dk = scale dS^T q; score is the identity unless there is a softcap or a slope.
-// Scores and dP are computed once, keys by queries. P and dS are operand A of dv and dk as they lie; dq is summed the
-// other way about, dq^T = k^T dS, for which dS is operand B. An element of dq is one chain over the keys in order, one
-// of dk or dv one over the heads and then the queries: no sum depends on who computes it.
+// Scores and dP are computed once, as [key, query]. In this layout P and dS are operand A of the gemms for dv and dk;
+// dq is computed transposed, dq^T = k^T dS, with dS as operand B. An element of dq is one chain over the keys in order,
+// an element of dk or dv one chain over the heads and then the queries, so no sum depends on the number of threads.
 #include "backend/cpu/simd/attention_tile.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-constexpr int64_t kStrip = 2 * kAlign;  // keys and queries of a part of a block on the diagonal, for dq
+constexpr int64_t kStrip = 2 * kAlign;  // keys and queries per strip of a block on the diagonal, for dq
 
-// What a call keeps in the scratch, all of it [kBlock, width] unless it says otherwise.
+// The contents of the scratch of a call, each [kBlock, width] unless stated otherwise.
 struct Panels {
-  float* keys;         // operand A of the keys
-  float* values;       // of the values
-  float* turned_keys;  // [width, kBlock]: operand A of k^T
+  float* keys;             // operand A of the keys
+  float* values;           // operand A of the values
+  float* transposed_keys;  // [width, kBlock]: operand A of k^T
   float* dk;
   float* dv;
   float* q;     // operand B of the queries, [words, kBlock]
   float* dout;  // like q
   float* summed_q;
   float* summed_dout;
-  float* dq;      // [width, kBlock]: dq^T of queries that see this block alone
-  float* scores;  // [kBlock, kBlock]: key, query; then P as operand A
-  float* slopes;  // [kBlock, kBlock]: key, query; then dS as operand A
+  float* dq;      // [width, kBlock]: dq^T of queries that attend to this block alone
+  float* scores;  // [kBlock, kBlock]: [key, query]; then P as operand A
+  float* slopes;  // [kBlock, kBlock]: dP [key, query]; then dS as operand A
   float* pairs;   // [kBlock / pack, kBlock]: dS as operand B
   float* lse;     // [kBlock]
   float* delta;   // [kBlock]
@@ -44,7 +44,7 @@ Panels divide(const AttentionBackward& task) {
   const int64_t panel = kBlock * panels.width;
   panels.keys = take(panel);
   panels.values = take(panel);
-  panels.turned_keys = take(panel);
+  panels.transposed_keys = take(panel);
   panels.dk = take(panel);
   panels.dv = take(panel);
   panels.q = take(panel);
@@ -76,7 +76,7 @@ void run_begin(const AttentionBackward& task) {
   pack_rows<Step>(panels.keys, panels.width, k, d);
   pack_rows<Step>(panels.values, panels.width, v, d);
   pack_summed<Step>(panels.q, k, d);
-  turn(panels.turned_keys, kBlock, panels.q, panels.width, num_words<Step>(padded(rows)), d);
+  turn(panels.transposed_keys, kBlock, panels.q, panels.width, num_words<Step>(padded(rows)), d);
   for (int64_t i = 0; i < rows * panels.width; ++i) panels.dk[i] = panels.dv[i] = 0;
 }
 
@@ -84,21 +84,21 @@ void run_begin(const AttentionBackward& task) {
 struct Field {
   int64_t rows;      // keys
   int64_t columns;   // queries, padded
-  int64_t shown;     // queries that exist
-  int64_t hidden;    // queries before this one do not see key 0 of the block: may be negative
-  bool on_diagonal;  // keys and queries are the same tokens: no query sees the keys behind it
+  int64_t shown;     // queries that exist (without the padding)
+  int64_t hidden;    // first query that attends to key 0 of the block; may be negative
+  bool on_diagonal;  // keys and queries are the same tokens: no query attends to later keys
 };
 
-// Calls body(first key, keys, first query) for the strips of keys that have products on their own. On the diagonal no
-// key of a strip is seen by the queries before the strip: that would be products with zeros, which change no finite
-// sum.
+// Calls body(first key, keys, first query) for strips of keys that have gemms of their own. On the diagonal, the
+// queries before a strip attend to none of its keys and are left out: their products would be with zeros, which change
+// no finite sum.
 template <class Body>
 void each_strip(const Field& field, Body body) {
   const int64_t step = field.on_diagonal ? kAlign : kBlock;
   for (int64_t i = 0; i < field.rows; i += step) body(i, at_most(step, field.rows - i), i);
 }
 
-// Scores and dP become P and dS. `Bends`: see bends(); `Edge`: some query does not see some key.
+// Converts scores and dP to P and dS. `Bends`: see bends(); `Edge`: some query does not attend to some key.
 template <class Step, bool Bends, bool Edge>
 void soften(const AttentionScores& rule, const Panels& panels, const Field& field, float rate) {
   constexpr int pack = static_cast<int>(Step::pack);
@@ -107,7 +107,8 @@ void soften(const AttentionScores& rule, const Panels& panels, const Field& fiel
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
   for (int64_t r = 0; r < field.rows; r += pack) {
-    // On the diagonal, dq reads parts of kStrip keys and queries: what no product assigned there becomes 0 too.
+    // On the diagonal, dq reads strips of kStrip keys and queries, so their elements that no gemm assigned become 0
+    // too.
     for (int64_t j = field.on_diagonal ? r / kStrip * kStrip : 0; j < field.columns; j += lanes) {
       const Floats lse = load(panels.lse + j, Whole{});
       const Floats delta = load(panels.delta + j, Whole{});
@@ -178,7 +179,7 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
   });
   const bool whole = !field.on_diagonal && field.hidden + task.scores.window >= field.columns && count == field.columns;
   const float rate = rate_of(task.scores, queries.head);
-  if (bends(task.scores)) {
+  if (has_score_mod(task.scores)) {
     whole ? soften<Step, true, false>(task.scores, panels, field, rate)
           : soften<Step, true, true>(task.scores, panels, field, rate);
   } else {
@@ -199,8 +200,8 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
   const int64_t step = field.on_diagonal ? kStrip : kBlock;
   for (int64_t j = 0; j < field.columns; j += step) {
     const int64_t keys = field.on_diagonal ? at_most(rows, j + step) : rows;
-    product<Step>(sums + j, kBlock, panels.turned_keys, kBlock, pairs + j, kBlock, d, at_most(step, field.columns - j),
-                  num_words<Step>(keys), !queries.first);
+    product<Step>(sums + j, kBlock, panels.transposed_keys, kBlock, pairs + j, kBlock, d,
+                  at_most(step, field.columns - j), num_words<Step>(keys), !queries.first);
   }
   if (!field.on_diagonal) return;
   turn(panels.q, width, sums, kBlock, d, count);

@@ -1,8 +1,8 @@
-// What the attention kernels share: products of small blocks and the packing of their operands. Compiled once a level.
+// Shared by the attention kernels: gemms of small blocks and the packing of their operands. Compiled once per level.
 //
-// A product C [M, N] += A [M, K] B [K, N] has A row-major and B as a panel, both in 32-bit words: a word is one f32, or
-// for bf16 dot products two neighbouring bf16 along K. Every element of C is one chain of fused multiply-adds (or of
-// two-term dot products) in the order of K, so its bits do not depend on M, N or on the tile that it fell in.
+// A gemm C [M, N] += A [M, K] B [K, N] has A row-major and B as a panel, both in 32-bit words: a word is one f32 or,
+// for bf16 dot products, two bf16 that are consecutive along K. Every element of C is one chain of fused multiply-adds
+// (or of two-term dot products) in the order of K, so its bits do not depend on M, N or the tile that it is in.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ namespace {
 
 constexpr int64_t kBlock = attention_block;
 constexpr int64_t kRows = attention_rows;
-constexpr int64_t kAlign = 16;  // widths of panels are padded to this
+constexpr int64_t kAlign = 16;  // panel widths are padded to a multiple of this
 
 inline int64_t padded(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Step::Element is the type of q, k and v; `dot` adds one word of A times a vector of words of B.
+// Step::Element is the dtype of q, k and v; `dot` adds one word of A times a vector of words of B.
 template <class E>
 struct F32Step {
   using Element = E;
@@ -96,7 +96,7 @@ void tile_columns(int64_t vecs, int64_t rows, float* c, int64_t ldc, const float
   }
 }
 
-// C [m, n] = or += A [m, k words] B [k words, n]; n a multiple of kAlign; strides in words.
+// C [m, n] = or += A [m, k words] B [k words, n]; n is a multiple of kAlign; strides in words.
 template <class Step>
 void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t m, int64_t n,
              int64_t k, bool add) {
@@ -109,14 +109,14 @@ void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b,
   }
 }
 
-// Where up to kBlock neighbouring rows of an operand lie.
+// The addresses of up to kBlock consecutive rows of an operand.
 template <class E>
 struct RowList {
   const E* row[kBlock];
   int64_t count;
 };
 
-// Where all of them lie. Strides count elements.
+// The addresses of all rows of an operand. Strides are in elements.
 template <class E>
 struct Rows {
   const E* base;
@@ -124,7 +124,7 @@ struct Rows {
   const int32_t* table;  // see AttentionForward
   int64_t page;
 
-  // Rows [begin, begin + count), at most kBlock; none where count is 0 or less.
+  // Rows [begin, begin + count), at most kBlock; none if count is 0 or less.
   RowList<E> list(int64_t begin, int64_t count) const {
     constexpr int64_t endless = int64_t{1} << 40;
     RowList<E> rows;
@@ -140,8 +140,8 @@ struct Rows {
   }
 };
 
-// Asks the memory for rows of d elements that will soon be read: when one query is decoded, everything else takes less
-// time than their way; rows that lie far apart are not foreseen by the machine.
+// Prefetches rows of d elements that will be read soon: in decode with one query, the memory latency is most of the
+// time, and the hardware does not prefetch rows that are far apart.
 template <class E>
 void ask(const RowList<E>& rows, int64_t d) {
   for (int64_t i = 0; i < rows.count; ++i) {
@@ -162,7 +162,7 @@ float word(const typename Step::Element* row, int64_t w, int64_t d) {
   }
 }
 
-// dst [count, ld words] = the rows as operand A: their words in order, zeros up to `ld`.
+// dst [count, ld words] = the rows as operand A: their words in order, padded with zeros to `ld`.
 template <class Step, class E = typename Step::Element>
 void pack_rows(float* dst, int64_t ld, const RowList<E>& rows, int64_t d) {
   for (int64_t i = 0; i < rows.count; ++i) {
@@ -185,7 +185,7 @@ void pack_rows(float* dst, int64_t ld, const RowList<E>& rows, int64_t d) {
 inline __m512 wide_words(__m256i bits, const Bf16*) { return (__m512)from_bf16((Halves)bits); }
 inline __m512 wide_words(__m256i bits, const F16*) { return (__m512)from_f16((Halves)bits); }
 
-// Words [w, w + 16) of a row, zeros past its end.
+// Words [w, w + 16) of a row; zeros after its end.
 template <class Step>
 __m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
   const int64_t left = d - w * Step::pack;
@@ -227,8 +227,8 @@ void pack_columns(float* dst, const RowList<E>& rows, int64_t d) {
 #endif
 }
 
-// dst [words of padded(count), padded(d)] = the rows as what is summed over: word (p, j) holds column j of rows
-// p * pack ...; zeros in the padding.
+// dst [words of padded(count), padded(d)] = the rows as operand B whose K is the rows: word (p, j) holds column j of
+// rows p * pack ...; zeros in the padding.
 template <class Step, class E = typename Step::Element>
 void pack_summed(float* dst, const RowList<E>& rows, int64_t d) {
   const int64_t count = rows.count;
@@ -256,7 +256,7 @@ void pack_summed(float* dst, const RowList<E>& rows, int64_t d) {
   }
 }
 
-// A vector of the numbers of a row of f32, those from place `j` on, as operand A: words take the place of numbers.
+// Stores a vector of values, from column `j` on of a row of f32, as operand A: the row's values are replaced by words.
 template <class Step>
 INGOT_INLINE void put_operand(float* row, int64_t j, Floats x) {
 #if defined(INGOT_SIMD_avx512)
@@ -269,13 +269,13 @@ INGOT_INLINE void put_operand(float* row, int64_t j, Floats x) {
 }
 
 #if defined(INGOT_SIMD_avx512)
-// 16 words of operand B: numbers of a row of f32 and of the row behind it.
+// Stores 16 words of operand B: pairs of the values of a row of f32 and of the next row.
 INGOT_INLINE void put_pairs(float* dst, Floats row, Floats next) {
-  store_pair(reinterpret_cast<Bf16*>(dst), Pair{row, next});  // alternates them
+  store_pair(reinterpret_cast<Bf16*>(dst), Pair{row, next});  // interleaves them
 }
 #endif
 
-// dst [cols, rows] = src [rows, cols] in words; up to padded(rows) words of a row of dst are written.
+// Transposes words: dst [cols, rows] = src [rows, cols]; up to padded(rows) words of a row of dst are written.
 inline void turn(float* dst, int64_t dst_ld, const float* src, int64_t src_ld, int64_t rows, int64_t cols) {
 #if defined(INGOT_SIMD_avx512)
   for (int64_t i = 0; i < rows; i += 16) {
@@ -303,15 +303,15 @@ void write_row(E* y, const float* x, float factor, int64_t d) {
   sweep(0, d, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * scale, extent); });
 }
 
-// Scores that are more than scaled products.
-inline bool bends(const AttentionScores& scores) { return scores.softcap > 0 || scores.slopes != nullptr; }
+// Whether scores are more than scaled dot products (softcap, ALiBi slopes).
+inline bool has_score_mod(const AttentionScores& scores) { return scores.softcap > 0 || scores.slopes != nullptr; }
 
 struct Bent {
   Floats score;
-  Floats slope;  // of the score by the scaled product
+  Floats slope;  // derivative of the score with respect to the scaled product
 };
 
-// `distance` is key minus query, `rate` the head's slope.
+// `distance` is the key's position minus the query's, `rate` the head's ALiBi slope.
 INGOT_INLINE Bent bend(const AttentionScores& scores, Floats product, Floats distance, float rate) {
   Floats score = product * scores.scale;
   Floats slope = splat(1.0F);
@@ -323,7 +323,8 @@ INGOT_INLINE Bent bend(const AttentionScores& scores, Floats product, Floats dis
   return {fma(distance, splat(rate), score), slope};
 }
 
-// e^x, but 0 below e^-80: what ALiBi leaves of far keys would be subnormal, and sums of such numbers are slow.
+// e^x, but 0 below e^-80: with ALiBi the probabilities of distant keys would be subnormal, and arithmetic on these is
+// slow.
 INGOT_INLINE Floats exp_or_zero(Floats x) { return x <= -80.0F ? Floats{} : exp(x); }
 
 inline float rate_of(const AttentionScores& scores, int64_t head) {
@@ -337,7 +338,7 @@ inline Floats lane_numbers() {
   return numbers;
 }
 
-// The first block of keys that a query at `place` sees something of.
+// The first key of the first key block that a query at position `place` attends to.
 inline int64_t first_block(const AttentionScores& scores, int64_t place) {
   const int64_t key = place - scores.window + 1;
   return key > 0 ? key / kBlock * kBlock : 0;
@@ -345,7 +346,7 @@ inline int64_t first_block(const AttentionScores& scores, int64_t place) {
 
 }  // namespace
 
-// In attention_backward.cpp; members of AttentionKernels.
+// Defined in attention_backward.cpp; members of AttentionKernels.
 void attention_delta(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
                      int64_t row_stride, int64_t begin, int64_t end);
 void attention_backward_begin(const AttentionBackward& task);

@@ -5,7 +5,7 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// NaN stays: a comparison with it is false.
+// The larger one; b if either is NaN. A NaN logit still makes the row's loss NaN, because its exp is NaN.
 INGOT_INLINE Floats larger(Floats a, Floats b) { return b <= a ? a : b; }
 
 template <class D>
@@ -13,7 +13,7 @@ void gradient(const float* logits, int64_t n, int64_t target, float top, float i
   const float at_target = logits[target];
   sweep(0, n,
         [&](int64_t i, auto extent) { store(dlogits + i, exp(load(logits + i, extent) - top) * inverse, extent); });
-  // In fp32 before it is rounded, as every other element.
+  // Computed in fp32 before rounding, as every other element is.
   const float rest = (exp(splat(at_target - top)) * inverse)[0] - 1.0F;
   if constexpr (sizeof(D) == sizeof(float)) {
     dlogits[target] = rest;

@@ -9,7 +9,7 @@ namespace ingot::cpu {
 
 struct CrossEntropyKernels {
   // The loss of row `logits` [n] for `target` in [0, n). At most one of dlogits_f32 (may be logits) and dlogits_bf16 is
-  // given: softmax - one-hot.
+  // not null; it is assigned softmax - one-hot.
   float (*row)(const float* logits, int64_t n, int64_t target, float* dlogits_f32, Bf16* dlogits_bf16);
 };
 

@@ -1,4 +1,4 @@
-// The activations (ops/activation.h) and their slopes on vectors. Included by simd/*.cpp only.
+// The activation functions (ops/activation.h) and their derivatives on vectors. Included by simd/*.cpp only.
 #pragma once
 
 #include "backend/cpu/simd/simd.h"
@@ -18,7 +18,7 @@ struct Silu {
 };
 
 struct Gelu {
-  // bell = exp(-z^2 / 2) and share = Phi(z): beyond |z| lies bell R(|z|) of the normal distribution, where R is a
+  // bell = exp(-z^2 / 2) and share = Phi(z). The normal distribution's tail beyond |z| is bell R(|z|), where R is a
   // polynomial in 1 / (1 + 0.33 |z|) (the form of Hastings 1955; minimax within 7e-9 of Phi, computed by Lawson's
   // iteration).
   struct Normal {
@@ -48,16 +48,16 @@ struct Gelu {
 struct GeluTanh {
   // (1 + tanh(u)) / 2 is the logistic function of 2u.
   static constexpr float linear = 1.5957691216F;  // 2 sqrt(2 / pi)
-  static constexpr float cubic = 0.07135481627F;  // 0.044715 of it
+  static constexpr float cubic = 0.07135481627F;  // 0.044715 times `linear`
   INGOT_INLINE Floats share(Floats z) { return sigmoid(z * fma(z * z, splat(cubic), splat(linear))); }
   INGOT_INLINE Floats value(Floats z) { return z * share(z); }
   INGOT_INLINE Activated both(Floats z) {
-    // s and 1 - s are r and e r, the smaller one with all its digits.
+    // s and 1 - s are r and e r in some order; this keeps full precision in the smaller one.
     const Floats u = z * fma(z * z, splat(cubic), splat(linear));
     const Floats e = exp(min(u, -u));
     const Floats r = reciprocal(1.0F + e);
     const Floats s = u > Floats{} ? r : e * r;
-    const Floats near = min(splat(40.0F), max(splat(-40.0F), z));  // beyond, e is 0 and z^2 may be infinite
+    const Floats near = min(splat(40.0F), max(splat(-40.0F), z));  // beyond this e is 0, and z^2 may be infinite
     const Floats rate = fma(near * near, splat(3.0F * cubic), splat(linear));
     return {z * s, fma(near * rate, r * (e * r), s)};
   }

@@ -32,7 +32,7 @@ void sum_rows(float* total, const T* dy, int64_t rows, int64_t n, int64_t stride
 
 typedef uint64_t Longs __attribute__((vector_size(8 * lanes)));
 
-// Philox4x32-10 (base/philox.h) over `lanes` neighbouring blocks.
+// Philox4x32-10 (base/philox.h) for `lanes` consecutive blocks.
 INGOT_INLINE void philox(Words& c0, Words& c1, Words& c2, Words& c3, uint32_t k0, uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     const Longs p0 = __builtin_convertvector(c0, Longs) * uint64_t{0xD2511F53};
@@ -53,9 +53,9 @@ void dropout(T* y, const T* x, int64_t n, DropoutRow row) {
   for (int64_t begin = 0; begin < n; begin += 4 * lanes, block += static_cast<uint32_t>(lanes)) {
     Words words_of[4] = {Words{} + row.counter[0], Words{} + row.counter[1], block, Words{} + row.counter[2]};
     philox(words_of[0], words_of[1], words_of[2], words_of[3], row.key[0], row.key[1]);
-    uint32_t keep[4 * lanes];  // all ones where kept, in order of elements
+    uint32_t keep[4 * lanes];  // all ones if kept, in order of elements
     for (int word = 0; word < 4; ++word) {
-      const Words kept = (Words)((words_of[word] >> 8) >= row.keep_from);
+      const Words kept = (Words)((words_of[word] >> 8) >= row.drop_below);
       for (int i = 0; i < lanes; ++i) keep[4 * i + word] = kept[i];
     }
     const int64_t end = n - begin < 4 * lanes ? n : begin + 4 * lanes;

@@ -7,12 +7,12 @@
 
 namespace ingot::cpu {
 
-// The random numbers of one row of dropout: block b is Philox of counter (counter[0], counter[1], b, counter[2]).
+// The random numbers of one row of dropout: block b is Philox with the counter (counter[0], counter[1], b, counter[2]).
 struct DropoutRow {
   uint32_t counter[3];
   uint32_t key[2];
-  uint32_t keep_from;  // the smallest 24-bit random number that keeps an element
-  float factor;        // of the kept
+  uint32_t drop_below;  // the smallest 24-bit random number that keeps an element
+  float factor;         // multiplies the elements that are kept
 };
 
 template <class T>
@@ -30,24 +30,24 @@ using BoundForm = void(T* y, const T* x, float most, int64_t n);
 
 struct ElementwiseKernels {
   ForTypes<AddForm> add;  // y = a + b
-  // y = factor x, of any type.
+  // y = factor x, from any type.
   ForTypes<ScaleToF32Form> scale_to_f32;
   ForTypes<ScaleToBf16Form> scale_to_bf16;
   ForTypes<ScaleToF16Form> scale_to_f16;
-  // The n elements of blocks of q8_0 or q4_0 (tensor/block_quant.h), n a multiple of 32; null at levels without
-  // products of bf16.
+  // Decodes the n elements of blocks of q8_0 or q4_0 (tensor/block_quant.h), n a multiple of 32; null at levels without
+  // bf16 dot products.
   void (*q8_to_bf16)(Bf16* y, const void* blocks, int64_t n);
   void (*q4_to_bf16)(Bf16* y, const void* blocks, int64_t n);
   // y += x.
   void (*add_from_bf16)(float* y, const Bf16* x, int64_t n);
   ForTypes<AddBiasForm> add_bias;  // y += bias
-  // sum (+)= sum over `rows` of dy, columns 0 .. n of rows of `stride` elements, in order of rows.
+  // sum (+)= sum over `rows` of dy, for columns 0 .. n of rows that are `stride` elements apart, in order of rows.
   void (*sum_rows_f32)(float* sum, const float* dy, int64_t rows, int64_t n, int64_t stride, bool accumulate);
   void (*sum_rows_bf16)(float* sum, const Bf16* dy, int64_t rows, int64_t n, int64_t stride, bool accumulate);
-  // One row: element j is kept when the upper 24 bits of word j % 4 of block j / 4 reach row.keep_from.
+  // One row: element j is kept if the upper 24 bits of word j % 4 of block j / 4 are at least row.drop_below.
   void (*dropout_f32)(float* y, const float* x, int64_t n, DropoutRow row);
   void (*dropout_bf16)(Bf16* y, const Bf16* x, int64_t n, DropoutRow row);
-  // As ops/elementwise.h says.
+  // As in ops/elementwise.h.
   ForTypes<BoundForm> clamp;
   void (*clamp_backward_f32)(float* dx, const float* dy, const float* x, float limit, int64_t n);
   void (*clamp_backward_bf16)(Bf16* dx, const Bf16* dy, const Bf16* x, float limit, int64_t n);

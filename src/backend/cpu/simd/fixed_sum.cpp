@@ -5,7 +5,7 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// Plain loops, which the compiler makes vectors of where the level has them; every element by itself.
+// Plain loops over independent elements, which the compiler vectorises if the level supports it.
 template <bool accumulate>
 uint32_t add_all(int64_t* __restrict sum, const float* __restrict x, int64_t n, double factor, double limit) {
   uint32_t largest = 0;

@@ -1,4 +1,4 @@
-// Contributions to sums in fixed point.
+// Kernels of fixed-point sums.
 #pragma once
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 namespace ingot::cpu {
 
 struct FixedSumKernels {
-  // sum (+)= round(x * factor), 0 for what is not below `limit` in magnitude then. Returns the largest |x|'s bits.
+  // sum (+)= round(x * factor), or 0 unless |x * factor| is below `limit`. Returns the bits of the largest |x|.
   uint32_t (*add)(int64_t* sum, const float* x, int64_t n, double factor, double limit, bool accumulate);
   // y = sum * factor.
   void (*to_float)(float* y, const int64_t* sum, int64_t n, double factor);

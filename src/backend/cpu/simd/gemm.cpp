@@ -1,5 +1,5 @@
 // The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3),
-// 2008: a panel of b and a block of a are packed (and widened to fp32), a register tile runs over them.
+// 2008: a panel of b and a block of a are packed (and widened to fp32), and a register tile iterates over them.
 #include "backend/cpu/simd/gemm.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -70,7 +70,7 @@ INGOT_INLINE void tile(const float* a, const float* b, int64_t k, Floats (&sums)
   }
 }
 
-// One tile into rows x columns of `c`: added when `add`.
+// Writes one tile to rows x columns of `c`; with `add` it is added.
 void tile_into(float* c, int64_t c_row, int64_t rows, int64_t columns, const float* a, const float* b, int64_t k,
                bool add) {
   Floats sums[tile_m][tile_v];
@@ -125,14 +125,14 @@ void gemm_f32(const GemmShape& s, float* c, const T* a, const T* b, float* pack)
   }
 }
 
-// The sums of a block of c stay in fp32 until all of k is done.
+// The sums of a block of c stay in fp32 until all of k is processed.
 template <class C, class T>
 void gemm_rounded(const GemmShape& s, C* c, const T* a, const T* b, float* pack) {
   float* packed_b = pack + gemm_m_block * gemm_k_block;
   float* block = packed_b + gemm_n_block * gemm_k_block;
-  for (int64_t i = 0; i < s.m; i += gemm_m_most) {
+  for (int64_t i = 0; i < s.m; i += gemm_max_m) {
     GemmShape part = s;
-    part.m = s.m - i < gemm_m_most ? s.m - i : gemm_m_most;
+    part.m = s.m - i < gemm_max_m ? s.m - i : gemm_max_m;
     for (int64_t j = 0; j < s.n; j += gemm_n_block) {
       const int64_t n = s.n - j < gemm_n_block ? s.n - j : gemm_n_block;
       columns_block(part, n, block, gemm_n_block, a + i * s.a_row, b + j * s.b_column, pack, packed_b, false);

@@ -1,4 +1,5 @@
-// Kernels of glu on n elements, by activation (the values of ops::Activation). Outputs may be inputs as ops/glu.h says.
+// Kernels of glu on n elements, indexed by activation (the values of ops::Activation). Outputs may alias inputs as in
+// ops/glu.h.
 #pragma once
 
 #include <stdint.h>

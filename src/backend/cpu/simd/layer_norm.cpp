@@ -6,7 +6,7 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// The variance from the differences to the mean: no digits are lost when the mean is large.
+// The variance is computed from the differences to the mean, so no precision is lost when the mean is large.
 template <class T>
 void forward(const LayerNormRows<T>& task) {
   const int64_t n = task.n;
@@ -41,7 +41,7 @@ void backward(const LayerNormBackwardRows<T>& task) {
     T* dx = task.dx + r * n;
     const float mean = task.mean[r];
     const float rstd = task.rstd[r];
-    // Of g and of g (x - mean), in two interleaved sums each.
+    // Sums of g and of g (x - mean), as two interleaved sums each.
     Floats gradients[2]{};
     Floats products[2]{};
     const auto add = [&](int which, int64_t j, auto extent) {

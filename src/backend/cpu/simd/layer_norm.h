@@ -1,4 +1,4 @@
-// Kernels of layer_norm on `rows` rows of n elements. Results do not depend on how rows are cut into calls.
+// Kernels of layer_norm on `rows` rows of n elements. Results do not depend on how the rows are split into calls.
 #pragma once
 
 #include <stdint.h>
@@ -22,7 +22,7 @@ struct LayerNormRows {
 template <class T>
 struct LayerNormBackwardRows {
   T* dx;
-  float* dweight;  // [n], assigned the sum over these rows in order; null: not wanted
+  float* dweight;  // [n], assigned the sum over these rows in order; null: not computed
   float* dbias;    // as dweight
   const T* dy;
   const T* x;
@@ -40,7 +40,7 @@ struct LayerNormKernels {
   ForTypes<LayerNormForm> forward;
   void (*backward_f32)(const LayerNormBackwardRows<float>& task);
   void (*backward_bf16)(const LayerNormBackwardRows<Bf16>& task);
-  // y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.
+  // y [begin, end) (+)= the sum of `count` vectors that are n apart, in order.
   void (*sum_blocks)(float* y, const float* blocks, int64_t count, int64_t n, int64_t begin, int64_t end,
                      bool accumulate);
 };

@@ -1,11 +1,12 @@
-// Declares what every level's copy of simd/*.cpp defines. A header of simd/ writes
+// Declarations of symbols that simd/*.cpp defines once per instruction-set level. A header of simd/ writes
 //   struct AddKernels { void (*add)(float* y, ...); };
 //   INGOT_EVERY_LEVEL(extern const AddKernels add_kernels;)
 // and its .cpp defines add_kernels in `namespace ingot::cpu::INGOT_SIMD_LEVEL`.
 //
-// Rules for simd/*.cpp, because a level's code must never run on a lower machine: everything in the level's namespace
-// (anonymous or static where it is not exported), no standard containers or algorithms, no inline functions from
-// elsewhere: a weak symbol compiled with AVX-512 could be the copy that the linker keeps for everyone.
+// Rules for simd/*.cpp, because a level's code must never run on a machine of a lower level: everything is in the
+// level's namespace (and anonymous or static unless exported); no standard containers or algorithms, and no inline
+// functions from elsewhere: the linker keeps one copy of a weak symbol for all callers, which could be the one compiled
+// with AVX-512.
 #pragma once
 
 #define INGOT_EVERY_LEVEL(...) \
@@ -23,7 +24,7 @@
 
 namespace ingot::cpu {
 
-// Elements of 16-bit types, told apart by overloading; laid out as uint16_t.
+// Elements of 16-bit types, distinct types for overloading; laid out as uint16_t.
 struct Bf16 {
   unsigned short bits;
 };
@@ -31,8 +32,8 @@ struct F16 {
   unsigned short bits;
 };
 
-// A kernel for every type of activations; Form<T> is its signature. Backward kernels have no f16: nothing is trained in
-// it.
+// One kernel per activation dtype; Form<T> is its signature. Backward kernels have no f16, because f16 is not trained
+// in.
 template <template <class> class Form>
 struct ForTypes {
   Form<float>* f32;

@@ -1,5 +1,5 @@
-// Outputs lie side by side in y, and ranks in B: B is turned, as many of its rows at once as a vector has lanes, so
-// that nothing is summed across lanes.
+// Outputs are contiguous in y, but ranks are contiguous in B. So B is transposed, as many of its rows at a time as a
+// vector has lanes, and nothing is summed across lanes.
 #include "backend/cpu/simd/lora.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -8,7 +8,7 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// columns [rank, lanes] = `rows` rows of B, at most `lanes`; what is behind them is 0.
+// columns [rank, lanes] = `rows` rows of B (at most `lanes`), transposed; the remaining lanes are 0.
 template <class T>
 void turn(float* columns, const T* b, int64_t rows, int64_t rank) {
 #if defined(INGOT_SIMD_avx512)
@@ -28,7 +28,7 @@ void turn(float* columns, const T* b, int64_t rows, int64_t rank) {
 #endif
 }
 
-// A vector of outputs of so many tokens; their y lie `y_row` apart.
+// Adds a vector of outputs of `tokens` tokens, whose rows of y are `y_row` apart.
 template <int tokens, class Y, class Extent>
 INGOT_INLINE void add(Y* y, int64_t y_row, const float* columns, const float* low, int64_t rank, Extent extent) {
   Floats sums[tokens];
@@ -45,7 +45,7 @@ INGOT_INLINE void add(Y* y, int64_t y_row, const float* columns, const float* lo
 
 template <class T, class Y>
 void up_to(Y* y, const T* b, const float* low, float* columns, int64_t tokens, int64_t rank, int64_t out) {
-  constexpr int at_once = 8;  // enough sums under way
+  constexpr int at_once = 8;  // for enough independent sums
   sweep(0, out, [&](int64_t o, auto extent) {
     turn(columns, b + o * rank, out - o < lanes ? out - o : lanes, rank);
     int64_t t = 0;
@@ -64,6 +64,6 @@ void up(float* y_float, T* y_own, const T* b, const float* low, float* columns, 
 
 }  // namespace
 
-const LoraKernels lora_kernels = {&dot_kernels, {up<float>, up<Bf16>, up<F16>}, lanes};
+const LoraKernels lora_kernels = {&skinny_gemm_kernels, {up<float>, up<Bf16>, up<F16>}, lanes};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

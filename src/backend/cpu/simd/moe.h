@@ -1,4 +1,4 @@
-// Kernels that bring the experts' rows back together (ops/moe.h), a token at a time.
+// Kernels that combine the experts' rows (ops/moe.h), one token at a time.
 #pragma once
 
 #include <stdint.h>
@@ -12,7 +12,7 @@ using CombineForm = void(T* y, const T* z, const int32_t* rows, const float* wei
                          bool accumulate);
 
 struct MoeKernels {
-  // y [n] (+)= sum over i < k of weights[i] times row rows[i] of z, rows n apart; weights null: ones.
+  // y [n] (+)= sum over i < k of weights[i] times row rows[i] of z, whose rows are n apart; weights are 1 if null.
   ForTypes<CombineForm> combine;
   float (*dot_f32)(const float* a, const float* b, int64_t n);
   float (*dot_bf16)(const Bf16* a, const Bf16* b, int64_t n);

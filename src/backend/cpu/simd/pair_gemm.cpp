@@ -1,5 +1,6 @@
-// Words are pairs of bf16, neighbours along k. A register tile holds the sums of some rows and of one to four vectors
-// of columns over all of k: for each pair, vectors of words of b, and a word of a for every row, told to all lanes.
+// Words are pairs of bf16 that are consecutive along k. A register tile holds the sums of some rows and of one to four
+// vectors of columns, over all of k. Each step loads vectors of words of b for one pair, and broadcasts a word of a for
+// every row.
 #include "backend/cpu/simd/pair_gemm.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -12,9 +13,9 @@ namespace {
 
 // 24 sums, up to 4 of b and 1 of a, of 32 registers.
 constexpr int sums_at_once = 24;
-constexpr int most_vectors = pair_gemm_panel / lanes;
+constexpr int max_vectors = pair_gemm_panel / lanes;
 
-// Words of two lines that lie across k, at p and p + 1; `second` is null behind the last element.
+// Interleaves two lines that are not contiguous along k into words; `second` is null after the last element.
 template <class Extent>
 INGOT_INLINE void interleave(uint32_t* packed, const Bf16* first, const Bf16* second, Extent extent) {
   Words words = __builtin_convertvector(load_halves(first, extent), Words);
@@ -29,8 +30,8 @@ INGOT_INLINE __m512 load_words(const Bf16* p, int64_t count) {
 
 int64_t rounded_up(int64_t count) { return (count + lanes - 1) / lanes * lanes; }
 
-// `count` lines of k elements in panels of `panel` lines, a multiple of the lanes: of each, words [pairs, its lines,
-// rounded up]. Either step is 1.
+// Packs `count` lines of k elements into panels of `panel` lines, a multiple of the lanes: per panel, words [pairs, its
+// number of lines, rounded up]. One of the steps is 1.
 void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t k_step, int64_t count, int64_t panel,
                 int64_t k) {
   const int64_t pairs = (k + 1) / 2;
@@ -42,7 +43,7 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
     return packed + first / panel * panel * pairs + pair * width_at(first) + first % panel;
   };
   if (line_step == 1) {
-    constexpr int64_t ahead = 16, line = 32;  // rows, and elements of a line of the cache: what is asked of the memory
+    constexpr int64_t ahead = 16, line = 32;  // prefetch distance in rows; elements per cache line
     for (int64_t p = 0; p < k; p += 2) {
       const Bf16* first = lines + p * k_step;
       const Bf16* second = p + 1 < k ? first + k_step : nullptr;
@@ -75,15 +76,15 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
   }
 }
 
-// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes. `ahead`: the rows behind
-// those of a tile are asked of the memory meanwhile.
+// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes. `ahead`: prefetch the rows
+// after those of a tile.
 struct Left {
   const unsigned char* data;
   int64_t row, pair;
   bool ahead;
 
-  // Rows of a tile. Rows that are read in place and lie whole pages apart share one set of the first cache, which has
-  // room for few: 24 of them were read at 117 to 129 GFLOP/s, 8 are at 298 to 305.
+  // Rows per tile. Rows that are read in place and are a multiple of the page size apart share one set of L1, which has
+  // few ways: with 24 such rows 117 to 129 GFLOP/s were measured, with 8 298 to 305.
   int64_t at_once(int64_t most) const {
     constexpr int64_t page = 4096, few = 8;
     return ahead && row % page == 0 && most > few ? few : most;
@@ -108,25 +109,25 @@ INGOT_INLINE void put(C* c, Floats sums, bool accumulate, Extent extent) {
   store_computed(c, accumulate ? load(c, extent) + sums : sums, extent);
 }
 
-// What a tile sums: its rows of the left operand, its panel of the right one, packed, and how many pairs.
+// The operands of a tile: its rows of the left operand, its packed panel of the right one, and the number of pairs.
 struct Sum {
   Left a;
   const uint32_t* b;
   int64_t pairs;
 
-  // From row `row` and column `column` on; a column that begins a panel.
+  // The operands from row `row` and column `column` on; the column must start a panel.
   Sum at(int64_t row, int64_t column) const {
     return {{a.data + row * a.row, a.row, a.pair, a.ahead}, b + column * pairs, pairs};
   }
 };
 
-// Adds to rows x vectors sums.
+// Adds the products to rows x vectors sums.
 template <int rows, int vectors>
 INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const Sum& sum) {
   const Left& a = sum.a;
   const uint32_t* b = sum.b;
-  // A pointer for every four rows, and their distances from it; the compiler, which would step from row to row in one
-  // chain of additions, is not to know what they are.
+  // One pointer for every four rows, and the distances of the rows from it. The asm hides the distances from the
+  // compiler, which would otherwise step from row to row in one chain of additions.
   constexpr int groups = (rows + 3) / 4;
   const unsigned char* group[groups];
   for (int g = 0; g < groups; ++g) group[g] = a.data + 4 * g * a.row;
@@ -155,7 +156,7 @@ INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const Sum& sum) {
   }
 }
 
-// rows x vectors sums over all pairs, and those of the term, into `columns` columns of c.
+// rows x vectors sums over all pairs, then over the pairs of the term, into `columns` columns of c.
 template <int rows, int vectors>
 void tile(const Result& c, const Sum& product, const Sum& term, int64_t columns) {
   Floats sums[rows][vectors];
@@ -195,13 +196,13 @@ void rows_of(const Result& c, const Sum& product, const Sum& term, int64_t colum
 }
 
 using RowsOf = void(const Result& c, const Sum& product, const Sum& term, int64_t columns, int64_t count);
-constexpr RowsOf* by_vectors[most_vectors] = {rows_of<sums_at_once, 1>, rows_of<sums_at_once / 2, 2>,
-                                              rows_of<sums_at_once / 3, 3>, rows_of<sums_at_once / 4, 4>};
+constexpr RowsOf* by_vectors[max_vectors] = {rows_of<sums_at_once, 1>, rows_of<sums_at_once / 2, 2>,
+                                             rows_of<sums_at_once / 3, 3>, rows_of<sums_at_once / 4, 4>};
 
-// Rows of a with packed columns of b, in tiles of about as many rows each. Rows come first, so that c is written from
-// left to right.
+// Multiplies rows of a with packed columns of b, in tiles with about the same number of rows each. The loop over rows
+// is the outer one, so c is written from left to right.
 void multiply(const Result& c, const Sum& product, const Sum& term, int64_t m, int64_t n) {
-  const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : most_vectors;
+  const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : max_vectors;
   const int64_t most = product.a.at_once(sums_at_once / widest);
   const int64_t tiles = (m + most - 1) / most;
   for (int64_t t = 0; t < tiles; ++t) {
@@ -219,14 +220,14 @@ void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const 
          uint32_t* pack) {
   constexpr auto element = static_cast<int64_t>(sizeof(Bf16)), word = static_cast<int64_t>(sizeof(uint32_t));
   const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
-  const int64_t n_most = pair_gemm_columns(pairs + term_pairs);
+  const int64_t max_n = pair_gemm_columns(pairs + term_pairs);
   uint32_t* packed_a = pack;
   uint32_t* packed_b = packed_a + pair_gemm_rows * pairs;
-  uint32_t* packed_term = packed_b + n_most * pairs;
+  uint32_t* packed_term = packed_b + max_n * pairs;
   const bool in_place = s.a_column == 1 && s.k % 2 == 0;
   const Result c{c_float, c_bf16, s.c_row, s.accumulate};
-  for (int64_t j0 = 0; j0 < s.n; j0 += n_most) {
-    const int64_t n = s.n - j0 < n_most ? s.n - j0 : n_most;
+  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
+    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
     pack_lines(packed_b, b + j0 * s.b_column, s.b_column, s.b_row, n, pair_gemm_panel, s.k);
     Sum added{{}, packed_term, term_pairs};
     if (term_pairs > 0) {

@@ -5,26 +5,26 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-constexpr int chains = 12;  // independent sums: latency 4 times 2 units, and some
+constexpr int chains = 12;  // independent sums: latency 4 times 2 units, and some more
 
-double fused_multiply_adds(int64_t rounds, float* sink) {
+double fused_multiply_adds(int64_t rounds, float* result) {
   Floats sums[chains];
   for (int i = 0; i < chains; ++i) sums[i] = splat(static_cast<float>(i));
   Floats a = splat(0.999F);
   const Floats b = splat(0.001F);
   for (int64_t round = 0; round < rounds; ++round) {
 #if defined(__x86_64__)
-    asm volatile("" : "+v"(a));  // the loop is not to be folded
+    asm volatile("" : "+v"(a));  // keeps the compiler from folding the loop
 #endif
     INGOT_UNROLL
     for (int i = 0; i < chains; ++i) sums[i] = fma(sums[i], a, b);
   }
-  for (int i = 0; i < chains; ++i) *sink += sum(sums[i]);
+  for (int i = 0; i < chains; ++i) *result += sum(sums[i]);
   return 2.0 * lanes * chains * static_cast<double>(rounds);
 }
 
 #if defined(__AVX512BF16__)
-double bf16_dots(int64_t rounds, float* sink) {
+double bf16_dot_products(int64_t rounds, float* result) {
   __m512 sums[chains];
   for (int i = 0; i < chains; ++i) sums[i] = _mm512_set1_ps(0.0F);
   __m512i a = _mm512_set1_epi16(0x3f80);
@@ -34,7 +34,7 @@ double bf16_dots(int64_t rounds, float* sink) {
     INGOT_UNROLL
     for (int i = 0; i < chains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b);
   }
-  for (int i = 0; i < chains; ++i) *sink += sum((Floats)sums[i]);
+  for (int i = 0; i < chains; ++i) *result += sum((Floats)sums[i]);
   return 4.0 * lanes * chains * static_cast<double>(rounds);
 }
 #endif
@@ -52,7 +52,7 @@ float read(const float* data, int64_t n) {
 }  // namespace
 
 #if defined(__AVX512BF16__)
-const PeakKernels peak_kernels = {fused_multiply_adds, bf16_dots, read};
+const PeakKernels peak_kernels = {fused_multiply_adds, bf16_dot_products, read};
 #else
 const PeakKernels peak_kernels = {fused_multiply_adds, nullptr, read};
 #endif

@@ -7,13 +7,14 @@
 
 namespace ingot::cpu {
 
-constexpr int64_t peak_sink = 256;
+constexpr int64_t peak_result_stride = 256;
 
 struct PeakKernels {
-  // Runs `rounds` rounds and returns the FLOPs done. `sink`, peak_sink floats, keeps the result alive.
-  double (*fused_multiply_adds)(int64_t rounds, float* sink);
-  double (*bf16_dots)(int64_t rounds, float* sink);  // null where the level has no such instruction
-  // Reads n floats; returns their sum's bits mixed, so that the reads are not removed.
+  // Runs `rounds` rounds and returns the FLOPs done. `result` (peak_result_stride floats) keeps the computation from
+  // being optimised away.
+  double (*fused_multiply_adds)(int64_t rounds, float* result);
+  double (*bf16_dot_products)(int64_t rounds, float* result);  // null at levels without such an instruction
+  // Reads n floats; returns a value that depends on all of their bits, so that the reads are not optimised away.
   float (*read)(const float* data, int64_t n);
 };
 

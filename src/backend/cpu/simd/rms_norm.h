@@ -1,4 +1,4 @@
-// Kernels of rms_norm on `rows` rows of n elements. Results do not depend on how rows are cut into calls.
+// Kernels of rms_norm on `rows` rows of n elements. Results do not depend on how the rows are split into calls.
 #pragma once
 
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct RmsNormRows {
 template <class T>
 struct RmsNormBackwardRows {
   T* dx;
-  float* dweight;  // [n], assigned the sum over these rows in order; null: not wanted
+  float* dweight;  // [n], assigned the sum over these rows in order; null: not computed
   const T* dy;
   const T* x;
   const float* weight;
@@ -37,7 +37,7 @@ struct RmsNormKernels {
   ForTypes<RmsNormForm> forward;
   void (*backward_f32)(const RmsNormBackwardRows<float>& task);
   void (*backward_bf16)(const RmsNormBackwardRows<Bf16>& task);
-  // y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.
+  // y [begin, end) (+)= the sum of `count` vectors that are n apart, in order.
   void (*sum_blocks)(float* y, const float* blocks, int64_t count, int64_t n, int64_t begin, int64_t end,
                      bool accumulate);
 };

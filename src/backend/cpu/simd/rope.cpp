@@ -5,9 +5,9 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-constexpr int64_t chunk = 64;  // pairs whose sines are held at a time
+constexpr int64_t chunk = 64;  // pairs whose sines and cosines are kept at a time
 
-// The C library's, for levels without a fused multiply-add and for angles beyond the range of sincos_lanes.
+// With the C library, for levels without a fused multiply-add and for angles beyond the range of sincos_lanes.
 void sincos_each(float* sine, float* cosine, const float* angles, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     sine[i] = __builtin_sinf(angles[i]);
@@ -45,7 +45,7 @@ INGOT_INLINE void sincos_lanes(Floats a, Floats& sine, Floats& cosine) {
 }
 
 void sincos(float* sine, float* cosine, const float* angles, int64_t count) {
-  for (int64_t i = 0; i < count; i += lanes) {  // the arrays are whole vectors long
+  for (int64_t i = 0; i < count; i += lanes) {  // the arrays' lengths are multiples of `lanes`
     const Floats a = load(angles + i, Whole{});
     const Floats magnitude = max(a, -a);
     if (largest(magnitude) <= largest_angle) {

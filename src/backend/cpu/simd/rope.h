@@ -1,5 +1,5 @@
-// Kernels of rope on `rows` tokens of `heads` heads of `head_dim` elements, the first 2 `pairs` of which turn. y may be
-// x.
+// Kernels of rope on `rows` tokens with `heads` heads of `head_dim` elements, of which the first 2 `pairs` are rotated.
+// y may be x.
 #pragma once
 
 #include <stdint.h>

@@ -6,7 +6,8 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// Sum of term(j, extent) over n elements: four interleaved sums, so that additions need not wait for each other.
+// The sum over n elements, where term(sum, j, extent) adds element j: four interleaved sums, so that additions are
+// independent.
 template <class Term>
 float sum_of(int64_t n, Term term) {
   Floats a{};
@@ -24,7 +25,7 @@ float sum_of(int64_t n, Term term) {
   return sum((a + b) + (c + d));
 }
 
-// y [begin, end) (+)= sum of `count` vectors that lie n apart, in order.
+// y [begin, end) (+)= the sum of `count` vectors that are n apart, in order.
 [[maybe_unused]] void sum_blocks(float* y, const float* blocks, int64_t count, int64_t n, int64_t begin, int64_t end,
                                  bool accumulate) {
   sweep(begin, end, [&](int64_t j, auto extent) {

@@ -5,7 +5,8 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// As ops/sampling_weight.h, whose arithmetic is copied for the rules of levels.h; infer's tests compare the choices.
+// As ops/sampling_weight.h; the arithmetic is copied because of the rules of levels.h. infer's tests compare the
+// sampled tokens.
 INGOT_INLINE uint64_t weight(float power) {
   const float bounded = power > -48.0F ? power : -48.0F;
   const int64_t fixed = (int64_t)(bounded * 0x1p32F);
@@ -24,7 +25,7 @@ INGOT_INLINE uint64_t weight(float power) {
 }
 
 float largest_of(const float* logits, int64_t n, bool* good) {
-  constexpr int chains = 4;  // a comparison waits for the one before of its chain
+  constexpr int chains = 4;  // independent chains, because a comparison waits for the previous one of its chain
   Floats tops[chains];
   Ints fine[chains];
   for (int c = 0; c < chains; ++c) {

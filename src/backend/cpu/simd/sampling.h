@@ -1,4 +1,4 @@
-// The long loops of sampling: over all logits of a row.
+// The loops of sampling over all logits of a row.
 #pragma once
 
 #include <stdint.h>
@@ -8,11 +8,11 @@
 namespace ingot::cpu {
 
 struct SamplingKernels {
-  // The largest of n logits; `good` says that none of them is NaN or +infinity.
+  // The largest of n logits; `good` is set to whether none of them is NaN or +infinity.
   float (*largest)(const float* logits, int64_t n, bool* good);
-  // The place of the first of n logits that is `wanted`; n where none is.
+  // Index of the first of n logits that equals `wanted`; n if none does.
   int64_t (*first_of)(const float* logits, int64_t n, float wanted);
-  // ops::sampling_weight((logit - highest) * scale) of each in `weights` (unless null), and their sum.
+  // weights (may be null) = ops::sampling_weight((logit - highest) * scale) of each logit; returns their sum.
   uint64_t (*weigh)(const float* logits, int64_t n, float highest, float scale, uint64_t* weights);
 };
 

@@ -1,4 +1,5 @@
-// Vectors of fp32 over the compiler's vector extension: 16, 8 or 4 lanes by level. Included by simd/*.cpp only.
+// fp32 vectors based on the compiler's vector extension: 16, 8 or 4 lanes, depending on the level. Included by
+// simd/*.cpp only.
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +13,7 @@
 #include <arm_neon.h>
 #endif
 
-// Before a loop of constant length whose arrays are to live in registers.
+// Put before a loop of constant length whose arrays must live in registers.
 #if defined(__clang__)
 #define INGOT_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -36,12 +37,12 @@ typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * lanes)));
 
-// x - 0 is x for every x (0 + x is not, for -0), so nothing is left of it but a broadcast.
+// x - 0 is x for every x (0 + x is not, for -0), so the compiler reduces this to a broadcast.
 INGOT_INLINE Floats splat(float x) { return x - Floats{}; }
 INGOT_INLINE Words words(Floats x) { return (Words)x; }
 INGOT_INLINE Floats floats(Words x) { return (Floats)x; }
 
-// a b + c, rounded once where the level has the instruction (avx2, avx512, aarch64), twice on plain x86.
+// a b + c, rounded once if the level has the instruction (avx2, avx512, aarch64), twice on plain x86.
 INGOT_INLINE Floats fma(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -54,7 +55,7 @@ INGOT_INLINE Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
-// As std::max and std::min do: the second one when either is NaN.
+// Like std::max and std::min with swapped arguments: b when either is NaN.
 INGOT_INLINE Floats max(Floats a, Floats b) { return a > b ? a : b; }
 INGOT_INLINE Floats min(Floats a, Floats b) { return a < b ? a : b; }
 
@@ -72,7 +73,7 @@ INGOT_INLINE Floats sqrt(Floats x) {
 // Conversions between 16-bit patterns and fp32.
 INGOT_INLINE Floats from_bf16(Halves bits) { return floats(__builtin_convertvector(bits, Words) << 16); }
 
-// To nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 INGOT_INLINE Halves to_bf16(Floats x) {
   const Words bits = words(x);
   const Words rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
@@ -80,7 +81,7 @@ INGOT_INLINE Halves to_bf16(Floats x) {
   return __builtin_convertvector(((x != x) ? quiet : rounded) >> 16, Halves);
 }
 
-// The same in one instruction where the level has it; results below 2^-126 may become 0.
+// Like to_bf16, in one instruction if the level has it; results below 2^-126 may become 0.
 INGOT_INLINE Halves to_bf16_or_zero(Floats x) {
 #if defined(__AVX512BF16__)
   return (Halves)_mm512_cvtneps_pbh((__m512)x);
@@ -89,7 +90,8 @@ INGOT_INLINE Halves to_bf16_or_zero(Floats x) {
 #endif
 }
 
-// Exact, subnormals included: by the level's instruction, or the exponent is re-based by a product with 2^112.
+// Exact, subnormals included: with the level's instruction, or by re-basing the exponent with a multiplication by
+// 2^112.
 INGOT_INLINE Floats from_f16(Halves half) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_cvtph_ps((__m256i)half);
@@ -104,7 +106,7 @@ INGOT_INLINE Floats from_f16(Halves half) {
 #endif
 }
 
-// To nearest, ties to even, subnormals included; from 65520 on infinity.
+// Rounds to nearest, ties to even, subnormals included; infinity from 65520 on.
 INGOT_INLINE Halves to_f16(Floats x) {
 #if defined(__AVX512F__)
   return (Halves)_mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -125,7 +127,7 @@ INGOT_INLINE Halves to_f16(Floats x) {
 #endif
 }
 
-// All lanes, or the first `count` of them (1 .. lanes - 1; the others read as 0 and are not written).
+// Extents: all lanes, or the first `count` of them (1 .. lanes - 1; the others are read as 0 and not written).
 struct Whole {};
 struct Part {
   int count;
@@ -196,7 +198,7 @@ INGOT_INLINE void store(F16* p, Floats x, Extent extent) {
   store_halves(p, to_f16(x), extent);
 }
 
-// As store, but results below 2^-126 may become 0 when rounded: for computed values, which no one needs so small.
+// Like store, but results below 2^-126 may become 0 when rounded; for computed values, where this does not matter.
 template <class T, class Extent>
 INGOT_INLINE void store_computed(T* p, Floats x, Extent extent) {
   store(p, x, extent);
@@ -206,8 +208,8 @@ INGOT_INLINE void store_computed(Bf16* p, Floats x, Extent extent) {
   store_halves(p, to_bf16_or_zero(x), extent);
 }
 
-// Two vectors of neighbouring elements, in an order that only store_pair undoes: for work element by element,
-// bf16 is taken apart and put together with fewer instructions than two vectors in order.
+// Two vectors of consecutive elements, in an order that only store_pair undoes. For element-wise work: bf16 is unpacked
+// and packed with fewer instructions than two vectors in order.
 struct Pair {
   Floats first, second;
 };
@@ -233,7 +235,7 @@ INGOT_INLINE void store_pair(Bf16* p, Pair x) {
 }
 #endif
 
-// One element.
+// Conversion of one element.
 INGOT_INLINE float widen(float x) { return x; }
 INGOT_INLINE float widen(Bf16 x) { return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16); }
 INGOT_INLINE float widen(F16 x) {
@@ -247,7 +249,7 @@ INGOT_INLINE void narrow(float& y, float x) { y = x; }
 INGOT_INLINE void narrow(Bf16& y, float x) { y.bits = to_bf16(splat(x))[0]; }
 INGOT_INLINE void narrow(F16& y, float x) { y.bits = to_f16(splat(x))[0]; }
 
-// Calls body(i, extent) for the vectors that cover elements begin .. end: all but the last one Whole.
+// Calls body(i, extent) for the vectors that cover elements [begin, end); all but the last one are Whole.
 template <class Body>
 INGOT_INLINE void sweep(int64_t begin, int64_t end, Body body) {
   int64_t i = begin;
@@ -255,7 +257,7 @@ INGOT_INLINE void sweep(int64_t begin, int64_t end, Body body) {
   if (i < end) body(i, Part{static_cast<int>(end - i)});
 }
 
-// Sum and largest of the lanes, halves onto halves: a fixed order.
+// Sum and maximum of the lanes, by halving: a fixed order.
 INGOT_INLINE float sum(Floats x) {
   float lane[lanes];
   __builtin_memcpy(lane, &x, sizeof lane);
@@ -273,7 +275,7 @@ INGOT_INLINE float largest(Floats x) {
   return lane[0];
 }
 
-// Lane i is the sum, or the largest, of the lanes of row i: what sum() and largest() of it are, bit by bit.
+// Lane i is the sum, or the maximum, of the lanes of row i, with the same bits as sum() and largest().
 #if defined(__AVX512F__)
 template <class Fold>
 INGOT_INLINE Floats fold_each(const Floats (&rows)[lanes], Fold fold) {
@@ -292,7 +294,7 @@ INGOT_INLINE Floats fold_each(const Floats (&rows)[lanes], Fold fold) {
     return fold((Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b10'00'10'00),
                 (Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b11'01'11'01));
   };
-  Floats fours[4];  // 128 bits each of the rows i, i + 4, i + 8, i + 12
+  Floats fours[4];  // 128 bits of each of the rows i, i + 4, i + 8, i + 12
   INGOT_UNROLL
   for (int i = 0; i < 4; ++i) fours[i] = quarters(halves(rows[i], rows[i + 4]), halves(rows[i + 8], rows[i + 12]));
   return neighbours(pairs(fours[0], fours[1]), pairs(fours[2], fours[3]));
@@ -316,7 +318,7 @@ INGOT_INLINE Floats largest_each(const Floats (&rows)[lanes]) {
 }
 #endif
 
-// The lanes behind the last element as `filler`: what they hold after arithmetic is not 0.
+// Sets the lanes after the last element to `filler`: after arithmetic they are not 0 any more.
 INGOT_INLINE Floats pad(Floats x, Whole, float) { return x; }
 INGOT_INLINE Floats pad(Floats x, Part part, float filler) {
   for (int i = part.count; i < lanes; ++i) x[i] = filler;
@@ -345,7 +347,7 @@ INGOT_INLINE Floats exp(Floats x) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
 #else
-  // 2^n in two factors, so that results below 2^-126 and the overflow to infinity come out of the multiplication.
+  // 2^n as two factors, so that the multiplication produces results below 2^-126 and the overflow to infinity.
   const Ints exponent = (Ints)words(shifted) - 0x4b400000;
   const Ints half = exponent >> 1;
   const Floats first = floats((Words)((half + 127) << 23));
@@ -354,8 +356,8 @@ INGOT_INLINE Floats exp(Floats x) {
 #endif
 }
 
-// 1 / x within 2 ulp for x >= 1, infinity and NaN included: on avx512 an estimate of 14 bits and a step of Newton's in
-// place of a division.
+// 1 / x within 2 ulp for x >= 1, infinity and NaN included: on avx512 a 14-bit estimate and one Newton step instead of
+// a division.
 INGOT_INLINE Floats reciprocal(Floats x) {
 #if defined(__AVX512F__)
   const __m512 estimate = _mm512_rcp14_ps((__m512)x);
@@ -369,8 +371,8 @@ INGOT_INLINE Floats reciprocal(Floats x) {
 
 INGOT_INLINE Floats sigmoid(Floats x) { return reciprocal(1.0F + exp(-x)); }
 
-// Within 4 ulp: below 0.625 a polynomial (minimax for (tanh(x) / x - 1) / x^2 in relative error, 4e-9, computed by
-// Lawson's iteration), from there on 1 - 2 / (e^2x + 1).
+// tanh within 4 ulp: below 0.625 a polynomial (minimax for (tanh(x) / x - 1) / x^2 in relative error, 4e-9, computed by
+// Lawson's iteration), from 0.625 on 1 - 2 / (e^2x + 1).
 INGOT_INLINE Floats tanh(Floats x) {
   const Floats magnitude = max(x, -x);
   const Floats large = 1.0F - 2.0F * reciprocal(exp(magnitude + magnitude) + 1.0F);

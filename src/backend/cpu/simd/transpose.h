@@ -1,4 +1,4 @@
-// Rows to columns. Included by simd/*.cpp only.
+// Transposition in registers. Included by simd/*.cpp only.
 #pragma once
 
 #include "backend/cpu/simd/simd.h"
@@ -6,7 +6,7 @@
 #if defined(INGOT_SIMD_avx512)
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 
-// 16 rows of 16 words become 16 columns.
+// Transposes 16 rows of 16 words.
 INGOT_INLINE void transpose16(__m512 (&r)[16]) {
   __m512 t[16];
   for (int i = 0; i < 16; i += 2) {

@@ -5,12 +5,13 @@
 namespace ingot::gpu {
 namespace {
 
-// Every number is a guess by reason; none has been measured.
-// tile_blocks: one block for each multiprocessor, whose number is that of the architecture's usual product.
-// large_tile_blocks: two rounds of blocks, so that the last round wastes little. AMD's have no large tiles: they would
-//   leave one wave a SIMD and nothing to hide loads with.
-// few_tokens: a matrix tile's 16. few_spans: one span is multiplied while the next is on its way.
-// decoding_tile_tokens: up to two blocks of rows decode the same weights; from there on once through scratch is less.
+// These numbers come from reasoning; none has been measured.
+// tile_blocks: one block per multiprocessor of the architecture's usual GPU model.
+// large_tile_blocks: two waves of blocks, so that the last wave wastes little. AMD has no large tiles: they would leave
+//   one wavefront per SIMD and nothing to hide load latency with.
+// skinny_tokens: the 16 rows of an mma tile. skinny_spans: one span is multiplied while the next one is loading.
+// decoding_tile_tokens: at most two row blocks decode the same weights; with more, decoding once into scratch costs
+// less.
 constexpr int64_t never = int64_t{1} << 62;
 constexpr Tuning cuda[] = {
     {"sm_80", 4, 108, 256, 216, 16, 2, 256},
@@ -23,7 +24,7 @@ constexpr Tuning hip[] = {
     {"gfx950", 2, 256, 128, never, 16, 2, 256},
     {"gfx11", 2, 96, 128, never, 16, 2, 256},
 };
-// Small, for tests to come by every tile.
+// Small, so that tests reach every tile shape.
 constexpr Tuning simulated[] = {
     {"sim32", 4, 2, 256, 4, 16, 2, 80},
     {"sim64", 2, 2, 128, 4, 16, 2, 80},

@@ -1,4 +1,4 @@
-// A vendor's fused attention (cuDNN's), bound when it is first asked for.
+// A vendor's fused attention (cuDNN's); the library is loaded on first use.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +19,27 @@ struct PackedAttention {
   const void* v;
   const int32_t* offsets;  // [sequences + 1]
   int64_t tokens, sequences, heads, kv_heads, d;
-  int64_t window;  // 0: all
+  int64_t window;  // 0: no window
   float scale;
 };
 
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  // Why it does not take the call; empty when it does. Calls that differ in pointers and scale alone are answered
-  // alike.
+  // Why the library cannot run the call; empty if it can. The answer does not depend on the pointers or the scale.
   virtual std::string decline(const PackedAttention& call) = 0;
-  // Starts a call that `decline` takes, in the driver's stream. `workspace`: ops::attention_library_bytes of device
-  // memory, the call's own until the stream has done it.
+  // Starts a call that `decline` accepts, in the driver's stream. `workspace`: ops::attention_library_bytes of device
+  // memory, reserved for the call until the stream has run it.
   virtual void run(const PackedAttention& call, void* workspace, void* stream) = 0;
 };
 
-// For the device that is current in the driver. A library that cannot be used declines every call, saying why.
+// For the driver's current device. If the library cannot be used, it declines every call with the reason.
 std::unique_ptr<AttentionLibrary> open_cudnn();
 
-// Answers `decline` for a device that need not be there, given its properties as cuDNN's JSON; it runs nothing.
+// Only for `decline`: takes the device's properties as cuDNN's JSON, so the device need not exist. Cannot run a call.
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json);
 
-// What `ingot devices` says. INGOT_CUDNN_LIBRARY names a file in place of those that are looked for.
-LibraryFacts facts_of_cudnn();
+// Facts for `ingot devices`. INGOT_CUDNN_LIBRARY names a library file to load instead of the default names.
+LibraryInfo facts_of_cudnn();
 
 }  // namespace ingot::gpu

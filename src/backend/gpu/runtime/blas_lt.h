@@ -1,10 +1,10 @@
-// What cuBLASLt and hipBLASLt have in common, which is nearly everything: hipBLASLt's functions are cuBLASLt's with
-// another prefix (both documented in their vendors' library references). Both see matrices column by column, so that
-// c = a b of rows is asked for as its transpose, c' = b' a', with the same memory.
+// The common implementation for cuBLASLt and hipBLASLt, whose functions differ only in their prefix (both documented in
+// their vendors' library references). Both take column-major matrices, so that a row-major c = a b is requested as its
+// transpose, c' = b' a', on the same memory.
 //
-// One algorithm serves all products of a type, form and k: the first of the vendor's list for a large result that
-// splits no sum and needs no memory. So the order of a sum depends on k only (ops/matmul.h), as far as a kernel treats
-// its tiles alike.
+// One algorithm serves all gemms of one type, form and k: the first in the vendor's list for a large result that uses
+// no split-k and no workspace. The summation order therefore depends on k only (ops/matmul.h), as far as a kernel
+// treats all its tiles alike.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@
 
 namespace ingot::gpu {
 
-using LtStatus = int;  // 0: done
+using LtStatus = int;  // 0: success
 using LtHandle = void*;
-using LtDescriptor = void*;  // of a product, a matrix or a preference
+using LtDescriptor = void*;  // of a matmul, a matrix layout or a preference
 
-// As in both libraries' headers; an algorithm is 64 bytes of cuBLASLt's and 24 of hipBLASLt's.
+// As in both libraries' headers. An algorithm is 64 bytes in cuBLASLt and 24 bytes in hipBLASLt.
 template <size_t algorithm_bytes>
 struct LtAlgorithm {
   alignas(8) std::array<std::byte, algorithm_bytes> data;
@@ -78,19 +78,19 @@ struct LtDestroyer {
 };
 using LtOwned = std::unique_ptr<void, LtDestroyer>;
 
-// An attribute of a preference, and what it is set to.
+// A preference attribute and its value.
 struct LtPreference {
   int attribute;
   uint32_t value;
 };
 
-// `Vendor` has: Algorithm; name, prefix, names(); f32, bf16, f16, e4m3, e4m3_fnuz, compute_f32, transposed,
-// not_transposed, transpose_a, transpose_b, a_scales, b_scales (attributes of a product), max_workspace (of a
-// preference) and the vendor's own `preferences`; a constructor from SharedLibrary with
-//   std::string decline_codes(product): why it takes no such product of codes of fp8, though it may offer algorithms;
-//   bool whole_sums(algorithm): whether it adds every sum in one piece;
-//   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes);
-//   std::string version(LtFunctions): empty when it takes a device to tell.
+// `Vendor` provides: Algorithm; name, prefix, names(); the codes f32, bf16, f16, e4m3, e4m3_fnuz, compute_f32,
+// transposed, not_transposed; transpose_a, transpose_b, a_scales, b_scales (attributes of a matmul), max_workspace (of
+// a preference) and the vendor's own `preferences`; a constructor from SharedLibrary; and
+//   std::string decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
+//   bool whole_sums(algorithm): whether it computes every sum without split-k;
+//   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes): whether the algorithm supports the gemm;
+//   std::string version(LtFunctions): empty if the query needs a device and there is none.
 template <class Vendor>
 class BlasLt : public MatmulLibrary {
  public:
@@ -107,23 +107,23 @@ class BlasLt : public MatmulLibrary {
     lt_.Destroy(handle_);
   }
 
-  std::string decline(const MatrixProduct& p) override {
-    if (p.m == 0 || p.n == 0 || p.k == 0) return "an empty product";
-    if (p.in == DType::f32 && p.out != DType::f32) return "f32 operands with a result that is not f32";
+  std::string decline(const Gemm& p) override {
+    if (p.m == 0 || p.n == 0 || p.k == 0) return "m, n or k is 0";
+    if (p.in == DType::f32 && p.out != DType::f32) return "f32 operands need an f32 result";
     for (const void* data : {static_cast<const void*>(p.c), p.a, p.b}) {
-      if (reinterpret_cast<uintptr_t>(data) % aligned_bytes != 0) return "memory that is not aligned to 16 bytes";
+      if (reinterpret_cast<uintptr_t>(data) % aligned_bytes != 0) return "memory is not aligned to 16 bytes";
     }
     for (const int64_t bytes : {p.lda * size(p.in), p.ldb * size(p.in), p.ldc * size(p.out)}) {
-      if (bytes % aligned_bytes != 0) return "rows that are not a multiple of 16 bytes apart";
+      if (bytes % aligned_bytes != 0) return "row strides are not multiples of 16 bytes";
     }
     if (p.in == DType::u8) {
-      if (p.k % aligned_bytes != 0) return "sums of fp8 that are not over a multiple of 16";
+      if (p.k % aligned_bytes != 0) return "fp8 needs k to be a multiple of 16";
       if (std::string reason = vendor_.decline_codes(p); !reason.empty()) return reason;
     }
     return plan(p).reason;
   }
 
-  void multiply(const MatrixProduct& p, void* stream) override {
+  void multiply(const Gemm& p, void* stream) override {
     const Plan& with = plan(p);
     if (!with.reason.empty()) throw_error(ErrorKind::internal, "{}: {}: {}", Vendor::name, text(p), with.reason);
     const float alpha = p.fnuz ? 4 : 1;
@@ -137,21 +137,21 @@ class BlasLt : public MatmulLibrary {
 
  private:
   static constexpr int64_t aligned_bytes = 16;
-  static constexpr int64_t large = 8192;      // rows and columns of the result that algorithms are chosen for
-  static constexpr int candidates = 32;       // of the vendor's list
-  static constexpr size_t most_plans = 4096;  // kept; prompts have many lengths
-  // An address that is not null, for descriptors that nothing is started with.
+  static constexpr int64_t large = 8192;     // m and n of the gemm that algorithms are requested for
+  static constexpr int candidates = 32;      // max algorithms requested from the vendor's heuristic
+  static constexpr size_t max_plans = 4096;  // size of the cache; prompts have many lengths
+  // A non-null dummy address, for descriptors that are not launched.
   static inline const float* const some_scales = reinterpret_cast<const float*>(aligned_bytes);
 
   struct Shape {
     LtOwned product, a, b, c;
   };
   struct Plan {
-    std::string reason;  // why there is none
+    std::string reason;  // why there is no plan
     Shape shape;
     Algorithm algorithm;
   };
-  // All that an order of sums may depend on.
+  // Everything that the summation order may depend on.
   struct Form {
     DType in, out;
     bool transpose_a, transpose_b, fnuz;
@@ -177,10 +177,10 @@ class BlasLt : public MatmulLibrary {
       default: return Vendor::f16;
     }
   }
-  static Form form(const MatrixProduct& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k}; }
-  static std::string text(const MatrixProduct& p) {
-    return fmt::format("the product of {} [{}, {}] and [{}, {}]{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k,
-                       p.k, p.n, p.transpose_a ? ", the first transposed" : "",
+  static Form form(const Gemm& p) { return {p.in, p.out, p.transpose_a, p.transpose_b, p.fnuz, p.k}; }
+  static std::string text(const Gemm& p) {
+    return fmt::format("gemm of {} [{}, {}] and [{}, {}]{}{}", p.in == DType::u8 ? "fp8" : name(p.in), p.m, p.k, p.k,
+                       p.n, p.transpose_a ? ", the first transposed" : "",
                        p.transpose_b ? ", the second transposed" : "");
   }
   void check(LtStatus status, std::string_view what) const {
@@ -189,19 +189,17 @@ class BlasLt : public MatmulLibrary {
     }
   }
 
-  // As the library sees them: its a is our b.
+  // In the library's terms: its a is our b.
   void set_scales(LtDescriptor product, const float* a, const float* b) const {
-    check(lt_.MatmulDescSetAttribute(product, Vendor::a_scales, static_cast<const void*>(&a), sizeof a),
-          "the scales of fp8");
-    check(lt_.MatmulDescSetAttribute(product, Vendor::b_scales, static_cast<const void*>(&b), sizeof b),
-          "the scales of fp8");
+    check(lt_.MatmulDescSetAttribute(product, Vendor::a_scales, static_cast<const void*>(&a), sizeof a), "fp8 scales");
+    check(lt_.MatmulDescSetAttribute(product, Vendor::b_scales, static_cast<const void*>(&b), sizeof b), "fp8 scales");
   }
 
-  // The scales of a product of codes are one for each row of a and column of b. A library older than that refuses it.
+  // fp8 gemms have one scale per row of a and per column of b. A library that is too old for these modes rejects them.
   LtStatus set_scale_modes(LtDescriptor product) const {
-    constexpr int32_t outer_vectors = 3;  // ..MATMUL_MATRIX_SCALE_OUTER_VEC_32F of both
+    constexpr int32_t outer_vectors = 3;  // ..MATMUL_MATRIX_SCALE_OUTER_VEC_32F in both libraries
     LtStatus status = 0;
-    for (const int mode : {31, 32}) {  // ..MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE of both
+    for (const int mode : {31, 32}) {  // ..MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE in both
       if (status == 0) status = lt_.MatmulDescSetAttribute(product, mode, &outer_vectors, sizeof outer_vectors);
     }
     return status;
@@ -209,29 +207,29 @@ class BlasLt : public MatmulLibrary {
 
   bool has_scales_by_rows() const {
     LtDescriptor product = nullptr;
-    check(lt_.MatmulDescCreate(&product, Vendor::compute_f32, Vendor::f32), "a product");
+    check(lt_.MatmulDescCreate(&product, Vendor::compute_f32, Vendor::f32), "a gemm");
     const LtOwned owned(product, LtDestroyer{lt_.MatmulDescDestroy});
     return set_scale_modes(product) == 0;
   }
 
-  // The descriptors as the library sees them: its a is our b.
-  Shape shape(const MatrixProduct& p) const {
+  // The descriptors in the library's terms: its a is our b.
+  Shape shape(const Gemm& p) const {
     Shape made;
     LtDescriptor product = nullptr;
-    check(lt_.MatmulDescCreate(&product, Vendor::compute_f32, Vendor::f32), "a product");
+    check(lt_.MatmulDescCreate(&product, Vendor::compute_f32, Vendor::f32), "a gemm");
     made.product = LtOwned(product, LtDestroyer{lt_.MatmulDescDestroy});
     const auto transpose = [&](int attribute, bool transposed) {
       const int32_t operation = transposed ? Vendor::transposed : Vendor::not_transposed;
-      check(lt_.MatmulDescSetAttribute(product, attribute, &operation, sizeof operation), "a product");
+      check(lt_.MatmulDescSetAttribute(product, attribute, &operation, sizeof operation), "a gemm");
     };
     transpose(Vendor::transpose_a, p.transpose_b);
     transpose(Vendor::transpose_b, p.transpose_a);
     if (p.in == DType::u8) {
-      check(set_scale_modes(product), "a product of fp8");
-      // Which of them a call has is set when it starts; algorithms are chosen as if there were some.
+      check(set_scale_modes(product), "an fp8 gemm");
+      // Each call sets its own scales when it starts; algorithms are selected as if there were some.
       set_scales(product, some_scales, some_scales);
     }
-    // A matrix of ours is stored as `rows` rows of `columns`: columns x rows to the library.
+    // Our row-major rows x columns matrix is a column-major columns x rows matrix to the library.
     const auto matrix = [&](DType dtype, int64_t rows, int64_t columns, int64_t ld) {
       LtDescriptor layout = nullptr;
       check(lt_.MatrixLayoutCreate(&layout, type(dtype, p.fnuz), static_cast<uint64_t>(columns),
@@ -245,8 +243,8 @@ class BlasLt : public MatmulLibrary {
     return made;
   }
 
-  // A product of this form without gaps between rows.
-  static MatrixProduct dense(const Form& form, int64_t m, int64_t n) {
+  // A gemm of this form with densely stored matrices.
+  static Gemm dense(const Form& form, int64_t m, int64_t n) {
     return {.c = nullptr,
             .a = nullptr,
             .b = nullptr,
@@ -270,13 +268,14 @@ class BlasLt : public MatmulLibrary {
            workspace_bytes == 0;
   }
 
-  // The first algorithm that is right for every size of the form: few rows, few columns, and many of both.
+  // The first algorithm that supports all sizes of the form: it is checked with m and n small and large.
   const Pinned& pinned(const Form& form) {
     const auto [at, added] = pinned_.try_emplace(form);
     if (!added) return at->second;
-    at->second.reason = fmt::format("{} offers no algorithm for k = {} that splits no sum", Vendor::name, form.k);
+    at->second.reason = fmt::format("{} offers no algorithm for k = {} without split-k", Vendor::name, form.k);
     if (form.in == DType::u8 && !has_scales_by_rows()) {
-      at->second.reason = fmt::format("{} ({}) has no scales by rows: it is too old", Vendor::name, library_->path());
+      at->second.reason =
+          fmt::format("{} ({}) is too old: it does not support row-wise scales", Vendor::name, library_->path());
       return at->second;
     }
     LtDescriptor preference = nullptr;
@@ -294,7 +293,7 @@ class BlasLt : public MatmulLibrary {
         lt_.MatmulAlgoGetHeuristic(handle_, largest.product.get(), largest.a.get(), largest.b.get(), largest.c.get(),
                                    largest.c.get(), preference, candidates, results.data(), &returned);
     if (status != 0) return at->second;
-    const int64_t few_rows = form.transpose_a ? 8 : 1;  // rows of a stored [k, m] are m apart
+    const int64_t few_rows = form.transpose_a ? 8 : 1;  // rows of a stored [k, m] are m apart, aligned to 16 bytes
     const Shape others[] = {shape(dense(form, few_rows, large)), shape(dense(form, large, 8)),
                             shape(dense(form, few_rows, 8))};
     for (int i = 0; i < returned && !at->second.found; ++i) {
@@ -307,11 +306,11 @@ class BlasLt : public MatmulLibrary {
     return at->second;
   }
 
-  const Plan& plan(const MatrixProduct& p) {
+  const Plan& plan(const Gemm& p) {
     const std::pair<Form, Extent> key{form(p), {p.m, p.n, p.lda, p.ldb, p.ldc}};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
-    if (plans_.size() == most_plans) plans_.clear();
+    if (plans_.size() == max_plans) plans_.clear();
     Plan made{};
     const Pinned& pin = pinned(key.first);
     if (!pin.found) {
@@ -320,7 +319,7 @@ class BlasLt : public MatmulLibrary {
       made.shape = shape(p);
       made.algorithm = pin.algorithm;
       if (!takes(made.shape, pin.algorithm)) {
-        made.reason = fmt::format("{}'s algorithm for k = {} does not take {} x {}", Vendor::name, p.k, p.m, p.n);
+        made.reason = fmt::format("{}'s algorithm for k = {} does not support {} x {}", Vendor::name, p.k, p.m, p.n);
       }
     }
     return plans_.emplace(key, std::move(made)).first->second;
@@ -338,8 +337,8 @@ class BlasLt : public MatmulLibrary {
 class AbsentMatmulLibrary : public MatmulLibrary {
  public:
   explicit AbsentMatmulLibrary(std::string reason) : reason_(std::move(reason)) {}
-  std::string decline(const MatrixProduct&) override { return reason_; }
-  void multiply(const MatrixProduct&, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
+  std::string decline(const Gemm&) override { return reason_; }
+  void multiply(const Gemm&, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
 
  private:
   std::string reason_;
@@ -356,8 +355,8 @@ std::unique_ptr<MatmulLibrary> open_blas_lt() {
 }
 
 template <class Vendor>
-LibraryFacts facts_of_blas_lt() {
-  LibraryFacts facts;
+LibraryInfo facts_of_blas_lt() {
+  LibraryInfo facts;
   facts.name = Vendor::name;
   facts.reason = try_libraries(Vendor::names(), [&](std::unique_ptr<SharedLibrary> library) {
     const LtFunctions<typename Vendor::Algorithm> lt(*library, Vendor::prefix);

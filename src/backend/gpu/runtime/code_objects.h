@@ -1,4 +1,4 @@
-// The device code inside the executable.
+// The device code that is embedded in the executable.
 #pragma once
 
 #include <span>
@@ -9,12 +9,12 @@ namespace ingot::gpu {
 
 struct CodeObject {
   std::string_view file;          // "rms_norm.gpu.cpp"
-  std::string_view architecture;  // "gfx942", or "cuda": a fatbin with code for several and PTX
+  std::string_view architecture;  // "gfx942"; or "cuda": a fatbin for several architectures, with PTX
   const unsigned char* begin;
   const unsigned char* end;
 };
 
-// Everything that this build has; empty when no device compiler was there.
+// All code objects of this build; empty if it was built without a device compiler.
 std::span<const CodeObject> code_objects();
 
 }  // namespace ingot::gpu

@@ -1,4 +1,4 @@
-// cuBLASLt (the names of its documentation without `cublasLt`), declared here so that no header of CUDA's is needed.
+// cuBLASLt (names as in its documentation without `cublasLt`), declared here so that no CUDA header is needed.
 #include "backend/gpu/runtime/blas_lt.h"
 #include "backend/gpu/runtime/library_folders.h"
 
@@ -13,7 +13,7 @@ struct CublasLt {
   static constexpr int bf16 = 14;         // cudaDataType
   static constexpr int f16 = 2;           // cudaDataType
   static constexpr int e4m3 = 28;         // cudaDataType
-  static constexpr int e4m3_fnuz = -1;    // there is none
+  static constexpr int e4m3_fnuz = -1;    // does not exist
   static constexpr int compute_f32 = 68;  // cublasComputeType_t: no TF32
   static constexpr int not_transposed = 0;
   static constexpr int transposed = 1;
@@ -23,7 +23,7 @@ struct CublasLt {
   static constexpr int b_scales = 18;      // cublasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // cublasLtMatmulPreferenceAttributes_t
 
-  // cublasLtMatmulPreferenceAttributes_t: no reduction scheme; the least alignment of a, b, c and d in bytes.
+  // cublasLtMatmulPreferenceAttributes_t: no reduction scheme; minimum alignment of a, b, c and d in bytes.
   static constexpr LtPreference preferences[] = {{3, 0}, {5, 16}, {6, 16}, {7, 16}, {8, 16}};
 
   static LibraryNames names() {
@@ -42,10 +42,10 @@ struct CublasLt {
     return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   }
 
-  // Hopper's fp8 instructions keep about 14 bits of a sum until it is added up in fp32, every 128 elements at the
-  // latest as long as fast accumulation is not asked for (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
-  std::string decline_codes(const MatrixProduct& p) const {
-    return p.out == DType::bf16 ? "" : "sums of fp8 products have fewer bits than fp32; takes results in bf16 only";
+  // Hopper's fp8 instructions accumulate with about 14 bits; the partial sums are added up in fp32 at least every 128
+  // elements of k, as long as fast accumulation is not requested (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
+  std::string decline_codes(const Gemm& p) const {
+    return p.out == DType::bf16 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only";
   }
 
   bool whole_sums(const Algorithm& algorithm) const {
@@ -75,6 +75,6 @@ struct CublasLt {
 }  // namespace
 
 std::unique_ptr<MatmulLibrary> open_cublaslt() { return open_blas_lt<CublasLt>(); }
-LibraryFacts facts_of_cublaslt() { return facts_of_blas_lt<CublasLt>(); }
+LibraryInfo info_of_cublaslt() { return facts_of_blas_lt<CublasLt>(); }
 
 }  // namespace ingot::gpu

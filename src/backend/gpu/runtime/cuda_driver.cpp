@@ -71,7 +71,7 @@ class CudaDriver : public ModuleDriver {
     check(set_context_(current_), "a device's context");
   }
   void* context() override { return current_; }
-  void allow_shared(Function function, size_t bytes) override {
+  void set_max_dynamic_shared(Function function, size_t bytes) override {
     check(set_attribute_(function, max_dynamic_shared, static_cast<int>(bytes)),
           fmt::format("{} bytes of shared memory", bytes));
   }

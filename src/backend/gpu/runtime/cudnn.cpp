@@ -1,8 +1,8 @@
-// Fused attention by cuDNN 9.24 and later: its one operation for scaled dot-product attention (forward), over sequences
-// that are packed without gaps, with a causal band as a graph inside of it. The offsets of the sequences are given both
-// as where rows begin (in rows: the multiplier makes elements of them) and as sums of lengths.
+// Fused attention by cuDNN 9.24 and later: its SDPA forward operation, over sequences that are packed without gaps,
+// with the causal band mask as a subgraph. The sequence offsets are passed twice: as the offsets where rows begin (in
+// rows; the multiplier converts them to elements) and as cumulative sequence lengths.
 //
-// One engine with one choice of its knobs serves every call of a form, whatever the number of tokens and sequences, so
+// One engine with one setting of its knobs serves every call of a form, whatever the number of tokens and sequences, so
 // that a token's result depends on its own sequence only.
 #include <fmt/format.h>
 
@@ -22,13 +22,13 @@ namespace {
 using cudnn::Descriptor;
 using cudnn::Functions;
 
-constexpr size_t least_version = 92400;  // 9.24.0: sums of lengths, and offsets in rows
+constexpr size_t least_version = 92400;  // 9.24.0: cumulative sequence lengths, and offsets in rows
 
 std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-// What data is passed by when a plan runs.
+// Unique ids of the graph's tensors.
 enum Uid : int64_t { q = 1, k, v, out, lse, offsets, lengths, scale, hidden, far, scores, causal, windowed };
 
 class Cudnn : public AttentionLibrary {
@@ -36,7 +36,7 @@ class Cudnn : public AttentionLibrary {
   Cudnn(std::unique_ptr<SharedLibrary> library, const std::string& device_json)
       : library_(std::move(library)), functions_(*library_) {
     if (functions_.GetVersion() < least_version) {
-      throw_error(ErrorKind::unavailable, "{} is version {}; fused attention takes {} or later", library_->path(),
+      throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library_->path(),
                   version_text(functions_.GetVersion()), version_text(least_version));
     }
     if (device_json.empty()) {
@@ -61,7 +61,7 @@ class Cudnn : public AttentionLibrary {
     const Plan& with = plan(call);
     if (!with.reason.empty() || with.plan.empty()) throw_error(ErrorKind::internal, "cuDNN: {}", with.reason);
     float scale = call.scale;
-    float hidden = std::numeric_limits<float>::lowest();  // the score of keys that a query does not see
+    float hidden = std::numeric_limits<float>::lowest();  // the score of masked keys
     auto far = static_cast<float>(call.window);
     std::vector<int64_t> uids{Uid::q, Uid::k, Uid::v, Uid::out, Uid::offsets, Uid::lengths, Uid::scale, Uid::hidden};
     auto* offsets = const_cast<int32_t*>(call.offsets);
@@ -94,9 +94,9 @@ class Cudnn : public AttentionLibrary {
   }
 
  private:
-  static constexpr size_t most_plans = 256;
+  static constexpr size_t max_plans = 256;
 
-  // All that the choice of an engine may depend on.
+  // Everything that the selection of an engine may depend on.
   using Form = std::tuple<int64_t, int64_t, int64_t, int64_t, bool>;  // heads, kv_heads, d, window, with lse
   static Form form_of(const PackedAttention& call) {
     return {call.heads, call.kv_heads, call.d, call.window, call.lse != nullptr};
@@ -108,8 +108,8 @@ class Cudnn : public AttentionLibrary {
   };
   struct Plan {
     std::string reason;              // why there is none
-    std::vector<Descriptor> plan;    // one
-    std::vector<Descriptor> behind;  // what it was made of
+    std::vector<Descriptor> plan;    // at most one
+    std::vector<Descriptor> behind;  // the descriptors that it is built from
   };
   struct Graph {
     std::vector<Descriptor> parts;
@@ -136,7 +136,7 @@ class Cudnn : public AttentionLibrary {
 
   Graph graph_of(const PackedAttention& call) const {
     const int64_t batch = call.sequences;
-    const int64_t longest = call.tokens;  // of a sequence, as far as the host knows
+    const int64_t longest = call.tokens;  // max length of a sequence, as far as the host knows
     std::vector<Descriptor> parts;
     parts.reserve(24);
     const auto keep = [&](Descriptor part) -> const Descriptor& {
@@ -160,7 +160,8 @@ class Cudnn : public AttentionLibrary {
       return keep(tensor(uid, cudnn::f32, {batch, call.heads, longest, longest},
                          {call.heads * square, square, longest, 1}, {.is_virtual = true}));
     };
-    // Keeps the scores where query + 0 >= key, or key + window > query; the others become `hidden`.
+    // The masks keep the scores with query + 0 >= key (causal) and key + window > query (window); the others become
+    // `hidden`.
     const Descriptor& masked = value(Uid::hidden);
     std::vector<const Descriptor*> masks;
     const auto mask = [&](const Descriptor& from, const Descriptor& to, int comparison, const Descriptor* left_bound) {
@@ -202,7 +203,7 @@ class Cudnn : public AttentionLibrary {
     return {std::move(parts), std::move(graph)};
   }
 
-  // The library's first choice for a pack of ordinary size.
+  // The engine that cuDNN's heuristic ranks first for a batch of ordinary size.
   const Choice& choice(const PackedAttention& call) {
     const auto [at, added] = choices_.try_emplace(form_of(call));
     Choice& made = at->second;
@@ -219,11 +220,11 @@ class Cudnn : public AttentionLibrary {
       asked.finalize("the choice of an engine");
       const std::vector<Descriptor> configs = asked.descriptors(202, cudnn::engine_config, 1);
       if (configs.empty()) {
-        made.reason = fmt::format("cuDNN has no engine for heads of {} elements here", call.d);
+        made.reason = fmt::format("cuDNN has no engine for head size {} on this device", call.d);
         return made;
       }
       const std::vector<Descriptor> engines = configs.front().descriptors(300, cudnn::engine, 1);
-      if (engines.empty()) throw_error(ErrorKind::unavailable, "cuDNN: a configuration without an engine");
+      if (engines.empty()) throw_error(ErrorKind::unavailable, "cuDNN: returned a configuration without an engine");
       made.engine = engines.front().integer(1301);
       for (const Descriptor& knob : configs.front().descriptors(302, cudnn::knob_choice, 64)) {
         made.knobs.emplace_back(knob.choice(600, cudnn::knob_type_type), knob.integer(601));
@@ -238,7 +239,7 @@ class Cudnn : public AttentionLibrary {
     const std::tuple<Form, int64_t, int64_t> key{form_of(call), call.tokens, call.sequences};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
-    if (plans_.size() == most_plans) plans_.clear();
+    if (plans_.size() == max_plans) plans_.clear();
     Plan made;
     const Choice& with = choice(call);
     made.reason = with.reason;
@@ -273,7 +274,7 @@ class Cudnn : public AttentionLibrary {
     config.finalize("an engine's configuration");
     const int64_t needed = config.integer(303);
     if (needed > static_cast<int64_t>(ops::attention_library_bytes)) {
-      throw_error(ErrorKind::unavailable, "cuDNN: {} bytes of workspace; {} are kept", needed,
+      throw_error(ErrorKind::unavailable, "cuDNN: needs {} bytes of workspace; {} are reserved", needed,
                   ops::attention_library_bytes);
     }
     if (handle_ == nullptr) return;
@@ -323,14 +324,14 @@ std::unique_ptr<AttentionLibrary> open(const std::string& device_json) {
 std::unique_ptr<AttentionLibrary> open_cudnn() { return open({}); }
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json) { return open(device_json); }
 
-LibraryFacts facts_of_cudnn() {
-  LibraryFacts facts;
+LibraryInfo facts_of_cudnn() {
+  LibraryInfo facts;
   facts.name = "cuDNN";
   facts.reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
     const Functions functions(*library);
     facts.version = version_text(functions.GetVersion());
     if (functions.GetVersion() < least_version) {
-      throw_error(ErrorKind::unavailable, "{} is version {}; fused attention takes {} or later", library->path(),
+      throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library->path(),
                   facts.version, version_text(least_version));
     }
     facts.path = library->path();

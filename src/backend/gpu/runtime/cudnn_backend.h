@@ -1,5 +1,5 @@
-// cuDNN's backend API (the documentation's names without `cudnnBackend`): everything is a descriptor with attributes.
-// Declared here so that no header of CUDA's is needed; the numbers are those of cuDNN 9's documentation.
+// cuDNN's backend API, in which everything is a descriptor with attributes (names as in its documentation without
+// `cudnnBackend`). Declared here so that no CUDA header is needed; the numbers are those of cuDNN 9's documentation.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ingot::gpu::cudnn {
 
-using Status = int;  // 0: done
+using Status = int;  // 0: success
 
 struct Functions {
   explicit Functions(const SharedLibrary& library) {
@@ -40,7 +40,7 @@ struct Functions {
   Status (*Finalize)(void*);
   Status (*Execute)(void*, void*, void*);
 
-  // ErrorKind::unavailable with the library's own words.
+  // Throws ErrorKind::unavailable with the library's own error message unless the status is 0.
   void check(Status status, const char* what) const;
 };
 
@@ -96,7 +96,7 @@ class Descriptor {
   Descriptor& set_pointers(int attribute, Type type, const std::vector<void*>& values);
   Descriptor& set_descriptors(int attribute, const std::vector<const Descriptor*>& values);
   Descriptor& set_descriptor(int attribute, const Descriptor& value) { return set_descriptors(attribute, {&value}); }
-  // Ends its making; ErrorKind::unavailable when the library does not support what it describes.
+  // Finalizes the descriptor. ErrorKind::unavailable when the library does not support what it describes.
   void finalize(const char* what);
 
   int64_t integer(int attribute) const;

@@ -1,5 +1,5 @@
-// What CUDA's driver API and HIP's module API have in common, bound when a device is asked for. Errors of every
-// function: ErrorKind::resource for want of memory, else ErrorKind::unavailable, with the driver's own name of the
+// The common interface of CUDA's driver API and HIP's module API, which are loaded at run time. Errors of every
+// function: ErrorKind::resource when memory runs out, else ErrorKind::unavailable, with the driver's own name of the
 // error.
 #pragma once
 
@@ -19,71 +19,72 @@ class Driver {
   using Function = void*;
   using StreamHandle = void*;  // CUstream, hipStream_t
   using EventHandle = void*;
-  using GraphHandle = void*;  // ready to run
+  using GraphHandle = void*;  // instantiated, ready to launch
 
   virtual ~Driver() = default;
   virtual DeviceKind kind() const = 0;
-  virtual const std::string& library() const = 0;  // where it was found
+  virtual const std::string& library() const = 0;  // path of the loaded library
   virtual std::string version() const = 0;
   virtual int num_devices() = 0;
 
   virtual std::string device_name(int device) = 0;
   virtual size_t memory_bytes(int device) = 0;
-  // Names which code objects may run: "sm_90"; empty when the driver does not say (HIP: the code object that loads
-  // tells).
+  // The architecture that code objects must match: "sm_90"; empty if the driver does not report it (HIP: it follows
+  // from which code object loads).
   virtual std::string architecture(int device) = 0;
   virtual std::string pci_address(int device) = 0;  // "0000:3b:00.0"
-  // Makes it the calling thread's; what follows is about it.
+  // Makes the device the calling thread's current one; the functions below act on it.
   virtual void use(int device) = 0;
 
-  // The driver's own handle of the context that is in use; null when it has none (HIP).
+  // The driver's own handle of the current context; null if it has none (HIP).
   virtual void* context() = 0;
 
   virtual size_t free_bytes() = 0;
-  virtual void* allocate(size_t bytes) = 0;  // zero-filled, and that done
+  virtual void* allocate(size_t bytes) = 0;  // already zero-filled on return
   virtual void release(void* data) noexcept = 0;
-  virtual void* allocate_host(size_t bytes) = 0;  // page-locked
+  virtual void* allocate_pinned(size_t bytes) = 0;  // page-locked
   virtual void release_host(void* data) noexcept = 0;
 
   // Streams that do not wait for the driver's own default stream.
   virtual StreamHandle make_stream() = 0;
   virtual void release_stream(StreamHandle stream) noexcept = 0;
   virtual void synchronize(StreamHandle stream) = 0;
-  // Both return when the copy is under way; from or to memory that is not page-locked it may be done by then.
+  // Both return once the copy is queued; with host memory that is not page-locked it may be complete by then.
   virtual void copy_to_device(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
   virtual void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
 
-  virtual EventHandle make_event() = 0;  // without times
+  virtual EventHandle make_event() = 0;  // without timing
   virtual void release_event(EventHandle event) noexcept = 0;
   virtual void record(EventHandle event, StreamHandle stream) = 0;
-  virtual void hold(StreamHandle stream, EventHandle event) = 0;  // what the stream is given later waits for the event
+  virtual void wait_on(StreamHandle stream,
+                       EventHandle event) = 0;  // later work in the stream waits for the event
   virtual bool done(EventHandle event) = 0;
   virtual void wait(EventHandle event) = 0;
 
-  // Null when the image holds no code for this device.
+  // Null if the image has no code for this device.
   virtual Module load(const void* image) = 0;
   virtual Function function(Module module, const char* name) = 0;
-  // Lets the function have this much dynamic shared memory.
-  virtual void allow_shared(Function function, size_t bytes) = 0;
-  // Starts it with the argument struct at `args`.
+  // Raises the function's limit of dynamic shared memory to `bytes`.
+  virtual void set_max_dynamic_shared(Function function, size_t bytes) = 0;
+  // Launches the function with the argument struct at `args`.
   virtual void launch(Function function, Grid grid, int threads, size_t dynamic_shared_bytes, const void* args,
                       StreamHandle stream) = 0;
 
-  // Between the two, what the calling thread gives the stream is recorded and not run. `end_recording` makes it ready
-  // to run again; its errors are those of what was recorded, too.
-  virtual void begin_recording(StreamHandle stream) = 0;
-  virtual GraphHandle end_recording(StreamHandle stream) = 0;
+  // Stream capture: between the two calls, work that the calling thread submits to the stream is recorded, not run.
+  // `end_capture` returns a graph that can be launched many times; it also reports errors of the recorded work.
+  virtual void begin_capture(StreamHandle stream) = 0;
+  virtual GraphHandle end_capture(StreamHandle stream) = 0;
   virtual void run(GraphHandle graph, StreamHandle stream) = 0;
   virtual void release_graph(GraphHandle graph) noexcept = 0;
 };
 
-// A driver, or why there is none.
+// A driver, or the reason why there is none.
 struct FoundDriver {
   std::unique_ptr<Driver> driver;
   std::string reason;
 };
 
-// INGOT_CUDA_LIBRARY and INGOT_HIP_LIBRARY name a library file in place of those that are looked for.
+// INGOT_CUDA_LIBRARY and INGOT_HIP_LIBRARY name a library file to load instead of the default names.
 FoundDriver find_cuda_driver();
 FoundDriver find_hip_driver();
 

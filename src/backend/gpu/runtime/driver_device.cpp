@@ -22,12 +22,12 @@ class DriverDevice : public GpuDevice {
       : driver_(std::move(driver)), index_(index), settings_(settings) {
     const int count = driver_->num_devices();
     if (index < 0 || index >= count) {
-      throw_hint(ErrorKind::unavailable, "`ingot devices` lists what there is",
-                 "device '{}': there are {} of this kind", name(), count);
+      throw_hint(ErrorKind::unavailable, "`ingot devices` lists the available devices",
+                 "device '{}' does not exist: there are {} devices of this kind", name(), count);
     }
     driver_->use(index_);
     if (settings_.code.empty()) {
-      throw_hint(ErrorKind::unavailable, "build with ./run build --gpu all", "this build has no code for GPUs");
+      throw_hint(ErrorKind::unavailable, "build with ./run build --gpu all", "this build has no GPU code");
     }
     const std::string_view any = settings_.code.front().file;
     code_architecture_ = find_code(any, modules_[any]);
@@ -60,7 +60,7 @@ class DriverDevice : public GpuDevice {
       }
       return meter_ == nullptr ? std::nullopt : std::optional(meter_->joules());
     } catch (const Error&) {
-      return std::nullopt;  // a counter that fails is no reason to end a run
+      return std::nullopt;  // a failing energy counter must not end the run
     }
   }
   int warp_width() const override { return code_architecture_.starts_with("gfx9") ? 64 : 32; }
@@ -87,11 +87,11 @@ class DriverDevice : public GpuDevice {
     if (data == nullptr || !idle()) return;
     driver_->release(data);
   }
-  void* allocate_host(size_t bytes) override {
+  void* allocate_pinned(size_t bytes) override {
     if (bytes == 0) return nullptr;
     refuse_to_record("memory is allocated");
     driver_->use(index_);
-    return driver_->allocate_host(bytes);
+    return driver_->allocate_pinned(bytes);
   }
   void release_host(void* data, size_t) noexcept override {
     if (data == nullptr || !idle()) return;
@@ -99,20 +99,20 @@ class DriverDevice : public GpuDevice {
   }
 
   void copy_from_host(void* destination, const void* source, size_t bytes) override {
-    start_copy_from_host(Stream::compute, destination, source, bytes);
+    copy_from_host_async(Stream::compute, destination, source, bytes);
     if (bytes > 0) synchronize();
   }
   void copy_to_host(void* destination, const void* source, size_t bytes) override {
-    start_copy_to_host(Stream::compute, destination, source, bytes);
+    copy_to_host_async(Stream::compute, destination, source, bytes);
     if (bytes > 0) synchronize();
   }
-  void start_copy_from_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+  void copy_from_host_async(Stream stream, void* destination, const void* source, size_t bytes) override {
     if (bytes == 0) return;
     refuse_to_record("memory is copied");
     driver_->use(index_);
     waited([&] { driver_->copy_to_device(destination, source, bytes, handle(stream)); });
   }
-  void start_copy_to_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+  void copy_to_host_async(Stream stream, void* destination, const void* source, size_t bytes) override {
     if (bytes == 0) return;
     refuse_to_record("memory is copied");
     driver_->use(index_);
@@ -126,7 +126,7 @@ class DriverDevice : public GpuDevice {
     const int threads = kernel.block_threads(warp_width());
     try {
       if (dynamic_shared_bytes > loaded.shared_allowed) {
-        driver_->allow_shared(loaded.function, dynamic_shared_bytes);
+        driver_->set_max_dynamic_shared(loaded.function, dynamic_shared_bytes);
         loaded.shared_allowed = dynamic_shared_bytes;
       }
       driver_->launch(loaded.function, grid, threads, dynamic_shared_bytes, args, handle(Stream::compute));
@@ -140,10 +140,10 @@ class DriverDevice : public GpuDevice {
   }
 
   bool replays() const override { return settings_.replays.value_or(kind() == DeviceKind::cuda); }
-  std::unique_ptr<Replay> record(FunctionRef<void()> work) override {
+  std::unique_ptr<RecordedGraph> record(FunctionRef<void()> work) override {
     refuse_to_record("a recording begins");
     driver_->use(index_);
-    driver_->begin_recording(handle(Stream::compute));
+    driver_->begin_capture(handle(Stream::compute));
     recording_ = true;
     std::exception_ptr failure;
     try {
@@ -154,11 +154,11 @@ class DriverDevice : public GpuDevice {
     recording_ = false;
     Driver::GraphHandle graph = nullptr;
     try {
-      graph = driver_->end_recording(handle(Stream::compute));
+      graph = driver_->end_capture(handle(Stream::compute));
     } catch (const Error& error) {
       if (!failure) {
-        throw_hint(ErrorKind::unavailable, "INGOT_GRAPHS=0 starts every kernel by itself", "{}: {}; the last op was {}",
-                   name(), error.message(), op().text());
+        throw_hint(ErrorKind::unavailable, "set INGOT_GRAPHS=0 to launch kernels without graphs",
+                   "{}: {}; the last op was {}", name(), error.message(), op().text());
       }
     }
     if (failure) {
@@ -168,7 +168,7 @@ class DriverDevice : public GpuDevice {
     return std::make_unique<DriverReplay>(*this, graph, op());
   }
 
-  void call_library(const char* library, FunctionRef<void(void*)> call) override {
+  void run_in_library(const char* library, FunctionRef<void(void*)> call) override {
     driver_->use(index_);
     try {
       call(handle(Stream::compute));
@@ -214,10 +214,10 @@ class DriverDevice : public GpuDevice {
       device_.driver_->use(device_.index_);
       device_.driver_->record(event_, device_.handle(stream));
     }
-    void hold(Stream stream) override {
+    void wait_on(Stream stream) override {
       device_.refuse_to_record("an event is used");
       device_.driver_->use(device_.index_);
-      device_.driver_->hold(device_.handle(stream), event_);
+      device_.driver_->wait_on(device_.handle(stream), event_);
     }
     bool done() override {
       bool done = false;
@@ -236,9 +236,9 @@ class DriverDevice : public GpuDevice {
     Driver::EventHandle event_ = nullptr;
   };
 
-  class DriverReplay : public Replay {
+  class DriverReplay : public RecordedGraph {
    public:
-    DriverReplay(DriverDevice& device, Driver::GraphHandle graph, const OpNote& last)
+    DriverReplay(DriverDevice& device, Driver::GraphHandle graph, const OpLabel& last)
         : device_(device), graph_(graph), last_(last) {}
     DriverReplay(const DriverReplay&) = delete;
     DriverReplay& operator=(const DriverReplay&) = delete;
@@ -255,7 +255,7 @@ class DriverDevice : public GpuDevice {
    private:
     DriverDevice& device_;
     Driver::GraphHandle graph_;
-    OpNote last_;
+    OpLabel last_;
   };
 
   Driver::StreamHandle handle(Stream stream) const { return streams_[stream == Stream::compute ? 0 : 1]; }
@@ -264,7 +264,7 @@ class DriverDevice : public GpuDevice {
     waited([&] { driver_->synchronize(handle(Stream::compute)); });
   }
 
-  // Errors of kernels come out of calls that come after them.
+  // Runs `call`, which may report an error of an earlier kernel; the error thrown then names the last launch.
   template <class Call>
   void waited(Call call) {
     try {
@@ -274,8 +274,8 @@ class DriverDevice : public GpuDevice {
       if (settings_.wait_for_launches) {
         throw_error(error.kind(), "{} on {}: kernel {}: {}", last_op_.text(), name(), last_kernel_, error.message());
       }
-      throw_hint(error.kind(), "with INGOT_GPU_WAIT=1 the error names the very op that it is of",
-                 "{}: {}; the last that was started is {}, kernel {}", name(), error.message(), last_op_.text(),
+      throw_hint(error.kind(), "set INGOT_GPU_WAIT=1 to find out which op failed",
+                 "{}: {}; the last op launched was {}, kernel {}", name(), error.message(), last_op_.text(),
                  last_kernel_);
     }
   }
@@ -284,7 +284,7 @@ class DriverDevice : public GpuDevice {
     if (recording_) throw_error(ErrorKind::internal, "{}: {} while {} is recorded", name(), what, op().text());
   }
 
-  // For what must not throw: false when the driver does not answer any more; then there is nothing left to release.
+  // For functions that must not throw. False if the driver no longer responds; then there is nothing left to release.
   bool usable() const noexcept {
     try {
       driver_->use(index_);
@@ -312,7 +312,7 @@ class DriverDevice : public GpuDevice {
     return kernels_[kernel.name] = {driver_->function(module, kernel.name)};
   }
 
-  // Loads the code of a source file that this device runs; returns the architecture it was made for.
+  // Loads the code object of a source file that this device can run; returns the architecture it was compiled for.
   std::string find_code(std::string_view file, Driver::Module& module) {
     std::string there;
     for (const CodeObject& code : settings_.code) {
@@ -323,8 +323,8 @@ class DriverDevice : public GpuDevice {
       if (module != nullptr) return std::string(code.architecture);
     }
     const std::string architecture = driver_->architecture(index_);
-    throw_error(ErrorKind::unavailable, "{} ({}{}{}): this build has no code of {} for it; it has: {}", name(),
-                driver_->device_name(index_), architecture.empty() ? "" : ", ", architecture, file,
+    throw_error(ErrorKind::unavailable, "{} ({}{}{}): this build has no code of {} for this device, only for: {}",
+                name(), driver_->device_name(index_), architecture.empty() ? "" : ", ", architecture, file,
                 there.empty() ? "none" : there);
   }
 
@@ -337,7 +337,7 @@ class DriverDevice : public GpuDevice {
   std::unordered_map<std::string_view, Driver::Module> modules_;
   std::unordered_map<std::string_view, Loaded> kernels_;
   bool recording_ = false;
-  OpNote last_op_;
+  OpLabel last_op_;
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;
   std::unique_ptr<AttentionLibrary> attention_;

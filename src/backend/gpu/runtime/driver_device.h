@@ -1,4 +1,4 @@
-// GPUs of a vendor's driver.
+// GPU devices on top of a vendor's driver.
 #pragma once
 
 #include <memory>
@@ -12,9 +12,9 @@
 namespace ingot::gpu {
 
 struct DriverDeviceSettings {
-  // Device::replays(). Absent: as the vendors' graphs deserve, that is with CUDA and not with HIP.
+  // Overrides Device::replays(). Absent: the vendor's default, true for CUDA's graphs and false for HIP's.
   std::optional<bool> replays{};
-  // Waits behind every launch, so that an error names the op that it is of.
+  // Synchronises after every launch, so that an error names the op that caused it.
   bool wait_for_launches = false;
   std::span<const CodeObject> code = code_objects();
 };

@@ -1,4 +1,4 @@
-// NVML and ROCm SMI, declared here so that no header of theirs is needed.
+// NVML and ROCm SMI, declared here so that none of their headers is needed.
 #include "backend/gpu/runtime/energy_meter.h"
 
 #include <fmt/format.h>
@@ -22,10 +22,10 @@ class Nvml : public EnergyMeter {
  public:
   Nvml(std::unique_ptr<SharedLibrary> library, const std::string& pci_address) : library_(std::move(library)) {
     library_->bind(energy_, "nvmlDeviceGetTotalEnergyConsumption");
-    check(library_->function<int()>("nvmlInit_v2")(), name, "starting it");
+    check(library_->function<int()>("nvmlInit_v2")(), name, "initialisation");
     const auto find = library_->function<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
     check(find(pci_address.c_str(), &device_), name, pci_address.c_str());
-    joules();  // a GPU before Volta has no counter
+    joules();  // fails for GPUs before Volta, which have no counter
   }
   double joules() override {
     unsigned long long millijoules = 0;
@@ -40,8 +40,8 @@ class Nvml : public EnergyMeter {
   void* device_ = nullptr;
 };
 
-// "0000:3b:00.0" as rsmi_dev_pci_id_get gives it: domain << 32 | bus << 8 | device << 3 | function. Nothing for a text
-// that is no address.
+// Converts "0000:3b:00.0" to the format of rsmi_dev_pci_id_get: domain << 32 | bus << 8 | device << 3 | function. Empty
+// if the text is not an address.
 std::optional<uint64_t> bdf_of(std::string_view address) {
   uint64_t parts[4] = {};
   constexpr char ends[] = {':', ':', '.', '\0'};
@@ -59,9 +59,10 @@ std::optional<uint64_t> bdf_of(std::string_view address) {
 class RocmSmi : public EnergyMeter {
  public:
   RocmSmi(std::unique_ptr<SharedLibrary> library, const std::string& pci_address) : library_(std::move(library)) {
-    constexpr uint64_t partition = uint64_t{0xf} << 28;  // of a device that is divided; not part of the address
+    constexpr uint64_t partition = uint64_t{0xf}
+                                   << 28;  // the partition of a partitioned device; not part of the address
     library_->bind(energy_, "rsmi_dev_energy_count_get");
-    check(library_->function<int(uint64_t)>("rsmi_init")(0), name, "starting it");
+    check(library_->function<int(uint64_t)>("rsmi_init")(0), name, "initialisation");
     uint32_t count = 0;
     check(library_->function<int(uint32_t*)>("rsmi_num_monitor_devices")(&count), name, "counting devices");
     const auto pci_id = library_->function<int(uint32_t, uint64_t*)>("rsmi_dev_pci_id_get");
@@ -101,7 +102,7 @@ std::unique_ptr<EnergyMeter> find_meter(const LibraryNames& names, const std::st
 
 }  // namespace
 
-// Both come with the driver: where the dynamic linker looks, or a known folder.
+// Both libraries come with the driver: they are where the dynamic linker looks, or in one of these folders.
 std::unique_ptr<EnergyMeter> find_nvml_meter(const std::string& pci_address) {
   return find_meter<Nvml>({"INGOT_NVML_LIBRARY",
                            {"libnvidia-ml.so.1"},

@@ -9,7 +9,7 @@
 namespace ingot::gpu {
 namespace {
 
-// Memory, copies, and a kernel of ours: 3 x for some x. Empty when all is right.
+// Tests memory, copies and one of our kernels by computing 3 x for some x. Returns what fails; empty if nothing does.
 std::string what_fails(GpuDevice& device) {
   ops::Registry registry;
   register_ops(registry, device.kind());
@@ -45,10 +45,10 @@ FirstGpu first_gpu(std::vector<FoundDriver> drivers, const DriverDeviceSettings&
     const std::shared_ptr<Driver> driver = std::move(found.driver);
     try {
       const int count = driver->num_devices();
-      if (count == 0) miss(fmt::format("{} ({}) finds no device", driver->version(), driver->library()));
+      if (count == 0) miss(fmt::format("{} ({}) found no device", driver->version(), driver->library()));
       first.any |= count > 0;
       if (count > 0 && settings.code.empty()) {
-        miss("this build has no code for GPUs");
+        miss("this build has no GPU code");
         continue;
       }
       for (int index = 0; index < count; ++index) {

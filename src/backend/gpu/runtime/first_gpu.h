@@ -1,4 +1,4 @@
-// What "the GPU of this machine" is.
+// Selects the GPU that is used when none is named: the first one that works.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 namespace ingot::gpu {
 
 struct FirstGpu {
-  std::unique_ptr<GpuDevice> device;  // null when none works
+  std::unique_ptr<GpuDevice> device;  // null if none works
   std::string model;                  // "NVIDIA H200"
-  bool any = false;                   // there are devices, whether or not they work
-  std::string missing;                // why those before it do not serve, or none does
+  bool any = false;                   // true if any device exists, working or not
+  std::string missing;                // why the candidates before `device`, or all without one, are unusable
 };
 
-// The first device, driver by driver, that this build has code for and that computes a small sum right.
+// The first device, in the order of `drivers`, that this build has code for and that passes a small test computation.
 FirstGpu first_gpu(std::vector<FoundDriver> drivers, const DriverDeviceSettings& settings = {});
 
 }  // namespace ingot::gpu

@@ -52,7 +52,7 @@ class HipDriver : public ModuleDriver {
   std::string architecture(int) override { return {}; }
   void use(int device) override { check(set_device_(device), fmt::format("device {}", device)); }
   void* context() override { return nullptr; }
-  void allow_shared(Function, size_t) override {}  // kernels may have all that a workgroup can have
+  void set_max_dynamic_shared(Function, size_t) override {}  // a kernel may always use all shared memory of a workgroup
 
  private:
   const char* error_name(Status status) const override { return get_error_name_(status); }
@@ -64,7 +64,7 @@ class HipDriver : public ModuleDriver {
 }  // namespace
 
 FoundDriver find_hip_driver() {
-  // The names by ROCm's versions 7, 6 and 5; the last one is Debian 12's.
+  // The names in ROCm 7, 6 and 5; the last one is Debian 12's.
   return find_driver<HipDriver>("INGOT_HIP_LIBRARY",
                                 {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
                                 {"/opt/rocm/lib", "/opt/rocm/lib64"});

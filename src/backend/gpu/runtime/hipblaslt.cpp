@@ -1,5 +1,5 @@
-// hipBLASLt of ROCm 6 and later (the names of its documentation without `hipblasLt`), declared here so that no header
-// of ROCm's is needed.
+// hipBLASLt of ROCm 6 and later (names as in its documentation without `hipblasLt`), declared here so that no ROCm
+// header is needed.
 #include "backend/gpu/runtime/blas_lt.h"
 #include "backend/gpu/runtime/library_folders.h"
 
@@ -24,14 +24,14 @@ struct HipblasLt {
   static constexpr int b_scales = 6;       // hipblasLtMatmulDescAttributes_t
   static constexpr int max_workspace = 1;  // hipblasLtMatmulPreferenceAttributes_t
 
-  // hipblaslt_ext::matmulIsAlgoSupported, which there is for C++ alone.
+  // hipblaslt_ext::matmulIsAlgoSupported, which exists as a C++ function only.
   static constexpr const char* is_supported_name =
       "_ZN13hipblaslt_ext21matmulIsAlgoSupportedEPvP27hipblasLtMatmulDescOpaque_tPKvP29hipblasLtMatrixLayoutOpaque_t"
       "S6_S4_S6_S6_R22_hipblasLtMatmulAlgo_tRm";
 
   static constexpr std::array<LtPreference, 0> preferences{};
 
-  // The names by ROCm's versions 7 and 6.
+  // The names in ROCm 7 and 6.
   static LibraryNames names() {
     return {"INGOT_HIPBLASLT_LIBRARY", {"libhipblaslt.so.1", "libhipblaslt.so.0", "libhipblaslt.so"}, amd_folders};
   }
@@ -43,7 +43,7 @@ struct HipblasLt {
 
   std::string version(const LtFunctions<Algorithm>& lt) const {
     LtHandle handle = nullptr;
-    if (lt.Create(&handle) != 0) return {};  // without a device
+    if (lt.Create(&handle) != 0) return {};  // fails without a device
     int version = 0;
     const LtStatus status = get_version(handle, &version);
     lt.Destroy(handle);
@@ -51,9 +51,9 @@ struct HipblasLt {
     return fmt::format("{}.{}.{}", version / 100000, version / 100 % 1000, version % 100);
   }
 
-  std::string decline_codes(const MatrixProduct&) const { return {}; }
+  std::string decline_codes(const Gemm&) const { return {}; }
 
-  // The library does not say; without a workspace its kernels have nowhere to put pieces of sums.
+  // The library does not report it. Without a workspace its kernels have nowhere to store partial sums.
   bool whole_sums(const Algorithm&) const { return true; }
 
   bool takes(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
@@ -71,6 +71,6 @@ struct HipblasLt {
 }  // namespace
 
 std::unique_ptr<MatmulLibrary> open_hipblaslt() { return open_blas_lt<HipblasLt>(); }
-LibraryFacts facts_of_hipblaslt() { return facts_of_blas_lt<HipblasLt>(); }
+LibraryInfo facts_of_hipblaslt() { return facts_of_blas_lt<HipblasLt>(); }
 
 }  // namespace ingot::gpu

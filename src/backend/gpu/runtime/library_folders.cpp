@@ -1,10 +1,10 @@
 #include "backend/gpu/runtime/library_folders.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
+#include "base/environment.h"
 #include "base/strings.h"
 
 namespace ingot::gpu {
@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Keeps the order in which folders are found, each once.
+// Collects folders in the order in which they are found, without duplicates.
 class Folders {
  public:
   void add(const fs::path& folder) {
@@ -20,7 +20,7 @@ class Folders {
     if (!fs::is_directory(folder, ignored)) return;
     if (std::find(found_.begin(), found_.end(), folder.string()) == found_.end()) found_.push_back(folder.string());
   }
-  // The sub-folders of `folder` whose names start so, by name, with `below` added.
+  // Adds folder/NAME/below for each sub-folder NAME that begins with `start`, sorted by name.
   void add_matching(const fs::path& folder, std::string_view start, const fs::path& below) {
     std::error_code ignored;
     std::vector<fs::path> matching;
@@ -36,9 +36,9 @@ class Folders {
   std::vector<std::string> found_;
 };
 
-// The folder that the variable names; empty without it.
+// The folder that the environment variable names; empty if it is not set.
 fs::path named(const char* variable) {
-  const char* value = std::getenv(variable);
+  const char* value = environment(variable);
   return value != nullptr ? fs::path(value) : fs::path();
 }
 
@@ -53,7 +53,7 @@ std::vector<std::string> site_folders() {
   };
   add_prefix(named("VIRTUAL_ENV"));
   add_prefix(named("CONDA_PREFIX"));
-  const char* path = std::getenv("PATH");
+  const char* path = environment("PATH");
   for (const std::string& folder : split(path != nullptr ? path : "", ':')) {
     const fs::path python = fs::path(folder) / "python3";
     std::error_code error;

@@ -1,4 +1,4 @@
-// Where vendors' libraries lie when the dynamic linker does not know: toolkits' folders and Python wheels.
+// Where to look for vendors' libraries that the dynamic linker does not find: the toolkits' folders and Python wheels.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace ingot::gpu {
 
-// Folders that exist: of CUDA_HOME, CUDA_PATH and /usr/local/cuda; of CONDA_PREFIX; nvidia/*/lib of the site folders.
+// Existing folders: of CUDA_HOME, CUDA_PATH and /usr/local/cuda; of CONDA_PREFIX; nvidia/*/lib of the site folders.
 std::vector<std::string> nvidia_folders();
 
-// Folders that exist: of ROCM_PATH and /opt/rocm; _rocm_sdk_*/lib and torch/lib of the site folders.
+// Existing folders: of ROCM_PATH and /opt/rocm; _rocm_sdk_*/lib and torch/lib of the site folders.
 std::vector<std::string> amd_folders();
 
-// Where Python packages lie, found without running Python: the folders of VIRTUAL_ENV, CONDA_PREFIX, the python3 on
-// PATH (its links followed, too) and the user's own.
+// Python's site-packages and dist-packages folders, found without running Python: those of VIRTUAL_ENV, CONDA_PREFIX,
+// the python3 on PATH (also after following links) with /usr/local, and the user's own.
 std::vector<std::string> site_folders();
 
 }  // namespace ingot::gpu

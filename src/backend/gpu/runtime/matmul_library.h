@@ -1,10 +1,10 @@
-// A vendor's library of matrix products (cuBLASLt, hipBLASLt), bound when it is first asked for.
+// A vendor's gemm library (cuBLASLt, hipBLASLt), loaded on first use.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "backend/gpu/matrix_product.h"
+#include "backend/gpu/gemm.h"
 #include "backend/gpu/runtime/vendor_library.h"
 
 namespace ingot::gpu {
@@ -12,20 +12,22 @@ namespace ingot::gpu {
 class MatmulLibrary {
  public:
   virtual ~MatmulLibrary() = default;
-  // Why it does not take the product; empty when it does. Products that differ in their pointers alone, and in those by
-  // 16 bytes or more, are answered alike.
-  virtual std::string decline(const MatrixProduct& product) = 0;
-  // Starts a product that `decline` takes, in the driver's stream. It needs no memory of its own.
-  virtual void multiply(const MatrixProduct& product, void* stream) = 0;
+  // Why the library cannot run the gemm; empty if it can. Of the pointers, only their 16-byte
+  // alignment is examined.
+  virtual std::string decline(const Gemm& product) = 0;
+  // Starts a gemm for which `decline` returned an empty reason, in `stream` (a CUstream or hipStream_t). It needs no
+  // workspace.
+  virtual void multiply(const Gemm& product, void* stream) = 0;
 };
 
-// For the device that is current in the driver. A library that cannot be used declines every product, saying why.
+// Open the library for the driver's current device. If it cannot be used, the returned object declines every gemm with
+// the reason.
 std::unique_ptr<MatmulLibrary> open_cublaslt();
 std::unique_ptr<MatmulLibrary> open_hipblaslt();
 
-// What `ingot devices` says. INGOT_CUBLASLT_LIBRARY and INGOT_HIPBLASLT_LIBRARY name a file in place of those that are
-// looked for.
-LibraryFacts facts_of_cublaslt();
-LibraryFacts facts_of_hipblaslt();
+// Facts for `ingot devices`. INGOT_CUBLASLT_LIBRARY and INGOT_HIPBLASLT_LIBRARY name a library file to load instead of
+// the default names.
+LibraryInfo info_of_cublaslt();
+LibraryInfo facts_of_hipblaslt();
 
 }  // namespace ingot::gpu

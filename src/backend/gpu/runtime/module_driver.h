@@ -1,15 +1,15 @@
-// What CUDA's driver API and HIP's module API have in common, which is nearly everything: functions that differ in
-// their names alone, and the numbers of the statuses and flags that are used. Declared here so that no vendor's header
-// is needed; none of the functions takes a struct whose layout changes between versions.
+// The common implementation of CUDA's driver API and HIP's module API: the functions differ only in their names, and
+// the status codes and flags used here have the same values. Declared here so that no vendor's header is needed; none
+// of the functions takes a struct whose layout changes between versions.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <string_view>
 #include <vector>
 
 #include "backend/gpu/runtime/driver.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/shared_library.h"
 
@@ -17,7 +17,7 @@ namespace ingot::gpu {
 
 class ModuleDriver : public Driver {
  public:
-  // Before all else: may fail where the library is there, but no device.
+  // Must be called before everything else. May fail where the library is installed but there is no device.
   void start() const { check(api_.Init(0), "starting the driver"); }
 
   const std::string& library() const override { return library_->path(); }
@@ -56,7 +56,7 @@ class ModuleDriver : public Driver {
     return data;
   }
   void release(void* data) noexcept override { api_.MemFree(data); }
-  void* allocate_host(size_t bytes) override {
+  void* allocate_pinned(size_t bytes) override {
     void* data = nullptr;
     check(api_.MemHostAlloc(&data, bytes, 0), fmt::format("{} bytes of page-locked host memory", bytes));
     return data;
@@ -86,7 +86,7 @@ class ModuleDriver : public Driver {
   void record(EventHandle event, StreamHandle stream) override {
     check(api_.EventRecord(event, stream), "recording an event");
   }
-  void hold(StreamHandle stream, EventHandle event) override {
+  void wait_on(StreamHandle stream, EventHandle event) override {
     check(api_.StreamWaitEvent(stream, event, 0), "a stream's wait for an event");
   }
   bool done(EventHandle event) override {
@@ -117,10 +117,10 @@ class ModuleDriver : public Driver {
           "a launch");
   }
 
-  void begin_recording(StreamHandle stream) override {
+  void begin_capture(StreamHandle stream) override {
     check(api_.StreamBeginCapture(stream, recorded_by_thread), "recording launches");
   }
-  GraphHandle end_recording(StreamHandle stream) override {
+  GraphHandle end_capture(StreamHandle stream) override {
     void* graph = nullptr;
     check(api_.StreamEndCapture(stream, &graph), "recording launches");
     GraphHandle ready = nullptr;
@@ -136,8 +136,8 @@ class ModuleDriver : public Driver {
   using Status = int;  // CUresult, hipError_t
   static constexpr Status success = 0;
 
-  // CUDA's names without `cu`. An address of the device's (CUdeviceptr, hipDeviceptr_t) is a pointer here: CUDA's is an
-  // integer of its size, which is passed alike.
+  // The functions, named as CUDA's without `cu`. A device address (CUdeviceptr, hipDeviceptr_t) is a pointer here;
+  // CUDA's is an integer of the same size, which is passed in the same way.
   struct Functions {
     Status (*Init)(unsigned);
     Status (*GetVersion)(int*);
@@ -175,7 +175,7 @@ class ModuleDriver : public Driver {
                            void**);
   };
 
-  // The constructor of the vendor's binds all of `api_`. `name`: as errors begin.
+  // The vendor's constructor must bind all of `api_`. `name`: the prefix of error messages.
   ModuleDriver(std::string name, std::unique_ptr<SharedLibrary> library)
       : library_(std::move(library)), name_(std::move(name)) {}
 
@@ -193,7 +193,7 @@ class ModuleDriver : public Driver {
     check(api_.DeviceGet(&handle, device), fmt::format("device {}", device));
     return handle;
   }
-  virtual const char* error_name(Status status) const = 0;  // null: it has none
+  virtual const char* error_name(Status status) const = 0;  // null: no name
   void check(Status status, std::string_view what) const {
     if (status == success) return;
     const char* name = error_name(status);
@@ -207,7 +207,7 @@ class ModuleDriver : public Driver {
   static constexpr Status out_of_memory = 2;
   static constexpr Status invalid_image = 200;
   static constexpr Status no_binary_for_gpu = 209;
-  static constexpr Status unsupported_ptx_version = 222;  // CUDA's alone
+  static constexpr Status unsupported_ptx_version = 222;  // CUDA only
   static constexpr Status not_ready = 600;
   static constexpr unsigned non_blocking = 1;   // CU_STREAM_NON_BLOCKING, hipStreamNonBlocking
   static constexpr unsigned without_times = 2;  // CU_EVENT_DISABLE_TIMING, hipEventDisableTiming
@@ -217,10 +217,11 @@ class ModuleDriver : public Driver {
   std::string name_;
 };
 
-// The driver of the file that the environment's `variable` names, or of the first of `names` that can be opened.
+// The driver in the file that the environment variable `variable` names, or else in the first of `names` that can be
+// opened.
 template <class Found>
 FoundDriver find_driver(const char* variable, std::vector<std::string> names, std::vector<std::string> folders) {
-  if (const char* named = std::getenv(variable); named != nullptr) {
+  if (const char* named = environment(variable); named != nullptr) {
     names = {named};
     folders = {};
   }

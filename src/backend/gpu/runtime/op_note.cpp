@@ -4,12 +4,12 @@
 
 namespace ingot::gpu {
 
-OpNote::OpNote(const char* op, std::span<const Operand> operands) : op_(op) {
+OpLabel::OpLabel(const char* op, std::span<const Operand> operands) : op_(op) {
   count_ = std::min(operands.size(), operands_.size());
   std::copy_n(operands.begin(), count_, operands_.begin());
 }
 
-std::string OpNote::text() const {
+std::string OpLabel::text() const {
   return op_ == nullptr ? "no op" : ingot::call_text(op_, std::span(operands_).first(count_));
 }
 

@@ -1,13 +1,12 @@
 #include "backend/gpu/runtime/vendor_library.h"
 
-#include <cstdlib>
-
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace ingot::gpu {
 
 std::string try_libraries(const LibraryNames& names, const std::function<void(std::unique_ptr<SharedLibrary>)>& use) {
-  const char* named = std::getenv(names.variable);
+  const char* named = environment(names.variable);
   const std::vector<std::string> files = named != nullptr ? std::vector<std::string>{named} : names.names;
   const std::vector<std::string> folders = named != nullptr ? std::vector<std::string>{} : names.folders();
   std::string absent;

@@ -1,4 +1,4 @@
-// Looking for a vendor's library.
+// The search for a vendor's library.
 #pragma once
 
 #include <functional>
@@ -10,21 +10,22 @@
 
 namespace ingot::gpu {
 
-struct LibraryFacts {
+struct LibraryInfo {
   std::string name;     // "cuBLASLt"
-  std::string path;     // where it was found; empty when it was not
-  std::string version;  // empty when only a device can tell
-  std::string reason;   // why it cannot be used here; empty when nothing speaks against it
+  std::string path;     // where it was found; empty if it was not
+  std::string version;  // empty if only a device can report it
+  std::string reason;   // why it cannot be used here; empty if no obstacle is known
 };
 
 struct LibraryNames {
-  const char* variable;                   // the environment variable that names a file in place of these
-  std::vector<std::string> names;         // newest first
-  std::vector<std::string> (*folders)();  // looked in when the dynamic linker knows none of the names
+  const char* variable;                   // environment variable that names a file to load instead
+  std::vector<std::string> names;         // file names, newest first
+  std::vector<std::string> (*folders)();  // searched if the dynamic linker knows none of the names
 };
 
-// Tries the files in order until `use` takes one, which it refuses by an Error. The reason why none was taken, that of
-// the newest library that was there, or empty.
+// Tries the files in order until `use` accepts one; `use` rejects a file by throwing an Error. Returns empty on
+// success. Otherwise returns the error of the first (newest) file that was found, or, if none was found, why the first
+// one was not.
 std::string try_libraries(const LibraryNames& names, const std::function<void(std::unique_ptr<SharedLibrary>)>& use);
 
 }  // namespace ingot::gpu

@@ -35,21 +35,21 @@ using Fiber = boost::context::fiber;
 constexpr size_t stack_bytes = size_t{128} << 10;
 constexpr int max_width = 64;
 
-// Ends a thread that waits, when the block has failed. Caught on the same fiber, by its loop.
+// Thrown in a waiting thread to end it after its block has failed. Caught on the same fiber, in run_thread().
 struct Abandoned {};
 
-// A stack that runs one thread of the block after another, until one of them waits.
+// A fiber that runs threads of the block one after another. A thread that waits keeps its worker until it resumes.
 struct Worker {
   Fiber fiber;
-  Current position;  // of its thread, while it waits
-  // The address sanitizer is told of every change of stacks.
+  Current position;  // of its thread, while the thread waits
+  // The address sanitizer must be notified of every stack switch.
   const void* stack_bottom = nullptr;
   size_t stack_size = 0;
   void* fake_stack = nullptr;
 };
 
-// Where the lanes of a warp or the threads of a block wait for one another. Its `turn` alternates, so that values of
-// one meeting can still be read while the next one fills.
+// A point where the lanes of a warp or the threads of a block wait for one another. `turn` alternates between two
+// buffers, so that the values of one meeting can still be read while the next one fills.
 struct Meeting {
   int arrived = 0;
   int line = 0;
@@ -91,7 +91,7 @@ class Executor::State {
  private:
   void run_block();
   Worker* idle_worker();
-  void work();  // the loop of a worker
+  void work();  // the main loop of a worker
   bool run_thread();
   void resume(Worker* worker);
   void pause();
@@ -107,7 +107,7 @@ class Executor::State {
   Schedule schedule_ = Schedule::forward;
   RandomStream random_{7, 0};
 
-  std::vector<int> order_;  // in which the threads of a block start
+  std::vector<int> order_;  // the order in which the threads of a block start
   size_t started_ = 0;
   size_t ended_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -122,7 +122,7 @@ class Executor::State {
   std::vector<Warp> warps_;
   std::unique_ptr<unsigned char[]> shared_;
   size_t shared_bytes_ = 0;
-  bool shared_in_use_ = false;  // by the block that runs
+  bool shared_in_use_ = false;  // by the running block
   bool shared_is_static_ = false;
   std::string failure_;
   bool closing_ = false;
@@ -183,7 +183,7 @@ void Executor::State::run_block() {
     }
   }
   if (failure_.empty()) return;
-  // Every thread that still waits comes back by an exception on its own stack.
+  // Resumes every thread that still waits; it unwinds by an exception on its own stack.
   std::vector<Worker*> waiting = std::exchange(ready_, {});
   const auto add = [&](Meeting& meeting) {
     waiting.insert(waiting.end(), meeting.waiting.begin(), meeting.waiting.end());
@@ -232,7 +232,7 @@ Worker* Executor::State::idle_worker() {
   return worker;
 }
 
-// False when the block failed meanwhile; run() throws what failure_ says.
+// False if the block has failed meanwhile; run() throws failure_.
 bool Executor::State::run_thread() {
   try {
     (width_ == 32 ? kernel_->sim32 : kernel_->sim64)(args_);
@@ -257,7 +257,7 @@ void Executor::State::work() {
   }
 }
 
-// From a worker back to the scheduler, until resumed.
+// Switches from a worker to the scheduler, until resumed.
 void Executor::State::pause() {
 #ifdef INGOT_ADDRESS_SANITIZER
   Worker* const self = running_;
@@ -350,7 +350,7 @@ void* Executor::State::shared_memory(size_t bytes, bool is_static) {
     return shared_.get();
   }
   if (bytes != shared_bytes_ ||
-      !shared_) {  // of exactly this size, so that the address sanitizer sees what goes past it
+      !shared_) {  // exactly this size, so that the address sanitizer catches accesses past the end
     shared_ = std::make_unique<unsigned char[]>(bytes);
     shared_bytes_ = bytes;
   }

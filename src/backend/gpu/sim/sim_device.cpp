@@ -25,7 +25,7 @@ class SimDevice : public GpuDevice {
   size_t memory_available() const override { return available_memory(); }
   int warp_width() const override { return width_; }
 
-  // Of exactly this size, so that the address sanitizer sees what kernels read or write past it.
+  // Exactly this size, so that the address sanitizer catches kernels' accesses past the end.
   void* allocate(size_t bytes) override {
     refuse_to_record("memory is allocated");
     void* data = aligned(bytes);
@@ -36,7 +36,7 @@ class SimDevice : public GpuDevice {
     finish();
     std::free(data);
   }
-  void* allocate_host(size_t bytes) override {
+  void* allocate_pinned(size_t bytes) override {
     refuse_to_record("memory is allocated");
     auto* data = static_cast<std::byte*>(aligned(bytes));
     host_memory_[data] = bytes;
@@ -56,11 +56,11 @@ class SimDevice : public GpuDevice {
     copy(Stream::compute, destination, source, bytes);
     streams_.run_to(streams_.mark(Stream::compute));
   }
-  void start_copy_from_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+  void copy_from_host_async(Stream stream, void* destination, const void* source, size_t bytes) override {
     check_host(source, bytes);
     copy(stream, destination, source, bytes);
   }
-  void start_copy_to_host(Stream stream, void* destination, const void* source, size_t bytes) override {
+  void copy_to_host_async(Stream stream, void* destination, const void* source, size_t bytes) override {
     check_host(destination, bytes);
     if (bytes > 0) std::memset(destination, 0xff, bytes);
     copy(stream, destination, source, bytes);
@@ -73,7 +73,7 @@ class SimDevice : public GpuDevice {
   }
 
   bool replays() const override { return true; }
-  std::unique_ptr<Replay> record(FunctionRef<void()> work) override {
+  std::unique_ptr<RecordedGraph> record(FunctionRef<void()> work) override {
     refuse_to_record("a recording begins");
     std::vector<Launch> launches;
     struct Recording {
@@ -91,7 +91,7 @@ class SimDevice : public GpuDevice {
     std::vector<std::byte> args;
     Grid grid;
     size_t dynamic_shared_bytes;
-    OpNote op;
+    OpLabel op;
   };
 
   class SimEvent : public Event {
@@ -101,9 +101,9 @@ class SimDevice : public GpuDevice {
       device_.refuse_to_record("an event is used");
       mark_ = device_.streams_.mark(stream);
     }
-    void hold(Stream stream) override {
+    void wait_on(Stream stream) override {
       device_.refuse_to_record("an event is used");
-      device_.streams_.hold(stream, mark_);
+      device_.streams_.wait_on(stream, mark_);
     }
     bool done() override { return device_.streams_.step_to(mark_); }
     void wait() override {
@@ -116,7 +116,7 @@ class SimDevice : public GpuDevice {
     Streams::Mark mark_;
   };
 
-  class SimReplay : public Replay {
+  class SimReplay : public RecordedGraph {
    public:
     SimReplay(SimDevice& device, std::vector<Launch> launches) : device_(device), launches_(std::move(launches)) {}
     void run() override {
@@ -162,9 +162,7 @@ class SimDevice : public GpuDevice {
       if (begin + bytes <= memory + size) return;
     }
     throw_error(ErrorKind::internal,
-                "{}: a copy of {} bytes goes on beside the host and is not in allocate_host's "
-                "memory",
-                name(), bytes);
+                "{}: an asynchronous copy of {} bytes uses host memory that is not from allocate_pinned", name(), bytes);
   }
 
   void refuse_to_record(const char* what) const {
@@ -173,7 +171,7 @@ class SimDevice : public GpuDevice {
     }
   }
 
-  // Before memory goes. Errors come out of the next call that waits.
+  // Runs all queued work before memory is freed. An error is reported by the next call that waits.
   void finish() noexcept {
     try {
       streams_.run_all();
@@ -193,7 +191,8 @@ class SimDevice : public GpuDevice {
 }  // namespace
 
 std::unique_ptr<GpuDevice> make_device(int width, Schedule schedule) {
-  if (width != 32 && width != 64) throw_error(ErrorKind::internal, "a warp of {} lanes", width);
+  if (width != 32 && width != 64)
+    throw_error(ErrorKind::internal, "a warp of {} lanes is not supported, only 32 or 64", width);
   return std::make_unique<SimDevice>(width, schedule);
 }
 

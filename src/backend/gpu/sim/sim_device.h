@@ -1,10 +1,11 @@
-// The simulated GPUs: host memory that only copies reach, and kernels run by the executor. Slow; never chosen by
-// itself.
+// The simulated GPUs: host memory that only copies may reach, and kernels that the executor runs. Slow; never selected
+// by default.
 //
-// Nothing runs before the host waits for it: launches and copies stand in their stream's queue until then, as they may
-// on a device, so that what relies on a wait that is not there reads old memory, or host memory that was changed
-// meanwhile. Of the copy stream's work as little as must be is done (Schedule::forward), as much as can be, as early as
-// can be (backward), or some (random). The host's side of a copy is 0xff bytes from the call until the copy has run.
+// Nothing runs before the host waits for it: until then launches and copies stay in their stream's queue, as they may
+// on a real device. Code that forgets to wait therefore reads old memory, or copies host memory that has changed
+// meanwhile. `Schedule` sets how far the copy stream runs ahead: not at all (forward), as far and as early as possible
+// (backward), or randomly in between (random). From the start of a copy to the host until the copy has run, its
+// destination is filled with 0xff bytes.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace ingot::gpu::sim {
 
-// `width` 32 or 64: the device is called sim32 or sim64. `schedule` is that of threads in a block, too.
+// `width` is 32 or 64: the device is named sim32 or sim64. `schedule` also orders the threads of a block.
 std::unique_ptr<GpuDevice> make_device(int width, Schedule schedule = Schedule::forward);
 
 }  // namespace ingot::gpu::sim

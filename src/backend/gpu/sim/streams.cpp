@@ -12,7 +12,7 @@ void Streams::add(Stream stream, std::function<void()> work) {
 
 Streams::Mark Streams::mark(Stream stream) const { return {stream, line(stream).given}; }
 
-void Streams::hold(Stream stream, Mark mark) {
+void Streams::wait_on(Stream stream, Mark mark) {
   line(stream).items.push_back({{}, mark});
   ++line(stream).given;
 }
@@ -50,7 +50,7 @@ void Streams::run_one(Stream stream) {
     if (item.work) {
       item.work();
     } else {
-      run_to(item.hold);
+      run_to(item.wait_on);
     }
   } catch (...) {
     failure_ = std::current_exception();
@@ -59,13 +59,13 @@ void Streams::run_one(Stream stream) {
   }
 }
 
-// What the copy stream can do without the other one.
+// Runs copy-stream items that do not wait for the compute stream.
 void Streams::run_ahead() {
   if (failure_ || schedule_ == Schedule::forward) return;
   Line& copies = line(Stream::copy);
   while (!copies.items.empty()) {
     const Item& next = copies.items.front();
-    if (!next.work && !reached(next.hold)) return;
+    if (!next.work && !reached(next.wait_on)) return;
     if (schedule_ == Schedule::random) {
       random_ = random_ * 1664525U + 1013904223U;
       if ((random_ >> 16U) % 2 == 0) return;

@@ -1,4 +1,4 @@
-// The two streams of a simulated device: work that waits until somebody waits for it.
+// The two streams of a simulated device: queues of work, which runs when the host waits for it.
 #pragma once
 
 #include <array>
@@ -16,35 +16,36 @@ class Streams {
  public:
   explicit Streams(Schedule schedule) : schedule_(schedule) {}
 
-  // What an event is behind of; 0: nothing. Marks of a stream count up.
+  // A position in a stream: after its first `number` items. Marks of a stream count up; 0 waits for nothing.
   struct Mark {
     Stream stream = Stream::compute;
     uint64_t number = 0;
   };
 
-  // `work` is of the stream's end; what it throws comes out of the call that makes it run, and of every later one.
+  // Appends `work` to the stream. An exception that it throws comes out of the call that runs it, and of every later
+  // call that would run work.
   void add(Stream stream, std::function<void()> work);
   Mark mark(Stream stream) const;
-  void hold(Stream stream, Mark mark);
+  void wait_on(Stream stream, Mark mark);
   void run_to(Mark mark);
-  bool step_to(Mark mark);  // runs one item if it must; true when the mark is reached, so that asking again helps
+  bool step_to(Mark mark);  // runs at most one item; true if the mark is reached. Polling therefore makes progress.
   void run_all();
-  void drop_all() noexcept;  // nothing of it runs
+  void drop_all() noexcept;  // discards all queued work without running it
 
  private:
   struct Item {
-    std::function<void()> work;  // empty: a hold
-    Mark hold;
+    std::function<void()> work;  // empty: a wait for `wait_on`
+    Mark wait_on;
   };
   struct Line {
     std::deque<Item> items;
-    uint64_t given = 0;  // items
+    uint64_t given = 0;  // items added
     uint64_t run = 0;
   };
   Line& line(Stream stream) { return lines_[stream == Stream::compute ? 0 : 1]; }
   const Line& line(Stream stream) const { return lines_[stream == Stream::compute ? 0 : 1]; }
   bool reached(Mark mark) const;
-  void run_one(Stream stream);  // and what it is held for
+  void run_one(Stream stream);  // runs the next item, first what it waits for
   void run_ahead();
 
   Schedule schedule_;

@@ -1,5 +1,5 @@
-// What simulated kernel code calls: the position of the thread that runs, barriers, and what the lanes of a warp do
-// together. Threads are fibers that take turns on one thread of the host; see executor.h.
+// The runtime that simulated kernel code calls: the position of the running thread, barriers, and warp-level
+// operations. Threads are fibers that take turns on one host thread; see executor.h.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@ struct Current {
   int block_x = 0;
   int block_y = 0;
   int grid_x = 1;
-  int async_groups = 0;  // that the thread committed
+  int async_groups = 0;  // number of commits by this thread
 };
-// GNU's __thread has no initialisation check on every access.
+// GNU's __thread does not check for initialisation on every access.
 extern __thread Current current;
 
-inline constexpr size_t max_static_shared = size_t{48} << 10;  // as much as every target has without asking
+inline constexpr size_t max_static_shared = size_t{48} << 10;  // what every target offers without opting in
 
-// A thread waits here for all others of its block, or of its warp. `line` is where in the source: threads that meet at
+// Waits for all other threads of the block, or of the warp. `line` is the source line of the call: threads that wait at
 // different lines have diverged, which is an error.
 void block_barrier(int line);
 void warp_barrier(int line);
 
-// The value that `lane` of the same warp brought to this call.
+// Returns the value that `lane` of the same warp passed to this call.
 uint32_t exchange_bits(uint32_t value, int lane, int line);
 template <class T>
 T exchange(T value, int lane, int line) {
@@ -36,12 +36,12 @@ T exchange(T value, int lane, int line) {
   return value;
 }
 
-// Over all lanes, in the order that shuffles by lane ^ 1, ^ 2, ^ 4, ... give.
+// Reductions over all lanes, in the order of a butterfly of shuffles: lane ^ 1, ^ 2, ^ 4, ...
 float warp_sum(float value, int line);
 float warp_max(float value, int line);
 
-// For the matrix-core instructions: every lane brings the address of its part; the last to come calls `combine` with
-// all of them, by lane, which reads them and replaces what is to come back.
+// For the matrix instructions. Every lane passes the address of its part; the last lane to arrive calls `combine` with
+// the addresses of all, indexed by lane. `combine` reads them and writes the results in place.
 using Combine = void (*)(void* const* by_lane);
 void together(void* mine, Combine combine, int line);
 

@@ -12,7 +12,7 @@
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(THREADS, THREADS), visibility("protected"))) void \
   NAME(const Args a);                                                                                             \
   }
-#if defined(__GFX9__)  // half of a lane's 512 registers: two waves a SIMD
+#if defined(__GFX9__)  // limits a lane to half of its 512 registers: two waves per SIMD
 #define GPU_KERNEL_PAIRED(NAME, Args, WARPS)                                                                 \
   namespace ingot::gpu::amd {                                                                                \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size((WARPS) * warp_width, (WARPS) * warp_width), \
@@ -48,7 +48,7 @@ GPU_FN void warp_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
-GPU_FN int same_in_warp(int value) { return __builtin_amdgcn_readfirstlane(value); }
+GPU_FN int is_warp_uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 
 template <class T>
 GPU_FN T shuffle(T value, int lane) {
@@ -82,10 +82,10 @@ GPU_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return __builtin_sqrtf(x); }
 GPU_FN double square_root(double x) { return __builtin_sqrt(x); }
 GPU_FN float round_to_even(float x) { return __builtin_rintf(x); }
-GPU_FN float power_of_two(float x) { return __builtin_amdgcn_exp2f(x); }
+GPU_FN float exp2_approx(float x) { return __builtin_amdgcn_exp2f(x); }
 
-GPU_FN int not_hoisted(int value) {
-#if !defined(__GFX9__)  // which has 512 registers
+GPU_FN int opaque_value(int value) {
+#if !defined(__GFX9__)  // GFX9 has 512 registers
   asm volatile("" : "+v"(value));
 #endif
   return value;
@@ -96,13 +96,14 @@ GPU_FN uint32_t pack_bf16(float low, float high) {
   return __builtin_bit_cast(uint32_t, Pair{static_cast<__bf16>(low), static_cast<__bf16>(high)});
 }
 #else
-// A NaN whose upper half is all ones and whose lower half is not 0 would not stay one; arithmetic makes none.
+// Precondition: no NaN whose upper half is all ones and whose lower half is not 0, because it would not stay NaN.
+// Arithmetic produces no such NaN.
 GPU_FN uint32_t pack_bf16(float low, float high) {
   const auto rounded = [](float value) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, value);
     return bits + 0x7fffU + ((bits >> 16) & 1U);
   };
-  return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // the upper halves
+  return __builtin_amdgcn_perm(rounded(high), rounded(low), 0x07060302);  // packs the upper halves
 }
 #endif
 template <class T>
@@ -118,8 +119,8 @@ GPU_FN uint32_t pack_rounded(float low, float high) {
 GPU_FN uint16_t f16_bits(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 GPU_FN float f16_value(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
 
-// Loads that stay in registers until end() writes them to shared memory; on RDNA, which has half as many registers and
-// more waves to wait with, they are written at once.
+// The loads stay in registers until end() writes them to shared memory. RDNA has half as many registers, and more waves
+// to hide latency with: there begin() writes at once.
 inline constexpr int async_groups = 1;
 template <int count>
 struct AsyncCopies {
@@ -135,7 +136,7 @@ struct AsyncCopies {
     *place[i] = value[i];
 #endif
   }
-  // What follows stays behind the loads.
+  // Keeps later instructions after the loads.
   GPU_FN void commit() { __builtin_amdgcn_sched_barrier(0); }
   template <int younger = 0>
   GPU_FN void end() {
@@ -146,18 +147,18 @@ struct AsyncCopies {
   }
 };
 
-GPU_FN Bytes16 load_once(const void* address) {
+GPU_FN Bytes16 load_streaming(const void* address) {
   using Words = __attribute__((ext_vector_type(4))) uint32_t;
   return __builtin_bit_cast(Bytes16, __builtin_nontemporal_load(static_cast<const Words*>(address)));
 }
 
-// The instructions' operands are exchanged, which gives the transposed product: then a lane has one row of the sums,
-// and its part of them is what it has of an operand.
+// The instructions get a and b in exchanged order and so compute the transposed product. A lane then holds one row of
+// the sums, and its sums lie where its elements of an operand do (see mma_operand).
 #if defined(__GFX9__)
-// v_mfma_f32_16x16x16_bf16 (f16 alike) of CDNA 2 and 3, 16x16x32 of CDNA 4: lane l has row or column l % 16 of the
-// operands, and of the result column l % 16, rows 4 (l / 16) and on (AMD matrix instruction calculator). CDNA 4's k is
-// taken in an order of our own, in both operands: lane l has k 4 (l / 16) and on of both halves, as it has the columns
-// of two sums.
+// v_mfma_f32_16x16x16_bf16 (and f16) of CDNA 2 and 3, 16x16x32 of CDNA 4. Lane l holds row (or column) l % 16 of the
+// operands; of the result it holds column l % 16, rows 4 (l / 16) to 4 (l / 16) + 3 (AMD matrix instruction
+// calculator). On CDNA 4 we permute k, in both operands alike: lane l holds k = 4 (l / 16) to 4 (l / 16) + 3 of both
+// halves, as it holds those columns of two tiles of sums.
 #if defined(__gfx950__)
 inline constexpr int mma_k = 32;
 using MmaOperand = __attribute__((ext_vector_type(8))) __bf16;
@@ -166,7 +167,7 @@ inline constexpr int mma_k = 16;
 using MmaOperand = __attribute__((ext_vector_type(4))) short;
 #endif
 using MmaResult = __attribute__((ext_vector_type(4))) float;
-struct MmaSums {
+struct MmaAccumulator {
   static constexpr int count = 4;
   MmaResult at;
 };
@@ -199,12 +200,12 @@ GPU_FN MmaOperand mma_load_transposed(At at) {
   return __builtin_bit_cast(MmaOperand, parts);
 }
 #else
-// v_wmma_f32_16x16x16_bf16 of RDNA 3: lanes l and l + 16 have row or column l of the operands, whole; of the result
-// lane l has column l % 16, rows l / 16, l / 16 + 2, ... (RDNA 3 ISA, section 7.9).
+// v_wmma_f32_16x16x16_bf16 of RDNA 3: lanes l and l + 16 both hold all of row (or column) l of the operands. Of the
+// result, lane l holds column l % 16, rows l / 16, l / 16 + 2, ... (RDNA 3 ISA, section 7.9).
 inline constexpr int mma_k = 16;
 using MmaOperand = __attribute__((ext_vector_type(16))) short;
 using MmaResult = __attribute__((ext_vector_type(8))) float;
-struct MmaSums {
+struct MmaAccumulator {
   static constexpr int count = 8;
   MmaResult at;
 };
@@ -254,7 +255,7 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
   return {mma_load_transposed(at)};
 }
 template <class T>
-GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
+GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[mma_k / 16]) {
 #if defined(__GFX9__)
   uint32_t pairs[mma_k / 8];
   GPU_UNROLL
@@ -264,7 +265,7 @@ GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
   }
   return {__builtin_bit_cast(MmaOperand, pairs)};
 #else
-  // Lane l has the even columns of its row, lane l + 16 the odd ones.
+  // Lane l has the even columns of its row, lane l + 16 the odd ones: exchange them between the two.
   uint32_t pairs[8];
   const bool odd = thread_index() % 32 >= 16;
   GPU_UNROLL
@@ -279,17 +280,17 @@ GPU_FN MmaA mma_operand(const MmaSums (&sums)[mma_k / 16]) {
   return {__builtin_bit_cast(MmaOperand, pairs)};
 #endif
 }
-// A lane has one row: a quarter of its 32 columns, or (RDNA 3) all of them.
+// A lane has one row: a quarter of its 32 columns, or on RDNA 3 all of them.
 GPU_FN int mma_piece_row(int) { return thread_index() % 16; }
 #if defined(__GFX9__)
 GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
-inline constexpr int mma_deep = 32;  // 16 bytes a lane at a time: of CDNA 2 and 3 for two instructions
+inline constexpr int mma_deep = 32;  // one 16-byte load per lane; on CDNA 2 and 3 it feeds two instructions
 #else
 GPU_FN int mma_piece(int p) { return p; }
 inline constexpr int mma_deep = 16;
 #endif
 template <class T>
-GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
+GPU_FN void mma(MmaAccumulator& c, const MmaA& a, const MmaB& b) {
   if constexpr (is_f16<T>) {
     using Halves = __attribute__((ext_vector_type(sizeof(MmaOperand) / 2))) _Float16;
     const auto left = __builtin_bit_cast(Halves, b.at);

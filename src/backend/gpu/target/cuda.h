@@ -1,9 +1,9 @@
-// The CUDA target of gpu.h, compiled by nvcc to device code alone. Included by gpu.h only.
+// The CUDA target of gpu.h: device code only, compiled by nvcc. Included by gpu.h only.
 #pragma once
 
 #define GPU_TARGET cuda
 #define GPU_UNROLL _Pragma("unroll")
-#define GPU_UNROLL_COPIES _Pragma("unroll 2")  // more of them take registers for addresses
+#define GPU_UNROLL_COPIES _Pragma("unroll 2")  // unrolling further costs registers for addresses
 #define GPU_FN __device__ __forceinline__
 #define GPU_SHARED(Type, name) __shared__ Type name
 
@@ -25,7 +25,7 @@ GPU_FN int grid_blocks() { return static_cast<int>(gridDim.x); }
 GPU_FN void block_barrier() { __syncthreads(); }
 GPU_FN void warp_barrier() { __syncwarp(); }
 
-GPU_FN int same_in_warp(int value) { return value; }
+GPU_FN int is_warp_uniform(int value) { return value; }
 
 template <class T>
 GPU_FN T shuffle(T value, int lane) {
@@ -57,13 +57,13 @@ GPU_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 GPU_FN float square_root(float x) { return __fsqrt_rn(x); }
 GPU_FN double square_root(double x) { return __dsqrt_rn(x); }
 GPU_FN float round_to_even(float x) { return rintf(x); }
-GPU_FN float power_of_two(float x) {
+GPU_FN float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-GPU_FN int not_hoisted(int value) {
+GPU_FN int opaque_value(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
@@ -89,7 +89,7 @@ GPU_FN float f16_value(uint16_t bits) {
   return value;
 }
 
-// cp.async, a group for each commit.
+// cp.async, with one commit group for each commit().
 inline constexpr int async_groups = 3;
 template <int count>
 struct AsyncCopies {
@@ -106,7 +106,7 @@ struct AsyncCopies {
   }
 };
 
-GPU_FN Bytes16 load_once(const void* address) {
+GPU_FN Bytes16 load_streaming(const void* address) {
   Bytes16 value;
   asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.at[0]), "=r"(value.at[1]), "=r"(value.at[2]), "=r"(value.at[3])
@@ -114,8 +114,8 @@ GPU_FN Bytes16 load_once(const void* address) {
   return value;
 }
 
-// mma.sync m16n8k16, twice: PTX ISA, "Matrix fragments for mma.m16n8k16". at[0..3] are columns 0-7, at[4..7] columns
-// 8-15.
+// mma.sync m16n8k16, issued twice for 16 columns: PTX ISA, "Matrix fragments for mma.m16n8k16". at[0..3] are columns
+// 0-7, at[4..7] columns 8-15.
 inline constexpr int mma_k = 16;
 struct MmaA {
   uint32_t at[4];
@@ -123,7 +123,7 @@ struct MmaA {
 struct MmaB {
   uint32_t at[4];
 };
-struct MmaSums {
+struct MmaAccumulator {
   static constexpr int count = 8;
   float at[count];
 };
@@ -177,12 +177,13 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
   return b;
 }
 template <class T>
-GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
+GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[1]) {
   const float(&at)[8] = sums[0].at;
   return {{pack_rounded<T>(at[0], at[1]), pack_rounded<T>(at[2], at[3]), pack_rounded<T>(at[4], at[5]),
            pack_rounded<T>(at[6], at[7])}};
 }
-// A lane has rows l / 4 and l / 4 + 8, and of four lanes each 8 columns: 4 of them in each tile.
+// A lane l has rows l / 4 and l / 4 + 8. Four lanes share a row; each loads one chunk of 8 of its 32 columns, 4 for
+// each of the two tiles.
 GPU_FN int mma_piece_row(int p) { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * p; }
 GPU_FN int mma_piece(int) { return static_cast<int>(threadIdx.x) % 4; }
 inline constexpr int mma_deep = 16;
@@ -203,7 +204,7 @@ GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {
   }
 }
 template <class T>
-GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b) {
+GPU_FN void mma(MmaAccumulator& c, const MmaA& a, const MmaB& b) {
   mma_half<T>(c.at, a, b.at[0], b.at[1]);
   mma_half<T>(c.at + 4, a, b.at[2], b.at[3]);
 }

@@ -1,11 +1,12 @@
-// The host pass of gpu.h: a kernel is a description that can be launched. Included by gpu.h only.
+// The host pass of gpu.h: a kernel is a descriptor that can be launched. Included by gpu.h only.
 #pragma once
 
 #include "backend/gpu/kernel.h"
 
-#define GPU_FN inline  // constexpr functions that kernels and launches call
+#define GPU_FN inline  // for constexpr functions that both kernels and host code call
 
-// Declares kernel `NAME` taking an `Args` by value, with `THREADS` threads a block; launched with gpu::launch.
+// Declares kernel `NAME`, which takes an `Args` by value and has `THREADS` threads per block. It is launched with
+// gpu::launch.
 #define GPU_KERNEL(NAME, Args, THREADS) GPU_KERNEL_OF(NAME, Args, THREADS, 0)
 #define GPU_KERNEL_WARPS(NAME, Args, WARPS) GPU_KERNEL_OF(NAME, Args, 0, WARPS)
 #define GPU_KERNEL_PAIRED(NAME, Args, WARPS) GPU_KERNEL_WARPS(NAME, Args, WARPS)

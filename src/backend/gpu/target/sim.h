@@ -1,4 +1,4 @@
-// The simulated target of gpu.h, for INGOT_GPU_SIM lanes a warp. Included by gpu.h only.
+// The simulated target of gpu.h, with INGOT_GPU_SIM lanes per warp. Included by gpu.h only.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 #define GPU_TARGET sim64
 #endif
 
-// For speed alone, and more than the sanitizers' instrumentation lets the compiler do.
+// Only for speed; off under the address sanitizer, whose instrumentation prevents the unrolling.
 #define GPU_UNROLL
 #if defined(__clang__)
 #if !__has_feature(address_sanitizer)
@@ -24,7 +24,7 @@
 #endif
 #define GPU_UNROLL_COPIES
 #define GPU_FN inline
-// A template, so that the members of Type need no constructor and an oversized one does not compile.
+// A function template, so that the members of Type need no constructors and an oversized Type does not compile.
 #define GPU_SHARED(Type, name) Type& name = ::ingot::gpu::sim::static_shared<Type>()
 
 #define GPU_KERNEL(NAME, Args, THREADS) \
@@ -48,7 +48,7 @@ GPU_FN int grid_blocks() { return sim::current.grid_x; }
 GPU_FN void block_barrier(int line = __builtin_LINE()) { sim::block_barrier(line); }
 GPU_FN void warp_barrier(int line = __builtin_LINE()) { sim::warp_barrier(line); }
 
-GPU_FN int same_in_warp(int value) { return value; }
+GPU_FN int is_warp_uniform(int value) { return value; }
 
 template <class T>
 GPU_FN T shuffle(T value, int lane, int line = __builtin_LINE()) {
@@ -97,9 +97,9 @@ GPU_FN float fma(float a, float b, float c) { return std::fmaf(a, b, c); }
 GPU_FN float square_root(float x) { return std::sqrt(x); }
 GPU_FN double square_root(double x) { return std::sqrt(x); }
 GPU_FN float round_to_even(float x) { return std::nearbyintf(x); }
-GPU_FN float power_of_two(float x) { return std::exp2(x); }
+GPU_FN float exp2_approx(float x) { return std::exp2(x); }
 
-GPU_FN int not_hoisted(int value) { return value; }
+GPU_FN int opaque_value(int value) { return value; }
 template <class T>
 GPU_FN uint32_t pack_rounded(float low, float high) {
   const auto rounded = [](float value) {
@@ -112,7 +112,8 @@ GPU_FN uint16_t f16_bits(float value) { return float_to_f16(value); }
 GPU_FN float f16_value(uint16_t bits) { return f16_to_float(bits); }
 
 inline constexpr int async_groups = warp_width == 32 ? 3 : 1;
-// What is copied to is NaN until end(), and stays so when nothing was committed or `younger` is more than was since.
+// The destination is NaN until end(). It stays NaN if commit() was not called, or if `younger` exceeds the number of
+// commits since.
 template <int count>
 struct AsyncCopies {
   struct Copy {
@@ -139,13 +140,13 @@ struct AsyncCopies {
   }
 };
 
-GPU_FN Bytes16 load_once(const void* address) { return *static_cast<const Bytes16*>(address); }
+GPU_FN Bytes16 load_streaming(const void* address) { return *static_cast<const Bytes16*>(address); }
 
 // Matrix tiles with the register layouts of mma.sync (32 lanes; target/cuda.h) and of MFMA (64 lanes; target/amd.h).
 inline constexpr int mma_k = 16;
 #if INGOT_GPU_SIM == 32
 inline constexpr int mma_parts = 8;
-struct MmaSums {
+struct MmaAccumulator {
   static constexpr int count = 8;
   float at[count];
 };
@@ -156,14 +157,14 @@ inline constexpr int mma_row_mask_end = 4;
 GPU_FN constexpr int mma_lane_row(int i) { return (i & 2) / 2; }
 GPU_FN constexpr int mma_row_of(int lane, int i) { return lane / 4 + (i & 2) * 4; }
 GPU_FN constexpr int mma_column_of(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4) * 2; }
-// Part i of a lane's operands: its row of a and its k; its column of b and its k.
+// For element i of a lane's operand fragments: row and k in a; column and k in b.
 GPU_FN constexpr int mma_a_row(int lane, int i) { return lane / 4 + (i & 2) * 4; }
 GPU_FN constexpr int mma_a_k(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 4) * 2; }
 GPU_FN constexpr int mma_b_column(int lane, int i) { return lane / 4 + (i & 4) * 2; }
 GPU_FN constexpr int mma_b_k(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i & 2) * 4; }
 #else
 inline constexpr int mma_parts = 4;
-struct MmaSums {
+struct MmaAccumulator {
   static constexpr int count = 4;
   float at[count];
 };
@@ -187,8 +188,8 @@ struct MmaA {
 struct MmaB {
   uint16_t at[mma_parts];
 };
-// Element (row, column) of what `at` leads to. Of `asked` columns a device asks the first only: of 8 where it has
-// ldmatrix, else of 4, and every one where it does not transpose.
+// Element (row, column) of what `at` points to. It calls `at` only for the columns for which a device calls it:
+// multiples of `asked`, which is 8 with ldmatrix, else 4, and 1 for transposed loads without ldmatrix.
 template <int asked, class At>
 GPU_FN uint16_t mma_element(At at, int row, int column) {
   return at(row, column / asked * asked)[column % asked].bits;
@@ -226,9 +227,9 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
     b.at[i] = mma_element<mma_asked_transposed>(at, mma_b_k(lane, i), mma_b_column(lane, i));
   return b;
 }
-// A lane's sums are at the places of its part of a: the same rows and, as k, the same columns.
+// A lane's sums have the positions of its fragment of a: the same rows, and their columns as k.
 template <class T>
-GPU_FN MmaA mma_operand(const MmaSums (&sums)[1]) {
+GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[1]) {
   MmaA a;
   for (int i = 0; i < mma_parts; ++i) a.at[i] = static_cast<uint16_t>(pack_rounded<T>(sums[0].at[i], 0.0F));
   return a;
@@ -243,9 +244,9 @@ GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
 inline constexpr int mma_deep = 32;
 #endif
 template <class T>
-GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
+GPU_FN void mma(MmaAccumulator& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
   struct Part {
-    MmaSums* c;
+    MmaAccumulator* c;
     const MmaA* a;
     const MmaB* b;
   } part{&c, &a, &b};
@@ -269,8 +270,9 @@ GPU_FN void mma(MmaSums& c, const MmaA& a, const MmaB& b, int line = __builtin_L
           }
         }
         for (int lane = 0; lane < warp_width; ++lane) {
-          MmaSums& mine = *static_cast<const Part*>(by_lane[lane])->c;
-          for (int i = 0; i < MmaSums::count; ++i) mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
+          MmaAccumulator& mine = *static_cast<const Part*>(by_lane[lane])->c;
+          for (int i = 0; i < MmaAccumulator::count; ++i)
+            mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
         }
       },
       line);

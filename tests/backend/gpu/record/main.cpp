@@ -184,7 +184,7 @@ void record(const std::filesystem::path& folder) {
     for (const std::string& implementation : listing.implementations) {
       ops::Registry registry;
       gpu::register_ops(registry, DeviceKind::sim);
-      registry.restrict_to(listing.op, implementation);
+      registry.select_implementation(listing.op, implementation);
       for (const bench::OpCase& op_case : bench::op_cases()) {
         if (op_case.op == listing.op && !op_case.timing_only && device.run(registry, op_case)) ++cases;
       }

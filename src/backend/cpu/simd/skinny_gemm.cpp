@@ -1,0 +1,286 @@
+// Nothing is packed: both operands are contiguous along k, so every sum is a vector of partial sums over k, in
+// registers, whose lanes are added at the end. Rows of the weight are read from memory once, for all tokens.
+#include "backend/cpu/simd/skinny_gemm.h"
+
+#include "backend/cpu/simd/blocks.h"
+#include "backend/cpu/simd/simd.h"
+
+namespace ingot::cpu::INGOT_SIMD_LEVEL {
+namespace {
+
+// What is loaded of a row at a time, and how its products with another row are added to the partial sums.
+template <class T>
+struct Step {
+  static constexpr int size = lanes;
+  using Vector = Floats;
+  template <class Extent>
+  static Vector load(const T* p, Extent extent) {
+    return INGOT_SIMD_LEVEL::load(p, extent);
+  }
+  static Floats add(Floats sum, Vector a, Vector b) { return fma(a, b, sum); }
+};
+#if defined(__AVX512BF16__)
+// One instruction multiplies pairs along k and adds them.
+template <>
+struct Step<Bf16> {
+  static constexpr int size = 2 * lanes;
+  using Vector = __m512i;
+  static Vector load(const Bf16* p, Whole) { return _mm512_loadu_si512(p); }
+  static Vector load(const Bf16* p, Part part) { return _mm512_maskz_loadu_epi16((1U << part.count) - 1U, p); }
+  static Floats add(Floats sum, Vector a, Vector b) {
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+  }
+};
+#endif
+
+// The rows of a weight, as a tile reads them.
+template <class T>
+struct PlainRows {
+  static constexpr int64_t step = Step<T>::size * static_cast<int64_t>(sizeof(T));
+  static constexpr bool steady = true;  // sequential reads: the hardware prefetches them if there is little other work
+  const T* data;
+  int64_t k;
+
+  PlainRows from(int64_t row) const { return {data + row * k, k}; }
+  const unsigned char* at(int64_t row, int64_t i) const {
+    return reinterpret_cast<const unsigned char*>(data + row * k + i);
+  }
+  template <class Extent>
+  typename Step<T>::Vector load(int64_t row, int64_t i, Extent extent) const {
+    return Step<T>::load(data + row * k + i, extent);
+  }
+};
+#if defined(__AVX512BF16__)
+// Quantised blocks, decoded to bf16 when loaded, with the same result as decoding whole rows.
+template <class Block>
+struct BlockRows {
+  static constexpr int64_t step = Block::bytes;
+  static constexpr bool steady = false;
+  const unsigned char* data;
+  int64_t row_bytes;
+
+  BlockRows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
+  const unsigned char* at(int64_t row, int64_t i) const {
+    return data + row * row_bytes + i / block_elements * Block::bytes;
+  }
+  template <class Extent>
+  __m512i load(int64_t row, int64_t i, Extent) const {
+    return Block::load(at(row, i));
+  }
+};
+#endif
+
+// Prefetch distance during a tile, in bytes after the tile's end. The rows after the tile are prefetched in memory
+// order, whatever the order in which the next tile reads them: with many tokens the next tile; with few tokens further
+// ahead, because a tile then takes less time than the memory latency.
+constexpr int nothing_ahead = -1;
+constexpr int next_ahead = 0;
+constexpr int memory_ahead = 2048;
+
+// One step at element i.
+template <class T, int tokens, int rows, int ahead, class Rows, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i,
+                           Extent extent) {
+  using S = Step<T>;
+  if constexpr (ahead >= 0) {
+    const unsigned char* next = w.at(rows, 0) + ahead + i / S::size * (rows * Rows::step);
+    INGOT_UNROLL
+    for (int b = 0; b < rows * Rows::step; b += 64) __builtin_prefetch(next + b);
+  }
+  typename S::Vector left[tokens];
+  INGOT_UNROLL
+  for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
+  INGOT_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    const typename S::Vector right = w.load(r, i, extent);
+    INGOT_UNROLL
+    for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
+  }
+}
+
+// Four consecutive elements of a row of y.
+#if defined(__AVX512BF16__)
+using Four = __m128;
+INGOT_INLINE Four load_four(const float* p) { return _mm_loadu_ps(p); }
+INGOT_INLINE Four load_four(const Bf16* p) {
+  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
+}
+INGOT_INLINE Four load_four(const F16* p) { return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
+INGOT_INLINE void store_four(float* p, Four x) { _mm_storeu_ps(p, x); }
+INGOT_INLINE void store_four(Bf16* p, Four x) {
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), (__m128i)_mm_cvtneps_pbh(x));
+}
+INGOT_INLINE void store_four(F16* p, Four x) {
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+// The sums of the lanes of four vectors, all in the same order.
+INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
+  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps((__m512)a, (__m512)b), _mm512_unpackhi_ps((__m512)a, (__m512)b));
+  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps((__m512)c, (__m512)d), _mm512_unpackhi_ps((__m512)c, (__m512)d));
+  const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+  const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
+  const __m512 quarters = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+  const __m256 halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps(quarters, 1));
+  return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+}
+#else
+using Four = Floats;  // in the first four lanes
+constexpr auto four = [] {
+  if constexpr (lanes == 4) {
+    return Whole{};
+  } else {
+    return Part{4};
+  }
+}();
+template <class T>
+INGOT_INLINE Four load_four(const T* p) {
+  return load(p, four);
+}
+template <class T>
+INGOT_INLINE void store_four(T* p, Four x) {
+  store_computed(p, x, four);
+}
+INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
+  Floats sums{};
+  sums[0] = sum(a);
+  sums[1] = sum(b);
+  sums[2] = sum(c);
+  sums[3] = sum(d);
+  return sums;
+}
+#endif
+
+template <class T>
+struct Outputs {
+  float* y_float;  // if null: y_own
+  T* y_own;
+  int64_t y_row;
+  bool accumulate;
+};
+
+// Writes the sums of `rows` rows (one or four), the first of which is `row`.
+template <int rows, class T>
+INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
+  const auto to = [&](auto* p) {
+    if constexpr (rows == 4) {
+      store_four(p, y.accumulate ? load_four(p) + sums : sums);
+    } else {
+      const Floats one = splat(sums[0]);
+      store_computed(p, y.accumulate ? load(p, Part{1}) + one : one, Part{1});
+    }
+  };
+  const int64_t at = token * y.y_row + row;
+  if (y.y_float != nullptr) {
+    to(y.y_float + at);
+  } else {
+    to(y.y_own + at);
+  }
+}
+
+// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
+template <class T, int tokens, int rows, int ahead, class Rows>
+void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row) {
+  constexpr int size = Step<T>::size;
+  Floats sums[tokens][rows];
+  for (int t = 0; t < tokens; ++t) {
+    for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
+  }
+  x += token * k;
+  const Rows w = weight.from(row);
+  int64_t i = 0;
+  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Whole{});
+  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Part{static_cast<int>(k - i)});
+  INGOT_UNROLL
+  for (int t = 0; t < tokens; ++t) {
+    if constexpr (rows == 1) {
+      put<1>(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}));
+    } else {
+      INGOT_UNROLL
+      for (int r = 0; r < rows; r += 4) {
+        put<4>(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
+      }
+    }
+  }
+}
+
+#if defined(__AVX512F__)
+constexpr int max_tokens = 6;  // per tile of four rows: 24 sums, 6 of x, 1 of w, of 32 registers
+#elif defined(__aarch64__)
+constexpr int max_tokens = 5;
+#else
+constexpr int max_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
+#endif
+
+// A tile of `count` tokens, at most `most`.
+template <class T, int most, int rows, class Rows>
+void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row,
+                       int64_t count) {
+  constexpr int ahead = most > 2 || !Rows::steady ? memory_ahead : nothing_ahead;
+  if (count == most) return tile<T, most, rows, ahead>(y, x, w, k, token, row);
+  if constexpr (most > 1) tile_tokens_up_to<T, most - 1, rows>(y, x, w, k, token, row, count);
+}
+
+// Tokens [first, end) times `rows` rows from `row` on.
+template <class T, int rows, class Rows>
+void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
+  int64_t token = first;
+  if (token + max_tokens <= end) {
+    tile<T, max_tokens, rows, next_ahead>(y, x, w, k, token, row);
+    for (token += max_tokens; token + max_tokens <= end; token += max_tokens) {
+      tile<T, max_tokens, rows, nothing_ahead>(y, x, w, k, token, row);
+    }
+  }
+  tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, end - token);
+}
+
+template <class T, class Rows>
+void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k) {
+  // Bytes of tokens that stay in L1 while rows are streamed, and of rows that stay in L2 over all groups of tokens.
+  constexpr int64_t near = 30 << 10, far = 384 << 10;
+  const int64_t row_bytes = (k > 0 ? k : 1) * static_cast<int64_t>(sizeof(T));
+  const int64_t fitting = near / row_bytes / max_tokens * max_tokens;
+  const int64_t group = fitting > max_tokens ? fitting : max_tokens;
+  const int64_t span = far / row_bytes / 8 * 8 + 8;
+  for (int64_t begin = 0; begin < rows; begin += span) {
+    const int64_t last = begin + span < rows ? begin + span : rows;
+    for (int64_t first = 0; first < tokens; first += group) {
+      const int64_t end = first + group < tokens ? first + group : tokens;
+      int64_t row = begin;
+      // With few tokens, tiles have more rows, for enough independent sums.
+      if (end - first <= max_tokens / 2) {
+        for (; row + 8 <= last; row += 8) tile_tokens_up_to<T, max_tokens / 2, 8>(y, x, w, k, first, row, end - first);
+      }
+      for (; row + 4 <= last; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
+      for (; row < last; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
+    }
+  }
+}
+
+template <class T>
+void skinny_gemm(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
+                 int64_t k, bool accumulate) {
+  all_tiles(Outputs<T>{y_float, y_own, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k);
+}
+
+#if defined(__AVX512BF16__)
+template <class Block>
+void block_skinny_gemm(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
+                       int64_t rows, int64_t k, bool accumulate) {
+  const BlockRows<Block> blocks{static_cast<const unsigned char*>(w), k / block_elements * Block::bytes};
+  all_tiles(Outputs<Bf16>{y_float, y_own, y_row, accumulate}, x, blocks, tokens, rows, k);
+}
+constexpr BlockSkinnyGemm* q8_skinny_gemm = block_skinny_gemm<Q8Block>;
+constexpr BlockSkinnyGemm* q4_skinny_gemm = block_skinny_gemm<Q4Block>;
+#else
+constexpr BlockSkinnyGemm* q8_skinny_gemm = nullptr;
+constexpr BlockSkinnyGemm* q4_skinny_gemm = nullptr;
+#endif
+
+}  // namespace
+
+const SkinnyGemmKernels skinny_gemm_kernels = {
+    {skinny_gemm<float>, skinny_gemm<Bf16>, skinny_gemm<F16>}, q8_skinny_gemm, q4_skinny_gemm, max_tokens};
+
+}  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -1,0 +1,30 @@
+// Gemms of a few rows of activations with the rows of a weight, at memory bandwidth.
+#pragma once
+
+#include <stdint.h>
+
+#include "backend/cpu/simd/levels.h"
+
+namespace ingot::cpu {
+
+template <class T>
+using SkinnyGemm = void(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
+                        int64_t k, bool accumulate);
+
+using BlockSkinnyGemm = void(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
+                             int64_t rows, int64_t k, bool accumulate);
+
+struct SkinnyGemmKernels {
+  // y[t * y_row + r] (+)= sum over i < k of x[t * k + i] w[r * k + i] for t < tokens and r < rows. y is `y_float` if
+  // not null, else `y_own`. Sums in fp32, in an order that depends on k alone.
+  ForTypes<SkinnyGemm> skinny_gemm;
+  // The same for a weight in blocks of q8_0 or q4_0, which are decoded to bf16 in registers, again for every tile of
+  // tokens; null at levels without bf16 dot products.
+  BlockSkinnyGemm* q8;
+  BlockSkinnyGemm* q4;
+  int64_t tile_tokens;  // tokens of the largest tile
+};
+
+}  // namespace ingot::cpu
+
+INGOT_EVERY_LEVEL(extern const SkinnyGemmKernels skinny_gemm_kernels;)

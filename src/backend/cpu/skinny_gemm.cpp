@@ -1,0 +1,88 @@
+// Linear layers with few tokens, at memory bandwidth: simd/skinny_gemm.h over slices of the weight's rows.
+#include "backend/cpu/simd/skinny_gemm.h"
+
+#include "backend/cpu/decode.h"
+#include "backend/cpu/glue.h"
+#include "backend/cpu/ops.h"
+#include "ops/matmul.h"
+
+namespace ingot::cpu {
+namespace {
+
+// With more tokens than this, the gemm engines that pack their operands are faster.
+constexpr int64_t max_tokens = 2;
+
+// `serves`: whether row-invariant calls with prefer_skinny are accepted, for any number of tokens.
+template <bool serves>
+std::string declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&,
+                     ops::LinearAttributes attributes) {
+  if (attributes.row_invariant)
+    return serves && attributes.prefer_skinny ? ""
+                                              : "not row-invariant: its summation order differs from the other gemms'";
+  return x.shape[0] <= max_tokens ? "" : "supports one or two tokens only";
+}
+
+// Rows [lo, hi) of the weight. T is the type of the activations, to which the weight is decoded.
+template <class T, const SkinnyGemmKernels& K, const ElementwiseKernels& E>
+void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo, int64_t hi, bool accumulate) {
+  const auto put = [&](auto kernel, int64_t row, int64_t rows, const auto* data) {
+    float* y_float = y.dtype == DType::f32 ? y.as<float>() + row : nullptr;
+    T* y_own = y.dtype == DType::f32 ? nullptr : elements<T>(y) + row;
+    kernel(y_float, y_own, weight.out, elements<T>(x), data, x.shape[0], rows, weight.in, accumulate);
+  };
+  const auto skinny_gemm = [&](int64_t row, int64_t rows, const void* data) {
+    put(of_type<T>(K.skinny_gemm), row, rows, static_cast<const T*>(data));
+  };
+  if (in_place(weight, x.dtype)) return skinny_gemm(lo, hi - lo, weight.slice(lo, hi).data);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    BlockSkinnyGemm* blocks = weight.storage == Storage::q8_0 ? K.q8 : weight.storage == Storage::q4_0 ? K.q4 : nullptr;
+    if (blocks != nullptr && x.shape[0] <= K.tile_tokens) return put(blocks, lo, hi - lo, weight.slice(lo, hi).data);
+  }
+  constexpr int64_t at_once = 16;
+  const size_t row_bytes = static_cast<size_t>(weight.in) * size_of(x.dtype);
+  thread_local std::vector<std::byte> decoded;
+  decoded.resize(at_once * row_bytes);
+  for (int64_t row = lo; row < hi; row += at_once) {
+    const int64_t rows = std::min(at_once, hi - row);
+    for (int64_t i = 0; i < rows; ++i) {
+      decode_row(E, weight, row + i, decoded.data() + static_cast<size_t>(i) * row_bytes, x.dtype);
+    }
+    skinny_gemm(row, rows, decoded.data());
+  }
+}
+
+template <const SkinnyGemmKernels& K, const ElementwiseKernels& E>
+void run_skinny_gemm(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                     ops::LinearAttributes attributes) {
+  constexpr int64_t whole_tiles = 48;
+  const int64_t wanted = std::max(row_grain(weight.in), (weight.out + 63) / 64);
+  const int64_t grain = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+  by_type(x.dtype, [&]<class T>() {
+    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
+      multiply_rows<T, K, E>(y, x, weight, lo, hi, attributes.accumulate);
+    });
+  });
+}
+
+template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, bool serves>
+void add_skinny_gemm(ops::Registry& registry) {
+  registry.add<ops::Linear>(DeviceKind::cpu, "dot", run_skinny_gemm<K, E>, declines<serves>);
+}
+
+}  // namespace
+
+void register_skinny_gemm(ops::Registry& registry, [[maybe_unused]] Levels levels) {
+#if defined(INGOT_SIMD_X86)
+  // `serves` only with AVX-512 and no AMX: AMX tiles are much faster for prompts, and this kernel is much slower with
+  // narrower registers, so there the engines that pack are better.
+  if (levels.best == Isa::amx)
+    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, false>(registry);
+  if (levels.best == Isa::avx512)
+    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, true>(registry);
+  if (levels.best == Isa::avx2)
+    return add_skinny_gemm<avx2::skinny_gemm_kernels, avx2::elementwise_kernels, false>(registry);
+#endif
+  add_skinny_gemm<plain::skinny_gemm_kernels, plain::elementwise_kernels, false>(registry);
+}
+
+}  // namespace ingot::cpu

@@ -1,0 +1,67 @@
+// Samples the next tokens of a batch on the device: turns the requests' settings into the inputs of ops/sampling.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "infer/sampler.h"
+#include "infer/token_mask.h"
+#include "ops/context.h"
+#include "ops/sampling.h"
+#include "tensor/staging.h"
+
+namespace ingot::infer {
+
+// How to sample one token. What it points to must stay valid until `run` returns.
+struct SampleRequest {
+  const SamplingParams* sampling = nullptr;
+  int64_t position = 0;                  // for the random number: the number of ids before the token, prompt and output
+  std::vector<LogitEdit> edits = {};     // sorted by id, each id once
+  bool masked = false;                   // TokenSampler::mask has the bits
+  std::optional<int32_t> known = {};     // this token is `chosen` whatever the settings say, to get its log-probability
+  std::string error = {};                // not empty: no token is sampled, and this is why
+  ErrorKind kind = ErrorKind::internal;  // of `error`
+};
+
+struct SampleResult {
+  SampledToken choice;
+  std::string error;                     // not empty: there is no token, and this is why
+  ErrorKind kind = ErrorKind::internal;  // of `error`
+};
+
+class TokenSampler {
+ public:
+  // Bytes of device memory for `rows` rows.
+  static size_t bytes(int64_t rows, int64_t vocab);
+  // Takes the memory from `arena`.
+  TokenSampler(Device& device, Arena& arena, int64_t rows, int64_t vocab);
+
+  // The mask of row `row`, [(V + 31) / 32], to be assigned before `run` if SampleRequest::masked is set. Rows of
+  // `known` tokens need none.
+  std::span<uint32_t> mask(int64_t row);
+
+  // Samples row r of logits [R, V] as wanted[r] says; the logits are overwritten. Runs after the work queued on the
+  // compute stream; returns when the results are on the host.
+  std::vector<SampleResult> run(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted);
+
+ private:
+  void choose(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted, int64_t first,
+              int64_t num_top);
+  void upload(const Tensor& tensor, int64_t elements);
+  template <class T>
+  T* on_host(const Tensor& tensor) const;
+
+  Device& device_;
+  int64_t vocab_;
+  Tensor scales_, cuts_, offsets_, edit_ids_, edit_values_, masks_;  // sized for the max rows, contiguous
+  Tensor chosen_, logprobs_;                                         // [R, 1 + max_top_logprobs]
+  PinnedBuffer up_, down_;
+  std::unique_ptr<Event> done_;
+};
+
+}  // namespace ingot::infer

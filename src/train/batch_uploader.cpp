@@ -1,0 +1,117 @@
+#include "train/batch_uploader.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace ingot::train {
+
+size_t BatchUploader::bytes(int64_t tokens) {
+  // ids, positions, targets, losses; dropout rows; sub-sequence offsets (at most one per token, plus one)
+  return 2 * (4 * Arena::footprint(DType::i32, Shape{tokens}) + Arena::footprint(DType::i64, Shape{tokens}) +
+              Arena::footprint(DType::i32, Shape{tokens + 1}));
+}
+
+namespace {
+const std::byte* end_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.data) + tensor.bytes(); }
+}  // namespace
+
+BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens) : device_(device) {
+  for (Slot& slot : slots_) {
+    slot.ids = memory.take(DType::i32, Shape{tokens});
+    slot.positions = memory.take(DType::i32, Shape{tokens});
+    slot.targets = memory.take(DType::i32, Shape{tokens});
+    slot.rows = memory.take(DType::i64, Shape{tokens});
+    slot.offsets = memory.take(DType::i32, Shape{tokens + 1});
+    slot.up = PinnedBuffer(device, static_cast<size_t>(end_of(slot.offsets) - end_of(slot.ids.slice(0, 0))));
+    slot.losses = memory.take(DType::f32, Shape{tokens});
+    slot.down = PinnedBuffer(device, slot.losses.bytes());
+    slot.uploaded = device.make_event();
+    slot.computed = device.make_event();
+  }
+}
+
+void BatchUploader::put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
+                        int64_t length, int64_t accumulation_unit, std::vector<double>& sums) {
+  current_ = 1 - current_;
+  Slot& slot = slots_[current_];
+  collect(slot);  // waits until the device has finished with the slot's previous contents
+  slot.uploaded->wait();
+
+  const int64_t tokens = static_cast<int64_t>(sequences.size()) * length;
+  // The host buffer has the same layout as the device tensors, which are consecutive in the arena.
+  const auto on_host = [&](const Tensor& part) {
+    return slot.up.data() + (static_cast<const std::byte*>(part.data) - static_cast<const std::byte*>(slot.ids.data));
+  };
+  auto* ids = reinterpret_cast<int32_t*>(on_host(slot.ids));
+  auto* positions = reinterpret_cast<int32_t*>(on_host(slot.positions));
+  auto* targets = reinterpret_cast<int32_t*>(on_host(slot.targets));
+  auto* rows = reinterpret_cast<int64_t*>(on_host(slot.rows));
+  auto* offsets = reinterpret_cast<int32_t*>(on_host(slot.offsets));
+  int64_t num_offsets = 0;
+  offsets[num_offsets++] = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const data::PackedSequence& sequence = sequences[i];
+    if (static_cast<int64_t>(sequence.ids.size()) != length) {
+      throw_error(ErrorKind::internal, "a packed sequence has {} tokens, the step expects {}", sequence.ids.size(),
+                  length);
+    }
+    const int64_t base = static_cast<int64_t>(i) * length;
+    std::copy(sequence.ids.begin(), sequence.ids.end(), ids + base);
+    std::copy(sequence.targets.begin(), sequence.targets.end(), targets + base);
+    const std::vector<int32_t> own = data::positions(sequence);
+    std::copy(own.begin(), own.end(), positions + base);
+    for (size_t s = 1; s < sequence.offsets.size(); ++s) {
+      offsets[num_offsets++] = static_cast<int32_t>(base) + sequence.offsets[s];
+    }
+    const int64_t sample = samples.empty() ? 0 : samples[i];
+    for (int64_t t = 0; t < length; ++t) rows[base + t] = (sample << 32) + t;
+  }
+  device_.copy_from_host_async(Stream::copy, slot.ids.data, slot.up.data(), slot.up.bytes());
+  slot.uploaded->record(Stream::copy);
+
+  MicroBatch& batch = slot.batch;
+  batch.tokens = {slot.ids.slice(0, tokens), slot.positions.slice(0, tokens), slot.offsets.slice(0, num_offsets)};
+  batch.targets = slot.targets.slice(0, tokens);
+  batch.rows = slot.rows.slice(0, tokens);
+  batch.losses = slot.losses.slice(0, tokens);
+  batch.accumulation_offsets.clear();
+  for (int64_t row = 0; row <= tokens; row += accumulation_unit * length) batch.accumulation_offsets.push_back(row);
+  slot.length = length;
+  slot.sums = &sums;
+}
+
+const MicroBatch& BatchUploader::take() {
+  slots_[current_].uploaded->wait_on(Stream::compute);
+  return slots_[current_].batch;
+}
+
+void BatchUploader::computed() {
+  Slot& slot = slots_[current_];
+  device_.copy_to_host_async(Stream::compute, slot.down.data(), slot.batch.losses.data, slot.batch.losses.bytes());
+  slot.computed->record(Stream::compute);
+}
+
+void BatchUploader::collect(Slot& slot) {
+  if (slot.sums == nullptr) return;
+  slot.computed->wait();
+  const auto* losses = reinterpret_cast<const float*>(slot.down.data());
+  for (int64_t row = 0; row < slot.batch.losses.elements(); row += slot.length) {
+    double sum = 0;
+    for (int64_t t = 0; t < slot.length; ++t) sum += static_cast<double>(losses[row + t]);
+    slot.sums->push_back(sum);
+  }
+  slot.sums = nullptr;
+}
+
+void BatchUploader::collect(const std::vector<double>& sums) {
+  for (Slot* slot : {&slots_[1 - current_], &slots_[current_]}) {
+    if (slot->sums == &sums) collect(*slot);
+  }
+}
+
+void BatchUploader::forget() {
+  for (Slot& slot : slots_) slot.sums = nullptr;
+}
+
+}  // namespace ingot::train

@@ -1,0 +1,229 @@
+#include "train/gradient_sync.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/error.h"
+#include "comm/combine.h"
+#include "ops/adamw_bytes.h"
+
+namespace ingot::train {
+
+namespace {
+
+comm::Number number_of(const Tensor& tensor) {
+  return tensor.dtype == DType::i64 ? comm::Number::i64 : comm::Number::f32;
+}
+
+// Calls fn with the memory as a span of its element type.
+template <class Fn>
+auto with_numbers(std::byte* data, const Tensor& tensor, Fn fn) {
+  const auto count = static_cast<size_t>(tensor.elements());
+  if (tensor.dtype == DType::i64) return fn(std::span(reinterpret_cast<int64_t*>(data), count));
+  return fn(std::span(reinterpret_cast<float*>(data), count));
+}
+
+size_t section_start(const Bucket& bucket, int rank) {
+  return std::accumulate(bucket.sections.begin(), bucket.sections.begin() + rank, size_t{0});
+}
+
+}  // namespace
+
+GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Group& ranks)
+    : device_(device), optimizer_state_(optimizer_state), ranks_(ranks), visible_(device.host_visible()) {
+  const ShardSpec& share = optimizer_state.share();
+  if (share.rank != ranks.rank() || share.ranks != ranks.size()) {
+    throw_error(ErrorKind::internal, "optimizer state is that of rank {} of {}, this is rank {} of {}", share.rank,
+                share.ranks, ranks.rank(), ranks.size());
+  }
+  if (alone()) return;
+  transfers_.resize(optimizer_state.buckets().size());
+  shard_sums_.resize(transfers_.size());
+  for (size_t b = 0; b < transfers_.size() && !visible_; ++b) {
+    const Bucket& bucket = optimizer_state.buckets()[b];
+    transfers_[b].staging = PinnedBuffer(device, bucket.memory.bytes());
+    transfers_[b].computed = device.make_event();
+    transfers_[b].copied = device.make_event();
+    if (bucket.kept) shard_sums_[b].resize(bucket.kept.bytes());
+  }
+  for (size_t b = 0; b < transfers_.size() && every_micro_batch(); ++b) {
+    std::vector<std::byte>& received = received_[b % 2];
+    received.resize(std::max(received.size(), optimizer_state.buckets()[b].kept.bytes()));
+  }
+  if (optimizer_state.ranges()) largest_.resize(optimizer_state.tensors().size());
+}
+
+void GradientSync::begin_step() {
+  if (alone()) return;
+  std::fill(largest_.begin(), largest_.end(), 0.0F);
+  for (size_t b = 0; b < transfers_.size(); ++b) {
+    const Tensor& kept = optimizer_state_.buckets()[b].kept;
+    if (!kept || kept.elements() == 0) continue;
+    std::memset(visible_ ? kept.data : shard_sums_[b].data(), 0, kept.bytes());
+  }
+}
+
+std::byte* GradientSync::host_memory(size_t bucket) {
+  return visible_ ? static_cast<std::byte*>(optimizer_state_.buckets()[bucket].memory.data)
+                  : transfers_[bucket].staging.data();
+}
+
+void GradientSync::begin(size_t bucket, bool empty) {
+  if (alone()) return;
+  const Tensor& memory = optimizer_state_.buckets()[bucket].memory;
+  BucketTransfer& traffic = transfers_[bucket];
+  if (empty) {
+    if (!visible_) traffic.copied->wait();  // the previous upload from the staging buffer
+    std::memset(host_memory(bucket), 0, memory.bytes());
+  } else if (!visible_) {
+    // Copies while backward goes on; the memory is reused only after the bucket's synchronisation was waited for.
+    traffic.computed->record(Stream::compute);
+    traffic.computed->wait_on(Stream::copy);
+    device_.copy_to_host_async(Stream::copy, traffic.staging.data(), memory.data, memory.bytes());
+    traffic.copied->record(Stream::copy);
+  }
+  in_flight_.push_back(bucket);
+  if (visible_) begin_operation(bucket);
+  if (!every_micro_batch()) return;
+  accumulate_pending();
+  pending_bucket_ = bucket;
+  if (bucket > 0 && optimizer_state_.buckets()[bucket - 1].memory.data == memory.data) accumulate_pending();  // shared
+}
+
+// Where the host cannot access device memory, waits for the bucket's copy to arrive first.
+void GradientSync::begin_operation(size_t b) {
+  const Bucket& bucket = optimizer_state_.buckets()[b];
+  BucketTransfer& traffic = transfers_[b];
+  if (!visible_) traffic.copied->wait();
+  traffic.operation = with_numbers(host_memory(b), bucket.memory, [&]<class T>(std::span<T> all) {
+    const size_t own = bucket.sections[static_cast<size_t>(ranks_.rank())];
+    switch (optimizer_state_.share().stage()) {
+      case 0: return ranks_.begin_all_reduce(all, comm::ReduceOp::sum);
+      case 1:
+        return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), own), all,
+                                              bucket.sections, comm::ReduceOp::sum);
+      default:
+        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received_[b % 2].data()), own}, all,
+                                              bucket.sections, comm::ReduceOp::sum);
+    }
+  });
+}
+
+// Adds a micro-batch's total to the step's.
+void GradientSync::accumulate_pending() {
+  if (!pending_bucket_) return;
+  const size_t b = *pending_bucket_;
+  pending_bucket_.reset();
+  const Tensor& kept = optimizer_state_.buckets()[b].kept;
+  if (!visible_) begin_operation(b);
+  transfers_[b].operation.wait();
+  void* into = visible_ ? kept.data : shard_sums_[b].data();
+  if (!comm::combine(into, received_[b % 2].data(), static_cast<size_t>(kept.elements()), number_of(kept),
+                     comm::ReduceOp::sum)) {
+    throw_error(ErrorKind::internal, "a fixed-point sum of {} numbers overflows int64", kept.elements());
+  }
+}
+
+void GradientSync::record_largest(bool empty) {
+  accumulate_pending();
+  if (largest_.empty()) return;
+  std::vector<float> own(largest_.size());
+  if (!empty) device_.copy_to_host(own.data(), optimizer_state_.largest().data, optimizer_state_.largest().bytes());
+  std::transform(own.begin(), own.end(), largest_.begin(), largest_.begin(),
+                 [](float a, float b) { return std::max(a, b); });
+}
+
+void GradientSync::finish() {
+  if (alone()) return;
+  if (every_micro_batch()) {
+    for (size_t b = 0; b < transfers_.size() && !visible_; ++b) {
+      const Tensor& kept = optimizer_state_.buckets()[b].kept;
+      device_.copy_from_host(kept.data, shard_sums_[b].data(), kept.bytes());
+    }
+  } else {
+    for (size_t b = 0; b < in_flight_.size() && !visible_; ++b) begin_operation(in_flight_[b]);
+    for (const size_t b : in_flight_) {
+      BucketTransfer& traffic = transfers_[b];
+      traffic.operation.wait();
+      if (visible_) continue;
+      const Bucket& bucket = optimizer_state_.buckets()[b];
+      const bool part = optimizer_state_.share().stage() == 1;
+      const size_t begin = part ? section_start(bucket, ranks_.rank()) : 0;
+      const size_t count =
+          part ? bucket.sections[static_cast<size_t>(ranks_.rank())] : static_cast<size_t>(bucket.memory.elements());
+      const size_t width = size_of(bucket.memory.dtype);
+      device_.copy_from_host_async(Stream::compute, static_cast<std::byte*>(bucket.memory.data) + begin * width,
+                                   traffic.staging.data() + begin * width, count * width);
+      traffic.copied->record(Stream::compute);
+    }
+  }
+  in_flight_.clear();
+  if (largest_.empty()) return;
+  ranks_.all_reduce(std::span(largest_), comm::ReduceOp::max);
+  device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
+}
+
+void GradientSync::forget() {
+  in_flight_.clear();
+  pending_bucket_.reset();
+  for (BucketTransfer& traffic : transfers_) traffic.operation = {};
+}
+
+void GradientSync::sum(const Tensor& x) const {
+  if (alone()) return;
+  std::vector<double> values(static_cast<size_t>(x.elements()));
+  device_.copy_to_host(values.data(), x.data, x.bytes());
+  ranks_.all_reduce(std::span(values), comm::ReduceOp::sum);
+  device_.copy_from_host(x.data, values.data(), x.bytes());
+}
+
+void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) const {
+  constexpr int64_t block = ops::sum_squares_block;
+  std::vector<double> own(static_cast<size_t>(blocks.elements()));
+  device_.copy_to_host(own.data(), blocks.data, blocks.bytes());
+  // The ranks' parts of a bucket are consecutive and in rank order, so those of each tensor are too.
+  const std::vector<std::vector<double>> all = ranks_.gather(std::span<const double>(own));
+  std::vector<size_t> taken(all.size());
+  std::vector<double> totals;
+  for (const TrainedParameter& t : optimizer_state_.tensors()) {
+    double total = 0;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const int64_t count = (t.parts[rank].count() + block - 1) / block;
+      for (int64_t i = 0; i < count; ++i) total += all[rank].at(taken[rank]++);
+    }
+    totals.push_back(total);
+  }
+  device_.copy_from_host(squares.data, totals.data(), squares.bytes());
+}
+
+void GradientSync::gather(const Tensor& whole, const Tensor& own, const std::vector<Range>& parts) const {
+  const size_t width = size_of(whole.dtype);
+  std::vector<size_t> bytes;
+  for (const Range& part : parts) bytes.push_back(static_cast<size_t>(part.count()) * width);
+  const std::span own_bytes(static_cast<const std::byte*>(own.data), own.bytes());
+  if (visible_) {
+    ranks_.begin_all_gather({static_cast<std::byte*>(whole.data), whole.bytes()}, own_bytes, bytes).wait();
+    return;
+  }
+  gathered_.resize(std::max(gathered_.size(), whole.bytes()));
+  std::vector<std::byte> sent(own.bytes());
+  device_.copy_to_host(sent.data(), own.data, own.bytes());
+  ranks_.begin_all_gather({gathered_.data(), whole.bytes()}, sent, bytes).wait();
+  device_.copy_from_host(whole.data, gathered_.data(), whole.bytes());
+}
+
+void GradientSync::gather_weights() const {
+  if (optimizer_state_.share().stage() == 0) return;
+  for (const TrainedParameter& t : optimizer_state_.tensors()) {
+    const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
+    gather(flat, flat.slice(t.own.begin, t.own.end), t.parts);
+  }
+}
+
+void GradientSync::gather_master(size_t place, const Tensor& whole) const {
+  const TrainedParameter& t = optimizer_state_.tensors()[place];
+  gather(whole, t.master, t.parts);
+}
+
+}  // namespace ingot::train

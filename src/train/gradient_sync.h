@@ -1,0 +1,79 @@
+// Gradient synchronisation of data-parallel ranks, bucket by bucket while backward runs, and the all-gather of the
+// weights that ranks have updated. Transports work on host memory; device memory is staged through the host.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/group.h"
+#include "tensor/staging.h"
+#include "train/optimizer_state.h"
+
+namespace ingot::train {
+
+class GradientSync {
+ public:
+  // In a group of one rank all calls do nothing and nothing is allocated. The arguments must outlive it.
+  GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Group& ranks);
+
+  // Whether buckets are synchronised after every micro-batch (ZeRO stage 2) instead of once at the end of a step.
+  bool every_micro_batch() const { return optimizer_state_.share().stage() == 2; }
+
+  void begin_step();
+  // Starts the synchronisation of the bucket's memory, which holds this rank's gradients. All ranks call it for the
+  // same buckets in the same order. `empty`: this rank has computed nothing and contributes zeros in place of the
+  // memory's contents. With every_micro_batch(), buckets share memory; when this returns, backward may overwrite that
+  // of the bucket that it computes next.
+  void begin(size_t bucket, bool empty);
+  // Called after the last bucket of a micro-batch, or of a step if not every_micro_batch(). Records this rank's largest
+  // contributions to fixed-point sums. `empty` as above.
+  void record_largest(bool empty);
+  // Waits for everything. The totals are then in shard_gradient, and OptimizerState::largest() is the maximum over all
+  // ranks.
+  void finish();
+  // After an error: abandons the pending operations.
+  void forget();
+  // While set, nothing is exchanged with other ranks: for memory probes.
+  void set_local_only(bool apart) { apart_ = apart; }
+
+  // Replaces x [n] f64, on the device, by its sum over ranks, added in rank order.
+  void sum(const Tensor& x) const;
+  // squares [tensors()] f64, output: for each trainable tensor, the sum of squares of the shard_gradients of all ranks.
+  // `blocks` f64: for each tensor in order, this rank's sum of squares of each block (ops::sum_squares_block elements)
+  // of its shard_gradient.
+  void gather_squares(const Tensor& squares, const Tensor& blocks) const;
+  // All-gathers the weights: every rank contributes the part that it updates.
+  void gather_weights() const;
+  // All-gathers the master of tensors()[place] into `whole` [n], on the device, of the same dtype.
+  void gather_master(size_t place, const Tensor& whole) const;
+
+ private:
+  // State of a bucket's synchronisation.
+  struct BucketTransfer {
+    PinnedBuffer staging;  // where the host cannot access device memory
+    std::unique_ptr<Event> computed, copied;
+    comm::Operation operation;
+  };
+  bool alone() const { return ranks_.size() == 1 || apart_; }
+  std::byte* host_memory(size_t bucket);
+  void begin_operation(size_t bucket);
+  void accumulate_pending();
+  void gather(const Tensor& whole, const Tensor& own, const std::vector<Range>& parts) const;
+
+  Device& device_;
+  OptimizerState& optimizer_state_;
+  comm::Group ranks_;
+  bool visible_;
+  bool apart_ = false;
+  std::vector<BucketTransfer> transfers_;  // by bucket
+  std::vector<size_t> in_flight_;          // buckets whose synchronisation has started
+  std::vector<float> largest_;             // [tensors()]: largest contributions to fixed-point sums in this step so far
+  std::optional<size_t> pending_bucket_;   // with every_micro_batch(): the bucket not yet added to Bucket::kept
+  std::vector<std::byte> received_[2];     // reduce-scatter results of two buckets, to be added to Bucket::kept
+  // By bucket, where the host cannot access device memory: Bucket::kept on the host.
+  std::vector<std::vector<std::byte>> shard_sums_;
+  mutable std::vector<std::byte> gathered_;
+};
+
+}  // namespace ingot::train

@@ -1,0 +1,98 @@
+#include "train/non_finite_locator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ingot::train {
+
+namespace {
+
+// A floating-point number is finite when its exponent is not all ones.
+template <class Bits>
+bool all_finite(const void* data, int64_t count, Bits exponent) {
+  const Bits* bits = static_cast<const Bits*>(data);
+  return std::none_of(bits, bits + count, [=](Bits b) { return (b & exponent) == exponent; });
+}
+
+}  // namespace
+
+NonFiniteLocator::NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
+                                   const OptimizerState& optimizer_state)
+    : device_(device) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Parameter& p = weights.parameters[i];
+    if (p.matrix) {
+      know(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table[i].name,
+           false);
+    } else {
+      know(p.vector.data, p.vector.bytes(), table[i].name, false);
+    }
+  }
+  for (const TrainedParameter& t : optimizer_state.tensors()) {
+    know(t.weight.data, t.weight.bytes(), t.name, false);
+    const bool shared = t.sum || optimizer_state.share().stage() == 2;  // memory shared by all tensors
+    if (!shared) know(t.gradient.data, t.gradient.bytes(), t.name, true);
+    if (t.tied_gradient) know(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
+  }
+}
+
+void NonFiniteLocator::know(const void* data, size_t bytes, const std::string& name, bool gradient) {
+  const auto* begin = static_cast<const std::byte*>(data);
+  known_[begin] = {begin + bytes, name, gradient};
+}
+
+const NonFiniteLocator::Known* NonFiniteLocator::known(const Tensor& tensor) const {
+  const auto* begin = static_cast<const std::byte*>(tensor.data);
+  const auto after = known_.upper_bound(begin);
+  if (after == known_.begin()) return nullptr;
+  const Known& candidate = std::prev(after)->second;
+  return begin < candidate.end ? &candidate : nullptr;
+}
+
+bool NonFiniteLocator::finite(const Tensor& tensor) const {
+  const void* data = tensor.data;
+  std::vector<std::byte> copy;
+  if (!device_.host_visible()) {
+    copy.resize(tensor.bytes());
+    device_.copy_to_host(copy.data(), tensor.data, copy.size());
+    data = copy.data();
+  }
+  switch (tensor.dtype) {
+    case DType::f32: return all_finite<uint32_t>(data, tensor.elements(), 0x7F800000U);
+    case DType::bf16: return all_finite<uint16_t>(data, tensor.elements(), 0x7F80U);
+    case DType::f16: return all_finite<uint16_t>(data, tensor.elements(), 0x7C00U);
+    default: return true;
+  }
+}
+
+void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors) {
+  if (!found_.empty()) return;
+  std::string with;
+  bool broken = false;            // an output or an input is not finite
+  bool named = false;             // a parameter is among the tensors
+  bool broken_parameter = false;  // and that parameter is not finite itself
+  for (const Tensor& tensor : tensors) {
+    const Known* k = known(tensor);
+    if (k && !k->gradient) {
+      // Of several parameters, the non-finite one, else the first: a layer's weight rather than its adapter's.
+      const bool whole = finite(tensor);
+      if (!broken_parameter && (!named || !whole)) with = last_ = k->name;
+      named = true;
+      broken_parameter = broken_parameter || !whole;
+    } else {
+      if (k && !broken_parameter) with = "the gradient of " + k->name;
+      broken = broken || !finite(tensor);
+    }
+  }
+  // A parameter alone is no fault: an embedding row that no token looks up may hold anything.
+  if (!broken) return;
+  if (!with.empty()) {
+    found_ = fmt::format("{} with {}{}", op, with, broken_parameter ? ", whose values are not finite" : "");
+  } else {
+    found_ = last_.empty() ? std::string(op) : fmt::format("{} after {}", op, last_);
+  }
+}
+
+}  // namespace ingot::train

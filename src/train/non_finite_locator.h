@@ -1,0 +1,43 @@
+// Finds the op that produced the first non-finite value of a step.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/context.h"
+#include "tensor/weight_set.h"
+#include "train/optimizer_state.h"
+
+namespace ingot::train {
+
+// Watches the ops of a step that is run again. An op is named after the parameter that it was called with, or else
+// after the last parameter that an earlier op was called with, so every message names a layer.
+class NonFiniteLocator : public ops::OpObserver {
+ public:
+  // `weights`: by index of spec::parameters(model). The arguments outlive it.
+  NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
+                   const OptimizerState& optimizer_state);
+
+  void ran(const char* op, std::span<const Tensor> tensors) override;
+
+  // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.
+  const std::string& found() const { return found_; }
+
+ private:
+  struct Known {
+    const std::byte* end;
+    std::string name;
+    bool gradient;
+  };
+  void know(const void* data, size_t bytes, const std::string& name, bool gradient);
+  const Known* known(const Tensor& tensor) const;
+  bool finite(const Tensor& tensor) const;
+
+  Device& device_;
+  std::map<const std::byte*, Known> known_;  // by start address
+  std::string last_;                         // the parameter of the last op that was called with one
+  std::string found_;
+};
+
+}  // namespace ingot::train

@@ -1,0 +1,358 @@
+#include "train/optimizer_state.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/philox.h"
+#include "ops/elementwise.h"
+
+namespace ingot::train {
+
+namespace {
+
+Shape shape_of(const spec::ParamSpec& p) { return Shape(std::span<const int64_t>(p.shape)); }
+
+size_t state_footprint(const Shape& shape, DType type) { return Arena::footprint(type, shape); }
+
+// The embedding that is also the output head.
+bool is_tied(const spec::ModelSpec& model, const spec::ParamSpec& p) {
+  return model.tied_head && p.role == spec::Role::embedding;
+}
+
+// Dtype of the tensor that the model computes with: matrices in the activations' dtype, vectors in f32.
+DType weight_type(const Shape& shape, DType activation) { return shape.rank() == 2 ? activation : DType::f32; }
+
+// An f32 weight is its own master whatever the masters' dtype: an additional bf16 master would save no memory.
+bool shares_memory(DType weight, OptimizerDtypes types) { return weight == types.master || weight == DType::f32; }
+
+// Initial range, when nothing is known of the contributions. A step with a larger one is restarted with a larger range.
+constexpr int32_t first_range = 20;
+
+struct Planned {
+  Shape shape;
+  DType weight;
+  int64_t layer = -1;
+  bool tied = false;
+};
+
+std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                                     DType activation) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  std::vector<Planned> planned;
+  if (lora) {
+    for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
+      planned.push_back({Shape{p.rank, p.in}, activation, table[p.base].layer});
+      planned.push_back({Shape{p.out, p.rank}, activation, table[p.base].layer});
+    }
+  } else {
+    for (const spec::ParamSpec& p : table) {
+      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), p.layer, is_tied(model, p)});
+    }
+  }
+  return planned;
+}
+
+Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
+
+Tensor own_part(const Tensor& tensor, const Range& own) { return flat(tensor).slice(own.begin, own.end); }
+
+DType number_of(OptimizerDtypes types) { return types.fixed_point_sums ? DType::i64 : DType::f32; }
+
+// Elements from the start of a tensor in a bucket's memory to the start of the next one (padded).
+int64_t room_of(const Shape& shape, DType number) {
+  return static_cast<int64_t>(state_footprint(shape, number) / size_of(number));
+}
+
+}  // namespace
+
+// Assignment of tensors to buckets, and of their elements to ranks.
+struct OptimizerState::Layout {
+  std::vector<Planned> tensors;
+  std::vector<std::vector<Range>> parts;  // by tensor and rank
+  std::vector<Bucket> buckets;            // without memory
+  std::vector<int64_t> rooms;             // by bucket: elements of its memory
+  ShardSpec share;
+  DType number;
+
+  Layout(std::vector<Planned> planned, const ShardSpec& its_share, DType its_number)
+      : tensors(std::move(planned)), share(its_share), number(its_number) {
+    int64_t before = -1;  // layer of the current bucket's tensors; -1 before the blocks, model_end after them
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const int64_t place = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
+      if (buckets.empty() || place != before) buckets.push_back({.first = i, .last = i});
+      before = place;
+      ++buckets.back().last;
+      buckets.back().early = buckets.back().early || tensors[i].tied;
+    }
+    for (Bucket& bucket : buckets) divide_bucket(bucket);
+  }
+
+  Range own(size_t tensor) const {
+    const Range all{0, tensors[tensor].shape.elements()};
+    return share.stage() == 0 ? all : parts[tensor][static_cast<size_t>(share.rank)];
+  }
+  int64_t kept(size_t bucket) const {
+    return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank)]);
+  }
+  // Which of the two shared buffers the bucket uses. Neighbours alternate, so that the next bucket can receive
+  // gradients while this one's are being synchronised. The first bucket uses the last one's buffer, as both may be of
+  // vocabulary size.
+  size_t piece(size_t bucket) const { return bucket == 0 ? 0 : (buckets.size() - 1 - bucket) % 2; }
+  std::array<int64_t, 2> piece_rooms() const {
+    std::array<int64_t, 2> most{};
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      if (!buckets[b].early) most[piece(b)] = std::max(most[piece(b)], rooms[b]);
+    }
+    return most;
+  }
+
+ private:
+  static constexpr int64_t model_end = INT64_MAX;
+
+  void divide_bucket(Bucket& bucket) {
+    const auto ranks = static_cast<size_t>(share.ranks);
+    std::vector<int64_t> elements;
+    for (size_t i = bucket.first; i < bucket.last; ++i) elements.push_back(tensors[i].shape.elements());
+    const std::vector<std::vector<Range>> divided = divide(elements, share.ranks);
+    // Offset of each rank's first element; a rank without elements starts where the next rank does.
+    std::vector<int64_t> starts(ranks + 1, -1);
+    int64_t room = 0;
+    for (size_t i = 0; i < elements.size(); ++i) {
+      for (size_t rank = 0; rank < ranks; ++rank) {
+        if (divided[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = room + divided[i][rank].begin;
+      }
+      parts.push_back(divided[i]);
+      room += room_of(tensors[bucket.first + i].shape, number);
+    }
+    rooms.push_back(room);
+    starts[ranks] = room;
+    for (size_t rank = ranks; rank-- > 0;) {
+      if (starts[rank] < 0) starts[rank] = starts[rank + 1];
+    }
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      bucket.sections.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
+    }
+  }
+};
+
+OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtypes types) {
+  OptimizerStateBytes bytes;
+  size_t largest = 0;
+  const bool shared = layout.share.stage() == 2;
+  for (size_t i = 0; i < layout.tensors.size(); ++i) {
+    const Planned& p = layout.tensors[i];
+    const Shape own{layout.own(i).count()};
+    const Shape part{layout.parts[i][static_cast<size_t>(layout.share.rank)].count()};
+    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(own, types.master);
+    bytes.moments += 2 * state_footprint(own, types.state);
+    bytes.state += state_footprint(part, shares_memory(p.weight, types) ? p.weight : types.master) +
+                   2 * state_footprint(part, types.state);
+    if (!shared) bytes.gradients += state_footprint(p.shape, layout.number);
+    if (p.tied && !types.fixed_point_sums) bytes.gradients += state_footprint(p.shape, DType::f32);
+    largest = std::max(largest, state_footprint(p.shape, DType::f32));
+  }
+  if (shared) {
+    for (const int64_t room : layout.piece_rooms()) bytes.gradients += state_footprint(Shape{room}, layout.number);
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      bytes.gradients += state_footprint(Shape{layout.kept(b)}, layout.number);
+      if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.rooms[b]}, layout.number);
+    }
+  }
+  if (types.fixed_point_sums) {
+    const Shape all{static_cast<int64_t>(layout.tensors.size())};
+    bytes.gradients += largest + state_footprint(all, DType::i32) + state_footprint(all, DType::f32);
+  }
+  return bytes;
+}
+
+OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                                          DType activation, OptimizerDtypes types, const ShardSpec& share) {
+  const OptimizerState::Layout layout(planned_tensors(model, lora, activation), share, number_of(types));
+  OptimizerStateBytes bytes = OptimizerState::bytes_of(layout, types);
+  if (lora) {
+    for (const Planned& p : layout.tensors) bytes.adapter += state_footprint(p.shape, p.weight);
+  }
+  return bytes;
+}
+
+OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
+                               OptimizerDtypes types, const ShardSpec& share)
+    : share_(share) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  trainable_index_.resize(table.size());
+  for (size_t i = 0; i < table.size(); ++i) {
+    const Parameter& parameter = weights.parameters[i];
+    TrainedParameter t;
+    t.name = table[i].name;
+    t.shape = shape_of(table[i]);
+    t.decay = table[i].decay;
+    t.weight = t.shape.rank() == 2 ? parameter.matrix.tensor() : parameter.vector;
+    if (t.weight.dtype != weight_type(t.shape, activation)) {
+      throw_error(ErrorKind::internal, "{} is stored as {} and cannot be trained in {}", t.name, name(t.weight.dtype),
+                  name(activation));
+    }
+    trainable_index_[i] = static_cast<int>(tensors_.size());
+    tensors_.push_back(std::move(t));
+  }
+  allocate_state(device, types, Layout(planned_tensors(model, std::nullopt, activation), share, number_of(types)));
+}
+
+OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                               DType activation, OptimizerDtypes types, uint64_t seed, const ShardSpec& share)
+    : share_(share) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  const std::vector<spec::LoraParam> adapted = spec::lora_parameters(model, lora);
+  adapter_arena_ = Arena(device, optimizer_state_bytes(model, lora, activation, types, share).adapter, "adapter");
+  trainable_index_.assign(table.size(), -1);
+  lowest_trainable_layer_ = model.layers;
+  adapter_.emplace();
+  adapter_->factor = static_cast<float>(lora.factor());
+  adapter_->dropout = static_cast<float>(lora.dropout);
+  adapter_->layers.resize(table.size());
+  for (const spec::LoraParam& p : adapted) {
+    if (table[p.base].layer >= 0) lowest_trainable_layer_ = std::min(lowest_trainable_layer_, table[p.base].layer);
+    nn::LoraWeights& layer = adapter_->layers[p.base];
+    layer.a = adapter_arena_.take(activation, Shape{p.rank, p.in});
+    layer.b = adapter_arena_.take(activation, Shape{p.out, p.rank});
+    layer.a_trainable = static_cast<int>(tensors_.size());
+    layer.b_trainable = layer.a_trainable + 1;
+    for (const auto& [part, weight] : {std::pair{"lora_A", layer.a}, {"lora_B", layer.b}}) {
+      TrainedParameter t;
+      t.name = fmt::format("{}.{}.weight", p.module, part);
+      t.shape = weight.shape;
+      t.decay = true;
+      t.weight = weight;
+      tensors_.push_back(std::move(t));
+    }
+  }
+  allocate_state(device, types, Layout(planned_tensors(model, lora, activation), share, number_of(types)));
+
+  for (const spec::LoraParam& p : adapted) {
+    const size_t place = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
+    const Tensor& master = tensors_[place].master;
+    const Range own = tensors_[place].own;
+    const double bound = 1.0 / std::sqrt(static_cast<double>(p.in));
+    std::vector<float> values(static_cast<size_t>(p.rank * p.in));
+    RandomStream random(seed, place);
+    for (float& value : values) value = static_cast<float>((2.0 * random.uniform() - 1.0) * bound);
+    values.erase(values.begin() + own.end, values.end());
+    values.erase(values.begin(), values.begin() + own.begin);
+    if (master.dtype == DType::f32) {
+      device.copy_from_host(master.data, values.data(), values.size() * sizeof(float));
+    } else {
+      std::vector<uint16_t> rounded(values.size());
+      std::transform(values.begin(), values.end(), rounded.begin(), [](float v) { return float_to_bf16(v); });
+      device.copy_from_host(master.data, rounded.data(), rounded.size() * sizeof(uint16_t));
+    }
+  }
+}
+
+void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const Layout& layout) {
+  const OptimizerStateBytes bytes = bytes_of(layout, types);
+  optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
+  gradient_arena_ = Arena(device, bytes.gradients, "gradients");
+  buckets_ = layout.buckets;
+  const bool whole = share_.stage() == 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    TrainedParameter& t = tensors_[i];
+    t.parts = layout.parts[i];
+    t.own = layout.own(i);
+    const Shape shape = whole ? t.shape : Shape{t.own.count()};
+    if (!shares_memory(t.weight.dtype, types)) {
+      t.master = optimizer_arena_.take(types.master, shape);
+    } else {
+      t.master = whole ? t.weight : own_part(t.weight, t.own);
+    }
+    t.moment1 = optimizer_arena_.take(types.state, shape);
+    t.moment2 = optimizer_arena_.take(types.state, shape);
+  }
+  share_.stage() == 2 ? take_shared_gradients(layout) : take_gradients(layout);
+  if (types.fixed_point_sums) {
+    take_fixed_sums(device);
+  } else {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (layout.tensors[i].tied) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
+    }
+  }
+}
+
+// Where a tensor's contributions are accumulated: `gradient`, or `sum` for fixed-point sums.
+Tensor& OptimizerState::total_of(TrainedParameter& t, DType number) {
+  return number == DType::i64 ? t.sum : t.gradient;
+}
+
+void OptimizerState::take_gradients(const Layout& layout) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = buckets_[b];
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      TrainedParameter& t = tensors_[i];
+      total_of(t, layout.number) = gradient_arena_.take(layout.number, t.shape);
+      t.shard_gradient = own_part(total_of(t, layout.number), t.own);
+    }
+    bucket.memory = total_of(tensors_[bucket.first], layout.number);
+    bucket.memory.shape = Shape{layout.rooms[b]};  // the arena's allocations are consecutive
+  }
+}
+
+void OptimizerState::take_shared_gradients(const Layout& layout) {
+  const std::array<int64_t, 2> rooms = layout.piece_rooms();
+  const Tensor shared[] = {gradient_arena_.take(layout.number, Shape{rooms[0]}),
+                           gradient_arena_.take(layout.number, Shape{rooms[1]})};
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = buckets_[b];
+    const int64_t room = layout.rooms[b];
+    bucket.memory =
+        bucket.early ? gradient_arena_.take(layout.number, Shape{room}) : shared[layout.piece(b)].slice(0, room);
+    bucket.kept = gradient_arena_.take(layout.number, Shape{layout.kept(b)});
+    const auto sections = bucket.sections.begin();
+    const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
+    int64_t at = 0;
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      TrainedParameter& t = tensors_[i];
+      total_of(t, layout.number) = bucket.memory.slice(at, at + t.shape.elements()).reshape(t.shape);
+      const int64_t own = t.own.count() > 0 ? at + t.own.begin - start : 0;
+      t.shard_gradient = bucket.kept.slice(own, own + t.own.count());
+      at += room_of(t.shape, layout.number);
+    }
+  }
+}
+
+void OptimizerState::take_fixed_sums(Device& device) {
+  int64_t most = 0;
+  for (const TrainedParameter& t : tensors_) most = std::max(most, t.shape.elements());
+  const Tensor shared = gradient_arena_.take(DType::f32, Shape{most});
+  for (TrainedParameter& t : tensors_) t.gradient = shared.slice(0, t.shape.elements()).reshape(t.shape);
+  const Shape all{static_cast<int64_t>(tensors_.size())};
+  ranges_ = gradient_arena_.take(DType::i32, all);
+  largest_ = gradient_arena_.take(DType::f32, all);
+  const std::vector<int32_t> first(tensors_.size(), first_range);
+  device.copy_from_host(ranges_.data, first.data(), ranges_.bytes());
+}
+
+int64_t OptimizerState::num_parameters() const {
+  int64_t count = 0;
+  for (const TrainedParameter& t : tensors_) count += t.shape.elements();
+  return count;
+}
+
+void OptimizerState::init_masters(ops::Context& context) {
+  for (const TrainedParameter& t : tensors_) {
+    if (t.own.count() == 0) continue;
+    const Tensor weight = own_part(t.weight, t.own);
+    if (weight.data != t.master.data) ops::scale(context, flat(t.master), weight, 1);
+  }
+}
+
+void OptimizerState::refresh_weights(ops::Context& context) {
+  for (const TrainedParameter& t : tensors_) {
+    if (t.own.count() == 0) continue;
+    const Tensor weight = own_part(t.weight, t.own);
+    if (weight.data != t.master.data) ops::scale(context, weight, flat(t.master), 1);
+  }
+}
+
+}  // namespace ingot::train

@@ -1,0 +1,130 @@
+// The trainable parameters of a run, all of the model's (full fine-tuning, pretraining) or an adapter's, with their
+// optimizer state and gradients.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/pass.h"
+#include "spec/lora.h"
+#include "tensor/weight_set.h"
+#include "train/sharding.h"
+
+namespace ingot::train {
+
+// A trainable tensor and its optimizer state. Where ranks shard the state (train/sharding.h), masters and moments are
+// flat and hold this rank's own elements; otherwise they have the tensor's shape.
+struct TrainedParameter {
+  std::string name;  // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
+  Shape shape;
+  bool decay = false;        // weight decay applies
+  std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
+  Range own;                 // the elements that this rank updates
+  Tensor master;             // f32 or bf16: the weights that the optimizer updates
+  Tensor moment1;
+  Tensor moment2;
+  Tensor gradient;  // f32; with fixed-point sums: one contribution or the final value, in memory shared by all tensors
+  Tensor tied_gradient;   // f32: the tied embedding's gradient from the lookup; absent elsewhere, and with fixed sums
+  Tensor sum;             // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
+  Tensor shard_gradient;  // [own elements], f32 or fixed-point i64: gradient over all ranks, at a step's end
+  Tensor weight;          // what the model computes with; the same memory as master when the dtypes agree
+};
+
+// Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There
+// is one bucket per block, one for the tensors before the blocks and one for those after them.
+struct Bucket {
+  size_t first = 0;  // tensors [first, last)
+  size_t last = 0;
+  bool early = false;  // contains the tied embedding: backward writes to its memory already at the output head
+  // The gradients or fixed-point sums of its tensors, consecutive and flat. At ZeRO stage 2 it holds those of one
+  // micro-batch, and buckets alternate between two shared buffers; an early bucket has its own.
+  Tensor memory;
+  std::vector<size_t> sections;  // by rank: number of elements of its section of `memory`, which contains its parts
+  Tensor kept;                   // at ZeRO stage 2: this rank's section, summed over the step
+};
+
+struct OptimizerDtypes {
+  DType state = DType::f32;       // both moments: f32 or bf16
+  DType master = DType::f32;      // f32 or bf16, for bf16 weights; f32 weights are their own masters
+  bool fixed_point_sums = false;  // gradients are summed in int64 fixed point (`determinism: bitwise`)
+};
+
+// Bytes on one rank by kind, for `--dry-run` and for allocation.
+struct OptimizerStateBytes {
+  size_t master = 0;  // 0 where master and weight share memory
+  size_t moments = 0;
+  size_t gradients = 0;
+  size_t adapter = 0;  // the adapter weights that the model computes with
+  size_t state = 0;    // this rank's part of a checkpoint: moments, and masters even if they share the weights' memory
+};
+
+OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                                          DType activation, OptimizerDtypes types, const ShardSpec& share = {});
+
+// Owns the optimizer state and the gradients and, for LoRA, the adapter's weights. All are allocated once, before the
+// first step.
+class OptimizerState {
+ public:
+  // Full training: every parameter. `weights` are writable, with matrices of dtype `activation` and vectors of f32.
+  OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
+                 OptimizerDtypes types, const ShardSpec& share = {});
+  // LoRA: A is uniform in +-1/sqrt(in) (PEFT's Kaiming initialisation with a = sqrt(5)), drawn from `seed`; B is zero.
+  OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,
+                 OptimizerDtypes types, uint64_t seed, const ShardSpec& share = {});
+
+  std::vector<TrainedParameter>& tensors() { return tensors_; }
+  const std::vector<TrainedParameter>& tensors() const { return tensors_; }
+  int64_t num_parameters() const;
+  const ShardSpec& share() const { return share_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+  // Present only with fixed-point sums (ops/fixed_sum.h). ranges [tensors] i32: the next step's contributions to a
+  // tensor's gradient are below 2^range in magnitude; saved in checkpoints. largest [tensors] f32: the largest
+  // magnitude among the last step's contributions.
+  const Tensor& ranges() const { return ranges_; }
+  const Tensor& largest() const { return largest_; }
+
+  // Number of optimizer updates so far, which AdamW's bias correction uses. Skipped steps are not counted.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
+
+  // For Model::set_trainable.
+  const std::vector<int>& trainable_index() const { return trainable_index_; }
+  int64_t lowest_trainable_layer() const { return lowest_trainable_layer_; }
+  // The LoRA adapter with the trainable weights; null in full training.
+  const nn::Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
+  nn::Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
+
+  // At the start of full training: copies the weights into the masters.
+  void init_masters(ops::Context& context);
+  // After masters were written (a checkpoint was read): updates the weights from the masters, on each rank for its own
+  // elements. Step::refresh_weights also gathers those of the other ranks.
+  void refresh_weights(ops::Context& context);
+
+ private:
+  friend OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec&, const std::optional<spec::LoraSpec>&, DType,
+                                                   OptimizerDtypes, const ShardSpec&);
+  struct Layout;
+  static OptimizerStateBytes bytes_of(const Layout& layout, OptimizerDtypes types);  // without the adapter's weights
+  static Tensor& total_of(TrainedParameter& t, DType number);
+  void allocate_state(Device& device, OptimizerDtypes types, const Layout& layout);
+  void take_gradients(const Layout& layout);
+  void take_shared_gradients(const Layout& layout);
+  void take_fixed_sums(Device& device);
+
+  ShardSpec share_;
+  std::vector<TrainedParameter> tensors_;
+  std::vector<Bucket> buckets_;
+  Tensor ranges_;
+  Tensor largest_;
+  std::vector<int> trainable_index_;
+  int64_t lowest_trainable_layer_ = 0;
+  int64_t updates_ = 0;
+  std::optional<nn::Adapter> adapter_;
+  Arena adapter_arena_;
+  Arena optimizer_arena_;
+  Arena gradient_arena_;
+};
+
+}  // namespace ingot::train

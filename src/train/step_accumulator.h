@@ -1,0 +1,92 @@
+// Gradient accumulators of a step (nn/gradient_accumulator.h): they total the gradient contributions of all
+// accumulation units over all ranks.
+#pragma once
+
+#include <vector>
+
+#include "nn/gradient_accumulator.h"
+#include "train/gradient_sync.h"
+#include "train/optimizer_state.h"
+
+namespace ingot::train {
+
+class StepAccumulator : public nn::GradientAccumulator {
+ public:
+  StepAccumulator(OptimizerState& optimizer_state, ops::Context& context, GradientSync& gradient_sync)
+      : optimizer_state_(optimizer_state), context_(context), gradient_sync_(gradient_sync) {}
+
+  // Before the first unit of a step: the next contribution to each tensor overwrites it.
+  void begin_step();
+  // Called around each micro-batch; `last`: it is this rank's last one in the step. The synchronisation of a bucket
+  // starts as soon as backward has finished it.
+  void begin_micro_batch(bool last);
+  // Errors: internal when some trainable tensor got no contribution.
+  void end_micro_batch();
+  // Called instead of a micro-batch on a rank that has none while others have one; `last` as above.
+  void empty_micro_batch(bool last);
+  // After the last unit: waits for the totals over all ranks.
+  void end_step();
+  void forget();  // after an error
+
+  bool has(int trainable) const override { return touched_[static_cast<size_t>(trainable)]; }
+  // The total of tensor `place`'s own elements (TrainedParameter::own), f32 and flat, after end_step(). The next call
+  // may overwrite it.
+  virtual Tensor gradient(size_t place) = 0;
+
+ protected:
+  // Called before a contribution to tensor `place`: all buckets after its bucket are final.
+  void finish_buckets_after(size_t place, int use);
+  virtual void reset() { touched_.assign(optimizer_state_.tensors().size(), false); }
+  virtual void complete(const Bucket&) {}  // the bucket gets no more contributions
+
+  OptimizerState& optimizer_state_;
+  ops::Context& context_;
+  std::vector<bool> touched_;  // by tensor: has got a contribution
+
+ private:
+  void leave(size_t bucket, bool empty);
+
+  GradientSync& gradient_sync_;
+  size_t open_ = 0;  // buckets [0, open_) may still get contributions from this micro-batch
+  bool last_ = false;
+};
+
+// Adds the units' contributions in fp32, for each tensor in the order of the units. The bits do not depend on how units
+// are grouped into micro-batches, except where ranks shard gradients: there each micro-batch is summed separately. The
+// embedding lookup's part of a tied embedding is also summed separately and added at the end. The ranks' sums are added
+// in rank order.
+class Fp32Accumulator : public StepAccumulator {
+ public:
+  using StepAccumulator::StepAccumulator;
+
+  Tensor gradient(size_t place) override { return optimizer_state_.tensors()[place].shard_gradient; }
+  Slot open(int trainable, int64_t unit, int use) override;
+  void close(int trainable, int64_t unit, int use) override;
+
+ private:
+  void reset() override;
+  void complete(const Bucket& bucket) override;
+
+  std::vector<bool> tied_touched_;
+};
+
+// Adds contributions in int64 fixed point (ops/fixed_sum.h): the bits depend neither on the order of the units nor on
+// which rank computes them. If a contribution exceeds its tensor's range, that tensor's gradient is NaN.
+class FixedPointAccumulator : public StepAccumulator {
+ public:
+  // For steps with at most `contributions` contributions to a tensor, over all ranks.
+  FixedPointAccumulator(OptimizerState& optimizer_state, ops::Context& context, GradientSync& gradient_sync,
+                        int64_t contributions);
+
+  // Bytes of scratch for tensors of at most n elements.
+  static size_t bytes(int64_t n);
+
+  Tensor gradient(size_t place) override;
+  Slot open(int trainable, int64_t unit, int use) override;
+  void close(int trainable, int64_t unit, int use) override;
+
+ private:
+  int bits_;
+};
+
+}  // namespace ingot::train

@@ -1,0 +1,66 @@
+#include "checkpoint/weight_storage.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "base/error.h"
+
+namespace ingot::checkpoint {
+namespace {
+
+TEST(WeightStorage, WhatEachWordSays) {
+  using Row = std::tuple<const char*, std::optional<Storage>, std::optional<Storage>, bool>;
+  const std::vector<Row> rows = {{"auto", Storage::bf16, {}, false},
+                                 {"bf16", Storage::bf16, {}, false},
+                                 {"fp16", Storage::f16, {}, true},
+                                 {"fp32", Storage::f32, {}, true},
+                                 {"stored", {}, {}, true},
+                                 {"int8", Storage::q8_0, {}, true},
+                                 {"int4", Storage::q8_0, Storage::q4_0, true},
+                                 {"fp8", Storage::bf16, Storage::fp8_e4m3, true}};
+  for (const auto& [word, matrices, blocks, decoded] : rows) {
+    const std::optional<WeightStorage> storage = weight_storage(word, DType::bf16);
+    ASSERT_TRUE(storage.has_value()) << word;
+    EXPECT_EQ(storage->matrices, matrices) << word;
+    EXPECT_EQ(storage->blocks, blocks) << word;
+    EXPECT_EQ(storage->decoded(DType::bf16), decoded) << word;
+  }
+  EXPECT_EQ(weight_storage("auto", DType::f32)->matrices, Storage::f32);
+  EXPECT_FALSE(weight_storage("fp32", DType::f32)->decoded(DType::f32));
+  EXPECT_FALSE(weight_storage("int3", DType::bf16).has_value());
+}
+
+spec::ParamSpec matrix(spec::Role role) {
+  spec::ParamSpec p;
+  p.name = "a matrix";
+  p.role = role;
+  p.shape = {64, 64};
+  return p;
+}
+
+TEST(WeightStorage, OfMatricesByTheirRole) {
+  const WeightStorage int4 = *weight_storage("int4", DType::bf16);
+  EXPECT_EQ(int4.of(matrix(spec::Role::embedding)), Storage::q8_0);
+  EXPECT_EQ(int4.of(matrix(spec::Role::position_embedding)), Storage::f32);  // is added, not multiplied
+  spec::ParamSpec in_block = matrix(spec::Role::up);
+  in_block.layer = 0;
+  in_block.linear = true;
+  EXPECT_EQ(int4.of(in_block), Storage::q4_0);
+  in_block.role = spec::Role::router;
+  EXPECT_EQ(int4.of(in_block), Storage::f32);  // whose choices small errors would change
+  const WeightStorage stored = *weight_storage("stored", DType::bf16);
+  EXPECT_EQ(stored.of(matrix(spec::Role::embedding), Storage::f16), Storage::f16);
+  EXPECT_EQ(stored.of(matrix(spec::Role::router), Storage::q8_0), Storage::q8_0);
+  try {
+    stored.of(matrix(spec::Role::embedding));
+    ADD_FAILURE() << "there is no file";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::internal);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::checkpoint

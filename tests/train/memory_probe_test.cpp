@@ -1,0 +1,137 @@
+#include "train/memory_probe.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "base/error.h"
+#include "comm/in_process.h"
+#include "tests/train/small_run.h"
+
+namespace ingot::train {
+namespace {
+
+class MemoryProbe : public testing::TestWithParam<bool> {
+ protected:
+  MemoryProbe() {
+    settings_.types.fixed_point_sums = GetParam();
+    settings_.step.units = GetParam() ? 6 : 0;
+    settings_.step.micro = 1;
+  }
+  // A run whose step of `micro` units was found with allocations of at most `most` bytes.
+  ProbedStep found(SmallRun& run, int64_t micro, size_t most, const comm::Group& ranks = {}) const {
+    StepSettings asked = settings_.step;
+    asked.micro = micro;
+    const std::vector<data::PackedSequence> batch = run.sequences(6);
+    run.device.limit(most);
+    return probe_memory(run.device, run.registry, run.threads, *run.model, *run.optimizer_state, asked, false, batch,
+                        SmallRun::samples(6), ranks);
+  }
+  StepBytes bytes(int64_t micro) const {
+    StepSettings settings = settings_.step;
+    settings.micro = micro;
+    return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads);
+  }
+  size_t saved(int64_t micro) const { return bytes(micro).saved; }
+  // The most that it allocates at once.
+  size_t largest(int64_t micro) const { return std::max(bytes(micro).saved, bytes(micro).scratch); }
+
+  SmallRun::Settings settings_;
+};
+
+TEST_P(MemoryProbe, WhatFitsIsTaken) {
+  SmallRun run(settings_);
+  const ProbedStep tried = found(run, 6, std::numeric_limits<size_t>::max());
+  EXPECT_EQ(tried.step->settings().micro, 6);
+  EXPECT_EQ(tried.shortage, "");
+  EXPECT_EQ(tried.step->peak().saved, saved(6)) << "the step that was tried is not a whole micro-batch";
+}
+
+TEST_P(MemoryProbe, IsLessWhereMemoryIsShort) {
+  SmallRun run(settings_);
+  const ProbedStep tried = found(run, 6, largest(4));
+  EXPECT_EQ(tried.step->settings().micro, 4);  // three quarters of 6
+  EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
+}
+
+TEST_P(MemoryProbe, OneUnitThatDoesNotFitIsAnError) {
+  SmallRun run(settings_);
+  try {
+    found(run, 6, saved(1) - 64);
+    FAIL() << "there was no memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+  }
+}
+
+// The steps behind it are those of a run without it, and those of smaller micro-batches.
+TEST_P(MemoryProbe, ChangesNothing) {
+  SmallRun plain(settings_), tried(settings_);
+  const std::vector<std::vector<float>> before = state_of(*tried.optimizer_state);
+  const ProbedStep probed = found(tried, 6, largest(4));
+  EXPECT_EQ(state_of(*tried.optimizer_state), before);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const std::vector<data::PackedSequence> batch = plain.sequences(6);
+    const StepResult a = plain.run(step, 0.01, batch);
+    const StepResult b = probed.step->run(step, 0.01, batch, SmallRun::samples(6));
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(state_of(*plain.optimizer_state), state_of(*tried.optimizer_state));
+}
+
+// One of three ranks has little memory; what they try is not what they exchange.
+TEST_P(MemoryProbe, RanksTakeWhatAllHaveRoomFor) {
+  for (const int zero : {0, 1, 2}) {
+    std::mutex mutex;
+    std::vector<double> expected;
+    comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun::Settings settings = settings_;
+      settings.ranks = ranks;
+      settings.zero = zero;
+      SmallRun run(settings);
+      const ProbedStep tried =
+          found(run, 6, ranks.rank() == 1 ? largest(4) : std::numeric_limits<size_t>::max(), ranks);
+      EXPECT_EQ(tried.step->settings().micro, 4);
+      EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
+      std::vector<double> losses;
+      for (int64_t step = 1; step <= 2; ++step) {
+        losses.push_back(tried.step->run(step, 0.01, run.sequences(2), SmallRun::samples(2)).loss);
+        losses.push_back(run.step->ranks().all_max(losses.back()));
+      }
+      const std::lock_guard lock(mutex);
+      if (expected.empty()) expected = losses;
+      EXPECT_EQ(losses, expected) << "rank " << ranks.rank();
+    });
+    EXPECT_NE(expected[0], expected[2]) << "nothing was learned";
+  }
+}
+
+TEST_P(MemoryProbe, OneUnitThatDoesNotFitOnARankIsAnErrorOfAll) {
+  std::atomic<int> errors{0};
+  try {
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
+      SmallRun::Settings settings = settings_;
+      settings.ranks = ranks;
+      SmallRun run(settings);
+      try {
+        found(run, 2, ranks.rank() == 1 ? saved(1) - 64 : std::numeric_limits<size_t>::max(), ranks);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::resource);
+        ++errors;
+        throw;
+      }
+    });
+    ADD_FAILURE() << "there was no memory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+  }
+  EXPECT_EQ(errors, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sums, MemoryProbe, testing::Bool(),
+                         [](const auto& i) { return i.param ? "bitwise" : "fast"; });
+
+}  // namespace
+}  // namespace ingot::train

@@ -1,0 +1,141 @@
+#include "train/optimizer_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/train/small_run.h"
+#include "train/initialise.h"
+
+namespace ingot::train {
+namespace {
+
+OptimizerState lora(Device& device, std::vector<std::string> targets, uint64_t seed) {
+  return OptimizerState(device, small_spec(), small_lora(std::move(targets)), DType::f32, {}, seed);
+}
+
+TEST(OptimizerState, AIsUniformInItsBoundAndBZero) {
+  CountingDevice device;
+  const OptimizerState optimizer_state = lora(device, {"all-linear"}, 1);
+  const OptimizerState other = lora(device, {"all-linear"}, 2);
+  double highest = 0;
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < optimizer_state.tensors().size(); ++i) {
+    const TrainedParameter& t = optimizer_state.tensors()[i];
+    const std::vector<float> values = floats(t.master);
+    if (t.name.ends_with("lora_B.weight")) {
+      for (float value : values) EXPECT_EQ(value, 0.0F) << t.name;
+      continue;
+    }
+    ASSERT_TRUE(t.name.ends_with("lora_A.weight")) << t.name;
+    EXPECT_NE(values, floats(other.tensors()[i].master)) << "the seed makes no difference";
+    const double bound = 1 / std::sqrt(static_cast<double>(t.shape[1]));
+    for (float value : values) {
+      EXPECT_LE(std::abs(value), bound) << t.name;
+      highest = std::max(highest, std::abs(value) / bound);
+      sum += value / bound;
+      ++count;
+    }
+  }
+  EXPECT_GT(highest, 0.99);  // of over a thousand uniform numbers
+  // Six standard deviations of the mean of uniform numbers in [-1, 1].
+  EXPECT_LT(std::abs(sum / static_cast<double>(count)), 6 / std::sqrt(3.0 * static_cast<double>(count)));
+}
+
+TEST(OptimizerState, BytesAreWhatIsAllocated) {
+  for (const bool tied : {false, true}) {
+    for (const DType activation : {DType::f32, DType::bf16}) {
+      for (const DType state : {DType::f32, DType::bf16}) {
+        for (const DType master : {DType::f32, DType::bf16}) {
+          for (const bool adapter : {false, true}) {
+            CountingDevice device;
+            const spec::ModelSpec spec = small_spec(tied);
+            const WeightSet weights = random_weights(device, spec, activation, 1);
+            const size_t before = device.allocated();
+            std::optional<spec::LoraSpec> lora;
+            if (adapter) lora = small_lora();
+            const OptimizerDtypes types{state, master};
+            const OptimizerState optimizer_state = lora ? OptimizerState(device, spec, *lora, activation, types, 1)
+                                                        : OptimizerState(device, spec, weights, activation, types);
+            const OptimizerStateBytes bytes = optimizer_state_bytes(spec, lora, activation, types);
+            EXPECT_EQ(device.allocated() - before, bytes.master + bytes.moments + bytes.gradients + bytes.adapter)
+                << (tied ? "tied " : "") << name(activation) << " state " << name(state) << " master " << name(master)
+                << (adapter ? " LoRA" : " full");
+            EXPECT_EQ(optimizer_state.num_parameters(),
+                      adapter ? spec::num_parameters(spec::lora_parameters(spec, *lora)) : spec::num_parameters(spec));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Ranks' shares are what they say, and together they are everything once.
+TEST(OptimizerState, SharesAreWhatIsAllocated) {
+  for (const bool fixed : {false, true}) {
+    for (const bool tied : {false, true}) {
+      for (const int zero : {1, 2}) {
+        CountingDevice device;
+        spec::ModelSpec spec = small_spec(tied);
+        spec.vocab = 4500;  // the embedding is larger than a block
+        const WeightSet weights = random_weights(device, spec, DType::bf16, 1);
+        const OptimizerDtypes types{.fixed_point_sums = fixed};
+        std::vector<int64_t> covered(spec::parameters(spec).size());
+        for (int rank = 0; rank < 3; ++rank) {
+          const ShardSpec share{rank, 3, zero};
+          const size_t before = device.allocated();
+          const OptimizerState optimizer_state(device, spec, weights, DType::bf16, types, share);
+          const OptimizerStateBytes bytes = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types, share);
+          EXPECT_EQ(device.allocated() - before, bytes.master + bytes.moments + bytes.gradients);
+          for (size_t i = 0; i < covered.size(); ++i) {
+            const TrainedParameter& t = optimizer_state.tensors()[i];
+            if (t.own.count() > 0) EXPECT_EQ(t.own.begin, covered[i]) << t.name;
+            if (t.own.count() > 0) covered[i] = t.own.end;
+            EXPECT_EQ(t.moment1.elements(), t.own.count());
+          }
+        }
+        for (size_t i = 0; i < covered.size(); ++i) {
+          EXPECT_EQ(covered[i], spec::parameters(spec)[i].elements());
+        }
+      }
+    }
+  }
+}
+
+// Of a model with blocks of some size, shares are nearly equal.
+TEST(OptimizerState, SharesAreAsSmallAsTheirNumberSays) {
+  spec::ModelSpec spec = small_spec();
+  spec.vocab = 50304;
+  spec.hidden = 768;
+  spec.layers = 12;
+  spec.heads = spec.kv_heads = 12;
+  spec.head_dim = 64;
+  spec.ffn = 3072;
+  const OptimizerDtypes types{.fixed_point_sums = true};
+  const OptimizerStateBytes whole = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types);
+  for (const int ranks : {2, 3, 8}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const OptimizerStateBytes one = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types, {rank, ranks, 1});
+      const OptimizerStateBytes two = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types, {rank, ranks, 2});
+      const double share = 1.0 / ranks;
+      const auto of = [](size_t part, size_t all) { return static_cast<double>(part) / static_cast<double>(all); };
+      EXPECT_NEAR(of(one.moments, whole.moments), share, 0.02);
+      EXPECT_NEAR(of(one.master, whole.master), share, 0.02);
+      EXPECT_EQ(one.gradients, whole.gradients);
+      EXPECT_EQ(two.moments, one.moments);
+      EXPECT_LT(of(two.gradients, whole.gradients), share + 0.4);  // and the largest bucket, whole
+    }
+  }
+}
+
+TEST(OptimizerState, LowestLayerIsTheLowestAdapted) {
+  CountingDevice device;
+  EXPECT_EQ(lora(device, {"all-linear"}, 1).lowest_trainable_layer(), 0);
+  EXPECT_EQ(lora(device, {"layers.1.mlp.down_proj", "layers.2.self_attn.q_proj"}, 1).lowest_trainable_layer(), 1);
+  EXPECT_EQ(lora(device, {"layers.2.self_attn.q_proj", "lm_head"}, 1).lowest_trainable_layer(), 2);
+  EXPECT_EQ(lora(device, {"lm_head"}, 1).lowest_trainable_layer(), 3);
+}
+
+}  // namespace
+}  // namespace ingot::train
