@@ -100,9 +100,13 @@ class Cluster : public Pretrain {
   bool has(const std::string& name, const std::string& text) const {
     return fs::exists(run(name) / "events.jsonl") && read(run(name) / "events.jsonl").find(text) != std::string::npos;
   }
-  // Until the run's events hold `text`.
+  // Until the run's events hold `text`; minutes are more than any machine takes.
   void wait_for(Process& process, const std::string& name, const std::string& text) const {
-    while (!has(name, text)) ASSERT_FALSE(process.wait(std::chrono::milliseconds(5))) << process.result().error;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+    while (!has(name, text)) {
+      ASSERT_FALSE(process.wait(std::chrono::milliseconds(5))) << process.result().error;
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "no event holds " << text;
+    }
   }
   // Kills the process that runs there as soon as it is another than `former`; its number.
   void kill_holder(Process& process, const std::string& name, pid_t& former) const {
