@@ -241,9 +241,12 @@ TEST(Gguf, BadTensors) {
   expect_kind(ErrorKind::unsupported, with(tensor("t", {16}, 1000, 0)), "f: tensor 't': unknown tensor type 1000");
   expect_corrupt(with(tensor("t", {33}, 8, 0)), "rows of 33 elements are not a multiple of the Q8_0 block size 32");
   expect_corrupt(with(tensor("t", {8}, 0, 16)), "offset 16 is not a multiple of the alignment 32");
-  expect_corrupt(with(tensor("t", {17}, 0, 0)), "tensor 't': needs 68 bytes at offset 0, but the file has 64 bytes of data");
-  expect_corrupt(with(tensor("t", {16}, 0, 32)), "tensor 't': needs 64 bytes at offset 32, but the file has 64 bytes of data");
-  expect_corrupt(with(tensor("t", {16}, 0, ~uint64_t{31})), "tensor 't': needs 64 bytes at offset 18446744073709551584, but the file has 64 bytes of data");
+  expect_corrupt(with(tensor("t", {17}, 0, 0)),
+                 "tensor 't': needs 68 bytes at offset 0, but the file has 64 bytes of data");
+  expect_corrupt(with(tensor("t", {16}, 0, 32)),
+                 "tensor 't': needs 64 bytes at offset 32, but the file has 64 bytes of data");
+  expect_corrupt(with(tensor("t", {16}, 0, ~uint64_t{31})),
+                 "tensor 't': needs 64 bytes at offset 18446744073709551584, but the file has 64 bytes of data");
 }
 
 TEST(Gguf, TensorsApart) {

@@ -192,7 +192,8 @@ TEST(Safetensors, OffsetsMustCoverTheData) {
   expect_corrupt(two("[1,5]", "[5,9]"), "tensor 'a': begins at 1, leaving a gap after byte 0");
   expect_corrupt(two("[4,0]", "[0,4]"), "tensor 'a': data_offsets [4, 0] are descending");
   expect_corrupt(two("[0,4]", "[4,9]"), "tensor 'b': ends at byte 9, but the file has 8 bytes of data");
-  expect_corrupt(two("[0,4]", "[4,18446744073709551615]"), "tensor 'b': ends at byte 18446744073709551615, but the file has 8 bytes of data");
+  expect_corrupt(two("[0,4]", "[4,18446744073709551615]"),
+                 "tensor 'b': ends at byte 18446744073709551615, but the file has 8 bytes of data");
   expect_corrupt(two("[0,4]", "[4,7]"), "tensor 'b': dtype and shape need 4 bytes, data_offsets give 3");
   expect_corrupt(two("[0,4]", "[4,8]") + "x", "1 bytes of data after the last tensor");
   expect_corrupt(file_of("{}", "x"), "1 bytes of data after the last tensor");

@@ -66,8 +66,10 @@ TEST(Ebnf, RefusesWhatItCannotDoByName) {
   };
   EXPECT_EQ(error("a ::= \"x\""), "usage: the grammar has no rule root");
   EXPECT_EQ(error("root ::= b"), "usage: the grammar uses the rule b but does not define it");
-  EXPECT_EQ(error("root ::= list\nlist ::= list \",\" \"x\" | \"x\""), "unsupported: the rule list is left-recursive: it begins with itself");
-  EXPECT_EQ(error("root ::= \"\" x\nx ::= [a]? root"), "unsupported: the rule root is left-recursive: it begins with itself");
+  EXPECT_EQ(error("root ::= list\nlist ::= list \",\" \"x\" | \"x\""),
+            "unsupported: the rule list is left-recursive: it begins with itself");
+  EXPECT_EQ(error("root ::= \"\" x\nx ::= [a]? root"),
+            "unsupported: the rule root is left-recursive: it begins with itself");
   EXPECT_EQ(error("root ::= <think>"), "unsupported: the grammar has a token <...>; only characters are supported");
   EXPECT_EQ(error("root ::= \"a\n"), "usage: grammar line 2: a literal or a class is not closed");
   EXPECT_EQ(error("root ::= (\"a\""), "usage: grammar line 1: an unmatched (");

@@ -162,7 +162,8 @@ class SimDevice : public GpuDevice {
       if (begin + bytes <= memory + size) return;
     }
     throw_error(ErrorKind::internal,
-                "{}: an asynchronous copy of {} bytes uses host memory that is not from allocate_pinned", name(), bytes);
+                "{}: an asynchronous copy of {} bytes uses host memory that is not from allocate_pinned", name(),
+                bytes);
   }
 
   void refuse_to_record(const char* what) const {
