@@ -54,7 +54,7 @@ same_as_one three
 status=0
 run other threads=2 parallel.dp=3 || status=$?
 [ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
-grep -q 'parallel.dp is 3 and mpirun has started 2 processes' "$folder/log" || fail "no word of the number of processes"
+grep -q 'parallel.dp is 3, but mpirun has started 2 processes' "$folder/log" || fail "no word of the number of processes"
 
 status=0
 launch=(env "INGOT_MPI=$folder/nowhere.so" "$mpirun" -n 2)
