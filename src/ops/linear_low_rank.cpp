@@ -7,7 +7,7 @@ namespace ingot::ops {
 
 namespace {
 
-// `factor` is [width, R] if `turned` (transposed), else [R, width].
+// `factor` is [width, R] if `transposed`, else [R, width].
 void check_term(const char* op, const Context& context, const Tensor& given, const Tensor& low, const Tensor& factor,
                 int64_t width, bool transposed) {
   check_rank(op, "low", low, 2);

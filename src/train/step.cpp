@@ -391,7 +391,7 @@ std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSe
 }
 
 void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
-  refuse_while_in_flight("a step is rehearsed");
+  refuse_while_in_flight("the memory probe runs");
   std::vector<double> losses;
   gradient_sync_.set_local_only(true);
   struct Together {
