@@ -416,7 +416,7 @@ int RunCommand::train_run(const Output& output, RunPlan plan, std::vector<std::v
   try {
     end = trainer.run(stops, [&](int64_t at) { sampler.run(at, observers); });
   } catch (...) {
-    world.fail(comm::error_of_exception());  // tells the other ranks before the destructors here wait
+    world.fail(comm::error_of_exception());  // notifies the other ranks before the destructors here wait
     throw;
   }
   if (end == train::Trainer::End::stopped) {

@@ -215,7 +215,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
     ended->closed(sent_, whole);
   }
 
-  // False when the body was not received: the exchange has been told why (`refuse`), or the client has left.
+  // False when the body was not received: `refuse` gave the exchange the reason, or the client has left.
   asio::awaitable<bool> read_body(Parser& parser, size_t limit) {
     if (parser.content_length().value_or(0) > limit) {
       exchange_->refuse(413);

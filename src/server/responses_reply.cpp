@@ -187,7 +187,7 @@ class ResponsesReply : public Reply {
   ToolReader tools_;
   int64_t sequence_ = 0;
   std::string message_id_;  // of the output's message
-  bool is_open_ = false;    // the message has begun and not ended
+  bool is_open_ = false;    // the message has started and not ended
   bool is_cut_ = false;
   std::string text_;                                 // of the message
   std::vector<TokenLogprobEntry> token_facts_;       // of the message

@@ -16,7 +16,7 @@ namespace ingot::infer {
 
 struct Answer {
   std::vector<SampledToken> tokens;
-  std::vector<SampledToken> prompt;  // what was told of it
+  std::vector<SampledToken> prompt;  // its log-probabilities
   std::optional<FinishReason> finish;
   std::string error;  // and its kind, of FinishReason::failed
   ErrorKind kind = ErrorKind::internal;
