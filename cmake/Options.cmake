@@ -10,7 +10,6 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
 add_library(ingot_flags INTERFACE)
-target_include_directories(ingot_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 # Rounding is part of the contract: the compiler may not fuse or reorder floating point on its own.
 target_compile_options(ingot_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   -Wnon-virtual-dtor -Woverloaded-virtual -Werror -ffp-contract=off)

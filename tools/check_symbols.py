@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Banned symbols: a library never ends the process or prints (only app/ does), only backend/ and comm/ call a vendor, only
+"""Banned symbols: a library never ends the process or prints (only cli/ does), only backend/ and comm/ call a vendor, only
 base/path.cpp lists folders and nobody calls what throws std::filesystem_error, only base/json.cpp parses JSON, only
 base/environment.cpp reads the environment.
 
 Two looks at the same rule: the source text under src/ (comments and strings taken out) and the undefined symbols of the
-built archives build/release/src/**/libingot_*.a and of app/'s objects, where a call hidden in a macro or an inline function shows too.
+built archives build/release/src/**/libingot_*.a and of cli/'s objects, where a call hidden in a macro or an inline function shows too.
 `--self-test` checks the checker.
 """
 import argparse
@@ -24,7 +24,7 @@ ENDS_OR_PRINTS_OBJECT = re.compile(
 VENDOR_OBJECT = re.compile(r"^(?:cuda[A-Z]|cu[A-Z]|cublas|cudnn|hip[A-Z]|hipblas|nccl[A-Z]|rccl[A-Z]|MPI_)\w*$")
 # What std::filesystem throws is no Error of ours: its functions are called with an error_code, folders listed by list_folder.
 FOLDER_WALK = re.compile(r"\b(?:recursive_)?directory_(?:iterator|entry)\b")
-FOLDER_WALKERS = ("base/path.cpp", "base/store.cpp", "backend/gpu/runtime/library_folders.cpp")
+FOLDER_WALKERS = ("base/path.cpp", "storage/store.cpp", "backend/gpu/runtime/library_folders.cpp")
 FILESYSTEM_THROWS_OBJECT = re.compile(
     r"^_ZNSt10filesystem(?:\d+[a-z_]+(?:B5cxx11)?E\w*(?<!RSt10error_code)|7__cxx11\d+(?:recursive_)?directory_iteratorpp\w*)$"
 )
@@ -55,9 +55,9 @@ def text_problems(path, text):
     folder = path.split("/")[0]
     problems = []
     for number, line in enumerate(code_only(text).splitlines(), 1):
-        if folder != "app":
+        if folder != "cli":
             for match in ENDS_OR_PRINTS.finditer(line):
-                problems.append(f"src/{path}:{number}: '{match.group().strip()}': only app/ ends the process or prints")
+                problems.append(f"src/{path}:{number}: '{match.group().strip()}': only cli/ ends the process or prints")
         if folder not in ("backend", "comm"):
             for match in VENDOR.finditer(line):
                 problems.append(f"src/{path}:{number}: '{match.group()}': only backend/ and comm/ call a vendor's runtime")
@@ -78,7 +78,7 @@ def object_problems(archive, symbols):
     problems = []
     for member, symbol in symbols:
         if ENDS_OR_PRINTS_OBJECT.match(symbol) and not name.endswith(".o"):
-            problems.append(f"{archive}({member}): refers to '{symbol}': only app/ ends the process or prints")
+            problems.append(f"{archive}({member}): refers to '{symbol}': only cli/ ends the process or prints")
         if VENDOR_OBJECT.match(symbol) and not name.startswith(("backend_", "comm")):
             problems.append(f"{archive}({member}): refers to '{symbol}': only backend/ and comm/ call a vendor's runtime")
         if FILESYSTEM_THROWS_OBJECT.match(symbol):
@@ -105,15 +105,15 @@ def self_test():
         ("ops/a.cpp", "void f() { fmt::print(\"x\"); }"),
         ("train/a.cpp", "void f() { fputs(\"x\", stderr); }"),
         ("nn/a.cpp", "void f() { cudaMalloc(&p, 1); }"),
-        ("app/a.cpp", "void f() { ncclCommAbort(c); }"),
+        ("cli/a.cpp", "void f() { ncclCommAbort(c); }"),
         ("train/a.cpp", "void f() { MPI_Init(0, 0); }"),
-        ("app/a.cpp", "for (const auto& each : std::filesystem::directory_iterator(folder)) {}"),
+        ("cli/a.cpp", "for (const auto& each : std::filesystem::directory_iterator(folder)) {}"),
         ("server/a.cpp", "const auto value = Json::parse(text);"),
         ("text/a.cpp", "nlohmann::json::sax_parse(text, &handler);"),
-        ("app/a.cpp", "const char* home = std::getenv(\"HOME\");"),
+        ("cli/a.cpp", "const char* home = std::getenv(\"HOME\");"),
     ]
     good = [
-        ("app/main.cpp", "int main() { std::cout << 1; exit(2); }"),
+        ("cli/main.cpp", "int main() { std::cout << 1; exit(2); }"),
         ("base/a.cpp", "// exit(1) ends\n/* abort() */ const char* s = \"printf(\"; char q = '\\'';"),
         ("base/a.cpp", "std::snprintf(b, 2, \"\"); on_exit(1); pool.exit(); my_abort(); int cu_seqlens = 0;"),
         ("base/a.cpp", 'auto s = R"x(std::cerr "quoted" exit(1))x";'),
@@ -158,7 +158,7 @@ def main():
     for source in sources:
         problems += text_problems(str(source.relative_to(root / "src")), source.read_text(encoding="utf-8"))
     archives = sorted((root / "build/release/src").rglob("libingot_*.a"))
-    for archive in archives + sorted((root / "build/release/src/app").rglob("ingot.dir/*.o")):
+    for archive in archives + sorted((root / "build/release/src/cli").rglob("ingot.dir/*.o")):
         problems += object_problems(archive.name, undefined_symbols(archive))
     if not archives:
         problems.append("no archives under build/release/src: build first (./run build)")

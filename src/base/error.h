@@ -1,7 +1,7 @@
 // The one error type of Ingot.
 //
 // Thrown on the control path only (configuration, files, requests). The message names the object, the hint says what to
-// do. `app/main.cpp` maps the kind to an exit code and the server maps it to an HTTP status; no other code does either.
+// do. `cli/main.cpp` maps the kind to an exit code and the server maps it to an HTTP status; no other code does either.
 #pragma once
 
 #include <fmt/core.h>

@@ -5,12 +5,12 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/fetch.h"
 #include "base/file.h"
 #include "base/path.h"
-#include "base/store.h"
 #include "checkpoint/json_object.h"
 #include "checkpoint/model_source.h"
+#include "storage/fetch.h"
+#include "storage/store.h"
 
 namespace ingot::checkpoint {
 

@@ -10,9 +10,9 @@
 #include "base/path.h"
 #include "base/strings.h"
 #include "base/threads.h"
-#include "base/uri.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/native.h"
+#include "storage/uri.h"
 
 namespace ingot::checkpoint {
 

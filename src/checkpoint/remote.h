@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/store.h"
+#include "storage/store.h"
 
 namespace ingot::checkpoint {
 

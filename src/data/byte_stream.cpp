@@ -13,8 +13,8 @@
 
 #include "base/descriptor.h"
 #include "base/error.h"
-#include "base/file_cache.h"
 #include "base/path.h"
+#include "storage/file_cache.h"
 
 namespace ingot::data {
 

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/uri.h"
 #include "data/sampler.h"
 #include "data/tokenized.h"
+#include "storage/uri.h"
 
 namespace ingot::data {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/uri.h"
 #include "data/source.h"
 #include "formats/npy_dtype.h"
+#include "storage/uri.h"
 
 namespace ingot::data {
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/uri.h"
+#include "storage/uri.h"
 
 namespace ingot::data {
 

@@ -11,13 +11,13 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/fetch.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mutex.h"
 #include "base/threads.h"
-#include "base/uri.h"
 #include "formats/npy_dtype.h"
+#include "storage/fetch.h"
+#include "storage/uri.h"
 
 namespace ingot::data {
 

@@ -1,7 +1,7 @@
 #include "data/source.h"
 
 #include "base/error.h"
-#include "base/uri.h"
+#include "storage/uri.h"
 #include "text/unicode.h"
 
 namespace ingot::data {

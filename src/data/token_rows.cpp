@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/uri.h"
 #include "formats/npy_dtype.h"
+#include "storage/uri.h"
 
 namespace ingot::data {
 

@@ -16,13 +16,13 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_cache.h"
 #include "base/in_order.h"
 #include "base/json.h"
 #include "base/path.h"
-#include "base/uri.h"
 #include "data/tokenized.h"
 #include "formats/megatron.h"
+#include "storage/file_cache.h"
+#include "storage/uri.h"
 
 namespace ingot::data {
 

@@ -5,13 +5,13 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/fetch.h"
 #include "base/path.h"
-#include "base/uri.h"
 #include "formats/byte_reader.h"
 #include "formats/compression.h"
 #include "formats/digest.h"
 #include "formats/printable.h"
+#include "storage/fetch.h"
+#include "storage/uri.h"
 
 namespace ingot::formats {
 namespace {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/file_cache.h"
 #include "base/mutex.h"
 #include "formats/mds_encoding.h"
+#include "storage/file_cache.h"
 
 namespace ingot::formats {
 

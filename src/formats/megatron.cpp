@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/path.h"
-#include "base/uri.h"
 #include "formats/byte_reader.h"
 #include "formats/printable.h"
+#include "storage/uri.h"
 
 namespace ingot::formats {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/file_cache.h"
+#include "storage/file_cache.h"
 
 namespace ingot::formats {
 

@@ -3,10 +3,10 @@
 #include <charconv>
 
 #include "base/error.h"
-#include "base/file_cache.h"
 #include "formats/byte_reader.h"
 #include "formats/npy_dtype.h"
 #include "formats/printable.h"
+#include "storage/file_cache.h"
 
 namespace ingot::formats {
 namespace {

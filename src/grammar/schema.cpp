@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/uri.h"
 #include "grammar/schema_reader.h"
 #include "grammar/schema_uri.h"
+#include "storage/uri.h"
 
 namespace ingot::grammar {
 

@@ -1,5 +1,5 @@
 // The device interface that everything above the backends uses. Each device is one object, made by its backend, owned
-// by `app` and passed down by reference; there are no global devices. Only one thread uses a device at a time.
+// by `runtime` and passed down by reference; there are no global devices. Only one thread uses a device at a time.
 #pragma once
 
 #include <cstddef>

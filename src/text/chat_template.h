@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 namespace ingot::text {
 

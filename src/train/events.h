@@ -1,4 +1,4 @@
-// Typed events that a training run reports to an observer. `app` connects observers to the log, the progress bar,
+// Typed events that a training run reports to an observer. `runs` connects observers to the log, the progress bar,
 // events.jsonl, samples and TensorBoard.
 #pragma once
 

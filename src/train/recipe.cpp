@@ -9,7 +9,7 @@
 #include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/number.h"
-#include "base/uri.h"
+#include "storage/uri.h"
 
 template <>
 struct ingot::EnumNames<ingot::train::InitFrom> {

@@ -6,14 +6,9 @@
 #include <string>
 #include <utility>
 
-namespace ingot::train {
+#include "tensor/device_rates.h"
 
-// FLOP/s of a device; 0 when unknown.
-struct DeviceRates {
-  double peak = 0;        // of the precision's gemms: measured on a CPU, from the datasheet on a GPU
-  double gemm = 0;        // what this program's gemms reach
-  std::string date = {};  // when a CPU's were measured (UTC); empty for a GPU's
-};
+namespace ingot::train {
 
 // FLOPs of a step.
 struct StepWork {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "app/bench/op_table.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/thread_pool.h"
+#include "ops/testing/op_table.h"
 
 namespace {
 
@@ -18,10 +18,10 @@ struct Counts {
   int compared = 0;
   int failed = 0;
 
-  void add(const bench::Verdict& verdict) {
-    if (verdict.outcome == bench::Outcome::declined) return;
+  void add(const ops::testing::Verdict& verdict) {
+    if (verdict.outcome == ops::testing::Outcome::declined) return;
     ++compared;
-    if (verdict.outcome == bench::Outcome::passed) return;
+    if (verdict.outcome == ops::testing::Outcome::passed) return;
     ++failed;
     std::printf("FAILED: %s\n", verdict.text.c_str());
   }
@@ -36,10 +36,10 @@ Counts check(const std::string& op, const std::string& implementation) {
   ThreadPool threads(2);
   ops::Context context{*device, registry, scratch, &threads};
   Counts counts;
-  for (const bench::OpCase& op_case : bench::op_cases()) {
+  for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
     if (op_case.op != op || op_case.timing_only) continue;
-    counts.add(bench::compare(context, op_case));
-    if (!op_case.gradients.empty()) counts.add(bench::check_gradients(context, op_case));
+    counts.add(ops::testing::compare(context, op_case));
+    if (!op_case.gradients.empty()) counts.add(ops::testing::check_gradients(context, op_case));
   }
   return counts;
 }

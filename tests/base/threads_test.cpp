@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file_cache.h"
 #include "tests/base/few_threads.h"
-#include "tests/base/scratch.h"
 #include "tests/sanitized.h"
 
 namespace ingot {
@@ -47,16 +45,6 @@ TEST(Threads, ATaskToo) {
     }
   };
   EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "cannot start a thread for a task");
-}
-
-TEST(Threads, FilesThatAreFetchedAhead) {
-  if (sanitized) return;  // sanitizers take more memory than a limit may leave
-  const Scratch scratch;
-  const auto work = [&] {
-    const FileCache cache({.folder = scratch / "cache"});
-    const FilePrefetch files(cache, 3, [](size_t) { return RemoteFile(); }, 0, 4);
-  };
-  EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "cannot start a thread for fetching files");
 }
 
 }  // namespace

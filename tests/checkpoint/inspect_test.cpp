@@ -1,9 +1,9 @@
 #include "checkpoint/inspect.h"
 
 #include "checkpoint/pull.h"
-#include "tests/base/s3_server.h"
 #include "tests/checkpoint/fixtures.h"
 #include "tests/locations.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::checkpoint {
 namespace {

@@ -9,8 +9,8 @@
 #include "checkpoint/background_upload.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/native.h"
-#include "tests/base/s3_server.h"
 #include "tests/checkpoint/fixtures.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::checkpoint {
 namespace {

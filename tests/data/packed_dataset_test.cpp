@@ -9,9 +9,9 @@
 #include "base/file.h"
 #include "data/loader.h"
 #include "data/sampler.h"
-#include "tests/base/s3_server.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/temp_folder.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::data {
 namespace {

@@ -6,16 +6,16 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/uri.h"
 #include "data/packed_dataset.h"
 #include "data/source.h"
 #include "formats/mds.h"
 #include "formats/megatron.h"
-#include "tests/base/loopback_server.h"
-#include "tests/base/s3_server.h"
+#include "storage/uri.h"
 #include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
 #include "tests/locations.h"
+#include "tests/storage/loopback_server.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::data {
 namespace {

@@ -7,12 +7,12 @@
 
 #include "base/file.h"
 #include "formats/megatron.h"
-#include "tests/base/loopback_server.h"
-#include "tests/base/s3_server.h"
 #include "tests/data/byte_tokenizer.h"
 #include "tests/data/megatron_source.h"
 #include "tests/data/temp_folder.h"
 #include "tests/locations.h"
+#include "tests/storage/loopback_server.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::data {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <thread>
 
-#include "tests/base/s3_server.h"
 #include "tests/e2e/program.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::e2e {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <sstream>
 
-#include "tests/base/s3_server.h"
 #include "tests/e2e/program.h"
+#include "tests/storage/s3_server.h"
 
 namespace ingot::e2e {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "text/byte_alphabet.h"
 #include "text/chat_template.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include "text/tokenizer.h"
 
 namespace ingot::text::fuzz {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "app/bench/family_specs.h"
+#include "models/testing/family_specs.h"
 #include "tensor/tolerance.h"
 #include "tests/train/small_run.h"
 

@@ -2,7 +2,7 @@
 // was predicted: for every family, bit for bit and byte for byte.
 #include <gtest/gtest.h>
 
-#include "app/bench/family_specs.h"
+#include "models/testing/family_specs.h"
 #include "tests/train/small_run.h"
 
 namespace ingot::models {

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "app/bench/family_specs.h"
 #include "base/error.h"
+#include "models/testing/family_specs.h"
 
 namespace ingot::models {
 namespace {

@@ -7,7 +7,6 @@
 #include <map>
 #include <numeric>
 
-#include "app/bench/family_specs.h"
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "base/philox.h"
@@ -15,6 +14,7 @@
 #include "comm/grid.h"
 #include "comm/in_process.h"
 #include "models/model.h"
+#include "models/testing/family_specs.h"
 #include "ops/registry.h"
 #include "tensor/tolerance.h"
 #include "tests/counting_device.h"

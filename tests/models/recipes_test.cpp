@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "app/bench/family_specs.h"
+#include "models/testing/family_specs.h"
 #include "spec/lora.h"
 #include "tests/locations.h"
 #include "train/recipe.h"

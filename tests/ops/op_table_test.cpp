@@ -1,5 +1,5 @@
 // Every implementation of every op on every case of the op table.
-#include "app/bench/op_table.h"
+#include "ops/testing/op_table.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "base/thread_pool.h"
+#include "tests/sanitized.h"
 
 namespace ingot {
 namespace {
@@ -35,9 +36,9 @@ class OpTable : public testing::TestWithParam<Choice> {
     registry_.select_implementation(GetParam().op, GetParam().implementation);
   }
 
-  std::vector<const bench::OpCase*> cases() const {
-    std::vector<const bench::OpCase*> found;
-    for (const bench::OpCase& op_case : bench::op_cases()) {
+  std::vector<const ops::testing::OpCase*> cases() const {
+    std::vector<const ops::testing::OpCase*> found;
+    for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
       if (op_case.op == GetParam().op && !op_case.timing_only) found.push_back(&op_case);
     }
     return found;
@@ -46,37 +47,38 @@ class OpTable : public testing::TestWithParam<Choice> {
   std::unique_ptr<Device> device_ = cpu::make_device();
   ops::Registry registry_;
   Arena scratch_;
-  ThreadPool threads_{2};
+  // The sanitizer's run leaves BitsDoNotDependOnThreads out, so that this covers a division among three threads there.
+  ThreadPool threads_{sanitized ? 3 : 2};
   ops::Context context_{*device_, registry_, scratch_, &threads_};
 };
 
 TEST_P(OpTable, AgreesWithTheDoubleReference) {
   int accepted = 0;
-  for (const bench::OpCase* op_case : cases()) {
-    const bench::Verdict verdict = bench::compare(context_, *op_case);
-    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
-    if (verdict.outcome != bench::Outcome::declined) ++accepted;
+  for (const ops::testing::OpCase* op_case : cases()) {
+    const ops::testing::Verdict verdict = ops::testing::compare(context_, *op_case);
+    EXPECT_NE(verdict.outcome, ops::testing::Outcome::failed) << verdict.text;
+    if (verdict.outcome != ops::testing::Outcome::declined) ++accepted;
   }
   EXPECT_GT(accepted, 0) << "no case of the table runs on " << GetParam().op << "=" << GetParam().implementation;
 }
 
 TEST_P(OpTable, GradientAgreesWithDifferences) {
-  for (const bench::OpCase* op_case : cases()) {
+  for (const ops::testing::OpCase* op_case : cases()) {
     if (op_case->gradients.empty()) continue;
-    const bench::Verdict verdict = bench::check_gradients(context_, *op_case);
-    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
+    const ops::testing::Verdict verdict = ops::testing::check_gradients(context_, *op_case);
+    EXPECT_NE(verdict.outcome, ops::testing::Outcome::failed) << verdict.text;
   }
 }
 
 TEST_P(OpTable, BitsDoNotDependOnThreads) {
   ThreadPool one(1);
   ThreadPool three(3);
-  for (const bench::OpCase* op_case : cases()) {
+  for (const ops::testing::OpCase* op_case : cases()) {
     ops::Context single{*device_, registry_, scratch_, &one};
-    const auto expected = bench::output_bytes(single, *op_case);
+    const auto expected = ops::testing::output_bytes(single, *op_case);
     for (ThreadPool* pool : {&threads_, &three}) {
       ops::Context several{*device_, registry_, scratch_, pool};
-      EXPECT_TRUE(bench::output_bytes(several, *op_case) == expected)
+      EXPECT_TRUE(ops::testing::output_bytes(several, *op_case) == expected)
           << op_case->op << " " << op_case->name << " with " << pool->threads() << " threads";
     }
   }
@@ -95,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, OpTable, testing::ValuesIn(choices()), test_name);
 TEST(OpTableCoverage, EveryBackwardHasAGradientCheck) {
   std::set<std::string> checked;
   std::set<std::string> wanted;
-  for (const bench::OpCase& op_case : bench::op_cases()) {
+  for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
     if (op_case.op.find("_backward") != std::string::npos) wanted.insert(op_case.op);
     if (!op_case.gradients.empty()) checked.insert(op_case.op);
   }
@@ -107,7 +109,7 @@ TEST(OpTableCoverage, EveryOpCanBeTimed) {
   cpu::register_ops(registry);
   for (const ops::Registry::Listing& listing : registry.listings()) {
     bool timed = false;
-    for (const bench::OpCase& op_case : bench::op_cases()) {
+    for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
       timed = timed || (op_case.op == listing.op && op_case.timing_only && op_case.flops + op_case.bytes > 0);
     }
     EXPECT_TRUE(timed) << listing.op << " has no timing_only case";

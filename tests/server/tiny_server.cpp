@@ -135,7 +135,7 @@ TinyServer::TinyServer(TinySettings settings)
       settings.queue, settings.share, settings.files);
   if (settings.grammars) {
     const auto vocabulary = std::make_shared<const grammar::Vocabulary>(*tokenizer, served.eos);
-    grammar_masks = std::make_unique<app::GrammarMasks>(vocabulary);
+    grammar_masks = std::make_unique<GrammarMasks>(vocabulary);
   }
   MaskFactory* factory = &masks;
   if (grammar_masks) factory = grammar_masks.get();

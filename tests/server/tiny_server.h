@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "app/grammar_masks.h"
 #include "base/mutex.h"
 #include "infer/service.h"
 #include "server/api.h"
+#include "server/grammar_masks.h"
 #include "server/http_server.h"
 #include "tests/infer/small_model.h"
 #include "tests/server/raw_client.h"
@@ -100,7 +100,7 @@ class TinyServer {
   ServedModel served;
   FakeAdapters adapters;
   FakeMasks masks;
-  std::unique_ptr<app::GrammarMasks> grammar_masks;  // where they are asked for
+  std::unique_ptr<GrammarMasks> grammar_masks;  // where they are asked for
   Guarded<std::vector<std::string>> lines;
   std::unique_ptr<infer::Service> service;
   std::unique_ptr<Api> api;

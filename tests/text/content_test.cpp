@@ -11,7 +11,7 @@
 #include "tests/text/golden.h"
 #include "text/byte_alphabet.h"
 #include "text/chat_template.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 

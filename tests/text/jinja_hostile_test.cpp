@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 namespace ingot::text::jinja {
 namespace {

@@ -1,5 +1,5 @@
 // The template language against Jinja2, feature by feature.
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 #include <gtest/gtest.h>
 

@@ -207,5 +207,5 @@ GPU_FN float block_max(float value, float* room) {
 
 }  // namespace ingot::gpu::GPU_TARGET
 
-#include "backend/gpu/mma.h"
+#include "backend/gpu/gemm/mma.h"
 #endif

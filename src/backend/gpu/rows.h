@@ -2,7 +2,7 @@
 // further on. Kernel passes only.
 #pragma once
 
-#include "backend/gpu/elements.h"
+#include "backend/gpu/elementwise/elements.h"
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {

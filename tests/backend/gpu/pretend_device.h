@@ -8,12 +8,12 @@
 #include <optional>
 #include <string>
 
-#include "app/bench/op_table.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "backend/gpu/sim/sim_device.h"
+#include "ops/testing/op_table.h"
 
 namespace ingot::gpu {
 
@@ -81,13 +81,13 @@ inline int agreeing_cases(PretendDevice& device, const std::string& op, const st
   register_ops(registry, device.kind());
   registry.select_implementation(op, implementation);
   int accepted = 0;
-  for (const bench::OpCase& op_case : bench::op_cases()) {
+  for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
     if (op_case.op != op || op_case.timing_only) continue;
     Arena scratch;
     ops::Context context{device, registry, scratch, nullptr};
-    const bench::Verdict verdict = bench::compare(context, op_case);
-    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
-    accepted += verdict.outcome == bench::Outcome::passed ? 1 : 0;
+    const ops::testing::Verdict verdict = ops::testing::compare(context, op_case);
+    EXPECT_NE(verdict.outcome, ops::testing::Outcome::failed) << verdict.text;
+    accepted += verdict.outcome == ops::testing::Outcome::passed ? 1 : 0;
   }
   return accepted;
 }

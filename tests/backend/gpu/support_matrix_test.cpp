@@ -1,5 +1,5 @@
 // docs/support-matrix.md says what the registries of the backends hold, and what was done with the kernels.
-#include "app/bench/support_matrix.h"
+#include "ops/testing/support_matrix.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/gpu/ops.h"
 #include "base/error.h"
+#include "ops/device_runs.h"
 #include "tests/locations.h"
 
 namespace ingot {
@@ -25,14 +26,14 @@ std::string text_of(const std::string& path) {
 TEST(SupportMatrix, TellsWhatWasDoneWithAnOpsKernels) {
   ops::Registry registry;
   gpu::register_ops(registry, DeviceKind::sim);
-  const bench::SupportTables tables{
+  const ops::testing::SupportTables tables{
       "# made by\nsource\tkernel\ttarget\tregisters\n"
       "glu.gpu.cpp\tglu_f32\tsm_90\t30\nglu.gpu.cpp\tglu_f32\tgfx942\t30\nglu.gpu.cpp\tglu_bf16\tsm_90\t30\n",
       "source\tkernel\ttarget\tops\tcase\tstate\tdetail\n"
       "glu.gpu.cpp\tglu_f32\tgfx942\tadd,glu\tglu: f32\tagrees\tsame bits\n"
       "glu.gpu.cpp\tglu_bf16\tgfx942\tglu\tglu: bf16\tnot emulated\tno such instruction\n",
       "architecture\top\tdate\tcommit\treport\nsm_90\tglu\t2026-01-02\tabc\tx.md\n"};
-  const std::string page = bench::support_matrix(registry, tables);
+  const std::string page = ops::testing::support_matrix(registry, tables);
   EXPECT_NE(page.find("| glu | 2 | sm_90, gfx942 1 of 2 | sim32, sim64 | gfx942 1 of 2 | sm_90 (2026-01-02, abc) |\n"),
             std::string::npos)
       << page;
@@ -41,8 +42,8 @@ TEST(SupportMatrix, TellsWhatWasDoneWithAnOpsKernels) {
 }
 
 TEST(SupportMatrix, RefusesARunWithoutItsReport) {
-  EXPECT_THROW(bench::device_runs("architecture\top\tdate\tcommit\treport\nsm_90\tglu\t2026-01-02\tabc\n"), Error);
-  EXPECT_TRUE(bench::device_runs("# none yet\narchitecture\top\tdate\tcommit\treport\n").empty());
+  EXPECT_THROW(ops::device_runs("architecture\top\tdate\tcommit\treport\nsm_90\tglu\t2026-01-02\tabc\n"), Error);
+  EXPECT_TRUE(ops::device_runs("# none yet\narchitecture\top\tdate\tcommit\treport\n").empty());
 }
 
 #if defined(__x86_64__)
@@ -52,8 +53,8 @@ TEST(SupportMatrix, PageIsCurrent) {
   cpu::register_ops(registry, {cpu::Isa::amx, true});
   gpu::register_ops(registry, DeviceKind::sim);
   const std::string wanted =
-      bench::support_matrix(registry, {text_of("tools/device_code.tsv"), text_of("tools/emulated_kernels.tsv"),
-                                       text_of("bench/reports/device_runs.tsv")});
+      ops::testing::support_matrix(registry, {text_of("tools/device_code.tsv"), text_of("tools/emulated_kernels.tsv"),
+                                              text_of("bench/reports/device_runs.tsv")});
   const std::string path = "docs/support-matrix.md";
   if (std::getenv("INGOT_WRITE_DOCS") != nullptr) {
     std::ofstream(std::string(test_data) + "/../../" + path) << wanted;

@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/bench/op_table.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/library_folders.h"
 #include "backend/gpu/runtime/matmul_library.h"
 #include "base/error.h"
 #include "ops/matmul.h"
+#include "ops/testing/op_table.h"
 #include "tests/backend/gpu/pretend_device.h"
 
 namespace ingot::gpu {
@@ -119,13 +119,13 @@ TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementation
   ops::Registry registry;
   register_ops(registry, GetParam().kind);
   int passed = 0;
-  for (const bench::OpCase& op_case : bench::op_cases()) {
+  for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
     if (op_case.op != "linear_fp8" || op_case.timing_only) continue;
     Arena scratch;
     ops::Context context{device, registry, scratch, nullptr};
-    const bench::Verdict verdict = bench::compare(context, op_case);
-    EXPECT_NE(verdict.outcome, bench::Outcome::failed) << verdict.text;
-    passed += verdict.outcome == bench::Outcome::passed ? 1 : 0;
+    const ops::testing::Verdict verdict = ops::testing::compare(context, op_case);
+    EXPECT_NE(verdict.outcome, ops::testing::Outcome::failed) << verdict.text;
+    passed += verdict.outcome == ops::testing::Outcome::passed ? 1 : 0;
   }
   EXPECT_GE(passed, 4);
 }

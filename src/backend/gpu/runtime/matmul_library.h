@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "backend/gpu/gemm.h"
+#include "backend/gpu/gemm/gemm.h"
 #include "backend/gpu/runtime/vendor_library.h"
 
 namespace ingot::gpu {

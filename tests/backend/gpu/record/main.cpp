@@ -16,11 +16,11 @@
 #include <map>
 #include <set>
 
-#include "app/bench/op_table.h"
 #include "backend/gpu/gpu_device.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/sim/executor.h"
 #include "base/error.h"
+#include "ops/testing/op_table.h"
 #include "tensor/tolerance.h"
 
 namespace ingot {
@@ -120,10 +120,10 @@ class RecordingDevice : public gpu::GpuDevice {
   }
 
   // Runs the case, and keeps of its launches what is worth keeping. False when no implementation takes it.
-  bool run(const ops::Registry& registry, const bench::OpCase& op_case) {
+  bool run(const ops::Registry& registry, const ops::testing::OpCase& op_case) {
     case_ = &op_case;
-    bench::OpCase typed = op_case;
-    typed.run = [&](ops::Context& context, const bench::Arguments& arguments) {
+    ops::testing::OpCase typed = op_case;
+    typed.run = [&](ops::Context& context, const ops::testing::Arguments& arguments) {
       for (Region& region : regions_) {
         region.tolerance = tolerance(DType::f32, op_case.length);
         for (const Tensor& tensor : arguments.tensors) {
@@ -137,7 +137,7 @@ class RecordingDevice : public gpu::GpuDevice {
     };
     Arena none;
     ops::Context context{*this, registry, none, nullptr};
-    return !bench::output_bytes(context, typed).empty();
+    return !ops::testing::output_bytes(context, typed).empty();
   }
 
   size_t write(const std::filesystem::path& folder) const {
@@ -168,7 +168,7 @@ class RecordingDevice : public gpu::GpuDevice {
   std::byte* memory_ = nullptr;
   size_t used_ = 0;
   int live_ = 0;
-  const bench::OpCase* case_ = nullptr;
+  const ops::testing::OpCase* case_ = nullptr;
   std::vector<Region> regions_;
   std::map<std::string, Launch> best_;
   std::map<std::string, std::set<std::string>> ops_;
@@ -185,7 +185,7 @@ void record(const std::filesystem::path& folder) {
       ops::Registry registry;
       gpu::register_ops(registry, DeviceKind::sim);
       registry.select_implementation(listing.op, implementation);
-      for (const bench::OpCase& op_case : bench::op_cases()) {
+      for (const ops::testing::OpCase& op_case : ops::testing::op_cases()) {
         if (op_case.op == listing.op && !op_case.timing_only && device.run(registry, op_case)) ++cases;
       }
     }

@@ -1,0 +1,290 @@
+// Attention without matrix instructions, one warp per query or key: all dtypes, heads of up to 256 elements, packed
+// sequences and the paged KV cache. The fallback for calls that the kernels on matrix tiles (attention_mma.gpu.cpp,
+// attention_paged.gpu.cpp) decline.
+#include "backend/gpu/attention/attention_args.h"
+
+GPU_KERNEL_FORWARD_TYPES(attention, PackedAttentionArgs, 256)
+GPU_KERNEL_TYPES(attention_dq, PackedAttentionArgs, 256)
+GPU_KERNEL_TYPES(attention_dkv, PackedAttentionArgs, 256)
+GPU_KERNEL_FORWARD_TYPES(paged_attention, PagedAttentionArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+constexpr int max_d = 256;
+constexpr int warps = 256 / warp_width;
+constexpr int lane_d = max_d / warp_width;  // elements of a head per lane
+
+// A warp's own shared memory. `left` and `right` hold the vectors that are multiplied with all the others.
+struct WarpRoom {
+  float left[max_d];
+  float right[max_d];
+  float weights[warp_width];
+  float slopes[warp_width];
+};
+struct Room {
+  WarpRoom of[warps];
+};
+
+template <class T>
+GPU_FN void keep(float* room, const T* from, int d) {
+  for (int i = lane_index(); i < d; i += warp_width) room[i] = to_float(from[i]);
+}
+
+template <class Left, class Right>
+GPU_FN float dot(const Left* left, const Right* right, int d) {
+  float sum = 0;
+  for (int i = 0; i < d; ++i) sum = fma(to_float(left[i]), to_float(right[i]), sum);
+  return sum;
+}
+
+// sums[c] += sum over j < count of weights[j] * row(j)[lane + c warp_width].
+template <class Rows>
+GPU_FN void add_rows(float (&sums)[lane_d], const float* weights, int count, int d, Rows row) {
+  for (int j = 0; j < count; ++j) {
+    const auto* from = row(j);
+    const float weight = weights[j];
+    for (int c = 0; c < lane_d; ++c) {
+      const int i = lane_index() + c * warp_width;
+      if (i < d) sums[c] = fma(weight, to_float(from[i]), sums[c]);
+    }
+  }
+}
+
+template <class T>
+GPU_FN void put(T* to, const float (&sums)[lane_d], float factor, int d) {
+  for (int c = 0; c < lane_d; ++c) {
+    const int i = lane_index() + c * warp_width;
+    if (i < d) to[i] = from_float<T>(sums[c] * factor);
+  }
+}
+
+// One query over its keys, by online softmax. key(j) and value(j) are the rows of key j. Returns the log-sum-exp of the
+// scores.
+template <class T, class Keys, class Values>
+GPU_FN float attend(WarpRoom& room, T* out, const T* q, int64_t query, int head, int d, const ScoreArgs& a, Keys key,
+                    Values value) {
+  keep(room.left, q, d);
+  warp_barrier();
+  float sums[lane_d] = {};
+  float top = -bits_of<float>(0x7f800000);
+  float total = 0;
+  for (int64_t base = first_key(a, query); base <= query; base += warp_width) {
+    const int64_t left = query - base + 1;
+    const int count = left < warp_width ? static_cast<int>(left) : warp_width;
+    const int64_t j = base + lane_index();
+    const bool seen = lane_index() < count;
+    const float score =
+        seen ? score_of(a, dot(room.left, key(j), d), head, j - query).value : -bits_of<float>(0x7f800000);
+    const float most = warp_max(score);
+    const float new_top = most > top ? most : top;
+    const float weight = seen ? exponential(score - new_top) : 0.0F;
+    const float keep_share = exponential(top - new_top);
+    total = fma(total, keep_share, warp_sum(weight));
+    top = new_top;
+    room.weights[lane_index()] = weight;
+    warp_barrier();
+    for (int c = 0; c < lane_d; ++c) sums[c] *= keep_share;
+    add_rows(sums, room.weights, count, d, [&](int i) { return value(base + i); });
+    warp_barrier();
+  }
+  put(out, sums, 1.0F / total, d);
+  return top + logarithm(total);
+}
+
+template <class T>
+GPU_FN void forward(const PackedAttentionArgs& a) {
+  GPU_SHARED(Room, room);
+  const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
+  if (row >= a.tokens) return;
+  const int head = block_index_y();
+  const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, row)];
+  const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
+  const int64_t column = head / (a.heads / a.kv_heads) * a.d;
+  const T* k = static_cast<const T*>(a.k) + start * width + column;
+  const T* v = static_cast<const T*>(a.v) + start * width + column;
+  const int64_t at = row * a.heads * a.d + head * a.d;
+  const float lse = attend(
+      room.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, row - start, head, a.d,
+      a.score, [&](int64_t j) { return k + j * width; }, [&](int64_t j) { return v + j * width; });
+  if (a.lse != nullptr && lane_index() == 0) a.lse[head * a.tokens + row] = lse;
+}
+
+template <class T>
+GPU_FN void over_pages(const PagedAttentionArgs& a) {
+  GPU_SHARED(Room, room);
+  const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
+  if (row >= a.tokens) return;
+  const int head = block_index_y();
+  const int s = sequence_of(a.query_offsets, a.sequences, row);
+  const int64_t query = a.lengths[s] - (a.query_offsets[s + 1] - row);
+  const int32_t* table = a.tables + s * a.max_pages;
+  const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
+  const int64_t column = head / (a.heads / a.kv_heads) * a.d;
+  const auto place = [&](int64_t j) { return (table[j / a.page] * a.page + j % a.page) * width + column; };
+  const int64_t at = row * a.heads * a.d + head * a.d;
+  attend(
+      room.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, query, head, a.d, a.score,
+      [&](int64_t j) { return static_cast<const T*>(a.k) + place(j); },
+      [&](int64_t j) { return static_cast<const T*>(a.v) + place(j); });
+}
+
+// One warp per query: dq = sum over its keys of ds k.
+template <class T>
+GPU_FN void query_gradient(const PackedAttentionArgs& a) {
+  GPU_SHARED(Room, rooms);
+  WarpRoom& room = rooms.of[warp_index()];
+  const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
+  if (row >= a.tokens) return;
+  const int head = block_index_y();
+  const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, row)];
+  const int64_t query = row - start;
+  const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
+  const int64_t column = head / (a.heads / a.kv_heads) * a.d;
+  const T* k = static_cast<const T*>(a.k) + start * width + column;
+  const T* v = static_cast<const T*>(a.v) + start * width + column;
+  const int64_t at = row * a.heads * a.d + head * a.d;
+  keep(room.left, static_cast<const T*>(a.q) + at, a.d);
+  keep(room.right, static_cast<const T*>(a.dout) + at, a.d);
+  warp_barrier();
+  const float delta = dot(room.right, static_cast<const T*>(a.out) + at, a.d);
+  const float lse = a.lse[head * a.tokens + row];
+  float sums[lane_d] = {};
+  for (int64_t base = first_key(a.score, query); base <= query; base += warp_width) {
+    const int64_t left = query - base + 1;
+    const int count = left < warp_width ? static_cast<int>(left) : warp_width;
+    const int64_t j = base + lane_index();
+    if (lane_index() < count) {
+      const Score score = score_of(a.score, dot(room.left, k + j * width, a.d), head, j - query);
+      const float p = exponential(score.value - lse);
+      room.weights[lane_index()] = p * (dot(room.right, v + j * width, a.d) - delta) * score.slope;
+    }
+    warp_barrier();
+    add_rows(sums, room.weights, count, a.d, [&](int i) { return k + (base + i) * width; });
+    warp_barrier();
+  }
+  put(static_cast<T*>(a.dq) + at, sums, 1.0F, a.d);
+}
+
+// One warp per key: dv = sum of p dout, dk = sum of ds q, over the queries of all its query heads in order.
+template <class T>
+GPU_FN void key_gradient(const PackedAttentionArgs& a) {
+  GPU_SHARED(Room, rooms);
+  WarpRoom& room = rooms.of[warp_index()];
+  const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
+  if (row >= a.tokens) return;
+  const int kv_head = block_index_y();
+  const int group = a.heads / a.kv_heads;
+  const int s = sequence_of(a.offsets, a.sequences, row);
+  const int64_t start = a.offsets[s];
+  const int64_t length = a.offsets[s + 1] - start;
+  const int64_t key = row - start;
+  const int64_t end = a.score.window > 0 && key + a.score.window < length ? key + a.score.window : length;
+  const int64_t at = row * a.kv_heads * a.d + kv_head * a.d;
+  keep(room.left, static_cast<const T*>(a.k) + at, a.d);
+  keep(room.right, static_cast<const T*>(a.v) + at, a.d);
+  warp_barrier();
+  float of_k[lane_d] = {};
+  float of_v[lane_d] = {};
+  const int64_t width = static_cast<int64_t>(a.heads) * a.d;
+  for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const int64_t first = start * width + head * a.d;
+    const T* q = static_cast<const T*>(a.q) + first;
+    const T* out = static_cast<const T*>(a.out) + first;
+    const T* dout = static_cast<const T*>(a.dout) + first;
+    for (int64_t base = key; base < end; base += warp_width) {
+      const int64_t left = end - base;
+      const int count = left < warp_width ? static_cast<int>(left) : warp_width;
+      const int64_t i = base + lane_index();
+      if (lane_index() < count) {
+        const Score score = score_of(a.score, dot(room.left, q + i * width, a.d), head, key - i);
+        const float p = exponential(score.value - a.lse[head * a.tokens + start + i]);
+        const float delta = dot(dout + i * width, out + i * width, a.d);
+        room.weights[lane_index()] = p;
+        room.slopes[lane_index()] = p * (dot(room.right, dout + i * width, a.d) - delta) * score.slope;
+      }
+      warp_barrier();
+      add_rows(of_v, room.weights, count, a.d, [&](int n) { return dout + (base + n) * width; });
+      add_rows(of_k, room.slopes, count, a.d, [&](int n) { return q + (base + n) * width; });
+      warp_barrier();
+    }
+  }
+  put(static_cast<T*>(a.dk) + at, of_k, 1.0F, a.d);
+  put(static_cast<T*>(a.dv) + at, of_v, 1.0F, a.d);
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_FORWARD_TYPES(attention, PackedAttentionArgs, forward)
+GPU_KERNEL_BODY_TYPES(attention_dq, PackedAttentionArgs, query_gradient)
+GPU_KERNEL_BODY_TYPES(attention_dkv, PackedAttentionArgs, key_gradient)
+GPU_KERNEL_BODY_FORWARD_TYPES(paged_attention, PagedAttentionArgs, over_pages)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "ops/attention.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+constexpr int64_t max_d = 256;
+
+int64_t warps_of(Context& context) { return 256 / device_of(context).warp_width(); }
+
+std::string too_long(const ops::AttentionAttributes& a) {
+  return a.head_dim > max_d ? fmt::format("head size {} is above {}", a.head_dim, max_d) : std::string();
+}
+
+void run_forward(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                 const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  launch(context, of_type(attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
+         packed_args(out, lse, q, k, v, offsets, attributes));
+}
+std::string decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                            const Tensor&, ops::AttentionAttributes attributes) {
+  return too_long(attributes);
+}
+
+void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                  const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  PackedAttentionArgs args = packed_args(saved.out, saved.lse, saved.q, saved.k, saved.v, offsets, attributes);
+  args.dout = dout.data;
+  args.dq = dq.data;
+  args.dk = dk.data;
+  args.dv = dv.data;
+  const int64_t blocks = blocks_of(args.tokens, warps_of(context));
+  launch(context, of_type(attention_dq, dout.dtype), {blocks, attributes.heads}, args);
+  launch(context, of_type(attention_dkv, dout.dtype), {blocks, attributes.kv_heads}, args);
+}
+std::string decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                             const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes) {
+  return too_long(attributes);
+}
+
+void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+               const ops::PagedLayout& layout, ops::AttentionAttributes attributes) {
+  launch(context, of_type(paged_attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
+         paged_args(out, q, pages, layout, attributes));
+}
+std::string decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPages&, const ops::PagedLayout&,
+                          ops::AttentionAttributes attributes) {
+  return too_long(attributes);
+}
+
+}  // namespace
+
+void register_attention(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Attention>(kind, "simt", run_forward, decline_forward);
+  registry.add<ops::AttentionBackward>(kind, "simt", run_backward, decline_backward);
+  registry.add<ops::PagedAttention>(kind, "simt", run_paged, decline_paged);
+}
+
+}  // namespace ingot::gpu
+#endif

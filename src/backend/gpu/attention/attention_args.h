@@ -1,0 +1,146 @@
+// What the attention kernels share: argument structs, scores and masks.
+#pragma once
+
+#include "backend/gpu/elementwise/functions.h"
+
+#if !GPU_KERNEL_PASS
+#include <fmt/format.h>
+
+#include "backend/gpu/launch.h"
+#include "ops/attention.h"
+#endif
+
+namespace ingot::gpu {
+
+// A score is scale <q, k>; with softcap > 0 it becomes softcap tanh(score / softcap); with slopes, ALiBi adds
+// slopes[head] (key - query). Query i of a sequence attends to keys first(i) .. i,
+// first(i) = max(0, i - window + 1), or 0 without a window.
+struct ScoreArgs {
+  float scale;
+  float softcap;
+  const float* slopes;  // [heads]
+  int64_t window;
+};
+
+struct PackedAttentionArgs {
+  void* out;   // [tokens, heads d]
+  float* lse;  // [heads, tokens]; may be null in the forward pass
+  const void* q;
+  const void* k;  // [tokens, kv_heads d]
+  const void* v;
+  const int32_t* offsets;  // [sequences + 1]
+  // Backward only.
+  const void* dout;
+  void* dq;
+  void* dk;
+  void* dv;
+  int64_t tokens;
+  int32_t sequences, heads, kv_heads, d;
+  ScoreArgs score;
+};
+
+struct PagedAttentionArgs {
+  void* out;
+  const void* q;
+  const void* k;  // [pages, page, kv_heads d]
+  const void* v;
+  const int32_t* query_offsets;  // [sequences + 1]
+  const int32_t* lengths;        // [sequences]
+  const int32_t* tables;         // [sequences, max_pages]
+  int64_t tokens, max_pages, page;
+  int32_t sequences, heads, kv_heads, d;
+  ScoreArgs score;
+};
+
+}  // namespace ingot::gpu
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+
+struct Score {
+  float value;
+  float slope;  // derivative of the value with respect to <q, k>
+};
+GPU_FN Score score_of(const ScoreArgs& a, float product, int head, int64_t distance) {
+  Score score{a.scale * product, a.scale};
+  if (a.softcap > 0) {
+    const float bent = hyperbolic_tangent(score.value / a.softcap);
+    score = {a.softcap * bent, a.scale * (1.0F - bent * bent)};
+  }
+  if (a.slopes != nullptr) score.value = fma(a.slopes[head], static_cast<float>(distance), score.value);
+  return score;
+}
+GPU_FN int64_t first_key(const ScoreArgs& a, int64_t query) {
+  return a.window > 0 && query + 1 > a.window ? query + 1 - a.window : 0;
+}
+
+// The sequence that contains `row`: offsets[s] <= row < offsets[s + 1].
+GPU_FN int sequence_of(const int32_t* offsets, int sequences, int64_t row) {
+  int low = 0;
+  int high = sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (offsets[middle] <= row) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+namespace ingot::gpu {
+
+inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
+  return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
+}
+
+// Why the tensor-core kernels cannot run the call; empty if they can.
+inline std::string decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors) {
+  if (tensors.begin()->dtype == DType::f32) return "does not support f32";
+  if (a.head_dim > 256) return fmt::format("head size {} is above 256", a.head_dim);
+  if (a.head_dim % 8 != 0) return fmt::format("head size {} is not a multiple of 8", a.head_dim);
+  if (!(a.scale > 0)) return fmt::format("scale {} is not above 0", a.scale);
+  return is_vectorizable(8, tensors) ? std::string() : "tensors are not aligned to 16 bytes";
+}
+
+inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                                       const Tensor& v, const Tensor& offsets, const ops::AttentionAttributes& a) {
+  return {.out = out.data,
+          .lse = lse ? lse.as<float>() : nullptr,
+          .q = q.data,
+          .k = k.data,
+          .v = v.data,
+          .offsets = offsets.as<int32_t>(),
+          .tokens = q.shape[0],
+          .sequences = static_cast<int32_t>(offsets.shape[0] - 1),
+          .heads = static_cast<int32_t>(a.heads),
+          .kv_heads = static_cast<int32_t>(a.kv_heads),
+          .d = static_cast<int32_t>(a.head_dim),
+          .score = score_args(a)};
+}
+
+inline PagedAttentionArgs paged_args(const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+                                     const ops::PagedLayout& layout, const ops::AttentionAttributes& a) {
+  return {.out = out.data,
+          .q = q.data,
+          .k = pages.k.data,
+          .v = pages.v.data,
+          .query_offsets = layout.query_offsets.as<int32_t>(),
+          .lengths = layout.lengths.as<int32_t>(),
+          .tables = layout.tables.as<int32_t>(),
+          .tokens = q.shape[0],
+          .max_pages = layout.tables.shape[1],
+          .page = pages.k.shape[1],
+          .sequences = static_cast<int32_t>(layout.lengths.shape[0]),
+          .heads = static_cast<int32_t>(a.heads),
+          .kv_heads = static_cast<int32_t>(a.kv_heads),
+          .d = static_cast<int32_t>(a.head_dim),
+          .score = score_args(a)};
+}
+
+}  // namespace ingot::gpu
+#endif

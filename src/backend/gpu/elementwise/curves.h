@@ -1,0 +1,95 @@
+// The activations (ops/activation.h) and their derivatives. Apart from the enum, for kernel passes only.
+#pragma once
+
+#include "backend/gpu/elementwise/functions.h"
+
+namespace ingot::gpu {
+
+enum class Curve : int32_t { silu, gelu, gelu_tanh };  // the values of ops::Activation
+
+}  // namespace ingot::gpu
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+
+struct Activated {
+  float value, slope;
+};
+
+struct Silu {
+  GPU_FN static float value(float z) { return z * sigmoid(z); }
+  GPU_FN static Activated both(float z) {
+    const float s = sigmoid(z);
+    return {z * s, s * fma(z, 1.0F - s, 1.0F)};
+  }
+};
+
+struct Gelu {
+  // As in backend/cpu/simd/curves.h: bell = exp(-z^2 / 2), share = Phi(z) (the normal CDF), whose tail is bell times a
+  // polynomial in 1 / (1 + 0.33 |z|).
+  struct Normal {
+    float share, bell;
+  };
+  GPU_FN static Normal normal(float z) {
+    const float a = z < 0 ? -z : z;
+    const float bell = exponential(a * a * -0.5F);
+    const float t = 1.0F / fma(a, 0.33F, 1.0F);
+    float r = 0.046236198395490646F;
+    r = fma(r, t, -0.22379739582538605F);
+    r = fma(r, t, 0.3374153971672058F);
+    r = fma(r, t, -0.09558560699224472F);
+    r = fma(r, t, 0.18460223078727722F);
+    r = fma(r, t, 0.11837811768054962F);
+    r = fma(r, t, 0.13275107741355896F);
+    const float tail = bell * (r * t);
+    return {z > 0 ? 1.0F - tail : tail, bell};
+  }
+  GPU_FN static float value(float z) { return z * normal(z).share; }
+  GPU_FN static Activated both(float z) {
+    const Normal n = normal(z);
+    return {z * n.share, fma(z * n.bell, 0.3989422804F, n.share)};
+  }
+};
+
+struct GeluTanh {
+  // (1 + tanh(u)) / 2 is the logistic function of 2u.
+  static constexpr float linear = 1.5957691216F;  // 2 sqrt(2 / pi)
+  static constexpr float cubic = 0.07135481627F;  // 0.044715 times that
+  GPU_FN static float value(float z) { return z * sigmoid(z * fma(z * z, cubic, linear)); }
+  GPU_FN static Activated both(float z) {
+    // s and 1 - s are r and e * r in some order, so that the smaller one keeps all its digits.
+    const float u = z * fma(z * z, cubic, linear);
+    const float e = exponential(u < 0 ? u : -u);
+    const float r = 1.0F / (1.0F + e);
+    const float s = u > 0 ? r : e * r;
+    const float bounded = z > 40.0F ? 40.0F : z < -40.0F ? -40.0F : z;  // beyond 40 e is 0 and z^2 may be infinite
+    const float rate = fma(bounded * bounded, 3.0F * cubic, linear);
+    return {z * s, fma(bounded * rate, r * (e * r), s)};
+  }
+};
+
+// Calls body with the functor (Silu, Gelu or GeluTanh) of `curve`.
+template <class Body>
+GPU_FN void with_curve(Curve curve, Body body) {
+  switch (curve) {
+    case Curve::silu: return body(Silu{});
+    case Curve::gelu: return body(Gelu{});
+    case Curve::gelu_tanh: return body(GeluTanh{});
+  }
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "ops/activation.h"
+
+namespace ingot::gpu {
+
+static_assert(static_cast<int>(Curve::silu) == static_cast<int>(ops::Activation::silu) &&
+              static_cast<int>(Curve::gelu) == static_cast<int>(ops::Activation::gelu) &&
+              static_cast<int>(Curve::gelu_tanh) == static_cast<int>(ops::Activation::gelu_tanh));
+inline Curve curve_of(ops::Activation activation) { return static_cast<Curve>(activation); }
+
+}  // namespace ingot::gpu
+#endif

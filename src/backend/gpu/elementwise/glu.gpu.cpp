@@ -1,0 +1,96 @@
+#include "backend/gpu/elementwise/curves.h"
+#include "backend/gpu/elementwise/elements.h"
+
+namespace ingot::gpu {
+
+struct GluArgs {
+  void* y;
+  const void* gate;
+  const void* up;
+  Curve curve;
+  int64_t n;
+};
+
+struct GluBackwardArgs {
+  void* dgate;
+  void* dup;
+  const void* dy;
+  const void* gate;
+  const void* up;
+  Curve curve;
+  int64_t n;
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL_FORWARD_PACKS(glu, GluArgs, 256)
+GPU_KERNEL_PACKS(glu_backward, GluBackwardArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+template <class T, int V>
+GPU_FN void forward(const GluArgs& a) {
+  with_curve(a.curve, [&](auto curve) {
+    map_elements<V>(
+        a.n, static_cast<T*>(a.y), [](float gate, float up) { return decltype(curve)::value(gate) * up; },
+        static_cast<const T*>(a.gate), static_cast<const T*>(a.up));
+  });
+}
+
+template <class T, int V>
+GPU_FN void backward(const GluBackwardArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n) return;
+  const auto dy = load_floats<V>(static_cast<const T*>(a.dy) + at);
+  auto gate = load_floats<V>(static_cast<const T*>(a.gate) + at);
+  auto up = load_floats<V>(static_cast<const T*>(a.up) + at);
+  with_curve(a.curve, [&](auto curve) {
+    GPU_UNROLL
+    for (int i = 0; i < V; ++i) {
+      const Activated activated = decltype(curve)::both(gate.at[i]);
+      gate.at[i] = dy.at[i] * up.at[i] * activated.slope;
+      up.at[i] = dy.at[i] * activated.value;
+    }
+  });
+  store_floats(static_cast<T*>(a.dgate) + at, gate);
+  store_floats(static_cast<T*>(a.dup) + at, up);
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_FORWARD_PACKS(glu, GluArgs, forward)
+GPU_KERNEL_BODY_PACKS(glu_backward, GluBackwardArgs, backward)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/ops.h"
+#include "ops/glu.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+void run_forward(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, ops::Activation activation) {
+  launch_elements(context, glu, {y, gate, up}, {y.data, gate.data, up.data, curve_of(activation), y.elements()});
+}
+
+void run_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
+                  const Tensor& up, ops::Activation activation) {
+  launch_elements(context, glu_backward, {dgate, dup, dy, gate, up},
+                  {dgate.data, dup.data, dy.data, gate.data, up.data, curve_of(activation), dy.elements()});
+}
+
+}  // namespace
+
+void register_glu(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Glu>(kind, "simt", run_forward);
+  registry.add<ops::GluBackward>(kind, "simt", run_backward);
+}
+
+}  // namespace ingot::gpu
+#endif

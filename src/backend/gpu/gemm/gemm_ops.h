@@ -1,0 +1,124 @@
+// The ops of ops/matmul.h as gemms: what all gemm implementations for GPUs share. Host code.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/gpu/gemm/gemm.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/matmul_bytes.h"
+
+namespace ingot::gpu {
+
+inline Gemm gemm_of(const Tensor& c, const Tensor& a, const Tensor& b, ops::MatmulAttributes attributes) {
+  return {.c = c.data,
+          .a = a.data,
+          .b = b.data,
+          .m = c.shape[0],
+          .n = c.shape[1],
+          .k = a.shape[attributes.transpose_a ? 0 : 1],
+          .lda = a.shape[1],
+          .ldb = b.shape[1],
+          .ldc = c.shape[1],
+          .transpose_a = attributes.transpose_a,
+          .transpose_b = attributes.transpose_b,
+          .accumulate = attributes.accumulate,
+          .in = a.dtype,
+          .out = c.dtype};
+}
+
+// A slice of rows of a weight as the gemm reads it. `begin` is also the slice's first column in activations of `out`
+// columns.
+struct WeightRows {
+  int64_t begin, rows;
+  const void* data;
+};
+
+inline std::byte* columns_from(const Tensor& tensor, int64_t column) {
+  return static_cast<std::byte*>(tensor.data) + static_cast<size_t>(column) * size_of(tensor.dtype);
+}
+
+inline Gemm linear_gemm(const Tensor& y, const Tensor& x, const Weight& weight, WeightRows slice, bool accumulate) {
+  return {.c = columns_from(y, slice.begin),
+          .a = x.data,
+          .b = slice.data,
+          .m = x.shape[0],
+          .n = slice.rows,
+          .k = weight.in,
+          .lda = weight.in,
+          .ldb = weight.in,
+          .ldc = weight.out,
+          .transpose_b = true,
+          .accumulate = accumulate,
+          .in = x.dtype,
+          .out = y.dtype};
+}
+
+inline Gemm input_gradient_gemm(const Tensor& dx, const Tensor& dy, const Weight& weight, WeightRows slice,
+                                bool accumulate) {
+  return {.c = dx.data,
+          .a = columns_from(dy, slice.begin),
+          .b = slice.data,
+          .m = dy.shape[0],
+          .n = weight.in,
+          .k = slice.rows,
+          .lda = weight.out,
+          .ldb = weight.in,
+          .ldc = weight.in,
+          .accumulate = accumulate,
+          .in = dy.dtype,
+          .out = dx.dtype};
+}
+
+inline bool in_place(const Weight& weight, DType dtype) {
+  return is_plain(weight.storage) && weight.tensor().dtype == dtype;
+}
+
+// Calls body(WeightRows) for slices of the weight's rows, decoded into scratch where they are not stored as `dtype`.
+template <class Body>
+void for_slices(ops::Context& context, const Weight& weight, DType dtype, Body body) {
+  if (in_place(weight, dtype)) return body(WeightRows{0, weight.out, weight.data});
+  const Arena::Scope scope(context.scratch);
+  const int64_t most = ops::decoded_rows(weight.out, weight.in);
+  void* rows = context.scratch.take_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
+  for (int64_t begin = 0; begin < weight.out; begin += most) {
+    const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
+    ops::dequantize(context, {rows, dtype, {slice.out, slice.in}, &context.device}, slice);
+    body(WeightRows{begin, slice.out, rows});
+  }
+}
+
+// True if the input gradient must be accumulated in an fp32 buffer, because it is summed over several slices of a
+// decoded weight and dx is not f32.
+inline bool staged(const Tensor& dx, const Tensor& dy, const Weight& weight) {
+  return dx.dtype != DType::f32 && !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
+}
+
+// The ops, implemented with `multiply`: void(ops::Context&, const Gemm&).
+template <auto multiply>
+void run_matmul(ops::Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
+                ops::MatmulAttributes attributes) {
+  multiply(context, gemm_of(c, a, b, attributes));
+}
+
+template <auto multiply>
+void run_linear(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                ops::LinearAttributes attributes) {
+  for_slices(context, weight, x.dtype,
+             [&](WeightRows slice) { multiply(context, linear_gemm(y, x, weight, slice, attributes.accumulate)); });
+}
+
+template <auto multiply>
+void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
+                               ops::LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  const bool apart = staged(dx, dy, weight);
+  const Tensor sums = apart ? context.scratch.take(DType::f32, dx.shape) : dx;
+  if (apart && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
+  for_slices(context, weight, dy.dtype, [&](WeightRows slice) {
+    multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate));
+  });
+  if (apart) ops::scale(context, dx, sums, 1.0F);
+}
+
+}  // namespace ingot::gpu

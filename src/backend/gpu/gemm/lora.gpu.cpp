@@ -1,0 +1,118 @@
+#include "backend/gpu/elementwise/elements.h"
+
+namespace ingot::gpu {
+
+struct LoraEntryArgs {  // the layout of ops::LoraEntry
+  const void* a;
+  const void* b;
+  int32_t rank;
+  float factor;
+};
+
+struct LoraArgs {
+  void* y;
+  float* low;  // [T, rank]
+  const void* x;
+  const LoraEntryArgs* entries;
+  const int32_t* slots;
+  int64_t layers;
+  int64_t layer;
+  int64_t rank;  // the largest rank
+  int64_t in;
+  int64_t out;
+  int64_t blocks;  // blocks per token
+  bool wide;       // y is f32
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL_FORWARD_TYPES(lora_down, LoraArgs, 256)
+GPU_KERNEL_FORWARD_TYPES(lora_up, LoraArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+// The adapter of a token; rank 0 if it has none.
+GPU_FN LoraEntryArgs entry_of(const LoraArgs& a, int64_t token) {
+  const int32_t slot = a.slots[token];
+  if (slot < 0) return {};
+  return a.entries[slot * a.layers + a.layer];
+}
+
+// A block computes one row of A per warp, for one token.
+template <class T>
+GPU_FN void down(const LoraArgs& a) {
+  constexpr int warps = 256 / warp_width;
+  const int64_t token = block_index() / a.blocks;
+  const int64_t r = block_index() % a.blocks * warps + warp_index();
+  const LoraEntryArgs entry = entry_of(a, token);
+  if (r >= entry.rank) return;
+  const T* row = static_cast<const T*>(entry.a) + r * a.in;
+  const T* x = static_cast<const T*>(a.x) + token * a.in;
+  float sum = 0;
+  for (int64_t i = lane_index(); i < a.in; i += warp_width) sum = fma(to_float(row[i]), to_float(x[i]), sum);
+  sum = warp_sum(sum);
+  if (lane_index() == 0) a.low[token * a.rank + r] = entry.factor * sum;
+}
+
+// One thread per output of a token.
+template <class T>
+GPU_FN void up(const LoraArgs& a) {
+  const int64_t token = block_index() / a.blocks;
+  const int64_t o = block_index() % a.blocks * 256 + thread_index();
+  const LoraEntryArgs entry = entry_of(a, token);
+  if (entry.rank == 0 || o >= a.out) return;
+  const T* row = static_cast<const T*>(entry.b) + o * entry.rank;
+  const float* low = a.low + token * a.rank;
+  float sum = 0;
+  for (int64_t r = 0; r < entry.rank; ++r) sum = fma(to_float(row[r]), low[r], sum);
+  put_floats<T, 1>(a.y, a.wide, token * a.out + o, Floats<1>{{sum}}, true);
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_FORWARD_TYPES(lora_down, LoraArgs, down)
+GPU_KERNEL_BODY_FORWARD_TYPES(lora_up, LoraArgs, up)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "ops/lora.h"
+
+namespace ingot::gpu {
+namespace {
+
+static_assert(sizeof(LoraEntryArgs) == sizeof(ops::LoraEntry));
+
+void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
+         ops::LoraAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  const int64_t tokens = x.shape[0];
+  LoraArgs args = {};
+  args.y = y.data;
+  args.low = context.scratch.take(DType::f32, Shape{tokens, attributes.rank}).as<float>();
+  args.x = x.data;
+  args.entries = reinterpret_cast<const LoraEntryArgs*>(entries.as<int64_t>());
+  args.slots = slots.as<int32_t>();
+  args.layers = entries.shape[1];
+  args.layer = attributes.layer;
+  args.rank = attributes.rank;
+  args.in = x.shape[1];
+  args.out = y.shape[1];
+  args.wide = y.dtype == DType::f32;
+  args.blocks = blocks_of(attributes.rank, 256 / device_of(context).warp_width());
+  launch(context, of_type(lora_down, x.dtype), {tokens * args.blocks}, args);
+  args.blocks = blocks_of(args.out, 256);
+  launch(context, of_type(lora_up, x.dtype), {tokens * args.blocks}, args);
+}
+
+}  // namespace
+
+void register_lora(ops::Registry& registry, DeviceKind kind) { registry.add<ops::Lora>(kind, "simt", run); }
+
+}  // namespace ingot::gpu
+#endif

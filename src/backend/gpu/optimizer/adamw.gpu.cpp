@@ -1,0 +1,245 @@
+#include "backend/gpu/elementwise/elements.h"
+
+namespace ingot::gpu {
+
+struct AdamwArgs {
+  void* master;
+  void* moment1;
+  void* moment2;
+  void* weight;  // bf16; may be null
+  const float* gradient;
+  bool master_bf16;
+  bool moment1_bf16;
+  bool moment2_bf16;
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float epsilon;
+  float decay;      // 1 - lr * weight decay
+  float step_size;  // lr / (1 - beta1^step)
+  float root;       // sqrt(1 - beta2^step)
+  float gradient_scale;
+  const double* decision;  // output of decide_update; may be null
+  int64_t n;
+};
+
+// Block b sums the squares of the a_block elements from b * a_block on.
+struct SquareSumsArgs {
+  double* sums;
+  const float* x;
+  int64_t n;
+  int64_t a_block;
+};
+
+struct SumInOrderArgs {
+  double* sum;
+  const double* parts;
+  int64_t n;
+  bool accumulate;
+};
+
+struct DecideArgs {
+  double* decision;  // in: [0] the sum of squares; out: [0] the norm, [1] the gradient's scale, [2] 1: skip the update
+  const double* loss_squares;
+  double loss_tokens;
+  double max_norm;
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL(adamw, AdamwArgs, 256)
+GPU_KERNEL(adamw_packed, AdamwArgs, 256)
+GPU_KERNEL(square_sums, SquareSumsArgs, 256)
+GPU_KERNEL(square_sums_packed, SquareSumsArgs, 256)
+GPU_KERNEL(sum_in_order, SumInOrderArgs, 256)
+GPU_KERNEL(decide_update, DecideArgs, 64)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+template <int V>
+GPU_FN Floats<V> load_either(const void* data, bool is_bf16, int64_t at) {
+  return is_bf16 ? load_floats<V>(static_cast<const Bf16*>(data) + at)
+                 : load_floats<V>(static_cast<const float*>(data) + at);
+}
+template <int V>
+GPU_FN void store_either(void* data, bool is_bf16, int64_t at, const Floats<V>& values) {
+  if (is_bf16) {
+    store_floats(static_cast<Bf16*>(data) + at, values);
+  } else {
+    store_floats(static_cast<float*>(data) + at, values);
+  }
+}
+
+template <int V>
+GPU_FN void update(const AdamwArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n || (a.decision != nullptr && a.decision[2] != 0)) return;
+  const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
+  const auto gradient = load_floats<V>(a.gradient + at);
+  auto m = load_either<V>(a.moment1, a.moment1_bf16, at);
+  auto v = load_either<V>(a.moment2, a.moment2_bf16, at);
+  auto master = load_either<V>(a.master, a.master_bf16, at);
+  for (int i = 0; i < V; ++i) {
+    const float g = gradient.at[i] * scale;
+    m.at[i] = m.at[i] * a.beta1 + g * a.one_minus_beta1;
+    v.at[i] = v.at[i] * a.beta2 + g * g * a.one_minus_beta2;
+    const float share = m.at[i] * a.step_size / (square_root(v.at[i]) / a.root + a.epsilon);
+    master.at[i] = master.at[i] * a.decay - share;
+  }
+  store_either(a.moment1, a.moment1_bf16, at, m);
+  store_either(a.moment2, a.moment2_bf16, at, v);
+  store_either(a.master, a.master_bf16, at, master);
+  if (a.weight != nullptr) store_floats(static_cast<Bf16*>(a.weight) + at, master);
+}
+
+struct SquaresRoom {
+  double of_threads[256];
+  double of_eights[32];
+};
+
+// The order of the sum does not depend on `packed`: a thread adds four adjacent elements at a time, then eight threads'
+// sums are added, then these, in order.
+template <bool packed>
+GPU_FN void sum_of_squares(const SquareSumsArgs& a) {
+  GPU_SHARED(SquaresRoom, room);
+  const int thread = thread_index();
+  const int64_t begin = block_index() * a.a_block;
+  const int64_t end = begin + a.a_block < a.n ? begin + a.a_block : a.n;
+  double sum = 0;
+  for (int64_t at = begin + 4 * thread; at < end; at += 4 * 256) {
+    Floats<4> values;
+    if constexpr (packed) {
+      values = load_floats<4>(a.x + at);
+    } else {
+      for (int i = 0; i < 4; ++i) values.at[i] = at + i < end ? a.x[at + i] : 0.0F;
+    }
+    for (int i = 0; i < 4; ++i) sum += static_cast<double>(values.at[i]) * static_cast<double>(values.at[i]);
+  }
+  room.of_threads[thread] = sum;
+  block_barrier();
+  if (thread < 32) {
+    sum = 0;
+    for (int i = 0; i < 8; ++i) sum += room.of_threads[8 * thread + i];
+    room.of_eights[thread] = sum;
+  }
+  block_barrier();
+  if (thread > 0) return;
+  sum = 0;
+  for (int i = 0; i < 32; ++i) sum += room.of_eights[i];
+  a.sums[block_index()] = sum;
+}
+
+struct PartsRoom {
+  double parts[256];
+};
+
+GPU_FN void sum_parts(const SumInOrderArgs& a) {
+  GPU_SHARED(PartsRoom, room);
+  const int thread = thread_index();
+  double sum = 0;
+  for (int64_t begin = 0; begin < a.n; begin += 256) {
+    if (begin + thread < a.n) room.parts[thread] = a.parts[begin + thread];
+    block_barrier();
+    const auto count = static_cast<int>(a.n - begin < 256 ? a.n - begin : 256);
+    if (thread == 0) {
+      for (int i = 0; i < count; ++i) sum += room.parts[i];
+    }
+    block_barrier();
+  }
+  if (thread == 0) *a.sum = a.accumulate ? *a.sum + sum : sum;
+}
+
+GPU_FN bool finite(double x) { return x - x == 0; }
+
+GPU_FN void decide(const DecideArgs& a) {
+  if (thread_index() != 0) return;
+  const double norm = square_root(a.decision[0]) / a.loss_tokens;
+  const double share = a.max_norm / (norm + 1e-6);
+  a.decision[0] = norm;
+  a.decision[1] = (a.max_norm > 0 && share < 1 ? share : 1.0) / a.loss_tokens;
+  if (!finite(norm) || !finite(*a.loss_squares)) a.decision[2] = 1;
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY(adamw, AdamwArgs) { update<1>(a); }
+GPU_KERNEL_BODY(adamw_packed, AdamwArgs) { update<4>(a); }
+GPU_KERNEL_BODY(square_sums, SquareSumsArgs) { sum_of_squares<false>(a); }
+GPU_KERNEL_BODY(square_sums_packed, SquareSumsArgs) { sum_of_squares<true>(a); }
+GPU_KERNEL_BODY(sum_in_order, SumInOrderArgs) { sum_parts(a); }
+GPU_KERNEL_BODY(decide_update, DecideArgs) { decide(a); }
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include <cmath>
+
+#include "backend/gpu/ops.h"
+#include "ops/adamw.h"
+#include "ops/adamw_bytes.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+void run(Context& context, const ops::AdamwState& state, const Tensor& gradient, ops::AdamwAttributes attributes) {
+  const auto lr = static_cast<double>(attributes.lr);
+  const auto beta1 = static_cast<double>(attributes.beta1);
+  const auto beta2 = static_cast<double>(attributes.beta2);
+  const auto steps = static_cast<double>(attributes.step);
+  const int64_t n = gradient.elements();
+  const AdamwArgs args{.master = state.master.data,
+                       .moment1 = state.moment1.data,
+                       .moment2 = state.moment2.data,
+                       .weight = state.weight.data,
+                       .gradient = gradient.as<float>(),
+                       .master_bf16 = state.master.dtype == DType::bf16,
+                       .moment1_bf16 = state.moment1.dtype == DType::bf16,
+                       .moment2_bf16 = state.moment2.dtype == DType::bf16,
+                       .beta1 = attributes.beta1,
+                       .one_minus_beta1 = static_cast<float>(1.0 - beta1),
+                       .beta2 = attributes.beta2,
+                       .one_minus_beta2 = static_cast<float>(1.0 - beta2),
+                       .epsilon = attributes.epsilon,
+                       .decay = static_cast<float>(1.0 - lr * static_cast<double>(attributes.weight_decay)),
+                       .step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, steps))),
+                       .root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, steps))),
+                       .gradient_scale = attributes.gradient_scale,
+                       .decision = attributes.decision ? attributes.decision.as<double>() : nullptr,
+                       .n = n};
+  const bool packed = is_vectorizable(n, {gradient, state.master, state.moment1, state.moment2, state.weight});
+  launch(context, packed ? adamw_packed : adamw, {blocks_of(n, packed ? 4 * 256 : 256)}, args);
+}
+
+void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate) {
+  const Arena::Scope scope(context.scratch);
+  const int64_t n = x.elements();
+  const int64_t blocks = blocks_of(n, ops::sum_squares_block);
+  auto* parts = static_cast<double*>(context.scratch.take_bytes(ops::sum_squares_bytes(n)));
+  launch(context, is_vectorizable(n, {x}) ? square_sums_packed : square_sums, {blocks},
+         {parts, x.as<float>(), n, ops::sum_squares_block});
+  launch(context, sum_in_order, {1}, {sum.as<double>(), parts, blocks, accumulate});
+}
+
+void run_decide_update(Context& context, const Tensor& decision, const Tensor& squares, const Tensor& loss_squares,
+                       ops::DecisionAttributes attributes) {
+  auto* out = decision.as<double>();
+  launch(context, sum_in_order, {1}, {out, squares.as<double>(), squares.elements(), false});
+  launch(context, decide_update, {1}, {out, loss_squares.as<double>(), attributes.loss_tokens, attributes.max_norm});
+}
+
+}  // namespace
+
+void register_adamw(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Adamw>(kind, "simt", run);
+  registry.add<ops::SumSquares>(kind, "simt", run_sum_squares);
+  registry.add<ops::DecideUpdate>(kind, "simt", run_decide_update);
+}
+
+}  // namespace ingot::gpu
+#endif

@@ -1,0 +1,74 @@
+// Attention over packed sequences by cuDNN, on Hopper, where cuDNN supports the call. The backward pass uses our own
+// kernels: cuDNN's is either not deterministic or needs memory that is quadratic in the length of every sequence.
+#include "ops/attention.h"
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/attention_library.h"
+#include "base/error.h"
+#include "ops/attention_bytes.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+// cuDNN needs an upper bound of the sequence length, and the host only knows the length of the whole pack. So thread
+// blocks for the whole pack are launched for each sequence, and more sequences mean more idle blocks. The limit is an
+// estimate, not measured.
+constexpr int64_t max_sequences = 16;
+
+PackedAttention call_of(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const Tensor& offsets, const ops::AttentionAttributes& attributes) {
+  return {.out = out.data,
+          .lse = lse ? lse.as<float>() : nullptr,
+          .q = q.data,
+          .k = k.data,
+          .v = v.data,
+          .offsets = offsets.as<int32_t>(),
+          .tokens = q.shape[0],
+          .sequences = offsets.shape[0] - 1,
+          .heads = attributes.heads,
+          .kv_heads = attributes.kv_heads,
+          .d = attributes.head_dim,
+          .window = attributes.window,
+          .scale = attributes.scale};
+}
+
+void run(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+         const Tensor& offsets, ops::AttentionAttributes attributes) {
+  GpuDevice& device = device_of(context);
+  AttentionLibrary& library = device.attention_library();
+  const Arena::Scope scope(context.scratch);
+  void* const workspace = context.scratch.take_bytes(ops::attention_library_bytes);
+  device.run_in_library(
+      "cuDNN", [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), workspace, stream); });
+}
+
+std::string decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                    const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  if (context.device.arch() != "sm_90") return "supports sm_90 only";
+  if (q.dtype != DType::bf16) return "supports bf16 only";
+  if (attributes.softcap > 0) return "does not support a softcap";
+  if (attributes.slopes) return "does not support slopes (ALiBi)";
+  if (!is_vectorizable(attributes.head_dim, {q, k, v, out})) return "heads are not aligned to multiples of 16 bytes";
+  const PackedAttention call = call_of(out, lse, q, k, v, offsets, attributes);
+  if (call.tokens == 0 || call.sequences == 0) return "the batch is empty";
+  if (call.sequences > max_sequences) {
+    return fmt::format("{} sequences are more than {}: each launches the blocks of the whole pack", call.sequences,
+                       max_sequences);
+  }
+  return device_of(context).attention_library().decline(call);
+}
+
+}  // namespace
+
+AttentionLibrary& GpuDevice::attention_library() {
+  throw_error(ErrorKind::internal, "{} has no vendor attention library", name());
+}
+
+void register_vendor_attention(ops::Registry& registry, DeviceKind kind) {
+  if (kind == DeviceKind::cuda) registry.add<ops::Attention>(kind, "cudnn", run, decline);
+}
+
+}  // namespace ingot::gpu

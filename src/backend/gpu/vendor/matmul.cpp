@@ -1,0 +1,125 @@
+// Gemms by the vendor's library, where it supports them.
+#include "backend/gpu/gemm/gemm_ops.h"
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/matmul_library.h"
+#include "base/error.h"
+#include "ops/linear_fp8.h"
+#include "tensor/fp8.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+const char* library_name(DeviceKind kind) { return kind == DeviceKind::cuda ? "cublaslt" : "hipblaslt"; }
+
+void multiply(Context& context, const Gemm& product) {
+  GpuDevice& device = device_of(context);
+  MatmulLibrary& library = device.matmul_library();
+  device.run_in_library(device.kind() == DeviceKind::cuda ? "cuBLASLt" : "hipBLASLt",
+                        [&](void* stream) { library.multiply(product, stream); });
+}
+
+std::string decline(const Context& context, const Gemm& product) {
+  return device_of(context).matmul_library().decline(product);
+}
+
+// The library's reason for declining the gemms with a weight's first and last slice of rows; the slices between are
+// like the first. Decoded rows lie in scratch, which is aligned.
+template <class Product>
+std::string decline_slices(const Context& context, const Weight& weight, DType dtype, Product product) {
+  if (in_place(weight, dtype)) return decline(context, product(WeightRows{0, weight.out, weight.data}));
+  const int64_t most = ops::decoded_rows(weight.out, weight.in);
+  if (most == 0) return "out or in is 0";
+  const int64_t last = (weight.out - 1) / most * most;
+  std::string reason = decline(context, product(WeightRows{0, most, nullptr}));
+  if (reason.empty() && last > 0) reason = decline(context, product(WeightRows{last, weight.out - last, nullptr}));
+  return reason;
+}
+
+std::string decline_matmul(const Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
+                           ops::MatmulAttributes attributes) {
+  return decline(context, gemm_of(c, a, b, attributes));
+}
+
+std::string decline_linear(const Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                           ops::LinearAttributes attributes) {
+  return decline_slices(context, weight, x.dtype,
+                        [&](WeightRows slice) { return linear_gemm(y, x, weight, slice, attributes.accumulate); });
+}
+
+std::string decline_linear_backward_input(const Context& context, const Tensor& dx, const Tensor& dy,
+                                          const Weight& weight, ops::LinearAttributes attributes) {
+  Tensor sums = dx;
+  if (staged(dx, dy, weight)) {
+    sums.data = nullptr;
+    sums.dtype = DType::f32;
+  }
+  return decline_slices(context, weight, dy.dtype, [&](WeightRows slice) {
+    return input_gradient_gemm(sums, dy, weight, slice, attributes.accumulate);
+  });
+}
+
+// The gemm y (+)= x W^T of fp8 codes, without the scales.
+Gemm fp8_product(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                 ops::LinearAttributes attributes) {
+  const auto row = static_cast<int64_t>(fp8_row_bytes(x.in));
+  return {.c = y.data,
+          .a = x.data,
+          .b = weight.data,
+          .m = x.out,
+          .n = weight.out,
+          .k = x.in,
+          .lda = row,
+          .ldb = row,
+          .ldc = weight.out,
+          .transpose_b = true,
+          .accumulate = attributes.accumulate,
+          .in = DType::u8,
+          .out = y.dtype,
+          .fnuz = context.device.arch() == "gfx942"};
+}
+
+void run_linear_fp8(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                    ops::LinearAttributes attributes) {
+  const Arena::Scope scope(context.scratch);
+  const Tensor x_scales = context.scratch.take(DType::f32, {x.out});
+  const Tensor weight_scales = context.scratch.take(DType::f32, {weight.out});
+  ops::fp8_scales(context, x_scales, x);
+  ops::fp8_scales(context, weight_scales, weight);
+  Gemm product = fp8_product(context, y, x, weight, attributes);
+  product.a_scales = x_scales.as<float>();
+  product.b_scales = weight_scales.as<float>();
+  multiply(context, product);
+}
+
+std::string decline_linear_fp8(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                               ops::LinearAttributes attributes) {
+  return decline(context, fp8_product(context, y, x, weight, attributes));
+}
+
+}  // namespace
+
+void GpuDevice::run_in_library(const char*, FunctionRef<void(void*)> call) { call(native_stream(Stream::compute)); }
+
+MatmulLibrary& GpuDevice::matmul_library() {
+  throw_error(ErrorKind::internal, "{} has no vendor BLAS library", name());
+}
+
+void register_vendor_matmul(ops::Registry& registry, DeviceKind kind) {
+  if (kind == DeviceKind::sim) return;
+  const char* name = library_name(kind);
+  registry.add<ops::Matmul>(kind, name, run_matmul<multiply>, decline_matmul);
+  registry.add<ops::Linear>(kind, name, run_linear<multiply>, decline_linear);
+  registry.add<ops::LinearBackwardInput>(kind, name, run_linear_backward_input<multiply>,
+                                         decline_linear_backward_input);
+}
+
+void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind) {
+  if (kind == DeviceKind::sim) return;
+  // Not the input's gradient: its k runs over rows of the weight, and the libraries support fp8 only in the TN layout.
+  registry.add<ops::GemmFp8>(kind, library_name(kind), run_linear_fp8, decline_linear_fp8);
+}
+
+}  // namespace ingot::gpu

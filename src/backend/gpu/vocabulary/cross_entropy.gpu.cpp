@@ -1,0 +1,100 @@
+#include "backend/gpu/elementwise/functions.h"
+
+namespace ingot::gpu {
+
+struct CrossEntropyArgs {
+  float* losses;
+  void* dlogits;  // may be null
+  const float* logits;
+  const int32_t* targets;
+  int64_t n;  // the vocabulary; one block per token
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL_PACKS(cross_entropy, CrossEntropyArgs, 1024)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+constexpr int threads = 1024;
+
+struct Room {
+  float parts[threads / 32];
+};
+
+// A target outside the vocabulary, other than -1, gives NaN.
+template <class D, int V>
+GPU_FN void row_of(const CrossEntropyArgs& a) {
+  GPU_SHARED(Room, room);
+  const int64_t token = block_index();
+  const float* logits = a.logits + token * a.n;
+  D* dlogits = a.dlogits == nullptr ? nullptr : static_cast<D*>(a.dlogits) + token * a.n;
+  const int64_t target = a.targets[token];
+  if (target == -1) {
+    if (thread_index() == 0) a.losses[token] = 0.0F;
+    if (dlogits == nullptr) return;
+    for (int64_t j = thread_index() * V; j < a.n; j += threads * V) store_floats(dlogits + j, Floats<V>{});
+    return;
+  }
+  const float at_target = target >= 0 && target < a.n ? logits[target] : not_a_number();
+
+  // Online softmax: the maximum so far, and the sum of exponentials relative to it.
+  float top = -bits_of<float>(0x7f800000);
+  float sum = 0;
+  for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
+    const auto values = load_floats<V>(logits + j);
+    float highest = top;
+    for (int i = 0; i < V; ++i) highest = values.at[i] > highest ? values.at[i] : highest;
+    if (highest > top) {
+      sum *= exponential(top - highest);
+      top = highest;
+    }
+    for (int i = 0; i < V; ++i)
+      sum += values.at[i] == top ? 1.0F : exponential(values.at[i] - top);  // 1 for top, also if it is infinite
+  }
+  const float largest = block_max<threads>(top, room.parts);
+  const float total = block_sum<threads>(sum * exponential(top - largest), room.parts);
+  if (thread_index() == 0) a.losses[token] = logarithm(total) + (largest - at_target);
+  if (dlogits == nullptr) return;
+  const float inverse = at_target == at_target ? 1.0F / total : not_a_number();
+  for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
+    auto values = load_floats<V>(logits + j);
+    for (int i = 0; i < V; ++i) {
+      values.at[i] = exponential(values.at[i] - largest) * inverse - (j + i == target ? 1.0F : 0.0F);
+    }
+    store_floats(dlogits + j, values);
+  }
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY_PACKS(cross_entropy, CrossEntropyArgs, row_of)
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/launch.h"
+#include "backend/gpu/ops.h"
+#include "ops/cross_entropy.h"
+
+namespace ingot::gpu {
+namespace {
+
+void run(ops::Context& context, const Tensor& losses, const Tensor& dlogits, const Tensor& logits,
+         const Tensor& targets) {
+  const int64_t n = logits.shape[1];
+  launch(context, of_rows(cross_entropy, n, {dlogits, logits}), {logits.shape[0]},
+         {losses.as<float>(), dlogits.data, logits.as<float>(), targets.as<int32_t>(), n});
+}
+
+}  // namespace
+
+void register_cross_entropy(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::CrossEntropy>(kind, "simt", run);
+}
+
+}  // namespace ingot::gpu
+#endif

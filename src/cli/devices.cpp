@@ -1,0 +1,174 @@
+// ingot devices: the available devices, with measured rates.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "backend/gpu/ops.h"
+#include "backend/gpu/runtime/attention_library.h"
+#include "backend/gpu/runtime/code_objects.h"
+#include "backend/gpu/runtime/driver_device.h"
+#include "backend/gpu/runtime/matmul_library.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/machine.h"
+#include "base/strings.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "runtime/device_rates.h"
+#include "runtime/runtime.h"
+
+namespace ingot::cli {
+
+namespace {
+
+// For multiplying 2048-cubes: three matrices of four bytes per element, and the op's own scratch.
+constexpr size_t measuring_bytes = size_t{256} << 20;
+
+double tera(double per_second) { return per_second / 1e12; }
+
+using Json = nlohmann::ordered_json;
+
+// The targets of this build: the CPU, the simulated GPUs, and the GPU architectures with compiled code.
+Json built_for() {
+  Json all = {"cpu", "sim32", "sim64"};
+  for (const gpu::CodeObject& code : gpu::code_objects()) {
+    if (std::find(all.begin(), all.end(), code.architecture) == all.end()) all.push_back(code.architecture);
+  }
+  return all;
+}
+
+class Devices : public Command {
+ public:
+  const char* name() const override { return "devices"; }
+  const char* summary() const override {
+    return "list devices with memory and measured speed, and why others are unavailable";
+  }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& arguments) override {
+    arguments.option("threads", threads_, "CPU threads (default: all)");
+    arguments.option("seconds", seconds_, "duration of a measurement");
+    arguments.flag("measure", measure_, "measure the CPU again, even if its rates are cached");
+    arguments.example("ingot devices --measure");
+  }
+
+  int run(const Output& output) override {
+    if (!(seconds_ > 0) || seconds_ > 600)
+      throw_error(ErrorKind::usage, "--seconds {}; must be above 0 and at most 600", seconds_);
+    exit_on_interrupt();
+    const runtime::Runtime runtime = runtime::open_runtime("cpu", threads_);
+    Device& device = *runtime.device;
+    Arena scratch(device, measuring_bytes, "scratch");
+    ops::Context context{device, runtime.registry, scratch, runtime.threads.get()};
+    const runtime::RateCache cache = runtime::rate_cache(runtime::rates_key(runtime));
+    const runtime::Measure when = measure_ ? runtime::Measure::again : runtime::Measure::if_missing;
+    const runtime::CpuRates bf16 = runtime::cpu_rates(cache, context, DType::bf16, when, seconds_ * 2 / 5);
+    const runtime::CpuRates f32 = runtime::cpu_rates(cache, context, DType::f32, when, seconds_ * 2 / 5);
+    const runtime::MeasuredRates read = runtime::cpu_read_rate(cache, context, when, seconds_ / 5);
+
+    std::string not_cached;
+    for (const std::string& why : {bf16.not_cached, f32.not_cached, read.not_cached}) {
+      if (!why.empty()) not_cached = why;
+    }
+
+    Json devices = Json::array();
+    const Json cpu = {{"name", device.name()},
+                      {"kind", ingot::name(device.kind())},
+                      {"arch", device.arch()},
+                      {"model", cpu_name()},
+                      {"threads", runtime.threads->threads()},
+                      {"memory_bytes", device.memory_bytes()},
+                      {"memory_available_bytes", device.memory_available()},
+                      {"peak_tflops", tera(std::max(bf16.rates.peak, f32.rates.peak))},
+                      {"peak_bf16_tflops", tera(bf16.rates.peak)},
+                      {"peak_f32_tflops", tera(f32.rates.peak)},
+                      {"gemm_bf16_tflops", tera(bf16.rates.gemm)},
+                      {"gemm_f32_tflops", tera(f32.rates.gemm)},
+                      {"read_gb_s", read.values[0] / 1e9},
+                      {"measured", {{"bf16", bf16.rates.date}, {"f32", f32.rates.date}, {"read", read.date}}},
+                      {"cached", not_cached.empty()},
+                      {"not_cached", not_cached.empty() ? Json() : Json(not_cached)}};
+    output.print(fmt::format("cpu  {}, {} threads, {}\n", cpu_name(), runtime.threads->threads(), device.arch()));
+    output.print(fmt::format("     memory {} ({} free), read at {:.1f} GB/s\n", format_bytes(device.memory_bytes()),
+                             format_bytes(device.memory_available()), read.values[0] / 1e9));
+    for (const auto& [name, measured] : {std::pair("bf16", bf16), std::pair("fp32", f32)}) {
+      output.print(fmt::format("     {}: peak {:.3f} TFLOP/s, matrix product {:.3f}, as measured {}\n", name,
+                               tera(measured.rates.peak), tera(measured.rates.gemm), measured.rates.date));
+    }
+    if (!not_cached.empty()) output.print(fmt::format("     these rates are not cached: {}\n", not_cached));
+    devices.push_back(cpu);
+    Json unavailable = Json::array();
+    add_gpus(output, "cuda", gpu::find_cuda_driver(), devices, unavailable);
+    add_gpus(output, "hip", gpu::find_hip_driver(), devices, unavailable);
+    for (const Json& each : unavailable) {
+      output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
+    }
+    Json libraries = Json::array();
+    for (const gpu::LibraryInfo& facts : {gpu::info_of_cublaslt(), gpu::facts_of_cudnn(), gpu::facts_of_hipblaslt()}) {
+      libraries.push_back(
+          {{"name", facts.name}, {"path", facts.path}, {"version", facts.version}, {"reason", facts.reason}});
+      if (facts.path.empty()) {
+        output.print(fmt::format("{}  {}\n", facts.name, facts.reason));
+      } else {
+        output.print(
+            fmt::format("{}  {} ({})\n", facts.name, facts.path,
+                        facts.version.empty() ? "version known only on a machine with a device" : facts.version));
+      }
+    }
+    output.print(fmt::format("built for {}\n", fmt::join(built_for().get<std::vector<std::string>>(), ", ")));
+    output.print_json(json_line(Json{
+        {"built_for", built_for()}, {"devices", devices}, {"unavailable", unavailable}, {"libraries", libraries}}));
+    return 0;
+  }
+
+ private:
+  // Adds the devices of one driver, or why it has no usable one.
+  static void add_gpus(const Output& output, const std::string& kind, gpu::FoundDriver found, Json& devices,
+                       Json& unavailable) {
+    const auto missing = [&](const std::string& reason) {
+      unavailable.push_back({{"backend", kind}, {"reason", reason}});
+    };
+    if (!found.driver) return missing(found.reason);
+    const std::shared_ptr<gpu::Driver> driver = std::move(found.driver);
+    try {
+      const int count = driver->num_devices();
+      if (count == 0) missing(fmt::format("{} ({}) found no device", driver->version(), driver->library()));
+      for (int index = 0; index < count; ++index) {
+        const std::unique_ptr<gpu::GpuDevice> device = gpu::make_device(driver, index);
+        ops::Registry registry;
+        gpu::register_ops(registry, device->kind());
+        const runtime::GpuRates rates = runtime::measure_gpu(*device, registry);
+        const double sheet = runtime::datasheet_bf16(driver->device_name(index));
+        devices.push_back({{"name", device->name()},
+                           {"kind", kind},
+                           {"arch", device->arch()},
+                           {"model", driver->device_name(index)},
+                           {"driver", driver->version()},
+                           {"library", driver->library()},
+                           {"memory_bytes", device->memory_bytes()},
+                           {"memory_available_bytes", device->memory_available()},
+                           {"peak_tflops", sheet > 0 ? Json(tera(sheet)) : Json()},
+                           {"gemm_bf16_tflops", tera(rates.gemm)},
+                           {"copy_gb_s", rates.copied / 1e9}});
+        output.print(fmt::format("{}  {}, {}, {}\n", device->name(), driver->device_name(index), device->arch(),
+                                 driver->version()));
+        output.print(fmt::format("     memory {} ({} free), copy at {:.1f} GB/s; bf16 matrix product {:.3f} TFLOP/s\n",
+                                 format_bytes(device->memory_bytes()), format_bytes(device->memory_available()),
+                                 rates.copied / 1e9, tera(rates.gemm)));
+      }
+    } catch (const Error& error) {
+      missing(error.message());
+    }
+  }
+
+  std::optional<int64_t> threads_;
+  double seconds_ = 2;
+  bool measure_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> devices_command() { return std::make_unique<Devices>(); }
+
+}  // namespace ingot::cli

@@ -1,0 +1,82 @@
+#include "base/error.h"
+#include "ops/cross_entropy.h"
+#include "ops/testing/op_table.h"
+
+namespace ingot::ops::testing {
+namespace {
+
+// -log softmax of the target, by shifted sums in long double; 0 for target -1.
+double loss_of(const std::vector<double>& logits, size_t t, size_t width, double target) {
+  if (target < 0) return 0.0;
+  long double total = 0;
+  const double shift = logits[t * width + static_cast<size_t>(target)];
+  for (size_t i = 0; i < width; ++i) total += std::exp(static_cast<long double>(logits[t * width + i] - shift));
+  return static_cast<double>(std::log(total));
+}
+
+enum class Result { none, f32, bf16, in_place };
+
+OpCase cross_entropy_case(Result result, int64_t tokens, int64_t vocabulary, double spread) {
+  constexpr const char* names[] = {"losses only", "dlogits f32", "dlogits bf16", "dlogits in place"};
+  OpCase c{.op = "cross_entropy",
+           .name = fmt::format("{} T={} V={}", names[static_cast<int>(result)], tokens, vocabulary)};
+  const DType dtype = result == Result::bf16 ? DType::bf16 : DType::f32;
+  c.operands = {{"losses", DType::f32, {tokens}, Role::output},
+                {"dlogits", dtype, {tokens, vocabulary}, Role::output},
+                {"logits", DType::f32, {tokens, vocabulary}, Role::input, normal(spread)},
+                {"targets", DType::i32, {tokens}, Role::input, integers(-1, vocabulary - 1)}};
+  c.operands[1].absent = result == Result::none;
+  c.operands[1].alias = result == Result::in_place ? 2 : -1;
+  c.run = [](ops::Context& context, const Arguments& a) { ops::cross_entropy(context, a[0], a[1], a[2], a[3]); };
+  const size_t width = static_cast<size_t>(vocabulary);
+  c.reference = [width](Values& v, std::vector<double>& scale) {
+    for (size_t t = 0; t < v[0].size(); ++t) {
+      v[0][t] = loss_of(v[2], t, width, v[3][t]);
+      for (size_t i = 0; i < width; ++i) {
+        // log p(i) is minus the loss for target i.
+        const double share = std::exp(-loss_of(v[2], t, width, static_cast<double>(i)));
+        const double hot = v[3][t] == static_cast<double>(i) ? 1.0 : 0.0;
+        v[1][t * width + i] = v[3][t] < 0 ? 0.0 : share - hot;
+      }
+    }
+    double most = 1.0;  // a loss is a difference of logits, so its error is that of their rounding
+    for (const double x : v[2]) most = std::max(most, std::abs(x));
+    scale[0] = most;
+    scale[1] = most;  // the relative error of exp(x) is the absolute error of x
+  };
+  c.length = vocabulary;
+  if (result == Result::f32 || result == Result::bf16) {
+    c.gradients = {{.gradient = 1, .input = 2, .forward = [width](const Values& v, const std::vector<double>& logits) {
+                      std::vector<double> losses(v[3].size());
+                      for (size_t t = 0; t < losses.size(); ++t) losses[t] = loss_of(logits, t, width, v[3][t]);
+                      return losses;
+                    }}};
+  }
+  c.flops = 8.0 * static_cast<double>(tokens * vocabulary);
+  c.bytes = static_cast<double>(tokens * vocabulary) * static_cast<double>(sizeof(float) + size_of(dtype));
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> cross_entropy_cases() {
+  std::vector<OpCase> cases;
+  for (const Result result : {Result::none, Result::f32, Result::bf16, Result::in_place}) {
+    for (const auto& [tokens, vocabulary] :
+         {std::pair<int64_t, int64_t>{1, 1}, {3, 2}, {17, 33}, {5, 131}, {3, 64}, {0, 5}}) {
+      cases.push_back(cross_entropy_case(result, tokens, vocabulary, 1.0));
+    }
+    cases.push_back(cross_entropy_case(result, 3, 97, 60.0));  // exponentials that underflow
+    cases.push_back(cross_entropy_case(result, 128, 49152, 1.0));
+    cases.back().timing_only = true;
+    cases.back().gradients.clear();
+  }
+  // A whole micro-batch with Llama 3's vocabulary, and the chunk of it in which the loss is computed
+  // (spec::loss_chunk).
+  for (const int64_t tokens : {4096, 130}) {
+    cases.push_back(large(cross_entropy_case(Result::in_place, tokens, 128256, 1.0)));
+  }
+  return cases;
+}
+
+}  // namespace ingot::ops::testing

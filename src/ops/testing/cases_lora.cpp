@@ -1,0 +1,104 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/lora.h"
+#include "ops/lora_bytes.h"
+#include "ops/testing/op_table.h"
+
+namespace ingot::ops::testing {
+namespace {
+
+struct Sizes {
+  DType dtype;
+  int64_t tokens, in, out;
+  std::vector<int64_t> ranks;  // ranks of the adapters; 0: the adapter does not cover the layer
+  bool wide = false;           // y is f32
+};
+
+enum Place : size_t { y, x, slots, first };  // followed by a and b of every adapter
+
+// Number of layers in the entry table, and the layer under test.
+constexpr int64_t layers = 3, the_layer = 1;
+
+float factor_of(size_t adapter) { return 0.5F + 0.25F * static_cast<float>(adapter); }
+
+OpCase lora_case(const Sizes& s) {
+  const int64_t most = std::max<int64_t>(1, *std::max_element(s.ranks.begin(), s.ranks.end()));
+  OpCase c{.op = "lora",
+           .name = fmt::format(
+               "{}{} T={} I={} O={} ranks={}", name(s.dtype), s.wide ? "/f32" : "", s.tokens, s.in, s.out,
+               fmt::join(s.ranks.begin(), s.ranks.begin() + std::min<int64_t>(4, std::ssize(s.ranks)), ","))};
+  c.operands = {{"y", s.wide ? DType::f32 : s.dtype, {s.tokens, s.out}, Role::inout},
+                {"x", s.dtype, {s.tokens, s.in}, Role::input},
+                {"slots", DType::i32, {s.tokens}, Role::input, integers(-1, std::ssize(s.ranks) - 1)}};
+  for (const int64_t rank : s.ranks) {
+    const int64_t rows = std::max<int64_t>(1, rank);
+    c.operands.push_back({"a", s.dtype, {rows, s.in}, Role::input, normal(0.2)});
+    c.operands.push_back({"b", s.dtype, {s.out, rows}, Role::input, normal(0.2)});
+  }
+  const int64_t adapters = std::ssize(s.ranks);
+  c.scratch = [s, most, adapters](int) {
+    return ops::lora_bytes(s.tokens, most) + Arena::footprint(DType::i64, Shape{adapters, layers, 3});
+  };
+  c.run = [s, most, adapters](ops::Context& context, const Arguments& a) {
+    const Arena::Scope scope(context.scratch);
+    const Tensor entries = context.scratch.take(DType::i64, Shape{adapters, layers, 3});
+    std::vector<ops::LoraEntry> table(static_cast<size_t>(adapters * layers));
+    for (size_t i = 0; i < s.ranks.size(); ++i) {
+      table[i * layers + the_layer] = {a[first + 2 * i].data, a[first + 2 * i + 1].data,
+                                       static_cast<int32_t>(s.ranks[i]), factor_of(i)};
+    }
+    context.device.copy_from_host(entries.data, table.data(), entries.bytes());
+    ops::lora(context, a[y], a[x], entries, a[slots], {.layer = the_layer, .rank = most});
+  };
+  c.reference = [s](Values& v, std::vector<double>& scale) {
+    const auto in = static_cast<size_t>(s.in), out = static_cast<size_t>(s.out);
+    double max_y = 0;
+    for (size_t t = 0; t < v[slots].size(); ++t) {
+      if (v[slots][t] < 0) continue;
+      const auto slot = static_cast<size_t>(v[slots][t]);
+      const auto rank = static_cast<size_t>(s.ranks[slot]);
+      for (size_t r = 0; r < rank; ++r) {
+        double low = 0;
+        for (size_t i = 0; i < in; ++i) low += v[first + 2 * slot][r * in + i] * v[x][t * in + i];
+        for (size_t o = 0; o < out; ++o) {
+          v[y][t * out + o] += static_cast<double>(factor_of(slot)) * v[first + 2 * slot + 1][o * rank + r] * low;
+        }
+      }
+    }
+    for (const double value : v[y]) max_y = std::max(max_y, std::abs(value));
+    scale[y] = max_y;
+  };
+  c.length = s.in + most;
+  const auto mean = static_cast<double>(most);
+  const double size = static_cast<double>(size_of(s.dtype));
+  c.flops = 2.0 * static_cast<double>(s.tokens) * mean * static_cast<double>(s.in + s.out);
+  c.bytes = size * (static_cast<double>(std::min(s.tokens, adapters)) * mean * static_cast<double>(s.in + s.out) +
+                    static_cast<double>(s.tokens * (s.in + 2 * s.out)));
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> lora_cases() {
+  std::vector<OpCase> cases;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const bool wide : {false, true}) {
+      if (wide && dtype == DType::f32) continue;
+      cases.push_back(lora_case({dtype, 9, 33, 17, {8, 0, 3, 16, 40}, wide}));
+      cases.push_back(lora_case({dtype, 1, 1, 1, {1}, wide}));
+      cases.push_back(lora_case({dtype, 5, 128, 300, {8, 8}, wide}));
+    }
+  }
+  // q of SmolLM2-135M, one token each of 32 requests: all with one adapter, and each with its own.
+  for (const size_t adapters : {1, 32}) {
+    cases.push_back(timing(lora_case({DType::bf16, 32, 576, 576, std::vector<int64_t>(adapters, 8)})));
+  }
+  cases.push_back(large(lora_case({DType::bf16, 256, 4096, 4096, std::vector<int64_t>(64, 16)})));
+  return cases;
+}
+
+}  // namespace ingot::ops::testing

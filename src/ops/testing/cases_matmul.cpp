@@ -1,0 +1,362 @@
+#include "base/error.h"
+#include "base/half.h"
+#include "ops/linear_low_rank.h"
+#include "ops/matmul.h"
+#include "ops/matmul_bytes.h"
+#include "ops/testing/op_table.h"
+
+namespace ingot::ops::testing {
+namespace {
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+// c [m, n] (+)= a [m, k] b [k, n] by outer products, in double. Element (i, k) of a is a[i * a_row + k * a_column].
+void reference_gemm(const Sizes& s, std::vector<double>& c, const std::vector<double>& a, int64_t a_row,
+                    int64_t a_column, const std::vector<double>& b, int64_t b_row, int64_t b_column) {
+  for (int64_t k = 0; k < s.k; ++k) {
+    for (int64_t i = 0; i < s.m; ++i) {
+      const double left = a[static_cast<size_t>(i * a_row + k * a_column)];
+      for (int64_t j = 0; j < s.n; ++j) {
+        c[static_cast<size_t>(i * s.n + j)] += left * b[static_cast<size_t>(k * b_row + j * b_column)];
+      }
+    }
+  }
+}
+
+double mean_square(const std::vector<double>& values) {
+  double total = 0;
+  for (const double value : values) total += value * value;
+  return values.empty() ? 0.0 : total / static_cast<double>(values.size());
+}
+
+// The root of the sum of squared terms for one element of a matrix product.
+double product_scale(const std::vector<double>& a, const std::vector<double>& b, int64_t k, double before) {
+  return std::sqrt(mean_square(a) * mean_square(b) * static_cast<double>(k) + before);
+}
+
+const char* form(const ops::MatmulAttributes& attributes) {
+  if (attributes.transpose_a) return attributes.transpose_b ? "TT" : "TN";
+  return attributes.transpose_b ? "NT" : "NN";
+}
+
+OpCase matmul_case(DType out, DType in, Sizes s, ops::MatmulAttributes attributes) {
+  OpCase c{.op = "matmul",
+           .name = fmt::format("{} x {} to {} {} M={} N={} K={}{}", name(in), name(in), name(out), form(attributes),
+                               s.m, s.n, s.k, attributes.accumulate ? " accumulate" : "")};
+  c.operands = {{"c", out, {s.m, s.n}, attributes.accumulate ? Role::inout : Role::output},
+                {"a", in, attributes.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}},
+                {"b", in, attributes.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}}};
+  c.run = [attributes](ops::Context& context, const Arguments& a) {
+    ops::matmul(context, a[0], a[1], a[2], attributes);
+  };
+  c.reference = [attributes, s](Values& v, std::vector<double>& scale) {
+    scale[0] = product_scale(v[1], v[2], s.k, attributes.accumulate ? mean_square(v[0]) : 0.0);
+    if (!attributes.accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
+    reference_gemm(s, v[0], v[1], attributes.transpose_a ? 1 : s.k, attributes.transpose_a ? s.m : 1, v[2],
+                   attributes.transpose_b ? 1 : s.n, attributes.transpose_b ? s.k : 1);
+    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+  };
+  c.length = s.k + 1;
+  c.flops = 2.0 * static_cast<double>(s.m * s.n * s.k);
+  c.bytes = static_cast<double>((s.m + s.n) * s.k) * static_cast<double>(size_of(in)) +
+            static_cast<double>(s.m * s.n) * static_cast<double>(size_of(out));
+  return c;
+}
+
+double rounded_to(DType dtype, double value) {
+  const float single = static_cast<float>(value);
+  switch (dtype) {
+    case DType::bf16: return static_cast<double>(bf16_to_float(float_to_bf16(single)));
+    case DType::f16: return static_cast<double>(f16_to_float(float_to_f16(single)));
+    default: return static_cast<double>(single);
+  }
+}
+
+bool decoded(Storage storage, DType activation) {
+  return storage != (activation == DType::f32    ? Storage::f32
+                     : activation == DType::bf16 ? Storage::bf16
+                                                 : Storage::f16);
+}
+
+struct LinearSizes {
+  int64_t tokens, out, in;
+};
+
+std::string linear_name(DType result, DType given, Storage storage, LinearSizes s, bool accumulate) {
+  return fmt::format("{} x {} to {} T={} out={} in={}{}", name(given), name(storage), name(result), s.tokens, s.out,
+                     s.in, accumulate ? " accumulate" : "");
+}
+
+// Both linear ops: `backward` multiplies by W instead of its transpose. `prefer_skinny`: as in serving.
+OpCase linear_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, bool accumulate,
+                   bool prefer_skinny = false) {
+  OpCase c{.op = backward ? "linear_backward_input" : "linear",
+           .name = linear_name(result, given, storage, s, accumulate) + (prefer_skinny ? " mostly few" : "")};
+  const int64_t width = backward ? s.in : s.out;
+  const int64_t k = backward ? s.out : s.in;
+  c.operands = {{backward ? "dx" : "y", result, {s.tokens, width}, accumulate ? Role::inout : Role::output},
+                {backward ? "dy" : "x", given, {s.tokens, k}},
+                {"weight", DType::u8, {s.out, s.in}, Role::input, normal(), storage}};
+  const ops::LinearAttributes attributes{
+      .accumulate = accumulate, .row_invariant = prefer_skinny, .prefer_skinny = prefer_skinny};
+  c.run = [=](ops::Context& context, const Arguments& a) {
+    if (backward) {
+      ops::linear_backward_input(context, a[0], a[1], a.weights[2], attributes);
+    } else {
+      ops::linear(context, a[0], a[1], a.weights[2], attributes);
+    }
+  };
+  c.reference = [=](Values& v, std::vector<double>& scale) {
+    std::vector<double> weight = v[2];
+    for (double& w : weight) w = rounded_to(given, w);
+    scale[0] = product_scale(v[1], weight, k, accumulate ? mean_square(v[0]) : 0.0);
+    if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
+    reference_gemm({s.tokens, width, k}, v[0], v[1], k, 1, weight, backward ? s.in : 1, backward ? 1 : s.in);
+    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+  };
+  c.length = k + 1;
+  if (backward) {
+    c.gradients = {{.gradient = 0, .cotangent = 1, .forward = [=](const Values& v, const std::vector<double>& x) {
+                      std::vector<double> y(static_cast<size_t>(s.tokens * s.out), 0.0);
+                      for (int64_t t = 0; t < s.tokens; ++t) {
+                        for (int64_t o = 0; o < s.out; ++o) {
+                          double& sum = y[static_cast<size_t>(t * s.out + o)];
+                          for (int64_t i = 0; i < s.in; ++i) {
+                            sum += x[static_cast<size_t>(t * s.in + i)] *
+                                   rounded_to(given, v[2][static_cast<size_t>(o * s.in + i)]);
+                          }
+                        }
+                      }
+                      return y;
+                    }}};
+  }
+  c.scratch = [=](int) { return ops::linear_bytes(s.tokens, s.out, s.in, size_of(given), decoded(storage, given)); };
+  c.flops = 2.0 * static_cast<double>(s.tokens * s.out * s.in);
+  c.bytes = static_cast<double>(static_cast<size_t>(s.out) * row_bytes(storage, s.in)) +
+            static_cast<double>(s.tokens * k) * static_cast<double>(size_of(given)) +
+            static_cast<double>(s.tokens * width) * static_cast<double>(size_of(result));
+  return c;
+}
+
+// A linear layer with a low-rank term: both ops, as in linear_case.
+OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, int64_t rank,
+                     bool accumulate) {
+  OpCase c = linear_case(backward, result, given, storage, s, accumulate);
+  c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
+  c.name += fmt::format(" rank={}", rank);
+  c.gradients.clear();  // linear_case's, which lack the low-rank term
+  const int64_t width = backward ? s.in : s.out;
+  c.operands.push_back({"low", given, {s.tokens, rank}});
+  c.operands.push_back({backward ? "a" : "b", given, backward ? Shape{rank, s.in} : Shape{s.out, rank}});
+  const ops::LinearAttributes attributes{.accumulate = accumulate};
+  c.run = [=](ops::Context& context, const Arguments& a) {
+    if (backward) {
+      ops::linear_low_rank_backward_input(context, a[0], a[1], a.weights[2], a[3], a[4], attributes);
+    } else {
+      ops::linear_low_rank(context, a[0], a[1], a.weights[2], a[3], a[4], attributes);
+    }
+  };
+  c.reference = [=, linear = c.reference](Values& v, std::vector<double>& scale) {
+    linear(v, scale);
+    reference_gemm({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
+    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+  };
+  // dx is the gradient at x of the sum of dy (x W^T) and low (x a^T), both elementwise. Checked only for few elements,
+  // because finite differences of many take long.
+  if (backward && s.tokens * s.in < 500) {
+    c.gradients = {{.gradient = 0, .forward = [=](const Values& v, const std::vector<double>& x) {
+                      std::vector<double> weight = v[2];
+                      for (double& w : weight) w = rounded_to(given, w);
+                      std::vector<double> terms;
+                      const auto add = [&](const std::vector<double>& factors, const std::vector<double>& matrix,
+                                           int64_t rows) {
+                        std::vector<double> product(static_cast<size_t>(s.tokens * rows), 0.0);
+                        reference_gemm({s.tokens, rows, s.in}, product, x, s.in, 1, matrix, 1, s.in);
+                        for (size_t i = 0; i < product.size(); ++i) terms.push_back(factors[i] * product[i]);
+                      };
+                      add(v[1], weight, s.out);
+                      add(v[3], v[4], rank);
+                      return terms;
+                    }}};
+  }
+  c.length += rank + 1;
+  c.flops += 2.0 * static_cast<double>(s.tokens * width * rank);
+  c.bytes += static_cast<double>((s.tokens + width) * rank) * static_cast<double>(size_of(given));
+  return c;
+}
+
+OpCase dequantize_case(DType dtype, Storage storage, int64_t out, int64_t in) {
+  OpCase c{.op = "dequantize", .name = fmt::format("{} to {} [{}, {}]", name(storage), name(dtype), out, in)};
+  c.operands = {{"out", dtype, {out, in}, Role::output},
+                {"weight", DType::u8, {out, in}, Role::input, normal(), storage}};
+  c.run = [](ops::Context& context, const Arguments& a) { ops::dequantize(context, a[0], a.weights[1]); };
+  c.reference = [](Values& v, std::vector<double>&) { v[0] = v[1]; };
+  c.flops = static_cast<double>(out * in);
+  c.bytes = static_cast<double>(static_cast<size_t>(out) * row_bytes(storage, in)) +
+            static_cast<double>(out * in) * static_cast<double>(size_of(dtype));
+  return c;
+}
+
+constexpr Storage storages[] = {Storage::f32,  Storage::bf16, Storage::f16,     Storage::q8_0,
+                                Storage::q4_0, Storage::q4_1, Storage::q5_0,    Storage::q5_1,
+                                Storage::q4_k, Storage::q6_k, Storage::fp8_e4m3};
+
+void add_matmuls(std::vector<OpCase>& cases) {
+  constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},   {DType::f32, DType::bf16},
+                                               {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+                                               {DType::f32, DType::f16},   {DType::f16, DType::f16}};
+  for (const auto& [out, in] : types) {
+    for (const ops::MatmulAttributes form : {ops::MatmulAttributes{}, ops::MatmulAttributes{.transpose_b = true},
+                                             ops::MatmulAttributes{.transpose_a = true},
+                                             ops::MatmulAttributes{.transpose_a = true, .transpose_b = true}}) {
+      for (const Sizes s :
+           {Sizes{1, 1, 1}, Sizes{3, 17, 33}, Sizes{1, 131, 17}, Sizes{33, 3, 131}, Sizes{17, 67, 0}, Sizes{0, 3, 3}}) {
+        ops::MatmulAttributes accumulate = form;
+        accumulate.accumulate = true;
+        cases.push_back(matmul_case(out, in, s, form));
+        cases.push_back(matmul_case(out, in, s, accumulate));
+      }
+      // Rows that are a multiple of 16 bytes, as libraries require.
+      cases.push_back(matmul_case(out, in, {16, 40, 24}, form));
+    }
+    // More than one block of k, panels of every size, and enough FLOPs for several threads.
+    cases.push_back(matmul_case(out, in, {67, 403, 300}, {.transpose_b = true, .accumulate = true}));
+    cases.push_back(matmul_case(out, in, {211, 50, 270}, {.transpose_a = true}));
+  }
+  // Operands whose rows are a multiple of 16 bytes, with a partial tile in every dimension, for tiles of every size.
+  for (const Sizes s : {Sizes{40, 72, 104}, Sizes{72, 136, 200}, Sizes{264, 520, 40}}) {
+    for (const ops::MatmulAttributes form : {ops::MatmulAttributes{.transpose_b = true}, ops::MatmulAttributes{},
+                                             ops::MatmulAttributes{.transpose_a = true}}) {
+      ops::MatmulAttributes accumulate = form;
+      accumulate.accumulate = true;
+      cases.push_back(matmul_case(DType::bf16, DType::bf16, s, form));
+      cases.push_back(matmul_case(DType::f32, DType::bf16, s, accumulate));
+    }
+    cases.push_back(matmul_case(DType::f16, DType::f16, s, {.transpose_b = true}));
+  }
+  const Sizes linear{1024, 1536, 576};
+  for (const DType in : {DType::f32, DType::bf16}) {
+    cases.push_back(timing(matmul_case(DType::f32, in, linear, {.transpose_b = true})));
+    cases.push_back(timing(matmul_case(in, in, linear, {.transpose_b = true})));
+    cases.push_back(timing(matmul_case(in, in, {1024, 576, 1536}, {})));
+    cases.push_back(timing(matmul_case(DType::f32, in, {1536, 576, 1024}, {.transpose_a = true, .accumulate = true})));
+    cases.push_back(timing(matmul_case(DType::f32, in, {1024, 49152, 576}, {.transpose_b = true})));
+    for (const int64_t hidden : {576, 4096}) {  // LoRA shapes
+      cases.push_back(timing(matmul_case(in, in, {2048, 16, hidden}, {.transpose_b = true})));
+      cases.push_back(timing(matmul_case(in, in, {2048, hidden, 16}, {.transpose_b = true, .accumulate = true})));
+      cases.push_back(
+          timing(matmul_case(DType::f32, in, {hidden, 16, 2048}, {.transpose_a = true, .accumulate = true})));
+    }
+    cases.push_back(timing(matmul_case(in, in, {1024, 576, 49152}, {})));
+    cases.push_back(timing(matmul_case(DType::f32, in, {2048, 2048, 2048}, {.transpose_b = true})));
+  }
+}
+
+void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
+  for (const auto& [result, given] :
+       {std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}, std::pair{DType::bf16, DType::bf16}}) {
+    for (const Storage storage : {Storage::bf16, Storage::q8_0}) {
+      for (const int64_t rank : {1, 2, 6, 16}) {
+        // Fewer rows than columns and more, with partial tiles and panels.
+        cases.push_back(low_rank_case(backward, result, given, storage, {19, 70, 96}, rank, rank == 6));
+        cases.push_back(low_rank_case(backward, result, given, storage, {131, 17, 160}, rank, rank == 2));
+      }
+    }
+    // Several decoded slices, and an odd k.
+    cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, 4, true));
+    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {13, 35, 33}, 4, false));
+    if (given == DType::f32) continue;
+    // Several slices of k in AVX-512's own gemm, several blocks of packed columns, and of packed rows.
+    cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 400, 6144}, 4, false));
+    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {5, 700, 1024}, 2, false));
+    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {131, 150, 33}, 2, true));
+  }
+  cases.push_back(
+      timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 1536, 576}, 16, false)));
+  cases.push_back(
+      timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 4096, 4096}, 16, false)));
+}
+
+// A square, and Llama-3.1-8B's widest layer over 8192 tokens: forward, the input's gradient, the weight's gradient.
+void add_large_matmuls(std::vector<OpCase>& cases) {
+  constexpr DType in = DType::bf16;
+  cases.push_back(large(matmul_case(in, in, {8192, 8192, 8192}, {.transpose_b = true})));
+  cases.push_back(large(matmul_case(in, in, {8192, 14336, 4096}, {.transpose_b = true})));
+  cases.push_back(large(matmul_case(in, in, {8192, 4096, 14336}, {})));
+  cases.push_back(large(matmul_case(DType::f32, in, {14336, 4096, 8192}, {.transpose_a = true})));
+}
+
+void add_linears(std::vector<OpCase>& cases, bool backward) {
+  constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},
+                                               {DType::f32, DType::bf16},
+                                               {DType::bf16, DType::bf16},
+                                               {DType::f32, DType::f16},
+                                               {DType::f16, DType::f16}};
+  for (const auto& [result, given] : types) {
+    if (backward && given == DType::f16) continue;
+    for (const Storage storage : storages) {
+      const int64_t block = block_elements(storage);
+      const int64_t in = block == 1 ? 33 : block == 32 ? 96 : 256;
+      for (const int64_t tokens : {1, 2, 3, 17}) {
+        cases.push_back(linear_case(backward, result, given, storage, {tokens, 35, in}, tokens % 2 == 0));
+        cases.push_back(linear_case(backward, result, given, storage, {tokens, 1, in}, tokens % 2 == 1));
+      }
+      const int64_t whole = block == 1 ? 40 : in;
+      cases.push_back(linear_case(backward, result, given, storage, {3, 24, whole}, true));
+    }
+    // Rows that are a multiple of 16 bytes for every storage type, for the skinny gemm kernels: partial spans and
+    // chunks, and more rows than a block has.
+    if (!backward) {
+      for (const Storage storage : storages) {
+        const int64_t in = block_elements(storage) == 256 ? 768 : block_elements(storage) == 32 ? 608 : 296;
+        cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
+        cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
+        cases.push_back(linear_case(false, result, given, storage, {13, 61, in}, storage == Storage::bf16, true));
+      }
+      cases.push_back(linear_case(false, result, given, Storage::q4_k, {72, 133, 512}, false));
+    }
+    // Several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
+    // differences.
+    cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, true));
+    cases.back().gradients.clear();
+    cases.push_back(linear_case(backward, result, given, Storage::f32, {0, 3, 5}, false));
+  }
+  for (const int64_t tokens : {1, 2, 8, 1024}) {
+    for (const Storage storage : {Storage::bf16, Storage::q8_0, Storage::q4_0, Storage::q4_k}) {
+      cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {tokens, 49152, 512}, false)));
+    }
+    cases.push_back(timing(linear_case(backward, DType::f32, DType::f32, Storage::f32, {tokens, 49152, 512}, false)));
+  }
+  if (backward) return;
+  for (const int64_t tokens : {1, 8, 32, 512}) {
+    cases.push_back(
+        timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 49152, 576}, false, true)));
+    cases.push_back(
+        timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 2048, 5632}, false, true)));
+  }
+}
+
+}  // namespace
+
+std::vector<OpCase> matmul_cases() {
+  std::vector<OpCase> cases;
+  add_matmuls(cases);
+  add_large_matmuls(cases);
+  add_linears(cases, false);
+  add_linears(cases, true);
+  add_low_ranks(cases, false);
+  add_low_ranks(cases, true);
+  for (const Storage storage : storages) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const int64_t in = block_elements(storage) == 1 ? 33 : 1280;
+      cases.push_back(dequantize_case(dtype, storage, 1, in));
+      cases.push_back(dequantize_case(dtype, storage, 17, in));
+      cases.push_back(timing(dequantize_case(dtype, storage, 4096, 2048)));
+    }
+  }
+  return cases;
+}
+
+}  // namespace ingot::ops::testing

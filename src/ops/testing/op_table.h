@@ -1,0 +1,136 @@
+// The op table: test cases of every op. Each entry has four uses: comparison with a double-precision reference, a check
+// of a backward op against finite differences of its forward, timing, and the support matrix. The cases of NOUN are in
+// cases_NOUN.cpp.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "ops/context.h"
+#include "ops/registry.h"
+#include "tensor/weight.h"
+
+namespace ingot::ops::testing {
+
+// The elements of each operand, exactly as passed to the op.
+using Values = std::vector<std::vector<double>>;
+using Fill = std::function<void(std::vector<double>& values, RandomStream& random)>;
+
+Fill normal(double scale = 1.0, double mean = 0.0);
+Fill integers(int64_t low, int64_t high);  // uniform in [low, high]
+Fill fixed(std::vector<double> values);
+
+// Values of several operands that depend on each other, computed when the first one is requested, so that a program
+// that holds every case and runs few does not compute all of them.
+class Drawn {
+ public:
+  explicit Drawn(std::function<Values()> make);
+  Fill operator[](size_t i) const;  // fills with the values of operand i
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// output: passed to the op filled with NaN (integers: 77), to be assigned. inout: passed with the values of its `fill`.
+enum class Role { input, output, inout };
+
+struct Operand {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  Role role = Role::input;
+  Fill fill = normal();
+  std::optional<Storage> storage = {};  // set for a weight of shape [out, in]; `dtype` is then unused
+  int alias = -1;                       // index of the operand whose memory this one shares; same type and size
+  bool absent = false;                  // the op gets an empty tensor
+};
+
+// The arguments that `OpCase::run` passes to the op, by operand index.
+struct Arguments {
+  std::vector<Tensor> tensors;
+  std::vector<Weight> weights;  // for operands with a storage
+  const Tensor& operator[](size_t operand) const { return tensors[operand]; }
+};
+
+// Checks operand `gradient`, which the op computed, as the gradient with respect to `at` of
+// sum(cotangent * forward(at)).
+struct GradientCheck {
+  static constexpr size_t none = static_cast<size_t>(-1);
+  size_t gradient = none;
+  size_t input = none;      // operand at whose value the gradient is taken; none: zeros (for linear forwards)
+  size_t cotangent = none;  // none: ones
+  std::function<std::vector<double>(const Values& values, const std::vector<double>& at)> forward = {};
+};
+
+struct OpCase {
+  std::string op;    // the op's name in the registry
+  std::string name;  // name within the op, for display: "bf16 T=3 H=17"
+  std::vector<Operand> operands;
+  std::function<void(ops::Context&, const Arguments&)> run;
+  // Computes the outputs in double from the inputs, written differently from the kernels. `scale`, by operand, is the
+  // magnitude to which errors are relative; where it is left at 0 the largest absolute result is used (see
+  // tensor/tolerance.h).
+  std::function<void(Values& values, std::vector<double>& scale)> reference = {};
+  int64_t length = 1;  // number of fp32 terms summed for one element of the result
+  std::vector<GradientCheck> gradients = {};
+  std::function<size_t(int threads)> scratch = {};  // scratch bytes; zero when not given
+  // For timing: FLOPs and memory traffic of one call. Cases with timing_only have no reference.
+  bool timing_only = false;
+  bool large = false;  // timing_only, and sized for a GPU: exceeds its caches, and runs long compared with a launch
+  double flops = 0;
+  double bytes = 0;
+};
+
+// Returns the case for timing only: without reference and gradient checks.
+OpCase timing(OpCase c);
+
+// The same, sized for a GPU. Large operands are filled with repetitions of one pool of random values; the operands in
+// `drawn`, whose values depend on each other in the case, get independent normal numbers, which suffices for timing.
+OpCase large(OpCase c, std::initializer_list<size_t> drawn = {});
+
+// All cases of all ops.
+const std::vector<OpCase>& op_cases();
+
+std::vector<OpCase> adamw_cases();
+std::vector<OpCase> cross_entropy_cases();
+std::vector<OpCase> elementwise_cases();
+std::vector<OpCase> embedding_cases();
+std::vector<OpCase> fixed_sum_cases();
+std::vector<OpCase> rms_norm_cases();
+std::vector<OpCase> rope_cases();
+std::vector<OpCase> layer_norm_cases();
+std::vector<OpCase> glu_cases();
+std::vector<OpCase> activation_cases();
+std::vector<OpCase> columns_cases();
+std::vector<OpCase> moe_cases();
+std::vector<OpCase> attention_cases();
+std::vector<OpCase> matmul_cases();
+std::vector<OpCase> linear_fp8_cases();
+std::vector<OpCase> lora_cases();
+std::vector<OpCase> sampling_cases();
+
+enum class Outcome { passed, failed, declined };
+struct Verdict {
+  Outcome outcome = Outcome::passed;
+  std::string text;  // the mismatch, or why the op declined
+};
+
+// Runs the case with the context's registry and device (its scratch is not used: the case allocates its own) and
+// compares every output with the reference.
+Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
+// As `compare`, for the case's gradient checks: central differences of `forward` in double along unit vectors and
+// random directions.
+Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
+// Bytes of every output, for bitwise comparisons; empty when no implementation supports the call.
+std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
+// Seconds per call. On a CPU: the minimum over at least five calls that together take `seconds`. On a GPU: the median
+// over batches of calls with one synchronisation per batch, so that launches overlap as in a training step.
+// ErrorKind::internal when a large case leaves an output element NaN or unwritten.
+double time_case(ops::Context& context, const OpCase& op_case, double seconds);
+
+}  // namespace ingot::ops::testing

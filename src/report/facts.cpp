@@ -1,0 +1,86 @@
+#include "report/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace ingot::report {
+
+namespace {
+
+constexpr double nothing = std::numeric_limits<double>::quiet_NaN();
+
+double first_finite(const Series& series) {
+  for (const Point& point : series) {
+    if (std::isfinite(point.y)) return point.y;
+  }
+  return nothing;
+}
+
+double last_finite(const Series& series) {
+  for (auto point = series.rbegin(); point != series.rend(); ++point) {
+    if (std::isfinite(point->y)) return point->y;
+  }
+  return nothing;
+}
+
+double smallest(const Series& series) {
+  double least = nothing;
+  for (const Point& point : series) {
+    if (std::isfinite(point.y) && !(point.y >= least)) least = point.y;
+  }
+  return least;
+}
+
+double mean(const Series& series) {
+  double sum = 0, number = 0;
+  for (const Point& point : series) {
+    if (!std::isfinite(point.y)) continue;
+    sum += point.y;
+    ++number;
+  }
+  return number > 0 ? sum / number : nothing;
+}
+
+// Mean of `rates` weighted by the steps' times; both have one point per step.
+double mean_over_time(const Series& rates, const Series& times) {
+  double sum = 0, time = 0;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    if (!std::isfinite(rates[i].y) || !std::isfinite(times[i].y)) continue;
+    sum += rates[i].y * times[i].y;
+    time += times[i].y;
+  }
+  return time > 0 ? sum / time : nothing;
+}
+
+}  // namespace
+
+Facts facts_of(const RunLog& run) {
+  Facts facts;
+  facts.first_loss = first_finite(run.loss);
+  facts.final_loss = last_finite(run.loss);
+  facts.perplexity_before = first_finite(run.eval_perplexity);
+  facts.perplexity_after = last_finite(run.eval_perplexity);
+  facts.best_perplexity = smallest(run.eval_perplexity);
+  facts.eval_loss_before = first_finite(run.eval_loss);
+  facts.eval_loss_after = last_finite(run.eval_loss);
+  double in_steps = 0;
+  for (const Point& point : run.step_s) in_steps += std::isfinite(point.y) ? point.y : 0;
+  const bool all_ended = run.num_ends > 0 && run.num_ends == run.num_starts;
+  facts.seconds = all_ended ? run.process_seconds : run.step_s.empty() ? nothing : in_steps;
+  facts.tokens_per_s = mean_over_time(run.tokens_per_s, run.step_s);
+  facts.padding = mean(run.padding);
+  facts.mfu = mean_over_time(run.mfu, run.step_s);
+  facts.peak_memory = run.peak_memory > 0 ? run.peak_memory : nothing;
+  return facts;
+}
+
+std::string progress_of(const RunLog& run) {
+  std::string text = run.num_planned_steps > 0 ? fmt::format("step {} of {}", run.last_step, run.num_planned_steps)
+                                               : fmt::format("step {}", run.last_step);
+  return text + ", " + (run.end_reason.empty() ? "running or killed" : run.end_reason);
+}
+
+}  // namespace ingot::report

@@ -1,0 +1,159 @@
+#include "runs/folder.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/path.h"
+#include "checkpoint/native.h"
+
+namespace ingot::runs {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// `newest`: the step of the newest checkpoint in the folder; absent when there is none.
+void check_resume(const fs::path& path, Resume resume, const std::string& elsewhere, std::optional<int64_t> newest) {
+  const bool is_here = path_exists(path / "events.jsonl"), has_checkpoint = newest || !elsewhere.empty();
+  switch (resume) {
+    case Resume::no:
+      if (!is_here && !has_checkpoint) return;
+      throw_hint(ErrorKind::usage,
+                 has_checkpoint
+                     ? "continue it with --resume, or give this run another name (name=...)"
+                     : "it has no checkpoint: restart it with --resume=fresh, or give this run another name (name=...)",
+                 "{}: a run already exists", is_here || newest ? path.string() : elsewhere);
+    case Resume::yes:
+      if (has_checkpoint) return;
+      if (!is_here) throw_error(ErrorKind::not_found, "{}: there is no run to continue", path.string());
+      throw_hint(ErrorKind::not_found, "--resume=fresh restarts the run from its first step",
+                 "{}: there is no checkpoint to continue from", (path / "checkpoints").string());
+    case Resume::fresh:
+      if (!has_checkpoint) return;
+      throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
+                 "{}: --resume=fresh needs a run without a checkpoint, but this one has {}", path.string(),
+                 newest ? fmt::format("that of step {}", *newest) : "some in " + elsewhere);
+  }
+}
+
+std::optional<int64_t> newest_checkpoint(const fs::path& path) {
+  const std::vector<int64_t> steps = checkpoint::list_checkpoints(path / "checkpoints");
+  return steps.empty() ? std::nullopt : std::optional(steps.back());
+}
+
+}  // namespace
+
+RunFolder::RunFolder(fs::path path, Resume resume, const std::string& elsewhere) : path_(std::move(path)) {
+  check(path_, resume, elsewhere);
+  const fs::path checkpoints = path_ / "checkpoints";
+  make_folders(checkpoints);
+  lock_.emplace(path_);
+  checkpoint::remove_leftovers(checkpoints);
+  check_resume(path_, resume, elsewhere, newest_checkpoint(path_));
+}
+
+void RunFolder::check(const fs::path& path, Resume resume, const std::string& elsewhere) {
+  // The run writes here, so a path that the system refuses is an error of writing (5), not of reading (3).
+  name_exists(path / "checkpoints");
+  // Whether the lock's holder still runs is determined when the lock is taken, and that error takes precedence.
+  if (resume != Resume::no && path_exists(path / "lock")) return;
+  const fs::path checkpoints = path / "checkpoints";
+  const std::optional<int64_t> newest = newest_checkpoint(path);
+  // Leftovers of a crash may contain a checkpoint that the next holder of the folder restores.
+  if (!newest && path_exists(checkpoints) && !list_folder(checkpoints).empty()) return;
+  check_resume(path, resume, elsewhere, newest);
+}
+
+void RunFolder::require_lock() const {
+  if (lock_->held()) return;
+  throw_hint(ErrorKind::unavailable,
+             "only one of the two processes may continue: see log.txt, and give the other run another name",
+             "{}: another process has taken the lock of this run folder: this process was considered dead, or its lock "
+             "file was removed",
+             path_.string());
+}
+
+void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
+
+std::string weights_fingerprint(const WeightSet& weights, Device& device) {
+  constexpr size_t sampled = 4096;
+  Sha256 digest;
+  std::vector<std::byte> sample;
+  const auto add = [&](const std::byte* from, size_t bytes) {
+    sample.resize(bytes);
+    device.copy_to_host(sample.data(), from, bytes);
+    digest.update(sample);
+  };
+  for (const Parameter& p : weights.parameters) {
+    const bool matrix = static_cast<bool>(p.matrix);
+    const size_t bytes =
+        matrix ? static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in) : p.vector.bytes();
+    const auto* begin = static_cast<const std::byte*>(matrix ? p.matrix.data : p.vector.data);
+    const size_t part = std::min(sampled, bytes);
+    add(begin, part);
+    add(begin + bytes - part, part);
+  }
+  return digest.hex();
+}
+
+namespace {
+
+// The settings that determine the order of a StreamingDataset run, besides its data.
+nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
+  const train::StreamingRecipe recipe = data.streaming.value_or(train::StreamingRecipe{});
+  const data::StreamingSettings s = recipe.settings();
+  nlohmann::ordered_json weights = nlohmann::ordered_json::array();
+  for (const train::SourceRecipe& source : data.train.values) weights.push_back(source.weight.value_or(1));
+  nlohmann::ordered_json identity = {{"shuffle", s.shuffle},
+                                     {"shuffle_algo", data::name(s.algorithm)},
+                                     {"shuffle_seed", s.seed},
+                                     {"shuffle_block_size", s.block_size.value_or(0)},
+                                     {"num_canonical_nodes", s.canonical_nodes.value_or(0)},
+                                     {"sampling_method", data::name(s.sampling)},
+                                     {"sampling_granularity", s.granularity},
+                                     {"epoch_size", s.epoch_size.value_or(0)},
+                                     {"weights", std::move(weights)}};
+  // Omitted for default values, for compatibility with checkpoints that lack these keys.
+  if (recipe.weights != train::StreamingWeights::repeat) identity["weights_are"] = static_cast<int>(recipe.weights);
+  if (recipe.cluster().num_ranks() > 1) identity["cluster"] = {recipe.nodes, recipe.ranks};
+  return identity;
+}
+
+}  // namespace
+
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base) {
+  const spec::ModelSpec& m = plan.model;
+  nlohmann::ordered_json identity = {{"model",
+                                      {{"family", m.family},
+                                       {"vocab", m.vocab},
+                                       {"hidden", m.hidden},
+                                       {"layers", m.layers},
+                                       {"heads", m.heads},
+                                       {"kv_heads", m.kv_heads},
+                                       {"head_dim", m.head_dim},
+                                       {"ffn", m.ffn},
+                                       {"norm_epsilon", m.norm_epsilon},
+                                       {"rope_theta", m.rope_theta},
+                                       {"tied_head", m.tied_head}}},
+                                     {"base", base},
+                                     {"data", data_hash},
+                                     {"data_seed", plan.recipe.data.seed},
+                                     {"seed", plan.recipe.seed},
+                                     {"global_batch", plan.recipe.batch.global},
+                                     {"determinism_unit", plan.recipe.determinism_unit},
+                                     {"precision", train::name(plan.recipe.precision)}};
+  if (plan.optimizer_types.fixed_point_sums) identity["determinism"] = "bitwise";
+  if (plan.step.fp8) identity["fp8_gradients"] = name(plan.step.fp8_gradients);
+  if (plan.recipe.data.order == train::Order::streaming) identity["order"] = streaming_identity(plan.recipe.data);
+  if (plan.lora) {
+    identity["adapter"] = {{"rank", plan.lora->rank},
+                           {"alpha", plan.lora->alpha},
+                           {"dropout", plan.lora->dropout},
+                           {"rslora", plan.lora->rslora},
+                           {"targets", plan.lora->targets}};
+  }
+  return identity.dump();
+}
+
+}  // namespace ingot::runs

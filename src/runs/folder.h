@@ -1,0 +1,51 @@
+// The folder for a run's files.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "base/folder_lock.h"
+#include "runs/plan.h"
+#include "tensor/weight_set.h"
+
+namespace ingot::runs {
+
+// How a start treats an existing run in the folder: no: refuse; yes: continue from its newest checkpoint; fresh: begin
+// the run again, which requires that it has no checkpoint.
+enum class Resume { no, yes, fresh };
+
+// Holds the lock of a run's folder: no other process may run there (base/folder_lock.h).
+class RunFolder {
+ public:
+  // Creates the folder. ErrorKind::usage when it holds a run and `resume` is no, or a checkpoint and it is fresh;
+  // not_found for a resume without a checkpoint; unavailable when another process runs there, and when the folder
+  // cannot be created or written. `elsewhere`: the address of a store that also has checkpoints of the run, which count
+  // as if they were in the folder; empty when there are none.
+  RunFolder(std::filesystem::path path, Resume resume, const std::string& elsewhere = {});
+  // The same errors, as far as they can be determined without the lock; called before anything is read.
+  static void check(const std::filesystem::path& path, Resume resume, const std::string& elsewhere);
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // The dead lock holder from whom the lock was taken over; empty when there was none.
+  const std::string& taken_over() const { return lock_->taken_over(); }
+  // ErrorKind::unavailable when another process has taken over the lock: nothing more may be written to the folder.
+  void require_lock() const;
+  void write_recipe(const std::string& resolved) const;
+
+ private:
+  std::filesystem::path path_;
+  std::optional<FolderLock> lock_;
+};
+
+// The settings that a checkpoint must agree with to be continued, as a JSON object: the model's shape, the adapter,
+// data, order and seeds. Length, learning rate, batch.micro, recompute, evaluation and the device may change.
+std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base);
+
+// SHA-256 over the first and last 4 KiB of every parameter in the device's memory: identifies a model without reading
+// all weights.
+std::string weights_fingerprint(const WeightSet& weights, Device& device);
+
+}  // namespace ingot::runs

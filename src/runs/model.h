@@ -1,0 +1,35 @@
+// The model of a training run in memory: its weights and the optimizer state before the first step.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "checkpoint/load.h"
+#include "models/model.h"
+#include "runs/plan.h"
+#include "runtime/runtime.h"
+#include "train/optimizer_state.h"
+#include "train/step.h"
+
+namespace ingot::runs {
+
+// How much of the weights would be copied, and how much mapped.
+WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
+                        const spec::ModelSpec& model);
+
+struct RunModel {
+  std::unique_ptr<checkpoint::LoadedModel> loaded;  // owns the weights to which the others refer
+  std::unique_ptr<models::Model> model;
+  std::unique_ptr<train::OptimizerState> optimizer_state;
+  std::string base;  // identifies the initial weights, for run_identity
+
+  // Makes the weights used in computation and their master copies agree. Collective over the ranks.
+  void begin(train::Step& step);
+};
+
+// Creates random weights, or loads those of `source`, as the recipe says; the optimizer state is this rank's share.
+// Errors: those of load_model.
+RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
+                        const train::ShardSpec& share = {});
+
+}  // namespace ingot::runs

@@ -1,0 +1,84 @@
+// Resolves a recipe for this machine: sizes, lengths and memory, before anything large is allocated.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/weight_storage.h"
+#include "data/sequence_set.h"
+#include "infer/engine.h"
+#include "runtime/runtime.h"
+#include "train/recipe.h"
+#include "train/step.h"
+
+namespace ingot::runs {
+
+// Memory of a run by kind, in bytes.
+struct MemoryPlan {
+  size_t weights = 0;  // in allocated memory
+  size_t mapped = 0;   // weights read in place from the model's files: the system may evict and reread them
+  train::OptimizerStateBytes optimizer_state;
+  train::StepBytes step;
+  size_t samples = 0;    // engine that generates the samples of eval.prompts
+  size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
+  size_t total() const;  // without mapped weights
+  std::string table() const;
+};
+
+struct RunPlan {
+  train::Recipe recipe;  // resolved: no `auto` left, the length in steps
+  spec::ModelSpec model;
+  std::optional<spec::LoraSpec> lora;
+  train::StepSettings step;
+  train::OptimizerDtypes optimizer_types;
+  train::Schedule schedule;
+  MemoryPlan memory;
+  double flops_per_token = 0;  // useful FLOPs, causal attention, at the data's sub-sequence lengths
+  int64_t trainable_parameters = 0;
+  std::optional<infer::EngineSettings> samples;  // engine for eval.prompts, when there are any
+  bool decoded = false;                 // weights are not stored in the activations' type, and are decoded on use
+  bool micro_batch_auto = false;        // the recipe has batch.micro: auto
+  std::string micro_batch_reason;       // why the micro-batch has its size
+  bool fits = true;                     // memory.total() is at most the available memory
+  bool background_checkpoints = false;  // checkpoints are written in the background while the next steps run
+};
+
+// The hint for a run that does not fit.
+inline constexpr const char* memory_hint =
+    "shorten data.sequence_length, lower batch.micro, set recompute: full, or train an adapter";
+
+// The storage types of the model's matrices according to the recipe.
+checkpoint::WeightStorage weight_storage_of(const train::Recipe& recipe);
+
+// Memory of the weights as load_model would place them.
+struct WeightPlan {
+  size_t copied = 0;
+  size_t mapped = 0;
+};
+
+// The length of a run in steps. `sequences`: number of sequences in an epoch, for a length in epochs. `filled`: the
+// fraction of sequence positions that hold tokens, for a length in tokens.
+int64_t steps_of(const train::Recipe& recipe, int64_t sequences, double filled = 1);
+
+// Placeholder statistics for unknown data: one epoch of one sequence, full of one document.
+data::DatasetStatistics placeholder_statistics(int64_t sequence_length);
+
+// Resolves everything that is `auto` and checks that the settings are consistent. `longest_prompt`: tokens of the
+// longest of eval.prompts; 0 without any. `available`: usable memory of `runtime`'s device; a run that needs more is
+// sized with the smallest allowed micro-batch, and has `fits` false. `share`: rank and number of ranks. Errors: usage
+// for a sequence longer than the model's context and for contradictory settings.
+RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
+                 const train::ShardSpec& share = {});
+
+// Changes the micro-batch to `micro` accumulation units and recomputes the memory of steps.
+void set_micro_batch(RunPlan& plan, int64_t micro);
+
+// size_run for a run that will be started. ErrorKind::resource when it does not fit, with the required memory by kind,
+// and the available memory.
+RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
+                 int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
+                 const train::ShardSpec& share = {});
+
+}  // namespace ingot::runs

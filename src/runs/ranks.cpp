@@ -1,0 +1,117 @@
+#include "runs/ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/cpu_list.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine.h"
+#include "base/strings.h"
+#include "comm/in_process.h"
+#include "comm/launcher.h"
+#include "comm/mpi.h"
+
+namespace ingot::runs {
+
+namespace {
+
+// The stuck rank's threads cannot be ended from outside. No file is half-written: files are published by rename.
+void end_process(const Error& error) {
+  Log(LogLevel::info).error("{}; another rank does not stop and is abandoned", error.message());
+  _exit(exit_code(error.kind()));
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    names.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+bool of_one_machine(const std::string& device) { return device == "cpu" || device == "sim32" || device == "sim64"; }
+
+std::string device_of(const std::string& device, const Rank& rank) {
+  const comm::Group& world = rank.world;
+  const std::vector<std::string> names = names_in(device);
+  if (names.size() == 1 && of_one_machine(device)) return device;
+  if (names.size() == 1 && (device == "cuda" || device == "hip")) return fmt::format("{}:{}", device, rank.local);
+  if (std::ssize(names) != world.size()) {
+    throw_hint(ErrorKind::usage, "give one device per rank (device: \"cuda:0,cuda:1\"), or a kind: cpu, cuda, hip",
+               "device '{}' lists {} devices for {} ranks", device, names.size(), world.size());
+  }
+  return names[static_cast<size_t>(world.rank())];
+}
+
+// Number of ranks that may use the same CPUs as this one: launchers may assign CPUs to each rank.
+int64_t cpu_sharers(const comm::Group& world) {
+  const std::string own = host_name() + " " + format_cpu_list(usable_cpus());
+  return std::ranges::count(world.gather(own), own);
+}
+
+// Threads of one of several ranks when the recipe does not state them.
+int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
+  const int64_t share = cpus.empty() ? available_cpus() / cpu_sharers(rank.world) : std::ssize(cpus) / rank.locals;
+  return std::max<int64_t>(1, share);
+}
+
+}  // namespace
+
+int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
+  int code = 0;
+  if (const std::optional<comm::Launch> launch = comm::find_launch(environment)) {
+    if (parallel.dp != 1 && parallel.dp != launch->size) {
+      throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes",
+                 "parallel.dp is {}, but {} has started {} processes", parallel.dp, launch->launcher, launch->size);
+    }
+    parallel.dp = launch->size;
+    comm::run_mpi({comm::find_mpi_plugin(), launch->size, static_cast<double>(parallel.timeout_s)},
+                  [&](const comm::Place& place) { code = run({place.world, place.local, place.locals}); });
+    return code;
+  }
+  const comm::InProcess settings{.ranks = static_cast<int>(parallel.dp),
+                                 .timeout_s = static_cast<double>(parallel.timeout_s),
+                                 .stuck = end_process};
+  comm::run_in_process(settings, [&](const comm::Group& world) {
+    const int own = run({world, world.rank(), world.size(), world.rank() == 0});
+    if (world.rank() == 0) code = own;
+  });
+  return code;
+}
+
+train::ShardSpec share_of(const train::Recipe& recipe, const comm::Group& world) {
+  return {world.rank(), world.size(), static_cast<int>(recipe.parallel.zero)};
+}
+
+runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads,
+                                   const std::vector<int>& cpus, const Rank& rank) {
+  const comm::Group& world = rank.world;
+  if (world.size() == 1) return runtime::open_runtime(device, threads, cpus);
+  if (threads && *threads < world.size()) {
+    throw_hint(ErrorKind::usage, "set threads to at least the number of ranks", "{} threads for {} ranks", *threads,
+               world.size());
+  }
+  const int64_t own = threads ? *threads / world.size() : automatic_share(cpus, rank);
+  require_cpus(cpus, own * rank.locals);
+  const std::vector<int> own_cpus = share_of_cpus(cpus, own, rank.local);
+  if (device != "auto") return runtime::open_runtime(device_of(device, rank), own, own_cpus);
+  runtime::Runtime runtime = runtime::open_runtime(device, own, own_cpus);
+  const DeviceKind kind = runtime.device->kind();
+  if (kind == DeviceKind::cpu || rank.local == 0) return runtime;
+  return runtime::open_runtime(fmt::format("{}:{}", name(kind), rank.local), own, own_cpus);
+}
+
+void on_rank0(const comm::Group& world, FunctionRef<void()> work) {
+  std::function<void(const std::atomic<bool>&)> alone;
+  if (world.rank() == 0) alone = [&](const std::atomic<bool>&) { work(); };
+  comm::run_while_synchronising(world, alone);
+}
+
+}  // namespace ingot::runs

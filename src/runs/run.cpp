@@ -1,0 +1,398 @@
+#include "runs/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+
+#include "base/error.h"
+#include "base/machine.h"
+#include "base/path.h"
+#include "base/signals.h"
+#include "base/strings.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/export.h"
+#include "checkpoint/load.h"
+#include "checkpoint/text_assets.h"
+#include "comm/failure.h"
+#include "runs/checkpoint_store.h"
+#include "runs/console.h"
+#include "runs/data.h"
+#include "runs/model.h"
+#include "runs/plan.h"
+#include "runs/ranks.h"
+#include "runs/samples.h"
+#include "runs/summary.h"
+#include "runs/tensorboard_log.h"
+#include "runtime/device_rates.h"
+#include "runtime/runtime.h"
+#include "train/event_log.h"
+#include "train/initialise.h"
+#include "train/memory_probe.h"
+#include "train/trainer.h"
+
+namespace ingot::runs {
+
+namespace {
+
+using Print = std::function<void(std::string_view)>;
+
+train::DataCounts counts(const data::SequenceSet& set) {
+  const data::DatasetStatistics& s = set.statistics();
+  return {s.num_documents, s.num_sequences, s.num_bad_lines, s.first_bad_line};
+}
+
+// Enables background checkpoints if every rank's host has room for a copy of its state.
+void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Rank& rank, const Log& log) {
+  if (plan.recipe.checkpoint.every == 0 && *plan.recipe.checkpoint.minutes.value == 0) return;
+  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  const size_t room =
+      own_memory ? available_memory() / static_cast<size_t>(rank.locals) : available - plan.memory.total();
+  const size_t state = plan.memory.optimizer_state.state;
+  plan.background_checkpoints = rank.world.all_max<int32_t>(state <= room ? 0 : 1) == 0;
+  if (plan.background_checkpoints) {
+    plan.memory.copy = state;
+  } else {
+    log.info(
+        "checkpoints are written between steps (training pauses): a copy of the state needs {}, only {} of memory are "
+        "available",
+        format_bytes(state), format_bytes(room));
+  }
+}
+
+// The adapter's master weights, by layer; `memory` owns those that are gathered from several ranks.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan,
+                                                       const train::OptimizerState& optimizer_state, train::Step& step,
+                                                       std::vector<Buffer>& memory) {
+  std::vector<checkpoint::AdapterModule> modules;
+  const auto master = [&](int trainable) { return step.master(static_cast<size_t>(trainable), memory.emplace_back()); };
+  for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
+    const nn::LoraWeights& layer = optimizer_state.adapter()->layers[p.base];
+    modules.push_back({.param = p,
+                       .factor = static_cast<float>(plan.lora->factor()),
+                       .a = master(layer.a_trainable),
+                       .b = master(layer.b_trainable)});
+  }
+  return modules;
+}
+
+// The store's address if it has checkpoints of the run; else empty.
+std::string address_of(const std::optional<checkpoint::RemoteCheckpoints>& remote) {
+  return remote && remote->any() ? remote->address() : "";
+}
+
+// The sources of the weights (or the model's shape) and of the tokenizer.
+struct Sources {
+  checkpoint::ModelSource model, text;
+};
+
+// Makes the Step. With `batch.micro: auto` it first runs a memory probe; if memory runs out on any rank, the plan gets
+// a smaller micro-batch.
+std::unique_ptr<train::Step> make_step(RunPlan& plan, runtime::Runtime& runtime, models::Model& model,
+                                       train::OptimizerState& optimizer_state, const RunData& data, const Log& log,
+                                       const comm::Group& world) {
+  if (!plan.micro_batch_auto) {
+    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, optimizer_state,
+                                         plan.step, plan.decoded, world);
+  }
+  std::vector<int64_t> samples = data.order->step_samples(0);
+  samples.resize(std::min(samples.size(), static_cast<size_t>(*plan.recipe.batch.micro.value)));
+  std::vector<data::PackedSequence> sequences;
+  for (const int64_t sample : samples) sequences.push_back(data.train->get(sample));
+  train::ProbedStep tried = train::probe_memory(*runtime.device, runtime.registry, *runtime.threads, model,
+                                                optimizer_state, plan.step, plan.decoded, sequences, samples, world);
+  if (!tried.shortage.empty()) {
+    plan.micro_batch_reason = fmt::format("with {} there was not enough memory for a step: {}",
+                                          *plan.recipe.batch.micro.value, tried.shortage);
+    set_micro_batch(plan, tried.step->settings().micro);
+    if (world.rank() == 0)
+      log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_batch_reason);
+  }
+  return std::move(tried.step);
+}
+
+// Memory available to a rank: the minimum over all ranks, where ranks on one machine divide its host memory.
+size_t memory_of(const Device& device, const Rank& rank) {
+  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  const auto available = static_cast<int64_t>(device.memory_available() / (own_memory ? 1 : rank.locals));
+  return static_cast<size_t>(-rank.world.all_max(-available));
+}
+
+// With replicated optimizer state each rank updates by itself, so all devices must round alike.
+void require_like_devices(const Device& device, const train::Recipe& r, const comm::Group& world) {
+  const std::vector<std::string> kinds = world.gather(fmt::format("{} {}", name(device.kind()), device.arch()));
+  const auto other = std::ranges::find_if(kinds, [&](const std::string& kind) { return kind != kinds.front(); });
+  if (r.parallel.zero > 0 || other == kinds.end()) return;
+  throw_hint(ErrorKind::usage, "use identical devices, or set parallel.zero to 1 or 2",
+             "rank 0 has {} and rank {} has {}: with parallel.zero 0 their weights would drift apart", kinds.front(),
+             other - kinds.begin(), *other);
+}
+
+// The memory table of this run; with several ranks one table for each.
+std::string memory_table(const RunPlan& plan, const comm::Group& world) {
+  if (world.size() == 1) return plan.memory.table();
+  std::string text;
+  int rank = 0;
+  for (const std::string& table : world.gather(plan.memory.table())) text += fmt::format("rank {}\n{}", rank++, table);
+  return text;
+}
+
+// Collective; the first rank prints.
+void print_plan(const Print& print, const RunPlan& plan, size_t available, const comm::Group& world) {
+  const std::string table = memory_table(plan, world);
+  if (world.rank() > 0) return;
+  print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
+                    train::write_recipe(plan.recipe), format_bytes(available), table, plan.flops_per_token / 1e9,
+                    plan.trainable_parameters, spec::num_parameters(plan.model)));
+}
+
+DeviceRates scaled(const DeviceRates& rates, double factor) {
+  return {rates.peak * factor, rates.gemm * factor, rates.date};
+}
+
+// The rates of this rank's CPU.
+DeviceRates measured_cpu_rates(const runtime::Runtime& runtime, int locals, train::Step& step, runtime::Measure when) {
+  return runtime::cpu_rates(runtime::rate_cache(runtime::rates_key(runtime, locals)), step.context(),
+                            step.settings().activation, when)
+      .rates;
+}
+
+// The rates of the first rank's CPU; only this rank reports utilisation. If they are not cached, the other ranks
+// measure at the same time, because their load affects the first rank's rates. Collective.
+DeviceRates run_cpu_rates(const runtime::Runtime& runtime, const Rank& rank, train::Step& step) {
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu, first = rank.world.rank() == 0;
+  const runtime::RateCache cache = runtime::rate_cache(runtime::rates_key(runtime, rank.locals));
+  const bool missing = first && on_cpu && !cache.find(name(step.settings().activation), 2);
+  const bool measure = rank.world.all_max<int32_t>(missing ? 1 : 0) != 0;
+  if (!on_cpu || (!first && !measure)) return {};
+  if (first) return measured_cpu_rates(runtime, rank.locals, step, runtime::Measure::if_missing);
+  return runtime::cpu_rates(runtime::RateCache({}, {}), step.context(), step.settings().activation).rates;
+}
+
+// All settings except the run's folder and identity.
+train::TrainerSettings trainer_settings(const RunPlan& plan, runtime::Runtime& runtime, train::Step& step,
+                                        const Rank& rank, const DeviceRates& rates) {
+  const train::Recipe& r = plan.recipe;
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
+  train::TrainerSettings settings;
+  settings.name = r.name;
+  settings.steps = *r.steps;
+  settings.schedule = plan.schedule;
+  settings.eval_every = r.eval.every;
+  settings.checkpoint_every = r.checkpoint.every;
+  settings.checkpoint_minutes = *r.checkpoint.minutes.value;
+  settings.checkpoints_kept = r.checkpoint.keep;
+  settings.background_checkpoints = plan.background_checkpoints;
+  const double ranks = rank.world.size();  // total of all devices of a kind, or of all shares of the threads
+  settings.rates = scaled(rates, ranks);
+  // With several ranks one rank would measure alone while the others wait, which gives higher rates than under load.
+  if (on_cpu && rank.world.size() == 1) {
+    settings.measure_rates = [&step, &runtime, locals = rank.locals] {
+      return measured_cpu_rates(runtime, locals, step, runtime::Measure::raise);
+    };
+  }
+  // The energy counter of a CPU is shared by the ranks of a machine and counts once.
+  if ((!on_cpu || rank.local == 0) && runtime.device->joules()) {
+    settings.joules = [&runtime] { return runtime.device->joules(); };
+  }
+  return settings;
+}
+
+// One rank's run.
+class Runner {
+ public:
+  Runner(const RunRequest& request) : request_(request) {}
+  int run_rank(const Rank& rank);
+
+ private:
+  int train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime, const Rank& rank,
+                const Sources& sources, const checkpoint::TextAssets& text, const RunData& data, Log& log);
+  int plan_without_data(const train::Recipe& r, runtime::Runtime& runtime, const Rank& rank,
+                        const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
+
+  const RunRequest& request_;
+};
+
+int Runner::run_rank(const Rank& rank) {
+  train::Recipe recipe = request_.recipe;
+  const comm::Group& world = rank.world;
+  const bool first = world.rank() == 0;
+  Log log(first ? LogLevel::info : LogLevel::error);
+  // Checked before anything is read, not at the first checkpoint.
+  if (!request_.dry_run) {
+    on_rank0(world, [&] {
+      const std::optional<checkpoint::RemoteCheckpoints> remote = remote_checkpoints(recipe);
+      if (remote) remote->require_writable();
+      RunFolder::check(run_folder(recipe), request_.resume, address_of(remote));
+    });
+  }
+  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
+  Sources sources{checkpoint::open_model(recipe.model), {}};
+  const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
+  if (recipe.data.sequence_length > model.context) {
+    throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
+               "data.sequence_length {} is more than the model's context of {}", recipe.data.sequence_length,
+               model.context);
+  }
+  if (request_.dry_run && recipe.data.train.values.empty()) {
+    return plan_without_data(recipe, runtime, rank, sources.model, model);
+  }
+  train::require_training_data(recipe);
+  sources.text = recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : sources.model;
+  const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
+  const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
+
+  const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
+  const size_t available = memory_of(*runtime.device, rank);
+  std::vector<std::vector<int32_t>> prompts;  // only on the first rank
+  if (first) prompts = encode_prompts(recipe, text, data);
+  size_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
+  RunPlan plan = plan_run(recipe, model, data.train->statistics(), static_cast<int64_t>(longest), weights, available,
+                          runtime, share_of(recipe, world));
+  const int64_t micro = -world.all_max(-plan.step.micro);  // all ranks use the same micro-batch
+  if (micro != plan.step.micro) {
+    set_micro_batch(plan, micro);
+    plan.micro_batch_reason = "the most that fits in the memory of every rank";
+  }
+  // The recipe states the total over all ranks.
+  plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
+  plan_checkpoints(plan, *runtime.device, available, rank, log);
+  if (request_.dry_run) {
+    print_plan(request_.print, plan, available, world);
+    return 0;
+  }
+  return train_run(std::move(plan), std::move(prompts), runtime, rank, sources, text, data, log);
+}
+
+// Prints the resolved recipe whether or not it fits: a laptop may plan a cluster's run.
+int Runner::plan_without_data(const train::Recipe& r, runtime::Runtime& runtime, const Rank& rank,
+                              const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
+  if (r.epochs) {
+    throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
+               "epochs is {}, but without data.train the number of steps is unknown", *r.epochs);
+  }
+  train::Recipe recipe = r;
+  recipe.eval.prompts.clear();
+  const size_t available = memory_of(*runtime.device, rank);
+  const RunPlan plan =
+      size_run(recipe, model, placeholder_statistics(r.data.sequence_length), 0,
+               plan_weights(r, runtime, source, model), available, runtime, share_of(recipe, rank.world));
+  print_plan(request_.print, plan, available, rank.world);
+  if (rank.world.rank() > 0) return 0;
+  request_.print("# no data.train: estimated for full sequences of one document, without eval.prompts\n");
+  if (!plan.fits) {
+    request_.print(fmt::format("# does not fit: it needs {} and {} are available; {}\n",
+                               format_bytes(plan.memory.total()), format_bytes(available), memory_hint));
+  }
+  return 0;
+}
+
+int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime,
+                      const Rank& rank, const Sources& sources, const checkpoint::TextAssets& text, const RunData& data,
+                      Log& log) {
+  const train::Recipe& r = plan.recipe;
+  const comm::Group& world = rank.world;
+  const bool first = world.rank() == 0;
+  const std::filesystem::path run_dir = run_folder(r);
+  const std::optional<checkpoint::RemoteCheckpoints> remote = first ? remote_checkpoints(r) : std::nullopt;
+  std::optional<RunFolder> folder;  // only on rank 0
+  on_rank0(world, [&] {
+    folder.emplace(run_dir, request_.resume, address_of(remote));
+    log.add_file(run_dir / "log.txt");
+    if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
+    if (remote) remove_leftovers(*remote, log);
+  });
+  require_like_devices(*runtime.device, r, world);
+
+  const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
+                                    ? DeviceRates{}
+                                    : runtime::gpu_training_rates(runtime, plan.step.activation);
+  RunModel made = make_run_model(plan, runtime, sources.model, share_of(r, world));
+  const WeightSet& weights = made.loaded->weights;
+  train::OptimizerState& optimizer_state = *made.optimizer_state;
+  const std::unique_ptr<train::Step> step_made =
+      make_step(plan, runtime, *made.model, optimizer_state, data, log, world);
+  train::Step& step = *step_made;
+  made.begin(step);
+
+  const DeviceRates cpu_rates = run_cpu_rates(runtime, rank, step);
+  train::TrainerSettings settings =
+      trainer_settings(plan, runtime, step, rank, cpu_rates.date.empty() ? gpu_rates : cpu_rates);
+  settings.run_dir = run_dir;
+  settings.remote = remote ? &*remote : nullptr;
+  settings.files = made.loaded->files.get();
+  settings.identity = run_identity(plan, data.train->content_hash(), made.base);
+
+  Observers observers;
+  Console console(log, request_.quiet);
+  train::Trainer trainer(step, *made.model, weights, optimizer_state, plan.lora, *data.train, *data.order,
+                         data.eval.get(), settings, observers);
+  const int64_t done = request_.resume == Resume::yes ? trainer.resume() : 0;  // RunFolder has checked that one exists
+  std::optional<train::EventLog> events;
+  std::optional<TensorboardLog> tensorboard;
+  if (first) {
+    folder->write_recipe(train::write_recipe(r));
+    // Without a checkpoint even the evaluation before the first step is repeated.
+    observers.add(events.emplace(run_dir / "events.jsonl", done > 0 ? done : -1));
+    const std::optional<int64_t> again =
+        request_.resume == Resume::no ? std::nullopt : std::optional(done > 0 ? done + 1 : 0);
+    if (r.log.tensorboard) observers.add(tensorboard.emplace(run_dir / "tensorboard", again));
+    observers.add(console);
+  }
+  observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trainable_parameters,
+                      runtime.device->name() + " " + runtime.device->arch(), world.size(), train::name(r.precision),
+                      settings.rates, done > 0, *r.batch.micro.value, plan.micro_batch_reason, counts(*data.train),
+                      data.eval ? counts(*data.eval) : train::DataCounts{}});
+
+  Sampler sampler(runtime, *made.model, text, plan, std::move(prompts), optimizer_state.adapter());
+  std::optional<StopSignal> stop;  // one per process
+  if (rank.leads_process) stop.emplace(request_.second_signal);
+  const auto stops = [&] {
+    if (folder) folder->require_lock();
+    return stop && stop->requested();
+  };
+  train::Trainer::End end = train::Trainer::End::done;
+  try {
+    end = trainer.run(stops, [&](int64_t at) { sampler.run(at, observers); });
+  } catch (...) {
+    world.fail(comm::error_of_exception());  // notifies the other ranks before the destructors here wait
+    throw;
+  }
+  if (end == train::Trainer::End::stopped) {
+    require_stored(trainer);
+    log.info("stopped after step {}; continue with --resume", console.memory().end.step);
+    return 130;
+  }
+  std::filesystem::path result;
+  if (plan.lora) {
+    result = run_dir / "adapter";
+    std::vector<Buffer> masters;  // gathered from several ranks
+    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, optimizer_state, step, masters);
+    if (!first) return 0;
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, modules, *runtime.device);
+  } else {
+    if (!first) return 0;
+    result = run_dir / "model";
+    remove_tree(result);
+    checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
+                         plan.step.activation);
+  }
+  request_.print(end_report(plan, data, console.memory(), result));
+  require_stored(trainer);
+  return 0;
+}
+
+}  // namespace
+
+std::filesystem::path run_folder(const train::Recipe& recipe) {
+  return std::filesystem::path(recipe.run_dir) / recipe.name;
+}
+
+int run(RunRequest request) {
+  // The ranks of this process change parallel.dp of one recipe.
+  return run_ranks(request.recipe.parallel, [&](const Rank& rank) { return Runner(request).run_rank(rank); });
+}
+
+}  // namespace ingot::runs

@@ -1,0 +1,143 @@
+#include "runtime/device_rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/cpu_list.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "checkpoint/registry.h"
+#include "ops/context.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "runtime/random_pool.h"
+
+namespace ingot::runtime {
+
+namespace {
+
+// Minimum time in seconds of five calls of `body`, which must leave the device idle.
+template <class Body>
+double seconds_of(Body body) {
+  using Clock = std::chrono::steady_clock;
+  double best = std::numeric_limits<double>::infinity();
+  for (int call = 0; call < 5; ++call) {
+    const auto start = Clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+}  // namespace
+
+double datasheet_bf16(const std::string& model) {
+  // A name that is a prefix of another comes after it.
+  constexpr std::pair<const char*, double> sheets[] = {{"A100", 312e12},    {"H100 PCIe", 756e12}, {"H100 NVL", 835e12},
+                                                       {"H100", 989e12},    {"H200", 989e12},      {"B200", 2250e12},
+                                                       {"MI250X", 383e12},  {"MI250", 362e12},     {"MI300X", 1307e12},
+                                                       {"MI325X", 1307e12}, {"MI350X", 2307e12},   {"MI355X", 2517e12}};
+  for (const auto& [name, flops] : sheets) {
+    if (model.find(name) != std::string::npos) return flops;
+  }
+  return 0;
+}
+
+GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
+  const bool simulated = device.kind() == DeviceKind::sim;
+  const int64_t side = simulated ? 64 : 8192;
+  const int64_t copied = simulated ? 4096 : int64_t{1} << 28;
+  const size_t bytes = Arena::footprint(DType::bf16, {side, side});
+  Arena memory(device, std::max(3 * bytes, 2 * Arena::footprint(DType::bf16, {copied})), "measuring");
+  Arena scratch;
+  ops::Context context{device, registry, scratch, nullptr};
+  RandomPool random(1, copied);
+  const auto timed = [&](const Tensor& result, int calls, auto op) {
+    op();
+    const double seconds = seconds_of([&] {
+      for (int call = 0; call < calls; ++call) op();
+      uint16_t one = 0;
+      device.copy_to_host(&one, result.data, sizeof one);  // synchronises with the kernels
+    });
+    return seconds / calls;
+  };
+  const auto take = [&](const Shape& shape) {
+    const Tensor tensor = memory.take(DType::bf16, shape);
+    random.fill(device, tensor, 1);
+    return tensor;
+  };
+  GpuRates rates{};
+  {
+    const Arena::Scope scope(memory);
+    const Tensor a = take({side, side});
+    const Tensor b = take({side, side});
+    const Tensor c = take({side, side});
+    const double seconds = timed(c, 10, [&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
+    rates.gemm = 2.0 * static_cast<double>(side * side * side) / seconds;
+  }
+  const Arena::Scope scope(memory);
+  const Tensor from = take({copied});
+  const Tensor to = take({copied});
+  const double seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
+  rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
+  return rates;
+}
+
+RatesKey rates_key(const Runtime& runtime, int64_t ranks) {
+  const char* operations = environment("INGOT_OPS");
+  return {.processor = cpu_name(),
+          .cores = std::ssize(usable_cpus()),
+          .isa = runtime.device->arch(),
+          .threads = runtime.threads->threads(),
+          .ranks = ranks,
+          .version = INGOT_VERSION,
+          .operations = operations != nullptr ? operations : ""};
+}
+
+RateCache rate_cache(const RatesKey& key) {
+  std::filesystem::path folder;
+  try {
+    folder = checkpoint::ingot_home() / "rates";
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;  // there is no home folder
+  }
+  return {std::move(folder), key};
+}
+
+CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, Measure when, double seconds) {
+  const MeasuredRates found = cached_or_measured(cache, name(dtype), 2, when, [&] {
+    const cpu::GemmRates rates = cpu::measure_gemm(context, dtype, seconds);
+    return std::vector<double>{rates.arithmetic, rates.matmul};
+  });
+  return {{found.values[0], found.values[1], found.date}, found.not_cached};
+}
+
+MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measure when, double seconds) {
+  return cached_or_measured(cache, "read", 1, when,
+                            [&] { return std::vector<double>{cpu::measure_read(context, seconds)}; });
+}
+
+PeakRates find_peak_rates(const Runtime& runtime) {
+  if (runtime.device->kind() == DeviceKind::cpu) {
+    Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
+    ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+    const RateCache cache = rate_cache(rates_key(runtime));
+    PeakRates most{cpu_rates(cache, context, DType::bf16).rates.peak, cpu_rates(cache, context, DType::f32).rates.peak,
+                   cpu_read_rate(cache, context).values[0], 0};
+    // Without bf16 dot products both types use the same arithmetic, measured twice: the higher rate is used.
+    if (!cpu::has_bf16_dot_products()) most.bf16_flops = most.f32_flops = std::max(most.bf16_flops, most.f32_flops);
+    return most;
+  }
+  const GpuRates rates = measure_gpu(*runtime.device, runtime.registry);
+  return {rates.gemm, 0, rates.copied, datasheet_bf16(runtime.model)};
+}
+
+DeviceRates gpu_training_rates(const Runtime& runtime, DType activation) {
+  if (activation != DType::bf16 || runtime.device->kind() == DeviceKind::sim) return {};
+  return {datasheet_bf16(runtime.model), measure_gpu(*runtime.device, runtime.registry).gemm};
+}
+
+}  // namespace ingot::runtime

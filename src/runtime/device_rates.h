@@ -1,0 +1,56 @@
+// Peak rates of a device, to which runs, `ingot devices` and `ingot bench` relate their speed.
+#pragma once
+
+#include <string>
+
+#include "ops/context.h"
+#include "runtime/rate_cache.h"
+#include "runtime/runtime.h"
+#include "tensor/device_rates.h"
+
+namespace ingot::runtime {
+
+// Dense bf16 FLOP/s of a GPU according to its vendor's data sheet (specs: flops.md); 0 for an unknown GPU. `model` is
+// the driver's name of it, "NVIDIA H200".
+double datasheet_bf16(const std::string& model);
+
+// A GPU's rates with the implementations that would run (the vendor's library takes precedence over our kernels), on
+// random numbers.
+struct GpuRates {
+  double gemm;    // FLOP/s of bf16 matrix multiplication, 8192-cubes
+  double copied;  // bytes/s, read plus written, of a copy much larger than the caches
+};
+// Allocates 1.5 GiB of the device's memory during the call. On a simulated device the matrices are 64-cubes, so its
+// rates are meaningless.
+GpuRates measure_gpu(Device& device, const ops::Registry& registry);
+
+// The key of a CPU's rates in the cache. `ranks`: number of ranks on this machine, which compute at the same time.
+RatesKey rates_key(const Runtime& runtime, int64_t ranks = 1);
+// The cache under the home folder; without a home folder nothing is cached.
+RateCache rate_cache(const RatesKey& key);
+
+struct CpuRates {
+  DeviceRates rates;
+  std::string not_cached;  // error message when the rates could not be cached
+};
+// A CPU's rates in bf16 or fp32: from the cache, or measured now, for about `seconds`.
+CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, Measure when = Measure::if_missing,
+                   double seconds = 0.4);
+// The same for the memory read bandwidth in bytes/s, one value.
+MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measure when = Measure::if_missing,
+                            double seconds = 0.4);
+
+// Upper bounds for an op's speed, on any device; 0 where unknown.
+struct PeakRates {
+  double bf16_flops = 0, f32_flops = 0;  // FLOP/s: register loops on a CPU, gemms on a GPU
+  double bytes = 0;                      // bytes/s of memory: reading on a CPU, copying on a GPU
+  double datasheet_bf16_flops = 0;       // FLOP/s
+};
+// On a CPU: cached rates, or measured in about two seconds with at most 512 MiB of memory; on a GPU: measure_gpu.
+PeakRates find_peak_rates(const Runtime& runtime);
+
+// Rates for a training run in `activation` on a GPU, before the run allocates its memory: the data sheet's peak and
+// measured gemms, both in bf16; zeros in fp32, and for simulated devices.
+DeviceRates gpu_training_rates(const Runtime& runtime, DType activation);
+
+}  // namespace ingot::runtime

@@ -1,0 +1,137 @@
+#include "runtime/session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/row_codec.h"
+
+namespace ingot::runtime {
+
+namespace {
+
+checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
+  const std::optional<checkpoint::WeightStorage> storage = checkpoint::weight_storage(weights, activation);
+  if (!storage) {
+    throw_hint(ErrorKind::usage, "use auto, stored, bf16, fp16, fp32, int8, int4 or fp8", "--weights '{}' is not known",
+               weights);
+  }
+  return {.device = *runtime.device, .storage = *storage, .pool = runtime.threads.get()};
+}
+
+// Loads the model. An adapter with more than low-rank terms (DoRA, modules_to_save, biases) is merged into its weights.
+checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::ModelSource& source, DType activation,
+                             Runtime& runtime) {
+  checkpoint::LoadOptions how = load_options(options.weights, activation, runtime);
+  if (!options.adapter) return checkpoint::load_model(source, how);
+  const checkpoint::AdapterFile adapter =
+      checkpoint::read_adapter(*options.adapter, checkpoint::read_model_spec(source));
+  how.writable = adapter.replaces_weights();
+  checkpoint::LoadedModel loaded = checkpoint::load_model(source, how);
+  if (how.writable) checkpoint::merge_adapter(loaded.weights, *runtime.device, adapter, 1, runtime.threads.get());
+  return loaded;
+}
+
+// A copy of a host tensor in the arena, times `factor`, converted to `dtype`.
+Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, float factor = 1) {
+  const Tensor out = arena.take(dtype, host.shape);
+  const Storage from = checkpoint::storage_of(host.dtype);
+  const Storage to = checkpoint::storage_of(dtype);
+  std::vector<float> values(static_cast<size_t>(host.elements()));
+  std::vector<std::byte> bytes(out.bytes());
+  checkpoint::decode_row(from, host.data, host.elements(), values.data());
+  for (float& value : values) value *= factor;
+  checkpoint::encode_row(to, values.data(), host.elements(), bytes.data());
+  if (checkpoint::find_non_finite(to, bytes.data(), host.elements()) >= 0) {
+    throw_hint(ErrorKind::corrupt, "try --dtype bf16 or fp32", "an adapter's weights times its scale of {} overflow {}",
+               factor, name(dtype));
+  }
+  device.copy_from_host(out.data, bytes.data(), bytes.size());
+  return out;
+}
+
+}  // namespace
+
+DType activation_of(const std::string& dtype) {
+  if (dtype == "bf16") return DType::bf16;
+  if (dtype == "fp16") return DType::f16;
+  if (dtype == "fp32") return DType::f32;
+  throw_hint(ErrorKind::usage, "use bf16, fp16 or fp32", "--dtype '{}' is not known", dtype);
+}
+
+Session::Session(const ModelOptions& options)
+    : runtime(open_runtime(options.device, options.threads)),
+      source(checkpoint::open_model(options.model)),
+      activation(activation_of(options.dtype)),
+      loaded(load(options, source, activation, runtime)),
+      model(models::make_model(loaded.spec, loaded.weights, *runtime.device)) {
+  const std::vector<Parameter>& parameters = loaded.weights.parameters;
+  decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+    return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
+  });
+  if (options.adapter) open_adapter(*options.adapter);
+}
+
+void Session::open_adapter(const std::string& path) {
+  const checkpoint::AdapterFile file = checkpoint::read_adapter(path, loaded.spec);
+  adapter_merged = file.replaces_weights();
+  if (adapter_merged) return;
+  size_t bytes = 0;
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    bytes += Arena::footprint(activation, module.a.shape) + Arena::footprint(activation, module.b.shape);
+  }
+  adapter_arena_ = Arena(*runtime.device, bytes, "adapter");
+  adapter.emplace();
+  const auto factor = static_cast<float>(file.lora.factor());
+  // If rank or alpha patterns make the layers' factors differ, each factor is folded into its layer's B.
+  const bool same = std::all_of(file.modules.begin(), file.modules.end(),
+                                [&](const checkpoint::AdapterModule& module) { return module.factor == factor; });
+  adapter->factor = same ? factor : 1;
+  adapter->layers.resize(loaded.weights.parameters.size());
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    nn::LoraWeights& layer = adapter->layers[module.param.base];
+    layer.a = converted(adapter_arena_, *runtime.device, module.a, activation);
+    layer.b = converted(adapter_arena_, *runtime.device, module.b, activation, same ? 1 : module.factor);
+    adapter_rank = std::max(adapter_rank, module.param.rank);
+  }
+}
+
+const checkpoint::TextAssets& Session::text() {
+  if (!text_) text_ = checkpoint::load_text(source);
+  return *text_;
+}
+
+const text::Tokenizer& Session::tokenizer() {
+  if (!text().tokenizer) {
+    throw_hint(ErrorKind::not_found, "put tokenizer.json beside config.json, or give --ids",
+               "the model {} has no tokenizer", source.path.string());
+  }
+  return *text().tokenizer;
+}
+
+models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
+  models::PassShape shape;
+  shape.tokens = tokens;
+  shape.longest = tokens;
+  shape.logit_rows = logit_rows;
+  shape.adapter_rank = adapter_rank;
+  shape.activation = activation;
+  shape.decoded = decoded;
+  shape.threads = runtime.threads->threads();
+  return shape;
+}
+
+std::vector<nn::AdapterSegment> Session::segments(int64_t tokens) const {
+  if (!adapter) return {};
+  return {{0, tokens, &*adapter}};
+}
+
+void check_ids(const std::vector<int32_t>& ids, int64_t vocab) {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab) {
+      throw_error(ErrorKind::usage, "token id {} is outside the vocabulary of {}", id, vocab);
+    }
+  }
+}
+
+}  // namespace ingot::runtime

@@ -1,0 +1,12 @@
+#include "spec/rounding.h"
+
+#include <algorithm>
+
+namespace ingot::spec {
+
+int64_t chain_length(const ModelSpec& model) {
+  const int64_t longest = std::max({model.hidden, model.heads * model.head_dim, model.ffn, model.vocab});
+  return longest * 7 * model.layers;  // seven gemms per block, forward or backward
+}
+
+}  // namespace ingot::spec

@@ -1,0 +1,137 @@
+// ingot bench train --profile: the work of each op, and that nothing is counted twice.
+#include "bench/op_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/cpu_device.h"
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "ops/linear_low_rank.h"
+#include "ops/matmul_bytes.h"
+
+namespace ingot::bench {
+namespace {
+
+class OpProfileTest : public testing::Test {
+ protected:
+  // Zeros, which live as long as the test.
+  Tensor tensor(DType dtype, Shape shape) {
+    int64_t elements = 1;
+    for (int i = 0; i < shape.rank(); ++i) elements *= shape[i];
+    Buffer& memory = memory_.emplace_back(*device_, static_cast<size_t>(elements) * size_of(dtype));
+    std::memset(memory.data(), 0, memory.bytes());
+    return memory.view(dtype, shape);
+  }
+  void call(const char* op, const std::vector<Tensor>& tensors) {
+    profile_.begins(op);
+    profile_.ran(op, tensors);
+  }
+  // The only row.
+  OpProfile::Row row() const {
+    const std::vector<OpProfile::Row> rows = profile_.rows();
+    EXPECT_EQ(rows.size(), 1U);
+    return rows.at(0);
+  }
+
+  std::unique_ptr<Device> device_ = cpu::make_device();
+  std::vector<Buffer> memory_;
+  OpProfile profile_{*device_, 100};
+};
+
+TEST_F(OpProfileTest, GemmsAreDistinguishedByShape) {
+  const Tensor y = tensor(DType::bf16, {4, 6}), x = tensor(DType::bf16, {4, 8}), w = tensor(DType::bf16, {6, 8});
+  call("linear", {y, x, w});
+  call("linear", {y, x, w});
+  const OpProfile::Row same = row();
+  EXPECT_EQ(same.op, "linear");
+  EXPECT_EQ(same.shape, "4x6x8");
+  EXPECT_EQ(same.calls, 2);
+  EXPECT_FALSE(same.wide);
+  EXPECT_EQ(same.flops, 2 * 2.0 * 4 * 6 * 8);
+  EXPECT_EQ(same.bytes, 2 * 2.0 * (4 * 6 + 4 * 8 + 6 * 8));
+  call("linear", {tensor(DType::bf16, {2, 6}), tensor(DType::bf16, {2, 8}), w});
+  EXPECT_EQ(profile_.rows().size(), 2U);
+}
+
+// The gradient of a weight [3, 5] from dy [7, 3], stored turned.
+TEST_F(OpProfileTest, AnOperandMayBeTransposed) {
+  call("matmul", {tensor(DType::f32, {3, 5}), tensor(DType::f32, {7, 3}), tensor(DType::f32, {7, 5})});
+  EXPECT_EQ(row().shape, "3x5x7");
+  EXPECT_EQ(row().flops, 2.0 * 3 * 5 * 7);
+  EXPECT_TRUE(row().wide);
+}
+
+TEST_F(OpProfileTest, AttentionIsWhatTheModelSaysOfATokenAndItsGradientFiveHalves) {
+  call("attention", {tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
+  call("attention_backward", {tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
+  for (const OpProfile::Row& row : profile_.rows()) {
+    EXPECT_EQ(row.flops, row.op == "attention" ? 300 : 750) << row.op;
+    EXPECT_FALSE(row.wide);
+  }
+}
+
+// Of the table only the rows that are asked for are read.
+TEST_F(OpProfileTest, AnEmbeddingReadsWhatItGives) {
+  call("embedding", {tensor(DType::f32, {2, 8}), tensor(DType::f32, {1000, 8})});
+  EXPECT_EQ(row().bytes, 2.0 * 2 * 8 * 4);
+}
+
+// What an op is made of has its own time; what is timed in both would come to more than all the time there was.
+TEST_F(OpProfileTest, TimeInsideAnOpIsNotItsOwn) {
+  const double began = steady_seconds();
+  profile_.begins("outer");
+  profile_.begins("inner");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  profile_.ran("inner", {});
+  profile_.ran("outer", {});
+  const double all = steady_seconds() - began;
+  double reported = 0;
+  for (const OpProfile::Row& row : profile_.rows()) {
+    reported += row.seconds;
+    if (row.op == "inner") EXPECT_GE(row.seconds, 0.05);
+  }
+  EXPECT_LE(reported, all);
+  const std::vector<OpProfile::Row> rows = profile_.rows();
+  EXPECT_TRUE(
+      std::is_sorted(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; }));
+}
+
+TEST_F(OpProfileTest, TheFloorIsTheLongerOfArithmeticAndTraffic) {
+  const PeakRates most{.bf16_flops = 100, .f32_flops = 50, .bytes = 10, .datasheet_bf16_flops = 0};
+  EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 10}.floor(most)), 2);
+  EXPECT_EQ((OpProfile::Row{.wide = true, .flops = 200, .bytes = 10}.floor(most)), 4);
+  EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 30}.floor(most)), 3);
+  EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 30}.floor({})), 0);
+}
+
+// A linear layer with LoRA's term is one op or made of two products, as the machine, the type and the weight's coding
+// have it; the work is the same.
+TEST_F(OpProfileTest, ALayerWithATermHasTheWorkOfBothProducts) {
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  ThreadPool threads(1);
+  constexpr int64_t tokens = 32, in = 256, out = 64, rank = 16;
+  for (const auto& [dtype, storage] : {std::pair(DType::f32, Storage::f32), std::pair(DType::bf16, Storage::bf16),
+                                       std::pair(DType::f32, Storage::q8_0), std::pair(DType::bf16, Storage::q8_0)}) {
+    OpProfile profile(*device_, 0);
+    Arena scratch(*device_, ops::linear_bytes(tokens, out, in, size_of(dtype), true), "scratch");
+    ops::Context context{*device_, registry, scratch, &threads, &profile};
+    const Tensor enough = tensor(DType::f32, {out, in});  // for a weight of any storage
+    const Weight weight{.storage = storage, .data = enough.data, .out = out, .in = in, .device = device_.get()};
+    ops::linear_low_rank(context, tensor(dtype, {tokens, out}), tensor(dtype, {tokens, in}), weight,
+                         tensor(dtype, {tokens, rank}), tensor(dtype, {out, rank}), {});
+    double flops = 0;
+    for (const OpProfile::Row& row : profile.rows()) flops += row.flops;
+    EXPECT_EQ(flops, 2.0 * tokens * out * (in + rank)) << name(dtype) << ", weights " << name(storage);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::bench
