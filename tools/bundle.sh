@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # build/ingot-VERSION-linux-ARCH.tar.gz: the executable (no path of this machine in its search path), recipes, data,
 # licence, tools/gpu_check with what it needs, the MPI plug-in's source and script, and a README that names the shared libraries the executable needs and the
-# packages that carry them here. With --libraries these are in the bundle too (lib/), but for glibc and the compiler's own.
+# packages that carry them here. With --libraries these are in the bundle too (lib/, where the executable finds them), but for
+# glibc and the compiler's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 executable=build/release/ingot
@@ -33,6 +34,7 @@ if [ -n "$libraries" ]; then
   ldd "$executable" | awk '$2 == "=>" {print $3}' |
     grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+)\.so' |
     while read -r library; do cp -L "$library" "$stage/lib/"; done
+  patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$stage/bin/ingot" # RPATH: for the libraries' libraries too
 fi
 
 # package_of FILE: the package that installed it; dpkg may know it under the path before /usr was merged.
