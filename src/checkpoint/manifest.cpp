@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/json.h"
 #include "base/path.h"
 
@@ -15,7 +16,6 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* format_name = "ingot-checkpoint";
-constexpr int format_version = 1;
 
 // The hash of a manifest's text without the key "sha256".
 std::string digest_of(const json& manifest) {
@@ -48,7 +48,7 @@ ManifestFile manifest_file(const fs::path& folder, const std::string& name) {
 
 std::string manifest_text(const Manifest& manifest, int64_t step) {
   json text = {{"format", format_name},
-               {"version", format_version},
+               {"version", checkpoint_format.newest},
                {"step", step},
                {"model", manifest.model},
                {"metadata", parse_lenient_json(manifest.metadata)},
@@ -71,14 +71,10 @@ Manifest parse_manifest(const std::string& text, int64_t step, const std::string
   Manifest manifest;
   try {
     const json read = try_parse_json(text);
-    if (!read.is_object() || read.value("format", "") != format_name || !read.contains("files") ||
-        !read["files"].is_array() || !read.contains("metadata")) {
+    if (!read.is_object() || read.value("format", "") != format_name) damaged("manifest.json is damaged");
+    require_known_version(fmt::format("{}/{}", shown, manifest_name), read, checkpoint_format);
+    if (!read.contains("files") || !read["files"].is_array() || !read.contains("metadata")) {
       damaged("manifest.json is damaged");
-    }
-    if (read.value("version", 0) != format_version) {
-      throw_hint(ErrorKind::unsupported, "use the version of Ingot that wrote it",
-                 "checkpoint {}: manifest version {} is not supported; expected {}", shown, read.value("version", 0),
-                 format_version);
     }
     if (read.value("sha256", "") != digest_of(read) || read.value("step", int64_t{-1}) != step) {
       damaged("manifest.json was changed after it was written: its SHA-256 differs");

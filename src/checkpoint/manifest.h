@@ -38,8 +38,8 @@ ManifestFile manifest_file(const std::filesystem::path& folder, const std::strin
 std::string manifest_text(const Manifest& manifest, int64_t step);
 
 // Parses a manifest. When it differs from what was written, or names a file outside the checkpoint's folder, calls
-// `damaged(what)`, which must throw. `shown`: the checkpoint, for messages. Other errors: unsupported for another
-// version.
+// `damaged(what)`, which must throw. `shown`: the checkpoint, for messages. Other errors: as require_known_version
+// (base/file_version.h).
 Manifest parse_manifest(const std::string& text, int64_t step, const std::string& shown,
                         FunctionRef<void(const std::string&)> damaged);
 // Compares the file in `folder` with its manifest entry; returns what is wrong, or empty when size and hash match.

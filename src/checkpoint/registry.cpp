@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/path.h"
 #include "checkpoint/json_object.h"
 
@@ -37,6 +38,7 @@ RegisteredModel read_record(const fs::path& folder, std::string name) {
   const fs::path path = folder / record_name;
   const json document = read_json(path);
   const JsonObject record(document, path.string());
+  require_known_version(path.string(), document, model_record_format);
   RegisteredModel model;
   model.name = std::move(name);
   model.origin = record.string("origin").value_or("");
@@ -115,7 +117,7 @@ std::vector<RegisteredModel> Registry::list() const {
 void Registry::add(std::string_view name, const std::string& origin, const fs::path& target,
                    const std::vector<RegisteredFile>& files) const {
   const fs::path where = folder(name);
-  json record = {{"origin", origin}, {"files", json::array()}};
+  json record = {{"version", model_record_format.newest}, {"origin", origin}, {"files", json::array()}};
   if (!target.empty()) record["path"] = absolute_path(target).string();
   for (const RegisteredFile& file : files) {
     record["files"].push_back({{"name", file.name}, {"size", file.size}, {"sha256", file.sha256}});

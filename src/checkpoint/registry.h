@@ -22,7 +22,8 @@ struct RegisteredFile {
   std::string sha256;
 };
 
-// origin.json: {"origin", "path" (a reference to files elsewhere), "files": [{"name", "size", "sha256"}]}.
+// origin.json: {"version": 1, "origin", "path" (a reference to files elsewhere), "files": [{"name", "size",
+// "sha256"}]}.
 struct RegisteredModel {
   std::string name;            // "org/model" or "model"
   std::string origin;          // source, as the user gave it
@@ -35,7 +36,7 @@ class Registry {
   explicit Registry(const std::filesystem::path& home);
 
   // Ascending by name; empty while there is no home folder. Errors: corrupt for an origin.json that cannot be read,
-  // list_folder's for folders.
+  // unsupported for one of a newer version, list_folder's for folders.
   std::vector<RegisteredModel> list() const;
   // Absent when the name is not registered (or is not a valid name).
   std::optional<RegisteredModel> find(std::string_view name) const;

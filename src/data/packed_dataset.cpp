@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/json.h"
 #include "base/mutex.h"
 #include "base/threads.h"
@@ -27,7 +28,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* packing_file = "packing.json";
-constexpr int64_t version = 1;
 constexpr size_t max_open = 16;    // shards
 constexpr int num_fetchers = 4;    // threads
 constexpr size_t max_wanted = 64;  // shards waiting to be fetched
@@ -74,18 +74,15 @@ Json parse_packing(const fs::path& folder) {
     if (error.kind() != ErrorKind::corrupt) throw;
     throw_error(ErrorKind::corrupt, "{}: {}", name, error.message());
   }
+  require_known_version(name, packing, packed_data_format);
   const auto is_count = [&](const char* key) {
     const auto found = packing.find(key);
     return found != packing.end() && found->is_number_unsigned() && std::in_range<int64_t>(found->get<uint64_t>());
   };
-  std::vector<const char*> keys = {"version", "sequence_length", "vocabulary", "longest"};
+  std::vector<const char*> keys = {"sequence_length", "vocabulary", "longest"};
   for (const auto& [key, member] : counts) keys.push_back(key);
   for (const char* key : keys) {
     if (!is_count(key)) throw_error(ErrorKind::corrupt, "{}: \"{}\" is not a whole number", name, key);
-  }
-  if (packing["version"] != version) {
-    throw_error(ErrorKind::unsupported, "{}: version {} is not supported; expected version {}", name,
-                packing["version"].dump(), version);
   }
   if (!packing["squared_lengths"].is_number() || !packing["content_hash"].is_string()) {
     throw_error(ErrorKind::corrupt, "{}: lacks \"squared_lengths\" or \"content_hash\"", name);
@@ -152,7 +149,9 @@ void write_packed(const Dataset& dataset, int64_t vocabulary, const fs::path& fo
       throw_hint(ErrorKind::unavailable, "remove the folder and start over", "{}: stopped", folder.string());
   }
   const DatasetStatistics& s = dataset.statistics();
-  Json packing = {{"version", version}, {"sequence_length", dataset.sequence_length()}, {"vocabulary", vocabulary}};
+  Json packing = {{"version", packed_data_format.newest},
+                  {"sequence_length", dataset.sequence_length()},
+                  {"vocabulary", vocabulary}};
   for (const auto& [key, member] : counts) packing[key] = s.*member;
   packing["longest"] = s.longest;
   packing["squared_lengths"] = s.squared_lengths;

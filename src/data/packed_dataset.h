@@ -38,7 +38,7 @@ class PackedDataset : public SequenceSet {
   // The sequences of several folders are concatenated; a source's weight is the number of repetitions of its sequences.
   // Errors: usage for a weight that is not a whole number and for sequences of a length other than `sequence_length`;
   // corrupt for an invalid packing.json or one that does not match its index, and for a vocabulary larger than
-  // `vocabulary`; unsupported for another version of packing.json; those of MdsFolder.
+  // `vocabulary`; unsupported for a newer version of packing.json; those of MdsFolder.
   PackedDataset(std::span<const Source> sources, int64_t sequence_length, int64_t vocabulary);
   ~PackedDataset() override;
 

@@ -16,6 +16,7 @@
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/in_order.h"
 #include "base/json.h"
 #include "base/path.h"
@@ -110,7 +111,11 @@ class Notes {
     noted_ = writer.lengths().size();
     sync_file(writer.partial());
     sync_file(lengths_.partial());
-    const Json text = {{"job", identity_}, {"file", note.file}, {"documents", note.documents}, {"lengths", noted_}};
+    const Json text = {{"version", tokenize_progress_format.newest},
+                       {"job", identity_},
+                       {"file", note.file},
+                       {"documents", note.documents},
+                       {"lengths", noted_}};
     write_file(path_, text.dump(1) + "\n");
   }
 
@@ -123,6 +128,7 @@ class Notes {
   void read() {
     if (!path_exists(path_)) return lengths_.cut(0);  // a process was killed before it first saved its progress
     const Json text = try_parse_json(read_file(path_));
+    if (text.is_object()) require_known_version(path_.string(), text, tokenize_progress_format);
     const std::string restart_in_flight = fmt::format("remove {} to start over", path_.string());
     if (!text.is_object() || !text.contains("job") || !text.value("file", Json()).is_number_unsigned() ||
         !text.value("documents", Json()).is_number_unsigned() || !text.value("lengths", Json()).is_number_unsigned()) {

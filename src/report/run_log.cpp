@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/json.h"
 #include "base/path.h"
 
@@ -109,6 +110,7 @@ RunLog read_run(const std::filesystem::path& folder) {
       ++run.num_unread_lines;
       continue;
     }
+    if (text(event, "type") == "start") require_known_version(path.string(), event, event_log_format);
     add_event(run, event);
     ++num_events;
   }

@@ -42,7 +42,7 @@ struct RunLog {
 
 // Reads FOLDER/events.jsonl and, if it exists, FOLDER/recipe.yaml. A null or missing number is NaN; a line that is not
 // JSON (the last one of a killed run) is counted and skipped. Errors: not_found naming the folder or the file; corrupt
-// for a file without any readable event.
+// for a file without any readable event; unsupported for the events of a newer version.
 RunLog read_run(const std::filesystem::path& folder);
 
 }  // namespace ingot::report

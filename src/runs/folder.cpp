@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/path.h"
 #include "checkpoint/native.h"
+#include "train/event_log.h"
 
 namespace ingot::runs {
 
@@ -56,6 +57,7 @@ RunFolder::RunFolder(fs::path path, Resume resume, const std::string& elsewhere)
 void RunFolder::check(const fs::path& path, Resume resume, const std::string& elsewhere) {
   // The run writes here, so a path that the system refuses is an error of writing (5), not of reading (3).
   name_exists(path / "checkpoints");
+  if (resume != Resume::no) train::require_known_events(path / "events.jsonl");
   // Whether the lock's holder still runs is determined when the lock is taken, and that error takes precedence.
   if (resume != Resume::no && path_exists(path / "lock")) return;
   const fs::path checkpoints = path / "checkpoints";

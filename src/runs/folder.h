@@ -20,8 +20,9 @@ class RunFolder {
  public:
   // Creates the folder. ErrorKind::usage when it holds a run and `resume` is no, or a checkpoint and it is fresh;
   // not_found for a resume without a checkpoint; unavailable when another process runs there, and when the folder
-  // cannot be created or written. `elsewhere`: the address of a store that also has checkpoints of the run, which count
-  // as if they were in the folder; empty when there are none.
+  // cannot be created or written; unsupported (from check) for a run whose events are of a newer version. `elsewhere`:
+  // the address of a store that also has checkpoints of the run, which count as if they were in the folder; empty when
+  // there are none.
   RunFolder(std::filesystem::path path, Resume resume, const std::string& elsewhere = {});
   // The same errors, as far as they can be determined without the lock; called before anything is read.
   static void check(const std::filesystem::path& path, Resume resume, const std::string& elsewhere);

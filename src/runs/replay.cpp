@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/json.h"
 #include "base/path.h"
 #include "checkpoint/native.h"
@@ -54,6 +55,7 @@ std::map<int64_t, Recorded> read_steps(const fs::path& events, int64_t ranks) {
     if (!event.is_object()) continue;  // the last line of a killed run
     const std::string type = event.value("type", "");
     if (type == "start") {
+      require_known_version(events.string(), event, event_log_format);
       const std::string device = event.value("device", "");  // "cuda:0 sm_90"
       arch = device.substr(device.rfind(' ') + 1);
       ranks = event.value("ranks", ranks);

@@ -1,9 +1,11 @@
 #include "train/event_log.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/append_file.h"
 #include "base/file.h"
+#include "base/file_version.h"
 #include "base/json.h"
 #include "base/path.h"
 
@@ -56,6 +58,21 @@ struct EventLog::File {
   void write(const Json& event) { lines.append(event.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"); }
 };
 
+void require_known_events(const std::filesystem::path& path) {
+  if (!path_exists(path)) return;
+  const std::string all = read_file(path);
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = std::min(all.find('\n', begin), all.size());
+    const std::string_view line(all.data() + begin, end - begin);
+    begin = end + 1;
+    if (line.find("\"start\"") == std::string_view::npos) continue;  // most lines need not be parsed
+    const Json event = try_parse_json(line);
+    if (event.is_object() && event.value("type", Json()) == "start") {
+      require_known_version(path.string(), event, event_log_format);
+    }
+  }
+}
+
 EventLog::EventLog(std::filesystem::path path, int64_t keep_through) {
   write_file(path, kept_lines(path, keep_through));
   file_ = std::make_unique<File>(std::move(path));
@@ -65,6 +82,7 @@ EventLog::~EventLog() = default;
 
 void EventLog::on_start(const StartEvent& e) {
   Json line = {{"type", "start"},
+               {"version", event_log_format.newest},
                {"name", e.name},
                {"first_step", e.first_step},
                {"steps", e.steps},

@@ -1,4 +1,5 @@
-// Writes events.jsonl: one JSON object per line, each with a `type` (the contract's "Run directory").
+// Writes events.jsonl: one JSON object per line, each with a `type` (the contract's "Run directory"). A `start` line
+// has the `version` of the format (base/file_version.h).
 #pragma once
 
 #include <filesystem>
@@ -7,6 +8,9 @@
 #include "train/events.h"
 
 namespace ingot::train {
+
+// Errors: as require_known_version, for a file with the events of a newer version. A file that does not exist is fine.
+void require_known_events(const std::filesystem::path& path);
 
 // Appends one line per event to the file and flushes each. When a run resumes, lines of steps after `keep_through` are
 // removed first, because those steps run again; the file then reads as one run. Errors: unavailable / resource naming

@@ -8,6 +8,7 @@
 
 #include "base/cpu_list.h"
 #include "base/error.h"
+#include "base/file_version.h"
 #include "base/number.h"
 #include "storage/uri.h"
 
@@ -266,7 +267,8 @@ void describe(Visitor& v, LogRecipe& r) {
 
 template <class Visitor>
 void describe(Visitor& v, Recipe& r) {
-  v.field("version", r.version, "version of the recipe format", {.min = 1, .max = 1});
+  v.field("version", r.version, "version of the recipe format",
+          {.min = 1, .max = static_cast<double>(recipe_format.newest)});
   v.field("name", r.name, "name of the run, and of its folder in run_dir", {.required = true});
   v.field("model", r.model, "a Hugging Face folder, a .gguf file or a registered name", {.required = true});
   v.field("tokenizer", r.tokenizer, "the model whose tokenizer is used; default: the model itself");
@@ -459,6 +461,9 @@ Recipe read_recipe(const std::filesystem::path& path, std::span<const std::strin
         if (key != other) node.erase(other);
       }
     }
+  }
+  if (const ConfigNode* version = node.find("version")) {
+    require_known_version(version->where(), version->as_int(), recipe_format);
   }
   if (const ConfigNode* precision = node.find("precision"); precision != nullptr && precision->is_plain("fp16")) {
     throw_hint(ErrorKind::usage,

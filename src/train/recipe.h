@@ -162,7 +162,8 @@ std::vector<int> cpus_of(const Recipe& recipe);
 bool fp8_base(const Recipe& recipe);
 
 // Reads a recipe file and applies `overrides` ("optimizer.lr=1e-4"); an override of steps, epochs or tokens clears the
-// other two. Errors: usage, with file, line and key, for invalid values and for settings that contradict each other.
+// other two. Errors: usage, with file, line and key, for invalid values and for settings that contradict each other;
+// unsupported for a newer version of the format.
 Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides);
 
 // ErrorKind::usage for a recipe without training data, which only a dry run accepts.

@@ -210,6 +210,14 @@ TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {
           [&](const fs::path& at) { fs::resize_file(at / "manifest.json", 9); });
 }
 
+TEST_F(Native, ANewerVersionIsRefusedByName) {
+  write(1);
+  edit_json(folder / "step-1" / "manifest.json",
+            [](nlohmann::json& manifest) { manifest = {{"format", "ingot-checkpoint"}, {"version", 2}}; });
+  expect_error(ErrorKind::unsupported, {"step-1/manifest.json", "format version 2", "up to 1"},
+               [&] { open_checkpoint(folder, std::nullopt); });
+}
+
 TEST_F(Native, ASnapshotKeepsWhatTensorsWere) {
   write(3);
   Snapshot snapshot;

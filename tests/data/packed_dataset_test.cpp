@@ -93,6 +93,10 @@ TEST_F(Packed, WhatDoesNotFitIsRefused) {
   };
   refused(ErrorKind::corrupt, "packing.json", damaged("\"version\"", "\"versio\""));
   refused(ErrorKind::unsupported, "version 2", damaged("\"version\": 1", "\"version\": 2"));
+  refused(ErrorKind::unsupported, "packing.json: is", [&] {  // whatever else is in it
+    write_file(folder_.path() / "packed/packing.json", "{\"version\": 2}");
+    open(path());
+  });
   refused(ErrorKind::corrupt, "does not match its index", damaged("\"sequences\": ", "\"sequences\": 1"));
   refused(ErrorKind::corrupt, "not a whole number", damaged("\"tokens\": ", "\"tokens\": -"));
   // Counts whose sum over repetitions or folders does not fit.

@@ -104,6 +104,8 @@ TEST_F(TokenizeJobTest, AnotherJobsNotesAreInTheWay) {
   job_.end_of_document = true;
   std::filesystem::resize_file(job_.prefix.string() + ".lengths.partial", 3);
   refused(ErrorKind::corrupt, "too few for");
+  write_file(job_.prefix.string() + ".progress", "{\"version\": 2}");
+  refused(ErrorKind::unsupported, ".progress: is a tokenization progress of format version 2");
   write_file(job_.prefix.string() + ".progress", "[]");
   refused(ErrorKind::corrupt, "does not hold the progress");
   std::filesystem::remove(job_.prefix.string() + ".progress");

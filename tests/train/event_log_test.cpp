@@ -68,6 +68,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   const std::vector<nlohmann::json> all = lines();  // while the log is still open
   ASSERT_EQ(all.size(), 7U);
   EXPECT_EQ(all[0].at("type"), "start");
+  EXPECT_EQ(all[0].at("version"), 1);
   EXPECT_EQ(all[0].at("peak_tflops"), 2.0);
   EXPECT_EQ(all[0].at("rates_measured"), "2026-11-21T05:13:24Z");
   for (const char* key : {"step", "loss", "lr", "grad_norm", "tokens", "tokens_per_s", "tflops", "mfu",
