@@ -6,7 +6,7 @@
 #include <regex>
 
 #include "tests/e2e/program.h"
-#include "tests/server/raw_client.h"
+#include "tests/e2e/server.h"
 #include "tests/server/tls_client.h"
 
 namespace ingot::e2e {
@@ -43,20 +43,6 @@ class Serving : public testing::Test {
     fs::copy(fs::path(llama("a")) / "lora", program_ / "outside", fs::copy_options::recursive);
     fs::create_directory_symlink(program_ / "outside", program_ / "adapters" / "leads-out");
   }
-  static int port_of(Process& process) {
-    const std::string mark = "://127.0.0.1:";
-    for (;;) {
-      const std::string said = process.result().error;
-      const size_t at = said.find(mark);
-      if (at != std::string::npos && said.find('\n', at) != std::string::npos) {
-        return std::stoi(said.substr(at + mark.size()));
-      }
-      if (process.wait(std::chrono::milliseconds(10))) {
-        ADD_FAILURE() << "it ended by itself: " << said;
-        return 0;
-      }
-    }
-  }
   // Until it says them.
   static void wait_for_words(Process& process, const std::string& words) {
     while (process.result().error.find(words) == std::string::npos) {
@@ -64,16 +50,6 @@ class Serving : public testing::Test {
         FAIL() << "it ended: " << process.result().error;
       }
     }
-  }
-  static server::Answer ask(int port, const std::string& method, const std::string& target,
-                            const std::string& body = "") {
-    server::RawClient client(port);
-    std::string request = method + " " + target + " HTTP/1.1\r\nHost: localhost\r\n";
-    if (!body.empty()) {
-      request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
-    }
-    client.send(request + "\r\n" + body);
-    return client.answer();
   }
   static std::vector<double> embedding(int port, const std::string& model) {
     const server::Answer answer =
