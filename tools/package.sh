@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# package.sh [--executable FILE] [--out FOLDER] [--maintainer "NAME <MAIL>"] [--fast]: FOLDER/ingot_VERSION_ARCH.deb (default:
-# build) with the executable (default: build/release/ingot), recipes, data, and the source and script of the MPI plug-in,
-# which a site builds with its own MPI. dpkg-shlibdeps finds the packages of the executable's shared libraries, for the
-# distribution that this runs on. GPU libraries are no dependencies: they are loaded at run time where there are any. The
-# same commit and executable give the same file. --fast: little compression, for tests.
+# package.sh [--executable FILE] [--out FOLDER] [--maintainer "NAME <MAIL>"] [--fast]: FOLDER/ingot_VERSION_ARCH.deb
+# (default: build) with the executable (default: build/release/ingot), recipes, data, docs, and the source and script of the
+# MPI plug-in, which a site builds with its own MPI. dpkg-shlibdeps finds the packages of the executable's shared libraries,
+# for the distribution that this runs on. GPU libraries are no dependencies: they are loaded at run time where there are any.
+# The same commit and executable give the same file. --fast: little compression, for tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 executable=build/release/ingot
@@ -35,9 +35,10 @@ root=$stage/root
 share=$root/usr/share/ingot
 doc=$root/usr/share/doc/ingot
 umask 022
-mkdir -p "$root/DEBIAN" "$root/usr/bin" "$share/mpi" "$doc"
+mkdir -p "$root/DEBIAN" "$root/usr/bin" "$root/usr/share/man/man1" "$share/mpi" "$doc"
 strip --strip-unneeded -o "$root/usr/bin/ingot" "$executable" # its debug information is in another file
 cp -R recipes data "$share/"
+cp -R README.md docs "$doc/"
 cp tools/mpi_plugin.sh src/comm/mpi_plugin.c src/comm/mpi_plugin.h "$share/mpi/"
 
 {
@@ -51,6 +52,13 @@ gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
     "$version" "$(git rev-parse --short=12 HEAD)"
   printf ' -- %s  %s\n' "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
 } | gzip -9n >"$doc/changelog.Debian.gz"
+
+{
+  printf '.TH INGOT 1 "%s" "ingot %s"\n' "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)" "${version%-*}"
+  printf '.SH NAME\ningot \\- pretrain, fine-tune and serve language models\n.SH DESCRIPTION\n.nf\n'
+  "$executable" --help | sed 's/\\/\\e/g; s/-/\\-/g; s/^/\\\&/'
+  printf '.fi\n.SH FILES\n/usr/share/ingot: recipes, their data and the MPI plug\\-in; /usr/share/doc/ingot/docs\n'
+} | gzip -9n >"$root/usr/share/man/man1/ingot.1.gz"
 
 # dpkg-shlibdeps expects the source package's control file.
 mkdir "$stage/debian"

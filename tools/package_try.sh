@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # package_try.sh DEB TARBALL: makes bare roots of this machine's distribution from its own apt sources, installs the package
-# in one by apt and unpacks the tarball (tools/bundle.sh --libraries) in another, and trains, reports and generates in both
-# without a network. Then removes the package and looks for what stays behind. Needs root and mmdebstrap.
+# in one by apt and unpacks the tarball (tools/bundle.sh --libraries) in another, and trains, reports and generates in both, as
+# an ordinary user without a network. Then removes the package and looks for what stays behind. Needs root and mmdebstrap.
 set -euo pipefail
 deb=$(realpath "$1")
 tarball=$(realpath "$2")
@@ -21,15 +21,16 @@ inside() {
     ${http_proxy:+"http_proxy=$http_proxy"} unshare --mount --pid --fork "${net[@]}" sh -ec "$enter" "$root" "$@"
 }
 
-# try ROOT SHARE: `ingot` is on the root's PATH; SHARE has recipes and data.
+# try ROOT SHARE: as an ordinary user. `ingot` is on the root's PATH; SHARE has recipes and data.
 try() {
   # shellcheck disable=SC2016
-  inside "$1" --net sh -ec '
+  inside "$1" --net setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp/home sh -ec '
+    mkdir "$HOME"
     ingot --version
     ingot devices
-    ingot doctor || echo "doctor ends with $?"
     cp -R "$1" /tmp/try
     cd /tmp/try
+    ingot doctor || echo "doctor ends with $?" # on a machine that lacks something
     ingot pretrain recipes/tiny.yaml steps=2 schedule.warmup=1 --quiet
     test "$(grep -c "\"type\":\"step\"" runs/tiny/events.jsonl)" = 2
     ingot report runs/tiny

@@ -21,7 +21,8 @@ found=0
 while read -r name; do
   path=$(ldd "$ingot" | awk -v name="$name" '$1 == name {print $3}')
   [ -n "$path" ] || continue # the loader itself
-  package=$({ dpkg-query -S "$(readlink -f "$path")" || dpkg-query -S "${path#/usr}"; } 2>/dev/null | head -n 1 | cut -d: -f1)
+  package=$({ dpkg-query -S "$(readlink -f "$path")" || dpkg-query -S "${path#/usr}"; } 2>/dev/null | head -n 1)
+  package=${package%%:*}
   names=$(dpkg-query -W -f='${Package}, ${Provides}' "$package" | sed -E 's/ *\([^)]*\)//g; s/, /\n/g')
   grep -qxF "$names" <<<"$depends" || fail "$name of $package is not in: ${depends//$'\n'/, }"
   found=$((found + 1))
@@ -32,7 +33,7 @@ dpkg-deb --contents "$deb" >"$work/contents"
 if grep -v ' root/root ' "$work/contents"; then fail "files of another user (above)"; fi
 dpkg-deb -x "$deb" "$work/root"
 for file in usr/bin/ingot usr/share/doc/ingot/copyright usr/share/doc/ingot/changelog.gz usr/share/ingot/mpi/mpi_plugin.sh \
-  usr/share/ingot/mpi/mpi_plugin.c; do
+  usr/share/ingot/mpi/mpi_plugin.c usr/share/doc/ingot/docs/recipes.md usr/share/man/man1/ingot.1.gz; do
   [ -f "$work/root/$file" ] || fail "$file is missing"
 done
 for folder in recipes data; do
@@ -41,7 +42,8 @@ done
 (cd "$work" && dpkg-deb -e "$deb" control && cd root && md5sum --quiet -c ../control/md5sums) || fail "a digest differs"
 [ "$("$work/root/usr/bin/ingot" --version)" = "$("$ingot" --version)" ] || fail "the installed program does not start"
 cd "$work/root/usr/share/ingot"
-INGOT_HOME=$work/home "$work/root/usr/bin/ingot" pretrain recipes/tiny.yaml --dry-run >/dev/null || fail "its recipe is refused"
+INGOT_HOME=$work/home "$work/root/usr/bin/ingot" pretrain recipes/tiny.yaml --dry-run >"$work/plan" 2>&1 ||
+  fail "its recipe is refused: $(cat "$work/plan")"
 
 "$root/tools/package.sh" --executable "$ingot" --out "$work/again" --fast >/dev/null
 cmp "$deb" "$work/again/$(basename "$deb")" || fail "the same executable gives another package"
