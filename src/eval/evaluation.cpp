@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "infer/answer.h"
 #include "infer/sampler.h"
+#include "nn/next_token_loss.h"
 #include "text/stop_strings.h"
 
 namespace ingot::eval {
@@ -26,7 +27,11 @@ Evaluation::Evaluation(runtime::Session& session, int64_t sequence_length, int64
     : session_(session), batch_(*session.runtime.device, batch_bytes(sequence_length * micro), "batch") {
   models::PassShape shape = session.shape(sequence_length * micro, 0);
   shape.longest = sequence_length;
-  scratch_ = Arena(*session.runtime.device, models::pass_bytes(session.loaded.spec, shape).loss, "scratch");
+  const spec::ModelSpec& model = session.loaded.spec;
+  const size_t scratch =
+      std::max(models::pass_bytes(model, shape).forward, nn::NextTokenLoss::bytes(model, shape, false));
+  scratch_ = Arena(*session.runtime.device, scratch, "scratch");
+  hidden_ = Arena(*session.runtime.device, shape.matrix_bytes(shape.tokens, model.hidden), "hidden states");
 }
 
 std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequence> sequences,
@@ -58,7 +63,9 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   ops::Context context{device, session_.runtime.registry, scratch_, session_.runtime.threads.get()};
   nn::Pass pass{context, flat, session_.activation, {}};
   if (adapter) pass.adapters = {{0, flat.tokens(), adapter}};
-  session_.model->loss(pass, losses, wanted);
+  models::Slot slot(hidden_);
+  session_.model->forward(pass, slot);
+  session_.model->loss(pass, slot, nn::NextTokenLoss(losses, wanted));
   std::vector<float> host(static_cast<size_t>(losses.elements()));
   device.copy_to_host(host.data(), losses.data, losses.bytes());
 

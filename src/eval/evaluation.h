@@ -33,6 +33,7 @@ class Evaluation {
   runtime::Session& session_;
   Arena batch_;
   Arena scratch_;
+  Arena hidden_;
 };
 
 // The log-likelihood of each item's continuations. `done` receives the number of finished items.

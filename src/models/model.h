@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "models/slot.h"
+#include "nn/objective.h"
 #include "nn/pass.h"
 #include "spec/lora.h"
 #include "spec/model.h"
@@ -28,23 +30,30 @@ class Model {
   // a backward, because it or something below it is trainable; the blocks below save nothing.
   virtual void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) = 0;
 
-  // normed [T, H]: the final norm's output for every token of the batch.
+  // Serving. normed [T, H]: the final norm's output for every token of the batch.
   virtual void forward(nn::Pass& pass, const Tensor& normed) const = 0;
 
-  // logits [R, V] f32 of rows of normed [R, H]; the row ranges of pass.adapters refer to these rows.
+  // Serving. logits [R, V] f32 of rows of normed [R, H]; the row ranges of pass.adapters refer to these rows.
   virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
 
-  // losses [T] f32 (0 where a target is -1); targets [T] i32. With pass.training the backward pass runs too: gradients
-  // of the plain sum of losses go to the accumulator, and pass.training->saved is used from its start and released
-  // again.
-  virtual void loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const = 0;
+  // Training and evaluation, in this order for each micro-batch; those of several micro-batches may interleave, with
+  // one slot each. A later stage of a pipeline receives its input in forward and sends its gradient in backward; an
+  // earlier one sends its output in forward and receives its gradient in backward.
+  //
+  // Clears the slot and runs the blocks. With pass.training the slot keeps what backward needs.
+  virtual void forward(nn::Pass& pass, Slot& slot) const = 0;
+  // The objective over the final norm's output and, with pass.training, its gradient down to the last block's output.
+  // On stages before the last it does nothing.
+  virtual void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const = 0;
+  // With pass.training: the rest of the backward pass, to the lowest trainable layer. Clears the slot.
+  virtual void backward(nn::Pass& pass, Slot& slot) const = 0;
 };
 
 // Scratch arena bytes of a pass of this shape.
 struct PassBytes {
-  size_t forward = 0;   // Model::forward and Model::logits
-  size_t loss = 0;      // Model::loss without training
-  size_t training = 0;  // Model::loss with training, in addition to spec::saved_bytes
+  size_t forward = 0;        // Model::forward in both forms, and Model::logits
+  size_t loss_gradient = 0;  // Model::loss with training, besides the objective's own; without training it needs none
+  size_t backward = 0;       // Model::backward
 };
 
 // A pure function of sizes, used for allocation and for predicting memory. ErrorKind::unsupported for an unknown

@@ -66,7 +66,6 @@ struct Training {
   GradientAccumulator& accumulator;
   std::vector<int64_t> accumulation_offsets;  // [U + 1]: unit u is rows [u] .. [u + 1]
   spec::Recompute recompute = spec::Recompute::none;
-  Arena& saved;         // sized by spec::saved_bytes
   Tensor dropout_rows;  // [T] i64: (sample << 32) + position in it; required when an adapter has dropout
   uint64_t dropout_seed = 0;
   uint64_t step = 0;

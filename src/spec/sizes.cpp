@@ -99,8 +99,9 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
   }
   const size_t stream = round_up(static_cast<size_t>(tokens * model.hidden * activation_bytes));
   const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(tokens) * 4);
-  // The residual before every block and after the last, and the final norm's output and statistics.
-  return static_cast<size_t>(layers) * (bytes_of(kept, tokens) + stream) + bytes_of(refilled, tokens) + 2 * stream +
+  // The residual before every block and after the last, the latter's gradient, and the final norm's output and
+  // statistics.
+  return static_cast<size_t>(layers) * (bytes_of(kept, tokens) + stream) + bytes_of(refilled, tokens) + 3 * stream +
          statistics;
 }
 

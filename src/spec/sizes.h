@@ -38,8 +38,8 @@ std::vector<SavedTensor> block_tensors(const ModelSpec& model, int64_t activatio
 bool is_kept(std::string_view tensor, Recompute recompute);
 
 // Bytes of saved activations of a micro-batch of `tokens` when the upper `layers` blocks run backward: the tensors that
-// these blocks keep, the residual before each and after the last, the final norm's results, and one block's worth of
-// recomputed tensors. Every tensor is rounded up as an arena does.
+// these blocks keep, the residual before each and after the last, its gradient, the final norm's results, and one
+// block's worth of recomputed tensors. Every tensor is rounded up as an arena does.
 size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
                    int64_t layers);
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "nn/next_token_loss.h"
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
 #include "ops/fixed_sum.h"
@@ -84,7 +85,9 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   const int64_t most = max_elements(model, shape.tokens);
   const size_t accumulator =
       settings.units > 0 ? FixedPointAccumulator::bytes(most) : 0;  // used while a layer's scratch is allocated
-  bytes.scratch = std::max({pass.training + accumulator, pass.loss, ops::sum_squares_bytes(most)});
+  const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
+  const size_t training = std::max({pass.forward, pass.loss_gradient + objective(true), pass.backward});
+  bytes.scratch = std::max({training + accumulator, objective(false), ops::sum_squares_bytes(most)});
   // Micro-batches; sums of squared gradients and losses; the update decision; sums of squares by block.
   bytes.batch = BatchUploader::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{max_trainable(model)}) +
                 Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3}) +
@@ -213,11 +216,14 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
 }
 
 void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
-  nn::Training training{*accumulator_,  batch.accumulation_offsets,  settings_.recompute,    saved_, batch.rows,
+  nn::Training training{*accumulator_,  batch.accumulation_offsets,  settings_.recompute,    batch.rows,
                         settings_.seed, static_cast<uint64_t>(step), settings_.fp8_gradients};
   nn::Pass pass = pass_over(batch);
   pass.training = &training;
-  model_.loss(pass, batch.losses, batch.targets);
+  models::Slot slot(saved_);
+  model_.forward(pass, slot);
+  model_.loss(pass, slot, nn::NextTokenLoss(batch.losses, batch.targets));
+  model_.backward(pass, slot);
   ops::sum_squares(context_, loss_squares_, batch.losses, !first);
 }
 
@@ -418,7 +424,10 @@ Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
     for (size_t begin = 0; begin < sequences.size(); begin += most) {
       const MicroBatch& batch = uploader_->take();
       nn::Pass pass = pass_over(batch);
-      model_.loss(pass, batch.losses, batch.targets);
+      models::Slot slot(saved_);
+      model_.forward(pass, slot);
+      model_.loss(pass, slot, nn::NextTokenLoss(batch.losses, batch.targets));
+      slot.clear();
       uploader_->computed();
       put(begin + most);
     }

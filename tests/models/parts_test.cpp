@@ -15,9 +15,11 @@
 #include "comm/in_process.h"
 #include "models/model.h"
 #include "models/testing/family_specs.h"
+#include "nn/next_token_loss.h"
 #include "ops/registry.h"
 #include "tensor/tolerance.h"
 #include "tests/counting_device.h"
+#include "tests/models/sums.h"
 #include "train/initialise.h"
 
 namespace ingot::models {
@@ -42,23 +44,6 @@ Batch batch_of(const spec::ModelSpec& spec) {
 }
 
 using Values = std::vector<float>;
-
-class Sums : public nn::GradientAccumulator {
- public:
-  explicit Sums(std::vector<Tensor> sums) : sums_(std::move(sums)), has_(sums_.size()) {}
-  bool has(int trainable) const override { return has_[static_cast<size_t>(trainable)]; }
-  Slot open(int trainable, int64_t, int) override {
-    const auto place = static_cast<size_t>(trainable);
-    const Slot slot{sums_[place], has_[place]};
-    has_[place] = true;
-    return slot;
-  }
-  void close(int, int64_t, int) override {}
-
- private:
-  std::vector<Tensor> sums_;
-  std::vector<bool> has_;
-};
 
 // The whole model's parameters as they are on the host.
 std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
@@ -127,7 +112,9 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
   const std::unique_ptr<Model> model = make_model(spec, weights, device, part);
   model->set_trainable(trainable, 0);
   const PassShape shape{.tokens = tokens, .longest = tokens, .tp = part.tp};
-  Arena scratch(device, pass_bytes(sizes, shape).training, "scratch");
+  const PassBytes bytes = pass_bytes(sizes, shape);
+  const size_t head = bytes.loss_gradient + nn::NextTokenLoss::bytes(sizes, shape, true);
+  Arena scratch(device, std::max({bytes.forward, head, bytes.backward}), "scratch");
   Arena saved(device, spec::saved_bytes(sizes, recompute, 4, tokens, sizes.layers), "saved");
   Batch batch = batch_of(spec);
   const auto view = [&](std::vector<int32_t>& numbers) {
@@ -136,12 +123,18 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
   const nn::TokenBatch tokens_of{view(batch.ids), view(batch.positions), view(batch.offsets)};
   ops::Context context{device, registry, scratch, &threads};
   Sums accumulator(sums);
-  nn::Training training{
-      .accumulator = accumulator, .accumulation_offsets = {0, 9, tokens}, .recompute = recompute, .saved = saved};
+  nn::Training training{.accumulator = accumulator, .accumulation_offsets = {0, 9, tokens}, .recompute = recompute};
   nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = grid.tp, .pp = grid.pp};
   Outcome outcome;
   outcome.losses.resize(tokens);
-  model->loss(pass, {outcome.losses.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets));
+  Slot slot(saved);
+  const auto compute = [&](Values& losses) {
+    model->forward(pass, slot);
+    model->loss(pass, slot,
+                nn::NextTokenLoss({losses.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets)));
+    if (pass.training) model->backward(pass, slot);
+  };
+  compute(outcome.losses);
   for (size_t i = 0; i < held.size(); ++i) {
     EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << held[i].held.name;
     outcome.gradients[held[i].whole] = gradients[i];
@@ -150,7 +143,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
   // Without training, too: the same losses.
   pass.training = nullptr;
   Values again(tokens);
-  model->loss(pass, {again.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets));
+  compute(again);
   if (part.last()) EXPECT_EQ(again, outcome.losses);
   return outcome;
 }

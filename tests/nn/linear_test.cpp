@@ -206,8 +206,7 @@ TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
   std::map<int, Tensor> tensors;
   for (size_t i = 0; i < shapes.size(); ++i) tensors[static_cast<int>(i)] = view(gradients[i], shapes[i]);
   MapAccumulator accumulator(tensors);
-  Arena saved;
-  Training training{accumulator, {0, 3, 7, 9}, spec::Recompute::none, saved, {}, 0, 1};
+  Training training{accumulator, {0, 3, 7, 9}, spec::Recompute::none, {}, 0, 1};
   Pass pass{context_, batch_, DType::f32, segments(), nullptr, &training};
   Matrix found(static_cast<size_t>(T * I), 99.0F);
   layer_.backward(pass, view(found, Shape{T, I}), view(dy_, Shape{T, O}), view(x_, Shape{T, I}), false);

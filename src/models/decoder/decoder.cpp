@@ -5,7 +5,6 @@
 
 #include "base/half.h"
 #include "models/decoder/binder.h"
-#include "nn/lm_loss.h"
 #include "nn/transfer.h"
 #include "spec/part.h"
 
@@ -168,86 +167,89 @@ void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed)
   head_.forward(pass, logits, normed);
 }
 
-void Decoder::loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const {
-  if (pass.training) return train(pass, losses, targets);
-  Arena& scratch = pass.ops.scratch;
-  const Arena::Scope scope(scratch);
-  const Tensor normed = scratch.take(pass.activation, Shape{pass.batch.tokens(), spec_.hidden});
-  forward(pass, normed);
-  if (part_.last()) nn::lm_loss(pass, head_, losses, {}, normed, targets);
+void Decoder::forward(nn::Pass& pass, Slot& slot) const {
+  slot.clear();
+  const Shape shape{pass.batch.tokens(), spec_.hidden};
+  if (!pass.training) {
+    if (part_.last()) slot.normed = slot.arena.take(pass.activation, shape);
+    return forward(pass, slot.normed);
+  }
+  forward_blocks(pass, slot);
+  if (!part_.last()) return nn::send(pass.ops.device, pass.pp, slot.residual, pass.pp.rank() + 1);
+  slot.normed = slot.arena.take(pass.activation, shape);
+  slot.statistics.rstd = slot.arena.take(DType::f32, Shape{shape[0]});
+  if (spec_.norm == spec::NormKind::layer) slot.statistics.mean = slot.arena.take(DType::f32, Shape{shape[0]});
+  final_norm_.forward(pass, slot.normed, slot.statistics, slot.residual);
 }
 
-void Decoder::train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const {
-  const nn::Training& training = *pass.training;
-  Arena& saved = training.saved;
+void Decoder::forward_blocks(nn::Pass& pass, Slot& slot) const {
+  const spec::Recompute recompute = pass.training->recompute;
   Arena& scratch = pass.ops.scratch;
-  const Arena::Scope saved_scope(saved);
-  const Arena::Scope scratch_scope(scratch);
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
   const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
 
-  // Blocks below the lowest trainable one alternate between two residual buffers in scratch and save nothing.
-  nn::BlockState refilled;
-  refilled.take(saved, spec_, pass.activation, tokens, training.recompute, false);
-  std::vector<nn::BlockState> states(blocks_.size() - lowest, refilled);
-  Tensor residual = saved.take(pass.activation, shape);
+  // All blocks share the memory of the tensors that backward recomputes.
+  nn::BlockState recomputed;
+  recomputed.take(slot.arena, spec_, pass.activation, tokens, recompute, false);
+  slot.states.assign(blocks_.size() - lowest, recomputed);
+  slot.residual = slot.arena.take(pass.activation, shape);
   if (lowest > 0) {
-    const Arena::Scope below(scratch);
+    // Blocks below the lowest trainable one alternate between two residual buffers in scratch and save nothing.
+    const Arena::Scope scope(scratch);
     nn::BlockState state;
     state.input = scratch.take(pass.activation, shape);
     Tensor next = scratch.take(pass.activation, shape);
     state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
     begin_residual(pass, state.input);
     for (size_t layer = 0; layer < lowest; ++layer) {
-      blocks_[layer].forward(pass, layer + 1 == lowest ? residual : next, state);
+      blocks_[layer].forward(pass, layer + 1 == lowest ? slot.residual : next, state);
       std::swap(state.input, next);
     }
   } else {
-    begin_residual(pass, residual);
+    begin_residual(pass, slot.residual);
   }
-  for (nn::BlockState& state : states) {
-    state.input = residual;
-    state.take(saved, spec_, pass.activation, tokens, training.recompute, true);
-    residual = saved.take(pass.activation, shape);
-    blocks_[lowest + static_cast<size_t>(&state - states.data())].forward(pass, residual, state);
-  }
-  const Tensor dresidual = scratch.take(pass.activation, shape);
-  if (part_.last()) {
-    if (!train_head(pass, losses, targets, residual, dresidual, !states.empty())) return;
-  } else {
-    nn::send(pass.ops.device, pass.pp, residual, pass.pp.rank() + 1);
-    nn::receive(pass.ops.device, pass.pp, dresidual, pass.pp.rank() + 1);
-  }
-  for (size_t layer = blocks_.size(); layer-- > lowest;) {
-    nn::BlockState& state = states[layer - lowest];
-    blocks_[layer].refill(pass, state, training.recompute);
-    blocks_[layer].backward(pass, dresidual, state, layer > lowest || embedding_.has_trainable() || !part_.first());
-  }
-  if (part_.first()) {
-    embedding_.backward(pass, dresidual);
-  } else {
-    nn::send(pass.ops.device, pass.pp, dresidual, pass.pp.rank() - 1);
+  for (size_t layer = lowest; layer < blocks_.size(); ++layer) {
+    nn::BlockState& state = slot.states[layer - lowest];
+    state.input = slot.residual;
+    state.take(slot.arena, spec_, pass.activation, tokens, recompute, true);
+    slot.residual = slot.arena.take(pass.activation, shape);
+    blocks_[layer].forward(pass, slot.residual, state);
   }
 }
 
-bool Decoder::train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& residual,
-                         const Tensor& dresidual, bool below) const {
-  Arena& saved = pass.training->saved;
+void Decoder::loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const {
+  if (!part_.last()) return;
+  if (!pass.training) return objective.compute(pass, head_, {}, slot.normed);
   Arena& scratch = pass.ops.scratch;
-  const int64_t tokens = pass.batch.tokens();
-  const Tensor normed = saved.take(pass.activation, residual.shape);
-  nn::NormStatistics statistics;
-  statistics.rstd = saved.take(DType::f32, Shape{tokens});
-  if (spec_.norm == spec::NormKind::layer) statistics.mean = saved.take(DType::f32, Shape{tokens});
-  final_norm_.forward(pass, normed, statistics, residual);
-
   const Arena::Scope scope(scratch);
-  const Tensor dnormed = scratch.take(pass.activation, residual.shape);
-  nn::lm_loss(pass, head_, losses, dnormed, normed, targets);
-  if (!below && !final_norm_.has_trainable()) return false;
-  final_norm_.backward(pass, dresidual, dnormed, residual, statistics, false);
-  return true;
+  const Tensor dnormed = scratch.take(pass.activation, slot.normed.shape);
+  objective.compute(pass, head_, dnormed, slot.normed);
+  if (slot.states.empty() && !final_norm_.has_trainable()) return;  // nothing below the head is trainable
+  slot.dresidual = slot.arena.take(pass.activation, slot.residual.shape);
+  final_norm_.backward(pass, slot.dresidual, dnormed, slot.residual, slot.statistics, false);
+}
+
+void Decoder::backward(nn::Pass& pass, Slot& slot) const {
+  if (!part_.last()) {
+    slot.dresidual = slot.arena.take(pass.activation, slot.residual.shape);
+    nn::receive(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() + 1);
+  }
+  if (slot.dresidual) {
+    const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
+    for (size_t layer = blocks_.size(); layer-- > lowest;) {
+      nn::BlockState& state = slot.states[layer - lowest];
+      blocks_[layer].refill(pass, state, pass.training->recompute);
+      const bool input_gradient = layer > lowest || embedding_.has_trainable() || !part_.first();
+      blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);
+    }
+    if (part_.first()) {
+      embedding_.backward(pass, slot.dresidual);
+    } else {
+      nn::send(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() - 1);
+    }
+  }
+  slot.clear();
 }
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {
@@ -255,12 +257,11 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   const size_t block = std::max(nn::Block::forward_bytes(spec, shape), nn::Embedding::bytes(spec, shape));
   const size_t backward = nn::Block::backward_bytes(spec, shape);
   const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape, false);
-  const auto loss = [&](bool training) { return nn::lm_loss_bytes(spec, shape, training); };
   PassBytes bytes;
   bytes.forward =
       std::max(2 * residual + nn::block_state_bytes(spec, size_of(shape.activation), shape.tokens) + block, head);
-  bytes.loss = residual + std::max(bytes.forward, loss(false));
-  bytes.training = residual + std::max({bytes.forward, backward, residual + loss(true)});
+  bytes.loss_gradient = residual;
+  bytes.backward = backward;
   return bytes;
 }
 

@@ -21,15 +21,13 @@ class Decoder : public Model {
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) override;
   void forward(nn::Pass& pass, const Tensor& normed) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
-  void loss(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const override;
+  void forward(nn::Pass& pass, Slot& slot) const override;
+  void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const override;
+  void backward(nn::Pass& pass, Slot& slot) const override;
 
  private:
-  void train(nn::Pass& pass, const Tensor& losses, const Tensor& targets) const;
-  // Final norm, head and loss, from the residual after the last block. Returns false when nothing below is trainable;
-  // otherwise dresidual is assigned the gradient of the residual.
-  bool train_head(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& residual,
-                  const Tensor& dresidual, bool below) const;
-
+  // Runs the blocks from the lowest trainable one upwards, saving what backward needs, and sets slot.residual.
+  void forward_blocks(nn::Pass& pass, Slot& slot) const;
   // Sets the residual before the first block: the embeddings, or what the previous stage sends.
   void begin_residual(nn::Pass& pass, const Tensor& residual) const;
 

@@ -1,4 +1,4 @@
-#include "nn/lm_loss.h"
+#include "nn/next_token_loss.h"
 
 #include <algorithm>
 
@@ -47,8 +47,7 @@ void loss_of_piece(Pass& pass, const Head& head, const Tensor& losses, const Ten
 
 }  // namespace
 
-void lm_loss(Pass& pass, const Head& head, const Tensor& losses, const Tensor& dnormed, const Tensor& normed,
-             const Tensor& targets) {
+void NextTokenLoss::compute(Pass& pass, const Head& head, const Tensor& dnormed, const Tensor& normed) const {
   const int64_t chunk = spec::loss_chunk(head.linear.weight.out);
   const std::vector<int64_t> whole = {0, normed.rows()};
   const std::vector<int64_t>& units = pass.training ? pass.training->accumulation_offsets : whole;
@@ -59,13 +58,13 @@ void lm_loss(Pass& pass, const Head& head, const Tensor& losses, const Tensor& d
       piece.adapters = clip(pass.adapters, begin, end);
       std::optional<Training> training;
       if (pass.training) piece.training = &training.emplace(clip(*pass.training, begin, end));
-      loss_of_piece(piece, head, losses.slice(begin, end), dnormed ? dnormed.slice(begin, end) : Tensor{},
-                    normed.slice(begin, end), targets.slice(begin, end));
+      loss_of_piece(piece, head, losses_.slice(begin, end), dnormed ? dnormed.slice(begin, end) : Tensor{},
+                    normed.slice(begin, end), targets_.slice(begin, end));
     }
   }
 }
 
-size_t lm_loss_bytes(const spec::ModelSpec& model, const PassShape& shape, bool training) {
+size_t NextTokenLoss::bytes(const spec::ModelSpec& model, const PassShape& shape, bool training) {
   const int64_t rows = std::min(shape.tokens, spec::loss_chunk(model.vocab));
   const size_t wide = Arena::footprint(DType::f32, Shape{rows, model.vocab});
   size_t logits = wide;

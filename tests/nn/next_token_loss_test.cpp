@@ -1,6 +1,6 @@
 // The loss over a head with adapters, against logits, softmax and gradients written out in double: one piece of the
 // loss holds rows of several adapters and of none.
-#include "nn/lm_loss.h"
+#include "nn/next_token_loss.h"
 
 #include <gtest/gtest.h>
 
@@ -100,9 +100,10 @@ class LmLoss {
 
   // Training with these units, and without.
   void check(const std::vector<int64_t>& accumulation_offsets) {
-    const size_t bytes = lm_loss_bytes({.vocab = V, .hidden = H, .final_softcap = static_cast<double>(head_.softcap)},
-                                       {.tokens = tokens_, .adapter_rank = 4}, true);
-    Arena scratch(*device_, bytes, "scratch"), saved;
+    const size_t bytes =
+        NextTokenLoss::bytes({.vocab = V, .hidden = H, .final_softcap = static_cast<double>(head_.softcap)},
+                             {.tokens = tokens_, .adapter_rank = 4}, true);
+    Arena scratch(*device_, bytes, "scratch");
     ops::Context context{*device_, registry_, scratch, &threads_};
     const TokenBatch batch;
     const Tensor targets{targets_.data(), DType::i32, Shape{tokens_}, device_.get()};
@@ -111,7 +112,8 @@ class LmLoss {
 
     Matrix evaluated(1, tokens_, 99);
     Pass serving{context, batch, DType::f32, segments};
-    lm_loss(serving, head_, evaluated.view(*device_).reshape(Shape{tokens_}), {}, normed_.view(*device_), targets);
+    NextTokenLoss(evaluated.view(*device_).reshape(Shape{tokens_}), targets)
+        .compute(serving, head_, {}, normed_.view(*device_));
     expect_close(evaluated, expected_losses_, "losses without training");
 
     Matrix losses(1, tokens_, 99), dnormed(tokens_, H, 99), dw(V, H, 99);
@@ -123,10 +125,10 @@ class LmLoss {
     }
     for (Matrix& gradient : gradients) tensors.push_back(gradient.view(*device_));
     Sums accumulator(std::move(tensors));
-    Training training{accumulator, accumulation_offsets, spec::Recompute::none, saved, {}, 0, 1};
+    Training training{accumulator, accumulation_offsets, spec::Recompute::none, {}, 0, 1};
     Pass pass{context, batch, DType::f32, segments, nullptr, &training};
-    lm_loss(pass, head_, losses.view(*device_).reshape(Shape{tokens_}), dnormed.view(*device_), normed_.view(*device_),
-            targets);
+    NextTokenLoss(losses.view(*device_).reshape(Shape{tokens_}), targets)
+        .compute(pass, head_, dnormed.view(*device_), normed_.view(*device_));
     expect_close(losses, expected_losses_, "losses");
     expect_close(dnormed, expected_dnormed_, "dnormed");
     expect_close(dw, expected_dw_, "dW");
