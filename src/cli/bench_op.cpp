@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "ops/testing/host_time.h"
 #include "ops/testing/op_table.h"
 #include "runtime/device_rates.h"
 #include "runtime/runtime.h"
@@ -29,6 +31,7 @@ class BenchOp : public Command {
     arguments.option("threads", threads_, "CPU threads (default: all)");
     arguments.option("seconds", seconds_, "seconds of timing per case");
     arguments.flag("check", check_, "only compare; do not stop at a wrong result, and report all of them");
+    arguments.flag("host-time", host_time_, "time the host's part of a call: argument checks and dispatch");
     arguments.flag("list", list_, "print the names of ops and stop");
     arguments.example("ingot bench op matmul attention");
   }
@@ -47,7 +50,11 @@ class BenchOp : public Command {
       output.print_json(json_line(verdicts));
       return verdicts["failed"].empty() ? 0 : exit_code(ErrorKind::internal);
     }
-    time(context, runtime, output);
+    if (host_time_) {
+      time_host(context, output);
+    } else {
+      time(context, runtime, output);
+    }
     return 0;
   }
 
@@ -176,11 +183,38 @@ class BenchOp : public Command {
     output.print_json(json_line(result));
   }
 
+  // Nanoseconds of processor time per call, over the cases of each op that reach an implementation.
+  void time_host(const ops::Context& context, const Output& output) const {
+    const ops::Registry registry = ops::testing::without_kernels(context.registry);
+    ops::Context host{context.device, registry, context.scratch, context.threads};
+    std::map<std::string, std::vector<double>> times;
+    for (const ops::testing::OpCase& each : ops::testing::op_cases()) {
+      const bool empty =
+          std::any_of(each.operands.begin(), each.operands.end(),
+                      [](const ops::testing::Operand& operand) { return operand.shape.elements() == 0; });
+      if (each.timing_only || empty || !wanted(each.op)) continue;
+      try {
+        times[each.op].push_back(1e9 * ops::testing::host_seconds(host, each, seconds_ / 100));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::unsupported) throw;  // else no implementation supports the case here
+      }
+    }
+    output.print(fmt::format("{:<32}{:>7}{:>11}{:>11}{:>11}\n", "op", "cases", "least ns", "mean ns", "most ns"));
+    Json rows = Json::array();
+    for (auto& [op, ns] : times) {
+      const auto [least, most] = std::minmax_element(ns.begin(), ns.end());
+      const double mean = std::accumulate(ns.begin(), ns.end(), 0.0) / static_cast<double>(ns.size());
+      output.print(fmt::format("{:<32}{:>7}{:>11.0f}{:>11.0f}{:>11.0f}\n", op, ns.size(), *least, mean, *most));
+      rows.push_back({{"op", op}, {"cases", ns.size()}, {"least_ns", *least}, {"mean_ns", mean}, {"most_ns", *most}});
+    }
+    output.print_json(json_line({{"device", context.device.name()}, {"rows", rows}}));
+  }
+
   std::vector<std::string> ops_;
   std::string device_ = "cpu";
   std::optional<int64_t> threads_;
   double seconds_ = 0.2;
-  bool check_ = false, list_ = false;
+  bool check_ = false, host_time_ = false, list_ = false;
 };
 
 }  // namespace

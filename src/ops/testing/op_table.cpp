@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <limits>
 
 #include "base/error.h"
 #include "base/half.h"
 #include "base/thread_pool.h"
+#include "ops/testing/host_time.h"
 #include "tensor/block_quant.h"
 #include "tensor/fp8.h"
 #include "tensor/tolerance.h"
@@ -524,6 +526,32 @@ double time_case(ops::Context& context, const OpCase& op_case, double seconds) {
     const auto before = Clock::now();
     op_case.run(own, setting.arguments());
     best = std::min(best, since(before));
+  }
+  return best;
+}
+
+namespace {
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+double host_seconds(ops::Context& context, const OpCase& op_case, double seconds) {
+  const Setting setting(context.device, op_case, 1);
+  const int threads = context.threads != nullptr ? context.threads->threads() : 1;
+  Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
+  ops::Context own{context.device, context.registry, scratch, context.threads};
+  constexpr int calls = 500;
+  double best = std::numeric_limits<double>::infinity();
+  const auto start = Clock::now();
+  for (int batch = 0; batch < 5 || since(start) < seconds; ++batch) {
+    const double before = thread_seconds();
+    for (int call = 0; call < calls; ++call) op_case.run(own, setting.arguments());
+    best = std::min(best, (thread_seconds() - before) / calls);
   }
   return best;
 }
