@@ -8,7 +8,6 @@
 #include "base/json_text.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "ops/testing/host_time.h"
 #include "ops/testing/op_table.h"
 #include "runtime/device_rates.h"
 #include "runtime/runtime.h"
@@ -185,7 +184,7 @@ class BenchOp : public Command {
 
   // Nanoseconds of processor time per call, over the cases of each op that reach an implementation.
   void time_host(const ops::Context& context, const Output& output) const {
-    const ops::Registry registry = ops::testing::without_kernels(context.registry);
+    const ops::Registry registry = context.registry.without_kernels();
     ops::Context host{context.device, registry, context.scratch, context.threads};
     std::map<std::string, std::vector<double>> times;
     for (const ops::testing::OpCase& each : ops::testing::op_cases()) {

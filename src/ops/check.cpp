@@ -1,5 +1,7 @@
 #include "ops/check.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace ingot::ops {
@@ -15,11 +17,9 @@ void check_rank(const char* op, const char* what, const Tensor& tensor, int want
 }
 
 void check_dtype(const char* op, const char* what, const Tensor& tensor, std::initializer_list<DType> wanted) {
+  if (std::find(wanted.begin(), wanted.end(), tensor.dtype) != wanted.end()) return;
   std::string names;
-  for (const DType dtype : wanted) {
-    if (tensor.dtype == dtype) return;
-    names += names.empty() ? name(dtype) : fmt::format(" or {}", name(dtype));
-  }
+  for (const DType dtype : wanted) names += names.empty() ? name(dtype) : fmt::format(" or {}", name(dtype));
   throw_error(ErrorKind::internal, "{}: {} is {}, its type should be {}", op, what, tensor.text(), names);
 }
 

@@ -1,19 +1,21 @@
 // Registry: for every op and kind of device, an ordered list of implementations, best first, a plain reference last.
 //
-// An op is a struct with a name and the signature of its implementations:
+// An op is a struct with a name and the signature of its implementations, which the list of ops/op_list.h names:
 //   struct RmsNorm { static constexpr const char* name = "rms_norm"; using Signature = void(Context&, ...); };
 // Each backend exports `register_ops(Registry&)`; the order of its calls to add() is the order of preference. An
 // implementation may decline a call with a reason; the first one that does not decline runs.
 #pragma once
 
 #include <array>
-#include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "ops/context.h"
+#include "ops/op_list.h"
+#include "ops/refusal.h"
 #include "tensor/weight.h"
 
 namespace ingot::ops {
@@ -22,8 +24,9 @@ template <class Signature>
 struct SignatureOf;
 template <class... Args>
 struct SignatureOf<void(Context&, Args...)> {
+  static void nothing(Context&, Args...) {}
   using Run = void (*)(Context&, Args...);
-  using Decline = std::string (*)(const Context&, Args...);  // empty string: accepts the call
+  using Decline = bool (*)(const Context&, Args..., Refusal refuse);  // true: declines the call, and says why
 };
 
 template <class Op>
@@ -38,6 +41,7 @@ class Registry {
     std::string name;  // of the implementation, for instance "onednn", "avx512", "reference"
     Untyped run;
     Untyped decline;  // may be null: accepts every call
+    Untyped nothing;  // of the type of `run`; does nothing
   };
   struct Listing {
     std::string op;
@@ -47,12 +51,18 @@ class Registry {
 
   template <class Op>
   void add(DeviceKind device, std::string implementation, RunOf<Op> run, DeclineOf<Op> decline = nullptr) {
-    add(Op::name, device,
-        {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline)});
+    Slot& slot = slots_[static_cast<size_t>(op_id<Op>)];
+    slot.op = Op::name;
+    slot.entries[static_cast<size_t>(device)].push_back(
+        {std::move(implementation), reinterpret_cast<Untyped>(run), reinterpret_cast<Untyped>(decline),
+         reinterpret_cast<Untyped>(SignatureOf<typename Op::Signature>::nothing)});
   }
 
   // Implementations in order of preference; empty when none is registered.
-  const std::vector<Entry>& list(const char* op, DeviceKind device) const;
+  template <class Op>
+  const std::vector<Entry>& list(DeviceKind device) const {
+    return slots_[static_cast<size_t>(op_id<Op>)].entries[static_cast<size_t>(device)];
+  }
 
   // Keeps only this implementation of the op, for tests and comparisons. ErrorKind::usage, listing the names that
   // exist, when the op has no implementation of that name on any device.
@@ -60,12 +70,19 @@ class Registry {
   // Applies "op=implementation,op=implementation" (the environment variable INGOT_OPS).
   void select_implementation(const std::string& list);
 
+  // The same implementations with kernels that do nothing and decline the same calls, to time a call's dispatch.
+  Registry without_kernels() const;
+
   // Everything registered, sorted by op; the support matrix is generated from it.
   std::vector<Listing> listings() const;
 
  private:
-  void add(const char* op, DeviceKind device, Entry entry);
-  std::map<std::pair<std::string, DeviceKind>, std::vector<Entry>> lists_;
+  static constexpr size_t num_device_kinds = static_cast<size_t>(DeviceKind::sim) + 1;
+  struct Slot {
+    const char* op = "";  // empty: nothing is registered
+    std::array<std::vector<Entry>, num_device_kinds> entries;
+  };
+  std::array<Slot, num_ops> slots_;  // by OpId
 };
 
 // Reports a call to the context's watch.
@@ -105,26 +122,35 @@ void report_to_device(Context& context, const char* op, const Args&... args) {
   context.device.set_current_op(op, std::span<const Operand>(operands.data(), count));
 }
 
-// Runs the first implementation that accepts the call. ErrorKind::unsupported, with every reason, when none does.
+// ErrorKind::unsupported: `reasons` has the name of each implementation and why it declined.
+[[noreturn]] void throw_unsupported(const Context& context, const char* op,
+                                    const std::vector<std::pair<std::string, std::string>>& reasons);
+
+template <class Op, class... Args>
+bool declines(const Registry::Entry& entry, const Context& context, Refusal refuse, const Args&... args) {
+  return entry.decline != nullptr && reinterpret_cast<DeclineOf<Op>>(entry.decline)(context, args..., refuse);
+}
+
+// Runs the first implementation that accepts the call. ErrorKind::unsupported, with every reason, when none does: only
+// then are the reasons formatted.
 template <class Op, class... Args>
 void dispatch(Context& context, const Args&... args) {
-  std::string reasons;
-  for (const Registry::Entry& entry : context.registry.list(Op::name, context.device.kind())) {
-    if (entry.decline) {
-      std::string reason = reinterpret_cast<DeclineOf<Op>>(entry.decline)(context, args...);
-      if (!reason.empty()) {
-        reasons += fmt::format("; {}: {}", entry.name, reason);
-        continue;
-      }
-    }
+  const std::vector<Registry::Entry>& entries = context.registry.list<Op>(context.device.kind());
+  for (const Registry::Entry& entry : entries) {
+    if (declines<Op>(entry, context, Refusal(), args...)) continue;
     if (!context.device.host_visible()) report_to_device(context, Op::name, args...);
     if (context.watch) context.watch->begins(Op::name);
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
     if (context.watch) notify_observer(context, Op::name, args...);
     return;
   }
-  throw_error(ErrorKind::unsupported, "no implementation of {} on {} supports this call{}", Op::name,
-              context.device.name(), reasons.empty() ? std::string("; none is registered") : reasons);
+  std::vector<std::pair<std::string, std::string>> reasons;
+  for (const Registry::Entry& entry : entries) {
+    std::string reason;
+    declines<Op>(entry, context, Refusal(reason), args...);
+    reasons.emplace_back(entry.name, std::move(reason));
+  }
+  throw_unsupported(context, Op::name, reasons);
 }
 
 }  // namespace ingot::ops

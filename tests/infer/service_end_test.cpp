@@ -34,8 +34,8 @@ TEST_F(ServiceTest, DrainingTakesNothingMore) {
 // An embedding that fails when it has been asked for so often.
 std::atomic<int> left_until_fault{0};
 void fail_at_last(ops::Context&, const Tensor&, const Weight&, const Tensor&) { throw std::runtime_error("a fault"); }
-std::string not_yet(const ops::Context&, const Tensor&, const Weight&, const Tensor&) {
-  return --left_until_fault > 0 ? "later" : "";
+bool not_yet(const ops::Context&, const Tensor&, const Weight&, const Tensor&, ops::Refusal refuse) {
+  return --left_until_fault > 0 && refuse("later");
 }
 
 // Where the engine fails, only who has tokens cannot simply be asked for again.

@@ -253,7 +253,7 @@ std::vector<Choice> choices() {
   std::vector<Choice> all;
   ops::Registry registry;
   cpu::register_ops(registry);
-  for (const auto& entry : registry.list("attention", DeviceKind::cpu)) {
+  for (const auto& entry : registry.list<ops::Attention>(DeviceKind::cpu)) {
     for (const DType dtype : {DType::f32, DType::bf16}) all.push_back({entry.name, dtype});
   }
   return all;

@@ -106,7 +106,7 @@ TEST(Dequantized, BlocksHaveTheSameBitsAtEveryLevel) {
     ops::Registry all;
     cpu::register_ops(all);
     const std::vector<uint16_t> expected = decoded("reference");
-    for (const auto& entry : all.list("dequantize", DeviceKind::cpu)) {
+    for (const auto& entry : all.list<ops::Dequantize>(DeviceKind::cpu)) {
       EXPECT_EQ(decoded(entry.name), expected) << entry.name << " of " << name(storage);
     }
   }

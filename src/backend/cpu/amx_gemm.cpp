@@ -6,9 +6,9 @@
 
 namespace ingot::cpu {
 
-std::string amx_declines(DType in, DType, int64_t k) {
-  if (in != DType::bf16) return "supports bf16 only";
-  return k == 0 ? "k is 0" : "";
+bool amx_declines(DType in, DType, int64_t k, ops::Refusal refuse) {
+  if (in != DType::bf16) return refuse("supports bf16 only");
+  return k == 0 && refuse("k is 0");
 }
 
 #if defined(INGOT_SIMD_X86)

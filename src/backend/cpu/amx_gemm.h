@@ -1,14 +1,13 @@
 // The gemm engine `amx`: bf16 matrix multiplication with AMX tiles.
 #pragma once
 
-#include <string>
-
 #include "backend/cpu/gemm.h"
+#include "ops/refusal.h"
 
 namespace ingot::cpu {
 
-// Why AMX does not support this gemm; empty if it does.
-std::string amx_declines(DType in, DType out, int64_t k);
+// Whether AMX does not support this gemm.
+bool amx_declines(DType in, DType out, int64_t k, ops::Refusal refuse);
 
 // Gemm of bf16 operands into f32 or bf16, over the pool's threads. Every sum is one chain over k; at its end it is
 // rounded to c's dtype, or with `accumulate` first added to c. Only on machines with Isa::amx.

@@ -232,6 +232,7 @@ void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLa
 }
 
 void register_attention(ops::Registry& registry, Levels levels) {
+  register_kv_store(registry, levels);
   INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels);
   registry.add<ops::Attention>(DeviceKind::cpu, "reference", reference_attention);
   INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels);

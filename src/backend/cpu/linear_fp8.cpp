@@ -74,7 +74,7 @@ void copy_scales(Context&, const Tensor& scales, const Weight& q) {
 
 }  // namespace
 
-void register_linear_fp8(ops::Registry& registry) {
+void register_linear_fp8(ops::Registry& registry, Levels) {
   registry.add<ops::QuantizeFp8>(DeviceKind::cpu, "plain", quantize);
   registry.add<ops::DequantizeFp8>(DeviceKind::cpu, "plain", dequantize);
   registry.add<ops::Fp8Scales>(DeviceKind::cpu, "plain", copy_scales);

@@ -64,9 +64,9 @@ void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
                                 static_cast<const Bf16*>(b), term, panels.of(pair_gemm_pack(gemm.k, gemm.term.k)));
 }
 
-std::string pair_gemm_declines(DType in, DType, int64_t k) {
-  if (in != DType::bf16) return "supports bf16 only";
-  return k <= longest_pair_sum ? "" : "supports k up to 6144";
+bool pair_gemm_declines(DType in, DType, int64_t k, ops::Refusal refuse) {
+  if (in != DType::bf16) return refuse("supports bf16 only");
+  return k > longest_pair_sum && refuse("supports k up to 6144");
 }
 #endif
 
@@ -215,29 +215,29 @@ void reference_dequantize(Context&, const Tensor& out, const Weight& weight) {
   }
 }
 
-// Why an engine does not support a gemm; empty if it does.
-using Declines = std::string (*)(DType in, DType out, int64_t k);
+// Whether an engine does not support a gemm.
+using Declines = bool (*)(DType in, DType out, int64_t k, ops::Refusal refuse);
 
 template <Declines D>
-std::string declines_matmul(const Context&, const Tensor& c, const Tensor& a, const Tensor&,
-                            ops::MatmulAttributes attributes) {
-  return D(a.dtype, c.dtype, a.shape[attributes.transpose_a ? 0 : 1]);
+bool declines_matmul(const Context&, const Tensor& c, const Tensor& a, const Tensor&, ops::MatmulAttributes attributes,
+                     ops::Refusal refuse) {
+  return D(a.dtype, c.dtype, a.shape[attributes.transpose_a ? 0 : 1], refuse);
 }
 template <Declines D>
-std::string declines_linear(const Context&, const Tensor& result, const Tensor& given, const Weight&,
-                            ops::LinearAttributes) {
-  return D(given.dtype, result.dtype, given.shape[1]);
+bool declines_linear(const Context&, const Tensor& result, const Tensor& given, const Weight&, ops::LinearAttributes,
+                     ops::Refusal refuse) {
+  return D(given.dtype, result.dtype, given.shape[1], refuse);
 }
 
 #if defined(INGOT_SIMD_X86)
-std::string pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&,
-                               const Tensor& low, const Tensor&, ops::LinearAttributes) {
-  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return "supports even ranks from 2 on only";
-  return pair_gemm_declines(given.dtype, result.dtype, given.shape[1]);
+bool pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&, const Tensor& low,
+                        const Tensor&, ops::LinearAttributes, ops::Refusal refuse) {
+  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return refuse("supports even ranks from 2 on only");
+  return pair_gemm_declines(given.dtype, result.dtype, given.shape[1], refuse);
 }
 #endif
 
-std::string takes_all(DType, DType, int64_t) { return {}; }
+bool takes_all(DType, DType, int64_t, ops::Refusal) { return false; }
 
 template <Product P, const ElementwiseKernels& E, Declines D = takes_all>
 void add_gemm(ops::Registry& registry, const char* name) {
@@ -249,6 +249,7 @@ void add_gemm(ops::Registry& registry, const char* name) {
 }  // namespace
 
 void register_matmul(ops::Registry& registry, Levels levels) {
+  register_skinny_gemm(registry, levels);
 #if defined(INGOT_SIMD_X86)
   if (levels.best >= Isa::amx) add_gemm<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
   if (levels.best >= Isa::avx512) {

@@ -125,11 +125,10 @@ class Dense {
 
 }  // namespace
 
-std::string onednn_declines(DType in, DType out, int64_t k) {
-  if (k == 0) return "k is 0";
-  if (in == DType::f16) return "does not support f16: the distribution's oneDNN has no f16 gemm on CPUs";
-  if (in == DType::f32 && out != DType::f32) return "f32 operands with a bf16 result are not supported";
-  return {};
+bool onednn_declines(DType in, DType out, int64_t k, ops::Refusal refuse) {
+  if (k == 0) return refuse("k is 0");
+  if (in == DType::f16) return refuse("does not support f16: the distribution's oneDNN has no f16 gemm on CPUs");
+  return in == DType::f32 && out != DType::f32 && refuse("f32 operands with a bf16 result are not supported");
 }
 
 void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {

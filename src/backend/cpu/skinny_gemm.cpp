@@ -14,12 +14,13 @@ constexpr int64_t max_tokens = 2;
 
 // `serves`: whether row-invariant calls with prefer_skinny are accepted, for any number of tokens.
 template <bool serves>
-std::string declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&,
-                     ops::LinearAttributes attributes) {
-  if (attributes.row_invariant)
-    return serves && attributes.prefer_skinny ? ""
-                                              : "not row-invariant: its summation order differs from the other gemms'";
-  return x.shape[0] <= max_tokens ? "" : "supports one or two tokens only";
+bool declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&, ops::LinearAttributes attributes,
+              ops::Refusal refuse) {
+  if (attributes.row_invariant) {
+    if (serves && attributes.prefer_skinny) return false;
+    return refuse("not row-invariant: its summation order differs from the other gemms'");
+  }
+  return x.shape[0] > max_tokens && refuse("supports one or two tokens only");
 }
 
 // Rows [lo, hi) of the weight. T is the type of the activations, to which the weight is decoded.

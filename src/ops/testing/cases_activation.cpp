@@ -15,6 +15,7 @@ OpCase forward_case(ops::Activation activation, DType dtype, int64_t n, bool in_
   OpCase c{.op = "activation",
            .name = fmt::format("{} {} n={} of {}{}", ops::name(activation), name(dtype), n, spread,
                                in_place ? " y is x" : "")};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {n}, Role::output}, {"x", dtype, {n}, Role::input, normal(spread)}};
   c.operands[0].alias = in_place ? 1 : -1;
   c.run = [activation](ops::Context& context, const Arguments& a) {

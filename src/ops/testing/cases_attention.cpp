@@ -126,6 +126,7 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
   OpCase c{.op = "attention",
            .name = fmt::format("{} {} sequences T={} {}{}", name(dtype), lengths.size(), tokens, heads.text(),
                                with_lse ? "" : " without lse")};
+  c.also_f16 = true;
   c.operands = {{"out", dtype, {tokens, heads.q * heads.d}, Role::output},
                 {"lse", DType::f32, {heads.q, tokens}, Role::output},
                 {"q", dtype, {tokens, heads.q * heads.d}},
@@ -291,6 +292,7 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
   }
   OpCase c{.op = "paged_attention",
            .name = fmt::format("{} {} sequences T={} page={} {}", name(dtype), sequences, tokens, page, heads.text())};
+  c.also_f16 = true;
   c.operands = {{"out", dtype, {tokens, heads.q * heads.d}, Role::output},
                 {"q", dtype, {tokens, heads.q * heads.d}},
                 {"k pages", dtype, {pages, page, heads.kv * heads.d}},

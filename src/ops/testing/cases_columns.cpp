@@ -16,6 +16,7 @@ OpCase columns_case(DType dtype, int64_t rows, int64_t n, ops::ColumnsAttributes
            .name = fmt::format("{} T={} N={} {} of {}, {} apart from {}", name(dtype), rows, n, a.groups, a.width,
                                a.stride, a.offset)};
   const int64_t narrow = a.groups * a.width;
+  c.also_f16 = gather;
   c.operands = {{"y", dtype, {rows, narrow}, gather ? Role::output : Role::input},
                 {"x", dtype, {rows, n}, gather ? Role::input : Role::inout}};
   c.run = [a, gather](ops::Context& context, const Arguments& arguments) {

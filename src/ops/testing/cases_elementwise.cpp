@@ -21,6 +21,7 @@ std::vector<double> bounded(const std::vector<double>& x, bool soft, float most)
 OpCase add_case(DType dtype, int64_t n, int alias) {
   const char* shared = alias < 0 ? "" : alias == 1 ? " y is a" : " y is b";
   OpCase c{.op = "add", .name = fmt::format("{} n={}{}", name(dtype), n, shared)};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {n}, Role::output}, {"a", dtype, {n}}, {"b", dtype, {n}}};
   c.operands[0].alias = alias;
   c.run = [](ops::Context& context, const Arguments& a) { ops::add(context, a[0], a[1], a[2]); };
@@ -48,6 +49,7 @@ OpCase scale_case(DType to, DType from, int64_t n, float factor) {
 OpCase bounding_case(DType dtype, int64_t n, bool soft, float most, bool in_place) {
   OpCase c{.op = soft ? "softcap" : "clamp",
            .name = fmt::format("{} n={} to {}{}", name(dtype), n, most, in_place ? " y is x" : "")};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {n}, Role::output}, {"x", dtype, {n}, Role::input, normal(2.0)}};
   c.operands[0].alias = in_place ? 1 : -1;
   c.run = [soft, most](ops::Context& context, const Arguments& a) {
@@ -112,6 +114,7 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
 
 OpCase add_bias_case(DType dtype, int64_t rows, int64_t width) {
   OpCase c{.op = "add_bias", .name = fmt::format("{} T={} N={}", name(dtype), rows, width)};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {rows, width}, Role::inout}, {"bias", DType::f32, {width}}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::add_bias(context, a[0], a[1]); };
   c.reference = [](Values& v, std::vector<double>&) {

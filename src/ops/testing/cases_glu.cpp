@@ -16,6 +16,7 @@ OpCase forward_case(ops::Activation activation, DType dtype, int64_t rows, int64
   const char* shared = alias < 0 ? "" : alias == 1 ? " y is gate" : " y is up";
   OpCase c{.op = "glu",
            .name = fmt::format("{} {} T={} F={} of {}{}", ops::name(activation), name(dtype), rows, n, spread, shared)};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {rows, n}, Role::output},
                 {"gate", dtype, {rows, n}, Role::input, normal(spread)},
                 {"up", dtype, {rows, n}}};

@@ -54,6 +54,7 @@ OpCase forward_case(DType dtype, int64_t rows, int64_t n, Choice choice) {
            .name = fmt::format("{} T={} H={} around {}{}{}{}", name(dtype), rows, n, choice.mean,
                                choice.in_place ? " y is x" : "", choice.with_statistics ? "" : " without mean and rstd",
                                choice.with_bias ? "" : " without bias")};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {rows, n}, Role::output},
                 {"mean", DType::f32, {rows}, Role::output},
                 {"rstd", DType::f32, {rows}, Role::output},

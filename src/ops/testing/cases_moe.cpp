@@ -60,6 +60,7 @@ void permutation(std::vector<double>& values, RandomStream& random) {
 
 OpCase route_case(DType dtype, Sizes s, bool with_ties) {
   OpCase c{.op = "moe_route", .name = fmt::format("{} {}{}", name(dtype), s.text(), with_ties ? " with ties" : "")};
+  c.also_f16 = true;
   c.operands = {{"experts", DType::i32, {s.tokens, s.chosen}, Role::output},
                 {"weights", DType::f32, {s.tokens, s.chosen}, Role::output},
                 {"logits", dtype, {s.tokens, s.experts}, Role::input, with_ties ? integers(-2, 2) : normal(2.0)}};
@@ -155,6 +156,7 @@ OpCase group_case(Sizes s) {
 
 OpCase gather_case(DType dtype, int64_t tokens, int64_t count, int64_t width) {
   OpCase c{.op = "gather_rows", .name = fmt::format("{} T={} N={} H={}", name(dtype), tokens, count, width)};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {count, width}, Role::output},
                 {"x", dtype, {tokens, width}},
                 {"rows", DType::i32, {count}, Role::input, integers(0, tokens - 1)}};
@@ -182,6 +184,7 @@ OpCase combine_case(DType dtype, int64_t tokens, int64_t chosen, int64_t width, 
            .name = fmt::format("{} T={} K={} H={}{}{}", name(dtype), tokens, chosen, width,
                                with_weights ? "" : " without weights", accumulate ? " accumulate" : "")};
   const int64_t count = tokens * chosen;
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {tokens, width}, accumulate ? Role::inout : Role::output},
                 {"z", dtype, {count, width}},
                 {"places", DType::i32, {tokens, chosen}, Role::input, permutation},

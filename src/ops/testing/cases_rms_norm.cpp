@@ -36,6 +36,7 @@ OpCase forward_case(DType dtype, int64_t rows, int64_t n, bool in_place, bool wi
   OpCase c{.op = "rms_norm",
            .name = fmt::format("{} T={} H={}{}{}{}", name(dtype), rows, n, in_place ? " y is x" : "",
                                with_rstd ? "" : " without rstd", offset == 0 ? "" : " offset")};
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {rows, n}, Role::output},
                 {"rstd", DType::f32, {rows}, Role::output},
                 {"x", dtype, {rows, n}, Role::input, normal(1.5, 0.25)},

@@ -14,6 +14,7 @@ OpCase rope_case(DType dtype, int64_t rows, int64_t heads, int64_t pairs, int64_
            .name = fmt::format("{} T={} heads={} D={} of {} to {}{}{}", name(dtype), rows, heads, 2 * pairs,
                                2 * pairs + rest, last, inverse ? " inverse" : "", in_place ? " in place" : "")};
   const int64_t width = heads * (2 * pairs + rest);
+  c.also_f16 = true;
   c.operands = {{"y", dtype, {rows, width}, Role::output},
                 {"x", dtype, {rows, width}},
                 {"positions", DType::i32, {rows}, Role::input, integers(0, last)},

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/thread_pool.h"
-#include "ops/testing/host_time.h"
 #include "tensor/block_quant.h"
 #include "tensor/fp8.h"
 #include "tensor/tolerance.h"
@@ -72,17 +71,12 @@ OpCase in_f16(OpCase c) {
   return c;
 }
 
-// The bf16 cases with f16 instead, for ops that are used in inference and cases without features beyond it.
 std::vector<OpCase> f16_cases(const std::vector<OpCase>& cases) {
-  constexpr const char* ops[] = {"add",        "clamp",       "softcap",      "add_bias",   "rms_norm",
-                                 "layer_norm", "rope",        "glu",          "activation", "gather_columns",
-                                 "moe_route",  "gather_rows", "combine_rows", "attention",  "paged_attention"};
   std::vector<OpCase> all;
   for (const OpCase& c : cases) {
-    const bool wanted = std::find(std::begin(ops), std::end(ops), c.op) != std::end(ops);
     const bool has = std::any_of(c.operands.begin(), c.operands.end(),
                                  [](const Operand& operand) { return operand.dtype == DType::bf16; });
-    if (wanted && has && !c.large) all.push_back(in_f16(c));
+    if (c.also_f16 && has && !c.large) all.push_back(in_f16(c));
   }
   return all;
 }
@@ -92,12 +86,11 @@ std::vector<OpCase> f16_cases(const std::vector<OpCase>& cases) {
 const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> all = [] {
     std::vector<OpCase> cases;
-    for (const auto& list :
-         {matmul_cases(), linear_fp8_cases(), lora_cases(), sampling_cases(), embedding_cases(), fixed_sum_cases(),
-          cross_entropy_cases(), elementwise_cases(), adamw_cases(), rms_norm_cases(), layer_norm_cases(), rope_cases(),
-          glu_cases(), activation_cases(), columns_cases(), moe_cases(), attention_cases()}) {
-      cases.insert(cases.end(), list.begin(), list.end());
+#define INGOT_CASES(noun) noun##_cases,
+    for (const auto& cases_of_noun : {INGOT_OP_NOUNS(INGOT_CASES)}) {
+      for (OpCase& c : cases_of_noun()) cases.push_back(std::move(c));
     }
+#undef INGOT_CASES
     const std::vector<OpCase> halves = f16_cases(cases);
     cases.insert(cases.end(), halves.begin(), halves.end());
     return cases;

@@ -79,6 +79,8 @@ struct OpCase {
   int64_t length = 1;  // number of fp32 terms summed for one element of the result
   std::vector<GradientCheck> gradients = {};
   std::function<size_t(int threads)> scratch = {};  // scratch bytes; zero when not given
+  // For an op of inference: if the case has bf16 operands and is not large, the table also has it with f16 instead.
+  bool also_f16 = false;
   // For timing: FLOPs and memory traffic of one call. Cases with timing_only have no reference.
   bool timing_only = false;
   bool large = false;  // timing_only, and sized for a GPU: exceeds its caches, and runs long compared with a launch
@@ -96,23 +98,10 @@ OpCase large(OpCase c, std::initializer_list<size_t> drawn = {});
 // All cases of all ops.
 const std::vector<OpCase>& op_cases();
 
-std::vector<OpCase> adamw_cases();
-std::vector<OpCase> cross_entropy_cases();
-std::vector<OpCase> elementwise_cases();
-std::vector<OpCase> embedding_cases();
-std::vector<OpCase> fixed_sum_cases();
-std::vector<OpCase> rms_norm_cases();
-std::vector<OpCase> rope_cases();
-std::vector<OpCase> layer_norm_cases();
-std::vector<OpCase> glu_cases();
-std::vector<OpCase> activation_cases();
-std::vector<OpCase> columns_cases();
-std::vector<OpCase> moe_cases();
-std::vector<OpCase> attention_cases();
-std::vector<OpCase> matmul_cases();
-std::vector<OpCase> linear_fp8_cases();
-std::vector<OpCase> lora_cases();
-std::vector<OpCase> sampling_cases();
+// NOUN_cases() of every noun of ops/op_list.h, defined in cases_NOUN.cpp.
+#define INGOT_DECLARE(noun) std::vector<OpCase> noun##_cases();
+INGOT_OP_NOUNS(INGOT_DECLARE)
+#undef INGOT_DECLARE
 
 enum class Outcome { passed, failed, declined };
 struct Verdict {
@@ -132,5 +121,9 @@ std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const Op
 // over batches of calls with one synchronisation per batch, so that launches overlap as in a training step.
 // ErrorKind::internal when a large case leaves an output element NaN or unwritten.
 double time_case(ops::Context& context, const OpCase& op_case, double seconds);
+// Processor seconds of the calling thread per call, the minimum over at least five batches of calls that together take
+// `seconds`: with Registry::without_kernels, the cost of argument checks and dispatch. ErrorKind::unsupported when no
+// implementation supports the call.
+double host_seconds(ops::Context& context, const OpCase& op_case, double seconds);
 
 }  // namespace ingot::ops::testing

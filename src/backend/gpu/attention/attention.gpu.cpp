@@ -238,8 +238,8 @@ constexpr int64_t max_d = 256;
 
 int64_t warps_of(Context& context) { return 256 / device_of(context).warp_width(); }
 
-std::string too_long(const ops::AttentionAttributes& a) {
-  return a.head_dim > max_d ? fmt::format("head size {} is above {}", a.head_dim, max_d) : std::string();
+bool too_long(const ops::AttentionAttributes& a, ops::Refusal refuse) {
+  return a.head_dim > max_d && refuse("head size {} is above {}", a.head_dim, max_d);
 }
 
 void run_forward(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
@@ -247,9 +247,9 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
   launch(context, of_type(attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
          packed_args(out, lse, q, k, v, offsets, attributes));
 }
-std::string decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                            const Tensor&, ops::AttentionAttributes attributes) {
-  return too_long(attributes);
+bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                     const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
+  return too_long(attributes, refuse);
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -263,9 +263,10 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   launch(context, of_type(attention_dq, dout.dtype), {blocks, attributes.heads}, args);
   launch(context, of_type(attention_dkv, dout.dtype), {blocks, attributes.kv_heads}, args);
 }
-std::string decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                             const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes) {
-  return too_long(attributes);
+bool decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                      const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes,
+                      ops::Refusal refuse) {
+  return too_long(attributes, refuse);
 }
 
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
@@ -273,17 +274,21 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   launch(context, of_type(paged_attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
          paged_args(out, q, pages, layout, attributes));
 }
-std::string decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPages&, const ops::PagedLayout&,
-                          ops::AttentionAttributes attributes) {
-  return too_long(attributes);
+bool decline_paged(const Context&, const Tensor&, const Tensor&, const ops::KvPages&, const ops::PagedLayout&,
+                   ops::AttentionAttributes attributes, ops::Refusal refuse) {
+  return too_long(attributes, refuse);
 }
 
 }  // namespace
 
 void register_attention(ops::Registry& registry, DeviceKind kind) {
+  register_vendor_attention(registry, kind);
+  register_attention_mma(registry, kind);
+  register_attention_paged(registry, kind);
   registry.add<ops::Attention>(kind, "simt", run_forward, decline_forward);
   registry.add<ops::AttentionBackward>(kind, "simt", run_backward, decline_backward);
   registry.add<ops::PagedAttention>(kind, "simt", run_paged, decline_paged);
+  register_kv_store(registry, kind);
 }
 
 }  // namespace ingot::gpu

@@ -4,10 +4,9 @@
 #include "backend/gpu/elementwise/functions.h"
 
 #if !GPU_KERNEL_PASS
-#include <fmt/format.h>
-
 #include "backend/gpu/launch.h"
 #include "ops/attention.h"
+#include "ops/refusal.h"
 #endif
 
 namespace ingot::gpu {
@@ -98,13 +97,14 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
-// Why the tensor-core kernels cannot run the call; empty if they can.
-inline std::string decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors) {
-  if (tensors.begin()->dtype == DType::f32) return "does not support f32";
-  if (a.head_dim > 256) return fmt::format("head size {} is above 256", a.head_dim);
-  if (a.head_dim % 8 != 0) return fmt::format("head size {} is not a multiple of 8", a.head_dim);
-  if (!(a.scale > 0)) return fmt::format("scale {} is not above 0", a.scale);
-  return is_vectorizable(8, tensors) ? std::string() : "tensors are not aligned to 16 bytes";
+// Whether the tensor-core kernels cannot run the call.
+inline bool decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors,
+                          ops::Refusal refuse) {
+  if (tensors.begin()->dtype == DType::f32) return refuse("does not support f32");
+  if (a.head_dim > 256) return refuse("head size {} is above 256", a.head_dim);
+  if (a.head_dim % 8 != 0) return refuse("head size {} is not a multiple of 8", a.head_dim);
+  if (!(a.scale > 0)) return refuse("scale {} is not above 0", a.scale);
+  return !is_vectorizable(8, tensors) && refuse("tensors are not aligned to 16 bytes");
 }
 
 inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,

@@ -586,9 +586,9 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
                     : (half ? flash_f16_256 : flash_256),
          grid_of(args, shape, attributes.heads), args, shape.shared_bytes(d, lanes, 1));
 }
-std::string decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
-                            const Tensor& v, const Tensor&, ops::AttentionAttributes attributes) {
-  return decline_tiles(attributes, {q, k, v, out});
+bool decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
+                     const Tensor& v, const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
+  return decline_tiles(attributes, {q, k, v, out}, refuse);
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -622,9 +622,10 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
     launch_kv(d == 64 ? flash_dkv_64 : flash_dkv_128);
   }
 }
-std::string decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
-                             const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes) {
-  return decline_tiles(attributes, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v});
+bool decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                      const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
+                      ops::Refusal refuse) {
+  return decline_tiles(attributes, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v}, refuse);
 }
 
 }  // namespace

@@ -443,9 +443,9 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   launch(context, *kernels.all[size], {tokens * group / (16 * warps) + args.paged.sequences, attributes.kv_heads}, args,
          shared(warps));
 }
-std::string decline_paged(const Context&, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
-                          const ops::PagedLayout&, ops::AttentionAttributes attributes) {
-  return decline_tiles(attributes, {q, out, pages.k, pages.v});
+bool decline_paged(const Context&, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+                   const ops::PagedLayout&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
+  return decline_tiles(attributes, {q, out, pages.k, pages.v}, refuse);
 }
 
 }  // namespace

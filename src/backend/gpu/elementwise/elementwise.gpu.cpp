@@ -202,6 +202,7 @@ void register_elementwise(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::SoftcapBackward>(kind, "simt", run_softcap_backward);
   registry.add<ops::AddBias>(kind, "simt", run_add_bias);
   registry.add<ops::AddBiasBackward>(kind, "simt", run_add_bias_backward);
+  register_dropout(registry, kind);
 }
 
 }  // namespace ingot::gpu

@@ -43,8 +43,8 @@ void run(ops::Context& context, const Tensor& out, const Weight& weight) {
   launch_elements(context, dequantize, {out, plain}, {out.data, weight.data, stored_as(weight), out.elements()});
 }
 
-std::string not_fp8(const ops::Context&, const Tensor&, const Weight& weight) {
-  return is_fp8(weight.storage) ? "does not support fp8" : "";
+bool not_fp8(const ops::Context&, const Tensor&, const Weight& weight, ops::Refusal refuse) {
+  return is_fp8(weight.storage) && refuse("does not support fp8");
 }
 
 }  // namespace

@@ -209,16 +209,19 @@ void backward_input(Context& context, const Tensor& dx, const Weight& dy, const 
 // GPUs, which have the tile layouts of both. Not on sm_90 and sm_100: nvcc 13.0 compiles mma.sync of 8-bit floats to
 // conversions and 16-bit mma (the machine code has F2FP and HMMA), so "decoded", which runs the best bf16 gemm, is as
 // good there. Not on sm_89, which would run the code that was compiled for sm_80.
-std::string no_gemm(const Context& context, const Tensor&, const Weight&, const Weight&, ops::LinearAttributes) {
+bool no_gemm(const Context& context, const Tensor&, const Weight&, const Weight&, ops::LinearAttributes,
+             ops::Refusal refuse) {
   const std::string arch = context.device.arch();
   const bool there =
       arch == "gfx942" || arch == "gfx950" || arch.starts_with("sm_12") || context.device.kind() == DeviceKind::sim;
-  return there ? "" : arch + " has no native fp8 mma.sync or MFMA instructions";
+  return !there && refuse("{} has no native fp8 mma.sync or MFMA instructions", arch);
 }
 
 }  // namespace
 
 void register_linear_fp8(ops::Registry& registry, DeviceKind kind) {
+  register_quantize_fp8(registry, kind);
+  register_vendor_linear_fp8(registry, kind);
   registry.add<ops::GemmFp8>(kind, "tiles", forward, no_gemm);
   registry.add<ops::GemmFp8>(kind, "decoded", ops::linear_fp8_decoded);
   registry.add<ops::GemmFp8BackwardInput>(kind, "tiles", backward_input, no_gemm);

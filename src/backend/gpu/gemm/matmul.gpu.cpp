@@ -416,6 +416,7 @@ GPU_KERNEL_BODY(gemm_any_f16_128, TileArgs) { multiply_any<F16, 128>(a); }
 #include "backend/gpu/gemm/gemm_ops.h"
 #include "backend/gpu/launch.h"
 #include "backend/gpu/ops.h"
+#include "ops/linear_low_rank.h"
 
 namespace ingot::gpu {
 namespace {
@@ -496,9 +497,14 @@ void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, c
 }  // namespace
 
 void register_matmul(ops::Registry& registry, DeviceKind kind) {
+  register_skinny_gemm(registry, kind);  // for few tokens, before the kernels that decode the weight first
+  register_vendor_matmul(registry, kind);
   registry.add<ops::Matmul>(kind, "tiles", run_matmul<multiply>);
   registry.add<ops::Linear>(kind, "tiles", run_linear_tiles);
   registry.add<ops::LinearBackwardInput>(kind, "tiles", run_linear_backward_input<multiply>);
+  register_dequantize_fp8(registry, kind);
+  register_dequantize(registry, kind);
+  ops::add_low_rank_apart(registry, kind);
 }
 
 }  // namespace ingot::gpu

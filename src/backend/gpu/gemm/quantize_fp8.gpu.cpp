@@ -148,8 +148,8 @@ void decode(Context& context, const Tensor& out, const Weight& weight) {
   launch_rows(context, dequantize_fp8, weight, out, {});
 }
 
-std::string only_fp8(const Context&, const Tensor&, const Weight& weight) {
-  return is_fp8(weight.storage) ? "" : "supports fp8 only";
+bool only_fp8(const Context&, const Tensor&, const Weight& weight, ops::Refusal refuse) {
+  return !is_fp8(weight.storage) && refuse("supports fp8 only");
 }
 
 }  // namespace
@@ -157,8 +157,11 @@ std::string only_fp8(const Context&, const Tensor&, const Weight& weight) {
 void register_quantize_fp8(ops::Registry& registry, DeviceKind kind) {
   registry.add<ops::QuantizeFp8>(kind, "simt", quantize);
   registry.add<ops::DequantizeFp8>(kind, "simt", dequantize);
-  registry.add<ops::Dequantize>(kind, "fp8", decode, only_fp8);
   registry.add<ops::Fp8Scales>(kind, "simt", copy_scales);
+}
+
+void register_dequantize_fp8(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Dequantize>(kind, "fp8", decode, only_fp8);
 }
 
 }  // namespace ingot::gpu

@@ -287,15 +287,14 @@ constexpr const Kernel<SkinnyGemmArgs>* f16_kernels[] = SKINNY_GEMM_TABLE(f16);
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-std::string decline(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
-                    ops::LinearAttributes attributes) {
-  if (attributes.row_invariant) return "not row-invariant: its summation order differs from the other gemms'";
-  if (is_fp8(weight.storage)) return "does not support fp8";
-  if (x.shape[0] > tuning_of(device_of(context)).skinny_tokens) return "supports few tokens only";
+bool decline(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
+             ops::LinearAttributes attributes, ops::Refusal refuse) {
+  if (attributes.row_invariant) return refuse("not row-invariant: its summation order differs from the other gemms'");
+  if (is_fp8(weight.storage)) return refuse("does not support fp8");
+  if (x.shape[0] > tuning_of(device_of(context)).skinny_tokens) return refuse("supports few tokens only");
   if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data))
-    return "rows are not aligned to or multiples of 16 bytes";
-  if (weight.in >= int64_t{1} << 27) return "rows are too long for 32-bit indices";
-  return "";
+    return refuse("rows are not aligned to or multiples of 16 bytes");
+  return weight.in >= int64_t{1} << 27 && refuse("rows are too long for 32-bit indices");
 }
 
 // For a device, the number of splits depends on the row's length only, and so do the bits.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backend/gpu/runtime/vendor_library.h"
 
@@ -26,8 +27,9 @@ struct PackedAttention {
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  // Why the library cannot run the call; empty if it can. The answer does not depend on the pointers or the scale.
-  virtual std::string decline(const PackedAttention& call) = 0;
+  // Why the library cannot run the call; empty if it can. The answer does not depend on the pointers or the scale, and
+  // is valid until the next call.
+  virtual std::string_view decline(const PackedAttention& call) = 0;
   // Starts a call that `decline` accepts, in the driver's stream. `workspace`: ops::attention_library_bytes of device
   // memory, reserved for the call until the stream has run it.
   virtual void run(const PackedAttention& call, void* workspace, void* stream) = 0;

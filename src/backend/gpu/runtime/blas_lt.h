@@ -87,7 +87,7 @@ struct LtPreference {
 // `Vendor` provides: Algorithm; name, prefix, names(); the codes f32, bf16, f16, e4m3, e4m3_fnuz, compute_f32,
 // transposed, not_transposed; transpose_a, transpose_b, a_scales, b_scales (attributes of a matmul), max_workspace (of
 // a preference) and the vendor's own `preferences`; a constructor from SharedLibrary; and
-//   std::string decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
+//   const char* decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
 //   bool whole_sums(algorithm): whether it computes every sum without split-k;
 //   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes): whether the algorithm supports the gemm;
 //   std::string version(LtFunctions): empty if the query needs a device and there is none.
@@ -107,7 +107,7 @@ class BlasLt : public MatmulLibrary {
     lt_.Destroy(handle_);
   }
 
-  std::string decline(const Gemm& p) override {
+  std::string_view decline(const Gemm& p) override {
     if (p.m == 0 || p.n == 0 || p.k == 0) return "m, n or k is 0";
     if (p.in == DType::f32 && p.out != DType::f32) return "f32 operands need an f32 result";
     for (const void* data : {static_cast<const void*>(p.c), p.a, p.b}) {
@@ -118,7 +118,7 @@ class BlasLt : public MatmulLibrary {
     }
     if (p.in == DType::u8) {
       if (p.k % aligned_bytes != 0) return "fp8 needs k to be a multiple of 16";
-      if (std::string reason = vendor_.decline_codes(p); !reason.empty()) return reason;
+      if (const std::string_view reason = vendor_.decline_codes(p); !reason.empty()) return reason;
     }
     return plan(p).reason;
   }
@@ -337,7 +337,7 @@ class BlasLt : public MatmulLibrary {
 class AbsentMatmulLibrary : public MatmulLibrary {
  public:
   explicit AbsentMatmulLibrary(std::string reason) : reason_(std::move(reason)) {}
-  std::string decline(const Gemm&) override { return reason_; }
+  std::string_view decline(const Gemm&) override { return reason_; }
   void multiply(const Gemm&, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
 
  private:

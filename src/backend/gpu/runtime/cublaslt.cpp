@@ -44,7 +44,7 @@ struct CublasLt {
 
   // Hopper's fp8 instructions accumulate with about 14 bits; the partial sums are added up in fp32 at least every 128
   // elements of k, as long as fast accumulation is not requested (DeepSeek-AI 2024, arXiv 2412.19437, section 3.3.2).
-  std::string decline_codes(const Gemm& p) const {
+  const char* decline_codes(const Gemm& p) const {
     return p.out == DType::bf16 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only";
   }
 

@@ -55,7 +55,7 @@ class Cudnn : public AttentionLibrary {
     if (handle_ != nullptr) functions_.Destroy(handle_);
   }
 
-  std::string decline(const PackedAttention& call) override { return plan(call).reason; }
+  std::string_view decline(const PackedAttention& call) override { return plan(call).reason; }
 
   void run(const PackedAttention& call, void* workspace, void* stream) override {
     const Plan& with = plan(call);
@@ -301,7 +301,7 @@ class Cudnn : public AttentionLibrary {
 class AbsentAttentionLibrary : public AttentionLibrary {
  public:
   explicit AbsentAttentionLibrary(std::string reason) : reason_(std::move(reason)) {}
-  std::string decline(const PackedAttention&) override { return reason_; }
+  std::string_view decline(const PackedAttention&) override { return reason_; }
   void run(const PackedAttention&, void*, void*) override { throw_error(ErrorKind::internal, "{}", reason_); }
 
  private:

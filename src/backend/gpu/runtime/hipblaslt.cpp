@@ -51,7 +51,7 @@ struct HipblasLt {
     return fmt::format("{}.{}.{}", version / 100000, version / 100 % 1000, version % 100);
   }
 
-  std::string decline_codes(const Gemm&) const { return {}; }
+  const char* decline_codes(const Gemm&) const { return ""; }
 
   // The library does not report it. Without a workspace its kernels have nowhere to store partial sums.
   bool whole_sums(const Algorithm&) const { return true; }

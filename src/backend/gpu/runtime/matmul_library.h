@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <string_view>
 
 #include "backend/gpu/gemm/gemm.h"
 #include "backend/gpu/runtime/vendor_library.h"
@@ -12,9 +12,9 @@ namespace ingot::gpu {
 class MatmulLibrary {
  public:
   virtual ~MatmulLibrary() = default;
-  // Why the library cannot run the gemm; empty if it can. Of the pointers, only their 16-byte
-  // alignment is examined.
-  virtual std::string decline(const Gemm& product) = 0;
+  // Why the library cannot run the gemm; empty if it can; valid until the next call. Of the pointers, only their
+  // 16-byte alignment is examined.
+  virtual std::string_view decline(const Gemm& product) = 0;
   // Starts a gemm for which `decline` returned an empty reason, in `stream` (a CUstream or hipStream_t). It needs no
   // workspace.
   virtual void multiply(const Gemm& product, void* stream) = 0;

@@ -45,20 +45,22 @@ void run(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q
       "cuDNN", [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), workspace, stream); });
 }
 
-std::string decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
-                    const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
-  if (context.device.arch() != "sm_90") return "supports sm_90 only";
-  if (q.dtype != DType::bf16) return "supports bf16 only";
-  if (attributes.softcap > 0) return "does not support a softcap";
-  if (attributes.slopes) return "does not support slopes (ALiBi)";
-  if (!is_vectorizable(attributes.head_dim, {q, k, v, out})) return "heads are not aligned to multiples of 16 bytes";
+bool decline(const Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+             const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes, ops::Refusal refuse) {
+  if (context.device.arch() != "sm_90") return refuse("supports sm_90 only");
+  if (q.dtype != DType::bf16) return refuse("supports bf16 only");
+  if (attributes.softcap > 0) return refuse("does not support a softcap");
+  if (attributes.slopes) return refuse("does not support slopes (ALiBi)");
+  if (!is_vectorizable(attributes.head_dim, {q, k, v, out}))
+    return refuse("heads are not aligned to multiples of 16 bytes");
   const PackedAttention call = call_of(out, lse, q, k, v, offsets, attributes);
-  if (call.tokens == 0 || call.sequences == 0) return "the batch is empty";
+  if (call.tokens == 0 || call.sequences == 0) return refuse("the batch is empty");
   if (call.sequences > max_sequences) {
-    return fmt::format("{} sequences are more than {}: each launches the blocks of the whole pack", call.sequences,
-                       max_sequences);
+    return refuse("{} sequences are more than {}: each launches the blocks of the whole pack", call.sequences,
+                  max_sequences);
   }
-  return device_of(context).attention_library().decline(call);
+  const std::string_view reason = device_of(context).attention_library().decline(call);
+  return !reason.empty() && refuse("{}", reason);
 }
 
 }  // namespace

@@ -21,42 +21,42 @@ void multiply(Context& context, const Gemm& product) {
                         [&](void* stream) { library.multiply(product, stream); });
 }
 
-std::string decline(const Context& context, const Gemm& product) {
-  return device_of(context).matmul_library().decline(product);
+bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
+  const std::string_view reason = device_of(context).matmul_library().decline(product);
+  return !reason.empty() && refuse("{}", reason);
 }
 
-// The library's reason for declining the gemms with a weight's first and last slice of rows; the slices between are
-// like the first. Decoded rows lie in scratch, which is aligned.
+// Whether the library declines the gemms with a weight's first and last slice of rows; the slices between are like the
+// first. Decoded rows lie in scratch, which is aligned.
 template <class Product>
-std::string decline_slices(const Context& context, const Weight& weight, DType dtype, Product product) {
-  if (in_place(weight, dtype)) return decline(context, product(WeightRows{0, weight.out, weight.data}));
+bool decline_slices(const Context& context, const Weight& weight, DType dtype, ops::Refusal refuse, Product product) {
+  if (in_place(weight, dtype)) return decline(context, product(WeightRows{0, weight.out, weight.data}), refuse);
   const int64_t most = ops::decoded_rows(weight.out, weight.in);
-  if (most == 0) return "out or in is 0";
+  if (most == 0) return refuse("out or in is 0");
   const int64_t last = (weight.out - 1) / most * most;
-  std::string reason = decline(context, product(WeightRows{0, most, nullptr}));
-  if (reason.empty() && last > 0) reason = decline(context, product(WeightRows{last, weight.out - last, nullptr}));
-  return reason;
+  return decline(context, product(WeightRows{0, most, nullptr}), refuse) ||
+         (last > 0 && decline(context, product(WeightRows{last, weight.out - last, nullptr}), refuse));
 }
 
-std::string decline_matmul(const Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
-                           ops::MatmulAttributes attributes) {
-  return decline(context, gemm_of(c, a, b, attributes));
+bool decline_matmul(const Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
+                    ops::MatmulAttributes attributes, ops::Refusal refuse) {
+  return decline(context, gemm_of(c, a, b, attributes), refuse);
 }
 
-std::string decline_linear(const Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-                           ops::LinearAttributes attributes) {
-  return decline_slices(context, weight, x.dtype,
+bool decline_linear(const Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                    ops::LinearAttributes attributes, ops::Refusal refuse) {
+  return decline_slices(context, weight, x.dtype, refuse,
                         [&](WeightRows slice) { return linear_gemm(y, x, weight, slice, attributes.accumulate); });
 }
 
-std::string decline_linear_backward_input(const Context& context, const Tensor& dx, const Tensor& dy,
-                                          const Weight& weight, ops::LinearAttributes attributes) {
+bool decline_linear_backward_input(const Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
+                                   ops::LinearAttributes attributes, ops::Refusal refuse) {
   Tensor sums = dx;
   if (staged(dx, dy, weight)) {
     sums.data = nullptr;
     sums.dtype = DType::f32;
   }
-  return decline_slices(context, weight, dy.dtype, [&](WeightRows slice) {
+  return decline_slices(context, weight, dy.dtype, refuse, [&](WeightRows slice) {
     return input_gradient_gemm(sums, dy, weight, slice, attributes.accumulate);
   });
 }
@@ -94,9 +94,9 @@ void run_linear_fp8(Context& context, const Tensor& y, const Weight& x, const We
   multiply(context, product);
 }
 
-std::string decline_linear_fp8(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
-                               ops::LinearAttributes attributes) {
-  return decline(context, fp8_product(context, y, x, weight, attributes));
+bool decline_linear_fp8(const Context& context, const Tensor& y, const Weight& x, const Weight& weight,
+                        ops::LinearAttributes attributes, ops::Refusal refuse) {
+  return decline(context, fp8_product(context, y, x, weight, attributes), refuse);
 }
 
 }  // namespace
