@@ -23,8 +23,8 @@ class OpProfile : public ops::OpObserver {
     bool wide = false;  // computes in f32
     int64_t calls = 0;
     double seconds = 0;  // without the time of nested ops
-    // Only for gemms and attention; attention's backward has five gemms where its forward has two. Zero, as is `bytes`,
-    // for an op that calls gemms, which have rows of their own.
+    // Only for gemms and attention (ops/work.h). Zero, as is `bytes`, for an op that calls gemms, which have rows of
+    // their own.
     double flops = 0;
     double bytes = 0;  // each operand counted once, quantised weights excluded
 
@@ -37,7 +37,7 @@ class OpProfile : public ops::OpObserver {
   OpProfile(Device& device, double attention) : done_(device.make_event()), attention_(attention) {}
 
   void begins(const char* op) override;
-  void ran(const char* op, std::span<const Tensor> tensors) override;
+  void ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork& work) override;
 
   // Sorted by descending time.
   std::vector<Row> rows() const;
@@ -48,8 +48,6 @@ class OpProfile : public ops::OpObserver {
     double inside = 0;       // seconds of nested ops
     bool has_gemms = false;  // whether a nested op is a gemm
   };
-  Row work_of(const char* op, std::span<const Tensor> tensors) const;
-
   double now();  // time in seconds after all queued device work has finished
   std::unique_ptr<Event> done_;
   double attention_;

@@ -33,6 +33,7 @@ struct Attention {
   static constexpr const char* name = "attention";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                          const Tensor&, AttentionAttributes);
+  static OpWork work(std::span<const Tensor> tensors) { return attention_work(tensors, 1); }
 };
 
 // Tensors that the forward pass saves for the backward pass.
@@ -50,6 +51,8 @@ struct AttentionBackward {
   static constexpr const char* name = "attention_backward";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const AttentionSaved&,
                          const Tensor&, AttentionAttributes);
+  // Five gemms, where the forward pass has two.
+  static OpWork work(std::span<const Tensor> tensors) { return attention_work(tensors, 2.5); }
 };
 
 // Paged KV cache of one layer. A page holds `page` tokens.

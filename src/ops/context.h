@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "ops/work.h"
 #include "tensor/arena.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
@@ -23,8 +24,8 @@ class OpObserver {
   virtual void begins(const char*) {}
   // Called after an op with the tensors and the unencoded matrices among its arguments, in the order of its signature
   // (outputs first). Absent tensors, encoded matrices (block-quantised, fp8), and tensors inside attributes or inside
-  // structs without tensors() are left out.
-  virtual void ran(const char* op, std::span<const Tensor> tensors) = 0;
+  // structs without tensors() are left out. `work` is the op's work_of(tensors).
+  virtual void ran(const char* op, std::span<const Tensor> tensors, const OpWork& work) = 0;
 };
 
 // One thread uses a Context at a time. Everything it points to outlives it.

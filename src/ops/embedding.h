@@ -1,6 +1,8 @@
 // Embedding lookup. Letters: T tokens, V vocabulary, H features.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/context.h"
 #include "tensor/weight.h"
 
@@ -14,6 +16,11 @@ void embedding(Context& context, const Tensor& y, const Weight& table, const Ten
 struct Embedding {
   static constexpr const char* name = "embedding";
   using Signature = void(Context&, const Tensor&, const Weight&, const Tensor&);
+  static OpWork work(std::span<const Tensor> tensors) {
+    OpWork whole = plain_work(tensors);
+    whole.bytes = 2.0 * static_cast<double>(tensors[0].bytes());  // of the table only the looked-up rows
+    return whole;
+  }
 };
 
 // dtable [V, H] f32 (+)= dy [T, H] (f32 or bf16) into rows ids[t]. The tokens of a row are added in order of t,
@@ -23,6 +30,11 @@ void embedding_backward(Context& context, const Tensor& dtable, const Tensor& dy
 struct EmbeddingBackward {
   static constexpr const char* name = "embedding_backward";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, bool);
+  static OpWork work(std::span<const Tensor> tensors) {
+    OpWork whole = plain_work(tensors);
+    whole.bytes = std::min(whole.bytes, 3.0 * static_cast<double>(tensors[1].bytes()));  // at least the touched rows
+    return whole;
+  }
 };
 
 }  // namespace ingot::ops

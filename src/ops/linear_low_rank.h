@@ -19,6 +19,7 @@ struct LinearLowRank {
   static constexpr const char* name = "linear_low_rank";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Weight&, const Tensor&, const Tensor&,
                          LinearAttributes);
+  static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors, true); }
 };
 
 // The input gradient: dx [T, in] (+)= dy W + low a, where low [T, R] is dy b times the adapter's scaling factor, and a
@@ -30,6 +31,7 @@ struct LinearLowRankBackwardInput {
   static constexpr const char* name = "linear_low_rank_backward_input";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Weight&, const Tensor&, const Tensor&,
                          LinearAttributes);
+  static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors, true); }
 };
 
 // Registers implementations of both ops for any kind of device, named "apart": linear or linear_backward_input, then

@@ -23,6 +23,7 @@ void matmul(Context& context, const Tensor& c, const Tensor& a, const Tensor& b,
 struct Matmul {
   static constexpr const char* name = "matmul";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, MatmulAttributes);
+  static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors); }
 };
 
 struct LinearAttributes {
@@ -44,6 +45,7 @@ void linear(Context& context, const Tensor& y, const Tensor& x, const Weight& we
 struct Linear {
   static constexpr const char* name = "linear";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Weight&, LinearAttributes);
+  static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors); }
 };
 
 // The input gradient of linear: dx [T, in] = dy [T, out] W. dy is f32 or bf16; dx has its dtype or f32. Partial sums
@@ -54,6 +56,7 @@ void linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy,
 struct LinearBackwardInput {
   static constexpr const char* name = "linear_backward_input";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Weight&, LinearAttributes);
+  static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors); }
 };
 
 // The weight gradient, dW [out, in] (+)= dy^T x, is matmul with transpose_a.

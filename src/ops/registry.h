@@ -86,8 +86,8 @@ class Registry {
 };
 
 // Reports a call to the context's watch.
-template <class... Args>
-void notify_observer(Context& context, const char* op, const Args&... args) {
+template <class Op, class... Args>
+void notify_observer(Context& context, const Args&... args) {
   std::vector<Tensor> tensors;
   const auto add = [&](const auto& arg) {
     using Arg = std::decay_t<decltype(arg)>;
@@ -102,7 +102,7 @@ void notify_observer(Context& context, const char* op, const Args&... args) {
     }
   };
   (add(args), ...);
-  context.watch->ran(op, tensors);
+  context.watch->ran(Op::name, tensors, work_of<Op>(tensors));
 }
 
 // Reports to the device which op the following launches belong to.
@@ -141,7 +141,7 @@ void dispatch(Context& context, const Args&... args) {
     if (!context.device.host_visible()) report_to_device(context, Op::name, args...);
     if (context.watch) context.watch->begins(Op::name);
     reinterpret_cast<RunOf<Op>>(entry.run)(context, args...);
-    if (context.watch) notify_observer(context, Op::name, args...);
+    if (context.watch) notify_observer<Op>(context, args...);
     return;
   }
   std::vector<std::pair<std::string, std::string>> reasons;

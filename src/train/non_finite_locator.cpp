@@ -67,7 +67,7 @@ bool NonFiniteLocator::finite(const Tensor& tensor) const {
   }
 }
 
-void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors) {
+void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork&) {
   if (!found_.empty()) return;
   std::string with;
   bool broken = false;            // an output or an input is not finite

@@ -19,7 +19,7 @@ class NonFiniteLocator : public ops::OpObserver {
   NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
                    const OptimizerState& optimizer_state);
 
-  void ran(const char* op, std::span<const Tensor> tensors) override;
+  void ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork& work) override;
 
   // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.
   const std::string& found() const { return found_; }

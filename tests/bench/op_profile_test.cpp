@@ -13,6 +13,8 @@
 #include "backend/cpu/cpu_device.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
+#include "ops/attention.h"
+#include "ops/embedding.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul_bytes.h"
 
@@ -29,9 +31,10 @@ class OpProfileTest : public testing::Test {
     std::memset(memory.data(), 0, memory.bytes());
     return memory.view(dtype, shape);
   }
-  void call(const char* op, const std::vector<Tensor>& tensors) {
-    profile_.begins(op);
-    profile_.ran(op, tensors);
+  template <class Op>
+  void call(const std::vector<Tensor>& tensors) {
+    profile_.begins(Op::name);
+    profile_.ran(Op::name, tensors, ops::work_of<Op>(tensors));
   }
   // The only row.
   OpProfile::Row row() const {
@@ -47,8 +50,8 @@ class OpProfileTest : public testing::Test {
 
 TEST_F(OpProfileTest, GemmsAreDistinguishedByShape) {
   const Tensor y = tensor(DType::bf16, {4, 6}), x = tensor(DType::bf16, {4, 8}), w = tensor(DType::bf16, {6, 8});
-  call("linear", {y, x, w});
-  call("linear", {y, x, w});
+  call<ops::Linear>({y, x, w});
+  call<ops::Linear>({y, x, w});
   const OpProfile::Row same = row();
   EXPECT_EQ(same.op, "linear");
   EXPECT_EQ(same.shape, "4x6x8");
@@ -56,21 +59,21 @@ TEST_F(OpProfileTest, GemmsAreDistinguishedByShape) {
   EXPECT_FALSE(same.wide);
   EXPECT_EQ(same.flops, 2 * 2.0 * 4 * 6 * 8);
   EXPECT_EQ(same.bytes, 2 * 2.0 * (4 * 6 + 4 * 8 + 6 * 8));
-  call("linear", {tensor(DType::bf16, {2, 6}), tensor(DType::bf16, {2, 8}), w});
+  call<ops::Linear>({tensor(DType::bf16, {2, 6}), tensor(DType::bf16, {2, 8}), w});
   EXPECT_EQ(profile_.rows().size(), 2U);
 }
 
 // The gradient of a weight [3, 5] from dy [7, 3], stored turned.
 TEST_F(OpProfileTest, AnOperandMayBeTransposed) {
-  call("matmul", {tensor(DType::f32, {3, 5}), tensor(DType::f32, {7, 3}), tensor(DType::f32, {7, 5})});
+  call<ops::Matmul>({tensor(DType::f32, {3, 5}), tensor(DType::f32, {7, 3}), tensor(DType::f32, {7, 5})});
   EXPECT_EQ(row().shape, "3x5x7");
   EXPECT_EQ(row().flops, 2.0 * 3 * 5 * 7);
   EXPECT_TRUE(row().wide);
 }
 
 TEST_F(OpProfileTest, AttentionIsWhatTheModelSaysOfATokenAndItsGradientFiveHalves) {
-  call("attention", {tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
-  call("attention_backward", {tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
+  call<ops::Attention>({tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
+  call<ops::AttentionBackward>({tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
   for (const OpProfile::Row& row : profile_.rows()) {
     EXPECT_EQ(row.flops, row.op == "attention" ? 300 : 750) << row.op;
     EXPECT_FALSE(row.wide);
@@ -79,7 +82,7 @@ TEST_F(OpProfileTest, AttentionIsWhatTheModelSaysOfATokenAndItsGradientFiveHalve
 
 // Of the table only the rows that are asked for are read.
 TEST_F(OpProfileTest, AnEmbeddingReadsWhatItGives) {
-  call("embedding", {tensor(DType::f32, {2, 8}), tensor(DType::f32, {1000, 8})});
+  call<ops::Embedding>({tensor(DType::f32, {2, 8}), tensor(DType::f32, {1000, 8})});
   EXPECT_EQ(row().bytes, 2.0 * 2 * 8 * 4);
 }
 
@@ -89,8 +92,8 @@ TEST_F(OpProfileTest, TimeInsideAnOpIsNotItsOwn) {
   profile_.begins("outer");
   profile_.begins("inner");
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  profile_.ran("inner", {});
-  profile_.ran("outer", {});
+  profile_.ran("inner", {}, {});
+  profile_.ran("outer", {}, {});
   const double all = steady_seconds() - began;
   double reported = 0;
   for (const OpProfile::Row& row : profile_.rows()) {

@@ -81,7 +81,7 @@ TEST(NonFiniteLocator, TheOneThatIsNotFiniteIsNamed) {
   const Tensor y{&broken, DType::f32, Shape{1}, &run.device};
   const auto found = [&] {
     NonFiniteLocator locator(run.device, run.spec, run.weights, *run.optimizer_state);
-    locator.ran("linear_low_rank", std::vector<Tensor>{y, layer.matrix.tensor(), adapter->weight});
+    locator.ran("linear_low_rank", std::vector<Tensor>{y, layer.matrix.tensor(), adapter->weight}, {});
     return locator.found();
   };
   const std::string up = "linear_low_rank with model.layers.1.mlp.up_proj.";
