@@ -130,17 +130,22 @@ std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& 
 
 spec::ModelSpec reduced(const spec::ModelSpec& model) {
   spec::ModelSpec small = model;
-  const int64_t group = model.heads / model.kv_heads;
   small.vocab = std::min<int64_t>(model.vocab, 256);
-  small.layers = std::min<int64_t>(model.layers, 2);
-  small.kv_heads = std::min<int64_t>(model.kv_heads, group > 1 ? 1 : 2);
-  small.heads = small.kv_heads * std::min<int64_t>(group, 2);
-  small.hidden = small.heads * small.head_dim;
-  small.ffn = std::min<int64_t>(model.ffn, 96);
+  small.layers.resize(std::min<size_t>(model.layers.size(), 2));
+  for (spec::LayerSpec& layer : small.layers) {
+    spec::Attention& attention = layer.attention;
+    const int64_t group = attention.heads / attention.kv_heads;
+    attention.kv_heads = std::min<int64_t>(attention.kv_heads, group > 1 ? 1 : 2);
+    attention.heads = attention.kv_heads * std::min<int64_t>(group, 2);
+    attention.window = std::min<int64_t>(attention.window, 5);
+    small.hidden = attention.query_width();
+    spec::dense_of(layer.mlp).features = std::min<int64_t>(spec::dense_of(layer.mlp).features, 96);
+    if (auto* experts = std::get_if<spec::Experts>(&layer.mlp)) {
+      experts->count = std::min<int64_t>(experts->count, 4);
+      experts->per_token = std::min(experts->per_token, experts->count);
+    }
+  }
   small.context = std::min<int64_t>(model.context, 2 * check_tokens);
-  small.window = std::min<int64_t>(model.window, 5);
-  small.experts = std::min<int64_t>(model.experts, 4);
-  small.experts_per_token = std::min(model.experts_per_token, small.experts);
   small.initializer_range = 0.2;  // so that logits, and attention's contribution to them, are of order 1
   return small;
 }

@@ -156,7 +156,7 @@ AdapterFile adapter_of(const AdapterConfig& config, const formats::SafetensorsFi
     throw_hint(ErrorKind::corrupt, "the adapter was made for another base model",
                "{}: tensor '{}' belongs to none of the layers that target_modules or modules_to_save select in this {} "
                "model of {} layers",
-               tensors.file(), tensors.unused().begin()->second->name, model.family, model.layers);
+               tensors.file(), tensors.unused().begin()->second->name, model.family, model.num_layers());
   }
   if (adapter.modules.empty() && adapter.saved.empty()) {
     throw_error(ErrorKind::corrupt, "{}: the adapter has no layers", tensors.file());

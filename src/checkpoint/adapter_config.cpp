@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/json_object.h"
+#include "spec/family.h"
 #include "spec/module_name.h"
 #include "text/regex.h"
 
@@ -186,10 +187,8 @@ class Layers {
 
 // PEFT's default targets for a family when the file names none.
 std::vector<std::string> default_targets(const spec::ModelSpec& model) {
-  if (model.family == "gpt2") return {"c_attn"};
-  if (model.family == "gpt_neox") return {"query_key_value"};
-  if (model.family == "mpt") return {"Wqkv"};
-  return {"q_proj", "v_proj"};
+  const std::span<const std::string_view> names = spec::family_named(model.family).lora_targets;
+  return {names.begin(), names.end()};
 }
 
 std::vector<AdaptedLayer> adapted_layers(const JsonObject& config, const ordered_json& document,

@@ -130,9 +130,7 @@ std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vec
     const auto [place, is_new] = places.try_emplace(placement.name, tensors.size());
     if (is_new) {
       const bool matrix = p.shape.size() == 2;
-      // llama.cpp adds these elementwise and does not support block types for that.
-      const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
-      const FileType& stored = matrix && !summed ? type : file_type(Storage::f32);
+      const FileType& stored = matrix && !p.precise ? type : file_type(Storage::f32);
       if (placement.shape.back() % block_elements(stored.storage) != 0) {
         throw_hint(ErrorKind::unsupported, "write f16 or bf16",
                    "tensor '{}': rows of {} elements are not a multiple of the {} block size {}", p.name,
@@ -163,12 +161,11 @@ std::vector<std::string> write_gguf(const fs::path& file, const ExportModel& mod
 
   const std::vector<FileTensor> tensors = file_tensors(model.spec, spec::parameters(model.spec), type);
   std::vector<formats::GgufDeclaration> declarations;
-  const bool divided = model.spec.rope_scaling.kind == spec::RopeScaling::Kind::llama3;
-  if (divided) declarations.push_back({"rope_freqs.weight", GgufType::f32, {model.spec.head_dim / 2}});
+  const std::vector<float> divisors = rope_divisors(model.spec.layers.front().attention);
+  if (!divisors.empty()) declarations.push_back({"rope_freqs.weight", GgufType::f32, {std::ssize(divisors)}});
   for (const FileTensor& tensor : tensors) declarations.push_back(tensor.declaration);
   formats::GgufWriter writer(file, metadata, declarations);
-  if (divided) {
-    const std::vector<float> divisors = rope_divisors(model.spec);
+  if (!divisors.empty()) {
     writer.write("rope_freqs.weight", std::as_bytes(std::span(divisors)));
   }
   for (const FileTensor& tensor : tensors) {

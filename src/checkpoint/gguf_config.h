@@ -1,6 +1,6 @@
-// Hyper-parameters in the metadata of GGUF files, for these llama.cpp architectures (github.com/ggml-org/llama.cpp:
-// keys in gguf-py/gguf/constants.py, computation in src/models): llama (families llama, mistral and mixtral), qwen2,
-// qwen3, gemma2, gpt2, gptneox and mpt. Format: specs/gguf.md, section 3.
+// Hyper-parameters in the metadata of GGUF files, for the llama.cpp architectures of family_formats.h
+// (github.com/ggml-org/llama.cpp: keys in gguf-py/gguf/constants.py, computation in src/models). Format: specs/gguf.md,
+// section 3.
 #pragma once
 
 #include <filesystem>
@@ -29,7 +29,7 @@ formats::GgufMetadata gguf_model_metadata(const spec::ModelSpec& model, const st
 // Whether llama.cpp requires an output head tensor even for a tied head.
 bool gguf_needs_head(const spec::ModelSpec& model);
 
-// Values of rope_freqs.weight for Llama 3 scaling: D/2 divisors of the unscaled frequencies.
-std::vector<float> rope_divisors(const spec::ModelSpec& model);
+// Values of rope_freqs.weight for Llama 3 scaling: D/2 divisors of the unscaled frequencies. Empty for other layers.
+std::vector<float> rope_divisors(const spec::Attention& attention);
 
 }  // namespace ingot::checkpoint

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/hf_family.h"
+#include "checkpoint/family_formats.h"
 
 namespace ingot::checkpoint {
 
@@ -68,13 +68,26 @@ void require_value(const JsonObject& config, const char* key, bool only) {
   throw_error(ErrorKind::unsupported, "{}: \"{}\": {} is not supported", config.where(), key, *value);
 }
 
-double read_rope(const JsonObject& config, spec::ModelSpec& model, double theta, double rotated) {
-  model.rope_theta = config.number("rope_theta").value_or(theta);
+void set_layers(const JsonObject& config, spec::ModelSpec& model, int64_t count, const spec::LayerSpec& layer) {
+  try {
+    model.layers = spec::repeated(count, layer);
+  } catch (const Error& error) {
+    throw Error(error.kind(), config.where() + ": " + error.message(), error.hint());
+  }
+}
+
+void check_common(bool common, const spec::ModelSpec& model) {
+  if (common) return;
+  throw_error(ErrorKind::internal, "layers of this {} model differ in what its files state once for all", model.family);
+}
+
+double read_rope(const JsonObject& config, spec::Rope& rope, double theta, double rotated) {
+  rope.theta = config.number("rope_theta").value_or(theta);
   rotated = config.number("partial_rotary_factor").value_or(rotated);
   const auto scaling = config.object("rope_scaling");
   if (scaling) {
-    model.rope_scaling = read_scaling(*scaling);
-    model.rope_theta = scaling->number("rope_theta").value_or(model.rope_theta);
+    rope.scaling = read_scaling(*scaling);
+    rope.theta = scaling->number("rope_theta").value_or(rope.theta);
   }
   if (const auto parameters = config.object("rope_parameters")) {
     // Separate parameters per kind of layer are not supported: none of these families has them.
@@ -84,19 +97,19 @@ double read_rope(const JsonObject& config, spec::ModelSpec& model, double theta,
                   parameters->where(), kind);
     }
     const spec::RopeScaling newer = read_scaling(*parameters);
-    if (scaling && newer != model.rope_scaling) {
+    if (scaling && newer != rope.scaling) {
       throw_error(ErrorKind::corrupt, "{}: rope_scaling and rope_parameters contradict each other", config.where());
     }
-    model.rope_scaling = newer;
-    model.rope_theta = parameters->number("rope_theta").value_or(model.rope_theta);
+    rope.scaling = newer;
+    rope.theta = parameters->number("rope_theta").value_or(rope.theta);
     rotated = parameters->number("partial_rotary_factor").value_or(rotated);
   }
   return rotated;
 }
 
-void write_rope(const spec::ModelSpec& model, json& out) {
-  const spec::RopeScaling& scaling = model.rope_scaling;
-  out["rope_theta"] = model.rope_theta;
+void write_rope(const spec::Rope& rope, json& out) {
+  const spec::RopeScaling& scaling = rope.scaling;
+  out["rope_theta"] = rope.theta;
   out["rope_scaling"] = nullptr;
   if (scaling.kind == Kind::linear) {
     out["rope_scaling"] = {{"rope_type", "linear"}, {"type", "linear"}, {"factor", scaling.factor}};
@@ -118,15 +131,15 @@ spec::Activation read_activation(const JsonObject& config, const char* key, cons
              "{}: {} '{}' is not supported", config.where(), key, name);
 }
 
-int64_t read_head_dim(const JsonObject& config, const spec::ModelSpec& model, std::optional<int64_t> fallback) {
+int64_t read_head_dim(const JsonObject& config, int64_t hidden, int64_t heads, std::optional<int64_t> fallback) {
   std::optional<int64_t> head_dim = config.integer("head_dim");
   if (!head_dim) head_dim = fallback;
   if (head_dim) return *head_dim;
-  if (model.heads < 1 || model.hidden % model.heads != 0) {
+  if (heads < 1 || hidden % heads != 0) {
     throw_error(ErrorKind::corrupt, "{}: the hidden size {} is not divisible by {} heads, and head_dim is not given",
-                config.where(), model.hidden, model.heads);
+                config.where(), hidden, heads);
   }
-  return model.hidden / model.heads;
+  return hidden / heads;
 }
 
 HfConfig parse_hf_config(std::string_view text, const std::string& source) {

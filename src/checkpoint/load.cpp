@@ -60,7 +60,7 @@ void check_no_others(const TensorStore& store, const spec::ModelSpec& model, con
     if (known.contains(tensor.name) || is_ignorable(tensor.name, model, store.gguf() != nullptr)) continue;
     throw_hint(ErrorKind::corrupt, "check that the configuration and the weights are of the same model",
                "{}: tensor '{}', {}, does not belong to this {} model of {} layers", tensor.file, tensor.name,
-               tensor.text(), model.family, model.layers);
+               tensor.text(), model.family, model.num_layers());
   }
 }
 

@@ -4,31 +4,21 @@
 
 #include <algorithm>
 
+#include "spec/family.h"
+
 namespace ingot::checkpoint {
 
 namespace {
-
-bool is_weight_of_norm(const spec::ParamSpec& p) {
-  switch (p.role) {
-    case spec::Role::attention_norm:
-    case spec::Role::q_norm:
-    case spec::Role::k_norm:
-    case spec::Role::post_attention_norm:
-    case spec::Role::mlp_norm:
-    case spec::Role::post_mlp_norm:
-    case spec::Role::final_norm: return !p.bias;
-    default: return false;
-  }
-}
 
 // Placement of the matrix [out, in] of expert p.expert in a tensor that stacks all experts. Where the tensor fuses
 // `parts` matrices of an expert along the rows (gate and up), it is number `part` of them.
 Placement among_experts(const spec::ModelSpec& model, const spec::ParamSpec& p, std::string name, int64_t part,
                         int64_t parts) {
+  const spec::Experts& experts = std::get<spec::Experts>(model.layer(p.layer).mlp);
   const int64_t rows = p.shape[0];
   Placement placement;
   placement.name = std::move(name);
-  placement.shape = {model.experts, parts * rows, p.shape[1]};
+  placement.shape = {experts.count, parts * rows, p.shape[1]};
   placement.first_row = (p.expert * parts + part) * rows;
   return placement;
 }
@@ -88,9 +78,9 @@ std::vector<Placement> hf_placements(const spec::ModelSpec& model, const spec::P
   }
   if (p.expert >= 0) {
     const std::string block = fmt::format("model.layers.{}.mlp.experts.", p.layer);
-    placements.push_back(p.role == spec::Role::down
-                             ? among_experts(model, p, block + "down_proj", 0, 1)
-                             : among_experts(model, p, block + "gate_up_proj", p.role == spec::Role::up ? 1 : 0, 2));
+    placements.push_back(p.role == spec::Role::expert_down ? among_experts(model, p, block + "down_proj", 0, 1)
+                                                           : among_experts(model, p, block + "gate_up_proj",
+                                                                           p.role == spec::Role::expert_up ? 1 : 0, 2));
   }
   if (p.role == spec::Role::router) {
     Placement renamed = first;
@@ -107,16 +97,16 @@ std::vector<Placement> gguf_placements(const spec::ModelSpec& model, const spec:
   if (p.rope_heads > 0) {
     first.order = RowOrder::interleaved;
     first.heads = p.rope_heads;
-  } else if (model.qkv_by_head && p.role == spec::Role::qkv) {
+  } else if (p.fused_heads > 0) {
     first.order = RowOrder::by_part;
-    first.heads = model.heads;
+    first.heads = p.fused_heads;
   }
-  if (is_weight_of_norm(p)) first.offset = model.norm_weight_offset;
+  if (p.norm) first.offset = model.norm_weight_offset;
   if (p.expert < 0) return {first};
   // "blk.0.ffn_gate_exps.weight": the experts of a block, concatenated.
   Placement alone = first;
-  const std::string word = p.role == spec::Role::gate ? "ffn_gate" : p.role == spec::Role::up ? "ffn_up" : "ffn_down";
-  alone.name = fmt::format("blk.{}.{}.{}.weight", p.layer, word, p.expert);
+  const std::string word = p.gguf_name.substr(0, p.gguf_name.rfind("_exps"));
+  alone.name = fmt::format("{}.{}.weight", word, p.expert);
   return {among_experts(model, p, p.gguf_name, 0, 1), alone};
 }
 
@@ -125,9 +115,8 @@ bool is_ignorable(const std::string& name, const spec::ModelSpec& model, bool gg
   const auto ends = [&](const char* suffix) { return name.ends_with(suffix); };
   if (model.tied_head && (name == "lm_head.weight" || name == "embed_out.weight")) return true;
   if (ends("rotary_emb.inv_freq")) return true;
-  // Causal masks: gpt2's "h.0.attn.bias", gpt_neox's "layers.0.attention.bias".
-  return (model.family == "gpt2" && (ends(".attn.bias") || ends(".attn.masked_bias"))) ||
-         (model.family == "gpt_neox" && (ends(".attention.bias") || ends(".attention.masked_bias")));
+  const std::span<const std::string_view> buffers = spec::family_named(model.family).buffers;
+  return std::any_of(buffers.begin(), buffers.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
 }  // namespace ingot::checkpoint

@@ -10,8 +10,7 @@ Storage WeightStorage::of(const spec::ParamSpec& p, std::optional<Storage> store
   const std::optional<Storage> storage = blocks && spec::is_block_linear(p) ? blocks : matrices;
   if (!storage && stored) return *stored;
   if (!storage) throw_error(ErrorKind::internal, "{} has the type that a file gives it", p.name);
-  const bool summed = p.role == spec::Role::position_embedding || p.role == spec::Role::router;
-  return summed && is_block(*storage) ? Storage::f32 : *storage;
+  return p.precise && is_block(*storage) ? Storage::f32 : *storage;
 }
 
 bool WeightStorage::decoded(DType activation) const { return blocks || matrices != storage_of(activation); }

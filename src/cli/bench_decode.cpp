@@ -312,8 +312,8 @@ class BenchDecode : public Command {
     // All weights, those of every adapter in the batch, and the keys and values of each request in the middle of its
     // answer.
     const double rows = static_cast<double>(batch_) * (static_cast<double>(prompt_) + static_cast<double>(tokens_) / 2);
-    const double cached = rows * static_cast<double>(2 * model.layers * model.kv_heads * model.head_dim) *
-                          static_cast<double>(size_of(activation));
+    const double cached =
+        rows * static_cast<double>(spec::cache_elements(model)) * static_cast<double>(size_of(activation));
     const double adapter_bytes = static_cast<double>(std::min(adapters_, batch_) * adapter_elements(model, adapters)) *
                                  static_cast<double>(size_of(activation));
     const double bytes = read_bytes(model, weights) + adapter_bytes + cached;

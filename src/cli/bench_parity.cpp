@@ -34,11 +34,15 @@ constexpr double error_multiple = 4;
 // The family's test specification, with a head size that matrix cores support.
 spec::ModelSpec tiny(spec::ModelSpec model) {
   const int64_t head_dim = 64;
-  model.rotary_dim = model.rotary_dim * head_dim / model.head_dim;
-  model.head_dim = head_dim;
-  model.hidden = model.fused_qkv ? model.heads * head_dim : 64;  // these families need heads * head_dim
-  model.layers = 2;
-  model.ffn = 96;
+  model.layers.resize(2);
+  for (spec::LayerSpec& layer : model.layers) {
+    spec::Attention& attention = layer.attention;
+    if (attention.rope) attention.rope->dim = attention.rope->dim * head_dim / attention.head_dim;
+    attention.head_dim = head_dim;
+    // Families with fused q, k and v need heads * head_dim.
+    model.hidden = attention.fused_qkv ? attention.query_width() : 64;
+    spec::dense_of(layer.mlp).features = 96;
+  }
   model.vocab = 200;
   model.initializer_range = 0.12;
   return model;

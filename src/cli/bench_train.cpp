@@ -247,7 +247,7 @@ int BenchTrain::run(const Output& output) {
   const spec::AttentionSquares squares{tokens, timed.last.squared_lengths};
   if (profile) {
     const double attention = spec::attention_flops(model, squares, spec::AttentionCount::causal);
-    bench::OpProfile ops(*runtime.device, attention / tokens / static_cast<double>(model.layers));
+    bench::OpProfile ops(*runtime.device, attention / tokens / static_cast<double>(model.num_layers()));
     bench.step().context().watch = &ops;
     const double from = steady_seconds();
     bench.run(global_);

@@ -38,6 +38,7 @@ class ModelInspect : public Command {
     using Json = nlohmann::ordered_json;
     const checkpoint::ModelSource source = checkpoint::open_model(model_);
     const spec::ModelSpec spec = checkpoint::read_model_spec(source);
+    const spec::Attention& attention = spec.layers.front().attention;
     const checkpoint::TensorStore store(source);
     const FileTotals files = file_totals(store);
     Json result = {{"name", source.name},
@@ -45,15 +46,15 @@ class ModelInspect : public Command {
                    {"format", source.kind == checkpoint::SourceKind::gguf ? "gguf" : "hf"},
                    {"family", spec.family},
                    {"parameters", spec::num_parameters(spec)},
-                   {"layers", spec.layers},
+                   {"layers", spec.num_layers()},
                    {"hidden", spec.hidden},
-                   {"heads", spec.heads},
-                   {"kv_heads", spec.kv_heads},
-                   {"head_dim", spec.head_dim},
-                   {"ffn", spec.ffn},
+                   {"heads", attention.heads},
+                   {"kv_heads", attention.kv_heads},
+                   {"head_dim", attention.head_dim},
+                   {"ffn", spec::dense_of(spec.layers.front().mlp).features},
                    {"vocab", spec.vocab},
                    {"context", spec.context},
-                   {"rope_theta", spec.rope_theta},
+                   {"rope_theta", attention.rope.value_or(spec::Rope{}).theta},
                    {"tied_head", spec.tied_head},
                    {"dtype", files.dtype},
                    {"tensors", store.tensors().size()},

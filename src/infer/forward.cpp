@@ -119,10 +119,10 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   scratch_ = Arena(device, bytes.scratch, "scratch");
   kv_ = Arena(device, bytes.kv, "KV cache");
   batch_ = Arena(device, bytes.batch, "batch");
-  const Shape shape{num_pages(s), s.page_tokens, spec.kv_heads * spec.head_dim};
-  for (int64_t layer = 0; layer < spec.layers; ++layer) {
-    const Tensor k = kv_.take(s.activation, shape);
-    cache_.layers.push_back({k, kv_.take(s.activation, shape)});
+  for (const spec::LayerSpec& layer : spec.layers) {
+    const spec::CacheEntry entry = layer.attention.cache_entry();
+    const Tensor k = kv_.take(s.activation, Shape{num_pages(s), s.page_tokens, entry.keys});
+    cache_.layers.push_back({k, kv_.take(s.activation, Shape{num_pages(s), s.page_tokens, entry.values})});
   }
   const int64_t rows = pass_shape(s, threads.threads()).logit_rows;
   ids_ = batch_.take(DType::i32, Shape{s.batch_tokens});
@@ -308,7 +308,7 @@ ForwardResult Forward::run(std::span<const ForwardChunk> pieces, FunctionRef<std
   };
   // Every piece is one token then. Not for mixtures of experts: to know which experts the rows are routed to, the host
   // has to wait for the router.
-  if (every_row && tokens == count && device_.replays() && model_.spec().experts == 0) {
+  if (every_row && tokens == count && device_.replays() && !spec::has_experts(model_.spec())) {
     decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {
     work();

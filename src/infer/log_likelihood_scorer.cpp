@@ -129,10 +129,11 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
             "batch");
   kv_ = Arena(device, spec::kv_bytes(spec, limit_.pages, settings.page_tokens, static_cast<int64_t>(activation)),
               "KV cache");
-  const Shape page{limit_.pages, settings.page_tokens, spec.kv_heads * spec.head_dim};
-  for (int64_t layer = 0; layer < spec.layers; ++layer) {
-    const Tensor k = kv_.take(settings.activation, page);
-    cache_.layers.push_back({k, kv_.take(settings.activation, page)});
+  for (const spec::LayerSpec& layer : spec.layers) {
+    const spec::CacheEntry entry = layer.attention.cache_entry();
+    const Tensor k = kv_.take(settings.activation, Shape{limit_.pages, settings.page_tokens, entry.keys});
+    const Tensor v = kv_.take(settings.activation, Shape{limit_.pages, settings.page_tokens, entry.values});
+    cache_.layers.push_back({k, v});
   }
 }
 

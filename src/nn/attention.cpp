@@ -125,33 +125,34 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
   if (dnormed) sum_over(pass.ops.device, pass.tp, dnormed);
 }
 
-size_t Attention::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  const int64_t q = model.heads * model.head_dim;
-  const int64_t kv = model.kv_heads * model.head_dim;
+size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {
+  const int64_t q = spec.query_width();
+  const int64_t kv = spec.key_width();
   const int64_t tokens = shape.tokens;
   size_t in = 0;
-  if (model.fused_qkv) {
-    in = shape.matrix_bytes(tokens, q + 2 * kv) + Linear::bytes(tokens, q + 2 * kv, model.hidden, shape);
+  if (spec.fused_qkv) {
+    in = shape.matrix_bytes(tokens, q + 2 * kv) + Linear::bytes(tokens, q + 2 * kv, hidden, shape);
   } else {
-    in = std::max(Linear::bytes(tokens, q, model.hidden, shape), Linear::bytes(tokens, kv, model.hidden, shape));
+    in = std::max(Linear::bytes(tokens, q, hidden, shape), Linear::bytes(tokens, kv, hidden, shape));
   }
-  return std::max({in, Linear::bytes(tokens, model.hidden, q, shape),
-                   ops::attention_bytes(tokens, shape.longest, model.heads, model.head_dim, shape.threads)});
+  return std::max({in, Linear::bytes(tokens, hidden, q, shape),
+                   ops::attention_bytes(tokens, shape.longest, spec.heads, spec.head_dim, shape.threads)});
 }
 
-size_t Attention::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  const int64_t q = model.heads * model.head_dim;
-  const int64_t kv = model.kv_heads * model.head_dim;
+size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {
+  const int64_t q = spec.query_width();
+  const int64_t kv = spec.key_width();
   const int64_t tokens = shape.tokens;
   const size_t gradients = shape.matrix_bytes(tokens, q) + 2 * shape.matrix_bytes(tokens, kv);
   const size_t attention_context = shape.matrix_bytes(tokens, q);
-  const size_t fused = model.fused_qkv ? shape.matrix_bytes(tokens, q + 2 * kv) : 0;
+  const size_t fused = spec.fused_qkv ? shape.matrix_bytes(tokens, q + 2 * kv) : 0;
   size_t norm = 0;
-  if (model.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * model.heads, model.head_dim);
-  if (model.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
+  if (spec.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * spec.heads, spec.head_dim);
+  if (spec.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
   const size_t attention =
-      ops::attention_backward_bytes(tokens, shape.longest, model.heads, model.head_dim, shape.threads);
-  return gradients + std::max(attention_context, fused) + std::max({norm, attention, forward_bytes(model, shape)});
+      ops::attention_backward_bytes(tokens, shape.longest, spec.heads, spec.head_dim, shape.threads);
+  return gradients + std::max(attention_context, fused) +
+         std::max({norm, attention, forward_bytes(spec, hidden, shape)});
 }
 
 }  // namespace ingot::nn

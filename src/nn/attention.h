@@ -18,7 +18,7 @@ struct Attention {
   Norm q_norm, k_norm;       // may be absent; they normalise groups as wide as their weight: one head, or all heads
   bool qkv_by_head = false;  // fused rows: q, k, v of head 0, of head 1, ...; otherwise all Q, all K, all V
   float clip = 0;            // with the fused layer: q, k and v are clamped to [-clip, clip]; 0: no clamping
-  Tensor frequencies;        // [rotated pairs] f32; absent when positions are not rotary
+  Tensor frequencies;        // [rotated pairs] f32; absent when q and k are not rotated
   int64_t layer = 0;         // index of this layer in the cache
   ops::AttentionAttributes attributes;
 
@@ -32,8 +32,8 @@ struct Attention {
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
   // Scratch bytes of forward and of backward, as in Block.
-  static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape);
-  static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape);
+  static size_t forward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape);
+  static size_t backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape);
 
  private:
   std::array<ops::ColumnsAttributes, 3> columns() const;

@@ -111,20 +111,22 @@ std::vector<Norm*> Block::norms() {
   return all;
 }
 
-size_t Block::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  const size_t mlp =
-      model.experts > 0 ? Experts::forward_bytes(model, shape) : Mlp::forward_bytes(model, shape, shape.tokens);
-  const size_t refilled = model.post_norms ? shape.matrix_bytes(shape.tokens, model.hidden) : 0;
-  return refilled + std::max(Attention::forward_bytes(model, shape), mlp);
+size_t Block::forward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape) {
+  const spec::Experts* experts = spec::experts_of(spec.mlp);
+  const size_t mlp = experts ? Experts::forward_bytes(*experts, hidden, shape)
+                             : Mlp::forward_bytes(spec::dense_of(spec.mlp), hidden, shape, shape.tokens);
+  const size_t refilled = spec.post_norms ? shape.matrix_bytes(shape.tokens, hidden) : 0;
+  return refilled + std::max(Attention::forward_bytes(spec.attention, hidden, shape), mlp);
 }
 
-size_t Block::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  const size_t residual = shape.matrix_bytes(shape.tokens, model.hidden);
-  const size_t mlp =
-      model.experts > 0 ? Experts::backward_bytes(model, shape) : Mlp::backward_bytes(model, shape, shape.tokens);
-  const size_t held = residual * (1 + (model.parallel_residual ? 1 : 0) + (model.post_norms ? 1 : 0));
-  const size_t norm = Norm::bytes(shape.tokens, model.hidden);
-  return held + std::max({Attention::backward_bytes(model, shape), mlp, norm});
+size_t Block::backward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape) {
+  const size_t residual = shape.matrix_bytes(shape.tokens, hidden);
+  const spec::Experts* experts = spec::experts_of(spec.mlp);
+  const size_t mlp = experts ? Experts::backward_bytes(*experts, hidden, shape)
+                             : Mlp::backward_bytes(spec::dense_of(spec.mlp), hidden, shape, shape.tokens);
+  const size_t held = residual * (1 + (spec.parallel_residual ? 1 : 0) + (spec.post_norms ? 1 : 0));
+  const size_t norm = Norm::bytes(shape.tokens, hidden);
+  return held + std::max({Attention::backward_bytes(spec.attention, hidden, shape), mlp, norm});
 }
 
 }  // namespace ingot::nn

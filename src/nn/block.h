@@ -40,8 +40,8 @@ struct Block {
   std::vector<Norm*> norms();
 
   // Scratch bytes of forward (and refill), and of backward.
-  static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape);
-  static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape);
+  static size_t forward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape);
+  static size_t backward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape);
 };
 
 }  // namespace ingot::nn

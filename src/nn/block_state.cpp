@@ -1,66 +1,57 @@
 #include "nn/block_state.h"
 
-#include <string_view>
-#include <utility>
-
 #include "base/error.h"
 
 namespace ingot::nn {
 
-namespace {
-
-Tensor& place_of(BlockState& state, std::string_view name) {
-  const std::pair<std::string_view, Tensor*> places[] = {
-      {"attention_normed", &state.attention_normed},
-      {"attention_rstd", &state.attention_statistics.rstd},
-      {"attention_mean", &state.attention_statistics.mean},
-      {"qkv", &state.qkv},
-      {"q_input", &state.q_input},
-      {"k_input", &state.k_input},
-      {"q_rstd", &state.q_statistics.rstd},
-      {"q_mean", &state.q_statistics.mean},
-      {"k_rstd", &state.k_statistics.rstd},
-      {"k_mean", &state.k_statistics.mean},
-      {"q", &state.q},
-      {"k", &state.k},
-      {"v", &state.v},
-      {"attention_context", &state.attention_context},
-      {"lse", &state.lse},
-      {"attention_out", &state.attention_out},
-      {"post_attention_rstd", &state.post_attention_statistics.rstd},
-      {"post_attention_mean", &state.post_attention_statistics.mean},
-      {"middle", &state.middle},
-      {"mlp_normed", &state.mlp_normed},
-      {"mlp_rstd", &state.mlp_statistics.rstd},
-      {"mlp_mean", &state.mlp_statistics.mean},
-      {"router", &state.router},
-      {"chosen", &state.chosen},
-      {"chosen_weight", &state.chosen_weight},
-      {"grouped_token", &state.grouped_token},
-      {"row_of_choice", &state.row_of_choice},
-      {"grouped", &state.grouped},
-      {"gate", &state.gate},
-      {"up", &state.up},
-      {"activated", &state.activated},
-      {"expert_out", &state.expert_out},
-      {"mlp_out", &state.mlp_out},
-      {"post_mlp_rstd", &state.post_mlp_statistics.rstd},
-      {"post_mlp_mean", &state.post_mlp_statistics.mean},
-  };
-  for (const auto& [known, place] : places) {
-    if (known == name) return *place;
+Tensor& BlockState::place_of(spec::Saved id) {
+  using spec::Saved;
+  switch (id) {
+    case Saved::attention_normed: return attention_normed;
+    case Saved::attention_rstd: return attention_statistics.rstd;
+    case Saved::attention_mean: return attention_statistics.mean;
+    case Saved::qkv: return qkv;
+    case Saved::q_input: return q_input;
+    case Saved::k_input: return k_input;
+    case Saved::q_rstd: return q_statistics.rstd;
+    case Saved::q_mean: return q_statistics.mean;
+    case Saved::k_rstd: return k_statistics.rstd;
+    case Saved::k_mean: return k_statistics.mean;
+    case Saved::q: return q;
+    case Saved::k: return k;
+    case Saved::v: return v;
+    case Saved::attention_context: return attention_context;
+    case Saved::lse: return lse;
+    case Saved::attention_out: return attention_out;
+    case Saved::post_attention_rstd: return post_attention_statistics.rstd;
+    case Saved::post_attention_mean: return post_attention_statistics.mean;
+    case Saved::middle: return middle;
+    case Saved::mlp_normed: return mlp_normed;
+    case Saved::mlp_rstd: return mlp_statistics.rstd;
+    case Saved::mlp_mean: return mlp_statistics.mean;
+    case Saved::router: return router;
+    case Saved::chosen: return chosen;
+    case Saved::chosen_weight: return chosen_weight;
+    case Saved::grouped_token: return grouped_token;
+    case Saved::row_of_choice: return row_of_choice;
+    case Saved::grouped: return grouped;
+    case Saved::gate: return gate;
+    case Saved::up: return up;
+    case Saved::activated: return activated;
+    case Saved::expert_out: return expert_out;
+    case Saved::mlp_out: return mlp_out;
+    case Saved::post_mlp_rstd: return post_mlp_statistics.rstd;
+    case Saved::post_mlp_mean: return post_mlp_statistics.mean;
   }
-  throw_error(ErrorKind::internal, "a block's state has no '{}'", name);
+  throw_error(ErrorKind::internal, "a block's state has no tensor {}", static_cast<int>(id));
 }
 
-}  // namespace
-
-void BlockState::take(Arena& arena, const spec::ModelSpec& model, DType activation, int64_t tokens,
+void BlockState::take(Arena& arena, const std::vector<spec::SavedTensor>& list, DType activation, int64_t tokens,
                       spec::Recompute recompute, bool kept) {
   using Kind = spec::SavedTensor::Kind;
-  for (const spec::SavedTensor& t : spec::block_tensors(model, static_cast<int64_t>(size_of(activation)))) {
-    if (spec::is_kept(t.name, recompute) != kept) continue;
-    Tensor& place = place_of(*this, t.name);
+  for (const spec::SavedTensor& t : list) {
+    if (spec::is_kept(t, recompute) != kept) continue;
+    Tensor& place = place_of(t.id);
     switch (t.kind) {
       case Kind::matrix: place = arena.take(activation, Shape{tokens * t.rows, t.features / t.rows}); break;
       case Kind::statistic: place = arena.take(DType::f32, Shape{tokens * t.features}); break;
@@ -71,11 +62,9 @@ void BlockState::take(Arena& arena, const spec::ModelSpec& model, DType activati
   }
 }
 
-size_t block_state_bytes(const spec::ModelSpec& model, size_t activation_bytes, int64_t tokens) {
+size_t block_state_bytes(const std::vector<spec::SavedTensor>& list, int64_t tokens) {
   size_t total = 0;
-  for (const spec::SavedTensor& t : spec::block_tensors(model, static_cast<int64_t>(activation_bytes))) {
-    total += Arena::footprint(static_cast<size_t>(tokens * t.features * t.bytes));
-  }
+  for (const spec::SavedTensor& t : list) total += Arena::footprint(static_cast<size_t>(tokens * t.features * t.bytes));
   return total;
 }
 

@@ -8,8 +8,8 @@
 namespace ingot::nn {
 
 // T tokens; H hidden, Q heads, G kv heads, D head size, F ffn; with a mixture of experts E experts, K of them per
-// token, N = T K rows grouped by expert. spec::Recompute decides which are kept until backward; the family decides
-// which exist (spec::block_tensors).
+// token, N = T K rows grouped by expert. spec::Recompute decides which are kept until backward; the layer decides which
+// exist (spec::block_tensors).
 struct BlockState {
   Tensor input;             // [T, H] the residual before the block
   Tensor attention_normed;  // [T, H]
@@ -38,13 +38,15 @@ struct BlockState {
   Tensor mlp_out;        // [T, H] before its norm
   NormStatistics post_mlp_statistics;
 
-  // Allocates from `arena` the tensors of spec::block_tensors for which spec::is_kept equals `kept`, in the order of
-  // that list.
-  void take(Arena& arena, const spec::ModelSpec& model, DType activation, int64_t tokens, spec::Recompute recompute,
-            bool kept);
+  // Allocates from `arena` the tensors of `list` (spec::block_tensors) for which spec::is_kept equals `kept`, in the
+  // order of the list.
+  void take(Arena& arena, const std::vector<spec::SavedTensor>& list, DType activation, int64_t tokens,
+            spec::Recompute recompute, bool kept);
+
+  Tensor& place_of(spec::Saved id);
 };
 
-// Bytes that `take` needs for all tensors except the input.
-size_t block_state_bytes(const spec::ModelSpec& model, size_t activation_bytes, int64_t tokens);
+// Bytes that `take` needs for all tensors of the list.
+size_t block_state_bytes(const std::vector<spec::SavedTensor>& list, int64_t tokens);
 
 }  // namespace ingot::nn

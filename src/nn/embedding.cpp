@@ -49,7 +49,7 @@ void Embedding::backward(Pass& pass, const Tensor& dx) const {
 }
 
 size_t Embedding::bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  return model.positions == spec::Positions::learned ? shape.matrix_bytes(shape.tokens, model.hidden) : 0;
+  return model.learned_positions ? shape.matrix_bytes(shape.tokens, model.hidden) : 0;
 }
 
 }  // namespace ingot::nn

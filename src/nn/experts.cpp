@@ -168,20 +168,20 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
 
 // An expert gets each token at most once, so it has at most `tokens` rows. `rows` is for their dropout rows or adapter
 // slots.
-size_t Experts::forward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
-  const size_t offsets = Arena::footprint(DType::i32, Shape{model.experts + 1});
-  return std::max({offsets, rows + Mlp::forward_bytes(model, shape, shape.tokens),
-                   Linear::bytes(shape.tokens, model.experts, model.hidden, shape, false)});
+  const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
+  return std::max({offsets, rows + Mlp::forward_bytes(spec.expert, hidden, shape, shape.tokens),
+                   Linear::bytes(shape.tokens, spec.count, hidden, shape, false)});
 }
 
-size_t Experts::backward_bytes(const spec::ModelSpec& model, const PassShape& shape) {
+size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
-  const int64_t grouped = shape.tokens * model.experts_per_token;
-  const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, model.hidden);
-  const size_t router = shape.matrix_bytes(shape.tokens, model.experts) +
-                        Linear::bytes(shape.tokens, model.experts, model.hidden, shape, false);
-  return held + std::max(rows + Mlp::backward_bytes(model, shape, shape.tokens), router);
+  const int64_t grouped = shape.tokens * spec.per_token;
+  const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden);
+  const size_t router =
+      shape.matrix_bytes(shape.tokens, spec.count) + Linear::bytes(shape.tokens, spec.count, hidden, shape, false);
+  return held + std::max(rows + Mlp::backward_bytes(spec.expert, hidden, shape, shape.tokens), router);
 }
 
 }  // namespace ingot::nn

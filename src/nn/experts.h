@@ -30,8 +30,8 @@ struct Experts {
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
   // Scratch bytes of forward and of backward, as in Block.
-  static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape);
-  static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape);
+  static size_t forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);
+  static size_t backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);
 };
 
 }  // namespace ingot::nn

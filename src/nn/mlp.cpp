@@ -37,13 +37,12 @@ void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockS
   sum_over(pass.ops.device, pass.tp, dnormed);
 }
 
-size_t Mlp::forward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows) {
-  return std::max(Linear::bytes(rows, model.ffn, model.hidden, shape),
-                  Linear::bytes(rows, model.hidden, model.ffn, shape));
+size_t Mlp::forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
+  return std::max(Linear::bytes(rows, spec.features, hidden, shape), Linear::bytes(rows, hidden, spec.features, shape));
 }
 
-size_t Mlp::backward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows) {
-  return shape.matrix_bytes(rows, model.ffn) + forward_bytes(model, shape, rows);
+size_t Mlp::backward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
+  return shape.matrix_bytes(rows, spec.features) + forward_bytes(spec, hidden, shape, rows);
 }
 
 }  // namespace ingot::nn

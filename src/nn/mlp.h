@@ -23,8 +23,8 @@ struct Mlp {
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
   // Scratch bytes of forward and of backward for `rows`.
-  static size_t forward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows);
-  static size_t backward_bytes(const spec::ModelSpec& model, const PassShape& shape, int64_t rows);
+  static size_t forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows);
+  static size_t backward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows);
 };
 
 }  // namespace ingot::nn

@@ -126,17 +126,18 @@ nlohmann::ordered_json streaming_identity(const train::DataRecipe& data) {
 
 std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base) {
   const spec::ModelSpec& m = plan.model;
+  const spec::Attention& attention = m.layers.front().attention;
   nlohmann::ordered_json identity = {{"model",
                                       {{"family", m.family},
                                        {"vocab", m.vocab},
                                        {"hidden", m.hidden},
-                                       {"layers", m.layers},
-                                       {"heads", m.heads},
-                                       {"kv_heads", m.kv_heads},
-                                       {"head_dim", m.head_dim},
-                                       {"ffn", m.ffn},
+                                       {"layers", m.num_layers()},
+                                       {"heads", attention.heads},
+                                       {"kv_heads", attention.kv_heads},
+                                       {"head_dim", attention.head_dim},
+                                       {"ffn", spec::dense_of(m.layers.front().mlp).features},
                                        {"norm_epsilon", m.norm_epsilon},
-                                       {"rope_theta", m.rope_theta},
+                                       {"rope_theta", attention.rope.value_or(spec::Rope{}).theta},
                                        {"tied_head", m.tied_head}}},
                                      {"base", base},
                                      {"data", data_hash},

@@ -195,7 +195,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 }
 
 void set_micro_batch(RunPlan& plan, int64_t micro) {
-  int64_t lowest = plan.lora ? plan.model.layers : 0;
+  int64_t lowest = plan.lora ? plan.model.num_layers() : 0;
   if (plan.lora) {
     const std::vector<spec::ParamSpec> table = spec::parameters(plan.model);
     for (const spec::LoraParam& a : spec::lora_parameters(plan.model, *plan.lora)) {

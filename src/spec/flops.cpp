@@ -7,35 +7,23 @@ namespace ingot::spec {
 
 namespace {
 
-// Attention of the blocks from `first` on: two gemms (scores, values) of 2 D FLOPs per head and pair of tokens.
+// Attention of the blocks from `first` on.
 double attention_forward(const ModelSpec& model, AttentionSquares squares, AttentionCount count, int64_t first = 0) {
-  const double pair = 4.0 * static_cast<double>(model.heads * model.head_dim);
-  double pairs = 0;
-  for (int64_t layer = first; layer < model.layers; ++layer) {
-    double seen = squares.squared;
-    if (count == AttentionCount::causal) {
-      seen /= 2;
-      if (model.window_of(layer) > 0)
-        seen = std::min(seen, squares.tokens * static_cast<double>(model.window_of(layer)));
-    }
-    pairs += seen;
+  double flops = 0;
+  for (int64_t layer = first; layer < model.num_layers(); ++layer) {
+    flops += model.layer(layer).attention.flops(squares, count);
   }
-  return pair * pairs;
+  return flops;
 }
 
-// The fraction of tokens that use a parameter: for an expert, experts_per_token / experts.
-double share(const ModelSpec& model, const ParamSpec& p) {
-  return p.expert < 0 ? 1 : static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
-}
-
-double used(const ModelSpec& model, const ParamSpec& p) { return static_cast<double>(p.elements()) * share(model, p); }
+double used(const ParamSpec& p) { return static_cast<double>(p.elements()) * p.used; }
 
 }  // namespace
 
 int64_t matmul_parameters(const ModelSpec& model) {
   double linear = 0;
   for (const ParamSpec& p : parameters(model)) {
-    if (p.linear) linear += used(model, p);
+    if (p.linear) linear += used(p);
   }
   const int64_t count = std::llround(linear);
   return model.tied_head ? count + model.vocab * model.hidden : count;
@@ -57,7 +45,7 @@ double training_flops(const ModelSpec& model, AttentionSquares squares, Attentio
 double lora_training_flops(const ModelSpec& model, std::span<const LoraParam> adapters, AttentionSquares squares,
                            AttentionCount count) {
   const std::vector<ParamSpec> table = parameters(model);
-  int64_t lowest = model.layers;
+  int64_t lowest = model.num_layers();
   for (const LoraParam& a : adapters) {
     if (table[a.base].layer >= 0) lowest = std::min(lowest, table[a.base].layer);
   }
@@ -65,11 +53,11 @@ double lora_training_flops(const ModelSpec& model, std::span<const LoraParam> ad
   for (const ParamSpec& p : table) {
     if (!p.linear) continue;
     const bool backward = p.layer < 0 || p.layer >= lowest;
-    linear += (backward ? 4.0 : 2.0) * used(model, p);
+    linear += (backward ? 4.0 : 2.0) * used(p);
   }
   if (model.tied_head) linear += 4.0 * static_cast<double>(model.vocab * model.hidden);
   for (const LoraParam& a : adapters) {
-    linear += 6.0 * static_cast<double>(a.rank * (a.in + a.out)) * share(model, table[a.base]);
+    linear += 6.0 * static_cast<double>(a.rank * (a.in + a.out)) * table[a.base].used;
   }
   return linear * squares.tokens + attention_forward(model, squares, count) +
          2 * attention_forward(model, squares, count, lowest);

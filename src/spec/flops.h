@@ -12,16 +12,7 @@ namespace ingot::spec {
 // not); the embedding lookup is not counted. In a mixture of experts, experts_per_token of the experts count.
 int64_t matmul_parameters(const ModelSpec& model);
 
-// Sequence lengths of attention, reduced to what its FLOPs depend on: the sum of squared lengths.
-struct AttentionSquares {
-  double tokens = 0;
-  double squared = 0;  // sum over sub-sequences of length^2
-};
-
-enum class AttentionCount { causal, full_square };
-
-// FLOPs of a forward pass over `squares.tokens` tokens. Causal counts half the square and, in a block with a sliding
-// window, at most `window` keys per token (flops.md does not define windows); full_square ignores the window.
+// FLOPs of a forward pass over `squares.tokens` tokens; spec/attention.h says what the counts mean.
 double forward_flops(const ModelSpec& model, AttentionSquares squares, AttentionCount count);
 
 // The FLOPs of attention alone within forward_flops, over all blocks.

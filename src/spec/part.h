@@ -34,7 +34,7 @@ struct Range {
 // more.
 Range blocks_of(const ModelSpec& model, const Part& part);
 
-// The model's hyper-parameters with the part's sizes: its heads, key/value heads, MLP features and blocks.
+// The model's hyper-parameters with the part's sizes: its blocks, with its share of their heads and MLP features.
 ModelSpec sizes_of(const ModelSpec& model, const Part& part);
 
 struct HeldParameter {

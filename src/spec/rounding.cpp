@@ -5,8 +5,8 @@
 namespace ingot::spec {
 
 int64_t chain_length(const ModelSpec& model) {
-  const int64_t longest = std::max({model.hidden, model.heads * model.head_dim, model.ffn, model.vocab});
-  return longest * 7 * model.layers;  // seven gemms per block, forward or backward
+  const int64_t longest = std::max(longest_row(model), model.vocab);
+  return longest * 7 * model.num_layers();  // seven gemms per block, forward or backward
 }
 
 }  // namespace ingot::spec

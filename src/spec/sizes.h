@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "spec/lora.h"
@@ -12,34 +11,15 @@
 
 namespace ingot::spec {
 
-// What backward recomputes instead of keeping: nothing; the cheap element-wise results (norm outputs, the gated
-// activation); or everything inside a block except its input.
-enum class Recompute { none, selective, full };
-
-const char* name(Recompute recompute);
-
-// A tensor that a block's forward computes and its backward reads, with a fixed number of elements per token.
-struct SavedTensor {
-  // matrix: [T rows, features / rows] of activations. statistic: [T features] f32. by_feature: [features, T] f32. real,
-  // index: [T, features] f32, i32.
-  enum class Kind { matrix, statistic, by_feature, real, index };
-  const char* name;
-  int64_t features;  // elements per token
-  int64_t bytes;     // bytes per element
-  Kind kind;
-  int64_t rows = 1;
-};
-
-// All saved tensors, in the order of computation; activations have `activation_bytes` bytes per element. The list
-// depends on the family; nn::BlockState explains each tensor.
-std::vector<SavedTensor> block_tensors(const ModelSpec& model, int64_t activation_bytes);
+// All saved tensors of a block, in the order of computation; activations have `activation_bytes` bytes per element.
+std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& layer, int64_t activation_bytes);
 
 // Whether a tensor of that list is kept from forward to backward; the others are recomputed, one block at a time.
-bool is_kept(std::string_view tensor, Recompute recompute);
+bool is_kept(const SavedTensor& tensor, Recompute recompute);
 
 // Bytes of saved activations of a micro-batch of `tokens` when the upper `layers` blocks run backward: the tensors that
-// these blocks keep, the residual before each and after the last, its gradient, the final norm's results, and one
-// block's worth of recomputed tensors. Every tensor is rounded up as an arena does.
+// these blocks keep, the residual before each and after the last, its gradient, the final norm's results, and the
+// recomputed tensors of the block that has most of them. Every tensor is rounded up as an arena does.
 size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
                    int64_t layers);
 
@@ -49,5 +29,8 @@ int64_t loss_chunk(int64_t vocab);
 
 // Bytes of the paged KV cache: `pages` pages of `page` tokens for every layer.
 size_t kv_bytes(const ModelSpec& model, int64_t pages, int64_t page, int64_t element_bytes);
+
+// Elements that a token has in the KV caches of all layers.
+int64_t cache_elements(const ModelSpec& model);
 
 }  // namespace ingot::spec

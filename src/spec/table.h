@@ -1,60 +1,58 @@
-// Helpers that build the families' parameter tables.
+// Builds a model's parameter table from what its layers add to it; names and initial values are the family's.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "spec/family.h"
 #include "spec/model.h"
 
 namespace ingot::spec {
 
-// A layer's names in Hugging Face's files and in GGUF, both without ".weight" or ".bias". In a block they follow its
-// prefix.
-struct Names {
-  const char* hf;
-  const char* gguf;
-};
-
 class TableBuilder {
  public:
-  explicit TableBuilder(const ModelSpec& model) : model_(model) {}
+  // ErrorKind::unsupported for an unknown family. `model` outlives the builder.
+  explicit TableBuilder(const ModelSpec& model) : model_(model), family_(family_named(model.family)) {}
 
-  // Parameters added from here on belong to block `layer`, or to none if it is -1. Prefixes end with ".".
-  void enter(int64_t layer, std::string hf_prefix, std::string gguf_prefix);
+  int64_t hidden() const { return model_.hidden; }
+  const Family& family() const { return family_; }
+
+  // Parameters added from here on belong to block `layer`; or to none, and are used after the blocks.
+  void enter_block(int64_t layer);
+  void leave_blocks();
 
   // An embedding table with one row per token or position.
-  void embedding(Role role, Names names, int64_t rows);
+  void embedding(Role role, int64_t rows);
   // RMSNorm's weight, or LayerNorm's weight; and with norm_bias a bias; each of `features` elements.
-  void norm(Role role, Names names, int64_t features);
+  void norm(Role role, int64_t features);
 
   struct LinearRow {
     int64_t out;
     int64_t in;
     bool bias = false;
     Split split = Split::rows;
-    double std = 0;  // of the weight's initial distribution; 0: the model's initializer_range
+    std::vector<int64_t> row_groups = {};
+    bool residual = false;  // its result is added to the residual
     int64_t rope_heads = 0;
+    int64_t fused_heads = 0;
+    bool precise = false;
     int64_t expert = -1;
-    bool transposed = false;
+    double used = 1;
   };
-  void linear(Role role, Names names, const LinearRow& row);
+  void linear(Role role, const LinearRow& row);
 
   std::vector<ParamSpec> take() { return std::move(table_); }
 
  private:
-  ParamSpec& add(Role role, Names names, bool bias, std::vector<int64_t> shape);
+  ParamSpec& add(Role role, bool bias, std::vector<int64_t> shape, int64_t expert = -1);
 
   const ModelSpec& model_;
+  const Family& family_;
   int64_t layer_ = -1;
+  bool after_blocks_ = false;
   std::string hf_;
   std::string gguf_;
   std::vector<ParamSpec> table_;
 };
-
-// The parameter tables of the families. Order: embeddings, blocks, final norm, head.
-std::vector<ParamSpec> llama_parameters(const ModelSpec& model);  // also mistral, qwen2, qwen3, gemma2 and mixtral
-std::vector<ParamSpec> gpt2_parameters(const ModelSpec& model);
-std::vector<ParamSpec> gpt_neox_parameters(const ModelSpec& model);
-std::vector<ParamSpec> mpt_parameters(const ModelSpec& model);
 
 }  // namespace ingot::spec

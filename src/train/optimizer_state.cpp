@@ -208,7 +208,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   const std::vector<spec::LoraParam> adapted = spec::lora_parameters(model, lora);
   adapter_arena_ = Arena(device, optimizer_state_bytes(model, lora, activation, types, share).adapter, "adapter");
   trainable_index_.assign(table.size(), -1);
-  lowest_trainable_layer_ = model.layers;
+  lowest_trainable_layer_ = model.num_layers();
   adapter_.emplace();
   adapter_->factor = static_cast<float>(lora.factor());
   adapter_->dropout = static_cast<float>(lora.dropout);

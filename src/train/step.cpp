@@ -80,7 +80,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads);
   StepBytes bytes;
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
-                                  shape.tokens, model.layers - lowest_trainable_layer);
+                                  shape.tokens, model.num_layers() - lowest_trainable_layer);
   const models::PassBytes pass = models::pass_bytes(model, shape);
   const int64_t most = max_elements(model, shape.tokens);
   const size_t accumulator =

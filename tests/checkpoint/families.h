@@ -1,21 +1,28 @@
-// A tiny model of every family, as config.json, with random weights in memory.
+// Tiny models of every family, as config.json, with random weights in memory.
 #pragma once
 
+#include <algorithm>
 #include <random>
 
+#include "app/bench/family_specs.h"
 #include "checkpoint/hf_config.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace ingot::checkpoint {
 
 struct TinyFamily {
-  const char* name;    // of the test
-  const char* config;  // keys of transformers 4 or 5, or of llm-foundry
+  std::string name;    // of the test
+  std::string config;  // keys of transformers 4 or 5, or of llm-foundry
   bool gguf = true;    // llama.cpp's architecture computes it
 };
 
-inline const std::vector<TinyFamily>& tiny_families() {
-  static const std::vector<TinyFamily> families = {
+inline spec::ModelSpec spec_of_config(const std::string& config) {
+  return parse_hf_config(config, "config.json").model;
+}
+
+// Configurations by hand, also with keys that Ingot reads and does not write.
+inline std::vector<TinyFamily> configurations() {
+  return {
       {"mistral", R"({"model_type": "mistral", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
         "max_position_embeddings": 64, "sliding_window": null, "rope_parameters": {"rope_theta": 1000.0}})"},
@@ -49,6 +56,27 @@ inline const std::vector<TinyFamily>& tiny_families() {
       {"mpt_learned", R"({"model_type": "mpt", "architectures": ["MPTForCausalLM"], "vocab_size": 48, "d_model": 32,
         "n_layers": 2, "n_heads": 4, "max_seq_len": 64, "attn_config": {"qk_ln": true}})"},
   };
+}
+
+// Those, and as Ingot writes it the first case of every other family (app/bench/family_specs.h), with rows of whole
+// blocks.
+inline const std::vector<TinyFamily>& tiny_families() {
+  static const std::vector<TinyFamily> families = [] {
+    std::vector<TinyFamily> all = configurations();
+    std::vector<std::string> seen = {"llama"};  // the other tests of this folder
+    for (const TinyFamily& family : all) seen.push_back(spec_of_config(family.config).family);
+    for (const models::FamilyCase& c : models::family_cases()) {
+      if (std::find(seen.begin(), seen.end(), c.spec.family) != seen.end()) continue;
+      seen.push_back(c.spec.family);
+      HfConfig config{.model = c.spec};
+      for (spec::LayerSpec& layer : config.model.layers) {
+        layer.attention.head_dim = 16;
+        spec::dense_of(layer.mlp).features = 64;
+      }
+      all.push_back({c.name, write_hf_config(config)});
+    }
+    return all;
+  }();
   return families;
 }
 
@@ -76,8 +104,6 @@ struct RandomModel {
     }
   }
 };
-
-inline spec::ModelSpec spec_of_config(const char* config) { return parse_hf_config(config, "config.json").model; }
 
 inline void expect_same_weights(const WeightSet& a, const WeightSet& b, const spec::ModelSpec& model) {
   const auto table = spec::parameters(model);

@@ -99,11 +99,11 @@ TEST_P(Families, BlocksAreKeptAsStored) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, Families, testing::ValuesIn(tiny_families()),
-                         [](const auto& test) { return std::string(test.param.name); });
+                         [](const auto& test) { return test.param.name; });
 
 json tiny(const char* name) {
   for (const TinyFamily& family : tiny_families()) {
-    if (std::string(family.name) == name) return json::parse(family.config);
+    if (family.name == name) return json::parse(family.config);
   }
   return {};
 }
@@ -114,6 +114,15 @@ spec::ModelSpec read(const char* name, const std::function<void(json&)>& edit) {
   return parse_hf_config(config.dump(), "config.json").model;
 }
 
+std::vector<int64_t> windows(const char* name, const std::function<void(json&)>& edit) {
+  const spec::ModelSpec model = read(name, edit);
+  HfConfig written{.model = model};
+  EXPECT_EQ(parse_hf_config(write_hf_config(written), "again").model, model) << "what is read is written";
+  std::vector<int64_t> found;
+  for (const spec::LayerSpec& layer : model.layers) found.push_back(layer.attention.window);
+  return found;
+}
+
 TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
   using Edit = std::function<void(json&)>;
   struct Refused {
@@ -122,14 +131,7 @@ TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
     Edit edit;
   };
   const std::vector<Refused> refused = {
-      {"qwen2", {"max_window_layers"}, [](json& c) { c["use_sliding_window"] = true; }},
       {"qwen3", {"layer_types", "chunked_attention"}, [](json& c) { c["layer_types"][0] = "chunked_attention"; }},
-      {"qwen3",
-       {"layer_types", "1 of 2"},
-       [](json& c) {
-         c["use_sliding_window"] = true;
-         c["layer_types"] = {"full_attention", "sliding_attention"};
-       }},
       {"qwen2", {"hidden_act", "relu"}, [](json& c) { c["hidden_act"] = "relu"; }},
       {"qwen2", {"dynamic"}, [](json& c) { c["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2}}; }},
       {"qwen2", {"yarn"}, [](json& c) { c["rope_parameters"] = {{"rope_type", "yarn"}, {"factor", 2}}; }},
@@ -162,27 +164,63 @@ TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
     words.emplace_back("config.json");
     expect_error(ErrorKind::unsupported, words, [&] { read(r.family, r.edit); });
   }
-  EXPECT_EQ(read("mistral_window", [](json&) {}).window, 8);
-  EXPECT_EQ(read("mistral_window", [](json& c) { c.erase("sliding_window"); }).window, 4096);
-  EXPECT_EQ(read("mistral_window", [](json& c) { c["sliding_window"] = nullptr; }).window, 0);
-  const spec::ModelSpec sliding = read("qwen2", [](json& c) {
+  using Windows = std::vector<int64_t>;
+  EXPECT_EQ(windows("mistral_window", [](json&) {}), (Windows{8, 8}));
+  EXPECT_EQ(windows("mistral_window", [](json& c) { c.erase("sliding_window"); }), (Windows{4096, 4096}));
+  EXPECT_EQ(windows("mistral_window", [](json& c) { c["sliding_window"] = nullptr; }), (Windows{0, 0}));
+  EXPECT_EQ(windows("qwen2",
+                    [](json& c) {
+                      c["use_sliding_window"] = true;
+                      c["max_window_layers"] = 0;
+                    }),
+            (Windows{4096, 4096}));
+  EXPECT_EQ(windows("qwen2", [](json& c) { c["use_sliding_window"] = true; }), (Windows{0, 4096}));
+  const auto second_slides = [](json& c) {
     c["use_sliding_window"] = true;
-    c["max_window_layers"] = 0;
-  });
-  EXPECT_EQ(sliding.window, 4096);
-  EXPECT_EQ(sliding.window_pattern, spec::WindowPattern::every);
-  EXPECT_EQ(read("gpt2", [](json& c) { c["scale_attn_weights"] = false; }).attention_scale, 1);
-  EXPECT_EQ(read("gpt_neox",
-                 [](json& c) {
-                   c.erase("rotary_pct");
-                   c["rope_parameters"] = {{"partial_rotary_factor", 1.0}, {"rope_theta", 500}};
-                 })
-                .rotary_dim,
+    c["sliding_window"] = 6;
+    c["layer_types"] = {"full_attention", "sliding_attention"};
+  };
+  EXPECT_EQ(windows("qwen3", second_slides), (Windows{0, 6}));
+  EXPECT_EQ(windows("mistral_window", second_slides), (Windows{0, 6}));
+  const auto first = [&](const char* name, const std::function<void(json&)>& edit) {
+    return read(name, edit).layers.front().attention;
+  };
+  EXPECT_EQ(first("gpt2", [](json& c) { c["scale_attn_weights"] = false; }).scale, 1);
+  EXPECT_EQ(first("gpt_neox",
+                  [](json& c) {
+                    c.erase("rotary_pct");
+                    c["rope_parameters"] = {{"partial_rotary_factor", 1.0}, {"rope_theta", 500}};
+                  })
+                .rope->dim,
             0);
-  EXPECT_EQ(read("mpt", [](json& c) { c["attn_config"]["attn_type"] = "multiquery_attention"; }).kv_heads, 1);
+  EXPECT_EQ(first("mpt", [](json& c) { c["attn_config"]["attn_type"] = "multiquery_attention"; }).kv_heads, 1);
   EXPECT_EQ(read("gemma2", [](json& c) { c["final_logit_softcapping"] = nullptr; }).final_softcap, 0);
   EXPECT_FALSE(read("mpt", [](json&) {}).norm_bias);         // transformers' default
   EXPECT_TRUE(read("mpt_learned", [](json&) {}).norm_bias);  // llm-foundry's
+}
+
+// tests/golden/FAMILY/CASE/refused.json: keys that change what the model computes, and words of the error of reading
+// them, or with "gguf" of writing a GGUF file.
+TEST(HfConfig, KeysNamedWithTheGoldenStatesAreRefused) {
+  for (const auto& entry : fs::recursive_directory_iterator(test_data)) {
+    if (entry.path().filename() != "refused.json") continue;
+    const json original = json::parse(read_file(entry.path().parent_path() / "config.json"));
+    EXPECT_NO_THROW(spec_of_config(original.dump()));
+    for (const json& refused : json::parse(read_file(entry.path()))) {
+      SCOPED_TRACE(entry.path().string() + " " + refused.dump());
+      json config = original;
+      config.update(refused.at("keys"));
+      auto words = refused.at("words").get<std::vector<std::string>>();
+      words.emplace_back("config.json");
+      if (refused.value("gguf", false)) {
+        const spec::ModelSpec model = spec_of_config(config.dump());
+        words.back() = "llama.cpp";
+        expect_error(ErrorKind::unsupported, words, [&] { gguf_model_metadata(model, "m", 0); });
+      } else {
+        expect_error(ErrorKind::unsupported, words, [&] { spec_of_config(config.dump()); });
+      }
+    }
+  }
 }
 
 // Nothing is made by such a number before it is refused.
@@ -286,7 +324,7 @@ TEST(HfNames, ExpertsInOneTensor) {
 TEST(GgufRows, GptNeoxByPart) {
   const Scratch scratch;
   HostDevice device;
-  const RandomModel model(spec_of_config(tiny("gpt_neox").dump().c_str()));
+  const RandomModel model(spec_of_config(tiny("gpt_neox").dump()));
   write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, Storage::f32);
   const formats::GgufFile file(scratch.path / "m.gguf");
   const auto table = spec::parameters(model.spec);

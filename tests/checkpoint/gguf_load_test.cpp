@@ -153,13 +153,13 @@ TEST(GgufConfig, RefusesByName) {
 
 // Llama 3.1 and 3.2: factors 8 and 32 over 8192.
 TEST(GgufConfig, DivisorsOfThePublishedModels) {
-  spec::ModelSpec model;
-  model.head_dim = 128;
-  model.rope_theta = 500000;
+  spec::Attention attention;
+  attention.head_dim = 128;
+  attention.rope->theta = 500000;
   for (double factor : {8.0, 32.0}) {
-    model.rope_scaling = {spec::RopeScaling::Kind::llama3, factor, 1, 4, 8192};
-    const std::vector<float> divisors = rope_divisors(model);
-    const std::vector<float> scaled = spec::rope_frequencies(model);
+    attention.rope->scaling = {spec::RopeScaling::Kind::llama3, factor, 1, 4, 8192};
+    const std::vector<float> divisors = rope_divisors(attention);
+    const std::vector<float> scaled = spec::rope_frequencies(*attention.rope, 128);
     for (size_t i = 0; i < divisors.size(); ++i) {
       const double plain = std::pow(500000.0, -2.0 * static_cast<double>(i) / 128.0);
       EXPECT_FLOAT_EQ(static_cast<float>(plain / static_cast<double>(divisors[i])), scaled[i]) << i;

@@ -46,16 +46,18 @@ TEST(Load, ReadsHyperParametersOfBothKeyGenerations) {
   const spec::ModelSpec a = read_model_spec(open_model(golden("a").string(), ""));
   EXPECT_EQ(a.family, "llama");
   EXPECT_EQ(a.vocab, 131);
-  EXPECT_EQ(a.kv_heads, 2);
-  EXPECT_EQ(a.head_dim, 16);
+  const spec::Attention& attention = a.layers.front().attention;
+  EXPECT_EQ(attention.kv_heads, 2);
+  EXPECT_EQ(attention.head_dim, 16);
   EXPECT_TRUE(a.tied_head);
-  EXPECT_EQ(a.rope_theta, 10000);
+  EXPECT_EQ(attention.rope->theta, 10000);
   const spec::ModelSpec b = read_model_spec(open_model(golden("b").string(), ""));
-  EXPECT_EQ(b.rope_theta, 1000);
-  EXPECT_EQ(b.rope_scaling.kind, spec::RopeScaling::Kind::llama3);
-  EXPECT_EQ(b.rope_scaling.original_context, 64);
-  EXPECT_TRUE(b.attention_bias && b.mlp_bias);
-  EXPECT_EQ(read_model_spec(open_model(golden("c").string(), "")).rope_theta, 500000);
+  const spec::LayerSpec& layer = b.layers.front();
+  EXPECT_EQ(layer.attention.rope->theta, 1000);
+  EXPECT_EQ(layer.attention.rope->scaling.kind, spec::RopeScaling::Kind::llama3);
+  EXPECT_EQ(layer.attention.rope->scaling.original_context, 64);
+  EXPECT_TRUE(layer.attention.bias && spec::dense_of(layer.mlp).bias);
+  EXPECT_EQ(read_model_spec(open_model(golden("c").string(), "")).layers.back().attention.rope->theta, 500000);
 }
 
 TEST(Load, SameTypePointsIntoTheFile) {

@@ -101,8 +101,8 @@ TEST(HfConfig, OldLinearScaling) {
   const fs::path folder = copy_model("b", scratch.path / "m");
   edit_json(folder / "config.json", [](nlohmann::json& c) { c["rope_scaling"] = {{"type", "linear"}, {"factor", 4}}; });
   const spec::ModelSpec model = read_model_spec(open_model(folder.string(), ""));
-  EXPECT_EQ(model.rope_scaling.kind, spec::RopeScaling::Kind::linear);
-  EXPECT_EQ(model.rope_scaling.factor, 4);
+  EXPECT_EQ(model.layers.front().attention.rope->scaling.kind, spec::RopeScaling::Kind::linear);
+  EXPECT_EQ(model.layers.front().attention.rope->scaling.factor, 4);
 }
 
 }  // namespace

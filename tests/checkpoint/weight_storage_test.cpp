@@ -33,10 +33,11 @@ TEST(WeightStorage, WhatEachWordSays) {
   EXPECT_FALSE(weight_storage("int3", DType::bf16).has_value());
 }
 
-spec::ParamSpec matrix(spec::Role role) {
+spec::ParamSpec matrix(spec::Role role, bool precise = false) {
   spec::ParamSpec p;
   p.name = "a matrix";
   p.role = role;
+  p.precise = precise;
   p.shape = {64, 64};
   return p;
 }
@@ -44,16 +45,17 @@ spec::ParamSpec matrix(spec::Role role) {
 TEST(WeightStorage, OfMatricesByTheirRole) {
   const WeightStorage int4 = *weight_storage("int4", DType::bf16);
   EXPECT_EQ(int4.of(matrix(spec::Role::embedding)), Storage::q8_0);
-  EXPECT_EQ(int4.of(matrix(spec::Role::position_embedding)), Storage::f32);  // is added, not multiplied
+  EXPECT_EQ(int4.of(matrix(spec::Role::position_embedding, true)), Storage::f32);  // is added, not multiplied
   spec::ParamSpec in_block = matrix(spec::Role::up);
   in_block.layer = 0;
   in_block.linear = true;
   EXPECT_EQ(int4.of(in_block), Storage::q4_0);
   in_block.role = spec::Role::router;
+  in_block.precise = true;
   EXPECT_EQ(int4.of(in_block), Storage::f32);  // whose choices small errors would change
   const WeightStorage stored = *weight_storage("stored", DType::bf16);
   EXPECT_EQ(stored.of(matrix(spec::Role::embedding), Storage::f16), Storage::f16);
-  EXPECT_EQ(stored.of(matrix(spec::Role::router), Storage::q8_0), Storage::q8_0);
+  EXPECT_EQ(stored.of(matrix(spec::Role::router, true), Storage::q8_0), Storage::q8_0);
   try {
     stored.of(matrix(spec::Role::embedding));
     ADD_FAILURE() << "there is no file";

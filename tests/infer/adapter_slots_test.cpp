@@ -33,10 +33,11 @@ class AdapterSlotsTest : public testing::Test {
     model_.family = "llama";
     model_.vocab = 64;
     model_.hidden = 1024;
-    model_.layers = 3;
-    model_.heads = model_.kv_heads = 8;
-    model_.head_dim = 128;
-    model_.ffn = 2048;
+    spec::LayerSpec layer;
+    layer.attention.heads = layer.attention.kv_heads = 8;
+    layer.attention.head_dim = 128;
+    layer.mlp = spec::Dense{.features = 2048};
+    model_.layers = spec::repeated(3, layer);
     model_.context = 64;
     for (const spec::LoraParam& p : layers()) bytes_ += weight_bytes(p);
     EXPECT_GT(bytes_, 2 * CopyThread::piece_bytes);

@@ -21,7 +21,7 @@ class EnginePromptTest : public EngineTest {
 // Whole or in pieces, alone or among others, with and without an adapter, whatever is sampled behind it.
 TEST_P(EnginePromptTest, LogprobsAreTheFullForwards) {
   const double bound =
-      tolerance(DType::f32, 7 * small_.spec().layers * std::max(small_.spec().vocab, small_.spec().ffn));
+      tolerance(DType::f32, 7 * small_.spec().num_layers() * std::max(small_.spec().vocab, small_.ffn()));
   const auto weights = small_.adapter(5, 2);
   for (const EngineSettings& s : {settings(1, 64, 16), settings(3, 64, 4), settings(3, 4, 4), settings(2, 1, 4)}) {
     std::vector<Request> requests;

@@ -17,7 +17,7 @@ namespace {
 
 TEST_P(EngineTest, GreedyIsTheFullForward) {
   const double bound =
-      tolerance(DType::f32, 7 * small_.spec().layers * std::max(small_.spec().vocab, small_.spec().ffn));
+      tolerance(DType::f32, 7 * small_.spec().num_layers() * std::max(small_.spec().vocab, small_.ffn()));
   std::set<std::vector<int32_t>> different;
   for (const int64_t length : {1, 5, 23}) {
     const std::vector<int32_t> prompt = small_.prompt(static_cast<uint64_t>(length), length);
@@ -198,7 +198,7 @@ TEST_P(EngineTest, PriorityTakesThePlaceOfALowerOne) {
 TEST_P(EngineTest, EmbeddingsAreMeansOfTheFinalStates) {
   const std::vector<int32_t> prompt = small_.prompt(12, 23);
   const std::vector<double> expected = small_.mean_state(prompt);
-  const double bound = tolerance(DType::f32, 7 * small_.spec().layers * small_.spec().ffn);
+  const double bound = tolerance(DType::f32, 7 * small_.spec().num_layers() * small_.ffn());
   double largest = 0;
   for (const double x : expected) largest = std::max(largest, std::abs(x));
   for (const int64_t batch_tokens : {64, 5}) {
@@ -329,7 +329,7 @@ TEST_P(EngineInt8Test, GreedyAndEmbeddingsAreTheFullForward) {
     ASSERT_EQ(embedding.size(), mean.size());
     double largest = 0;
     for (const double x : mean) largest = std::max(largest, std::abs(x));
-    const double bound = tolerance(DType::f32, 7 * small_.spec().layers * small_.spec().ffn) * largest;
+    const double bound = tolerance(DType::f32, 7 * small_.spec().num_layers() * small_.ffn()) * largest;
     for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(embedding[i], mean[i], bound) << i;
   }
   EXPECT_EQ(e.counts().prefix_hits, 2 * 8);

@@ -33,6 +33,8 @@ struct SmallModel {
   explicit SmallModel(const std::string& shape, Storage matrices = Storage::f32, bool visible = true);
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
+  // Features of the MLPs.
+  int64_t ffn() const { return spec::dense_of(spec().layers.front().mlp).features; }
   // `length` ids that depend on `seed`.
   std::vector<int32_t> prompt(uint64_t seed, int64_t length) const;
   std::unique_ptr<RandomAdapter> adapter(int64_t rank, uint64_t seed, DType type = DType::f32);

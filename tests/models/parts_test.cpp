@@ -115,7 +115,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
   const PassBytes bytes = pass_bytes(sizes, shape);
   const size_t head = bytes.loss_gradient + nn::NextTokenLoss::bytes(sizes, shape, true);
   Arena scratch(device, std::max({bytes.forward, head, bytes.backward}), "scratch");
-  Arena saved(device, spec::saved_bytes(sizes, recompute, 4, tokens, sizes.layers), "saved");
+  Arena saved(device, spec::saved_bytes(sizes, recompute, 4, tokens, sizes.num_layers()), "saved");
   Batch batch = batch_of(spec);
   const auto view = [&](std::vector<int32_t>& numbers) {
     return Tensor{numbers.data(), DType::i32, Shape{static_cast<int64_t>(numbers.size())}, &device};
@@ -159,7 +159,7 @@ void compare_with_whole(const spec::ModelSpec& spec, int tp, int pp, spec::Recom
   const Outcome one = run(spec, {}, weights, {}, recompute);
   const std::vector<spec::ParamSpec> table = spec::parameters(spec);
   // The error of a sum of so many terms passes through all blocks, forward and backward.
-  const int64_t terms = std::max({spec.hidden, spec.ffn, spec.heads * spec.head_dim, tokens}) * 7 * spec.layers;
+  const int64_t terms = std::max(spec::longest_row(spec), tokens) * 7 * spec.num_layers();
   const double share = tolerance(DType::f32, terms);
   comm::run_in_process({.ranks = tp * pp, .timeout_s = 60}, [&](const comm::Group& world) {
     const comm::Grid grid = comm::make_grid(world, {.pp = pp, .tp = tp});

@@ -23,7 +23,7 @@ TEST(FamilyRecipes, AdaptLayersThatThereAre) {
     for (const FamilyCase& c : family_cases()) {
       if (c.spec.family != family) continue;
       const spec::LoraSpec lora{.rank = 1, .targets = recipe.adapter->targets};
-      EXPECT_GE(spec::lora_parameters(c.spec, lora).size(), static_cast<size_t>(4 * c.spec.layers));
+      EXPECT_GE(spec::lora_parameters(c.spec, lora).size(), static_cast<size_t>(4 * c.spec.num_layers()));
       ++cases;
     }
     EXPECT_GE(cases, 1);

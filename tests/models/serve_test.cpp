@@ -29,12 +29,11 @@ class Server {
     scratch_ = Arena(device_, pass_bytes(spec, shape).forward, "scratch");
     const int64_t pages = (spec.context + page - 1) / page;
     for (int64_t p = pages; p-- > 0;) table_.push_back(static_cast<int32_t>(p));  // not in order
-    const size_t layer = static_cast<size_t>(pages * page * spec.kv_heads * spec.head_dim) * 4;
-    pages_ = Buffer(device_, 2 * layer * static_cast<size_t>(spec.layers));
-    for (int64_t l = 0; l < spec.layers; ++l) {
-      const Shape each{pages, page, spec.kv_heads * spec.head_dim};
-      const size_t at = 2 * layer * static_cast<size_t>(l);
-      cache_.layers.push_back({pages_.view(DType::f32, each, at), pages_.view(DType::f32, each, at + layer)});
+    pages_ = Arena(device_, spec::kv_bytes(spec, pages, page, 4), "pages");
+    for (const spec::LayerSpec& layer : spec.layers) {
+      const spec::CacheEntry entry = layer.attention.cache_entry();
+      const Tensor k = pages_.take(DType::f32, Shape{pages, page, entry.keys});
+      cache_.layers.push_back({k, pages_.take(DType::f32, Shape{pages, page, entry.values})});
     }
   }
 
@@ -77,7 +76,7 @@ class Server {
   WeightSet weights_;
   std::unique_ptr<Model> model_;
   Arena scratch_;
-  Buffer pages_;
+  Arena pages_;
   nn::KvCache cache_;
   std::vector<int32_t> table_;
 };
@@ -103,7 +102,7 @@ TEST_P(Serve, DecodingIsTheFullForward) {
   ASSERT_EQ(found.size(), expected.size());
   float largest = 0;
   for (const float value : expected) largest = std::max(largest, std::abs(value));
-  const int64_t terms = std::max({spec.hidden, spec.ffn, spec.heads * spec.head_dim}) * 7 * spec.layers;
+  const int64_t terms = spec::longest_row(spec) * 7 * spec.num_layers();
   for (size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(found[i], expected[i], tolerance(DType::f32, terms) * largest) << "token " << i / 40;
   }

@@ -62,7 +62,7 @@ class Slots : public testing::TestWithParam<FamilyCase> {
     }
     batch.sums = std::make_unique<Sums>(std::move(sums));
     batch.saved =
-        std::make_unique<Arena>(device_, spec::saved_bytes(spec_, recompute, 4, tokens, spec_.layers), "saved");
+        std::make_unique<Arena>(device_, spec::saved_bytes(spec_, recompute, 4, tokens, spec_.num_layers()), "saved");
     batch.slot = std::make_unique<Slot>(*batch.saved);
     return batch;
   }

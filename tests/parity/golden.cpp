@@ -241,9 +241,8 @@ std::vector<float> logits(Machine& machine, Bench& bench, const std::string& mod
 }
 
 int64_t chain_length(const spec::ModelSpec& model, int64_t tokens) {
-  const int64_t longest =
-      std::max({model.hidden, model.heads * model.head_dim, model.ffn, model.vocab, tokens, model.head_dim});
-  return longest * 7 * model.layers;  // seven products a block, forward or backward
+  const int64_t longest = std::max({spec::longest_row(model), model.vocab, tokens});
+  return longest * 7 * model.num_layers();  // seven products a block, forward or backward
 }
 
 }  // namespace ingot::parity

@@ -104,11 +104,12 @@ class TrainerTest : public testing::Test {
     spec_.family = "llama";
     spec_.vocab = tokenizer_->size();
     spec_.hidden = 16;
-    spec_.layers = 1;
-    spec_.heads = 2;
-    spec_.kv_heads = 1;
-    spec_.head_dim = 8;
-    spec_.ffn = 24;
+    spec::LayerSpec layer;
+    layer.attention.heads = 2;
+    layer.attention.kv_heads = 1;
+    layer.attention.head_dim = 8;
+    layer.mlp = spec::Dense{.features = 24};
+    spec_.layers = {layer};
     spec_.context = 32;
     spec_.initializer_range = 0.2;
   }

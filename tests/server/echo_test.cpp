@@ -36,7 +36,7 @@ TEST(Echo, EchoedPromptsAreToldOf) {
   EXPECT_EQ(reported["tokens"][0], "a");
   EXPECT_EQ(reported["text_offset"], Json({0, 1, 1, 2, 3, 4, 5}));
   const spec::ModelSpec& spec = server.model.spec();
-  const double bound = tolerance(DType::f32, 7 * spec.layers * std::max(spec.vocab, spec.ffn));
+  const double bound = tolerance(DType::f32, 7 * spec.num_layers() * std::max(spec.vocab, server.model.ffn()));
   for (size_t i = 1; i < ids.size(); ++i) {
     EXPECT_NEAR(reported["token_logprobs"][i].get<double>() / static_cast<double>(expected[i - 1].logprob), 1, bound);
     double most = -1e9;

@@ -12,26 +12,27 @@ namespace {
 ModelSpec small() { return small_model("mistral", 4); }
 
 TEST(AlibiSlopes, CheckValues) {  // hf_models.md, "ALiBi"
-  ModelSpec m = small();
-  m.heads = 4;
-  EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F}));
-  m.heads = 6;
-  EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F, 0.5F, 0.125F}));
-  m.heads = 2;
-  m.alibi_bias_max = 4;
-  EXPECT_EQ(alibi_slopes(m), (std::vector<float>{0.25F, 0.0625F}));
+  Attention a;
+  a.heads = 4;
+  EXPECT_EQ(alibi_slopes(a), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F}));
+  a.heads = 6;
+  EXPECT_EQ(alibi_slopes(a), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F, 0.5F, 0.125F}));
+  a.heads = 2;
+  a.alibi_bias_max = 4;
+  EXPECT_EQ(alibi_slopes(a), (std::vector<float>{0.25F, 0.0625F}));
 }
 
 TEST(Check, RefusesWhatCannotBeTogether) {
   ModelSpec m = small();
   EXPECT_NO_THROW(check(m));
-  m.clip_qkv = 6;
+  LayerSpec& last = m.layers.back();  // the others are as they were
+  last.attention.clip_qkv = 6;
   EXPECT_THROW(check(m), Error);
-  m.fused_qkv = true;
+  last.attention.fused_qkv = true;
   EXPECT_NO_THROW(check(m));
-  m.post_norms = true;
+  last.post_norms = true;
   EXPECT_NO_THROW(check(m));
-  m.parallel_residual = true;
+  last.parallel_residual = true;
   EXPECT_THROW(check(m), Error);
 }
 
@@ -43,20 +44,19 @@ TEST(Flops, AWindowBoundsTheKeysOfAToken) {
     return (forward_flops(m, {1000, 1e6}, count) - linear) / (4.0 * 4 * 8);
   };
   EXPECT_EQ(pairs(AttentionCount::causal), 4 * 500'000);
-  m.window = 100;
+  set_window(m, 100);
   EXPECT_EQ(pairs(AttentionCount::causal), 4 * 100'000);
   EXPECT_EQ(pairs(AttentionCount::full_square), 4 * 1'000'000);
-  m.window_pattern = WindowPattern::even;
+  m.layers[1].attention.window = m.layers[3].attention.window = 0;
   EXPECT_EQ(pairs(AttentionCount::causal), 2 * 100'000 + 2 * 500'000);
-  m.window = 900;  // more than half the square has
+  set_window(m, 900);  // more than half the square has
   EXPECT_EQ(pairs(AttentionCount::causal), 4 * 500'000);
 }
 
 TEST(Flops, OnlyChosenExpertsCount) {
   ModelSpec m = small();
   m.family = "mixtral";
-  m.experts = 8;
-  m.experts_per_token = 2;
+  set_experts(m, 8, 2);
   const int64_t attention = 32 * (32 + 16 + 16) + 32 * 32;
   EXPECT_EQ(matmul_parameters(m), 4 * (attention + 8 * 32 + 2 * 3 * 48 * 32) + 100 * 32);
 
@@ -72,8 +72,8 @@ TEST(Flops, OnlyChosenExpertsCount) {
 TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
   const auto bytes = [](const ModelSpec& m, Recompute recompute) {
     int64_t total = 0;
-    for (const SavedTensor& t : block_tensors(m, 4)) {
-      if (is_kept(t.name, recompute)) total += t.features * t.bytes;
+    for (const SavedTensor& t : block_tensors(m, m.layers.front(), 4)) {
+      if (is_kept(t, recompute)) total += t.features * t.bytes;
     }
     return total;
   };
@@ -82,19 +82,18 @@ TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
   EXPECT_EQ(bytes(m, Recompute::none), llama);
   EXPECT_EQ(bytes(m, Recompute::selective), llama - 4 * (2 * 32 + 48));
   EXPECT_EQ(bytes(m, Recompute::full), 0);
-  m.post_norms = true;  // two results and their statistics
+  m.layers.front().post_norms = true;  // two results and their statistics
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * 2 * (32 + 1));
   m = small();
-  m.qk_norm = QkNorm::head;  // q and k before their norms, a number a head
+  m.layers.front().attention.qk_norm = QkNorm::head;  // q and k before their norms, a number a head
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (32 + 16 + 4 + 2));
   m = small();
-  m.experts = 8;
-  m.experts_per_token = 2;  // the router's logits, four numbers a choice, rows in and out of two experts
+  set_experts(m, 8, 2);  // the router's logits, four numbers a choice, rows in and out of two experts
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (8 + 4 * 2 + 2 * 2 * 32 + 3 * 48));
   m = small();
   m.norm = NormKind::layer;
-  m.parallel_residual = true;
-  m.gated_mlp = false;
+  m.layers.front().parallel_residual = true;
+  dense_of(m.layers.front().mlp).gated = false;
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (2 - 32 - 48));
 }
 

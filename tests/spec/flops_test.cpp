@@ -6,16 +6,21 @@
 namespace ingot::spec {
 namespace {
 
+LayerSpec layer_of(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t ffn) {
+  LayerSpec layer;
+  layer.attention.heads = heads;
+  layer.attention.kv_heads = kv_heads;
+  layer.attention.head_dim = head_dim;
+  layer.mlp = Dense{.features = ffn};
+  return layer;
+}
+
 ModelSpec llama_8b() {
   ModelSpec m;
   m.family = "llama";
   m.vocab = 128256;
   m.hidden = 4096;
-  m.layers = 32;
-  m.heads = 32;
-  m.kv_heads = 8;
-  m.head_dim = 128;
-  m.ffn = 14336;
+  m.layers = repeated(32, layer_of(32, 8, 128, 14336));
   m.context = 131072;
   return m;
 }
@@ -24,9 +29,7 @@ ModelSpec llama_70b() {
   ModelSpec m = llama_8b();
   m.vocab = 32000;
   m.hidden = 8192;
-  m.layers = 80;
-  m.heads = 64;
-  m.ffn = 28672;
+  m.layers = repeated(80, layer_of(64, 8, 128, 28672));
   m.context = 4096;
   return m;
 }
@@ -35,11 +38,7 @@ ModelSpec smollm_135m() {
   ModelSpec m = llama_8b();
   m.vocab = 49152;
   m.hidden = 576;
-  m.layers = 30;
-  m.heads = 9;
-  m.kv_heads = 3;
-  m.head_dim = 64;
-  m.ffn = 1536;
+  m.layers = repeated(30, layer_of(9, 3, 64, 1536));
   m.tied_head = true;
   return m;
 }
@@ -88,7 +87,7 @@ TEST(Flops, LoraOnTheLastLayerOnly) {
   const std::vector<LoraParam> adapters = lora_parameters(model, lora);
   ASSERT_EQ(adapters.size(), 1u);
   ModelSpec last = model;
-  last.layers = 1;
+  last.layers.resize(1);
   const double forward = forward_flops(model, one(512), AttentionCount::causal);
   const double head = 2.0 * 49152 * 576 * 512;
   const double block = forward_flops(last, one(512), AttentionCount::causal) - head;

@@ -12,12 +12,10 @@ namespace {
 ModelSpec small() { return small_model("llama", 2); }
 
 TEST(RopeFrequencies, Llama31CheckValues) {  // hf_models.md, "Check"
-  ModelSpec m = small();
-  m.head_dim = 128;
-  m.rope_theta = 5e5;
-  const std::vector<float> plain = rope_frequencies(m);
-  m.rope_scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 8192};
-  const std::vector<float> scaled = rope_frequencies(m);
+  Rope rope{.theta = 5e5};
+  const std::vector<float> plain = rope_frequencies(rope, 128);
+  rope.scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 8192};
+  const std::vector<float> scaled = rope_frequencies(rope, 128);
   EXPECT_FLOAT_EQ(plain[29], 0.0026160992529F);
   EXPECT_FLOAT_EQ(scaled[29], 0.0021665707635F);
   EXPECT_FLOAT_EQ(scaled[34], 1.785078127680e-4F);
@@ -27,16 +25,22 @@ TEST(RopeFrequencies, Llama31CheckValues) {  // hf_models.md, "Check"
 
 TEST(Parameters, PublishedSizes) {
   ModelSpec m = small();
-  m.vocab = 128256, m.hidden = 4096, m.layers = 32, m.heads = 32, m.kv_heads = 8, m.head_dim = 128, m.ffn = 14336;
+  LayerSpec layer;
+  layer.attention.heads = 32, layer.attention.kv_heads = 8, layer.attention.head_dim = 128;
+  layer.mlp = Dense{.features = 14336};
+  m.vocab = 128256, m.hidden = 4096, m.layers = repeated(32, layer);
   EXPECT_EQ(num_parameters(m), 8030261248);  // Llama 3.1 8B
-  m.vocab = 49152, m.hidden = 576, m.layers = 30, m.heads = 9, m.kv_heads = 3, m.head_dim = 64, m.ffn = 1536;
+  layer.attention.heads = 9, layer.attention.kv_heads = 3, layer.attention.head_dim = 64;
+  layer.mlp = Dense{.features = 1536};
+  m.vocab = 49152, m.hidden = 576, m.layers = repeated(30, layer);
   m.tied_head = true;
   EXPECT_EQ(num_parameters(m), 134515008);  // SmolLM2-135M
 }
 
 TEST(Parameters, BiasesAndDecay) {
   ModelSpec m = small();
-  m.attention_bias = m.attention_out_bias = m.mlp_bias = true;
+  change_layers(
+      m, [](LayerSpec& layer) { layer.attention.bias = layer.attention.out_bias = dense_of(layer.mlp).bias = true; });
   int biases = 0;
   for (const ParamSpec& p : parameters(m)) {
     EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
@@ -48,7 +52,7 @@ TEST(Parameters, BiasesAndDecay) {
 TEST(Check, NamesWhatIsWrong) {
   ModelSpec m = small();
   EXPECT_NO_THROW(check(m));
-  m.kv_heads = 3;
+  m.layers.back().attention.kv_heads = 3;
   EXPECT_THROW(check(m), Error);
   m = small();
   m.family = "mamba";

@@ -57,8 +57,7 @@ std::vector<Case> cases() {
   });
   add("experts", [](SmallRun::Settings& s) {
     s.spec.family = "mixtral";
-    s.spec.experts = 4;
-    s.spec.experts_per_token = 2;
+    for (spec::LayerSpec& layer : s.spec.layers) layer.mlp = spec::Experts{4, 2, spec::dense_of(layer.mlp)};
   });
   return all;
 }

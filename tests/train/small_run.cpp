@@ -13,14 +13,15 @@ spec::ModelSpec small_spec(bool tied) {
   spec.family = "llama";
   spec.vocab = 40;
   spec.hidden = 16;
-  spec.layers = 3;
-  spec.heads = 4;
-  spec.kv_heads = 2;
-  spec.head_dim = 8;
-  spec.ffn = 24;
   spec.context = 64;
   spec.tied_head = tied;
   spec.initializer_range = 0.2;
+  spec::LayerSpec layer;
+  layer.attention.heads = 4;
+  layer.attention.kv_heads = 2;
+  layer.attention.head_dim = 8;
+  layer.mlp = spec::Dense{.features = 24};
+  spec.layers = spec::repeated(3, layer);
   return spec;
 }
 

@@ -415,9 +415,10 @@ TEST(Step, MemoryIsWhatBytesSays) {
             EXPECT_EQ(run.step->peak().saved, bytes.saved)
                 << spec::name(recompute) << " " << name(activation) << " micro " << micro
                 << (lora ? " LoRA of " + lora->targets.front() : std::string(" full"));
-            EXPECT_EQ(bytes.saved, spec::saved_bytes(run.spec, recompute, static_cast<int64_t>(size_of(activation)),
-                                                     micro * unit * 24,
-                                                     run.spec.layers - run.optimizer_state->lowest_trainable_layer()));
+            EXPECT_EQ(
+                bytes.saved,
+                spec::saved_bytes(run.spec, recompute, static_cast<int64_t>(size_of(activation)), micro * unit * 24,
+                                  run.spec.num_layers() - run.optimizer_state->lowest_trainable_layer()));
           }
         }
       }

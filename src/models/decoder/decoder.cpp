@@ -23,28 +23,39 @@ ops::Activation activation_of(spec::Activation activation) {
   return ops::Activation::silu;
 }
 
-Tensor upload(Device& device, Buffer& buffer, const std::vector<float>& values) {
-  buffer = Buffer(device, values.size() * sizeof(float));
-  device.copy_from_host(buffer.data(), values.data(), buffer.bytes());
-  return buffer.view(DType::f32, Shape{static_cast<int64_t>(values.size())});
-}
-
-nn::Mlp mlp_of(const Binder& binder, const spec::ModelSpec& spec, Place at) {
-  return {binder.linear(Role::gate, at), binder.linear(Role::up, at), binder.linear(Role::down, at),
-          activation_of(spec.activation)};
-}
-
-ops::AttentionAttributes attributes_of(const spec::ModelSpec& spec, int64_t layer, const Tensor& slopes) {
-  ops::AttentionAttributes attributes;
+nn::Attention attention_of(const Binder& binder, const spec::Attention& spec, Place at) {
+  nn::Attention attention;
+  attention.qkv = binder.linear(Role::qkv, at);
+  attention.q = binder.linear(Role::q, at);
+  attention.k = binder.linear(Role::k, at);
+  attention.v = binder.linear(Role::v, at);
+  attention.o = binder.linear(Role::attention_out, at);
+  attention.q_norm = binder.norm(Role::q_norm, at);
+  attention.k_norm = binder.norm(Role::k_norm, at);
+  attention.qkv_by_head = spec.qkv_by_head;
+  attention.clip = static_cast<float>(spec.clip_qkv);
+  ops::AttentionAttributes& attributes = attention.attributes;
   attributes.heads = spec.heads;
   attributes.kv_heads = spec.kv_heads;
   attributes.head_dim = spec.head_dim;
-  attributes.scale = spec.attention_scale > 0 ? static_cast<float>(spec.attention_scale)
-                                              : 1.0F / std::sqrt(static_cast<float>(spec.head_dim));
-  attributes.window = spec.window_of(layer);
-  attributes.softcap = static_cast<float>(spec.attention_softcap);
-  attributes.slopes = slopes;
-  return attributes;
+  attributes.scale =
+      spec.scale > 0 ? static_cast<float>(spec.scale) : 1.0F / std::sqrt(static_cast<float>(spec.head_dim));
+  attributes.window = spec.window;
+  attributes.softcap = static_cast<float>(spec.softcap);
+  return attention;
+}
+
+void bind_mlp(nn::Block& block, const Binder& binder, const spec::Dense& spec, Place at) {
+  block.mlp = {binder.linear(Role::gate, at), binder.linear(Role::up, at), binder.linear(Role::down, at),
+               activation_of(spec.activation)};
+}
+
+void bind_mlp(nn::Block& block, const Binder& binder, const spec::Experts& spec, Place at) {
+  block.experts.router = binder.linear(Role::router, at);
+  for (at.expert = 0; at.expert < spec.count; ++at.expert) {
+    block.experts.mlps.push_back({binder.linear(Role::expert_gate, at), binder.linear(Role::expert_up, at),
+                                  binder.linear(Role::expert_down, at), activation_of(spec.expert.activation)});
+  }
 }
 
 // Sets the indices of a layer's parameters among the trainable ones.
@@ -62,15 +73,6 @@ void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
 Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const WeightSet& weights, Device& device)
     : part_(part), spec_(spec::sizes_of(whole, part)) {
   const spec::ModelSpec& spec = spec_;
-  Tensor angles;
-  Tensor slopes;
-  if (spec.positions == spec::Positions::rotary) angles = upload(device, frequencies_, spec::rope_frequencies(spec));
-  if (spec.positions == spec::Positions::alibi) {
-    const std::vector<float> all = spec::alibi_slopes(whole);
-    const auto own = all.begin() + part.tp_rank * spec.heads;
-    slopes = upload(device, slopes_, {own, own + spec.heads});
-  }
-
   std::vector<spec::ParamSpec> table;
   for (spec::HeldParameter& p : spec::held_parameters(whole, part)) table.push_back(std::move(p.held));
   const Binder binder(spec, table, weights);
@@ -78,7 +80,7 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const Wei
     embedding_.parameter = binder.index(Role::embedding);
     embedding_.table = binder.matrix(Role::embedding);
     embedding_.scale = static_cast<float>(spec.embedding_scale);
-    if (spec.positions == spec::Positions::learned) {
+    if (spec.learned_positions) {
       embedding_.positions_parameter = binder.index(Role::position_embedding);
       embedding_.positions = binder.matrix(Role::position_embedding);
     }
@@ -86,31 +88,18 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const Wei
   const spec::Range blocks = spec::blocks_of(whole, part);
   for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
     const Place at{layer};
+    const spec::LayerSpec& own = spec.layer(layer - blocks.begin);
     nn::Block block;
     block.attention_norm = binder.norm(Role::attention_norm, at);
-    nn::Attention& attention = block.attention;
-    attention.qkv = binder.linear(Role::qkv, at);
-    attention.q = binder.linear(Role::q, at);
-    attention.k = binder.linear(Role::k, at);
-    attention.v = binder.linear(Role::v, at);
-    attention.o = binder.linear(Role::attention_out, at);
-    attention.q_norm = binder.norm(Role::q_norm, at);
-    attention.k_norm = binder.norm(Role::k_norm, at);
-    attention.qkv_by_head = spec.qkv_by_head;
-    attention.clip = static_cast<float>(spec.clip_qkv);
-    attention.frequencies = angles;
-    attention.layer = layer - blocks.begin;
-    attention.attributes = attributes_of(spec, layer, slopes);
+    block.attention = attention_of(binder, own.attention, at);
+    block.attention.layer = layer - blocks.begin;
+    block.attention.frequencies = frequencies(own.attention, device);
+    block.attention.attributes.slopes = slopes(whole.layer(layer).attention, device);
     block.post_attention_norm = binder.norm(Role::post_attention_norm, at);
     block.mlp_norm = binder.norm(Role::mlp_norm, at);
-    if (spec.experts > 0) {
-      block.experts.router = binder.linear(Role::router, at);
-      for (int64_t e = 0; e < spec.experts; ++e) block.experts.mlps.push_back(mlp_of(binder, spec, {layer, e}));
-    } else {
-      block.mlp = mlp_of(binder, spec, at);
-    }
+    std::visit([&](const auto& mlp) { bind_mlp(block, binder, mlp, at); }, own.mlp);
     block.post_mlp_norm = binder.norm(Role::post_mlp_norm, at);
-    block.parallel = spec.parallel_residual;
+    block.parallel = own.parallel_residual;
     blocks_.push_back(std::move(block));
   }
   if (!part.last()) return;
@@ -124,6 +113,31 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const Wei
   }
   head_.scale = static_cast<float>(spec.logit_scale);
   head_.softcap = static_cast<float>(spec.final_softcap);
+}
+
+Tensor Decoder::upload(Device& device, std::vector<float> values) {
+  const auto view = [](const Table& table) {
+    return table.buffer.view(DType::f32, Shape{static_cast<int64_t>(table.values.size())});
+  };
+  for (const Table& table : tables_) {
+    if (table.values == values) return view(table);
+  }
+  Buffer buffer(device, values.size() * sizeof(float));
+  device.copy_from_host(buffer.data(), values.data(), buffer.bytes());
+  return view(tables_.emplace_back(std::move(values), std::move(buffer)));
+}
+
+Tensor Decoder::frequencies(const spec::Attention& attention, Device& device) {
+  if (!attention.rope) return {};
+  return upload(device, spec::rope_frequencies(*attention.rope, attention.head_dim));
+}
+
+Tensor Decoder::slopes(const spec::Attention& whole, Device& device) {
+  if (!whole.alibi) return {};
+  const std::vector<float> all = spec::alibi_slopes(whole);
+  const int64_t heads = whole.heads / part_.tp;
+  const auto own = all.begin() + part_.tp_rank * heads;
+  return upload(device, {own, own + heads});
 }
 
 void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) {
@@ -145,22 +159,38 @@ void Decoder::begin_residual(nn::Pass& pass, const Tensor& residual) const {
   nn::receive(pass.ops.device, pass.pp, residual, pass.pp.rank() - 1);
 }
 
-void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
+bool Decoder::like_previous(size_t block) const { return spec_.layers[block] == spec_.layers[block - 1]; }
+
+std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
+  return spec::block_tensors(spec_, spec_.layers[block], static_cast<int64_t>(size_of(activation)));
+}
+
+Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& last) const {
   Arena& scratch = pass.ops.scratch;
-  const Arena::Scope scope(scratch);
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
   nn::BlockState state;
   state.input = scratch.take(pass.activation, shape);
   Tensor next = scratch.take(pass.activation, shape);
-  state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
   begin_residual(pass, state.input);
-  for (const nn::Block& block : blocks_) {
-    block.forward(pass, next, state);
+  const size_t begin = scratch.mark();
+  for (size_t layer = 0; layer < count; ++layer) {
+    if (layer == 0 || !like_previous(layer)) {
+      scratch.release(begin);
+      state.take(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
+    }
+    blocks_[layer].forward(pass, last && layer + 1 == count ? last : next, state);
     std::swap(state.input, next);
   }
-  if (!part_.last()) return nn::send(pass.ops.device, pass.pp, state.input, pass.pp.rank() + 1);
-  final_norm_.forward(pass, normed, {}, state.input);
+  return last ? last : state.input;
+}
+
+void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const Tensor residual = forward_blocks(pass, blocks_.size(), {});
+  if (!part_.last()) return nn::send(pass.ops.device, pass.pp, residual, pass.pp.rank() + 1);
+  final_norm_.forward(pass, normed, {}, residual);
 }
 
 void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const {
@@ -174,7 +204,7 @@ void Decoder::forward(nn::Pass& pass, Slot& slot) const {
     if (part_.last()) slot.normed = slot.arena.take(pass.activation, shape);
     return forward(pass, slot.normed);
   }
-  forward_blocks(pass, slot);
+  forward_saving(pass, slot);
   if (!part_.last()) return nn::send(pass.ops.device, pass.pp, slot.residual, pass.pp.rank() + 1);
   slot.normed = slot.arena.take(pass.activation, shape);
   slot.statistics.rstd = slot.arena.take(DType::f32, Shape{shape[0]});
@@ -182,37 +212,37 @@ void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   final_norm_.forward(pass, slot.normed, slot.statistics, slot.residual);
 }
 
-void Decoder::forward_blocks(nn::Pass& pass, Slot& slot) const {
+void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
   const spec::Recompute recompute = pass.training->recompute;
-  Arena& scratch = pass.ops.scratch;
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
   const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
 
-  // All blocks share the memory of the tensors that backward recomputes.
-  nn::BlockState recomputed;
-  recomputed.take(slot.arena, spec_, pass.activation, tokens, recompute, false);
-  slot.states.assign(blocks_.size() - lowest, recomputed);
+  // What is recomputed has one place in memory, for one block after another.
+  slot.states.resize(blocks_.size() - lowest);
+  const size_t begin = slot.arena.mark();
+  size_t end = begin;
+  for (size_t i = 0; i < slot.states.size(); ++i) {
+    if (i > 0 && like_previous(lowest + i)) {
+      slot.states[i] = slot.states[i - 1];
+      continue;
+    }
+    slot.arena.release(begin);
+    slot.states[i].take(slot.arena, tensors_of(lowest + i, pass.activation), pass.activation, tokens, recompute, false);
+    end = std::max(end, slot.arena.mark());
+  }
+  slot.arena.take_bytes(end - slot.arena.mark());
   slot.residual = slot.arena.take(pass.activation, shape);
   if (lowest > 0) {
-    // Blocks below the lowest trainable one alternate between two residual buffers in scratch and save nothing.
-    const Arena::Scope scope(scratch);
-    nn::BlockState state;
-    state.input = scratch.take(pass.activation, shape);
-    Tensor next = scratch.take(pass.activation, shape);
-    state.take(scratch, spec_, pass.activation, tokens, spec::Recompute::none, true);
-    begin_residual(pass, state.input);
-    for (size_t layer = 0; layer < lowest; ++layer) {
-      blocks_[layer].forward(pass, layer + 1 == lowest ? slot.residual : next, state);
-      std::swap(state.input, next);
-    }
+    const Arena::Scope below(pass.ops.scratch);
+    forward_blocks(pass, lowest, slot.residual);
   } else {
     begin_residual(pass, slot.residual);
   }
   for (size_t layer = lowest; layer < blocks_.size(); ++layer) {
     nn::BlockState& state = slot.states[layer - lowest];
     state.input = slot.residual;
-    state.take(slot.arena, spec_, pass.activation, tokens, recompute, true);
+    state.take(slot.arena, tensors_of(layer, pass.activation), pass.activation, tokens, recompute, true);
     slot.residual = slot.arena.take(pass.activation, shape);
     blocks_[layer].forward(pass, slot.residual, state);
   }
@@ -253,13 +283,20 @@ void Decoder::backward(nn::Pass& pass, Slot& slot) const {
 }
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {
+  const auto activation_bytes = static_cast<int64_t>(size_of(shape.activation));
   const size_t residual = shape.matrix_bytes(shape.tokens, spec.hidden);
-  const size_t block = std::max(nn::Block::forward_bytes(spec, shape), nn::Embedding::bytes(spec, shape));
-  const size_t backward = nn::Block::backward_bytes(spec, shape);
+  const size_t block = std::max(
+      spec::max_over_layers(
+          spec, [&](const spec::LayerSpec& layer) { return nn::Block::forward_bytes(layer, spec.hidden, shape); }),
+      nn::Embedding::bytes(spec, shape));
+  const size_t state = spec::max_over_layers(spec, [&](const spec::LayerSpec& layer) {
+    return nn::block_state_bytes(spec::block_tensors(spec, layer, activation_bytes), shape.tokens);
+  });
+  const size_t backward = spec::max_over_layers(
+      spec, [&](const spec::LayerSpec& layer) { return nn::Block::backward_bytes(layer, spec.hidden, shape); });
   const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape, false);
   PassBytes bytes;
-  bytes.forward =
-      std::max(2 * residual + nn::block_state_bytes(spec, size_of(shape.activation), shape.tokens) + block, head);
+  bytes.forward = std::max(2 * residual + state + block, head);
   bytes.loss_gradient = residual;
   bytes.backward = backward;
   return bytes;

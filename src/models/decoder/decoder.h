@@ -27,14 +27,30 @@ class Decoder : public Model {
 
  private:
   // Runs the blocks from the lowest trainable one upwards, saving what backward needs, and sets slot.residual.
-  void forward_blocks(nn::Pass& pass, Slot& slot) const;
+  void forward_saving(nn::Pass& pass, Slot& slot) const;
   // Sets the residual before the first block: the embeddings, or what the previous stage sends.
   void begin_residual(nn::Pass& pass, const Tensor& residual) const;
+  // The residual after the first `count` blocks, which save nothing: in `last` if that is given, else in scratch, of
+  // which the caller has a scope.
+  Tensor forward_blocks(nn::Pass& pass, size_t count, const Tensor& last) const;
+
+  // Whether a block, not the first, is described as the one before it is.
+  bool like_previous(size_t block) const;
+  std::vector<spec::SavedTensor> tensors_of(size_t block, DType activation) const;
+
+  // Rotary frequencies [pairs], and ALiBi's slopes of the part's heads, on the device; absent in layers without them.
+  Tensor frequencies(const spec::Attention& attention, Device& device);
+  Tensor slopes(const spec::Attention& whole, Device& device);
+  Tensor upload(Device& device, std::vector<float> values);
 
   spec::Part part_;
   spec::ModelSpec spec_;  // with the sizes of the part
-  Buffer frequencies_;    // rotary
-  Buffer slopes_;         // ALiBi
+  // What frequencies() and slopes() have uploaded; layers with equal values share one.
+  struct Table {
+    std::vector<float> values;
+    Buffer buffer;
+  };
+  std::vector<Table> tables_;
   nn::Embedding embedding_;
   std::vector<nn::Block> blocks_;
   nn::Norm final_norm_;

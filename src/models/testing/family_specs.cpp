@@ -7,125 +7,145 @@ namespace ingot::models {
 
 namespace {
 
+using spec::LayerSpec;
 using spec::ModelSpec;
 
-ModelSpec small(const std::string& family) {
+constexpr int64_t num_layers = 3;
+
+// What a family changes of a small model: the model, and the layer that stands for all.
+using Change = std::function<void(ModelSpec&, LayerSpec&)>;
+
+ModelSpec small(const std::string& family, const Change& change = {}) {
   ModelSpec m;
   m.family = family;
   m.vocab = 40;
   m.hidden = 32;
-  m.layers = 3;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 8;
-  m.ffn = 24;
   m.context = 64;
   m.initializer_range = 0.2;
+  LayerSpec layer;
+  layer.attention.heads = 4;
+  layer.attention.kv_heads = 2;
+  layer.attention.head_dim = 8;
+  layer.mlp = spec::Dense{.features = 24};
+  if (change) change(m, layer);
+  m.layers = spec::repeated(num_layers, layer);
   return m;
 }
 
-// The common part of families with LayerNorm and an ungated MLP.
-ModelSpec small_layer_norm(const std::string& family) {
-  ModelSpec m = small(family);
-  m.kv_heads = m.heads;
-  m.norm = spec::NormKind::layer;
-  m.norm_epsilon = 1e-5;
-  m.fused_qkv = true;
-  m.gated_mlp = false;
-  return m;
+// A family with LayerNorm and an ungated MLP.
+ModelSpec small_layer_norm(const std::string& family, spec::Activation activation, const Change& change) {
+  return small(family, [&](ModelSpec& m, LayerSpec& layer) {
+    layer.attention.kv_heads = layer.attention.heads;
+    layer.attention.fused_qkv = true;
+    layer.mlp = spec::Dense{.features = 24, .activation = activation, .gated = false};
+    m.norm = spec::NormKind::layer;
+    m.norm_epsilon = 1e-5;
+    change(m, layer);
+  });
 }
 
-void set_biases(ModelSpec& m) { m.attention_bias = m.attention_out_bias = m.mlp_bias = m.norm_bias = true; }
+void set_biases(ModelSpec& m, LayerSpec& layer) {
+  layer.attention.bias = layer.attention.out_bias = spec::dense_of(layer.mlp).bias = m.norm_bias = true;
+}
 
 ModelSpec gpt2() {
-  ModelSpec m = small_layer_norm("gpt2");
-  set_biases(m);
-  m.positions = spec::Positions::learned;
-  m.activation = spec::Activation::gelu_tanh;
-  m.tied_head = true;
-  return m;
+  return small_layer_norm("gpt2", spec::Activation::gelu_tanh, [](ModelSpec& m, LayerSpec& layer) {
+    set_biases(m, layer);
+    layer.attention.rope.reset();
+    m.learned_positions = true;
+    m.tied_head = true;
+  });
 }
 
-ModelSpec gpt_neox() {
-  ModelSpec m = small_layer_norm("gpt_neox");
-  set_biases(m);
-  m.qkv_by_head = true;
-  m.rotary_dim = 4;
-  m.parallel_residual = true;
-  m.activation = spec::Activation::gelu;
-  return m;
+ModelSpec gpt_neox(const Change& change = {}) {
+  return small_layer_norm("gpt_neox", spec::Activation::gelu, [&](ModelSpec& m, LayerSpec& layer) {
+    set_biases(m, layer);
+    layer.attention.qkv_by_head = true;
+    layer.attention.rope->dim = 4;
+    layer.parallel_residual = true;
+    if (change) change(m, layer);
+  });
 }
 
-ModelSpec mpt() {
-  ModelSpec m = small_layer_norm("mpt");
-  m.positions = spec::Positions::alibi;
-  m.activation = spec::Activation::gelu;
-  m.tied_head = true;
-  return m;
+ModelSpec mpt(const Change& change = {}) {
+  return small_layer_norm("mpt", spec::Activation::gelu, [&](ModelSpec& m, LayerSpec& layer) {
+    layer.attention.rope.reset();
+    layer.attention.alibi = true;
+    m.tied_head = true;
+    if (change) change(m, layer);
+  });
 }
 
 ModelSpec gemma2() {
-  ModelSpec m = small("gemma2");
-  m.norm_weight_offset = 1;
-  m.post_norms = true;
-  m.window = 5;
-  m.window_pattern = spec::WindowPattern::even;
-  m.attention_softcap = 2;
-  m.attention_scale = 0.5;
-  m.final_softcap = 3;
-  m.embedding_scale = std::sqrt(32.0);
-  m.activation = spec::Activation::gelu_tanh;
-  m.tied_head = true;
+  ModelSpec m = small("gemma2", [](ModelSpec& model, LayerSpec& layer) {
+    model.norm_weight_offset = 1;
+    model.final_softcap = 3;
+    model.embedding_scale = std::sqrt(32.0);
+    model.tied_head = true;
+    layer.post_norms = true;
+    layer.attention.softcap = 2;
+    layer.attention.scale = 0.5;
+    spec::dense_of(layer.mlp).activation = spec::Activation::gelu_tanh;
+  });
+  for (size_t layer = 0; layer < m.layers.size(); layer += 2) m.layers[layer].attention.window = 5;
   return m;
+}
+
+ModelSpec mixtral(int64_t experts, int64_t per_token) {
+  return small("mixtral", [&](ModelSpec&, LayerSpec& layer) {
+    layer.mlp = spec::Experts{.count = experts, .per_token = per_token, .expert = spec::dense_of(layer.mlp)};
+  });
 }
 
 std::vector<FamilyCase> make_cases() {
   std::vector<FamilyCase> cases;
-  const auto add = [&](const std::string& name, ModelSpec spec, const std::function<void(ModelSpec&)>& change = {}) {
-    if (change) change(spec);
-    cases.push_back({name, std::move(spec)});
+  const std::vector<std::string> llama = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  const std::vector<std::string> experts = {"q_proj", "k_proj", "v_proj", "o_proj", "gate", "w1", "w2", "w3"};
+  const std::vector<std::string> neox = {"query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"};
+  const std::vector<std::string> mosaic = {"Wqkv", "out_proj", "up_proj", "down_proj"};
+  const auto add = [&](const std::string& name, const std::vector<std::string>& linear_layers, ModelSpec spec) {
+    cases.push_back({name, std::move(spec), linear_layers});
   };
-  add("llama", small("llama"));
-  add("llama_biases", small("llama"), [](ModelSpec& m) {
-    m.attention_bias = m.attention_out_bias = m.mlp_bias = true;
-    m.tied_head = true;
-  });
-  add("mistral", small("mistral"), [](ModelSpec& m) { m.window = 5; });
-  add("qwen2", small("qwen2"), [](ModelSpec& m) {
-    m.attention_bias = true;
-    m.tied_head = true;
-  });
-  add("qwen3", small("qwen3"), [](ModelSpec& m) {
-    m.head_dim = 12;
-    m.qk_norm = spec::QkNorm::head;
-  });
-  add("gemma2", gemma2());
-  add("mixtral", small("mixtral"), [](ModelSpec& m) {
-    m.experts = 5;
-    m.experts_per_token = 2;
-  });
-  add("mixtral_all_experts", small("mixtral"), [](ModelSpec& m) { m.experts = m.experts_per_token = 4; });
-  add("gpt2", gpt2());
-  add("gpt_neox", gpt_neox());
-  add("gpt_neox_sequential", gpt_neox(), [](ModelSpec& m) {
-    m.parallel_residual = false;
-    m.rotary_dim = 8;
-    m.tied_head = true;
-  });
-  add("mpt", mpt());
-  add("mpt_all", mpt(), [](ModelSpec& m) {
-    set_biases(m);
-    m.positions = spec::Positions::learned;
-    m.clip_qkv = 2.5;
-    m.qk_norm = spec::QkNorm::all_heads;
-    m.kv_heads = 2;
-    m.logit_scale = 0.25;
-  });
-  add("mpt_rotary", mpt(), [](ModelSpec& m) {
-    m.positions = spec::Positions::rotary;
-    m.kv_heads = 1;
-    m.window = 6;
-  });
+  add("llama", llama, small("llama"));
+  add("llama_biases", llama, small("llama", [](ModelSpec& m, LayerSpec& layer) {
+        layer.attention.bias = layer.attention.out_bias = spec::dense_of(layer.mlp).bias = true;
+        m.tied_head = true;
+      }));
+  add("mistral", llama, small("mistral", [](ModelSpec&, LayerSpec& layer) { layer.attention.window = 5; }));
+  add("qwen2", llama, small("qwen2", [](ModelSpec& m, LayerSpec& layer) {
+        layer.attention.bias = true;
+        m.tied_head = true;
+      }));
+  add("qwen3", llama, small("qwen3", [](ModelSpec&, LayerSpec& layer) {
+        layer.attention.head_dim = 12;
+        layer.attention.qk_norm = spec::QkNorm::head;
+      }));
+  add("gemma2", llama, gemma2());
+  add("mixtral", experts, mixtral(5, 2));
+  add("mixtral_all_experts", experts, mixtral(4, 4));
+  add("gpt2", {"c_attn", "c_proj", "c_fc"}, gpt2());
+  add("gpt_neox", neox, gpt_neox());
+  add("gpt_neox_sequential", neox, gpt_neox([](ModelSpec& m, LayerSpec& layer) {
+        layer.parallel_residual = false;
+        layer.attention.rope->dim = 8;
+        m.tied_head = true;
+      }));
+  add("mpt", mosaic, mpt());
+  add("mpt_all", mosaic, mpt([](ModelSpec& m, LayerSpec& layer) {
+        set_biases(m, layer);
+        m.learned_positions = true;
+        m.logit_scale = 0.25;
+        layer.attention.alibi = false;
+        layer.attention.clip_qkv = 2.5;
+        layer.attention.qk_norm = spec::QkNorm::all_heads;
+        layer.attention.kv_heads = 2;
+      }));
+  add("mpt_rotary", mosaic, mpt([](ModelSpec&, LayerSpec& layer) {
+        layer.attention.alibi = false;
+        layer.attention.rope = spec::Rope{};
+        layer.attention.kv_heads = 1;
+        layer.attention.window = 6;
+      }));
   return cases;
 }
 

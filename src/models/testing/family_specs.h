@@ -12,6 +12,7 @@ namespace ingot::models {
 struct FamilyCase {
   std::string name;  // used as the test's name
   spec::ModelSpec spec;
+  std::vector<std::string> linear_layers;  // those that LoRA may target besides the head, as PEFT names them
   friend void PrintTo(const FamilyCase& c, std::ostream* out) { *out << c.name; }
 };
 
