@@ -18,7 +18,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from compare_logits import INGOT, distance, ingot, ingot_logits, torch_logits
-from model_families import Case, load, new_model, randomise, rope, save
+from model_families import FAMILIES, Case, load, new_model, randomise, rope, save
 
 IDS = [5, 31, 12, 40, 9, 24, 3, 3, 41, 40, 22, 7]
 
@@ -66,7 +66,7 @@ REFUSED = [
 
 
 def make_base(family, base):
-    case = Case(MODELS[family], [], stored=torch.float32)
+    case = Case(MODELS[family], [], stored=torch.float32, experts=FAMILIES[family]["a"].experts)
     save(randomise(new_model(family, case), torch.Generator().manual_seed(3)), base, family, case)
 
 

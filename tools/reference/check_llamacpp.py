@@ -24,7 +24,7 @@ import torch
 
 import llamacpp
 from compare_logits import distance, ingot, ingot_logits, torch_logits
-from model_families import Case, foundry, load, new_model, randomise, rope, save
+from model_families import LLAMACPP, LLAMACPP_STOPS, load, new_model, randomise, save
 
 import conversion  # llama.cpp's
 import gguf  # of the same package
@@ -32,45 +32,6 @@ from gguf.quants import dequantize
 
 IDS = [5, 77, 12, 80, 9, 64, 3, 3, 71, 40, 22, 7]
 
-
-def tiny(**more):
-    return dict(vocab_size=96, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
-                num_key_value_heads=2, head_dim=64, max_position_embeddings=64, rope_parameters=rope()) | more
-
-
-def neox(**more):
-    return dict(vocab_size=96, hidden_size=256, num_hidden_layers=2, num_attention_heads=4, intermediate_size=512,
-                max_position_embeddings=64, rope_parameters=rope(partial_rotary_factor=0.25), hidden_dropout=0.0,
-                attention_dropout=0.0) | more
-
-
-LLAMA3 = rope(1000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-              original_max_position_embeddings=64)
-
-WIDE = dict(d_model=256, expansion_ratio=4, vocab_size=96)  # llm-foundry's keys
-
-# Rows are whole blocks of 32, most of them of 256, and nothing is used that llama.cpp lacks (docs/formats.md lists that).
-CASES = {
-    "llama": tiny(tie_word_embeddings=False, rms_norm_eps=1e-5, rope_parameters=LLAMA3),
-    "llama, tied, biases, linear scaling": tiny(tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
-                                                rope_parameters=rope(rope_type="linear", factor=4.0)),
-    "mistral": tiny(head_dim=32, sliding_window=None, rms_norm_eps=1e-5),
-    "mixtral": tiny(num_local_experts=4, num_experts_per_tok=2, sliding_window=None, rms_norm_eps=1e-5),
-    "qwen2": tiny(rope_parameters=rope(1e6), tie_word_embeddings=True),
-    "qwen3": tiny(head_dim=32, rope_parameters=rope(1e6), tie_word_embeddings=True),
-    "gemma2": tiny(head_dim=32, query_pre_attn_scalar=32, sliding_window=5, attn_logit_softcapping=2.0,
-                   final_logit_softcapping=3.0, tie_word_embeddings=True),
-    "gpt2": dict(vocab_size=96, n_positions=64, n_embd=256, n_layer=2, n_head=4),
-    "gpt_neox": neox(use_parallel_residual=True),
-    "gpt_neox, sequential": neox(use_parallel_residual=False),
-    "mpt": dict(d_model=192, n_heads=6, n_layers=2, max_seq_len=64, vocab_size=96, no_bias=True,
-                attn_config=dict(clip_qkv=1.5, alibi=True, alibi_bias_max=8)),
-    "mpt, learned positions and biases": foundry() | WIDE,
-    "mpt, norms of q and k": foundry(qk_ln=True) | WIDE,
-}
-
-# What llama.cpp declares the tensors of and yet stops at, with its words: only its converter is compared.
-STOPS = {"mpt, norms of q and k": "GGML_ASSERT(ggml_is_contiguous(a)) failed"}
 
 # llama.cpp multiplies with activations in the type that goes with the weights' (fp16 with F16, bf16 with BF16, 8 bits with
 # the block types), and its gelu is a table in fp16. The bound of a type is that rounding times the root of the products
@@ -164,15 +125,14 @@ def check_logits(what, file, work, approximate=None):
     return told
 
 
-def check(name, config, work):
+def check(name, case, work):
     family = name.partition(",")[0]
-    case = Case(config, [], stored=torch.float32, foundry="expansion_ratio" in config)
     model = randomise(new_model(family, case), torch.Generator().manual_seed(7)).eval()
     folder = work / "model"
     save(model, folder, family, case)
     gelu = TABLE if family.startswith("gpt") or family in ("mpt", "gemma2") else 0
     bounds = {dtype: 4 * DEPTH**0.5 * (rounding + gelu) + EXACT for dtype, rounding in ROUNDING.items()}
-    if not llamacpp.PROGRAM.exists() or name in STOPS:
+    if not llamacpp.PROGRAM.exists() or name in LLAMACPP_STOPS:
         bounds = {}
     for dtype, outtype in WRITTEN.items():
         told, what = [], f"{name}, {dtype}"
@@ -191,10 +151,10 @@ def check(name, config, work):
         print(f"{what}: " + "; ".join(told))
     original = torch_logits(model, IDS)
     expect(f"{name}, fp32", distance(ingot_logits(work / "ours-fp32.gguf", IDS, work), original), EXACT)
-    if name in STOPS and llamacpp.PROGRAM.exists():
+    if name in LLAMACPP_STOPS and llamacpp.PROGRAM.exists():
         words = llamacpp.try_to_run("logits", work / "ours-fp32.gguf", llamacpp.comma(IDS), work / "none").stderr
-        STOPS[name] in words or sys.exit(f"{name}: llama.cpp no longer stops with {STOPS[name]}: {words}")
-        print(f"{name}: llama.cpp itself stops: {STOPS[name]}")
+        LLAMACPP_STOPS[name] in words or sys.exit(f"{name}: llama.cpp no longer stops with {LLAMACPP_STOPS[name]}: {words}")
+        print(f"{name}: llama.cpp itself stops: {LLAMACPP_STOPS[name]}")
     for dtype in [dtype for dtype in bounds if dtype not in WRITTEN]:
         what, file = f"{name}, {dtype}", work / f"theirs-{dtype}.gguf"
         llamacpp.quantize(work / "ours-fp32.gguf", file, dtype)
@@ -207,9 +167,9 @@ def main():
     logging.disable(logging.WARNING)  # the converter's
     if llamacpp.is_built():
         print(f"with {llamacpp.VERSION}")
-    for name, config in CASES.items():
+    for name, case in LLAMACPP.items():
         with tempfile.TemporaryDirectory() as work:
-            check(name, config, Path(work))
+            check(name, case, Path(work))
 
 
 if __name__ == "__main__":

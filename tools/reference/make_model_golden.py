@@ -17,6 +17,8 @@ Writes one folder a case of model_families.py, OUT/FAMILY/CASE, each with
   lora/                              a PEFT adapter (adapter_config.json, adapter_model.safetensors), B not zero
   lora.safetensors                   logits [T, V] with the adapter; grad.NAME, grad_error.NAME; of ten AdamW steps on the adapter alone
                                      what adamw.safetensors has; names as in adapter_model.safetensors
+  refused.json                       where there are any: keys of config.json that change what is computed and that Ingot
+                                     refuses, with words of its error
   golden.json                        loss, lora_loss, counted, the optimizer's numbers, the error of torch's bf16 logits
                                      against the exact ones (max and root mean square), versions
 
@@ -48,7 +50,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
-from model_families import FAMILIES, VERSIONS, by_checkpoint_name, load, new_model, randomise, save
+from model_families import FAMILIES, VERSIONS, checkpoint_names, load, new_model, randomise, save
 
 LENGTHS = [13, 19]
 STEPS = 10
@@ -211,7 +213,8 @@ def adapter_names(tensors):
 
 
 def smallest_margin(model, problem):
-    """Of a mixture's choices: how far the first expert left out is behind the last one taken, in router logits."""
+    """Of a mixture's choices: how far the first expert left out is behind the last one taken, in router logits. Infinite for
+    a model without experts."""
     margins = []
     hooks = []
     for name, module in model.named_modules():
@@ -225,7 +228,7 @@ def smallest_margin(model, problem):
         problem.logits(model)
     for hook in hooks:
         hook.remove()
-    return min(margins)
+    return min(margins, default=float("inf"))
 
 
 def make(family, name, out, seed):
@@ -238,10 +241,11 @@ def make(family, name, out, seed):
     save(model, folder, family, case)
     problem = Problem(case.config["vocab_size"], generator)
     # In bf16 a close choice of experts goes either way, and then logits cannot be compared.
-    while family == "mixtral" and smallest_margin(model, problem) < 0.1:
+    while smallest_margin(model, problem) < 0.1:
         problem = Problem(case.config["vocab_size"], generator)
 
     model = load(folder)
+    by_checkpoint_name = checkpoint_names(case)
     logits, loss, gradients, errors = gradients_of(problem, model, by_checkpoint_name)
     half = load(folder, torch.bfloat16)
     with torch.no_grad():
@@ -275,6 +279,8 @@ def make(family, name, out, seed):
         "seed": seed,
         "versions": {n: m.__version__.split("+")[0] for n, m in (VERSIONS | {"peft": peft}).items()},
     }
+    if case.refused:
+        (folder / "refused.json").write_text(json.dumps(case.refused, indent=2) + "\n")
     (folder / "golden.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
     print(
         f"{family}/{name}: loss {loss:.6f}, lora {tuned_loss:.6f}, logits std {logits.std().item():.3f}, "

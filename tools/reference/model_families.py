@@ -22,10 +22,14 @@ class Case:
     stored: torch.dtype = torch.bfloat16  # of model.safetensors
     v4_keys: bool = False  # config.json with rope_theta, rope_scaling and torch_dtype, as transformers 4 writes it
     foundry: bool = False  # MPT by mpt_torch.py
+    # What Ingot refuses: dict(keys=changes of config.json, words=[of the error]); with gguf=True only to write GGUF.
+    refused: list = field(default_factory=list)
+    experts: tuple = ()  # names of a block's mixture, and of an expert's gate, up and down layers, in checkpoints
 
 
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MPT = ["Wqkv", "out_proj", "up_proj", "down_proj"]
+MIXTRAL_EXPERTS = ("block_sparse_moe", "w1", "w3", "w2")
 NEOX = ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]
 
 
@@ -94,7 +98,7 @@ FAMILIES = {
         "a": Case(
             tiny(intermediate_size=24, num_local_experts=4, num_experts_per_tok=2, rms_norm_eps=1e-5, sliding_window=None,
                  tie_word_embeddings=False),
-            ["q_proj", "k_proj", "v_proj", "o_proj"]),
+            ["q_proj", "k_proj", "v_proj", "o_proj"], experts=MIXTRAL_EXPERTS),
     },
     "gpt2": {
         "a": Case(dict(vocab_size=43, n_positions=40, n_embd=32, n_layer=2, n_head=4), ["c_attn", "c_proj", "c_fc"]),
@@ -131,6 +135,50 @@ FAMILIES = {
     },
 }
 
+
+def wide(config, **more):
+    """A case for llama.cpp: rows are whole blocks of 32, most of them of 256. fp32 weights."""
+    return Case(config, [], stored=torch.float32, **more)
+
+
+def wide_llama(**more):
+    return dict(vocab_size=96, hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+                num_key_value_heads=2, head_dim=64, max_position_embeddings=64, rope_parameters=rope()) | more
+
+
+def wide_neox(**more):
+    return dict(vocab_size=96, hidden_size=256, num_hidden_layers=2, num_attention_heads=4, intermediate_size=512,
+                max_position_embeddings=64, rope_parameters=rope(partial_rotary_factor=0.25), hidden_dropout=0.0,
+                attention_dropout=0.0) | more
+
+
+LLAMA3 = rope(1000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+WIDE_MPT = dict(d_model=256, expansion_ratio=4, vocab_size=96)  # llm-foundry's keys
+
+# Compared with llama.cpp by check_llamacpp.py; they use nothing that it lacks (docs/formats.md lists that).
+LLAMACPP = {
+    "llama": wide(wide_llama(tie_word_embeddings=False, rms_norm_eps=1e-5, rope_parameters=LLAMA3)),
+    "llama, tied, biases, linear scaling": wide(wide_llama(tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
+                                                           rope_parameters=rope(rope_type="linear", factor=4.0))),
+    "mistral": wide(wide_llama(head_dim=32, sliding_window=None, rms_norm_eps=1e-5)),
+    "mixtral": wide(wide_llama(num_local_experts=4, num_experts_per_tok=2, sliding_window=None, rms_norm_eps=1e-5),
+                    experts=MIXTRAL_EXPERTS),
+    "qwen2": wide(wide_llama(rope_parameters=rope(1e6), tie_word_embeddings=True)),
+    "qwen3": wide(wide_llama(head_dim=32, rope_parameters=rope(1e6), tie_word_embeddings=True)),
+    "gemma2": wide(wide_llama(head_dim=32, query_pre_attn_scalar=32, sliding_window=5, attn_logit_softcapping=2.0,
+                              final_logit_softcapping=3.0, tie_word_embeddings=True)),
+    "gpt2": wide(dict(vocab_size=96, n_positions=64, n_embd=256, n_layer=2, n_head=4)),
+    "gpt_neox": wide(wide_neox(use_parallel_residual=True)),
+    "gpt_neox, sequential": wide(wide_neox(use_parallel_residual=False)),
+    "mpt": wide(dict(d_model=192, n_heads=6, n_layers=2, max_seq_len=64, vocab_size=96, no_bias=True,
+                     attn_config=dict(clip_qkv=1.5, alibi=True, alibi_bias_max=8))),
+    "mpt, learned positions and biases": wide(foundry() | WIDE_MPT, foundry=True),
+    "mpt, norms of q and k": wide(foundry(qk_ln=True) | WIDE_MPT, foundry=True),
+}
+
+# What llama.cpp declares the tensors of and yet stops at, with its words: only its converter is compared.
+LLAMACPP_STOPS = {"mpt, norms of q and k": "GGML_ASSERT(ggml_is_contiguous(a)) failed"}
 
 # Plain torch, which float64 runs through as float32 does.
 EAGER = dict(attn_implementation="eager", experts_implementation="eager")
@@ -191,23 +239,28 @@ def randomise(model, generator):
     return model
 
 
-def by_checkpoint_name(tensors):
-    """{parameter's name: tensor} under the names of checkpoints: transformers 5 keeps a block's experts as two tensors and
-    calls every head lm_head."""
-    neox = any(name.startswith("gpt_neox.") for name in tensors)
-    renamed = {}
-    for name, tensor in tensors.items():
-        if ".mlp.experts." in name and tensor.dim() == 3:
-            block = name.partition(".mlp.")[0] + ".block_sparse_moe.experts."
-            for e, one in enumerate(tensor):
-                if name.endswith("gate_up_proj"):
-                    renamed[f"{block}{e}.w1.weight"], renamed[f"{block}{e}.w3.weight"] = one.chunk(2)
-                else:
-                    renamed[f"{block}{e}.w2.weight"] = one
-        else:
-            name = name.replace("lm_head", "embed_out") if neox else name
-            renamed[name.replace(".mlp.gate.", ".block_sparse_moe.gate.")] = tensor
-    return {name: tensor.detach().clone().contiguous() for name, tensor in renamed.items()}
+def checkpoint_names(case):
+    """A function of {parameter's name: tensor}: the same under the names of checkpoints. transformers 5 keeps a block's
+    experts as two tensors and calls every head lm_head."""
+
+    def renamed(tensors):
+        neox = any(name.startswith("gpt_neox.") for name in tensors)
+        found = {}
+        for name, tensor in tensors.items():
+            if ".mlp.experts." in name and tensor.dim() == 3:
+                mixture, gate, up, down = case.experts
+                block = f"{name.partition('.mlp.')[0]}.{mixture}.experts."
+                for e, one in enumerate(tensor):
+                    if name.endswith("gate_up_proj"):
+                        found[f"{block}{e}.{gate}.weight"], found[f"{block}{e}.{up}.weight"] = one.chunk(2)
+                    else:
+                        found[f"{block}{e}.{down}.weight"] = one
+            else:
+                name = name.replace("lm_head", "embed_out") if neox else name
+                found[name.replace(".mlp.gate.", f".{case.experts[0]}.gate.") if case.experts else name] = tensor
+        return {name: tensor.detach().clone().contiguous() for name, tensor in found.items()}
+
+    return renamed
 
 
 def save(model, folder, family, case):
@@ -234,7 +287,7 @@ def save(model, folder, family, case):
     config.pop("transformers_version", None)
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     (folder / "generation_config.json").unlink(missing_ok=True)
-    names = by_checkpoint_name(dict(model.named_parameters())).keys()
+    names = checkpoint_names(case)(dict(model.named_parameters())).keys()
     assert names == tensors.keys(), names ^ tensors.keys()
     back = load(folder)
     for name, weight in back.named_parameters():
