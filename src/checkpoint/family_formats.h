@@ -1,7 +1,7 @@
-// How each family's hyper-parameters are read from and written to config.json and GGUF metadata. The families that
-// share most keys are in one file: families_llama.cpp, families_gpt.cpp, families_mpt.cpp. Formats: specs/hf_models.md,
-// section 2; specs/gguf.md, section 3. Missing keys of config.json take the defaults of transformers' configuration
-// classes (github.com/huggingface/transformers).
+// How each family's hyper-parameters are read from and written to config.json and GGUF metadata. Families that share
+// most keys are in one file, families_*.cpp. Formats: specs/hf_models.md, section 2; specs/gguf.md, section 3. Missing
+// keys of config.json take the defaults of transformers' configuration classes
+// (github.com/huggingface/transformers).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -68,10 +68,12 @@ struct GgufArchitecture {
   bool needs_head = false;    // files have an output head even for a tied one
 };
 
-std::span<const HfFamily> hf_llama_families();  // the families with llama's keys
-std::span<const HfFamily> hf_gpt_families();    // gpt2, gpt_neox
-std::span<const HfFamily> hf_mpt_families();    // mpt
+std::span<const HfFamily> hf_llama_families();
+std::span<const HfFamily> hf_qwen_families();
+std::span<const HfFamily> hf_gpt_families();
+std::span<const HfFamily> hf_mpt_families();
 std::span<const GgufArchitecture> gguf_llama_architectures();
+std::span<const GgufArchitecture> gguf_qwen_architectures();
 std::span<const GgufArchitecture> gguf_gpt_architectures();
 std::span<const GgufArchitecture> gguf_mpt_architectures();
 

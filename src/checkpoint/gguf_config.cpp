@@ -120,7 +120,8 @@ void read_rope(const GgufSource& source, spec::Attention& attention, bool partia
 // Calls fn(architecture) until it returns true.
 template <class Fn>
 void find_architecture(Fn fn) {
-  for (const auto& group : {gguf_llama_architectures(), gguf_gpt_architectures(), gguf_mpt_architectures()}) {
+  for (const auto& group :
+       {gguf_llama_architectures(), gguf_qwen_architectures(), gguf_gpt_architectures(), gguf_mpt_architectures()}) {
     for (const GgufArchitecture& architecture : group) {
       if (fn(architecture)) return;
     }

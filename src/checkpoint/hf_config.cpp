@@ -15,7 +15,7 @@ using nlohmann::json;
 using Kind = spec::RopeScaling::Kind;
 
 const HfFamily* find_family(const std::string& model_type) {
-  for (const auto& group : {hf_llama_families(), hf_gpt_families(), hf_mpt_families()}) {
+  for (const auto& group : {hf_llama_families(), hf_qwen_families(), hf_gpt_families(), hf_mpt_families()}) {
     for (const HfFamily& family : group) {
       if (model_type == family.model_type) return &family;
     }
