@@ -1,6 +1,8 @@
 // What differs between families, where numbers can be checked by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "spec/flops.h"
 #include "spec/sizes.h"
@@ -95,6 +97,74 @@ TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
   m.layers.front().parallel_residual = true;
   dense_of(m.layers.front().mlp).gated = false;
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (2 - 32 - 48));
+}
+
+// A model whose second layer is a mixture with fewer key/value heads.
+ModelSpec mixed() {
+  ModelSpec m = small_model("mixtral", 3);
+  m.layers[1].mlp = Experts{8, 2, dense_of(m.layers[1].mlp)};
+  m.layers[1].attention.kv_heads = 1;
+  return m;
+}
+
+TEST(Sizes, ModelsOfDifferentLayersAreTheSumOfTheirLayers) {
+  const ModelSpec m = mixed();
+  const auto of_layer = [&](size_t layer, Recompute recompute) {  // tensors of 64 tokens need no rounding
+    std::pair<size_t, size_t> bytes;
+    for (const SavedTensor& t : block_tensors(m, m.layers[layer], 4)) {
+      (is_kept(t, recompute) ? bytes.first : bytes.second) += static_cast<size_t>(64 * t.features * t.bytes);
+    }
+    return bytes;
+  };
+  const size_t residual = 64 * 32 * 4;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    const auto [kept, recomputed] = of_layer(0, recompute);
+    const auto [kept_by_experts, recomputed_of_experts] = of_layer(1, recompute);
+    EXPECT_GE(recomputed_of_experts, recomputed);
+    // The residual before every layer and after the last; the final norm's output and statistics.
+    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 3),
+              2 * kept + kept_by_experts + recomputed_of_experts + 5 * residual + 64 * 4);
+    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 1), kept + recomputed + 3 * residual + 64 * 4) << "the last alone";
+  }
+  EXPECT_EQ(cache_elements(m), 2 * (16 + 8 + 16));
+  EXPECT_EQ(kv_bytes(m, 5, 8, 4), static_cast<size_t>(5 * 8 * 4 * cache_elements(m)));
+}
+
+TEST(Parameters, OfDifferentLayers) {
+  const ModelSpec m = mixed();
+  EXPECT_NO_THROW(check(m));
+  int64_t experts = 0;
+  for (const ParamSpec& p : parameters(m)) {
+    EXPECT_EQ(p.expert >= 0, p.layer == 1 && p.name.find(".experts.") != std::string::npos) << p.name;
+    EXPECT_EQ(p.used, p.expert >= 0 ? 0.25 : 1) << p.name;
+    if (p.role == Role::k && !p.bias) EXPECT_EQ(p.shape[0], p.layer == 1 ? 8 : 16);
+    experts += p.expert >= 0;
+  }
+  EXPECT_EQ(experts, 8 * 3);
+  const std::vector<std::string> targets = lora_targets(m);  // also those that the first layer lacks
+  for (const char* name : {"gate_proj", "w1", "gate"}) {
+    EXPECT_NE(std::find(targets.begin(), targets.end(), name), targets.end()) << name;
+  }
+  EXPECT_EQ(targets.back(), "lm_head");
+}
+
+TEST(Parameters, OfAFamilyWithoutSuchALayerAreRefused) {
+  ModelSpec m = small();
+  set_experts(m, 8, 2);  // mistral
+  try {
+    parameters(m);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::unsupported);
+    EXPECT_NE(error.message().find("mistral"), std::string::npos);
+  }
+}
+
+TEST(Layers, RepeatedWithinBounds) {
+  EXPECT_EQ(repeated(3, {}).size(), 3U);
+  for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{65537}, int64_t{1} << 40}) {
+    EXPECT_THROW(repeated(count, {}), Error) << count;
+  }
 }
 
 }  // namespace
