@@ -80,6 +80,43 @@ bool is_window_everywhere(const ModelSpec& model) {
                      [](const LayerSpec& layer) { return layer.attention.window > 0; });
 }
 
+// Sets which layers rotate q and k from no_rope_layers, which has a 1 for those that do, or no_rope_layer_interval.
+void read_no_rope_layers(const JsonObject& config, ModelSpec& model) {
+  const std::vector<int64_t> listed = config.integers("no_rope_layers");
+  const int64_t interval = config.integer("no_rope_layer_interval").value_or(4);
+  const bool given = config.has("no_rope_layers");
+  if (given ? listed.size() < model.layers.size() : interval < 1) {
+    throw_error(ErrorKind::corrupt, "{}: \"no_rope_layers\" has {} entries for {} layers, and the interval is {}",
+                config.where(), listed.size(), model.num_layers(), interval);
+  }
+  for (size_t layer = 0; layer < model.layers.size(); ++layer) {
+    const bool rotated = given ? listed[layer] != 0 : (static_cast<int64_t>(layer) + 1) % interval != 0;
+    if (!rotated) model.layers[layer].attention.rope.reset();
+  }
+}
+
+ModelSpec read_smollm3(const JsonObject& config) {
+  LlamaKeys read = read_llama_keys(config, "smollm3",
+                                   {.vocab = 128256,
+                                    .hidden = 2048,
+                                    .layers = 36,
+                                    .heads = 16,
+                                    .kv_heads = 4,
+                                    .context = 32768,
+                                    .theta = 2e6,
+                                    .tied = true});
+  read.read_bias(config);
+  read.mlp().bias = config.boolean("mlp_bias").value_or(false);
+  ModelSpec model = read.repeat(config);
+  read_no_rope_layers(config, model);
+  const int64_t window = config.boolean("use_sliding_window").value_or(false) ? read_window(config, 0) : 0;
+  if (read_layer_types(config, model, window)) return model;
+  for (LayerSpec& layer : model.layers) {
+    if (!layer.attention.rope) layer.attention.window = window;
+  }
+  return model;
+}
+
 void write_llama(const ModelSpec& model, json& out) {
   const LayerSpec layer = common_layer(model);
   write_llama_keys(model, layer, out);
@@ -119,6 +156,31 @@ void write_mixtral(const ModelSpec& model, json& out) {
   out["output_router_logits"] = false;
 }
 
+// The layer that stands for all where some do not rotate q and k: it does, as those that do.
+LayerSpec common_rotated_layer(const ModelSpec& model) {
+  const auto rotated = std::find_if(model.layers.begin(), model.layers.end(),
+                                    [](const LayerSpec& layer) { return layer.attention.rope.has_value(); });
+  const spec::Rope rope = rotated == model.layers.end() ? spec::Rope{} : *rotated->attention.rope;
+  return common_layer(model, [&](LayerSpec& layer) {
+    any_window(layer);
+    if (!layer.attention.rope) layer.attention.rope = rope;
+  });
+}
+
+void write_smollm3(const ModelSpec& model, json& out) {
+  const LayerSpec layer = common_rotated_layer(model);
+  write_llama_keys(model, layer, out);
+  out["attention_bias"] = layer.attention.bias;
+  out["mlp_bias"] = spec::dense_of(layer.mlp).bias;
+  json rotated = json::array();
+  for (const LayerSpec& each : model.layers) rotated.push_back(each.attention.rope ? 1 : 0);
+  out["no_rope_layers"] = std::move(rotated);
+  out["pad_token_id"] = nullptr;  // transformers' default is beyond a small vocabulary
+  out["use_sliding_window"] = window_of(model) > 0;
+  out["sliding_window"] = window_or_null(window_of(model));
+  write_layer_types(model, out);
+}
+
 // GGUF.
 
 void read_gguf_llama(const GgufSource& source, ModelSpec& model, LayerSpec& layer) {
@@ -152,6 +214,16 @@ void read_gguf_gemma2(const GgufSource& source, ModelSpec& model, LayerSpec& lay
 void vary_gguf_gemma2(const GgufSource& source, ModelSpec& model) {
   const int64_t window = source.integer("attention.sliding_window", 4096);
   for (size_t layer = 0; layer < model.layers.size(); layer += 2) model.layers[layer].attention.window = window;
+}
+
+constexpr size_t smollm3_interval = 4;  // llama.cpp: of layers without rotary positions
+
+void read_gguf_smollm3(const GgufSource&, ModelSpec&, LayerSpec&) {}
+
+void vary_gguf_smollm3(const GgufSource&, ModelSpec& model) {
+  for (size_t layer = smollm3_interval - 1; layer < model.layers.size(); layer += smollm3_interval) {
+    model.layers[layer].attention.rope.reset();
+  }
 }
 
 void write_gguf_llama(const ModelSpec& model, const GgufTarget& target) {
@@ -189,6 +261,18 @@ void write_gguf_gemma2(const ModelSpec& model, const GgufTarget& target) {
   target.count("attention.sliding_window", window > 0 ? window : model.context);
 }
 
+void write_gguf_smollm3(const ModelSpec& model, const GgufTarget& target) {
+  const LayerSpec layer = common_rotated_layer(model);
+  bool every_fourth = true;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    every_fourth = every_fourth && model.layers[i].attention.rope.has_value() == ((i + 1) % smollm3_interval != 0);
+  }
+  target.require(every_fourth, "layers without rotary positions other than every fourth");
+  target.require(spec::dense_of(layer.mlp).activation == spec::Activation::silu, "activation other than silu");
+  target.require(sees_all(model), "sliding window");
+  target.require(!layer.attention.out_bias && !spec::dense_of(layer.mlp).bias, "biases");
+}
+
 }  // namespace
 
 std::span<const HfFamily> hf_llama_families() {
@@ -197,6 +281,7 @@ std::span<const HfFamily> hf_llama_families() {
       {"mistral", "MistralForCausalLM", read_mistral, write_mistral},
       {"gemma2", "Gemma2ForCausalLM", read_gemma2, write_gemma2},
       {"mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
+      {"smollm3", "SmolLM3ForCausalLM", read_smollm3, write_smollm3},
   };
   return families;
 }
@@ -205,6 +290,7 @@ std::span<const GgufArchitecture> gguf_llama_architectures() {
   static constexpr GgufArchitecture architectures[] = {
       {"llama", "llama", read_gguf_llama, write_gguf_llama},  // also mistral and mixtral
       {"gemma2", "gemma2", read_gguf_gemma2, write_gguf_gemma2, vary_gguf_gemma2},
+      {"smollm3", "smollm3", read_gguf_smollm3, write_gguf_smollm3, vary_gguf_smollm3},
   };
   return architectures;
 }

@@ -1,8 +1,8 @@
 // The model families. Sources: llama (Touvron et al. 2023, arXiv 2302.13971; Grattafiori et al. 2024, arXiv
 // 2407.21783), mistral (arXiv 2310.06825), qwen2 (2407.10671), qwen3 (2505.09388), gemma2 (2408.00118), mixtral
-// (2401.04088), gpt2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), gpt_neox (Black et
-// al. 2022, arXiv 2204.06745; Biderman et al. 2023, arXiv 2304.01373), mpt (MosaicML NLP Team 2023, llm-foundry's
-// MPTForCausalLM).
+// (2401.04088), smollm3 (Hugging Face 2025; on layers without rotary positions: 2501.18795), gpt2 (Radford et al. 2019,
+// "Language Models are Unsupervised Multitask Learners"), gpt_neox (Black et al. 2022, arXiv 2204.06745; Biderman et
+// al. 2023, arXiv 2304.01373), mpt (MosaicML NLP Team 2023, llm-foundry's MPTForCausalLM).
 #include <fmt/format.h>
 
 #include <array>
@@ -110,6 +110,7 @@ constexpr Family table[] = {
     like_llama("qwen3", {}, false),
     like_llama("gemma2", gemma2, false),
     like_llama("mixtral", mixtral, true),
+    like_llama("smollm3", {}, true),
     {.name = "gpt2",
      .names = gpt2,
      .shared = {},

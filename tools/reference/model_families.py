@@ -100,6 +100,11 @@ FAMILIES = {
                  tie_word_embeddings=False),
             ["q_proj", "k_proj", "v_proj", "o_proj"], experts=MIXTRAL_EXPERTS),
     },
+    "smollm3": {
+        # The second block has no rotary positions.
+        "a": Case(tiny(no_rope_layers=[1, 0], rms_norm_eps=1e-6, tie_word_embeddings=True, pad_token_id=None), LLAMA,
+                  refused=[dict(keys={}, gguf=True, words=["every fourth"])]),
+    },
     "gpt2": {
         "a": Case(dict(vocab_size=43, n_positions=40, n_embd=32, n_layer=2, n_head=4), ["c_attn", "c_proj", "c_fc"]),
     },
@@ -168,6 +173,7 @@ LLAMACPP = {
     "qwen3": wide(wide_llama(head_dim=32, rope_parameters=rope(1e6), tie_word_embeddings=True)),
     "gemma2": wide(wide_llama(head_dim=32, query_pre_attn_scalar=32, sliding_window=5, attn_logit_softcapping=2.0,
                               final_logit_softcapping=3.0, tie_word_embeddings=True)),
+    "smollm3": wide(wide_llama(num_hidden_layers=4, tie_word_embeddings=True, pad_token_id=None)),
     "gpt2": wide(dict(vocab_size=96, n_positions=64, n_embd=256, n_layer=2, n_head=4)),
     "gpt_neox": wide(wide_neox(use_parallel_residual=True)),
     "gpt_neox, sequential": wide(wide_neox(use_parallel_residual=False)),

@@ -97,6 +97,17 @@ ModelSpec mixtral(int64_t experts, int64_t per_token) {
   });
 }
 
+// Every `interval`-th layer without rotary positions.
+ModelSpec smollm3(int64_t layers, int64_t interval) {
+  ModelSpec m = small("smollm3");
+  m.layers = spec::repeated(layers, m.layers.front());
+  for (int64_t layer = interval - 1; layer < layers; layer += interval) {
+    m.layers[static_cast<size_t>(layer)].attention.rope.reset();
+  }
+  m.tied_head = true;
+  return m;
+}
+
 std::vector<FamilyCase> make_cases() {
   std::vector<FamilyCase> cases;
   const std::vector<std::string> llama = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
@@ -123,6 +134,13 @@ std::vector<FamilyCase> make_cases() {
   add("gemma2", llama, gemma2());
   add("mixtral", experts, mixtral(5, 2));
   add("mixtral_all_experts", experts, mixtral(4, 4));
+  add("smollm3", llama, smollm3(4, 4));
+  add("smollm3_windows", llama, [] {
+    ModelSpec m = smollm3(3, 2);
+    m.tied_head = false;
+    m.layers[1].attention.window = 5;
+    return m;
+  }());
   add("gpt2", {"c_attn", "c_proj", "c_fc"}, gpt2());
   add("gpt_neox", neox, gpt_neox());
   add("gpt_neox_sequential", neox, gpt_neox([](ModelSpec& m, LayerSpec& layer) {
