@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <random>
 
-#include "app/bench/family_specs.h"
+#include "models/testing/family_specs.h"
 #include "checkpoint/hf_config.h"
 #include "tests/checkpoint/fixtures.h"
 
