@@ -23,9 +23,12 @@ inline Activated activate(ops::Activation activation, double z) {
       return {z * share, share + z * std::exp(-0.5 * z * z) / std::sqrt(2.0 * M_PI)};
     }
     case ops::Activation::gelu_tanh: {
-      const double rate = std::sqrt(2.0 / M_PI);
-      const double t = std::tanh(rate * (z + 0.044715 * z * z * z));
-      return {0.5 * z * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * rate * (1.0 + 3.0 * 0.044715 * z * z)};
+      // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), without the cancellation of 1 + tanh(u) for negative u.
+      const double rate = 2.0 * std::sqrt(2.0 / M_PI);
+      const double e = std::exp(-rate * (z + 0.044715 * z * z * z));
+      const double s = 1.0 / (1.0 + e);
+      const double rest = 1.0 / (1.0 + 1.0 / e);
+      return {z * s, s + z * s * rest * rate * (1.0 + 3.0 * 0.044715 * z * z)};
     }
   }
   throw_error(ErrorKind::internal, "activation {} does not exist", static_cast<int>(activation));

@@ -18,10 +18,12 @@ OpCase forward_case(ops::Activation activation, DType dtype, int64_t n, bool in_
   c.also_f16 = true;
   c.operands = {{"y", dtype, {n}, Role::output}, {"x", dtype, {n}, Role::input, normal(spread)}};
   c.operands[0].alias = in_place ? 1 : -1;
-  c.run = [activation](ops::Context& context, const Arguments& a) {
-    ops::activation(context, a[0], a[1], activation);
+  c.run = [activation](ops::Context& context, const Arguments& a) { ops::activation(context, a[0], a[1], activation); };
+  c.reference = [activation](Values& v, Conditions& conditions) {
+    v[0] = all_activated(v[1], activation);
+    for (const double z : v[1]) conditions[0].sum.push_back(activated_condition(activation, z));
   };
-  c.reference = [activation](Values& v, std::vector<double>&) { v[0] = all_activated(v[1], activation); };
+  c.precision = Precision::rounded_once;
   c.flops = 5.0 * static_cast<double>(n);
   c.bytes = 2.0 * static_cast<double>(n) * static_cast<double>(size_of(dtype));
   return c;
@@ -36,8 +38,11 @@ OpCase backward_case(ops::Activation activation, DType dtype, int64_t n, int ali
   c.run = [activation](ops::Context& context, const Arguments& a) {
     ops::activation_backward(context, a[0], a[1], a[2], activation);
   };
-  c.reference = [activation](Values& v, std::vector<double>&) {
-    for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][i] * activation_slope(activation, v[2][i]);
+  c.reference = [activation](Values& v, Conditions& conditions) {
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      v[0][i] = v[1][i] * activation_slope(activation, v[2][i]);
+      conditions[0].sum.push_back(std::abs(v[1][i]) * activation_slope_condition(activation, v[2][i]));
+    }
   };
   if (n < 2000) {
     c.gradients = {{.gradient = 0,

@@ -30,19 +30,26 @@ OpCase adamw_case(Types types, int64_t n, ops::AdamwAttributes attributes) {
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::adamw(context, {a[0], a[1], a[2], a[3]}, a[4], attributes);
   };
-  c.reference = [attributes](Values& v, std::vector<double>&) {
+  c.reference = [attributes](Values& v, Conditions& conditions) {
     const double b1 = static_cast<double>(attributes.beta1);
     const double b2 = static_cast<double>(attributes.beta2);
     const double lr = static_cast<double>(attributes.lr);
     const double eps = static_cast<double>(attributes.epsilon);
     for (size_t i = 0; i < v[0].size(); ++i) {
       const double g = v[4][i] * static_cast<double>(attributes.gradient_scale);
+      const double first_terms = b1 * std::abs(v[1][i]) + (1.0 - b1) * std::abs(g);
       v[1][i] += (1.0 - b1) * (g - v[1][i]);
       v[2][i] += (1.0 - b2) * (g * g - v[2][i]);
       const double m_hat = v[1][i] / -std::expm1(static_cast<double>(attributes.step) * std::log(b1));
       const double v_hat = v[2][i] / -std::expm1(static_cast<double>(attributes.step) * std::log(b2));
+      const double per_moment = lr * m_hat / (v[1][i] * (std::sqrt(v_hat) + eps));
+      const double before = std::abs(v[0][i]);
       v[0][i] -= lr * (static_cast<double>(attributes.weight_decay) * v[0][i] + m_hat / (std::sqrt(v_hat) + eps));
       v[3][i] = v[0][i];
+      // The step is a few products and quotients of the moment, each of which rounds once.
+      conditions[0].sum.push_back(before + per_moment * (first_terms + 2.0 * std::abs(v[1][i])));
+      conditions[1].sum.push_back(first_terms);
+      conditions[3].sum.push_back(conditions[0].sum.back());
     }
   };
   c.flops = 15.0 * static_cast<double>(n);
@@ -63,7 +70,10 @@ OpCase decided_case(int64_t n, bool halted, ops::AdamwAttributes attributes) {
     decided.decision = a[5];
     ops::adamw(context, {a[0], a[1], a[2], a[3]}, a[4], decided);
   };
-  if (halted) c.reference = [](Values&, std::vector<double>&) {};
+  if (halted) {
+    c.reference = [](Values&, Conditions&) {};
+    c.precision = Precision::exact;
+  }
   return c;
 }
 
@@ -79,7 +89,7 @@ OpCase decide_case(int64_t n, ops::DecisionAttributes attributes, double halted,
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::decide_update(context, a[0], a[1], a[2], attributes);
   };
-  c.reference = [attributes](Values& v, std::vector<double>&) {
+  c.reference = [attributes](Values& v, Conditions&) {
     long double total = 0;
     for (const double x : v[1]) total += static_cast<long double>(x);
     const auto norm = static_cast<double>(std::sqrt(total)) / attributes.loss_tokens;
@@ -88,6 +98,7 @@ OpCase decide_case(int64_t n, ops::DecisionAttributes attributes, double halted,
     if (attributes.max_norm > 0 && norm + 1e-6 > attributes.max_norm) v[0][1] *= attributes.max_norm / (norm + 1e-6);
     if (!std::isfinite(v[2][0])) v[0][2] = 1;
   };
+  c.length = n;
   c.flops = static_cast<double>(n);
   c.bytes = 8.0 * static_cast<double>(n);
   return c;
@@ -99,11 +110,14 @@ OpCase sum_squares_case(int64_t n, bool accumulate = false) {
   c.run = [accumulate](ops::Context& context, const Arguments& a) {
     ops::sum_squares(context, a[0], a[1], accumulate);
   };
-  c.reference = [accumulate](Values& v, std::vector<double>&) {
-    long double total = accumulate ? static_cast<long double>(v[0][0]) : 0;
+  c.reference = [accumulate](Values& v, Conditions& conditions) {
+    const double before = accumulate ? v[0][0] : 0;
+    long double total = before;
     for (const double x : v[1]) total += static_cast<long double>(x) * static_cast<long double>(x);
     v[0][0] = static_cast<double>(total);
+    conditions[0].sum = {std::abs(before) + std::abs(v[0][0] - before)};
   };
+  c.length = n + 1;
   c.scratch = [n](int) { return ops::sum_squares_bytes(n); };
   c.flops = 2.0 * static_cast<double>(n);
   c.bytes = 4.0 * static_cast<double>(n);

@@ -60,29 +60,47 @@ double causal_flops(const std::vector<int64_t>& lengths, const Heads& heads) {
 struct Row {
   std::vector<double> p;     // by key, 0 where masked
   std::vector<double> bend;  // derivative of the softcapped score by the scaled dot product
+  // Condition of each score in units of tensor/tolerance.h, and so the relative one of exp(score): the terms of the dot
+  // product and of what follows it, and the largest score, which is subtracted.
+  std::vector<double> of_score;
   double lse;
+  double of_lse;  // condition of lse: its own size and the mean of of_score, the relative condition of the sum
 };
 
 // Softmax row of query `place` of a sequence in head `head` over the keys 0 .. place; `key(i)` is the offset of key i.
 template <class Key>
 Row row_of(const double* query, size_t head, size_t place, const std::vector<double>& k, const Heads& heads, Key key) {
-  Row row{std::vector<double>(place + 1), std::vector<double>(place + 1, 1.0), 0};
+  Row row{std::vector<double>(place + 1), std::vector<double>(place + 1, 1.0), std::vector<double>(place + 1), 0, 0};
   double total = 0;
+  double top = 0;
   for (size_t i = 0; i <= place; ++i) {
     if (heads.window > 0 && static_cast<int64_t>(place - i) >= heads.window) continue;
     double score = 0;
-    for (size_t j = 0; j < static_cast<size_t>(heads.d); ++j) score += query[j] * k[key(i) + j];
+    double terms = 0;
+    for (size_t j = 0; j < static_cast<size_t>(heads.d); ++j) {
+      score += query[j] * k[key(i) + j];
+      terms += std::abs(query[j] * k[key(i) + j]);
+    }
+    const double of_dot = terms + std::sqrt(static_cast<double>(heads.d)) * std::abs(score);
     score *= static_cast<double>(heads.scale());
     if (heads.softcap > 0) {
       const auto cap = static_cast<double>(heads.softcap);
       row.bend[i] = std::pow(std::cosh(score / cap), -2.0);
       score = cap * std::tanh(score / cap);
     }
-    row.p[i] = std::exp(score - heads.slope(head) * static_cast<double>(place - i));  // scores in these cases are small
+    const double distant = heads.slope(head) * static_cast<double>(place - i);
+    row.of_score[i] = of_dot * static_cast<double>(heads.scale()) + 3.0 * std::abs(score) + distant;
+    top = std::max(top, std::abs(score - distant));
+    row.p[i] = std::exp(score - distant);  // scores in these cases are small
     total += row.p[i];
   }
   for (double& x : row.p) x /= total;
   row.lse = std::log(total);
+  row.of_lse = std::abs(row.lse) + std::sqrt(static_cast<double>(place + 1));
+  for (size_t i = 0; i <= place; ++i) {
+    row.of_score[i] += top;
+    row.of_lse += row.p[i] * row.of_score[i];
+  }
   return row;
 }
 
@@ -100,7 +118,24 @@ void each_row(const std::vector<int64_t>& lengths, int64_t heads, Body body) {
 
 struct Result {
   std::vector<double> out, lse;
+  Condition of_out = {}, of_lse = {};
 };
+
+// Adds to out [D] the values of the keys, each times its probability, and the condition of the sum. The probabilities
+// may be rounded to the type of the values.
+template <class Key>
+void add_values(double* out, double* sum, double* narrow, const Row& row, const std::vector<double>& v, size_t d,
+                Key key) {
+  for (size_t i = 0; i < row.p.size(); ++i) {
+    for (size_t j = 0; j < d; ++j) {
+      const double term = row.p[i] * v[key(i) + j];
+      out[j] += term;
+      sum[j] += std::abs(term) * (2.0 + row.of_score[i]);
+      narrow[j] += std::abs(term);
+    }
+  }
+  for (size_t j = 0; j < d; ++j) sum[j] += std::abs(out[j]) * row.of_lse;
+}
 
 Result attend(const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v,
               const std::vector<int64_t>& lengths, const Heads& heads) {
@@ -109,14 +144,16 @@ Result attend(const std::vector<double>& q, const std::vector<double>& k, const 
   const auto q_heads = static_cast<size_t>(heads.q);
   const auto kv_heads = static_cast<size_t>(heads.kv);
   Result result{std::vector<double>(q.size()), std::vector<double>(q_heads * tokens)};
+  result.of_out.sum.resize(q.size());
+  result.of_out.narrow.resize(q.size());
+  result.of_lse.sum.resize(q_heads * tokens);
   each_row(lengths, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
     const Row row = row_of(&q[at], h, place, k, heads, key);
     result.lse[h * tokens + t] = row.lse;
-    for (size_t i = 0; i <= place; ++i) {
-      for (size_t j = 0; j < d; ++j) result.out[at + j] += row.p[i] * v[key(i) + j];
-    }
+    result.of_lse.sum[h * tokens + t] = row.of_lse;
+    add_values(&result.out[at], &result.of_out.sum[at], &result.of_out.narrow[at], row, v, d, key);
   });
   return result;
 }
@@ -138,10 +175,12 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
   c.run = [heads](ops::Context& context, const Arguments& a) {
     ops::attention(context, a[0], a[1], a[2], a[3], a[4], a[5], heads.attributes(a[6]));
   };
-  c.reference = [lengths, heads](Values& v, std::vector<double>&) {
+  c.reference = [lengths, heads](Values& v, Conditions& conditions) {
     Result result = attend(v[2], v[3], v[4], lengths, heads);
     v[0] = std::move(result.out);
     v[1] = std::move(result.lse);
+    conditions[0] = std::move(result.of_out);
+    conditions[1] = std::move(result.of_lse);
   };
   c.length = tokens + heads.d;
   c.scratch = [tokens, heads](int threads) { return ops::attention_bytes(tokens, tokens, heads.q, heads.d, threads); };
@@ -150,31 +189,58 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
   return c;
 }
 
-// With the full matrix P: dS = P (dP - sum over keys of P dP), without using out and lse.
-void differentiate(Values& v, const std::vector<int64_t>& lengths, const Heads& heads) {
+// With the full matrix P: dS = P (dP - sum over keys of P dP), without using out and lse. Conditions: P has the
+// relative one of a score and of lse; dP and <dout, out> are sums; P and dS may be rounded to the type of the operands,
+// and out was.
+void differentiate(Values& v, Conditions& conditions, const std::vector<int64_t>& lengths, const Heads& heads) {
   const auto d = static_cast<size_t>(heads.d);
   const auto q_heads = static_cast<size_t>(heads.q);
   const auto kv_heads = static_cast<size_t>(heads.kv);
-  const std::vector<double>&dout = v[3], &q = v[6], &k = v[7], &value = v[8];
-  for (size_t i = 0; i < 3; ++i) std::fill(v[i].begin(), v[i].end(), 0.0);
+  const std::vector<double>&dout = v[3], &out = v[4], &q = v[6], &k = v[7], &value = v[8];
+  for (size_t i = 0; i < 3; ++i) {
+    std::fill(v[i].begin(), v[i].end(), 0.0);
+    conditions[i].sum = conditions[i].narrow = v[i];
+  }
+  const double root = std::sqrt(static_cast<double>(heads.d));
   each_row(lengths, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
-    const auto [p, bend, lse] = row_of(&q[at], h, place, k, heads, key);
+    const auto [p, bend, of_score, lse, of_lse] = row_of(&q[at], h, place, k, heads, key);
     std::vector<double> dp(p.size());
+    std::vector<double> of_dp(p.size());
     double mean = 0;
+    double of_mean = 0;
+    for (size_t j = 0; j < d; ++j) of_mean += std::abs(dout[at + j] * out[at + j]);
     for (size_t i = 0; i < p.size(); ++i) {
+      const double of_p = 2.0 + of_score[i] + std::abs(lse);
       for (size_t j = 0; j < d; ++j) {
+        const double term = std::abs(p[i] * dout[at + j]);
         dp[i] += dout[at + j] * value[key(i) + j];
+        of_dp[i] += std::abs(dout[at + j] * value[key(i) + j]);
         v[2][key(i) + j] += p[i] * dout[at + j];
+        conditions[2].sum[key(i) + j] += term * of_p;
+        conditions[2].narrow[key(i) + j] += term;
       }
       mean += p[i] * dp[i];
     }
     for (size_t i = 0; i < p.size(); ++i) {
-      const double slope = p[i] * (dp[i] - mean) * bend[i] * static_cast<double>(heads.scale());
+      const double share = p[i] * static_cast<double>(heads.scale());
+      const double slope = share * (dp[i] - mean) * bend[i];
+      // The derivative of softcap is 1 - tanh^2: the error is absolute.
+      const double of_slope = share * bend[i] * (of_dp[i] + root * std::abs(dp[i]) + of_mean + root * std::abs(mean)) +
+                              share * std::abs(dp[i] - mean) *
+                                  (bend[i] * (3.0 + of_score[i] + std::abs(lse)) +
+                                   (heads.softcap > 0 ? 2.0 + 2.0 * of_score[i] * bend[i] : 0.0));
+      const double narrow = std::abs(slope) + share * bend[i] * of_mean;
       for (size_t j = 0; j < d; ++j) {
+        const double size_k = std::abs(k[key(i) + j]);
+        const double size_q = std::abs(q[at + j]);
         v[0][at + j] += slope * k[key(i) + j];
         v[1][key(i) + j] += slope * q[at + j];
+        conditions[0].sum[at + j] += of_slope * size_k;
+        conditions[0].narrow[at + j] += narrow * size_k;
+        conditions[1].sum[key(i) + j] += of_slope * size_q;
+        conditions[1].narrow[key(i) + j] += narrow * size_q;
       }
     }
   });
@@ -221,7 +287,9 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
     ops::attention_backward(context, a[0], a[1], a[2], a[3], {a[4], a[5], a[6], a[7], a[8]}, a[9],
                             heads.attributes(a[10]));
   };
-  c.reference = [lengths, heads](Values& values, std::vector<double>&) { differentiate(values, lengths, heads); };
+  c.reference = [lengths, heads](Values& values, Conditions& conditions) {
+    differentiate(values, conditions, lengths, heads);
+  };
   c.length = tokens * (heads.q / heads.kv) + heads.d;
   if (with_gradients) {
     for (const size_t input : {6, 7, 8}) {
@@ -256,10 +324,8 @@ OpCase kv_store_case(DType pages_dtype, DType dtype, int64_t tokens, int64_t wid
   c.operands[4].fill = [slots](std::vector<double>& values, RandomStream&) {
     for (size_t t = 0; t < values.size(); ++t) values[t] = static_cast<double>(slots - 1 - static_cast<int64_t>(t));
   };
-  c.run = [](ops::Context& context, const Arguments& a) {
-    ops::kv_store(context, {a[0], a[1]}, a[2], a[3], a[4]);
-  };
-  c.reference = [width](Values& v, std::vector<double>&) {
+  c.run = [](ops::Context& context, const Arguments& a) { ops::kv_store(context, {a[0], a[1]}, a[2], a[3], a[4]); };
+  c.reference = [width](Values& v, Conditions&) {
     for (size_t i = 0; i < v[2].size(); ++i) {
       const auto w = static_cast<size_t>(width);
       const size_t to = static_cast<size_t>(v[4][i / w]) * w + i % w;
@@ -267,6 +333,7 @@ OpCase kv_store_case(DType pages_dtype, DType dtype, int64_t tokens, int64_t wid
       v[1][to] = v[3][i];
     }
   };
+  c.precision = Precision::exact;
   c.bytes = 2.0 * static_cast<double>(tokens * width) * static_cast<double>(size_of(dtype) + size_of(pages_dtype));
   return c;
 }
@@ -304,10 +371,11 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
   c.run = [heads](ops::Context& context, const Arguments& a) {
     ops::paged_attention(context, a[0], a[1], {a[2], a[3]}, {a[4], a[5], a[6]}, heads.attributes(a[7]));
   };
-  c.reference = [=](Values& v, std::vector<double>&) {
+  c.reference = [=](Values& v, Conditions& conditions) {
     const auto d = static_cast<size_t>(heads.d);
     const auto q_heads = static_cast<size_t>(heads.q);
     std::fill(v[0].begin(), v[0].end(), 0.0);
+    conditions[0].sum = conditions[0].narrow = v[0];
     size_t sequence = 0;
     each_row(queries, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
       while (static_cast<double>(start) >= v[4][sequence + 1]) ++sequence;
@@ -318,10 +386,8 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
         return (row * static_cast<size_t>(heads.kv) + h / static_cast<size_t>(heads.q / heads.kv)) * d;
       };
       const size_t at = (t * q_heads + h) * d;
-      const auto p = row_of(&v[1][at], h, before + place, v[2], heads, key).p;
-      for (size_t i = 0; i < p.size(); ++i) {
-        for (size_t j = 0; j < d; ++j) v[0][at + j] += p[i] * v[3][key(i) + j];
-      }
+      const Row row = row_of(&v[1][at], h, before + place, v[2], heads, key);
+      add_values(&v[0][at], &conditions[0].sum[at], &conditions[0].narrow[at], row, v[3], d, key);
     });
   };
   c.length = *std::max_element(lengths.begin(), lengths.end()) + heads.d;

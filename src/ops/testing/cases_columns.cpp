@@ -23,13 +23,14 @@ OpCase columns_case(DType dtype, int64_t rows, int64_t n, ops::ColumnsAttributes
     gather ? ops::gather_columns(context, arguments[0], arguments[1], a)
            : ops::scatter_columns(context, arguments[1], arguments[0], a);
   };
-  c.reference = [a, n, narrow, gather](Values& v, std::vector<double>&) {
+  c.reference = [a, n, narrow, gather](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) {
       const auto width = static_cast<size_t>(narrow);
       const size_t at = i / width * static_cast<size_t>(n) + wide_column(a, i % width);
       (gather ? v[0][i] : v[1][at]) = gather ? v[1][at] : v[0][i];
     }
   };
+  c.precision = Precision::exact;
   c.bytes = 2.0 * static_cast<double>(rows * narrow) * static_cast<double>(size_of(dtype));
   return c;
 }

@@ -14,6 +14,27 @@ double loss_of(const std::vector<double>& logits, size_t t, size_t width, double
   return static_cast<double>(std::log(total));
 }
 
+// The relative error of exp(x) is the absolute error of x, here that of a logit minus the largest one; the log of the
+// sum has an absolute error, the relative one of the sum.
+void add_conditions(const Values& v, size_t t, size_t width, Conditions& conditions) {
+  const double* row = v[2].data() + t * width;
+  const double top = *std::max_element(row, row + width);
+  const double target = v[3][t];
+  double weight = 0;
+  double of_sum = 0;
+  for (size_t i = 0; i < width; ++i) {
+    weight += std::exp(row[i] - top);
+    of_sum += std::exp(row[i] - top) * (top - row[i]);
+  }
+  of_sum = of_sum / weight + std::sqrt(static_cast<double>(width));
+  conditions[0].sum.push_back(target < 0 ? 0.0 : top - row[static_cast<size_t>(target)] + std::log(weight) + of_sum);
+  for (size_t i = 0; i < width; ++i) {
+    const double hot = target == static_cast<double>(i) ? 1.0 : 0.0;
+    const double share = std::exp(row[i] - top) / weight;
+    conditions[1].sum.push_back(target < 0 ? 0.0 : hot + share * (2.0 + (top - row[i]) + of_sum));
+  }
+}
+
 enum class Result { none, f32, bf16, in_place };
 
 OpCase cross_entropy_case(Result result, int64_t tokens, int64_t vocabulary, double spread) {
@@ -29,7 +50,8 @@ OpCase cross_entropy_case(Result result, int64_t tokens, int64_t vocabulary, dou
   c.operands[1].alias = result == Result::in_place ? 2 : -1;
   c.run = [](ops::Context& context, const Arguments& a) { ops::cross_entropy(context, a[0], a[1], a[2], a[3]); };
   const size_t width = static_cast<size_t>(vocabulary);
-  c.reference = [width](Values& v, std::vector<double>& scale) {
+  c.reference = [width](Values& v, Conditions& conditions) {
+    conditions[0].cancels = conditions[1].cancels = true;
     for (size_t t = 0; t < v[0].size(); ++t) {
       v[0][t] = loss_of(v[2], t, width, v[3][t]);
       for (size_t i = 0; i < width; ++i) {
@@ -38,11 +60,8 @@ OpCase cross_entropy_case(Result result, int64_t tokens, int64_t vocabulary, dou
         const double hot = v[3][t] == static_cast<double>(i) ? 1.0 : 0.0;
         v[1][t * width + i] = v[3][t] < 0 ? 0.0 : share - hot;
       }
+      add_conditions(v, t, width, conditions);
     }
-    double most = 1.0;  // a loss is a difference of logits, so its error is that of their rounding
-    for (const double x : v[2]) most = std::max(most, std::abs(x));
-    scale[0] = most;
-    scale[1] = most;  // the relative error of exp(x) is the absolute error of x
   };
   c.length = vocabulary;
   if (result == Result::f32 || result == Result::bf16) {

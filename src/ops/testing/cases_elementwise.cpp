@@ -25,9 +25,10 @@ OpCase add_case(DType dtype, int64_t n, int alias) {
   c.operands = {{"y", dtype, {n}, Role::output}, {"a", dtype, {n}}, {"b", dtype, {n}}};
   c.operands[0].alias = alias;
   c.run = [](ops::Context& context, const Arguments& a) { ops::add(context, a[0], a[1], a[2]); };
-  c.reference = [](Values& v, std::vector<double>&) {
+  c.reference = [](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][i] + v[2][i];
   };
+  c.precision = Precision::rounded_once;
   c.flops = static_cast<double>(n);
   c.bytes = static_cast<double>(n) * 3.0 * static_cast<double>(size_of(dtype));
   return c;
@@ -37,9 +38,10 @@ OpCase scale_case(DType to, DType from, int64_t n, float factor) {
   OpCase c{.op = "scale", .name = fmt::format("{} to {} n={} by {}", name(from), name(to), n, factor)};
   c.operands = {{"y", to, {n}, Role::output}, {"x", from, {n}}};
   c.run = [factor](ops::Context& context, const Arguments& a) { ops::scale(context, a[0], a[1], factor); };
-  c.reference = [factor](Values& v, std::vector<double>&) {
+  c.reference = [factor](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][i] * static_cast<double>(factor);
   };
+  c.precision = factor == 1.0F ? Precision::exact : Precision::rounded_once;
   c.flops = static_cast<double>(n);
   c.bytes = static_cast<double>(n) * static_cast<double>(size_of(to) + size_of(from));
   return c;
@@ -55,7 +57,11 @@ OpCase bounding_case(DType dtype, int64_t n, bool soft, float most, bool in_plac
   c.run = [soft, most](ops::Context& context, const Arguments& a) {
     soft ? ops::softcap(context, a[0], a[1], most) : ops::clamp(context, a[0], a[1], most);
   };
-  c.reference = [soft, most](Values& v, std::vector<double>&) { v[0] = bounded(v[1], soft, most); };
+  c.reference = [soft, most](Values& v, Conditions& conditions) {
+    v[0] = bounded(v[1], soft, most);
+    for (const double y : v[0]) conditions[0].sum.push_back(2.0 * std::abs(y));  // tanh is within 4 ulp
+  };
+  c.precision = soft ? Precision::rounded_once : Precision::exact;
   c.flops = static_cast<double>(n);
   c.bytes = 2.0 * static_cast<double>(n) * static_cast<double>(size_of(dtype));
   return c;
@@ -81,13 +87,15 @@ OpCase bounding_backward_case(DType dtype, int64_t n, bool soft, float most, int
     soft ? ops::softcap_backward(context, a[0], a[1], a[2], most)
          : ops::clamp_backward(context, a[0], a[1], a[2], most);
   };
-  c.reference = [soft, cap](Values& v, std::vector<double>&) {
+  c.reference = [soft, cap](Values& v, Conditions& conditions) {
     for (size_t i = 0; i < v[0].size(); ++i) {
       const double x = v[2][i];
       const double inside = x >= -cap && x <= cap ? 1.0 : 0.0;
       v[0][i] = v[1][i] * (soft ? (cap - x) * (cap + x) / (cap * cap) : inside);
+      conditions[0].sum.push_back(std::abs(v[1][i]) * (1.0 + 3.0 * (x / cap) * (x / cap)));
     }
   };
+  c.precision = soft ? Precision::rounded_once : Precision::exact;
   // Perturbs x, which for softcap is recovered from the rounded y. At clamp's kinks there is no gradient.
   const std::vector<double> x = soft || n > 1000 ? std::vector<double>() : draw(n);  // long ones are only timed
   const bool kink = std::any_of(x.begin(), x.end(), [=](double value) {
@@ -117,9 +125,10 @@ OpCase add_bias_case(DType dtype, int64_t rows, int64_t width) {
   c.also_f16 = true;
   c.operands = {{"y", dtype, {rows, width}, Role::inout}, {"bias", DType::f32, {width}}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::add_bias(context, a[0], a[1]); };
-  c.reference = [](Values& v, std::vector<double>&) {
+  c.reference = [](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) v[0][i] += v[1][i % v[1].size()];
   };
+  c.precision = Precision::rounded_once;
   c.flops = static_cast<double>(rows * width);
   c.bytes = 2.0 * static_cast<double>(rows * width) * static_cast<double>(size_of(dtype));
   return c;
@@ -132,12 +141,13 @@ OpCase add_bias_backward_case(DType dtype, int64_t rows, int64_t width, bool acc
   c.run = [accumulate](ops::Context& context, const Arguments& a) {
     ops::add_bias_backward(context, a[0], a[1], accumulate);
   };
-  c.reference = [accumulate, width](Values& v, std::vector<double>& scale) {
+  c.reference = [accumulate, width](Values& v, Conditions& conditions) {
     if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
-    double squares = 1.0;
-    for (size_t i = 0; i < v[1].size(); ++i) v[0][i % static_cast<size_t>(width)] += v[1][i];
-    for (const double x : v[1]) squares += x * x;
-    scale[0] = std::sqrt(squares / static_cast<double>(width));
+    conditions[0] = {.sum = absolute(v[0]), .cancels = true};
+    for (size_t i = 0; i < v[1].size(); ++i) {
+      v[0][i % static_cast<size_t>(width)] += v[1][i];
+      conditions[0].sum[i % static_cast<size_t>(width)] += std::abs(v[1][i]);
+    }
   };
   c.length = rows + 1;
   c.gradients = {{.gradient = 0, .cotangent = 1, .forward = [rows](const Values&, const std::vector<double>& at) {
@@ -173,12 +183,13 @@ OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttrib
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::dropout(context, a[0], a[1], a[2], attributes);
   };
-  c.reference = [attributes, width](Values& v, std::vector<double>&) {
+  c.reference = [attributes, width](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) {
       const size_t w = static_cast<size_t>(width);
       v[0][i] = dropped(v[1][i], static_cast<uint64_t>(v[2][i / w]), i % w, attributes);
     }
   };
+  c.precision = Precision::rounded_once;
   c.flops = static_cast<double>(rows * width);
   c.bytes = 2.0 * static_cast<double>(rows * width) * static_cast<double>(size_of(dtype));
   return c;

@@ -16,7 +16,7 @@ OpCase embedding_case(DType dtype, Storage storage, Sizes s) {
                 {"table", DType::u8, {s.vocabulary, s.width}, Role::input, normal(), storage},
                 {"ids", DType::i32, {s.tokens}, Role::input, integers(0, s.vocabulary - 1)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::embedding(context, a[0], a.weights[1], a[2]); };
-  c.reference = [width = static_cast<size_t>(s.width)](Values& v, std::vector<double>&) {
+  c.reference = [width = static_cast<size_t>(s.width)](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][static_cast<size_t>(v[2][i / width]) * width + i % width];
   };
   c.bytes = static_cast<double>(static_cast<size_t>(s.tokens) * row_bytes(storage, s.width)) +
@@ -35,9 +35,14 @@ OpCase embedding_backward_case(DType dtype, Sizes s, bool accumulate) {
     ops::embedding_backward(context, a[0], a[1], a[2], accumulate);
   };
   const size_t width = static_cast<size_t>(s.width);
-  c.reference = [accumulate, width](Values& v, std::vector<double>&) {
+  c.reference = [accumulate, width](Values& v, Conditions& conditions) {
     if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
-    for (size_t i = 0; i < v[1].size(); ++i) v[0][static_cast<size_t>(v[2][i / width]) * width + i % width] += v[1][i];
+    conditions[0].sum = absolute(v[0]);
+    for (size_t i = 0; i < v[1].size(); ++i) {
+      const size_t to = static_cast<size_t>(v[2][i / width]) * width + i % width;
+      v[0][to] += v[1][i];
+      conditions[0].sum[to] += std::abs(v[1][i]);
+    }
   };
   c.length = s.tokens + 1;
   c.gradients = {{.gradient = 0, .cotangent = 1, .forward = [width](const Values& v, const std::vector<double>& table) {

@@ -53,7 +53,7 @@ OpCase add_case(int64_t n, int32_t range, int bits, bool accumulate, double spec
   c.run = [bits, accumulate](ops::Context& context, const Arguments& a) {
     ops::add_fixed(context, a[0], a[1], a[2], a[3], bits, accumulate);
   };
-  c.reference = [bits, accumulate, range](Values& v, std::vector<double>&) {
+  c.reference = [bits, accumulate, range](Values& v, Conditions&) {
     double largest = accumulate ? v[1][0] : 0;
     for (size_t i = 0; i < v[0].size(); ++i) {
       const double x = v[2][i];
@@ -63,6 +63,7 @@ OpCase add_case(int64_t n, int32_t range, int bits, bool accumulate, double spec
     }
     v[1][0] = largest;
   };
+  c.precision = Precision::exact;
   c.scratch = [n](int) { return ops::add_fixed_bytes(n); };
   c.flops = 2.0 * static_cast<double>(n);
   c.bytes = (accumulate ? 20.0 : 12.0) * static_cast<double>(n);
@@ -81,12 +82,13 @@ OpCase convert_case(int64_t n, int32_t range, int bits, double largest) {
   c.run = [bits](ops::Context& context, const Arguments& a) {
     ops::fixed_to_float(context, a[0], a[1], a[2], a[3], bits);
   };
-  c.reference = [bits, range](Values& v, std::vector<double>&) {
+  c.reference = [bits, range](Values& v, Conditions&) {
     const bool right = std::isfinite(v[2][0]) && bound_of(v[2][0]) <= range;
     for (size_t i = 0; i < v[0].size(); ++i) {
       v[0][i] = right ? std::ldexp(v[1][i], range - bits) : std::numeric_limits<double>::quiet_NaN();
     }
   };
+  c.precision = Precision::exact;
   c.flops = static_cast<double>(n);
   c.bytes = 12.0 * static_cast<double>(n);
   return c;
@@ -101,7 +103,7 @@ OpCase ranges_case() {
   c.operands = {{"range", DType::i32, {n}, Role::inout, fixed(ranges)},
                 {"largest", DType::f32, {n}, Role::input, fixed(largest)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::next_ranges(context, a[0], a[1]); };
-  c.reference = [](Values& v, std::vector<double>&) {
+  c.reference = [](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) {
       if (v[1][i] > 0 && std::isfinite(v[1][i])) v[0][i] = std::max(-88, bound_of(v[1][i]) + 6);
     }

@@ -21,10 +21,14 @@ OpCase forward_case(ops::Activation activation, DType dtype, int64_t rows, int64
                 {"gate", dtype, {rows, n}, Role::input, normal(spread)},
                 {"up", dtype, {rows, n}}};
   c.operands[0].alias = alias;
-  c.run = [activation](ops::Context& context, const Arguments& a) {
-    ops::glu(context, a[0], a[1], a[2], activation);
+  c.run = [activation](ops::Context& context, const Arguments& a) { ops::glu(context, a[0], a[1], a[2], activation); };
+  c.reference = [activation](Values& v, Conditions& conditions) {
+    v[0] = gated(v[1], v[2], activation);
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      conditions[0].sum.push_back(activated_condition(activation, v[1][i]) * std::abs(v[2][i]));
+    }
   };
-  c.reference = [activation](Values& v, std::vector<double>&) { v[0] = gated(v[1], v[2], activation); };
+  c.precision = Precision::rounded_once;
   c.flops = 5.0 * static_cast<double>(rows * n);
   c.bytes = 3.0 * static_cast<double>(rows * n) * static_cast<double>(size_of(dtype));
   return c;
@@ -46,10 +50,12 @@ OpCase backward_case(ops::Activation activation, DType dtype, int64_t rows, int6
   c.run = [activation](ops::Context& context, const Arguments& a) {
     ops::glu_backward(context, a[0], a[1], a[2], a[3], a[4], activation);
   };
-  c.reference = [activation](Values& v, std::vector<double>&) {
+  c.reference = [activation](Values& v, Conditions& conditions) {
     for (size_t i = 0; i < v[0].size(); ++i) {
       v[0][i] = v[2][i] * v[4][i] * activation_slope(activation, v[3][i]);
       v[1][i] = v[2][i] * activated(activation, v[3][i]);
+      conditions[0].sum.push_back(std::abs(v[2][i] * v[4][i]) * activation_slope_condition(activation, v[3][i]));
+      conditions[1].sum.push_back(std::abs(v[2][i]) * activated_condition(activation, v[3][i]));
     }
   };
   if (rows * n < 2000) {

@@ -68,21 +68,30 @@ OpCase forward_case(DType dtype, int64_t rows, int64_t n, Choice choice) {
     ops::layer_norm(context, a[0], a[1], a[2], a[3], a[4], a[5], epsilon);
   };
   const bool with_bias = choice.with_bias;
-  const double around = std::max(1.0, std::abs(choice.mean));
-  c.reference = [n, with_bias, around](Values& v, std::vector<double>& scale) {
+  c.reference = [n, with_bias](Values& v, Conditions& conditions) {
     const auto width = static_cast<size_t>(n);
     v[0] = normalised(v[3], v[4], with_bias ? v[5] : std::vector<double>(width, 0.0));
-    double most = 1.0;
+    const double root = std::sqrt(static_cast<double>(n));
+    conditions[0].cancels = conditions[1].cancels = true;
     for (size_t t = 0; t < v[1].size(); ++t) {
-      const auto [mean, rstd] = statistics(&v[3][t * width], width);
+      const double* x = &v[3][t * width];
+      const auto [mean, rstd] = statistics(x, width);
       v[1][t] = mean;
       v[2][t] = rstd;
-      most = std::max(most, rstd);
+      double of_mean = 0;
+      for (size_t j = 0; j < width; ++j) of_mean += std::abs(x[j]) / static_cast<double>(n);
+      conditions[1].sum.push_back(of_mean);
+      // The mean's error shifts x - mean. rstd has half the relative error of a sum of n squares; the shift adds only
+      // its square to the variance, because the differences add up to 0.
+      for (size_t j = 0; j < width; ++j) {
+        const double scaled = std::abs(v[4][j]) * rstd;
+        conditions[0].sum.push_back((with_bias ? std::abs(v[5][j]) : 0.0) +
+                                    scaled *
+                                        (std::abs(x[j] - mean) * (3.0 + 0.5 * root) + of_mean + root * std::abs(mean)));
+      }
     }
-    // The error of x - mean includes the mean's rounding error.
-    scale[0] = most * around * 2.0;
-    scale[1] = around;
   };
+  c.precision = Precision::rounded_once;
   c.length = n;
   c.flops = 6.0 * static_cast<double>(rows * n);
   c.bytes = 2.0 * static_cast<double>(rows * n) * static_cast<double>(size_of(dtype));
@@ -127,14 +136,20 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::LayerNormBackwar
     ops::layer_norm_backward(context, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], attributes);
   };
   // dx = rstd (I - 1/n - u u^T / n) g: the part of g that is neither constant nor parallel to u.
-  c.reference = [attributes, width](Values& v, std::vector<double>& scale) {
+  c.reference = [attributes, width](Values& v, Conditions& conditions) {
     std::vector<double> dweight(width, 0.0);
     std::vector<double> dbias(width, 0.0);
-    double squares = 1.0;
+    std::vector<double>&of_dx = conditions[0].sum, &of_dweight = conditions[1].sum, &of_dbias = conditions[2].sum;
+    of_dx = attributes.accumulate_dx ? absolute(v[0]) : std::vector<double>(v[0].size(), 0.0);
+    of_dweight = attributes.accumulate_dweight ? absolute(v[1]) : dweight;
+    conditions[1].cancels = conditions[2].cancels = true;
+    of_dbias = attributes.accumulate_dweight ? absolute(v[2]) : dbias;
     const auto count = static_cast<double>(width);
     for (size_t t = 0; t < v[7].size(); ++t) {
       double constant = 0;
       double along = 0;
+      double of_constant = 0;
+      double of_along = 0;
       const auto unit = [&](size_t j) { return (v[4][t * width + j] - v[6][t]) * v[7][t]; };
       for (size_t j = 0; j < width; ++j) {
         const double dy = v[3][t * width + j];
@@ -142,18 +157,24 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::LayerNormBackwar
         along += dy * v[5][j] * unit(j) / count;
         dweight[j] += dy * unit(j);
         dbias[j] += dy;
-        squares += dy * dy * (1.0 + unit(j) * unit(j)) / count;
+        of_constant += std::abs(dy * v[5][j]) / count;
+        of_along += std::abs(dy * v[5][j] * unit(j)) / count;
+        of_dweight[j] += 2.0 * std::abs(dy * unit(j));
+        of_dbias[j] += std::abs(dy);
       }
+      of_constant += std::sqrt(count) * std::abs(constant);
+      of_along += (3.0 + std::sqrt(count)) * std::abs(along);
       for (size_t j = 0; j < width; ++j) {
         const double value = v[7][t] * (v[3][t * width + j] * v[5][j] - constant - unit(j) * along);
         v[0][t * width + j] = (attributes.accumulate_dx ? v[0][t * width + j] : 0.0) + value;
+        of_dx[t * width + j] +=
+            v[7][t] * (2.0 * std::abs(v[3][t * width + j] * v[5][j]) + of_constant + std::abs(unit(j)) * of_along);
       }
     }
     for (size_t j = 0; j < width; ++j) {
       v[1][j] = (attributes.accumulate_dweight ? v[1][j] : 0.0) + dweight[j];
       v[2][j] = (attributes.accumulate_dweight ? v[2][j] : 0.0) + dbias[j];
     }
-    scale[1] = scale[2] = std::sqrt(squares);
   };
   c.length = std::max(rows, n);
   if (rows * n > 0 && rows * n < 2000) {

@@ -63,12 +63,6 @@ Fill spread(int64_t width) {
   };
 }
 
-double mean_square(const std::vector<double>& values) {
-  double total = 0;
-  for (const double value : values) total += value * value;
-  return values.empty() ? 0.0 : total / static_cast<double>(values.size());
-}
-
 // `gradients`: the type to which dy is rounded, for backward.
 OpCase linear_case(bool backward, DType result, DType given, Storage storage, Sizes s, bool accumulate,
                    Storage gradients = Storage::fp8_e4m3) {
@@ -89,7 +83,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
       ops::linear_fp8(context, a[0], a[1], a.weights[2], attributes);
     }
   };
-  c.reference = [=](Values& v, std::vector<double>& scale) {
+  c.reference = [=](Values& v, Conditions& conditions) {
     std::vector<double> scales;
     const std::vector<double> weight = in_fp8(e4m3, v[2], s.in, &scales);  // fp8 weights are unchanged
     std::vector<double> left = v[1];
@@ -100,19 +94,24 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
     } else {
       left = in_fp8(e4m3, left, k, nullptr);
     }
-    scale[0] = std::sqrt(mean_square(left) * mean_square(weight) * static_cast<double>(k) +
-                         (accumulate ? mean_square(v[0]) : 0.0));
     if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
+    std::vector<double>& terms = conditions[0].sum;
+    terms = absolute(v[0]);
+    conditions[0].cancels = true;
     for (int64_t t = 0; t < s.tokens; ++t) {
       for (int64_t o = 0; o < s.out; ++o) {
         for (int64_t i = 0; i < s.in; ++i) {
           const double w = weight[static_cast<size_t>(o * s.in + i)];
-          v[0][static_cast<size_t>(t * width + (backward ? i : o))] +=
-              left[static_cast<size_t>(t * k + (backward ? o : i))] * w;
+          const auto to = static_cast<size_t>(t * width + (backward ? i : o));
+          const double term = left[static_cast<size_t>(t * k + (backward ? o : i))] * w;
+          v[0][to] += term;
+          terms[to] += std::abs(term);
         }
       }
     }
-    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+    // For bf16 results sums may be kept to 14 bits (ops/linear_fp8.h): 2^-14 of the terms.
+    if (result != DType::bf16) return;
+    for (const double of_sum : terms) conditions[0].narrow.push_back(0x1p-6 * of_sum);
   };
   c.length = k + 1;
   c.scratch = [=](int) { return ops::linear_fp8_bytes(s.tokens, s.out, s.in, !is_fp8(storage)); };
@@ -163,7 +162,7 @@ OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, 
     ops::quantize_fp8(context, q, a[1], folded ? a.weights[2] : Weight{});
     ops::dequantize_fp8(context, a[0], q, folded ? a.weights[2] : Weight{});
   };
-  c.reference = [=](Values& v, std::vector<double>& scale) {
+  c.reference = [=](Values& v, Conditions&) {
     std::vector<double> scales;
     in_fp8(e4m3, v[2], 3, &scales);
     if (!folded) scales.assign(static_cast<size_t>(width), 1.0);
@@ -171,8 +170,8 @@ OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, 
     multiply_columns(v[0], scales, false);
     v[0] = in_fp8(format_of(storage), v[0], width, nullptr);
     multiply_columns(v[0], scales, true);
-    scale[0] = 1e-30;  // requires exactly the expected value
   };
+  c.precision = Precision::exact;
   c.scratch = [=](int) { return fp8_bytes(rows, width); };
   c.bytes = static_cast<double>(rows * width) * static_cast<double>(2 * size_of(dtype) + 2);
   return c;
@@ -183,12 +182,12 @@ OpCase scales_case(Storage storage, int64_t rows, int64_t width) {
   c.operands = {{"scales", DType::f32, {rows}, Role::output},
                 {"q", DType::u8, {rows, width}, Role::input, spread(width), storage}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::fp8_scales(context, a[0], a.weights[1]); };
-  c.reference = [=](Values& v, std::vector<double>& scale) {
+  c.reference = [=](Values& v, Conditions&) {
     std::vector<double> scales;
     in_fp8(format_of(storage), v[1], width, &scales);
     v[0] = scales;
-    scale[0] = 1e-30;  // requires exactly the expected value
   };
+  c.precision = Precision::exact;
   c.bytes = static_cast<double>(rows) * 36;  // at least 32 bytes are read together
   return c;
 }
@@ -198,7 +197,8 @@ OpCase dequantize_case(DType dtype, Storage storage, int64_t rows, int64_t width
   c.operands = {{"x", dtype, {rows, width}, Role::output},
                 {"q", DType::u8, {rows, width}, Role::input, spread(width), storage}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::dequantize_fp8(context, a[0], a.weights[1], {}); };
-  c.reference = [](Values& v, std::vector<double>&) { v[0] = v[1]; };
+  c.reference = [](Values& v, Conditions&) { v[0] = v[1]; };
+  c.precision = Precision::exact;
   c.bytes = static_cast<double>(rows * width) * static_cast<double>(size_of(dtype) + 1);
   return c;
 }

@@ -54,24 +54,32 @@ OpCase lora_case(const Sizes& s) {
     context.device.copy_from_host(entries.data, table.data(), entries.bytes());
     ops::lora(context, a[y], a[x], entries, a[slots], {.layer = the_layer, .rank = most});
   };
-  c.reference = [s](Values& v, std::vector<double>& scale) {
+  c.reference = [s](Values& v, Conditions& conditions) {
     const auto in = static_cast<size_t>(s.in), out = static_cast<size_t>(s.out);
-    double max_y = 0;
+    std::vector<double>& terms = conditions[y].sum;
+    terms = absolute(v[y]);
     for (size_t t = 0; t < v[slots].size(); ++t) {
       if (v[slots][t] < 0) continue;
       const auto slot = static_cast<size_t>(v[slots][t]);
       const auto rank = static_cast<size_t>(s.ranks[slot]);
       for (size_t r = 0; r < rank; ++r) {
         double low = 0;
-        for (size_t i = 0; i < in; ++i) low += v[first + 2 * slot][r * in + i] * v[x][t * in + i];
+        double of_low = 0;
+        for (size_t i = 0; i < in; ++i) {
+          const double term = v[first + 2 * slot][r * in + i] * v[x][t * in + i];
+          low += term;
+          of_low += std::abs(term);
+        }
+        of_low += std::sqrt(static_cast<double>(in)) * std::abs(low);
         for (size_t o = 0; o < out; ++o) {
-          v[y][t * out + o] += static_cast<double>(factor_of(slot)) * v[first + 2 * slot + 1][o * rank + r] * low;
+          const double factor = static_cast<double>(factor_of(slot)) * v[first + 2 * slot + 1][o * rank + r];
+          v[y][t * out + o] += factor * low;
+          terms[t * out + o] += std::abs(factor) * of_low;
         }
       }
     }
-    for (const double value : v[y]) max_y = std::max(max_y, std::abs(value));
-    scale[y] = max_y;
   };
+  c.precision = Precision::rounded_once;
   c.length = s.in + most;
   const auto mean = static_cast<double>(most);
   const double size = static_cast<double>(size_of(s.dtype));

@@ -12,28 +12,21 @@ struct Sizes {
   int64_t m, n, k;
 };
 
-// c [m, n] (+)= a [m, k] b [k, n] by outer products, in double. Element (i, k) of a is a[i * a_row + k * a_column].
-void reference_gemm(const Sizes& s, std::vector<double>& c, const std::vector<double>& a, int64_t a_row,
-                    int64_t a_column, const std::vector<double>& b, int64_t b_row, int64_t b_column) {
+// c [m, n] (+)= a [m, k] b [k, n] by outer products, in double, and terms [m, n] (+)= |a| |b| unless it is empty.
+// Element (i, k) of a is a[i * a_row + k * a_column].
+void reference_gemm(const Sizes& s, std::vector<double>& c, std::vector<double>& terms, const std::vector<double>& a,
+                    int64_t a_row, int64_t a_column, const std::vector<double>& b, int64_t b_row, int64_t b_column) {
+  const bool with_terms = !terms.empty();
   for (int64_t k = 0; k < s.k; ++k) {
     for (int64_t i = 0; i < s.m; ++i) {
       const double left = a[static_cast<size_t>(i * a_row + k * a_column)];
       for (int64_t j = 0; j < s.n; ++j) {
-        c[static_cast<size_t>(i * s.n + j)] += left * b[static_cast<size_t>(k * b_row + j * b_column)];
+        const double term = left * b[static_cast<size_t>(k * b_row + j * b_column)];
+        c[static_cast<size_t>(i * s.n + j)] += term;
+        if (with_terms) terms[static_cast<size_t>(i * s.n + j)] += std::abs(term);
       }
     }
   }
-}
-
-double mean_square(const std::vector<double>& values) {
-  double total = 0;
-  for (const double value : values) total += value * value;
-  return values.empty() ? 0.0 : total / static_cast<double>(values.size());
-}
-
-// The root of the sum of squared terms for one element of a matrix product.
-double product_scale(const std::vector<double>& a, const std::vector<double>& b, int64_t k, double before) {
-  return std::sqrt(mean_square(a) * mean_square(b) * static_cast<double>(k) + before);
 }
 
 const char* form(const ops::MatmulAttributes& attributes) {
@@ -51,12 +44,11 @@ OpCase matmul_case(DType out, DType in, Sizes s, ops::MatmulAttributes attribute
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::matmul(context, a[0], a[1], a[2], attributes);
   };
-  c.reference = [attributes, s](Values& v, std::vector<double>& scale) {
-    scale[0] = product_scale(v[1], v[2], s.k, attributes.accumulate ? mean_square(v[0]) : 0.0);
+  c.reference = [attributes, s](Values& v, Conditions& conditions) {
     if (!attributes.accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
-    reference_gemm(s, v[0], v[1], attributes.transpose_a ? 1 : s.k, attributes.transpose_a ? s.m : 1, v[2],
-                   attributes.transpose_b ? 1 : s.n, attributes.transpose_b ? s.k : 1);
-    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+    conditions[0] = {.sum = absolute(v[0]), .cancels = true};
+    reference_gemm(s, v[0], conditions[0].sum, v[1], attributes.transpose_a ? 1 : s.k, attributes.transpose_a ? s.m : 1,
+                   v[2], attributes.transpose_b ? 1 : s.n, attributes.transpose_b ? s.k : 1);
   };
   c.length = s.k + 1;
   c.flops = 2.0 * static_cast<double>(s.m * s.n * s.k);
@@ -108,16 +100,17 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Li
       ops::linear(context, a[0], a[1], a.weights[2], attributes);
     }
   };
-  c.reference = [=](Values& v, std::vector<double>& scale) {
+  c.reference = [=](Values& v, Conditions& conditions) {
     std::vector<double> weight = v[2];
     for (double& w : weight) w = rounded_to(given, w);
-    scale[0] = product_scale(v[1], weight, k, accumulate ? mean_square(v[0]) : 0.0);
     if (!accumulate) std::fill(v[0].begin(), v[0].end(), 0.0);
-    reference_gemm({s.tokens, width, k}, v[0], v[1], k, 1, weight, backward ? s.in : 1, backward ? 1 : s.in);
-    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+    conditions[0] = {.sum = absolute(v[0]), .cancels = true};
+    reference_gemm({s.tokens, width, k}, v[0], conditions[0].sum, v[1], k, 1, weight, backward ? s.in : 1,
+                   backward ? 1 : s.in);
   };
   c.length = k + 1;
   if (backward) {
+    c.precision = Precision::rounded_once;
     c.gradients = {{.gradient = 0, .cotangent = 1, .forward = [=](const Values& v, const std::vector<double>& x) {
                       std::vector<double> y(static_cast<size_t>(s.tokens * s.out), 0.0);
                       for (int64_t t = 0; t < s.tokens; ++t) {
@@ -147,6 +140,7 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
   c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
   c.name += fmt::format(" rank={}", rank);
   c.gradients.clear();  // linear_case's, which lack the low-rank term
+  c.precision = Precision::computed;
   const int64_t width = backward ? s.in : s.out;
   c.operands.push_back({"low", given, {s.tokens, rank}});
   c.operands.push_back({backward ? "a" : "b", given, backward ? Shape{rank, s.in} : Shape{s.out, rank}});
@@ -158,10 +152,11 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
       ops::linear_low_rank(context, a[0], a[1], a.weights[2], a[3], a[4], attributes);
     }
   };
-  c.reference = [=, linear = c.reference](Values& v, std::vector<double>& scale) {
-    linear(v, scale);
-    reference_gemm({s.tokens, width, rank}, v[0], v[3], rank, 1, v[4], backward ? s.in : 1, backward ? 1 : rank);
-    for (const double x : v[0]) scale[0] = std::max(scale[0], std::abs(x));
+  c.reference = [=, linear = c.reference](Values& v, Conditions& conditions) {
+    linear(v, conditions);
+    conditions[0].narrow = absolute(v[0]);  // may be rounded before the low-rank term is added
+    reference_gemm({s.tokens, width, rank}, v[0], conditions[0].sum, v[3], rank, 1, v[4], backward ? s.in : 1,
+                   backward ? 1 : rank);
   };
   // dx is the gradient at x of the sum of dy (x W^T) and low (x a^T), both elementwise. Checked only for few elements,
   // because finite differences of many take long.
@@ -173,7 +168,8 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
                       const auto add = [&](const std::vector<double>& factors, const std::vector<double>& matrix,
                                            int64_t rows) {
                         std::vector<double> product(static_cast<size_t>(s.tokens * rows), 0.0);
-                        reference_gemm({s.tokens, rows, s.in}, product, x, s.in, 1, matrix, 1, s.in);
+                        std::vector<double> no_terms;
+                        reference_gemm({s.tokens, rows, s.in}, product, no_terms, x, s.in, 1, matrix, 1, s.in);
                         for (size_t i = 0; i < product.size(); ++i) terms.push_back(factors[i] * product[i]);
                       };
                       add(v[1], weight, s.out);
@@ -192,7 +188,7 @@ OpCase dequantize_case(DType dtype, Storage storage, int64_t out, int64_t in) {
   c.operands = {{"out", dtype, {out, in}, Role::output},
                 {"weight", DType::u8, {out, in}, Role::input, normal(), storage}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::dequantize(context, a[0], a.weights[1]); };
-  c.reference = [](Values& v, std::vector<double>&) { v[0] = v[1]; };
+  c.reference = [](Values& v, Conditions&) { v[0] = v[1]; };
   c.flops = static_cast<double>(out * in);
   c.bytes = static_cast<double>(static_cast<size_t>(out) * row_bytes(storage, in)) +
             static_cast<double>(out * in) * static_cast<double>(size_of(dtype));

@@ -65,13 +65,23 @@ OpCase route_case(DType dtype, Sizes s, bool with_ties) {
                 {"weights", DType::f32, {s.tokens, s.chosen}, Role::output},
                 {"logits", dtype, {s.tokens, s.experts}, Role::input, with_ties ? integers(-2, 2) : normal(2.0)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::moe_route(context, a[0], a[1], a[2]); };
-  c.reference = [s](Values& v, std::vector<double>& scale) {
+  c.reference = [s](Values& v, Conditions& conditions) {
     for (size_t t = 0; t < static_cast<size_t>(s.tokens); ++t) {
       const auto best = best_of(&v[2][t * static_cast<size_t>(s.experts)], s);
       for (size_t k = 0; k < best.size(); ++k) v[0][t * best.size() + k] = static_cast<double>(best[k]);
     }
     v[1] = weights_of(v[2], v[0], s);
-    scale[1] = 1.0;
+    // The relative error of exp(x) is the absolute error of x, a logit minus the largest one, which is the first.
+    const auto k = static_cast<size_t>(s.chosen);
+    const auto below = [&](size_t i) {
+      const double* row = &v[2][i / k * static_cast<size_t>(s.experts)];
+      return row[static_cast<size_t>(v[0][i / k * k])] - row[static_cast<size_t>(v[0][i])];
+    };
+    for (size_t i = 0; i < v[1].size(); ++i) {
+      double of_sum = 0;
+      for (size_t j = i / k * k; j < i / k * k + k; ++j) of_sum += v[1][j] * below(j);
+      conditions[1].sum.push_back(v[1][i] * (2.0 + below(i) + of_sum));
+    }
   };
   c.length = s.chosen;
   c.flops = static_cast<double>(s.tokens * s.experts * s.chosen);
@@ -99,22 +109,23 @@ OpCase route_backward_case(DType dtype, Sizes s) {
                 {"experts", DType::i32, {s.tokens, s.chosen}, Role::input, drawn[0]},
                 {"weights", DType::f32, {s.tokens, s.chosen}, Role::input, drawn[1]},
                 {"logits", DType::f32, {s.tokens, s.experts}, Role::input, drawn[2]}};
-  c.run = [](ops::Context& context, const Arguments& a) {
-    ops::moe_route_backward(context, a[0], a[1], a[2], a[3]);
-  };
+  c.run = [](ops::Context& context, const Arguments& a) { ops::moe_route_backward(context, a[0], a[1], a[2], a[3]); };
   // Sums over all pairs of selected experts: d w_i / d logit_j = w_i (1[i = j] - w_j).
-  c.reference = [s](Values& v, std::vector<double>& scale) {
+  c.reference = [s](Values& v, Conditions& conditions) {
     const auto k = static_cast<size_t>(s.chosen);
     std::fill(v[0].begin(), v[0].end(), 0.0);
+    std::vector<double>& terms = conditions[0].sum;
+    terms.assign(v[0].size(), 0.0);
+    conditions[0].cancels = true;
     for (size_t start = 0; start < v[3].size(); start += k) {
       for (size_t i = start; i < start + k; ++i) {
         for (size_t j = start; j < start + k; ++j) {
           const size_t at = start / k * static_cast<size_t>(s.experts) + static_cast<size_t>(v[2][j]);
           v[0][at] += v[1][i] * v[3][i] * ((i == j ? 1.0 : 0.0) - v[3][j]);
+          terms[at] += 2.0 * std::abs(v[1][i] * v[3][i]) * ((i == j ? 1.0 : 0.0) + v[3][j]);
         }
       }
     }
-    scale[0] = 1.0;
   };
   c.length = s.chosen;
   if (s.tokens > 0) {
@@ -135,7 +146,7 @@ OpCase group_case(Sizes s) {
                 {"offsets", DType::i32, {s.experts + 1}, Role::output},
                 {"experts", DType::i32, {s.tokens, s.chosen}, Role::input, choices(s)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::moe_group(context, a[0], a[1], a[2], a[3]); };
-  c.reference = [s](Values& v, std::vector<double>&) {
+  c.reference = [s](Values& v, Conditions&) {
     std::vector<size_t> order(v[3].size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::sort(order.begin(), order.end(),
@@ -161,9 +172,10 @@ OpCase gather_case(DType dtype, int64_t tokens, int64_t count, int64_t width) {
                 {"x", dtype, {tokens, width}},
                 {"rows", DType::i32, {count}, Role::input, integers(0, tokens - 1)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::gather_rows(context, a[0], a[1], a[2]); };
-  c.reference = [w = static_cast<size_t>(width)](Values& v, std::vector<double>&) {
+  c.reference = [w = static_cast<size_t>(width)](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][static_cast<size_t>(v[2][i / w]) * w + i % w];
   };
+  c.precision = Precision::exact;
   c.bytes = 2.0 * static_cast<double>(count * width) * static_cast<double>(size_of(dtype));
   return c;
 }
@@ -193,11 +205,18 @@ OpCase combine_case(DType dtype, int64_t tokens, int64_t chosen, int64_t width, 
   c.run = [accumulate](ops::Context& context, const Arguments& a) {
     ops::combine_rows(context, a[0], a[1], a[2], a[3], accumulate);
   };
-  c.reference = [=](Values& v, std::vector<double>&) {
-    const auto sums = combined(v[1], v[2], with_weights ? v[3] : std::vector<double>(v[2].size(), 1.0),
-                               static_cast<size_t>(chosen), static_cast<size_t>(width));
-    for (size_t i = 0; i < sums.size(); ++i) v[0][i] = (accumulate ? v[0][i] : 0.0) + sums[i];
+  c.reference = [=](Values& v, Conditions& conditions) {
+    const auto weights = with_weights ? v[3] : std::vector<double>(v[2].size(), 1.0);
+    const auto k = static_cast<size_t>(chosen), w = static_cast<size_t>(width);
+    const auto sums = combined(v[1], v[2], weights, k, w);
+    conditions[0].sum = combined(absolute(v[1]), v[2], absolute(weights), k, w);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double before = accumulate ? v[0][i] : 0.0;
+      v[0][i] = before + sums[i];
+      conditions[0].sum[i] += std::abs(before);
+    }
   };
+  c.precision = Precision::rounded_once;
   c.length = chosen + 1;
   c.flops = 2.0 * static_cast<double>(count * width);
   c.bytes = static_cast<double>((count + tokens) * width) * static_cast<double>(size_of(dtype));
@@ -223,16 +242,19 @@ OpCase combine_backward_case(DType dtype, int64_t tokens, int64_t chosen, int64_
   };
   const auto k = static_cast<size_t>(chosen);
   const auto h = static_cast<size_t>(width);
-  c.reference = [k, h](Values& v, std::vector<double>& scale) {
+  c.reference = [k, h](Values& v, Conditions& conditions) {
+    conditions[1].cancels = true;
     for (size_t i = 0; i < v[4].size(); ++i) {
       const size_t row = static_cast<size_t>(v[4][i]) * h;
       v[1][i] = 0;
+      double terms = 0;
       for (size_t j = 0; j < h; ++j) {
+        terms += std::abs(v[2][i / k * h + j] * v[3][row + j]);
         v[1][i] += v[2][i / k * h + j] * v[3][row + j];
         v[0][row + j] = v[5][i] * v[2][i / k * h + j];
       }
+      conditions[1].sum.push_back(terms);
     }
-    scale[1] = std::sqrt(static_cast<double>(h));
   };
   c.length = width;
   if (tokens > 0 && count * width < 2000) {

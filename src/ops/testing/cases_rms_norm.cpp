@@ -46,11 +46,16 @@ OpCase forward_case(DType dtype, int64_t rows, int64_t n, bool in_place, bool wi
   c.run = [offset](ops::Context& context, const Arguments& a) {
     ops::rms_norm(context, a[0], a[1], a[2], a[3], {.epsilon = epsilon, .weight_offset = offset});
   };
-  c.reference = [n, offset](Values& v, std::vector<double>&) {
+  c.reference = [n, offset](Values& v, Conditions& conditions) {
     v[0] = normalised(v[2], v[3], offset);
     const auto width = static_cast<size_t>(n);
     for (size_t t = 0; t < v[1].size(); ++t) v[1][t] = rstd_of(&v[2][t * width], width);
+    for (size_t i = 0; i < v[0].size(); ++i) {
+      const double factor = std::abs(v[3][i % width]) + static_cast<double>(offset);
+      conditions[0].sum.push_back(std::abs(v[2][i]) * v[1][i / width] * factor + 2.0 * std::abs(v[0][i]));
+    }
   };
+  c.precision = Precision::rounded_once;
   c.length = n;
   c.flops = 4.0 * static_cast<double>(rows * n);
   c.bytes = 2.0 * static_cast<double>(rows * n) * static_cast<double>(size_of(dtype));
@@ -85,26 +90,34 @@ OpCase backward_case(DType dtype, int64_t rows, int64_t n, ops::RmsNormBackwardA
     ops::rms_norm_backward(context, a[0], a[1], a[2], a[3], a[4], a[5], attributes);
   };
   // With the unit vector u = x rstd: dx = rstd (g - u mean(g u)).
-  c.reference = [attributes, width](Values& v, std::vector<double>& scale) {
+  c.reference = [attributes, width](Values& v, Conditions& conditions) {
     std::vector<double> dweight(width, 0.0);
     const auto offset = static_cast<double>(attributes.weight_offset);
-    double squares = 1.0;
+    const auto count = static_cast<double>(width);
+    std::vector<double>&of_dx = conditions[0].sum, &of_dweight = conditions[1].sum;
+    of_dx = attributes.accumulate_dx ? absolute(v[0]) : std::vector<double>(v[0].size(), 0.0);
+    conditions[1].cancels = true;
+    of_dweight = attributes.accumulate_dweight ? absolute(v[1]) : dweight;
     for (size_t t = 0; t < v[5].size(); ++t) {
       double mean = 0;
+      double of_mean = 0;
       for (size_t j = 0; j < width; ++j) {
         const size_t i = t * width + j;
-        mean += v[2][i] * (v[4][j] + offset) * v[3][i] * v[5][t] / static_cast<double>(width);
+        mean += v[2][i] * (v[4][j] + offset) * v[3][i] * v[5][t] / count;
         dweight[j] += v[2][i] * v[3][i] * v[5][t];
-        squares += std::pow(v[2][i] * v[3][i] * v[5][t], 2) / static_cast<double>(width);
+        of_mean += std::abs(v[2][i] * v[3][i]) * (std::abs(v[4][j]) + offset) * v[5][t] / count;
+        of_dweight[j] += 2.0 * std::abs(v[2][i] * v[3][i]) * v[5][t];
       }
+      of_mean += (3.0 + std::sqrt(count)) * std::abs(mean);
       for (size_t j = 0; j < width; ++j) {
         const size_t i = t * width + j;
         const double value = v[5][t] * (v[2][i] * (v[4][j] + offset) - v[3][i] * v[5][t] * mean);
         v[0][i] = (attributes.accumulate_dx ? v[0][i] : 0.0) + value;
+        of_dx[i] +=
+            v[5][t] * (2.0 * std::abs(v[2][i]) * (std::abs(v[4][j]) + offset) + std::abs(v[3][i]) * v[5][t] * of_mean);
       }
     }
     for (size_t j = 0; j < width; ++j) v[1][j] = (attributes.accumulate_dweight ? v[1][j] : 0.0) + dweight[j];
-    scale[1] = std::sqrt(squares);
   };
   c.length = std::max(rows, n);
   if (rows * n > 0 && rows * n < 2000) {

@@ -29,8 +29,9 @@ OpCase rope_case(DType dtype, int64_t rows, int64_t heads, int64_t pairs, int64_
     ops::rope(context, a[0], a[1], a[2], a[3], {.heads = heads, .inverse = inverse});
   };
   // A pair is a complex number, multiplied by e^(i angle).
-  c.reference = [pairs, rest, inverse, width](Values& v, std::vector<double>&) {
+  c.reference = [pairs, rest, inverse, width](Values& v, Conditions& conditions) {
     const auto half = static_cast<size_t>(pairs);
+    conditions[0].sum = absolute(v[1]);
     for (size_t i = 0; i < v[0].size(); ++i) {
       const size_t place = i % static_cast<size_t>(2 * pairs + rest);  // index in the head
       if (place >= 2 * half) v[0][i] = v[1][i];
@@ -41,6 +42,8 @@ OpCase rope_case(DType dtype, int64_t rows, int64_t heads, int64_t pairs, int64_
                            std::polar(1.0, inverse ? -static_cast<double>(angle) : static_cast<double>(angle));
       v[0][i] = rotated.real();
       v[0][i + half] = rotated.imag();
+      // Sines and cosines have absolute errors, up to 3e-7 for large angles (5 units of roundoff).
+      conditions[0].sum[i] = conditions[0].sum[i + half] = 2.0 * (std::abs(v[1][i]) + std::abs(v[1][i + half]));
     }
   };
   c.flops = 3.0 * static_cast<double>(rows * width);

@@ -134,6 +134,24 @@ void reference_row(Values& v, size_t r, size_t width, size_t columns) {
   }
 }
 
+// Of the log-probabilities: the logit minus the largest one, and the log of the sum, whose absolute error is the
+// relative one of the sum. exp(x) has the absolute error of x as its relative one.
+void add_conditions(const Values& v, size_t r, size_t width, size_t columns, std::vector<double>& conditions) {
+  const double* row = v[logits].data() + r * width;
+  const double top = *std::max_element(row, row + width);
+  double weight = 0;
+  double of_sum = 0;
+  for (size_t i = 0; i < width; ++i) {
+    weight += std::exp(row[i] - top);
+    of_sum += std::exp(row[i] - top) * (top - row[i]);
+  }
+  of_sum = of_sum / weight + std::sqrt(static_cast<double>(width)) + std::log(weight);
+  for (size_t c = 0; c < columns; ++c) {
+    const double id = v[chosen][r * columns + c];
+    conditions.push_back(id < 0 ? 0.0 : top - row[static_cast<size_t>(id)] + of_sum);
+  }
+}
+
 OpCase sampling_case(const Sizes& s) {
   OpCase c{.op = "sample",
            .name = fmt::format("R={} V={} N={}{}", s.rows, s.vocabulary, s.num_top, s.step > 0 ? " ties" : "")};
@@ -168,13 +186,15 @@ OpCase sampling_case(const Sizes& s) {
     ops::SamplingRows rows{a[scales], a[cuts], a[masks], a[edit_offsets], a[edit_ids], copied(a[edit_values])};
     ops::sample(context, a[chosen], a[logprobs], copied(a[logits]), rows);
   };
-  c.reference = [s](Values& v, std::vector<double>& scale) {
+  c.reference = [s](Values& v, Conditions& conditions) {
+    conditions[logprobs].cancels = true;
     for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) {
       reference_row(v, r, static_cast<size_t>(s.vocabulary), static_cast<size_t>(1 + s.num_top));
     }
-    double most = 1;
-    for (const double x : v[logits]) most = std::max(most, std::abs(x));
-    scale[logprobs] = most;
+    for (size_t r = 0; r < static_cast<size_t>(s.rows); ++r) {
+      add_conditions(v, r, static_cast<size_t>(s.vocabulary), static_cast<size_t>(1 + s.num_top),
+                     conditions[logprobs].sum);
+    }
   };
   c.length = s.vocabulary;
   c.bytes = static_cast<double>(s.rows * s.vocabulary) * 4;

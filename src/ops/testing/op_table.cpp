@@ -33,6 +33,11 @@ Fill fixed(std::vector<double> wanted) {
   return [wanted = std::move(wanted)](std::vector<double>& values, RandomStream&) { values = wanted; };
 }
 
+std::vector<double> absolute(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
 struct Drawn::State {
   std::function<Values()> make;
   Values values = {};
@@ -170,9 +175,15 @@ std::vector<double> decode(DType dtype, const std::vector<std::byte>& bytes) {
   return values;
 }
 
+bool is_real(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16;
+}
+
+// What outputs are filled with. Bytes have no value that no op computes, and no op has outputs of bytes.
 std::vector<std::byte> poison(DType dtype, size_t count) {
-  const bool real = dtype == DType::f32 || dtype == DType::f64 || dtype == DType::bf16 || dtype == DType::f16;
-  return encode(dtype, std::vector<double>(count, real ? std::numeric_limits<double>::quiet_NaN() : 77.0));
+  if (dtype == DType::i8 || dtype == DType::u8) throw_error(ErrorKind::internal, "an output of {}", name(dtype));
+  const double value = is_real(dtype) ? std::numeric_limits<double>::quiet_NaN() : double{unwritten_integer};
+  return encode(dtype, std::vector<double>(count, value));
 }
 
 // Encodes a weight's rows in a storage type that is not plain: from `values` where there is an encoder, else random
@@ -354,6 +365,25 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
+// Error allowed in each element of an output.
+std::vector<double> allowed_errors(const OpCase& op_case, DType dtype, const std::vector<double>& wanted,
+                                   const Condition& condition) {
+  std::vector<double> allowed(wanted.size(), 0.0);
+  if (!is_real(dtype) || op_case.precision == Precision::exact) return allowed;
+  const bool bounded = !condition.cancels && dtype != DType::f64;
+  const double most = bounded ? tolerance(dtype, op_case.length) * largest(wanted) : 0.0;
+  for (size_t e = 0; e < wanted.size(); ++e) {
+    const ElementTerms terms{.wanted = wanted[e],
+                             .condition = condition.sum.empty() ? std::abs(wanted[e]) : condition.sum.at(e),
+                             .narrow = condition.narrow.empty() ? 0.0 : condition.narrow.at(e)};
+    allowed[e] =
+        element_tolerance(dtype, op_case.length, terms,
+                          op_case.precision == Precision::rounded_once ? Rounding::nearest : Rounding::relative);
+    if (bounded) allowed[e] = std::min(allowed[e], most);
+  }
+  return allowed;
+}
+
 }  // namespace
 
 Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed) {
@@ -361,23 +391,21 @@ Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed) {
   Verdict verdict = attempt(context, op_case, setting);
   if (verdict.outcome != Outcome::passed) return verdict;
   Values wanted = setting.before();
-  std::vector<double> scale(wanted.size(), 0.0);
-  op_case.reference(wanted, scale);
+  Conditions conditions(wanted.size());
+  op_case.reference(wanted, conditions);
   for (size_t i = 0; i < wanted.size(); ++i) {
     const Operand& operand = op_case.operands[i];
     if (operand.role == Role::input || operand.absent) continue;
     const std::vector<double> result = setting.after(i);
-    const bool whole = operand.dtype == DType::i32 || operand.dtype == DType::i64;
-    const double share =
-        whole ? 0.0 : tolerance(operand.dtype == DType::f64 ? DType::f32 : operand.dtype, op_case.length);
-    const double allowed = share * (scale[i] > 0 ? scale[i] : largest(wanted[i]));
+    if (op_case.precision == Precision::exact) wanted[i] = decode(operand.dtype, encode(operand.dtype, wanted[i]));
+    const std::vector<double> allowed = allowed_errors(op_case, operand.dtype, wanted[i], conditions[i]);
     for (size_t e = 0; e < result.size(); ++e) {
       const double error = std::abs(result[e] - wanted[i][e]);
-      if (error <= allowed || (std::isnan(result[e]) && std::isnan(wanted[i][e])) || result[e] == wanted[i][e])
+      if (error <= allowed[e] || (std::isnan(result[e]) && std::isnan(wanted[i][e])) || result[e] == wanted[i][e])
         continue;
       return {Outcome::failed,
               fmt::format("{} {}: {}[{}] is {:.9g}, the reference {:.9g}; error {:.3g}, allowed {:.3g}", op_case.op,
-                          op_case.name, operand.name, e, result[e], wanted[i][e], error, allowed)};
+                          op_case.name, operand.name, e, result[e], wanted[i][e], error, allowed[e])};
     }
   }
   return {};
@@ -408,18 +436,22 @@ Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t s
   Verdict verdict = attempt(context, op_case, setting);
   if (verdict.outcome != Outcome::passed) return verdict;
   RandomStream random(seed, 1000);
+  Values reference = setting.before();
+  Conditions conditions(reference.size());
+  op_case.reference(reference, conditions);
   for (const GradientCheck& check : op_case.gradients) {
     const Operand& operand = op_case.operands[check.gradient];
     std::vector<double> gradient = setting.after(check.gradient);
-    const double before = operand.role == Role::inout ? largest(setting.before()[check.gradient]) : 0.0;
+    const std::vector<double> allowed_of =
+        allowed_errors(op_case, operand.dtype, reference[check.gradient], conditions[check.gradient]);
     if (operand.role == Role::inout) {  // the op accumulated into it
       for (size_t i = 0; i < gradient.size(); ++i) gradient[i] -= setting.before()[check.gradient][i];
     }
     const std::vector<double> at =
         check.input == GradientCheck::none ? std::vector<double>(gradient.size(), 0.0) : setting.before()[check.input];
-    // The error of the difference quotient, of order 1e-8 of the function's third derivative, is below fp32's
-    // tolerance.
-    const double share = tolerance(operand.dtype, op_case.length) * (largest(gradient) + before);
+    // The error of the difference quotient, of order 1e-8 of the function's third derivative, and of inputs that
+    // depend on each other and were rounded to fp32.
+    const double of_quotient = 2.0 * unit_roundoff(DType::f32) * largest(gradient);
     const int singles = static_cast<int>(std::min<size_t>(gradient.size(), 24));
     for (int trial = 0; trial < singles + 2; ++trial) {
       std::vector<double> direction(gradient.size(), 0.0);
@@ -430,9 +462,16 @@ Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t s
         for (double& x : direction) x = (random.next_u32() & 1U) != 0 ? 1.0 : -1.0;
       }
       double product = 0;
-      for (size_t i = 0; i < gradient.size(); ++i) product += gradient[i] * direction[i];
+      double single_allowed = 0;
+      double squares = 0;
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        product += gradient[i] * direction[i];
+        single_allowed += allowed_of[i] * std::abs(direction[i]);
+        squares += std::pow(allowed_of[i] + of_quotient, 2);
+      }
       const double wanted = difference(check, setting.before(), at, direction);
-      const double allowed = share * (single ? 1.0 : std::sqrt(static_cast<double>(gradient.size())));
+      // Errors have random signs, and most are much smaller than allowed.
+      const double allowed = single ? single_allowed + of_quotient : 3 * std::sqrt(squares);
       const double error = std::abs(product - wanted);
       if (error <= allowed) continue;
       return {Outcome::failed,
@@ -460,18 +499,23 @@ using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-bool is_nan(DType dtype, const std::byte* at) {
-  uint16_t half = 0;
-  float single = 0;
+bool has_poison(DType dtype, const std::byte* at) {
+  const auto as = [at]<class T>(T value) {
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
   switch (dtype) {
-    case DType::f32: std::memcpy(&single, at, sizeof single); return std::isnan(single);
-    case DType::bf16: std::memcpy(&half, at, sizeof half); return std::isnan(bf16_to_float(half));
-    case DType::f16: std::memcpy(&half, at, sizeof half); return std::isnan(f16_to_float(half));
+    case DType::f32: return std::isnan(as(0.0F));
+    case DType::f64: return std::isnan(as(0.0));
+    case DType::bf16: return std::isnan(bf16_to_float(as(uint16_t{0})));
+    case DType::f16: return std::isnan(f16_to_float(as(uint16_t{0})));
+    case DType::i32: return as(int32_t{0}) == unwritten_integer;
+    case DType::i64: return as(int64_t{0}) == unwritten_integer;
     default: return false;
   }
 }
 
-// Outputs were passed in filled with NaN, so a remaining NaN means that an element was not written.
+// Outputs were passed in filled with `poison`, so what is left of it means that an element was not written.
 void expect_written(const OpCase& op_case, const Setting& setting) {
   for (size_t i = 0; i < op_case.operands.size(); ++i) {
     const Operand& operand = op_case.operands[i];
@@ -479,9 +523,9 @@ void expect_written(const OpCase& op_case, const Setting& setting) {
     const std::vector<std::byte> bytes = setting.bytes_of(i);
     const size_t size = size_of(operand.dtype);
     for (size_t at = 0; at < bytes.size(); at += size) {
-      if (!is_nan(operand.dtype, bytes.data() + at)) continue;
-      throw_error(ErrorKind::internal, "{} {}: {}[{}] is NaN or was not written", op_case.op, op_case.name,
-                  operand.name, at / size);
+      if (!has_poison(operand.dtype, bytes.data() + at)) continue;
+      throw_error(ErrorKind::internal, "{} {}: {}[{}] is {} or was not written", op_case.op, op_case.name, operand.name,
+                  at / size, is_real(operand.dtype) ? "NaN" : fmt::to_string(unwritten_integer));
     }
   }
 }

@@ -24,6 +24,8 @@ Fill normal(double scale = 1.0, double mean = 0.0);
 Fill integers(int64_t low, int64_t high);  // uniform in [low, high]
 Fill fixed(std::vector<double> values);
 
+std::vector<double> absolute(std::vector<double> values);  // of each element
+
 // Values of several operands that depend on each other, computed when the first one is requested, so that a program
 // that holds every case and runs few does not compute all of them.
 class Drawn {
@@ -36,8 +38,12 @@ class Drawn {
   std::shared_ptr<State> state_;
 };
 
-// output: passed to the op filled with NaN (integers: 77), to be assigned. inout: passed with the values of its `fill`.
+// output: passed to the op filled with NaN (integers: unwritten_integer), to be assigned. inout: passed with the values
+// of its `fill`.
 enum class Role { input, output, inout };
+
+// What integer outputs are filled with: no op computes it, so an element that still has it was not written.
+inline constexpr int32_t unwritten_integer = -1'234'567'891;
 
 struct Operand {
   std::string name;
@@ -67,16 +73,37 @@ struct GradientCheck {
   std::function<std::vector<double>(const Values& values, const std::vector<double>& at)> forward = {};
 };
 
+// The sizes of the terms of an output, by element, to which rounding errors are proportional (tensor/tolerance.h).
+struct Condition {
+  // Sum of the absolute values of the terms that are added in fp32, each times (1 + the relative condition of its own
+  // computation): for a gemm the sum of |a| |b|. Empty: |wanted|, as for an op that computes an element from factors.
+  std::vector<double> sum;
+  // The same over terms that the contract allows to be rounded to the output's 16-bit type before they are added.
+  // Empty: none.
+  std::vector<double> narrow;
+  // Whether the largest element, too, may be small compared with its terms, as in a product with few elements. If not,
+  // no element is allowed more than tolerance() times the largest |wanted|.
+  bool cancels = false;
+};
+
+using Conditions = std::vector<Condition>;
+
+// How outputs are compared with the reference.
+//   computed: within element_tolerance with Rounding::relative.
+//   rounded_once: the same with Rounding::nearest, where a header says so.
+//   exact: equal to the reference's values rounded to the output's type, for ops that copy or convert.
+enum class Precision { computed, rounded_once, exact };
+
 struct OpCase {
   std::string op;    // the op's name in the registry
   std::string name;  // name within the op, for display: "bf16 T=3 H=17"
   std::vector<Operand> operands;
   std::function<void(ops::Context&, const Arguments&)> run;
-  // Computes the outputs in double from the inputs, written differently from the kernels. `scale`, by operand, is the
-  // magnitude to which errors are relative; where it is left at 0 the largest absolute result is used (see
-  // tensor/tolerance.h).
-  std::function<void(Values& values, std::vector<double>& scale)> reference = {};
+  // Computes the outputs in double from the inputs, written differently from the kernels, and their conditions, by
+  // operand.
+  std::function<void(Values& values, Conditions& conditions)> reference = {};
   int64_t length = 1;  // number of fp32 terms summed for one element of the result
+  Precision precision = Precision::computed;
   std::vector<GradientCheck> gradients = {};
   std::function<size_t(int threads)> scratch = {};  // scratch bytes; zero when not given
   // For an op of inference: if the case has bf16 operands and is not large, the table also has it with f16 instead.
@@ -110,16 +137,16 @@ struct Verdict {
 };
 
 // Runs the case with the context's registry and device (its scratch is not used: the case allocates its own) and
-// compares every output with the reference.
+// compares every element of every output with the reference.
 Verdict compare(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // As `compare`, for the case's gradient checks: central differences of `forward` in double along unit vectors and
-// random directions.
+// random directions, each within the sum of what `compare` allows its elements.
 Verdict check_gradients(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // Bytes of every output, for bitwise comparisons; empty when no implementation supports the call.
 std::vector<std::vector<std::byte>> output_bytes(ops::Context& context, const OpCase& op_case, uint64_t seed = 1);
 // Seconds per call. On a CPU: the minimum over at least five calls that together take `seconds`. On a GPU: the median
 // over batches of calls with one synchronisation per batch, so that launches overlap as in a training step.
-// ErrorKind::internal when a large case leaves an output element NaN or unwritten.
+// ErrorKind::internal when a large case leaves an output element NaN or unwritten_integer.
 double time_case(ops::Context& context, const OpCase& op_case, double seconds);
 // Processor seconds of the calling thread per call, the minimum over at least five batches of calls that together take
 // `seconds`: with Registry::without_kernels, the cost of argument checks and dispatch. ErrorKind::unsupported when no

@@ -19,8 +19,11 @@ struct Activated {
 struct Silu {
   GPU_FN static float value(float z) { return z * sigmoid(z); }
   GPU_FN static Activated both(float z) {
-    const float s = sigmoid(z);
-    return {z * s, s * fma(z, 1.0F - s, 1.0F)};
+    // For z > 0, 1 - s would keep few digits of what is multiplied by z; for z < 0, e may be infinite.
+    const float e = exponential(-z);
+    const float s = 1.0F / (1.0F + e);
+    const float rest = z > 0 ? e * s : 1.0F - s;
+    return {z * s, s * fma(z, rest, 1.0F)};
   }
 };
 
@@ -34,13 +37,15 @@ struct Gelu {
     const float a = z < 0 ? -z : z;
     const float bell = exponential(a * a * -0.5F);
     const float t = 1.0F / fma(a, 0.33F, 1.0F);
-    float r = 0.046236198395490646F;
-    r = fma(r, t, -0.22379739582538605F);
-    r = fma(r, t, 0.3374153971672058F);
-    r = fma(r, t, -0.09558560699224472F);
-    r = fma(r, t, 0.18460223078727722F);
-    r = fma(r, t, 0.11837811768054962F);
-    r = fma(r, t, 0.13275107741355896F);
+    float r = -0.020442333072423935F;
+    r = fma(r, t, 0.1213480532169342F);
+    r = fma(r, t, -0.26370930671691895F);
+    r = fma(r, t, 0.220783069729805F);
+    r = fma(r, t, -0.0539686344563961F);
+    r = fma(r, t, 0.12077649682760239F);
+    r = fma(r, t, 0.11131945997476578F);
+    r = fma(r, t, 0.1322692334651947F);
+    r = fma(r, t, 0.1316239982843399F);
     const float tail = bell * (r * t);
     return {z > 0 ? 1.0F - tail : tail, bell};
   }
