@@ -110,8 +110,7 @@ class TinyServer {
     settings.batch_tokens = 5;  // chunked prefill
     Answers answers;
     const std::unique_ptr<infer::Engine> engine = make(settings);
-    for (const Question& question : questions())
-      answers.push_back(drain(*engine, {engine->submit(ask(question))})[0]);
+    for (const Question& question : questions()) answers.push_back(drain(*engine, {engine->submit(ask(question))})[0]);
     return answers;
   }
 
@@ -265,8 +264,7 @@ class Reference {
   }
 
  private:
-  void compare(const Question& question, const Answer& exact, const Answer& found,
-               ServingAgreement& agreement) {
+  void compare(const Question& question, const Answer& exact, const Answer& found, ServingAgreement& agreement) {
     const auto add = [&](size_t token, double error) {
       if (!(error <= INFINITY)) error = INFINITY;  // NaN
       ++agreement.tokens;
@@ -297,9 +295,7 @@ class Reference {
                         exact.ids.size(), end_of(exact)));
     }
   }
-  static const char* end_of(const Answer& answer) {
-    return answer.finish ? infer::name(*answer.finish) : "none";
-  }
+  static const char* end_of(const Answer& answer) { return answer.finish ? infer::name(*answer.finish) : "none"; }
 
   TinyServer server_;
   std::vector<Question> asked_;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <random>
 
-#include "models/testing/family_specs.h"
 #include "checkpoint/hf_config.h"
+#include "models/testing/family_specs.h"
 #include "tests/checkpoint/fixtures.h"
 
 namespace ingot::checkpoint {
