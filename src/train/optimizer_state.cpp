@@ -35,22 +35,24 @@ constexpr int32_t first_range = 20;
 struct Planned {
   Shape shape;
   DType weight;
+  const Optimizer* optimizer = nullptr;
   int64_t layer = -1;
   bool tied = false;
 };
 
 std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
-                                     DType activation) {
+                                     DType activation, OptimizerName name) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  const Optimizer* optimizer = &optimizer_for(name);
   std::vector<Planned> planned;
   if (lora) {
     for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
-      planned.push_back({Shape{p.rank, p.in}, activation, table[p.base].layer});
-      planned.push_back({Shape{p.out, p.rank}, activation, table[p.base].layer});
+      planned.push_back({Shape{p.rank, p.in}, activation, optimizer, table[p.base].layer});
+      planned.push_back({Shape{p.out, p.rank}, activation, optimizer, table[p.base].layer});
     }
   } else {
     for (const spec::ParamSpec& p : table) {
-      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), p.layer, is_tied(model, p)});
+      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), optimizer, p.layer, is_tied(model, p)});
     }
   }
   return planned;
@@ -148,9 +150,9 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     const Shape own{layout.own(i).count()};
     const Shape part{layout.parts[i][static_cast<size_t>(layout.share.rank)].count()};
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(own, types.master);
-    bytes.moments += 2 * state_footprint(own, types.state);
+    bytes.moments += state_bytes(*p.optimizer, own, types.state);
     bytes.state += state_footprint(part, shares_memory(p.weight, types) ? p.weight : types.master) +
-                   2 * state_footprint(part, types.state);
+                   state_bytes(*p.optimizer, part, types.state);
     if (!shared) bytes.gradients += state_footprint(p.shape, layout.number);
     if (p.tied && !types.fixed_point_sums) bytes.gradients += state_footprint(p.shape, DType::f32);
     largest = std::max(largest, state_footprint(p.shape, DType::f32));
@@ -171,7 +173,8 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
 
 OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                           DType activation, OptimizerDtypes types, const ShardSpec& share) {
-  const OptimizerState::Layout layout(planned_tensors(model, lora, activation), share, number_of(types));
+  const OptimizerState::Layout layout(planned_tensors(model, lora, activation, types.optimizer), share,
+                                      number_of(types));
   OptimizerStateBytes bytes = OptimizerState::bytes_of(layout, types);
   if (lora) {
     for (const Planned& p : layout.tensors) bytes.adapter += state_footprint(p.shape, p.weight);
@@ -198,7 +201,8 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     trainable_index_[i] = static_cast<int>(tensors_.size());
     tensors_.push_back(std::move(t));
   }
-  allocate_state(device, types, Layout(planned_tensors(model, std::nullopt, activation), share, number_of(types)));
+  allocate_state(device, types,
+                 Layout(planned_tensors(model, std::nullopt, activation, types.optimizer), share, number_of(types)));
 }
 
 OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora,
@@ -229,7 +233,8 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
       tensors_.push_back(std::move(t));
     }
   }
-  allocate_state(device, types, Layout(planned_tensors(model, lora, activation), share, number_of(types)));
+  allocate_state(device, types,
+                 Layout(planned_tensors(model, lora, activation, types.optimizer), share, number_of(types)));
 
   for (const spec::LoraParam& p : adapted) {
     const size_t place = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
@@ -267,8 +272,11 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     } else {
       t.master = whole ? t.weight : own_part(t.weight, t.own);
     }
-    t.moment1 = optimizer_arena_.take(types.state, shape);
-    t.moment2 = optimizer_arena_.take(types.state, shape);
+    t.optimizer = layout.tensors[i].optimizer;
+    t.state = state_layout(*t.optimizer, shape, types.state);
+    for (StateTensor& state : t.state) {
+      state.tensor = optimizer_arena_.take(state.tensor.dtype, state.tensor.shape);
+    }
   }
   share_.stage() == 2 ? take_shared_gradients(layout) : take_gradients(layout);
   if (types.fixed_point_sums) {
@@ -337,6 +345,17 @@ int64_t OptimizerState::num_parameters() const {
   int64_t count = 0;
   for (const TrainedParameter& t : tensors_) count += t.shape.elements();
   return count;
+}
+
+void update_parameter(ops::Context& context, const TrainedParameter& t, const Tensor& gradient,
+                      const UpdateAttributes& attributes) {
+  ParameterUpdate parameter{.master = flat(t.master), .gradient = gradient, .decay = t.decay};
+  const Tensor weight = own_part(t.weight, t.own);
+  if (weight.data != t.master.data) parameter.weight = weight;
+  std::vector<Tensor> state;
+  for (const StateTensor& each : t.state) state.push_back(flat(each.tensor));
+  parameter.state = state;
+  t.optimizer->update(context, parameter, attributes);
 }
 
 void OptimizerState::init_masters(ops::Context& context) {

@@ -9,11 +9,12 @@
 #include "nn/pass.h"
 #include "spec/lora.h"
 #include "tensor/weight_set.h"
+#include "train/optimizer.h"
 #include "train/sharding.h"
 
 namespace ingot::train {
 
-// A trainable tensor and its optimizer state. Where ranks shard the state (train/sharding.h), masters and moments are
+// A trainable tensor and its optimizer state. Where ranks shard the state (train/sharding.h), masters and state are
 // flat and hold this rank's own elements; otherwise they have the tensor's shape.
 struct TrainedParameter {
   std::string name;  // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
@@ -21,9 +22,9 @@ struct TrainedParameter {
   bool decay = false;        // weight decay applies
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
   Range own;                 // the elements that this rank updates
-  Tensor master;             // f32 or bf16: the weights that the optimizer updates
-  Tensor moment1;
-  Tensor moment2;
+  const Optimizer* optimizer = nullptr;
+  Tensor master;                   // f32 or bf16: the weights that the optimizer updates
+  std::vector<StateTensor> state;  // of `optimizer`
   Tensor gradient;  // f32; with fixed-point sums: one contribution or the final value, in memory shared by all tensors
   Tensor tied_gradient;   // f32: the tied embedding's gradient from the lookup; absent elsewhere, and with fixed sums
   Tensor sum;             // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
@@ -45,18 +46,20 @@ struct Bucket {
 };
 
 struct OptimizerDtypes {
-  DType state = DType::f32;       // both moments: f32 or bf16
+  DType state = DType::f32;       // of the optimizer state: f32 or bf16
   DType master = DType::f32;      // f32 or bf16, for bf16 weights; f32 weights are their own masters
   bool fixed_point_sums = false;  // gradients are summed in int64 fixed point (`determinism: bitwise`)
+  OptimizerName optimizer = OptimizerName::adamw;
 };
 
 // Bytes on one rank by kind, for `--dry-run` and for allocation.
 struct OptimizerStateBytes {
-  size_t master = 0;  // 0 where master and weight share memory
-  size_t moments = 0;
+  size_t master = 0;   // 0 where master and weight share memory
+  size_t moments = 0;  // the optimizer's state
   size_t gradients = 0;
   size_t adapter = 0;  // the adapter weights that the model computes with
-  size_t state = 0;    // this rank's part of a checkpoint: moments, and masters even if they share the weights' memory
+  size_t state =
+      0;  // this rank's part of a checkpoint: optimizer state, and masters even if they share the weights' memory
 };
 
 OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
@@ -126,5 +129,10 @@ class OptimizerState {
   Arena optimizer_arena_;
   Arena gradient_arena_;
 };
+
+// Updates a parameter's own elements: masters, optimizer state, and the weights that the model computes with. gradient
+// [own elements] f32. REQUIRES own elements.
+void update_parameter(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
+                      const UpdateAttributes& attributes);
 
 }  // namespace ingot::train

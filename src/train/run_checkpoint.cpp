@@ -23,15 +23,14 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
   std::vector<checkpoint::NamedTensor> state;
   for (const TrainedParameter& t : optimizer_state.tensors()) {
     const Range wanted = range(t);
-    const auto put = [&](const char* kind, const Tensor& kept) {
+    const auto put = [&](const std::string& kind, const Tensor& kept) {
       const Tensor flat = kept.reshape(Shape{kept.elements()});
-      state.push_back({kind + t.name, flat.slice(wanted.begin - t.own.begin, wanted.end - t.own.begin),
+      state.push_back({kind + "." + t.name, flat.slice(wanted.begin - t.own.begin, wanted.end - t.own.begin),
                        checkpoint::PartOf{t.shape, wanted.begin}});
     };
     if (wanted.count() == 0) continue;
-    put("master.", t.master);
-    put("moment1.", t.moment1);
-    put("moment2.", t.moment2);
+    put("master", t.master);
+    for (const StateTensor& each : t.state) put(each.name, each.tensor);
   }
   return state;
 }

@@ -1,4 +1,4 @@
-// A training run's checkpoint: trainable parameters, optimizer state (moments, number of updates) and progress.
+// A training run's checkpoint: trainable parameters, optimizer state (with the number of updates) and progress.
 // checkpoint/native.h defines the files.
 #pragma once
 
@@ -36,9 +36,10 @@ uint64_t checkpoint_bytes(const OptimizerState& optimizer_state, const comm::Gro
 // that differs.
 void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity);
 
-// Reads the newest checkpoint into `optimizer_state` (masters, moments, number of updates); nullopt when there is none.
-// It may have been written on any kind of device and by any number of ranks. Ranks call it together. Errors: corrupt,
-// naming the file and what is wrong; usage when its `identity` (JSON) differs, naming the first key that differs.
+// Reads the newest checkpoint into `optimizer_state` (masters, optimizer state, number of updates); nullopt when there
+// is none. It may have been written on any kind of device and by any number of ranks. Ranks call it together. Errors:
+// corrupt, naming the file and what is wrong; usage when its `identity` (JSON) differs, naming the first key that
+// differs.
 std::optional<RunProgress> read_run_checkpoint(const std::filesystem::path& folder, const std::string& identity,
                                                OptimizerState& optimizer_state, Device& device,
                                                const comm::Group& ranks = {});

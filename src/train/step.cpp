@@ -165,23 +165,10 @@ void Step::decide(double loss_tokens) {
 
 void Step::update(double lr) {
   optimizer_state_.set_updates(optimizer_state_.updates() + 1);
-  const OptimizerSettings& optimizer = settings_.optimizer;
+  const UpdateAttributes attributes{settings_.optimizer, lr, optimizer_state_.updates(), decision_};
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.own.count() == 0) continue;
-    const Shape flat{t.own.count()};
-    ops::AdamwState state{t.master.reshape(flat), t.moment1.reshape(flat), t.moment2.reshape(flat), {}};
-    const Tensor weight = t.weight.reshape(Shape{t.weight.elements()}).slice(t.own.begin, t.own.end);
-    if (weight.data != t.master.data) state.weight = weight;
-    ops::AdamwAttributes attributes;
-    attributes.lr = static_cast<float>(lr);
-    attributes.beta1 = static_cast<float>(optimizer.beta1);
-    attributes.beta2 = static_cast<float>(optimizer.beta2);
-    attributes.epsilon = static_cast<float>(optimizer.epsilon);
-    attributes.weight_decay = t.decay ? static_cast<float>(optimizer.weight_decay) : 0;
-    attributes.step = optimizer_state_.updates();
-    attributes.decision = decision_;
-    ops::adamw(context_, state, accumulator_->gradient(i), attributes);
+    if (t.own.count() > 0) update_parameter(context_, t, accumulator_->gradient(i), attributes);
   }
   gradient_sync_.gather_weights();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());

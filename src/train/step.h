@@ -1,4 +1,4 @@
-// One optimizer step: forward and backward over micro-batches of accumulation units, gradient norm, clipping, AdamW.
+// One optimizer step: forward and backward over micro-batches of accumulation units, gradient norm, clipping, update.
 #pragma once
 
 #include <array>
@@ -17,14 +17,6 @@
 #include "train/step_accumulator.h"
 
 namespace ingot::train {
-
-struct OptimizerSettings {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0;
-  double clip_grad_norm = 1;  // 0: no clipping
-};
 
 struct StepSettings {
   DType activation = DType::f32;

@@ -92,7 +92,7 @@ TEST(OptimizerState, SharesAreWhatIsAllocated) {
             const TrainedParameter& t = optimizer_state.tensors()[i];
             if (t.own.count() > 0) EXPECT_EQ(t.own.begin, covered[i]) << t.name;
             if (t.own.count() > 0) covered[i] = t.own.end;
-            EXPECT_EQ(t.moment1.elements(), t.own.count());
+            for (const StateTensor& state : t.state) EXPECT_EQ(state.tensor.elements(), t.own.count());
           }
         }
         for (size_t i = 0; i < covered.size(); ++i) {

@@ -109,7 +109,9 @@ std::vector<float> floats(const Tensor& tensor) {
 std::vector<std::vector<float>> state_of(const OptimizerState& optimizer_state) {
   std::vector<std::vector<float>> state;
   for (const TrainedParameter& t : optimizer_state.tensors()) {
-    for (const Tensor* tensor : {&t.master, &t.moment1, &t.moment2, &t.weight}) state.push_back(floats(*tensor));
+    state.push_back(floats(t.master));
+    for (const StateTensor& each : t.state) state.push_back(floats(each.tensor));
+    state.push_back(floats(t.weight));
   }
   return state;
 }

@@ -52,7 +52,7 @@ struct SmallRun {
 
 // f32 or bf16 as floats.
 std::vector<float> floats(const Tensor& tensor);
-// Masters and moments, one after another.
+// Masters, optimizer state and weights, one after another.
 std::vector<std::vector<float>> state_of(const OptimizerState& optimizer_state);
 std::vector<std::vector<float>> gradients_of(const OptimizerState& optimizer_state);
 

@@ -341,7 +341,7 @@ TEST(Step, ClippingBoundsTheGradientAndNothingElse) {
     EXPECT_NEAR(result.grad_norm / norm_of(gradients_of(*run.optimizer_state), result.loss_tokens), 1, bound);
     ASSERT_GT(result.grad_norm, 0.02);
     std::vector<std::vector<float>> moments;
-    for (const TrainedParameter& t : run.optimizer_state->tensors()) moments.push_back(floats(t.moment1));
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) moments.push_back(floats(t.state[0].tensor));
     const double seen = norm_of(moments, 1) / (1 - 0.9);
     // PyTorch divides by the norm + 1e-6.
     const double expected = clip == 0.01 ? clip * result.grad_norm / (result.grad_norm + 1e-6) : result.grad_norm;
