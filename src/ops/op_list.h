@@ -11,6 +11,7 @@
   NOUN(activation) OP(Activate) OP(ActivateBackward)                                                                    \
   NOUN(adamw) OP(Adamw) OP(SumSquares) OP(DecideUpdate)                                                                 \
   NOUN(attention) OP(Attention) OP(AttentionBackward) OP(KvStore) OP(PagedAttention)                                    \
+  NOUN(blockwise) OP(QuantizeBlockwise) OP(DequantizeBlockwise)                                                         \
   NOUN(columns) OP(GatherColumns) OP(ScatterColumns)                                                                    \
   NOUN(cross_entropy) OP(CrossEntropy)                                                                                  \
   NOUN(elementwise) OP(Add) OP(Scale) OP(Clamp) OP(ClampBackward) OP(Softcap) OP(SoftcapBackward) OP(AddBias)           \
@@ -24,6 +25,8 @@
   NOUN(matmul) OP(Matmul) OP(Linear) OP(LinearBackwardInput) OP(Dequantize)                                             \
                OP(LinearLowRank) OP(LinearLowRankBackwardInput)                                                         \
   NOUN(moe) OP(MoeRoute) OP(MoeRouteBackward) OP(MoeGroup) OP(GatherRows) OP(CombineRows) OP(CombineRowsBackward)       \
+  NOUN(momentum) OP(Sgd) OP(Lion)                                                                                       \
+  NOUN(muon) OP(MuonMomentum) OP(MuonNormalize) OP(MuonCombine) OP(MuonApply)                                           \
   NOUN(rms_norm) OP(RmsNorm) OP(RmsNormBackward)                                                                        \
   NOUN(rope) OP(Rope)                                                                                                   \
   NOUN(sampling) OP(Sample)

@@ -3,6 +3,7 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/adamw.h"
+#include "backend/cpu/update.h"
 #include "ops/adamw_bytes.h"
 
 namespace ingot::cpu {
@@ -28,25 +29,14 @@ AdamwStep step_of(const AdamwAttributes& a) {
           .gradient_scale = a.gradient_scale};
 }
 
-// Applies the decision's scale; false if updates are halted.
-bool go_on(AdamwAttributes& attributes) {
-  if (!attributes.decision) return true;
-  const auto* decision = attributes.decision.as<double>();
-  attributes.gradient_scale = static_cast<float>(decision[1]);
-  return decision[2] == 0;
-}
-
 template <const AdamwKernels& K>
 void run(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes attributes) {
-  if (!go_on(attributes)) return;
+  if (!apply_decision(attributes.decision, attributes.gradient_scale)) return;
   const AdamwStep step = step_of(attributes);
-  const auto at = [](const Tensor& tensor, int64_t i) {
-    return static_cast<void*>(static_cast<std::byte*>(tensor.data) + static_cast<size_t>(i) * size_of(tensor.dtype));
-  };
   context.threads->parallel_for(0, gradient.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    const AdamwMemory memory{.master = at(state.master, lo),
-                             .moment1 = at(state.moment1, lo),
-                             .moment2 = at(state.moment2, lo),
+    const AdamwMemory memory{.master = address_of(state.master, lo),
+                             .moment1 = address_of(state.moment1, lo),
+                             .moment2 = address_of(state.moment2, lo),
                              .master_bf16 = state.master.dtype == DType::bf16,
                              .moment1_bf16 = state.moment1.dtype == DType::bf16,
                              .moment2_bf16 = state.moment2.dtype == DType::bf16,
@@ -56,7 +46,7 @@ void run(Context& context, const AdamwState& state, const Tensor& gradient, Adam
 }
 
 void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwAttributes a) {
-  if (!go_on(a)) return;
+  if (!apply_decision(a.decision, a.gradient_scale)) return;
   const double beta1 = static_cast<double>(a.beta1);
   const double beta2 = static_cast<double>(a.beta2);
   const double lr = static_cast<double>(a.lr);

@@ -1,22 +1,9 @@
 #include "backend/cpu/simd/adamw.h"
 
-#include "backend/cpu/simd/simd.h"
+#include "backend/cpu/simd/either.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
-
-template <class Extent>
-INGOT_INLINE Floats load_either(const void* data, bool is_bf16, int64_t i, Extent extent) {
-  return is_bf16 ? load(static_cast<const Bf16*>(data) + i, extent) : load(static_cast<const float*>(data) + i, extent);
-}
-template <class Extent>
-INGOT_INLINE void store_either(void* data, bool is_bf16, int64_t i, Floats x, Extent extent) {
-  if (is_bf16) {
-    store(static_cast<Bf16*>(data) + i, x, extent);
-  } else {
-    store(static_cast<float*>(data) + i, x, extent);
-  }
-}
 
 void update(AdamwMemory memory, const float* gradient, int64_t n, AdamwStep step) {
   sweep(0, n, [&](int64_t i, auto extent) {

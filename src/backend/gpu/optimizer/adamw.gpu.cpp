@@ -1,4 +1,4 @@
-#include "backend/gpu/elementwise/elements.h"
+#include "backend/gpu/optimizer/either.h"
 
 namespace ingot::gpu {
 
@@ -58,20 +58,6 @@ GPU_KERNEL(decide_update, DecideArgs, 64)
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 namespace {
-
-template <int V>
-GPU_FN Floats<V> load_either(const void* data, bool is_bf16, int64_t at) {
-  return is_bf16 ? load_floats<V>(static_cast<const Bf16*>(data) + at)
-                 : load_floats<V>(static_cast<const float*>(data) + at);
-}
-template <int V>
-GPU_FN void store_either(void* data, bool is_bf16, int64_t at, const Floats<V>& values) {
-  if (is_bf16) {
-    store_floats(static_cast<Bf16*>(data) + at, values);
-  } else {
-    store_floats(static_cast<float*>(data) + at, values);
-  }
-}
 
 template <int V>
 GPU_FN void update(const AdamwArgs& a) {

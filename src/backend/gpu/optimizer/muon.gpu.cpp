@@ -1,0 +1,184 @@
+#include "backend/gpu/optimizer/either.h"
+
+namespace ingot::gpu {
+
+struct MuonMomentumArgs {
+  float* update;
+  Either momentum_buffer;
+  const float* gradient;
+  float momentum;
+  float one_minus_momentum;
+  float gradient_scale;
+  const double* decision;  // output of decide_update; may be null
+  int64_t n;
+};
+
+struct MuonNormalizeArgs {
+  Either y;
+  const float* x;
+  const double* squares;
+  int64_t n;
+};
+
+struct MuonCombineArgs {
+  Either y;
+  Either x;
+  const float* p;
+  float a;
+  float b;
+  int64_t n;
+};
+
+struct MuonApplyArgs {
+  Either master;
+  void* weight;  // bf16; may be null
+  const float* update;
+  float decay;      // 1 - lr * weight decay
+  float step_size;  // lr * scale
+  const double* decision;
+  int64_t n;
+};
+
+}  // namespace ingot::gpu
+
+GPU_KERNEL(muon_momentum, MuonMomentumArgs, 256)
+GPU_KERNEL(muon_momentum_packed, MuonMomentumArgs, 256)
+GPU_KERNEL(muon_normalize, MuonNormalizeArgs, 256)
+GPU_KERNEL(muon_normalize_packed, MuonNormalizeArgs, 256)
+GPU_KERNEL(muon_combine, MuonCombineArgs, 256)
+GPU_KERNEL(muon_combine_packed, MuonCombineArgs, 256)
+GPU_KERNEL(muon_apply, MuonApplyArgs, 256)
+GPU_KERNEL(muon_apply_packed, MuonApplyArgs, 256)
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+namespace {
+
+GPU_FN bool is_halted(const double* decision) { return decision != nullptr && decision[2] != 0; }
+
+template <int V>
+GPU_FN void momentum(const MuonMomentumArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n) return;
+  Floats<V> update = {};
+  if (!is_halted(a.decision)) {
+    const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
+    const auto gradient = load_floats<V>(a.gradient + at);
+    auto m = load_either<V>(a.momentum_buffer, at);
+    for (int i = 0; i < V; ++i) {
+      const float g = gradient.at[i] * scale * a.one_minus_momentum;
+      m.at[i] = m.at[i] * a.momentum + g;
+      update.at[i] = m.at[i] * a.momentum + g;
+    }
+    store_either(a.momentum_buffer, at, m);
+  }
+  store_floats(a.update + at, update);
+}
+
+template <int V>
+GPU_FN void normalize(const MuonNormalizeArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n) return;
+  const double root = square_root(*a.squares);
+  const auto norm = static_cast<float>(root > 1e-7 ? root : 1e-7);
+  store_either(a.y, at, each_of<V>([norm](float x) { return x / norm; }, load_floats<V>(a.x + at)));
+}
+
+template <int V>
+GPU_FN void combine(const MuonCombineArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n) return;
+  const auto sum = [&](float x, float p) { return x * a.a + p * a.b; };
+  store_either(a.y, at, each_of<V>(sum, load_either<V>(a.x, at), load_floats<V>(a.p + at)));
+}
+
+template <int V>
+GPU_FN void apply(const MuonApplyArgs& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n || is_halted(a.decision)) return;
+  const auto moved = [&](float master, float update) { return master * a.decay - update * a.step_size; };
+  const auto master = each_of<V>(moved, load_either<V>(a.master, at), load_floats<V>(a.update + at));
+  store_either(a.master, at, master);
+  if (a.weight != nullptr) store_floats(static_cast<Bf16*>(a.weight) + at, master);
+}
+
+}  // namespace
+
+GPU_KERNEL_BODY(muon_momentum, MuonMomentumArgs) { momentum<1>(a); }
+GPU_KERNEL_BODY(muon_momentum_packed, MuonMomentumArgs) { momentum<4>(a); }
+GPU_KERNEL_BODY(muon_normalize, MuonNormalizeArgs) { normalize<1>(a); }
+GPU_KERNEL_BODY(muon_normalize_packed, MuonNormalizeArgs) { normalize<4>(a); }
+GPU_KERNEL_BODY(muon_combine, MuonCombineArgs) { combine<1>(a); }
+GPU_KERNEL_BODY(muon_combine_packed, MuonCombineArgs) { combine<4>(a); }
+GPU_KERNEL_BODY(muon_apply, MuonApplyArgs) { apply<1>(a); }
+GPU_KERNEL_BODY(muon_apply_packed, MuonApplyArgs) { apply<4>(a); }
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/ops.h"
+#include "ops/muon.h"
+
+namespace ingot::gpu {
+namespace {
+
+using ops::Context;
+
+const double* decision_of(const Tensor& decision) { return decision ? decision.as<double>() : nullptr; }
+
+template <class Args>
+void launch_either(Context& context, const Kernel<Args>& single, const Kernel<Args>& packed,
+                   std::initializer_list<Tensor> tensors, const Args& args) {
+  const bool vectors = is_vectorizable(args.n, tensors);
+  launch(context, vectors ? packed : single, {blocks_of(args.n, vectors ? 4 * 256 : 256)}, args);
+}
+
+void run_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& gradient,
+                  ops::MuonMomentumAttributes attributes) {
+  const MuonMomentumArgs args{update.as<float>(),
+                              either(momentum),
+                              gradient.as<float>(),
+                              attributes.momentum,
+                              static_cast<float>(1.0 - static_cast<double>(attributes.momentum)),
+                              attributes.gradient_scale,
+                              decision_of(attributes.decision),
+                              gradient.elements()};
+  launch_either(context, muon_momentum, muon_momentum_packed, {update, momentum, gradient}, args);
+}
+
+void run_normalize(Context& context, const Tensor& y, const Tensor& x, const Tensor& squares) {
+  const MuonNormalizeArgs args{either(y), x.as<float>(), squares.as<double>(), x.elements()};
+  launch_either(context, muon_normalize, muon_normalize_packed, {y, x}, args);
+}
+
+void run_combine(Context& context, const Tensor& y, const Tensor& x, const Tensor& p,
+                 ops::MuonCombineAttributes attributes) {
+  const MuonCombineArgs args{either(y), either(x), p.as<float>(), attributes.a, attributes.b, p.elements()};
+  launch_either(context, muon_combine, muon_combine_packed, {y, x, p}, args);
+}
+
+void run_apply(Context& context, const Tensor& master, const Tensor& weight, const Tensor& update,
+               ops::MuonApplyAttributes attributes) {
+  const auto lr = static_cast<double>(attributes.lr);
+  const MuonApplyArgs args{either(master),
+                           weight.data,
+                           update.as<float>(),
+                           static_cast<float>(1.0 - lr * static_cast<double>(attributes.weight_decay)),
+                           static_cast<float>(lr * static_cast<double>(attributes.scale)),
+                           decision_of(attributes.decision),
+                           update.elements()};
+  launch_either(context, muon_apply, muon_apply_packed, {master, weight, update}, args);
+}
+
+}  // namespace
+
+void register_muon(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::MuonMomentum>(kind, "simt", run_momentum);
+  registry.add<ops::MuonNormalize>(kind, "simt", run_normalize);
+  registry.add<ops::MuonCombine>(kind, "simt", run_combine);
+  registry.add<ops::MuonApply>(kind, "simt", run_apply);
+}
+
+}  // namespace ingot::gpu
+#endif
