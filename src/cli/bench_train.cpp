@@ -171,7 +171,7 @@ runs::RunPlan BenchTrain::plan(const runtime::Runtime& runtime, const spec::Mode
   train::Recipe recipe;
   recipe.precision = type_of<train::Precision>("dtype", dtype_);
   recipe.optimizer.state_dtype = type_of<train::StateType>("state", state_);
-  recipe.optimizer.master = type_of<train::StateType>("master", master_);
+  recipe.optimizer.master = type_of<train::MasterType>("master", master_);
   recipe.recompute = recompute_of(recompute_);
   if (bitwise_) recipe.determinism = train::Determinism::bitwise;
   if (rank_) recipe.adapter = train::AdapterRecipe{.rank = {rank_}};

@@ -146,6 +146,10 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
                                      {"precision", train::name(plan.recipe.precision)}};
+  // Omitted for adamw, and for the types that checkpoints tell apart, as above.
+  if (plan.recipe.optimizer.name != train::OptimizerName::adamw)
+    identity["optimizer"] = name(plan.recipe.optimizer.name);
+  if (plan.recipe.optimizer.state_dtype == train::StateType::int8) identity["optimizer_state"] = "int8";
   if (plan.optimizer_types.fixed_point_sums) identity["determinism"] = "bitwise";
   if (plan.step.fp8) identity["fp8_gradients"] = name(plan.step.fp8_gradients);
   if (plan.recipe.data.order == train::Order::streaming) identity["order"] = streaming_identity(plan.recipe.data);

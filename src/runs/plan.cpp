@@ -133,8 +133,9 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   if (r.checkpoint.minutes.is_auto()) {
     r.checkpoint.minutes.value = r.checkpoint.every == 0 ? train::default_checkpoint_minutes : 0;
   }
+  r.optimizer.resolve();
   plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master),
-                          r.determinism == train::Determinism::bitwise};
+                          r.determinism == train::Determinism::bitwise, r.optimizer.name};
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
@@ -146,8 +147,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   s.accumulation_unit = r.determinism_unit;
   if (plan.optimizer_types.fixed_point_sums) s.units = r.batch.global / r.determinism_unit;
   s.seed = static_cast<uint64_t>(r.seed);
-  s.optimizer = {r.optimizer.betas[0], r.optimizer.betas[1], r.optimizer.eps, r.optimizer.weight_decay,
-                 r.optimizer.clip_grad_norm};
+  s.optimizer = r.optimizer.settings();
 
   const std::vector<spec::LoraParam> adapters =
       plan.lora ? spec::lora_parameters(model, *plan.lora) : std::vector<spec::LoraParam>{};
@@ -204,8 +204,9 @@ void set_micro_batch(RunPlan& plan, int64_t micro) {
   }
   plan.step.micro = micro;
   plan.recipe.batch.micro.value = micro * plan.step.accumulation_unit;
-  plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
-                                        static_cast<int>(*plan.recipe.threads.value));
+  plan.memory.step =
+      train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
+                         static_cast<int>(*plan.recipe.threads.value), plan.memory.optimizer_state.update);
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,

@@ -1,5 +1,5 @@
 // The optimizers. Each describes the state that it keeps for a parameter, whether its update needs whole matrices, and
-// the update. A new one is a new entry here (CONTRIBUTING.md, "A new optimizer").
+// the update. A new one is a new entry in optimizer.cpp (CONTRIBUTING.md, "A new optimizer").
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,18 @@ struct Context;
 
 namespace ingot::train {
 
-enum class OptimizerName { adamw };  // `optimizer.name` of recipes
+enum class OptimizerName { adamw, muon, sgd, lion };  // `optimizer.name` of recipes
 
 struct OptimizerSettings {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
+  double beta1 = 0.9;      // AdamW and Lion
+  double beta2 = 0.95;     // AdamW and Lion
+  double epsilon = 1e-8;   // AdamW
+  double momentum = 0.95;  // Muon and SGD
   double weight_decay = 0;
   double clip_grad_norm = 1;  // 0: no clipping
 };
 
-// What an update of this step has in common for all parameters.
+// What the updates of a step have in common.
 struct UpdateAttributes {
   OptimizerSettings settings;
   double lr = 0;
@@ -34,39 +35,60 @@ struct UpdateAttributes {
   Tensor decision;  // [3] f64, output of ops::decide_update: the gradient's scale, and whether the update is skipped
 };
 
-// The own elements of one parameter, flat, n of them.
+// Elements of one parameter to update, n of them, flat; all of a parameter whose optimizer needs whole matrices.
 struct ParameterUpdate {
+  Shape shape;                    // of the whole parameter
   Tensor master;                  // [n] f32 or bf16
   Tensor weight;                  // [n] bf16: the copy that the model computes with; absent if that is `master`
   Tensor gradient;                // [n] f32, the sum over the loss tokens
   std::span<const Tensor> state;  // [n] f32 or bf16 each, in the order of Optimizer::state
+  DType activation = DType::f32;  // the type that the model computes with: f32 or bf16
   bool decay = false;             // weight decay applies
 };
 
-// One number per element of the parameter.
+// A state has one number per element of the parameter. All are 0 at first.
 struct StateSpec {
-  const char* name;  // the tensor's name in checkpoints is "NAME.PARAMETER"
+  const char* name;       // the tensor's name in checkpoints is "NAME.PARAMETER"
+  bool is_signed = true;  // false: never negative, which 8-bit states make use of
 };
 
 struct Optimizer {
   const char* name;
   std::span<const StateSpec> state;
+  // False: an element's update depends on this element alone, so that ranks may share a parameter. True: the update
+  // needs the whole matrix, which one rank has.
+  bool whole_matrices = false;
   void (*update)(ops::Context& context, const ParameterUpdate& parameter, const UpdateAttributes& attributes);
+  // Upper bound on the scratch bytes of `update` for a parameter; null: none.
+  size_t (*scratch)(const Shape& shape, DType activation) = nullptr;
 };
 
-// The optimizer of a parameter in a run with `optimizer.name`.
-const Optimizer& optimizer_for(OptimizerName name);
+// The optimizer of a parameter of `shape` in block `layer` (-1: outside the blocks). With `muon`, matrices in blocks
+// have Muon; embeddings, the output head, norms and biases have AdamW.
+const Optimizer& optimizer_for(OptimizerName name, const Shape& shape, int64_t layer);
 
-// A tensor in which the state of some elements of a parameter is stored.
+// A tensor in which a parameter's state is stored.
 struct StateTensor {
-  std::string name;  // "moment1"
-  Tensor tensor;     // without memory in the result of state_layout()
+  std::string name;   // "moment1", "moment1_scales"
+  Tensor tensor;      // without memory in the result of state_layout()
+  int64_t block = 1;  // parameter elements for each of its own: of n elements it has ceil(n / block)
 };
 
-// The tensors that hold the state of `shape`, a parameter's own elements, in `type` (f32 or bf16), without memory.
-std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& shape, DType type);
+// The tensors that hold the state of `own` elements of a parameter of `shape`, without memory. `type`: f32, bf16, or u8
+// for 8-bit states, which are for matrices: vectors keep f32. An 8-bit state is two tensors, NAME (u8 codes) and
+// NAME_scales (f32, one for each block of 256 elements, ops/blockwise.h). A parameter's own elements begin at a
+// multiple of 256. Tensors of all elements have the parameter's shape; others are flat.
+std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type);
 
 // Bytes of these tensors in an arena.
-size_t state_bytes(const Optimizer& optimizer, const Shape& shape, DType type);
+size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type);
+
+// Updates the parameter, whose `state` is in these tensors in place of `parameter.state`: 8-bit states are decoded, a
+// piece of the parameter at a time, and encoded again.
+void run_update(ops::Context& context, const Optimizer& optimizer, std::span<const StateTensor> state,
+                const ParameterUpdate& parameter, const UpdateAttributes& attributes);
+
+// Scratch bytes of run_update.
+size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type, DType activation);
 
 }  // namespace ingot::train

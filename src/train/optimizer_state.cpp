@@ -43,16 +43,19 @@ struct Planned {
 std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                      DType activation, OptimizerName name) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  const Optimizer* optimizer = &optimizer_for(name);
   std::vector<Planned> planned;
   if (lora) {
     for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
-      planned.push_back({Shape{p.rank, p.in}, activation, optimizer, table[p.base].layer});
-      planned.push_back({Shape{p.out, p.rank}, activation, optimizer, table[p.base].layer});
+      for (const Shape& shape : {Shape{p.rank, p.in}, Shape{p.out, p.rank}}) {
+        const int64_t layer = table[p.base].layer;
+        planned.push_back({shape, activation, &optimizer_for(name, shape, layer), layer});
+      }
     }
   } else {
     for (const spec::ParamSpec& p : table) {
-      planned.push_back({shape_of(p), weight_type(shape_of(p), activation), optimizer, p.layer, is_tied(model, p)});
+      const Shape shape = shape_of(p);
+      planned.push_back(
+          {shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer, is_tied(model, p)});
     }
   }
   return planned;
@@ -75,13 +78,19 @@ int64_t room_of(const Shape& shape, DType number) {
 struct OptimizerState::Layout {
   std::vector<Planned> tensors;
   std::vector<std::vector<Range>> parts;  // by tensor and rank
+  std::vector<int64_t> offsets;           // by tensor: its first element in its bucket's memory
   std::vector<Bucket> buckets;            // without memory
   std::vector<int64_t> rooms;             // by bucket: elements of its memory
   ShardSpec share;
   DType number;
 
   Layout(std::vector<Planned> planned, const ShardSpec& its_share, DType its_number)
-      : tensors(std::move(planned)), share(its_share), number(its_number) {
+      : tensors(std::move(planned)),
+        parts(tensors.size()),
+        offsets(tensors.size()),
+        share(its_share),
+        number(its_number),
+        loads_(static_cast<size_t>(share.ranks)) {
     int64_t before = -1;  // layer of the current bucket's tensors; -1 before the blocks, model_end after them
     for (size_t i = 0; i < tensors.size(); ++i) {
       const int64_t place = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
@@ -115,20 +124,36 @@ struct OptimizerState::Layout {
  private:
   static constexpr int64_t model_end = INT64_MAX;
 
+  // Divides the bucket's tensors by elements or, if it has one that must be whole, tensor by tensor. Its memory is in
+  // the order of ranks, so that each rank has one section.
   void divide_bucket(Bucket& bucket) {
     const auto ranks = static_cast<size_t>(share.ranks);
     std::vector<int64_t> elements;
-    for (size_t i = bucket.first; i < bucket.last; ++i) elements.push_back(tensors[i].shape.elements());
-    const std::vector<std::vector<Range>> divided = divide(elements, share.ranks);
+    bool whole = false;
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      elements.push_back(tensors[i].shape.elements());
+      bucket.order.push_back(i);
+      whole = whole || tensors[i].optimizer->whole_matrices;
+    }
+    if (whole) {
+      const std::vector<int> owners = assign(elements, loads_);
+      for (size_t i = bucket.first; i < bucket.last; ++i) {
+        parts[i].resize(ranks);
+        parts[i][static_cast<size_t>(owners[i - bucket.first])] = {0, elements[i - bucket.first]};
+      }
+      std::ranges::sort(bucket.order, {}, [&](size_t i) { return std::pair(owners[i - bucket.first], i); });
+    } else {
+      std::ranges::move(divide(elements, share.ranks), parts.begin() + static_cast<int64_t>(bucket.first));
+    }
     // Offset of each rank's first element; a rank without elements starts where the next rank does.
     std::vector<int64_t> starts(ranks + 1, -1);
     int64_t room = 0;
-    for (size_t i = 0; i < elements.size(); ++i) {
+    for (const size_t i : bucket.order) {
       for (size_t rank = 0; rank < ranks; ++rank) {
-        if (divided[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = room + divided[i][rank].begin;
+        if (parts[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = room + parts[i][rank].begin;
       }
-      parts.push_back(divided[i]);
-      room += room_of(tensors[bucket.first + i].shape, number);
+      offsets[i] = room;
+      room += room_of(tensors[i].shape, number);
     }
     rooms.push_back(room);
     starts[ranks] = room;
@@ -139,6 +164,8 @@ struct OptimizerState::Layout {
       bucket.sections.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
     }
   }
+
+  std::vector<int64_t> loads_;  // by rank: elements of the whole tensors that it has so far
 };
 
 OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtypes types) {
@@ -147,12 +174,13 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
   const bool shared = layout.share.stage() == 2;
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Planned& p = layout.tensors[i];
-    const Shape own{layout.own(i).count()};
-    const Shape part{layout.parts[i][static_cast<size_t>(layout.share.rank)].count()};
-    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(own, types.master);
-    bytes.moments += state_bytes(*p.optimizer, own, types.state);
-    bytes.state += state_footprint(part, shares_memory(p.weight, types) ? p.weight : types.master) +
-                   state_bytes(*p.optimizer, part, types.state);
+    const int64_t own = layout.own(i).count();
+    const int64_t part = layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
+    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{own}, types.master);
+    bytes.moments += state_bytes(*p.optimizer, p.shape, own, types.state);
+    bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, own, types.state, p.weight));
+    bytes.state += state_footprint(Shape{part}, shares_memory(p.weight, types) ? p.weight : types.master) +
+                   state_bytes(*p.optimizer, p.shape, part, types.state);
     if (!shared) bytes.gradients += state_footprint(p.shape, layout.number);
     if (p.tied && !types.fixed_point_sums) bytes.gradients += state_footprint(p.shape, DType::f32);
     largest = std::max(largest, state_footprint(p.shape, DType::f32));
@@ -260,6 +288,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
   const OptimizerStateBytes bytes = bytes_of(layout, types);
   optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
   gradient_arena_ = Arena(device, bytes.gradients, "gradients");
+  update_bytes_ = bytes.update;
   buckets_ = layout.buckets;
   const bool whole = share_.stage() == 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -273,7 +302,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
       t.master = whole ? t.weight : own_part(t.weight, t.own);
     }
     t.optimizer = layout.tensors[i].optimizer;
-    t.state = state_layout(*t.optimizer, shape, types.state);
+    t.state = state_layout(*t.optimizer, t.shape, t.own.count(), types.state);
     for (StateTensor& state : t.state) {
       state.tensor = optimizer_arena_.take(state.tensor.dtype, state.tensor.shape);
     }
@@ -296,12 +325,12 @@ Tensor& OptimizerState::total_of(TrainedParameter& t, DType number) {
 void OptimizerState::take_gradients(const Layout& layout) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
-    for (size_t i = bucket.first; i < bucket.last; ++i) {
+    for (const size_t i : bucket.order) {
       TrainedParameter& t = tensors_[i];
       total_of(t, layout.number) = gradient_arena_.take(layout.number, t.shape);
       t.shard_gradient = own_part(total_of(t, layout.number), t.own);
     }
-    bucket.memory = total_of(tensors_[bucket.first], layout.number);
+    bucket.memory = total_of(tensors_[bucket.order.front()], layout.number);
     bucket.memory.shape = Shape{layout.rooms[b]};  // the arena's allocations are consecutive
   }
 }
@@ -318,13 +347,12 @@ void OptimizerState::take_shared_gradients(const Layout& layout) {
     bucket.kept = gradient_arena_.take(layout.number, Shape{layout.kept(b)});
     const auto sections = bucket.sections.begin();
     const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
-    int64_t at = 0;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       TrainedParameter& t = tensors_[i];
+      const int64_t at = layout.offsets[i];
       total_of(t, layout.number) = bucket.memory.slice(at, at + t.shape.elements()).reshape(t.shape);
       const int64_t own = t.own.count() > 0 ? at + t.own.begin - start : 0;
       t.shard_gradient = bucket.kept.slice(own, own + t.own.count());
-      at += room_of(t.shape, layout.number);
     }
   }
 }
@@ -349,13 +377,11 @@ int64_t OptimizerState::num_parameters() const {
 
 void update_parameter(ops::Context& context, const TrainedParameter& t, const Tensor& gradient,
                       const UpdateAttributes& attributes) {
-  ParameterUpdate parameter{.master = flat(t.master), .gradient = gradient, .decay = t.decay};
+  ParameterUpdate parameter{
+      .shape = t.shape, .master = flat(t.master), .gradient = gradient, .activation = t.weight.dtype, .decay = t.decay};
   const Tensor weight = own_part(t.weight, t.own);
   if (weight.data != t.master.data) parameter.weight = weight;
-  std::vector<Tensor> state;
-  for (const StateTensor& each : t.state) state.push_back(flat(each.tensor));
-  parameter.state = state;
-  t.optimizer->update(context, parameter, attributes);
+  run_update(context, *t.optimizer, t.state, parameter, attributes);
 }
 
 void OptimizerState::init_masters(ops::Context& context) {

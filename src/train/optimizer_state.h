@@ -37,6 +37,8 @@ struct TrainedParameter {
 struct Bucket {
   size_t first = 0;  // tensors [first, last)
   size_t last = 0;
+  // Its tensors in the order of memory: that of ranks, and for each rank that of the tensors.
+  std::vector<size_t> order;
   bool early = false;  // contains the tied embedding: backward writes to its memory already at the output head
   // The gradients or fixed-point sums of its tensors, consecutive and flat. At ZeRO stage 2 it holds those of one
   // micro-batch, and buckets alternate between two shared buffers; an early bucket has its own.
@@ -46,7 +48,7 @@ struct Bucket {
 };
 
 struct OptimizerDtypes {
-  DType state = DType::f32;       // of the optimizer state: f32 or bf16
+  DType state = DType::f32;       // of the optimizer state: f32, bf16, or u8 for 8-bit states (state_layout())
   DType master = DType::f32;      // f32 or bf16, for bf16 weights; f32 weights are their own masters
   bool fixed_point_sums = false;  // gradients are summed in int64 fixed point (`determinism: bitwise`)
   OptimizerName optimizer = OptimizerName::adamw;
@@ -57,6 +59,7 @@ struct OptimizerStateBytes {
   size_t master = 0;   // 0 where master and weight share memory
   size_t moments = 0;  // the optimizer's state
   size_t gradients = 0;
+  size_t update = 0;   // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
   size_t adapter = 0;  // the adapter weights that the model computes with
   size_t state =
       0;  // this rank's part of a checkpoint: optimizer state, and masters even if they share the weights' memory
@@ -92,6 +95,9 @@ class OptimizerState {
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }
 
+  // Scratch bytes that update_parameter() takes at most.
+  size_t update_bytes() const { return update_bytes_; }
+
   // For Model::set_trainable.
   const std::vector<int>& trainable_index() const { return trainable_index_; }
   int64_t lowest_trainable_layer() const { return lowest_trainable_layer_; }
@@ -124,6 +130,7 @@ class OptimizerState {
   std::vector<int> trainable_index_;
   int64_t lowest_trainable_layer_ = 0;
   int64_t updates_ = 0;
+  size_t update_bytes_ = 0;
   std::optional<nn::Adapter> adapter_;
   Arena adapter_arena_;
   Arena optimizer_arena_;

@@ -29,8 +29,20 @@ struct ingot::EnumNames<ingot::train::Fp8Gradients> {
 };
 template <>
 struct ingot::EnumNames<ingot::train::StateType> {
-  static constexpr std::pair<train::StateType, const char*> names[] = {{train::StateType::fp32, "fp32"},
-                                                                       {train::StateType::bf16, "bf16"}};
+  static constexpr std::pair<train::StateType, const char*> names[] = {
+      {train::StateType::fp32, "fp32"}, {train::StateType::bf16, "bf16"}, {train::StateType::int8, "int8"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::MasterType> {
+  static constexpr std::pair<train::MasterType, const char*> names[] = {{train::MasterType::fp32, "fp32"},
+                                                                        {train::MasterType::bf16, "bf16"}};
+};
+template <>
+struct ingot::EnumNames<ingot::train::OptimizerName> {
+  static constexpr std::pair<train::OptimizerName, const char*> names[] = {{train::OptimizerName::adamw, "adamw"},
+                                                                           {train::OptimizerName::muon, "muon"},
+                                                                           {train::OptimizerName::sgd, "sgd"},
+                                                                           {train::OptimizerName::lion, "lion"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::Order> {
@@ -206,14 +218,19 @@ void describe(Visitor& v, DataRecipe& r) {
 
 template <class Visitor>
 void describe(Visitor& v, OptimizerRecipe& r) {
-  v.field("name", r.name, "the optimizer; only adamw");
+  v.field("name", r.name,
+          "the optimizer; muon: Muon for the blocks' matrices, AdamW for embeddings, head, norms and biases");
   v.field("lr", r.lr, "peak learning rate", {.min = 0, .max = 10});
-  v.field("betas", r.betas, "decay rates of the first and second moment", {.min = 0, .below = 1});
-  v.field("eps", r.eps, "added to the square root of the second moment", {.above = 0});
+  v.field("betas", r.betas,
+          "decay rates: of the first and second moment (adamw, muon), of the update's and the stored moment (lion)",
+          {.min = 0, .below = 1});
+  v.field("eps", r.eps, "adamw, muon: added to the square root of the second moment", {.above = 0});
+  v.field("momentum", r.momentum, "muon, sgd: decay rate of the momentum", {.above = 0, .below = 1});
   v.field("weight_decay", r.weight_decay, "weight decay of matrices; not applied to norms and biases",
           {.min = 0, .max = 10});
   v.field("clip_grad_norm", r.clip_grad_norm, "gradients are clipped to this norm; 0: no clipping", {.min = 0});
-  v.field("state_dtype", r.state_dtype, "data type of the moments");
+  v.field("state_dtype", r.state_dtype,
+          "data type of the optimizer's state; int8: of matrices, in blocks of 256 with a scale each");
   v.field("master", r.master, "data type of the master weights");
 }
 
@@ -332,6 +349,21 @@ void check_megatron(const DataRecipe& d, Fail fail) {
   }
 }
 
+// Checks that the optimizer has the settings that are given.
+template <class Fail>
+void check_optimizer(const OptimizerRecipe& o, Fail fail) {
+  const auto refuse = [&](const char* key, const char* those) {
+    fail(fmt::format("remove it (optimizer.{}=null), or use optimizer.name: {}", key, those),
+         fmt::format("optimizer.{} is not a setting of {}", key, name(o.name)));
+  };
+  const bool adamw = o.name == OptimizerName::adamw || o.name == OptimizerName::muon;
+  if (o.momentum && o.name != OptimizerName::muon && o.name != OptimizerName::sgd) refuse("momentum", "muon or sgd");
+  if (o.betas && !adamw && o.name != OptimizerName::lion) refuse("betas", "adamw, muon or lion");
+  if (o.eps && !adamw) refuse("eps", "adamw or muon");
+  if (o.betas && o.betas->size() != 2)
+    fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
+}
+
 void check(const Recipe& r, const std::string& path) {
   const auto fail = [&](std::string hint, const std::string& message) {
     throw Error(ErrorKind::usage, path + ": " + message, std::move(hint));
@@ -368,12 +400,8 @@ void check(const Recipe& r, const std::string& path) {
       }
     }
   }
-  if (r.optimizer.name != "adamw") {
-    fail("use adamw, the only optimizer", fmt::format("optimizer.name '{}' is not known", r.optimizer.name));
-  }
-  if (r.optimizer.betas.size() != 2)
-    fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
-  if (r.optimizer.master == StateType::bf16 && r.precision == Precision::fp32) {
+  check_optimizer(r.optimizer, fail);
+  if (r.optimizer.master == MasterType::bf16 && r.precision == Precision::fp32) {
     fail("set precision: bf16 or optimizer.master: fp32",
          "optimizer.master: bf16 is not supported with precision: fp32");
   }
@@ -442,7 +470,41 @@ const char* name(Precision precision) {
 }
 
 DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
-DType dtype_of(StateType type) { return type == StateType::fp32 ? DType::f32 : DType::bf16; }
+const char* name(OptimizerName optimizer) {
+  for (const auto& [value, name] : EnumNames<OptimizerName>::names) {
+    if (value == optimizer) return name;
+  }
+  return "?";
+}
+
+DType dtype_of(StateType type) {
+  switch (type) {
+    case StateType::fp32: return DType::f32;
+    case StateType::bf16: return DType::bf16;
+    case StateType::int8: return DType::u8;
+  }
+  return DType::f32;
+}
+DType dtype_of(MasterType type) { return type == MasterType::fp32 ? DType::f32 : DType::bf16; }
+
+void OptimizerRecipe::resolve() {
+  const bool adamw = name == OptimizerName::adamw || name == OptimizerName::muon;
+  if (adamw && !betas) betas = {0.9, 0.95};
+  if (adamw && !eps) eps = 1e-8;
+  if (name == OptimizerName::lion && !betas) betas = {0.9, 0.99};
+  if (name == OptimizerName::muon && !momentum) momentum = 0.95;
+  if (name == OptimizerName::sgd && !momentum) momentum = 0.9;
+}
+
+OptimizerSettings OptimizerRecipe::settings() const {
+  OptimizerSettings settings{.weight_decay = weight_decay, .clip_grad_norm = clip_grad_norm};
+  if (betas) settings.beta1 = betas->at(0);
+  if (betas) settings.beta2 = betas->at(1);
+  if (eps) settings.epsilon = *eps;
+  if (momentum) settings.momentum = *momentum;
+  return settings;
+}
+
 std::vector<int> cpus_of(const Recipe& recipe) {
   return recipe.affinity == "none" ? std::vector<int>{} : parse_cpu_list(recipe.affinity);
 }

@@ -12,14 +12,16 @@
 #include "data/streaming_order.h"
 #include "spec/sizes.h"
 #include "tensor/dtype.h"
+#include "train/optimizer.h"
 #include "train/schedule.h"
 
 namespace ingot::train {
 
 enum class InitFrom { pretrained, random };
 enum class Fp8Gradients { e4m3, e5m2 };
-enum class Precision { fp32, bf16, fp8 };  // fp8: bf16 activations, fp8 gemms in the blocks' linear layers
-enum class StateType { fp32, bf16 };
+enum class Precision { fp32, bf16, fp8 };   // fp8: bf16 activations, fp8 gemms in the blocks' linear layers
+enum class StateType { fp32, bf16, int8 };  // int8: 8-bit states in blocks of 256 elements (ops/blockwise.h)
+enum class MasterType { fp32, bf16 };
 enum class Order { ingot, megatron, streaming };
 enum class Determinism { fast, bitwise };
 
@@ -75,14 +77,21 @@ struct DataRecipe {
 };
 
 struct OptimizerRecipe {
-  std::string name = "adamw";
+  OptimizerName name = OptimizerName::adamw;
   double lr = 2e-4;
-  std::vector<double> betas = {0.9, 0.95};
-  double eps = 1e-8;
+  // Absent: the optimizer's default, if it has such a setting.
+  std::optional<std::vector<double>> betas;
+  std::optional<double> eps;
+  std::optional<double> momentum;
   double weight_decay = 0;
   double clip_grad_norm = 1;
   StateType state_dtype = StateType::fp32;
-  StateType master = StateType::fp32;
+  MasterType master = MasterType::fp32;
+
+  // Fills in the optimizer's defaults.
+  void resolve();
+  // REQUIRES resolve().
+  OptimizerSettings settings() const;
 };
 
 struct ScheduleRecipe {
@@ -154,8 +163,10 @@ struct Recipe {
 };
 
 const char* name(Precision precision);  // as the recipe writes it
-DType dtype_of(Precision precision);    // of activations
-DType dtype_of(StateType type);
+const char* name(OptimizerName optimizer);
+DType dtype_of(Precision precision);  // of activations
+DType dtype_of(StateType type);       // u8 for int8
+DType dtype_of(MasterType type);
 // The CPUs of `affinity`, in the order given; empty for none.
 std::vector<int> cpus_of(const Recipe& recipe);
 // Whether the blocks' linear layers of a frozen base are stored in fp8.

@@ -23,14 +23,18 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
   std::vector<checkpoint::NamedTensor> state;
   for (const TrainedParameter& t : optimizer_state.tensors()) {
     const Range wanted = range(t);
-    const auto put = [&](const std::string& kind, const Tensor& kept) {
-      const Tensor flat = kept.reshape(Shape{kept.elements()});
-      state.push_back({kind + "." + t.name, flat.slice(wanted.begin - t.own.begin, wanted.end - t.own.begin),
-                       checkpoint::PartOf{t.shape, wanted.begin}});
-    };
     if (wanted.count() == 0) continue;
-    put("master", t.master);
-    for (const StateTensor& each : t.state) put(each.name, each.tensor);
+    // Ranges begin at multiples of `block`; the last block of a tensor may be shorter.
+    const auto put = [&](const std::string& kind, const Tensor& kept, int64_t block) {
+      const Tensor flat = kept.reshape(Shape{kept.elements()});
+      const auto blocks = [block](int64_t elements) { return (elements + block - 1) / block; };
+      const Shape whole = block == 1 ? t.shape : Shape{blocks(t.shape.elements())};
+      state.push_back({kind + "." + t.name,
+                       flat.slice(blocks(wanted.begin - t.own.begin), blocks(wanted.end - t.own.begin)),
+                       checkpoint::PartOf{whole, blocks(wanted.begin)}});
+    };
+    put("master", t.master, 1);
+    for (const StateTensor& each : t.state) put(each.name, each.tensor, each.block);
   }
   return state;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "ops/adamw_bytes.h"
 
@@ -23,6 +24,19 @@ std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ra
     }
   }
   return parts;
+}
+
+std::vector<int> assign(std::span<const int64_t> elements, std::vector<int64_t>& loads) {
+  std::vector<size_t> order(elements.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return std::pair(-elements[i], i); });
+  std::vector<int> ranks(elements.size());
+  for (const size_t i : order) {
+    const auto least = std::ranges::min_element(loads);
+    *least += elements[i];
+    ranks[i] = static_cast<int>(least - loads.begin());
+  }
+  return ranks;
 }
 
 Range rank_sequences(int64_t sequences, int64_t accumulation_unit, int rank, int ranks) {

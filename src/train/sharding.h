@@ -31,6 +31,10 @@ struct Range {
 // begin at multiples of ops::sum_squares_block, so that sums over these blocks do not depend on the number of ranks.
 std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ranks);
 
+// Assigns whole tensors to ranks: from the largest to the smallest (of equal ones in order), each to the rank with the
+// fewest elements in `loads` [ranks] so far, of equal ones the lowest; adds to `loads`. Result by tensor.
+std::vector<int> assign(std::span<const int64_t> elements, std::vector<int64_t>& loads);
+
 // The sequences of one rank: `sequences` form n accumulation units in order, of which rank r computes units
 // [r n / ranks, (r + 1) n / ranks).
 Range rank_sequences(int64_t sequences, int64_t accumulation_unit, int rank, int ranks);

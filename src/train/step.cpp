@@ -76,7 +76,7 @@ int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
 }  // namespace
 
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
-                      int64_t adapter_rank, bool decoded, int threads) {
+                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes) {
   const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads);
   StepBytes bytes;
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
@@ -87,7 +87,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
       settings.units > 0 ? FixedPointAccumulator::bytes(most) : 0;  // used while a layer's scratch is allocated
   const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
   const size_t training = std::max({pass.forward, pass.loss_gradient + objective(true), pass.backward});
-  bytes.scratch = std::max({training + accumulator, objective(false), ops::sum_squares_bytes(most)});
+  bytes.scratch = std::max({training + accumulator, objective(false), ops::sum_squares_bytes(most), update_bytes});
   // Micro-batches; sums of squared gradients and losses; the update decision; sums of squares by block.
   bytes.batch = BatchUploader::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{max_trainable(model)}) +
                 Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3}) +
@@ -112,7 +112,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
   }
   model.set_trainable(optimizer_state.trainable_index(), optimizer_state.lowest_trainable_layer());
   const StepBytes sizes = bytes(model.spec(), settings, optimizer_state.lowest_trainable_layer(),
-                                rank_of(optimizer_state), decoded, threads.threads());
+                                rank_of(optimizer_state), decoded, threads.threads(), optimizer_state.update_bytes());
   scratch_ = Arena(device, sizes.scratch, "scratch");
   saved_ = Arena(device, sizes.saved, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");

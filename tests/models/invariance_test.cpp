@@ -86,9 +86,9 @@ TEST_P(Invariance, MemoryIsWhatBytesSays) {
          {Machine{1, 1, spec::Recompute::none}, {3, 3, spec::Recompute::selective}, {2, 2, spec::Recompute::full}}) {
       const SmallRun::Settings settings = settings_of(job, machine);
       SmallRun run(settings);
-      const train::StepBytes bytes =
-          train::Step::bytes(run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(),
-                             job.lora ? settings.lora->rank : 0, job.weights != job.type, machine.threads);
+      const train::StepBytes bytes = train::Step::bytes(
+          run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(), job.lora ? settings.lora->rank : 0,
+          job.weights != job.type, machine.threads, run.optimizer_state->update_bytes());
       EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
       const std::vector<data::PackedSequence> batch = run.sequences(machine.micro + 1);
       EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);

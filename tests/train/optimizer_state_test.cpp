@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "tests/train/small_run.h"
 #include "train/initialise.h"
@@ -46,7 +47,7 @@ TEST(OptimizerState, AIsUniformInItsBoundAndBZero) {
 TEST(OptimizerState, BytesAreWhatIsAllocated) {
   for (const bool tied : {false, true}) {
     for (const DType activation : {DType::f32, DType::bf16}) {
-      for (const DType state : {DType::f32, DType::bf16}) {
+      for (const DType state : {DType::f32, DType::bf16, DType::u8}) {
         for (const DType master : {DType::f32, DType::bf16}) {
           for (const bool adapter : {false, true}) {
             CountingDevice device;
@@ -74,13 +75,17 @@ TEST(OptimizerState, BytesAreWhatIsAllocated) {
 // Ranks' shares are what they say, and together they are everything once.
 TEST(OptimizerState, SharesAreWhatIsAllocated) {
   for (const bool fixed : {false, true}) {
-    for (const bool tied : {false, true}) {
+    for (const auto& [tied, optimizer, state] : {std::tuple{false, OptimizerName::adamw, DType::f32},
+                                                 {true, OptimizerName::adamw, DType::u8},
+                                                 {true, OptimizerName::muon, DType::f32},
+                                                 {false, OptimizerName::muon, DType::u8},
+                                                 {false, OptimizerName::lion, DType::bf16}}) {
       for (const int zero : {1, 2}) {
         CountingDevice device;
         spec::ModelSpec spec = small_spec(tied);
         spec.vocab = 4500;  // the embedding is larger than a block
         const WeightSet weights = random_weights(device, spec, DType::bf16, 1);
-        const OptimizerDtypes types{.fixed_point_sums = fixed};
+        const OptimizerDtypes types{.state = state, .fixed_point_sums = fixed, .optimizer = optimizer};
         std::vector<int64_t> covered(spec::parameters(spec).size());
         for (int rank = 0; rank < 3; ++rank) {
           const ShardSpec share{rank, 3, zero};
@@ -92,13 +97,65 @@ TEST(OptimizerState, SharesAreWhatIsAllocated) {
             const TrainedParameter& t = optimizer_state.tensors()[i];
             if (t.own.count() > 0) EXPECT_EQ(t.own.begin, covered[i]) << t.name;
             if (t.own.count() > 0) covered[i] = t.own.end;
-            for (const StateTensor& state : t.state) EXPECT_EQ(state.tensor.elements(), t.own.count());
+            for (const StateTensor& each : t.state) {
+              EXPECT_EQ(each.tensor.elements(), (t.own.count() + each.block - 1) / each.block);
+            }
+            if (t.optimizer->whole_matrices) EXPECT_TRUE(t.own.count() == 0 || t.own.count() == t.shape.elements());
           }
         }
         for (size_t i = 0; i < covered.size(); ++i) {
           EXPECT_EQ(covered[i], spec::parameters(spec)[i].elements());
         }
       }
+    }
+  }
+}
+
+TEST(OptimizerState, StatesAreThoseOfTheOptimizer) {
+  const auto names = [](OptimizerName optimizer, DType type, const char* parameter) {
+    CountingDevice device;
+    const spec::ModelSpec spec = small_spec();
+    const WeightSet weights = random_weights(device, spec, DType::f32, 1);
+    const OptimizerState state(device, spec, weights, DType::f32, {.state = type, .optimizer = optimizer});
+    std::vector<std::string> found;
+    for (const TrainedParameter& t : state.tensors()) {
+      if (t.name != parameter) continue;
+      for (const StateTensor& each : t.state) found.push_back(each.name + " " + each.tensor.text());
+    }
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  const char* matrix = "model.layers.0.mlp.up_proj.weight";  // [24, 16]
+  const char* norm = "model.norm.weight";
+  EXPECT_EQ(names(OptimizerName::adamw, DType::bf16, matrix),
+            (Names{"moment1 bf16[24, 16] on cpu", "moment2 bf16[24, 16] on cpu"}));
+  EXPECT_EQ(names(OptimizerName::adamw, DType::u8, matrix),
+            (Names{"moment1 u8[24, 16] on cpu", "moment1_scales f32[2] on cpu", "moment2 u8[24, 16] on cpu",
+                   "moment2_scales f32[2] on cpu"}));
+  EXPECT_EQ(names(OptimizerName::adamw, DType::u8, norm), (Names{"moment1 f32[16] on cpu", "moment2 f32[16] on cpu"}));
+  EXPECT_EQ(names(OptimizerName::muon, DType::f32, matrix), Names{"momentum f32[24, 16] on cpu"});
+  EXPECT_EQ(names(OptimizerName::muon, DType::f32, norm), (Names{"moment1 f32[16] on cpu", "moment2 f32[16] on cpu"}));
+  EXPECT_EQ(names(OptimizerName::muon, DType::f32, "lm_head.weight").size(), 2U);
+  EXPECT_EQ(names(OptimizerName::sgd, DType::f32, norm), Names{"momentum f32[16] on cpu"});
+  EXPECT_EQ(names(OptimizerName::lion, DType::u8, matrix),
+            (Names{"moment1 u8[24, 16] on cpu", "moment1_scales f32[2] on cpu"}));
+}
+
+// Whole matrices, and still nearly equal shares of a model with many.
+TEST(OptimizerState, WholeMatricesAreShared) {
+  spec::ModelSpec spec = small_spec();
+  spec.vocab = 50304;
+  spec.hidden = 768;
+  spec.layers = 12;
+  spec.heads = spec.kv_heads = 12;
+  spec.head_dim = 64;
+  spec.ffn = 3072;
+  const OptimizerDtypes types{.optimizer = OptimizerName::muon};
+  const OptimizerStateBytes whole = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types);
+  for (const int ranks : {2, 3, 8}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const OptimizerStateBytes one = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types, {rank, ranks, 1});
+      EXPECT_NEAR(static_cast<double>(one.moments) / static_cast<double>(whole.moments), 1.0 / ranks, 0.03);
     }
   }
 }

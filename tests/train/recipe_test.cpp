@@ -89,7 +89,7 @@ seed: 99
   EXPECT_EQ(r.optimizer.betas, (std::vector<double>{0.8, 0.999}));
   EXPECT_EQ(r.optimizer.eps, 1e-12);
   EXPECT_EQ(r.optimizer.state_dtype, StateType::bf16);
-  EXPECT_EQ(r.optimizer.master, StateType::bf16);
+  EXPECT_EQ(r.optimizer.master, MasterType::bf16);
   EXPECT_EQ(r.schedule.name, ScheduleName::linear);
   EXPECT_EQ(r.schedule.min_lr, 1e-7);
   EXPECT_FALSE(r.steps);
@@ -160,7 +160,14 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
   for (const auto& [lines, word] : {std::pair{"epochs: 2", "length"},
                                     {"optimizer: {lr: 1e-4}\nschedule: {min_lr: 1e-3}", "min_lr"},
                                     {"optimizer: {betas: [0.9]}", "betas"},
-                                    {"optimizer: {name: sgd}", "sgd"},
+                                    {"optimizer: {name: adam}", "adamw, muon, sgd, lion"},
+                                    {"optimizer: {momentum: 0.9}", "optimizer.name: muon or sgd"},
+                                    {"optimizer: {name: lion, momentum: 0.9}", "momentum is not a setting of lion"},
+                                    {"optimizer: {name: sgd, betas: [0.9, 0.95]}", "adamw, muon or lion"},
+                                    {"optimizer: {name: sgd, eps: 1e-8}", "eps is not a setting of sgd"},
+                                    {"optimizer: {name: lion, eps: 1e-8}", "adamw or muon"},
+                                    {"optimizer: {name: muon, momentum: 1}", "momentum"},
+                                    {"optimizer: {master: int8}", "master"},
                                     {"precision: fp32\noptimizer: {master: bf16}", "master"},
                                     {"precision: fp16", "it needs loss scaling"},
                                     {"weights: stored", "adapter"},

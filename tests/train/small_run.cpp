@@ -101,7 +101,11 @@ StepResult SmallRun::run(int64_t at, double lr, const std::vector<data::PackedSe
 std::vector<float> floats(const Tensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.elements()));
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = tensor.dtype == DType::f32 ? tensor.as<float>()[i] : bf16_to_float(tensor.as<uint16_t>()[i]);
+    switch (tensor.dtype) {
+      case DType::f32: values[i] = tensor.as<float>()[i]; break;
+      case DType::u8: values[i] = tensor.as<uint8_t>()[i]; break;
+      default: values[i] = bf16_to_float(tensor.as<uint16_t>()[i]);
+    }
   }
   return values;
 }

@@ -50,7 +50,7 @@ struct SmallRun {
   StepResult run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch);
 };
 
-// f32 or bf16 as floats.
+// f32, bf16 or u8 as floats.
 std::vector<float> floats(const Tensor& tensor);
 // Masters, optimizer state and weights, one after another.
 std::vector<std::vector<float>> state_of(const OptimizerState& optimizer_state);
