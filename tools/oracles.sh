@@ -9,7 +9,7 @@ environment=build/oracles
 wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score tensorboard jsonschema
   rfc3339-validator rfc3986-validator fqdn jsonpointer isoduration uri-template webcolors openai)
 # Without what they want besides, unless it is named: of mosaicml-streaming that is the clients of every object store.
-alone=(megatron-core==0.16.1 mosaicml-streaming==0.13.0 brotli catalogue cramjam filelock pillow python-snappy requests xxhash zstd)
+alone=(bitsandbytes==0.50.2 megatron-core==0.16.1 mosaicml-streaming==0.13.0 brotli catalogue cramjam filelock pillow python-snappy requests xxhash zstd)
 
 # The environment is made once; its list of packages is written last, so a broken one is made again.
 if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ]; then

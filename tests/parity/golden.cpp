@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
+#include "tensor/tolerance.h"
 #include "tests/locations.h"
 #include "tests/sanitized.h"
 
@@ -155,8 +156,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
   if (settings.lora) {
     const std::filesystem::path adapter = golden_folder(model) / "lora";
     const spec::LoraSpec lora = checkpoint::read_adapter(adapter, bench->loaded.spec).lora;
-    bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, lora, settings.activation,
-                                   train::OptimizerDtypes{}, 1);
+    bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, lora, settings.activation, settings.types, 1);
     const formats::SafetensorsFile file(adapter / "adapter_model.safetensors");
     for (train::TrainedParameter& t : bench->optimizer_state->tensors()) {
       const std::vector<float> values = floats(file, "base_model.model." + t.name);
@@ -164,7 +164,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
     }
   } else {
     bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, bench->loaded.weights, settings.activation,
-                                   train::OptimizerDtypes{});
+                                   settings.types);
   }
   train::StepSettings step;
   step.activation = settings.activation;
@@ -172,9 +172,17 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
   step.sequence_length = static_cast<int64_t>(golden_sequence(model).ids.size());
   step.micro = settings.micro;
   step.optimizer.weight_decay = 0.1;
-  const formats::SafetensorsFile steps(golden_folder(model) /
-                                       (settings.lora ? "lora.safetensors" : "adamw.safetensors"));
-  step.optimizer.clip_grad_norm = static_cast<double>(floats(steps, "clip_grad_norm").at(0));
+  const std::string name = !settings.steps.empty() ? settings.steps
+                           : settings.lora         ? "lora.safetensors"
+                                                   : "adamw.safetensors";
+  const formats::SafetensorsFile steps(golden_folder(model) / name);
+  const auto setting = [&](const char* key) { return static_cast<double>(floats(steps, key).at(0)); };
+  step.optimizer.clip_grad_norm = setting("clip_grad_norm");
+  if (!settings.steps.empty()) {
+    step.optimizer.momentum = setting("momentum");
+    step.optimizer.beta1 = setting("beta1");
+    step.optimizer.beta2 = setting("beta2");
+  }
   bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->optimizer_state, step,
                       false);
   if (settings.lora) {
@@ -183,6 +191,33 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, Be
     bench->optimizer_state->init_masters(bench->step->context());
   }
   return bench;
+}
+
+void expect_ten_steps(Machine& machine, Bench& bench, const std::string& model,
+                      const formats::SafetensorsFile& expected, const std::string& prefix, double lr) {
+  const double bound = tolerance(DType::f32, chain_length(bench.loaded.spec, 32));
+  const data::PackedSequence sequence = golden_sequence(model);
+  const std::vector<float> losses = floats(expected, "losses");
+  const std::vector<float> losses_error = floats(expected, "losses.error");
+  const std::vector<float> norms = floats(expected, "grad_norms");
+  const std::vector<float> norms_error = floats(expected, "grad_norms.error");
+  std::vector<std::vector<float>> starts;
+  for (const train::TrainedParameter& t : bench.optimizer_state->tensors()) {
+    starts.push_back(floats(*machine.device, t.master));
+  }
+  const int64_t sample = 0;
+  for (size_t s = 0; s < losses.size(); ++s) {
+    const train::StepResult result = bench.step->run(static_cast<int64_t>(s) + 1, lr, {&sequence, 1}, {&sample, 1});
+    EXPECT_NEAR(result.loss, losses[s], bound * losses[s] + error_multiple * losses_error[s]) << "step " << s + 1;
+    EXPECT_NEAR(result.grad_norm, norms[s], bound * norms[s] + error_multiple * norms_error[s]) << "step " << s + 1;
+  }
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const train::TrainedParameter& t = bench.optimizer_state->tensors()[i];
+    const std::vector<float> exact = of_parameter(expected, bench.loaded.spec, "weight", prefix + t.name);
+    const double error = floats(expected, "error." + prefix + t.name).at(0);
+    const double update = distance(exact, starts[i]);
+    EXPECT_LT(distance(floats(*machine.device, t.master), exact), bound * update + error_multiple * error) << t.name;
+  }
 }
 
 namespace {

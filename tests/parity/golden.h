@@ -78,8 +78,17 @@ struct BenchSettings {
   bool lora = false;  // the adapter of the golden folder, its weights included
   spec::Recompute recompute = spec::Recompute::none;
   int64_t micro = 1;
+  train::OptimizerDtypes types = {};
+  // The golden file of steps ("muon.safetensors"), whose optimizer's settings are taken; empty: adamw.safetensors, or
+  // lora.safetensors with `lora`.
+  std::string steps = {};
 };
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings);
+
+// Runs the ten steps of a golden file and compares losses, norms and weights; a weight's bound is a share of how far
+// the steps moved it, not of its size. `prefix`: of the parameters' names in the file.
+void expect_ten_steps(Machine& machine, Bench& bench, const std::string& model,
+                      const formats::SafetensorsFile& expected, const std::string& prefix, double lr);
 
 // A golden model for inference alone, in any type of activations.
 struct Served {

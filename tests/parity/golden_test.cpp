@@ -22,31 +22,8 @@ class Golden : public testing::TestWithParam<Subject> {
   }
   nlohmann::json facts() const { return nlohmann::json::parse(read_file(golden_folder(model()) / "golden.json")); }
   double bound(const Bench& bench) const { return tolerance(DType::f32, chain_length(bench.loaded.spec, 32)); }
-  // Runs the ten steps of the golden file and compares losses, norms and weights; a weight's bound is a share of how
-  // far the steps moved it, not of its size.
   void ten_steps(Bench& bench, const formats::SafetensorsFile& expected, const std::string& prefix) {
-    const data::PackedSequence sequence = golden_sequence(model());
-    const std::vector<float> losses = floats(expected, "losses");
-    const std::vector<float> losses_error = floats(expected, "losses.error");
-    const std::vector<float> norms = floats(expected, "grad_norms");
-    const std::vector<float> norms_error = floats(expected, "grad_norms.error");
-    std::vector<std::vector<float>> starts;
-    for (const train::TrainedParameter& t : bench.optimizer_state->tensors()) starts.push_back(values(t.master));
-    const int64_t sample = 0;
-    for (size_t s = 0; s < losses.size(); ++s) {
-      const train::StepResult result = bench.step->run(static_cast<int64_t>(s) + 1, 1e-3, {&sequence, 1}, {&sample, 1});
-      EXPECT_NEAR(result.loss, losses[s], bound(bench) * losses[s] + error_multiple * losses_error[s])
-          << "step " << s + 1;
-      EXPECT_NEAR(result.grad_norm, norms[s], bound(bench) * norms[s] + error_multiple * norms_error[s])
-          << "step " << s + 1;
-    }
-    for (size_t i = 0; i < starts.size(); ++i) {
-      const train::TrainedParameter& t = bench.optimizer_state->tensors()[i];
-      const std::vector<float> exact = of_parameter(expected, bench.loaded.spec, "weight", prefix + t.name);
-      const double error = floats(expected, "error." + prefix + t.name).at(0);
-      const double update = distance(exact, starts[i]);
-      EXPECT_LT(distance(values(t.master), exact), bound(bench) * update + error_multiple * error) << t.name;
-    }
+    expect_ten_steps(machine_, bench, model(), expected, prefix, 1e-3);
   }
 
   Machine machine_{2, GetParam().device};

@@ -4,7 +4,7 @@
     INGOT_BUILD=build/release check_models.py [--seed N] [--seeds COUNT] [FAMILY ...]
 
 make_model_golden.py writes random models, logits, gradients and ten AdamW and LoRA steps by the installed torch,
-transformers and peft; the program tests/parity compares Ingot with them instead of with the committed ones, all of it,
+transformers and peft, make_optimizer_golden.py ten steps of the other optimizers for some of them; the program tests/parity compares Ingot with them instead of with the committed ones, all of it,
 for seed N or for COUNT of them from N on. N is fixed unless given, so that a run does not depend on the clock. Without
 names: every family with committed states. Exit status 1 when any differs, after all seeds.
 """
@@ -25,6 +25,8 @@ def agrees(program, seed, families):
     with tempfile.TemporaryDirectory() as folder:
         make = [sys.executable, ROOT / "tools/reference/make_model_golden.py", "--out", folder, "--seed", str(seed)]
         subprocess.run([*make, *families], check=True, stdout=subprocess.DEVNULL)
+        optimizers = [sys.executable, ROOT / "tools/reference/make_optimizer_golden.py", "--out", folder]
+        subprocess.run(optimizers, check=True, stdout=subprocess.DEVNULL)
         done = subprocess.run(
             [program, "--gtest_filter=*Golden*", "--gtest_brief=1"], env=os.environ | {"INGOT_GOLDEN": folder}
         )

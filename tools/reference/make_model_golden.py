@@ -96,8 +96,8 @@ def packed_batch(vocab, generator):
 class Problem:
     """A batch and what is computed of it."""
 
-    def __init__(self, vocab, generator):
-        self.ids, self.targets, self.bounds = packed_batch(vocab, generator)
+    def __init__(self, ids, targets, bounds):
+        self.ids, self.targets, self.bounds = ids, targets, bounds
         sequences = [self.ids[start:end] for start, end in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist())]
         # Each sequence on its own, positions from zero; what fills up the short ones comes after them, so that they do
         # not see it.
@@ -112,23 +112,31 @@ class Problem:
         total = torch.nn.functional.cross_entropy(logits.float(), self.targets, ignore_index=-100, reduction="sum")
         return total / (self.targets != -100).sum()
 
-    def ten_steps(self, model, clip):
+    def ten_steps(self, model, clip, optimizers):
         """Losses and norms [STEPS] in the model's type; the model's trained parameters change."""
         parameters = [p for p in model.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(
-            [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": OPTIMIZER["weight_decay"]},
-             {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
-            lr=OPTIMIZER["lr"], betas=tuple(OPTIMIZER["betas"]), eps=OPTIMIZER["eps"],
-        )
+        optimizers = optimizers(model)
         losses, norms = [], []
         for _ in range(STEPS):
-            optimizer.zero_grad()
+            model.zero_grad()
             loss = self.loss(self.logits(model))
             loss.backward()
             norms.append(torch.nn.utils.clip_grad_norm_(parameters, clip).item())
             losses.append(loss.item())
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
         return torch.tensor(losses, dtype=torch.float64), torch.tensor(norms, dtype=torch.float64)
+
+
+def decayed(parameters):
+    """Parameter groups: weight decay on matrices only."""
+    return [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": OPTIMIZER["weight_decay"]},
+            {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
+
+
+def adamw(model):
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    return [torch.optim.AdamW(decayed(parameters), lr=OPTIMIZER["lr"], betas=tuple(OPTIMIZER["betas"]), eps=OPTIMIZER["eps"])]
 
 
 def trained(model):
@@ -145,18 +153,19 @@ def moved(model, run):
     return copied
 
 
-def steps_of(problem, model, gradients, names):
-    """Ten steps from `model` (fp32): the exact result and the error of torch's fp32."""
+def steps_of(problem, model, gradients, names, optimizers=adamw, in_fp32=None):
+    """Ten steps from `model` (fp32): the exact result and the error of torch's fp32. `optimizers`: of a model, a list;
+    `in_fp32`: others for the runs in fp32."""
     clip = CLIP * torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
     exact = copy.deepcopy(model).double()
     with Exact():
-        losses, norms = problem.ten_steps(exact, clip.item())
+        losses, norms = problem.ten_steps(exact, clip.item(), optimizers)
     weights = names({name: p for name, p in trained(exact).items()})
     errors = {name: torch.zeros(1) for name in weights}
     losses_error, norms_error = torch.zeros(STEPS), torch.zeros(STEPS)
     for run in range(RUNS):
         found = moved(model, run)
-        run_losses, run_norms = problem.ten_steps(found, clip.item())
+        run_losses, run_norms = problem.ten_steps(found, clip.item(), in_fp32 or optimizers)
         losses_error = torch.maximum(losses_error, (run_losses - losses).abs().float())
         norms_error = torch.maximum(norms_error, (run_norms - norms).abs().float())
         for name, weight in names(trained(found)).items():
@@ -239,10 +248,10 @@ def make(family, name, out, seed):
     shutil.rmtree(folder, ignore_errors=True)
     model = randomise(new_model(family, case), generator)
     save(model, folder, family, case)
-    problem = Problem(case.config["vocab_size"], generator)
+    problem = Problem(*packed_batch(case.config["vocab_size"], generator))
     # In bf16 a close choice of experts goes either way, and then logits cannot be compared.
     while smallest_margin(model, problem) < 0.1:
-        problem = Problem(case.config["vocab_size"], generator)
+        problem = Problem(*packed_batch(case.config["vocab_size"], generator))
 
     model = load(folder)
     by_checkpoint_name = checkpoint_names(case)
