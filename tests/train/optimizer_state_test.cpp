@@ -146,10 +146,11 @@ TEST(OptimizerState, WholeMatricesAreShared) {
   spec::ModelSpec spec = small_spec();
   spec.vocab = 50304;
   spec.hidden = 768;
-  spec.layers = 12;
-  spec.heads = spec.kv_heads = 12;
-  spec.head_dim = 64;
-  spec.ffn = 3072;
+  spec::LayerSpec layer;
+  layer.attention.heads = layer.attention.kv_heads = 12;
+  layer.attention.head_dim = 64;
+  layer.mlp = spec::Dense{.features = 3072};
+  spec.layers = spec::repeated(12, layer);
   const OptimizerDtypes types{.optimizer = OptimizerName::muon};
   const OptimizerStateBytes whole = optimizer_state_bytes(spec, std::nullopt, DType::bf16, types);
   for (const int ranks : {2, 3, 8}) {
