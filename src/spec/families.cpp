@@ -1,8 +1,8 @@
 // The model families. Sources: llama (Touvron et al. 2023, arXiv 2302.13971; Grattafiori et al. 2024, arXiv
-// 2407.21783), mistral (arXiv 2310.06825), qwen2 (2407.10671), qwen3 (2505.09388), gemma2 (2408.00118), mixtral
-// (2401.04088), smollm3 (Hugging Face 2025; on layers without rotary positions: 2501.18795), gpt2 (Radford et al. 2019,
-// "Language Models are Unsupervised Multitask Learners"), gpt_neox (Black et al. 2022, arXiv 2204.06745; Biderman et
-// al. 2023, arXiv 2304.01373), mpt (MosaicML NLP Team 2023, llm-foundry's MPTForCausalLM).
+// 2407.21783), mistral (arXiv 2310.06825), qwen2 (2407.10671), qwen3 and qwen3_moe (2505.09388), gemma2 (2408.00118),
+// mixtral (2401.04088), smollm3 (Hugging Face 2025; on layers without rotary positions: 2501.18795), gpt2 (Radford et
+// al. 2019, "Language Models are Unsupervised Multitask Learners"), gpt_neox (Black et al. 2022, arXiv 2204.06745;
+// Biderman et al. 2023, arXiv 2304.01373), mpt (MosaicML NLP Team 2023, llm-foundry's MPTForCausalLM).
 #include <fmt/format.h>
 
 #include <array>
@@ -43,6 +43,13 @@ constexpr RoleName mixtral[] = {
     {Role::expert_gate, "block_sparse_moe.experts.{}.w1"},
     {Role::expert_up, "block_sparse_moe.experts.{}.w3"},
     {Role::expert_down, "block_sparse_moe.experts.{}.w2"},
+};
+
+constexpr RoleName qwen3_moe[] = {
+    {Role::router, "mlp.gate"},
+    {Role::expert_gate, "mlp.experts.{}.gate_proj"},
+    {Role::expert_up, "mlp.experts.{}.up_proj"},
+    {Role::expert_down, "mlp.experts.{}.down_proj"},
 };
 
 constexpr RoleName gpt2[] = {
@@ -108,6 +115,7 @@ constexpr Family table[] = {
     like_llama("mistral", {}, true),
     like_llama("qwen2", {}, false),
     like_llama("qwen3", {}, false),
+    like_llama("qwen3_moe", qwen3_moe, false),
     like_llama("gemma2", gemma2, false),
     like_llama("mixtral", mixtral, true),
     like_llama("smollm3", {}, true),

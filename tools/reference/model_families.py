@@ -30,6 +30,7 @@ class Case:
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MPT = ["Wqkv", "out_proj", "up_proj", "down_proj"]
 MIXTRAL_EXPERTS = ("block_sparse_moe", "w1", "w3", "w2")
+QWEN_EXPERTS = ("mlp", "gate_proj", "up_proj", "down_proj")
 NEOX = ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]
 
 
@@ -85,6 +86,15 @@ FAMILIES = {
     "qwen3": {
         # head_dim is not hidden / heads.
         "a": Case(tiny(head_dim=12, rms_norm_eps=1e-6, rope_parameters=rope(1e6), tie_word_embeddings=True), LLAMA),
+    },
+    "qwen3_moe": {
+        # A block of experts, and one with a dense MLP; head_dim is not hidden / heads.
+        "a": Case(
+            tiny(head_dim=12, moe_intermediate_size=24, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True,
+                 mlp_only_layers=[1], rms_norm_eps=1e-6, rope_parameters=rope(1e6), tie_word_embeddings=False),
+            ["q_proj", "k_proj", "v_proj", "o_proj"], experts=QWEN_EXPERTS,
+            refused=[dict(keys=dict(norm_topk_prob=False), words=["norm_topk_prob"]),
+                     dict(keys={}, gguf=True, words=["without experts"])]),
     },
     "gemma2": {
         # Block 0 sees a window of 5, block 1 everything; scores and logits large enough for the soft caps to bend them.
@@ -171,6 +181,9 @@ LLAMACPP = {
                     experts=MIXTRAL_EXPERTS),
     "qwen2": wide(wide_llama(rope_parameters=rope(1e6), tie_word_embeddings=True)),
     "qwen3": wide(wide_llama(head_dim=32, rope_parameters=rope(1e6), tie_word_embeddings=True)),
+    "qwen3_moe": wide(wide_llama(head_dim=32, intermediate_size=32, moe_intermediate_size=32, num_experts=128,
+                                 num_experts_per_tok=8, norm_topk_prob=True, tie_word_embeddings=False),
+                      experts=QWEN_EXPERTS),
     "gemma2": wide(wide_llama(head_dim=32, query_pre_attn_scalar=32, sliding_window=5, attn_logit_softcapping=2.0,
                               final_logit_softcapping=3.0, tie_word_embeddings=True)),
     "smollm3": wide(wide_llama(num_hidden_layers=4, tie_word_embeddings=True, pad_token_id=None)),

@@ -108,6 +108,14 @@ ModelSpec smollm3(int64_t layers, int64_t interval) {
   return m;
 }
 
+ModelSpec qwen3_moe(int64_t experts, int64_t per_token) {
+  return small("qwen3_moe", [&](ModelSpec&, LayerSpec& layer) {
+    layer.attention.head_dim = 12;
+    layer.attention.qk_norm = spec::QkNorm::head;
+    layer.mlp = spec::Experts{.count = experts, .per_token = per_token, .expert = {.features = 12}};
+  });
+}
+
 std::vector<FamilyCase> make_cases() {
   std::vector<FamilyCase> cases;
   const std::vector<std::string> llama = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
@@ -131,6 +139,14 @@ std::vector<FamilyCase> make_cases() {
         layer.attention.head_dim = 12;
         layer.attention.qk_norm = spec::QkNorm::head;
       }));
+  const std::vector<std::string> moe = {"q_proj", "k_proj",    "v_proj",  "o_proj",
+                                        "gate",   "gate_proj", "up_proj", "down_proj"};
+  add("qwen3_moe", moe, qwen3_moe(6, 3));
+  add("qwen3_moe_dense_layer", moe, [] {
+    ModelSpec m = qwen3_moe(4, 4);
+    m.layers[1].mlp = spec::Dense{.features = 24};
+    return m;
+  }());
   add("gemma2", llama, gemma2());
   add("mixtral", experts, mixtral(5, 2));
   add("mixtral_all_experts", experts, mixtral(4, 4));
