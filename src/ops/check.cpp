@@ -24,8 +24,9 @@ void check_dtype(const char* op, const char* what, const Tensor& tensor, std::in
 }
 
 void check_device(const char* op, const char* what, const Context& context, const Tensor& tensor) {
-  if (tensor.elements() != 0 && !tensor) throw_error(ErrorKind::internal, "{}: {} is missing", op, what);
-  if (tensor && tensor.device != &context.device) {
+  if (!tensor) {
+    if (tensor.elements() != 0) throw_error(ErrorKind::internal, "{}: {} is missing", op, what);
+  } else if (tensor.device != &context.device) {
     throw_error(ErrorKind::internal, "{}: {} is {}, the op runs on {}", op, what, tensor.text(), context.device.name());
   }
 }
