@@ -31,6 +31,10 @@ struct Attention {
   // state.attention_normed; absent when no gradient is needed below. Overwrites state.q and state.k.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
+  // All of them, also those that are absent.
+  std::vector<Linear*> linears() { return {&qkv, &q, &k, &v, &o}; }
+  std::vector<Norm*> norms() { return {&q_norm, &k_norm}; }
+
   // Scratch bytes of forward and of backward, as in Block.
   static size_t forward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape);
   static size_t backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape);

@@ -95,18 +95,17 @@ void Block::backward(Pass& pass, const Tensor& dresidual, BlockState& state, boo
 }
 
 std::vector<Linear*> Block::linears() {
-  std::vector<Linear*> all = {&attention.qkv, &attention.q, &attention.k, &attention.v,   &attention.o,
-                              &mlp.gate,      &mlp.up,      &mlp.down,    &experts.router};
-  for (Mlp& expert : experts.mlps) {
-    for (Linear* linear : {&expert.gate, &expert.up, &expert.down}) all.push_back(linear);
+  std::vector<Linear*> all = attention.linears();
+  for (const std::vector<Linear*>& more : {mlp.linears(), experts.linears()}) {
+    all.insert(all.end(), more.begin(), more.end());
   }
   std::erase_if(all, [](const Linear* linear) { return !*linear; });
   return all;
 }
 
 std::vector<Norm*> Block::norms() {
-  std::vector<Norm*> all = {&attention_norm,      &attention.q_norm, &attention.k_norm,
-                            &post_attention_norm, &mlp_norm,         &post_mlp_norm};
+  std::vector<Norm*> all = attention.norms();
+  all.insert(all.end(), {&attention_norm, &post_attention_norm, &mlp_norm, &post_mlp_norm});
   std::erase_if(all, [](const Norm* norm) { return !*norm; });
   return all;
 }

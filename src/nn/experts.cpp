@@ -166,6 +166,14 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
 }
 
+std::vector<Linear*> Experts::linears() {
+  std::vector<Linear*> all = {&router};
+  for (Mlp& mlp : mlps) {
+    for (Linear* linear : mlp.linears()) all.push_back(linear);
+  }
+  return all;
+}
+
 // An expert gets each token at most once, so it has at most `tokens` rows. `rows` is for their dropout rows or adapter
 // slots.
 size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {

@@ -29,6 +29,9 @@ struct Experts {
   // state.mlp_normed. Overwrites state.gate, up and expert_out.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
+  // All of them, also those that are absent.
+  std::vector<Linear*> linears();
+
   // Scratch bytes of forward and of backward, as in Block.
   static size_t forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);
   static size_t backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);

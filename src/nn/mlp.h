@@ -22,6 +22,9 @@ struct Mlp {
   // state.mlp_normed. state.gate and state.up are overwritten with their gradients.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
+  // All of them, also those that are absent.
+  std::vector<Linear*> linears() { return {&gate, &up, &down}; }
+
   // Scratch bytes of forward and of backward for `rows`.
   static size_t forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows);
   static size_t backward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "spec/block_linear.h"
+#include "spec/family.h"
 
 namespace ingot::models {
 
@@ -27,8 +28,8 @@ bool Binder::has(spec::Role role, Place at) const { return index_.contains({role
 size_t Binder::index(spec::Role role, Place at, bool bias) const {
   const auto found = index_.find({role, at.layer, at.expert, bias});
   if (found == index_.end()) {
-    throw_error(ErrorKind::internal, "{} has no parameter of role {} in block {}", model_.family,
-                static_cast<int>(role), at.layer);
+    throw_error(ErrorKind::internal, "{} has no parameter {} in block {}", model_.family, spec::gguf_name(role),
+                at.layer);
   }
   return found->second;
 }
