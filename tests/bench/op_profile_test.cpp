@@ -107,7 +107,7 @@ TEST_F(OpProfileTest, TimeInsideAnOpIsNotItsOwn) {
 }
 
 TEST_F(OpProfileTest, TheFloorIsTheLongerOfArithmeticAndTraffic) {
-  const PeakRates most{.bf16_flops = 100, .f32_flops = 50, .bytes = 10, .datasheet_bf16_flops = 0};
+  const runtime::PeakRates most{.bf16_flops = 100, .f32_flops = 50, .bytes = 10, .datasheet_bf16_flops = 0};
   EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 10}.floor(most)), 2);
   EXPECT_EQ((OpProfile::Row{.wide = true, .flops = 200, .bytes = 10}.floor(most)), 4);
   EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 30}.floor(most)), 3);
