@@ -327,7 +327,7 @@ double thread_seconds() {
 }  // namespace
 
 double host_seconds(ops::Context& context, const OpCase& op_case, double seconds) {
-  const Setting setting(context.device, op_case, 1);
+  const CaseMemory memory(context.device, op_case, 1);
   const int threads = context.threads != nullptr ? context.threads->threads() : 1;
   Arena scratch(context.device, op_case.scratch ? op_case.scratch(threads) : 0, "scratch memory of " + op_case.op);
   ops::Context own{context.device, context.registry, scratch, context.threads};
@@ -336,7 +336,7 @@ double host_seconds(ops::Context& context, const OpCase& op_case, double seconds
   const auto start = Clock::now();
   for (int batch = 0; batch < 5 || since(start) < seconds; ++batch) {
     const double before = thread_seconds();
-    for (int call = 0; call < calls; ++call) op_case.run(own, setting.arguments());
+    for (int call = 0; call < calls; ++call) op_case.run(own, memory.arguments());
     best = std::min(best, (thread_seconds() - before) / calls);
   }
   return best;
