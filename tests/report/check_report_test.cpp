@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace ingot::cli::report {
+namespace ingot::report {
 namespace {
 
 std::string line(const std::string& piece, const std::string& status, const std::string& rest) {
@@ -94,4 +94,4 @@ TEST(CheckReport, WhatIsNoPieceIsRefusedWithItsLine) {
 }
 
 }  // namespace
-}  // namespace ingot::cli::report
+}  // namespace ingot::report

@@ -18,7 +18,7 @@
 #include "report/run_log.h"
 #include "report/series.h"
 
-namespace ingot::cli::report {
+namespace ingot::report {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -260,4 +260,4 @@ TEST(RunLog, KnowsTheShareOfWaitingForData) {
 }
 
 }  // namespace
-}  // namespace ingot::cli::report
+}  // namespace ingot::report
