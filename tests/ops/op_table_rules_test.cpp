@@ -27,8 +27,8 @@ class OpTableRules : public testing::Test {
   Outcome outcome(const OpCase& op_case) { return ops::testing::compare(context_, op_case).outcome; }
 
   // An op whose output should be `wanted` and is `found`, with the sum of the absolute terms of each element.
-  Outcome outcome(DType dtype, std::vector<double> wanted, std::vector<double> found, std::vector<double> terms = {},
-                  Precision precision = Precision::computed) {
+  Outcome outcome(DType dtype, const std::vector<double>& wanted, const std::vector<double>& found,
+                  const std::vector<double>& terms = {}, Precision precision = Precision::computed) {
     const auto n = static_cast<int64_t>(wanted.size());
     OpCase c{.op = "op", .name = "case"};
     c.operands = {{"y", dtype, {n}, Role::output}};
