@@ -121,10 +121,11 @@ TEST(Sizes, ModelsOfDifferentLayersAreTheSumOfTheirLayers) {
     const auto [kept, recomputed] = of_layer(0, recompute);
     const auto [kept_by_experts, recomputed_of_experts] = of_layer(1, recompute);
     EXPECT_GE(recomputed_of_experts, recomputed);
-    // The residual before every layer and after the last; the final norm's output and statistics.
+    // The residual before every layer and after the last, the latter's gradient; the final norm's output and
+    // statistics.
     EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 3),
-              2 * kept + kept_by_experts + recomputed_of_experts + 5 * residual + 64 * 4);
-    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 1), kept + recomputed + 3 * residual + 64 * 4) << "the last alone";
+              2 * kept + kept_by_experts + recomputed_of_experts + 6 * residual + 64 * 4);
+    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 1), kept + recomputed + 4 * residual + 64 * 4) << "the last alone";
   }
   EXPECT_EQ(cache_elements(m), 2 * (16 + 8 + 16));
   EXPECT_EQ(kv_bytes(m, 5, 8, 4), static_cast<size_t>(5 * 8 * 4 * cache_elements(m)));
