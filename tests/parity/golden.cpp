@@ -145,7 +145,7 @@ data::PackedSequence golden_sequence(const std::string& model) {
   return sequence;
 }
 
-std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings) {
+std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, const BenchSettings& settings) {
   auto bench = std::make_unique<Bench>();
   const checkpoint::LoadOptions options{.device = *machine.device,
                                         .storage = {checkpoint::storage_of(settings.activation)},

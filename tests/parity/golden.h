@@ -83,7 +83,7 @@ struct BenchSettings {
   // lora.safetensors with `lora`.
   std::string steps = {};
 };
-std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, BenchSettings settings);
+std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, const BenchSettings& settings);
 
 // Runs the ten steps of a golden file and compares losses, norms and weights; a weight's bound is a share of how far
 // the steps moved it, not of its size. `prefix`: of the parameters' names in the file.
