@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs every tools/reference/check_*.py against the built executable, in name order, the story (tests/e2e/story) and the attacks
-# on the server (tests/attack), in a virtual environment that holds the other programs (torch, transformers, peft, rouge-score,
-# bitsandbytes, tensorboard, jsonschema, openai, megatron-core). Each makes fresh states and compares; those that draw at random take a fixed
-# seed unless given another (their docstrings say how). Called by `./run oracles`.
+# on the server (tests/attack), in a virtual environment that holds the other programs (torch, transformers, peft, bitsandbytes,
+# rouge-score, tensorboard, jsonschema, openai, megatron-core). Each makes fresh states and compares; those that draw at random
+# take a fixed seed unless given another (their docstrings say how). Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
