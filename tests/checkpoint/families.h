@@ -69,6 +69,7 @@ inline const std::vector<TinyFamily>& tiny_families() {
       if (std::find(seen.begin(), seen.end(), c.spec.family) != seen.end()) continue;
       seen.push_back(c.spec.family);
       HfConfig config{.model = c.spec};
+      config.model.initializer_range = 0.02;  // GGUF files do not have it
       for (spec::LayerSpec& layer : config.model.layers) {
         layer.attention.head_dim = 16;
         spec::dense_of(layer.mlp).features = 64;
