@@ -32,9 +32,9 @@ run() { # NAME [SETTING...], started by the words in $launch
 }
 ranks() { launch=(env "INGOT_MPI=$plugin" "$mpirun" -n "$1"); }
 curve() { grep -hE '"type":"(step|eval)"' "$folder/$1/run/events.jsonl" | grep -oE '"(step|loss|grad_norm)":[^,}]*'; }
-same_as_one() {
-  cmp "$folder/one/run/model/model.safetensors" "$folder/$1/run/model/model.safetensors" || fail "$1: other weights"
-  [ "$(curve one)" = "$(curve "$1")" ] || fail "$1: another curve"
+same_as() { # ONE OTHER
+  cmp "$folder/$1/run/model/model.safetensors" "$folder/$2/run/model/model.safetensors" || fail "$2: other weights"
+  [ "$(curve "$1")" = "$(curve "$2")" ] || fail "$2: another curve"
 }
 
 launch=(env)
@@ -43,14 +43,22 @@ run one threads=1 || fail "one process failed"
 
 ranks 3
 run three threads=3 parallel.zero=2 batch.micro=1 || fail "three processes failed"
-same_as_one three
+same_as one three
 
 # Continued from the checkpoint before the last by two processes that keep everything.
 rm -rf "$folder/three/run/checkpoints/step-8"
 ranks 2
 run three --resume threads=2 parallel.zero=0 || fail "two processes did not continue"
-same_as_one three
+same_as one three
 
+# Muon, whose matrices ranks have whole.
+launch=(env)
+run muon optimizer.name=muon threads=1 || fail "one process failed with muon"
+ranks 3
+run muon-three optimizer.name=muon threads=3 parallel.zero=2 batch.micro=1 || fail "three processes failed with muon"
+same_as muon muon-three
+
+ranks 2
 status=0
 run other threads=2 parallel.dp=3 || status=$?
 [ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
