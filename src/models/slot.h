@@ -29,7 +29,7 @@ struct Slot {
   Tensor residual;                     // [T, H] after the last block of this part of the model
   Tensor normed;                       // [T, H] the final norm's output; the last stage only
   nn::NormStatistics statistics;       // of the final norm
-  Tensor dresidual;                    // [T, H] the gradient of `residual`; absent until the loss has been computed
+  Tensor dresidual;                    // [T, H] the gradient of `residual`, from the loss on
 };
 
 }  // namespace ingot::models

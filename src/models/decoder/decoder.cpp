@@ -248,6 +248,10 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
   }
 }
 
+bool Decoder::only_head_trainable() const {
+  return part_.last() && lowest_trainable_layer_ == std::ssize(blocks_) && !final_norm_.has_trainable();
+}
+
 void Decoder::loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const {
   if (!part_.last()) return;
   if (!pass.training) return objective.compute(pass, head_, {}, slot.normed);
@@ -255,8 +259,8 @@ void Decoder::loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) c
   const Arena::Scope scope(scratch);
   const Tensor dnormed = scratch.take(pass.activation, slot.normed.shape);
   objective.compute(pass, head_, dnormed, slot.normed);
-  if (slot.states.empty() && !final_norm_.has_trainable()) return;  // nothing below the head is trainable
   slot.dresidual = slot.arena.take(pass.activation, slot.residual.shape);
+  if (only_head_trainable()) return;
   final_norm_.backward(pass, slot.dresidual, dnormed, slot.residual, slot.statistics, false);
 }
 
@@ -265,7 +269,7 @@ void Decoder::backward(nn::Pass& pass, Slot& slot) const {
     slot.dresidual = slot.arena.take(pass.activation, slot.residual.shape);
     nn::receive(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() + 1);
   }
-  if (slot.dresidual) {
+  if (!only_head_trainable()) {
     const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
     for (size_t layer = blocks_.size(); layer-- > lowest;) {
       nn::BlockState& state = slot.states[layer - lowest];

@@ -34,6 +34,8 @@ class Decoder : public Model {
   // which the caller has a scope.
   Tensor forward_blocks(nn::Pass& pass, size_t count, const Tensor& last) const;
 
+  // Whether no gradient goes below the output head.
+  bool only_head_trainable() const;
   // Whether a block, not the first, is described as the one before it is.
   bool like_previous(size_t block) const;
   std::vector<spec::SavedTensor> tensors_of(size_t block, DType activation) const;
