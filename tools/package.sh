@@ -3,7 +3,7 @@
 # (default: build) with the executable (default: build/release/ingot), recipes, data, docs, and the source and script of the
 # MPI plug-in, which a site builds with its own MPI. dpkg-shlibdeps finds the packages of the executable's shared libraries,
 # for the distribution that this runs on. GPU libraries are no dependencies: they are loaded at run time where there are any.
-# The same commit and executable give the same file. --fast: little compression, for tests.
+# The same files and executable give the same file. --fast: little compression, for tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 executable=build/release/ingot
@@ -45,11 +45,15 @@ cp tools/mpi_plugin.sh src/comm/mpi_plugin.c src/comm/mpi_plugin.h "$share/mpi/"
   printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: ingot\n\n'
   printf 'Files: *\nCopyright: %s the Ingot developers\nLicense: Apache-2.0\n' "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y)"
   printf ' On Debian systems the license is in /usr/share/common-licenses/Apache-2.0.\n'
+  printf '\nFiles: usr/share/ingot/data/sotu/*\nCopyright: none\nLicense: public-domain\n'
+  printf ' Speeches of presidents of the United States; data/sotu/README.md says where they are from.\n'
 } >"$doc/copyright"
 gzip -9n <CHANGELOG.md >"$doc/changelog.gz"
 {
+  commit=$(git rev-parse --short=12 HEAD)
+  [ -z "$(git status --porcelain --untracked-files=no)" ] || commit+=-changed
   printf 'ingot (%s) unstable; urgency=medium\n\n  * Built from commit %s; changelog.gz lists the changes.\n\n' \
-    "$version" "$(git rev-parse --short=12 HEAD)"
+    "$version" "$commit"
   printf ' -- %s  %s\n' "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
 } | gzip -9n >"$doc/changelog.Debian.gz"
 

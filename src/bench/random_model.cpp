@@ -131,7 +131,12 @@ std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& 
 spec::ModelSpec reduced(const spec::ModelSpec& model) {
   spec::ModelSpec small = model;
   small.vocab = std::min<int64_t>(model.vocab, 256);
-  small.layers.resize(std::min<size_t>(model.layers.size(), 2));
+  // One layer of each kind, or two where all are alike.
+  small.layers.clear();
+  for (const spec::LayerSpec& layer : model.layers) {
+    if (std::find(small.layers.begin(), small.layers.end(), layer) == small.layers.end()) small.layers.push_back(layer);
+  }
+  if (small.layers.size() == 1 && model.layers.size() > 1) small.layers.push_back(small.layers.front());
   for (spec::LayerSpec& layer : small.layers) {
     spec::Attention& attention = layer.attention;
     const int64_t group = attention.heads / attention.kv_heads;
@@ -142,7 +147,7 @@ spec::ModelSpec reduced(const spec::ModelSpec& model) {
     spec::dense_of(layer.mlp).features = std::min<int64_t>(spec::dense_of(layer.mlp).features, 96);
     if (auto* experts = std::get_if<spec::Experts>(&layer.mlp)) {
       experts->count = std::min<int64_t>(experts->count, 4);
-      experts->per_token = std::min(experts->per_token, experts->count);
+      experts->per_token = std::min(experts->per_token, std::max<int64_t>(1, experts->count - 1));
     }
   }
   small.context = std::min<int64_t>(model.context, 2 * check_tokens);

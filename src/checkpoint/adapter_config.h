@@ -16,7 +16,7 @@ namespace ingot::checkpoint {
 struct AdaptedLayer {
   spec::LoraParam param;  // with its rank from rank_pattern
   float factor = 1;       // scale of B A x: alpha / rank or alpha / sqrt(rank), with alpha from alpha_pattern
-  // The adapter's weight file may omit this layer's tensors. True for a Mixtral expert or router that is matched by
+  // The adapter's weight file may omit this layer's tensors. True for an expert or router that is matched by
   // "all-linear" or a regular expression: PEFT with transformers 5 does not see it as a layer.
   bool optional = false;
 };

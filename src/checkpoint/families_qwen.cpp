@@ -54,12 +54,6 @@ ModelSpec read_qwen3_moe(const JsonObject& config) {
                         .per_token = config.integer("num_experts_per_tok").value_or(8),
                         .expert = read.mlp()};
   experts.expert.features = config.integer("moe_intermediate_size").value_or(768);
-  if (!config.boolean("norm_topk_prob").value_or(false)) {
-    throw_error(ErrorKind::unsupported,
-                "{}: \"norm_topk_prob\": false (weights of experts that do not add up to 1) is "
-                "not supported",
-                config.where());
-  }
   const int64_t step = config.integer("decoder_sparse_step").value_or(1);
   if (step < 1) throw_error(ErrorKind::corrupt, "{}: decoder_sparse_step is {}", config.where(), step);
   const std::vector<int64_t> dense = config.integers("mlp_only_layers");
@@ -69,6 +63,13 @@ ModelSpec read_qwen3_moe(const JsonObject& config) {
     if (!listed && experts.count != 0 && (layer + 1) % step == 0)
       model.layers[static_cast<size_t>(layer)].mlp = experts;
   }
+  const bool has_experts = std::any_of(model.layers.begin(), model.layers.end(),
+                                       [](const LayerSpec& layer) { return spec::experts_of(layer.mlp) != nullptr; });
+  if (has_experts && !config.boolean("norm_topk_prob").value_or(false)) {
+    throw_error(ErrorKind::unsupported,
+                "{}: \"norm_topk_prob\": false (weights of experts that do not add up to 1) is not supported",
+                config.where());
+  }
   return model;
 }
 
@@ -76,7 +77,12 @@ void write_qwen_window(const ModelSpec& model, json& out) {
   const int64_t window = window_of(model);
   out["use_sliding_window"] = window > 0;
   out["sliding_window"] = window_or_null(window);
-  out["max_window_layers"] = window > 0 ? 0 : model.num_layers();
+  // The layers from max_window_layers on have the window. Other patterns are in layer_types alone.
+  const auto first = std::find_if(model.layers.begin(), model.layers.end(),
+                                  [](const LayerSpec& layer) { return layer.attention.window > 0; });
+  const bool to_the_end =
+      std::all_of(first, model.layers.end(), [](const LayerSpec& layer) { return layer.attention.window > 0; });
+  out["max_window_layers"] = to_the_end ? first - model.layers.begin() : 0;
   if (window > 0) write_layer_types(model, out);
 }
 

@@ -111,7 +111,7 @@ std::vector<Placement> gguf_placements(const spec::ModelSpec& model, const spec:
 }
 
 bool is_ignorable(const std::string& name, const spec::ModelSpec& model, bool gguf) {
-  if (gguf) return name == "rope_freqs.weight";  // ModelSpec::rope_scaling has the same information
+  if (gguf) return name == "rope_freqs.weight";  // Rope::scaling has the same information
   const auto ends = [&](const char* suffix) { return name.ends_with(suffix); };
   if (model.tied_head && (name == "lm_head.weight" || name == "embed_out.weight")) return true;
   if (ends("rotary_emb.inv_freq")) return true;

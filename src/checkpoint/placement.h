@@ -35,8 +35,8 @@ int64_t file_row(const Placement& placement, int64_t rows, int64_t row);
 int64_t memory_row(const Placement& placement, int64_t rows, int64_t row);
 
 // The possible placements of a parameter in files of each kind. Ingot writes the first; it also reads the others.
-// Hugging Face: names without the base model's prefix, as saved from the model class without a head; all Mixtral
-// experts of a block in one tensor, as in transformers 5's in-memory layout. GGUF: one tensor for each Mixtral expert
+// Hugging Face: names without the base model's prefix, as saved from the model class without a head; all
+// experts of a block in one tensor, as in transformers 5's in-memory layout. GGUF: one tensor for each expert
 // (files of 2023).
 std::vector<Placement> hf_placements(const spec::ModelSpec& model, const spec::ParamSpec& p);
 std::vector<Placement> gguf_placements(const spec::ModelSpec& model, const spec::ParamSpec& p);

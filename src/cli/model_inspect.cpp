@@ -1,4 +1,5 @@
 // ingot model inspect: shows the contents of a model's files.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -39,6 +40,13 @@ class ModelInspect : public Command {
     const checkpoint::ModelSource source = checkpoint::open_model(model_);
     const spec::ModelSpec spec = checkpoint::read_model_spec(source);
     const spec::Attention& attention = spec.layers.front().attention;
+    // Of the first layer that has them, where layers differ.
+    const std::vector<spec::LayerSpec>& layers = spec.layers;
+    const auto rope = std::find_if(layers.begin(), layers.end(),
+                                   [](const spec::LayerSpec& layer) { return layer.attention.rope.has_value(); });
+    const auto experts = std::find_if(layers.begin(), layers.end(), [](const spec::LayerSpec& layer) {
+      return spec::experts_of(layer.mlp) != nullptr;
+    });
     const checkpoint::TensorStore store(source);
     const FileTotals files = file_totals(store);
     Json result = {{"name", source.name},
@@ -54,11 +62,15 @@ class ModelInspect : public Command {
                    {"ffn", spec::dense_of(spec.layers.front().mlp).features},
                    {"vocab", spec.vocab},
                    {"context", spec.context},
-                   {"rope_theta", attention.rope.value_or(spec::Rope{}).theta},
+                   {"rope_theta", rope != layers.end() ? Json(rope->attention.rope->theta) : Json(nullptr)},
                    {"tied_head", spec.tied_head},
                    {"dtype", files.dtype},
                    {"tensors", store.tensors().size()},
                    {"bytes", files.bytes}};
+    if (experts != layers.end()) {
+      const spec::Experts& own = *spec::experts_of(experts->mlp);
+      result["experts"] = {{"count", own.count}, {"per_token", own.per_token}, {"ffn", own.expert.features}};
+    }
     if (hash_) result["sha256"] = checkpoint::model_hash(store);
     if (tensor_) {
       const checkpoint::TensorValues values = checkpoint::read_tensor(store, *tensor_);

@@ -1,5 +1,6 @@
 #include "runs/folder.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -146,6 +147,17 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
                                      {"precision", train::name(plan.recipe.precision)}};
+  // Omitted for models whose layers are alike in this, as all were before these keys.
+  nlohmann::ordered_json rotary = nlohmann::ordered_json::array(), experts = nlohmann::ordered_json::array();
+  for (const spec::LayerSpec& layer : m.layers) {
+    rotary.push_back(layer.attention.rope.has_value());
+    experts.push_back(spec::experts_of(layer.mlp) != nullptr);
+  }
+  const auto differ = [](const nlohmann::ordered_json& values) {
+    return std::any_of(values.begin(), values.end(), [&](const auto& value) { return value != values.front(); });
+  };
+  if (differ(rotary)) identity["model"]["rotary_layers"] = rotary;
+  if (differ(experts)) identity["model"]["expert_layers"] = experts;
   // Omitted for adamw, and for the types that checkpoints tell apart, as above.
   if (plan.recipe.optimizer.name != train::OptimizerName::adamw)
     identity["optimizer"] = name(plan.recipe.optimizer.name);

@@ -112,21 +112,13 @@ int64_t num_parameters(const ModelSpec& model) {
 
 std::vector<std::string> lora_targets(const ModelSpec& model) {
   std::vector<std::string> names;
-  std::set<std::string> seen;  // in layers before
-  int64_t layer = -1;
-  std::vector<std::string> own;
+  std::set<std::string> seen;
   for (const ParamSpec& p : parameters(model)) {
     if (!p.linear) continue;
-    if (p.layer != layer) {
-      seen.insert(own.begin(), own.end());
-      own.clear();
-      layer = p.layer;
-    }
     const std::string_view module = p.module();
     const size_t dot = module.rfind('.');
     std::string name(dot == std::string_view::npos ? module : module.substr(dot + 1));
-    if (!seen.contains(name)) names.push_back(name);
-    own.push_back(std::move(name));
+    if (seen.insert(name).second) names.push_back(std::move(name));
   }
   return names;
 }

@@ -39,8 +39,9 @@ enum class Rounding { relative, nearest };
 // error is the sum of s_i d_i with random |d_i| <= v, of order v sqrt(sum of s_i^2). In a random order E(s_i^2) is
 // (i/n)^2 wanted^2 plus that of a bridge with at most (i/n)(1 - i/n) sum of t_i^2, so the sum over i is about
 // n (wanted^2 / 3 + (sum of t_i^2) / 6): the first part is sqrt(n) |wanted|, and for terms of like size
-// n (sum of t_i^2) is about condition^2. By Cauchy and Schwarz condition <= sqrt(n) sqrt(sum of t_i^2), so no element
-// is allowed more than tolerance(result, length) times the larger of |wanted| and the root of its summed squares.
+// n (sum of t_i^2) is about condition^2. By Cauchy and Schwarz condition <= sqrt(n) sqrt(sum of t_i^2), so without
+// `narrow` no element is allowed more than tolerance(result, length) times the larger of |wanted| and the root of its
+// summed squares.
 double element_tolerance(DType result, int64_t length, const ElementTerms& terms, Rounding rounding);
 
 }  // namespace ingot

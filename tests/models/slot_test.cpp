@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "backend/cpu/cpu_device.h"
 #include "base/philox.h"
@@ -32,6 +33,18 @@ struct MicroBatch {
   std::unique_ptr<Slot> slot;
   std::unique_ptr<Sums> sums;
 };
+
+// The families, and a model whose layers have other tensors: clamped and unclamped projections.
+std::vector<FamilyCase> models() {
+  std::vector<FamilyCase> all = family_cases();
+  for (const FamilyCase& c : family_cases()) {
+    if (c.spec.layers.front().attention.clip_qkv == 0) continue;
+    all.push_back({c.name + "_clipped_once", c.spec});
+    for (size_t layer = 1; layer < c.spec.layers.size(); ++layer) all.back().spec.layers[layer].attention.clip_qkv = 0;
+    break;
+  }
+  return all;
+}
 
 class Slots : public testing::TestWithParam<FamilyCase> {
  protected:
@@ -68,14 +81,17 @@ class Slots : public testing::TestWithParam<FamilyCase> {
   }
 
   enum class Part { forward, loss, backward };
-  void run(MicroBatch& batch, Part part, spec::Recompute recompute) {
+  // Without `recompute` there is no training.
+  void run(MicroBatch& batch, Part part, std::optional<spec::Recompute> recompute) {
     const auto view = [&](std::vector<int32_t>& numbers) {
       return Tensor{numbers.data(), DType::i32, Shape{std::ssize(numbers)}, &device_};
     };
     const nn::TokenBatch flat{view(batch.ids), view(batch.positions), view(batch.offsets)};
     ops::Context context{device_, registry_, scratch_, &threads_};
-    nn::Training training{.accumulator = *batch.sums, .accumulation_offsets = {0, 7, tokens}, .recompute = recompute};
-    nn::Pass pass{.ops = context, .batch = flat, .training = &training};
+    nn::Training training{.accumulator = *batch.sums,
+                          .accumulation_offsets = {0, 7, tokens},
+                          .recompute = recompute.value_or(spec::Recompute::none)};
+    nn::Pass pass{.ops = context, .batch = flat, .training = recompute ? &training : nullptr};
     switch (part) {
       case Part::forward: return model_->forward(pass, *batch.slot);
       case Part::loss:
@@ -119,7 +135,16 @@ TEST_P(Slots, MicroBatchesInFlightDoNotTouchEachOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Slots, testing::ValuesIn(family_cases()),
+TEST_P(Slots, LossesWithoutTrainingAreTheSame) {
+  MicroBatch trained = micro_batch(1, spec::Recompute::none);
+  for (const Part part : {Part::forward, Part::loss, Part::backward}) run(trained, part, spec::Recompute::none);
+  MicroBatch evaluated = micro_batch(1, spec::Recompute::none);
+  run(evaluated, Part::forward, {});
+  run(evaluated, Part::loss, {});
+  EXPECT_EQ(evaluated.losses, trained.losses);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Slots, testing::ValuesIn(models()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -177,6 +177,9 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& last)
   for (size_t layer = 0; layer < count; ++layer) {
     if (layer == 0 || !like_previous(layer)) {
       scratch.release(begin);
+      nn::BlockState other;  // layers of another kind may lack tensors that this one has
+      other.input = state.input;
+      state = other;
       state.take(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
     }
     blocks_[layer].forward(pass, last && layer + 1 == count ? last : next, state);
