@@ -51,9 +51,10 @@ class Model {
 
 // Scratch arena bytes of a pass of this shape.
 struct PassBytes {
-  size_t forward = 0;        // Model::forward in both forms, and Model::logits
-  size_t loss_gradient = 0;  // Model::loss with training, besides the objective's own; without training it needs none
-  size_t backward = 0;       // Model::backward
+  size_t forward = 0;  // Model::forward in both forms, and Model::logits
+  // Model::loss with training holds this beside the objective's own scratch; without training it needs none.
+  size_t loss_gradient = 0;
+  size_t backward = 0;  // Model::backward, and what Model::loss needs after the objective
 };
 
 // A pure function of sizes, used for allocation and for predicting memory. ErrorKind::unsupported for an unknown

@@ -182,7 +182,7 @@ void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) c
   constexpr int64_t block = ops::sum_squares_block;
   std::vector<double> own(static_cast<size_t>(blocks.elements()));
   device_.copy_to_host(own.data(), blocks.data, blocks.bytes());
-  // The ranks' parts of a bucket are consecutive and in rank order, so those of each tensor are too.
+  // Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the ranks.
   const std::vector<std::vector<double>> all = ranks_.gather(std::span<const double>(own));
   std::vector<size_t> taken(all.size());
   std::vector<double> totals;

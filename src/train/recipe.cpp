@@ -130,7 +130,7 @@ void describe(Visitor& v, OptimizerRecipe& r) {
           "decay rates: of the first and second moment (adamw, muon), of the update's and the stored moment (lion)",
           {.min = 0, .below = 1});
   v.field("eps", r.eps, "adamw, muon: added to the square root of the second moment", {.above = 0});
-  v.field("momentum", r.momentum, "muon, sgd: decay rate of the momentum", {.above = 0, .below = 1});
+  v.field("momentum", r.momentum, "muon, sgd: decay rate of the momentum", {.min = 0, .below = 1});
   v.field("weight_decay", r.weight_decay, "weight decay of matrices; not applied to norms and biases",
           {.min = 0, .max = 10});
   v.field("clip_grad_norm", r.clip_grad_norm, "gradients are clipped to this norm; 0: no clipping", {.min = 0});

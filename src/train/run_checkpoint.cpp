@@ -1,6 +1,7 @@
 #include "train/run_checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <chrono>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -162,6 +163,20 @@ uint64_t checkpoint_bytes(const OptimizerState& optimizer_state, const comm::Gro
   return static_cast<uint64_t>(ranks.all_sum(bytes));
 }
 
+namespace {
+
+// What a run has when its identity lacks a key, and the recipe's name of that key.
+struct Omitted {
+  const char* key;
+  const char* setting;
+  const char* value;
+};
+constexpr Omitted omitted[] = {{"optimizer", "optimizer.name", "\"adamw\""},
+                               {"optimizer_state", "optimizer.state_dtype", "\"fp32\" or \"bf16\""},
+                               {"determinism", "determinism", "\"fast\""}};
+
+}  // namespace
+
 void require_same_run(const std::string& shown, const std::string& metadata, const std::string& identity) {
   const Json found = try_parse_json(metadata);
   if (!found.is_object() || !found.contains("identity") || !found.contains("tokens") || !found.contains("updates") ||
@@ -171,9 +186,15 @@ void require_same_run(const std::string& shown, const std::string& metadata, con
   const Json now = parse_lenient_ordered_json(identity);
   const std::string difference = first_difference(found.at("identity"), now, "");
   if (difference.empty()) return;
+  const auto* known =
+      std::find_if(std::begin(omitted), std::end(omitted), [&](const Omitted& each) { return difference == each.key; });
+  const auto value = [&](const Json& of) {
+    const bool absent = known != std::end(omitted) && !of.contains(difference);
+    return absent ? std::string(known->value) : value_at(of, difference);
+  };
   throw_hint(ErrorKind::usage, "continue it with its original settings, or start another run (name=...)",
-             "{} cannot be continued: {} was {} and is now {}", shown, difference,
-             value_at(found.at("identity"), difference), value_at(now, difference));
+             "{} cannot be continued: {} was {} and is now {}", shown,
+             known != std::end(omitted) ? known->setting : difference, value(found.at("identity")), value(now));
 }
 
 namespace {

@@ -39,7 +39,8 @@ std::vector<FamilyCase> models() {
   std::vector<FamilyCase> all = family_cases();
   for (const FamilyCase& c : family_cases()) {
     if (c.spec.layers.front().attention.clip_qkv == 0) continue;
-    all.push_back({c.name + "_clipped_once", c.spec});
+    all.push_back(c);
+    all.back().name += "_clipped_once";
     for (size_t layer = 1; layer < c.spec.layers.size(); ++layer) all.back().spec.layers[layer].attention.clip_qkv = 0;
     break;
   }

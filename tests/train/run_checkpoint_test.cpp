@@ -108,8 +108,9 @@ TEST(RunCheckpoint, AnotherRunIsRefusedByTheFirstDifference) {
        {Case{R"({"model":{"hidden":16,"layers":2},"data":"abc","adapter":{"rank":4}})", {"model.layers", "3", "2"}},
         Case{R"({"model":{"hidden":16,"layers":3},"data":"xyz","adapter":{"rank":4}})", {"data", "abc", "xyz"}},
         Case{R"({"model":{"hidden":16,"layers":3},"data":"abc"})", {"adapter", "nothing"}},
-        Case{R"({"model":{"hidden":16,"layers":3},"data":"abc","adapter":{"rank":4},"more":1})",
-             {"more", "nothing"}}}) {
+        Case{R"({"model":{"hidden":16,"layers":3},"data":"abc","adapter":{"rank":4},"more":1})", {"more", "nothing"}},
+        Case{R"({"model":{"hidden":16,"layers":3},"data":"abc","adapter":{"rank":4},"optimizer":"muon"})",
+             {"optimizer.name was \"adamw\" and is now \"muon\""}}}) {
     const std::string text =
         refusal(ErrorKind::usage, [&] { read_run_checkpoint(files.path(), c.now, *run.optimizer_state, run.device); });
     for (const char* word : c.words) EXPECT_NE(text.find(word), std::string::npos) << word << " in " << text;

@@ -58,6 +58,12 @@ void bind_mlp(nn::Block& block, const Binder& binder, const spec::Experts& spec,
   }
 }
 
+bool alike(const std::vector<spec::SavedTensor>& a, const std::vector<spec::SavedTensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const spec::SavedTensor& x, const spec::SavedTensor& y) {
+    return x.id == y.id && x.features == y.features && x.kind == y.kind && x.rows == y.rows && x.cheap == y.cheap;
+  });
+}
+
 // Sets the indices of a layer's parameters among the trainable ones.
 void set_layer(nn::Linear& layer, const std::vector<int>& trainable) {
   layer.weight_trainable = trainable[layer.parameter];
@@ -100,6 +106,8 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const Wei
     std::visit([&](const auto& mlp) { bind_mlp(block, binder, mlp, at); }, own.mlp);
     block.post_mlp_norm = binder.norm(Role::post_mlp_norm, at);
     block.parallel = own.parallel_residual;
+    const size_t number = blocks_.size();
+    like_previous_.push_back(number > 0 && alike(tensors_of(number, DType::f32), tensors_of(number - 1, DType::f32)));
     blocks_.push_back(std::move(block));
   }
   if (!part.last()) return;
@@ -158,8 +166,6 @@ void Decoder::begin_residual(nn::Pass& pass, const Tensor& residual) const {
   if (part_.first()) return embedding_.forward(pass, residual);
   nn::receive(pass.ops.device, pass.pp, residual, pass.pp.rank() - 1);
 }
-
-bool Decoder::like_previous(size_t block) const { return spec_.layers[block] == spec_.layers[block - 1]; }
 
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
   return spec::block_tensors(spec_, spec_.layers[block], static_cast<int64_t>(size_of(activation)));
@@ -305,7 +311,7 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   PassBytes bytes;
   bytes.forward = std::max(2 * residual + state + block, head);
   bytes.loss_gradient = residual;
-  bytes.backward = backward;
+  bytes.backward = std::max(backward, residual + nn::Norm::bytes(shape.tokens, spec.hidden));
   return bytes;
 }
 

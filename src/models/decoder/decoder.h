@@ -36,8 +36,8 @@ class Decoder : public Model {
 
   // Whether no gradient goes below the output head.
   bool only_head_trainable() const;
-  // Whether a block, not the first, is described as the one before it is.
-  bool like_previous(size_t block) const;
+  // Whether a block, not the first, saves the same tensors as the one before it.
+  bool like_previous(size_t block) const { return like_previous_[block] != 0; }
   std::vector<spec::SavedTensor> tensors_of(size_t block, DType activation) const;
 
   // Rotary frequencies [pairs], and ALiBi's slopes of the part's heads, on the device; absent in layers without them.
@@ -55,6 +55,7 @@ class Decoder : public Model {
   std::vector<Table> tables_;
   nn::Embedding embedding_;
   std::vector<nn::Block> blocks_;
+  std::vector<char> like_previous_;  // by block
   nn::Norm final_norm_;
   nn::Head head_;
   int64_t lowest_trainable_layer_ = 0;
