@@ -157,6 +157,31 @@ TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
   EXPECT_EQ(weights("killed"), weights("whole")) << layouts;
 }
 
+// An optimizer of whole matrices, whose states have 8 bits.
+TEST_P(Elastic, MuonIn8BitsGoesOnWithOtherRanks) {
+  // Neither the learning rates nor the evaluations depend on the length.
+  const std::vector<std::string> muon = {"optimizer.name=muon", "optimizer.state_dtype=int8", "schedule.name=constant",
+                                         "eval.every=3"};
+  const auto train = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), muon.begin(), muon.end());
+    return ingot(command(name, more));
+  };
+  const Result whole = train("whole", {"steps=6"});
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_EQ(train("part", {"steps=3"}).code, 0);
+  const Result adamw = ingot(command("part", {"steps=6", "optimizer.state_dtype=int8", "--resume"}));
+  EXPECT_EQ(adamw.code, 2);
+  EXPECT_NE(adamw.error.find("optimizer.name was \"muon\" and is now \"adamw\""), std::string::npos) << adamw.error;
+  const Result wide = ingot(command("part", {"steps=6", "optimizer.name=muon", "--resume"}));
+  EXPECT_EQ(wide.code, 2);
+  EXPECT_NE(wide.error.find("optimizer.state_dtype was \"int8\" and is now \"fp32\" or \"bf16\""), std::string::npos)
+      << wide.error;
+  const Result again = train("part", {"steps=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--resume"});
+  ASSERT_EQ(again.code, 0) << again.error;
+  EXPECT_EQ(curve("part"), curve("whole"));
+  EXPECT_EQ(weights("part"), weights("whole"));
+}
+
 TEST_P(Elastic, ASignalStopsAllRanks) {
   Process process(
       command("stopped", {"steps=2000", "checkpoint.every=0", "parallel.dp=2", "parallel.zero=1", "threads=2"}));
