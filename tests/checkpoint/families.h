@@ -58,8 +58,8 @@ inline std::vector<TinyFamily> configurations() {
   };
 }
 
-// Those, and as Ingot writes it the first case of every other family (models/testing/family_specs.h), with rows of whole
-// blocks.
+// Those, and as Ingot writes it the first case of every other family (models/testing/family_specs.h), with rows of
+// whole blocks.
 inline const std::vector<TinyFamily>& tiny_families() {
   static const std::vector<TinyFamily> families = [] {
     std::vector<TinyFamily> all = configurations();
