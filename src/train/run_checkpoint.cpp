@@ -1,9 +1,9 @@
 #include "train/run_checkpoint.h"
 
 #include <algorithm>
-#include <iterator>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
