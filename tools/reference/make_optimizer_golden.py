@@ -31,7 +31,7 @@ from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
 
 from make_model_golden import CLIP, OPTIMIZER, STEPS, Problem, decayed, moved, steps_of, trained
-from model_families import by_checkpoint_name, load
+from model_families import FAMILIES, checkpoint_names, load
 
 CASES = ["gpt2/a", "llama/c"]
 RUNS_INT8 = 25  # few codes are so near to the next that rounding decides, but then it makes much of a difference
@@ -139,6 +139,8 @@ def settings(lr, momentum=0.0, betas=(0.0, 0.0), eps=None):
 
 def make(case, out):
     folder = out / case
+    family, name = case.split("/")
+    by_checkpoint_name = checkpoint_names(FAMILIES[family][name])
     state = load_file(folder / "state.safetensors")
     problem = Problem(state["ids"].long(), state["targets"].long(), state["cu_seqlens"].long())
     model = load(folder)
