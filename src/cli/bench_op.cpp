@@ -198,13 +198,13 @@ class BenchOp : public Command {
         if (error.kind() != ErrorKind::unsupported) throw;  // else no implementation supports the case here
       }
     }
-    output.print(fmt::format("{:<32}{:>7}{:>11}{:>11}{:>11}\n", "op", "cases", "least ns", "mean ns", "most ns"));
+    output.print(fmt::format("{:<32}{:>7}{:>11}{:>11}{:>11}\n", "op", "cases", "min ns", "mean ns", "max ns"));
     Json rows = Json::array();
     for (auto& [op, ns] : times) {
       const auto [least, most] = std::minmax_element(ns.begin(), ns.end());
       const double mean = std::accumulate(ns.begin(), ns.end(), 0.0) / static_cast<double>(ns.size());
       output.print(fmt::format("{:<32}{:>7}{:>11.0f}{:>11.0f}{:>11.0f}\n", op, ns.size(), *least, mean, *most));
-      rows.push_back({{"op", op}, {"cases", ns.size()}, {"least_ns", *least}, {"mean_ns", mean}, {"most_ns", *most}});
+      rows.push_back({{"op", op}, {"cases", ns.size()}, {"min_ns", *least}, {"mean_ns", mean}, {"max_ns", *most}});
     }
     output.print_json(json_line({{"device", context.device.name()}, {"rows", rows}}));
   }

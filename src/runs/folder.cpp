@@ -158,7 +158,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
   };
   if (differ(rotary)) identity["model"]["rotary_layers"] = rotary;
   if (differ(experts)) identity["model"]["expert_layers"] = experts;
-  // Omitted for adamw, and for the types that checkpoints tell apart, as above.
+  // Left out for adamw, as above, and for fp32 and bf16 states, which the types of a checkpoint's tensors distinguish.
   if (plan.recipe.optimizer.name != train::OptimizerName::adamw)
     identity["optimizer"] = name(plan.recipe.optimizer.name);
   if (plan.recipe.optimizer.state_dtype == train::StateType::int8) identity["optimizer_state"] = "int8";

@@ -80,7 +80,7 @@ std::string MemoryPlan::table() const {
   row("weights", weights);
   row("adapter", optimizer_state.adapter);
   row("master weights", optimizer_state.master);
-  row("optimizer moments", optimizer_state.moments);
+  row("optimizer state", optimizer_state.moments);
   row("gradients", optimizer_state.gradients);
   row("saved activations", step.saved);
   row("scratch", step.scratch);

@@ -204,7 +204,7 @@ TEST_P(PretrainRecipe, ItsDryRunSaysWhatItTakes) {
   EXPECT_NE(result.output.find(parameters + " of " + parameters + " parameters trained"), std::string::npos)
       << result.output;
   for (const char* word :
-       {"GFLOP a token", "weights", "optimizer moments", "gradients", "saved activations", "total", "no data.train"}) {
+       {"GFLOP a token", "weights", "optimizer state", "gradients", "saved activations", "total", "no data.train"}) {
     EXPECT_NE(result.output.find(word), std::string::npos) << word << " is not in: " << result.output;
   }
 }

@@ -250,7 +250,7 @@ TEST_P(Elastic, ADryRunTellsWhatEachRankTakes) {
   const Result result =
       ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--dry-run"}));
   EXPECT_EQ(result.code, 0) << result.error;
-  for (const char* words : {"rank 0\n", "rank 1\n", "optimizer moments", "zero: 2"}) {
+  for (const char* words : {"rank 0\n", "rank 1\n", "optimizer state", "zero: 2"}) {
     EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
   }
 }

@@ -196,7 +196,7 @@ TEST_P(Upgrade, ARegisteredModelIsFound) {
 
 class NewerVersions : public Upgrade {
  protected:
-  // Rewrites a file as a later version may, with nothing in it but what tells that it is one.
+  // Replaces a file by one of a newer format version that has nothing but its format and version.
   void replace(const std::string& name, const std::string& text) const { write(old_ / name, text); }
   void refuses(const std::vector<std::string>& words, const std::string& file) const {
     const Result result = program_.run(words);

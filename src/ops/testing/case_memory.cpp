@@ -93,7 +93,7 @@ OperandMemory::OperandMemory(Device& device, size_t bytes) : bytes_(bytes) {
 OperandMemory::OperandMemory(OperandMemory&& other) noexcept
     : bytes_(other.bytes_), heap_(std::exchange(other.heap_, nullptr)), buffer_(std::move(other.buffer_)) {}
 
-OperandMemory::~OperandMemory() { std::free(heap_); }  // NOLINT: from posix_memalign
+OperandMemory::~OperandMemory() { std::free(heap_); }  // from posix_memalign
 
 namespace {
 
