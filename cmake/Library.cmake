@@ -1,5 +1,5 @@
-# ingot_precompile(TARGET [HEADER VERSION]...): base/pch.h and each HEADER are precompiled for it. The file .sum has what
-# ccache takes for their contents (see Options.cmake).
+# ingot_precompile(TARGET [HEADER VERSION]...): base/pch.h and each HEADER are precompiled with TARGET's flags. The file .sum
+# has what ccache takes for their contents (see Options.cmake).
 function(ingot_precompile target)
   # In angle brackets: with an absolute path no checkout could use objects that ccache has from another.
   set(headers <base/pch.h>)
@@ -10,6 +10,30 @@ function(ingot_precompile target)
   endwhile()
   target_precompile_headers(${target} PRIVATE ${headers})
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum "${INGOT_PCH_SUM}${ARGN}")
+endfunction()
+
+# ingot_share_precompiled(TARGET FLAGS [HEADER VERSION]...): the same, but compiled once for all targets with these headers
+# and FLAGS: library, or test with the optimization that it is compiled with (test-O0).
+function(ingot_share_precompiled target flags)
+  set(headers ${ARGN})
+  list(FILTER headers INCLUDE REGEX "/")
+  string(MAKE_C_IDENTIFIER "pch_${flags}_${headers}" shared)
+  if(NOT TARGET ${shared})
+    set(empty ${CMAKE_BINARY_DIR}/precompiled.cpp)  # a target needs a source
+    file(CONFIGURE OUTPUT ${empty} CONTENT "")
+    add_library(${shared} OBJECT ${empty})
+    target_link_libraries(${shared} PRIVATE ingot_flags ingot_base_headers)
+    if(flags MATCHES "^test")
+      target_link_libraries(${shared} PRIVATE GTest::gtest)
+      set_target_properties(${shared} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${shared} PRIVATE -fPIE)  # as for executables
+    endif()
+    if(flags STREQUAL "test-O0")
+      target_compile_options(${shared} PRIVATE -O0)
+    endif()
+    ingot_precompile(${shared} ${ARGN})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${shared})
 endfunction()
 
 # ingot_json_header(RESULT LINKED...): the JSON library's header and version where it is among LINKED. It is the most expensive
@@ -32,11 +56,12 @@ function(ingot_include_root name folder)
   target_include_directories(ingot_${name}_headers INTERFACE ${root})
 endfunction()
 
-# ingot_library(NAME [FOLDER path] [ROOT path] [SUBFOLDERS paths...] [USES ingot folders...] [LINKS external targets...])
+# ingot_library(NAME [OWN_FLAGS] [FOLDER path] [ROOT path] [SUBFOLDERS paths...] [USES ingot folders...] [LINKS external targets...])
 # One static library a folder, made of every .cpp directly inside it and inside its SUBFOLDERS. ROOT: where other folders
-# below it are libraries of their own (models), the folder that its include root holds instead of FOLDER.
+# below it are libraries of their own (models), the folder that its include root holds instead of FOLDER. OWN_FLAGS: its
+# caller adds compiler flags, so that its precompiled headers are not those of the others.
 function(ingot_library name)
-  cmake_parse_arguments(ARG "" "FOLDER;ROOT" "SUBFOLDERS;USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OWN_FLAGS" "FOLDER;ROOT" "SUBFOLDERS;USES;LINKS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
@@ -57,7 +82,11 @@ function(ingot_library name)
   # External headers are used in .cpp files only, so they are private.
   target_link_libraries(ingot_${name} PRIVATE ${ARG_LINKS})
   ingot_json_header(json ${ARG_LINKS})
-  ingot_precompile(ingot_${name} ${json})
+  if(ARG_OWN_FLAGS)
+    ingot_precompile(ingot_${name} ${json})
+  else()
+    ingot_share_precompiled(ingot_${name} library ${json})
+  endif()
 endfunction()
 
 # ingot_test(FOLDER [COMPUTES] [USES ingot folders...] [LINKS external targets...])
@@ -77,10 +106,12 @@ function(ingot_test folder)
     target_link_libraries(test_${name} PRIVATE ingot_${used})
   endforeach()
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  set(flags test)
   if(INGOT_SANITIZE OR NOT ARG_COMPUTES)
+    set(flags test-O0)
     target_compile_options(test_${name} PRIVATE -O0)
   endif()
   ingot_json_header(json ${ARG_LINKS})
-  ingot_precompile(test_${name} gtest/gtest.h ${GTest_VERSION} ${json})
+  ingot_share_precompiled(test_${name} ${flags} gtest/gtest.h ${GTest_VERSION} ${json})
   gtest_discover_tests(test_${name} TEST_PREFIX ${folder}. NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()
