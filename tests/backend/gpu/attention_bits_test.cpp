@@ -1,6 +1,5 @@
-// The bits of a token over the paged cache, on the kernels of matrix tiles: the same whether the prompt came whole or
-// in pieces, alone or beside other sequences, and whether a block goes over all of its keys or each 128 of them have
-// one.
+// The matrix-core attention kernels over the paged KV cache give a token the same bits whether its prompt is processed
+// whole or in chunks, alone or in a batch, and whether one block processes all keys or one block each 128 of them.
 #include <gtest/gtest.h>
 
 #include "backend/gpu/ops.h"
@@ -24,7 +23,7 @@ class PagedBits : public testing::TestWithParam<Choice> {
   static constexpr int64_t heads = 6;
   static constexpr int64_t kv_heads = 2;
   static constexpr int64_t page = 9;
-  static constexpr int64_t tokens = 140;  // keys of two units
+  static constexpr int64_t tokens = 140;  // two splits of 128 keys
   static constexpr int64_t pages = (tokens + page - 1) / page;
   const int64_t d = GetParam().head_dim;
 
@@ -53,7 +52,7 @@ class PagedBits : public testing::TestWithParam<Choice> {
     return tensor;
   }
 
-  // Queries [first, last) of the sequence, as the last of `copies` sequences; each has them, with the same keys.
+  // Queries [first, last) of a sequence that is the last of `copies` sequences with equal queries and keys.
   std::vector<uint16_t> attend(int64_t first, int64_t last, int copies, bool with_scratch) {
     const int64_t n = last - first;
     Arena scratch(*device_, with_scratch ? ops::attention_splits_bytes(n * copies, pages * page, heads, d) : 0,
@@ -88,7 +87,7 @@ class PagedBits : public testing::TestWithParam<Choice> {
   std::vector<int32_t> table_;
 };
 
-TEST_P(PagedBits, DependNeitherOnPiecesNorOnTheBatchNorOnTheKernel) {
+TEST_P(PagedBits, DoNotDependOnChunksBatchOrKernel) {
   for (const int64_t window : {0, 100}) {
     attributes_.window = window;
     attributes_.softcap = window > 0 ? 3.0F : 0.0F;
@@ -96,11 +95,12 @@ TEST_P(PagedBits, DependNeitherOnPiecesNorOnTheBatchNorOnTheKernel) {
     const auto part = [&](int64_t first, int64_t last) {
       return std::vector<uint16_t>(whole.begin() + first * heads * d, whole.begin() + last * heads * d);
     };
-    EXPECT_TRUE(attend(100, tokens - 1, 1, false) == part(100, tokens - 1)) << "a piece, window " << window;
-    EXPECT_TRUE(attend(130, tokens, 2, false) == part(130, tokens)) << "beside another, window " << window;
+    EXPECT_TRUE(attend(100, tokens - 1, 1, false) == part(100, tokens - 1)) << "one chunk, window " << window;
+    EXPECT_TRUE(attend(130, tokens, 2, false) == part(130, tokens)) << "two sequences, window " << window;
     for (const int64_t at : {int64_t{5}, int64_t{127}, int64_t{128}, tokens - 1}) {
       EXPECT_TRUE(attend(at, at + 1, 1, false) == part(at, at + 1)) << "token " << at << ", window " << window;
-      EXPECT_TRUE(attend(at, at + 1, 3, true) == part(at, at + 1)) << "by units, token " << at << ", window " << window;
+      EXPECT_TRUE(attend(at, at + 1, 3, true) == part(at, at + 1))
+          << "split over keys, token " << at << ", window " << window;
     }
   }
 }

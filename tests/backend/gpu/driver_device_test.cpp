@@ -1,4 +1,4 @@
-// A device over a driver that only keeps books: what is loaded, launched and said when something fails.
+// Tests DriverDevice on a driver that only records calls: what it loads and launches, and its error messages.
 #include "backend/gpu/runtime/driver_device.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 
 #include "backend/gpu/runtime/first_gpu.h"
 #include "tensor/arena.h"
+#include "tests/backend/gpu/fake_device.h"
 #include "tests/backend/gpu/fake_driver.h"
-#include "tests/backend/gpu/pretend_device.h"
 
 namespace ingot::gpu {
 namespace {
@@ -33,20 +33,20 @@ class DriverDeviceTest : public testing::Test {
   std::unique_ptr<GpuDevice> device(DeviceKind kind = DeviceKind::cuda, int index = 1,
                                     DriverDeviceSettings settings = {}) {
     settings.code = code;
-    return make_device(std::make_shared<FakeDriver>(books_, kind, code), index, settings);
+    return make_device(std::make_shared<FakeDriver>(state_, kind, code), index, settings);
   }
-  // What was done since the last time.
-  std::vector<std::string> calls() { return std::exchange(books_.calls, {}); }
+  // The calls since the last one of this function.
+  std::vector<std::string> calls() { return std::exchange(state_.calls, {}); }
   static void launch(GpuDevice& gpu, Grid grid = {5, 1}, size_t dynamic_shared_bytes = 0) {
     const int args = 7;
     gpu.launch(kernel, &args, grid, dynamic_shared_bytes);
   }
   using Calls = std::vector<std::string>;
 
-  Books books_;
+  FakeDriverState state_;
 };
 
-TEST_F(DriverDeviceTest, LoadsCodeOnceAndLaunchesWithTheArguments) {
+TEST_F(DriverDeviceTest, LoadsCodeOnceAndPassesTheKernelArguments) {
   const auto gpu = device();
   EXPECT_EQ(gpu->name(), "cuda:1");
   EXPECT_EQ(gpu->arch(), "sm_90");
@@ -60,27 +60,27 @@ TEST_F(DriverDeviceTest, LoadsCodeOnceAndLaunchesWithTheArguments) {
 }
 
 TEST_F(DriverDeviceTest, TakesTheArchitectureFromTheCodeThatLoads) {
-  books_.runs = "gfx942";
+  state_.runs = "gfx942";
   const auto gpu = device(DeviceKind::hip, 0);
   EXPECT_EQ(gpu->name(), "hip:0");
   EXPECT_EQ(gpu->arch(), "gfx942");
   EXPECT_EQ(gpu->warp_width(), 64);
 }
 
-// Its fake knows the address of this device; NVML's does not.
-TEST_F(DriverDeviceTest, TellsItsEnergyByItsVendorsLibrary) {
-  const Variable nvml("INGOT_NVML_LIBRARY", INGOT_FAKE_NVML);
-  const Variable rocm("INGOT_ROCM_SMI_LIBRARY", INGOT_FAKE_ROCM_SMI);
-  books_.runs = "gfx942";
+// The fake ROCm SMI knows this device's address; the fake NVML does not.
+TEST_F(DriverDeviceTest, ReadsEnergyFromItsVendorsLibrary) {
+  const ScopedVariable nvml("INGOT_NVML_LIBRARY", INGOT_FAKE_NVML);
+  const ScopedVariable rocm("INGOT_ROCM_SMI_LIBRARY", INGOT_FAKE_ROCM_SMI);
+  state_.runs = "gfx942";
   const auto amd = device(DeviceKind::hip, 0);
   const std::optional<double> before = amd->joules();
   ASSERT_TRUE(before);
   EXPECT_NEAR(amd->joules().value() - *before, 0.5, 1e-6);
-  books_.runs = "cuda";
+  state_.runs = "cuda";
   EXPECT_EQ(device(DeviceKind::cuda, 0)->joules(), std::nullopt);
 }
 
-TEST_F(DriverDeviceTest, StreamsEventsAndCopies) {
+TEST_F(DriverDeviceTest, StreamsEventsAndCopiesCallTheDriver) {
   const auto gpu = device();
   int host = 3;
   void* data = gpu->allocate(sizeof host);
@@ -94,35 +94,35 @@ TEST_F(DriverDeviceTest, StreamsEventsAndCopies) {
     event->record(Stream::copy);
     event->wait_on(Stream::compute);
     event->wait();
-    EXPECT_EQ(calls(),
-              (Calls{"copy 4 in stream1", "record event0 in stream1", "hold stream0 for event0", "wait for event0"}));
+    EXPECT_EQ(calls(), (Calls{"copy 4 in stream1", "record event0 in stream1", "make stream0 wait for event0",
+                              "wait for event0"}));
     EXPECT_TRUE(event->done());
-    books_.fails = "late";
+    state_.fails = "late";
     EXPECT_FALSE(event->done());
-    books_.fails.clear();
+    state_.fails.clear();
     gpu->copy_from_host_async(Stream::copy, data, pinned, 0);
     EXPECT_EQ(calls(), Calls{});
   }
   EXPECT_NE(gpu->native_stream(Stream::compute), gpu->native_stream(Stream::copy));
   EXPECT_NE(gpu->native_context(), nullptr);
-  gpu->release(data, sizeof host);  // both streams may use it
+  gpu->release(data, sizeof host);  // both streams may use `data`
   EXPECT_EQ(calls(), (Calls{"wait for stream0", "wait for stream1"}));
   gpu->release_host(pinned, sizeof host);
-  EXPECT_EQ(books_.alive, 2);  // the streams
+  EXPECT_EQ(state_.alive, 2);  // the two streams
 }
 
-TEST_F(DriverDeviceTest, ReleasesWhatItMade) {
+TEST_F(DriverDeviceTest, DestroysWhatItCreated) {
   {
     const auto gpu = device();
     launch(*gpu);
     const auto event = gpu->make_event();
     const auto replay = gpu->record([&] { launch(*gpu); });
-    EXPECT_EQ(books_.alive, 4);
+    EXPECT_EQ(state_.alive, 4);
   }
-  EXPECT_EQ(books_.alive, 0);
+  EXPECT_EQ(state_.alive, 0);
 }
 
-TEST_F(DriverDeviceTest, RecordsLaunches) {
+TEST_F(DriverDeviceTest, RecordsAndReplaysLaunches) {
   const auto gpu = device();
   launch(*gpu);
   calls();
@@ -133,26 +133,26 @@ TEST_F(DriverDeviceTest, RecordsLaunches) {
                             "run graph0 in stream0"}));
 }
 
-TEST_F(DriverDeviceTest, RecordsOnlyWhatCanBeRunAgain) {
+TEST_F(DriverDeviceTest, RefusesToRecordWhatCannotBeReplayed) {
   const auto gpu = device();
   EXPECT_NE(message_of([&] { gpu->record([&] { launch(*gpu); }); }).find("a kernel is loaded while"),
             std::string::npos);
   EXPECT_NE(message_of([&] { gpu->record([&] { gpu->allocate(1); }); }).find("memory is allocated while"),
             std::string::npos);
-  EXPECT_EQ(books_.alive, 2);  // the streams: half a graph is not kept
-  books_.fails = "end_recording";
+  EXPECT_EQ(state_.alive, 2);  // the two streams: the incomplete graph is destroyed
+  state_.fails = "end_recording";
   EXPECT_NE(message_of([&] { gpu->record([] {}); }).find("not permitted"), std::string::npos);
 }
 
-TEST_F(DriverDeviceTest, GraphsAreForCudaUnlessAsked) {
+TEST_F(DriverDeviceTest, GraphsAreOnForCudaAndOptionalForHip) {
   EXPECT_TRUE(device()->replays());
   EXPECT_FALSE(device(DeviceKind::cuda, 0, {.replays = false})->replays());
-  books_.runs = "gfx90a";
+  state_.runs = "gfx90a";
   EXPECT_FALSE(device(DeviceKind::hip)->replays());
   EXPECT_TRUE(device(DeviceKind::hip, 0, {.replays = true})->replays());
 }
 
-TEST_F(DriverDeviceTest, NamesTheOpThatFailed) {
+TEST_F(DriverDeviceTest, ErrorsNameTheOp) {
   const auto gpu = device();
   int host = 0;
   void* data = gpu->allocate(sizeof host);
@@ -160,47 +160,47 @@ TEST_F(DriverDeviceTest, NamesTheOpThatFailed) {
   gpu->set_current_op("linear", operands);
   launch(*gpu);
   gpu->set_current_op("later", {});
-  books_.fails = "copy";
+  state_.fails = "copy";
   EXPECT_EQ(message_of([&] { gpu->copy_to_host(&host, data, sizeof host); }),
             "cuda:1: illegal address; the last op launched was linear(bf16[4, 64], q8_0[8, 64]), kernel some_kernel");
-  books_.fails = "wait";
+  state_.fails = "wait";
   EXPECT_NE(message_of([&] { gpu->make_event()->wait(); }).find("linear(bf16[4, 64]"), std::string::npos);
-  books_.fails = "launch";
+  state_.fails = "launch";
   gpu->set_current_op("linear", operands);
   EXPECT_EQ(message_of([&] { launch(*gpu, {5, 2}); }),
             "linear(bf16[4, 64], q8_0[8, 64]) on cuda:1: kernel some_kernel, grid 5 x 2 of 64 threads: too many "
             "resources");
-  books_.fails.clear();
+  state_.fails.clear();
   gpu->release(data, sizeof host);
 }
 
-TEST_F(DriverDeviceTest, WaitingForLaunchesNamesTheVeryOne) {
+TEST_F(DriverDeviceTest, WithLaunchWaitingErrorsNameTheKernel) {
   const auto gpu = device(DeviceKind::cuda, 0, {.wait_for_launches = true});
   const Operand operands[] = {{"f32", Shape{3}}};
   gpu->set_current_op("scale", operands);
-  books_.fails = "wait";
+  state_.fails = "wait";
   EXPECT_EQ(message_of([&] { launch(*gpu); }), "scale(f32[3]) on cuda:0: kernel some_kernel: illegal address");
 }
 
-TEST_F(DriverDeviceTest, MissingMemoryIsSaidWithTheArena) {
+TEST_F(DriverDeviceTest, OutOfMemoryErrorsNameTheArena) {
   const auto gpu = device();
   EXPECT_EQ(message_of([&] { Arena(*gpu, 600, "saved activations"); }),
             "saved activations on cuda:1: 600 bytes of memory are needed, 500 are available (no memory)");
 }
 
-TEST_F(DriverDeviceTest, RefusesDevicesThatAreNotThereOrHaveNoCode) {
+TEST_F(DriverDeviceTest, RefusesMissingDevicesAndDevicesWithoutCode) {
   EXPECT_NE(message_of([&] { device(DeviceKind::cuda, 2); }).find("'cuda:2' does not exist: there are 2 devices"),
             std::string::npos);
-  books_.runs = "gfx000";
+  state_.runs = "gfx000";
   EXPECT_EQ(message_of([&] { device(DeviceKind::hip, 0); }),
-            "hip:0 (Pretender): this build has no code of a.gpu.cpp for this device, only for: gfx90a, gfx942");
+            "hip:0 (FakeGPU): this build has no code of a.gpu.cpp for this device, only for: gfx90a, gfx942");
   EXPECT_NE(message_of([&] {
-              make_device(std::make_shared<FakeDriver>(books_, DeviceKind::cuda, code), 0, {.code = {}});
+              make_device(std::make_shared<FakeDriver>(state_, DeviceKind::cuda, code), 0, {.code = {}});
             }).find("this build has no GPU code"),
             std::string::npos);
 }
 
-// What kernels `scale_f32` of elementwise.gpu.cpp are given.
+// The arguments of kernel `scale_f32` in elementwise.gpu.cpp.
 struct ScaleArgs {
   float* y;
   const float* x;
@@ -212,44 +212,44 @@ struct ScaleArgs {
 class FirstGpuTest : public testing::Test {
  protected:
   FirstGpuTest() {
-    for (Books& books : books_) {
-      books.memory = 1 << 20;
-      books.compute = [](const std::string& kernel, const void* args) {
+    for (FakeDriverState& state : state_) {
+      state.memory = 1 << 20;
+      state.compute = [](const std::string& kernel, const void* args) {
         ASSERT_EQ(kernel.find("scale_f32"), 0U);
         const auto& a = *static_cast<const ScaleArgs*>(args);
         for (int64_t i = 0; i < a.n; ++i) a.y[i] = a.factor * a.x[i];
       };
     }
-    books_[1].runs = "gfx942";
+    state_[1].runs = "gfx942";
   }
   FirstGpu first(bool cuda = true, bool hip = true) {
     std::vector<FoundDriver> drivers(2);
     drivers[0].reason = "no libcuda.so.1";
     drivers[1].reason = "no libamdhip64.so.7";
-    if (cuda) drivers[0].driver = std::make_unique<FakeDriver>(books_[0], DeviceKind::cuda, elementwise);
-    if (hip) drivers[1].driver = std::make_unique<FakeDriver>(books_[1], DeviceKind::hip, elementwise);
+    if (cuda) drivers[0].driver = std::make_unique<FakeDriver>(state_[0], DeviceKind::cuda, elementwise);
+    if (hip) drivers[1].driver = std::make_unique<FakeDriver>(state_[1], DeviceKind::hip, elementwise);
     return first_gpu(std::move(drivers), {.code = elementwise});
   }
   static constexpr CodeObject elementwise[] = {{"elementwise.gpu.cpp", "cuda", image, image + 1},
                                                {"elementwise.gpu.cpp", "gfx942", image + 1, image + 2}};
-  Books books_[2];
+  FakeDriverState state_[2];
 };
 
-TEST_F(FirstGpuTest, IsCudasThenHips) {
+TEST_F(FirstGpuTest, PrefersCudaOverHip) {
   const FirstGpu both = first();
   ASSERT_NE(both.device, nullptr);
   EXPECT_EQ(both.device->name(), "cuda:0");
-  EXPECT_EQ(both.model, "Pretender");
+  EXPECT_EQ(both.model, "FakeGPU");
   const FirstGpu amd = first(false);
   ASSERT_NE(amd.device, nullptr);
   EXPECT_EQ(amd.device->name(), "hip:0");
   EXPECT_EQ(amd.device->arch(), "gfx942");
 }
 
-TEST_F(FirstGpuTest, HasToWork) {
+TEST_F(FirstGpuTest, IsTheFirstThatPassesTheSelfTest) {
   int launches = 0;
-  const auto right = books_[0].compute;
-  books_[0].compute = [&](const std::string& kernel, const void* args) {
+  const auto right = state_[0].compute;
+  state_[0].compute = [&](const std::string& kernel, const void* args) {
     if (++launches > 1) right(kernel, args);  // the first device computes nothing
   };
   const FirstGpu second = first();
@@ -257,9 +257,9 @@ TEST_F(FirstGpuTest, HasToWork) {
   EXPECT_EQ(second.device->name(), "cuda:1");
 }
 
-TEST_F(FirstGpuTest, SaysWhyThereIsNone) {
-  books_[0].compute = {};
-  books_[1].fails = "devices";
+TEST_F(FirstGpuTest, ReportsWhyThereIsNone) {
+  state_[0].compute = {};
+  state_[1].fails = "devices";
   const FirstGpu none = first();
   EXPECT_EQ(none.device, nullptr);
   EXPECT_EQ(none.missing,
@@ -267,17 +267,17 @@ TEST_F(FirstGpuTest, SaysWhyThereIsNone) {
   EXPECT_TRUE(none.any);
   EXPECT_EQ(first(false, false).missing, "no libcuda.so.1; no libamdhip64.so.7");
   EXPECT_FALSE(first(false, false).any);
-  books_[0].devices = 0;
+  state_[0].devices = 0;
   EXPECT_EQ(first(true, false).missing, "1 (libfake.so) found no device; no libamdhip64.so.7");
-  books_[0].devices = 1;
+  state_[0].devices = 1;
   std::vector<FoundDriver> drivers(1);
-  drivers[0].driver = std::make_unique<FakeDriver>(books_[0], DeviceKind::cuda, elementwise);
+  drivers[0].driver = std::make_unique<FakeDriver>(state_[0], DeviceKind::cuda, elementwise);
   const FirstGpu without_code = first_gpu(std::move(drivers), {.code = {}});
   EXPECT_TRUE(without_code.any);
   EXPECT_EQ(without_code.missing, "this build has no GPU code");
 }
 
-TEST(FindDriver, SaysWhyThereIsNone) {
+TEST(FindDriver, ReportsWhyThereIsNone) {
   setenv("INGOT_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
   const FoundDriver found = find_cuda_driver();
   unsetenv("INGOT_CUDA_LIBRARY");
@@ -285,7 +285,7 @@ TEST(FindDriver, SaysWhyThereIsNone) {
   EXPECT_NE(found.reason.find("/nowhere/libcuda.so.1"), std::string::npos) << found.reason;
 }
 
-TEST(FindDriver, NamesTheFunctionThatALibraryLacks) {
+TEST(FindDriver, NamesTheMissingFunction) {
   setenv("INGOT_HIP_LIBRARY", "libm.so.6", 1);
   const FoundDriver found = find_hip_driver();
   unsetenv("INGOT_HIP_LIBRARY");

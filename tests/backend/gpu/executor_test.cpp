@@ -1,4 +1,4 @@
-// The simulation finds what is wrong with a kernel.
+// The simulated GPU reports faults of kernels. The faulty kernels are in faulty.gpu.cpp.
 #include "backend/gpu/sim/executor.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ Outcome run(const std::string& name, int width, Schedule schedule) {
       executor.run(kernel, static_cast<void*>(&address), {}, 16, schedule);
     } catch (const Error& error) {
       outcome.error = error.message();
-      // The executor is whole again.
+      // The executor can be used again after a fault.
       std::vector<float> again(128);
       address = again.data();
       executor.run(faulty_kernels()[0], static_cast<void*>(&address), {}, 0, schedule);
@@ -57,35 +57,35 @@ TEST_P(Faults, MissingBarriersGiveWrongResults) {
   const Outcome warp = run("no_warp_barrier");
   wrong = 0;
   for (int i = 0; i < 128; ++i) {
-    wrong += warp.out[static_cast<size_t>(i)] != static_cast<float>(i + 1);  // what it is with barriers
+    wrong += warp.out[static_cast<size_t>(i)] != static_cast<float>(i + 1);  // the value with barriers
   }
   EXPECT_GT(wrong, 0);
 }
 
-TEST_P(Faults, DivergenceIsNamed) {
+TEST_P(Faults, DivergentShufflesAreNamed) {
   EXPECT_NE(run("divergent_shuffle").error.find("while others of its warp wait at line"), std::string::npos);
 }
 
-TEST_P(Faults, ABarrierThatNotAllReachIsNamed) {
+TEST_P(Faults, BarriersThatSomeThreadsSkipAreNamed) {
   const std::string error = run("barrier_not_reached").error;
   EXPECT_NE(error.find("fault_barrier_not_reached"), std::string::npos) << error;
   EXPECT_NE(error.find("127 of 128 threads wait at the barrier of line"), std::string::npos) << error;
 }
 
-TEST_P(Faults, LanesThatLeftAreNamed) {
+TEST_P(Faults, ShufflesWithExitedLanesAreNamed) {
   const std::string error = run("lanes_left").error;
   EXPECT_NE(error.find("lanes of a warp wait at line"), std::string::npos) << error;
 }
 
-TEST_P(Faults, SharedMemoryIsDeclaredOnce) {
+TEST_P(Faults, ASecondSharedMemoryDeclarationIsNamed) {
   EXPECT_NE(run("two_shared").error.find("declares shared memory twice"), std::string::npos);
 }
 
-TEST_P(Faults, UnsetSharedMemoryIsNaN) {
+TEST_P(Faults, UninitialisedSharedMemoryReadsAsNaN) {
   for (const float value : run("unset_shared").out) EXPECT_TRUE(std::isnan(value));
 }
 
-TEST_P(Faults, CopiesUnderWayAreNaN) {
+TEST_P(Faults, PendingAsyncCopiesReadAsNaN) {
   const Outcome copied = run("none_copied");
   EXPECT_EQ(copied.error, "");
   for (int i = 0; i < 128; ++i) EXPECT_EQ(copied.out[static_cast<size_t>(i)], i < 120 ? 0.0F : 1.0F);  // -1 + 1, 0 + 1
@@ -94,12 +94,12 @@ TEST_P(Faults, CopiesUnderWayAreNaN) {
   }
 }
 
-TEST_P(Faults, WidthsTakenForGrantedGiveWrongResults) {
+TEST_P(Faults, AHardCodedWarpWidthGivesWrongResults) {
   const Outcome outcome = run("width_32");
   if (GetParam().first == 32) {
     EXPECT_EQ(outcome.out[0], 128.0F);
   } else {
-    EXPECT_TRUE(std::isnan(outcome.out[0]));  // two of the four sums have no warp
+    EXPECT_TRUE(std::isnan(outcome.out[0]));  // the block has only two warps for the four sums
   }
 }
 

@@ -1,5 +1,5 @@
-// A driver that only keeps books: what it was asked to do, in order, and what fails. Memory is the host's; copies are
-// done at once.
+// A driver that records its calls in order and fails on request. Device memory is host memory, and copies are
+// synchronous.
 #pragma once
 
 #include <cstdlib>
@@ -13,41 +13,42 @@
 
 namespace ingot::gpu {
 
-struct Books {
+struct FakeDriverState {
   std::vector<std::string> calls;
-  std::string runs = "cuda";  // the architecture whose code it takes
-  std::string fails;          // the call that fails: "launch", "copy", "wait", "end_capture", "devices"
+  std::string runs = "cuda";  // the architecture whose code it accepts
+  // The call that fails: "launch", "copy", "wait", "end_recording" or "devices". With "late" events stay pending.
+  std::string fails;
   int devices = 2;
-  std::function<void(const std::string& kernel, const void* args)> compute;  // what launches do; nothing if absent
+  std::function<void(const std::string& kernel, const void* args)> compute;  // runs at each launch, if set
   size_t memory = 500;
-  int alive = 0;  // streams, events, graphs and memory that were made and not released
+  int alive = 0;  // number of streams, events, graphs and allocations that were not released
 };
 
 class FakeDriver : public Driver {
  public:
-  FakeDriver(Books& books, DeviceKind kind, std::span<const CodeObject> code)
-      : books_(books), kind_(kind), code_(code) {}
+  FakeDriver(FakeDriverState& state, DeviceKind kind, std::span<const CodeObject> code)
+      : state_(state), kind_(kind), code_(code) {}
   DeviceKind kind() const override { return kind_; }
   const std::string& library() const override { return library_; }
   std::string version() const override { return "1"; }
   int num_devices() override {
     fail("devices", "no permission");
-    return books_.devices;
+    return state_.devices;
   }
-  std::string device_name(int) override { return "Pretender"; }
+  std::string device_name(int) override { return "FakeGPU"; }
   size_t memory_bytes(int) override { return 1000; }
   std::string architecture(int) override { return kind_ == DeviceKind::cuda ? "sm_90" : ""; }
   std::string pci_address(int device) override { return "0000:0" + std::to_string(device + 3) + ":00.0"; }
   void use(int device) override { used_ = device; }
   void* context() override { return &used_; }
-  size_t free_bytes() override { return books_.memory; }
+  size_t free_bytes() override { return state_.memory; }
   void* allocate(size_t bytes) override {
-    if (bytes > books_.memory) throw_error(ErrorKind::resource, "no memory");
-    ++books_.alive;
+    if (bytes > state_.memory) throw_error(ErrorKind::resource, "no memory");
+    ++state_.alive;
     return std::calloc(1, bytes);
   }
   void release(void* data) noexcept override {
-    --books_.alive;
+    --state_.alive;
     std::free(data);
   }
   void* allocate_pinned(size_t bytes) override { return allocate(bytes); }
@@ -71,9 +72,9 @@ class FakeDriver : public Driver {
     note("record " + name(event) + " in " + name(stream));
   }
   void wait_on(StreamHandle stream, EventHandle event) override {
-    note("hold " + name(stream) + " for " + name(event));
+    note("make " + name(stream) + " wait for " + name(event));
   }
-  bool done(EventHandle) override { return books_.fails != "late"; }
+  bool done(EventHandle) override { return state_.fails != "late"; }
   void wait(EventHandle event) override {
     fail("wait", "illegal address");
     note("wait for " + name(event));
@@ -81,7 +82,7 @@ class FakeDriver : public Driver {
 
   Module load(const void* image) override {
     for (const CodeObject& code : code_) {
-      if (code.begin != image || code.architecture != books_.runs) continue;
+      if (code.begin != image || code.architecture != state_.runs) continue;
       note("load " + std::string(code.file));
       return const_cast<unsigned char*>(code.begin);
     }
@@ -97,7 +98,7 @@ class FakeDriver : public Driver {
     note("launch " + std::string(static_cast<const char*>(function)) + " " + std::to_string(grid.x) + " " +
          std::to_string(threads) + " " + std::to_string(*static_cast<const int*>(args)) + " on " +
          std::to_string(used_) + " in " + name(stream));
-    if (books_.compute) books_.compute(static_cast<const char*>(function), args);
+    if (state_.compute) state_.compute(static_cast<const char*>(function), args);
   }
 
   void begin_capture(StreamHandle stream) override { note("record " + name(stream)); }
@@ -112,16 +113,16 @@ class FakeDriver : public Driver {
   // Handles are names: "stream0", "stream1", "event0", ...
   static std::string name(void* handle) { return *static_cast<std::string*>(handle); }
   void* made(const std::string& kind) {
-    ++books_.alive;
+    ++state_.alive;
     int number = 0;
     for (const auto& other : names_) number += other->starts_with(kind) ? 1 : 0;
     names_.push_back(std::make_unique<std::string>(kind + std::to_string(number)));
     return names_.back().get();
   }
-  void released(void*) noexcept { --books_.alive; }
-  void note(std::string call) { books_.calls.push_back(std::move(call)); }
+  void released(void*) noexcept { --state_.alive; }
+  void note(std::string call) { state_.calls.push_back(std::move(call)); }
   void fail(const std::string& call, const char* why) const {
-    if (books_.fails == call) throw_error(ErrorKind::unavailable, "{}", why);
+    if (state_.fails == call) throw_error(ErrorKind::unavailable, "{}", why);
   }
   void copy(void* to, const void* from, size_t bytes, StreamHandle stream) {
     fail("copy", "illegal address");
@@ -129,7 +130,7 @@ class FakeDriver : public Driver {
     std::memcpy(to, from, bytes);
   }
 
-  Books& books_;
+  FakeDriverState& state_;
   DeviceKind kind_;
   std::span<const CodeObject> code_;
   std::string library_ = "libfake.so";

@@ -1,4 +1,4 @@
-// Kernels with the mistakes that the simulation must find.
+// Kernels with one fault each that the simulated GPU must detect.
 #include "backend/gpu/gpu.h"
 
 namespace ingot::gpu {
@@ -30,7 +30,8 @@ struct Values {
   float at[128];
 };
 
-// Each of 32 threads copies four neighbours of `out` and adds 1; `waits`: for the copies, all but so many of them.
+// Each of 32 threads copies four neighbouring elements of `out` asynchronously and adds 1, after it waited for all but
+// `waits` copies (not at all when negative).
 template <int waits>
 GPU_FN void copied(const FaultArgs& a) {
   GPU_SHARED(Values, shared);
@@ -45,7 +46,7 @@ GPU_FN void copied(const FaultArgs& a) {
 
 }  // namespace
 
-// out[i] = (i + 1) % 128, read from what the neighbour wrote.
+// out[i] = (i + 1) % 128, read from the neighbour's element.
 GPU_KERNEL_BODY(fault_none, FaultArgs) {
   GPU_SHARED(Values, shared);
   const int i = thread_index();
@@ -67,7 +68,7 @@ GPU_KERNEL_BODY(fault_no_warp_barrier, FaultArgs) {
   shared.at[i] = static_cast<float>(i);
   block_barrier();
   const float next = shared.at[i / 32 * 32 + (i + 1) % 32];
-  shared.at[i] = next + 1.0F;  // others may not have read yet
+  shared.at[i] = next + 1.0F;  // other threads may not have read `shared` yet
   a.out[i] = shared.at[i / 32 * 32 + (i + 31) % 32];
 }
 
@@ -100,7 +101,7 @@ GPU_KERNEL_BODY(fault_two_shared, FaultArgs) {
   a.out[thread_index()] = other[0];
 }
 
-// The sum of 1 over the lanes is taken to be 32.
+// Assumes that a sum of 1 over the lanes is 32.
 GPU_KERNEL_BODY(fault_width_32, FaultArgs) {
   float sum = 1.0F;
   for (int mask = 1; mask < 32; mask *= 2) sum += shuffle_xor(sum, mask);

@@ -1,4 +1,4 @@
-// Kernels with mistakes, by name; all take the address of 128 floats and run in one block of 128 threads.
+// Kernels with one fault each, by name. All take the address of 128 floats and run as one block of 128 threads.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Indices that do not exist, which a kernel cannot throw for: memory stays safe (the simulated device's is of exact
-// size, which the address sanitizer watches) and what is read through them is NaN, as the contracts say.
+// Kernels cannot throw for indices out of range. They read nothing outside the tensor (the simulated device allocates
+// exact sizes, which the address sanitizer checks) and give NaN, as the ops' contracts say.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,7 +51,7 @@ class GpuIndices : public testing::TestWithParam<int> {
   std::vector<Buffer> buffers_;
 };
 
-TEST_P(GpuIndices, OfTokens) {
+TEST_P(GpuIndices, TokenIdsOutOfRangeGiveNaN) {
   const Tensor y = floats(std::vector<float>(6), {3, 2});
   ops::embedding(context_, y, weight_of(floats({1, 2, 3, 4}, {2, 2})), ints({2, 1, -1}));
   expect<float>(y, {nan, nan, 3, 4, nan, nan});
@@ -60,7 +60,7 @@ TEST_P(GpuIndices, OfTokens) {
   expect<float>(dtable, {5, 6, 10, 12});
 }
 
-TEST_P(GpuIndices, OfTargets) {
+TEST_P(GpuIndices, TargetsOutOfRangeGiveNaN) {
   const Tensor losses = floats(std::vector<float>(3), {3});
   const Tensor dlogits = floats(std::vector<float>(6), {3, 2});
   ops::cross_entropy(context_, losses, dlogits, floats(std::vector<float>(6), {3, 2}), ints({2, -1, -2}));
@@ -68,7 +68,7 @@ TEST_P(GpuIndices, OfTargets) {
   expect<float>(dlogits, {nan, nan, 0, 0, nan, nan});
 }
 
-TEST_P(GpuIndices, OfExpertsAndRows) {
+TEST_P(GpuIndices, ExpertAndRowIndicesOutOfRangeGiveNaN) {
   const Tensor rows = ints({-1, -1, -1});
   const Tensor places = ints({-1, -1, -1});
   const Tensor offsets = ints({-1, -1, -1});
@@ -95,7 +95,7 @@ TEST_P(GpuIndices, OfExpertsAndRows) {
   expect<float>(dweights, {6, nan});
 }
 
-TEST_P(GpuIndices, OfSlots) {
+TEST_P(GpuIndices, CacheSlotsOutOfRangeAreNotWritten) {
   const Tensor k = floats({1, 2}, {1, 2, 1});
   const Tensor v = floats({3, 4}, {1, 2, 1});
   const Tensor news = floats({5, 6, 7}, {3, 1});
@@ -104,8 +104,9 @@ TEST_P(GpuIndices, OfSlots) {
   expect<float>(v, {3, 6});
 }
 
-// A NaN logit is the largest, the first of several is chosen first, and no number of the token stays one.
-TEST_P(GpuIndices, OfExpertsWithoutNumbers) {
+// A NaN logit counts as the largest, the first of equal ones is chosen first, and all routing weights of the token are
+// NaN.
+TEST_P(GpuIndices, NaNRouterLogitsGiveNaNWeights) {
   const Tensor experts = ints(std::vector<int32_t>(4)).reshape({2, 2});
   const Tensor weights = floats(std::vector<float>(4), {2, 2});
   ops::moe_route(context_, experts, weights, floats({nan, 3, 1, -0.0F, 0, -1}, {2, 3}));

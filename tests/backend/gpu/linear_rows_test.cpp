@@ -1,5 +1,5 @@
-// A token's bits in a linear layer know nothing of the tokens beside it: a sequence that is decoded alone and one in a
-// batch are the same (ops/matmul.h: LinearAttributes).
+// The result of a linear layer for a token does not depend on the other rows: a sequence decoded alone and in a batch
+// gets the same bits (ops/matmul.h: LinearAttributes).
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -48,7 +48,7 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
     Arena scratch(*device_, ops::linear_bytes(end - begin, weight.out, weight.in, size_of(x.dtype), true), "scratch");
     buffers_.emplace_back(*device_, static_cast<size_t>((end - begin) * weight.out) * size_of(x.dtype));
     const Tensor y = buffers_.back().view(x.dtype, {end - begin, weight.out});
-    // A copy: where x begins must not matter.
+    // A copy: the alignment of x must not matter.
     const Tensor own{const_cast<void*>(upload(part.data, part.bytes())), x.dtype, part.shape, device_.get()};
     ops::Context context{*device_, registry_, scratch, nullptr};
     ops::linear(context, y, own, weight, attributes);
@@ -80,9 +80,9 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
   std::vector<Buffer> buffers_;
 };
 
-TEST_P(GpuLinearRows, OfUpTo16TokensAreTheSame) { expect_rows_alone(16, {1, 2, 5, 8, 9}, {}); }
+TEST_P(GpuLinearRows, AreInvariantUpTo16Rows) { expect_rows_alone(16, {1, 2, 5, 8, 9}, {}); }
 
-TEST_P(GpuLinearRows, OfAnyNumberAreTheSameWhenAsked) {
+TEST_P(GpuLinearRows, AreInvariantForAnyNumberOfRowsWhenRequested) {
   expect_rows_alone(150, {1, 8, 16, 17, 70}, {.row_invariant = true});
 }
 

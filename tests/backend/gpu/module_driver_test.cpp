@@ -1,4 +1,4 @@
-// The drivers of both vendors on libraries that are fakes.
+// The CUDA and HIP drivers, on fake vendor libraries.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -6,7 +6,7 @@
 
 #include "backend/gpu/runtime/driver.h"
 #include "base/error.h"
-#include "tests/backend/gpu/pretend_device.h"
+#include "tests/backend/gpu/fake_device.h"
 
 namespace ingot::gpu {
 namespace {
@@ -30,12 +30,12 @@ const Vendor vendors[] = {{DeviceKind::cuda, "CUDA", "INGOT_CUDA_LIBRARY", INGOT
 class ModuleDriverTest : public testing::TestWithParam<Vendor> {
  protected:
   void SetUp() override {
-    const Variable variable(GetParam().variable, GetParam().fake);
+    const ScopedVariable variable(GetParam().variable, GetParam().fake);
     FoundDriver found = GetParam().find();
     ASSERT_NE(found.driver, nullptr) << found.reason;
     driver_ = std::move(found.driver);
   }
-  // The kernel's launch as the fake wants it.
+  // Launches the kernel with the arguments that the fake expects.
   void twice(Driver::Function function, float* data, int64_t n, Driver::StreamHandle stream) {
     const struct {
       float* data;
@@ -46,7 +46,7 @@ class ModuleDriverTest : public testing::TestWithParam<Vendor> {
   std::unique_ptr<Driver> driver_;
 };
 
-TEST_P(ModuleDriverTest, TellsWhatIsThere) {
+TEST_P(ModuleDriverTest, ReportsDevicesAndVersions) {
   EXPECT_EQ(driver_->kind(), GetParam().kind);
   EXPECT_EQ(driver_->library(), GetParam().fake);
   EXPECT_EQ(driver_->version(), GetParam().version);
@@ -59,7 +59,7 @@ TEST_P(ModuleDriverTest, TellsWhatIsThere) {
   EXPECT_EQ(driver_->pci_address(1), "0001:af:1f.1");
 }
 
-TEST_P(ModuleDriverTest, UsesTheDeviceThatIsAskedFor) {
+TEST_P(ModuleDriverTest, UsesTheRequestedDevice) {
   driver_->use(1);
   void* const context = driver_->context();
   EXPECT_EQ(context != nullptr, GetParam().kind == DeviceKind::cuda);
@@ -70,7 +70,7 @@ TEST_P(ModuleDriverTest, UsesTheDeviceThatIsAskedFor) {
   EXPECT_THROW(driver_->use(2), Error);
 }
 
-TEST_P(ModuleDriverTest, MovesMemory) {
+TEST_P(ModuleDriverTest, CopiesMemory) {
   auto* data = static_cast<float*>(driver_->allocate(16));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(data[i], 0.0F) << i;
   Driver::StreamHandle stream = driver_->make_stream();
@@ -86,7 +86,7 @@ TEST_P(ModuleDriverTest, MovesMemory) {
   driver_->release(data);
 }
 
-TEST_P(ModuleDriverTest, SaysWhatIsMissing) {
+TEST_P(ModuleDriverTest, NamesMissingLibrariesFunctionsAndDevices) {
   try {
     driver_->allocate(size_t{1} << 30);
     FAIL();
@@ -104,7 +104,7 @@ TEST_P(ModuleDriverTest, SaysWhatIsMissing) {
   }
 }
 
-TEST_P(ModuleDriverTest, OrdersByEvents) {
+TEST_P(ModuleDriverTest, OrdersStreamsByEvents) {
   Driver::StreamHandle stream = driver_->make_stream();
   Driver::EventHandle event = driver_->make_event();
   driver_->record(event, stream);

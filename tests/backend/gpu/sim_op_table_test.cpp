@@ -1,4 +1,4 @@
-// Every GPU op on the op table's cases, on simulated devices of 32 and 64 lanes, each under two schedules.
+// Every GPU op on the op table's cases, on simulated devices of 32 and 64 lanes, each under two thread schedules.
 #include <gtest/gtest.h>
 
 #include "backend/gpu/ops.h"
@@ -11,7 +11,7 @@ namespace {
 
 using gpu::sim::Schedule;
 
-// The sanitizer's build looks for memory errors: one schedule will do.
+// The sanitizer build looks for memory errors, for which one schedule suffices.
 std::vector<Schedule> schedules(int width) {
   if (sanitized) return {Schedule::forward};
   return {Schedule::forward, width == 32 ? Schedule::random : Schedule::backward};
@@ -65,10 +65,10 @@ TEST_P(SimOpTable, AgreesWithTheDoubleReferenceUnderEverySchedule) {
         if (devices.size() == 1) break;
       }
       results.push_back(ops::testing::output_bytes(context, op_case));
-      EXPECT_TRUE(results.back() == results.front()) << op_case.name << ": the bits depend on the schedule";
+      EXPECT_TRUE(results.back() == results.front()) << op_case.name << ": the result depends on the schedule";
     }
   }
-  EXPECT_GT(accepted, 0) << "no case of the table runs";
+  EXPECT_GT(accepted, 0) << "no case of the op table was accepted";
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, SimOpTable, testing::ValuesIn(choices()), [](const auto& choice) {

@@ -1,4 +1,4 @@
-// Work that goes on by itself: order, waits, and that the simulation shows waits that are missing.
+// Asynchronous work on streams: order, waits, and detection of missing waits by the simulated GPU.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -60,7 +60,7 @@ TEST_P(StreamsTest, EventsOrderCopiesAndKernels) {
   EXPECT_TRUE(computed->done());
 }
 
-TEST_P(StreamsTest, AskingBringsAnEventNearer) {
+TEST_P(StreamsTest, QueryingAnEventAdvancesTheStream) {
   const Buffer in(*device_, bytes);
   const auto event = device_->make_event();
   for (int i = 0; i < 3; ++i) twice(tensor(in), tensor(in));
@@ -71,8 +71,8 @@ TEST_P(StreamsTest, AskingBringsAnEventNearer) {
   EXPECT_LT(asked, 4);
 }
 
-// The device reads the host's memory when it comes to it.
-TEST_P(StreamsTest, SourcesThatChangeTooEarlyAreSeen) {
+// The simulated device reads host memory only when it executes the copy.
+TEST_P(StreamsTest, SourcesChangedTooEarlyGiveWrongResults) {
   const Buffer in(*device_, bytes);
   const PinnedBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
   const auto uploaded = device_->make_event();
@@ -84,9 +84,9 @@ TEST_P(StreamsTest, SourcesThatChangeTooEarlyAreSeen) {
   EXPECT_EQ(values(to), values(host({0, 0, 0, 0})));
 }
 
-// Without `hold`, a kernel may come before the copy that it needs, or a copy before the kernel that it should follow:
-// which of the two, the schedule says.
-TEST_P(StreamsTest, MissingHoldsAreSeen) {
+// Without `Event::wait_on` a kernel may run before the copy that it needs, or a copy before the kernel whose result it
+// copies. Which of the two happens depends on the schedule.
+TEST_P(StreamsTest, MissingWaitsGiveWrongResults) {
   const PinnedBuffer from = host({1, 2, 3, 4}), to = host({0, 0, 0, 0});
   int wrong = 0;
   {
@@ -112,7 +112,7 @@ TEST_P(StreamsTest, MissingHoldsAreSeen) {
   if (GetParam() != Schedule::random) EXPECT_EQ(wrong, 1);
 }
 
-TEST_P(StreamsTest, CopiesBesideTheHostNeedItsPageLockedMemory) {
+TEST_P(StreamsTest, AsyncCopiesRequirePinnedMemory) {
   const Buffer in(*device_, bytes);
   const std::vector<float> plain(count);
   EXPECT_THROW(device_->copy_from_host_async(Stream::copy, in.data(), plain.data(), bytes), Error);
@@ -120,7 +120,7 @@ TEST_P(StreamsTest, CopiesBesideTheHostNeedItsPageLockedMemory) {
   EXPECT_THROW(device_->copy_from_host_async(Stream::copy, in.data(), small.data(), bytes), Error);
 }
 
-TEST_P(StreamsTest, PiecesGoThereAndBack) {
+TEST_P(StreamsTest, ChunkedCopiesKeepTheContent) {
   std::vector<int32_t> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 0);
   const Buffer memory(*device_, numbers.size() * sizeof(int32_t));
@@ -147,7 +147,7 @@ TEST_P(StreamsTest, PiecesGoThereAndBack) {
   EXPECT_EQ(std::memcmp(got[0].data(), numbers.data(), memory.bytes()), 0);
 }
 
-TEST_P(StreamsTest, RecordedWorkRunsAgainOnWhatIsThereThen) {
+TEST_P(StreamsTest, ReplayReadsTheCurrentMemory) {
   const Buffer in(*device_, bytes), out(*device_, bytes);
   const PinnedBuffer to = host({0, 0, 0, 0});
   const auto replay = device_->record([&] {
@@ -162,7 +162,7 @@ TEST_P(StreamsTest, RecordedWorkRunsAgainOnWhatIsThereThen) {
   }
 }
 
-TEST_P(StreamsTest, WhatCannotBeRecordedIsNamed) {
+TEST_P(StreamsTest, OpsThatCannotBeRecordedAreNamed) {
   const Buffer in(*device_, bytes);
   float one = 0;
   try {
@@ -175,11 +175,11 @@ TEST_P(StreamsTest, WhatCannotBeRecordedIsNamed) {
     EXPECT_EQ(error.message(), "sim32: memory is copied while scale(f32[4], f32[4]) is recorded");
   }
   EXPECT_THROW(device_->record([&] { const Buffer more(*device_, bytes); }), Error);
-  twice(tensor(in), tensor(in));  // is run again, not recorded
+  twice(tensor(in), tensor(in));  // runs directly and is not recorded
   device_->copy_to_host(&one, in.data(), sizeof one);
 }
 
-TEST_P(StreamsTest, ErrorsNameTheOpWhenTheyComeOut) {
+TEST_P(StreamsTest, AsynchronousErrorsNameTheOp) {
   const Buffer in(*device_, bytes);
   const Operand operands[] = {{"f32", Shape{4}}};
   for (const KernelInfo& kernel : faulty_kernels()) {

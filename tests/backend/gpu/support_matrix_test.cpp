@@ -1,4 +1,4 @@
-// docs/support-matrix.md says what the registries of the backends hold, and what was done with the kernels.
+// docs/support-matrix.md states what the backend registries contain and how each kernel was tested.
 #include "ops/testing/support_matrix.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-TEST(SupportMatrix, TellsWhatWasDoneWithAnOpsKernels) {
+TEST(SupportMatrix, ReportsHowAnOpsKernelsWereTested) {
   ops::Registry registry;
   gpu::register_ops(registry, DeviceKind::sim);
   const ops::testing::SupportTables tables{
@@ -41,25 +41,25 @@ TEST(SupportMatrix, TellsWhatWasDoneWithAnOpsKernels) {
   EXPECT_NE(page.find("| clamp | 0 | not listed yet | sim32, sim64 | not listed yet | never |\n"), std::string::npos);
 }
 
-TEST(SupportMatrix, RefusesARunWithoutItsReport) {
+TEST(SupportMatrix, RefusesADeviceRunWithoutItsReport) {
   EXPECT_THROW(ops::device_runs("architecture\top\tdate\tcommit\treport\nsm_90\tglu\t2026-01-02\tabc\n"), Error);
   EXPECT_TRUE(ops::device_runs("# none yet\narchitecture\top\tdate\tcommit\treport\n").empty());
 }
 
 #if defined(__x86_64__)
-// `INGOT_WRITE_DOCS=1 test_backend_gpu --gtest_filter=SupportMatrix.*` writes the page anew.
+// `INGOT_WRITE_DOCS=1 test_backend_gpu --gtest_filter=SupportMatrix.*` writes the page.
 TEST(SupportMatrix, PageIsCurrent) {
   ops::Registry registry;
   cpu::register_ops(registry, {cpu::Isa::amx, true});
   gpu::register_ops(registry, DeviceKind::sim);
-  const std::string wanted =
+  const std::string expected =
       ops::testing::support_matrix(registry, {text_of("tools/device_code.tsv"), text_of("tools/emulated_kernels.tsv"),
                                               text_of("bench/reports/device_runs.tsv")});
   const std::string path = "docs/support-matrix.md";
   if (std::getenv("INGOT_WRITE_DOCS") != nullptr) {
-    std::ofstream(std::string(test_data) + "/../../" + path) << wanted;
+    std::ofstream(std::string(test_data) + "/../../" + path) << expected;
   }
-  EXPECT_TRUE(text_of(path) == wanted)
+  EXPECT_TRUE(text_of(path) == expected)
       << "docs/support-matrix.md is out of date: INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu "
          "--gtest_filter=SupportMatrix.* writes it";
 }

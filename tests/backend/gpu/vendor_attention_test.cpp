@@ -1,5 +1,5 @@
-// Attention by cuDNN: the binding is ours, the library is a fake that computes on the host what its descriptors say.
-// And where the real library is found, whether it accepts our graphs for a device that need not be there.
+// Attention by cuDNN: our binding on a fake library that computes on the host what its descriptors say. Where the real
+// library is found, also whether it accepts our graphs for a device that is not present.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "ops/attention.h"
 #include "ops/attention_bytes.h"
-#include "tests/backend/gpu/pretend_device.h"
+#include "tests/backend/gpu/fake_device.h"
 
 namespace ingot::gpu {
 namespace {
@@ -16,19 +16,19 @@ namespace {
 class VendorAttention : public testing::Test {
  protected:
   static std::unique_ptr<AttentionLibrary> open() {
-    const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
+    const ScopedVariable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
     return open_cudnn();
   }
 };
 
 TEST_F(VendorAttention, AgreesWithTheDoubleReference) {
-  PretendDevice device(DeviceKind::cuda, nullptr, open());
+  FakeDevice device(DeviceKind::cuda, nullptr, open());
   EXPECT_GE(agreeing_cases(device, "attention", "cudnn"), 6);
 }
 
-// The library writes to all that it asks for; the device is asked for nothing but what was planned.
-TEST_F(VendorAttention, TakesItsWorkspaceFromPlannedScratch) {
-  PretendDevice device(DeviceKind::cuda, nullptr, open());
+// The library writes to all of its workspace; the device gets no allocation outside the planned scratch.
+TEST_F(VendorAttention, UsesPlannedScratchAsWorkspace) {
+  FakeDevice device(DeviceKind::cuda, nullptr, open());
   ops::Registry registry;
   register_ops(registry, DeviceKind::cuda);
   registry.select_implementation("attention", "cudnn");
@@ -75,17 +75,17 @@ PackedAttention call_of(int64_t d) {
           .scale = 1.0F};
 }
 
-TEST_F(VendorAttention, SaysWhyItDeclines) {
+TEST_F(VendorAttention, ReportsWhyItDeclines) {
   const auto library = open();
   EXPECT_EQ(library->decline(call_of(128)), "");
   EXPECT_NE(library->decline(call_of(256)).find("no engine for head size 256"), std::string::npos);
-  const Variable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
+  const ScopedVariable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
   EXPECT_NE(open_cudnn()->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
   EXPECT_NE(facts_of_cudnn().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
 }
 
-TEST_F(VendorAttention, FactsNameTheFileAndItsVersion) {
-  const Variable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
+TEST_F(VendorAttention, FactsNameTheLibraryFileAndVersion) {
+  const ScopedVariable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
   const LibraryInfo facts = facts_of_cudnn();
   EXPECT_EQ(facts.path, INGOT_FAKE_CUDNN);
   EXPECT_EQ(facts.version, "9.28.3");
@@ -102,9 +102,9 @@ constexpr const char* h200 = R"({"deviceName": "NVIDIA H200", "cudaDeviceId": 0,
   "memClockRateKHz": 3201000, "memoryBusWidth": 6144, "l2CacheSize": 62914560})";
 
 // tools/cudnn_graphs.sh runs this with the real library and without a driver.
-TEST(CudnnGraphs, AreAcceptedForHopperByTheLibraryThatIsThere) {
+TEST(CudnnGraphs, AreAcceptedForHopperByTheInstalledLibrary) {
   const LibraryInfo facts = facts_of_cudnn();
-  const SharedLibrary driver({"libcuda.so.1"}, {});  // the library's engines are linked to it
+  const SharedLibrary driver({"libcuda.so.1"}, {});  // the library's engines link to it
   const auto library = open_cudnn_for(h200);
   for (const int64_t d : {64, 80, 128, 256}) {
     for (const int64_t window : {0, 4096}) {

@@ -1,5 +1,5 @@
-// The ops of matrices by cuBLASLt and hipBLASLt: the binding is ours, the libraries are fakes that multiply on the
-// host, column by column as the vendors document it. Also where libraries are looked for.
+// Matmul ops by cuBLASLt and hipBLASLt: our binding on fake libraries that multiply column-major matrices on the host,
+// as the vendors document it. Also the folders that are searched for libraries.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "ops/matmul.h"
 #include "ops/testing/op_table.h"
-#include "tests/backend/gpu/pretend_device.h"
+#include "tests/backend/gpu/fake_device.h"
 
 namespace ingot::gpu {
 namespace {
@@ -35,19 +35,19 @@ const Vendor vendors[] = {{DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY
 class VendorMatmul : public testing::TestWithParam<Vendor> {
  protected:
   std::unique_ptr<MatmulLibrary> open() const {
-    const Variable variable(GetParam().variable, GetParam().fake);
+    const ScopedVariable variable(GetParam().variable, GetParam().fake);
     return GetParam().open();
   }
 };
 
 TEST_P(VendorMatmul, AgreesWithTheDoubleReference) {
-  PretendDevice device(GetParam().kind, open(), nullptr);
+  FakeDevice device(GetParam().kind, open(), nullptr);
   for (const char* op : {"matmul", "linear", "linear_backward_input", "linear_fp8"}) {
     EXPECT_GE(agreeing_cases(device, op, GetParam().name), op == std::string("linear_fp8") ? 4 : 12) << op;
   }
 }
 
-// c [8, 16] = a [8, 32] b [32, 16] of f32 in memory that is aligned.
+// c [8, 16] = a [8, 32] b [32, 16], f32, aligned.
 Gemm product(std::vector<float>& memory) {
   memory.assign(4096, 0.0F);
   auto at = reinterpret_cast<uintptr_t>(memory.data());
@@ -56,7 +56,7 @@ Gemm product(std::vector<float>& memory) {
   return {.c = data, .a = data + 512, .b = data + 1024, .m = 8, .n = 16, .k = 32, .lda = 32, .ldb = 16, .ldc = 16};
 }
 
-TEST_P(VendorMatmul, SaysWhyItDeclines) {
+TEST_P(VendorMatmul, ReportsWhyItDeclines) {
   const auto library = open();
   std::vector<float> memory;
   const Gemm fine = product(memory);
@@ -78,7 +78,7 @@ TEST_P(VendorMatmul, SaysWhyItDeclines) {
   EXPECT_NE(library->decline(p).find("no algorithm for k = 56"), std::string::npos) << library->decline(p);
 }
 
-TEST_P(VendorMatmul, TakesProductsOfCodesAndSaysWhichNot) {
+TEST_P(VendorMatmul, RunsFp8GemmsAndReportsWhichItDeclines) {
   const auto library = open();
   std::vector<float> memory;
   Gemm p = product(memory);
@@ -101,8 +101,8 @@ TEST_P(VendorMatmul, TakesProductsOfCodesAndSaysWhichNot) {
             takes_f32 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only");
 }
 
-TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementationRuns) {
-  const Variable old("INGOT_FAKE_OLD_BLAS_LT", "1");
+TEST_P(VendorMatmul, WithAnOldLibraryFp8GemmsFallBackToTheNextImplementation) {
+  const ScopedVariable old("INGOT_FAKE_OLD_BLAS_LT", "1");
   const auto library = open();
   std::vector<float> memory;
   Gemm p = product(memory);
@@ -115,7 +115,7 @@ TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementation
   for (int i = 0; i < 2; ++i) {
     EXPECT_NE(library->decline(p).find("does not support row-wise scales"), std::string::npos) << library->decline(p);
   }
-  PretendDevice device(GetParam().kind, open(), nullptr);
+  FakeDevice device(GetParam().kind, open(), nullptr);
   ops::Registry registry;
   register_ops(registry, GetParam().kind);
   int passed = 0;
@@ -130,9 +130,9 @@ TEST_P(VendorMatmul, AnOldLibraryDeclinesProductsOfCodesAndTheNextImplementation
   EXPECT_GE(passed, 4);
 }
 
-TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns) {
-  const Variable variable(GetParam().variable, "/nowhere/library.so");
-  PretendDevice device(GetParam().kind, GetParam().open(), nullptr);
+TEST_P(VendorMatmul, WithoutTheLibraryGemmsFallBackToTheNextImplementation) {
+  const ScopedVariable variable(GetParam().variable, "/nowhere/library.so");
+  FakeDevice device(GetParam().kind, GetParam().open(), nullptr);
   ops::Registry registry;
   register_ops(registry, GetParam().kind);
   Arena scratch;
@@ -145,7 +145,7 @@ TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns)
   registry.select_implementation("matmul", GetParam().name);
   try {
     ops::matmul(context, c, a, b, {});
-    FAIL() << "the library is not there";
+    FAIL() << "the missing library accepted a call";
   } catch (const Error& error) {
     EXPECT_NE(error.message().find("/nowhere/library.so"), std::string::npos) << error.message();
   }
@@ -154,15 +154,15 @@ TEST_P(VendorMatmul, ALibraryThatIsNotThereDeclinesAndTheNextImplementationRuns)
   EXPECT_NE(facts.reason.find("/nowhere/library.so"), std::string::npos) << facts.reason;
 }
 
-TEST_P(VendorMatmul, FactsNameTheFileAndItsVersion) {
+TEST_P(VendorMatmul, FactsNameTheLibraryFileAndVersion) {
   {
-    const Variable variable(GetParam().variable, GetParam().fake);
+    const ScopedVariable variable(GetParam().variable, GetParam().fake);
     const LibraryInfo facts = GetParam().facts();
     EXPECT_EQ(facts.path, GetParam().fake);
     EXPECT_EQ(facts.version, GetParam().version);
     EXPECT_EQ(facts.reason, "");
   }
-  const Variable other(GetParam().variable, "libm.so.6");
+  const ScopedVariable other(GetParam().variable, "libm.so.6");
   EXPECT_NE(GetParam().facts().reason.find("libm.so.6 has no function"), std::string::npos);
 }
 
@@ -183,7 +183,7 @@ class Folders : public testing::Test {
   std::filesystem::path root_;
 };
 
-TEST_F(Folders, AreThoseOfToolkitsAndOfPythonWheels) {
+TEST_F(Folders, IncludeToolkitsAndPythonWheels) {
   const std::string cuda = make("cuda/lib64");
   const std::string rocm = make("rocm/lib");
   const std::string wheel = make("env/lib/python3.11/site-packages/nvidia/cu13/lib");
@@ -193,13 +193,13 @@ TEST_F(Folders, AreThoseOfToolkitsAndOfPythonWheels) {
   make("env/lib/python3.11/site-packages/nvidia/empty");
   make("other/bin");
   std::ofstream(root_ / "other/bin/python3").put('\n');
-  const Variable cuda_home("CUDA_HOME", (root_ / "cuda").c_str());
-  const Variable cuda_path("CUDA_PATH", (root_ / "nowhere").c_str());
-  const Variable rocm_path("ROCM_PATH", (root_ / "rocm").c_str());
-  const Variable environment("VIRTUAL_ENV", (root_ / "env").c_str());
-  const Variable conda_prefix("CONDA_PREFIX", (root_ / "conda").c_str());
-  const Variable home("HOME", root_.c_str());
-  const Variable path("PATH", ("/nowhere:" + (root_ / "other/bin").string()).c_str());
+  const ScopedVariable cuda_home("CUDA_HOME", (root_ / "cuda").c_str());
+  const ScopedVariable cuda_path("CUDA_PATH", (root_ / "nowhere").c_str());
+  const ScopedVariable rocm_path("ROCM_PATH", (root_ / "rocm").c_str());
+  const ScopedVariable environment("VIRTUAL_ENV", (root_ / "env").c_str());
+  const ScopedVariable conda_prefix("CONDA_PREFIX", (root_ / "conda").c_str());
+  const ScopedVariable home("HOME", root_.c_str());
+  const ScopedVariable path("PATH", ("/nowhere:" + (root_ / "other/bin").string()).c_str());
   const std::vector<std::string> nvidia = nvidia_folders();
   const std::vector<std::string> amd = amd_folders();
   EXPECT_EQ(nvidia.front(), cuda);
@@ -209,11 +209,11 @@ TEST_F(Folders, AreThoseOfToolkitsAndOfPythonWheels) {
   for (const std::string& folder : nvidia) EXPECT_TRUE(std::filesystem::is_directory(folder)) << folder;
 }
 
-TEST_F(Folders, OfNoEnvironmentAreNone) {
-  const Variable environment("VIRTUAL_ENV", nullptr);
-  const Variable conda("CONDA_PREFIX", nullptr);
-  const Variable home("HOME", nullptr);
-  const Variable path("PATH", nullptr);
+TEST_F(Folders, AreEmptyWithoutEnvironmentVariables) {
+  const ScopedVariable environment("VIRTUAL_ENV", nullptr);
+  const ScopedVariable conda("CONDA_PREFIX", nullptr);
+  const ScopedVariable home("HOME", nullptr);
+  const ScopedVariable path("PATH", nullptr);
   EXPECT_TRUE(site_folders().empty());
 }
 

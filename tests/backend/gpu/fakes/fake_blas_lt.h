@@ -1,5 +1,5 @@
-// What the fake cuBLASLt and hipBLASLt do, on host memory: matrices column by column, as the vendors' documentation of
-// their matmul functions has it. Written from the documentation, not from our binding.
+// Shared by the fake cuBLASLt and hipBLASLt, which multiply column-major matrices in host memory. Written from the
+// vendors' documentation of their matmul functions, not from our binding.
 #pragma once
 
 #include <cmath>
@@ -33,8 +33,8 @@ struct Product {
   std::map<int, const float*> scales;
 };
 
-// Of 4 bytes, but for the pointers `a_scales` and `b_scales`. With INGOT_FAKE_OLD_BLAS_LT in the environment it is a
-// library from before there were modes of scales (attributes 31 and 32).
+// Attributes have 4 bytes, the pointers `a_scales` and `b_scales` 8. With INGOT_FAKE_OLD_BLAS_LT in the environment
+// this is a library without scale modes (attributes 31 and 32).
 inline bool set_attribute(Product& product, int attribute, const void* value, size_t bytes, int a_scales,
                           int b_scales) {
   const bool pointer = attribute == a_scales || attribute == b_scales;
@@ -56,7 +56,7 @@ inline float element(const Matrix& matrix, const void* data, uint64_t row, uint6
   const uint64_t at = row + column * static_cast<uint64_t>(matrix.ld);
   if (matrix.type == f32) return static_cast<const float*>(data)[at];
   if (is_fp8(matrix.type)) {
-    // Sign, 4 bits of exponent with a bias of 7, or 8 for FNUZ, 3 of mantissa.
+    // 1 sign bit, 4 exponent bits with bias 7 (8 in FNUZ), 3 mantissa bits.
     const int code = static_cast<const uint8_t*>(data)[at];
     const int exponent = code >> 3 & 15;
     const int bias = matrix.type == e4m3 ? 7 : 8;
@@ -77,7 +77,7 @@ inline void set(const Matrix& matrix, void* data, uint64_t row, uint64_t column,
   static_cast<uint16_t*>(data)[at] = matrix.type == f16 ? ingot::float_to_f16(value) : ingot::float_to_bf16(value);
 }
 
-// d = alpha op(a) op(b) + beta c; false when the matrices do not fit together or lie too close.
+// d = alpha op(a) op(b) + beta c. False when the shapes do not match or a leading dimension is too small.
 inline bool fits(const Matrix& a, bool transpose_a, const Matrix& b, bool transpose_b, const Matrix& c,
                  const Matrix& d) {
   for (const Matrix* matrix : {&a, &b, &c, &d}) {
@@ -87,11 +87,11 @@ inline bool fits(const Matrix& a, bool transpose_a, const Matrix& b, bool transp
   const uint64_t k = transpose_a ? a.rows : a.columns;
   const uint64_t other_k = transpose_b ? b.columns : b.rows;
   const uint64_t n = transpose_b ? b.rows : b.columns;
-  if (is_fp8(a.type) && (!transpose_a || transpose_b || k % 16 != 0)) return false;  // "TN" alone
+  if (is_fp8(a.type) && (!transpose_a || transpose_b || k % 16 != 0)) return false;  // fp8 matmuls are TN only
   return k == other_k && m == d.rows && n == d.columns && m == c.rows && n == c.columns && c.type == d.type;
 }
 
-// Element (i, j) of the product counts a_scales[i] b_scales[j] times (scales of codes as outer vectors), unless null.
+// Element (i, j) of the product is multiplied by a_scales[i] b_scales[j] (outer-vector scales) unless they are null.
 inline void multiply(float alpha, const Matrix& a, const void* a_data, bool transpose_a, const Matrix& b,
                      const void* b_data, bool transpose_b, float beta, const Matrix& c, const void* c_data,
                      const Matrix& d, void* d_data, const float* a_scales = nullptr, const float* b_scales = nullptr) {

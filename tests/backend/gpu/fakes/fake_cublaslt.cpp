@@ -1,5 +1,5 @@
-// A cuBLASLt that multiplies on the host. Its list of algorithms begins with some that must not be taken: 1 splits
-// sums, 2 needs memory, 3 takes no fewer than 16 rows; 4 is right. For k = 56 there is none.
+// A cuBLASLt that multiplies on the host. Its heuristic returns algorithms that callers must reject: 1 uses split-K, 2
+// needs a workspace, 3 requires at least 16 rows. Algorithm 4 is usable. For k = 56 there is none.
 #include "tests/backend/gpu/fakes/fake_blas_lt.h"
 
 namespace {
@@ -24,7 +24,7 @@ bool transposes(const fake::Product& product, int attribute) {
   return at != product.attributes.end() && at->second == 1;
 }
 
-// Codes have scales by rows and columns, others have none.
+// Fp8 operands must have row and column scales, other types none.
 bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake::Matrix& b, const fake::Matrix& d) {
   if (a.type != fake::e4m3) return product.scales.empty() && b.type == a.type;
   constexpr int outer_vectors = 3;
@@ -86,7 +86,7 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, fake::Product* product, fake::M
   *returned = 0;
   const bool transpose_a = transposes(*product, 3);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 4), *c, *d)) return invalid_value;
-  // No memory, no splitting and 16 bytes of alignment are what the caller must have asked for.
+  // The caller must have requested no workspace, no split-K and 16-byte alignment.
   if (preference->attributes.at(1) != 0 || preference->attributes.at(3) != 0) return not_supported;
   for (const int attribute : {5, 6, 7, 8}) {
     if (preference->attributes.at(attribute) != 16) return not_supported;

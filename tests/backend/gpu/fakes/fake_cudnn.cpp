@@ -1,6 +1,6 @@
-// A cuDNN whose descriptors only keep their attributes, and whose one operation, attention, is computed on the host
-// from what they say: sequences by their offsets and sums of lengths, masks by the graph inside. Written from the
-// documentation of the backend API, not from our binding. It has an engine for heads of up to 128 elements.
+// A cuDNN whose descriptors store their attributes. Its only operation, attention, is computed on the host from the
+// attributes: ragged offsets, sequence lengths, and masks from the inner graph. Written from the documentation of the
+// backend API, not from our binding. Its engine supports head sizes up to 128.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -31,7 +31,7 @@ enum Kind {
   band = 44
 };
 
-std::string last_error;  // what cudnnGetLastErrorString gives
+std::string last_error;  // returned by cudnnGetLastErrorString
 
 struct Values {
   size_t count = 0;
@@ -58,7 +58,7 @@ struct Node {
   const Node& node(int attribute) const { return *one<const Node*>(attribute); }
 };
 
-// Bytes of an element of an attribute's type.
+// Bytes of one element of an attribute type.
 size_t type_bytes(int type) {
   switch (type) {
     case 2: return 1;  // boolean
@@ -93,7 +93,7 @@ struct Data {
   float scalar(const Node& node) const { return *static_cast<const float*>(of(node)); }
 };
 
-// Where element (sequence, head, row, 0) of a packed tensor lies.
+// The offset of element (sequence, head, row, 0) of a packed tensor.
 int64_t place(const Data& data, const Node& node, int64_t sequence, int64_t head, int64_t row) {
   const auto strides = node.all<int64_t>(903);
   const auto* begins = static_cast<const int32_t*>(data.of(node.node(913)));
@@ -197,10 +197,10 @@ EXPORT int cudnnBackendSetAttribute(Node* node, int attribute, int type, int64_t
 }
 EXPORT int cudnnBackendFinalize(Node* node) {
   if (node->kind == sdpa) {
-    for (const int wanted : {2800, 2801, 2802, 2803, 2805, 2811, 2812, 2813, 2820, 2821}) {
-      if (!node->has(wanted)) return refuse(bad_param, "attention lacks an attribute");
+    for (const int attribute_id : {2800, 2801, 2802, 2803, 2805, 2811, 2812, 2813, 2820, 2821}) {
+      if (!node->has(attribute_id)) return refuse(bad_param, "attention lacks an attribute");
     }
-    // The graph inside begins at the one and ends at the other.
+    // The inner graph must begin at the scores tensor (2812) and end at the masked one (2813).
     const auto masks = node->node(2811).all<const Node*>(801);
     if (masks.front()->node(3000).one<int64_t>(906) != node->one<int64_t>(2812) ||
         masks.back()->node(3006).one<int64_t>(906) != node->one<int64_t>(2813)) {
@@ -236,7 +236,7 @@ EXPORT int cudnnBackendGetAttribute(const Node* node, int attribute, int, int64_
     std::memcpy(values, &value, sizeof value);
     *returned = 1;
   } else if (node->kind == config && attribute == 303) {
-    // An engine of the library's choice, with its knob, and nothing else.
+    // Only an engine of the library's choice with its one knob is accepted.
     if (node->node(300).one<int64_t>(1301) != 9 || node->node(302).one<int64_t>(601) != 3) return not_supported;
     std::memcpy(values, &workspace_bytes, sizeof workspace_bytes);
     *returned = 1;

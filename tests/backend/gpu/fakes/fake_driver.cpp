@@ -1,5 +1,5 @@
-// A driver of two devices on the host's memory, whose one kernel doubles floats: CUDA's driver API or, where FAKE_HIP
-// is defined, HIP's module API. Written from their documentation, not from our binding.
+// A driver of two devices in host memory with one kernel, which doubles floats: CUDA's driver API or, with FAKE_HIP,
+// HIP's module API. Written from their documentation, not from our binding.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -37,7 +37,7 @@ struct Stream {
   Launches* recorded = nullptr;  // null: launches run
 };
 struct Event {
-  int queries = 0;  // an event is done when it is asked for the second time
+  int queries = 0;  // an event is complete from the second query on
 };
 
 [[maybe_unused]] int contexts[2];
@@ -59,7 +59,7 @@ EXPORT(cuDeviceGetCount, hipGetDeviceCount)(int* count) {
 }
 EXPORT(cuDeviceGet, hipDeviceGet)(int* device, int ordinal) {
   if (ordinal < 0 || ordinal > 1) return invalid_device;
-  *device = 70 + ordinal;  // a handle is no index
+  *device = 70 + ordinal;  // a handle differs from the ordinal
   return success;
 }
 EXPORT(cuDeviceGetName, hipDeviceGetName)(char* name, int bytes, int device) {
@@ -139,7 +139,7 @@ EXPORT(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync)(void* to, const void* from, siz
 }
 EXPORT(cuStreamCreate, hipStreamCreateWithFlags)(Stream** stream, unsigned flags) {
   *stream = new Stream;
-  return flags == 1 ? success : invalid_value;  // one that does not wait for the default stream
+  return flags == 1 ? success : invalid_value;  // CU_STREAM_NON_BLOCKING
 }
 EXPORT(cuStreamDestroy_v2, hipStreamDestroy)(Stream* stream) {
   delete stream;
@@ -151,7 +151,7 @@ EXPORT(cuStreamWaitEvent, hipStreamWaitEvent)(Stream*, Event*, unsigned flags) {
 }
 EXPORT(cuStreamBeginCapture_v2, hipStreamBeginCapture)(Stream* stream, int mode) {
   stream->recorded = new Launches;
-  return mode == 1 ? success : invalid_value;  // of this thread alone
+  return mode == 1 ? success : invalid_value;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 }
 EXPORT(cuStreamEndCapture, hipStreamEndCapture)(Stream* stream, Launches** graph) {
   *graph = stream->recorded;
@@ -160,7 +160,7 @@ EXPORT(cuStreamEndCapture, hipStreamEndCapture)(Stream* stream, Launches** graph
 }
 EXPORT(cuEventCreate, hipEventCreateWithFlags)(Event** event, unsigned flags) {
   *event = new Event;
-  return flags == 2 ? success : invalid_value;  // without times
+  return flags == 2 ? success : invalid_value;  // CU_EVENT_DISABLE_TIMING
 }
 EXPORT(cuEventDestroy_v2, hipEventDestroy)(Event* event) {
   delete event;

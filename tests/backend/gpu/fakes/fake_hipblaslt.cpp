@@ -1,5 +1,5 @@
-// A hipBLASLt that multiplies on the host. Of its algorithms, 1 needs memory for large products, 2 takes no fewer than
-// 16 rows; 3 is right. For k = 56 there is none.
+// A hipBLASLt that multiplies on the host. Of its algorithms, 1 needs a workspace for large matrices, 2 requires at
+// least 16 rows, and 3 is usable. For k = 56 there is none.
 #include "tests/backend/gpu/fakes/fake_blas_lt.h"
 
 namespace {
@@ -13,7 +13,7 @@ bool transposes(const fake::Product& product, int attribute) {
   return at != product.attributes.end() && at->second == 112;
 }
 
-// Codes, gfx942's, have scales by rows and columns, others have none.
+// Fp8 operands (gfx942's FNUZ) must have row and column scales, other types none.
 bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake::Matrix& b) {
   if (!fake::is_fp8(a.type)) return product.scales.empty() && b.type == a.type;
   constexpr int outer_vectors = 3;
@@ -24,7 +24,7 @@ bool scales_fit(const fake::Product& product, const fake::Matrix& a, const fake:
 
 }  // namespace
 
-// The library's own names: one of its functions is C++'s, and is found by them.
+// The type names of the library: they are part of the mangled name of its one C++ function.
 struct hipblasLtMatmulDescOpaque_t : fake::Product {};
 struct hipblasLtMatrixLayoutOpaque_t : fake::Matrix {};
 struct _hipblasLtMatmulAlgo_t {
@@ -135,7 +135,7 @@ matmulIsAlgoSupported(void*, hipblasLtMatmulDescOpaque_t* product, const void*, 
   }
   if (algorithm.data[0] == 2 && d->columns < 16) return static_cast<hipblasStatus_t>(not_supported);
   workspace_bytes = algorithm.data[0] == 1 && d->columns > 1000 ? 4096 : 0;
-  algorithm.data[1] = 0xff;  // as the library's own use of it
+  algorithm.data[1] = 0xff;  // the library, too, writes to this field
   return static_cast<hipblasStatus_t>(success);
 }
 }  // namespace hipblaslt_ext

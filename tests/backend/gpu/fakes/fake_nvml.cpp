@@ -1,4 +1,5 @@
-// An NVML of one GPU that takes 2.5 J between readings. Written from its documentation, not from our binding.
+// A fake NVML with one GPU, whose energy counter grows by 2.5 J with each reading. Written from its documentation, not
+// from our binding.
 #include <cstring>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

@@ -1,5 +1,5 @@
-// A ROCm SMI of three GPUs, the last a part of a divided one; each takes its number and a half of a joule between
-// readings. Written from its documentation, not from our binding.
+// A fake ROCm SMI with three GPUs, the last one a partition. The counter of GPU i grows by i + 0.5 J with each reading.
+// Written from its documentation, not from our binding.
 #include <cstdint>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

@@ -1,5 +1,6 @@
-// record_launches FOLDER: for every GPU kernel one launch of the op table on the simulated device of 64 lanes, with the
-// memory before and after it, for tools/emulate_amd.py to run the kernel's machine code on. FOLDER gets, for each
+// record_launches FOLDER: records one launch of every GPU kernel while the op table runs on the simulated 64-lane
+// device, with the device memory before and after it. tools/emulate_amd.py runs the kernel's machine code on them.
+// FOLDER gets, for each
 // kernel, NAME.before and NAME.after: device memory from `base` on; and launches.tsv, a line a kernel:
 //   name, source, ops that launch it (commas), op and case of this launch, grid x and y, threads, bytes of dynamic
 //   shared memory, address of the memory, arguments (hexadecimal), and address:bytes:type:tolerance of each allocation
@@ -26,8 +27,8 @@
 namespace ingot {
 namespace {
 
-constexpr size_t base = size_t{1} << 40;  // free in every process, and below what the emulator can reach (4 TiB)
-constexpr size_t room = size_t{1} << 30;
+constexpr size_t base = size_t{1} << 40;  // free in every process, and below the emulator's address limit (4 TiB)
+constexpr size_t region_bytes = size_t{1} << 30;
 constexpr size_t alignment = 256;
 constexpr int few_blocks = 16;
 
@@ -48,7 +49,8 @@ struct Launch {
   size_t changed = 0;  // bytes
 };
 
-// What is worth emulating: of launches with few blocks the one that changes most, else the one with fewest blocks.
+// Chooses the launch to emulate: among launches with few blocks the one that changes the most bytes, else the one with
+// the fewest blocks.
 bool better(const Launch& a, const Launch& b) {
   const int64_t blocks_a = a.grid.x * a.grid.y;
   const int64_t blocks_b = b.grid.x * b.grid.y;
@@ -56,29 +58,29 @@ bool better(const Launch& a, const Launch& b) {
   return blocks_a <= few_blocks ? a.changed > b.changed : blocks_a < blocks_b;
 }
 
-// 64 simulated lanes, and memory that is one piece at a fixed address.
+// A simulated 64-lane device whose memory is one region at a fixed address.
 class RecordingDevice : public gpu::GpuDevice {
  public:
   RecordingDevice() : executor_(64) {
-    void* wanted = std::bit_cast<void*>(base);
+    void* fixed_address = std::bit_cast<void*>(base);
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    memory_ = static_cast<std::byte*>(mmap(wanted, room, PROT_READ | PROT_WRITE, flags, -1, 0));
-    if (memory_ != wanted) throw_error(ErrorKind::resource, "the address {:#x} is not free", base);
+    memory_ = static_cast<std::byte*>(mmap(fixed_address, region_bytes, PROT_READ | PROT_WRITE, flags, -1, 0));
+    if (memory_ != fixed_address) throw_error(ErrorKind::resource, "the address {:#x} is not free", base);
   }
-  ~RecordingDevice() override { munmap(memory_, room); }
+  ~RecordingDevice() override { munmap(memory_, region_bytes); }
   RecordingDevice(const RecordingDevice&) = delete;
   RecordingDevice& operator=(const RecordingDevice&) = delete;
 
   DeviceKind kind() const override { return DeviceKind::sim; }
   std::string name() const override { return "sim64"; }
   std::string arch() const override { return "sim64"; }
-  size_t memory_bytes() const override { return room; }
-  size_t memory_available() const override { return room - used_; }
+  size_t memory_bytes() const override { return region_bytes; }
+  size_t memory_available() const override { return region_bytes - used_; }
   int warp_width() const override { return 64; }
 
   void* allocate(size_t bytes) override {
-    const size_t whole = (bytes + alignment) / alignment * alignment;  // a gap after each
-    if (used_ + whole > room) throw_error(ErrorKind::resource, "{} bytes are needed", bytes);
+    const size_t whole = (bytes + alignment) / alignment * alignment;  // at least one byte between allocations
+    if (used_ + whole > region_bytes) throw_error(ErrorKind::resource, "{} bytes are needed", bytes);
     std::byte* data = memory_ + used_;
     std::memset(data, 0, bytes);
     std::memset(data + bytes, 0xff, whole - bytes);
@@ -119,7 +121,7 @@ class RecordingDevice : public gpu::GpuDevice {
     if (!added && better(now, at->second)) at->second = std::move(now);
   }
 
-  // Runs the case, and keeps of its launches what is worth keeping. False when no implementation takes it.
+  // Runs the case and keeps the best launch of each kernel. False when no implementation accepts the case.
   bool run(const ops::Registry& registry, const ops::testing::OpCase& op_case) {
     case_ = &op_case;
     ops::testing::OpCase typed = op_case;

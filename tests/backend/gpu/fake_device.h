@@ -1,4 +1,4 @@
-// What the tests of vendors' libraries share.
+// Shared by the tests of vendor libraries.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,16 +17,16 @@
 
 namespace ingot::gpu {
 
-// Sets an environment variable, or removes it for null, while it lives.
-class Variable {
+// Sets an environment variable (removes it for null) and restores it at the end of its lifetime.
+class ScopedVariable {
  public:
-  Variable(std::string name, const char* value) : name_(std::move(name)) {
+  ScopedVariable(std::string name, const char* value) : name_(std::move(name)) {
     if (const char* before = std::getenv(name_.c_str()); before != nullptr) before_ = before;
     put(value);
   }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { put(before_ ? before_->c_str() : nullptr); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+  ~ScopedVariable() { put(before_ ? before_->c_str() : nullptr); }
 
  private:
   void put(const char* value) {
@@ -40,10 +40,10 @@ class Variable {
   std::optional<std::string> before_;
 };
 
-// A vendor's device whose memory is the host's: our kernels are simulated, the libraries are those it is given.
-class PretendDevice : public GpuDevice {
+// A vendor's device in host memory: our kernels are simulated, and the vendor libraries are the ones passed in.
+class FakeDevice : public GpuDevice {
  public:
-  PretendDevice(DeviceKind kind, std::unique_ptr<MatmulLibrary> matmul, std::unique_ptr<AttentionLibrary> attention)
+  FakeDevice(DeviceKind kind, std::unique_ptr<MatmulLibrary> matmul, std::unique_ptr<AttentionLibrary> attention)
       : kind_(kind), sim_(sim::make_device(32)), matmul_(std::move(matmul)), attention_(std::move(attention)) {}
   DeviceKind kind() const override { return kind_; }
   std::string name() const override { return "pretend:0"; }
@@ -58,7 +58,7 @@ class PretendDevice : public GpuDevice {
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
     sim_->launch(kernel, args, grid, dynamic_shared_bytes);
   }
-  // The library does its work at once, behind what the simulation was given.
+  // The fake library computes at once, after the simulated work that was submitted before.
   void run_in_library(const char*, FunctionRef<void(void*)> call) override {
     const std::unique_ptr<Event> event = sim_->make_event();
     event->record(Stream::compute);
@@ -75,8 +75,9 @@ class PretendDevice : public GpuDevice {
   std::unique_ptr<AttentionLibrary> attention_;
 };
 
-// Compares one implementation of an op with the double reference on the op table's cases; gives how many it takes.
-inline int agreeing_cases(PretendDevice& device, const std::string& op, const std::string& implementation) {
+// Compares an implementation of an op with the double-precision reference on the op table's cases. Returns the number
+// of cases it accepts.
+inline int agreeing_cases(FakeDevice& device, const std::string& op, const std::string& implementation) {
   ops::Registry registry;
   register_ops(registry, device.kind());
   registry.select_implementation(op, implementation);
