@@ -164,20 +164,20 @@ TEST(Config, UnknownKeysSuggestTheNearest) {
   const Error error = error_of("name: a\noptimizer:\n  lr: 1\n  beta: [0.5]\n");
   EXPECT_EQ(error.message(), "r.yaml:4: unknown key 'optimizer.beta'");
   EXPECT_EQ(error.hint(), "did you mean 'betas'?");
-  // The misspelled key is told, not the required one that it hides.
+  // The error names the misspelled key, not the required key that is missing because of it.
   EXPECT_EQ(error_of("nmae: a\n").hint(), "did you mean 'name'?");
   EXPECT_EQ(error_of("name: a\nzzzzzzzz: 1").hint().substr(0, 11), "known keys:");
   EXPECT_EQ(error_of("name: a\nmode: bitwsie").hint(), "did you mean 'bitwise'?");
 }
 
-TEST(Config, RequiredKeys) {
+TEST(Config, MissingRequiredKeysAreNamed) {
   EXPECT_EQ(message_of("steps: 5"), "r.yaml:1: the key 'name' is missing");
   EXPECT_EQ(message_of("# nothing\n...\n"), "r.yaml: the key 'name' is missing");
   EXPECT_EQ(message_of(""), "r.yaml: the key 'name' is missing");
   EXPECT_EQ(message_of("name: a\ntrain:\n  - weight: 2\n"), "r.yaml:3: the key 'train[0].path' is missing");
 }
 
-TEST(Config, Overrides) {
+TEST(Config, OverridesReplaceValues) {
   ConfigNode node = ConfigNode::from_text("name: a\ntrain: [{path: x}]\nsteps: 7\n", "r.yaml");
   EXPECT_EQ(node.apply_override("optimizer.lr=2e-5"), "optimizer.lr");
   node.apply_override("prompts=[one, two]");
@@ -196,7 +196,7 @@ TEST(Config, Overrides) {
   EXPECT_EQ(r.steps, 10);
 }
 
-TEST(Config, WrongOverrides) {
+TEST(Config, WrongOverridesAreNamed) {
   const auto message = [](const std::string& assignment) {
     ConfigNode node = ConfigNode::from_text("name: a\ntrain: [{path: x}]\n", "r.yaml");
     try {
@@ -219,7 +219,7 @@ TEST(Config, WrongOverrides) {
   EXPECT_NE(message("prompts=[a").find("bracket left open"), std::string::npos);
 }
 
-TEST(Config, WrittenTextReadsBack) {
+TEST(Config, WrittenTextIsReadBack) {
   Recipe r;
   r.name = "a: tricky # name\nwith \"quotes\" and \xc3\xa9";
   r.steps = 1234567890123;
@@ -259,8 +259,8 @@ TEST(Config, WrittenTextHasComments) {
             "  betas: [0.9, 0.95]  # AdamW's two decay rates\n");
 }
 
-// The schema is itself a tree that our reader takes (JSON is YAML).
-TEST(Config, Schema) {
+// The schema is read as a configuration tree by our own reader (JSON is YAML).
+TEST(Config, SchemaDescribesEveryKey) {
   const ConfigNode schema = ConfigNode::from_text(config_schema<Recipe>("Recipe"), "schema");
   EXPECT_EQ(schema.find("$schema")->as_text(), "https://json-schema.org/draft/2020-12/schema");
   EXPECT_FALSE(schema.find("additionalProperties")->as_bool());
@@ -299,7 +299,7 @@ TEST(Config, HostileDocumentsAreRefused) {
   EXPECT_NE(message_of(many + "]").find("more than"), std::string::npos);
 }
 
-TEST(Config, Files) {
+TEST(Config, FilesAreReadAndErrorsNameThem) {
   const Scratch scratch;
   write_file(scratch / "r.yaml", "name: a\nsteps: x\n");
   EXPECT_EQ(ConfigNode::from_file(scratch / "r.yaml").find("steps")->where(), (scratch / "r.yaml").string() + ":2");

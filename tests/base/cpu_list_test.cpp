@@ -15,14 +15,14 @@ using Cpus = std::vector<int>;
 void expect_usage(const char* words, const auto& work) {
   try {
     work();
-    ADD_FAILURE() << "nothing was refused; wanted '" << words << "'";
+    ADD_FAILURE() << "no error; expected one with '" << words << "'";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_NE(error.message().find(words), std::string::npos) << "wanted '" << words << "' in: " << error.message();
+    EXPECT_NE(error.message().find(words), std::string::npos) << "expected '" << words << "' in: " << error.message();
   }
 }
 
-TEST(CpuList, ReadAndWritten) {
+TEST(CpuList, IsParsedAndFormatted) {
   const Cpus cpus = {9, 4, 5, 6, 0, 8191, 7};
   EXPECT_EQ(parse_cpu_list("0-3,8"), (Cpus{0, 1, 2, 3, 8}));
   EXPECT_EQ(parse_cpu_list("0"), Cpus{0});
@@ -32,7 +32,7 @@ TEST(CpuList, ReadAndWritten) {
   EXPECT_EQ(format_cpu_list({}), "");
 }
 
-TEST(CpuList, WhatIsNoListIsRefused) {
+TEST(CpuList, RejectsInvalidLists) {
   for (const char* list :
        {"", ",", "0,", ",0", "0,,1", "a", "1a", "-1", "1-", "0-2-4", " 0", "0 1", "0x1", "+1", "1.0", "0-3:2", "all"}) {
     expect_usage("is not a CPU number", [&] { parse_cpu_list(list); });
@@ -44,7 +44,7 @@ TEST(CpuList, WhatIsNoListIsRefused) {
   }
 }
 
-TEST(CpuList, CpusMustBeUsableAndEnough) {
+TEST(CpuList, RequiresEnoughUsableCpus) {
   const Cpus usable = usable_cpus();
   ASSERT_FALSE(usable.empty());
   require_cpus({}, 1000);
@@ -53,7 +53,7 @@ TEST(CpuList, CpusMustBeUsableAndEnough) {
   expect_usage("cannot bind", [&] { require_cpus(usable, std::ssize(usable) + 1); });
 }
 
-TEST(CpuList, PoolsHaveSharesBehindEachOther) {
+TEST(CpuList, PoolsGetConsecutiveShares) {
   const std::vector<int> cpus = {9, 4, 0, 7, 2};
   EXPECT_EQ(share_of_cpus(cpus, 2, 0), (std::vector<int>{9, 4}));
   EXPECT_EQ(share_of_cpus(cpus, 2, 1), (std::vector<int>{0, 7}));
@@ -61,7 +61,7 @@ TEST(CpuList, PoolsHaveSharesBehindEachOther) {
   EXPECT_TRUE(share_of_cpus({}, 2, 1).empty());
 }
 
-TEST(BoundThread, HasOneCpuWhileItLives) {
+TEST(BoundThread, BindsTheThreadDuringItsLifetime) {
   const Cpus before = usable_cpus();
   ASSERT_FALSE(before.empty());
   for (const int cpu : before) {
@@ -72,7 +72,7 @@ TEST(BoundThread, HasOneCpuWhileItLives) {
   EXPECT_EQ(usable_cpus(), before);
 }
 
-TEST(BoundThread, AnotherThreadToo) {
+TEST(BoundThread, BindsAnotherThread) {
   const Cpus before = usable_cpus();
   ASSERT_FALSE(before.empty());
   Cpus seen;
@@ -89,7 +89,7 @@ TEST(BoundThread, AnotherThreadToo) {
   EXPECT_EQ(usable_cpus(), before);
 }
 
-TEST(BoundThread, ACpuThatIsNotThereIsAnError) {
+TEST(BoundThread, AMissingCpuIsAnError) {
   const Cpus before = usable_cpus();
   EXPECT_THROW(bind_thread(pthread_self(), max_cpus - 1), Error);
   EXPECT_EQ(usable_cpus(), before);

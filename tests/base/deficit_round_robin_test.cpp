@@ -9,7 +9,7 @@ namespace {
 
 const auto everybody = [](uint64_t) { return true; };
 
-TEST(DeficitRoundRobin, OwnersHaveTheSameShareWhateverTheirThingsCost) {
+TEST(DeficitRoundRobin, OwnersGetEqualSharesForAnyCostPerItem) {
   DeficitRoundRobin turns(10, 10000);
   const std::vector<int64_t> cost = {0, 3, 50, 7};  // by owner
   std::vector<int64_t> used(4, 0);
@@ -18,12 +18,12 @@ TEST(DeficitRoundRobin, OwnersHaveTheSameShareWhateverTheirThingsCost) {
     const uint64_t owner = turns.next(everybody).value();
     turns.charge(owner, cost[owner]);
     used[owner] += cost[owner];
-    // Nobody is ahead by more than what one round and its dearest thing give.
+    // No owner is ahead by more than one round's quantum and the largest cost of an item.
     for (uint64_t other = 1; other < 4; ++other) EXPECT_LE(used[owner] - used[other], 2 * (10 + 50)) << i;
   }
 }
 
-TEST(DeficitRoundRobin, WhoComesLateWaitsForARoundAtMost) {
+TEST(DeficitRoundRobin, ANewOwnerWaitsAtMostOneRound) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   for (int i = 0; i < 100; ++i) turns.charge(turns.next(everybody).value(), 7);
@@ -36,7 +36,7 @@ TEST(DeficitRoundRobin, WhoComesLateWaitsForARoundAtMost) {
   EXPECT_LE(before, 2);
 }
 
-TEST(DeficitRoundRobin, WhatWasUsedIsPaidForLater) {
+TEST(DeficitRoundRobin, AnOwnerThatUsedMoreThanItsQuantumPausesUntilRepaid) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(2);
@@ -51,7 +51,7 @@ TEST(DeficitRoundRobin, WhatWasUsedIsPaidForLater) {
   EXPECT_LE(alone, 101);
 }
 
-TEST(DeficitRoundRobin, WhatWasNotUsedAfterAllIsGivenBack) {
+TEST(DeficitRoundRobin, NegativeChargesRefund) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(2);
@@ -61,7 +61,7 @@ TEST(DeficitRoundRobin, WhatWasNotUsedAfterAllIsGivenBack) {
   EXPECT_EQ(turns.next(everybody), 1U);
 }
 
-TEST(DeficitRoundRobin, WhoIsNotReadyIsPassedOverAndGathersNothing) {
+TEST(DeficitRoundRobin, OwnersThatAreNotReadyAreSkippedWithoutCredit) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(2);
@@ -80,7 +80,7 @@ TEST(DeficitRoundRobin, WhoIsNotReadyIsPassedOverAndGathersNothing) {
   EXPECT_EQ(turns.next([](uint64_t) { return false; }), std::nullopt);
 }
 
-TEST(DeficitRoundRobin, WhatIsUsedAloneCostsNothing) {
+TEST(DeficitRoundRobin, UseWithoutCompetitorsLeavesNoDebt) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   for (int i = 0; i < 100; ++i) turns.charge(turns.next(everybody).value(), 1000);
@@ -94,10 +94,10 @@ TEST(DeficitRoundRobin, WhatIsUsedAloneCostsNothing) {
   EXPECT_GE(first, 9);
 }
 
-TEST(DeficitRoundRobin, ADebtHasABound) {
+TEST(DeficitRoundRobin, DebtIsBounded) {
   DeficitRoundRobin turns(10, 50);
   turns.enter(1);
-  turns.enter(2);  // it has something that is under way, and waits for nothing
+  turns.enter(2);  // it has one request in flight and none waiting
   for (int i = 0; i < 100; ++i) turns.charge(1, 1000);
   int second = 0;
   while (turns.next(everybody) == 2U) {
@@ -108,7 +108,7 @@ TEST(DeficitRoundRobin, ADebtHasABound) {
   EXPECT_GE(second, 4);
 }
 
-TEST(DeficitRoundRobin, WhoHasNothingIsForgotten) {
+TEST(DeficitRoundRobin, OwnersWithoutRequestsAreRemoved) {
   DeficitRoundRobin turns(10, 10000);
   turns.enter(1);
   turns.enter(1);
@@ -122,7 +122,7 @@ TEST(DeficitRoundRobin, WhoHasNothingIsForgotten) {
   EXPECT_EQ(turns.next(everybody), std::nullopt);
 }
 
-TEST(DeficitRoundRobin, ACopyGivesWhatComesAndChangesNothing) {
+TEST(DeficitRoundRobin, ACopyPredictsTheOrderWithoutChangingIt) {
   DeficitRoundRobin turns(10, 10000);
   for (uint64_t owner = 1; owner < 5; ++owner) turns.enter(owner);
   DeficitRoundRobin copy = turns;

@@ -20,7 +20,7 @@ class PackageEnergyTest : public testing::Test {
   Scratch scratch_;
 };
 
-TEST_F(PackageEnergyTest, AddsPackagesAndNothingInsideThem) {
+TEST_F(PackageEnergyTest, SumsPackagesWithoutTheirSubzones) {
   zone("intel-rapl:0", "package-0", "5000000");
   zone("intel-rapl:0:0", "core", "1000000");
   zone("intel-rapl:1", "package-1", "999000000");
@@ -29,13 +29,13 @@ TEST_F(PackageEnergyTest, AddsPackagesAndNothingInsideThem) {
   EXPECT_EQ(energy.joules(), 0);
   zone("intel-rapl:0", "package-0", "7500000");
   zone("intel-rapl:0:0", "core", "3000000");
-  zone("intel-rapl:1", "package-1", "500000");  // run over: 1 J to the end, and half a one
+  zone("intel-rapl:1", "package-1", "500000");  // the counter wrapped: 1 J up to its maximum, and 0.5 J
   EXPECT_EQ(energy.joules(), 2.5 + 1.5);
   EXPECT_EQ(energy.joules(), 4);
 }
 
-// Whichever of the two the folder lists first.
-TEST_F(PackageEnergyTest, TakesAPackageOnce) {
+// Both intel-rapl and intel-rapl-mmio list a package, in either order.
+TEST_F(PackageEnergyTest, CountsAPackageOnce) {
   for (const char* package : {"0", "1", "2", "3"}) {
     zone(std::string("intel-rapl-mmio:") + package, std::string("package-") + package, "100");
     zone(std::string("intel-rapl:") + package, std::string("package-") + package, "5000000");
@@ -50,7 +50,7 @@ TEST_F(PackageEnergyTest, TakesAPackageOnce) {
   EXPECT_EQ(energy.joules(), 4 + 2);
 }
 
-TEST_F(PackageEnergyTest, IsNotKnownWithoutCounters) {
+TEST_F(PackageEnergyTest, IsUnknownWithoutCounters) {
   EXPECT_FALSE(PackageEnergy(scratch_.folder()).known());
   zone("intel-rapl:0", "package-0", "none");
   EXPECT_FALSE(PackageEnergy(scratch_.folder()).known());

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-TEST(Environment, IsReadByTheNamesOfTheTable) {
+TEST(Environment, VariablesAreReadByTheNamesInTheTable) {
   const char* former = environment("COLUMNS");
   const std::string before = former == nullptr ? "" : former;
   ::setenv("COLUMNS", "77", 1);
@@ -29,8 +29,8 @@ TEST(Environment, IsReadByTheNamesOfTheTable) {
   EXPECT_NE(error.message().find("INGOT_COLOUR"), std::string::npos) << error.message();
 }
 
-// The page of the docs is the table.
-TEST(Environment, IsDocumented) {
+// docs/environment.md lists the same variables as the table.
+TEST(Environment, EveryVariableIsDocumented) {
   std::string rows;
   std::string_view last;
   for (const EnvironmentVariable& variable : environment_variables()) {

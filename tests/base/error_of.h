@@ -1,4 +1,4 @@
-// The error that a call must end with.
+// Captures the Error that a call must throw.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace ingot {
 
-// What `action` throws; a test failure where it throws nothing, or something else.
+// The Error that `action` throws. The test fails when it throws nothing or another type.
 inline Error error_of(const std::function<void()>& action) {
   try {
     action();

@@ -1,4 +1,4 @@
-// Work that is refused threads: in a process of its own, whose memory ends behind the stack of the first.
+// Runs code in a process of its own in which creating threads fails: the address space is limited.
 #pragma once
 
 #include <pthread.h>
@@ -14,8 +14,8 @@
 
 namespace ingot {
 
-// From now on there is address space for one more thread's stack, and not for two. Stacks are so large that what else
-// needs memory, such as a thread's heap, has enough.
+// Limits the address space so that one more thread's stack fits and a second one does not. Stacks are so large that
+// smaller allocations, such as a thread's heap, still succeed.
 inline void leave_one_thread() {
   constexpr size_t stack = size_t{1} << 30;
   pthread_attr_t attributes;
@@ -29,7 +29,7 @@ inline void leave_one_thread() {
   if (::setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(1);
 }
 
-// Runs `work`, which must fail for want of a thread, and ends the process with 7 when it says so.
+// Runs `work`, which must throw because a thread cannot be created. The process then exits with 7.
 template <class Work>
 void without_threads(const Work& work) {
   leave_one_thread();

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The process may not make files longer than `bytes` while this lives: a full disk, as far as write(2) can tell.
+// Limits the size of files that the process writes during its lifetime. To write(2) it looks like a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -35,7 +35,7 @@ class FileSizeLimit {
   void (*handler_)(int) = nullptr;
 };
 
-TEST(File, WriteReadMap) {
+TEST(File, WrittenFilesAreReadAndMapped) {
   const Scratch scratch;
   const fs::path path = scratch / "a.bin";
   {
@@ -54,14 +54,14 @@ TEST(File, WriteReadMap) {
   EXPECT_EQ(moved.path(), path);
 }
 
-TEST(File, EmptyFile) {
+TEST(File, EmptyFilesAreReadAndMapped) {
   const Scratch scratch;
   write_file(scratch / "empty", "");
   EXPECT_EQ(read_file(scratch / "empty"), "");
   EXPECT_TRUE(MappedFile(scratch / "empty").bytes().empty());
 }
 
-TEST(File, LargeFileAndProc) {
+TEST(File, LargeFilesAndProcFilesAreReadWhole) {
   const Scratch scratch;
   std::string text;
   for (int i = 0; i < 100000; ++i) text += std::to_string(i);
@@ -70,7 +70,7 @@ TEST(File, LargeFileAndProc) {
   EXPECT_FALSE(read_file("/proc/self/status").empty());
 }
 
-TEST(File, UnpublishedLeavesNothingAndKeepsTheOldOne) {
+TEST(File, AnUnpublishedFileIsRemovedAndTheOldOneKept) {
   const Scratch scratch;
   write_file(scratch / "a", "old");
   {
@@ -81,7 +81,7 @@ TEST(File, UnpublishedLeavesNothingAndKeepsTheOldOne) {
   EXPECT_FALSE(fs::exists(scratch / "a.partial"));
 }
 
-TEST(File, MissingAndWrongKind) {
+TEST(File, MissingFilesAndFoldersAreErrors) {
   const Scratch scratch;
   const Error missing = error_of([&] { MappedFile(scratch / "none"); });
   EXPECT_EQ(missing.kind(), ErrorKind::not_found);
@@ -93,7 +93,7 @@ TEST(File, MissingAndWrongKind) {
   EXPECT_EQ(error_of([&] { read_file(scratch / "a" / "b"); }).kind(), ErrorKind::not_found);
 }
 
-TEST(File, LimitIsKept) {
+TEST(File, ReadsUpToALimit) {
   const Scratch scratch;
   write_file(scratch / "a", "12345");
   EXPECT_EQ(read_file(scratch / "a", 5), "12345");
@@ -101,8 +101,8 @@ TEST(File, LimitIsKept) {
   EXPECT_EQ(error_of([&] { read_file("/proc/self/status", 4); }).kind(), ErrorKind::resource);
 }
 
-// The partial file is a link to the device that is always full.
-TEST(File, FullDevice) {
+// The partial file is a symbolic link to /dev/full.
+TEST(File, AFullDeviceIsAnError) {
   const Scratch scratch;
   const fs::path path = scratch / "a";
   fs::create_symlink("/dev/full", path.string() + ".partial");
@@ -115,7 +115,7 @@ TEST(File, FullDevice) {
   EXPECT_TRUE(fs::exists("/dev/full"));
 }
 
-TEST(File, FullDiskInTheMiddleKeepsTheOldOne) {
+TEST(File, AFullDiskKeepsTheOldFile) {
   const Scratch scratch;
   const fs::path path = scratch / "a";
   write_file(path, "old");
@@ -134,7 +134,7 @@ TEST(File, FullDiskInTheMiddleKeepsTheOldOne) {
   EXPECT_FALSE(fs::exists(path.string() + ".partial"));
 }
 
-TEST(File, ResumeGoesOnAndKeepsThePartialFile) {
+TEST(File, AResumedWriteAppendsToThePartialFile) {
   const Scratch scratch;
   {
     FileWriter first(scratch / "a", WriteMode::resume);
@@ -153,8 +153,8 @@ TEST(File, ResumeGoesOnAndKeepsThePartialFile) {
   EXPECT_FALSE(fs::exists(scratch / "a.partial"));
 }
 
-// A path below a file, and a folder of the kernel's: root may not write there either.
-TEST(File, FolderThatCannotBeWritten) {
+// A path below a regular file, and a folder of /proc: root cannot write to these either.
+TEST(File, FoldersThatCannotBeWrittenAreNamed) {
   const Scratch scratch;
   write_file(scratch / "a", "x");
   for (const fs::path& path : {scratch / "a" / "b", scratch / "none" / "b", fs::path("/proc/none")}) {
@@ -164,14 +164,14 @@ TEST(File, FolderThatCannotBeWritten) {
   }
 }
 
-TEST(File, PublishOntoAFolderFails) {
+TEST(File, PublishingOverAFolderFails) {
   const Scratch scratch;
   fs::create_directories(scratch / "a" / "b");
   EXPECT_EQ(error_of([&] { write_file(scratch / "a", "x"); }).kind(), ErrorKind::unavailable);
   EXPECT_FALSE(fs::exists(scratch / "a.partial"));
 }
 
-// FIPS 180-4's example, and the digest of nothing.
+// The example of FIPS 180-4, and the digest of the empty message.
 TEST(Sha256, KnownAnswers) {
   const std::string abc = "abc";
   EXPECT_EQ(sha256_hex(std::as_bytes(std::span(abc.data(), abc.size()))),

@@ -14,7 +14,7 @@ using nlohmann::json;
 constexpr FileFormat always{"list", 3};
 constexpr FileFormat later{"log", 2, true};
 
-TEST(FileVersion, OnesUpToTheNewestAreRead) {
+TEST(FileVersion, VersionsUpToTheNewestAreRead) {
   for (const int version : {1, 2, 3}) {
     EXPECT_NO_THROW(require_known_version("f", version, always));
     EXPECT_NO_THROW(require_known_version("f", json{{"version", version}}, always));
@@ -23,7 +23,7 @@ TEST(FileVersion, OnesUpToTheNewestAreRead) {
   EXPECT_NO_THROW(require_known_version("f", json::object(), later));
 }
 
-TEST(FileVersion, ANewerOneIsRefusedWithFileAndBothVersions) {
+TEST(FileVersion, ANewerVersionIsRefusedWithFileAndBothVersions) {
   const auto expect = [](const std::function<void()>& read, const std::string& words) {
     const Error error = error_of(read);
     EXPECT_EQ(error.kind(), ErrorKind::unsupported);
@@ -38,7 +38,7 @@ TEST(FileVersion, ANewerOneIsRefusedWithFileAndBothVersions) {
          "f: is a list of format version 9223372036854775807; this version of Ingot reads format versions up to 3");
 }
 
-TEST(FileVersion, WhatIsNoVersionIsCorrupt) {
+TEST(FileVersion, AnInvalidVersionIsCorrupt) {
   for (const json& version : {json(0), json(-1), json(1.0), json("1"), json(nullptr)}) {
     const Error error = error_of([&] { require_known_version("f", json{{"version", version}}, later); });
     EXPECT_EQ(error.kind(), ErrorKind::corrupt) << version;

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 class FolderLockTest : public testing::Test {
  protected:
-  // The lock of a process on another machine, whose last sign of life was so long ago.
+  // Writes the lock of a process on another machine whose last heartbeat is that many seconds old.
   void leave_foreign_lock(int64_t seconds_ago) const { leave_foreign(path(), "abc", seconds_ago); }
   static void leave_foreign(const fs::path& path, const std::string& token, int64_t seconds_ago) {
     write_file(path, "host far-away\nplace other-boot/pid:[1]\npid 77\nstarted 5\nsince then\ntoken " + token + "\n");
@@ -41,7 +41,7 @@ class FolderLockTest : public testing::Test {
       EXPECT_EQ(error.kind(), ErrorKind::unavailable) << error.what();
       return error.message() + "; " + error.hint();
     }
-    ADD_FAILURE() << "the lock was given twice";
+    ADD_FAILURE() << "the lock was taken twice";
     return "";
   }
   std::vector<std::string> files() const {
@@ -54,7 +54,7 @@ class FolderLockTest : public testing::Test {
   Scratch scratch_;
 };
 
-TEST_F(FolderLockTest, IsHeldByOneAndGivenBack) {
+TEST_F(FolderLockTest, IsExclusiveAndReleased) {
   {
     const FolderLock lock(scratch_.folder());
     EXPECT_TRUE(lock.held());
@@ -68,7 +68,7 @@ TEST_F(FolderLockTest, IsHeldByOneAndGivenBack) {
   EXPECT_EQ(again.taken_over(), "");
 }
 
-TEST_F(FolderLockTest, OfAKilledProcessIsTakenOverAtOnce) {
+TEST_F(FolderLockTest, OfAKilledProcessIsTakenOverImmediately) {
   const pid_t child = ::fork();
   if (child == 0) {
     const FolderLock lock(scratch_.folder());
@@ -82,8 +82,8 @@ TEST_F(FolderLockTest, OfAKilledProcessIsTakenOverAtOnce) {
   EXPECT_EQ(files(), std::vector<std::string>{"lock"});
 }
 
-// A number that another process got since: the lock names this process, but another start.
-TEST_F(FolderLockTest, KnowsAProcessNumberThatWasGivenAgain) {
+// The process number was reused: the lock names this process's number with another start time.
+TEST_F(FolderLockTest, DetectsReusedProcessNumbers) {
   std::string text;
   {
     const FolderLock lock(scratch_.folder());
@@ -96,8 +96,8 @@ TEST_F(FolderLockTest, KnowsAProcessNumberThatWasGivenAgain) {
   EXPECT_NE(lock.taken_over().find("gone"), std::string::npos) << lock.taken_over();
 }
 
-// Whose start is not known, as where /proc hides other users' processes: its signs of life count.
-TEST_F(FolderLockTest, OfAProcessThatIsHiddenIsRefusedWhileItShowsLife) {
+// The start time is unknown, as where /proc hides other users' processes: heartbeats decide.
+TEST_F(FolderLockTest, OfAHiddenProcessIsRefusedWhileItsHeartbeatIsFresh) {
   LockHolder holder = LockHolder::this_process();
   holder.started.clear();
   write_file(path(), holder.text());
@@ -108,7 +108,7 @@ TEST_F(FolderLockTest, OfAProcessThatIsHiddenIsRefusedWhileItShowsLife) {
   EXPECT_NE(lock.taken_over().find("has not refreshed its lock"), std::string::npos) << lock.taken_over();
 }
 
-TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItShowsLife) {
+TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItsHeartbeatIsFresh) {
   leave_foreign_lock(30);
   const std::string why = refused();
   EXPECT_NE(why.find("process 77 on far-away"), std::string::npos) << why;
@@ -120,7 +120,7 @@ TEST_F(FolderLockTest, OfAnotherMachineIsRefusedWhileItShowsLife) {
   EXPECT_TRUE(lock.held());
 }
 
-TEST_F(FolderLockTest, ShowsLife) {
+TEST_F(FolderLockTest, WritesHeartbeats) {
   const FolderLock lock(scratch_.folder(), {.heartbeat_s = 0.01});
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   fs::last_write_time(path(), old);
@@ -128,18 +128,18 @@ TEST_F(FolderLockTest, ShowsLife) {
   EXPECT_TRUE(lock.held());
 }
 
-TEST_F(FolderLockTest, ThatWasLostIsNoticedAndLeftAlone) {
+TEST_F(FolderLockTest, ALostLockIsNoticedAndNotReleased) {
   {
     const FolderLock lock(scratch_.folder(), {.heartbeat_s = 0.01});
     fs::remove(path());
     leave_foreign_lock(0);
     while (lock.held()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  EXPECT_NE(read_file(path()).find("far-away"), std::string::npos) << "another process's lock was given back";
+  EXPECT_NE(read_file(path()).find("far-away"), std::string::npos) << "another process's lock was removed";
 }
 
-// Many at once want a lock whose holder is gone: one gets it.
-TEST_F(FolderLockTest, OneOfManyTakesItOver) {
+// Of many processes that want the lock of a dead holder, one gets it.
+TEST_F(FolderLockTest, OneOfManyProcessesTakesItOver) {
   leave_foreign_lock(1000);
   int go[2], tried[2];
   ASSERT_EQ(::pipe(go), 0);
@@ -162,7 +162,7 @@ TEST_F(FolderLockTest, OneOfManyTakesItOver) {
     try {
       const FolderLock lock(scratch_.folder());
       ::close(tried[1]);
-      until_closed(tried[0]);  // the others have ended
+      until_closed(tried[0]);  // the other processes have ended
       code = lock.held() ? 0 : 2;
     } catch (const Error&) {
       code = 1;
@@ -180,8 +180,8 @@ TEST_F(FolderLockTest, OneOfManyTakesItOver) {
   EXPECT_EQ(held, 1);
 }
 
-// The one whose turn it was to take it over has ended in its turn, and so has the one who was to remove that.
-TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTurnsAreLeftToo) {
+// The process that was taking the lock over has died, and so has the one that was removing its takeover file.
+TEST_F(FolderLockTest, OneOfManyTakesItOverDespiteAbandonedTakeovers) {
   for (int round = 0; round < 10; ++round) {
     leave_foreign_lock(1000);
     leave_foreign(scratch_ / ".lock.turn.abc", "def", 1000);
@@ -206,22 +206,22 @@ TEST_F(FolderLockTest, OneOfManyTakesItOverWhenTurnsAreLeftToo) {
   }
 }
 
-TEST_F(FolderLockTest, WhoseTurnItIsIsWaitedFor) {
+TEST_F(FolderLockTest, ATakeoverInProgressIsRespected) {
   leave_foreign_lock(1000);
-  leave_foreign(scratch_ / ".lock.turn.abc", "def", -3600);  // by that machine's clock; it stays fresh
+  leave_foreign(scratch_ / ".lock.turn.abc", "def", -3600);  // by the other machine's clock; the heartbeat stays fresh
   EXPECT_NE(refused().find("several processes are trying to take this lock at once"), std::string::npos);
   EXPECT_EQ(read_lock(path())->holder.token, "abc");
 }
 
-TEST_F(FolderLockTest, ThatCannotBeReadIsNamed) {
+TEST_F(FolderLockTest, AnUnreadableLockIsNamed) {
   fs::create_symlink("lock", path());
   EXPECT_NE(refused().find("lock: cannot be read: "), std::string::npos) << refused();
 }
 
-TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {
+TEST_F(FolderLockTest, AnUnwritableFolderIsNamed) {
   try {
     const FolderLock lock(scratch_ / "nowhere");
-    FAIL() << "there is no such folder";
+    FAIL() << "a lock was taken in a folder that does not exist";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unavailable);
     EXPECT_NE(error.message().find("nowhere"), std::string::npos) << error.message();

@@ -17,7 +17,7 @@ double value_of(uint16_t bits, int mantissa_bits, int bias) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-TEST(Half, EveryF16Value) {
+TEST(Half, EveryF16ValueConverts) {
   for (uint32_t i = 0; i < 0x10000; ++i) {
     const auto bits = static_cast<uint16_t>(i);
     const float value = f16_to_float(bits);
@@ -36,7 +36,7 @@ TEST(Half, EveryF16Value) {
   }
 }
 
-// Between neighbours: below the middle goes down, above goes up, the middle goes to the even one.
+// Between two neighbours, values below the midpoint round down, those above it up, and the midpoint to the even one.
 TEST(Half, F16RoundsToNearestEven) {
   for (uint32_t i = 0; i < 0x7c00; ++i) {
     const auto below = static_cast<uint16_t>(i);

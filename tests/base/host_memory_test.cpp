@@ -20,7 +20,7 @@
 namespace ingot {
 namespace {
 
-TEST(HostMemory, IsAlignedAndMoves) {
+TEST(HostMemory, IsAlignedAndMovable) {
   EXPECT_EQ(HostMemory().bytes(), 0U);
   for (const size_t bytes : {size_t{1}, size_t{100}, (size_t{2} << 20) - 1, size_t{2} << 20, (size_t{5} << 20) + 3}) {
     const HostMemory small(bytes, HostMemory::Pages::small, "a test");
@@ -41,8 +41,8 @@ size_t resident_bytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Whatever was allocated between the blocks and stays.
-TEST(HostMemory, SmallPagesAreGivenBack) {
+// Memory is returned to the system whatever was allocated between the blocks and still lives.
+TEST(HostMemory, SmallBlocksAreReturnedToTheSystem) {
   constexpr size_t bytes = 40000, count = 2000;
   std::vector<HostMemory> blocks;
   std::vector<std::unique_ptr<std::string>> between;
@@ -61,9 +61,9 @@ bool is_resident(void* page) {
   return mincore(page, 1, &in_memory) == 0 && (in_memory & 1U) != 0;
 }
 
-// Mappings that lie side by side are one to the system, and to free one in the middle makes two of it.
-TEST(HostMemory, IsGivenBackWhereNoMappingCanBeCut) {
-  if (sanitized) return;  // sanitizers need mappings, too
+// The kernel merges adjacent mappings. Freeing one in the middle splits it, which needs one more mapping.
+TEST(HostMemory, IsReturnedAtTheLimitOfMappings) {
+  if (sanitized) return;  // sanitizers need mappings of their own
   constexpr size_t bytes = size_t{1} << 20, count = 16;
   std::vector<HostMemory> blocks;
   std::vector<std::byte*> places;
@@ -71,12 +71,12 @@ TEST(HostMemory, IsGivenBackWhereNoMappingCanBeCut) {
     places.push_back(blocks.emplace_back(bytes, HostMemory::Pages::small, "a test").data());
     std::memset(places.back(), 1, bytes);
   }
-  // Pages that may be read between ones that may not take all mappings that are left.
+  // Alternating pages with and without read access use up the remaining mappings.
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::ifstream limit("/proc/sys/vm/max_map_count");
   size_t mappings = 0;
   ASSERT_TRUE(limit >> mappings);
-  const size_t fillers = (mappings + 1000) * page;  // of which each is a mapping of its own in the end
+  const size_t fillers = (mappings + 1000) * page;  // each becomes a mapping of its own
   void* filler = mmap(nullptr, fillers, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(filler, MAP_FAILED);
   bool full = false;
@@ -90,11 +90,11 @@ TEST(HostMemory, IsGivenBackWhereNoMappingCanBeCut) {
   EXPECT_EQ(still, count - (count - 1) / 2);
 }
 
-TEST(HostMemory, SaysWhatThereIsNoMemoryFor) {
-  if (sanitized) return;  // sanitizers end a program that asks for too much
+TEST(HostMemory, OutOfMemoryErrorsNameThePurpose) {
+  if (sanitized) return;  // sanitizers end a program that requests too much
   try {
     const HostMemory memory(std::numeric_limits<size_t>::max() / 2, HostMemory::Pages::huge, "a test");
-    FAIL() << "there was memory";
+    FAIL() << "the allocation succeeded";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
     EXPECT_NE(std::string(error.what()).find("a test"), std::string::npos) << error.what();

@@ -17,7 +17,8 @@ struct Item {
   int64_t worked = 0;
 };
 
-// What was put of `count` items; `fail` throws where it wants to, and says how far the stream comes.
+// The results that reach the last stage, of `count` items. `fail` may throw at a stage; the error's number is then
+// appended, negated.
 std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::string&, int)> fail) {
   ThreadPool pool(threads);
   std::atomic<int> taking = 0, putting = 0, begun = 0, ended = 0;
@@ -56,7 +57,7 @@ std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::
   return put;
 }
 
-TEST(InOrder, EveryItemOnceInOrder) {
+TEST(InOrder, ItemsArriveOnceInOrder) {
   std::vector<int64_t> expected(500);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<int64_t>(i * i);
   for (const int threads : {1, 2, 5}) {
@@ -65,8 +66,8 @@ TEST(InOrder, EveryItemOnceInOrder) {
   }
 }
 
-// Whatever is thrown, and on whichever thread: everything before it is put, and nothing behind it.
-TEST(InOrder, AnErrorComesInItsTurn) {
+// All items before a failed one arrive and none after it, whichever stage throws and on whichever thread.
+TEST(InOrder, AnErrorArrivesAtItsItemsPosition) {
   for (const int threads : {1, 2, 5}) {
     for (const std::string where : {"take", "work", "put"}) {
       const std::vector<int64_t> put = put_of(threads, 100, [&](const std::string& stage, int number) {
@@ -78,7 +79,7 @@ TEST(InOrder, AnErrorComesInItsTurn) {
   }
 }
 
-TEST(InOrder, PutSaysWhenToStop) {
+TEST(InOrder, TheLastStageCanStop) {
   ThreadPool pool(3);
   int taken = 0, put = 0;
   ordered_pipeline<int>(
@@ -88,8 +89,8 @@ TEST(InOrder, PutSaysWhenToStop) {
   EXPECT_LE(taken, 21 + 4 * 3);
 }
 
-// Items that hold more than is allowed go through one after the other.
-TEST(InOrder, BytesAreBounded) {
+// Items above the memory limit are processed one at a time.
+TEST(InOrder, BytesInFlightAreBounded) {
   ThreadPool pool(3);
   std::atomic<int> between = 0;
   int taken = 0, put = 0;
@@ -109,8 +110,8 @@ TEST(InOrder, BytesAreBounded) {
   EXPECT_EQ(put, 50);
 }
 
-// What cannot be kept until its turn ends the stream; nobody waits for it.
-TEST(InOrder, AnItemThatCannotBeKeptEndsIt) {
+// An item whose copy throws while it waits for its turn ends the pipeline without a deadlock.
+TEST(InOrder, AnItemThatCannotBeCopiedEndsIt) {
   struct Fragile {
     int number = 0;
     Fragile() = default;

@@ -29,8 +29,9 @@ std::string error_of(const std::function<void()>& action) {
   return "";
 }
 
-// One limit, whoever reads, and far from the stack's end: a hundred thousand levels are refused as one too many is.
-TEST(Json, OneDepthLimit) {
+// All readers have one depth limit, far below the stack's: a hundred thousand levels get the same error as one too
+// many.
+TEST(Json, EveryReaderHasTheSameDepthLimit) {
   const std::string too_deep = fmt::format("nested deeper than {} levels", max_json_depth);
   for (const auto& make : {lists, objects}) {
     EXPECT_EQ(error_of([&] { parse_json(make(max_json_depth)); }), "");
@@ -50,8 +51,8 @@ TEST(Json, OneDepthLimit) {
             "usage: x:1: " + too_deep);
 }
 
-// Few keys are looked for one by one, many in a table of each object that is open.
-TEST(Json, KeysOfLargeObjectsDiffer) {
+// Duplicate keys: small objects are searched linearly, large ones have a hash table for each open object.
+TEST(Json, DuplicateKeysAreErrorsInLargeObjectsToo) {
   const auto object = [](const std::string& inner, const std::string& last) {
     std::string text = "{";
     for (int i = 0; i < 100; ++i) text += '"' + std::to_string(i) + "\": " + (i == 80 ? inner : "1") + ", ";
@@ -65,13 +66,13 @@ TEST(Json, KeysOfLargeObjectsDiffer) {
   }
 }
 
-TEST(Json, BracketsInTextsAreNoLevels) {
+TEST(Json, BracketsInStringsAreNotLevels) {
   const std::string text = "[\"" + repeated("[{", 1000) + "\\\"" + repeated("[", 1000) + "\"]";
   EXPECT_EQ(error_of([&] { parse_lenient_json(text); }), "");
   EXPECT_EQ(parse_lenient_json("[" + repeated("[],", 1000) + "1]").size(), 1001U);
 }
 
-TEST(Json, LenientIsAsPythonReadsIt) {
+TEST(Json, LenientModeReadsWhatPythonReads) {
   EXPECT_EQ(parse_lenient_json(R"({"a": 1, "a": 2})")["a"], 2);
   EXPECT_EQ(parse_lenient_ordered_json(R"({"b": 1, "a": 2})").begin().key(), "b");
   for (const char* broken : {"", "[", "[1] 2", "{\"a\"}", "\"", "[1e999]", "]]]]["}) {

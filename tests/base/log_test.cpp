@@ -9,7 +9,7 @@
 namespace ingot {
 namespace {
 
-TEST(Log, LevelsOnStandardError) {
+TEST(Log, StandardErrorGetsTheChosenLevels) {
   ::testing::internal::CaptureStderr();
   {
     const Log log(LogLevel::info);
@@ -27,19 +27,19 @@ TEST(Log, NullLogWritesNothing) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Log, FileTakesEveryLevelAndAppends) {
+TEST(Log, AFileGetsEveryLevelAndIsAppendedTo) {
   const Scratch scratch;
   for (int run = 0; run < 2; ++run) {
     Log log;
     log.add_file(scratch / "log.txt");
     log.debug("detail {}", run);
-    // Flushed line by line: readable while the log lives.
+    // Each line is flushed, so the file can be read while the log is open.
     EXPECT_NE(read_file(scratch / "log.txt").find("Z debug detail " + std::to_string(run) + "\n"), std::string::npos);
   }
   EXPECT_NE(read_file(scratch / "log.txt").find("detail 0\n"), std::string::npos);
 }
 
-TEST(Log, FileThatCannotBeOpened) {
+TEST(Log, AFileThatCannotBeOpenedIsAnError) {
   const Scratch scratch;
   write_file(scratch / "a", "x");
   Log log;

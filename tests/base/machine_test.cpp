@@ -22,7 +22,7 @@ void put(const fs::path& path, const std::string& text) {
 
 const uint64_t gib = uint64_t{1} << 30;
 
-TEST(Machine, ThisOne) {
+TEST(Machine, DescribesThisMachine) {
   const MemoryUse use = memory_use();
   EXPECT_GT(use.resident, 0U);
   EXPECT_GE(use.peak, use.resident);
@@ -40,14 +40,14 @@ TEST(Machine, PeakFollowsAllocation) {
   EXPECT_EQ(held[size - 1], 1);
 }
 
-TEST(Machine, WithoutCgroups) {
+TEST(Machine, MemoryWithoutCgroupsIsTheMachines) {
   const Scratch root;
   put(root / "proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n");
   EXPECT_EQ(total_memory(root.folder()), 16 * gib);
   EXPECT_EQ(available_memory(root.folder()), 8 * gib);
 }
 
-TEST(Machine, CgroupV2TightestAncestorCounts) {
+TEST(Machine, CgroupV2UsesTheTightestAncestor) {
   const Scratch root;
   put(root / "proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
   put(root / "proc/self/cgroup", "0::/job/step\n");
@@ -59,7 +59,7 @@ TEST(Machine, CgroupV2TightestAncestorCounts) {
   EXPECT_EQ(available_memory(root.folder()), 2 * gib);
 }
 
-TEST(Machine, CgroupV1) {
+TEST(Machine, CgroupV1LimitsAreRead) {
   const Scratch root;
   put(root / "proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n");
   put(root / "proc/self/cgroup", "3:cpu,cpuacct:/x\n2:memory:/box\n");
@@ -69,7 +69,7 @@ TEST(Machine, CgroupV1) {
   EXPECT_EQ(available_memory(root.folder()), 0U);
 }
 
-TEST(Machine, KernelThatDoesNotTell) {
+TEST(Machine, MissingKernelFilesGiveUnknown) {
   const Scratch root;
   EXPECT_THROW(available_memory(root.folder()), Error);
   EXPECT_FALSE(cpu_name(root.folder()).empty());
@@ -77,7 +77,7 @@ TEST(Machine, KernelThatDoesNotTell) {
   EXPECT_EQ(cpu_name(root.folder()), "Some CPU 9000");
 }
 
-TEST(Clock, Text) {
+TEST(Clock, FormatsTime) {
   const std::string now = utc_timestamp();
   EXPECT_EQ(now.size(), 20U);
   EXPECT_EQ(now[10], 'T');
@@ -86,7 +86,7 @@ TEST(Clock, Text) {
   EXPECT_GE(steady_seconds(), a);
 }
 
-TEST(Machine, KnowsWhetherAProcessLives) {
+TEST(Machine, ProcessAliveDetectsReuseAndHiddenProcesses) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::pause();
@@ -95,16 +95,16 @@ TEST(Machine, KnowsWhetherAProcessLives) {
   const std::string start = process_start(child);
   EXPECT_FALSE(start.empty());
   EXPECT_TRUE(process_alive(child, start));
-  EXPECT_FALSE(process_alive(child, start + "0")) << "the number was given again";
-  EXPECT_TRUE(process_alive(child, "")) << "where /proc was hidden from who noted it down";
+  EXPECT_FALSE(process_alive(child, start + "0")) << "the process number was reused";
+  EXPECT_TRUE(process_alive(child, "")) << "the start time is unknown";
   const Scratch hidden;
   EXPECT_EQ(process_start(child, hidden.folder()), "");
-  EXPECT_TRUE(process_alive(child, start, hidden.folder())) << "where /proc hides it";
-  EXPECT_TRUE(process_alive(1, "")) << "of whichever user";
+  EXPECT_TRUE(process_alive(child, start, hidden.folder())) << "/proc hides the process";
+  EXPECT_TRUE(process_alive(1, "")) << "a process of another user";
   ::kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(process_alive(child, start)) << "it has ended";
+  EXPECT_FALSE(process_alive(child, start)) << "the process has ended";
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_FALSE(process_alive(child, start));
   EXPECT_FALSE(process_alive(child, start, hidden.folder()));

@@ -1,4 +1,4 @@
-// Faults are tested in processes of their own: once there was one, the process publishes nothing any more.
+// Each fault is tested in a process of its own: after a fault the process publishes no file.
 #include "base/mapped_range.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ struct MappedRangeTest : testing::Test {
   MappedRangeTest() { write_file(path, std::string(8 * page, 'a')); }
 };
 
-TEST_F(MappedRangeTest, AFileThatIsCutShortReadsAsZerosAndIsNoticed) {
+TEST_F(MappedRangeTest, ATruncatedFileReadsAsZerosAndIsReported) {
   const auto child = [&] {
     const MappedFile file(path), other(path);
     write_file(scratch / "b.bin", "before");
@@ -58,7 +58,7 @@ TEST_F(MappedRangeTest, AFileThatIsCutShortReadsAsZerosAndIsNoticed) {
     REQUIRE(!other.range()->faulty());
     REQUIRE(watch.fault()->file == path);
     fs::resize_file(path, 8 * page);
-    REQUIRE(watch.fault().has_value());  // what was lost is not there again
+    REQUIRE(watch.fault().has_value());  // a fault stays known
     try {
       write_file(scratch / "b.bin", "after");
       REQUIRE(false);
@@ -72,7 +72,7 @@ TEST_F(MappedRangeTest, AFileThatIsCutShortReadsAsZerosAndIsNoticed) {
   EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(MappedRangeTest, TheFaultOfAFileThatIsMappedNoMoreIsKnown) {
+TEST_F(MappedRangeTest, TheFaultOfAnUnmappedFileStaysKnown) {
   const auto child = [&] {
     {
       const MappedFile file(path);
@@ -90,8 +90,8 @@ TEST_F(MappedRangeTest, TheFaultOfAFileThatIsMappedNoMoreIsKnown) {
   EXPECT_EXIT(child(), testing::ExitedWithCode(3), "a.bin: it was truncated");
 }
 
-// The system copies from the map itself, and only says that it could not.
-TEST_F(MappedRangeTest, WritingFromAFileThatWasCutShortNamesIt) {
+// write(2) reads from the mapping itself and only returns EFAULT.
+TEST_F(MappedRangeTest, WritingFromATruncatedMappingNamesTheFile) {
   const auto child = [&] {
     const MappedFile file(path);
     fs::resize_file(path, 2 * page);
@@ -107,8 +107,8 @@ TEST_F(MappedRangeTest, WritingFromAFileThatWasCutShortNamesIt) {
   EXPECT_EXIT(child(), testing::ExitedWithCode(exit_code(ErrorKind::corrupt)), "a.bin: it was truncated");
 }
 
-// Threads of a pool block the signals that others are to get; a fault is their own.
-TEST_F(MappedRangeTest, ThreadsThatGetNoSignalsAreGuardedToo) {
+// Threads of the pool block signals that are meant for other threads; a fault is delivered to the faulting thread.
+TEST_F(MappedRangeTest, ThreadsThatBlockSignalsAreGuardedToo) {
   const auto child = [&] {
     const MappedFile file(path);
     fs::resize_file(path, page);
@@ -125,7 +125,7 @@ TEST_F(MappedRangeTest, ThreadsThatGetNoSignalsAreGuardedToo) {
   EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
-TEST_F(MappedRangeTest, ManyFilesAreGuardedAndTheirPlacesUsedAgain) {
+TEST_F(MappedRangeTest, ManyFilesAreGuardedAndTheirSlotsReused) {
   const auto child = [&] {
     for (int round = 0; round < 3; ++round) {
       std::vector<MappedFile> files;
@@ -144,9 +144,9 @@ TEST_F(MappedRangeTest, ManyFilesAreGuardedAndTheirPlacesUsedAgain) {
   EXPECT_EXIT(child(), testing::ExitedWithCode(0), "");
 }
 
-// What is no fault of a mapped file goes the way it went.
-TEST_F(MappedRangeTest, OtherBusErrorsEndTheProcessAsEver) {
-  if (sanitized) return;  // a sanitizer has a handler of its own
+// The handler passes on bus errors outside guarded mappings.
+TEST_F(MappedRangeTest, OtherBusErrorsEndTheProcess) {
+  if (sanitized) return;  // sanitizers have their own handler
   const MappedFile file(path);
   const auto child = [] {
     ::raise(SIGBUS);
@@ -155,7 +155,7 @@ TEST_F(MappedRangeTest, OtherBusErrorsEndTheProcessAsEver) {
   EXPECT_EXIT(child(), testing::KilledBySignal(SIGBUS), "");
 }
 
-TEST_F(MappedRangeTest, WhatIsWrittenToTheFileIsNoticed) {
+TEST_F(MappedRangeTest, WritesToTheFileAreReported) {
   const MappedFile file(path);
   FileWatch watch;
   watch.add(file);
@@ -171,7 +171,7 @@ TEST_F(MappedRangeTest, WhatIsWrittenToTheFileIsNoticed) {
   EXPECT_NE(longer.fault()->what.find(std::to_string(9 * page)), std::string::npos);
 }
 
-TEST_F(MappedRangeTest, AFileThatTakesItsPlaceOrGoesIsNoFault) {
+TEST_F(MappedRangeTest, ReplacingOrRemovingTheFileIsNotAFault) {
   const MappedFile file(path);
   FileWatch watch;
   watch.add(file);
@@ -184,7 +184,7 @@ TEST_F(MappedRangeTest, AFileThatTakesItsPlaceOrGoesIsNoFault) {
   EXPECT_EQ(sum(file.bytes()), static_cast<int64_t>(8 * page) * 'a');
 }
 
-TEST_F(MappedRangeTest, WhatIsWrittenToTheFileUnderAnotherNameIsNoticed) {
+TEST_F(MappedRangeTest, WritesThroughAnotherNameAreReported) {
   const MappedFile file(path);
   FileWatch watch;
   watch.add(file);
@@ -198,7 +198,7 @@ TEST_F(MappedRangeTest, WhatIsWrittenToTheFileUnderAnotherNameIsNoticed) {
   EXPECT_NE(watch.fault()->what.find("written to"), std::string::npos);
 }
 
-TEST_F(MappedRangeTest, AFileThatWasReplacedBeforeItIsWatchedIsRefused) {
+TEST_F(MappedRangeTest, AFileReplacedBeforeWatchingIsRefused) {
   const MappedFile file(path);
   write_file(path, std::string(8 * page, 'b'));
   FileWatch watch;

@@ -1,4 +1,4 @@
-// A user to whom permissions apply, for tests that run as root, and a folder that such a user may not enter.
+// For tests that run as root: a user to whom permissions apply, and a folder that such a user may not enter.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,9 +9,8 @@
 
 namespace ingot {
 
-// While this lives the process, and what it starts, is nobody where it was root and may be nobody. The real user
-// changes with the effective one: a program that is started while they differ may not read its own /proc/self, as
-// sanitizers do.
+// During its lifetime, a process that runs as root becomes the user nobody (where it may). The real user id changes
+// with the effective one: a program started while they differ cannot read its own /proc/self, which sanitizers need.
 class Nobody {
  public:
   Nobody() = default;
@@ -23,10 +22,10 @@ class Nobody {
   bool is_root() const { return ::geteuid() == 0; }
 
  private:
-  bool was_root_ = ::geteuid() == 0 && ::setresuid(65534, 65534, 0) == 0;  // 0 stays as the saved user
+  bool was_root_ = ::geteuid() == 0 && ::setresuid(65534, 65534, 0) == 0;  // 0 remains the saved user id
 };
 
-// A folder without any permission until the end of the test.
+// Removes all permissions of a folder until the end of the test.
 class Locked {
  public:
   explicit Locked(std::filesystem::path folder) : folder_(std::move(folder)) {

@@ -16,7 +16,7 @@
 namespace ingot {
 namespace {
 
-// What `call` ("shuffle:10") draws, each value as the golden file writes it.
+// The values that `call` ("shuffle:10") draws, formatted as in the golden file.
 template <class Generator>
 std::vector<std::string> draw(Generator& source, const std::string& call) {
   std::vector<std::string> parts;
@@ -45,18 +45,18 @@ std::vector<std::string> draw(Generator& source, const std::string& call) {
 
 template <class Generator>
 void compare(Generator source, std::istream& line) {
-  std::vector<std::string> calls, drawn, wanted;
+  std::vector<std::string> calls, drawn, expected;
   for (std::string call; line >> call && call != "=";) calls.push_back(call);
   for (const std::string& call : calls) {
     for (const std::string& value : draw(source, call)) drawn.push_back(value);
   }
   for (std::string value; line >> value;) {
-    wanted.push_back(value.find("0x") == std::string::npos ? value : fmt::format("{}", std::stod(value)));
+    expected.push_back(value.find("0x") == std::string::npos ? value : fmt::format("{}", std::stod(value)));
   }
-  EXPECT_EQ(drawn, wanted) << fmt::format("{}", fmt::join(calls, " "));
+  EXPECT_EQ(drawn, expected) << fmt::format("{}", fmt::join(calls, " "));
 }
 
-TEST(NumpyRandom, DrawsWhatNumpyDraws) {
+TEST(NumpyRandom, DrawsNumpysValues) {
   std::istringstream file(read_file(std::filesystem::path(test_data) / "base" / "numpy_random.txt"));
   int lines = 0;
   for (std::string text; std::getline(file, text); ++lines) {
@@ -73,7 +73,7 @@ TEST(NumpyRandom, DrawsWhatNumpyDraws) {
   EXPECT_EQ(lines, 16);
 }
 
-// What the formats that we follow were specified with.
+// Known values of the generators that Megatron-LM and MosaicML Streaming use.
 TEST(NumpyRandom, KnownAnswers) {
   NumpyRandomState state(1234);
   EXPECT_EQ(state.next_u32(), 822569775U);

@@ -36,7 +36,7 @@ struct Places {
   Scratch scratch;
 };
 
-TEST(Path, WhatIsThere) {
+TEST(Path, ReportsKindSizeAndContents) {
   const Places at;
   for (const char* name : {"file", "folder", "link", "folder-link", "pipe"}) {
     EXPECT_TRUE(path_exists(at / name)) << name;
@@ -63,8 +63,8 @@ TEST(Path, WhatIsThere) {
   EXPECT_TRUE(path_exists(executable_path()));
 }
 
-// Every question names the path that it could not be answered for.
-TEST(Path, QuestionsThatTheSystemDoesNotAnswer) {
+// Every failing query names its path.
+TEST(Path, FailingQueriesNameThePath) {
   const Places at;
   for (const fs::path& path : {at / "loop", at / "loop" / "x", at / std::string(300, 'n')}) {
     for (const auto& question : std::array<std::function<void()>, 7>{
@@ -85,7 +85,7 @@ TEST(Path, QuestionsThatTheSystemDoesNotAnswer) {
   }
 }
 
-TEST(Path, ChangesThatTheSystemRefuses) {
+TEST(Path, FailingChangesNameThePath) {
   const Places at;
   const std::string longest(300, 'n');
   for (const auto& change : std::array<std::function<void()>, 8>{
@@ -105,11 +105,11 @@ TEST(Path, ChangesThatTheSystemRefuses) {
   EXPECT_FALSE(path_exists(at / "moved"));
 }
 
-TEST(Path, WithoutPermission) {
+TEST(Path, MissingPermissionIsAnError) {
   const Places at;
   const Locked locked(at / "folder");
   const Nobody nobody;
-  if (nobody.is_root()) return;  // which has no right to change its user here
+  if (nobody.is_root()) return;  // root without the right to change its user
   for (const auto& question : std::array<std::function<void()>, 4>{
            [&] { path_exists(at / "folder" / "a"); }, [&] { is_folder(at / "folder" / "a"); },
            [&] { list_folder(at / "folder"); }, [&] { read_file(at / "folder" / "a"); }}) {
@@ -121,7 +121,7 @@ TEST(Path, WithoutPermission) {
   EXPECT_EQ(error_of([&] { make_folders(at / "folder" / "x"); }).kind(), ErrorKind::unavailable);
 }
 
-// Opening a pipe waits for whoever is to write, reading a device need not end.
+// Opening a pipe blocks until there is a writer, and reading a device may never end.
 TEST(Path, OnlyRegularFilesAreOpened) {
   const Places at;
   for (const fs::path& path : {at / "pipe", fs::path("/dev/zero"), at / "folder"}) {
@@ -131,11 +131,11 @@ TEST(Path, OnlyRegularFilesAreOpened) {
       EXPECT_EQ(error.kind(), ErrorKind::not_found);
       EXPECT_NE(error.message().find("not a file"), std::string::npos) << error.message();
     }
-    // Nor does a file take the name of one; root may replace a device.
+    // Publishing does not replace a pipe or device either, though root could.
     if (path == "/dev/zero") continue;
     EXPECT_EQ(error_of([&] { write_file(path, "x"); }).kind(), ErrorKind::unavailable) << path;
   }
-  EXPECT_EQ(error_of([&] { AppendFile log(at / "pipe"); }).kind(), ErrorKind::unavailable);  // nobody reads it
+  EXPECT_EQ(error_of([&] { AppendFile log(at / "pipe"); }).kind(), ErrorKind::unavailable);  // the pipe has no reader
   EXPECT_TRUE(fs::is_fifo(at / "pipe"));
 }
 

@@ -41,7 +41,7 @@ TEST(Philox, NormalIsFiniteAtTheEdges) {
   }
 }
 
-// The first four moments of 2^16 draws, each within six standard errors of the normal law's.
+// The first four moments of 2^16 draws are each within six standard errors of the normal distribution's.
 TEST(RandomStream, NormalMoments) {
   RandomStream stream(17, 3);
   const int n = 1 << 16;

@@ -14,7 +14,7 @@ namespace {
 double fake_time = 0;
 double fake_now() { return fake_time; }
 
-// Runs `work` on a progress and gives what was written.
+// Runs `work` with a progress display and returns the output.
 template <class F>
 std::string output_of(ProgressStyle style, int columns, int64_t total, F&& work, int64_t start = 0) {
   const Scratch scratch;
@@ -45,7 +45,7 @@ TEST(Progress, PlainLinesAreFew) {
   EXPECT_EQ(out.find('\r'), std::string::npos);
 }
 
-TEST(Progress, EarlierWorkDoesNotCountInTheRate) {
+TEST(Progress, WorkBeforeAResumeIsNotInTheRate) {
   const std::string out = output_of(
       ProgressStyle::plain, 0, 1000,
       [](Progress& p) {
@@ -80,7 +80,7 @@ TEST(Progress, TerminalLinesFitTheWidth) {
   }
 }
 
-TEST(Progress, Bar) {
+TEST(Progress, BarShowsTheShareDone) {
   const std::string out = output_of(ProgressStyle::terminal, 100, 100, [](Progress& p) {
     fake_time += 1;
     p.update(50);
@@ -88,7 +88,7 @@ TEST(Progress, Bar) {
   EXPECT_EQ(out, "\rtrain  50% [###############...............] 50/100 steps  50 steps/s  1 s left\x1b[K\n");
 }
 
-TEST(Progress, QuietAndUnknownTotal) {
+TEST(Progress, QuietWritesNothingAndAnUnknownTotalHasNoBar) {
   EXPECT_EQ(output_of(ProgressStyle::quiet, 80, 10,
                       [](Progress& p) {
                         fake_time += 100;

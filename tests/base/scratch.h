@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed with all that is in it.
+// A temporary folder for one test. It is removed with its contents.
 #pragma once
 
 #include <gtest/gtest.h>

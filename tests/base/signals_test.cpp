@@ -15,7 +15,7 @@ int second_signal = 0;
 void note_second(int number) { second_signal = number; }
 void leave(int) { ::_exit(130); }
 
-TEST(StopSignal, FirstSetsTheFlagSecondCalls) {
+TEST(StopSignal, TheFirstSetsTheFlagAndTheSecondCallsTheHandler) {
   second_signal = 0;
   {
     const StopSignal stop(note_second);
@@ -35,14 +35,14 @@ TEST(StopSignal, FirstSetsTheFlagSecondCalls) {
   EXPECT_EQ(again.number(), SIGUSR1);
 }
 
-TEST(StopSignal, TheSameSentTwiceAtOnceByProgramsIsOne) {
+TEST(StopSignal, TheSameSignalTwiceAtOnceFromAProgramCountsOnce) {
   for (bool at_once = false; !at_once;) {
     second_signal = 0;
     const StopSignal stop(note_second);
     const double from = steady_seconds();
     ::raise(SIGUSR1);
     ::raise(SIGUSR1);
-    at_once = steady_seconds() - from < 1;  // else this process has stood still in between
+    at_once = steady_seconds() - from < 1;  // else the process was suspended in between
     if (!at_once) continue;
     EXPECT_EQ(second_signal, 0);
     ::usleep(1'100'000);
@@ -51,8 +51,9 @@ TEST(StopSignal, TheSameSentTwiceAtOnceByProgramsIsOne) {
   }
 }
 
-// As systemd ends a session, and a closed terminal a program that Ctrl-C has stopped.
-TEST(StopSignal, OthersOfProgramsAtOnceAreNoSecondAndAHangUpNeverIs) {
+// systemd ends a session with several signals, and a closed terminal does so to a program that Ctrl-C has already
+// stopped.
+TEST(StopSignal, SignalsOfProgramsAtOnceCountOnceAndHangUpIsNeverASecond) {
   auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
   for (bool at_once = false; !at_once;) {
     second_signal = 0;
@@ -60,7 +61,7 @@ TEST(StopSignal, OthersOfProgramsAtOnceAreNoSecondAndAHangUpNeverIs) {
     const double from = steady_seconds();
     ::raise(SIGTERM);
     ::raise(SIGUSR1);
-    at_once = steady_seconds() - from < 1;  // else this process has stood still in between
+    at_once = steady_seconds() - from < 1;  // else the process was suspended in between
     if (!at_once) continue;
     ::raise(SIGHUP);
     ::usleep(1'100'000);
@@ -73,7 +74,7 @@ TEST(StopSignal, OthersOfProgramsAtOnceAreNoSecondAndAHangUpNeverIs) {
   ::signal(SIGHUP, inherited);
 }
 
-TEST(StopSignal, PutsTheFormerHandlersBack) {
+TEST(StopSignal, RestoresFormerHandlers) {
   struct sigaction before{};
   struct sigaction after{};
   ::sigaction(SIGPIPE, nullptr, &before);
@@ -86,7 +87,7 @@ TEST(StopSignal, PutsTheFormerHandlersBack) {
   EXPECT_EQ(after.sa_handler, SIG_DFL);
 }
 
-TEST(StopSignal, AHangUpStopsUnlessItIsIgnored) {
+TEST(StopSignal, HangUpStopsUnlessIgnored) {
   auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
   {
     const StopSignal stop(note_second);
@@ -112,8 +113,8 @@ TEST(StopSignal, AHangUpStopsUnlessItIsIgnored) {
   ::signal(SIGHUP, inherited);
 }
 
-// In a process of its own, as the application does it: two signals and it is gone with 130.
-TEST(StopSignal, SecondEndsTheProcess) {
+// In a process of its own, as the executable does it: the second signal ends it with exit code 130.
+TEST(StopSignal, TheSecondEndsTheProcess) {
   const pid_t child = ::fork();
   if (child == 0) {
     const StopSignal stop(leave);

@@ -59,7 +59,7 @@ TEST(Strings, Utf8) {
        {"", "a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf"}) {
     EXPECT_TRUE(is_utf8(good)) << good;
   }
-  // Lone tail, overlong, cut off, surrogate, beyond U+10FFFF.
+  // A lone continuation byte, an overlong form, a truncated one, a surrogate, and a value above U+10FFFF.
   for (const char* bad : {"\x80", "\xc0\x80", "\xc3", "\xe0\x80\x80", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\x80",
                           "\xf4\x90\x80\x80", "\xff", "a\xc3z"}) {
     EXPECT_FALSE(is_utf8(bad)) << bad;

@@ -30,7 +30,7 @@ Slices slices_of(int threads, int64_t begin, int64_t end, int64_t grain) {
   return seen;
 }
 
-TEST(ThreadPool, SlicesDependOnTheGrainAlone) {
+TEST(ThreadPool, SlicesDependOnTheGrainOnly) {
   const Slices expected = {{3, 7}, {7, 11}, {11, 15}, {15, 16}};
   for (const int threads : {1, 2, 3, 4, 8}) EXPECT_EQ(slices_of(threads, 3, 16, 4), expected) << threads;
 }
@@ -42,7 +42,7 @@ TEST(ThreadPool, EmptyAndSingleRanges) {
   EXPECT_EQ(slices_of(2, 0, 5, INT64_MAX), (Slices{{0, 5}}));
 }
 
-TEST(ThreadPool, EveryIndexOnceOverManyJobs) {
+TEST(ThreadPool, EveryIndexRunsOnceInManyJobs) {
   ThreadPool pool(4);
   std::vector<int> hits(1000);
   for (int job = 0; job < 500; ++job) {
@@ -53,7 +53,7 @@ TEST(ThreadPool, EveryIndexOnceOverManyJobs) {
   for (const int count : hits) ASSERT_EQ(count, 500);
 }
 
-TEST(ThreadPool, EverySlotOnce) {
+TEST(ThreadPool, EverySlotRunsOnce) {
   ThreadPool pool(3);
   EXPECT_EQ(pool.threads(), 3);
   for (const size_t slots : {size_t{1}, size_t{3}, size_t{10}}) {
@@ -63,8 +63,8 @@ TEST(ThreadPool, EverySlotOnce) {
   }
 }
 
-// One slice lasts until all others are done: whoever runs it, the others take what its thread has not begun.
-TEST(ThreadPool, WhatALateThreadHasNotBegunIsTaken) {
+// One slice runs until all others have finished: other threads steal what its thread has not started.
+TEST(ThreadPool, SlicesOfASlowThreadAreStolen) {
   constexpr int64_t slices = 96;
   for (const int64_t late : {int64_t{0}, slices / 2, slices - 1}) {
     ThreadPool pool(2);
@@ -96,7 +96,7 @@ TEST(ThreadPool, RethrowsTheFirstSlice) {
         EXPECT_STREQ(error.what(), "3");
       }
     }
-    // Only the last slice: it lies on a worker. The pool works again afterwards.
+    // Only the last slice throws, which runs on a worker. The pool can be used afterwards.
     EXPECT_THROW(pool.parallel_for(0, 100, 1,
                                    [](int64_t lo, int64_t) {
                                      if (lo == 99) throw std::runtime_error("last");
@@ -108,8 +108,8 @@ TEST(ThreadPool, RethrowsTheFirstSlice) {
   }
 }
 
-// Jobs of few and of many slices in turns, so that threads are late for one and come into the next.
-TEST(ThreadPool, RethrowsTheFirstSliceWhateverThreadsAreLate) {
+// Jobs of few and of many slices alternate, so that threads that finish late enter the next job.
+TEST(ThreadPool, RethrowsTheFirstSliceWhenThreadsAreLate) {
   ThreadPool pool(4);
   for (int64_t job = 0; job < 500; ++job) {
     pool.parallel_for(0, 2, 1, [](int64_t, int64_t) {});
@@ -158,7 +158,7 @@ TEST(ThreadPool, SeveralCallersTakeTurns) {
   for (const auto& mine : hits) EXPECT_EQ(mine, std::vector<int>(50, 100));
 }
 
-// The CPUs that each thread of a pool has while it runs slices, the caller's first, and it has to be on.
+// The CPUs of each thread while it runs slices (the caller's first), checked against the CPU that it runs on.
 std::vector<std::vector<int>> cpus_in_slices(ThreadPool& pool) {
   std::mutex mutex;
   std::map<std::thread::id, std::vector<int>> seen;
@@ -187,7 +187,7 @@ TEST(ThreadPool, ThreadsAreBoundToTheirCpus) {
   for (int repeat = 0; repeat < 3; ++repeat) {
     ThreadPool pool(2, {first, second, first});
     EXPECT_EQ(cpus_in_slices(pool), (std::vector<std::vector<int>>{{first}, {second}}));
-    EXPECT_EQ(usable_cpus(), usable) << "the caller, behind its slices";
+    EXPECT_EQ(usable_cpus(), usable) << "the caller, after its slices";
   }
   ThreadPool alone(1, {first});
   EXPECT_EQ(cpus_in_slices(alone), (std::vector<std::vector<int>>{{first}}));
@@ -195,12 +195,12 @@ TEST(ThreadPool, ThreadsAreBoundToTheirCpus) {
   EXPECT_EQ(cpus_in_slices(free), (std::vector<std::vector<int>>{usable, usable}));
 }
 
-TEST(ThreadPool, OnlySlicesAreBound) {
+TEST(ThreadPool, ThreadsAreBoundOnlyDuringSlices) {
   const std::vector<int> usable = usable_cpus();
   ASSERT_FALSE(usable.empty());
   const int cpu = usable.back();
   ThreadPool pool(2, {cpu, cpu});
-  // A job of one slice, one inside a slice (of another pool), and one that fails.
+  // A job of one slice, one inside a slice of another pool, and one that throws.
   pool.parallel_for(0, 1, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
   EXPECT_EQ(usable_cpus(), usable);
   ThreadPool other(2, {usable.front(), usable.front()});
@@ -214,7 +214,7 @@ TEST(ThreadPool, OnlySlicesAreBound) {
   std::vector<int> of_a_child;
   std::thread([&] { of_a_child = usable_cpus(); }).join();
   EXPECT_EQ(of_a_child, usable);
-  // Another caller is thread 0 while its slices run.
+  // Another caller runs its slices as thread 0.
   std::thread([&] {
     pool.parallel_for(0, 8, 1, [&](int64_t, int64_t) { EXPECT_EQ(usable_cpus(), std::vector<int>{cpu}); });
     EXPECT_EQ(usable_cpus(), usable);
@@ -242,10 +242,10 @@ TEST(ThreadPool, ACallerMayStayBound) {
   EXPECT_EQ(usable_cpus(), usable);
 }
 
-TEST(ThreadPool, RefusesNonsense) {
+TEST(ThreadPool, RejectsInvalidArguments) {
   EXPECT_THROW(ThreadPool(0), Error);
   EXPECT_THROW(ThreadPool(2, {0}), Error);
-  EXPECT_THROW(ThreadPool(2, {0, max_cpus - 1}), Error);  // one that is not there
+  EXPECT_THROW(ThreadPool(2, {0, max_cpus - 1}), Error);  // a CPU that does not exist
   ThreadPool pool(2);
   EXPECT_THROW(pool.parallel_for(0, 1, 0, [](int64_t, int64_t) {}), Error);
 }

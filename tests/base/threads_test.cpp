@@ -1,4 +1,4 @@
-// Threads that the system refuses.
+// Thread creation that the system refuses.
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 namespace ingot {
 namespace {
 
-TEST(Threads, ARefusedThreadIsAnErrorThatSaysWhatFor) {
-  if (sanitized) return;  // sanitizers take more memory than a limit may leave
+TEST(Threads, ARefusedThreadIsAnErrorThatNamesThePurpose) {
+  if (sanitized) return;  // sanitizers need more memory than the limit leaves
   const auto work = [] {
     std::vector<std::thread> threads;
     std::atomic<bool> end{false};
@@ -31,8 +31,8 @@ TEST(Threads, ARefusedThreadIsAnErrorThatSaysWhatFor) {
   EXPECT_EXIT(without_threads(work), testing::ExitedWithCode(7), "cannot start a thread for a test");
 }
 
-TEST(Threads, ATaskToo) {
-  if (sanitized) return;  // sanitizers take more memory than a limit may leave
+TEST(Threads, ARefusedTaskThreadIsAnErrorToo) {
+  if (sanitized) return;  // sanitizers need more memory than the limit leaves
   const auto work = [] {
     std::promise<void> end;
     std::shared_future<void> ended = end.get_future().share();

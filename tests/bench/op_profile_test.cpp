@@ -1,4 +1,4 @@
-// ingot bench train --profile: the work of each op, and that nothing is counted twice.
+// ingot bench train --profile: the FLOPs and bytes of each op, with nothing counted twice.
 #include "bench/op_profile.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 
 class OpProfileTest : public testing::Test {
  protected:
-  // Zeros, which live as long as the test.
+  // Tensors of zeros that live as long as the test.
   Tensor tensor(DType dtype, Shape shape) {
     int64_t elements = 1;
     for (int i = 0; i < shape.rank(); ++i) elements *= shape[i];
@@ -63,7 +63,7 @@ TEST_F(OpProfileTest, GemmsAreDistinguishedByShape) {
   EXPECT_EQ(profile_.rows().size(), 2U);
 }
 
-// The gradient of a weight [3, 5] from dy [7, 3], stored turned.
+// The gradient of a weight [3, 5] from dy [7, 3], which is stored transposed.
 TEST_F(OpProfileTest, AnOperandMayBeTransposed) {
   call<ops::Matmul>({tensor(DType::f32, {3, 5}), tensor(DType::f32, {7, 3}), tensor(DType::f32, {7, 5})});
   EXPECT_EQ(row().shape, "3x5x7");
@@ -71,7 +71,7 @@ TEST_F(OpProfileTest, AnOperandMayBeTransposed) {
   EXPECT_TRUE(row().wide);
 }
 
-TEST_F(OpProfileTest, AttentionIsWhatTheModelSaysOfATokenAndItsGradientFiveHalves) {
+TEST_F(OpProfileTest, AttentionHasTheModelsFlopsPerTokenAndItsGradientTwoAndAHalfTimesThose) {
   call<ops::Attention>({tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
   call<ops::AttentionBackward>({tensor(DType::bf16, {3, 8}), tensor(DType::bf16, {3, 8})});
   for (const OpProfile::Row& row : profile_.rows()) {
@@ -80,14 +80,14 @@ TEST_F(OpProfileTest, AttentionIsWhatTheModelSaysOfATokenAndItsGradientFiveHalve
   }
 }
 
-// Of the table only the rows that are asked for are read.
-TEST_F(OpProfileTest, AnEmbeddingReadsWhatItGives) {
+// Only the table rows that are looked up are read.
+TEST_F(OpProfileTest, AnEmbeddingReadsOnlyTheRowsItReturns) {
   call<ops::Embedding>({tensor(DType::f32, {2, 8}), tensor(DType::f32, {1000, 8})});
   EXPECT_EQ(row().bytes, 2.0 * 2 * 8 * 4);
 }
 
-// What an op is made of has its own time; what is timed in both would come to more than all the time there was.
-TEST_F(OpProfileTest, TimeInsideAnOpIsNotItsOwn) {
+// An op's own time excludes that of ops it calls; otherwise the sum would exceed the total.
+TEST_F(OpProfileTest, SelfTimeExcludesNestedOps) {
   const double began = steady_seconds();
   profile_.begins("outer");
   profile_.begins("inner");
@@ -106,7 +106,7 @@ TEST_F(OpProfileTest, TimeInsideAnOpIsNotItsOwn) {
       std::is_sorted(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; }));
 }
 
-TEST_F(OpProfileTest, TheFloorIsTheLongerOfArithmeticAndTraffic) {
+TEST_F(OpProfileTest, TheLowerBoundIsTheLongerOfComputeAndMemoryTime) {
   const runtime::PeakRates most{.bf16_flops = 100, .f32_flops = 50, .bytes = 10, .datasheet_bf16_flops = 0};
   EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 10}.floor(most)), 2);
   EXPECT_EQ((OpProfile::Row{.wide = true, .flops = 200, .bytes = 10}.floor(most)), 4);
@@ -114,9 +114,9 @@ TEST_F(OpProfileTest, TheFloorIsTheLongerOfArithmeticAndTraffic) {
   EXPECT_EQ((OpProfile::Row{.flops = 200, .bytes = 30}.floor({})), 0);
 }
 
-// A linear layer with LoRA's term is one op or made of two products, as the machine, the type and the weight's coding
-// have it; the work is the same.
-TEST_F(OpProfileTest, ALayerWithATermHasTheWorkOfBothProducts) {
+// A linear layer with LoRA is one fused op or two gemms, depending on machine, dtype and weight storage. The FLOPs are
+// the same.
+TEST_F(OpProfileTest, ALoraLayerHasTheFlopsOfBothGemms) {
   ops::Registry registry;
   cpu::register_ops(registry);
   ThreadPool threads(1);

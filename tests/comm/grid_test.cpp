@@ -8,7 +8,7 @@
 namespace ingot::comm {
 namespace {
 
-TEST(Group, OfOneDoesNothing) {
+TEST(Group, OfOneRankIsANoOp) {
   const Group group;
   EXPECT_EQ(group.rank(), 0);
   EXPECT_EQ(group.size(), 1);
@@ -25,7 +25,7 @@ TEST(Group, OfOneDoesNothing) {
   EXPECT_THROW(group.begin_receive({&one, 1}, 0), Error);
 }
 
-TEST(Grid, GroupsByPlace) {
+TEST(Grid, GroupsByCoordinate) {
   run_in_process({.ranks = 12}, [](const Group& world) {
     const Grid grid = make_grid(world, {.dp = 3, .pp = 2, .tp = 2});
     EXPECT_EQ(grid.world.size(), 12);
@@ -33,14 +33,14 @@ TEST(Grid, GroupsByPlace) {
     EXPECT_EQ(grid.pp.size(), 2);
     EXPECT_EQ(grid.tp.size(), 2);
     EXPECT_EQ((grid.pp.rank() * 3 + grid.dp.rank()) * 2 + grid.tp.rank(), world.rank());
-    // Those of a group differ in their place along it and in nothing else.
+    // The ranks of a group differ only in their coordinate along its axis.
     EXPECT_EQ(grid.tp.all_sum<int64_t>(world.rank()), 2 * (world.rank() - grid.tp.rank()) + 1);
     EXPECT_EQ(grid.dp.all_sum<int64_t>(world.rank()), 3 * (world.rank() - 2 * grid.dp.rank()) + 6);
     EXPECT_EQ(grid.pp.all_sum<int64_t>(world.rank()), 2 * (world.rank() - 6 * grid.pp.rank()) + 6);
   });
 }
 
-TEST(Grid, LayoutsOfOneAxisAndOfAnotherSize) {
+TEST(Grid, OneAxisLayoutsWorkAndOtherSizesAreErrors) {
   run_in_process({.ranks = 3}, [](const Group& world) {
     const Grid grid = make_grid(world, {.dp = 3});
     EXPECT_EQ(grid.dp.rank(), world.rank());

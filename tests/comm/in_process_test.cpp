@@ -40,7 +40,7 @@ void on_some_ranks(void (*check)(const Group&)) {
   }
 }
 
-TEST(InProcess, IntegerSumsAndMaxima) { on_some_ranks(check_integer_sums_and_maxima); }
+TEST(InProcess, ReducesIntegerSumsAndMaxima) { on_some_ranks(check_integer_sums_and_maxima); }
 
 TEST(InProcess, FloatingPointSumsAreInTheOrderOfRanks) {
   on_some_ranks(check_floating_point_sums_are_in_the_order_of_ranks);
@@ -48,15 +48,15 @@ TEST(InProcess, FloatingPointSumsAreInTheOrderOfRanks) {
 
 TEST(InProcess, SectionsAreReducedAndGathered) { on_some_ranks(check_sections_are_reduced_and_gathered); }
 
-TEST(InProcess, BroadcastTextAndOneValue) { on_some_ranks(check_broadcast_text_and_one_value); }
+TEST(InProcess, BroadcastsTextAndValues) { on_some_ranks(check_broadcast_text_and_one_value); }
 
-TEST(InProcess, MessagesArriveInTheirOrder) { on_some_ranks(check_messages_arrive_in_their_order); }
+TEST(InProcess, MessagesArriveInOrder) { on_some_ranks(check_messages_arrive_in_order); }
 
-TEST(InProcess, ManyOperationsAtOnceWaitedForInAnyOrder) { on_some_ranks(check_many_operations_at_once); }
+TEST(InProcess, ManyOperationsMayBeWaitedForInAnyOrder) { on_some_ranks(check_many_operations_at_once); }
 
-TEST(InProcess, PartsWorkByThemselves) { on_some_ranks(check_parts_work_by_themselves); }
+TEST(InProcess, SubgroupsWorkIndependently) { on_some_ranks(check_subgroups_work_independently); }
 
-TEST(InProcess, WhileOneWorksTheOthersMeetIt) {
+TEST(InProcess, WhileOneRankWorksTheOthersKeepSynchronising) {
   for (const int ranks : {1, 3}) {
     std::atomic<int> done = 0;
     run_in_process({.ranks = ranks}, [&](const Group& group) {
@@ -76,7 +76,7 @@ TEST(InProcess, WhileOneWorksTheOthersMeetIt) {
   EXPECT_NE(failed.message().find("what came"), std::string::npos);
 }
 
-// A channel of two ranks whose other one always agrees, and which counts how often they meet.
+// A transport of two ranks whose peer always agrees, and which counts the synchronisations.
 class Agreeing : public Transport {
  public:
   explicit Agreeing(std::atomic<int>& meetings) : meetings_(meetings) {}
@@ -105,11 +105,11 @@ class Agreeing : public Transport {
   std::atomic<int>& meetings_;
 };
 
-TEST(InProcess, LongWorkIsMetAgainAndAgain) {
+TEST(InProcess, LongWorkSynchronisesRepeatedly) {
   std::atomic<int> meetings = 0;
   bool met_while_working = false;
   run_while_synchronising(Group(std::make_shared<Agreeing>(meetings)), [&](const std::atomic<bool>& wanted) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);  // if it is not
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);  // limits a failing test
     while (meetings < 3 && wanted && std::chrono::steady_clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     met_while_working = meetings >= 3;
@@ -117,7 +117,7 @@ TEST(InProcess, LongWorkIsMetAgainAndAgain) {
   EXPECT_TRUE(met_while_working);
 }
 
-TEST(InProcess, WorkIsGivenUpWhenAnotherRankHasFailed) {
+TEST(InProcess, WorkIsAbandonedWhenAnotherRankFails) {
   const Error failed = error_of({.ranks = 2}, [](const Group& group) {
     if (group.rank() == 1) throw_error(ErrorKind::resource, "no memory");
     run_while_synchronising(group, [](const std::atomic<bool>& wanted) {
@@ -127,7 +127,7 @@ TEST(InProcess, WorkIsGivenUpWhenAnotherRankHasFailed) {
   EXPECT_EQ(failed.kind(), ErrorKind::resource);
 }
 
-TEST(InProcess, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST(InProcess, NoRankPassesABarrierBeforeAllArrive) {
   std::atomic<int> come = 0;
   run_in_process({.ranks = 5}, [&](const Group& group) {
     ++come;
@@ -136,7 +136,7 @@ TEST(InProcess, NobodyPassesABarrierBeforeAllHaveCome) {
   });
 }
 
-TEST(InProcess, OneRanksErrorEndsAllWithItsReason) {
+TEST(InProcess, AnErrorOfOneRankEndsAllWithItsMessage) {
   std::atomic<int> reported = 0;
   const Error error = error_of({.ranks = 4, .timeout_s = 60}, [&](const Group& group) {
     std::vector<int64_t> values(100000, 1);
@@ -164,7 +164,7 @@ TEST(InProcess, OneRanksErrorEndsAllWithItsReason) {
   EXPECT_EQ(error.hint(), "make room");
 }
 
-TEST(InProcess, AnExceptionOfAnotherTypeEndsAllToo) {
+TEST(InProcess, ExceptionsOfOtherTypesEndAllToo) {
   const Error error = error_of({.ranks = 2}, [](const Group& group) {
     if (group.rank() == 1) throw std::runtime_error("bad luck");
     std::byte one{};
@@ -174,11 +174,11 @@ TEST(InProcess, AnExceptionOfAnotherTypeEndsAllToo) {
   EXPECT_EQ(error.message(), "rank 1: bad luck");
 }
 
-TEST(InProcess, ARankThatDoesNotComeIsNamed) {
-  std::latch both(2);  // who gives up first finds that the other has come
+TEST(InProcess, AMissingRankIsNamed) {
+  std::latch both(2);  // the first rank to time out reports that the other one arrived
   const Error error = error_of({.ranks = 3, .timeout_s = 0.2}, [&](const Group& group) {
     if (group.rank() == 1) {
-      // Busy with something else until the others have given up.
+      // Busy until the others have timed out.
       while (true) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         group.begin_send({}, 1).wait();
@@ -196,7 +196,7 @@ TEST(InProcess, ARankThatDoesNotComeIsNamed) {
       << error.message();
 }
 
-TEST(InProcess, ARankThatCannotBeEndedIsReported) {
+TEST(InProcess, ARankThatDoesNotEndIsReported) {
   std::atomic<bool> reported = false;
   const InProcess settings{.ranks = 2, .timeout_s = 0.1, .stuck = [&](const Error& error) {
                              EXPECT_EQ(error.message(), "rank 0: no more");
@@ -209,7 +209,7 @@ TEST(InProcess, ARankThatCannotBeEndedIsReported) {
   EXPECT_EQ(error.message(), "rank 0: no more");
 }
 
-TEST(InProcess, DisagreementIsAnError) {
+TEST(InProcess, MismatchedCallsAreErrors) {
   const Error sizes = error_of({.ranks = 2}, [](const Group& group) {
     std::vector<float> values(group.rank() == 0 ? 3 : 4);
     group.all_reduce(std::span(values), ReduceOp::sum);
@@ -228,7 +228,7 @@ TEST(InProcess, DisagreementIsAnError) {
   EXPECT_NE(bytes.message().find("received 3 bytes from rank 0, expected 4"), std::string::npos) << bytes.message();
 }
 
-TEST(InProcess, SumsThatDoNotFitAreErrors) {
+TEST(InProcess, OverflowingSumsAreErrors) {
   const Error error = error_of({.ranks = 2}, [](const Group& group) {
     group.all_sum(group.rank() == 0 ? std::numeric_limits<int64_t>::max() : int64_t{1});
   });
@@ -236,7 +236,7 @@ TEST(InProcess, SumsThatDoNotFitAreErrors) {
   EXPECT_NE(error.message().find("overflows"), std::string::npos) << error.message();
 }
 
-TEST(InProcess, ThereIsAtLeastOneRank) {
+TEST(InProcess, ZeroRanksAreAnError) {
   EXPECT_EQ(error_of({.ranks = 0}, [](const Group&) {}).kind(), ErrorKind::usage);
 }
 

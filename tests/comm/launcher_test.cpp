@@ -16,15 +16,15 @@ std::optional<Launch> found(const std::map<std::string, std::string>& environmen
   });
 }
 
-TEST(Launcher, OneProcessIsNone) {
+TEST(Launcher, ASingleProcessHasNoLauncher) {
   EXPECT_FALSE(found({}));
   EXPECT_FALSE(found({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}));
   EXPECT_FALSE(found({{"PMI_SIZE", "1"}, {"PMI_RANK", "0"}}));
-  // The batch script, which is not of a step.
+  // A SLURM batch script, outside any step.
   EXPECT_FALSE(found({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"SLURM_JOB_ID", "7"}}));
 }
 
-TEST(Launcher, EachKindIsFound) {
+TEST(Launcher, EveryLauncherIsDetected) {
   const std::optional<Launch> open_mpi = found({{"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}});
   ASSERT_TRUE(open_mpi);
   EXPECT_EQ(open_mpi->launcher, "mpirun");
@@ -39,7 +39,7 @@ TEST(Launcher, EachKindIsFound) {
   EXPECT_EQ(srun->size, 16);
 }
 
-TEST(Launcher, MpirunInsideAnAllocationIsNotItsDaemonsStep) {
+TEST(Launcher, MpirunInsideASlurmAllocationIsNotASlurmStep) {
   const std::optional<Launch> launch = found({{"SLURM_STEP_NUM_TASKS", "2"},
                                               {"SLURM_STEP_ID", "0"},
                                               {"OMPI_COMM_WORLD_SIZE", "8"},
@@ -49,7 +49,7 @@ TEST(Launcher, MpirunInsideAnAllocationIsNotItsDaemonsStep) {
   EXPECT_EQ(launch->size, 8);
 }
 
-TEST(Launcher, ANumberThatIsNoneIsAnError) {
+TEST(Launcher, InvalidNumbersAreErrors) {
   for (const char* text : {"", "two", "2x", "0", "-3"}) {
     try {
       found({{"PMI_SIZE", text}, {"PMI_RANK", "0"}});

@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<size_t> lengths = {0, 1, 3, 2048, 5000, 40000};
 
-// Values whose sums depend on their order in f32.
+// f32 values whose sum depends on the order of addition.
 float value_of(int rank, size_t i) {
   return std::ldexp(1.0F + static_cast<float>(i % 97) / 97, (rank * 7 + static_cast<int>(i)) % 23);
 }
@@ -85,7 +85,7 @@ void check_sections_are_reduced_and_gathered(const Group& group) {
     std::vector<float> whole = all;
     group.all_reduce(std::span(whole), ReduceOp::sum);
 
-    // In its own place, then gathered from there.
+    // Reduced in place, then gathered in place.
     const std::span<float> own(all.data() + own_begin, counts[static_cast<size_t>(group.rank())]);
     group.begin_reduce_scatter<float>(own, all, counts, ReduceOp::sum).wait();
     for (size_t i = 0; i < total; ++i) {
@@ -111,7 +111,7 @@ void check_broadcast_text_and_one_value(const Group& group) {
   EXPECT_EQ(group.all_max<double>(group.rank()), ranks - 1);
 }
 
-void check_messages_arrive_in_their_order(const Group& group) {
+void check_messages_arrive_in_order(const Group& group) {
   if (group.size() == 1) return;
   const int to = (group.rank() + 1) % group.size();
   const int from = (group.rank() + group.size() - 1) % group.size();
@@ -145,8 +145,8 @@ void check_many_operations_at_once(const Group& group) {
   for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], std::vector<int64_t>(i * 400, sum));
 }
 
-void check_parts_work_by_themselves(const Group& group) {
-  // Even ranks in their order, odd ones turned round; then parts of parts.
+void check_subgroups_work_independently(const Group& group) {
+  // Even ranks in order, odd ranks in reverse, then subgroups of these.
   const int color = group.rank() % 2;
   const int size = (group.size() + 1 - color) / 2;
   const Group part = group.split(color, color == 0 ? group.rank() : -group.rank(), "part");

@@ -1,5 +1,5 @@
 #!/bin/sh
-# expect_status.sh STATUS COMMAND...: succeeds when the command ends with just that status.
+# expect_status.sh STATUS COMMAND...: succeeds when the command exits with exactly that status.
 expected=$1
 shift
 "$@"

@@ -1,5 +1,5 @@
-// A rank of the tests that CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs. Exits with 0 when this
-// rank saw what it should have; the others' exit codes are the launcher's to join.
+// One rank of the MPI tests, which CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs. Exits with 0 when
+// this rank's checks passed; the launcher combines the exit codes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,16 +18,16 @@ namespace {
 
 void checks(const Place& place) {
   const Group& world = place.world;
-  EXPECT_EQ(place.local, world.rank());  // on one machine
+  EXPECT_EQ(place.local, world.rank());  // all ranks are on one machine
   EXPECT_EQ(place.locals, world.size());
   check_integer_sums_and_maxima(world);
   check_floating_point_sums_are_in_the_order_of_ranks(world);
   check_sections_are_reduced_and_gathered(world);
   check_broadcast_text_and_one_value(world);
-  check_messages_arrive_in_their_order(world);
+  check_messages_arrive_in_order(world);
   check_many_operations_at_once(world);
-  check_parts_work_by_themselves(world);
-  // More than is staged at a time.
+  check_subgroups_work_independently(world);
+  // More bytes than the staging buffer holds.
   std::vector<int64_t> many(3'000'001, world.rank() + 1);
   world.all_reduce(std::span(many), ReduceOp::sum);
   EXPECT_EQ(many, std::vector<int64_t>(many.size(), int64_t{world.size()} * (world.size() + 1) / 2));
@@ -37,14 +37,14 @@ void checks(const Place& place) {
   EXPECT_TRUE(std::ranges::all_of(bytes, [&](std::byte byte) { return byte == static_cast<std::byte>(root); }));
 }
 
-// Rank 1 fails; the others, which wait for it, hear why.
+// Rank 1 fails, and the other ranks, which wait for it, receive its message.
 void fails(const Group& world) {
   world.barrier();
   if (world.rank() == 1) throw_hint(ErrorKind::resource, "make room", "the disk is full");
   world.barrier();
 }
 
-// Rank 1 does not come.
+// Rank 1 does not take part.
 void hangs(const Group& world) {
   world.barrier();
   if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::hours(1));
