@@ -19,7 +19,7 @@ fs::path copy_adapter(const std::string& name, const fs::path& to) {
   return to;
 }
 
-TEST(Adapter, ReadsWhatPeftWrote) {
+TEST(Adapter, ReadsPeftsFiles) {
   for (const char* name : {"a", "b", "c"}) {
     const AdapterFile adapter = read_adapter(golden(name) / "lora", spec_of(name));
     EXPECT_EQ(adapter.lora.rank, 4);
@@ -34,7 +34,7 @@ TEST(Adapter, ReadsWhatPeftWrote) {
   }
 }
 
-TEST(Adapter, WrittenAsPeftDoes) {
+TEST(Adapter, WritesPeftsLayout) {
   const Scratch scratch;
   HostDevice device;
   const AdapterFile adapter = read_adapter(golden("b") / "lora", spec_of("b"));
@@ -42,15 +42,15 @@ TEST(Adapter, WrittenAsPeftDoes) {
   EXPECT_EQ(read_file(scratch.path / "adapter_model.safetensors"),
             read_file(golden("b") / "lora/adapter_model.safetensors"));
   const json written = json::parse(read_file(scratch.path / "adapter_config.json"));
-  const json wanted = json::parse(read_file(golden("b") / "lora/adapter_config.json"));
+  const json expected = json::parse(read_file(golden("b") / "lora/adapter_config.json"));
   for (const auto& [key, value] : written.items()) {
     if (key == "base_model_name_or_path") {
       EXPECT_EQ(value, "models/b");
     } else if (key == "target_modules") {
       EXPECT_TRUE(std::is_sorted(value.begin(), value.end()));
-      EXPECT_EQ(value.size(), wanted.at(key).size());
+      EXPECT_EQ(value.size(), expected.at(key).size());
     } else {
-      EXPECT_EQ(value, wanted.at(key)) << key;
+      EXPECT_EQ(value, expected.at(key)) << key;
     }
   }
   const AdapterFile back = read_adapter(scratch.path, spec_of("b"));
@@ -72,7 +72,7 @@ TEST(Adapter, AdapterNameInTensorNamesIsAccepted) {
   EXPECT_EQ(read_adapter(folder, spec_of("a")).modules.size(), 14U);
 }
 
-TEST(Adapter, RefusesWhatItWouldNotApply) {
+TEST(Adapter, RefusesSettingsItDoesNotApply) {
   const Scratch scratch;
   const spec::ModelSpec model = spec_of("a");
   const auto refused = [&](ErrorKind kind, const std::vector<std::string>& words, const auto& edit) {
@@ -108,12 +108,12 @@ TEST(Adapter, RefusesWhatItWouldNotApply) {
   expect_error(ErrorKind::unsupported, {"pickle"}, [&] { read_adapter(folder, model); });
 }
 
-// An adapter folder made of numbers that the test chooses.
+// An adapter folder whose configuration and tensors the test chooses.
 struct HandMade {
   json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"target_modules", json::array({"q_proj"})}};
   std::map<std::string, std::pair<std::vector<int64_t>, std::vector<float>>> tensors;
 
-  // Values that differ from name to name and element to element.
+  // Values that differ between names and between elements.
   void add(const std::string& name, std::vector<int64_t> shape) {
     int64_t count = 1;
     for (int64_t dim : shape) count *= dim;
@@ -154,7 +154,7 @@ std::vector<std::string> modules_of(const AdapterFile& adapter) {
 
 TEST(AdapterConfig, PatternsGiveEachLayerItsRankAndFactor) {
   const Scratch scratch;
-  HandMade made;  // "a": hidden 64, 4 heads and 2 of keys of 16, ffn 96, 2 layers
+  HandMade made;  // model "a": hidden size 64, 4 query heads and 2 key/value heads of size 16, MLP size 96, 2 layers
   made.config["target_modules"] = {"q_proj", "k_proj"};
   made.config["rank_pattern"]["layers.1.self_attn.q_proj"] = 3;
   made.config["alpha_pattern"] = {{"k_proj", 10}, {"0.self_attn.q_proj", 6}};
@@ -175,7 +175,7 @@ TEST(AdapterConfig, PatternsGiveEachLayerItsRankAndFactor) {
   EXPECT_FLOAT_EQ(made.read(scratch.path / "b", spec_of("a")).modules[2].factor, 4.0F / std::sqrt(3.0F));
 }
 
-TEST(AdapterConfig, NumbersThatCannotBeAreNamed) {
+TEST(AdapterConfig, InvalidNumbersAreNamed) {
   const Scratch scratch;
   const spec::ModelSpec model = spec_of("a");
   const fs::path folder = copy_adapter("a", scratch.path / "x");
@@ -196,11 +196,11 @@ TEST(AdapterConfig, NumbersThatCannotBeAreNamed) {
   refused("r", 1e300, {"\"r\" is 1e+300"});
   refused("rank_pattern", {{"q_proj", 1e9}}, {"rank_pattern", "q_proj", "from 1 to"});
   refused("target_modules", "(q_proj", {"target_modules", "does not compile"});
-  // Compiles, and needs more work than it may: that is the file's fault, too, and no lack of memory.
+  // The expression compiles but exceeds the matching limit. That is an error of the file, not a lack of memory.
   refused("target_modules", "(([a-z0-9._]*)*)*([a-z0-9._]*)*[A-Z]", {"target_modules"});
 }
 
-TEST(Adapter, InspectedAsItIsRead) {
+TEST(Adapter, InspectionAgreesWithReading) {
   const AdapterFile read = read_adapter(golden("a") / "lora", spec_of("a"));
   const AdapterFile inspected = inspect_adapter(golden("a") / "lora", spec_of("a"));
   ASSERT_EQ(inspected.modules.size(), read.modules.size());
@@ -211,31 +211,31 @@ TEST(Adapter, InspectedAsItIsRead) {
   }
 }
 
-TEST(AdapterConfig, TargetsByRegularExpressionLayerAndExclusion) {
+TEST(AdapterConfig, TargetsAreChosenByExpressionLayerAndExclusion) {
   const Scratch scratch;
   HandMade made;
   made.low_rank("model.layers.1.self_attn.q_proj", 2, 64, 64);
-  const std::vector<std::string> wanted = {"model.layers.1.self_attn.q_proj"};
+  const std::vector<std::string> expected = {"model.layers.1.self_attn.q_proj"};
   const auto read = [&](const char* name) { return modules_of(made.read(scratch.path / name, spec_of("a"))); };
   made.config["target_modules"] = R"(.*\.1\.self_attn\.(q|bogus)_proj)";
-  EXPECT_EQ(read("regex"), wanted);
+  EXPECT_EQ(read("regex"), expected);
   made.config["target_modules"] = {"q_proj"};
   made.config["layers_to_transform"] = 1;
-  EXPECT_EQ(read("layer"), wanted);
+  EXPECT_EQ(read("layer"), expected);
   made.config["layers_pattern"] = "layers";
-  EXPECT_EQ(read("pattern"), wanted);
+  EXPECT_EQ(read("pattern"), expected);
   made.config["layers_pattern"] = "h";
   expect_error(ErrorKind::corrupt, {"q_proj"}, [&] { read("otherpattern"); });
   made.config.erase("layers_pattern");
   made.config.erase("layers_to_transform");
   made.config["exclude_modules"] = {"layers.0.self_attn.q_proj"};
-  EXPECT_EQ(read("list"), wanted);
+  EXPECT_EQ(read("list"), expected);
   made.config["exclude_modules"] = R"(model\.layers\.0\..*)";
-  EXPECT_EQ(read("excluded"), wanted);
+  EXPECT_EQ(read("excluded"), expected);
 }
 
-// W' = m / |V| V of V = W + factor B A, row by row, in double.
-TEST(Merge, Dora) {
+// DoRA: W' = m / |V| V with V = W + factor B A, row by row, in double.
+TEST(Merge, AppliesDora) {
   const Scratch scratch;
   HostDevice device;
   HandMade made;
@@ -272,11 +272,11 @@ TEST(Merge, Dora) {
   expect_error(ErrorKind::usage, {"unmerged"}, [&] { merge_adapter(model.weights, device, adapter, -1, nullptr); });
 }
 
-// modules_to_save and trained biases replace what the base has, under old names and new.
-TEST(Merge, SavedModulesAndBiases) {
+// modules_to_save and trained biases replace tensors of the base, under PEFT's old and new names.
+TEST(Merge, ReplacesSavedModulesAndBiases) {
   const Scratch scratch;
   HostDevice device;
-  const spec::ModelSpec spec = spec_of("b");  // hidden 32, vocabulary 41, biases, a head of its own
+  const spec::ModelSpec spec = spec_of("b");  // model "b": hidden size 32, vocabulary 41, biases, untied head
   HandMade made;
   made.config["modules_to_save"] = {"lm_head", "input_layernorm"};
   made.config["bias"] = "lora_only";
@@ -316,8 +316,8 @@ TEST(Merge, SavedModulesAndBiases) {
                [&] { tied.read(scratch.path / "c", spec_of("a")); });
 }
 
-// Somebody overwrites it in place: what was read stays as it was, and a file that is cut short is named.
-TEST(Adapter, WhatWasReadDoesNotDependOnTheFileAnyMore) {
+// Another program overwrites the file in place: the adapter in memory does not change. A truncated file is named.
+TEST(Adapter, LoadedAdaptersDoNotDependOnTheFile) {
   const Scratch scratch;
   const spec::ModelSpec model = spec_of("a");
   const fs::path folder = copy_adapter("a", scratch.path), file = folder / "adapter_model.safetensors";
@@ -338,7 +338,7 @@ TEST(Adapter, WhatWasReadDoesNotDependOnTheFileAnyMore) {
                [&] { read_adapter(folder, model, whole - 1); });
 }
 
-TEST(Adapter, RefusesNumbersThatAreNone) {
+TEST(Adapter, RefusesNonFiniteValues) {
   const Scratch scratch;
   HandMade made;
   made.config["layers_to_transform"] = {0};
@@ -348,8 +348,8 @@ TEST(Adapter, RefusesNumbersThatAreNone) {
                [&] { made.read(scratch.path / "a", spec_of("a")); });
 }
 
-// Against the product in double, element by element.
-TEST(Merge, AddsAndTakesOutAgain) {
+// Compared with the product in double, element by element.
+TEST(Merge, MergesAndUnmerges) {
   ThreadPool pool(2);
   for (const char* name : {"a", "b"}) {
     HostDevice device;
@@ -389,7 +389,7 @@ TEST(Merge, AddsAndTakesOutAgain) {
   }
 }
 
-TEST(Merge, RefusesOtherStorages) {
+TEST(Merge, RefusesQuantizedWeights) {
   HostDevice device;
   LoadedModel model = load_model(open_model(golden("a").string(), ""),
                                  {.device = device, .storage = {Storage::q8_0}, .writable = true});

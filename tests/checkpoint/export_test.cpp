@@ -20,12 +20,12 @@ void expect_equal(const LoadedModel& a, const LoadedModel& b) {
   }
 }
 
-// The golden weights are exact in bf16, so f32 and bf16 exports give them back unchanged.
-TEST(ExportHf, GivesBackWhatWasRead) {
+// The golden weights are exact in bf16, so f32 and bf16 exports reproduce them.
+TEST(ExportHf, ReproducesTheWeights) {
   const Scratch scratch;
   ThreadPool pool(2);
   for (const char* name : {"a", "b", "c"}) {
-    HostDevice device(std::string(name) != "c");  // c: from memory that the host cannot see
+    HostDevice device(std::string(name) != "c");  // c: the device's memory is not accessible to the host
     HostDevice visible;
     const LoadedModel model = load(golden(name), device);
     for (DType dtype : {DType::f32, DType::bf16}) {
@@ -46,7 +46,7 @@ TEST(ExportHf, GivesBackWhatWasRead) {
   }
 }
 
-TEST(ExportHf, RefusesValuesBeyondF16) {
+TEST(ExportHf, RefusesValuesOutsideF16) {
   const Scratch scratch;
   HostDevice device;
   const LoadedModel model = load_model(open_model(golden("b").string(), ""), {.device = device, .writable = true});
@@ -59,7 +59,7 @@ TEST(ExportHf, RefusesValuesBeyondF16) {
                [&] { write_hf(scratch.path / "beyond", what, DType::f16); });
 }
 
-TEST(ExportGguf, GivesBackWhatWasRead) {
+TEST(ExportGguf, ReproducesTheWeights) {
   const Scratch scratch;
   for (const char* name : {"a", "b", "c"}) {
     HostDevice device;
@@ -74,36 +74,36 @@ TEST(ExportGguf, GivesBackWhatWasRead) {
   }
 }
 
-// The gguf package's file of the same model: same tensors, types, dimensions and bytes.
-TEST(ExportGguf, SameTensorsAsThePackageWrites) {
+// Compared with the gguf package's file of the same model: names, types, dimensions and bytes.
+TEST(ExportGguf, WritesTheTensorsThatTheGgufPackageWrites) {
   const Scratch scratch;
   HostDevice device;
   const LoadedModel model = load(golden("b"), device);
   write_gguf(scratch.path / "b.gguf", {model.spec, model.weights, device, "b", {}, nullptr}, Storage::f16);
   const formats::GgufFile ours(scratch.path / "b.gguf");
-  const formats::GgufFile wanted(fs::path(test_data) / "checkpoint/b.f16.gguf");
-  ASSERT_EQ(ours.tensors().size(), wanted.tensors().size());
-  for (const formats::GgufTensor& tensor : wanted.tensors()) {
+  const formats::GgufFile expected(fs::path(test_data) / "checkpoint/b.f16.gguf");
+  ASSERT_EQ(ours.tensors().size(), expected.tensors().size());
+  for (const formats::GgufTensor& tensor : expected.tensors()) {
     const formats::GgufTensor& own = ours.at(tensor.name);
     EXPECT_EQ(own.type, tensor.type) << tensor.name;
     EXPECT_EQ(own.dims, tensor.dims) << tensor.name;
-    if (tensor.name == "rope_freqs.weight") continue;  // fp32 arithmetic there: compared by value below
+    if (tensor.name == "rope_freqs.weight") continue;  // the package computes it in fp32: compared by value below
     EXPECT_TRUE(std::equal(own.bytes.begin(), own.bytes.end(), tensor.bytes.begin(), tensor.bytes.end()))
         << tensor.name;
   }
   for (size_t i = 0; i < 4; ++i) {
     float a = 0, b = 0;
     std::memcpy(&a, ours.at("rope_freqs.weight").bytes.data() + 4 * i, 4);
-    std::memcpy(&b, wanted.at("rope_freqs.weight").bytes.data() + 4 * i, 4);
+    std::memcpy(&b, expected.at("rope_freqs.weight").bytes.data() + 4 * i, 4);
     EXPECT_FLOAT_EQ(a, b);
   }
-  for (const auto& [key, value] : wanted.metadata().items()) {
+  for (const auto& [key, value] : expected.metadata().items()) {
     EXPECT_TRUE(ours.metadata().contains(key)) << key;
     if (key.starts_with("llama.")) EXPECT_EQ(ours.metadata().at(key), value) << key;
   }
 }
 
-TEST(ExportGguf, Q8IsWithinHalfAStep) {
+TEST(ExportGguf, Q8ErrorIsWithinHalfAStep) {
   const Scratch scratch;
   HostDevice device;
   const LoadedModel model = load(golden("a"), device);
@@ -120,14 +120,14 @@ TEST(ExportGguf, Q8IsWithinHalfAStep) {
     for (size_t block = 0; block < x.size(); block += 32) {
       float largest = 0;
       for (size_t k = block; k < block + 32; ++k) largest = std::max(largest, std::abs(x[k]));
-      // Half a step of d = largest / 127, and the rounding of d to a half (2^-11 of up to 127 steps).
+      // Half a step d = largest / 127, plus the rounding of d to f16 (2^-11, times up to 127 steps).
       const float bound = largest / 127 * (0.5F + 127 * 0x1p-11F) * 1.001F;
       for (size_t k = block; k < block + 32; ++k) EXPECT_LE(std::abs(x[k] - y[k]), bound);
     }
   }
 }
 
-TEST(ExportGguf, RefusesRowsThatAreNoWholeBlocks) {
+TEST(ExportGguf, RefusesRowsThatAreNotMultiplesOfTheBlock) {
   const Scratch scratch;
   HostDevice device;
   const LoadedModel model = load(golden("c"), device);
@@ -140,13 +140,13 @@ TEST(ExportGguf, RefusesRowsThatAreNoWholeBlocks) {
   EXPECT_TRUE(fs::is_empty(scratch.path));
 }
 
-// Folder -> GGUF -> folder: the text side survives.
-TEST(Export, TokenizersGoBothWays) {
+// Folder -> GGUF -> folder preserves the tokenizer and the chat template.
+TEST(Export, TokenizersSurviveARoundTrip) {
   const Scratch scratch;
   const fs::path source = copy_model("a", scratch.path / "source");
   edit_json(source / "config.json", [](nlohmann::json& c) { c["vocab_size"] = 131; });
   nlohmann::json tokenizer = nlohmann::json::parse(read_file(fs::path(test_data) / "text/smollm2.tokenizer.json"));
-  // The golden model has 131 tokens: keep the bytes-to-stand-ins that fit, and three added tokens.
+  // The golden model has 131 tokens: keep the byte tokens that fit, and three added tokens.
   nlohmann::json vocab = nlohmann::json::object();
   vocab["<s>"] = 0;
   vocab["<e>"] = 1;
@@ -182,7 +182,7 @@ TEST(Export, TokenizersGoBothWays) {
   }
   EXPECT_EQ(a.tokenizer->encode("zab<e>"), (std::vector<int32_t>{27, 28, 1}));
 
-  // A GGUF file has words for three.
+  // A GGUF file has metadata for three of them.
   std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [9, 5, 7]})";
   expect_error(ErrorKind::unsupported, {"4 stop tokens"}, [&] {
     write_gguf(scratch.path / "n.gguf", {model.spec, model.weights, device, "n", text, nullptr}, Storage::f16);

@@ -13,14 +13,14 @@ namespace ingot::checkpoint {
 struct TinyFamily {
   std::string name;    // of the test
   std::string config;  // keys of transformers 4 or 5, or of llm-foundry
-  bool gguf = true;    // llama.cpp's architecture computes it
+  bool gguf = true;    // llama.cpp supports the architecture
 };
 
 inline spec::ModelSpec spec_of_config(const std::string& config) {
   return parse_hf_config(config, "config.json").model;
 }
 
-// Configurations by hand, also with keys that Ingot reads and does not write.
+// Configurations written by hand, also with keys that Ingot reads but does not write.
 inline std::vector<TinyFamily> configurations() {
   return {
       {"mistral", R"({"model_type": "mistral", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64,
@@ -58,18 +58,18 @@ inline std::vector<TinyFamily> configurations() {
   };
 }
 
-// Those, and as Ingot writes it the first case of every other family (models/testing/family_specs.h), with rows of
-// whole blocks.
+// Those, and the first case of every other family (models/testing/family_specs.h), written by Ingot, with row sizes
+// that are multiples of the quantization block.
 inline const std::vector<TinyFamily>& tiny_families() {
   static const std::vector<TinyFamily> families = [] {
     std::vector<TinyFamily> all = configurations();
-    std::vector<std::string> seen = {"llama"};  // the other tests of this folder
+    std::vector<std::string> seen = {"llama"};  // the other tests of this folder cover it
     for (const TinyFamily& family : all) seen.push_back(spec_of_config(family.config).family);
     for (const models::FamilyCase& c : models::family_cases()) {
       if (std::find(seen.begin(), seen.end(), c.spec.family) != seen.end()) continue;
       seen.push_back(c.spec.family);
       HfConfig config{.model = c.spec};
-      config.model.initializer_range = 0.02;  // GGUF files do not have it
+      config.model.initializer_range = 0.02;  // GGUF files do not store it
       for (spec::LayerSpec& layer : config.model.layers) {
         layer.attention.head_dim = 16;
         spec::dense_of(layer.mlp).features = 64;
@@ -81,7 +81,7 @@ inline const std::vector<TinyFamily>& tiny_families() {
   return families;
 }
 
-// A model in memory whose values are all exact in bf16, different everywhere.
+// A model in memory whose values are all exact in bf16 and differ from each other.
 struct RandomModel {
   spec::ModelSpec spec;
   WeightSet weights;
@@ -90,7 +90,7 @@ struct RandomModel {
     std::mt19937 random(5);
     for (const spec::ParamSpec& p : spec::parameters(spec)) {
       auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(p.elements()));
-      // Of magnitude 1 to 2, so that the norms' offset of Gemma's GGUF files costs no bit.
+      // Magnitudes from 1 to 2, so that adding the norm offset of Gemma's GGUF files rounds nothing.
       for (float& value : *values) {
         value = (random() % 2 == 0 ? 1.0F : -1.0F) * (1.0F + static_cast<float>(random() % 128) / 128.0F);
       }

@@ -1,4 +1,4 @@
-// Every family through every format: configuration and weights out and in.
+// Every family through every format: configuration and weights are written and read back.
 #include "tests/checkpoint/families.h"
 
 #include "checkpoint/export.h"
@@ -16,7 +16,7 @@ LoadedModel load(const fs::path& path, HostDevice& device, const LoadOptions* op
 
 class Families : public testing::TestWithParam<TinyFamily> {};
 
-TEST_P(Families, ConfigurationIsWrittenAsItIsRead) {
+TEST_P(Families, ConfigurationSurvivesARoundTrip) {
   HfConfig config = parse_hf_config(GetParam().config, "config.json");
   config.dtype = "bfloat16";
   const std::string text = write_hf_config(config);
@@ -24,7 +24,7 @@ TEST_P(Families, ConfigurationIsWrittenAsItIsRead) {
   EXPECT_EQ(json::parse(text).at("model_type"), config.model.family);
 }
 
-TEST_P(Families, FolderGivesBackTheWeights) {
+TEST_P(Families, HuggingFaceFolderReproducesTheWeights) {
   const Scratch scratch;
   ThreadPool pool(2);
   HostDevice visible;
@@ -43,7 +43,7 @@ TEST_P(Families, FolderGivesBackTheWeights) {
   }
 }
 
-TEST_P(Families, GgufGivesBackTheWeights) {
+TEST_P(Families, GgufReproducesTheWeights) {
   const Scratch scratch;
   ThreadPool pool(2);
   HostDevice device;
@@ -59,10 +59,10 @@ TEST_P(Families, GgufGivesBackTheWeights) {
     const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
     write_gguf(file, what, storage);
     const LoadedModel back = load(file, device);
-    spec::ModelSpec wanted = model.spec;
-    if (wanted.family == "mistral") wanted.family = "llama";  // one architecture
-    if (wanted.family == "gpt_neox") wanted.tied_head = false;
-    EXPECT_EQ(back.spec, wanted);
+    spec::ModelSpec expected = model.spec;
+    if (expected.family == "mistral") expected.family = "llama";  // both use the llama architecture
+    if (expected.family == "gpt_neox") expected.tied_head = false;
+    EXPECT_EQ(back.spec, expected);
     expect_same_weights(back.weights, model.weights, model.spec);
   }
   for (Storage storage : {Storage::q8_0, Storage::q4_0}) {
@@ -71,7 +71,7 @@ TEST_P(Families, GgufGivesBackTheWeights) {
     const LoadedModel back = load(file, device);
     EXPECT_EQ(back.stored_dtype, ingot::name(storage));
     const auto table = spec::parameters(model.spec);
-    // Half a step, of the largest of at most 2 over 127 or 8, and the rounding of the scale to a half.
+    // Half a quantization step (the largest value, at most 2, over 127 or 8), plus the rounding of the scale to f16.
     const float bound =
         storage == Storage::q8_0 ? 2.0F / 127 * (0.5F + 127 * 0x1p-11F) : 2.0F / 8 * (1.0F + 8 * 0x1p-11F);
     for (size_t i = 0; i < table.size(); ++i) {
@@ -84,9 +84,9 @@ TEST_P(Families, GgufGivesBackTheWeights) {
   }
 }
 
-// Blocks stay blocks, whatever the order of their rows.
-TEST_P(Families, BlocksAreKeptAsStored) {
-  if (!GetParam().gguf) return;  // there is no GGUF file of it
+// Quantized blocks keep their bytes, whatever the order of rows.
+TEST_P(Families, QuantizedBlocksKeepTheirBytes) {
+  if (!GetParam().gguf) return;  // llama.cpp does not support the family
   const Scratch scratch;
   HostDevice device;
   const RandomModel model(spec_of_config(GetParam().config));
@@ -117,7 +117,7 @@ spec::ModelSpec read(const char* name, const std::function<void(json&)>& edit) {
 std::vector<int64_t> windows(const char* name, const std::function<void(json&)>& edit) {
   const spec::ModelSpec model = read(name, edit);
   HfConfig written{.model = model};
-  EXPECT_EQ(parse_hf_config(write_hf_config(written), "again").model, model) << "what is read is written";
+  EXPECT_EQ(parse_hf_config(write_hf_config(written), "again").model, model) << "the written configuration differs";
   std::vector<int64_t> found;
   for (const spec::LayerSpec& layer : model.layers) found.push_back(layer.attention.window);
   return found;
@@ -199,8 +199,8 @@ TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
   EXPECT_TRUE(read("mpt_learned", [](json&) {}).norm_bias);  // llm-foundry's
 }
 
-// tests/golden/FAMILY/CASE/refused.json: keys that change what the model computes, and words of the error of reading
-// them, or with "gguf" of writing a GGUF file.
+// tests/golden/FAMILY/CASE/refused.json: configuration keys that change what the model computes, with words of the
+// error when they are read, or (with "gguf") when a GGUF file is written.
 TEST(HfConfig, KeysNamedWithTheGoldenStatesAreRefused) {
   for (const auto& entry : fs::recursive_directory_iterator(test_data)) {
     if (entry.path().filename() != "refused.json") continue;
@@ -223,7 +223,7 @@ TEST(HfConfig, KeysNamedWithTheGoldenStatesAreRefused) {
   }
 }
 
-// Nothing is made by such a number before it is refused.
+// Such sizes are refused before anything is allocated.
 TEST(HfConfig, AbsurdSizesAreRefused) {
   const auto refused = [](const char* family, const char* word, const std::function<void(json&)>& edit) {
     expect_error(ErrorKind::corrupt, {word, "config.json"}, [&] { read(family, edit); });
@@ -241,8 +241,8 @@ TEST(HfConfig, AbsurdSizesAreRefused) {
   refused("mpt", "kv_n_heads", [](json& c) { c["attn_config"]["attn_type"] = "grouped_query_attention"; });
 }
 
-// Names that other programs have written for the same tensors.
-TEST(HfNames, WithoutTheBaseModelsPrefixAndWithMasks) {
+// Names under which other programs have stored the same tensors.
+TEST(HfNames, PrefixMayBeMissingAndMasksAreIgnored) {
   const Scratch scratch;
   HostDevice device;
   for (const char* name : {"gpt2", "gpt_neox", "mpt", "qwen2"}) {
@@ -265,7 +265,7 @@ TEST(HfNames, WithoutTheBaseModelsPrefixAndWithMasks) {
   }
 }
 
-// A head that is missing is an error, not the embedding: the configuration alone says which it is.
+// A missing head is an error and not replaced by the embedding: only the configuration says whether they are tied.
 TEST(HfNames, AMissingHeadIsAnError) {
   const Scratch scratch;
   HostDevice device;
@@ -283,8 +283,8 @@ TEST(HfNames, AMissingHeadIsAnError) {
   }
 }
 
-// Mixtral's experts in one tensor a block, as transformers 5 has them in memory.
-TEST(HfNames, ExpertsInOneTensor) {
+// Mixtral's experts in one tensor per block, as transformers 5 stores them in memory.
+TEST(HfNames, ExpertsMayBeInOneTensor) {
   const Scratch scratch;
   HostDevice device;
   const RandomModel model(spec_of_config(tiny("mixtral").dump().c_str()));
@@ -320,8 +320,8 @@ TEST(HfNames, ExpertsInOneTensor) {
   EXPECT_GT(back.weights.owners.size(), 0U);
 }
 
-// llama.cpp's order of GPT-NeoX's fused rows, spelled out: q of both heads, then k, then v.
-TEST(GgufRows, GptNeoxByPart) {
+// llama.cpp's order of GPT-NeoX's fused qkv rows, written out: q of both heads, then k, then v.
+TEST(GgufRows, GptNeoxQkvIsReorderedByPart) {
   const Scratch scratch;
   HostDevice device;
   const RandomModel model(spec_of_config(tiny("gpt_neox").dump()));
@@ -347,7 +347,7 @@ TEST(GgufRows, GptNeoxByPart) {
   }
 }
 
-TEST(GgufConfig, RefusesWhatLlamaCppDoesNotCompute) {
+TEST(GgufConfig, RefusesModelsThatLlamaCppDoesNotSupport) {
   const auto refused = [](const char* name, const char* word, const std::function<void(json&)>& edit) {
     const spec::ModelSpec model = read(name, edit);
     expect_error(ErrorKind::unsupported, {word, "llama.cpp"}, [&] { gguf_model_metadata(model, "m", 0); });

@@ -1,4 +1,4 @@
-// Shared by the checkpoint tests: scratch folders, golden models, and what an error says.
+// Shared by the checkpoint tests: temporary folders, golden models, and expected errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 inline fs::path golden(const std::string& name) { return fs::path(test_data) / "llama" / name; }
 
-// A folder of the running test's own, empty at first and removed with it.
+// A temporary folder of the running test, removed with its contents.
 class Scratch {
  public:
   Scratch() {
@@ -40,7 +40,7 @@ class Scratch {
   fs::path path;
 };
 
-// Runs `action` and expects an error of this kind whose message or hint contains every one of `words`.
+// Runs `action`, which must throw an error of this kind whose message or hint contains all `words`.
 inline void expect_error(ErrorKind kind, const std::vector<std::string>& words, const std::function<void()>& action) {
   try {
     action();
@@ -101,7 +101,7 @@ inline std::vector<float> values_of(const Parameter& parameter) {
   return values;
 }
 
-// Writes some tensors of a model's folder again: `edit` may change, drop or add declarations and their bytes.
+// Rewrites tensors of a model folder: `edit` may change, drop or add declarations and their bytes.
 struct EditedTensor {
   formats::TensorDeclaration declaration;
   std::vector<std::byte> bytes;
@@ -126,7 +126,7 @@ inline void rewrite_tensors(const fs::path& folder, const std::function<void(std
   writer.finish();
 }
 
-// Moves the tensors of model.safetensors to shards of at most `limit` bytes with an index.
+// Splits model.safetensors into shards of at most `limit` bytes with an index.
 inline void shard_model(const fs::path& folder, uint64_t limit) {
   std::map<std::string, std::vector<std::byte>> data;
   std::vector<formats::TensorDeclaration> declarations;

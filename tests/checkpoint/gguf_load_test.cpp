@@ -19,7 +19,7 @@ std::string hash_of(const std::vector<float>& values) { return sha256_hex(std::a
 
 class GgufLoad : public testing::TestWithParam<std::string> {};
 
-TEST_P(GgufLoad, ValuesAndRowOrderAsThePackageDecodesThem) {
+TEST_P(GgufLoad, ValuesAndRowOrderAreThePackages) {
   const nlohmann::json expected =
       nlohmann::json::parse(read_file(fs::path(test_data) / "checkpoint/golden.json")).at(GetParam());
   ThreadPool pool(2);
@@ -41,8 +41,8 @@ TEST_P(GgufLoad, ValuesAndRowOrderAsThePackageDecodesThem) {
 INSTANTIATE_TEST_SUITE_P(Files, GgufLoad, testing::Values("a.q4_1", "b.f16"),
                          [](const auto& test) { return test.param.substr(0, 1); });
 
-// Whole rows move, so block types keep their bytes and decode to the same values.
-TEST(GgufLoadAsStored, KeepsBlocksAndMapsWhatNeedNotMove) {
+// Only whole rows move, so quantized blocks keep their bytes and decode to the same values.
+TEST(GgufLoadAsStored, KeepsBlocksAndMapsTensorsThatNeedNoReordering) {
   HostDevice device;
   const LoadedModel stored = load(gguf_file("a.q4_1"), {.device = device, .storage = {}});
   EXPECT_EQ(device.num_allocations, 1);
@@ -68,7 +68,7 @@ TEST(GgufLoadAsStored, KeepsBlocksAndMapsWhatNeedNotMove) {
   EXPECT_EQ(stored.copied_bytes, moved);  // rows of q and k are multiples of 64 bytes here
 }
 
-TEST(GgufLoadAsStored, HiddenMemoryGetsTheSameBytes) {
+TEST(GgufLoadAsStored, DeviceOnlyMemoryGetsTheSameBytes) {
   HostDevice hidden(false);
   HostDevice visible;
   const LoadedModel a = load(gguf_file("a.q4_1"), {.device = hidden, .storage = {}});
@@ -80,7 +80,7 @@ TEST(GgufLoadAsStored, HiddenMemoryGetsTheSameBytes) {
   }
 }
 
-TEST(GgufRowOrder, ExampleOfTheFormat) {
+TEST(GgufRowOrder, IsTheFormatsExample) {
   const std::vector<int64_t> wanted = {0, 2, 1, 3, 4, 6, 5, 7};
   Placement heads_of_4;
   heads_of_4.order = RowOrder::interleaved;
@@ -94,7 +94,7 @@ TEST(GgufRowOrder, ExampleOfTheFormat) {
   for (int64_t row = 0; row < 24; ++row) EXPECT_EQ(file_row(parts, 24, memory_row(parts, 24, row)), row);
 }
 
-// A copy of b.f16.gguf with other metadata or tensors.
+// Copies b.f16.gguf with changed metadata or tensors.
 using Edit = std::function<void(std::string& key, formats::GgufValue& value)>;
 void rewrite(const fs::path& to, const Edit& edit_value, const std::string& changed_tensor, const std::string& bytes) {
   const formats::GgufFile file(gguf_file("b.f16"));
@@ -121,7 +121,7 @@ void rewrite(const fs::path& to, const Edit& edit_value, const std::string& chan
   writer.finish();
 }
 
-TEST(GgufConfig, RefusesByName) {
+TEST(GgufConfig, ErrorsNameTheKeyOrTensor) {
   const Scratch scratch;
   const fs::path path = scratch.path / "m.gguf";
   HostDevice device;
@@ -151,8 +151,8 @@ TEST(GgufConfig, RefusesByName) {
   expect_error(ErrorKind::unsupported, {"rope_freqs.weight"}, loading);
 }
 
-// Llama 3.1 and 3.2: factors 8 and 32 over 8192.
-TEST(GgufConfig, DivisorsOfThePublishedModels) {
+// The RoPE scaling of Llama 3.1 and 3.2: factors 8 and 32, original context 8192.
+TEST(GgufConfig, RecoversTheRopeScalingOfPublishedModels) {
   spec::Attention attention;
   attention.head_dim = 128;
   attention.rope->theta = 500000;

@@ -1,4 +1,5 @@
-// A device of host memory for these tests: counts allocations, and can hide its memory from the host like a GPU.
+// A device in host memory that counts allocations, and can report its memory as not accessible to the host, like a
+// GPU's.
 #pragma once
 
 #include <cstdlib>

@@ -10,7 +10,7 @@ namespace {
 
 std::string hash_of(const fs::path& path) { return model_hash(TensorStore(open_model(path.string(), ""))); }
 
-TEST(ModelHash, SameForAnyShardingAndNoOther) {
+TEST(ModelHash, DependsOnTheWeightsAndNotOnSharding) {
   const Scratch scratch;
   const fs::path folder = copy_model("b", scratch.path / "m");
   const std::string whole = hash_of(folder);
@@ -25,7 +25,7 @@ TEST(ModelHash, SameForAnyShardingAndNoOther) {
   EXPECT_NE(hash_of(renamed), whole);
 }
 
-// The definition, spelled out for one small file.
+// The definition, written out for one small file.
 TEST(ModelHash, IsOverNameTypeShapeAndBytes) {
   const Scratch scratch;
   const fs::path folder = copy_model("a", scratch.path / "m");
@@ -36,7 +36,7 @@ TEST(ModelHash, IsOverNameTypeShapeAndBytes) {
   EXPECT_EQ(hash_of(folder), sha256_hex(std::as_bytes(std::span(text))));
 }
 
-TEST(ReadTensor, DecodesByItsNameInTheFile) {
+TEST(ReadTensor, DecodesATensorByItsNameInTheFile) {
   const TensorStore hf(open_model(golden("a").string(), ""));
   const TensorValues values = read_tensor(hf, "model.layers.1.mlp.up_proj.weight");
   EXPECT_EQ(values.shape, (std::vector<int64_t>{96, 64}));
@@ -49,8 +49,8 @@ TEST(ReadTensor, DecodesByItsNameInTheFile) {
                [&] { read_tensor(hf, "model.layers.1.mlp.up.weight"); });
 }
 
-// A hub as plain files: the list of a repository and its files under "resolve".
-TEST(Pull, FromAHubOfFiles) {
+// A hub made of files: the repository's listing, and its files under "resolve".
+TEST(Pull, FetchesAHubRepository) {
   const Scratch scratch;
   const fs::path hub = scratch.path / "hub";
   const fs::path files = hub / "org/tiny/resolve/main";
@@ -85,7 +85,7 @@ TEST(Pull, FromAHubOfFiles) {
   expect_error(ErrorKind::not_found, {"nothing-here"}, [&] { pull("nothing-here", options); });
 }
 
-TEST(Pull, AFolderInAnObjectStore) {
+TEST(Pull, FetchesAFolderOfAnObjectStore) {
   const Scratch scratch;
   S3Server server;
   server.announce();
@@ -105,7 +105,7 @@ TEST(Pull, AFolderInAnObjectStore) {
   expect_error(ErrorKind::not_found, {"s3://models/x.gguf"}, [&] { pull("s3://models/x.gguf", options); });
 }
 
-TEST(Pull, LocalPathsAreReferredToOrCopied) {
+TEST(Pull, RegistersLocalPathsByReferenceOrCopy) {
   const Scratch scratch;
   const RegisteredModel referred = pull(golden("a").string(), {.home = scratch.path});
   EXPECT_EQ(referred.name, "a");

@@ -27,8 +27,8 @@ void expect_same_values(const LoadedModel& model, const fs::path& folder) {
   }
 }
 
-// The golden weights are exact in bf16, so every wide enough type holds them unchanged.
-TEST(Load, HuggingFaceInAnyType) {
+// The golden weights are exact in bf16, so every type at least as wide represents them exactly.
+TEST(Load, HuggingFaceFolderLoadsInEveryType) {
   ThreadPool pool(2);
   for (const char* name : {"a", "b", "c"}) {
     for (DType dtype : {DType::f32, DType::bf16}) {
@@ -42,7 +42,7 @@ TEST(Load, HuggingFaceInAnyType) {
   }
 }
 
-TEST(Load, ReadsHyperParametersOfBothKeyGenerations) {
+TEST(Load, ReadsConfigKeysOfTransformers4And5) {
   const spec::ModelSpec a = read_model_spec(open_model(golden("a").string(), ""));
   EXPECT_EQ(a.family, "llama");
   EXPECT_EQ(a.vocab, 131);
@@ -60,7 +60,7 @@ TEST(Load, ReadsHyperParametersOfBothKeyGenerations) {
   EXPECT_EQ(read_model_spec(open_model(golden("c").string(), "")).layers.back().attention.rope->theta, 500000);
 }
 
-TEST(Load, SameTypePointsIntoTheFile) {
+TEST(Load, WeightsOfTheStoredTypeAreMapped) {
   HostDevice device;
   const LoadedModel model = load(golden("b"), {.device = device, .storage = {Storage::f32}});
   EXPECT_EQ(device.num_allocations, 0);
@@ -69,13 +69,13 @@ TEST(Load, SameTypePointsIntoTheFile) {
   expect_same_values(model, golden("b"));
 }
 
-TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
+TEST(Load, ConvertedWeightsTakeOneAllocationOfTheirExactSize) {
   HostDevice device;
   {
     const LoadedModel model = load(golden("b"), {.device = device, .storage = {Storage::bf16}});
     EXPECT_EQ(device.num_allocations, 1);
     EXPECT_EQ(device.allocated, model.copied_bytes);
-    // Vectors stay in the file: only matrices were converted.
+    // Vectors stay mapped: only matrices were converted.
     size_t matrices = 0;
     for (const spec::ParamSpec& p : spec::parameters(model.spec)) {
       if (p.shape.size() == 2) matrices += (static_cast<size_t>(p.elements()) * 2 + 63) / 64 * 64;
@@ -85,7 +85,7 @@ TEST(Load, OtherTypesTakeOneAllocationOfExactlyTheirSize) {
   EXPECT_EQ(device.allocated, 0U);
 }
 
-TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
+TEST(Load, WritableAndDeviceOnlyWeightsAreCopied) {
   HostDevice device;
   const LoadedModel writable = load(golden("b"), {.device = device, .storage = {Storage::f32}, .writable = true});
   EXPECT_EQ(device.num_allocations, 1);
@@ -97,7 +97,7 @@ TEST(Load, WritableWeightsAndHiddenMemoryAreCopied) {
   expect_same_values(moved, golden("a"));
 }
 
-TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
+TEST(Load, Fp8AppliesToLinearLayersOfBlocks) {
   HostDevice device;
   const LoadOptions options{.device = device, .storage = {Storage::bf16, Storage::fp8_e4m3}};
   const LoadedModel model = load(golden("b"), options);
@@ -118,7 +118,7 @@ TEST(Load, Fp8IsForTheLinearLayersOfBlocks) {
   }
 }
 
-TEST(Load, Int4IsForTheLinearLayersOfBlocks) {
+TEST(Load, Int4AppliesToLinearLayersOfBlocks) {
   HostDevice device;
   const LoadOptions options{.device = device, .storage = {Storage::q8_0, Storage::q4_0}};
   const LoadedModel model = load(golden("a"), options);
@@ -131,7 +131,7 @@ TEST(Load, Int4IsForTheLinearLayersOfBlocks) {
     const Weight& matrix = model.weights.parameters[i].matrix;
     if (!matrix) continue;
     EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? Storage::q4_0 : Storage::q8_0) << table[i].name;
-    // 4 bits an element and 16 a block of 32, or 8 and 16.
+    // 4 bits per element and 16 per block of 32, or 8 bits and 16.
     const auto blocks = static_cast<size_t>(table[i].elements() / 32);
     matrices += (blocks * (spec::is_block_linear(table[i]) ? 18 : 34) + 63) / 64 * 64;
     std::vector<std::byte> row(row_bytes(matrix.storage, matrix.in));
@@ -148,7 +148,7 @@ TEST(Load, Int4IsForTheLinearLayersOfBlocks) {
   EXPECT_EQ(sizes.copied, matrices + vectors);
 }
 
-TEST(Load, ShardsAsOneFile) {
+TEST(Load, ShardsLoadLikeOneFile) {
   const Scratch scratch;
   const fs::path folder = copy_model("b", scratch.path / "m");
   shard_model(folder, 20000);
@@ -159,7 +159,7 @@ TEST(Load, ShardsAsOneFile) {
   expect_same_values(model, golden("b"));
 }
 
-TEST(Load, TiedHeadInTheFileIsNotRead) {
+TEST(Load, ATiedHeadInTheFileIsIgnored) {
   const Scratch scratch;
   const fs::path folder = copy_model("a", scratch.path / "m");
   rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {
@@ -211,7 +211,7 @@ TEST(Load, RefusesNormsThatAreNotFinite) {
                [&] { load(folder, {.device = device}); });
 }
 
-// NaN anywhere in the weights would be every logit's.
+// A NaN in any weight matrix would make every logit NaN.
 TEST(Load, RefusesMatricesThatAreNotFinite) {
   const Scratch scratch;
   const fs::path folder = copy_model("a", scratch.path / "m");
@@ -228,7 +228,7 @@ TEST(Load, RefusesMatricesThatAreNotFinite) {
                [&] { load(folder, {.device = device, .storage = {}, .pool = &pool}); });
 }
 
-TEST(RowCodec, FindsWhatIsNotFinite) {
+TEST(RowCodec, FindsNonFiniteBlocks) {
   std::vector<float> values(3000, 1.0F);
   EXPECT_EQ(find_non_finite(Storage::f32, values.data(), 3000), -1);
   values[2999] = -INFINITY;
@@ -240,7 +240,7 @@ TEST(RowCodec, FindsWhatIsNotFinite) {
     const int64_t n = 3 * block_elements(storage);
     std::vector<std::byte> blocks(row_bytes(storage, n), std::byte{0x11});
     EXPECT_EQ(find_non_finite(storage, blocks.data(), n), -1) << name(storage);
-    // The scale of block 1, wherever it lies: its values are what decoding says.
+    // Overwrites the scale of block 1; decoding shows where it is.
     for (size_t at = 0; at + 1 < block_bytes(storage); ++at) {
       std::vector<std::byte> bad = blocks;
       bad[block_bytes(storage) + at + 1] = std::byte{0x7c};
@@ -252,7 +252,7 @@ TEST(RowCodec, FindsWhatIsNotFinite) {
   }
 }
 
-TEST(Load, RefusesATypeItCannotComputeWith) {
+TEST(Load, RefusesTypesWithoutKernels) {
   const Scratch scratch;
   const fs::path folder = copy_model("a", scratch.path / "m");
   rewrite_tensors(folder, [](std::vector<EditedTensor>& tensors) {

@@ -7,7 +7,7 @@
 namespace ingot::checkpoint {
 namespace {
 
-TEST(ModelSource, NamesWhatIsMissing) {
+TEST(ModelSource, ErrorsNameTheMissingFile) {
   const Scratch scratch;
   const fs::path home = scratch.path / "home";
   expect_error(ErrorKind::not_found, {"no-such-model", "no model is registered"},
@@ -23,7 +23,7 @@ TEST(ModelSource, NamesWhatIsMissing) {
                [&] { open_model((scratch.path / "weights.onnx").string(), home); });
 }
 
-TEST(ModelSource, RegisteredNames) {
+TEST(ModelSource, RegisteredNamesAreFound) {
   const Scratch scratch;
   const Registry registry(scratch.path);
   EXPECT_TRUE(registry.list().empty());
@@ -49,19 +49,19 @@ TEST(ModelSource, RegisteredNames) {
   expect_error(ErrorKind::not_found, {"gone", "not-there", "pull"}, [&] { open_model("gone", scratch.path); });
 }
 
-// What cannot be examined where the process stands hides no registered name.
-TEST(ModelSource, ANameWhosePathCannotBeExamined) {
+// A local path that cannot be examined does not hide a registered name.
+TEST(ModelSource, RegisteredNamesWinOverUnreadablePaths) {
   const Scratch scratch;
   const Registry registry(scratch.path / "home");
   registry.add("org/tiny", golden("a").string(), golden("a"), {});
-  fs::create_symlink("org", scratch.path / "org");  // a loop
+  fs::create_symlink("org", scratch.path / "org");  // a symbolic link to itself
   const fs::path before = fs::current_path();
   fs::current_path(scratch.path);
   EXPECT_EQ(open_model("org/tiny", scratch.path / "home").name, "org/tiny");
   expect_error(ErrorKind::not_found, {"org/other: cannot be examined"},
                [&] { open_model("org/other", scratch.path / "home"); });
   expect_error(ErrorKind::not_found, {"./org/model: cannot be examined"}, [&] { pull("./org/model", {}); });
-  // Of a hub, which is out of reach.
+  // A name of a hub that cannot be reached.
   PullOptions options;
   options.home = scratch.path / "home";
   options.endpoint = "no-scheme";
@@ -69,7 +69,7 @@ TEST(ModelSource, ANameWhosePathCannotBeExamined) {
   fs::current_path(before);
 }
 
-TEST(HfConfig, RefusesByName) {
+TEST(HfConfig, ErrorsNameTheKey) {
   const Scratch scratch;
   const fs::path folder = copy_model("b", scratch.path / "m");
   const auto refused = [&](ErrorKind kind, const std::vector<std::string>& words, const auto& edit) {
@@ -96,7 +96,7 @@ TEST(HfConfig, RefusesByName) {
                [&] { read_model_spec(open_model(folder.string(), "")); });
 }
 
-TEST(HfConfig, OldLinearScaling) {
+TEST(HfConfig, ReadsTheOldFormOfLinearRopeScaling) {
   const Scratch scratch;
   const fs::path folder = copy_model("b", scratch.path / "m");
   edit_json(folder / "config.json", [](nlohmann::json& c) { c["rope_scaling"] = {{"type", "linear"}, {"factor", 4}}; });

@@ -17,21 +17,21 @@
 
 namespace {
 
-// Calls that change names, in this program and the libraries it is linked to: the process is killed before the one that
-// comes after so many (none when it is negative).
-std::atomic<int> name_changes_left = -1;  // also threads change names
-std::atomic<bool> names_can_be_exchanged = true;
+// Counts system calls that rename or remove files, in this program and its libraries. The process is killed at the call
+// for which the counter is 0; a negative counter kills nothing.
+std::atomic<int> renames_until_kill = -1;  // atomic: other threads rename files, too
+std::atomic<bool> rename_exchange_works = true;
 
-void change_names() {
-  if (name_changes_left-- == 0) ::raise(SIGKILL);
+void count_rename() {
+  if (renames_until_kill-- == 0) ::raise(SIGKILL);
 }
 
 }  // namespace
 
 extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to,
                          unsigned int flags) noexcept {
-  change_names();
-  if ((flags & RENAME_EXCHANGE) != 0 && !names_can_be_exchanged) {
+  count_rename();
+  if ((flags & RENAME_EXCHANGE) != 0 && !rename_exchange_works) {
     errno = EINVAL;  // as on NFS
     return -1;
   }
@@ -41,7 +41,7 @@ extern "C" int rename(const char* from, const char* to) noexcept {
   return ::renameat2(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 extern "C" int unlinkat(int folder, const char* path, int flags) noexcept {
-  change_names();
+  count_rename();
   return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
 }
 
@@ -83,7 +83,7 @@ class Native : public testing::Test {
   State state;
 };
 
-TEST_F(Native, GivesBackWhatWasWritten) {
+TEST_F(Native, RestoresWhatWasWritten) {
   write(3);
   write(20);
   const NativeCheckpoint latest = open_checkpoint(folder, std::nullopt, "tiny");
@@ -124,15 +124,15 @@ TEST_F(Native, KeepsTheNewest) {
   EXPECT_EQ(remove_leftovers(folder), 0);
 }
 
-TEST_F(Native, NamesWhatIsMissing) {
+TEST_F(Native, ErrorsNameTheMissingFile) {
   expect_error(ErrorKind::not_found, {"no checkpoint"}, [&] { open_checkpoint(folder, std::nullopt); });
   write(4);
   expect_error(ErrorKind::not_found, {"step 7", "latest is step 4"}, [&] { open_checkpoint(folder, 7); });
   expect_error(ErrorKind::usage, {"tiny", "other"}, [&] { open_checkpoint(folder, 4, "other"); });
 }
 
-// What a run that was killed while writing leaves is neither opened nor kept.
-TEST_F(Native, LeftoversOfAKilledRun) {
+// A checkpoint that a killed run left incomplete is neither opened nor retained.
+TEST_F(Native, LeftoversOfAKilledRunAreRemoved) {
   write(1);
   fs::copy(folder / "step-1", folder / "step-2.partial");
   fs::remove(folder / "step-2.partial" / "manifest.json");
@@ -142,8 +142,8 @@ TEST_F(Native, LeftoversOfAKilledRun) {
   EXPECT_EQ(open_checkpoint(folder, std::nullopt).step, 1);
 }
 
-// Killed before any call that changes names, while a checkpoint takes the place of one of the same step.
-TEST_F(Native, AStepThatIsReplacedIsNeverLost) {
+// The process is killed before each rename or removal in turn, while it replaces the checkpoint of a step.
+TEST_F(Native, AReplacedStepIsNeverLost) {
   const auto first_weight = [&] {
     State back;
     const std::vector<NamedTensor> weight{back.tensors()[0]};
@@ -163,8 +163,8 @@ TEST_F(Native, AStepThatIsReplacedIsNeverLost) {
       write(5);
       const pid_t child = fork();
       if (child == 0) {
-        names_can_be_exchanged = allowed;
-        name_changes_left = point;
+        rename_exchange_works = allowed;
+        renames_until_kill = point;
         try {
           state.w[0] = 2;
           write(5, 1);
@@ -181,15 +181,15 @@ TEST_F(Native, AStepThatIsReplacedIsNeverLost) {
       remove_leftovers(folder);
       EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << point;
       const float found = first_weight();
-      if (replaced || !killed) EXPECT_EQ(found, 2.0F) << "once it is there it stays";
+      if (replaced || !killed) EXPECT_EQ(found, 2.0F) << "the replacement was lost again";
       if (killed) replaced = found == 2.0F;
     }
-    EXPECT_TRUE(replaced) << "no kill came behind the replacement";
+    EXPECT_TRUE(replaced) << "no kill came after the replacement";
     EXPECT_GT(point, 5);
   }
 }
 
-TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {
+TEST_F(Native, DamageIsNamedAndNoEarlierStepIsUsed) {
   const auto damaged = [&](const std::vector<std::string>& words, const std::function<void(const fs::path&)>& damage) {
     fs::remove_all(folder);
     write(1);
@@ -210,7 +210,7 @@ TEST_F(Native, DamageIsNamedAndAnEarlierOneNotTaken) {
           [&](const fs::path& at) { fs::resize_file(at / "manifest.json", 9); });
 }
 
-TEST_F(Native, ANewerVersionIsRefusedByName) {
+TEST_F(Native, ANewerVersionIsRefusedWithTheFilesName) {
   write(1);
   edit_json(folder / "step-1" / "manifest.json",
             [](nlohmann::json& manifest) { manifest = {{"format", "ingot-checkpoint"}, {"version", 2}}; });
@@ -218,7 +218,7 @@ TEST_F(Native, ANewerVersionIsRefusedByName) {
                [&] { open_checkpoint(folder, std::nullopt); });
 }
 
-TEST_F(Native, ASnapshotKeepsWhatTensorsWere) {
+TEST_F(Native, ASnapshotKeepsTheTensorsValues) {
   write(3);
   Snapshot snapshot;
   snapshot.take(state.tensors(), device);
@@ -231,11 +231,11 @@ TEST_F(Native, ASnapshotKeepsWhatTensorsWere) {
         << file.path();
   }
   state.w[0] = 5;
-  snapshot.take(state.tensors(), device);  // in the same memory
+  snapshot.take(state.tensors(), device);  // reuses the snapshot's memory
   EXPECT_EQ(static_cast<const float*>(snapshot.tensors().front().tensor.data)[0], 5);
 }
 
-TEST_F(Native, ASnapshotIsTakenByAnyNumberOfThreads) {
+TEST_F(Native, ASnapshotIsTheSameForAnyNumberOfThreads) {
   const int64_t elements = 3'000'001;  // several pieces, the last one short
   std::vector<float> large(static_cast<size_t>(elements));
   std::iota(large.begin(), large.end(), 0.0F);
@@ -250,8 +250,8 @@ TEST_F(Native, ASnapshotIsTakenByAnyNumberOfThreads) {
   }
 }
 
-// A disk that fills up, played by a limit on the size of files.
-TEST_F(Native, FullDiskLeavesEarlierCheckpoints) {
+// A file size limit stands for a full disk.
+TEST_F(Native, AFullDiskLeavesEarlierCheckpoints) {
   write(1);
   std::vector<float> large(1 << 16);
   const NamedTensor tensor{"large", Tensor{large.data(), DType::f32, Shape{1 << 16}, nullptr}};

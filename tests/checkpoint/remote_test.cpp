@@ -24,9 +24,9 @@ class Remote : public testing::Test {
     server.announce();
     options.attempts.first_wait_s = 0.001;
     options.attempts.max_attempts = 3;
-    options.part_bytes = 1500;  // of shards of 4,000 bytes
+    options.part_bytes = 1500;  // smaller than the shards of 4,000 bytes
   }
-  // Writes folder/step-N: shards of `weights`, of which the first is the step.
+  // Writes folder/step-N: shards of `weights`; the step is the first value.
   void write(int64_t step) {
     weights[0] = static_cast<float>(step);
     const NamedTensor tensors[] = {{"a", Tensor{weights.data(), DType::f32, Shape{1000}, nullptr}},
@@ -61,7 +61,8 @@ class Remote : public testing::Test {
     }
   }
 
-  // Of faults: there as long as the server's threads are, which a test that fails must not keep.
+  // Used by the fault handler. Declared before the server, so that it outlives the server's threads also when a test
+  // fails.
   std::atomic<bool> blocked = false, asked = false;
   std::atomic<int> left = 0;
   S3Server server;
@@ -73,14 +74,14 @@ class Remote : public testing::Test {
   const std::string shard = "model-00002-of-00002.safetensors";
 };
 
-TEST_F(Remote, WhatWasUploadedComesBack) {
+TEST_F(Remote, AnUploadedCheckpointIsDownloaded) {
   EXPECT_TRUE(remote().list().empty());
   EXPECT_EQ(bring(), std::nullopt);
   remote().require_writable();
   EXPECT_TRUE(remote().list().empty());
   write(3);
   upload(3);
-  // The manifest when all else is there, and behind it the word that says so.
+  // The manifest is uploaded after all other files, and the completion marker after it.
   std::vector<std::string> written;
   for (const Request& request : server.requests()) {
     if (request.method == "PUT" && !request.args.contains("partNumber")) written.push_back(request.key);
@@ -90,17 +91,17 @@ TEST_F(Remote, WhatWasUploadedComesBack) {
   EXPECT_EQ(written.back(), "bucket/runs/tiny/checkpoints/latest");
   EXPECT_EQ(server.object(written.back()), "step-3\n");
   expect_brought(3);
-  EXPECT_EQ(bring(), std::nullopt);  // it is here
+  EXPECT_EQ(bring(), std::nullopt);  // it exists locally
   write(12);
   upload(12);
   expect_brought(12);
-  upload(3);  // again
+  upload(3);  // a second upload of the same step
   EXPECT_EQ(remote().list(), (std::vector<int64_t>{3, 12}));
   EXPECT_EQ(server.unfinished_uploads(), 0U);
   EXPECT_EQ(server.problem(), "");
 }
 
-TEST_F(Remote, AFolderWillDo) {
+TEST_F(Remote, ALocalFolderMayBeTheStore) {
   const RemoteCheckpoints disk((scratch.path / "disk").string(), options);
   disk.require_writable();
   for (const int64_t step : {1, 2}) {
@@ -124,18 +125,18 @@ TEST_F(Remote, KeepsTheNewest) {
   EXPECT_EQ(server.object(key(2, shard)), "");
 }
 
-// A process that died in the middle of an upload: what it wrote is no checkpoint, and goes.
-TEST_F(Remote, HalfAnUploadIsNone) {
+// A process died during an upload: its files form no checkpoint and are removed.
+TEST_F(Remote, AnIncompleteUploadIsNoCheckpoint) {
   for (const int64_t step : {1, 2}) write(step);
   upload(1);
-  left = 9;  // requests until it is gone
+  left = 9;  // requests until the process dies
   server.fault = [&](const Request&, size_t) { return --left < 0 ? Fault::denied : Fault::none; };
   expect_error(ErrorKind::unavailable, {"403"}, [&] { upload(2); });
   left = 1 << 20;
   EXPECT_NE(server.object(key(2, "model-00001-of-00002.safetensors")), "");
   EXPECT_GT(server.unfinished_uploads(), 0U);
   EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
-  EXPECT_EQ(remove_remote_leftovers(), 2);  // an object and an upload
+  EXPECT_EQ(remove_remote_leftovers(), 2);  // one object and one multipart upload
   EXPECT_EQ(server.unfinished_uploads(), 0U);
   EXPECT_EQ(server.object(key(2, "model-00001-of-00002.safetensors")), "");
   expect_brought(1);
@@ -143,7 +144,7 @@ TEST_F(Remote, HalfAnUploadIsNone) {
   expect_brought(2);
 }
 
-TEST_F(Remote, DamageIsNamedAndAnEarlierOneNotTaken) {
+TEST_F(Remote, DamageIsNamedAndNoEarlierStepIsUsed) {
   for (const int64_t step : {1, 2}) write(step);
   const auto damaged = [&](const std::vector<std::string>& words, const std::function<void()>& damage) {
     for (const int64_t step : {1, 2}) upload(step);
@@ -168,7 +169,7 @@ TEST_F(Remote, DamageIsNamedAndAnEarlierOneNotTaken) {
   damaged({"manifest.json", "SHA-256"},
           [&] { change("manifest.json", [](std::string& text) { text.replace(text.find("this"), 4, "that"); }); });
   damaged({"manifest.json is damaged"}, [&] { change("manifest.json", [](std::string& text) { text.resize(99); }); });
-  // What it says of itself is right, but a name leads out of the folder, or is none.
+  // The manifest's own hash is right, but a file name leads out of the folder or is empty.
   for (const std::string name : {"../x", "..", ".", "", "a/b", "/x"}) {
     damaged({"manifest.json is damaged", "'" + name + "'"}, [&] {
       change("manifest.json", [&](std::string& text) {
@@ -183,15 +184,15 @@ TEST_F(Remote, DamageIsNamedAndAnEarlierOneNotTaken) {
   }
   damaged({"is incomplete"}, [&] { remove("manifest.json"); });
   EXPECT_GT(server.object(key(2, shard)).size(), 0U);
-  EXPECT_EQ(remove_remote_leftovers(), 0);  // what is damaged is the user's to remove
+  EXPECT_EQ(remove_remote_leftovers(), 0);  // damaged checkpoints are left for the user to remove
   for (const StoredObject& object : open_store("s3://bucket/runs/tiny/checkpoints/step-2")->list("")) {
     remove(object.key);
   }
   expect_brought(1);
 }
 
-// What is not needed may be damaged.
-TEST_F(Remote, WhatIsHereNeedsNoneOfThere) {
+// Remote files that need not be downloaded may be damaged.
+TEST_F(Remote, ALocalCheckpointNeedsNoDownload) {
   for (const int64_t step : {1, 2}) {
     write(step);
     upload(step);
@@ -203,15 +204,15 @@ TEST_F(Remote, WhatIsHereNeedsNoneOfThere) {
   open_store("s3://bucket/runs/tiny/checkpoints/step-2")->remove("manifest.json");
   EXPECT_EQ(bring(), std::nullopt);
   EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
-  // A start after a crash gives it its name back first.
+  // After a crash, the start first restores the folder's name.
   fs::rename(elsewhere / "step-2", elsewhere / "step-2.replaced.partial");
   EXPECT_EQ(bring(), std::nullopt);
   EXPECT_EQ(list_checkpoints(elsewhere), std::vector<int64_t>{2});
   EXPECT_TRUE(remote().any());
 }
 
-// What this run would put there would be beside another run's, and would remove it.
-TEST_F(Remote, WhatIsThereIsAskedAboutAlsoWhenItIsOlder) {
+// This run's checkpoints would mix with another run's there, and retention would remove those.
+TEST_F(Remote, OlderRemoteCheckpointsAreCheckedForTheirRunToo) {
   write(1);
   upload(1);
   write(2);
@@ -228,12 +229,12 @@ TEST_F(Remote, WhatIsThereIsAskedAboutAlsoWhenItIsOlder) {
   };
   refused();
   upload(2);
-  open_store("s3://bucket/runs/tiny/checkpoints/step-2")->remove("manifest.json");  // step 1 is the newest whole one
+  open_store("s3://bucket/runs/tiny/checkpoints/step-2")->remove("manifest.json");  // step 1 is the newest complete one
   refused();
 }
 
-// Exactly what the manifest names goes up: a file that lacks is a fault, and one that lies there besides is nobody's.
-TEST_F(Remote, OnlyWholeCheckpointsGoUp) {
+// Exactly the files that the manifest names are uploaded: a missing one is an error, and others are ignored.
+TEST_F(Remote, OnlyCompleteCheckpointsAreUploaded) {
   for (const int64_t step : {1, 2, 3}) write(step);
   upload(1, 1);
   fs::remove(folder / "step-2" / shard);
@@ -251,7 +252,7 @@ TEST_F(Remote, OnlyWholeCheckpointsGoUp) {
   }
 }
 
-TEST_F(Remote, AnotherProcessMeanwhileIsNoticed) {
+TEST_F(Remote, AConcurrentWriterIsDetected) {
   write(1);
   upload(1);
   write(2);
@@ -265,8 +266,8 @@ TEST_F(Remote, AnotherProcessMeanwhileIsNoticed) {
   EXPECT_EQ(remote().list(), std::vector<int64_t>{1});
 }
 
-// Behind its manifest a checkpoint is there, whatever becomes of the rest; a start mends that.
-TEST_F(Remote, StoredButNotTidied) {
+// A checkpoint is complete once its manifest is stored, even if the clean-up after it fails. The next start cleans up.
+TEST_F(Remote, AFailedCleanUpIsRepeatedAtTheNextStart) {
   for (const int64_t step : {1, 2}) write(step);
   upload(1);
   server.fault = [](const Request& request, size_t) {
@@ -286,7 +287,7 @@ TEST_F(Remote, StoredButNotTidied) {
   EXPECT_EQ(server.object("bucket/runs/tiny/checkpoints/latest"), "step-2\n");
 }
 
-TEST_F(Remote, FaultsThatPass) {
+TEST_F(Remote, TransientFaultsAreRetried) {
   server.fault = S3Server::passing([](size_t number) {
     return number % 8 == 1   ? Fault::busy
            : number % 8 == 3 ? Fault::reset
@@ -299,8 +300,8 @@ TEST_F(Remote, FaultsThatPass) {
   EXPECT_EQ(server.problem(), "");
 }
 
-// What comes damaged is fetched once more.
-TEST_F(Remote, AFlippedBitOnTheWay) {
+// A damaged download is repeated once.
+TEST_F(Remote, AFlippedBitInTransferIsRepaired) {
   write(7);
   upload(7);
   server.fault = [&](const Request& request, size_t) {
@@ -311,7 +312,7 @@ TEST_F(Remote, AFlippedBitOnTheWay) {
   EXPECT_EQ(left, 2);
 }
 
-TEST_F(Remote, AnotherRunsIsRefusedBeforeItIsFetched) {
+TEST_F(Remote, AnotherRunsCheckpointIsRefusedBeforeDownload) {
   write(7);
   upload(7);
   expect_error(ErrorKind::usage, {"s3://bucket/runs/tiny/checkpoints/step-7", "this"}, [&] {
@@ -328,7 +329,7 @@ TEST_F(Remote, AnotherRunsIsRefusedBeforeItIsFetched) {
   EXPECT_TRUE(list_checkpoints(elsewhere).empty());
 }
 
-TEST_F(Remote, WhatCannotBeWrittenIsSaidAtOnce) {
+TEST_F(Remote, AnUnwritableStoreIsReportedImmediately) {
   server.fault = [](const Request& request, size_t) {
     return request.method == "PUT" || request.method == "POST" ? Fault::denied : Fault::none;
   };
@@ -336,9 +337,9 @@ TEST_F(Remote, WhatCannotBeWrittenIsSaidAtOnce) {
                [&] { remote().require_writable(); });
 }
 
-// The newest waits for its turn; one that waited when it came is left out. Folders that are removed meanwhile are
-// uploaded all the same, also before their turn.
-TEST_F(Remote, OneUploadAtATime) {
+// The newest checkpoint waits for its turn and replaces one that was waiting. Local folders that are removed in the
+// meantime are uploaded all the same, even before their turn.
+TEST_F(Remote, OnlyOneUploadRunsAtATime) {
   blocked = true;
   server.fault = [&](const Request& request, size_t) {
     while (blocked && request.key.starts_with(key(3, ""))) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -367,7 +368,7 @@ TEST_F(Remote, OneUploadAtATime) {
   EXPECT_EQ(to.list(), (std::vector<int64_t>{3, 9}));
 }
 
-TEST_F(Remote, AnUploadThatFailsSaysWhyAndTheNextIsTried) {
+TEST_F(Remote, AFailedUploadIsReportedAndTheNextIsTried) {
   blocked = true;
   server.fault = [&](const Request& request, size_t) {
     return blocked && request.method != "GET" ? Fault::busy : Fault::none;
@@ -383,15 +384,15 @@ TEST_F(Remote, AnUploadThatFailsSaysWhyAndTheNextIsTried) {
     return ended->fault;
   };
   EXPECT_NE(end_of(3).find("503"), std::string::npos);
-  EXPECT_NE(end_of(4).find("step-4"), std::string::npos);  // there is none
+  EXPECT_NE(end_of(4).find("step-4"), std::string::npos);  // there is no such step
   blocked = false;
   EXPECT_EQ(end_of(6), "");
   EXPECT_EQ(to.list(), std::vector<int64_t>{6});
 }
 
-// The end of a run that failed does not wait for a server that does not come back: what was begun there is given up
-// once, not again and again.
-TEST_F(Remote, WhatIsUnderWayIsStopped) {
+// The end of a failed run does not wait for a server that stays down: the multipart upload is aborted once and not
+// retried.
+TEST_F(Remote, AnUploadInProgressIsAborted) {
   server.fault = [&](const Request& request, size_t) {
     if (request.args.contains("partNumber")) asked = true;
     return asked ? Fault::busy : Fault::none;

@@ -11,7 +11,7 @@ namespace {
 
 fs::path text_golden(const std::string& name) { return fs::path(test_data) / "text" / name; }
 
-// A golden tokenizer without the added tokens that GGUF cannot describe.
+// A golden tokenizer without the added tokens that GGUF cannot represent.
 std::string plain_tokens(const std::string& name) {
   nlohmann::json document = nlohmann::json::parse(read_file(text_golden(name + ".tokenizer.json")));
   for (auto& token : document["added_tokens"]) {
@@ -31,10 +31,10 @@ void expect_same_ids(const text::Tokenizer& a, const text::Tokenizer& b) {
   EXPECT_GT(compared, 50U);
 }
 
-// tokenizer.json -> keys of a GGUF file -> tokenizer.json: all three split and number alike.
+// tokenizer.json -> GGUF metadata -> tokenizer.json: all three give the same ids.
 class Vocabulary : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
-TEST_P(Vocabulary, BothWays) {
+TEST_P(Vocabulary, SurvivesARoundTrip) {
   const auto [name, pre] = GetParam();
   const std::string original = plain_tokens(name);
   const auto tokenizer = text::Tokenizer::from_json(original, name);
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Vocabulary,
                                          std::pair{"qwen2", "qwen2"}),
                          [](const auto& test) { return std::string(test.param.first); });
 
-// What no tokenizer.json of ours is split as goes from a GGUF file to one.
+// A GGUF tokenizer whose pre-tokenizer no tokenizer.json of the test data has.
 TEST(VocabularyNames, MakeATokenizerJson) {
   const std::string original = plain_tokens("gpt2");
   text::VocabularySpec vocabulary = gguf_vocabulary_of(original, "gpt2", {}, 1000).spec;
@@ -62,8 +62,8 @@ TEST(VocabularyNames, MakeATokenizerJson) {
   }
 }
 
-// As Phi-3's file has it: padding names of the type unknown, and special tokens that take the white space behind them.
-TEST(VocabularyOfPhi3, GoesToATokenizerJsonAndBack) {
+// Phi-3's file: padding entries of type unknown, and special tokens that strip the white space after them.
+TEST(VocabularyOfPhi3, SurvivesARoundTrip) {
   text::VocabularySpec spec;
   spec.name = "phi";
   spec.model = "llama";
@@ -90,13 +90,13 @@ TEST(VocabularyOfPhi3, GoesToATokenizerJsonAndBack) {
   for (const char* text : {"<|end|> \n</s> b<s> a", "[PAD0] a?b"}) {
     EXPECT_EQ(read->encode(text), text::Tokenizer::from_vocabulary(again.spec)->encode(text)) << text;
   }
-  // Where only some tokens do, no name says it.
+  // When only some tokens strip, no pre-tokenizer name represents it.
   spec.rstrip = {7};
   expect_error(ErrorKind::unsupported, {"made", "<|end|>"},
                [&] { gguf_vocabulary_of(tokenizer_json(spec), "made", {}, size); });
 }
 
-// Llama 3 puts BOS in front; the settings must survive.
+// Llama 3 prepends BOS; the setting must survive.
 TEST(VocabularyOfLlama3, KeepsTheBosRule) {
   const std::string original = plain_tokens("llama3");
   const text::SpecialTokens special;
@@ -109,8 +109,8 @@ TEST(VocabularyOfLlama3, KeepsTheBosRule) {
   expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(std::move(vocabulary)));
 }
 
-// BPE by scores: tokenizer.model -> GGUF -> tokenizer.json -> GGUF, and all make the same ids.
-TEST(VocabularyOfLlama2, BothWays) {
+// BPE with scores: tokenizer.model -> GGUF -> tokenizer.json -> GGUF all give the same ids.
+TEST(VocabularyOfLlama2, SurvivesARoundTrip) {
   const text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_llama.model")), "spm_llama");
   const auto tokenizer = text::Tokenizer::from_vocabulary(model);
   const text::VocabularySpec gguf = gguf_vocabulary_of(model, tokenizer->size() + 5).spec;
@@ -126,7 +126,7 @@ TEST(VocabularyOfLlama2, BothWays) {
   EXPECT_EQ(again.add_space_prefix, true);
   EXPECT_EQ(again.add_bos, true);
   expect_same_ids(*tokenizer, *text::Tokenizer::from_vocabulary(again));
-  // The form that transformers writes now, and the one of the tokenizers package.
+  // The form that transformers writes now, and that of the tokenizers package.
   for (const char* name : {"llama", "mistral"}) {
     const std::string original = read_file(text_golden(std::string(name) + ".tokenizer.json"));
     const text::VocabularySpec made = gguf_vocabulary_of(original, name, {}, tokenizer->size()).spec;
@@ -135,8 +135,8 @@ TEST(VocabularyOfLlama2, BothWays) {
   }
 }
 
-// What a file cannot say is told, and only that.
-TEST(GgufVocabulary, TellsWhatIsLost) {
+// Features that a GGUF file cannot represent are reported, and no others.
+TEST(GgufVocabulary, ReportsFeaturesThatAreLost) {
   const auto lost = [](const std::string& json) { return gguf_vocabulary_of(json, "json", {}, 100000).lost; };
   EXPECT_TRUE(lost(read_file(text_golden("llama.tokenizer.json"))).empty());
   EXPECT_TRUE(lost(plain_tokens("gpt2")).empty());
@@ -148,7 +148,7 @@ TEST(GgufVocabulary, TellsWhatIsLost) {
   EXPECT_EQ(gguf_vocabulary_of(model, size).lost, std::vector<std::string>{prefix_lost});
 }
 
-TEST(VocabularyOfUnigram, GoesToGguf) {
+TEST(VocabularyOfUnigram, SurvivesConversionToGguf) {
   const text::VocabularySpec model = text::parse_sentencepiece(read_file(text_golden("spm_unigram.model")), "unigram");
   const text::VocabularySpec gguf = gguf_vocabulary_of(model, static_cast<int64_t>(model.tokens.size())).spec;
   EXPECT_EQ(gguf.model, "t5");
@@ -176,8 +176,8 @@ TEST(SentencePieceFolder, WorksWithoutTokenizerJson) {
   EXPECT_FALSE(assets.tokenizer->is_special(size));
 }
 
-// As llama.cpp: user-defined tokens too, and only where the name says Phi-3.
-TEST(GgufText, TokensOfPhi3TakeTheSpaceBehindThem) {
+// As llama.cpp does: user-defined tokens strip, too, but only where the file's name says Phi-3.
+TEST(GgufText, SpecialTokensOfPhi3StripTheSpaceAfterThem) {
   for (const char* name : {"Phi-3 mini", "my PHI3", "other"}) {
     formats::GgufMetadata metadata;
     metadata.add("general.name", std::string(name));
@@ -192,7 +192,7 @@ TEST(GgufText, TokensOfPhi3TakeTheSpaceBehindThem) {
   }
 }
 
-// The ids of `text` as the content of a chat.
+// The ids of `text` as a chat message's content.
 std::vector<int32_t> ids_of_content(const text::Tokenizer& tokenizer, const std::string& text) {
   const text::ByteRanges content = {{0, text.size()}};
   return tokenizer.encode(text, {.add_special_tokens = false, .content = content});
@@ -202,8 +202,8 @@ size_t count(const std::vector<int32_t>& ids, int32_t id) {
   return static_cast<size_t>(std::count(ids.begin(), ids.end(), id));
 }
 
-// added_tokens.json has no flags: what the settings name beside it tells which are special.
-TEST(SentencePieceFolder, ContentMakesNoTokensThatTheSettingsName) {
+// added_tokens.json has no flags: the configuration beside it tells which tokens are special.
+TEST(SentencePieceFolder, ContentGivesNoTokensThatTheConfigurationNamesSpecial) {
   const Scratch scratch;
   const fs::path& folder = scratch.path;
   fs::copy_file(text_golden("spm_llama.model"), folder / "tokenizer.model");
@@ -224,8 +224,8 @@ TEST(SentencePieceFolder, ContentMakesNoTokensThatTheSettingsName) {
   }
 }
 
-// Early conversions of Gemma have <end_of_turn> as a user-defined token and do not name it.
-TEST(GgufText, ContentMakesNoTokensThatEndATurn) {
+// Early conversions of Gemma store <end_of_turn> as a user-defined token and no key names it.
+TEST(GgufText, ContentGivesNoEndOfTurnTokens) {
   formats::GgufMetadata metadata;
   metadata.add("tokenizer.ggml.model", std::string("gpt2"));
   metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
@@ -250,8 +250,8 @@ TEST(GgufText, ContentMakesNoTokensThatEndATurn) {
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2, 3, 4}, true), "<tool>!");
 }
 
-// A file may end its answers by a token that is ordinary text, which merges make.
-TEST(GgufText, TokensThatMergesMakeAreText) {
+// A file's EOS may be an ordinary token that BPE merges produce.
+TEST(GgufText, TokensThatMergesProduceAreText) {
   formats::GgufMetadata metadata;
   metadata.add("tokenizer.ggml.model", std::string("gpt2"));
   metadata.add("tokenizer.ggml.pre", std::string("gpt-2"));
@@ -265,7 +265,7 @@ TEST(GgufText, TokensThatMergesMakeAreText) {
   EXPECT_EQ(ids_of_content(*tokenizer, "abcab"), (std::vector<int32_t>{4, 3}));
 }
 
-TEST(VocabularyRefusals, ByName) {
+TEST(VocabularyRefusals, NameWhatIsUnsupported) {
   const std::string flags = read_file(text_golden("smollm2.tokenizer.json"));
   expect_error(ErrorKind::unsupported, {"smollm2"}, [&] { gguf_vocabulary_of(flags, "smollm2", {}, 100000); });
   text::SpecialTokens other_bos;
@@ -283,7 +283,7 @@ TEST(VocabularyRefusals, ByName) {
   expect_error(ErrorKind::unsupported, {"m.gguf", "'bert'"}, [&] { tokenizer_json(other); });
 }
 
-TEST(TextAssets, OfAHuggingFaceFolder) {
+TEST(TextAssets, AreReadFromAHuggingFaceFolder) {
   const Scratch scratch;
   const fs::path folder = copy_model("a", scratch.path / "m");
   EXPECT_EQ(load_text(open_model(folder.string(), "")).tokenizer, nullptr);
@@ -301,7 +301,7 @@ TEST(TextAssets, OfAHuggingFaceFolder) {
   EXPECT_EQ(assets.bos_text, first);
   EXPECT_EQ(assets.eos_text, second);
   EXPECT_EQ(assets.bos, 0);
-  EXPECT_EQ(assets.eos, std::vector<int32_t>{2}) << "config.json's";
+  EXPECT_EQ(assets.eos, std::vector<int32_t>{2}) << "EOS of config.json";
   EXPECT_EQ(assets.chat_template, "T1");
   write("generation_config.json", R"({"eos_token_id": [9, 5, 5], "temperature": 0.6, "top_k": 20, "do_sample": true})");
   write("chat_template.jinja", "T2");

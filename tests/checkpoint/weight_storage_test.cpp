@@ -11,7 +11,7 @@
 namespace ingot::checkpoint {
 namespace {
 
-TEST(WeightStorage, WhatEachWordSays) {
+TEST(WeightStorage, ParsesEverySetting) {
   using Row = std::tuple<const char*, std::optional<Storage>, std::optional<Storage>, bool>;
   const std::vector<Row> rows = {{"auto", Storage::bf16, {}, false},
                                  {"bf16", Storage::bf16, {}, false},
@@ -42,23 +42,23 @@ spec::ParamSpec matrix(spec::Role role, bool precise = false) {
   return p;
 }
 
-TEST(WeightStorage, OfMatricesByTheirRole) {
+TEST(WeightStorage, DependsOnTheMatrixsRole) {
   const WeightStorage int4 = *weight_storage("int4", DType::bf16);
   EXPECT_EQ(int4.of(matrix(spec::Role::embedding)), Storage::q8_0);
-  EXPECT_EQ(int4.of(matrix(spec::Role::position_embedding, true)), Storage::f32);  // is added, not multiplied
+  EXPECT_EQ(int4.of(matrix(spec::Role::position_embedding, true)), Storage::f32);  // it is added, not multiplied
   spec::ParamSpec in_block = matrix(spec::Role::up);
   in_block.layer = 0;
   in_block.linear = true;
   EXPECT_EQ(int4.of(in_block), Storage::q4_0);
   in_block.role = spec::Role::router;
   in_block.precise = true;
-  EXPECT_EQ(int4.of(in_block), Storage::f32);  // whose choices small errors would change
+  EXPECT_EQ(int4.of(in_block), Storage::f32);  // a router's small errors would change the chosen experts
   const WeightStorage stored = *weight_storage("stored", DType::bf16);
   EXPECT_EQ(stored.of(matrix(spec::Role::embedding), Storage::f16), Storage::f16);
   EXPECT_EQ(stored.of(matrix(spec::Role::router, true), Storage::q8_0), Storage::q8_0);
   try {
     stored.of(matrix(spec::Role::embedding));
-    ADD_FAILURE() << "there is no file";
+    ADD_FAILURE() << "a missing file was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::internal);
   }
