@@ -18,8 +18,8 @@ inline std::unique_ptr<text::Tokenizer> byte_tokenizer(bool add_bos = true, bool
   spec.tokens = {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<pad>"};
   spec.token_types.assign(spec.tokens.size(), 3);
   for (char c = '!'; c <= '~'; ++c) spec.tokens.emplace_back(1, c);
-  spec.tokens.emplace_back("\xc4\xa0");  // the stand-in of space
-  spec.tokens.emplace_back("\xc4\x8a");  // the stand-in of line feed
+  spec.tokens.emplace_back("\xc4\xa0");  // the byte-level BPE character of space
+  spec.tokens.emplace_back("\xc4\x8a");  // the byte-level BPE character of line feed
   spec.token_types.resize(spec.tokens.size(), 1);
   spec.bos_id = bos;
   if (has_eos) spec.eos_id = eos;
@@ -29,7 +29,7 @@ inline std::unique_ptr<text::Tokenizer> byte_tokenizer(bool add_bos = true, bool
   return text::Tokenizer::from_vocabulary(std::move(spec));
 }
 
-// Like the templates of the wild, it writes BOS itself, and refuses what it does not know.
+// Like common templates, it writes BOS itself and raises an exception for what it does not support.
 inline text::ChatTemplate chat_template() {
   return {
       "{{ bos_token }}{% if tools %}{{ 'tools:' + (tools | length | string) }}{% endif %}"

@@ -1,4 +1,4 @@
-// Replays the corpus of the jsonl fuzz target.
+// Runs the JSONL fuzz target on its corpus.
 #include "tests/fuzz/data.h"
 #include "tests/fuzz/replay.h"
 

@@ -23,7 +23,7 @@ class DatasetTest : public testing::Test {
     return Dataset::build(sources, *tokenizer_, &chat, settings, pool);
   }
 
-  // One text of ten letters a line: twelve tokens each with BOS and EOS.
+  // One text of ten letters per line: twelve tokens each with BOS and EOS.
   std::filesystem::path letters(const std::string& name, char from, int number) {
     std::string lines;
     for (int i = 0; i < number; ++i) {
@@ -32,7 +32,7 @@ class DatasetTest : public testing::Test {
     return folder_.file(name, lines);
   }
 
-  // How often each text comes in an epoch.
+  // How often each text occurs in an epoch.
   std::map<char, int> contents(const Dataset& dataset) {
     std::map<char, int> counts;
     for (int64_t s = 0; s < dataset.num_sequences(); ++s) {
@@ -49,14 +49,15 @@ class DatasetTest : public testing::Test {
   std::unique_ptr<text::Tokenizer> tokenizer_ = byte_tokenizer();
 };
 
-TEST_F(DatasetTest, counts_what_it_holds) {
+TEST_F(DatasetTest, CountsDocumentsAndTokens) {
   const auto path = folder_.file("a.jsonl", R"({"prompt": "question", "completion": "yes"}
 {"prompt": "q", "completion": "no"}
 {"prompt": "a question longer than a sequence", "completion": "maybe"}
 nonsense
 {"prompt": "longer still", "completion": "perhaps"}
 )");
-  // Tokens: 1+8+3+1 = 13; 1+1+2+1 = 5; 1+33+5+1 = 40, cut before its answer; 1+12+7+1 = 21, 3 of its answer left.
+  // Tokens: 1+8+3+1 = 13; 1+1+2+1 = 5; 1+33+5+1 = 40, truncated before its answer; 1+12+7+1 = 21, with 3 answer tokens
+  // left.
   const Dataset dataset = build({{path}}, {.on_error = OnError::skip});
   const DatasetStatistics& statistics = dataset.statistics();
   EXPECT_EQ(statistics.num_files, 1);
@@ -81,7 +82,7 @@ nonsense
       2);
 }
 
-TEST_F(DatasetTest, weights_repeat_documents) {
+TEST_F(DatasetTest, WeightsRepeatDocuments) {
   const auto first = letters("a.jsonl", 'a', 4), second = letters("b.jsonl", 'A', 8);
   const auto counts = contents(build({{first, 2.5}, {second, 0.25}}, {}));
   int twice = 0, thrice = 0, upper = 0;
@@ -99,7 +100,7 @@ TEST_F(DatasetTest, weights_repeat_documents) {
   EXPECT_EQ(upper, 2);
 }
 
-TEST_F(DatasetTest, seed_chooses_the_share_of_a_fractional_weight) {
+TEST_F(DatasetTest, SeedChoosesTheDocumentsOfAFractionalWeight) {
   const auto path = letters("a.jsonl", 'a', 20);
   std::map<std::map<char, int>, int> choices;
   for (uint64_t seed = 0; seed < 8; ++seed) {
@@ -111,16 +112,16 @@ TEST_F(DatasetTest, seed_chooses_the_share_of_a_fractional_weight) {
   EXPECT_GT(choices.size(), 4U);
 }
 
-TEST_F(DatasetTest, hash_names_the_content) {
+TEST_F(DatasetTest, HashDependsOnContentOnly) {
   const auto path = letters("a.jsonl", 'a', 5);
   const std::string hash = build({{path}}, {}, 1).content_hash();
   EXPECT_EQ(hash.size(), 64U);
   EXPECT_EQ(build({{path}}, {}, 3).content_hash(), hash);
-  EXPECT_EQ(build({{letters("copy.jsonl", 'a', 5)}}, {}).content_hash(), hash) << "a file's name is not its content";
+  EXPECT_EQ(build({{letters("copy.jsonl", 'a', 5)}}, {}).content_hash(), hash) << "the hash depends on the file's name";
   EXPECT_NE(build({{letters("b.jsonl", 'b', 5)}}, {}).content_hash(), hash);
   EXPECT_NE(build({{path}}, {.packing = {.sequence_length = 17}}).content_hash(), hash);
   EXPECT_NE(build({{path, 2}}, {}).content_hash(), hash);
-  // The same ids under another mask.
+  // The same ids with another loss mask.
   const auto masked = folder_.file("m.jsonl", R"({"prompt": "ab", "completion": "cd"})");
   const auto less = folder_.file("l.jsonl", R"({"prompt": "abc", "completion": "d"})");
   const auto a = build({{masked}}, {}), b = build({{less}}, {});
@@ -128,7 +129,7 @@ TEST_F(DatasetTest, hash_names_the_content) {
   EXPECT_NE(a.content_hash(), b.content_hash());
 }
 
-TEST_F(DatasetTest, several_files_may_be_of_several_formats) {
+TEST_F(DatasetTest, FilesMayHaveDifferentFormats) {
   const auto text = folder_.file("a.txt", "abc");
   const auto chat = folder_.file("b.jsonl", R"({"messages": [{"role": "assistant", "content": "x"}]})");
   const Dataset dataset = build({{text}, {chat}}, {.packing = {.sequence_length = 64}});
@@ -137,7 +138,7 @@ TEST_F(DatasetTest, several_files_may_be_of_several_formats) {
   EXPECT_EQ(dataset.sequence_length(), 64);
 }
 
-TEST_F(DatasetTest, refuses_what_makes_no_sense) {
+TEST_F(DatasetTest, RejectsInvalidSettings) {
   const auto path = letters("a.jsonl", 'a', 2);
   expect_error(error_of([&] { build({}, {}); }), ErrorKind::usage, {"no data file"});
   for (const double weight : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {

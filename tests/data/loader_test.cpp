@@ -28,7 +28,7 @@ class LoaderTest : public testing::Test {
   std::optional<Dataset> dataset_;
 };
 
-TEST_F(LoaderTest, gives_the_steps_in_order_from_any_start) {
+TEST_F(LoaderTest, DeliversStepsInOrderFromAnyStart) {
   const Sampler sampler(dataset_->num_sequences(), 3, 4);
   for (const int64_t start : {0, 5, 100}) {
     Loader loader(*dataset_, sampler, start);
@@ -50,7 +50,7 @@ TEST_F(LoaderTest, gives_the_steps_in_order_from_any_start) {
   }
 }
 
-TEST_F(LoaderTest, ends_at_any_time) {
+TEST_F(LoaderTest, CanBeDestroyedAtAnyTime) {
   const Sampler sampler(dataset_->num_sequences(), 3, 4);
   for (int taken = 0; taken < 4; ++taken) {
     for (int repeat = 0; repeat < 20; ++repeat) {
@@ -60,7 +60,7 @@ TEST_F(LoaderTest, ends_at_any_time) {
   }
 }
 
-TEST_F(LoaderTest, errors_reach_the_consumer_every_time) {
+TEST_F(LoaderTest, ErrorsReachTheConsumerEveryTime) {
   const Sampler sampler(dataset_->num_sequences(), 3, 4);
   Loader loader(*dataset_, sampler, -2);
   for (int i = 0; i < 2; ++i) {
@@ -68,7 +68,7 @@ TEST_F(LoaderTest, errors_reach_the_consumer_every_time) {
   }
 }
 
-TEST_F(LoaderTest, refuses_an_order_of_other_data) {
+TEST_F(LoaderTest, RejectsAnOrderOfOtherData) {
   const Sampler other(dataset_->num_sequences() + 1, 3, 4);
   expect_error(error_of([&] { Loader(*dataset_, other, 0); }), ErrorKind::usage, {"order", "sequences"});
 }

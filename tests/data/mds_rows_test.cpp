@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<int32_t>;
 
-// Samples of one column, a few a shard, with hashes.
+// Writes samples of one column, a few per shard, with hashes.
 fs::path write(const fs::path& folder, const std::string& column, const std::string& encoding,
                const std::vector<std::string>& values) {
   formats::MdsWriter writer(folder, {{column, formats::parse_mds_encoding(encoding)}}, {"", {"xxh64"}, 300});
@@ -42,7 +42,7 @@ std::vector<Document> read_all(const fs::path& path, Format format = Format::aut
   return documents;
 }
 
-TEST(MdsRows, TokensAreBytesOfInt64OrArraysOfIntegers) {
+TEST(MdsRows, TokensMayBeInt64BytesOrIntegerArrays) {
   const TempFolder folder;
   std::vector<std::string> bytes, arrays;
   std::vector<Ids> expected;
@@ -69,7 +69,7 @@ TEST(MdsRows, TokensAreBytesOfInt64OrArraysOfIntegers) {
 }
 
 // Written by MosaicML Streaming (tools/reference/make_mds_golden.py).
-TEST(MdsRows, FoldersOfTheProgram) {
+TEST(MdsRows, ReadsFoldersWrittenByStreaming) {
   const fs::path golden = fs::path(test_data) / "formats/mds";
   const std::vector<Document> tokens = read_all(golden / "tokens"), bytes = read_all(golden / "tokens_bytes");
   ASSERT_EQ(tokens.size(), 23U);
@@ -84,7 +84,7 @@ TEST(MdsRows, FoldersOfTheProgram) {
   EXPECT_EQ(texts[0].text.substr(0, 17), "once upon a time ");
 }
 
-TEST(MdsRows, BadSamplesAreNamedOrLeftOut) {
+TEST(MdsRows, BadSamplesAreNamedOrSkipped) {
   const TempFolder folder;
   const std::vector<int64_t> good = {1, 2}, bad = {1, -1}, large = {int64_t{1} << 31};
   const auto refuse = [&](const std::string& name, const std::string& encoding, const std::string& value,
@@ -105,8 +105,8 @@ TEST(MdsRows, BadSamplesAreNamedOrLeftOut) {
   refuse("matrix", "ndarray", array("i8", raw(good), {1, 2}), "2 dimensions");
 }
 
-// A shard that is not what the index says stops a run even where bad lines are skipped: it may be all of them.
-TEST(MdsRows, ADamagedShardStops) {
+// A shard that contradicts the index stops the run even when bad lines are skipped: all its samples may be wrong.
+TEST(MdsRows, ADamagedShardIsAnError) {
   const TempFolder folder;
   const fs::path path = write(folder.path() / "a", "text", "str", std::vector<std::string>(30, "a text"));
   std::string bytes = read_file(path / "shard.00001.mds");
@@ -119,7 +119,7 @@ TEST(MdsRows, ADamagedShardStops) {
                ErrorKind::corrupt, {"shard.00001.mds", "xxh64"});
 }
 
-TEST(MdsRows, FormatsAndColumnsThatAreNotThere) {
+TEST(MdsRows, MissingFormatsAndColumnsAreErrors) {
   const TempFolder folder;
   const fs::path text = write(folder.path() / "text", "text", "str", {"a text"});
   const fs::path tokens = write(folder.path() / "tokens", "tokens", "ndarray:int32", {std::string("\4\1\7\0\0\0", 6)});
@@ -134,7 +134,7 @@ TEST(MdsRows, FormatsAndColumnsThatAreNotThere) {
   expect_error(error_of(read(folder.path(), Format::automatic)), ErrorKind::not_found, {"is a folder"});
 }
 
-TEST(MdsRows, BecomeADataset) {
+TEST(MdsRows, FormADataset) {
   const TempFolder folder;
   ThreadPool pool(1);
   const auto tokenizer = byte_tokenizer();

@@ -24,7 +24,7 @@ struct Case {
   MegatronSettings settings;
 };
 
-// Writes the case's sources and says how to build them.
+// Writes the case's sources and returns its settings.
 Case prepare(const Json& json, const TempFolder& folder) {
   Case c;
   for (const Json& source : json["sources"]) {
@@ -43,7 +43,7 @@ Case prepare(const Json& json, const TempFolder& folder) {
   return c;
 }
 
-TEST(MegatronDataset, IsMegatrons) {
+TEST(MegatronDataset, GivesMegatronsSamples) {
   const Json cases = Json::parse(read_file(std::filesystem::path(test_data) / "megatron/order.json"));
   for (const Json& json : cases) {
     SCOPED_TRACE(json.dump().substr(0, 300));
@@ -64,7 +64,7 @@ TEST(MegatronDataset, IsMegatrons) {
       EXPECT_EQ(index.documents, wanted["sources"][k]["document_index"].get<std::vector<int32_t>>());
       EXPECT_EQ(index.shuffle, wanted["sources"][k]["shuffle_index"].get<std::vector<uint32_t>>());
     }
-    int64_t loss_tokens = 0, held = 0;  // of all samples
+    int64_t loss_tokens = 0, held = 0;  // over all samples
     for (size_t n = 0; n < wanted["samples"].size(); ++n) {
       const auto tokens = wanted["samples"][n].get<std::vector<int32_t>>();  // -1 is padding
       const PackedSequence sequence = dataset.get(static_cast<int64_t>(n));
@@ -104,7 +104,7 @@ class MegatronDatasetTest : public testing::Test {
   void refused(ErrorKind kind, const std::string& part, const std::vector<MegatronSource>& sources) const {
     try {
       build(sources);
-      ADD_FAILURE() << "no error that says: " << part;
+      ADD_FAILURE() << "expected an error with: " << part;
     } catch (const Error& error) {
       EXPECT_EQ(name(error.kind()), std::string(name(kind)));
       EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
@@ -116,7 +116,7 @@ class MegatronDatasetTest : public testing::Test {
   MegatronSettings settings_;
 };
 
-TEST_F(MegatronDatasetTest, StepsGoOnWhereTheyWereLeft) {
+TEST_F(MegatronDatasetTest, StepsContinueAfterAResume) {
   const MegatronDataset dataset = build({{a_, 3}, {b_, 1}});
   const SequentialOrder order(dataset.num_sequences(), 4);
   EXPECT_EQ(order.step_samples(2), (std::vector<int64_t>{8, 9, 10, 11}));
@@ -140,11 +140,11 @@ TEST_F(MegatronDatasetTest, PaddingIsMasked) {
   EXPECT_EQ(masked.targets[3], first.targets[3]);
 }
 
-TEST_F(MegatronDatasetTest, HashesTellSetsApart) {
+TEST_F(MegatronDatasetTest, HashesDistinguishDatasets) {
   const std::string hash = build({{a_, {}}}).content_hash();
   EXPECT_EQ(build({{a_, 2}}).content_hash(), hash);
   EXPECT_NE(build({{b_, {}}}).content_hash(), hash);
-  settings_.num_samples = 13;  // of the same epochs: the same order
+  settings_.num_samples = 13;  // from the same epochs: the same order
   EXPECT_EQ(build({{a_, {}}}).content_hash(), hash);
   settings_.num_samples = 70;
   EXPECT_NE(build({{a_, {}}}).content_hash(), hash);
@@ -154,7 +154,7 @@ TEST_F(MegatronDatasetTest, HashesTellSetsApart) {
   EXPECT_NE(build({{a_, {}}}).content_hash(), hash);
 }
 
-TEST_F(MegatronDatasetTest, RefusesWhatCannotBe) {
+TEST_F(MegatronDatasetTest, RejectsInvalidSettings) {
   refused(ErrorKind::usage, "no data file", {});
   refused(ErrorKind::usage, "has no weight", {{a_, 1}, {b_, {}}});
   refused(ErrorKind::usage, "its weight is 0", {{a_, 0}, {b_, 1}});

@@ -16,13 +16,13 @@ namespace {
 using Json = nlohmann::json;
 using Pair = std::array<int64_t, 2>;
 
-TEST(MegatronOrder, IsMegatrons) {
+TEST(MegatronOrder, GivesMegatronsOrder) {
   const Json cases = Json::parse(read_file(std::filesystem::path(test_data) / "megatron/order.json"));
   EXPECT_EQ(cases.size(), 25U);
   for (const Json& c : cases) {
     SCOPED_TRACE(c.dump().substr(0, 300));
     const Json& source = c["sources"][0];
-    if (c["sources"].size() > 1 || source.contains("weight")) continue;  // megatron_dataset_test.cpp
+    if (c["sources"].size() > 1 || source.contains("weight")) continue;  // in megatron_dataset_test.cpp
     const TempFolder folder;
     write_source(folder.path() / "source", source["lengths"], 0);
     const formats::MegatronFile file(folder.path() / "source");
@@ -33,12 +33,12 @@ TEST(MegatronOrder, IsMegatrons) {
     const int64_t length = c["sequence_length"];
     const MegatronIndex index =
         build_megatron_index(file, range, length, num_samples, c["seed"], c.value("drop_last_partial", true));
-    const Json& wanted = c["wanted"]["sources"][0];
-    EXPECT_EQ(index.documents, wanted["document_index"].get<std::vector<int32_t>>());
-    EXPECT_EQ(index.shuffle, wanted["shuffle_index"].get<std::vector<uint32_t>>());
+    const Json& expected = c["wanted"]["sources"][0];
+    EXPECT_EQ(index.documents, expected["document_index"].get<std::vector<int32_t>>());
+    EXPECT_EQ(index.shuffle, expected["shuffle_index"].get<std::vector<uint32_t>>());
     std::vector<Pair> samples;
     for (size_t i = 0; i < index.positions.size(); ++i) samples.push_back({index.positions[i], index.offsets[i]});
-    EXPECT_EQ(samples, wanted["sample_index"].get<std::vector<Pair>>());
+    EXPECT_EQ(samples, expected["sample_index"].get<std::vector<Pair>>());
     EXPECT_EQ(index.num_samples(), c["wanted"]["size"].get<int64_t>());
     for (size_t i = 0; i < c["wanted"]["samples"].size(); ++i) {
       auto tokens = c["wanted"]["samples"][i].get<std::vector<int32_t>>();
@@ -48,15 +48,15 @@ TEST(MegatronOrder, IsMegatrons) {
   }
 }
 
-TEST(MegatronOrder, WeightsAreSummedAsNumpySums) {
-  // numpy.sum of these; summed one behind the other they give 1.0000000000000002 and 50.00000000000044.
+TEST(MegatronOrder, WeightsAreSummedLikeNumpy) {
+  // The values of numpy.sum, which sums in pairs. Sequential sums are 1.0000000000000002 and 50.00000000000044.
   const std::vector<double> nine = {0.1, 0.2, 0.3, 0.05, 0.05, 0.1, 0.1, 0.05, 0.05};
   EXPECT_EQ(normalise(nine)[0], 0.1);
   const std::vector<double> many(500, 0.1);
   EXPECT_EQ(normalise(many)[0], 0.1 / 50.0);
 }
 
-TEST(MegatronOrder, SplitsThatAreNone) {
+TEST(MegatronOrder, RejectsInvalidSplits) {
   for (const char* split : {"", "a", "1,,1", "1,1,1,1", "0,0,0", "-1,2", "nan", "1 1", "1,"}) {
     EXPECT_THROW(split_range(split, 0, 10), Error) << split;
   }
@@ -64,7 +64,7 @@ TEST(MegatronOrder, SplitsThatAreNone) {
   EXPECT_EQ(split_range("1", 1, 10).size(), 0);
 }
 
-TEST(MegatronOrder, NeedsASample) {
+TEST(MegatronOrder, RejectsDataWithoutSamples) {
   const TempFolder folder;
   write_source(folder.path() / "source", {3, 5}, 0);
   const formats::MegatronFile file(folder.path() / "source");

@@ -1,4 +1,5 @@
-// A Megatron data set with the tokens that tools/reference/megatron_reference.py puts behind the lengths of a source.
+// Writes a Megatron data set with the tokens that tools/reference/megatron_reference.py derives from a source's
+// lengths.
 #pragma once
 
 #include <cstdint>

@@ -51,7 +51,7 @@ class Packed : public testing::Test {
   void refused(ErrorKind kind, const std::string& words, const std::function<void()>& action) const {
     try {
       action();
-      ADD_FAILURE() << "no error that says: " << words;
+      ADD_FAILURE() << "expected an error with: " << words;
     } catch (const Error& error) {
       EXPECT_EQ(name(error.kind()), std::string(name(kind)));
       EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
@@ -63,7 +63,7 @@ class Packed : public testing::Test {
   Dataset dataset_;
 };
 
-TEST_F(Packed, HoldsTheSequencesOfTheDataset) {
+TEST_F(Packed, GivesTheSequencesOfTheDataset) {
   EXPECT_TRUE(is_packed(path()));
   EXPECT_FALSE(is_packed(folder_.path()));
   const PackedDataset packed = open(path());
@@ -80,7 +80,7 @@ TEST_F(Packed, HoldsTheSequencesOfTheDataset) {
   EXPECT_THROW(packed.get(packed.num_sequences()), Error);
 }
 
-TEST_F(Packed, WhatDoesNotFitIsRefused) {
+TEST_F(Packed, MismatchedFilesAreRefused) {
   refused(ErrorKind::usage, "in sequences of 48 tokens, not of 64", [&] { open(path(), 1, 64); });
   refused(ErrorKind::usage, "cannot have the weight 1.5", [&] { open(path(), 1.5); });
   refused(ErrorKind::corrupt, "a vocabulary of", [&] { open(path(), 1, 48, 100); });
@@ -93,13 +93,13 @@ TEST_F(Packed, WhatDoesNotFitIsRefused) {
   };
   refused(ErrorKind::corrupt, "packing.json", damaged("\"version\"", "\"versio\""));
   refused(ErrorKind::unsupported, "version 2", damaged("\"version\": 1", "\"version\": 2"));
-  refused(ErrorKind::unsupported, "packing.json: is", [&] {  // whatever else is in it
+  refused(ErrorKind::unsupported, "packing.json: is", [&] {  // whatever the other keys are
     write_file(folder_.path() / "packed/packing.json", "{\"version\": 2}");
     open(path());
   });
   refused(ErrorKind::corrupt, "does not match its index", damaged("\"sequences\": ", "\"sequences\": 1"));
   refused(ErrorKind::corrupt, "not a whole number", damaged("\"tokens\": ", "\"tokens\": -"));
-  // Counts whose sum over repetitions or folders does not fit.
+  // Token counts whose sum over repetitions or folders overflows.
   damaged("\"tokens\": ", "\"tokens\": 9000000000000000000, \"was\": ");
   refused(ErrorKind::corrupt, "packing.json: 9000000000000000000 \"tokens\", 2 times, overflow",
           [&] { open(path(), 2); });
@@ -111,8 +111,8 @@ TEST_F(Packed, WhatDoesNotFitIsRefused) {
   refused(ErrorKind::corrupt, "packing.json", [&] { open(path()); });
 }
 
-// From an object store: a run's loader tells what comes, and its shards are fetched once each.
-TEST_F(Packed, ShardsComeAheadOfTheOrder) {
+// Packed data in an object store: the run's loader announces the order, and each shard is fetched once.
+TEST_F(Packed, ShardsArePrefetchedInTheRunsOrder) {
   S3Server server;
   server.announce();
   ::setenv("INGOT_CACHE", (folder_.path() / "cache").c_str(), 1);
@@ -138,7 +138,7 @@ TEST_F(Packed, ShardsComeAheadOfTheOrder) {
   ::unsetenv("INGOT_CACHE");
 }
 
-TEST_F(Packed, ACacheThatCannotBeMadeIsTold) {
+TEST_F(Packed, ACacheThatCannotBeCreatedIsReported) {
   S3Server server;
   server.announce();
   for (const fs::directory_entry& entry : fs::directory_iterator(path())) {
@@ -154,8 +154,8 @@ TEST_F(Packed, ACacheThatCannotBeMadeIsTold) {
   ::unsetenv("INGOT_CACHE");
 }
 
-// Asked for out of order, fetches begin before anything is read.
-TEST_F(Packed, ExpectingFetches) {
+// `expect` starts fetches before anything is read, in any order.
+TEST_F(Packed, ExpectedShardsAreFetchedAhead) {
   S3Server server;
   server.announce();
   ::setenv("INGOT_CACHE", (folder_.path() / "cache").c_str(), 1);

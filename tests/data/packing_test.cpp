@@ -12,7 +12,7 @@
 namespace ingot::data {
 namespace {
 
-// Token i of document d is 1000 d + i, so that a token tells where it comes from.
+// Token i of document d is 1000 d + i, which identifies its origin.
 TokenizedDocument document(int32_t index, std::vector<uint8_t> loss_mask, bool splittable) {
   TokenizedDocument result;
   for (size_t i = 0; i < loss_mask.size(); ++i) result.ids.push_back(1000 * index + static_cast<int32_t>(i));
@@ -23,7 +23,7 @@ TokenizedDocument document(int32_t index, std::vector<uint8_t> loss_mask, bool s
 
 TokenizedDocument plain(int32_t index, size_t length) { return document(index, std::vector<uint8_t>(length, 1), true); }
 
-// The answer is the last `answer` tokens of `length`.
+// The answer is the last `answer` of `length` tokens.
 TokenizedDocument chat(int32_t index, size_t length, size_t answer) {
   std::vector<uint8_t> loss_mask(length, 0);
   std::fill(loss_mask.end() - static_cast<int64_t>(answer), loss_mask.end(), uint8_t{1});
@@ -44,33 +44,33 @@ std::vector<int64_t> all_of(const Corpus& corpus) {
 
 using Ints = std::vector<int32_t>;
 
-TEST(BestFitDecreasing, fills_the_fullest_bin_with_room) {
-  // 7 and 6 open bins; 3 fits 7's rest exactly, 2 then 6's, and the second 3 needs a bin of its own.
+TEST(BestFitDecreasing, FillsTheFullestBinWithRoom) {
+  // 7 and 6 open bins. The first 3 fills the bin of 7, the 2 goes to the bin of 6, and the second 3 opens a third bin.
   EXPECT_EQ(best_fit_decreasing(std::vector<int64_t>{2, 3, 6, 7, 3}, 10), (std::vector<int64_t>{2, 0, 1, 0, 1}));
   EXPECT_EQ(best_fit_decreasing(std::vector<int64_t>{5, 5, 5}, 10), (std::vector<int64_t>{0, 0, 1}));
   EXPECT_EQ(best_fit_decreasing({}, 10), (std::vector<int64_t>{}));
   EXPECT_EQ(best_fit_decreasing(std::vector<int64_t>{10, 1}, 10), (std::vector<int64_t>{0, 1}));
 }
 
-// The same rule by looking at every bin for every piece.
+// The same rule, by a linear search over all bins.
 std::vector<int64_t> slow_best_fit(const std::vector<int64_t>& lengths, int64_t capacity) {
-  std::vector<int64_t> bins(lengths.size(), -1), room;
+  std::vector<int64_t> bins(lengths.size(), -1), free_tokens;
   for (int64_t length = capacity; length > 0; --length) {
     for (size_t i = 0; i < lengths.size(); ++i) {
       if (lengths[i] != length) continue;
-      size_t best = room.size();
-      for (size_t b = 0; b < room.size(); ++b) {
-        if (room[b] >= length && (best == room.size() || room[b] < room[best])) best = b;
+      size_t best = free_tokens.size();
+      for (size_t b = 0; b < free_tokens.size(); ++b) {
+        if (free_tokens[b] >= length && (best == free_tokens.size() || free_tokens[b] < free_tokens[best])) best = b;
       }
-      if (best == room.size()) room.push_back(capacity);
-      room[best] -= length;
+      if (best == free_tokens.size()) free_tokens.push_back(capacity);
+      free_tokens[best] -= length;
       bins[i] = static_cast<int64_t>(best);
     }
   }
   return bins;
 }
 
-TEST(BestFitDecreasing, is_the_slow_rule) {
+TEST(BestFitDecreasing, AgreesWithALinearSearch) {
   RandomStream random(1);
   for (int trial = 0; trial < 50; ++trial) {
     const int64_t capacity = 2 + static_cast<int64_t>(random.below(60));
@@ -80,7 +80,7 @@ TEST(BestFitDecreasing, is_the_slow_rule) {
   }
 }
 
-TEST(BestFitDecreasing, a_million_documents_fill_their_sequences) {
+TEST(BestFitDecreasing, AMillionDocumentsLeaveLittlePadding) {
   RandomStream random(2);
   std::vector<int64_t> lengths(1'000'000);
   for (int64_t& length : lengths) length = 1 + static_cast<int64_t>(random.below(2000));
@@ -90,13 +90,13 @@ TEST(BestFitDecreasing, a_million_documents_fill_their_sequences) {
   for (size_t i = 0; i < bins.size(); ++i) fill[static_cast<size_t>(bins[i])] += lengths[i];
   EXPECT_LE(*std::max_element(fill.begin(), fill.end()), 2048);
   EXPECT_GE(*std::min_element(fill.begin(), fill.end()), 1);
-  // No packing needs fewer bins than tokens / capacity; best fit decreasing needs at most 11/9 of the optimum plus 4
-  // (Johnson 1973), and with pieces this small much less.
+  // No packing needs fewer bins than tokens / capacity. Best fit decreasing needs at most 11/9 of the optimum plus 4
+  // (Johnson 1973), and far fewer with pieces this small.
   const int64_t tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   EXPECT_LE(num_bins, tokens * 11 / 9 / 2048 + 4);
 }
 
-TEST(Packing, targets_stay_inside_sub_sequences_and_respect_the_mask) {
+TEST(Packing, TargetsStayInsideDocumentsAndFollowTheMask) {
   const Corpus corpus = corpus_of({chat(0, 5, 2), plain(1, 3)});
   const PackingPlan plan = plan_packing(corpus, all_of(corpus), {.sequence_length = 12});
   ASSERT_EQ(plan.num_sequences(), 1);
@@ -110,7 +110,7 @@ TEST(Packing, targets_stay_inside_sub_sequences_and_respect_the_mask) {
   EXPECT_EQ(plan.num_tokens, 8);
 }
 
-TEST(Packing, a_full_sequence_has_no_padding) {
+TEST(Packing, AFullSequenceHasNoPadding) {
   const Corpus corpus = corpus_of({plain(0, 4), plain(1, 4)});
   const PackingPlan plan = plan_packing(corpus, all_of(corpus), {.sequence_length = 8});
   const PackedSequence sequence = assemble(corpus, plan, 0, 8, 77);
@@ -118,10 +118,10 @@ TEST(Packing, a_full_sequence_has_no_padding) {
   EXPECT_EQ(std::count(sequence.ids.begin(), sequence.ids.end(), 77), 0);
 }
 
-TEST(Packing, long_texts_are_cut_into_pieces) {
+TEST(Packing, LongTextsAreCutIntoPieces) {
   const Corpus corpus = corpus_of({plain(0, 10), plain(1, 9)});
   const PackingPlan plan = plan_packing(corpus, all_of(corpus), {.sequence_length = 4});
-  // 4 + 4 + 2 and 4 + 4 + 1; the last piece of one token predicts nothing.
+  // 4 + 4 + 2 and 4 + 4 + 1; the last piece has one token and therefore no target.
   EXPECT_EQ(plan.num_sequences(), 5);
   EXPECT_EQ(plan.num_without_loss_tokens, 1);
   EXPECT_EQ(plan.num_tokens, 18);
@@ -131,8 +131,8 @@ TEST(Packing, long_texts_are_cut_into_pieces) {
   EXPECT_EQ(assemble(corpus, plan, 4, 4, 77).ids, (Ints{8, 9, 77, 77}));
 }
 
-TEST(Packing, long_chats_are_truncated_skipped_or_refused) {
-  // 0 keeps 2 of its answer's tokens, 1 fits, 2 loses its whole answer.
+TEST(Packing, LongChatsAreTruncatedSkippedOrErrors) {
+  // Document 0 keeps 2 tokens of its answer, 1 fits, and 2 loses its whole answer.
   const Corpus corpus = corpus_of({chat(0, 10, 4), chat(1, 6, 1), chat(2, 20, 5)});
   const auto entries = all_of(corpus);
   PackingPlan plan = plan_packing(corpus, entries, {.sequence_length = 8});
@@ -150,7 +150,7 @@ TEST(Packing, long_chats_are_truncated_skipped_or_refused) {
                ErrorKind::corrupt, {"document 0", "10 tokens", "sequence length 8", "truncate"});
 }
 
-TEST(Packing, without_packing_each_piece_has_a_sequence) {
+TEST(Packing, WithoutPackingEachPieceIsASequence) {
   const Corpus corpus = corpus_of({plain(0, 2), plain(1, 6), chat(2, 3, 1)});
   const PackingPlan plan = plan_packing(corpus, all_of(corpus), {.sequence_length = 4, .packing = false});
   ASSERT_EQ(plan.num_sequences(), 4);
@@ -160,9 +160,8 @@ TEST(Packing, without_packing_each_piece_has_a_sequence) {
   EXPECT_EQ(assemble(corpus, plan, 3, 4, 9).offsets, (Ints{0, 3, 4}));
 }
 
-// Whatever the lengths: every token that has a place is in exactly one sequence, and the counted targets are those of
-// the pieces.
-TEST(Packing, loses_and_doubles_nothing) {
+// For any lengths, every token that is kept is in exactly one sequence, and the loss tokens are those of the pieces.
+TEST(Packing, NeitherLosesNorDuplicatesTokens) {
   RandomStream random(3);
   for (const bool packing : {true, false}) {
     for (int trial = 0; trial < 20; ++trial) {
@@ -204,7 +203,7 @@ TEST(Packing, loses_and_doubles_nothing) {
   }
 }
 
-TEST(Packing, refuses_what_makes_no_sense) {
+TEST(Packing, RejectsInvalidSettings) {
   const Corpus corpus = corpus_of({plain(0, 5)});
   const Corpus masked = corpus_of({chat(0, 5, 0)});
   const std::vector<int64_t> entries = {0};

@@ -1,4 +1,4 @@
-// Sources in an object store and on a web server: what is read is what lies there, whatever the network does.
+// Sources in an object store and on a web server: the bytes read are those stored, whatever the network does.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,7 @@ class Remote : public testing::Test {
     ::unsetenv("INGOT_CACHE_BYTES");
   }
 
-  // A folder of shards of about `size_limit` bytes, in the store below bucket/set; gives its texts.
+  // A folder of shards of about `size_limit` bytes, stored below bucket/set. Returns its texts.
   std::vector<std::string> shards(const std::string& compression = "",
                                   const std::vector<std::string>& hashes = {"sha1", "xxh64"}) {
     std::vector<std::string> texts;
@@ -80,21 +80,21 @@ class Remote : public testing::Test {
   S3Server server_;
 };
 
-TEST_F(Remote, ShardsAreFetchedOnceAndKept) {
+TEST_F(Remote, ShardsAreFetchedOnceAndCached) {
   for (const char* compression : {"", "zstd"}) {
     fs::remove_all(folder_.path() / "set");
     const std::vector<std::string> texts = shards(compression);
     EXPECT_EQ(read("s3://bucket/set"), texts);
     const size_t asked = server_.requests().size();
     EXPECT_EQ(read("s3://bucket/set/"), texts);
-    EXPECT_EQ(server_.requests().size(), asked + 2);  // whether it is there, and the index
+    EXPECT_EQ(server_.requests().size(), asked + 2);  // the existence check and the index
   }
   EXPECT_EQ(server_.problem(), "");
 }
 
-// Without hashes the server says what version of a shard it has: it is asked once a run, and told of again when the
-// shard was rewritten with as many bytes.
-TEST_F(Remote, ShardsWithoutHashesThatAreRewritten) {
+// For shards without hashes the server is asked for their version once a run. A rewritten shard is detected even when
+// its size is the same.
+TEST_F(Remote, RewrittenShardsWithoutHashesAreDetected) {
   std::vector<std::string> texts = shards("", {});
   const std::string key = "bucket/set/shard.00001.mds";
   const auto asked = [&](const std::string& method) {
@@ -118,7 +118,7 @@ TEST_F(Remote, ShardsWithoutHashesThatAreRewritten) {
   EXPECT_EQ(asked("HEAD"), before + 1);
 }
 
-TEST_F(Remote, TheCacheIsBounded) {
+TEST_F(Remote, CacheSizeIsBounded) {
   const std::vector<std::string> texts = shards();
   ::setenv("INGOT_CACHE_BYTES", "1200", 1);
   EXPECT_EQ(read("s3://bucket/set"), texts);
@@ -129,7 +129,7 @@ TEST_F(Remote, TheCacheIsBounded) {
   EXPECT_NE(error.hint().find("INGOT_CACHE_BYTES"), std::string::npos);
 }
 
-TEST_F(Remote, FaultsThatPass) {
+TEST_F(Remote, TransientFaultsAreRetried) {
   const std::vector<std::string> texts = shards();
   for (const Fault fault : {Fault::busy, Fault::reset, Fault::truncate}) {
     fs::remove_all(folder_.path() / "cache");
@@ -141,8 +141,8 @@ TEST_F(Remote, FaultsThatPass) {
   }
 }
 
-// A shard that comes damaged is fetched again; one that is damaged where it lies is named.
-TEST_F(Remote, DamagedShards) {
+// A shard damaged in transfer is fetched again; a shard damaged in the store is named.
+TEST_F(Remote, DamagedShardsAreFetchedAgainOrNamed) {
   const std::vector<std::string> texts = shards();
   const std::string third = "bucket/set/shard.00002.mds";
   std::atomic<bool> once = true;
@@ -166,7 +166,7 @@ TEST_F(Remote, DamagedShards) {
   EXPECT_NE(error.message().find("shard.00002.mds: downloaded"), std::string::npos) << error.message();
 }
 
-TEST_F(Remote, WhatIsMissingIsNamed) {
+TEST_F(Remote, MissingFilesAreNamed) {
   formats::MdsWriter writer(folder_.path() / "set", {{"text", formats::parse_mds_encoding("str")}}, {"", {}, 300});
   writer.write(std::array<std::string_view, 1>{"a text"});
   writer.finish();
@@ -180,10 +180,10 @@ TEST_F(Remote, WhatIsMissingIsNamed) {
   EXPECT_EQ(error.message(), "s3://bucket/gone.jsonl: there is no such file");
 }
 
-TEST_F(Remote, FilesOfTextAndTokens) {
+TEST_F(Remote, ReadsTextAndTokenFiles) {
   server_.put("bucket/a b.jsonl", "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
   EXPECT_EQ(read("s3://bucket/a b.jsonl"), (std::vector<std::string>{"one", "two"}));
-  server_.put("bucket/a b.jsonl", "{\"text\": \"another\"}\nnothing\n");  // another version
+  server_.put("bucket/a b.jsonl", "{\"text\": \"another\"}\nnothing\n");  // a new version
   const Error error = error_of("s3://bucket/a b.jsonl");
   EXPECT_TRUE(error.message().starts_with("s3://bucket/a b.jsonl line 2: ")) << error.message();
   const fs::path golden = fs::path(test_data) / "formats/npy/govreport.npy";
@@ -197,7 +197,7 @@ TEST_F(Remote, FilesOfTextAndTokens) {
   }
 }
 
-TEST_F(Remote, MegatronsFiles) {
+TEST_F(Remote, ReadsMegatronFiles) {
   write_source(folder_.path() / "m", {5, 7, 3}, 1);
   for (const char* suffix : {".idx", ".bin"}) {
     server_.put(std::string("bucket/x/m") + suffix, read_file(folder_.path() / (std::string("m") + suffix)));
@@ -211,8 +211,8 @@ TEST_F(Remote, MegatronsFiles) {
   EXPECT_TRUE(std::ranges::equal(here.index_bytes(), there.index_bytes()));
 }
 
-// The suffixes come before what an address has behind its path, which no message shows.
-TEST_F(Remote, MegatronsFilesBehindASignature) {
+// The file suffixes are inserted before the query of a URL. No message shows the query.
+TEST_F(Remote, ReadsMegatronFilesFromSignedUrls) {
   write_source(folder_.path() / "m", {5, 7, 3}, 1);
   LoopbackServer web([&](const std::string& head, int) {
     const auto answer = [&](int status, const std::string& body) {
@@ -235,9 +235,9 @@ TEST_F(Remote, MegatronsFilesBehindASignature) {
   }
 }
 
-// A file whose name says what it is is asked for and nothing else, so a store that refuses to say what is not there is
-// no matter.
-TEST_F(Remote, NamesThatSayWhatTheyAre) {
+// For a name with a known suffix only that file is requested, so a store that refuses to list or to report missing
+// files suffices.
+TEST_F(Remote, NamesWithKnownSuffixesNeedOneRequest) {
   for (const char* name : {"x.jsonl", "x.json.gz", "x.txt.zst", "x.npy"}) {
     const std::string uri = std::string("s3://bucket/") + name;
     EXPECT_TRUE(is_remote_file(uri));
@@ -250,8 +250,8 @@ TEST_F(Remote, NamesThatSayWhatTheyAre) {
   EXPECT_FALSE(is_remote_file("x.jsonl"));
 }
 
-// A web server that knows no HEAD; the address has a secret in it, which no message shows.
-TEST_F(Remote, AWebServer) {
+// A web server without HEAD. The URL contains a secret, which no message shows.
+TEST_F(Remote, ReadsFromAWebServer) {
   LoopbackServer web([](const std::string& head, int) -> std::string {
     const auto answer = [](int status, const std::string& body) {
       return "HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Length: " + std::to_string(body.size()) +

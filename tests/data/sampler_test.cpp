@@ -19,7 +19,7 @@ std::vector<int64_t> values(const Permutation& order) {
   return all;
 }
 
-TEST(Permutation, is_a_bijection_for_every_size) {
+TEST(Permutation, IsABijectionForEverySize) {
   for (int64_t n = 1; n <= 600; ++n) {
     std::vector<int64_t> all = values(Permutation(n, 11, static_cast<uint64_t>(n)));
     std::sort(all.begin(), all.end());
@@ -27,7 +27,7 @@ TEST(Permutation, is_a_bijection_for_every_size) {
   }
 }
 
-TEST(Permutation, of_large_domains_stays_inside_and_does_not_repeat) {
+TEST(Permutation, OfLargeDomainsStaysInsideAndDoesNotRepeat) {
   const int64_t n = (int64_t{1} << 40) + 12345;
   const Permutation order(n, 5, 0);
   std::vector<int64_t> some;
@@ -40,9 +40,9 @@ TEST(Permutation, of_large_domains_stays_inside_and_does_not_repeat) {
   EXPECT_EQ(std::adjacent_find(some.begin(), some.end()), some.end());
 }
 
-// All 24 orders of four things come up about equally often: chi-square with 23 degrees of freedom is below 59 but for
-// one set of streams in 40,000; this set is fixed.
-TEST(Permutation, streams_reach_all_orders_evenly) {
+// All 24 orders of four elements are about equally frequent: for 23 degrees of freedom chi-square is below 59 except
+// with probability 1/40,000. The seeds are fixed.
+TEST(Permutation, StreamsReachAllOrdersEvenly) {
   std::map<std::vector<int64_t>, int> seen;
   constexpr int num_streams = 4800;
   for (uint64_t stream = 0; stream < num_streams; ++stream) ++seen[values(Permutation(4, 3, stream))];
@@ -52,16 +52,16 @@ TEST(Permutation, streams_reach_all_orders_evenly) {
   EXPECT_LT(chi_square, 59);
 }
 
-// Neighbours do not stay neighbours: in 10,000 things about two of the pairs (i, i + 1) map to (j, j + 1) or (j + 1,
-// j).
-TEST(Permutation, separates_neighbours) {
+// Neighbours are separated: among 10,000 elements about two pairs (i, i + 1) are expected to map to (j, j + 1) or (j +
+// 1, j).
+TEST(Permutation, SeparatesNeighbours) {
   const std::vector<int64_t> all = values(Permutation(10000, 0, 0));
   int neighbours = 0;
   for (size_t i = 0; i + 1 < all.size(); ++i) neighbours += std::abs(all[i] - all[i + 1]) == 1 ? 1 : 0;
   EXPECT_LE(neighbours, 12);
 }
 
-TEST(Sampler, every_sequence_comes_once_an_epoch_across_steps) {
+TEST(Sampler, EverySequenceComesOnceAnEpochAcrossSteps) {
   for (const int64_t n : {1, 2, 5, 64, 97}) {
     for (const int64_t batch : {1, 3, 8, 100}) {
       const Sampler sampler(n, 42, batch);
@@ -77,7 +77,7 @@ TEST(Sampler, every_sequence_comes_once_an_epoch_across_steps) {
         std::sort(part.begin(), part.end());
         for (int64_t i = 0; i < n; ++i) ASSERT_EQ(part[static_cast<size_t>(i)], i);
       }
-      // The order is of the sequences, not of the batches: another batch size cuts the same row.
+      // The order is one of sequences, not of batches: another batch size cuts the same order.
       const Sampler single(n, 42, 1);
       for (size_t i = 0; i < order.size(); ++i) {
         ASSERT_EQ(single.step_samples(static_cast<int64_t>(i))[0], order[i]);
@@ -86,7 +86,7 @@ TEST(Sampler, every_sequence_comes_once_an_epoch_across_steps) {
   }
 }
 
-TEST(Sampler, does_not_depend_on_what_was_asked_before) {
+TEST(Sampler, DoesNotDependOnEarlierQueries) {
   const Sampler whole(50, 7, 4);
   std::vector<std::vector<int64_t>> forward;
   for (int64_t step = 0; step < 40; ++step) forward.push_back(whole.step_samples(step));
@@ -95,30 +95,30 @@ TEST(Sampler, does_not_depend_on_what_was_asked_before) {
   }
 }
 
-TEST(Sampler, epochs_and_seeds_differ) {
+TEST(Sampler, EpochsAndSeedsDiffer) {
   const Sampler a(100, 1, 100), b(100, 2, 100), far(100, uint64_t{1} << 40 | 1, 100);
   EXPECT_NE(a.step_samples(0), a.step_samples(1));
   EXPECT_NE(a.step_samples(0), b.step_samples(0));
   EXPECT_NE(a.step_samples(0), far.step_samples(0));
 }
 
-TEST(Sampler, steps_for_epochs_rounds_up) {
+TEST(Sampler, StepsForEpochsRoundsUp) {
   EXPECT_EQ(Sampler(10, 0, 4).steps_for_epochs(1), 3);
   EXPECT_EQ(Sampler(10, 0, 5).steps_for_epochs(2), 4);
   EXPECT_EQ(Sampler(10, 0, 4).steps_for_epochs(0.05), 1);
   EXPECT_EQ(Sampler(10, 0, 4).steps_for_epochs(0.5), 2);
 }
 
-TEST(Sampler, refuses_what_makes_no_sense) {
+TEST(Sampler, RejectsInvalidSettings) {
   expect_error(error_of([] { Sampler(0, 0, 1); }), ErrorKind::usage, {"0 sequences"});
   expect_error(error_of([] { Sampler(1, 0, 0); }), ErrorKind::usage, {"batch.global"});
   expect_error(error_of([] { Sampler(1, 0, 1).step_samples(-1); }), ErrorKind::usage, {"-1"});
   expect_error(error_of([] { Sampler(1, 0, 1).steps_for_epochs(0); }), ErrorKind::usage, {"epochs"});
 }
 
-// The order of a run must never change under a user who resumes it with a newer program. The numbers come from a few
-// lines of Python written from the comment over Permutation and the Philox paper; the last line crosses an epoch's end.
-TEST(Sampler, order_is_frozen) {
+// The order of a run must not change when it is resumed with a newer program. The values come from a short Python
+// program written from the comment of Permutation and the Philox paper. The last line crosses an epoch boundary.
+TEST(Sampler, OrderIsFrozen) {
   EXPECT_EQ(Sampler(10, 1234, 10).step_samples(0), (std::vector<int64_t>{7, 5, 0, 2, 1, 6, 9, 8, 3, 4}));
   EXPECT_EQ(Sampler(10, 1234, 10).step_samples(1), (std::vector<int64_t>{0, 8, 7, 4, 9, 6, 2, 5, 1, 3}));
   EXPECT_EQ(Sampler(1000003, 0xdeadbeefcafe, 4).step_samples(250000),

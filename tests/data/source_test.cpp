@@ -39,7 +39,7 @@ std::string zstd(const std::string& text) {
   return out;
 }
 
-// Lines of very different lengths, over several buffers of the readers; the middle one compresses to almost nothing.
+// Lines of very different lengths that span several read buffers. The middle one compresses to almost nothing.
 std::string many_lines(std::vector<std::string>& texts) {
   std::string lines;
   uint32_t word = 1;
@@ -63,7 +63,7 @@ void expect_texts(const std::filesystem::path& path, const std::vector<std::stri
   for (size_t i = 0; i < texts.size(); ++i) ASSERT_TRUE(documents[i].text == texts[i]) << "line " << i + 1;
 }
 
-TEST(Source, reads_each_format_as_the_first_record_shows) {
+TEST(Source, DetectsTheFormatFromTheFirstRecord) {
   const TempFolder folder;
   auto documents = read_all(folder.file("a.jsonl", "{\"id\": 7, \"text\": \"one\"}\r\n\n  \n{\"text\": \"two\"}"));
   ASSERT_EQ(documents.size(), 2U);
@@ -86,7 +86,7 @@ TEST(Source, reads_each_format_as_the_first_record_shows) {
   EXPECT_EQ(documents[0].answer, "x");
 }
 
-TEST(Source, reads_chats_with_parts_tools_and_other_keys) {
+TEST(Source, ReadsChatsWithPartsToolsAndOtherKeys) {
   const TempFolder folder;
   const auto documents = read_all(folder.file(
       "d.jsonl",
@@ -99,11 +99,11 @@ TEST(Source, reads_chats_with_parts_tools_and_other_keys) {
   EXPECT_EQ(documents[0].messages,
             R"([{"role":"user","content":"ab"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f",)"
             R"("arguments":{"x":[1,2.5]}}},{"name":"g","arguments":{}}]}])")
-      << "arguments written as text become the object that templates expect";
+      << "arguments given as a JSON string become an object";
   EXPECT_EQ(documents[0].tools, R"([{"name":"f"}])");
 }
 
-TEST(Source, sharegpt_turns_become_messages) {
+TEST(Source, SharegptTurnsBecomeMessages) {
   const TempFolder folder;
   const auto path = folder.file(
       "s.jsonl", R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})"
@@ -132,7 +132,7 @@ TEST(Source, sharegpt_turns_become_messages) {
   EXPECT_FALSE(reader.next(document));
 }
 
-TEST(Source, a_plain_text_file_is_one_document) {
+TEST(Source, APlainTextFileIsOneDocument) {
   const TempFolder folder;
   const auto documents = read_all(folder.file("a.txt", "\xef\xbb\xbf{one}\r\n\ntwo\n"));
   ASSERT_EQ(documents.size(), 1U);
@@ -142,7 +142,7 @@ TEST(Source, a_plain_text_file_is_one_document) {
   EXPECT_EQ(read_all(folder.file("lines", "\n {\"text\": \"x\"}"))[0].text, "x");
 }
 
-TEST(Source, decompresses_gzip_and_zstandard) {
+TEST(Source, DecompressesGzipAndZstandard) {
   const TempFolder folder;
   std::vector<std::string> texts;
   const std::string lines = many_lines(texts);
@@ -155,7 +155,7 @@ TEST(Source, decompresses_gzip_and_zstandard) {
   EXPECT_EQ(read_all(folder.file("a.txt.gz", gzip("plain")))[0].text, "plain");
 }
 
-TEST(Source, damaged_compressed_files_are_errors) {
+TEST(Source, DamagedCompressedFilesAreErrors) {
   const TempFolder folder;
   std::vector<std::string> texts;
   const std::string lines = many_lines(texts);
@@ -179,7 +179,7 @@ struct BadLine {
   const char* words;
 };
 
-TEST(Source, bad_lines_are_named_with_what_is_wrong) {
+TEST(Source, BadLinesAreNamedWithTheReason) {
   const TempFolder folder;
   const BadLine texts[] = {{"{\"text\": \"a\"", "not JSON"},
                            {"[1]", "array"},
@@ -240,7 +240,7 @@ TEST(Source, bad_lines_are_named_with_what_is_wrong) {
   }
 }
 
-TEST(Source, a_record_of_another_format_than_asked_for_is_an_error) {
+TEST(Source, ARecordOfAnotherFormatThanAskedForIsAnError) {
   const TempFolder folder;
   const auto path = folder.file("a.jsonl", "{\"text\": \"x\"}\n");
   expect_error(error_of([&] { read_all(path, Format::chat); }), ErrorKind::corrupt, {"line 1", "\"messages\""});
@@ -254,7 +254,7 @@ std::string repeated(const std::string& piece, size_t times) {
   return text;
 }
 
-TEST(Source, lines_that_would_cost_more_than_their_length_are_bad_lines) {
+TEST(Source, LinesThatExpandBeyondTheirLengthAreBadLines) {
   const TempFolder folder;
   std::string many_keys = "{\"text\": \"a\"";
   for (int i = 0; i < 1100; ++i) many_keys += ", \"" + std::to_string(i) + "\": 0";
@@ -274,7 +274,7 @@ TEST(Source, lines_that_would_cost_more_than_their_length_are_bad_lines) {
   }
 }
 
-TEST(Source, compressed_data_that_never_ends_is_bounded) {
+TEST(Source, EndlessCompressedDataIsBounded) {
   const TempFolder folder;
   std::string bomb;
   const std::string member = gzip(std::string(size_t{1} << 20, 'a'));
@@ -286,11 +286,11 @@ TEST(Source, compressed_data_that_never_ends_is_bounded) {
   expect_error(error_of([&] { read_all(line); }), ErrorKind::corrupt, {"bomb.jsonl.gz line 1", "longer than 64 MiB"});
 }
 
-TEST(Source, zstandard_that_needs_what_is_not_there_is_an_error) {
+TEST(Source, ZstandardWithALargeWindowIsAnError) {
   const TempFolder folder;
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 28);
-  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);  // else the window shrinks to the content
+  ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);  // otherwise the window shrinks to the content
   std::string input = "{\"text\": \"a\"}\n";
   std::string out(ZSTD_compressBound(input.size()), '\0');
   ZSTD_inBuffer from{input.data(), input.size(), 0};
@@ -303,12 +303,12 @@ TEST(Source, zstandard_that_needs_what_is_not_there_is_an_error) {
   const auto wide = folder.file("wide.jsonl.zst", out);
   expect_error(error_of([&] { read_all(wide); }), ErrorKind::unsupported, {"wide.jsonl.zst", "128 MiB", "--long"});
 
-  // A skippable frame of three bytes (RFC 8878, 3.1.2) in front.
+  // Preceded by a skippable frame of three bytes (RFC 8878, 3.1.2).
   const std::string skippable("\x5a\x2a\x4d\x18\x03\x00\x00\x00xyz", 11);
   EXPECT_EQ(read_all(folder.file("seekable.jsonl.zst", skippable + zstd(input)))[0].text, "a");
 }
 
-TEST(Source, files_of_another_kind_are_named_with_what_to_do) {
+TEST(Source, UnsupportedFileTypesAreNamedWithARemedy) {
   const TempFolder folder;
   struct File {
     std::string bytes;
@@ -329,7 +329,7 @@ TEST(Source, files_of_another_kind_are_named_with_what_to_do) {
   }
 }
 
-TEST(Source, files_that_are_no_data_are_errors) {
+TEST(Source, FilesWithoutDataAreErrors) {
   const TempFolder folder;
   expect_error(error_of([&] { read_all(folder.path() / "none.jsonl"); }), ErrorKind::not_found,
                {"none.jsonl", "no such file"});
@@ -355,7 +355,7 @@ TEST(Source, files_that_are_no_data_are_errors) {
   expect_error(error_of([&] { read_all(latin); }), ErrorKind::corrupt, {"e.txt", "UTF-8", "iconv"});
 }
 
-TEST(Source, setting_words) {
+TEST(Source, ParsesSettings) {
   for (const Format format :
        {Format::automatic, Format::chat, Format::sharegpt, Format::instruction, Format::completion, Format::text}) {
     EXPECT_EQ(parse_format(name(format)), format);

@@ -1,4 +1,4 @@
-// Orders against those of MosaicML Streaming itself (tools/reference/make_streaming_golden.py).
+// Sample orders compared with those of MosaicML Streaming (tools/reference/make_streaming_golden.py).
 #include "data/streaming_order.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Json golden(const std::string& name, const char* part) {
   return Json::parse(read_file(std::filesystem::path(test_data) / "data" / name)).at(part);
 }
 
-// A whole number, or nothing for null and where the key is missing.
+// The integer, or nothing for null and for a missing key.
 std::optional<int64_t> maybe(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? std::nullopt : std::optional<int64_t>(found->get<int64_t>());
@@ -50,10 +50,10 @@ void expect_shuffles(const std::string& file, int64_t least) {
   EXPECT_GE(compared, least);
 }
 
-TEST(StreamingOrder, ShufflesAreTheProgramsOwn) { expect_shuffles("streaming.json", 120); }
-TEST(StreamingOrder, ShuffleInFixedBlocksIsRelease09s) { expect_shuffles("streaming_py1b.json", 24); }
+TEST(StreamingOrder, ShufflesAreStreamings) { expect_shuffles("streaming.json", 120); }
+TEST(StreamingOrder, Py1bShuffleIsThatOfRelease09) { expect_shuffles("streaming_py1b.json", 24); }
 
-TEST(StreamingOrder, PartitionsAreTheProgramsOwn) {
+TEST(StreamingOrder, PartitionsAreStreamings) {
   int64_t compared = 0, refused = 0;
   for (const Json& expected : golden("streaming.json", "partitions")) {
     const auto partition = [&] {
@@ -75,9 +75,9 @@ TEST(StreamingOrder, PartitionsAreTheProgramsOwn) {
   EXPECT_GT(refused, 10);
 }
 
-// Streams with every kind of weight, every partition with every shuffle, begun on two nodes and resumed on one and on
-// three.
-TEST(StreamingOrder, DatasetsAreTheProgramsOwn) {
+// Datasets of several streams with every kind of weight, partition and shuffle, started on two nodes and resumed on one
+// and on three.
+TEST(StreamingOrder, OrdersOfDatasetsAreStreamings) {
   std::set<std::pair<std::string, std::string>> pairs;
   for (const Json& expected : golden("streaming.json", "datasets")) {
     const Json& arguments = expected.at("arguments");
@@ -122,7 +122,7 @@ TEST(StreamingOrder, DatasetsAreTheProgramsOwn) {
   EXPECT_EQ(pairs.size(), 10U);
 }
 
-// The sets of samples of the global batches of what is left of an epoch.
+// The samples of each global batch in the remainder of an epoch.
 std::vector<std::vector<int64_t>> global_batches(const WorkerSamples& work) {
   std::vector<Ids> batches;
   for (int64_t q = 0; q < work.world.workers * work.num_batches; ++q) {
@@ -136,7 +136,7 @@ std::vector<std::vector<int64_t>> global_batches(const WorkerSamples& work) {
   return batches;
 }
 
-TEST(StreamingOrder, GlobalBatchesStayOnOtherMachinesInTheMiddleOfAnEpoch) {
+TEST(StreamingOrder, GlobalBatchesDoNotChangeWhenResumedOnOtherNodes) {
   StreamingSettings settings;
   settings.shuffle = true;
   settings.block_size = 40;
@@ -155,7 +155,7 @@ TEST(StreamingOrder, GlobalBatchesStayOnOtherMachinesInTheMiddleOfAnEpoch) {
   }
 }
 
-TEST(StreamingOrder, StatesAreReadBack) {
+TEST(StreamingOrder, StatesSurviveARoundTrip) {
   const StreamingState state{3, 480, 8, 9176, 2};
   const std::string text = streaming_state_json(state);
   EXPECT_EQ(
@@ -177,7 +177,7 @@ TEST(StreamingOrder, StatesAreReadBack) {
   }
 }
 
-TEST(StreamingOrder, RefusesWhatMakesNoOrder) {
+TEST(StreamingOrder, RejectsInvalidSettings) {
   const StreamingStream plain{.shards = {4}};
   StreamingStream proportion = plain, two = plain, none = plain;
   proportion.proportion = 1;

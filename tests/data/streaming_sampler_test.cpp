@@ -10,7 +10,7 @@
 namespace ingot::data {
 namespace {
 
-// Of 46 samples.
+// An order of 46 samples.
 StreamingOrder order() {
   StreamingSettings settings;
   settings.shuffle = true;
@@ -23,7 +23,7 @@ StreamingSampler sampler(int64_t global_batch, const StreamingWorld& cluster = {
   return {order(), cluster, 46, global_batch};
 }
 
-// Steps are the global batches of each epoch, as the ranks of a cluster have them, without the incomplete one.
+// The steps are the global batches of each epoch on a cluster, without the incomplete last one.
 TEST(StreamingSampler, StepsAreTheGlobalBatchesOfItsEpochs) {
   const StreamingSampler steps = sampler(8);
   EXPECT_EQ(steps.steps_per_epoch(), 5);
@@ -47,9 +47,9 @@ TEST(StreamingSampler, StepsAreTheGlobalBatchesOfItsEpochs) {
   }
 }
 
-// Ranks that get as many samples each take some twice, and so an epoch may have a batch more: 46 samples are 48 on 8 or
-// 12 ranks. Every batch but that one is as on one rank.
-TEST(StreamingSampler, TheEndOfAnEpochIsThatOfTheCluster) {
+// All ranks get equally many samples, so some are repeated and an epoch may have one more batch: 46 samples become 48
+// on 8 or 12 ranks. All other batches are the same as on one rank.
+TEST(StreamingSampler, LastBatchOfAnEpochIsThatOfTheCluster) {
   const StreamingSampler alone = sampler(24);
   EXPECT_EQ(alone.steps_per_epoch(), 1);
   for (const StreamingWorld cluster : {StreamingWorld{1, 8, 1}, StreamingWorld{2, 6, 1}, StreamingWorld{2, 4, 1}}) {
@@ -63,19 +63,19 @@ TEST(StreamingSampler, TheEndOfAnEpochIsThatOfTheCluster) {
     }
     const std::vector<int64_t> ours = steps.step_samples(1);
     EXPECT_EQ(std::multiset<int64_t>(ours.begin(), ours.end()), theirs);
-    EXPECT_EQ(steps.step_samples(2).size(), 24U);  // of the next epoch
+    EXPECT_EQ(steps.step_samples(2).size(), 24U);  // from the next epoch
     EXPECT_NE(steps.step_samples(2), steps.step_samples(0));
   }
 }
 
-TEST(StreamingSampler, AnyStepAtAnyTime) {
+TEST(StreamingSampler, StepsMayBeQueriedInAnyOrder) {
   const StreamingSampler forwards = sampler(4), backwards = sampler(4);
   std::vector<std::vector<int64_t>> steps;
   for (int64_t step = 0; step < 30; ++step) steps.push_back(forwards.step_samples(step));
   for (int64_t step = 29; step >= 0; --step) {
     EXPECT_EQ(backwards.step_samples(step), steps[static_cast<size_t>(step)]);
   }
-  const StreamingSampler jumping = sampler(4);  // to and fro across the border of two epochs, and over three
+  const StreamingSampler jumping = sampler(4);  // back and forth across an epoch boundary, and over three epochs
   for (int64_t step = 0; step + 23 < 30; ++step) {
     for (const int64_t other : {step, step + 11, step, step + 23, step + 11}) {
       EXPECT_EQ(jumping.step_samples(other), steps[static_cast<size_t>(other)]);
@@ -84,7 +84,7 @@ TEST(StreamingSampler, AnyStepAtAnyTime) {
   EXPECT_NE(steps[0], steps[11]);
 }
 
-TEST(StreamingSampler, RefusesWhatIsNoStep) {
+TEST(StreamingSampler, RejectsInvalidSteps) {
   EXPECT_THROW(sampler(47), Error);
   EXPECT_THROW(sampler(0), Error);
   EXPECT_THROW(sampler(9, {2, 2, 1}), Error);

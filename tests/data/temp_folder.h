@@ -1,4 +1,4 @@
-// A folder of the running test's own, removed with everything in it at the end.
+// A temporary folder of the running test, removed with its contents at the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ Error error_of(Call call) {
   return Error(ErrorKind::internal, "none");
 }
 
-// The error has the kind, and message and hint together hold every one of the words.
+// Expects an error of this kind whose message and hint contain all words.
 inline void expect_error(const Error& error, ErrorKind kind, std::initializer_list<const char*> words) {
   EXPECT_EQ(name(error.kind()), std::string(name(kind))) << error.message();
   for (const char* word : words) {

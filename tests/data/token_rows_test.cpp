@@ -65,7 +65,7 @@ std::string dict(const std::vector<std::pair<std::string, std::string>>& items) 
 using Ids = std::vector<int32_t>;
 using Marks = std::vector<uint8_t>;
 
-TEST(TokenRows, GovReportAsItsSubmittersWriteIt) {
+TEST(TokenRows, ReadsMlperfsGovReport) {
   for (const char* name : {"govreport", "govreport_arrays"}) {
     const std::vector<Document> documents = read_all(golden(name));
     ASSERT_EQ(documents.size(), 3U) << name;
@@ -76,13 +76,13 @@ TEST(TokenRows, GovReportAsItsSubmittersWriteIt) {
       EXPECT_FALSE(document.splittable);
       ASSERT_EQ(document.ids.size(), 40U);
       EXPECT_EQ(document.ids[2], static_cast<int32_t>((r * 7919 + 104729) % 32000));
-      // The mask is of the position that predicts: from 10 + r on, so that the token behind it is the first to count.
+      // The mask belongs to the predicting position: from 10 + r on, so the token after it is the first loss token.
       for (size_t i = 1; i < 40; ++i) EXPECT_EQ(document.loss_mask[i], i >= 11 + r ? 1 : 0) << i;
     }
   }
 }
 
-TEST(TokenRows, ArraysOfNumbers) {
+TEST(TokenRows, ReadsNumericArrays) {
   const std::vector<Document> rows = read_all(golden("u2"));
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[1].ids, (Ids{3, 4, 5}));
@@ -101,7 +101,7 @@ TEST(TokenRows, ArraysOfNumbers) {
   }
 }
 
-TEST(TokenRows, LabelsMasksAndPackedRows) {
+TEST(TokenRows, ReadsLabelsMasksAndPackedRows) {
   const TempFolder folder;
   const std::string ids = list({5, 6, 7, 8});
   const std::vector<Document> documents = read_all(folder.file(
@@ -168,7 +168,7 @@ TEST(TokenRows, BadRowsAreNamed) {
                ErrorKind::corrupt, {"all 2 rows are bad, the first", "NoneType"});
 }
 
-TEST(TokenRows, FormatAndNameGoTogether) {
+TEST(TokenRows, FormatMustMatchTheFilesName) {
   const TempFolder folder;
   const std::filesystem::path array = folder.file("a.npy", npy_of({list({1, 2})}));
   const std::filesystem::path text = folder.file("a.txt", "a text");
@@ -182,8 +182,8 @@ TEST(TokenRows, FormatAndNameGoTogether) {
                {"a NumPy array", "name it .npy"});
 }
 
-// The unit of work is the row as it stands, and tokens that the model does not have are refused before it sees them.
-TEST(TokenRows, BecomeADataset) {
+// Each row is one document. Token ids outside the vocabulary are refused before the model gets them.
+TEST(TokenRows, FormADataset) {
   const TempFolder folder;
   ThreadPool pool(1);
   const auto tokenizer = byte_tokenizer();

@@ -28,7 +28,7 @@ class TokenizeJobTest : public testing::Test {
     job_.tokenizer = "bytes";
   }
 
-  // Runs until `batches` were told.
+  // Tokenizes until `batches` batches were reported.
   TokenizeTotals run(int batches = 1000, int threads = 1) const {
     ThreadPool pool(threads);
     return tokenize_files(job_, *tokenizer_, pool, [&](const TokenizeTotals&) { return --batches > 0; });
@@ -37,7 +37,7 @@ class TokenizeJobTest : public testing::Test {
   void refused(ErrorKind kind, const std::string& part) const {
     try {
       run();
-      ADD_FAILURE() << "no error that says: " << part;
+      ADD_FAILURE() << "expected an error with: " << part;
     } catch (const Error& error) {
       EXPECT_EQ(name(error.kind()), std::string(name(kind)));
       EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
@@ -54,13 +54,13 @@ class TokenizeJobTest : public testing::Test {
   TokenizeJob job_;
 };
 
-// Rows of tokens that say what counts in the loss: a Megatron data set could not.
+// Token rows with a loss mask: Megatron data sets cannot store one.
 TEST_F(TokenizeJobTest, MasksAreRefused) {
   job_.inputs = {std::filesystem::path(test_data) / "formats/npy/govreport.npy"};
   refused(ErrorKind::unsupported, "counts in the loss");
 }
 
-TEST_F(TokenizeJobTest, ADocumentIsASequenceThatEnds) {
+TEST_F(TokenizeJobTest, DocumentsBecomeSequencesThatEndWithEos) {
   const TokenizeTotals totals = run();
   EXPECT_TRUE(totals.finished);
   EXPECT_EQ(totals.num_documents, 3002);
@@ -78,7 +78,7 @@ TEST_F(TokenizeJobTest, ADocumentIsASequenceThatEnds) {
   refused(ErrorKind::usage, "already exists");
 }
 
-TEST_F(TokenizeJobTest, GoesOnWhereItWasStopped) {
+TEST_F(TokenizeJobTest, ContinuesAfterAnInterruption) {
   run();
   const std::string index = written(".idx"), tokens = written(".bin");
   for (int batches = 1; batches <= 4; ++batches) {
@@ -86,7 +86,7 @@ TEST_F(TokenizeJobTest, GoesOnWhereItWasStopped) {
     const TokenizeTotals first = run(batches, 3);
     EXPECT_FALSE(first.finished);
     EXPECT_FALSE(formats::is_megatron(job_.prefix));
-    // What was written behind the note, by a process that was killed, does not count.
+    // Output that a killed process wrote after its last progress note is discarded.
     FileWriter(job_.prefix.string() + ".bin", WriteMode::resume).write("more");
     const TokenizeTotals second = run(1, 2);
     EXPECT_EQ(second.resumed_at, first.num_documents);
@@ -97,7 +97,7 @@ TEST_F(TokenizeJobTest, GoesOnWhereItWasStopped) {
   EXPECT_EQ(files(), 5U + 8U);
 }
 
-TEST_F(TokenizeJobTest, AnotherJobsNotesAreInTheWay) {
+TEST_F(TokenizeJobTest, NotesOfAnotherJobAreAnError) {
   run(1);
   job_.end_of_document = false;
   refused(ErrorKind::usage, "belongs to another job");
@@ -112,8 +112,8 @@ TEST_F(TokenizeJobTest, AnotherJobsNotesAreInTheWay) {
   EXPECT_EQ(run().resumed_at, 0);
 }
 
-// What a process has that is still at it is left alone by a second one of the same job.
-TEST_F(TokenizeJobTest, ASecondStartLeavesTheFirstAlone) {
+// A second process with the same job leaves a running one's files alone.
+TEST_F(TokenizeJobTest, ASecondProcessIsRefusedWhileTheFirstRuns) {
   ThreadPool pool(1);
   bool tried = false;
   const TokenizeTotals totals = tokenize_files(job_, *tokenizer_, pool, [&](const TokenizeTotals&) {
@@ -126,8 +126,8 @@ TEST_F(TokenizeJobTest, ASecondStartLeavesTheFirstAlone) {
   EXPECT_EQ(files(), 5U);
 }
 
-// Killed when .bin had its name and .idx had not, or when the notes were still there.
-TEST_F(TokenizeJobTest, KilledWhilePublishing) {
+// The process is killed after .bin was published and before .idx was, or before the notes were removed.
+TEST_F(TokenizeJobTest, ContinuesAfterAKillDuringPublishing) {
   run();
   const std::string index = written(".idx"), tokens = written(".bin");
   for (const bool indexed : {false, true}) {
@@ -135,7 +135,7 @@ TEST_F(TokenizeJobTest, KilledWhilePublishing) {
     const auto at_last = [&](const TokenizeTotals& now) { return now.num_documents < 3002; };
     ThreadPool pool(1);
     EXPECT_FALSE(tokenize_files(job_, *tokenizer_, pool, at_last).finished);
-    // The note that is written before publishing: all files are read.
+    // The note written before publishing: all input files have been read.
     const std::string notes = job_.prefix.string() + ".progress";
     std::string text = read_file(notes);
     text.replace(text.find("\"file\": 2"), 9, "\"file\": 3");
@@ -152,7 +152,7 @@ TEST_F(TokenizeJobTest, KilledWhilePublishing) {
   EXPECT_EQ(files(), 5U + 4U);
 }
 
-// Tokens that the model does not have are bad lines, too.
+// Documents with tokens outside the vocabulary count as bad lines.
 TEST_F(TokenizeJobTest, TokensOutsideTheVocabularyAreSkipped) {
   const std::string header = "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }";
   std::string npy = std::string("\x93NUMPY\x01\x00", 8) + std::string("\x76\x00", 2) + header +
@@ -168,14 +168,14 @@ TEST_F(TokenizeJobTest, TokensOutsideTheVocabularyAreSkipped) {
   EXPECT_NE(totals.first_skipped.find("rows.npy row 2"), std::string::npos) << totals.first_skipped;
 }
 
-TEST_F(TokenizeJobTest, WithoutEndsOfDocuments) {
+TEST_F(TokenizeJobTest, WritesDocumentsWithoutEos) {
   const int64_t with = run().num_tokens;
   job_.prefix = folder_.path() / "bare";
   job_.end_of_document = false;
   EXPECT_EQ(run().num_tokens, with - 3002);
 }
 
-TEST_F(TokenizeJobTest, BadLines) {
+TEST_F(TokenizeJobTest, BadLinesAreSkippedOrErrors) {
   job_.inputs = {folder_.file("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n{\"text\": \"b\"}\n")};
   refused(ErrorKind::corrupt, "bad.jsonl line 2");
   std::filesystem::remove(job_.prefix.string() + ".progress");
@@ -190,8 +190,8 @@ TEST_F(TokenizeJobTest, BadLines) {
   refused(ErrorKind::usage, "no file");
 }
 
-// The first thing that is wrong is told, in the file's order, whoever reads it.
-TEST_F(TokenizeJobTest, TheFirstBadLineIsToldForAnyThreads) {
+// The error is that of the first bad line in file order, whichever thread reads it.
+TEST_F(TokenizeJobTest, ReportsTheFirstBadLineForAnyNumberOfThreads) {
   std::string lines;
   for (int i = 1; i <= 5000; ++i) {
     lines += i == 2600 || i == 2601 ? "{\"text\": 3}\n" : "{\"text\": \"a\"}\n";
@@ -211,8 +211,8 @@ TEST_F(TokenizeJobTest, TheFirstBadLineIsToldForAnyThreads) {
   refused(ErrorKind::corrupt, "both.jsonl line 1");
 }
 
-// Bad lines in front of where a job goes on were told by the process that met them.
-TEST_F(TokenizeJobTest, GoesOnBehindBadLines) {
+// Bad lines before the resume point were reported by the process that read them.
+TEST_F(TokenizeJobTest, ContinuesAfterBadLines) {
   std::string lines;
   for (int i = 0; i < 3000; ++i) lines += i % 100 == 0 ? "bad\n" : "{\"text\": \"" + std::to_string(i) + "\"}\n";
   job_.inputs = {folder_.file("bad.jsonl", lines)};
@@ -232,7 +232,7 @@ TEST_F(TokenizeJobTest, GoesOnBehindBadLines) {
   EXPECT_EQ(written(".bin"), tokens);
 }
 
-TEST_F(TokenizeJobTest, KnowsARemoteInputThatHasChanged) {
+TEST_F(TokenizeJobTest, DetectsChangedRemoteInputs) {
   S3Server server;
   server.announce();
   ::setenv("INGOT_CACHE", (folder_.path() / "cache").c_str(), 1);
@@ -253,7 +253,7 @@ TEST_F(TokenizeJobTest, KnowsARemoteInputThatHasChanged) {
   server.put("bucket/a.jsonl", other);
   refused(ErrorKind::usage, "belongs to another job");
   server.put("bucket/a.jsonl", lines);
-  write_source(folder_.path() / "n", {5, 3, 7}, 0);  // as many bytes
+  write_source(folder_.path() / "n", {5, 3, 7}, 0);  // the same size in bytes
   put_rest("n");
   refused(ErrorKind::usage, "belongs to another job");
   put_rest("m");
@@ -268,8 +268,8 @@ TEST_F(TokenizeJobTest, KnowsARemoteInputThatHasChanged) {
   ::unsetenv("INGOT_CACHE");
 }
 
-// A web server that tells neither versions nor, without HEAD, sizes: what was begun goes on.
-TEST_F(TokenizeJobTest, GoesOnWhereAServerTellsNothing) {
+// The web server reports no versions and, without HEAD, no sizes: an interrupted job continues.
+TEST_F(TokenizeJobTest, ContinuesWithAServerWithoutVersions) {
   const std::string lines = read_file(job_.inputs[0]);
   const LoopbackServer web([&](const std::string& head, int) {
     if (head.starts_with("HEAD "))
