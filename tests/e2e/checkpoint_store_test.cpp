@@ -1,4 +1,4 @@
-// Checkpoints in an object store: a run whose machine is gone goes on elsewhere, whatever the store does meanwhile.
+// Checkpoints in an object store: a run whose machine is lost continues on another one, despite faults of the store.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ class CheckpointStore : public testing::Test {
               ", sequence_length: 32}\ndeterminism: bitwise\nsteps: 6\nbatch: {global: 2}\ndevice: cpu\nthreads: 1\n"
               "schedule: {name: constant}\ncheckpoint: {every: 2, keep: 2}\n");
   }
-  // The run on a machine: only the store is common to machines.
+  // Arguments for the run on a machine. Machines share nothing but the store.
   std::vector<std::string> command(const std::string& machine, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> words = {"pretrain", (program_ / "recipe.yaml").string(),
                                       "run_dir=" + (program_ / machine).string(), "checkpoint.store=s3://bucket/runs",
@@ -52,7 +52,7 @@ class CheckpointStore : public testing::Test {
   std::vector<Json> events(const std::string& machine, const std::string& type) const {
     return events_of(run(machine), type);
   }
-  // Steps that are in the store, as the run says.
+  // The steps that the store holds according to the run's events.
   std::vector<int64_t> stored(const std::string& machine) const {
     std::vector<int64_t> steps;
     for (const Json& event : events(machine, "checkpoint")) {
@@ -73,19 +73,19 @@ class CheckpointStore : public testing::Test {
     return hash("undisturbed");
   }
 
-  // What the server's threads wait for goes on, also when a test ends early.
+  // Unblocks the server's threads, also when a test ends early.
   void TearDown() override { over_ = true; }
 
-  // Of faults: there as long as the server's threads are.
+  // Used by the fault handler. Declared before the server, so that it outlives the server's threads.
   std::atomic<bool> over_ = false, half_ = false, killed_ = false, faulty_ = true;
   S3Server server_;
   Program program_;
 };
 
-TEST_F(CheckpointStore, AMachineIsLostAndTwoRanksGoOnElsewhere) {
+TEST_F(CheckpointStore, TwoRanksContinueARunOfALostMachine) {
   const std::string whole = undisturbed();
-  EXPECT_TRUE(fs::exists(program_ / "disk/run/checkpoints/step-6/manifest.json"));  // a folder will do
-  // Killed when a checkpoint behind that of step 2 is half there.
+  EXPECT_TRUE(fs::exists(program_ / "disk/run/checkpoints/step-6/manifest.json"));  // a local folder may be the store
+  // The process is killed while a checkpoint after that of step 2 is half uploaded.
   server_.fault = [&](const Request& request, size_t) {
     const bool manifest = request.method == "PUT" && request.key.ends_with("/manifest.json");
     if (!killed_ && manifest && !request.key.ends_with("step-2/manifest.json")) {
@@ -118,7 +118,7 @@ TEST_F(CheckpointStore, AMachineIsLostAndTwoRanksGoOnElsewhere) {
   EXPECT_EQ(server_.problem(), "");
 }
 
-TEST_F(CheckpointStore, FaultsThatPassChangeNothing) {
+TEST_F(CheckpointStore, TransientFaultsDoNotChangeTheRun) {
   server_.fault = S3Server::passing([](size_t number) {
     return number % 12 == 1   ? Fault::busy
            : number % 12 == 5 ? Fault::reset
@@ -131,7 +131,7 @@ TEST_F(CheckpointStore, FaultsThatPassChangeNothing) {
   EXPECT_EQ(hash("second"), undisturbed());
 }
 
-TEST_F(CheckpointStore, ADamagedOneIsNamedAndTheOneBeforeNotTaken) {
+TEST_F(CheckpointStore, ADamagedCheckpointIsNamedAndNoEarlierOneUsed) {
   trains("first", {"steps=4"});
   const std::string key = "bucket/runs/run/checkpoints/step-4/model.safetensors";
   std::string bytes = server_.object(key);
@@ -143,11 +143,11 @@ TEST_F(CheckpointStore, ADamagedOneIsNamedAndTheOneBeforeNotTaken) {
                             "remove it (s3://bucket/runs/run/checkpoints/step-4) to continue from step"}) {
     EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
   }
-  trains("first", {"--resume"});  // what is here is whole
+  trains("first", {"--resume"});  // the local checkpoint is intact
 }
 
-// Before anything is read or computed.
-TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
+// The run ends before it reads or computes anything.
+TEST_F(CheckpointStore, AnUnwritableStoreEndsTheRunImmediately) {
   server_.fault = [&](const Request& request, size_t) {
     return faulty_ && request.method != "GET" && request.method != "HEAD" ? Fault::denied : Fault::none;
   };
@@ -162,13 +162,13 @@ TEST_F(CheckpointStore, AStoreThatCannotBeWrittenEndsTheRunAtOnce) {
   program_.refuses(command("a", {"checkpoint.store=" + (program_ / "x/../a/").string()}), 2,
                    "is the same folder as run_dir");
   const Result dry = program_.run(command("a", {"--dry-run", "checkpoint.store=s3://elsewhere/x"}));
-  EXPECT_EQ(dry.code, 0) << dry.error;  // asks nobody
+  EXPECT_EQ(dry.code, 0) << dry.error;  // a dry run sends no request
   ::setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
   program_.refuses(command("a"), 5, "403");
 }
 
-// The run goes on with what it has here, and says so; in the end it is not done, and --resume uploads what lacks.
-TEST_F(CheckpointStore, AStoreThatIsGoneMeanwhile) {
+// The run continues with its local checkpoints and warns. It ends with an error, and --resume uploads what is missing.
+TEST_F(CheckpointStore, AStoreThatFailsDuringARunDoesNotStopIt) {
   server_.fault = [&](const Request& request, size_t) {
     return faulty_ && request.method == "PUT" && request.key.find("/step-") != std::string::npos ? Fault::denied
                                                                                                  : Fault::none;
@@ -188,8 +188,8 @@ TEST_F(CheckpointStore, AStoreThatIsGoneMeanwhile) {
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
 }
 
-// The checkpoints are there: that is all the run is asked for. The next start does the rest.
-TEST_F(CheckpointStore, WhatIsStoredButNotTidiedIsAWarning) {
+// The checkpoints are complete in the store, which is all a run must achieve. The next start cleans up.
+TEST_F(CheckpointStore, AFailedCleanUpOfTheStoreIsAWarning) {
   server_.put("bucket/runs/run/checkpoints/step-1/of a dead run", "x");
   server_.fault = [&](const Request& request, size_t) {
     const bool latest = request.method == "PUT" && request.key.ends_with("/latest");
@@ -200,7 +200,7 @@ TEST_F(CheckpointStore, WhatIsStoredButNotTidiedIsAWarning) {
       warned("a", "the checkpoint of step 6 was uploaded to s3://bucket/runs/run/checkpoints, but updating `latest`"));
   EXPECT_EQ(stored("a").back(), 6);
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "");
-  // One thing that the store does not let do keeps nothing else from being done.
+  // One failing request of the clean-up does not prevent the others.
   EXPECT_NE(read(run("a") / "log.txt").find("parts of incomplete uploads could not be removed"), std::string::npos);
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/step-1/of a dead run"), "");
   faulty_ = false;
@@ -208,8 +208,8 @@ TEST_F(CheckpointStore, WhatIsStoredButNotTidiedIsAWarning) {
   EXPECT_EQ(server_.object("bucket/runs/run/checkpoints/latest"), "step-6\n");
 }
 
-// Also when all there is left to do is to wait for the store.
-TEST_F(CheckpointStore, AFolderThatIsTakenOverEndsTheLastUpload) {
+// This also holds when only the last upload remains to be done.
+TEST_F(CheckpointStore, LosingTheFolderLockEndsTheLastUpload) {
   server_.fault = [this, lock = run("a") / "lock"](const Request& request, size_t) {
     if (request.method != "PUT" || !request.key.ends_with("step-6/manifest.json")) return Fault::none;
     fs::remove(lock);
@@ -224,7 +224,7 @@ TEST_F(CheckpointStore, AFolderThatIsTakenOverEndsTheLastUpload) {
   EXPECT_EQ(process.result().error.find("the last checkpoint is in the run folder"), std::string::npos);
 }
 
-TEST_F(CheckpointStore, ASupervisorDoesNotKnowWhereItGoesOn) {
+TEST_F(CheckpointStore, SupervisorRestartsWithoutKnowingTheStoresStep) {
   trains("a");
   server_.fault = [](const Request& request, size_t) {
     return request.method == "GET" && request.key.ends_with("step-6/manifest.json") ? Fault::denied : Fault::none;
@@ -234,8 +234,9 @@ TEST_F(CheckpointStore, ASupervisorDoesNotKnowWhereItGoesOn) {
   EXPECT_NE(result.error.find("restart 1 of 1 from its last checkpoint"), std::string::npos) << result.error;
 }
 
-// Training does not wait for the store; what is left out is told. Step 8's checkpoint begins behind step 6's upload.
-TEST_F(CheckpointStore, ASlowStoreHoldsNothingUp) {
+// Training does not wait for the store, and skipped uploads are reported. The checkpoint of step 8 is written after the
+// upload of step 6 started.
+TEST_F(CheckpointStore, ASlowStoreDoesNotDelayTraining) {
   server_.fault = [this, behind = run("a") / "checkpoints/step-8"](const Request& request, size_t) {
     while (request.key.ends_with("step-2/manifest.json") && !fs::exists(behind) && !over_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

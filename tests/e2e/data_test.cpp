@@ -1,4 +1,4 @@
-// ingot data: text to a Megatron data set, what it holds, the order a recipe trains it in, and the training.
+// ingot data: writing a Megatron data set, inspecting it, the order in which a recipe trains on it, and training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class Data : public testing::Test {
     return path.string();
   }
 
-  // A run that ends before its last step and goes on has the last loss of one that does not. Its log has `word`.
+  // A run that is stopped and resumed reaches the last loss of one that is not, and its log contains `word`.
   void can_continue(const std::string& path, const char* word) {
     const auto train = [&](const std::string& name, std::vector<std::string> more) {
       more.insert(more.begin(), {"pretrain", path, "name=" + name, "schedule.name=constant", "--quiet"});
@@ -65,7 +65,7 @@ class Data : public testing::Test {
   int64_t tokens_ = 0;
 };
 
-TEST_F(Data, WhatWasTokenizedIsThere) {
+TEST_F(Data, TokenizedDataCanBeInspected) {
   const Json found = program_.report({"data", "inspect", prefix() + ".idx", "--model", model_});
   EXPECT_EQ(found.at("format"), "megatron");
   EXPECT_EQ(found.at("dtype"), "uint16");
@@ -97,7 +97,7 @@ TEST_F(Data, TheOrderOfStepsIsTheShuffleIndex) {
   program_.refuses({"data", "order", path, "data.order=ingot", "--indices"}, 2, "--indices");
 }
 
-TEST_F(Data, IngotsOrderComesByEpoch) {
+TEST_F(Data, IngotsOrderVisitsEverySampleOncePerEpoch) {
   const std::string path = recipe("train: " + (program_ / "text.jsonl").string());
   const Json first = program_.report({"data", "order", path, "data.order=ingot", "--epoch", "0"}).at("steps");
   const Json second = program_.report({"data", "order", path, "data.order=ingot", "--epoch", "1"}).at("steps");
@@ -105,11 +105,11 @@ TEST_F(Data, IngotsOrderComesByEpoch) {
   program_.refuses({"data", "order", path}, 2, "is not a Megatron data set");
 }
 
-TEST_F(Data, ARunGoesOnInTheMiddle) {
+TEST_F(Data, ARunResumesInsideAnEpoch) {
   can_continue(recipe("train: " + prefix() + ", split: \"80,20\"", "checkpoint: {every: 5}\n"), "held-out data");
 }
 
-TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
+TEST_F(Data, ARunOnMdsShardsResumesInsideAnEpoch) {
   const std::string folder = (program_ / "shards").string();
   const Json made = program_.report({"data", "mds", (program_ / "text.jsonl").string(), "--model", model_, "--length",
                                      "16", "--compression", "zstd", "--hashes", "xxh64", "--out", folder, "--quiet"});
@@ -119,7 +119,7 @@ TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
   order_ = "streaming";
   const std::string path = recipe("train: " + folder + ", streaming: {shuffle: true}", "checkpoint: {every: 5}\n");
   can_continue(path, "training data");
-  // No sample twice in an epoch of the order, of whole steps.
+  // No sample occurs twice in an epoch of complete steps.
   const Json epoch = program_.report({"data", "order", path, "--epoch", "0"});
   std::vector<int64_t> seen;
   for (const Json& step : epoch.at("steps")) {
@@ -131,9 +131,9 @@ TEST_F(Data, ARunOverMdsShardsGoesOnInTheMiddle) {
   EXPECT_EQ(std::ssize(seen), samples / 4 * 4);
 }
 
-// Of two sources one is too small for a validation part: the other is evaluated, and the log says so. When both are,
-// the run is not evaluated, and the log says that, too.
-TEST_F(Data, ASourceThatIsTooSmallToHoldOutIsNamed) {
+// One of two sources is too small for a validation split: only the other is evaluated, and the log says so. When both
+// are too small, there is no evaluation, and the log says that, too.
+TEST_F(Data, ASourceTooSmallForAValidationSplitIsNamed) {
   const std::string small = (program_ / "small").string();
   write(program_ / "small.jsonl", "{\"text\": \"Only a few words here, no more than one sequence of it.\"}\n");
   program_.report(
@@ -150,8 +150,8 @@ TEST_F(Data, ASourceThatIsTooSmallToHoldOutIsNamed) {
   EXPECT_NE(none.error.find("will not be evaluated"), std::string::npos) << none.error;
 }
 
-// Weights of held-out data say how often it comes, whatever order the training data is in.
-TEST_F(Data, HeldOutDataHasWeightsInEveryOrder) {
+// Weights of held-out data give the repetitions of each source, whatever the order of the training data.
+TEST_F(Data, HeldOutDataIsWeightedInEveryOrder) {
   const std::string folder = (program_ / "shards").string(), text = (program_ / "text.jsonl").string();
   program_.report({"data", "mds", text, "--model", model_, "--length", "16", "--out", folder, "--quiet"});
   order_ = "streaming";
@@ -172,7 +172,7 @@ TEST_F(Data, HeldOutDataHasWeightsInEveryOrder) {
   EXPECT_EQ(tokens("twice", ", weight: 2"), 2 * once);
 }
 
-// What a model does not know is a bad line of an array of tokens.
+// A row of token ids outside the model's vocabulary is a bad line.
 TEST_F(Data, TokensOutsideTheVocabularyAreSkipped) {
   std::string rows("\x93NUMPY\x01\x00\x76\x00", 10);
   rows += "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 2), }";
@@ -192,8 +192,8 @@ TEST_F(Data, TokensOutsideTheVocabularyAreSkipped) {
   EXPECT_EQ(made.at("bad_lines"), 1);
 }
 
-// What was packed before is the same to a run as what it packs itself: order and losses.
-TEST_F(Data, PackedDataIsWhatARunWouldPack) {
+// Packed data give the same order and losses as packing at the start of the run.
+TEST_F(Data, PackedDataTrainLikeUnpackedData) {
   const std::string text = (program_ / "text.jsonl").string(), packed = (program_ / "packed").string();
   const Json made = program_.report({"data", "pack", text, "--model", model_, "--length", "64", "--out", packed,
                                      "--compression", "zstd", "--size-limit", "2000", "--quiet"});
@@ -219,7 +219,7 @@ TEST_F(Data, PackedDataIsWhatARunWouldPack) {
   const Json here = outcome(text, "text");
   EXPECT_GT(here.size(), 12U);
   EXPECT_EQ(outcome(packed, "packed"), here);
-  // The tokens that data tokenize wrote are the same documents.
+  // The output of data tokenize has the same documents.
   const Json tokens = program_.report({"data", "pack", prefix(), "--model", model_, "--length", "64", "--out",
                                        (program_ / "tokens").string(), "--quiet"});
   EXPECT_EQ(tokens.at("sequences"), made.at("sequences"));
@@ -227,8 +227,8 @@ TEST_F(Data, PackedDataIsWhatARunWouldPack) {
   program_.refuses({"pretrain", recipe("train: [" + packed + ", " + text + "]")}, 2, "is packed, but other data");
 }
 
-// A run whose data lie in an object store, through its faults, is that of data on disk.
-TEST_F(Data, ARunOverAnObjectStore) {
+// A run on data in an object store with transient faults equals one on local data.
+TEST_F(Data, ARunOnAnObjectStoreEqualsOneOnDisk) {
   S3Server server;
   server.announce();
   const std::string text = (program_ / "text.jsonl").string();
@@ -280,8 +280,8 @@ TEST_F(Data, ARunOverAnObjectStore) {
   program_.refuses({"data", "inspect", "s3://bucket/text.jsonl"}, 5, "403");
 }
 
-// What a weight is to StreamingDataset: so many times, so many samples, or a share.
-TEST_F(Data, WeightsOfStreamsAreWhatTheRecipeSays) {
+// The meaning of weights in StreamingDataset: repetitions, a number of samples, or a proportion.
+TEST_F(Data, StreamWeightsMayBeRepetitionsSamplesOrProportions) {
   const auto shards = [&](const std::string& name) {
     const std::string folder = (program_ / name).string();
     program_.report({"data", "mds", (program_ / "text.jsonl").string(), "--out", folder, "--quiet"});
@@ -306,7 +306,7 @@ TEST_F(Data, WeightsOfStreamsAreWhatTheRecipeSays) {
                    2, "weight 1.5 is not a whole number");
 }
 
-TEST_F(Data, WhatDoesNotGoTogetherIsRefused) {
+TEST_F(Data, ConflictingSettingsAreRefused) {
   const std::string text = (program_ / "text.jsonl").string();
   program_.refuses({"pretrain", recipe("train: " + prefix() + ", eval: [" + text + ", " + prefix() + "]")}, 2,
                    "but data.eval also has files of other formats");

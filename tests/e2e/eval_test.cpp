@@ -14,12 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As in score_test.cpp; a difference of two models of about the same loss.
+// The bound of score_test.cpp, here for a difference of two models with about the same loss.
 const double bound = tolerance(DType::f32, 16 * 96);
 
 const fs::path golden = fs::path(test_data) / "eval";
 
-// The model that the golden files were made with.
+// The model that made the golden files.
 std::string golden_model(const Program& program) {
   const fs::path folder = program / "golden-model";
   fs::create_directories(folder);
@@ -47,7 +47,7 @@ double mean_of(const Json& items, const std::string& model, const std::string& m
   return sum / number;
 }
 
-TEST(EvalTasks, ChoicesAndAnswersAreThoseOfTransformers) {
+TEST(EvalTasks, ChoicesAndAnswersAgreeWithTransformers) {
   const Program program;
   const std::string model = golden_model(program);
   const Json expected = Json::parse(read(golden / "golden.json"));
@@ -106,7 +106,7 @@ TEST(EvalTasks, ChoicesAndAnswersAreThoseOfTransformers) {
   EXPECT_EQ(metrics, 8);
 }
 
-TEST(EvalTasks, APlainRunOfTheSameModelGivesTheSame) {
+TEST(EvalTasks, EvaluatingOneModelAloneGivesTheSame) {
   const Program program;
   const std::string model = golden_model(program);
   const std::string task = (golden / "choices.jsonl").string();
@@ -124,7 +124,7 @@ TEST(EvalTasks, APlainRunOfTheSameModelGivesTheSame) {
   }
 }
 
-TEST(EvalData, AnAdapterStandsBesideItsBase) {
+TEST(EvalData, AnAdapterIsComparedWithItsBase) {
   const Program program;
   const std::string model = make_text_model(program, false);
   const std::string data = (program / "held.jsonl").string();
@@ -146,7 +146,7 @@ TEST(EvalData, AnAdapterStandsBesideItsBase) {
   const double difference = both["loss"].get<double>() - alone["loss"].get<double>();
   EXPECT_NEAR(loss["difference"]["value"].get<double>(), difference, 1e-9);
 
-  // The same as two models, one beside the other.
+  // The result equals that of two separate models.
   const fs::path other = program / "other";
   fs::copy(model, other);
   std::vector<std::string> named = arguments;
@@ -161,7 +161,7 @@ TEST(EvalData, AnAdapterStandsBesideItsBase) {
   EXPECT_NE(shown.output.find("tuned - base"), std::string::npos) << shown.output;
 }
 
-TEST(EvalTasks, Errors) {
+TEST(EvalTasks, ErrorsNameTheFault) {
   const Program program;
   const std::string model = make_text_model(program, false);
   const std::string task = (program / "task.jsonl").string();
@@ -191,7 +191,7 @@ TEST(EvalTasks, Errors) {
                   "cannot be compared");
 }
 
-// What a bad line does to a run: stops it with one line that names it, or is counted.
+// A bad line stops the run with one message that names it, or is counted.
 TEST(BadLines, StopOrAreCounted) {
   const Program program;
   const std::string model = make_text_model(program, false);

@@ -7,8 +7,8 @@
 namespace ingot::e2e {
 namespace {
 
-// What greedy decoding must give, one token at a time through score's logits of the most likely continuation: the next
-// token is the one whose addition scores best.
+// The next token of greedy decoding, found with `ingot score`: the token whose addition has the highest
+// log-probability.
 int most_likely(const Program& program, const std::string& ids) {
   int best = -1;
   double best_logprob = -1e30;
@@ -24,7 +24,7 @@ int most_likely(const Program& program, const std::string& ids) {
   return best;
 }
 
-TEST(Generate, GreedyIsTheMostLikely) {
+TEST(Generate, GreedyChoosesTheMostLikelyToken) {
   const Program program;
   const Json report = program.report(
       {"generate", "--model", llama("b"), "--dtype", "fp32", "--ids", "1,5,9", "--max-tokens", "2", "--threads", "1"});
@@ -38,7 +38,7 @@ TEST(Generate, GreedyIsTheMostLikely) {
   EXPECT_GT(report.at("decode_tokens_per_s").get<double>(), 0);
 }
 
-TEST(Generate, SeedDecidesTheDraws) {
+TEST(Generate, SeedDeterminesTheSamples) {
   const Program program;
   const auto ids = [&](const char* seed, const char* top_k) {
     return program.report({"generate", "--model", llama("a"), "--ids", "1,5,9", "--max-tokens", "24", "--temperature",
@@ -57,7 +57,7 @@ TEST(Generate, AnAdapterChangesTheOutput) {
   EXPECT_NE(program.report(base)["ids"], program.report(tuned)["ids"]);
 }
 
-// A command whose text is the same on every machine: a grammar allows no other.
+// A command whose output is the same on every machine: a grammar allows only one text.
 std::vector<std::string> one_text(const Program& program, const std::string& text) {
   write(program / "text.gbnf", "root ::= \"" + text + "\"");
   return {"generate", "--model",   make_text_model(program, false),  "--prompt",
@@ -65,7 +65,7 @@ std::vector<std::string> one_text(const Program& program, const std::string& tex
           "48"};
 }
 
-TEST(Generate, StreamsTheTextThatJsonHas) {
+TEST(Generate, StreamsTheSameTextAsJsonReports) {
   const Program program;
   const std::string text = "one two three four";
   const std::vector<std::string> arguments = one_text(program, text);
@@ -95,7 +95,7 @@ TEST(Generate, ChatUsesTheTemplate) {
   EXPECT_EQ(chat["usage"], plain["usage"]);
 }
 
-TEST(Generate, Errors) {
+TEST(Generate, ErrorsNameTheFault) {
   const Program program;
   const std::string a = llama("a");
   program.refuses({"generate", "--model", a, "--ids", "1", "--max-tokens", "0"}, 2, "--max-tokens 0");
@@ -128,8 +128,8 @@ TEST(Chat, AnswersThroughPipes) {
   EXPECT_EQ(program.run(chat, "").code, 0);
 }
 
-// What a user types is content: a special token's text in it is no special token.
-TEST(Chat, ASpecialTokenThatIsTypedStaysText) {
+// User input is content: the text of a special token in it gives ordinary tokens.
+TEST(Chat, TypedSpecialTokensStayText) {
   const Program program;
   const std::string model = make_text_model(program, true);
   const auto ids_of = [&](const std::string& text) {
@@ -140,7 +140,7 @@ TEST(Chat, ASpecialTokenThatIsTypedStaysText) {
     const Json report = program.report({"generate", "--model", model, "--max-tokens", "16", "--ids", words});
     return report.at("text").get<std::string>();
   };
-  // Cut inside of the typed one.
+  // The input is cut inside the typed special token.
   std::vector<int32_t> typed = ids_of("<|im_start|>user\nHi<|im_end");
   for (const int32_t id : ids_of("|><|im_end|>\n<|im_start|>assistant\n")) typed.push_back(id);
   const std::vector<int32_t> special = ids_of("<|im_start|>user\nHi<|im_end|><|im_end|>\n<|im_start|>assistant\n");
@@ -150,7 +150,7 @@ TEST(Chat, ASpecialTokenThatIsTypedStaysText) {
   EXPECT_EQ(talk.output, answer(typed) + "\n") << talk.error;
 }
 
-TEST(Chat, Errors) {
+TEST(Chat, ErrorsNameTheFault) {
   const Program program;
   const std::string model = make_text_model(program, false);
   program.refuses({"chat", "--model", model}, 3, "has no chat template");

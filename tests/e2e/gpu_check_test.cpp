@@ -23,7 +23,7 @@ std::vector<Json> lines_of(const fs::path& file) {
   return lines;
 }
 
-// A LoRA run of llama("a"): its base is told by a fingerprint of the weights, wherever they lie.
+// A LoRA recipe on llama("a"). The base is identified by a hash of its weights, on any device.
 std::string write_recipe(const Program& program) {
   const std::string model = make_text_model(program, false);
   std::string text;
@@ -38,7 +38,7 @@ std::string write_recipe(const Program& program) {
   return recipe.string();
 }
 
-TEST(MovedRun, FromTheCpuToAGpuAndBackIsTheRunThatStayed) {
+TEST(MovedRun, MovingToAGpuAndBackGivesTheSameRun) {
   const Program program;
   const std::string recipe = write_recipe(program);
   const auto train = [&](std::vector<std::string> words) {
@@ -61,7 +61,7 @@ TEST(MovedRun, FromTheCpuToAGpuAndBackIsTheRunThatStayed) {
   EXPECT_EQ(found.at("rows").at(0).at("steps"), 6);
   EXPECT_EQ(found.at("rows").at(0).at("starts"), 3);
 
-  // Another learning rate is not the same curve.
+  // A run with another learning rate has another curve.
   train({"name=other", "device=cpu", "optimizer.lr=1e-1"});
   const Result other =
       program.run({"bench", "curves", (program / "runs/stayed").string(), (program / "runs/other").string()});
@@ -69,7 +69,7 @@ TEST(MovedRun, FromTheCpuToAGpuAndBackIsTheRunThatStayed) {
   EXPECT_NE(other.output.find("DISAGREES"), std::string::npos) << other.output;
 }
 
-TEST(Bench, RefusesWhatItCannotDo) {
+TEST(Bench, ErrorsNameTheFault) {
   const Program program;
   const std::string model = llama("a");
   program.refuses({"bench", "train", model, "--dtype", "fp8"}, 3, "fp8");
@@ -99,9 +99,9 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   EXPECT_EQ(lora.at("steps").size(), 2U);
   EXPECT_LT(lora.at("trained").get<int64_t>(), lora.at("parameters").get<int64_t>());
   EXPECT_GT(lora.at("memory_bytes").get<double>(), 0);
-  // Random logits of a small spread: near ln 100 for llama("a")'s vocabulary.
+  // Random logits with a small variance: the loss is near ln 100 for the vocabulary of llama("a").
   EXPECT_NEAR(lora.at("first_loss").get<double>(), std::log(lora.at("vocab").get<double>()), 0.5);
-  // The type that is computed in, by its name: what is trained then, too.
+  // The compute dtype by name, and what is trained in it.
   EXPECT_EQ(lora.at("weights"), "bf16");
   const auto full = [&](const char* dtype, const char* weights) {
     return program.report({"bench", "train", llama("a"), "--sequence", "32", "--warmup", "1", "--steps", "2", "--dtype",
@@ -118,7 +118,7 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   EXPECT_GT(decoded.at("ms_per_token").get<double>(), 0);
   EXPECT_EQ(decoded.at("adapter_bytes"), 0);
   EXPECT_TRUE(decoded.at("alternate").is_null());
-  // What two of three adapters have more to read; and a kept prompt's steps, which alternate.
+  // The bytes read for two of three adapters, and the steps of a cached prompt, whose adapters alternate.
   const auto adapted = [&](const char* batch, std::vector<std::string> more) {
     more.insert(more.begin(), {"bench", "decode", llama("a"), "--dtype", "fp16", "--rank", "2", "--batch", batch,
                                "--prompt", "20", "--tokens", "7", "--targets", "q_proj", "--adapters"});
@@ -132,7 +132,7 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   EXPECT_GT(two.at("alternate").at("alternating_ms").get<double>(), 0);
 }
 
-// Every product of a step is in its profile, and nothing is counted twice.
+// The profile contains every gemm of a step, and counts nothing twice.
 TEST(Bench, ProfilesAStep) {
   const Program program;
   const Json result = program.report({"bench", "train", llama("a"), "--sequence", "32", "--global", "2", "--warmup",
@@ -153,10 +153,11 @@ TEST(Bench, ProfilesAStep) {
                          "rope", "glu", "cross_entropy", "adamw"}) {
     EXPECT_EQ(ops.count(op), 1U) << op;
   }
-  // The model's operations, of which attention's backward is counted as two forwards, where it does half a one more.
+  // The FLOPs per token of the model description count attention's backward as two forwards; the profile counts two and
+  // a half.
   const double useful = 1e12 * result.at("tflops").get<double>() * result.at("step_seconds").get<double>();
   EXPECT_NEAR(flops, useful + attention / 2, 1e-9 * flops);
-  // What a window hides is not counted.
+  // Keys outside a sliding window are not counted.
   fs::create_directories(program / "windowed");
   write(
       program / "windowed/config.json",
@@ -178,11 +179,11 @@ TEST(Bench, ProfilesAStep) {
   EXPECT_TRUE(without.at("profile").is_null());
 }
 
-// The script as a whole: what it runs, what it keeps, and what it says of it.
-TEST(GpuCheck, FindsResumesAndReports) {
+// The whole script: what it runs, what it stores, and what it reports.
+TEST(GpuCheck, RunsResumesAndReports) {
   const Program program;
   const fs::path out = program / "check";
-  const std::string device = sanitized ? "cpu" : "sim64";  // the sanitizer's build leaves simulation to smaller tests
+  const std::string device = sanitized ? "cpu" : "sim64";  // in the sanitizer build smaller tests cover the simulation
   const auto check = [&](const std::string& words) {
     const std::string command =
         "INGOT_HOME=" + (program / "home").string() + " INGOT_EXECUTABLE=" + std::string(ingot_executable) +
@@ -217,11 +218,11 @@ TEST(GpuCheck, FindsResumesAndReports) {
   EXPECT_EQ(status, expected) << read(program / "output");
   EXPECT_TRUE(fs::exists(out / "training-fp32.svg"));
 
-  // What is finished is not done again; what was refused is asked again.
+  // Finished parts are not repeated; refused parts are tried again.
   ASSERT_EQ(check("parity"), 0);
   ASSERT_EQ(check("speed"), 0);
   EXPECT_EQ(lines_of(out / "results.jsonl").size(), lines.size() + 1);
-  // A call without time leaves everything for the next, and says so.
+  // Without time left, the script leaves everything for the next call and says so.
   fs::rename(out / "results.jsonl", out / "kept.jsonl");
   ASSERT_EQ(check("parity --seconds 0"), 0);
   for (const Json& line : lines_of(out / "results.jsonl")) EXPECT_EQ(line.at("status"), "skipped");
@@ -235,7 +236,7 @@ TEST(GpuCheck, FindsResumesAndReports) {
        {"# GPU check of ", "| llama | fp32 | yes |", "| llama | in company bf16 | yes |", "| moved | fp32 | 6 | 3 |",
         "| tiny-lora |", "| tiny-streams-3-adapters-2 | 3 | 2 |", "| tiny-alternating | ", "| rope |",
         "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
-    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
+    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
 }
 

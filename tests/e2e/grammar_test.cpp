@@ -8,7 +8,7 @@
 namespace ingot::e2e {
 namespace {
 
-TEST(GrammarCheck, RawTextsOfASchema) {
+TEST(GrammarCheck, ChecksTextsAgainstASchema) {
   const Program program;
   write(program / "schema.json",
         R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
@@ -36,7 +36,7 @@ TEST(GrammarCheck, RawTextsOfASchema) {
   EXPECT_EQ(refused["results"], Json::array());
 }
 
-TEST(GrammarCheck, GrammarsAndMistakes) {
+TEST(GrammarCheck, ChecksGrammarsAndNamesMistakes) {
   const Program program;
   write(program / "rules.gbnf", "root ::= \"yes\" | \"no\"");
   write(program / "texts", "yes\r\nmaybe\n");
@@ -48,7 +48,7 @@ TEST(GrammarCheck, GrammarsAndMistakes) {
   program.refuses({"grammar", "check", "--grammar", (program / "none").string()}, 3, "none");
 }
 
-TEST(BenchGrammar, FilesOfMaskBench) {
+TEST(BenchGrammar, RunsMaskBenchFiles) {
   const Program program;
   std::filesystem::create_directory(program / "data");
   write(program / "data" / "a.json", R"({"schema": {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}},

@@ -1,5 +1,5 @@
-// Ctrl-C and hang-ups: exit code 130, one line that says so, and what the contract wants kept is kept. Every signal is
-// sent when the program has shown that it is at work.
+// Ctrl-C and hang-up: exit code 130, a one-line message, and the files that each command promises. Signals are sent
+// once the program's output shows that it is working.
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 class Interrupt : public testing::Test {
  protected:
   Interrupt() {
-    // Long enough for work that does not end by itself.
+    // A text that generation does not end by itself.
     edit("config.json", [](Json& c) { c["max_position_embeddings"] = 60000; });
   }
 
@@ -30,7 +30,7 @@ class Interrupt : public testing::Test {
   }
 
   std::string path(const char* name) const { return (program_ / name).string(); }
-  // A text of `lines` lines; its name.
+  // Writes a text of `lines` lines and returns its path.
   std::string text(const char* name, int lines) const {
     std::string all;
     for (int i = 0; i < lines; ++i) all += "Line " + std::to_string(i) + " says nothing that line 1 has not said.\n";
@@ -38,13 +38,13 @@ class Interrupt : public testing::Test {
     return path(name);
   }
 
-  // Starts it, sends the signal as soon as `at_work` holds, and expects exit code 130.
+  // Starts the program, sends the signal once `at_work` holds, and expects exit code 130.
   static Result interrupt(const std::vector<std::string>& arguments, const std::function<bool(const Process&)>& at_work,
                           int signal = SIGINT) {
     Process process(arguments);
     while (!at_work(process)) {
       if (process.wait(std::chrono::milliseconds(10))) {
-        ADD_FAILURE() << "it ended by itself: " << process.result().error;
+        ADD_FAILURE() << "the program ended before the signal: " << process.result().error;
         return process.result();
       }
     }
@@ -57,8 +57,8 @@ class Interrupt : public testing::Test {
   std::string model_ = make_text_model(program_, false);
 };
 
-TEST_F(Interrupt, Generate) {
-  // No token ends the text.
+TEST_F(Interrupt, GenerateEndsWithAMessage) {
+  // No token ends the generation.
   edit("config.json", [](Json& c) { c.erase("eos_token_id"); });
   edit("tokenizer_config.json", [](Json& c) { c.erase("eos_token"); });
   const Result result = interrupt({"generate", "--model", model_, "--prompt", "Hello", "--max-tokens", "50000",
@@ -67,7 +67,7 @@ TEST_F(Interrupt, Generate) {
   EXPECT_EQ(result.error, "ingot: stopped\n");
 }
 
-// What programs that start this one have chosen for SIGHUP: the tests themselves may run under nohup.
+// The disposition of SIGHUP that the test's parent chose: tests may run under nohup.
 class HangUp {
  public:
   explicit HangUp(void (*handler)(int)) : before_(::signal(SIGHUP, handler)) {}
@@ -79,7 +79,7 @@ class HangUp {
   void (*before_)(int);
 };
 
-TEST_F(Interrupt, AHangUpEndsOtherCommandsToo) {
+TEST_F(Interrupt, HangUpEndsOtherCommandsToo) {
   const HangUp inherited(SIG_DFL);
   const Result result = interrupt(
       {"eval", "--model", model_, "--data", text("long.txt", 40000), "--threads", "1", "--sequence-length", "8192",
@@ -88,7 +88,7 @@ TEST_F(Interrupt, AHangUpEndsOtherCommandsToo) {
   EXPECT_TRUE(result.error.ends_with("\ningot: stopped\n")) << result.error;
 }
 
-TEST_F(Interrupt, ScoreLeavesNoHalfFile) {
+TEST_F(Interrupt, ScoreLeavesNoPartialFile) {
   const std::string logits = path("logits.npy");
   const Result result = interrupt({"score", "--model", model_, "--file", text("long.txt", 1000), "--threads", "1",
                                    "--device", "cpu", "--logits-out", logits, "--json"},
@@ -98,7 +98,7 @@ TEST_F(Interrupt, ScoreLeavesNoHalfFile) {
   EXPECT_FALSE(fs::exists(logits));
 }
 
-TEST_F(Interrupt, Eval) {
+TEST_F(Interrupt, EvalEndsWithAMessage) {
   const Result result = interrupt({"eval", "--model", model_, "--data", text("long.txt", 40000), "--threads", "1",
                                    "--sequence-length", "8192", "--json"},
                                   [](const Process& p) { return p.result().error.find("loss") != std::string::npos; });
@@ -120,7 +120,7 @@ class InterruptFinetune : public Interrupt {
   bool has(const std::string& event) const {
     return fs::exists(run() / "events.jsonl") && read(run() / "events.jsonl").find(event) != std::string::npos;
   }
-  // The run was stopped with a checkpoint of its last step.
+  // The run stopped with a checkpoint of its last step.
   void expect_stopped() const {
     const std::vector<Json> ends = events_of(run(), "end");
     ASSERT_EQ(ends.size(), 1U);
@@ -129,16 +129,16 @@ class InterruptFinetune : public Interrupt {
   }
 };
 
-TEST_F(InterruptFinetune, AHangUpWritesACheckpoint) {
+TEST_F(InterruptFinetune, HangUpWritesACheckpoint) {
   const HangUp inherited(SIG_DFL);
   interrupt(command(text("eval.txt", 10)), [&](const Process&) { return has(R"("step":3)"); }, SIGHUP);
   expect_stopped();
 }
 
-TEST_F(InterruptFinetune, AHangUpThatIsIgnoredAtTheStartChangesNothing) {
-  const HangUp inherited(SIG_IGN);  // as nohup leaves it
+TEST_F(InterruptFinetune, HangUpIgnoredAtTheStartChangesNothing) {
+  const HangUp inherited(SIG_IGN);  // as nohup sets it
   Process process(command(text("eval.txt", 10)));
-  int64_t hung_up = 0;  // the step at the time
+  int64_t hung_up = 0;  // the step at which SIGHUP was sent
   while (hung_up == 0 || !has("\"step\":" + std::to_string(hung_up + 5) + ",")) {
     ASSERT_FALSE(process.wait(std::chrono::milliseconds(10))) << process.result().error;
     if (hung_up > 0 || !has(R"("step":3)")) continue;
@@ -152,8 +152,8 @@ TEST_F(InterruptFinetune, AHangUpThatIsIgnoredAtTheStartChangesNothing) {
   expect_stopped();
 }
 
-// A terminal that goes away, as with an ssh connection: nothing can be written to it any more.
-TEST_F(InterruptFinetune, AClosedTerminalLeavesACheckpoint) {
+// A terminal that disappears, like an ssh connection: writing to it fails.
+TEST_F(InterruptFinetune, AClosedTerminalWritesACheckpoint) {
   const HangUp inherited(SIG_DFL);
   std::vector<std::string> words = command(text("eval.txt", 10), {"--quiet"});
   words.insert(words.begin(), ingot_executable);
@@ -164,13 +164,13 @@ TEST_F(InterruptFinetune, AClosedTerminalLeavesACheckpoint) {
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   ASSERT_GE(child, 0);
   if (child == 0) {
-    ::setenv("INGOT_HOME", path("home").c_str(), 1);  // of no other thread, and not the user's
+    ::setenv("INGOT_HOME", path("home").c_str(), 1);  // the child has one thread; not the user's folder
     ::execv(pointers[0], pointers.data());
     ::_exit(127);
   }
   int status = 0;
   while (!has(R"("step":3)")) {
-    ASSERT_EQ(::waitpid(child, &status, WNOHANG), 0) << "it ended by itself";
+    ASSERT_EQ(::waitpid(child, &status, WNOHANG), 0) << "the program ended before the signal";
     ::usleep(10'000);
   }
   ::close(terminal);
@@ -179,7 +179,7 @@ TEST_F(InterruptFinetune, AClosedTerminalLeavesACheckpoint) {
   expect_stopped();
 }
 
-TEST_F(InterruptFinetune, ACheckpointIsWrittenAndTheRunGoesOn) {
+TEST_F(InterruptFinetune, InterruptWritesACheckpointAndTheRunResumes) {
   const std::string eval = text("eval.txt", 10);
   const Result result = interrupt(command(eval), [&](const Process&) { return has(R"("step":3)"); });
   const size_t at = result.error.find("stopped after step ");
@@ -196,8 +196,8 @@ TEST_F(InterruptFinetune, ACheckpointIsWrittenAndTheRunGoesOn) {
   EXPECT_TRUE(fs::exists(run() / "adapter" / "adapter_config.json"));
 }
 
-// While it still reads its data there is nothing to keep.
-TEST_F(InterruptFinetune, BeforeTheFirstStepNothingIsLeft) {
+// While the data are read there is no state to store.
+TEST_F(InterruptFinetune, InterruptBeforeTheFirstStepLeavesNoFiles) {
   const Result result = interrupt(command(text("eval.txt", 400000)), [](const Process& p) {
     return p.result().error.find("training data: ") != std::string::npos;
   });
@@ -205,7 +205,7 @@ TEST_F(InterruptFinetune, BeforeTheFirstStepNothingIsLeft) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
-// What the model is read from is cut short while it is used: in bf16 these weights are not copied.
+// The model file is truncated during use. These bf16 weights are mapped and not copied.
 class CutShort : public InterruptFinetune {
  protected:
   fs::path weights() const { return fs::path(model_) / "model.safetensors"; }
@@ -214,7 +214,7 @@ class CutShort : public InterruptFinetune {
     Process process(arguments);
     while (!at_work(process)) {
       if (process.wait(std::chrono::milliseconds(10))) {
-        FAIL() << "it ended by itself: " << process.result().error;
+        FAIL() << "the program ended before the signal: " << process.result().error;
       }
     }
     fs::resize_file(weights(), 4096);
@@ -224,14 +224,14 @@ class CutShort : public InterruptFinetune {
   }
 };
 
-TEST_F(CutShort, AFinetuningSaysSoAndWritesNothingMore) {
+TEST_F(CutShort, FinetuneReportsItAndWritesNothingMore) {
   cut_and_expect_its_name(command(text("eval.txt", 10), {"precision=bf16", "eval.every=0"}), [&](const Process&) {
     return read(run() / "events.jsonl").find(R"("step":3)") != std::string::npos;
   });
   EXPECT_FALSE(fs::exists(run() / "adapter"));
 }
 
-TEST_F(CutShort, AGenerationSaysSo) {
+TEST_F(CutShort, GenerateReportsIt) {
   edit("config.json", [](Json& c) { c.erase("eos_token_id"); });
   edit("tokenizer_config.json", [](Json& c) { c.erase("eos_token"); });
   cut_and_expect_its_name({"generate", "--model", model_, "--prompt", "Hello", "--max-tokens", "50000", "--temperature",

@@ -28,7 +28,7 @@ TEST(CommandLine, HelpAndVersion) {
   EXPECT_EQ(program.run({"--version"}).code, 0);
 }
 
-TEST(CommandLine, WhatIsNotKnownIsRefused) {
+TEST(CommandLine, UnknownCommandsAndOptionsAreErrors) {
   const Program program;
   program.refuses({"frobnicate"}, 2, "'frobnicate' is not a command");
   program.refuses({"model", "frobnicate"}, 2, "'frobnicate' is not a command");
@@ -41,7 +41,7 @@ TEST(CommandLine, WhatIsNotKnownIsRefused) {
   program.refuses({"generate", "--model"}, 2, "--model");
 }
 
-TEST(Devices, Fields) {
+TEST(Devices, ReportsItsFields) {
   const Program program;
   const Json report = program.report({"devices", "--seconds", "0.2"});
   const auto built_for = report.at("built_for").get<std::vector<std::string>>();
@@ -56,7 +56,7 @@ TEST(Devices, Fields) {
        {"peak_tflops", "peak_bf16_tflops", "peak_f32_tflops", "gemm_bf16_tflops", "gemm_f32_tflops", "read_gb_s"}) {
     EXPECT_GT(cpu.at(rate).get<double>(), 0) << rate;
   }
-  // Of each vendor there is a device, or a reason why not.
+  // For each vendor there is a device, or the reason why there is none.
   for (const char* kind : {"cuda", "hip"}) {
     const auto is = [&](const char* key) { return [=](const Json& each) { return each.at(key) == kind; }; };
     const auto reason = std::ranges::find_if(report.at("unavailable"), is("backend"));
@@ -65,7 +65,7 @@ TEST(Devices, Fields) {
       EXPECT_NE(reason->at("reason"), "");
     }
   }
-  // And of each of the vendors' libraries.
+  // The same holds for the vendors' libraries.
   std::vector<std::string> libraries;
   for (const Json& library : report.at("libraries")) {
     libraries.push_back(library.at("name"));
@@ -76,8 +76,8 @@ TEST(Devices, Fields) {
   program.refuses({"devices", "--seconds", "0"}, 2, "--seconds");
 }
 
-// Vendors' drivers and libraries are bound when they are asked for: a machine without them starts the program.
-TEST(Devices, TheExecutableNeedsNoVendorsLibrary) {
+// Vendor drivers and libraries are loaded on demand: the executable starts on a machine without them.
+TEST(Devices, ExecutableLinksNoVendorLibrary) {
   FILE* pipe = popen((std::string("ldd ") + ingot_executable).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string needed;
@@ -124,7 +124,7 @@ TEST(RecipeSchema, IsJsonSchema) {
   EXPECT_EQ(schema.at("additionalProperties"), false);
 }
 
-// A measurement is kept with its date, and made again when that is asked for.
+// A measurement is stored with its date, and repeated on request.
 TEST(Devices, AreMeasuredOnce) {
   const Program program;
   const auto cpu = [&](std::vector<std::string> more) {
@@ -138,12 +138,12 @@ TEST(Devices, AreMeasuredOnce) {
                       device.at("gemm_f32_tflops"), device.at("read_gb_s"), device.at("measured"));
   };
   EXPECT_EQ(rates(cpu({})), rates(first));
-  // As if it had been measured long ago.
+  // Sets an old date.
   const fs::path folder = program / "home/rates";
   for (const auto& entry : fs::directory_iterator(folder)) {
-    Json kept = Json::parse(read(entry.path()));
-    kept["date"] = "2020-01-01T00:00:00Z";
-    write(entry.path(), kept.dump());
+    Json cached_rates = Json::parse(read(entry.path()));
+    cached_rates["date"] = "2020-01-01T00:00:00Z";
+    write(entry.path(), cached_rates.dump());
   }
   EXPECT_EQ(cpu({}).at("measured").at("f32"), "2020-01-01T00:00:00Z");
   const Result words = program.run({"devices"});
@@ -151,8 +151,8 @@ TEST(Devices, AreMeasuredOnce) {
   EXPECT_NE(cpu({"--measure"}).at("measured").at("f32"), "2020-01-01T00:00:00Z");
 }
 
-// Where rates cannot be written they are measured each time, and why is said.
-TEST(Devices, SayWhyRatesAreNotCached) {
+// Where rates cannot be stored, they are measured each time, and the reason is reported.
+TEST(Devices, ReportWhyRatesAreNotCached) {
   const Program program;
   fs::create_directory(program / "home");
   write(program / "home/rates", "no folder");
@@ -164,14 +164,14 @@ TEST(Devices, SayWhyRatesAreNotCached) {
 }
 
 // `ingot init` and `ingot bench` compare with cached rates; `init` and `bench train` print when they were measured.
-TEST(Devices, OtherCommandsTakeAndDateWhatWasMeasured) {
+TEST(Devices, OtherCommandsUseAndDateCachedRates) {
   const Program program;
   program.report({"devices", "--seconds", "0.2", "--threads", "1"});
   for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
-    Json kept = Json::parse(read(entry.path()));
-    for (Json& value : kept["values"]) value = 4e18;
-    kept["date"] = "2020-01-01T00:00:00Z";
-    write(entry.path(), kept.dump());
+    Json cached_rates = Json::parse(read(entry.path()));
+    for (Json& value : cached_rates["values"]) value = 4e18;
+    cached_rates["date"] = "2020-01-01T00:00:00Z";
+    write(entry.path(), cached_rates.dump());
   }
   const std::string model = make_text_model(program, false), data = (program / "a.jsonl").string();
   write(data, "{\"text\": \"A line.\"}\n");
@@ -188,8 +188,8 @@ TEST(Devices, OtherCommandsTakeAndDateWhatWasMeasured) {
   for (const char* rate : {"peak_bf16_gflops", "peak_f32_gflops", "read_gb_s"}) EXPECT_EQ(ops.at(rate), 4e9) << rate;
 }
 
-// What a run is compared with is what was kept, however fast or slow this machine is now.
-TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
+// A run is compared with the stored rates, whatever the machine's speed is now.
+TEST(Devices, ARunIsComparedWithCachedRates) {
   const Program program;
   write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
   const std::string model = make_text_model(program, false);
@@ -207,10 +207,10 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
             "eval: {prompts: [A], sample_tokens: 2}\nrun_dir: " + (program / "runs").string() + "\n");
   train("first");
   for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
-    Json kept = Json::parse(read(entry.path()));
-    kept["values"] = {4e18, 3e18};
-    kept["date"] = "2020-01-01T00:00:00Z";
-    write(entry.path(), kept.dump());
+    Json cached_rates = Json::parse(read(entry.path()));
+    cached_rates["values"] = {4e18, 3e18};
+    cached_rates["date"] = "2020-01-01T00:00:00Z";
+    write(entry.path(), cached_rates.dump());
   }
   const auto [result, start] = train("second");
   EXPECT_EQ(start.at("peak_tflops"), 4e6);
@@ -218,18 +218,18 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
   EXPECT_EQ(start.at("rates_measured"), "2020-01-01T00:00:00Z");
   EXPECT_NE(result.error.find("as measured 2020-01-01T00:00:00Z"), std::string::npos) << result.error;
   EXPECT_NE(result.output.find("measured 2020-01-01T00:00:00Z"), std::string::npos) << result.output;
-  // Seven characters and the end token; the rest of sixteen is padding.
+  // Seven characters and the end token; the rest of the sixteen positions is padding.
   const Json step = events_of(program / "runs/second", "step").at(0);
   const int64_t tokens = step.at("tokens");
   EXPECT_LT(tokens, 16);
   EXPECT_DOUBLE_EQ(step.at("padding"), 1 - static_cast<double>(tokens) / 16);
-  const double more = step.at("hfu").get<double>() / step.at("mfu").get<double>();  // padding is computed as well
+  const double more = step.at("hfu").get<double>() / step.at("mfu").get<double>();  // HFU counts padding
   EXPECT_GT(more, 1);
-  EXPECT_LT(more, 16.0 / static_cast<double>(tokens));  // but for its attention
+  EXPECT_LT(more, 16.0 / static_cast<double>(tokens));  // attention over padding costs less
   EXPECT_NEAR(step.at("tokens_per_s").get<double>() * step.at("step_s").get<double>(), static_cast<double>(tokens),
               1e-6);
   EXPECT_NE(result.output.find("% of what was computed, not in the speed"), std::string::npos) << result.output;
-  // The useful work of a step is that of its tokens, whatever the length that they are padded to.
+  // The model FLOPs of a step are those of its tokens, whatever the padded length.
   train("unpadded", {"data.sequence_length=8"});
   const Json unpadded = events_of(program / "runs/unpadded", "step").at(0);
   EXPECT_EQ(unpadded.at("tokens"), tokens);
@@ -237,13 +237,13 @@ TEST(Devices, ARunIsComparedWithWhatWasMeasured) {
   EXPECT_EQ(unpadded.at("hfu"), unpadded.at("mfu"));
   const auto flops = [](const Json& e) { return e.at("tflops").get<double>() * e.at("step_s").get<double>(); };
   EXPECT_DOUBLE_EQ(flops(unpadded), flops(step));
-  // Weights were random: nothing was tuned.
+  // Pretraining starts from random weights: samples are labelled before and after, not base and tuned.
   EXPECT_NE(result.output.find("\nprompt: A\n  before: "), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("\n  after:  "), std::string::npos) << result.output;
 }
 
-// What one of several ranks would measure alone is not what counts from then on.
-TEST(Devices, ARunOfSeveralRanksLeavesWhatWasMeasured) {
+// One of several ranks must not replace the stored measurement by its own.
+TEST(Devices, ARunOfSeveralRanksKeepsCachedRates) {
   const Program program;
   write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
   const std::string model = make_text_model(program, false);
@@ -261,9 +261,9 @@ TEST(Devices, ARunOfSeveralRanksLeavesWhatWasMeasured) {
   for (const int ranks : {1, 2}) {
     train(ranks);
     for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
-      Json kept = Json::parse(read(entry.path()));
-      kept["values"] = {1e3, 1e3};  // which any step exceeds
-      write(entry.path(), kept.dump());
+      Json cached_rates = Json::parse(read(entry.path()));
+      cached_rates["values"] = {1e3, 1e3};  // which any step exceeds
+      write(entry.path(), cached_rates.dump());
     }
     fs::remove_all(program / "runs");
     EXPECT_EQ(train(ranks), ranks == 1);
@@ -275,8 +275,8 @@ TEST(Devices, ARunOfSeveralRanksLeavesWhatWasMeasured) {
   EXPECT_GT(left, 0);
 }
 
-// Short documents that leave half of the shortest sequences empty are packed into longer ones.
-TEST(Init, ChoosesALengthByPacking) {
+// Documents that leave half of the shortest candidate length empty are packed into longer sequences.
+TEST(Init, ChoosesTheSequenceLengthByPacking) {
   const Program program;
   const std::string model = make_text_model(program, false);
   Json config = Json::parse(read(fs::path(model) / "config.json"));
@@ -293,28 +293,28 @@ TEST(Init, ChoosesALengthByPacking) {
   for (int i = 0; i < 57; ++i) {
     lines += R"({"prompt": ")" + std::string(30, 'q') + R"(", "completion": ")" + std::string(40, 'a') + "\"}\n";
   }
-  const Json chats = init("chats", lines);  // of 70 characters and a bit
+  const Json chats = init("chats", lines);  // of slightly more than 70 characters
   EXPECT_GT(chats.at("sequence_length"), 128);
   EXPECT_LT(chats.at("padding"), 0.2);
   const std::string recipe = read(program / "chats.yaml");
   EXPECT_NE(recipe.find("# Packing: "), std::string::npos) << recipe;
   EXPECT_NE(recipe.find("warmup: 5%"), std::string::npos) << recipe;
   EXPECT_NE(recipe.find("minutes: 5"), std::string::npos) << recipe;
-  // Documents that fill them well stay in the shortest.
+  // Documents that fill the shortest candidate length well keep it.
   lines.clear();
   for (int i = 0; i < 200; ++i) {
     lines += R"({"prompt": ")" + std::string(60, 'q') + R"(", "completion": ")" + std::string(60, 'a') + "\"}\n";
   }
   EXPECT_EQ(init("long", lines).at("sequence_length"), 128);
-  // A text of two tokens is not padded to a thousand; one that fills them is not cut short.
+  // A text of two tokens is not padded to a thousand; one of more than a thousand is not truncated.
   EXPECT_EQ(init("two", "{\"text\": \"a\"}\n").at("sequence_length"), 128);
   EXPECT_EQ(init("text", "{\"text\": \"" + std::string(100'000, 'a') + "\"}\n").at("sequence_length"), 1024);
-  // However short the run, its warm-up is.
+  // The warm-up is never longer than the run.
   const Result dry = program.run({"finetune", (program / "chats.yaml").string(), "steps=8", "--dry-run"});
   EXPECT_EQ(dry.code, 0) << dry.error;
 }
 
-// What init writes is a recipe that a dry run accepts.
+// `ingot init` writes a recipe that a dry run accepts.
 TEST(Init, WritesARecipe) {
   const Program program;
   const std::string model = make_text_model(program, true);
@@ -326,7 +326,7 @@ TEST(Init, WritesARecipe) {
   write(data, lines);
   const Json report = program.report({"init", data, "--model", model, "--out", recipe});
   EXPECT_EQ(report.at("recipe"), recipe);
-  EXPECT_EQ(report.at("documents"), 48);  // every 20th is held out
+  EXPECT_EQ(report.at("documents"), 48);  // every 20th document is held out
   EXPECT_EQ(report.at("format"), "completion");
   EXPECT_EQ(report.at("tokens"), 48 * (13 + 7 + 1));
   EXPECT_EQ(report.at("counted"), 48 * 8);
@@ -344,7 +344,7 @@ TEST(Init, WritesARecipe) {
   EXPECT_NE(dry.output.find("qa.heldout.jsonl"), std::string::npos) << dry.output;
   EXPECT_NE(dry.error.find("held-out data: 2 documents"), std::string::npos) << dry.error;
   program.refuses({"init", data, "--model", model, "--out", recipe}, 2, "already exists");
-  // The first split is not written over; its parts are found by their names.
+  // The first split is not overwritten; its parts are found by their names.
   const std::string again = (program / "again.yaml").string();
   program.refuses({"init", data, "--model", model, "--out", again}, 2, "qa.train.jsonl already exists");
   const Json found = program.report({"init", report.at("train"), "--model", model, "--out", again});
@@ -352,7 +352,7 @@ TEST(Init, WritesARecipe) {
   EXPECT_EQ(found.at("documents"), 48);
 }
 
-// A text is cut between two of its lines; nothing of it is lost.
+// A text is split between two lines and nothing is lost.
 TEST(Init, HoldsOutTheEndOfAText) {
   const Program program;
   const std::string model = make_text_model(program, false);
@@ -364,11 +364,11 @@ TEST(Init, HoldsOutTheEndOfAText) {
   const std::string train = read(report.at("train")), held_out = read(report.at("eval"));
   EXPECT_EQ(train + held_out, text);
   EXPECT_GT(held_out.size(), text.size() / 20 - 1);
-  EXPECT_LT(held_out.size(), text.size() / 20 + 30);  // a line more at most
+  EXPECT_LT(held_out.size(), text.size() / 20 + 30);  // at most one line more
   EXPECT_EQ(program.run({"finetune", recipe, "--dry-run"}).code, 0);
 }
 
-TEST(Init, TakesWhatIsHeldOutAlreadyAndSaysWhenNothingIs) {
+TEST(Init, UsesExistingHeldOutDataAndWarnsWithoutAny) {
   const Program program;
   const std::string model = make_text_model(program, false);
   const auto path = [&](const char* name) { return (program / name).string(); };
@@ -386,7 +386,7 @@ TEST(Init, TakesWhatIsHeldOutAlreadyAndSaysWhenNothingIs) {
                   3, "gone.jsonl");
 }
 
-TEST(Init, Errors) {
+TEST(Init, ErrorsNameTheFault) {
   const Program program;
   const std::string data = (program / "qa.jsonl").string(), recipe = (program / "recipe.yaml").string();
   write(data, "{\"prompt\": 1}\n");
@@ -397,7 +397,7 @@ TEST(Init, Errors) {
   EXPECT_FALSE(fs::exists(recipe));
 }
 
-// What goes wrong after the split takes the parts away again.
+// A failure after the split removes the split files.
 TEST(Init, AFailureLeavesNoFiles) {
   const Program program;
   const std::string model = make_text_model(program, false);  // no chat template

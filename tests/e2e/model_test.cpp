@@ -26,7 +26,7 @@ std::vector<float> f32_values(const formats::TensorEntry& entry) {
   return values;
 }
 
-TEST(Inspect, Fields) {
+TEST(Inspect, ReportsItsFields) {
   const Program program;
   const Json report = program.report({"model", "inspect", llama("a")});
   const Json expected = {{"family", "llama"}, {"parameters", 70144}, {"layers", 2},   {"hidden", 64},
@@ -35,7 +35,7 @@ TEST(Inspect, Fields) {
   for (const auto& [key, value] : expected.items()) EXPECT_EQ(report.at(key), value) << key;
 }
 
-TEST(Inspect, TensorAsNpy) {
+TEST(Inspect, WritesATensorAsNpy) {
   const Program program;
   const std::string npy = (program / "t.npy").string();
   program.report({"model", "inspect", llama("b"), "--tensor", "lm_head.weight", "--npy", npy});
@@ -47,7 +47,7 @@ TEST(Inspect, TensorAsNpy) {
   EXPECT_TRUE(std::equal(found.bytes().begin(), found.bytes().end(), expected.bytes.begin()));
 }
 
-TEST(Inspect, Errors) {
+TEST(Inspect, ErrorsNameTheFault) {
   const Program program;
   program.refuses({"model", "inspect", llama("a"), "--tensor", "x"}, 2, "--tensor and --npy must be given together");
   program.refuses({"model", "inspect", llama("a"), "--tensor", "model.norm.wait", "--npy", (program / "x").string()}, 3,
@@ -56,14 +56,14 @@ TEST(Inspect, Errors) {
   program.refuses({"model"}, 2, "ubcommand");
 }
 
-// Through GGUF and back nothing changes: same hash, same scores.
-TEST(Convert, RoundTrip) {
+// Conversion to GGUF and back changes nothing: same hash, same scores.
+TEST(Convert, RoundTripKeepsHashAndScores) {
   const Program program;
   const std::string gguf = (program / "m.gguf").string(), back = (program / "back").string();
   for (const char* shape : {"a", "b", "c"}) {
     fs::remove_all(gguf);
     fs::remove_all(back);
-    const std::string dtype = std::string(shape) == "b" ? "f32" : "bf16";  // what is stored
+    const std::string dtype = std::string(shape) == "b" ? "f32" : "bf16";  // the stored dtype
     const Json written = program.report({"model", "convert", llama(shape), gguf});
     EXPECT_EQ(written.at("format"), "gguf");
     EXPECT_EQ(written.at("dtype"), dtype);
@@ -74,7 +74,7 @@ TEST(Convert, RoundTrip) {
   }
 }
 
-TEST(Convert, HashIgnoresWhereTheTensorsLie) {
+TEST(Convert, HashDoesNotDependOnTensorOrder) {
   const Program program;
   const std::string copy = (program / "copy").string();
   program.report({"model", "convert", llama("b"), copy});
@@ -86,7 +86,7 @@ TEST(Convert, HashIgnoresWhereTheTensorsLie) {
   EXPECT_EQ(hash(copy).size(), 64);
 }
 
-TEST(Convert, Errors) {
+TEST(Convert, ErrorsNameTheFault) {
   const Program program;
   const std::string out = (program / "out").string();
   write(out, "precious");
@@ -101,20 +101,20 @@ TEST(Convert, Errors) {
   EXPECT_FALSE(fs::exists(fresh));
 }
 
-TEST(Merge, IsTheBaseWithTheAdapter) {
+TEST(Merge, ScoresLikeTheBaseWithTheAdapter) {
   const Program program;
   const std::string merged = (program / "merged").string();
   program.report({"model", "merge", llama("b"), "--adapter", llama("b") + "/lora", merged});
   const Json found = program.report(score(merged));
   const Json expected = program.report(score(llama("b"), {"--adapter", llama("b") + "/lora"}));
   const Json base = program.report(score(llama("b")));
-  // The same sums in another order: they agree far better than base and tuned model do.
+  // The same sums in another order: they agree far better than the base and tuned models do.
   const double gap = std::abs(found.at("loss").get<double>() - expected.at("loss").get<double>());
   EXPECT_LT(gap, 1e-4 * std::abs(base.at("loss").get<double>() - expected.at("loss").get<double>()));
 }
 
-// Taken out again, every matrix is the base's within the rounding of two sums in fp32; nothing else changed at all.
-TEST(Merge, UnmergeGivesTheBaseBack) {
+// After unmerging every matrix is the base's within the rounding of two fp32 sums, and all other tensors are identical.
+TEST(Merge, UnmergeRestoresTheBase) {
   const Program program;
   const std::string adapter = llama("b") + "/lora";
   const std::string merged = (program / "merged").string(), back = (program / "back").string();
@@ -140,7 +140,7 @@ TEST(Merge, UnmergeGivesTheBaseBack) {
   EXPECT_GT(changed, 0);
 }
 
-TEST(Merge, Errors) {
+TEST(Merge, ErrorsNameTheFault) {
   const Program program;
   const std::string out = (program / "out").string();
   program.refuses({"model", "merge", llama("a"), out}, 2, "--adapter");
@@ -149,7 +149,7 @@ TEST(Merge, Errors) {
   program.refuses({"model", "merge", llama("a"), "--adapter", llama("a") + "/lora", out}, 2, "already exists");
 }
 
-TEST(Pull, APathGetsAName) {
+TEST(Pull, RegistersAPathUnderAName) {
   const Program program;
   EXPECT_EQ(program.report({"model", "list"}).at("models"), Json::array());
   const Json pulled = program.report({"model", "pull", llama("a"), "--name", "tiny"});
@@ -163,12 +163,13 @@ TEST(Pull, APathGetsAName) {
   EXPECT_EQ(models[1]["parameters"], 70144);
   EXPECT_EQ(program.report(score("tiny")), program.report(score(llama("a"))));
   EXPECT_EQ(program.report(score("org/copied")), program.report(score(llama("b"))));
-  EXPECT_EQ(program.report(score("copied")), program.report(score(llama("b"))));  // the only one that ends so
+  EXPECT_EQ(program.report(score("copied")),
+            program.report(score(llama("b"))));  // the only registered name with this suffix
   program.report({"model", "pull", llama("a"), "--name", "other/copied"});
   program.refuses(score("copied"), 3, "'copied'");
 }
 
-TEST(Pull, Errors) {
+TEST(Pull, ErrorsNameTheFault) {
   const Program program;
   program.refuses({"model", "pull", (program / "gone").string()}, 3, "gone");
   program.refuses({"model", "pull", llama("a"), "--name", "../up"}, 2, "../up");

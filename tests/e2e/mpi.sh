@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mpi.sh INGOT SOURCE MPIRUN PLUGIN: a run of three processes that MPIRUN starts has the weights and losses of a run of one
-# process, is continued by two, and refuses what it cannot do.
+# mpi.sh INGOT SOURCE MPIRUN PLUGIN: a run of three processes started by MPIRUN has the weights and losses of a run of
+# one process and is resumed by two; invalid settings are refused.
 set -euo pipefail
 ingot=$1 source=$2 mpirun=$3 plugin=$4
 folder=$(mktemp -d)
@@ -33,8 +33,8 @@ run() { # NAME [SETTING...], started by the words in $launch
 ranks() { launch=(env "INGOT_MPI=$plugin" "$mpirun" -n "$1"); }
 curve() { grep -hE '"type":"(step|eval)"' "$folder/$1/run/events.jsonl" | grep -oE '"(step|loss|grad_norm)":[^,}]*'; }
 same_as() { # ONE OTHER
-  cmp "$folder/$1/run/model/model.safetensors" "$folder/$2/run/model/model.safetensors" || fail "$2: other weights"
-  [ "$(curve "$1")" = "$(curve "$2")" ] || fail "$2: another curve"
+  cmp "$folder/$1/run/model/model.safetensors" "$folder/$2/run/model/model.safetensors" || fail "$2: the weights differ"
+  [ "$(curve "$1")" = "$(curve "$2")" ] || fail "$2: the curves differ"
 }
 
 launch=(env)
@@ -45,13 +45,13 @@ ranks 3
 run three threads=3 parallel.zero=2 batch.micro=1 || fail "three processes failed"
 same_as one three
 
-# Continued from the checkpoint before the last by two processes that keep everything.
+# Two processes without ZeRO resume from the second-to-last checkpoint.
 rm -rf "$folder/three/run/checkpoints/step-8"
 ranks 2
 run three --resume threads=2 parallel.zero=0 || fail "two processes did not continue"
 same_as one three
 
-# Muon, whose matrices ranks have whole.
+# Muon, which needs whole matrices on each rank.
 launch=(env)
 run muon optimizer.name=muon threads=1 || fail "one process failed with muon"
 ranks 3
@@ -62,10 +62,10 @@ ranks 2
 status=0
 run other threads=2 parallel.dp=3 || status=$?
 [ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
-grep -q 'parallel.dp is 3, but mpirun has started 2 processes' "$folder/log" || fail "no word of the number of processes"
+grep -q 'parallel.dp is 3, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
 
 status=0
 launch=(env "INGOT_MPI=$folder/nowhere.so" "$mpirun" -n 2)
 run other threads=2 || status=$?
 [ "$status" = 5 ] || fail "without a plug-in it ended with $status"
-grep -q './run mpi' "$folder/log" || fail "no word of how to build the plug-in"
+grep -q './run mpi' "$folder/log" || fail "the message does not say how to build the plug-in"

@@ -1,5 +1,5 @@
-// A model with numbers in it that are too large to compute with: the run goes on, changes nothing, and says where it
-// went wrong. (What is not finite itself is refused when the model is loaded: tests/checkpoint.)
+// A model whose weights are finite but overflow in computation: the run continues, skips the updates, and names the
+// layer and op where it happened. (Weights that are not finite are refused at loading: tests/checkpoint.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ TEST(NonFinite, TheLayerAndTheOpAreNamed) {
   const Program program;
   const std::filesystem::path model = make_text_model(program, false);
   const std::string culprit = "model.layers.1.mlp.up_proj.weight";
-  set_bf16(model / "model.safetensors", culprit, 0x7F7F);  // the largest number
+  set_bf16(model / "model.safetensors", culprit, 0x7F7F);  // the largest finite number
   std::string text;
   for (int i = 0; i < 100; ++i) text += "{\"text\": \"A line that says something.\"}\n";
   write(program / "train.jsonl", text);
@@ -52,16 +52,16 @@ TEST(NonFinite, TheLayerAndTheOpAreNamed) {
       continue;
     }
     ++warnings;
-    // The layer by itself, or with the adapter's product.
+    // The layer alone, or fused with the adapter's gemm.
     EXPECT_TRUE(message.find("from linear with " + culprit) != std::string::npos ||
                 message.find("from linear_low_rank with " + culprit) != std::string::npos)
         << message;
   }
   EXPECT_EQ(skipped, 2);
   EXPECT_EQ(warnings, 2);
-  EXPECT_EQ(samples, 2);  // before and after
+  EXPECT_EQ(samples, 2);  // before and after training
   EXPECT_NE(result.error.find(culprit), std::string::npos) << result.error;
-  // Nothing was learnt: the adapter's B is zero, as at the start.
+  // Nothing was trained: the adapter's B is still zero.
   const formats::SafetensorsFile adapter((program / "runs/run/adapter/adapter_model.safetensors").string());
   for (const formats::TensorEntry& entry : adapter.entries()) {
     if (entry.name.find("lora_B") == std::string::npos) continue;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# package.sh INGOT SOURCE_ROOT: what tools/package.sh makes of the executable INGOT, looked at without being installed.
+# package.sh INGOT SOURCE_ROOT: checks the package that tools/package.sh makes from the executable INGOT, without
+# installing it.
 set -euo pipefail
 ingot=$1
 root=$2
@@ -9,12 +10,12 @@ fail() { echo "error: $*" >&2; exit 1; }
 
 "$root/tools/package.sh" --executable "$ingot" --out "$work" --fast
 deb=$(echo "$work"/ingot_*.deb)
-[ -f "$deb" ] || fail "there is not one package: $deb"
-[ "$(dpkg-deb -f "$deb" Package)" = ingot ] || fail "its name is $(dpkg-deb -f "$deb" Package)"
-[ "$(dpkg-deb -f "$deb" Version)" = "$("$ingot" --version)-1" ] || fail "its version is $(dpkg-deb -f "$deb" Version)"
-[ "$(dpkg-deb -f "$deb" Architecture)" = "$(dpkg --print-architecture)" ] || fail "it is for another architecture"
+[ -f "$deb" ] || fail "expected one package, found: $deb"
+[ "$(dpkg-deb -f "$deb" Package)" = ingot ] || fail "the package's name is $(dpkg-deb -f "$deb" Package)"
+[ "$(dpkg-deb -f "$deb" Version)" = "$("$ingot" --version)-1" ] || fail "the package's version is $(dpkg-deb -f "$deb" Version)"
+[ "$(dpkg-deb -f "$deb" Architecture)" = "$(dpkg --print-architecture)" ] || fail "the package is for another architecture"
 
-# Every library that the executable names is in a package that it depends on, by the package's name or by one that it
+# Every shared library of the executable must be in a package that the .deb depends on, by the package's name or one that it
 # provides. dpkg may know a library under the path before /usr was merged.
 depends=$(dpkg-deb -f "$deb" Depends | sed -E 's/ *\([^)]*\)//g; s/, /\n/g')
 found=0

@@ -1,5 +1,4 @@
-// Long runs: the micro-batch that a run finds by itself, signals, restarts, who may use its
-// folder, and steps that are executed again.
+// Long runs: the automatic micro-batch, signals, restarts, the lock of the run folder, and replayed steps.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,7 +41,7 @@ class Pretrain : public testing::Test {
   std::vector<Json> events(const std::string& name, const std::string& type) const {
     return events_of(run(name), type);
   }
-  // Loss and gradient norm, step by step.
+  // Loss and gradient norm of each step.
   std::vector<std::pair<double, double>> curve(const std::string& name) const {
     std::vector<std::pair<double, double>> steps;
     for (const Json& e : events(name, "step")) steps.emplace_back(e["loss"], e["grad_norm"]);
@@ -56,8 +55,8 @@ class Pretrain : public testing::Test {
   Program program_;
 };
 
-// What a crash costs at most without a word in the recipe; those of checkpoint.every come in steps alone.
-TEST_F(Pretrain, CheckpointsComeByTheClockUnlessTheyComeBySteps) {
+// Without settings, the clock limits what a crash can cost; with checkpoint.every, only steps count.
+TEST_F(Pretrain, CheckpointsAreTimedUnlessSetBySteps) {
   ASSERT_NO_FATAL_FAILURE(trains("clock", {"steps=1"}));
   EXPECT_NE(read(run("clock") / "recipe.yaml").find("minutes: 5  #"), std::string::npos);
   EXPECT_NE(read(run("clock") / "recipe.yaml").find("keep: 2  #"), std::string::npos);
@@ -65,7 +64,7 @@ TEST_F(Pretrain, CheckpointsComeByTheClockUnlessTheyComeBySteps) {
   EXPECT_NE(read(run("steps") / "recipe.yaml").find("minutes: 0  #"), std::string::npos);
 }
 
-TEST_F(Pretrain, TheMicroBatchIsFoundToldAndChangesNothing) {
+TEST_F(Pretrain, AutomaticMicroBatchIsReportedAndChangesNoResult) {
   for (const char* determinism : {"fast", "bitwise"}) {
     const std::string d = determinism, setting = "determinism=" + d;
     ASSERT_NO_FATAL_FAILURE(trains(d + "-auto", {setting}));
@@ -82,7 +81,7 @@ TEST_F(Pretrain, TheMicroBatchIsFoundToldAndChangesNothing) {
   }
 }
 
-// The process that runs in the folder, as its lock says; 0 while there is none.
+// The process that runs in the folder, according to its lock; 0 when there is none.
 pid_t holder(const fs::path& run) {
   if (!fs::exists(run / "lock")) return 0;
   const std::string lock = read(run / "lock");
@@ -100,7 +99,7 @@ class Cluster : public Pretrain {
   bool has(const std::string& name, const std::string& text) const {
     return fs::exists(run(name) / "events.jsonl") && read(run(name) / "events.jsonl").find(text) != std::string::npos;
   }
-  // Until the run's events hold `text`; minutes are more than any machine takes.
+  // Waits until the run's events contain `text`; the limit of minutes is far above any machine's need.
   void wait_for(Process& process, const std::string& name, const std::string& text) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
     while (!has(name, text)) {
@@ -108,7 +107,7 @@ class Cluster : public Pretrain {
       ASSERT_LT(std::chrono::steady_clock::now(), end) << "no event holds " << text;
     }
   }
-  // Kills the process that runs there as soon as it is another than `former`; its number.
+  // Kills the process that runs there as soon as it differs from `former`. Returns its number.
   void kill_holder(Process& process, const std::string& name, pid_t& former) const {
     pid_t pid = 0;
     while ((pid = holder(run(name))) <= 1 || pid == former) {
@@ -117,7 +116,7 @@ class Cluster : public Pretrain {
     ::kill(pid, SIGKILL);
     former = pid;
   }
-  // What the supervisor has said; a busy machine may bring others.
+  // The supervisor's messages. A busy machine may add others.
   std::vector<std::string> restarts(const std::string& name) const {
     std::vector<std::string> all;
     for (const Json& e : events(name, "warning")) {
@@ -128,7 +127,7 @@ class Cluster : public Pretrain {
   }
 };
 
-TEST_F(Cluster, TwiceKilledASupervisedRunIsTheRunThatNeverWas) {
+TEST_F(Cluster, ASupervisedRunKilledTwiceEqualsOneNeverKilled) {
   ASSERT_EQ(program_.run(long_run("whole", {"steps=120", "checkpoint.every=10"})).code, 0);
   Process process(long_run("killed", {"steps=120", "checkpoint.every=10", "--restarts", "2", "--restart-wait", "0.1"}));
   pid_t victim = 0;
@@ -159,7 +158,7 @@ TEST_F(Cluster, RestartsAreBounded) {
   EXPECT_NE(process.result().error.find("1 restarts are used up"), std::string::npos) << process.result().error;
 }
 
-TEST_F(Cluster, WhatAnotherAttemptDoesNotMendIsNotTriedAgain) {
+TEST_F(Cluster, PermanentErrorsAreNotRetried) {
   for (const auto& [setting, code] : {std::pair("data.train=/nowhere.jsonl", 3),
                                       std::pair("schedule.warmup_steps=99", 2), std::pair("batch.micro=1000000", 0)}) {
     const std::string global = code == 0 ? "batch.global=1000000" : "batch.global=2";
@@ -172,7 +171,7 @@ TEST_F(Cluster, WhatAnotherAttemptDoesNotMendIsNotTriedAgain) {
   EXPECT_EQ(launcher.code, 2) << launcher.error;
 }
 
-TEST_F(Cluster, ASupervisedRunIsNotGivenTheSupervisorsInput) {
+TEST_F(Cluster, ASupervisedRunDoesNotReadTheSupervisorsInput) {
   write(program_ / "launch.sh", "readlink /proc/self/fd/0 >" + (program_ / "input").string() + "\nexec \"$@\"\n");
   const std::string launcher = "sh " + (program_ / "launch.sh").string();
   const Result result =
@@ -182,7 +181,7 @@ TEST_F(Cluster, ASupervisedRunIsNotGivenTheSupervisorsInput) {
   EXPECT_EQ(read(program_ / "input"), "/dev/null\n");
 }
 
-// Sent to the supervisor and, as a scheduler does, to the run at the same time: one checkpoint, one end.
+// The signal goes to the supervisor and to the run at once, as schedulers send it: there is one checkpoint and one end.
 TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
   auto* const inherited = ::signal(SIGHUP, SIG_DFL);  // the tests themselves may run under nohup
   for (const int signal : {SIGTERM, SIGHUP, SIGUSR1}) {
@@ -198,7 +197,7 @@ TEST_F(Cluster, SignalsWriteACheckpointAndEndTheSupervisorToo) {
     ASSERT_EQ(events(name, "end").size(), 1U);
     EXPECT_EQ(events(name, "end")[0]["reason"], "stopped");
     EXPECT_EQ(restarts(name).size(), 0U);
-    EXPECT_EQ(holder(run(name)), 0) << "the lock was not given back";
+    EXPECT_EQ(holder(run(name)), 0) << "the lock was not released";
   }
   ::signal(SIGHUP, inherited);
 }
@@ -212,7 +211,7 @@ TEST_F(Cluster, ARunWhoseSupervisorDiesStopsWithACheckpoint) {
   EXPECT_EQ(events("orphan", "checkpoint").size(), 1U);
 }
 
-TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
+TEST_F(Cluster, ASecondRunInTheSameFolderIsRefused) {
   Process process(long_run("shared", {"steps=100000", "checkpoint.every=0", "checkpoint.minutes=0"}));
   ASSERT_NO_FATAL_FAILURE(wait_for(process, "shared", R"("step":2,)"));
   for (const char* resume : {"--resume", "--resume=fresh"}) {
@@ -222,7 +221,7 @@ TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
               std::string::npos)
         << second.error;
   }
-  // The folder is another's now, as when this machine had been away: the run ends and says so.
+  // Another process has taken the folder over, as after this machine was unreachable: the run ends and says so.
   fs::remove(run("shared") / "lock");
   write(run("shared") / "lock", "host far-away\nplace other/pid:[1]\npid 77\nstarted 5\nsince then\ntoken abc\n");
   ASSERT_EQ(process.wait(std::chrono::minutes(1)), 5) << process.result().error;
@@ -230,10 +229,10 @@ TEST_F(Cluster, ASecondStartInTheSameFolderIsRefusedByName) {
       << process.result().error;
 }
 
-// A step again, and what another bit anywhere does to it.
+// Replays a step, also after a bit of the recorded run was changed.
 class Replayed : public Pretrain {
  protected:
-  // Steps 1 to 7, checkpoints of 3, 6 and 7.
+  // Steps 1 to 7 with checkpoints of 3, 6 and 7.
   void SetUp() override {
     ASSERT_NO_FATAL_FAILURE(trains("run", {"steps=7", "checkpoint.every=3", "checkpoint.keep=9"}));
   }
@@ -253,7 +252,7 @@ class Replayed : public Pretrain {
     EXPECT_EQ(result.code, code) << result.error;
     EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
   }
-  // Lets `change` have a file's text.
+  // Edits the text of a file by `change`.
   void edit(const fs::path& path, const std::function<void(std::string&)>& change) const {
     std::string text = read(path);
     change(text);
@@ -261,7 +260,7 @@ class Replayed : public Pretrain {
   }
 };
 
-TEST_F(Replayed, StepsComeOutBitForBit) {
+TEST_F(Replayed, StepsAreReproducedBitForBit) {
   const std::string before = read(run("run") / "events.jsonl");
   const Json from_checkpoint = replay(5, 0), from_beginning = replay(2, 0), last = replay(7, 0);
   EXPECT_EQ(from_checkpoint["from"], 3);
@@ -272,10 +271,10 @@ TEST_F(Replayed, StepsComeOutBitForBit) {
   EXPECT_EQ(last["from"], 6);
   EXPECT_EQ(last["tensors_that_differ"], Json::array());
   EXPECT_EQ(replay(6, 0, {"batch.micro=1"})["agrees"], true);
-  EXPECT_EQ(read(run("run") / "events.jsonl"), before) << "a replay leaves the run as it is";
+  EXPECT_EQ(read(run("run") / "events.jsonl"), before) << "a replay changed the run";
 }
 
-TEST_F(Replayed, ABitOfARecordedLossIsFound) {
+TEST_F(Replayed, AChangedBitOfARecordedLossIsFound) {
   edit(run("run") / "events.jsonl", [](std::string& text) {
     const size_t at = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
     const double loss = std::stod(text.substr(at));
@@ -288,8 +287,8 @@ TEST_F(Replayed, ABitOfARecordedLossIsFound) {
   EXPECT_EQ(replay(4, 0)["agrees"], true);
 }
 
-TEST_F(Replayed, WeightsThatWereWrongWhenTheyWereWrittenAreFound) {
-  // A checkpoint that is whole, but of a run with another learning rate.
+TEST_F(Replayed, WrongWeightsInACheckpointAreFound) {
+  // An intact checkpoint, but of a run with another learning rate.
   ASSERT_NO_FATAL_FAILURE(
       trains("other", {"steps=7", "checkpoint.every=3", "checkpoint.keep=9", "optimizer.lr=1.01e-3"}));
   fs::remove_all(run("run") / "checkpoints/step-6");
@@ -297,7 +296,7 @@ TEST_F(Replayed, WeightsThatWereWrongWhenTheyWereWrittenAreFound) {
   const Json into = replay(6, 3);  // arrives at other weights, after steps that agree
   EXPECT_EQ(into["steps"].back()["agrees"], true);
   EXPECT_NE(into["tensors_that_differ"], Json::array());
-  const Json from = replay(7, 3);  // begins with them
+  const Json from = replay(7, 3);  // starts from them
   EXPECT_EQ(from["agrees"], false);
 }
 
@@ -311,7 +310,7 @@ TEST_F(Replayed, ADamagedCheckpointIsNamed) {
 
 TEST_F(Replayed, OnAnotherKindOfDeviceItAgreesToRounding) {
   edit(run("run") / "events.jsonl", [](std::string& text) {
-    // As if the run had been made elsewhere.
+    // Changes the recorded device of the run.
     const size_t at = text.find(R"("device":"cpu )") + 14;
     text.replace(at, text.find('"', at) - at, "other");
     const size_t loss = text.find("\"loss\":", text.find(R"({"type":"step","step":5,)")) + 7;
@@ -327,8 +326,8 @@ TEST_F(Replayed, OnAnotherKindOfDeviceItAgreesToRounding) {
   EXPECT_EQ(replay(5, 3)["agrees"], false);
 }
 
-// Steps 8 to 10 by two ranks, 11 and 12 by one again.
-TEST_F(Replayed, StepsOfSeveralFastRanksAgreeToRoundingAndOthersBitForBit) {
+// Steps 8 to 10 by two ranks, 11 and 12 by one.
+TEST_F(Replayed, StepsOfFastRanksAgreeToRoundingAndOthersBitForBit) {
   const std::vector<std::string> more = {"checkpoint.every=3", "checkpoint.keep=9", "--resume"};
   const auto can_continue = [&](std::vector<std::string> settings) {
     settings.insert(settings.end(), more.begin(), more.end());
@@ -341,7 +340,7 @@ TEST_F(Replayed, StepsOfSeveralFastRanksAgreeToRoundingAndOthersBitForBit) {
   EXPECT_EQ(replay(12, 0)["to_the_bit"], true);
 }
 
-TEST_F(Replayed, WhatItCannotReplayItSays) {
+TEST_F(Replayed, StepsThatCannotBeReplayedAreErrors) {
   refuses({"--step", "8"}, 2, "steps 1 to 7");
   program_.refuses({"replay", (program_ / "nowhere").string(), "--step", "1"}, 3, "nowhere");
   refuses({"--step", "5", "data.seed=3"}, 2, "data_seed");

@@ -18,8 +18,8 @@ namespace ingot::e2e {
 
 namespace {
 
-// INGOT_HOME of what a test starts, unless it has set one: not the user's, and one for all processes, so that the
-// machine is measured once. Removed when the test ends.
+// INGOT_HOME of child processes, unless a test has set one: not the user's, and shared by all tests of the process, so
+// that the machine is measured once. It is removed at exit.
 std::string test_home() {
   struct Home {
     std::filesystem::path path = std::filesystem::temp_directory_path() / ("ingot-home-" + std::to_string(getpid()));

@@ -1,4 +1,4 @@
-// The built executable, run as a user runs it.
+// Runs the built executable as a user would.
 #pragma once
 
 #include <sys/types.h>
@@ -18,19 +18,20 @@ struct Result {
   std::string error;   // standard error
 };
 
-// One run of the executable. Its output goes to files, so that it never waits for us.
+// One run of the executable. Its output goes to files, so that it never blocks on a pipe.
 class Process {
  public:
-  // `file_limit`: most bytes of any file it writes (RLIMIT_FSIZE); 0: no limit. `input`: its standard input.
+  // `file_limit`: the largest size of a file that it may write (RLIMIT_FSIZE), 0 for no limit. `input`: its standard
+  // input.
   explicit Process(const std::vector<std::string>& arguments, uint64_t file_limit = 0, const std::string& input = {});
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
-  ~Process();  // kills it if it still runs
+  ~Process();  // kills a running process
 
-  // Its exit code, or nothing when it still runs after `most`.
+  // The exit code, or nothing when it still runs after `most`.
   std::optional<int> wait(std::chrono::milliseconds most);
-  void kill(int signal);  // after SIGKILL also waits
-  Result result() const;  // with what it has written so far
+  void kill(int signal);  // after SIGKILL it also waits
+  Result result() const;  // with the output so far
   pid_t pid() const { return pid_; }
 
  private:
@@ -39,7 +40,7 @@ class Process {
   std::filesystem::path folder_;
 };
 
-// Runs it to the end.
+// Runs the executable to its end.
 Result ingot(const std::vector<std::string>& arguments, const std::string& input = {});
 
 }  // namespace ingot::e2e

@@ -32,7 +32,7 @@ Json json_of(const Result& result) {
 }
 
 Result Program::run(const std::vector<std::string>& arguments, const std::string& input) const {
-  setenv("INGOT_HOME", (scratch_ / "home").c_str(), 1);  // what it starts inherits it; no other thread runs here
+  setenv("INGOT_HOME", (scratch_ / "home").c_str(), 1);  // child processes inherit it; this process has one thread here
   return ingot(arguments, input);
 }
 
@@ -45,13 +45,13 @@ Json Program::report(std::vector<std::string> arguments) const {
 
 namespace {
 
-// `begin`: where the line is in what it wrote.
+// `begin`: the offset of the line in standard error.
 void expect_refusal(const Result& result, int code, const std::string& words, size_t begin) {
   EXPECT_EQ(result.code, code) << result.error;
   EXPECT_EQ(result.output, "");
   const std::string line = result.error.substr(begin, result.error.find('\n', begin) - begin);
   EXPECT_TRUE(line.starts_with("ingot: ")) << result.error;
-  EXPECT_NE(line.find(words), std::string::npos) << "'" << words << "' is not in: " << line;
+  EXPECT_NE(line.find(words), std::string::npos) << "'" << words << "' not found in: " << line;
 }
 
 }  // namespace

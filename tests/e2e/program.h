@@ -1,4 +1,4 @@
-// What a user's command gives back, and the models that the tests give it.
+// Runs a command and returns its results; models for the tests.
 #pragma once
 
 #include <filesystem>
@@ -13,20 +13,20 @@ namespace ingot::e2e {
 
 using Json = nlohmann::json;
 
-// Standard output as JSON; a test failure, and null, when it is not one JSON value.
+// Standard output as JSON. When it is not one JSON value the test fails and the result is null.
 Json json_of(const Result& result);
 
-// One folder a test, with INGOT_HOME inside it.
+// A temporary folder for one test, with INGOT_HOME inside it.
 class Program {
  public:
-  // `input` is standard input; without it that is empty.
+  // `input` is standard input, empty by default.
   Result run(const std::vector<std::string>& arguments, const std::string& input = "") const;
-  // Expects exit code 0 and gives the JSON object that `--json` (added here) wrote.
+  // Adds `--json`, expects exit code 0, and returns the JSON object from standard output.
   Json report(std::vector<std::string> arguments) const;
   // Expects `code`, nothing on standard output, and a first line of standard error that begins "ingot: ", with `words`
   // in it.
   void refuses(const std::vector<std::string>& arguments, int code, const std::string& words) const;
-  // The same of a line behind others, such as a server's memory plan.
+  // The same for a line that follows others, such as a server's memory plan.
   void refuses_late(const std::vector<std::string>& arguments, int code, const std::string& words) const;
 
   std::filesystem::path operator/(const std::string& name) const { return scratch_ / name; }
@@ -44,7 +44,7 @@ std::string make_text_model(const Program& program, bool chat_template);
 
 void write(const std::filesystem::path& path, const std::string& text);
 std::string read(const std::filesystem::path& path);
-// The events of a run's folder that are of this type.
+// The events of this type in a run folder.
 std::vector<Json> events_of(const std::filesystem::path& run, const std::string& type);
 
 }  // namespace ingot::e2e

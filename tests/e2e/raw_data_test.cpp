@@ -1,4 +1,4 @@
-// Data as those who publish it write it: C4's .json.gz and MLPerf's GovReport .npy, looked at, tokenized, packed and
+// Data in the form of its publishers: C4's .json.gz and MLPerf's GovReport .npy are inspected, tokenized, packed, and
 // trained on together.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 class RawData : public testing::Test {
  protected:
   RawData() : model_(make_text_model(program_, false)) {
-    // GovReport's tokens are of Llama 2's vocabulary.
+    // GovReport's token ids are of Llama 2's vocabulary.
     Json config = Json::parse(read(fs::path(model_) / "config.json"));
     config["vocab_size"] = 32000;
     write(fs::path(model_) / "config.json", config.dump());
@@ -31,7 +31,7 @@ class RawData : public testing::Test {
   std::string c4(int shard) const {
     return (program_ / ("c4-train.0000" + std::to_string(shard) + "-of-01024.json.gz")).string();
   }
-  // A member of a gzip file with pages from .. to, as C4 has them: text with line ends, time, address.
+  // A gzip member with pages `from` to `to` in C4's form: text with line ends, timestamp, URL.
   static std::string member(int from, int to) {
     std::string lines;
     for (int i = from; i < to; ++i) {
@@ -51,7 +51,7 @@ class RawData : public testing::Test {
   std::vector<Json> events(const std::string& name, const std::string& type) const {
     return events_of(program_ / ("runs/" + name), type);
   }
-  // Losses of a run over `data`.
+  // The losses of a run on `data`.
   std::vector<double> losses(const std::string& name, const std::string& data) const {
     const Result result = program_.run({"pretrain", recipe(data), "name=" + name, "--quiet"});
     EXPECT_EQ(result.code, 0) << result.error;
@@ -65,7 +65,7 @@ class RawData : public testing::Test {
   std::string model_, govreport_ = (program_ / "govreport.npy").string();
 };
 
-TEST_F(RawData, IsLookedAtAndTokenizedAsItIs) {
+TEST_F(RawData, IsInspectedAndTokenizedWithoutConversion) {
   const Json crawl = program_.report({"data", "inspect", c4(0), "--model", model_});
   EXPECT_EQ(crawl.at("format"), "text");
   EXPECT_EQ(crawl.at("documents"), 9);
@@ -77,7 +77,7 @@ TEST_F(RawData, IsLookedAtAndTokenizedAsItIs) {
       program_.report({"data", "tokenize", c4(0), c4(1), "--model", model_, "--output", prefix, "--quiet"});
   EXPECT_EQ(made.at("documents"), 12);
   EXPECT_EQ(program_.report({"data", "inspect", prefix}).at("documents"), 12);
-  // A Megatron data set has no place for what counts in the loss; packed data have.
+  // A Megatron data set cannot store loss masks; packed data can.
   program_.refuses({"data", "tokenize", govreport_, "--model", model_, "--output", prefix + "2", "--quiet"}, 3,
                    "counts in the loss");
   program_.report({"data", "pack", govreport_, "--model", model_, "--length", "64", "--out",
@@ -100,11 +100,11 @@ TEST_F(RawData, IsBlendedByWeight) {
   EXPECT_GT(events("held-out", "eval").back()["tokens"], 0);
 }
 
-TEST_F(RawData, DamageIsNamedByFileAndPlace) {
+TEST_F(RawData, DamageIsNamedWithFileAndOffset) {
   const std::string first = member(0, 4), second = member(4, 9), third = member(9, 12);
   std::string bent = second;
   for (size_t i = 0; i < 8; ++i) bent[bent.size() / 2 + i] = static_cast<char>(bent[bent.size() / 2 + i] ^ 0x5a);
-  // Damage is found between these bytes of the file.
+  // The error's offset lies between these bytes of the file.
   const auto refused = [&](const std::string& bytes, size_t from, size_t to) {
     write(c4(0), bytes);
     for (const std::vector<std::string>& command :

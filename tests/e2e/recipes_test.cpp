@@ -1,5 +1,5 @@
-// The recipe of every family, as it comes with the project, on a tiny model of that family: the shape of the golden one
-// with the vocabulary and the tokenizer of recipes/models/tiny, pretrained for one step from random weights.
+// The shipped recipe of every family on a tiny model of that family: the golden shape with the vocabulary and tokenizer
+// of recipes/models/tiny, pretrained for one step from random weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,11 +27,11 @@ std::vector<std::string> families() {
 
 class FamilyRecipe : public testing::TestWithParam<std::string> {
  protected:
-  // Paths in recipes are relative to the folder that ingot is started in.
+  // Paths in recipes are relative to the current folder of ingot.
   void SetUp() override { fs::current_path(source); }
   void TearDown() override { fs::current_path(before_); }
 
-  // Configuration and tokenizer; without weights.
+  // Writes configuration and tokenizer, without weights.
   fs::path shape() const {
     const fs::path folder = program_ / "shape", tiny = source / "recipes/models/tiny";
     fs::create_directories(folder);
@@ -45,7 +45,7 @@ class FamilyRecipe : public testing::TestWithParam<std::string> {
     return folder;
   }
 
-  // The first held-out document of the recipe, or the beginning of it, so that an evaluation is short.
+  // The beginning of the recipe's first held-out document, so that an evaluation is short.
   fs::path held_out() const {
     const std::string recipe = read("recipes/families/" + GetParam() + ".yaml");
     const size_t begin = recipe.find("eval: data/") + 6;
@@ -83,15 +83,15 @@ TEST_P(FamilyRecipe, TrainsOnTheShippedData) {
   std::vector<std::string> tuned_score = score;
   tuned_score.insert(tuned_score.end(), {"--adapter", adapter});
   const Json base = program_.report(score), tuned = program_.report(tuned_score);
-  EXPECT_NE(base["loss"], tuned["loss"]) << "training has left the adapter as it was";
+  EXPECT_NE(base["loss"], tuned["loss"]) << "training did not change the adapter";
   const Json answer = program_.report(
       {"generate", "--model", model, "--adapter", adapter, "--prompt", "My fellow", "--max-tokens", "8"});
   EXPECT_TRUE(answer["ids"].size() == 8 || answer["finish_reason"] == "stop") << answer;
 }
 
-// Only the frozen base is rounded, or in fp8 what is multiplied too, so the losses are near those in bf16, and not the
-// same.
-TEST(FewBits, TuneAndTrainAsBf16Does) {
+// Only the frozen base is rounded (with fp8 also the operands of gemms), so losses are near those in bf16, but not
+// equal.
+TEST(FewBits, TrainNearlyLikeBf16) {
   const Program program;
   const std::string runs = "run_dir=" + (program / "runs").string();
   const std::string data = "\nbatch: {global: 1}\ndata: {sequence_length: 128, train: " +
@@ -101,7 +101,7 @@ TEST(FewBits, TuneAndTrainAsBf16Does) {
   ASSERT_EQ(program.run({"pretrain", (program / "pretrain.yaml").string(), runs}).code, 0);
   write(program / "finetune.yaml",
         "adapter: {rank: 4}\nsteps: 2\nmodel: " + (program / "runs/base/model").string() + data);
-  // The second step's loss of a run with these settings.
+  // The loss of the second step with these settings.
   const auto loss = [&](const std::string& command, const std::string& name, std::vector<std::string> settings) {
     settings.insert(settings.begin(), {command, (program / (command + ".yaml")).string(), "name=" + name, runs});
     const Result result = program.run(settings);
@@ -133,7 +133,7 @@ TEST(FewBits, TuneAndTrainAsBf16Does) {
               loss("pretrain", "trained", {"precision=bf16", "steps=2"}));
 }
 
-// What a run plans for the engine that continues eval.prompts, in bytes (of three digits).
+// The planned bytes of the engine that samples eval.prompts (three digits).
 double planned_for_samples(const std::string& dry_run) {
   const std::string name = "samples' engine";
   const size_t at = dry_run.find(name);
@@ -146,8 +146,8 @@ double planned_for_samples(const std::string& dry_run) {
   return value * (unit == "MiB" ? 1 << 20 : unit == "KiB" ? 1 << 10 : 1);
 }
 
-// On a device whose memory the host does not see, the adapter has a copy for each prompt.
-TEST(DryRun, CountsTheAdaptersThatADeviceKeepsForItsSamples) {
+// On a device whose memory the host cannot access, the engine has one copy of the adapter per prompt.
+TEST(DryRun, CountsAdapterCopiesForSamples) {
   const Program program;
   const std::string text(2000, 'a');
   write(program / "text.txt", text);
@@ -163,7 +163,7 @@ TEST(DryRun, CountsTheAdaptersThatADeviceKeepsForItsSamples) {
   };
   const Json shape = Json::parse(read(fs::path(llama("a")) / "config.json"));
   const double hidden = shape["hidden_size"], ffn = shape["intermediate_size"], layers = shape["num_hidden_layers"];
-  // Of the layers between the residual stream and the ffn alone, in bf16.
+  // Layers between the hidden state and the MLP only, in bf16.
   const double copy = layers * 3 * (hidden + ffn) * 32 * 2;
   EXPECT_GT(planned("sim32"), planned("cpu") + 3 * copy);
 }
@@ -173,10 +173,10 @@ struct Published {
   int64_t parameters;
 };
 
-// MPT without biases, ALiBi: an embedding of V x d that is the head too, in each of L blocks four d x d and two d x 4d
-// matrices and two norms of d, and the last norm.
+// MPT without biases, with ALiBi: a V x d embedding tied to the head; in each of L blocks four d x d and two d x 4d
+// matrices and two norms; and the last norm.
 constexpr int64_t mpt(int64_t d, int64_t layers) { return 50368 * d + layers * (12 * d * d + 2 * d) + d; }
-// GPT-2: also 1024 positions, and a bias for every norm and every matrix (3 d + d + 4 d + d a block).
+// GPT-2 also has 1024 positions and a bias for every norm and matrix (3 d + d + 4 d + d per block).
 constexpr int64_t gpt2(int64_t d, int64_t layers) {
   return (50257 + 1024) * d + layers * (12 * d * d + 13 * d) + 2 * d;
 }
@@ -197,7 +197,7 @@ class PretrainRecipe : public testing::TestWithParam<Published> {
   fs::path before_ = fs::current_path();
 };
 
-TEST_P(PretrainRecipe, ItsDryRunSaysWhatItTakes) {
+TEST_P(PretrainRecipe, DryRunReportsParametersAndMemory) {
   const Result result = program_.run({"pretrain", recipe(), "--dry-run"});
   ASSERT_EQ(result.code, 0) << result.error;
   const std::string parameters = std::to_string(GetParam().parameters);
@@ -205,14 +205,14 @@ TEST_P(PretrainRecipe, ItsDryRunSaysWhatItTakes) {
       << result.output;
   for (const char* word :
        {"GFLOP a token", "weights", "optimizer state", "gradients", "saved activations", "total", "no data.train"}) {
-    EXPECT_NE(result.output.find(word), std::string::npos) << word << " is not in: " << result.output;
+    EXPECT_NE(result.output.find(word), std::string::npos) << word << " not found in: " << result.output;
   }
 }
 
-TEST_P(PretrainRecipe, WithoutDataNothingIsTrained) { program_.refuses({"pretrain", recipe()}, 2, "no data.train"); }
+TEST_P(PretrainRecipe, WithoutDataItIsAnError) { program_.refuses({"pretrain", recipe()}, 2, "no data.train"); }
 
-// Of the recipe's hyper-parameters and vocabulary, a narrow model of the recipe's family, so that steps are short.
-TEST_P(PretrainRecipe, TrainsOnDataThatIsGiven) {
+// A narrow model of the recipe's family, with the recipe's hyper-parameters and vocabulary, so that steps are short.
+TEST_P(PretrainRecipe, TrainsOnGivenData) {
   Json config = Json::parse(read(fs::path("recipes/models") / GetParam().recipe / "config.json"));
   const auto set = [&](const char* key, int64_t value) {
     if (config.contains(key)) config[key] = value;

@@ -1,4 +1,4 @@
-// What no file system, no stack and no integer holds: each command says what is wrong, and with which exit code.
+// Limits of file systems, stack depth and integers: each command names the fault and ends with the right exit code.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ std::string nested(int depth) {
   return std::string(static_cast<size_t>(depth), '[') + std::string(static_cast<size_t>(depth), ']');
 }
 
-TEST(Refusals, PathsThatTheSystemDoesNotTake) {
+TEST(Refusals, PathsThatTheSystemRejects) {
   const Program program;
   const std::string model = make_text_model(program, true);
   fs::create_symlink("loop", program / "loop");
@@ -52,7 +52,7 @@ TEST(Refusals, PathsThatTheSystemDoesNotTake) {
   }
 }
 
-// Opening a pipe waits for somebody who writes, and reading a device may never end: neither is opened.
+// Opening a pipe blocks until there is a writer, and reading a device may never end: neither is opened.
 TEST(Refusals, OnlyRegularFilesAreRead) {
   const Program program;
   const std::string model = make_text_model(program, true);
@@ -69,7 +69,7 @@ TEST(Refusals, OnlyRegularFilesAreRead) {
                          "not a file");
   }
   program.refuses_late({"serve", "--model", model, "--port", "0", "--access-log", pipe}, 5,
-                       "pipe");  // that nobody reads
+                       "pipe");  // it has no reader
   fs::remove(fs::path(model) / "model.safetensors");
   fs::create_symlink(pipe, fs::path(model) / "model.safetensors");
   program.refuses({"model", "inspect", model}, 3, "not a file");
@@ -84,7 +84,7 @@ TEST(Refusals, OnlyRegularFilesAreRead) {
   program.refuses({"score", "--model", llama("a"), "--adapter", adapter.string(), "--ids", "1,2"}, 3, "not a file");
 }
 
-TEST(Refusals, WhatIsNestedTooDeepToBeComputedWith) {
+TEST(Refusals, NestingBeyondTheLimit) {
   const Program program;
   const std::string model = make_text_model(program, true);
   const auto file = [&](const std::string& name, const std::string& text) {
@@ -101,7 +101,7 @@ TEST(Refusals, WhatIsNestedTooDeepToBeComputedWith) {
   program.refuses({"render", "--template", plain, "--messages", good, "--variables",
                    file("variables.json", "{\"x\": " + deep + "}")},
                   3, words);
-  // At the limit everything is rendered.
+  // Nesting at the limit is rendered.
   const Result all =
       program.run({"render", "--template", plain, "--messages", good, "--tools", file("most.json", nested(200)),
                    "--variables", file("more.json", "{\"x\": " + nested(199) + "}")});
@@ -120,8 +120,8 @@ TEST(Refusals, WhatIsNestedTooDeepToBeComputedWith) {
   }
 }
 
-// What a named file holds is input (3), whatever is wrong with it; what the command line says is usage (2).
-TEST(Refusals, AFileOfTheWrongContentIsBadInput) {
+// A fault in a file is bad input (exit code 3); a fault on the command line is usage (2).
+TEST(Refusals, WrongFileContentsAreBadInput) {
   const Program program;
   write(program / "t.jinja", "{{ messages }}");
   const std::string plain = (program / "t.jinja").string();
@@ -145,7 +145,7 @@ TEST(Refusals, AFileOfTheWrongContentIsBadInput) {
   }
 }
 
-TEST(Refusals, NumbersThatNoIntegerHolds) {
+TEST(Refusals, NumbersBeyondIntegers) {
   const Program program;
   const std::string model = make_text_model(program, true);
   for (const char* number : {"9223372036854775808", "99999999999999999999999", "-9223372036854775809", "1e30", "1.5",
@@ -157,13 +157,13 @@ TEST(Refusals, NumbersThatNoIntegerHolds) {
   for (const char* number : {"inf", "nan", "1e999", "x", ""}) {
     program.refuses({"generate", "--model", model, "--prompt", "x", "--temperature", number}, 2, "--temperature");
   }
-  // The largest there is, where sums and products follow.
+  // The largest integer, which later sums and products must not overflow.
   const std::string most = "9223372036854775807";
   const auto ids = [&](const std::string& tokens) {
     return program.report({"generate", "--model", model, "--prompt", "x", "--max-tokens", tokens}).at("ids");
   };
   EXPECT_EQ(ids("1e2"), ids("100"));
-  EXPECT_EQ(ids(most), ids("256"));  // the model's context
+  EXPECT_EQ(ids(most), ids("256"));  // the model's context length
   for (const auto& [option, words] :
        {std::pair("--context", "the context is "), std::pair("--sequences", "an engine of "),
         std::pair("--batch-tokens", "an engine of "), std::pair("--pages", ""),
@@ -196,13 +196,13 @@ TEST(Refusals, NumbersThatNoIntegerHolds) {
       const Result result = program.run({"model", "inspect", model});
       EXPECT_EQ(result.code, 3) << key << " " << value << ": " << result.error;
       EXPECT_EQ(result.error.find("is not a whole number"), std::string::npos) << result.error;
-      // What an integer holds is read, and refused as a size.
+      // A number that fits is read, and then refused as a size.
       EXPECT_NE(result.error.find(value == Json(int64_t{1} << 50) ? words : key), std::string::npos) << result.error;
     }
   }
 }
 
-TEST(Refusals, WhatIsNotFiniteIsNoAnswer) {
+TEST(Refusals, NonFiniteResultsAreErrors) {
   const Program program;
   const fs::path adapter = program / "adapter";
   fs::create_directories(adapter);
@@ -216,17 +216,17 @@ TEST(Refusals, WhatIsNotFiniteIsNoAnswer) {
                                     "--ids",    "1,2,3",   "--max-tokens", "4"};
   };
   program.refuses(with_alpha(1e308), 3, "lora_alpha");
-  // A scale that a float holds, and no product with it.
+  // A scale that is a finite float but overflows in every product.
   program.refuses(with_alpha(1e38), 3, "not finite");
 }
 
-TEST(Refusals, WithoutAHome) {
+TEST(Refusals, MissingHomeFolder) {
   const Program program;
   const std::string model = make_text_model(program, false);
   const char* user_home = std::getenv("HOME");
   const std::string before = user_home == nullptr ? "" : user_home;
   unsetenv("HOME");
-  setenv("INGOT_HOME", "", 1);  // as if it were unset
+  setenv("INGOT_HOME", "", 1);  // empty counts as unset
   const auto run = [](const std::vector<std::string>& arguments) { return ingot(arguments); };
   const Result scored = run({"score", "--model", model, "--ids", "1,2"});
   EXPECT_EQ(scored.code, 0) << scored.error;
@@ -242,14 +242,14 @@ TEST(Refusals, WithoutAHome) {
   if (user_home != nullptr) setenv("HOME", before.c_str(), 1);
 }
 
-TEST(Refusals, AHomeThatMayNotBeRead) {
+TEST(Refusals, UnreadableHomeFolder) {
   const Program program;
   const std::string scratch = (program / "").string();
   fs::create_directories(program / "home/models");
   const Locked locked(program / "home");
   const Nobody nobody;
-  // Root may have no right to change its user here, and nobody none to start the executable or to enter the test's
-  // folder.
+  // Root may not be able to change its user here, and the user nobody may not be able to start the executable or enter
+  // the test's folder.
   const auto may = [](const std::string& path, int how) {
     return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0;
   };
@@ -261,7 +261,7 @@ TEST(Refusals, AHomeThatMayNotBeRead) {
   EXPECT_NE(program.run({"model", "list"}).error.find("Permission denied"), std::string::npos);
 }
 
-TEST(Refusals, AHomeThatIsNoFolder) {
+TEST(Refusals, HomeThatIsAFile) {
   const Program program;
   write(program / "home", "a file");
   program.refuses({"model", "list"}, 3, (program / "home").string());

@@ -1,4 +1,4 @@
-// Runs that are killed, stopped or starved of disk, and then continued, against one that never was.
+// Runs that are killed, stopped or out of disk space, and then resumed, compared with an uninterrupted run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -59,7 +59,7 @@ class Resume : public testing::TestWithParam<const char*> {
   }
   fs::path run(const std::string& name) const { return folder_ / name / "run"; }
 
-  // loss and gradient norm by step, and the evaluations.
+  // Loss and gradient norm by step, and the evaluations.
   std::vector<std::string> curve(const std::string& name) const {
     std::vector<std::string> lines;
     std::ifstream events(run(name) / "events.jsonl");
@@ -77,7 +77,7 @@ class Resume : public testing::TestWithParam<const char*> {
     return sha256_hex(file.bytes());
   }
 
-  // How many there are, whole.
+  // The number of complete checkpoints.
   int64_t checkpoints(const std::string& name) const {
     const fs::path folder = run(name) / "checkpoints";
     if (!fs::exists(folder)) return 0;
@@ -85,8 +85,9 @@ class Resume : public testing::TestWithParam<const char*> {
                                  [](const auto& entry) { return entry.path().extension() != ".partial"; });
   }
 
-  // Runs it until it ends by itself, each time with the settings that `more` gives. Six times it is killed when it has
-  // lived for less than `longest_ms`: of runs of this size, anywhere from reading the recipe to the last checkpoint.
+  // Starts the run again and again until it ends by itself, each time with the settings that `more` returns. The first
+  // six starts are killed within `longest_ms`: for runs of this size anywhere from reading the recipe to the last
+  // checkpoint.
   void run_and_kill(const std::string& name, unsigned longest_ms,
                     FunctionRef<std::vector<std::string>(std::mt19937& random)> more) const {
     const unsigned seed = std::random_device{}();
@@ -112,7 +113,7 @@ class Resume : public testing::TestWithParam<const char*> {
   fs::path folder_;
 };
 
-TEST_P(Resume, KilledAtRandomPointsItIsTheRunThatNeverStopped) {
+TEST_P(Resume, KilledAtRandomPointsItEqualsAnUninterruptedRun) {
   const Result whole = ingot(command("whole"));
   ASSERT_EQ(whole.code, 0) << whole.error;
   ASSERT_NO_FATAL_FAILURE(run_and_kill("killed", 1600, [](std::mt19937&) { return std::vector<std::string>(); }));
@@ -120,7 +121,7 @@ TEST_P(Resume, KilledAtRandomPointsItIsTheRunThatNeverStopped) {
   EXPECT_EQ(weights("killed"), weights("whole"));
 }
 
-TEST_P(Resume, ASignalWritesACheckpointAndSaysSo) {
+TEST_P(Resume, ASignalWritesACheckpointAndReportsIt) {
   Process process(command("stopped", {"steps=2000", "checkpoint.every=0", "checkpoint.minutes=0"}));
   while (!fs::exists(run("stopped") / "events.jsonl") || curve("stopped").size() < 4) {
     ASSERT_FALSE(process.wait(std::chrono::milliseconds(20))) << process.result().error;
@@ -137,8 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Precision, Resume, testing::Values("fp32", "bf16", "bit
 class Elastic : public Resume {};
 INSTANTIATE_TEST_SUITE_P(Precision, Elastic, testing::Values("bitwise"), [](const auto& i) { return i.param; });
 
-// Continued by another number of ranks that keep other parts of the state and take other micro-batches, every time.
-TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
+// Each start has another number of ranks, with other shards of the state and other micro-batches.
+TEST_P(Elastic, KilledAndResumedByOtherRanksItEqualsOneRank) {
   const std::vector<std::string> batch = {"batch.global=6", "optimizer.clip_grad_norm=0.5"};
   const Result whole = ingot(command("whole", batch));
   ASSERT_EQ(whole.code, 0) << whole.error;
@@ -157,9 +158,9 @@ TEST_P(Elastic, KilledAndContinuedByOtherRanksItIsTheRunOfOne) {
   EXPECT_EQ(weights("killed"), weights("whole")) << layouts;
 }
 
-// An optimizer of whole matrices, whose states have 8 bits.
-TEST_P(Elastic, MuonIn8BitsGoesOnWithOtherRanks) {
-  // Neither the learning rates nor the evaluations depend on the length.
+// An optimizer that needs whole matrices, with 8-bit states.
+TEST_P(Elastic, MuonIn8BitsResumesWithOtherRanks) {
+  // Neither learning rates nor evaluations depend on the run's length.
   const std::vector<std::string> muon = {"optimizer.name=muon", "optimizer.state_dtype=int8", "schedule.name=constant",
                                          "eval.every=3"};
   const auto train = [&](const std::string& name, std::vector<std::string> more) {
@@ -193,7 +194,7 @@ TEST_P(Elastic, ASignalStopsAllRanks) {
   EXPECT_NE(process.result().error.find("--resume"), std::string::npos);
 }
 
-// For each thread of a process that the system may run on one CPU only, that CPU.
+// For each thread of a process that is bound to one CPU, that CPU.
 std::set<std::string> cpus_bound_to(pid_t process) {
   std::set<std::string> cpus;
   std::error_code gone;
@@ -214,7 +215,7 @@ TEST_P(Elastic, ThreadsOfAllRanksAreBoundToTheCpusOfTheirAffinity) {
   std::set<std::string> all;
   for (const int cpu : usable) all.insert(std::to_string(cpu));
   for (const size_t ranks : {size_t{1}, std::min<size_t>(usable.size(), 2)}) {
-    if (usable.size() % ranks != 0) continue;  // as many for each
+    if (usable.size() % ranks != 0) continue;  // equally many CPUs for each rank
     const std::string name = fmt::format("bound-{}", ranks);
     Process process(command(name, {"steps=2000", "threads=auto", "affinity=" + format_cpu_list(usable),
                                    fmt::format("parallel.dp={}", ranks)}));
@@ -241,12 +242,12 @@ TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
   Process process(with({"--resume", "steps=6"}), 1 << 20);
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 4) << process.result().error;
   EXPECT_NE(process.result().error.find("ingot: rank "), std::string::npos) << process.result().error;
-  EXPECT_FALSE(fs::exists(run("full") / "checkpoints" / "step-6.partial")) << "the disk is kept full";
+  EXPECT_FALSE(fs::exists(run("full") / "checkpoints" / "step-6.partial")) << "the partial checkpoint was not removed";
   EXPECT_EQ(read_file(run("full") / "checkpoints" / "step-3" / "manifest.json"), before);
   ASSERT_EQ(ingot(with({"--resume", "steps=6"})).code, 0);
 }
 
-TEST_P(Elastic, ADryRunTellsWhatEachRankTakes) {
+TEST_P(Elastic, ADryRunReportsTheMemoryOfEachRank) {
   const Result result =
       ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--dry-run"}));
   EXPECT_EQ(result.code, 0) << result.error;
@@ -255,12 +256,12 @@ TEST_P(Elastic, ADryRunTellsWhatEachRankTakes) {
   }
 }
 
-TEST_P(Elastic, WhatRanksCannotHaveIsRefused) {
+TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
   const auto expect = [&](std::vector<std::string> more, const std::string& words) {
     more.emplace_back("parallel.dp=3");
     const Result result = ingot(command("wrong", more));
     EXPECT_EQ(result.code, 2) << result.error;
-    EXPECT_NE(result.error.find(words), std::string::npos) << "wanted '" << words << "' in: " << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << "expected '" << words << "' in: " << result.error;
   };
   expect({"threads=2"}, "2 threads for 3 ranks");
   const std::vector<int> usable = usable_cpus();
@@ -278,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(Precision, Faults, testing::Values("bf16"), [](const au
 TEST_P(Faults, AFullDiskDuringACheckpointKeepsTheLastOne) {
   ASSERT_EQ(ingot(command("full", {"steps=3"})).code, 0);
   const std::string before = read_file(run("full") / "checkpoints" / "step-3" / "manifest.json");
-  // A limit on a file's size stands for a full disk: the checkpoint is larger, the events are not.
+  // A file size limit stands for a full disk: the checkpoint exceeds it, the events do not.
   Process process(command("full", {"--resume", "steps=6"}), 1 << 20);
   ASSERT_EQ(process.wait(std::chrono::minutes(5)), 4) << process.result().error;
   EXPECT_NE(process.result().error.find("checkpoints"), std::string::npos) << process.result().error;
@@ -286,7 +287,7 @@ TEST_P(Faults, AFullDiskDuringACheckpointKeepsTheLastOne) {
   ASSERT_EQ(ingot(command("full", {"--resume", "steps=6"})).code, 0);
 }
 
-TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshBeginsAgain) {
+TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshRestarts) {
   {
     Process process(command("killed", {"steps=100000", "checkpoint.every=0", "checkpoint.minutes=0"}));
     while (!fs::exists(run("killed") / "events.jsonl") || curve("killed").size() < 4) {
@@ -315,11 +316,11 @@ TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshBeginsAgain) {
   refuses("--resume=fresh", 2, "this one has that of step 4", "continue it with --resume");
 }
 
-TEST_P(Faults, AFinishedRunSaysSo) {
+TEST_P(Faults, ResumingAFinishedRunSaysSo) {
   ASSERT_EQ(ingot(command("finished", {"steps=3"})).code, 0);
   const std::string before = weights("finished");
   const std::vector<std::string> steps = curve("finished");
-  fs::remove_all(run("finished") / "model");  // as if it had been killed before it was written
+  fs::remove_all(run("finished") / "model");  // as if it had been killed before it wrote the model
   const Result again = ingot(command("finished", {"steps=3", "--resume"}));
   EXPECT_EQ(again.code, 0) << again.error;
   EXPECT_NE(again.error.find("run: already finished: 3 of 3 steps"), std::string::npos) << again.error;
@@ -371,13 +372,13 @@ TEST_P(Faults, ADamagedCheckpointIsRefused) {
   EXPECT_NE(result.error.find(shard.filename().string()), std::string::npos) << result.error;
 }
 
-TEST_P(Faults, MistakesAreOneClearLineAndTheRightCode) {
+TEST_P(Faults, MistakesGiveOneLineAndTheRightExitCode) {
   const auto expect = [&](std::vector<std::string> more, int code, const std::string& words) {
     std::vector<std::string> all = command("wrong");
     all.insert(all.end(), more.begin(), more.end());
     const Result result = ingot(all);
     EXPECT_EQ(result.code, code) << result.error;
-    EXPECT_NE(result.error.find(words), std::string::npos) << "wanted '" << words << "' in: " << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << "expected '" << words << "' in: " << result.error;
   };
   expect({"optimizer.lrr=1"}, 2, "lr");
   expect({"model=/nowhere"}, 3, "/nowhere");

@@ -1,4 +1,4 @@
-// eval.prompts: what a model makes of them at an evaluation.
+// eval.prompts: what the model generates for them at an evaluation.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class Samples : public testing::Test {
     EXPECT_EQ(result.code, 0) << result.error;
     output_ = result.output;
     const std::vector<Json> samples = events_of(program_ / "runs" / name, "sample");
-    EXPECT_EQ(samples.size(), 2U);  // before and after
+    EXPECT_EQ(samples.size(), 2U);  // before and after training
     EXPECT_EQ(samples.at(0).at("prompt"), prompt);
     return samples.at(0).at("text");
   }
@@ -43,25 +43,25 @@ class Samples : public testing::Test {
   std::string output_;
 };
 
-TEST_F(Samples, OfChatsGoThroughTheChatTemplate) {
+TEST_F(Samples, OfChatDataUseTheChatTemplate) {
   const std::string chats =
       R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]})";
   const std::string text = R"({"text": "A line of text."})";
   const std::string rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
-  const std::string wanted = sample("rendered", text, rendered);
-  EXPECT_NE(sample("plain", text, "Hi"), wanted);
-  EXPECT_EQ(sample("chat", chats, "Hi"), wanted);
-  EXPECT_EQ(sample("instruction", R"({"instruction": "Hi", "output": "Hello."})", "Hi"), wanted);
-  // Of data that was packed before, in either order, the recipe says what it was.
+  const std::string expected = sample("rendered", text, rendered);
+  EXPECT_NE(sample("plain", text, "Hi"), expected);
+  EXPECT_EQ(sample("chat", chats, "Hi"), expected);
+  EXPECT_EQ(sample("instruction", R"({"instruction": "Hi", "output": "Hello."})", "Hi"), expected);
+  // For packed data, in either order, the recipe states the original format.
   const std::string packed = (program_ / "packed").string();
   program_.report(
       {"data", "pack", (program_ / "chat.jsonl").string(), "--model", model_, "--length", "64", "--out", packed});
   for (const char* order : {"ingot", "streaming"}) {
     Json data = {{"train", packed}, {"sequence_length", 64}, {"order", order}};
-    EXPECT_NE(sample_of(fmt::format("{}-text", order), data, "Hi"), wanted);
+    EXPECT_NE(sample_of(fmt::format("{}-text", order), data, "Hi"), expected);
     for (const char* format : {"chat", "sharegpt", "instruction"}) {
       data["format"] = format;
-      EXPECT_EQ(sample_of(fmt::format("{}-{}", order, format), data, "Hi"), wanted) << order << " " << format;
+      EXPECT_EQ(sample_of(fmt::format("{}-{}", order, format), data, "Hi"), expected) << order << " " << format;
     }
   }
   EXPECT_NE(output_.find("\n  base:   "), std::string::npos) << output_;

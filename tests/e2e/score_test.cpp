@@ -19,7 +19,7 @@ std::vector<T> values(std::span<const std::byte> bytes) {
   return values;
 }
 
-// The first packed sequence of a golden model: ids and the logits [T, V] that transformers gives for them.
+// The first packed sequence of a golden model: ids, and the logits [T, V] of transformers.
 struct Golden {
   std::vector<int32_t> ids;
   std::vector<float> logits;
@@ -43,7 +43,7 @@ struct Golden {
   std::string id_list() const { return fmt::format("{}", fmt::join(ids, ",")); }
 };
 
-// Two blocks of hidden size up to 64, 96 wide inside, and the head: at most 16 sums of 96 terms follow each other.
+// Two blocks of hidden size up to 64 and MLP size 96, and the head: at most 16 sums of 96 terms in sequence.
 const double bound = tolerance(DType::f32, 16 * 96);
 
 void expect_score(const std::string& shape, const char* file, std::vector<std::string> more) {
@@ -86,8 +86,8 @@ void expect_score(const std::string& shape, const char* file, std::vector<std::s
 
 class Score : public testing::TestWithParam<const char*> {};
 
-TEST_P(Score, AsTransformers) { expect_score(GetParam(), "state.safetensors", {}); }
-TEST_P(Score, WithAdapterAsPeft) {
+TEST_P(Score, AgreesWithTransformers) { expect_score(GetParam(), "state.safetensors", {}); }
+TEST_P(Score, WithAnAdapterAgreesWithPeft) {
   expect_score(GetParam(), "lora.safetensors", {"--adapter", llama(GetParam()) + "/lora"});
 }
 
@@ -110,7 +110,7 @@ TEST(ScoreText, OneTokenHasNoLoss) {
   EXPECT_TRUE(report.at("perplexity").is_null());
 }
 
-TEST(ScoreText, WeightsAsStoredGiveTheSame) {
+TEST(ScoreText, StoredAndConvertedWeightsScoreTheSame) {
   const Program program;
   const auto loss = [&](const char* weights) {
     return program
@@ -121,8 +121,8 @@ TEST(ScoreText, WeightsAsStoredGiveTheSame) {
   EXPECT_NEAR(loss("stored"), loss("fp32"), bound * loss("fp32"));
 }
 
-// int8 is what a GGUF file of q8_0 holds, made on the way.
-TEST(ScoreText, Int8WeightsAreThoseOfAnInt8File) {
+// int8 weights equal those of a q8_0 GGUF file; they are quantized at loading.
+TEST(ScoreText, Int8WeightsScoreLikeAQ8File) {
   const Program program;
   const std::string file = (program / "m.gguf").string();
   program.report({"model", "convert", llama("a"), file, "--dtype", "q8_0"});
@@ -133,7 +133,7 @@ TEST(ScoreText, Int8WeightsAreThoseOfAnInt8File) {
   EXPECT_NE(losses(llama("a"), "int8")["tokens"], losses(llama("a"), "bf16")["tokens"]);
 }
 
-TEST(ScoreText, Int4WeightsGiveNearlyTheSame) {
+TEST(ScoreText, Int4WeightsScoreNearlyTheSame) {
   const Program program;
   const auto loss = [&](const std::string& model, const char* weights) {
     return program.report({"score", "--model", model, "--ids", "1,5,9,12,100", "--weights", weights})["loss"]
@@ -144,8 +144,8 @@ TEST(ScoreText, Int4WeightsGiveNearlyTheSame) {
   EXPECT_NEAR(int4, plain, 0.1 * plain);
 }
 
-// Rounding the blocks' matrices to e4m3 moves the loss a little.
-TEST(ScoreText, Fp8WeightsGiveNearlyTheSame) {
+// Rounding the matrices of blocks to e4m3 changes the loss a little.
+TEST(ScoreText, Fp8WeightsScoreNearlyTheSame) {
   const Program program;
   const auto loss = [&](const char* weights) {
     return program.report({"score", "--model", llama("a"), "--ids", "1,5,9,12,100", "--weights", weights})["loss"]
@@ -155,7 +155,7 @@ TEST(ScoreText, Fp8WeightsGiveNearlyTheSame) {
   EXPECT_NEAR(loss("fp8"), loss("bf16"), 0.05 * loss("bf16"));
 }
 
-// fp16 rounds an eighth as coarsely as bf16.
+// The rounding error of fp16 is an eighth of bf16's.
 TEST(ScoreText, Fp16IsNearerThanBf16) {
   const Program program;
   const auto losses = [&](const char* dtype) {
@@ -173,7 +173,7 @@ TEST(ScoreText, Fp16IsNearerThanBf16) {
   EXPECT_GT(off(losses("fp16"), exact), 0);
 }
 
-TEST(ScoreErrors, OneLineEach) {
+TEST(ScoreErrors, AreOneLineEach) {
   const Program program;
   const std::string a = llama("a");
   program.refuses({"score", "--model", a, "--ids", "1,200"}, 2, "token id 200 is outside the vocabulary of 131");
@@ -199,14 +199,14 @@ TEST(ScoreErrors, OneLineEach) {
   program.refuses({"score", "--model", a, "--ids", ids}, 2, "257 tokens; the model's context is 256");
 }
 
-TEST(Eval, IsTheScoreOfTheText) {
+TEST(Eval, PerplexityIsTheScoreOfTheText) {
   const Program program;
   const std::string model = make_text_model(program, false);
   const std::string data = (program / "data.jsonl").string();
   write(data, "{\"prompt\": \"abc\", \"completion\": \"de\"}\n");
   const Json report = program.report(
       {"eval", "--model", model, "--data", data, "--dtype", "fp32", "--sequence-length", "16", "--threads", "1"});
-  EXPECT_EQ(report.at("tokens"), 3);  // d, e and the end
+  EXPECT_EQ(report.at("tokens"), 3);  // d, e and the end token
   EXPECT_GT(report.at("seconds").get<double>(), 0);
   const Json score =
       program.report({"score", "--model", model, "--text", "abcde<|im_end|>", "--dtype", "fp32", "--threads", "1"});
@@ -216,7 +216,7 @@ TEST(Eval, IsTheScoreOfTheText) {
   EXPECT_NEAR(report.at("perplexity").get<double>(), std::exp(sum / 3), 2 * bound * sum * std::exp(sum / 3));
 }
 
-TEST(Eval, Errors) {
+TEST(Eval, ErrorsNameTheFault) {
   const Program program;
   const std::string model = make_text_model(program, false);
   const std::string data = (program / "data.txt").string();

@@ -1,4 +1,4 @@
-// ingot serve as a program: what it refuses, what it answers, how it ends.
+// ingot serve as a program: errors, answers, and how it ends.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Serve, WhatItRefuses) {
+TEST(Serve, ErrorsNameTheFault) {
   const Program program;
   program.refuses({"serve", "--model", llama("a"), "--host", "0.0.0.0"}, 2, "without API keys");
   program.refuses({"serve", "--model", llama("a"), "--port", "70000"}, 2, "--port 70000");
@@ -43,11 +43,11 @@ class Serving : public testing::Test {
     fs::copy(fs::path(llama("a")) / "lora", program_ / "outside", fs::copy_options::recursive);
     fs::create_directory_symlink(program_ / "outside", program_ / "adapters" / "leads-out");
   }
-  // Until it says them.
+  // Waits for these words in the output.
   static void wait_for_words(Process& process, const std::string& words) {
     while (process.result().error.find(words) == std::string::npos) {
       if (process.wait(std::chrono::milliseconds(10))) {
-        FAIL() << "it ended: " << process.result().error;
+        FAIL() << "the server ended: " << process.result().error;
       }
     }
   }
@@ -68,7 +68,7 @@ class Serving : public testing::Test {
   std::string model_ = make_text_model(program_, true);
 };
 
-TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
+TEST_F(Serving, AnswersLikeGenerateAndEndsOnSignal) {
   const std::vector<std::string> generate = {"generate", "--model",      model_, "--dtype",   "fp32", "--prompt",
                                              "Hello",    "--max-tokens", "12",   "--threads", "1"};
   std::vector<std::string> tuned = generate;
@@ -83,7 +83,7 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   EXPECT_EQ(ask(port, "GET", "/ready").status, 200);
   EXPECT_EQ(completion(port, "tiny"), base_text);
   EXPECT_EQ(completion(port, "poet"), tuned_text);
-  EXPECT_EQ(completion(port, "leads-out"), tuned_text) << "a link is followed";
+  EXPECT_EQ(completion(port, "leads-out"), tuned_text) << "symbolic links are followed";
   EXPECT_EQ(ask(port, "POST", "/v1/adapters", R"({"name": "nobody"})").status, 404);
   fs::copy(program_ / "adapters" / "poet", program_ / "adapters" / "second", fs::copy_options::recursive);
   EXPECT_EQ(ask(port, "POST", "/v1/adapters", R"({"name": "second"})").status, 200);
@@ -96,8 +96,8 @@ TEST_F(Serving, SaysWhatGenerateSaysAndEndsWhenTold) {
   EXPECT_EQ(read(program_ / "log").find("Hello"), std::string::npos);
 }
 
-// What it takes is said before it is taken, and a context that no memory holds is not what it tries to serve.
-TEST_F(Serving, PlansItsMemory) {
+// The memory plan is printed before memory is allocated, and a context that does not fit is refused.
+TEST_F(Serving, PrintsItsMemoryPlanFirst) {
   Json config = Json::parse(read(model_ + "/config.json"));
   config["max_position_embeddings"] = 2147483647;
   write(model_ + "/config.json", config.dump());
@@ -120,8 +120,8 @@ TEST_F(Serving, PlansItsMemory) {
   EXPECT_FALSE(completion(port, "tiny").empty());
 }
 
-// Weights kept in int8 by option, as generate keeps them, adapters beside them.
-TEST_F(Serving, SaysInInt8WhatGenerateSaysInInt8) {
+// Weights quantized to int8 at loading, as in generate, with adapters.
+TEST_F(Serving, AnswersLikeGenerateWithInt8Weights) {
   const auto serve = [&](const std::string& weights) {
     return std::vector<std::string>{"serve",
                                     "--model",
@@ -152,8 +152,8 @@ TEST_F(Serving, SaysInInt8WhatGenerateSaysInInt8) {
   EXPECT_NE(found, other) << "the weights are not in int8";
 }
 
-// Whatever a random model would say.
-TEST_F(Serving, AnswersInExpressionsGrammarsAndChoices) {
+// Constraints hold for whatever a random model would generate.
+TEST_F(Serving, AnswersFollowExpressionsGrammarsAndChoices) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1"});
   const int port = port_of(process);
   const auto text = [&](const Json& constraint) {
@@ -165,7 +165,7 @@ TEST_F(Serving, AnswersInExpressionsGrammarsAndChoices) {
     EXPECT_EQ(choice["finish_reason"], "stop") << choice;
     return choice["text"].get<std::string>();
   };
-  for (int i = 0; i < 2; ++i) {  // compiled, and kept
+  for (int i = 0; i < 2; ++i) {  // compiled once, then cached
     const std::string matched = text({{"guided_regex", "[ab]{3}-[cd]{2}"}});
     EXPECT_TRUE(std::regex_match(matched, std::regex("[ab]{3}-[cd]{2}"))) << matched;
     const std::string derived = text({{"guided_grammar", "root ::= \"x\" [yz]{4}"}});
@@ -181,8 +181,8 @@ TEST_F(Serving, AnswersInExpressionsGrammarsAndChoices) {
   }
 }
 
-// Whatever a random model would say.
-TEST_F(Serving, AnswersInASchema) {
+// Constraints hold for whatever a random model would generate.
+TEST_F(Serving, AnswersFollowASchema) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1"});
   const int port = port_of(process);
   const auto request = [](const Json& schema, int seed, bool strict = false) {
@@ -215,8 +215,9 @@ TEST_F(Serving, AnswersInASchema) {
   EXPECT_EQ(taken.status, 200) << taken.body;
 }
 
-// SIGHUP: what was renamed and written anew is read again, and the server goes on, also where it is wrong.
-TEST_F(Serving, ReadsKeysAndItsLogAgain) {
+// SIGHUP: the key file and the log file are opened again after rotation, and the server continues even when a file is
+// invalid.
+TEST_F(Serving, SighupReloadsKeysAndReopensTheLog) {
   const std::string first = "correct-horse-battery", second = "another-key-of-mine";
   write(program_ / "keys", first + " alice\n");
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
@@ -229,7 +230,7 @@ TEST_F(Serving, ReadsKeysAndItsLogAgain) {
   };
   EXPECT_EQ(status(first), 200);
   EXPECT_EQ(status(second), 401);
-  // The lines are written behind the answers.
+  // Log lines are written after the answers.
   for (std::string log; std::ranges::count(log, '\n') < 2; log = read(program_ / "log")) {
     ASSERT_FALSE(process.wait(std::chrono::milliseconds(10))) << process.result().error;
   }
@@ -250,8 +251,8 @@ TEST_F(Serving, ReadsKeysAndItsLogAgain) {
   EXPECT_NE(read(program_ / "log").find("\"key\":\"bob\""), std::string::npos);
 }
 
-// Certificate and key that were written anew are those of connections that come after SIGHUP; broken ones are not.
-TEST_F(Serving, ReadsItsCertificateAgain) {
+// Connections after SIGHUP use the renewed certificate and key; an invalid pair is not used.
+TEST_F(Serving, SighupReloadsTheCertificate) {
   const fs::path certificate = program_ / "cert.pem", key = program_ / "key.pem";
   server::write_certificate(certificate, key, 1);
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
@@ -269,11 +270,11 @@ TEST_F(Serving, ReadsItsCertificateAgain) {
   wait_for_words(process, "the certificate is not read again");
   EXPECT_NE(process.result().error.find(certificate.string()), std::string::npos) << process.result().error;
   EXPECT_EQ(server::TlsClient(port).number(), 2);
-  EXPECT_EQ(renewed.ask(), "HTTP/1.1 200") << "its connection goes on";
+  EXPECT_EQ(renewed.ask(), "HTTP/1.1 200") << "the old connection continues";
 }
 
-// The weights are mapped: they are of the type that is computed in.
-TEST_F(Serving, AModelFileThatIsCutShortFailsRequestsOnly) {
+// The weights have the compute dtype and are therefore mapped.
+TEST_F(Serving, ATruncatedModelFileFailsRequestsOnly) {
   const fs::path weights = fs::path(model_) / "model.safetensors";
   Process process({"serve", "--model", model_, "--dtype", "bf16", "--name", "tiny", "--port", "0", "--threads", "2",
                    "--access-log", (program_ / "log").string()});
@@ -293,8 +294,8 @@ TEST_F(Serving, AModelFileThatIsCutShortFailsRequestsOnly) {
   EXPECT_NE(process.result().error.find(weights.string()), std::string::npos) << process.result().error;
 }
 
-// As `ingot model pull` puts a new version in place: the old file is served, and one that writes to it is noticed.
-TEST_F(Serving, AModelFileThatWasReplacedIsServedOn) {
+// `ingot model pull` replaces a file by rename: the old file is served, and later writes to it are detected.
+TEST_F(Serving, AReplacedModelFileIsStillServed) {
   const fs::path weights = fs::path(model_) / "model.safetensors", old = fs::path(model_) / "old";
   Process process({"serve", "--model", model_, "--dtype", "bf16", "--name", "tiny", "--port", "0", "--threads", "1"});
   const int port = port_of(process);
@@ -311,22 +312,22 @@ TEST_F(Serving, AModelFileThatWasReplacedIsServedOn) {
   EXPECT_EQ(Json::parse(answer.body)["error"]["code"], "model_file_fault");
 }
 
-TEST_F(Serving, OneAddressHasAQuarterOfTheConnections) {
+TEST_F(Serving, OneAddressMayHaveAQuarterOfTheConnections) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
                    "--connections", "4"});
   const int port = port_of(process);
   server::RawClient held(port);
   held.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  EXPECT_EQ(held.answer().status, 200);  // and its connection stays
+  EXPECT_EQ(held.answer().status, 200);  // its connection stays open
   EXPECT_EQ(ask(port, "GET", "/health").status, 503);
 }
 
-TEST_F(Serving, HelpNamesNoOptionThatIsRefused) {
+TEST_F(Serving, HelpListsOnlyAcceptedOptions) {
   EXPECT_EQ(program_.run({"serve", "--help"}).output.find("--adapter "), std::string::npos);
 }
 
-// A folder that holds no whole adapter is named at the start; the others are served.
-TEST_F(Serving, ATornAdapterIsNamedAtTheStart) {
+// A folder with an incomplete adapter is named at the start; the other adapters are served.
+TEST_F(Serving, AnIncompleteAdapterIsNamedAtTheStart) {
   fs::copy(program_ / "adapters" / "poet", program_ / "adapters" / "torn", fs::copy_options::recursive);
   fs::resize_file(program_ / "adapters" / "torn" / "adapter_model.safetensors", 20);
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
@@ -339,8 +340,8 @@ TEST_F(Serving, ATornAdapterIsNamedAtTheStart) {
   EXPECT_NE(completion(port, "poet"), "");
 }
 
-// Whatever has an answer by the end has a whole one.
-TEST_F(Serving, TheEndAnswersEverybody) {
+// Every response that has begun before the end is complete.
+TEST_F(Serving, ShutdownCompletesEveryResponse) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
                    "--sequences", "1", "--drain-seconds", "0", "--access-log", (program_ / "log").string()});
   const int port = port_of(process);

@@ -11,7 +11,7 @@ int port_of(Process& process) {
       return std::stoi(said.substr(at + mark.size()));
     }
     if (process.wait(std::chrono::milliseconds(10))) {
-      ADD_FAILURE() << "it ended by itself: " << said;
+      ADD_FAILURE() << "the server ended: " << said;
       return 0;
     }
   }

@@ -8,10 +8,10 @@
 
 namespace ingot::e2e {
 
-// The port that the server says it listens on; waits until it does. A test failure, and 0, if it ends instead.
+// Waits until the server reports its port and returns it. When it ends instead, the test fails and the result is 0.
 int port_of(Process& process);
 
-// One request on a connection of its own. `body`: JSON, or empty for none.
+// Sends one request on a new connection. `body`: JSON, or empty for none.
 server::Answer ask(int port, const std::string& method, const std::string& target, const std::string& body = "");
 
 }  // namespace ingot::e2e

@@ -1,4 +1,4 @@
-// tokenize and render, against what the tokenizers and jinja2 packages give (tests/golden/text).
+// tokenize and render, compared with the tokenizers and jinja2 packages (tests/golden/text).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 const fs::path golden = fs::path(test_data) / "text";
 
-// A folder with nothing but a tokenizer.
+// A model folder that contains only a tokenizer.
 std::string tokenizer_folder(const Program& program, const std::string& name) {
   const fs::path folder = program / name;
   fs::create_directories(folder);
@@ -22,12 +22,12 @@ std::string tokenizer_folder(const Program& program, const std::string& name) {
 
 class Tokenize : public testing::TestWithParam<const char*> {};
 
-TEST_P(Tokenize, AsTokenizers) {
+TEST_P(Tokenize, AgreesWithTokenizers) {
   const Program program;
   const std::string folder = tokenizer_folder(program, GetParam());
   const Json texts = Json::parse(read(golden / "texts.json")).at("plain");
   const Json expected = Json::parse(read(golden / (std::string(GetParam()) + ".golden.json"))).at("texts");
-  for (size_t i = 5; i < texts.size(); i += 20) {  // the text tests cover all; here the way through the program counts
+  for (size_t i = 5; i < texts.size(); i += 20) {  // tests/text covers all texts; this tests the command
     const std::string file = (program / "text.txt").string();
     write(file, texts[i].get<std::string>());
     const Json report = program.report({"tokenize", "--model", folder, "--file", file});
@@ -36,7 +36,7 @@ TEST_P(Tokenize, AsTokenizers) {
   }
 }
 
-TEST_P(Tokenize, DecodeGivesTheTextBack) {
+TEST_P(Tokenize, DecodeRestoresTheText) {
   const Program program;
   const std::string folder = tokenizer_folder(program, GetParam());
   const std::string text = "Hello world, it's 2026!\n  Twice.";
@@ -50,13 +50,13 @@ TEST_P(Tokenize, DecodeGivesTheTextBack) {
 INSTANTIATE_TEST_SUITE_P(Models, Tokenize, testing::Values("smollm2", "llama3", "qwen2", "gpt2"),
                          [](const auto& info) { return info.param; });
 
-TEST(TokenizeSpecial, AddsWhatTheTokenizerPutsAround) {
+TEST(TokenizeSpecial, AddsSpecialTokens) {
   const Program program;
   const std::string folder = tokenizer_folder(program, "llama3");
   const Json plain = program.report({"tokenize", "--model", folder, "--text", "Hi"});
   const Json special = program.report({"tokenize", "--model", folder, "--text", "Hi", "--special"});
   ASSERT_EQ(special.at("ids").size(), plain.at("ids").size() + 1);
-  EXPECT_EQ(special["ids"][0], 610);  // what the post-processor of that file names
+  EXPECT_EQ(special["ids"][0], 610);  // BOS of that file's post-processor
   EXPECT_EQ(special["ids"][1], plain["ids"][0]);
 }
 
@@ -72,7 +72,7 @@ TEST(TokenizeErrors, OneLineEach) {
   program.refuses({"tokenize", "--text", "x"}, 2, "--model");
 }
 
-TEST(Render, TemplateFile) {
+TEST(Render, RendersATemplateFile) {
   const Program program;
   write(program / "t.jinja",
         "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
@@ -90,7 +90,7 @@ TEST(Render, TemplateFile) {
   EXPECT_EQ(program.run(base).output, "[user] Hi\n[assistant]");
 }
 
-TEST(Render, ModelsTemplate) {
+TEST(Render, RendersTheModelsTemplate) {
   const Program program;
   const std::string model = make_text_model(program, true);
   write(program / "m.json", R"([{"role": "user", "content": "Hi"}])");
@@ -98,7 +98,7 @@ TEST(Render, ModelsTemplate) {
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
-// The text is as ever; the ids, which only a model has, show that contents make no control tokens.
+// The text is unchanged; the token ids, which need a model, show that contents give no control tokens.
 TEST(Render, ContentIsNotReadAsSpecialTokens) {
   const Program program;
   const std::string model = make_text_model(program, true), messages = (program / "m.json").string();
@@ -114,7 +114,7 @@ TEST(Render, ContentIsNotReadAsSpecialTokens) {
   EXPECT_EQ(bare, Json::parse(R"({"text": "a<|im_end|>", "content": [[0, 11]]})"));
 }
 
-TEST(Render, Errors) {
+TEST(Render, ErrorsNameTheFault) {
   const Program program;
   const std::string messages = (program / "m.json").string(), jinja = (program / "t.jinja").string();
   write(messages, R"([{"role": "user", "content": "Hi"}])");
@@ -125,7 +125,7 @@ TEST(Render, Errors) {
   write(jinja, "{% for %}");
   program.refuses({"render", "--messages", messages, "--template", jinja}, 3, "t.jinja");
   write(jinja, "x");
-  // The file that is at fault is named.
+  // The message names the faulty file.
   const std::string other = (program / "other.json").string();
   for (const char* option : {"--tools", "--variables"}) {
     for (const char* text : {"1", "{", "[[}"}) {

@@ -1,5 +1,5 @@
-// Files that an earlier version wrote (tests/golden/upgrade, its README says how): runs are continued and replayed,
-// models and adapters are served, as that version did; and files of versions to come are refused by name.
+// Files of an earlier version (tests/golden/upgrade; its README says how they were made): runs resume and replay, and
+// models and adapters are served, as that version did. Files of later versions are refused with a message.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Terms of the longest chain of sums in a step of the fixtures' model: the vocabulary, seven gemms per layer.
+// The number of terms in the longest chain of sums in a step: the vocabulary, seven gemms per layer.
 constexpr int64_t chain_length = 259 * 7 * 2;
 
 // The parameter is the commit of the version, a folder of tests/golden/upgrade.
@@ -27,7 +27,7 @@ class Upgrade : public testing::TestWithParam<const char*> {
   std::string path(const std::string& name) const { return (old_ / name).string(); }
   Json said(const std::string& name) const { return Json::parse(read(old_ / "said" / (name + ".json"))); }
 
-  // The recipe of a run with paths that do not depend on the current folder.
+  // A run's recipe with absolute paths.
   std::vector<std::string> with_paths(std::vector<std::string> words, const std::string& name) const {
     const bool lora = name == "lora";
     words.push_back("model=" + path(lora ? "base" : "shape"));
@@ -43,7 +43,7 @@ class Upgrade : public testing::TestWithParam<const char*> {
     return words;
   }
 
-  // Events of one type that come after a step, by their step.
+  // Events of one type after a step, by step.
   static std::map<int64_t, Json> later(const std::vector<Json>& events, int64_t step) {
     std::map<int64_t, Json> found;
     for (const Json& event : events) {
@@ -51,7 +51,7 @@ class Upgrade : public testing::TestWithParam<const char*> {
     }
     return found;
   }
-  // What the run did after its checkpoint of step `from` equals, to rounding, what the earlier version did.
+  // After resuming from step `from`, the run's events equal those of the earlier version to rounding.
   void continues_alike(const std::string& name, int64_t from, const std::vector<std::string>& more = {}) const {
     const Result result = program_.run(resume(name, more));
     ASSERT_EQ(result.code, 0) << result.error;
@@ -81,19 +81,19 @@ class Upgrade : public testing::TestWithParam<const char*> {
   fs::path old_ = program_ / "old";
 };
 
-TEST_P(Upgrade, AStoppedRunGoesOn) {
+TEST_P(Upgrade, AStoppedRunResumes) {
   const std::vector<Json> steps = events_of(old_ / "runs" / "pretrain", "step");
   continues_alike("pretrain", steps.back()["step"]);
   EXPECT_EQ(events_of(old_ / "runs" / "pretrain", "start").size(), 2U);
   EXPECT_TRUE(fs::exists(old_ / "runs" / "pretrain" / "model" / "model.safetensors"));
 }
 
-TEST_P(Upgrade, AStoppedRunGoesOnWithDataThatWerePackedThen) {
+TEST_P(Upgrade, AStoppedRunResumesOnDataPackedByTheEarlierVersion) {
   const std::vector<Json> steps = events_of(old_ / "runs" / "pretrain", "step");
   continues_alike("pretrain", steps.back()["step"], {"data.train=" + path("packed"), "data.format=auto"});
 }
 
-TEST_P(Upgrade, ARunOfTwoRanksGoesOnWithAsManyAndWithOne) {
+TEST_P(Upgrade, ARunOfTwoRanksResumesWithTwoAndWithOne) {
   fs::copy(old_ / "runs" / "ranks", old_ / "again", fs::copy_options::recursive);
   continues_alike("ranks", 6, {"steps=12"});
   fs::remove_all(old_ / "runs" / "ranks");
@@ -101,17 +101,16 @@ TEST_P(Upgrade, ARunOfTwoRanksGoesOnWithAsManyAndWithOne) {
   continues_alike("ranks", 6, {"steps=12", "parallel.dp=1", "parallel.zero=0", "threads=1"});
 }
 
-TEST_P(Upgrade, AFinishedFineTuningGoesOn) {
+TEST_P(Upgrade, AFinishedFinetuningContinues) {
   continues_alike("lora", 60, {"steps=72"});
   EXPECT_TRUE(fs::exists(old_ / "runs" / "lora" / "adapter" / "adapter_model.safetensors"));
 }
 
-// From the first step, so that initial weights and the order of samples are the same, too. Differences of rounding grow
-// with each update at this learning rate, so a few steps are compared.
+// From the first step, so that initial weights and sample order are compared, too. At this learning rate each update
+// amplifies rounding differences, so only a few steps are compared.
 TEST_P(Upgrade, RunsAreReproduced) {
   for (const char* name : {"pretrain", "ranks", "lora"}) {
-    // It ends with an error where it asks for equal bits: on the level of the earlier run, whose kernels have changed
-    // since.
+    // Kernels have changed since the earlier version, so a replay that demands equal bits ends with an error.
     const Json replayed = json_of(program_.run(
         with_paths({"replay", path("runs/" + std::string(name)), "--step", "5", "threads=1", "--json"}, name)));
     EXPECT_EQ(replayed["from"], 0) << name;
@@ -126,7 +125,7 @@ TEST_P(Upgrade, RunsAreReproduced) {
   }
 }
 
-TEST_P(Upgrade, ReportsSayWhatTheySaid) {
+TEST_P(Upgrade, ReportsAreUnchanged) {
   for (const char* name : {"pretrain", "ranks", "lora"}) {
     const Json then = said("report-" + std::string(name))["runs"][0];
     const Json now = program_.report({"report", path("runs/" + std::string(name))})["runs"][0];
@@ -136,7 +135,7 @@ TEST_P(Upgrade, ReportsSayWhatTheySaid) {
   }
 }
 
-TEST_P(Upgrade, ModelsAreWhatTheyWere) {
+TEST_P(Upgrade, InspectionOfModelsIsUnchanged) {
   for (const char* name : {"base", "merged"}) {
     const Json then = said("inspect-" + std::string(name));
     const Json now = program_.report({"model", "inspect", path(name)});
@@ -146,7 +145,7 @@ TEST_P(Upgrade, ModelsAreWhatTheyWere) {
   }
 }
 
-TEST_P(Upgrade, ModelsAndAdaptersGenerateWhatTheyGenerated) {
+TEST_P(Upgrade, ModelsAndAdaptersGenerateTheSameText) {
   const std::string adapter = path("runs/lora/adapter");
   const auto expect = [&](const std::string& name, const std::vector<std::string>& words) {
     std::vector<std::string> all = {"generate", "--dtype", "fp32", "--threads", "1", "--max-tokens", "24"};
@@ -164,7 +163,7 @@ TEST_P(Upgrade, ModelsAndAdaptersGenerateWhatTheyGenerated) {
   expect("merged", {"--model", path("again"), "--chat", "--prompt", question});
 }
 
-TEST_P(Upgrade, ModelsAndAdaptersAreServed) {
+TEST_P(Upgrade, ModelsAndAdaptersAreServedTheSame) {
   fs::create_directories(old_ / "adapters");
   fs::copy(old_ / "runs" / "lora" / "adapter", old_ / "adapters" / "tuned", fs::copy_options::recursive);
   Process process({"serve", "--model", path("base"), "--dtype", "fp32", "--name", "plain", "--port", "0", "--threads",
@@ -184,7 +183,7 @@ TEST_P(Upgrade, ModelsAndAdaptersAreServed) {
   EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
 }
 
-// A file that was registered before its format had a version.
+// A model registered before the registry format had a version.
 TEST_P(Upgrade, ARegisteredModelIsFound) {
   fs::create_directories(program_ / "home/models/mine");
   write(program_ / "home/models/mine/origin.json",
@@ -196,7 +195,7 @@ TEST_P(Upgrade, ARegisteredModelIsFound) {
 
 class NewerVersions : public Upgrade {
  protected:
-  // Replaces a file by one of a newer format version that has nothing but its format and version.
+  // Replaces a file by one of a newer format version that contains only its format and version.
   void replace(const std::string& name, const std::string& text) const { write(old_ / name, text); }
   void refuses(const std::vector<std::string>& words, const std::string& file) const {
     const Result result = program_.run(words);
@@ -208,12 +207,12 @@ class NewerVersions : public Upgrade {
   }
 };
 
-TEST_P(NewerVersions, OfARecipe) {
+TEST_P(NewerVersions, RecipeIsRefused) {
   replace("pretrain.yaml", "name: run\nversion: 2\nstages: [1, 2]\n");
   refuses(resume("pretrain"), path("pretrain.yaml") + ":2");
 }
 
-TEST_P(NewerVersions, OfACheckpoint) {
+TEST_P(NewerVersions, CheckpointIsRefused) {
   const std::string step = events_of(old_ / "runs" / "pretrain", "step").back()["step"].dump();
   const std::string name = "runs/pretrain/checkpoints/step-" + step + "/manifest.json";
   const std::string events = read(old_ / "runs/pretrain/events.jsonl");
@@ -222,7 +221,7 @@ TEST_P(NewerVersions, OfACheckpoint) {
   EXPECT_EQ(read(old_ / "runs/pretrain/events.jsonl"), events);
 }
 
-TEST_P(NewerVersions, OfARunsEvents) {
+TEST_P(NewerVersions, EventsAreRefused) {
   const std::string name = "runs/pretrain/events.jsonl", all = read(old_ / name);
   const std::string start = R"({"type":"start",)";
   ASSERT_TRUE(all.starts_with(start));
@@ -237,12 +236,12 @@ TEST_P(NewerVersions, OfARunsEvents) {
   EXPECT_FALSE(fs::exists(old_ / "runs/pretrain/report.html"));
 }
 
-TEST_P(NewerVersions, OfPackedData) {
+TEST_P(NewerVersions, PackedDataIsRefused) {
   replace("packed/packing.json", R"({"version": 2})");
   refuses(resume("pretrain", {"data.train=" + path("packed"), "data.format=auto"}), path("packed/packing.json"));
 }
 
-TEST_P(NewerVersions, OfARegisteredModel) {
+TEST_P(NewerVersions, RegisteredModelIsRefused) {
   fs::create_directories(program_ / "home/models/mine");
   const fs::path record = program_ / "home/models/mine/origin.json";
   write(record, R"({"version": 2, "source": {}})");
@@ -250,7 +249,7 @@ TEST_P(NewerVersions, OfARegisteredModel) {
   refuses({"generate", "--model", "mine", "--prompt", "a"}, record.string());
 }
 
-TEST_P(NewerVersions, OfATokenizationsProgress) {
+TEST_P(NewerVersions, TokenizationProgressIsRefused) {
   replace("tokens.progress", R"({"version": 2})");
   refuses({"data", "tokenize", path("train.jsonl"), "--model", path("shape"), "--out", path("tokens"), "--quiet"},
           path("tokens.progress"));

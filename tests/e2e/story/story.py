@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Ingot's whole story on a real model, told by public programs only. Run by `./run oracles`.
+"""The whole workflow on a real model, with public programs only. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot story.py [SmolLM2-135M-Instruct.gguf]     # tools/llamacpp.sh --model fetches it
 
-Pull SmolLM2 from a hub (a loopback one with the hub's addresses, which holds the GGUF file's weights); tokenize speeches;
-pretrain a tiny model, kill it, resume it on two ranks; LoRA-fine-tune SmolLM2; serve it with no adapter, load the adapter
-into the running server, and talk to both with OpenAI's Python client, plain, streamed, and in a JSON schema; merge; export
-to Hugging Face's layout and to GGUF. transformers, from the exported folder, gives the same 64 greedy tokens as the server.
+Pulls SmolLM2 from a hub (on loopback, with the hub's URLs and the GGUF file's weights); tokenizes speeches; pretrains a tiny
+model, kills the run and resumes it on two ranks; LoRA-fine-tunes SmolLM2; serves it, loads the adapter into the running server,
+and calls both through OpenAI's Python client: plain, streamed, and with a JSON schema; merges; exports to Hugging Face's layout
+and to GGUF. transformers, on the exported folder, must give the same 64 greedy tokens as the server.
 
-Every step says what it saw; exit status 1 at the first that is not as it should be.
+Every step prints its result. Exit status 1 at the first failure.
 """
 import contextlib
 import http.server
@@ -50,7 +50,7 @@ def say(text):
 
 def expect(condition, text):
     if not condition:
-        sys.exit(f"story: NOT AS IT SHOULD BE: {text}")
+        sys.exit(f"story: FAILED: {text}")
 
 
 def ingot(*arguments):
@@ -60,7 +60,7 @@ def ingot(*arguments):
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """The two addresses of a model hub that a pull needs, for the files of one folder."""
+    """The two URLs of a model hub that a pull needs, for the files of one folder."""
     folder = pathlib.Path()
 
     def do_GET(self):
@@ -102,13 +102,13 @@ def pull(gguf, work):
 
 def step_events(run):
     lines = (run / "events.jsonl").read_text().splitlines() if (run / "events.jsonl").exists() else []
-    # The last line may be half written while the run goes on.
+    # The last line may be incomplete while the run continues.
     whole = [json.loads(line) for line in lines if line.endswith("}")]
     return [event for event in whole if event["type"] == "step"]
 
 
 def pretrain(work):
-    """A run that is killed and goes on by two ranks has the losses of one that was let alone."""
+    """A run that is killed and resumed on two ranks must have the losses of an uninterrupted one."""
     tokens = work / "speeches"
     counted = json.loads(ingot("data", "tokenize", ROOT / "data/sotu/train.jsonl", "--model", ROOT / "recipes/models/tiny",
                                "--out", tokens, "--quiet", "--json"))["tokens"]
@@ -129,7 +129,7 @@ def pretrain(work):
         if victim.wait() == -signal.SIGKILL:
             break
         expect(victim.returncode == 0, f"the run that was to be killed ended with {victim.returncode}")
-        shutil.rmtree(work / "killed")  # it was faster than this: once more
+        shutil.rmtree(work / "killed")  # the run ended before the kill: try again
     ingot(*recipe, "name=killed", "parallel.dp=2", "--resume")
     whole, resumed = step_events(work / "whole"), step_events(work / "killed")
     last = {event["step"]: event["loss"] for event in resumed}
@@ -161,11 +161,11 @@ def serve(work):
     server = subprocess.Popen([INGOT, "serve", "--model", NAME, "--adapters", work / "adapters", "--port", "0",
                                "--dtype", "fp32", "--context", "2048"], stdout=log, stderr=log)
     try:
-        while not (told := re.search(r"http://127\.0\.0\.1:\d+\b", (work / "serve.log").read_text())):
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+\b", (work / "serve.log").read_text())):
             if server.poll() is not None:
                 sys.exit(f"story: the server ended: {(work / 'serve.log').read_text()}")
             time.sleep(0.05)
-        address = told.group()
+        address = found.group()
         with urllib.request.urlopen(f"{address}/ready") as answer:
             expect(answer.status == 200, f"the server is not ready: {answer.status}")
         yield address
@@ -176,7 +176,7 @@ def serve(work):
 
 
 def talk(address, adapter, work):
-    """The greedy ids' text of the base and of the adapter."""
+    """The texts that greedy decoding gives with the base and with the adapter."""
     import openai
 
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none")
@@ -245,7 +245,7 @@ def main():
         with serve(work) as address:
             tuned = talk(address, adapter, work)
         export(adapter, tuned, work)
-    say("told to its end")
+    say("complete")
 
 
 if __name__ == "__main__":
