@@ -1,5 +1,5 @@
-// ingot eval without a model: task files, tokens of choices, scores, statistics, the table. The scores of rouge-score
-// are in tests/golden/eval, made by tools/reference/make_eval_golden.py.
+// ingot eval without a model: task files, tokens of choices, metrics, statistics, and the table. Golden ROUGE scores of
+// rouge-score are in tests/golden/eval (tools/reference/make_eval_golden.py).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ using data::TempFolder;
 
 const std::filesystem::path golden = std::filesystem::path(test_data) / "eval";
 
-TEST(Task, lines_are_recognised_by_their_fields) {
+TEST(Task, LinesAreRecognisedByTheirFields) {
   const TempFolder folder;
   const auto path = folder.file(
       "capitals.v2.jsonl",
@@ -59,7 +59,7 @@ TEST(Task, lines_are_recognised_by_their_fields) {
   EXPECT_EQ(task.answers[1].max_tokens, 128);
 }
 
-TEST(Task, a_line_that_is_no_question_is_named) {
+TEST(Task, ALineThatIsNoTaskItemIsNamed) {
   const TempFolder folder;
   const std::pair<std::string, const char*> lines[] = {
       {"{\"context\": ", "is not JSON"},
@@ -98,7 +98,7 @@ TEST(Task, a_line_that_is_no_question_is_named) {
   expect_error(error_of([&] { read_task(folder.path() / "none.jsonl"); }), ErrorKind::not_found, {"none.jsonl"});
 }
 
-TEST(TextMetrics, rouge_l_is_that_of_rouge_score) {
+TEST(TextMetrics, RougeLAgreesWithRougeScore) {
   const auto cases = nlohmann::json::parse(read_file(golden / "golden.json"))["rouge"];
   ASSERT_GE(cases.size(), 40U);
   for (const auto& each : cases) {
@@ -109,7 +109,7 @@ TEST(TextMetrics, rouge_l_is_that_of_rouge_score) {
   EXPECT_EQ(rouge_l("the cat", references), 1);
 }
 
-TEST(TextMetrics, the_others) {
+TEST(TextMetrics, OtherMetricsHaveKnownValues) {
   const std::vector<std::string> references = {" 42\n", "forty two"};
   EXPECT_TRUE(exact_match("\t42 ", references));
   EXPECT_TRUE(exact_match("forty two", references));
@@ -126,9 +126,9 @@ TEST(TextMetrics, the_others) {
   }
 }
 
-TEST(Score, lengths_decide_which_choice_wins) {
+TEST(Score, NormalisationDecidesWhichChoiceWins) {
   ChoiceItem item;
-  // 3 characters of 9 bytes; 4 of 4; 6 of 6.
+  // The choices have 3 characters in 9 bytes, 4 in 4, and 6 in 6.
   item.choices = {"\xe4\xb8\xad\xe5\x9b\xbd\xe4\xba\xba", "four", "longer"};
   item.answer = 0;
   const auto values = [&](const std::vector<double>& logprobs, const std::vector<int64_t>& tokens) {
@@ -141,10 +141,11 @@ TEST(Score, lengths_decide_which_choice_wins) {
   EXPECT_EQ(values({-9, -10, -18}, {1, 2, 3}), "acc 1 acc_norm 0 acc_bytes 1 acc_tokens 0 ");
   EXPECT_EQ(values({-7, -12, -20}, {9, 1, 1}), "acc 1 acc_norm 1 acc_bytes 1 acc_tokens 1 ");
   EXPECT_EQ(values({-9, -8, -24}, {9, 1, 1}), "acc 0 acc_norm 0 acc_bytes 1 acc_tokens 1 ");
-  EXPECT_EQ(values({-5, -5, -5}, {1, 1, 1}), "acc 1 acc_norm 0 acc_bytes 1 acc_tokens 1 ") << "the first of equal ones";
+  EXPECT_EQ(values({-5, -5, -5}, {1, 1, 1}), "acc 1 acc_norm 0 acc_bytes 1 acc_tokens 1 ")
+      << "ties go to the first choice";
 }
 
-TEST(Score, an_answer_is_checked_for_what_is_asked) {
+TEST(Score, AnswersAreScoredByTheRequestedMetric) {
   AnswerItem item;
   item.references = {"18"};
   item.extract = "\\d+$";
@@ -158,7 +159,7 @@ TEST(Score, an_answer_is_checked_for_what_is_asked) {
                                                "json_valid true 0.000"}));
 }
 
-TEST(Statistics, wilson_is_the_textbooks) {
+TEST(Statistics, WilsonIntervalAgreesWithNewcombe) {
   // Newcombe, "Two-sided confidence intervals for the single proportion", 1998, table I, method 3.
   const double cases[][4] = {
       {81, 263, 0.2553, 0.3662}, {15, 148, 0.0624, 0.1605}, {0, 20, 0, 0.1611}, {1, 29, 0.0061, 0.1718}};
@@ -173,7 +174,7 @@ TEST(Statistics, wilson_is_the_textbooks) {
   EXPECT_EQ(estimate.interval->low, wilson(3, 4).low);
 }
 
-TEST(Statistics, bootstrap_of_a_mean_is_near_the_normal_interval) {
+TEST(Statistics, BootstrapOfAMeanIsNearTheNormalInterval) {
   std::vector<double> scores;
   for (int i = 0; i < 400; ++i) scores.push_back(std::sin(i * 12.9898) * 3 + 1);
   const Estimate estimate = mean(scores);
@@ -182,14 +183,14 @@ TEST(Statistics, bootstrap_of_a_mean_is_near_the_normal_interval) {
   EXPECT_NEAR(estimate.interval->high - estimate.interval->low, width, 0.1 * width);
   EXPECT_NEAR((estimate.interval->high + estimate.interval->low) / 2, estimate.value, 0.1 * width);
   const Estimate again = mean(scores);
-  EXPECT_EQ(again.interval->low, estimate.interval->low) << "the same seed";
+  EXPECT_EQ(again.interval->low, estimate.interval->low) << "the seed is the same";
   const Estimate one = mean(std::vector<double>{2});
   EXPECT_EQ(one.value, 2);
   EXPECT_FALSE(one.standard_error || one.interval);
 }
 
-TEST(Results, differences_are_paired) {
-  // Base and tuned differ by exactly 1 on every item, however much items differ.
+TEST(Results, DifferencesArePaired) {
+  // Base and tuned model differ by exactly 1 on every item, however much items vary.
   Metric metric{"rougeL", false, {{0, 10, 20, 30}, {1, 11, 21, 31}}};
   const Row row = row_of("t", metric);
   EXPECT_EQ(row.difference->value, 1);
@@ -198,7 +199,7 @@ TEST(Results, differences_are_paired) {
   EXPECT_LT(row.models[0].interval->low, row.models[0].interval->high);
 }
 
-TEST(Results, losses_are_means_over_tokens) {
+TEST(Results, LossesAreMeansOverTokens) {
   const std::vector<Row> rows = loss_rows("t", {{{8, 4}, {1, 1}}, {{4, 4}, {1, 1}}});
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].metric, "loss");
@@ -207,11 +208,11 @@ TEST(Results, losses_are_means_over_tokens) {
   EXPECT_DOUBLE_EQ(rows[0].difference->value, -0.8);
   EXPECT_DOUBLE_EQ(rows[1].models[0].value, std::exp(9.0 / 5));
   EXPECT_DOUBLE_EQ(rows[1].difference->value, std::exp(1.0) - std::exp(9.0 / 5));
-  EXPECT_EQ(rows[0].models[0].interval->high, 2) << "a resample of the first piece alone";
+  EXPECT_EQ(rows[0].models[0].interval->high, 2) << "resampling the first text only";
   EXPECT_EQ(rows[0].models[0].interval->low, 1);
 }
 
-TEST(Results, the_table_has_two_lines_a_row) {
+TEST(Results, TableHasTwoLinesPerRow) {
   const std::vector<double> scores = {1, 0, 1, 1};
   const std::string one = table({row_of("quiz", {"acc", true, {scores}})}, {"model"});
   EXPECT_EQ(one,

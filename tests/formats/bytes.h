@@ -1,4 +1,4 @@
-// Building blocks of the format tests: bytes by hand, expected errors, a folder of one's own.
+// Helpers of the format tests: bytes written by hand, expected errors, a temporary folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ inline std::string as_string(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The bytes of a number as they lie in a little-endian file.
+// The bytes of a number in a little-endian file.
 template <class T>
 std::string raw(T value) {
   std::string out(sizeof(T), '\0');
@@ -40,7 +40,7 @@ inline std::filesystem::path golden(const std::string& name) {
   return std::filesystem::path(test_data) / "formats" / name;
 }
 
-// A folder that is removed at the end.
+// A temporary folder, removed at the end.
 class Folder {
  public:
   Folder() {
@@ -57,17 +57,17 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// `action` throws ingot::Error of this kind, with `part` in its message.
+// Expects that `action` throws ingot::Error of this kind with `part` in its message.
 template <class Action>
 void expect_error(ErrorKind kind, const std::string& part, Action action) {
   try {
     action();
   } catch (const Error& error) {
     EXPECT_EQ(name(error.kind()), std::string(name(kind))) << error.message();
-    EXPECT_NE(error.message().find(part), std::string::npos) << error.message() << "\ndoes not say: " << part;
+    EXPECT_NE(error.message().find(part), std::string::npos) << error.message() << "\ndoes not contain: " << part;
     return;
   }
-  ADD_FAILURE() << "no error that says: " << part;
+  ADD_FAILURE() << "expected an error with: " << part;
 }
 
 }  // namespace ingot::formats::testing

@@ -1,4 +1,4 @@
-// Replays the corpora of the file formats' fuzz targets.
+// Runs the fuzz targets of the file formats on their corpora.
 #include "tests/formats/bytes.h"
 #include "tests/fuzz/formats.h"
 #include "tests/fuzz/replay.h"

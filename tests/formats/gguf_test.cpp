@@ -45,7 +45,7 @@ void expect_kind(ErrorKind kind, const std::string& bytes, const std::string& pa
 
 void expect_corrupt(const std::string& bytes, const std::string& part) { expect_kind(ErrorKind::corrupt, bytes, part); }
 
-// The worked example of the format's description.
+// An example of the format (github.com/ggml-org/ggml, docs/gguf.md) with one tensor of four floats.
 const std::string example_head = head(1, 2) + item("general.architecture", 8, text("llama")) +
                                  item("general.alignment", 4, raw(32U)) + tensor("output_norm.weight", {4}, 0, 0);
 const std::string example = padded(example_head) + raw(0.0F) + raw(1.0F) + raw(2.0F) + raw(3.0F);
@@ -71,7 +71,7 @@ TEST(Gguf, ReadsVersion2) {
   EXPECT_EQ(open(bytes).version(), 2U);
 }
 
-TEST(Gguf, ReadsWhatTheGgufPackageWrites) {
+TEST(Gguf, ReadsTheGgufPackagesFile) {
   const GgufFile file(golden("official.gguf"));
   const GgufMetadata& metadata = file.metadata();
   EXPECT_EQ(metadata.at("t.u8"), GgufValue(uint8_t{200}));
@@ -123,7 +123,7 @@ TEST(Gguf, RewritesTheGgufPackagesFileByteForByte) {
   }
 }
 
-TEST(Gguf, GettersConvertWhatFits) {
+TEST(Gguf, GettersConvertValuesThatFit) {
   GgufMetadata metadata("m");
   metadata.add("small", uint8_t{7});
   metadata.add("huge", ~uint64_t{0});
@@ -185,7 +185,7 @@ TEST(Gguf, NoChangedByteReadsOutsideTheFile) {
   }
 }
 
-TEST(Gguf, MagicAndVersion) {
+TEST(Gguf, WrongMagicOrVersionIsRefused) {
   expect_corrupt("GGML" + example.substr(4), "f: not a GGUF file: it does not begin with GGUF");
   expect_corrupt("GG", "the magic needs 4 bytes");
   expect_kind(ErrorKind::unsupported, "GGUF" + raw(0x03000000U) + example.substr(8), "f: big-endian GGUF");
@@ -193,7 +193,7 @@ TEST(Gguf, MagicAndVersion) {
   expect_kind(ErrorKind::unsupported, "GGUF" + raw(4U) + example.substr(8), "f: GGUF version 4");
 }
 
-TEST(Gguf, CountsBeyondTheFile) {
+TEST(Gguf, CountsBeyondTheFileAreRefused) {
   expect_corrupt(head(~uint64_t{0}, 0), "the tensor count of 18446744073709551615 is impossible");
   expect_corrupt(head(1, 0), "the tensor count of 1 is impossible");
   expect_corrupt(head(0, uint64_t{1} << 60), "the key-value count of 1152921504606846976 is impossible");
@@ -204,7 +204,7 @@ TEST(Gguf, CountsBeyondTheFile) {
   expect_corrupt(head(0, 1) + item("k", 8, raw(~uint64_t{0})), "key 'k' needs 18446744073709551615 bytes");
 }
 
-TEST(Gguf, BadValues) {
+TEST(Gguf, InvalidValuesAreRefused) {
   expect_kind(ErrorKind::unsupported, head(0, 1) + item("k", 13, "x"), "key 'k' has unknown value type 13");
   expect_kind(ErrorKind::unsupported, head(0, 1) + item("k", 9, raw(13U) + raw<uint64_t>(0)),
               "key 'k' is a list of unknown value type 13");
@@ -215,7 +215,7 @@ TEST(Gguf, BadValues) {
   expect_corrupt(head(0, 2) + item("k", 0, "x") + item("k", 0, "x"), "duplicate key 'k'");
 }
 
-TEST(Gguf, BadAlignment) {
+TEST(Gguf, InvalidAlignmentIsRefused) {
   const auto with = [](uint32_t type, const std::string& value) {
     return head(0, 1) + item("general.alignment", type, value);
   };
@@ -225,7 +225,7 @@ TEST(Gguf, BadAlignment) {
   expect_corrupt(with(10, raw<uint64_t>(32)), "general.alignment is u64, not u32");
 }
 
-TEST(Gguf, BadTensors) {
+TEST(Gguf, InvalidTensorsAreRefused) {
   const auto with = [](const std::string& info) { return padded(head(1, 0) + info) + std::string(64, 'x'); };
   EXPECT_EQ(open(with(tensor(std::string(64, 'n'), {16}, 0, 0))).tensors().size(), 1U);
   EXPECT_EQ(open(with(tensor("empty", {0, 3}, 0, 64))).at("empty").bytes.size(), 0U);
@@ -249,7 +249,7 @@ TEST(Gguf, BadTensors) {
                  "tensor 't': needs 64 bytes at offset 18446744073709551584, but the file has 64 bytes of data");
 }
 
-TEST(Gguf, TensorsApart) {
+TEST(Gguf, GapsAndOverlapsOfTensorsAreRefused) {
   const auto two = [](const std::string& first, const std::string& second) {
     return padded(head(2, 0) + first + second) + std::string(64, 'x');
   };
@@ -259,7 +259,7 @@ TEST(Gguf, TensorsApart) {
   expect_corrupt(two(tensor("a", {8}, 0, 0), tensor("a", {8}, 0, 32)), "duplicate tensor 'a'");
 }
 
-TEST(GgufType, BlockSizes) {
+TEST(GgufType, HasTheFormatsBlockSizes) {
   EXPECT_EQ(gguf_types().size(), 34U);
   EXPECT_EQ(info(GgufType::iq2_xxs).name, "IQ2_XXS");
   EXPECT_EQ(find_gguf_type(4), nullptr);
@@ -292,7 +292,7 @@ TEST(GgufWriter, RefusesMisuse) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-// One part of a split model, its only tensor named after it.
+// Writes one part of a split model; its only tensor is named after the part.
 void write_part(const std::filesystem::path& path, uint16_t part, uint16_t num_parts, const std::string& tensor,
                 int32_t num_tensors) {
   GgufMetadata metadata;
@@ -304,7 +304,7 @@ void write_part(const std::filesystem::path& path, uint16_t part, uint16_t num_p
   writer.finish();
 }
 
-TEST(GgufSet, OneFileOrItsParts) {
+TEST(GgufSet, OpensOneFileOrAllParts) {
   EXPECT_EQ(GgufSet(golden("official.gguf")).tensors().size(), 4U);
   const Folder folder;
   write_part(folder / "m-00001-of-00002.gguf", 0, 2, "b", 2);
@@ -319,7 +319,7 @@ TEST(GgufSet, OneFileOrItsParts) {
   }
 }
 
-TEST(GgufSet, PartsThatDoNotBelongTogether) {
+TEST(GgufSet, PartsOfDifferentModelsAreRefused) {
   const Folder folder;
   const std::filesystem::path first = folder / "m-00001-of-00002.gguf";
   const std::filesystem::path second = folder / "m-00002-of-00002.gguf";

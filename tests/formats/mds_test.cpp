@@ -1,5 +1,5 @@
-// MDS folders against those that MosaicML Streaming writes (tools/reference/make_mds_golden.py): read, and written to
-// the byte.
+// MDS folders written by MosaicML Streaming (tools/reference/make_mds_golden.py) are read, and written again byte for
+// byte.
 #include "formats/mds.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// The samples of all shards, in order, as the script says that they are.
+// Expects the samples of all shards, in order, to be those of the script.
 void expect_samples(const MdsFolder& data, const Json& expected) {
   size_t next = 0;
   for (size_t s = 0; s < data.shards().size(); ++s) {
@@ -74,15 +74,16 @@ void expect_samples(const MdsFolder& data, const Json& expected) {
   EXPECT_EQ(data.num_samples(), static_cast<int64_t>(next));
 }
 
-TEST(Mds, ReadsWhatTheProgramWrites) {
+TEST(Mds, ReadsStreamingsFolders) {
   for (const std::string name : folders) {
     SCOPED_TRACE(name);
     expect_samples(MdsFolder(folder(name)), Json::parse(read_file(folder(name) / "values.json")));
   }
 }
 
-// Byte for byte; what compressors of other versions make of it is compared as read again.
-TEST(Mds, WritesWhatTheProgramWrites) {
+// Uncompressed folders are compared byte for byte. Compressed ones are compared after reading, as compressor versions
+// differ.
+TEST(Mds, WritesStreamingsFolders) {
   const Folder root;
   for (const std::string name : folders) {
     SCOPED_TRACE(name);
@@ -118,7 +119,8 @@ TEST(Mds, WritesWhatTheProgramWrites) {
   }
 }
 
-// The example of specs/mds.md.
+// A shard in bytes: number of samples and offsets (u32), column configuration, samples (github.com/mosaicml/streaming,
+// streaming/base/format/mds).
 TEST(Mds, WorkedExample) {
   const std::string shard = read_file(folder("numbers_and_words") / "shard.00000.mds");
   ASSERT_EQ(shard.size(), 233U);
@@ -126,7 +128,7 @@ TEST(Mds, WorkedExample) {
   EXPECT_EQ(to_hex(shard.substr(206)), "010000000500000000000000610200000006000000000000006263");
 }
 
-TEST(Mds, DecompressedShardsAreTakenWhereTheyLie) {
+TEST(Mds, DecompressedShardsAreUsedInPlace) {
   const Folder root;
   const MdsFolder zipped(folder("zstd"));
   std::filesystem::copy(folder("zstd"), root / "both");
@@ -134,7 +136,7 @@ TEST(Mds, DecompressedShardsAreTakenWhereTheyLie) {
     std::filesystem::copy(folder("text") / shard.raw.basename, root / "both" / shard.raw.basename);
     std::filesystem::remove(root / "both" / shard.zip->basename);
   }
-  // The configuration inside a shard is another one, and so are its hashes; nothing else is.
+  // The configuration inside a shard differs, and therefore its hashes; all else is equal.
   Json index = Json::parse(read_file(root / "both" / "index.json"));
   for (size_t s = 0; s < zipped.shards().size(); ++s) {
     index["shards"][s]["raw_data"] = Json::parse(read_file(folder("text") / "index.json"))["shards"][s]["raw_data"];
@@ -144,7 +146,7 @@ TEST(Mds, DecompressedShardsAreTakenWhereTheyLie) {
   expect_samples(MdsFolder(root / "both"), Json::parse(read_file(folder("text") / "values.json")));
 }
 
-TEST(Mds, MergedFoldersNameShardsBelow) {
+TEST(Mds, MergedFoldersListShardsOfSubfolders) {
   const Folder root;
   std::filesystem::create_directories(root / "sub");
   std::filesystem::copy(folder("tokens_bytes"), root / "sub");
@@ -156,7 +158,7 @@ TEST(Mds, MergedFoldersNameShardsBelow) {
   expect_samples(MdsFolder(root.path()), Json::parse(read_file(folder("tokens_bytes") / "values.json")));
 }
 
-TEST(Mds, AShardCutOrChangedIsRefusedByName) {
+TEST(Mds, ATruncatedOrChangedShardIsNamed) {
   const Folder root;
   for (const std::string name : folders) {
     SCOPED_TRACE(name);
@@ -178,7 +180,7 @@ TEST(Mds, AShardCutOrChangedIsRefusedByName) {
 
 Json index_of(const std::string& name) { return Json::parse(read_file(folder(name) / "index.json")); }
 
-TEST(Mds, IndexesThatCannotBeAreRefused) {
+TEST(Mds, InvalidIndexesAreRefused) {
   const Json good = index_of("zstd");
   const auto refuse = [&](ErrorKind kind, const std::string& part, const std::function<void(Json&)>& change) {
     Json index = good;
@@ -224,7 +226,7 @@ TEST(Mds, IndexesThatCannotBeAreRefused) {
   expect_error(unsupported, "version", [] { parse_mds_index(R"({"version": 3, "shards": []})", "index.json"); });
 }
 
-// A shard of one column "x" of `encoding`, by hand.
+// A hand-written shard with one column "x" of `encoding`.
 MdsShardInfo one_column(const std::string& encoding, int64_t samples) {
   MdsShardInfo info;
   info.columns = {{"x", parse_mds_encoding(encoding)}};
@@ -252,7 +254,7 @@ TEST(Mds, ShardsWithWrongOffsetsAreRefused) {
   expect_error(corrupt, "end at 12", [&] { open(shard({1, 12, 12}, "x"), 1); });
 }
 
-TEST(Mds, SamplesThatDoNotAddUpAreRefused) {
+TEST(Mds, SamplesOfWrongSizeAreRefused) {
   using testing::raw;
   const auto sample = [](const std::string& encoding, const std::string& bytes) {
     const std::string file =
@@ -268,7 +270,7 @@ TEST(Mds, SamplesThatDoNotAddUpAreRefused) {
   expect_error(corrupt, "s.mds: sample 0", [&] { sample("int32", "abc"); });
 }
 
-TEST(Mds, ValuesThatAreNoneOfTheirEncodingAreRefused) {
+TEST(Mds, InvalidValuesAreRefused) {
   const auto check = [](const std::string& encoding, const std::string& value) {
     check_mds_value(parse_mds_encoding(encoding), value);
   };
@@ -308,7 +310,7 @@ TEST(Mds, ValuesThatAreNoneOfTheirEncodingAreRefused) {
                [&] { mds_array_value(parse_mds_encoding("ndarray:int64:2"), {"i8", {1}, bytes}); });
 }
 
-TEST(Mds, WriterRefusesWhatMakesNoFolder) {
+TEST(Mds, WriterRejectsInvalidCalls) {
   const Folder root;
   const MdsColumn text{"text", parse_mds_encoding("str")};
   expect_error(ErrorKind::usage, "unique column names", [&] { MdsWriter(root / "a", {}, {}); });
@@ -325,8 +327,8 @@ TEST(Mds, WriterRefusesWhatMakesNoFolder) {
   expect_error(ErrorKind::usage, "not empty", [&] { MdsWriter(root / "b", {text}, {}); });
 }
 
-// A sample larger than the limit has a shard of its own, with no empty one before it.
-TEST(Mds, ASampleBeyondTheLimitHasAShardOfItsOwn) {
+// A sample larger than the limit gets a shard of its own, with no empty shard before it.
+TEST(Mds, ASampleBeyondTheLimitGetsItsOwnShard) {
   const Folder root;
   MdsWriter writer(root / "a", {{"text", parse_mds_encoding("str")}}, {"", {}, 300});
   const std::string large(500, 'x');
@@ -360,9 +362,9 @@ TEST(Compression, DamagedDataIsRefused) {
   }
 }
 
-TEST(Digest, NamesAreKnownOrRefused) {
+TEST(Digest, UnknownNamesAreRefused) {
   EXPECT_EQ(digest_hex("md5", {}), "d41d8cd98f00b204e9800998ecf8427e");
-  EXPECT_EQ(digest_hex("xxh32", {}), "02cc5d05");  // the others: the folder "everything"
+  EXPECT_EQ(digest_hex("xxh32", {}), "02cc5d05");  // the folder "everything" covers the others
   EXPECT_FALSE(is_digest("shake_128"));
   expect_error(ErrorKind::unsupported, "shake_128", [] { digest_hex("shake_128", {}); });
 }

@@ -16,7 +16,7 @@ const std::vector<MegatronDtype> dtypes = {MegatronDtype::u8,  MegatronDtype::i8
                                            MegatronDtype::i32, MegatronDtype::i64, MegatronDtype::f64,
                                            MegatronDtype::f32, MegatronDtype::u16};
 
-// As tools/reference/make_megatron_golden.py has them: documents of sequences.
+// The documents of tools/reference/make_megatron_golden.py: lists of sequences.
 const std::vector<std::vector<std::vector<int32_t>>> documents = {
     {{10, 11, 12, 0}, {20}}, {{}}, {}, {{30, 31, 127, 33, 34, 0}}, {{40, 0}}};
 
@@ -28,7 +28,7 @@ std::vector<int32_t> all(const MegatronFile& file, int64_t sequence) {
   return tokens;
 }
 
-TEST(Megatron, ReadsWhatMegatronWrote) {
+TEST(Megatron, ReadsMegatronsFiles) {
   for (const MegatronDtype dtype : dtypes) {
     const MegatronFile file(golden(name(dtype)));
     EXPECT_EQ(file.dtype(), dtype);
@@ -51,7 +51,7 @@ TEST(Megatron, ReadsWhatMegatronWrote) {
   expect_error(ErrorKind::unsupported, "holds float32 values", [] { all(MegatronFile(golden("float32")), 0); });
 }
 
-TEST(Megatron, WritesWhatMegatronWrites) {
+TEST(Megatron, WritesMegatronsFiles) {
   const Folder folder;
   for (const MegatronDtype dtype : dtypes) {
     const std::filesystem::path prefix = folder / name(dtype);
@@ -73,7 +73,7 @@ TEST(Megatron, WritesWhatMegatronWrites) {
   }
 }
 
-TEST(Megatron, WritesOnBehindWhatWasLeft) {
+TEST(Megatron, ContinuesAPartialFile) {
   const Folder folder;
   const std::filesystem::path whole = folder / "whole", parts = folder / "parts";
   {
@@ -89,7 +89,7 @@ TEST(Megatron, WritesOnBehindWhatWasLeft) {
     MegatronWriter writer(parts, MegatronDtype::u16, {});
     writer.add_sequence(std::array{1, 2, 3});
     writer.end_document();
-    writer.add_sequence(std::array{99});  // lost: nobody noted it
+    writer.add_sequence(std::array{99});  // lost: it was written after the last progress note
   }
   expect_error(ErrorKind::corrupt, "has 8 of the 10 bytes", [&] { MegatronWriter(parts, MegatronDtype::u16, {3, 2}); });
   {
@@ -107,7 +107,7 @@ TEST(Megatron, WritesOnBehindWhatWasLeft) {
   }
 }
 
-TEST(Megatron, NamesAndTypes) {
+TEST(Megatron, FindsFilesAndDtypesByName) {
   EXPECT_EQ(megatron_prefix("a/b.idx"), "a/b");
   EXPECT_EQ(megatron_prefix("a/b.bin"), "a/b");
   EXPECT_EQ(megatron_prefix("a/b.v1"), "a/b.v1");
@@ -117,7 +117,7 @@ TEST(Megatron, NamesAndTypes) {
   EXPECT_EQ(megatron_dtype(65500), MegatronDtype::i32);
 }
 
-// The worked example of the format: four documents of int32.
+// A worked example of the format: four documents of int32.
 struct Example {
   std::string magic{"MMIDIDX\0\0", 9};
   uint64_t version = 1;
@@ -142,7 +142,7 @@ void refused(ErrorKind kind, const std::string& part, const Example& example) {
   expect_error(kind, part, [&] { MegatronFile(as_span(index), as_span(tokens), "x"); });
 }
 
-TEST(Megatron, RefusesWhatIsNotWhole) {
+TEST(Megatron, RefusesIncompleteFiles) {
   const std::string whole = Example{}.index();
   EXPECT_EQ(whole.size(), 122U);
   const std::string tokens(60, '\0');
@@ -176,7 +176,7 @@ TEST(Megatron, RefusesWhatIsNotWhole) {
   expect_error(ErrorKind::not_found, "none.idx", [] { MegatronFile(golden("none.bin")); });
 }
 
-TEST(Megatron, RefusesNumbersThatAreNoTokens) {
+TEST(Megatron, RefusesValuesThatAreNoTokens) {
   const std::string index = Example{}.index();
   std::string tokens;
   for (int32_t i = 0; i < 15; ++i) tokens += raw(i == 6 ? -7 : i);
@@ -186,7 +186,7 @@ TEST(Megatron, RefusesNumbersThatAreNoTokens) {
   EXPECT_EQ(as_string(file.bytes(3)), raw(13) + raw(14));
 }
 
-TEST(Megatron, AnEmptyDataSetIsOne) {
+TEST(Megatron, AnEmptyDataSetIsValid) {
   const Folder folder;
   MegatronWriter(folder / "none", MegatronDtype::i32).finish();
   const MegatronFile file(folder / "none.idx");

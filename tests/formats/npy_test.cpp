@@ -36,7 +36,7 @@ void expect_counts_to_six(const std::string& dtype) {
   EXPECT_EQ(as_string(file.bytes()), expected) << dtype;
 }
 
-TEST(Npy, ReadsWhatNumpyWrites) {
+TEST(Npy, ReadsNumpysFiles) {
   expect_counts_to_six<float>("f4");
   expect_counts_to_six<double>("f8");
   expect_counts_to_six<int8_t>("i1");
@@ -54,7 +54,7 @@ TEST(Npy, ReadsWhatNumpyWrites) {
   EXPECT_EQ(NpyFile(golden("npy/version2.npy")).shape(), std::vector<int64_t>{4});
 }
 
-TEST(Npy, RefusesWhatItDoesNotRead) {
+TEST(Npy, RefusesUnsupportedArrays) {
   const auto refused = [](const std::string& name, const std::string& part) {
     expect_error(ErrorKind::unsupported, part, [&] { NpyFile(golden("npy/" + name + ".npy")); });
   };
@@ -102,7 +102,7 @@ TEST(Npy, ReadsObjectArrays) {
   EXPECT_TRUE(NpyFile(golden("npy/object_empty.npy")).objects().empty());
 }
 
-TEST(Npy, ObjectArraysThatAreWrongAreRefused) {
+TEST(Npy, InvalidObjectArraysAreRefused) {
   const auto with_pickle = [](const std::string& shape, const std::string& pickle) {
     return file_of("{'descr': '|O', 'fortran_order': False, 'shape': " + shape + "}", "\x80\4" + pickle + ".");
   };
@@ -117,7 +117,7 @@ TEST(Npy, ObjectArraysThatAreWrongAreRefused) {
   }
 }
 
-TEST(Npy, WritesAsNumpyDoes) {
+TEST(Npy, WritesNumpysBytes) {
   const Folder folder;
   const std::vector<float> values = {0, 1, 2, 3, 4, 5};
   NpyWriter writer(folder / "out", std::vector<int64_t>{2, 3});
@@ -149,7 +149,7 @@ TEST(Npy, EveryTruncationIsRefused) {
   }
 }
 
-TEST(Npy, HostileHeaders) {
+TEST(Npy, HostileHeadersAreRefused) {
   const auto with_shape = [](const std::string& shape) {
     return file_of("{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + "}");
   };

@@ -39,7 +39,7 @@ std::string show_array(const Pickle& pickle, const PickleArray& array) {
   return out + "[" + items + "]";
 }
 
-// Much as Python would print it; texts of more than 20 bytes by their length.
+// Formats a value much as Python prints it. Strings of more than 20 bytes are shown by their length.
 std::string show(const Pickle& pickle, PickleValue value) {
   switch (value.kind()) {
     case Kind::none: return "None";
@@ -72,7 +72,7 @@ std::string show(const std::string& bytes) {
   return show(pickle, pickle.root());
 }
 
-TEST(Pickle, PlainValuesOfEveryProtocol) {
+TEST(Pickle, ReadsPlainValuesOfEveryProtocol) {
   for (const char protocol : {'2', '3', '4', '5'}) {
     EXPECT_EQ(show(read_file(golden(std::string("pickle/plain") + protocol + ".pkl"))),
               "[None,True,False,0,255,256,65535,65536,-1,2147483647,-2147483648,2147483648,4611686018427387904,"
@@ -83,7 +83,7 @@ TEST(Pickle, PlainValuesOfEveryProtocol) {
   }
 }
 
-TEST(Pickle, ArraysOfEveryProtocol) {
+TEST(Pickle, ReadsArraysOfEveryProtocol) {
   for (const char protocol : {'2', '3', '4', '5'}) {
     EXPECT_EQ(show(read_file(golden(std::string("pickle/arrays") + protocol + ".pkl"))),
               "{i8:i8(3,)[0,1,2],f4:f4(1,2,)[0.5,-1],bool:b1(2,)[1,0],none:i2(2,0,)[],zero:u2()[7],"
@@ -102,7 +102,7 @@ TEST(Pickle, EveryTruncationIsRefused) {
   }
 }
 
-// A text and a name, as protocol 4 writes them.
+// A string and a global name, as protocol 4 writes them.
 std::string text(const std::string& value) { return "\x8c" + raw(static_cast<uint8_t>(value.size())) + value; }
 std::string named(const std::string& module, const std::string& member) { return text(module) + text(member) + "\x93"; }
 
@@ -132,7 +132,7 @@ TEST(Pickle, NamesOutsideNumpyAreRefused) {
   corrupt("K\1)R", "found a int where a function was expected");
 }
 
-TEST(Pickle, OpcodesThatBuildOtherThingsAreRefused) {
+TEST(Pickle, OpcodesThatBuildOtherObjectsAreRefused) {
   unsupported(named("numpy", "ndarray") + ")\x81", "the opcode NEWOBJ");
   unsupported("]}\x92", "the opcode NEWOBJ_EX");
   unsupported("(ios\nsystem\n", "the opcode INST");
@@ -189,7 +189,7 @@ TEST(Pickle, MalformedProgramsAreRefused) {
   corrupt("cnumpy", "cut short");
 }
 
-// What protocol 4 writes for numpy.dtype(kind) and for an array.
+// The opcodes of protocol 4 for numpy.dtype(kind) and for an array.
 std::string dtype(const std::string& kind, const std::string& order = "<") {
   return named("numpy", "dtype") + text(kind) + "\x89\x88\x87R(K\3" + text(order) + "NNNJ" + raw(-1) + "J" + raw(-1) +
          "K\0tb"s;
@@ -202,7 +202,7 @@ std::string array_of(const std::string& shape, const std::string& kind, const st
 }
 std::string data(const std::string& bytes) { return "C" + std::string(1, static_cast<char>(bytes.size())) + bytes; }
 
-TEST(Pickle, ArraysThatAreWrongAreRefused) {
+TEST(Pickle, InvalidArraysAreRefused) {
   EXPECT_EQ(show("\x80\4"s + array_of("K\2\x85", dtype("i2"), data("\1\0\2\0"s)) + "."), "i2(2,)[1,2]");
   corrupt(array_of("K\2\x85", dtype("i2"), data("123")), "more or fewer bytes than its shape has");
   corrupt(array_of("K\2\x85", dtype("O8", "|"), "]Na"), "more or fewer items than its shape has");
@@ -245,7 +245,7 @@ TEST(Pickle, ArraysThatAreWrongAreRefused) {
   corrupt(named("_codecs", "encode") + text("\xe2\x82\xac") + text("latin1") + "\x86R", "not latin1");
 }
 
-TEST(Pickle, BombsAreRefused) {
+TEST(Pickle, ExpandingPicklesAreRefused) {
   const auto limited = [](const std::string& program, const std::string& part) {
     refused(ErrorKind::resource, program, part);
   };
@@ -254,13 +254,13 @@ TEST(Pickle, BombsAreRefused) {
   EXPECT_EQ(show("\x80\2"s + std::string(64, ']') + std::string(63, 'a') + "."),
             std::string(64, '[') + std::string(64, ']'));
 
-  std::string laughs = "](NNNNNNNNNNe\x94";  // ten values, in each of ten lists, in each of...
+  std::string laughs = "](NNNNNNNNNNe\x94";  // "billion laughs": ten values, in each of ten lists, in each of...
   for (char place = 0; place < 9; ++place) {
     laughs += "](";
     for (int i = 0; i < 10; ++i) laughs += std::string("h") + place;
     laughs += "e\x94";
   }
-  // Only the last of them is the value; the others lie below it and in its memo.
+  // Only the last one is the value; the others are below it on the stack and in the memo.
   limited("(" + laughs + "t", "values (counting repeated references)");
 
   const std::string long_text(200, 'a');

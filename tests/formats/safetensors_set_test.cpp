@@ -21,7 +21,7 @@ void write_tensors(const std::filesystem::path& path, const std::vector<std::str
 const std::string first = "model-00001-of-00002.safetensors";
 const std::string second = "model-00002-of-00002.safetensors";
 
-TEST(SafetensorsSet, OneFile) {
+TEST(SafetensorsSet, OpensOneFile) {
   const Folder folder;
   write_tensors(folder / "model.safetensors", {"b", "aa"});
   for (const auto& path : {folder.path(), folder / "model.safetensors"}) {
@@ -35,7 +35,7 @@ TEST(SafetensorsSet, OneFile) {
   EXPECT_EQ(SafetensorsSet(folder.path(), "adapter_model").entries().size(), 1U);
 }
 
-TEST(SafetensorsSet, ShardsWithAnIndex) {
+TEST(SafetensorsSet, OpensShardsWithAnIndex) {
   const Folder folder;
   write_tensors(folder / first, {"a", "c", "unnamed"});
   write_tensors(folder / second, {"b"});
@@ -53,7 +53,7 @@ TEST(SafetensorsSet, ShardsWithAnIndex) {
   expect_error(ErrorKind::not_found, "no tensor 'unnamed'", [&] { set.at("unnamed"); });
 }
 
-TEST(SafetensorsSet, MissingParts) {
+TEST(SafetensorsSet, MissingShardsAreErrors) {
   const Folder folder;
   expect_error(ErrorKind::not_found, "neither model.safetensors nor", [&] { SafetensorsSet set(folder.path()); });
   write_tensors(folder / first, {"a"});
@@ -63,7 +63,7 @@ TEST(SafetensorsSet, MissingParts) {
   expect_error(ErrorKind::corrupt, "tensor 'b' should be in " + second, [&] { SafetensorsSet set(folder.path()); });
 }
 
-TEST(SafetensorsIndex, IsWrittenAsTransformersDoes) {
+TEST(SafetensorsIndex, IsWrittenLikeTransformers) {
   const Folder folder;
   write_safetensors_index(folder / "i.json", {14, {{"b", second}, {"a\xc3\xa9", first}}});
   EXPECT_EQ(read_file(folder / "i.json"),
@@ -71,7 +71,7 @@ TEST(SafetensorsIndex, IsWrittenAsTransformersDoes) {
                 "\",\n    \"b\": \"" + second + "\"\n  }\n}\n");
 }
 
-TEST(SafetensorsIndex, RefusesWhatIsNone) {
+TEST(SafetensorsIndex, RefusesInvalidIndexes) {
   const Folder folder;
   const auto expect_corrupt = [&](const std::string& text, const std::string& part) {
     write_file(folder / "i.json", text);

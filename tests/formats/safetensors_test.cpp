@@ -15,7 +15,7 @@ using testing::Folder;
 using testing::golden;
 using testing::raw;
 
-// A file of this header (not padded) and data.
+// A file with this header (unpadded) and these data.
 std::string file_of(const std::string& header, const std::string& data = "") {
   return raw<uint64_t>(header.size()) + header + data;
 }
@@ -27,7 +27,7 @@ void expect_corrupt(const std::string& bytes, const std::string& part) {
   expect_error(ErrorKind::corrupt, part, [&] { open(bytes); });
 }
 
-// The worked example of the format's description, byte by byte.
+// A worked example of the format, byte by byte.
 const std::string example_header =
     R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
     R"("b":{"dtype":"BF16","shape":[1,3],"data_offsets":[8,14]}}  )";
@@ -79,7 +79,7 @@ TEST(Safetensors, RewritesTheOfficialFileByteForByte) {
   EXPECT_EQ(read_file(folder / "out"), read_file(golden("official.safetensors")));
 }
 
-TEST(Safetensors, FileWithoutTensorsOrMetadata) {
+TEST(Safetensors, ReadsAFileWithoutTensorsOrMetadata) {
   EXPECT_TRUE(SafetensorsFile(golden("no_tensors.safetensors")).entries().empty());
   const Folder folder;
   SafetensorsWriter writer(folder / "out", {}, {});
@@ -126,14 +126,14 @@ TEST(Safetensors, NoChangedByteOfTheHeaderReadsOutsideTheFile) {
   }
 }
 
-TEST(Safetensors, AbsurdHeaderSizes) {
+TEST(Safetensors, AbsurdHeaderSizesAreRefused) {
   expect_corrupt(raw<uint64_t>(100'000'001) + "{}", "header of 100000001 bytes, more than the 100000000");
   expect_corrupt(raw<uint64_t>(~uint64_t{0}) + "{}", "more than the 100000000");
   expect_corrupt(raw<uint64_t>(3) + "{}", "header of 3 bytes in a file of 10");
   expect_corrupt(raw<uint64_t>(0), "does not begin with '{'");
 }
 
-TEST(Safetensors, HeadersThatAreNotJson) {
+TEST(Safetensors, HeadersThatAreNotJsonAreRefused) {
   expect_corrupt(file_of(" {}"), "does not begin with '{'");
   expect_corrupt(file_of("[]"), "does not begin with '{'");
   expect_corrupt(file_of("{"), "not valid UTF-8 JSON");
@@ -148,7 +148,7 @@ TEST(Safetensors, HeadersThatAreNotJson) {
   expect_corrupt(file_of(deep), "unknown key 'a'");
 }
 
-TEST(Safetensors, WrongTypes) {
+TEST(Safetensors, WrongJsonTypesAreRefused) {
   expect_corrupt(file_of(R"({"a":1})"), "'a' is a number, not an object");
   expect_corrupt(file_of(R"({"a":null})"), "'a' is null, not an object");
   expect_corrupt(file_of(R"({"a":[]})"), "'a' is a list, not an object");
@@ -170,7 +170,7 @@ TEST(Safetensors, WrongTypes) {
   expect_corrupt(file_of(R"({"a":{"shape":[0],"data_offsets":[0,0]}})"), "tensor 'a': no dtype");
 }
 
-TEST(Safetensors, DuplicateKeys) {
+TEST(Safetensors, DuplicateKeysAreRefused) {
   const std::string empty = R"({"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
   expect_corrupt(file_of("{\"a\":" + empty + ",\"a\":" + empty + "}"), "duplicate key 'a' in the header");
   expect_corrupt(file_of("{\"a\":" + empty + ",\"\\u0061\":" + empty + "}"), "duplicate key 'a' in the header");
@@ -199,7 +199,7 @@ TEST(Safetensors, OffsetsMustCoverTheData) {
   expect_corrupt(file_of("{}", "x"), "1 bytes of data after the last tensor");
 }
 
-TEST(Safetensors, UnknownDtypeAndOverflowingShape) {
+TEST(Safetensors, UnknownDtypesAndOverflowingShapesAreRefused) {
   expect_error(ErrorKind::unsupported, "f: tensor 'a': unknown dtype 'F128'",
                [] { open(file_of(R"({"a":{"dtype":"F128","shape":[0],"data_offsets":[0,0]}})")); });
   expect_corrupt(file_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})"),
@@ -234,7 +234,7 @@ TEST(Safetensors, WriterRefusesMisuse) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
-TEST(Safetensors, MissingFile) {
+TEST(Safetensors, AMissingFileIsNamed) {
   const Folder folder;
   expect_error(ErrorKind::not_found, "none.safetensors", [&] { SafetensorsFile(folder / "none.safetensors"); });
 }

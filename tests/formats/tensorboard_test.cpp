@@ -1,4 +1,5 @@
-// Records of the PyPI package tensorboard 2.21.0 (its RecordWriter over its own protocol buffers), byte for byte.
+// Event records equal those of the PyPI package tensorboard 2.21.0 (RecordWriter and its protocol buffers), byte for
+// byte.
 #include "formats/tensorboard.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-TEST(Tensorboard, ChecksumsAreCastagnolis) {
+TEST(Tensorboard, ChecksumIsCrc32c) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43U);
@@ -23,7 +24,7 @@ TEST(Tensorboard, ChecksumsAreCastagnolis) {
   EXPECT_EQ(masked_crc32c("123456789"), 0xC78AB0E5U);
 }
 
-TEST(Tensorboard, RecordsAreTheOtherWriters) {
+TEST(Tensorboard, RecordsEqualTensorboards) {
   EXPECT_EQ(hex(tensorboard_version(wall_time)),
             "1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9");
   EXPECT_EQ(hex(tensorboard_restart(wall_time, 301)),

@@ -1,4 +1,4 @@
-// Any bytes as messages and a chat template.
+// Fuzzes chat messages and a chat template.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

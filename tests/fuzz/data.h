@@ -1,5 +1,5 @@
-// What the jsonl target does with a file, also used by the test that replays its corpus: documents are read and turned
-// into tokens, with bad lines skipped, and then with the first of them being the end.
+// The jsonl fuzz target, also used by the corpus test: it reads documents and tokenizes them, once skipping bad lines
+// and once stopping at the first.
 #pragma once
 
 #include "base/error.h"

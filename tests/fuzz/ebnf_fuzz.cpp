@@ -1,4 +1,4 @@
-// Any bytes as a grammar.
+// Fuzzes EBNF grammars.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,6 +1,5 @@
-// What the fuzz targets of formats/ do with a file, also used by the test that replays their corpora: read it, and
-// touch the first and last byte of everything the reader hands out. An ingot::Error about the file is the only way out
-// but success.
+// The fuzz targets of formats/, also used by the corpus test: they read a file and touch the first and last byte of
+// everything that the reader returns. They return normally or throw ingot::Error.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +57,7 @@ inline bool read_gguf(std::span<const std::byte> bytes) {
   }
 }
 
-// Unfolds a value, but for at most `left` values: a small file can name one again and again.
+// Visits at most `left` nested values: a small file can refer to a value many times.
 inline void touch(const Pickle& pickle, PickleValue value, int64_t& left) {
   using Kind = PickleValue::Kind;
   if (--left < 0) return;
@@ -88,7 +87,7 @@ inline bool read_npy(std::span<const std::byte> bytes) {
   }
 }
 
-// An index, and behind it u64, the size of a .bin of zero bytes, of which at most 64 KiB are made.
+// Input: an index, then (u64) the size of a .bin of zero bytes, of which at most 64 KiB are created.
 inline bool read_megatron(std::span<const std::byte> bytes) {
   try {
     uint64_t size = 0;
@@ -109,7 +108,7 @@ inline bool read_megatron(std::span<const std::byte> bytes) {
   }
 }
 
-// An index.json, a zero byte, and the first shard that it names.
+// Input: an index.json, a zero byte, and the first shard that it names.
 inline bool read_mds(std::span<const std::byte> bytes) {
   const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::string_view index = all.substr(0, all.find('\0'));

@@ -1,4 +1,4 @@
-// Any bytes as a GGUF file.
+// Fuzzes GGUF files.
 #include <cstdint>
 
 #include "tests/fuzz/formats.h"

@@ -1,5 +1,5 @@
-// What the fuzz targets of grammars do with their input, also used by the test that replays their corpora: an
-// ingot::Error about the input is the only way out but success, and an output that follows masks is never stuck.
+// The fuzz targets of grammars, also used by the corpus tests. They return normally or throw ingot::Error, and an
+// output that follows the masks always has an allowed token.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ inline std::shared_ptr<const Vocabulary> vocabulary() {
   return all;
 }
 
-// Some tokens of the masks, drawn by what the input is.
+// Follows some tokens that the masks allow, chosen by the input.
 inline void follow(const GrammarPtr& grammar, std::string_view seed) {
   Matcher matcher(std::make_shared<const TokenGrammar>(grammar, vocabulary()));
   std::minstd_rand random(static_cast<uint32_t>(std::hash<std::string_view>()(seed)));

@@ -1,4 +1,4 @@
-// Bytes over a loopback connection to an HTTP server that answers every request it understands with its length.
+// Sends bytes over loopback to an HTTP server that answers every valid request with the request's length.
 #pragma once
 
 #include <arpa/inet.h>
@@ -51,14 +51,14 @@ class CountingHandler : public Handler {
   }
 };
 
-// The server lives as long as the process of the fuzzer or test.
+// The server lives as long as the fuzzer's or the test's process.
 class ByteServer {
  public:
-  // `seconds`: in which a request must have come.
+  // `seconds`: the time limit for receiving a request.
   explicit ByteServer(double seconds = 0.02) : server_(settings(seconds), handler_) {}
 
-  // Whether the first answer to these bytes is 200. The server must end the connection by itself; with `leave` the
-  // client says that it sends no more, which ends the connection at once.
+  // Whether the first answer to these bytes has status 200. The server must close the connection; with `leave` the
+  // client shuts down its sending side, which makes the server close at once.
   bool accepts(std::string_view bytes, bool leave = false) const {
     const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -74,7 +74,7 @@ class ByteServer {
     if (leave) ::shutdown(socket.fd, SHUT_WR);
     std::string answer;
     char buffer[4096];
-    // Incomplete requests end by the server's time-outs.
+    // The server's time-outs end incomplete requests.
     for (ssize_t got = 0; (got = ::recv(socket.fd, buffer, sizeof buffer, 0)) > 0;) {
       answer.append(buffer, static_cast<size_t>(got));
     }

@@ -1,4 +1,4 @@
-// Any bytes as what a client sends.
+// Fuzzes the bytes that an HTTP client sends.
 #include <cstdint>
 
 #include "tests/fuzz/http_bytes.h"

@@ -1,4 +1,4 @@
-// Any bytes as a template.
+// Fuzzes Jinja templates.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Any bytes as a JSON Schema.
+// Fuzzes JSON Schemas.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

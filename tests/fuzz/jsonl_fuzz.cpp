@@ -1,4 +1,4 @@
-// Any bytes as a data file.
+// Fuzzes JSONL data files.
 #include <cstdint>
 
 #include "tests/fuzz/data.h"

@@ -1,4 +1,4 @@
-// Any bytes as an index.json, a zero byte, and the first shard that it names.
+// Fuzzes MDS folders: an index.json, a zero byte, and the first shard that it names.
 #include <cstdint>
 
 #include "tests/fuzz/formats.h"

@@ -1,4 +1,4 @@
-// Any bytes as a Megatron index, and any size of the .bin beside it.
+// Fuzzes Megatron indexes, with any size of the .bin file.
 #include <cstdint>
 
 #include "tests/fuzz/formats.h"

@@ -1,4 +1,4 @@
-// Bytes as a file that has a path, without touching a disk: what reads files is fuzzed as it is.
+// Gives bytes in memory a file path (memfd), so that code that opens files can be fuzzed without a disk.
 #pragma once
 
 #include <sys/mman.h>

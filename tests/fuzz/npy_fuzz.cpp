@@ -1,4 +1,4 @@
-// Any bytes as a .npy file.
+// Fuzzes .npy files.
 #include <cstdint>
 
 #include "tests/fuzz/formats.h"

@@ -1,4 +1,4 @@
-// Any bytes as a regular expression.
+// Fuzzes regular expressions.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// What the recipe target does with a file, also used by the test that replays its corpus: bytes up to the first zero
-// are a recipe, those behind it an override. A recipe that is accepted, written out, is read as the same.
+// The recipe fuzz target, also used by the corpus test. Bytes up to the first zero are a recipe, those after it an
+// override. A recipe that is accepted and written out must be read back unchanged.
 #pragma once
 
 #include <algorithm>

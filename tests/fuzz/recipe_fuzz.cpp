@@ -1,4 +1,4 @@
-// Any bytes as a recipe and an override.
+// Fuzzes a recipe and an override.
 #include <cstdint>
 
 #include "tests/fuzz/recipe.h"

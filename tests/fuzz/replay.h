@@ -1,4 +1,4 @@
-// Replays the seeds of a fuzz target: files named valid_* are accepted, files named bad_* are refused with an Error.
+// Runs a fuzz target on its seeds: files named valid_* must be accepted, and files named bad_* must throw an Error.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,14 +12,14 @@
 
 namespace ingot::fuzz {
 
-// What a corpus must be: seeds smaller than `size` bytes, and at least so many of each kind.
+// Requirements on a corpus: the largest size of a seed, and the least number of each kind.
 struct Corpus {
   size_t size = 8192;
   int num_valid = 2;
   int num_bad = 3;
 };
 
-// `read` takes a std::string, and whether it is to be accepted if it wants to know, and returns whether it was.
+// `read` takes a std::string (and optionally whether it should be accepted) and returns whether it was accepted.
 template <class Read>
 void replay(const std::string& target, Read read, Corpus least = {}) {
   const std::filesystem::path folder = std::filesystem::path(test_data).parent_path() / "fuzz/corpus" / target;

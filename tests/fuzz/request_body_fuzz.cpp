@@ -1,4 +1,4 @@
-// Any bytes as the JSON body of a request.
+// Fuzzes the JSON body of requests.
 #include <cstdint>
 
 #include "tests/fuzz/requests.h"

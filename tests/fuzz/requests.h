@@ -1,4 +1,4 @@
-// Request bodies as fuzz targets and corpus tests read them: the first byte chooses the route.
+// The request-body fuzz target, also used by the corpus test: the first byte chooses the route.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace ingot::server::fuzz {
 
-// Whether the body is a request; any ApiError is an answer, every other exception a mistake.
+// Whether the body is a valid request. An ApiError is a refusal; any other exception is a bug.
 inline bool read_request(std::string_view text) {
   if (text.empty()) return false;
   const std::string_view body = text.substr(1);

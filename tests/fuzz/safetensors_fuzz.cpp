@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file.
+// Fuzzes safetensors files.
 #include <cstdint>
 
 #include "tests/fuzz/formats.h"

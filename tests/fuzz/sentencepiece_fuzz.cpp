@@ -1,4 +1,4 @@
-// Any bytes as a SentencePiece tokenizer.model.
+// Fuzzes SentencePiece tokenizer.model files.
 #include "tests/fuzz/tokenizers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,4 @@
-// What the fuzz targets of templates do with their input, also used by the test that replays their corpora: an
-// ingot::Error about the input is the only way out but success.
+// The fuzz targets of templates, also used by the corpus tests. They return normally or throw ingot::Error.
 #pragma once
 
 #include <memory>
@@ -24,7 +23,7 @@ inline void require(bool holds) {
   if (!holds) __builtin_trap();
 }
 
-// Ranges lie in the text, in order, and do not touch.
+// The ranges must lie in the text, be in order, and not touch.
 inline void check_content(std::string_view text, const ByteRanges& content) {
   size_t before = 0;
   for (const auto& [begin, end] : content) {
@@ -33,10 +32,10 @@ inline void check_content(std::string_view text, const ByteRanges& content) {
   }
 }
 
-// Stands in every string of the caller, and in no template that has no escapes and not itself.
+// Every string of the caller contains it. A template can write it only if its source contains it or an escape.
 constexpr std::string_view callers_mark = "\xEE\x80\x80";
 
-// A template, rendered with variables of every kind under small limits. False when it is refused.
+// Renders a template with variables of every type under small limits. False when it is refused.
 inline bool render_template(std::string_view source) {
   static const auto variables = nlohmann::ordered_json::parse(
       R"({"messages": [{"role": "user", "content": " a\ue000 b\n"}, {"role": "assistant", "content": "\u00e9\ue000c"}],
@@ -59,7 +58,7 @@ inline bool render_template(std::string_view source) {
   }
 }
 
-// A token for every byte, and a few special ones.
+// A tokenizer with one token for every byte and a few special ones.
 inline const Tokenizer& byte_tokenizer() {
   static const std::unique_ptr<Tokenizer> tokenizer = [] {
     VocabularySpec spec;
@@ -77,7 +76,7 @@ inline const Tokenizer& byte_tokenizer() {
   return *tokenizer;
 }
 
-// The tokens join to the text, and no control token has a byte of content.
+// The tokens must concatenate to the text, and no control token may contain content bytes.
 inline void check_tokens(const ChatText& chat) {
   const Tokenizer& tokenizer = byte_tokenizer();
   size_t at = 0;
@@ -90,8 +89,8 @@ inline void check_tokens(const ChatText& chat) {
   require(at == chat.text.size());
 }
 
-// A line with the JSON of messages, and behind it a template: the spans of the answers lie in the text, in order, and
-// the text is made into tokens.
+// Input: a line of JSON messages, then a template. The answer spans must lie in the text in order, and the text is
+// tokenized.
 inline bool render_chat(std::string_view input) {
   const size_t line = input.find('\n');
   if (line == std::string_view::npos) return false;

@@ -1,4 +1,4 @@
-// Any bytes as a tokenizer.json.
+// Fuzzes tokenizer.json files.
 #include "tests/fuzz/tokenizers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
-// What the fuzz targets of tokenizers do with a file, also used by the tests that replay their corpora: read it, and
-// where it is one, encode and decode a text with it. An ingot::Error about the file is the only way out but success.
+// The fuzz targets of tokenizers, also used by the corpus tests: they read a file and, if it is valid, encode and
+// decode a text. They return normally or throw ingot::Error.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace ingot::text::fuzz {
 
-// A text for tokenizers, hard ones included; `tail` is what the fuzzer adds.
+// A text that is hard for tokenizers; the fuzzer adds `tail`.
 inline std::string sample(std::string_view tail) {
   std::string text = "Hello  world\n\xC3\xA9 e\xCC\x81 \xE4\xBD\xA0 \xEF\xAC\x81 <s>a</s> 12'll \xFF";
   text.push_back('\0');
   return text.append(tail.substr(0, 2048));
 }
 
-// True when `load` gives a tokenizer.
+// True when `load` returns a tokenizer.
 template <class Load>
 bool use(Load load, std::string_view tail) {
   try {
@@ -27,7 +27,7 @@ bool use(Load load, std::string_view tail) {
     const std::string text = sample(tail);
     const std::vector<int32_t> ids = tokenizer->encode(text);
     tokenizer->decode(ids, true);
-    ByteRanges content;  // of every other stretch of five bytes
+    ByteRanges content;  // every other run of five bytes
     for (size_t at = tail.size() % 5; at < text.size(); at += 10)
       content.emplace_back(at, std::min(at + 5, text.size()));
     tokenizer->encode(text, {.content = content});

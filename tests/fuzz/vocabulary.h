@@ -1,5 +1,5 @@
-// What the fuzz target of vocabularies does with a GGUF file: make its tokenizer, use it, and write it as a
-// tokenizer.json that must be a tokenizer too.
+// The GGUF vocabulary fuzz target: it creates the file's tokenizer, uses it, and writes a tokenizer.json, which must be
+// valid.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace ingot::checkpoint::fuzz {
 
-// True when the file has a vocabulary that makes a tokenizer.
+// True when the file contains a valid vocabulary.
 inline bool read_vocabulary(std::string_view bytes) {
   text::VocabularySpec vocabulary;
   try {

@@ -1,4 +1,4 @@
-// Any bytes as a GGUF file with a vocabulary.
+// Fuzzes the vocabulary of GGUF files.
 #include "tests/fuzz/vocabulary.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
