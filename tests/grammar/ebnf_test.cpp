@@ -7,7 +7,7 @@
 namespace ingot::grammar {
 namespace {
 
-TEST(Ebnf, LiteralsClassesAndQuantifiers) {
+TEST(Ebnf, ParsesLiteralsClassesAndQuantifiers) {
   const GrammarPtr grammar = compile_ebnf("root ::= \"a\"+ [0-9]{2,3} (\"x\" | \"yz\")? [^a-z\\n]*  # a comment\n");
   for (const char* text : {"a12", "aaa123", "a12x", "a12yz", "a12AB \xC3\xA9", "a123yz--"})
     EXPECT_TRUE(accepts(grammar, text)) << text;
@@ -15,7 +15,7 @@ TEST(Ebnf, LiteralsClassesAndQuantifiers) {
     EXPECT_FALSE(accepts(grammar, text)) << text;
 }
 
-TEST(Ebnf, RecursiveRulesAndLineEnds) {
+TEST(Ebnf, ParsesRecursiveRulesAndLineEnds) {
   const GrammarPtr grammar = compile_ebnf(R"=(
     # arithmetic
     root  ::= term (ws [-+] ws term)*
@@ -30,15 +30,15 @@ TEST(Ebnf, RecursiveRulesAndLineEnds) {
   for (const char* text : {"", "(", "1+", "(1", "1)", "1.", "()"}) EXPECT_FALSE(accepts(grammar, text)) << text;
 }
 
-TEST(Ebnf, EscapesOfCharacters) {
+TEST(Ebnf, ParsesCharacterEscapes) {
   const GrammarPtr grammar = compile_ebnf(R"(root ::= "\x41\u00e9\U0001F600\n\t\"\\" [\]\-\\])");
   EXPECT_TRUE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\]"));
   EXPECT_TRUE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\-"));
   EXPECT_FALSE(accepts(grammar, "A\xC3\xA9\xF0\x9F\x98\x80\n\t\"\\x"));
 }
 
-// Rules take the place of their names in counted repeats as long as that makes few terms.
-TEST(Ebnf, ManyCountedRepeatsOfLongRules) {
+// Rules are inlined in counted repeats as long as that gives few terms.
+TEST(Ebnf, CountedRepeatsOfLongRulesStaySmall) {
   const std::string word(900, 'x');
   std::string repeats;
   for (int i = 0; i < 450; ++i) repeats += fmt::format(" (w \"{}\"){{2}}", i);
@@ -50,12 +50,12 @@ TEST(Ebnf, ManyCountedRepeatsOfLongRules) {
   EXPECT_TRUE(begins(rules, word + "0" + word + "0" + word + "1"));
   EXPECT_FALSE(begins(rules, word + "0" + word + "0" + word + "0"));
   EXPECT_FALSE(begins(rules, word + "0" + word + "1"));
-  // What is in front of a repeat is made anew with it: here that would be too much.
+  // Inlining would repeat the terms before the repeat, which here would be too many.
   const std::string front(150'000, 'y');
   EXPECT_TRUE(begins("root ::= \"" + front + "\" (w \"0\"){2}\nw ::= [ab] | \"cd\"", "yyy"));
 }
 
-TEST(Ebnf, RefusesWhatItCannotDoByName) {
+TEST(Ebnf, UnsupportedSyntaxIsNamed) {
   const auto error = [](const char* text) {
     try {
       compile_ebnf(text);

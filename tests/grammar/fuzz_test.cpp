@@ -1,19 +1,19 @@
-// The seeds of the fuzz targets do what their names say.
+// Runs the grammar fuzz targets on their seeds: valid_* must be accepted, bad_* refused.
 #include "tests/fuzz/grammars.h"
 #include "tests/fuzz/replay.h"
 
 namespace ingot::grammar {
 namespace {
 
-TEST(Fuzz, SeedsOfJsonSchemas) {
+TEST(Fuzz, JsonSchemaSeedsAreJudgedRight) {
   ingot::fuzz::replay("json_schema", [](const std::string& text) { return fuzz::compile_schema(text); });
 }
 
-TEST(Fuzz, SeedsOfEbnf) {
+TEST(Fuzz, EbnfSeedsAreJudgedRight) {
   ingot::fuzz::replay("ebnf", [](const std::string& text) { return fuzz::compile_rules(text); });
 }
 
-TEST(Fuzz, SeedsOfPatterns) {
+TEST(Fuzz, PatternSeedsAreJudgedRight) {
   ingot::fuzz::replay("pattern", [](const std::string& text) { return fuzz::compile_pattern(text); });
 }
 

@@ -1,4 +1,4 @@
-// Each draft of JSON Schema by its own rules; the texts are written by hand from the specifications.
+// Each draft of JSON Schema follows its own rules. The texts are written by hand from the specifications.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +14,7 @@ constexpr const char* draft7 = "http://json-schema.org/draft-07/schema#";
 constexpr const char* draft2019 = "https://json-schema.org/draft/2019-09/schema";
 constexpr const char* draft2020 = "https://json-schema.org/draft/2020-12/schema";
 
-// The schema with its draft.
+// The schema with its "$schema" key.
 std::string of(const char* draft, const std::string& members) {
   return std::string(R"({"$schema": ")") + draft + "\", " + members + "}";
 }
@@ -25,7 +25,7 @@ void expect_of(const char* draft, const std::string& members, std::vector<const 
 }
 
 // Draft-07, core, section 8.3: "All other properties in a "$ref" object MUST be ignored."
-TEST(JsonDrafts, NothingBesideARefUpToDraft7) {
+TEST(JsonDrafts, KeywordsBesideRefAreIgnoredUpToDraft7) {
   for (const char* draft : {draft4, draft6, draft7}) {
     expect_of(draft, R"("definitions": {"s": {"type": "string"}}, "not": {"$ref": "#/definitions/s", "maxLength": 3})",
               {"1", "null"}, {"\"abcdef\"", "\"ab\""});
@@ -42,7 +42,7 @@ TEST(JsonDrafts, NothingBesideARefUpToDraft7) {
   }
 }
 
-TEST(JsonDrafts, BoundsOfDraft4ExcludeByABoolean) {
+TEST(JsonDrafts, Draft4BoundsAreExclusiveByABoolean) {
   expect_of(draft4, R"("type": "number", "minimum": 1, "exclusiveMinimum": true, "maximum": 3)", {"1.5", "3"},
             {"1", "1.0", "3.5"});
   expect_of(draft4, R"("type": "number", "minimum": 1, "exclusiveMinimum": false)", {"1"}, {"0.5"});
@@ -67,7 +67,7 @@ TEST(JsonDrafts, KeywordsOfLaterDraftsAreAnnotations) {
   expect_of(draft7, R"("prefixItems": [{"type": "null"}])", {"[1]"}, {"[1"});
 }
 
-TEST(JsonDrafts, TuplesUpTo2019) {
+TEST(JsonDrafts, TuplesUseItemsUpTo2019) {
   for (const char* draft : {draft4, draft6, draft7, draft2019}) {
     expect_of(draft, R"("items": [{"type": "integer"}, {"type": "string"}], "additionalItems": {"type": "null"})",
               {"[]", "[1]", "[1, \"a\"]", "[1, \"a\", null, null]"}, {"[\"a\"]", "[1, 2]", "[1, \"a\", 1]"});
@@ -80,7 +80,7 @@ TEST(JsonDrafts, TuplesUpTo2019) {
   EXPECT_EQ(refusal(R"({"items": [{"type": "integer"}]})"), no_tuple);
 }
 
-TEST(JsonDrafts, Dependencies) {
+TEST(JsonDrafts, DependenciesFollowTheDraft) {
   for (const char* draft : {draft4, draft6, draft7, draft2020}) {
     expect_of(draft, R"("dependencies": {"a": ["b"], "c": {"properties": {"d": {"type": "null"}}}})",
               {"{}", R"({"b": 1})", R"({"b": 1, "a": 1})", R"({"a": 1, "b": 1})", R"({"d": null, "c": 1})", "[]"},
@@ -88,7 +88,7 @@ TEST(JsonDrafts, Dependencies) {
   }
 }
 
-TEST(JsonDrafts, IdentifiersAreThoseOfTheDraft) {
+TEST(JsonDrafts, IdentifiersFollowTheDraft) {
   expect_of(draft4, R"("id": "http://x/root.json", "$ref": "#/definitions/a",
                        "definitions": {"a": {"id": "http://y/", "type": "null"}})",
             {"null"}, {"1"});
@@ -100,7 +100,7 @@ TEST(JsonDrafts, IdentifiersAreThoseOfTheDraft) {
   expect_of(draft7, R"("allOf": [{"$ref": "#here"}], "definitions": {"a": {"$id": "#here", "type": "null"}})", {"null"},
             {"1"});
   expect_of(draft2019, R"("$ref": "#here", "$defs": {"a": {"$anchor": "here", "type": "null"}})", {"null"}, {"1"});
-  // A property named "id", and an identifier in a value or in a place that is no schema, are none.
+  // A property named "id", an identifier in a value, and one where no schema is allowed are not identifiers.
   expect_of(draft7, R"("properties": {"$id": {"type": "null"}}, "required": ["$id"])", {R"({"$id": null})"},
             {R"({"$id": 1})"});
   EXPECT_EQ(refusal(of(draft7, R"("$ref": "y", "enum": [{"$id": "y", "type": "null"}])")),
@@ -109,21 +109,21 @@ TEST(JsonDrafts, IdentifiersAreThoseOfTheDraft) {
             "unsupported: #/$ref: the schema does not contain y");
   EXPECT_EQ(refusal(of(draft2019, R"("$ref": "#y", "$defs": {"a": {"$dynamicAnchor": "y"}})")),
             "unsupported: #/$ref: the schema does not contain #y");
-  // An identifier beside $ref does not move the base up to draft-07.
+  // Up to draft-07 an identifier beside $ref does not change the base URI.
   expect_of(draft7, R"("$id": "http://x/root.json", "properties": {"a": {"$id": "http://y/z.json", "$ref": "b.json"}},
                        "definitions": {"b": {"$id": "http://x/b.json", "type": "null"},
                                        "c": {"$id": "http://y/b.json", "type": "string"}})",
             {R"({"a": null})"}, {R"({"a": "x"})"});
 }
 
-TEST(JsonDrafts, ReferencesThatMayBeDynamic) {
+TEST(JsonDrafts, ResolvesDynamicReferences) {
   expect_of(draft2019, R"("properties": {"a": {"$recursiveRef": "#"}}, "additionalProperties": false)",
             {R"({"a": {"a": {}}})"}, {R"({"a": {"b": 1}})", R"({"b": {}})"});
   expect_of(draft2020, R"("$ref": "#/$defs/list", "$defs": {
               "list": {"type": "array", "items": {"$dynamicRef": "#item"}},
               "item": {"$dynamicAnchor": "item", "type": "null"}})",
             {"[]", "[null]"}, {"[1]"});
-  // Two resources with the same dynamic anchor: which one is meant depends on the way to it.
+  // Two resources with the same dynamic anchor: the path of references decides which one is meant.
   EXPECT_EQ(refusal(of(draft2020, R"("$id": "http://x/a", "$ref": "list", "$defs": {
               "item": {"$dynamicAnchor": "item", "type": "string"},
               "list": {"$id": "list", "type": "array", "items": {"$dynamicRef": "#item"},
@@ -131,7 +131,7 @@ TEST(JsonDrafts, ReferencesThatMayBeDynamic) {
             "unsupported: http://x/list#/items/$dynamicRef can refer to several schemas, which is not supported");
 }
 
-TEST(JsonDrafts, TheDraftIsNamedInAnySpelling) {
+TEST(JsonDrafts, DraftUriMayBeSpelledInSeveralWays) {
   for (const char* name : {"http://json-schema.org/draft-04/schema", "https://json-schema.org/draft-04/schema#",
                            "json-schema.org/draft-04/schema"}) {
     expect_of(name, R"("maximum": 3, "exclusiveMaximum": true)", {"2"}, {"3"});
@@ -144,13 +144,13 @@ TEST(JsonDrafts, TheDraftIsNamedInAnySpelling) {
     EXPECT_EQ(refusal(of(name.c_str(), R"("type": "null")")),
               "unsupported: #/$schema is '" + name + "'; draft-04, 06, 07, 2019-09 and 2020-12 are supported");
   }
-  // A part of another draft.
+  // A subschema of another draft.
   expect_of(draft2020, R"("properties": {"a": {"$id": "a", "$schema": "http://json-schema.org/draft-07/schema#",
                           "items": [{"type": "null"}]}}, "prefixItems": [{"type": "null"}])",
             {R"({"a": [null]})", "[null]"}, {R"({"a": [1]})", "[1]"});
 }
 
-TEST(JsonDrafts, UnknownKeywordsAreListedAndRefusedWhereStrict) {
+TEST(JsonDrafts, UnknownKeywordsAreListedOrErrorsWhenStrict) {
   const std::string schema = R"({"x-order": 1, "type": "object", "example": {"y": 1}, "title": "t",
       "properties": {"a": {"type": "string", "format": "colour", "readonly": true}}, "exclusiveMinimumm": 2})";
   std::vector<std::string> unknown;
@@ -159,15 +159,15 @@ TEST(JsonDrafts, UnknownKeywordsAreListedAndRefusedWhereStrict) {
                                                "#/properties/a/readonly"}));
   EXPECT_EQ(refusal(schema, {.strict = true}), "unsupported: #/x-order is not known");
   EXPECT_EQ(refusal(R"({"type": "string", "format": "date", "title": "t"})", {.strict = true}), "none");
-  // An annotation says nothing where it stands, and nothing inside it is looked at.
+  // An annotation has no effect, and its value is not examined.
   expect({R"({"x-type": {"type": 7}, "examples": [{"$ref": "nowhere"}], "type": "null"})", {"null"}, {"1"}});
 }
 
-TEST(JsonDrafts, AnnotationsAreThoseOfTheDraft) {
+TEST(JsonDrafts, AnnotationsFollowTheDraft) {
   const char* const drafts[] = {draft4, draft6, draft7, draft2019, draft2020};
   struct Range {
     const char* member;
-    size_t first, last;  // of the drafts that know it
+    size_t first, last;  // of the drafts that define it
   };
   for (const Range& range : std::vector<Range>{
            {R"("title": "t", "description": "d", "default": 1, "definitions": {})", 0, 4},
@@ -198,7 +198,7 @@ TEST(JsonDrafts, AnnotationsAreThoseOfTheDraft) {
   }
   EXPECT_EQ(refusal(of(draft2020, R"("$anchor": 1)")), "usage: the schema's #/$anchor must be a string");
   EXPECT_EQ(refusal(of(draft7, R"("$anchor": 1)")), "none");
-  // Formats are the same in every draft.
+  // Formats do not differ between drafts.
   EXPECT_EQ(refusal(of(draft4, R"("format": "uuid")"), {.strict = true}), "none");
 }
 

@@ -1,4 +1,4 @@
-// Objects whose keys come in any order.
+// JSON objects whose keys may come in any order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace ingot::grammar {
 namespace {
 
-TEST(JsonObjects, KeysInAnyOrder) {
+TEST(JsonObjects, KeysMayComeInAnyOrder) {
   const char* const schema = R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"},
       "c": {"type": "null"}}, "required": ["a", "c"], "additionalProperties": false})";
   expect({schema,
@@ -24,7 +24,7 @@ TEST(JsonObjects, KeysInAnyOrder) {
          {.in_order = true});
 }
 
-TEST(JsonObjects, OtherNamesStandAnywhereOrBehindTheOrder) {
+TEST(JsonObjects, AdditionalPropertiesComeAnywhereOrAfterTheOrderedOnes) {
   const char* const schema = R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
       "required": ["a"], "additionalProperties": {"type": "null"}})";
   expect({schema,
@@ -34,12 +34,12 @@ TEST(JsonObjects, OtherNamesStandAnywhereOrBehindTheOrder) {
          {.in_order = true});
 }
 
-TEST(JsonObjects, CountsInAnyOrder) {
+TEST(JsonObjects, PropertyCountsHoldInAnyOrder) {
   expect({R"({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["b"], "minProperties": 2,
              "maxProperties": 3})",
           {R"({"b":1,"a":1})", R"({"x":1,"b":1})", R"({"x":1,"y":1,"b":1})"},
           {R"({"b":1})", R"({"x":1,"y":1})", R"({"x":1,"y":1,"z":1,"b":1})", R"({"a":1,"x":1,"y":1})"}});
-  // A name that is written twice is one property, however it is escaped.
+  // Two spellings of a key (with and without escapes) are the same property.
   expect({R"({"type": "object", "minProperties": 3})",
           {R"({"x":1,"y":1,"z":1})", R"({"x":1,"y":1,"z":1,"x":2})"},
           {R"({"x":1,"x":1,"y":1})", R"({"x":1,"y":1,"\u0078":1})", R"({"x":1,"y":1})"}});
@@ -47,7 +47,7 @@ TEST(JsonObjects, CountsInAnyOrder) {
       {R"({"type": "object", "minProperties": 2, "additionalProperties": false, "patternProperties": {"^[ab]$": {}}})",
        {R"({"b":1,"a":1})"},
        {R"({"a":1})", R"({"a":1,"a":1})"}});
-  // One long name; and names without end, few of each length.
+  // One long key, and unbounded keys with few of each length.
   expect(
       {R"({"type": "object", "minProperties": 1, "additionalProperties": false, "patternProperties": {"^a{5000}$": {}}})",
        {("{\"" + std::string(5000, 'a') + "\":1}").c_str()},
@@ -68,7 +68,7 @@ TEST(JsonObjects, CountsInAnyOrder) {
   }
 }
 
-TEST(JsonObjects, OppositesOfNames) {
+TEST(JsonObjects, NotInvertsPropertyRules) {
   expect({R"({"type": "object", "not": {"patternProperties": {"^x": {"type": "integer"}}}})",
           {R"({"xa":"s"})", R"({"a":1,"xa":1,"xb":null})"},
           {"{}", R"({"xa":1})", R"({"a":null,"xb":2})", R"({"xa":"s","xa":1})", R"({"xa":1,"xa":"s"})",
@@ -86,8 +86,8 @@ TEST(JsonObjects, OppositesOfNames) {
           {R"({"xa":1})", R"({"b":1})", R"({"b":1,"xb":"s"})", "{}"}});
 }
 
-// What was read of a name is kept while it may become a property's: an escape takes up to six bytes.
-TEST(JsonObjects, LongNamesWithEscapes) {
+// The text of a key is stored while it may still become a property's name. An escape takes up to six bytes.
+TEST(JsonObjects, LongNamesMayHaveEscapes) {
   const char* const schema = R"({"type": "object", "properties": {"ab": {"type": "integer"}}})";
   expect({schema,
           {R"({"\u0061\u0062":1})", R"({"\u0061b":1})", R"({"a\u0062":1})", R"({"\u0061\u0062\u0063":"s"})",
@@ -102,8 +102,8 @@ TEST(JsonObjects, LongNamesWithEscapes) {
   }
 }
 
-// States are made of what is written, not of what could be.
-TEST(JsonObjects, ManyProperties) {
+// States are created for what is written, not for every possible order.
+TEST(JsonObjects, ManyPropertiesNeedFewStates) {
   std::string properties, text, backwards;
   for (int i = 0; i < 300; ++i) {
     const std::string comma = i == 0 ? "" : ",";
@@ -130,8 +130,8 @@ TEST(JsonObjects, ManyProperties) {
   EXPECT_FALSE(in_mask(mask, '}'));
 }
 
-// What may still come is counted once a state, not once for each member that may come next.
-TEST(JsonObjects, CountsOfManyProperties) {
+// The properties that may still come are counted once per state, not once per possible next member.
+TEST(JsonObjects, ManyCountedPropertiesNeedFewSteps) {
   std::string properties;
   for (int i = 0; i < 4000; ++i) properties += fmt::format(R"({}"p{}": {{"type": "integer"}})", i == 0 ? "" : ",", i);
   const auto counted = [&](const char* more) {
@@ -143,15 +143,15 @@ TEST(JsonObjects, CountsOfManyProperties) {
   const GrammarPtr open = counted(R"(, "maxProperties": 2, "required": ["p8"])");
   EXPECT_TRUE(accepts(open, R"({"x":1,"p8":2})"));
   EXPECT_FALSE(accepts(open, R"({"x":1,"p7":2})"));
-  // Where a member of some name or other has to be there, all ways to write each are tried.
+  // When a member with some name must still come, all ways to write each are tried.
   EXPECT_EQ(refusal(R"({"type": "object", "properties": {)" + properties +
                     R"(}, "not": {"additionalProperties": {"type": "integer"}}})"),
             "resource: not, if or oneOf require a property with an unspecified name, in more than 512 ways");
 }
 
-// The time is looked at in each step of a combination. The clock here counts how often it is read: the time is over in
-// the middle of the one combination that takes many steps.
-TEST(JsonObjects, TimeOfOneCombination) {
+// The time limit is checked in each step of a combination. The clock of this test counts its readings: the limit is
+// reached in the middle of the one long combination.
+TEST(JsonObjects, TimeLimitAppliesInsideACombination) {
   EXPECT_EQ(refusal("true", {.max_seconds = -1}), "resource: the schema takes more than -1 s to compile");
   std::string choices;
   for (int i = 0; i < 10; ++i) {
@@ -165,11 +165,11 @@ TEST(JsonObjects, TimeOfOneCombination) {
             "resource: the schema takes more than 300 s to compile");
   readings = 0;
   EXPECT_EQ(refusal(schema, {.max_seconds = 1e9, .seconds = seconds}), "none");
-  EXPECT_GT(readings, 2000);  // 1024 ways to choose, and the choices before the last
+  EXPECT_GT(readings, 2000);  // 1024 combinations, and those before the last key
 }
 
-// A member that is needed must not be one of names that can be used up before.
-TEST(JsonObjects, NeedsOfFiniteNames) {
+// A required member must not be one of finitely many names that may have been used up.
+TEST(JsonObjects, RequiredMembersOfFinitelyManyNames) {
   const auto with_digits = [](const char* digits) {
     const std::string pattern = std::string("^x[0-9]") + digits + "$";
     return R"({"type": "object", "additionalProperties": false, "patternProperties": {")" + pattern +
@@ -186,8 +186,8 @@ TEST(JsonObjects, NeedsOfFiniteNames) {
   }
 }
 
-// Each property that is written is one fewer to be counted on, also where one has to meet a need.
-TEST(JsonObjects, CountsBesideANeed) {
+// Each property written reduces the remaining count, also when one property must satisfy a requirement.
+TEST(JsonObjects, CountsAndRequirementsCombine) {
   const char* const need = R"({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a"],
       "additionalProperties": false, "not": {"additionalProperties": {"type": "integer"}}, )";
   expect(
@@ -197,9 +197,9 @@ TEST(JsonObjects, CountsBesideANeed) {
           {R"({"a":"s"})", R"({"a":1,"b":1})", R"({"a":1,"b":"s","a":1})"}});
 }
 
-// What is a property's name is found behind it, where other names may come too: however it is escaped or cut into
-// tokens, it comes with its value, and once.
-TEST(JsonObjects, NamesAmongOthers) {
+// When additional properties are allowed, a property's name is recognised at its end, however it is escaped or split
+// into tokens. It then gets its schema, and occurs once.
+TEST(JsonObjects, PropertiesAreRecognisedAmongAdditionalOnes) {
   const char* const schema = R"({"type": "object", "properties": {"a": {"type": "integer"}, "ab": {"type": "null"}},
       "additionalProperties": {"type": "boolean"}})";
   expect({schema,
@@ -216,7 +216,7 @@ TEST(JsonObjects, NamesAmongOthers) {
   EXPECT_FALSE(accepts(grammar, R"({"a":1,"b":1})"));
 }
 
-TEST(JsonObjects, NamesAndTextsInEveryEscape) {
+TEST(JsonObjects, NamesAndStringsMayUseEveryEscape) {
   expect({R"({"type": "object", "properties": {"a/\u00e9": {"enum": ["x", "\uD83D\uDE00/"]}}, "required": ["a/\u00e9"],
              "additionalProperties": false})",
           {"{\"a/\xC3\xA9\":\"x\"}", R"({"a\/\u00e9":"x"})", R"({"\u0061\u002F\u00E9":"\u0078"})",
@@ -230,7 +230,7 @@ TEST(JsonObjects, NamesAndTextsInEveryEscape) {
   expect({R"({"type": "string", "not": {"const": "\u00e9"}})",
           {R"("\u00e8")", R"("e")"},
           {R"("\u00e9")", "\"\xC3\xA9\""}});
-  // No escape stands inside a character.
+  // No escape may begin inside a multi-byte character.
   expect({R"({"type": "string", "minLength": 1})",
           {R"("\u0000")", R"("\u001F")"},
           {"\"\"", "\"\n\"", R"("\ud800")", "\"\xC3\\u00a9\"", "\"\xC3\\n\""}});

@@ -8,17 +8,17 @@
 namespace ingot::grammar {
 namespace {
 
-TEST(JsonSchema, TypesAndFreeValues) {
+TEST(JsonSchema, AcceptsTypesAndUnconstrainedValues) {
   expect({"true",
           {"null", "true", "-0", "-1.5e3", "\"a\\u00e9\\n\xC3\xA9\\ud83d\\ude00\"", "[]", "[1, {\"a\": [null]}]", "{}",
            "{\n  \"a\": 1\n}"},
           {"", "nul", "01", "1.", "\"\n\"", "\"\\ud83d\"", "\"\xC3\"", "[1,]", "{\"a\"}", "{\"a\":1,}", "1 2"}});
-  // A number with a condition is written in fewer ways: not as a negative zero.
+  // A constrained number has fewer spellings: negative zero is not one.
   expect({R"({"type": "integer"})", {"0", "-7", "123"}, {"1.5", "1e-2", "\"1\"", "-0", "00"}});
   expect({R"({"type": ["string", "null"]})", {"\"\"", "null"}, {"1", "true", "{}"}});
 }
 
-TEST(JsonSchema, ObjectsHaveTheirPropertiesOnce) {
+TEST(JsonSchema, PropertiesOccurOnce) {
   expect(
       {R"({"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "boolean"}}, "required": ["a"]})",
        {R"({"b": 1, "a": true})", R"({"a": true, "b": 1})", R"({"x": 2, "b": 1, "y": 3, "a": true})", R"({"a":false})",
@@ -34,7 +34,7 @@ TEST(JsonSchema, ObjectsHaveTheirPropertiesOnce) {
           {R"({"n": "1"})", R"({"ns": 4})", R"({"x": 1})", R"({"xs": 1})"}});
 }
 
-TEST(JsonSchema, CountsOfProperties) {
+TEST(JsonSchema, PropertyCountsAreEnforced) {
   expect({R"({"type": "object", "minProperties": 2, "maxProperties": 3, "additionalProperties": {"type": "integer"}})",
           {R"({"a": 1, "b": 2})", R"({"a": 1, "b": 2, "c": 3})"},
           {"{}", R"({"a": 1})", R"({"a": 1, "a": 2})", R"({"a": 1, "b": 2, "c": 3, "d": 4})"}});
@@ -47,7 +47,7 @@ TEST(JsonSchema, CountsOfProperties) {
           {R"({"a": 1})", R"({"a": 1, "c": 2})"}});
 }
 
-TEST(JsonSchema, Arrays) {
+TEST(JsonSchema, ArraysFollowItemsAndCounts) {
   expect({R"({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3})",
           {"[1]", "[1,2]", "[1, 2, 3]"},
           {"[]", "[1,2,3,4]", "[\"a\"]", "[1 2]"}});
@@ -64,7 +64,7 @@ TEST(JsonSchema, Arrays) {
        {"[]", "[1, 2]", "[5, 6, 7]"}});
 }
 
-TEST(JsonSchema, CountedPropertiesWithManyNames) {
+TEST(JsonSchema, CountedPropertiesMayHaveManyNames) {
   std::string many = R"({"type": "object", "minProperties": 1, "additionalProperties": false, "properties": {)";
   for (int i = 0; i < 24'000; ++i) many += fmt::format(R"({}"{}": {{}})", i == 0 ? "" : ",", i);
   EXPECT_EQ(refusal(many + "}}"), "resource: an object has 24000 properties; at most 10000 are supported");
@@ -76,7 +76,7 @@ TEST(JsonSchema, CountedPropertiesWithManyNames) {
           {R"({"p":1})", R"({"p":1,"q":2,"x":3,"y":4})"}});
 }
 
-TEST(JsonSchema, UniqueItemsAreDifferentValues) {
+TEST(JsonSchema, UniqueItemsCompareValues) {
   expect({R"({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true, "minItems": 2})",
           {R"(["a", "b"])", R"([1, "b", "a"])"},
           {R"(["a"])", R"(["a", "a"])", R"(["a", "b", "a"])", R"(["a", "b", 1, 1])"}});
@@ -88,7 +88,7 @@ TEST(JsonSchema, UniqueItemsAreDifferentValues) {
           {R"(["a", "b", "a"])", R"(["a", "\u0061"])", R"(["", ""])"}});
   EXPECT_EQ(refusal(R"({"type": "array", "items": {"type": "boolean"}, "uniqueItems": true, "minItems": 3})"),
             "usage: no value satisfies the schema");
-  // Few texts of each length.
+  // There are few strings of each length.
   const auto different = [](const char* pattern, int min) {
     return fmt::format(
         R"({{"type": "array", "items": {{"type": "string", "pattern": "{}"}}, "uniqueItems": true, "minItems": {}}})",
@@ -103,14 +103,14 @@ TEST(JsonSchema, UniqueItemsAreDifferentValues) {
   EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 10)), "usage: no value satisfies the schema");
 }
 
-TEST(JsonSchema, NumbersInRange) {
+TEST(JsonSchema, NumberRangesAreEnforced) {
   expect({R"({"type": "integer", "minimum": -5, "exclusiveMaximum": 120})",
           {"-5", "0", "119", "99"},
           {"-6", "120", "1000", "-10", "1.5"}});
   expect({R"({"type": "number", "exclusiveMinimum": 0.5, "maximum": 2.25})",
           {"0.51", "0.5000001", "1", "2.25", "2.250", "1.0", "1e0", "2.25E+0", "5.1e-1"},
           {"0.5", "0.50", "0", "2.2501", "2.3", "3", "-1", "10", "5e-1", "2.26e0", "1e1", "-1e0"}});
-  // Of 16 digits, two numbers can be the same double: 9999999999999999 is 1e16.
+  // With 16 digits, two numerals can be the same double: 9999999999999999 is 1e16.
   expect({R"({"type": "number", "exclusiveMaximum": 1e16})",
           {"999999999999999", "-99999999999999.9", "0.12345678901234", "9.9e15"},
           {"9999999999999999", "-9999999999999999", "1000000000000000", "0.123456789012345", "1e16"}});
@@ -126,7 +126,7 @@ TEST(JsonSchema, NumbersInRange) {
   expect({R"({"enum": [1, 2.5, -3]})", {"1", "2.5", "-3", "1.0", "2.50"}, {"2", "3", "12", "25", "1.01", "-3.5"}});
 }
 
-TEST(JsonSchema, Strings) {
+TEST(JsonSchema, StringsFollowLengthAndPattern) {
   expect({R"({"type": "string", "minLength": 2, "maxLength": 3})",
           {"\"ab\"", "\"\xC3\xA9\xF0\x9F\x98\x80x\"", "\"\\n\\\"\""},
           {"\"a\"", "\"abcd\"", "\"\xC3\xA9\"", "\"\""}});
@@ -140,7 +140,7 @@ TEST(JsonSchema, Strings) {
   expect({R"({"enum": ["a\"b", "\u00e9", "x"]})", {"\"a\\\"b\"", "\"\xC3\xA9\"", "\"x\""}, {"\"a\"", "\"y\""}});
 }
 
-TEST(JsonSchema, Formats) {
+TEST(JsonSchema, StringFormatsAreEnforced) {
   expect({R"({"type": "string", "format": "date"})",
           {"\"2024-02-29\"", "\"1999-12-31\""},
           {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-13-01\"", "\"2024-04-31\"", "\"0000-01-01\""}});
@@ -163,7 +163,7 @@ TEST(JsonSchema, Formats) {
           {"\"a/b\"", "\"http://a b\"", "\"://x\""}});
 }
 
-TEST(JsonSchema, Combinations) {
+TEST(JsonSchema, CombinesSchemas) {
   expect({R"({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 1}]})",
           {"1", "\"a\""},
           {"1.5", "\"ab\"", "null"}});
@@ -190,7 +190,7 @@ TEST(JsonSchema, Combinations) {
        {"{}", R"({"a": 1, "b": 2})", R"({"c": 1})"}});
 }
 
-TEST(JsonSchema, RefusesByNameAndPlace) {
+TEST(JsonSchema, ErrorsNameTheKeywordAndItsPlace) {
   EXPECT_EQ(refusal(R"({"properties": {"a/b": {"$dynamicRef": "#x"}}})"),
             "unsupported: #/properties/a~1b/$dynamicRef: the schema does not contain #x");
   EXPECT_EQ(refusal(R"({"items": {"colour": 1}})", {.strict = true}), "unsupported: #/items/colour is not known");
@@ -218,7 +218,7 @@ TEST(JsonSchema, RefusesByNameAndPlace) {
             "usage: the schema is ambiguous: the key \"type\" is written twice");
 }
 
-TEST(JsonSchema, WhitespaceIsAnOption) {
+TEST(JsonSchema, WhitespaceIsOptional) {
   const GrammarPtr compact = compile_json_schema("{}", {.whitespace = Whitespace::none});
   EXPECT_TRUE(accepts(compact, R"({"a":[1,2]})"));
   EXPECT_FALSE(accepts(compact, R"({"a": [1,2]})"));
@@ -226,7 +226,7 @@ TEST(JsonSchema, WhitespaceIsAnOption) {
   EXPECT_TRUE(accepts(any_json(), "{\n\t\"a\": [\n\t\t1,\n\t\t2\n\t]\n}"));
 }
 
-TEST(JsonSchema, ReferencesAndRecursion) {
+TEST(JsonSchema, ResolvesReferencesAndRecursion) {
   expect({R"({"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {
               "v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
               "required": ["v"], "additionalProperties": false}}})",
@@ -239,8 +239,8 @@ TEST(JsonSchema, ReferencesAndRecursion) {
   expect({R"({"$ref": "#/$defs/a%25b~1c", "$defs": {"a%b/c": {"const": 1}}})", {"1"}, {"2"}});
 }
 
-// What each element adds must not be a level of nesting.
-TEST(JsonSchema, LongPrefixesOfArrays) {
+// Elements must not add nesting levels.
+TEST(JsonSchema, LongArrayPrefixesAreAccepted) {
   for (const int size : {100, 15'000}) {
     std::string items = R"({"type": "null"})", nulls = "null";
     for (int i = 1; i < size; ++i) items += R"(, {"type": "null"})";
@@ -259,8 +259,8 @@ TEST(JsonSchema, LongPrefixesOfArrays) {
   }
 }
 
-// Every choice that waits is looked at by each before it.
-TEST(JsonSchema, ManyChoicesAtOnce) {
+// The cost of pending alternatives grows with the product of their numbers.
+TEST(JsonSchema, ManyAlternativesAreBounded) {
   const auto all_of = [](int size, const std::string& part) {
     std::string parts = part;
     for (int i = 1; i < size; ++i) parts += ", " + part;
@@ -276,7 +276,7 @@ TEST(JsonSchema, ManyChoicesAtOnce) {
   }
 }
 
-TEST(JsonSchema, CountedPropertiesWithoutAnyValue) {
+TEST(JsonSchema, CountedPropertiesThatAcceptNoValueAreErrors) {
   EXPECT_EQ(refusal(R"({"type": "object", "minProperties": 2, "additionalProperties": false,
       "patternProperties": {"^a$": {"$ref": "#/$defs/x"}, "^b$": {"type": "null"}},
       "$defs": {"x": {"type": "object", "required": ["x"], "properties": {"x": {"$ref": "#/$defs/x"}}}}})"),

@@ -1,4 +1,4 @@
-// Limits of the work for one mask, and for all masks of one output.
+// Limits on the work for one mask, and for all masks of one output.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 namespace ingot::grammar {
 namespace {
 
-// How often masks could be made, a character a mask, until one passed a limit.
+// The number of masks, one per character, until a limit is exceeded.
 int masks_until_refused(const StateLimits& limits, int most) {
   std::vector<std::string> tokens = {"<end>"};
   for (const char* words : {"a", "b", "ab", "ba", "aab", "bbb", "abba"}) tokens.emplace_back(words);
-  // Of its own: a vocabulary keeps walks that took long.
+  // A vocabulary of its own: vocabularies cache long walks.
   const auto vocabulary = std::make_shared<const Vocabulary>(tokens, std::vector<int32_t>{0});
   Matcher matcher(std::make_shared<const TokenGrammar>(compile_regex("(a|b)*a(a|b){12}"), vocabulary, limits));
   std::vector<uint32_t> bits(vocabulary->num_words());
@@ -28,13 +28,13 @@ int masks_until_refused(const StateLimits& limits, int most) {
   return most;
 }
 
-TEST(MaskLimits, OfOneMask) {
+TEST(MaskLimits, WorkOfOneMaskIsBounded) {
   EXPECT_EQ(masks_until_refused({}, 10), 10);
   EXPECT_EQ(masks_until_refused({.mask_visits = 10}, 10), 0);
   EXPECT_EQ(masks_until_refused({.mask_rows = 1}, 10), 0);
 }
 
-TEST(MaskLimits, OfAnOutput) {
+TEST(MaskLimits, WorkOfAnOutputIsBounded) {
   const int fits = masks_until_refused({.output_visits = 200}, 1000);
   EXPECT_GT(fits, 1);
   EXPECT_LT(fits, 1000);
@@ -42,7 +42,7 @@ TEST(MaskLimits, OfAnOutput) {
   EXPECT_EQ(masks_until_refused({.output_visits = 200, .token_visits = 10000}, 1000), 1000);
 }
 
-// char{min,max} without a count; max -1: no limit.
+// char{min,max} written out without counts; max -1 means no limit.
 std::string written_out(int min, int max) {
   std::string text;
   for (int i = 0; i < min; ++i) text += " char";
@@ -51,8 +51,8 @@ std::string written_out(int min, int max) {
   return max < 0 ? text + " char*" : text;
 }
 
-// A counted repeat of a rule, as llama.cpp's converter writes maxLength, costs a few steps for each of its counts.
-TEST(MaskLimits, OfARuleThatIsCounted) {
+// A counted repeat of a rule, as llama.cpp's converter writes maxLength, costs a few steps per count.
+TEST(MaskLimits, CountedRepeatsOfARuleAreCheap) {
   std::vector<std::string> tokens = {"<end>"};
   for (char a = 'a'; a <= 'z'; ++a) {
     tokens.emplace_back(1, a);
@@ -60,7 +60,7 @@ TEST(MaskLimits, OfARuleThatIsCounted) {
   }
   for (const char* other : {"\"", "\\", "\\\"", "\\n", "a\"", "\\u", "0"}) tokens.emplace_back(other);
   const auto vocabulary = std::make_shared<const Vocabulary>(tokens, std::vector<int32_t>{0});
-  // The masks in front of each byte, up to one that is refused. Where `chars` has no count, no rule has one.
+  // The number of masks before each byte, up to a refused one. When `chars` has no count, no rule has one.
   const auto masks_of = [&](const std::string& chars, const std::string& text, const StateLimits& limits) {
     const std::string four = chars.find('{') == std::string::npos ? "hex hex hex hex" : "hex{4}";
     const std::string rules = R"(root ::= "\"" )" + chars + R"( "\""
@@ -88,7 +88,7 @@ hex ::= [0-9a-fA-F]
       EXPECT_EQ(masks_of(count, few, {}), masks_of(written_out(min, max), few, {})) << count << few;
     }
   }
-  // A rule that reaches itself is none of these.
+  // A rule that refers to itself is not inlined.
   Matcher nested(std::make_shared<const TokenGrammar>(
       compile_ebnf("root ::= nest{2,3}\nnest ::= \"a\" | \"b\" nest \"c\""), vocabulary));
   EXPECT_TRUE(nested.accept_bytes("abbacc"));

@@ -20,7 +20,7 @@ const char* const lists = R"=(
   word ::= "\"" [^"\\]* "\""
 )=";
 
-// Follows random tokens of masks, and compares every mask with trying each token by itself.
+// Follows random allowed tokens and compares every mask with a trial of each token.
 void follow_masks(const GrammarPtr& grammar, uint32_t seed) {
   const auto tokens = with_tokens(grammar);
   const Vocabulary& vocabulary = tokens->vocabulary();
@@ -47,14 +47,14 @@ void follow_masks(const GrammarPtr& grammar, uint32_t seed) {
   }
 }
 
-TEST(Matcher, MasksAreTheTokensThatMayCome) {
+TEST(Matcher, MasksAllowExactlyTheValidTokens) {
   const GrammarPtr grammar = compile_ebnf(lists);
   for (uint32_t seed = 0; seed < 20; ++seed) follow_masks(grammar, seed);
   const GrammarPtr counted = compile_ebnf("root ::= ([a-c]{2,4} | \"ab\" [0-9]*)* \"}\"?");
   for (uint32_t seed = 0; seed < 20; ++seed) follow_masks(counted, seed);
 }
 
-TEST(Matcher, MasksOfJsonSchemas) {
+TEST(Matcher, MasksOfJsonSchemasAllowExactlyTheValidTokens) {
   for (
       const char* schema : {
           "true",
@@ -66,7 +66,7 @@ TEST(Matcher, MasksOfJsonSchemas) {
           R"({"type": "string", "pattern": "^(ab|c)+$", "minLength": 4})",
           R"({"oneOf": [{"multipleOf": 3, "type": "integer"}, {"multipleOf": 2, "type": "integer"}]})",
           R"({"type": "object", "patternProperties": {"b": {"type": "boolean"}}, "additionalProperties": false})",
-          // Names that may not come beside others that may, ended by tokens that end here or go on.
+          // Forbidden names among allowed ones, where tokens end at the quote or continue after it.
           R"({"type": "object", "properties": {"a": false, "ab": {"type": "string", "maxLength": 2}, "x": false},
                "additionalProperties": {"type": "boolean"}})",
           R"({"anyOf": [{"type": "object", "properties": {"a": false, "ab": {"type": "null"}}},
@@ -81,8 +81,8 @@ TEST(Matcher, MasksOfJsonSchemas) {
   }
 }
 
-// The text of a control token is not text that an output may have, whether decoding keeps the token or not.
-TEST(Matcher, MasksHaveNoControlTokens) {
+// A control token's text is not output text, whether decoding keeps the token or not.
+TEST(Matcher, MasksExcludeControlTokens) {
   const auto tokenizer = text::Tokenizer::from_json(
       R"({"added_tokens": [{"id": 1, "content": "aa", "special": true}, {"id": 2, "content": "aaa", "special": false},
             {"id": 3, "content": "aaaa", "special": false}],
@@ -96,8 +96,8 @@ TEST(Matcher, MasksHaveNoControlTokens) {
   EXPECT_EQ(mask[0], 0b1001U);
 }
 
-// A vocabulary's walks are shared by grammars, and a grammar's states by outputs.
-TEST(Matcher, MasksOfManyThreadsAreTheSame) {
+// Grammars share a vocabulary's cached walks, and outputs share a grammar's states.
+TEST(Matcher, MasksAreTheSameInManyThreads) {
   const auto run = [](const std::shared_ptr<const TokenGrammar>& tokens) {
     Matcher matcher(tokens);
     std::vector<std::vector<uint32_t>> masks;
@@ -120,7 +120,7 @@ TEST(Matcher, MasksOfManyThreadsAreTheSame) {
   for (const auto& result : results) EXPECT_EQ(result, alone);
 }
 
-TEST(Matcher, AGrammarOverItsLimitsFailsAlone) {
+TEST(Matcher, AGrammarBeyondItsLimitsFailsAlone) {
   const auto tokens = with_tokens(compile_ebnf("root ::= ([ab]* \"a\" [ab]{60} | [ab]* \"b\" [ab]{61})* \"c\""),
                                   {.terms = 4000, .rows = 1000});
   Matcher matcher(tokens);
@@ -135,13 +135,13 @@ TEST(Matcher, AGrammarOverItsLimitsFailsAlone) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
   }
   const size_t full = tokens->bytes();
-  Matcher next(tokens);  // starts anew
+  Matcher next(tokens);  // a new matcher starts with fresh limits
   next.accept('a');
   EXPECT_EQ(next.accepted(), 1);
   EXPECT_LT(tokens->bytes(), full / 4);
 }
 
-// Texts that must differ make states for each list of them: together, outputs pass a grammar's limits.
+// Strings that must differ need a state for each list of them: together, outputs exceed a grammar's limits.
 TEST(Matcher, OutputsOfOneGrammarDoNotExhaustEachOther) {
   constexpr StateLimits limits = {.terms = 20'000, .rows = 5000};
   constexpr size_t num_outputs = 20;
@@ -171,14 +171,14 @@ TEST(Matcher, OutputsOfOneGrammarDoNotExhaustEachOther) {
     const std::string last = text_of(i, 39);
     ASSERT_TRUE(matcher.allows(']'));
     EXPECT_FALSE(matcher.accept_bytes(last));
-    matcher.rollback(1);  // the last item
+    matcher.rollback(1);  // removes the last item
     EXPECT_FALSE(matcher.allows(']'));
     EXPECT_TRUE(matcher.accept_bytes(",\"zz\"]"));
     EXPECT_TRUE(matcher.finished());
   }
 }
 
-TEST(Matcher, RollbackGoesBackToEarlierMasks) {
+TEST(Matcher, RollbackRestoresEarlierMasks) {
   Matcher matcher(with_tokens(compile_ebnf(lists)));
   std::vector<uint32_t> before(small_vocabulary()->num_words()), after(before.size());
   matcher.accept('[');
@@ -193,7 +193,7 @@ TEST(Matcher, RollbackGoesBackToEarlierMasks) {
   EXPECT_THROW(matcher.rollback(2), Error);
 }
 
-TEST(Matcher, EndsWhenCompleteOnly) {
+TEST(Matcher, EndsOnlyWhenComplete) {
   Matcher matcher(with_tokens(compile_ebnf("root ::= \"ab\" \"c\"?")));
   const int32_t end = small_vocabulary()->size() - 1;
   std::vector<uint32_t> mask(small_vocabulary()->num_words());
@@ -215,7 +215,7 @@ TEST(Matcher, EndsWhenCompleteOnly) {
   EXPECT_TRUE(matcher.finished());
 }
 
-TEST(Matcher, RefusesATokenThatMayNotCome) {
+TEST(Matcher, RejectsAForbiddenToken) {
   Matcher matcher(with_tokens(compile_ebnf("root ::= \"a\"")));
   EXPECT_THROW(matcher.accept('b'), Error);
   EXPECT_THROW(matcher.accept(-1), Error);

@@ -1,4 +1,4 @@
-// Regular expressions that match whole texts, and choices of texts.
+// Regular expressions that match whole texts, and choices between texts.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -7,7 +7,7 @@
 namespace ingot::grammar {
 namespace {
 
-TEST(Regex, MatchesFromEndToEnd) {
+TEST(Regex, MatchesTheWholeText) {
   const GrammarPtr number = compile_regex("(\\d{3}-)?\\d{2}");
   for (const char* text : {"12", "123-45"}) EXPECT_TRUE(accepts(number, text)) << text;
   for (const char* text : {"", "1", "123", "a12", "12b", "123-4", "1234-56"})
@@ -15,7 +15,7 @@ TEST(Regex, MatchesFromEndToEnd) {
   const GrammarPtr anchored = compile_regex("^(a|\xC3\xA9)+$");
   for (const char* text : {"a", "a\xC3\xA9", "\xC3\xA9\xC3\xA9"}) EXPECT_TRUE(accepts(anchored, text)) << text;
   for (const char* text : {"", "\xC3", "ab"}) EXPECT_FALSE(accepts(anchored, text)) << text;
-  // As text, not as it stands in a JSON string.
+  // The text itself, not its spelling in a JSON string.
   EXPECT_TRUE(accepts(compile_regex("\"\\\\\\n"), "\"\\\n"));
   const GrammarPtr ahead = compile_regex("(?!ab)[a-c]{2}");
   EXPECT_TRUE(accepts(ahead, "ac"));
@@ -23,7 +23,7 @@ TEST(Regex, MatchesFromEndToEnd) {
   EXPECT_TRUE(accepts(compile_regex("a?"), ""));
 }
 
-TEST(Regex, WhatIsRefused) {
+TEST(Regex, UnsupportedExpressionsAreErrors) {
   const auto kind = [](const std::string& pattern) {
     try {
       compile_regex(pattern);
@@ -34,12 +34,12 @@ TEST(Regex, WhatIsRefused) {
   };
   EXPECT_EQ(kind("(a"), ErrorKind::usage);
   EXPECT_EQ(kind("\xff"), ErrorKind::usage);
-  EXPECT_EQ(kind("(?=a)b"), ErrorKind::usage) << "it matches nothing";
+  EXPECT_EQ(kind("(?=a)b"), ErrorKind::usage) << "no text matches";
   EXPECT_EQ(kind("(a)\\1"), ErrorKind::unsupported);
   EXPECT_EQ(kind(std::string(100'000, 'a')), ErrorKind::resource);
 }
 
-TEST(Choice, OneOfTheTexts) {
+TEST(Choice, AcceptsOneOfTheTexts) {
   const GrammarPtr grammar = compile_choice(std::vector<std::string>{"yes", "no", "not now", "\"\\\n\xC3\xA9"});
   for (const char* text : {"yes", "no", "not now", "\"\\\n\xC3\xA9"}) EXPECT_TRUE(accepts(grammar, text)) << text;
   for (const char* text : {"", "y", "not", "yesno", "not now "}) EXPECT_FALSE(accepts(grammar, text)) << text;

@@ -1,4 +1,4 @@
-// Texts tried against grammars, byte by byte and by masks.
+// Tries texts against grammars, byte by byte and by masks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace ingot::grammar {
 
-// Every byte, some words of JSON, and at the end one end token.
+// Every byte, some pieces of JSON, and one end token as the last id.
 inline std::shared_ptr<const Vocabulary> small_vocabulary() {
   static const auto vocabulary = [] {
     std::vector<std::string> tokens;
@@ -51,7 +51,7 @@ inline void expect(const Sample& sample, const JsonOptions& options = {}) {
   for (const char* text : sample.invalid) EXPECT_FALSE(accepts(grammar, text)) << sample.schema << "\n" << text;
 }
 
-// Why a schema is refused, "kind: message"; "none" when it is not.
+// The error of a schema as "kind: message", or "none".
 inline std::string refusal(std::string_view schema, const JsonOptions& options = {}) {
   try {
     compile_json_schema(schema, options);

@@ -1,4 +1,4 @@
-// Slots on a device whose memory the host does not see: what is on its way there, and what ends it.
+// Adapter slots on a device whose memory the host cannot access: copies in progress, and how they end.
 #include "infer/adapter_slots.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t rank = 64;
 
-// A device that counts what is copied to it beside the ops.
+// A device that counts the bytes copied to it outside ops.
 class FarDevice : public CountingDevice {
  public:
   FarDevice() : CountingDevice(false) {}
@@ -26,7 +26,7 @@ class FarDevice : public CountingDevice {
   size_t copied = 0;
 };
 
-// Adapters of several pieces of CopyThread's.
+// Adapters large enough for several chunks of the copy thread.
 class AdapterSlotsTest : public testing::Test {
  protected:
   AdapterSlotsTest() {
@@ -48,7 +48,7 @@ class AdapterSlotsTest : public testing::Test {
   }
   static size_t weight_bytes(const spec::LoraParam& p) { return static_cast<size_t>(p.rank * (p.in + p.out)) * 4; }
 
-  // All its weights are `value`, in `memory`, which is not its own.
+  // All weights are `value`. They are in `memory`, which the adapter does not own.
   std::shared_ptr<const HostAdapter> adapter(std::vector<float>& memory, float value) {
     memory.assign(bytes_ / 4, value);
     float* next = memory.data();
@@ -71,8 +71,8 @@ class AdapterSlotsTest : public testing::Test {
           slots(device, arena, model, count, rank, DType::f32) {}
   };
 
-  // Whether all weights that the slot's entries lead to are `value`.
-  bool holds(const AdapterSlots& slots, int64_t slot, float value) const {
+  // Whether all weights that the slot's entries point to are `value`.
+  bool weights_are(const AdapterSlots& slots, int64_t slot, float value) const {
     const auto* entries = static_cast<const ops::LoraEntry*>(slots.entries().data) + slot * slots.entries().shape[1];
     bool all = true;
     for (const spec::LoraParam& p : layers()) {
@@ -91,8 +91,8 @@ class AdapterSlotsTest : public testing::Test {
   size_t bytes_ = 0;
 };
 
-// Who acquires a slot copies nothing, and the device is given it by the thread that asks whether it is filled.
-TEST_F(AdapterSlotsTest, ASlotIsFilledBesideWhoAcquiresIt) {
+// `acquire` copies nothing. The copy starts in the thread that asks whether the slot is ready.
+TEST_F(AdapterSlotsTest, ASlotIsFilledInTheBackground) {
   Slots made(device_, model_, 2);
   AdapterSlots& slots = made.slots;
   std::vector<float> first, second;
@@ -105,12 +105,12 @@ TEST_F(AdapterSlotsTest, ASlotIsFilledBesideWhoAcquiresIt) {
   slots.wait(other);
   EXPECT_TRUE(slots.ready(other));
   EXPECT_GT(device_.copied, 2 * bytes_);
-  EXPECT_TRUE(holds(slots, one, 1));
-  EXPECT_TRUE(holds(slots, other, 2));
+  EXPECT_TRUE(weights_are(slots, one, 1));
+  EXPECT_TRUE(weights_are(slots, other, 2));
 }
 
-// A second user finds the slot on its way; when one goes the other keeps it.
-TEST_F(AdapterSlotsTest, TwoUsersShareWhatIsOnItsWay) {
+// A second user shares the copy in progress; when one user releases the slot, the other keeps it.
+TEST_F(AdapterSlotsTest, TwoUsersShareACopyInProgress) {
   Slots made(device_, model_, 2);
   AdapterSlots& slots = made.slots;
   std::vector<float> memory;
@@ -119,16 +119,16 @@ TEST_F(AdapterSlotsTest, TwoUsersShareWhatIsOnItsWay) {
   EXPECT_EQ(slots.acquire(shared), slot);
   slots.release(slot);
   slots.wait(slot);
-  EXPECT_TRUE(holds(slots, slot, 3));
+  EXPECT_TRUE(weights_are(slots, slot, 3));
   slots.release(slot);
   EXPECT_EQ(slots.acquire(shared), slot);
-  EXPECT_TRUE(slots.ready(slot)) << "it is still there";
+  EXPECT_TRUE(slots.ready(slot)) << "the slot is still filled";
   EXPECT_EQ(slots.uploads(), 1);
 }
 
-// With its last user gone nobody reads an adapter's weights any more, whether it was begun or waits behind another; its
-// slot is the next one's.
-TEST_F(AdapterSlotsTest, WhatIsOnItsWayEndsWithItsLastUser) {
+// When the last user releases a slot, its copy ends and the adapter is not read any more, whether the copy had started
+// or was queued. The slot can be used again.
+TEST_F(AdapterSlotsTest, ACopyEndsWithItsLastUser) {
   Slots made(device_, model_, 2);
   AdapterSlots& slots = made.slots;
   for (float time = 0; time < 8; ++time) {
@@ -142,20 +142,20 @@ TEST_F(AdapterSlotsTest, WhatIsOnItsWayEndsWithItsLastUser) {
       std::vector<float>& memory = slot == begun ? first : second;
       std::fill(memory.begin(), memory.end(), -1.0F);
     }
-    // What was on its way and came to no end is begun anew.
+    // An interrupted copy starts again from the beginning.
     const auto again = adapter(third, 3 + time);
     slots.release(slots.acquire(again));
     const int64_t uploads = slots.uploads();
     const int64_t slot = slots.acquire(again);
     slots.wait(slot);
     EXPECT_EQ(slots.uploads(), uploads + 1);
-    EXPECT_TRUE(holds(slots, slot, 3 + time));
+    EXPECT_TRUE(weights_are(slots, slot, 3 + time));
     slots.release(slot);
   }
 }
 
-// The thread sanitizer sees who reads weights that are written once their slots are gone.
-TEST_F(AdapterSlotsTest, SlotsEndWithTheirAdaptersOnTheWay) {
+// The thread sanitizer detects a copy that reads weights after the slots were destroyed.
+TEST_F(AdapterSlotsTest, SlotsCanBeDestroyedDuringACopy) {
   std::vector<float> first, second;
   {
     Slots made(device_, model_, 2);
@@ -163,7 +163,7 @@ TEST_F(AdapterSlotsTest, SlotsEndWithTheirAdaptersOnTheWay) {
     made.slots.acquire(adapter(second, 2));
     EXPECT_EQ(made.slots.uploads(), 2);
   }
-  EXPECT_EQ(device_.copied, 0U) << "nobody asked for them";
+  EXPECT_EQ(device_.copied, 0U) << "nothing asked whether the slots are ready";
   std::fill(first.begin(), first.end(), -1.0F);
   std::fill(second.begin(), second.end(), -1.0F);
 }

@@ -29,7 +29,7 @@ class AdapterStoreTest : public testing::Test {
   }
   ~AdapterStoreTest() override { fs::remove_all(root_); }
 
-  // Writes an adapter of q and v whose values are those of `seed`.
+  // Writes an adapter of q and v whose values depend on `seed`.
   void write(const fs::path& folder, int64_t rank, uint64_t seed) {
     const spec::LoraSpec lora{.rank = rank, .alpha = 3, .targets = {"q_proj", "v_proj"}};
     const auto weights = small_.adapter(rank, seed);
@@ -77,7 +77,7 @@ TEST_F(AdapterStoreTest, FindsFoldersAndRunsBeforeAndAfterAScan) {
   EXPECT_FLOAT_EQ(one->weights.factor, 1.5F);
   EXPECT_EQ(one->weights.layers[base_].a.as<float>()[0], expected_);
   EXPECT_EQ(s.get("one"), one);
-  write(root_ / "run" / "adapter", 3, 2);  // as a fine-tuning run leaves it
+  write(root_ / "run" / "adapter", 3, 2);  // the layout that a fine-tuning run writes
   const auto run = s.get("run");
   EXPECT_EQ(run->rank, 3);
   EXPECT_EQ(run->weights.layers[base_].a.as<float>()[0], expected_);
@@ -88,10 +88,10 @@ TEST_F(AdapterStoreTest, FindsFoldersAndRunsBeforeAndAfterAScan) {
   EXPECT_EQ(refused(s, "one"), ErrorKind::not_found);
   EXPECT_EQ(s.counts().resident, 1);
   EXPECT_EQ(s.counts().bytes, run->bytes);
-  EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "who has it keeps it";
+  EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "a holder keeps its version";
 }
 
-TEST_F(AdapterStoreTest, WhatWasRemovedIsNotThereUntilItIsAdded) {
+TEST_F(AdapterStoreTest, ARemovedAdapterIsGoneUntilItIsAdded) {
   write(root_ / "one", 2, 1);
   AdapterStore s = store();
   EXPECT_EQ(s.list().front().rank, 0);
@@ -106,16 +106,16 @@ TEST_F(AdapterStoreTest, WhatWasRemovedIsNotThereUntilItIsAdded) {
   EXPECT_EQ(s.counts().bytes, 0U);
   EXPECT_EQ(refused(s, "one"), ErrorKind::not_found);
   s.scan();
-  EXPECT_TRUE(s.list().empty()) << "its files are still there, and it stays removed";
+  EXPECT_TRUE(s.list().empty()) << "a removed adapter is not listed although its files exist";
   EXPECT_THROW(s.remove("one"), Error);
-  EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "who has it keeps it";
+  EXPECT_EQ(one->weights.layers[base_].a.rows(), 2) << "a holder keeps its version";
   s.add("one");
   EXPECT_TRUE(s.list().front().resident);
   EXPECT_EQ(s.get("one")->rank, 2);
 }
 
-// Whose the root is may put links into it; clients give names, which are no paths.
-TEST_F(AdapterStoreTest, FoldersMayBeLinksToOthers) {
+// The owner of the root may place symbolic links in it. Clients send names, which must not be paths.
+TEST_F(AdapterStoreTest, FoldersMayBeSymbolicLinks) {
   write(root_ / "outside", 2, 1);
   write(root_ / "store" / "inside", 3, 1);
   root_ /= "store";
@@ -132,7 +132,7 @@ TEST_F(AdapterStoreTest, FoldersMayBeLinksToOthers) {
   root_ = root_.parent_path();
 }
 
-TEST_F(AdapterStoreTest, BrokenOnesAreNamedAndNotListedUntilTheyAreMended) {
+TEST_F(AdapterStoreTest, BrokenAdaptersAreNamedAndNotListedUntilRepaired) {
   for (const char* name : {"good", "config", "weights", "half"}) write(root_ / name, 2, 1);
   write(root_ / "wide", 9, 1);
   write(root_ / "two words", 2, 1);
@@ -150,7 +150,7 @@ TEST_F(AdapterStoreTest, BrokenOnesAreNamedAndNotListedUntilTheyAreMended) {
   EXPECT_EQ(broken, (std::vector<std::string>{"config", "half", "loop", "two words", "weights", "wide"}));
   EXPECT_EQ(names(s), std::vector<std::string>{"good"});
   EXPECT_EQ(s.counts().registered, 1);
-  EXPECT_TRUE(s.has("weights")) << "whoever asks for it hears why it cannot be had";
+  EXPECT_TRUE(s.has("weights")) << "a request for it must get the reason";
   EXPECT_EQ(refused(s, "weights"), ErrorKind::corrupt);
   write(root_ / "weights", 3, 1);
   s.scan();
@@ -158,7 +158,7 @@ TEST_F(AdapterStoreTest, BrokenOnesAreNamedAndNotListedUntilTheyAreMended) {
   EXPECT_EQ(s.get("weights")->rank, 3);
 }
 
-TEST_F(AdapterStoreTest, WhatCouldNotBeAddedIsNotListed) {
+TEST_F(AdapterStoreTest, AnAdapterThatFailedToLoadIsNotListed) {
   write(root_ / "good", 2, 1);
   AdapterStore s = store();
   write(root_ / "late", 2, 1);
@@ -175,7 +175,7 @@ TEST_F(AdapterStoreTest, WhatCouldNotBeAddedIsNotListed) {
   EXPECT_EQ(names(s), std::vector<std::string>{"late"});
 }
 
-TEST_F(AdapterStoreTest, ARootThatIsNoFolderIsRefused) {
+TEST_F(AdapterStoreTest, ARootThatIsAFileIsRefused) {
   std::ofstream(root_ / "file") << "x";
   fs::create_directory_symlink(root_ / "loop", root_ / "loop");
   for (const char* name : {"none", "file", "loop"}) {
@@ -189,12 +189,12 @@ TEST_F(AdapterStoreTest, ARootThatIsNoFolderIsRefused) {
   }
 }
 
-TEST_F(AdapterStoreTest, ARootThatMayNotBeListedIsRefused) {
+TEST_F(AdapterStoreTest, AnUnreadableRootIsRefused) {
   const fs::path root = root_ / "locked";
   fs::create_directory(root);
   const Locked locked(root);
   const Nobody nobody;
-  if (nobody.is_root()) return;  // which has no right to change its user here
+  if (nobody.is_root()) return;  // root without the right to change its user
   try {
     const AdapterStore store(small_.spec(), {.root = root, .activation = DType::f32});
     ADD_FAILURE();
@@ -204,7 +204,7 @@ TEST_F(AdapterStoreTest, ARootThatMayNotBeListedIsRefused) {
   }
 }
 
-TEST_F(AdapterStoreTest, FilesThatChangedAreReadAgain) {
+TEST_F(AdapterStoreTest, ChangedFilesAreReadAgain) {
   write(root_ / "one", 2, 1);
   AdapterStore s = store();
   const auto before = s.get("one");
@@ -216,9 +216,9 @@ TEST_F(AdapterStoreTest, FilesThatChangedAreReadAgain) {
   EXPECT_EQ(s.counts().loads, 2);
 }
 
-// Its file is written over in place, again and again, while it is asked for: it is there whole, or an error says why
-// not.
-TEST_F(AdapterStoreTest, FilesThatAreOverwrittenInPlaceAreReadWholeOrRefused) {
+// The file is overwritten in place repeatedly while the adapter is requested: a request gets a complete version or an
+// error.
+TEST_F(AdapterStoreTest, FilesOverwrittenInPlaceAreReadCompletelyOrRefused) {
   write(root_ / "one", 2, 1);
   const fs::path path = root_ / "one" / "adapter_model.safetensors";
   std::ifstream original(path, std::ios::binary);
@@ -243,8 +243,8 @@ TEST_F(AdapterStoreTest, FilesThatAreOverwrittenInPlaceAreReadWholeOrRefused) {
   EXPECT_EQ(s.get("one")->weights.layers[base_].a.as<float>()[0], expected_);
 }
 
-// Its file is not a tensor file, and grows: what is wrong with it may be no more when it is whole.
-TEST_F(AdapterStoreTest, AFileThatIsStillWrittenIsNotCalledCorrupt) {
+// The file is invalid and still growing: it may be valid once it is complete.
+TEST_F(AdapterStoreTest, AFileStillBeingWrittenIsNotCorrupt) {
   write(root_ / "one", 2, 1);
   const fs::path path = root_ / "one" / "adapter_model.safetensors";
   std::ofstream(path, std::ios::binary | std::ios::trunc) << "no";
@@ -260,10 +260,10 @@ TEST_F(AdapterStoreTest, AFileThatIsStillWrittenIsNotCalledCorrupt) {
   ends = true;
   writer.join();
   EXPECT_EQ(kind, ErrorKind::unavailable);
-  EXPECT_EQ(refused(s, "one"), ErrorKind::corrupt) << "it is not written any more";
+  EXPECT_EQ(refused(s, "one"), ErrorKind::corrupt) << "the file has stopped growing";
 }
 
-TEST_F(AdapterStoreTest, NamesThatArePathsAndAdaptersThatDoNotFitAreRefused) {
+TEST_F(AdapterStoreTest, PathsAndMismatchedAdaptersAreRefused) {
   write(root_ / "store" / "wide", 9, 1);
   write(root_ / "outside", 2, 1);
   root_ /= "store";
@@ -282,11 +282,11 @@ TEST_F(AdapterStoreTest, NamesThatArePathsAndAdaptersThatDoNotFitAreRefused) {
   std::ofstream(root_ / "broken" / "adapter_config.json") << "{";
   std::ofstream(root_ / "broken" / "adapter_model.safetensors") << "no";
   EXPECT_EQ(refused(s, "broken"), ErrorKind::corrupt);
-  EXPECT_EQ(refused(s, "broken"), ErrorKind::corrupt) << "a failure leaves nothing behind";
+  EXPECT_EQ(refused(s, "broken"), ErrorKind::corrupt) << "a failure is not cached";
   root_ = root_.parent_path();
 }
 
-TEST_F(AdapterStoreTest, KeepsWhatWasUsedLastWithinTheBudget) {
+TEST_F(AdapterStoreTest, CachesTheMostRecentlyUsedWithinTheBudget) {
   for (const char* name : {"a", "b", "c", "d"}) write(root_ / name, 2, 1);
   const size_t each = store().get("a")->bytes;
   AdapterStore s = store(2 * each + each / 2);
@@ -299,7 +299,7 @@ TEST_F(AdapterStoreTest, KeepsWhatWasUsedLastWithinTheBudget) {
   s.get("a");
   s.get("c");
   EXPECT_EQ(s.counts().loads, 3);
-  const auto held = s.get("b");  // c gives way; a is pinned
+  const auto held = s.get("b");  // c is evicted; a is pinned
   EXPECT_EQ(s.counts().loads, 4);
   s.get("a");
   EXPECT_EQ(s.counts().loads, 4);
@@ -307,22 +307,22 @@ TEST_F(AdapterStoreTest, KeepsWhatWasUsedLastWithinTheBudget) {
   s.get("d");
   EXPECT_EQ(s.counts().loads, 5);
   s.get("b");
-  EXPECT_EQ(s.counts().loads, 5) << "what somebody has is not read again";
+  EXPECT_EQ(s.counts().loads, 5) << "an adapter in use is not read again";
 }
 
-TEST_F(AdapterStoreTest, WhatRequestsUseIsBoundedToo) {
+TEST_F(AdapterStoreTest, AdaptersInUseAreBoundedToo) {
   for (const char* name : {"a", "b", "c"}) write(root_ / name, 2, 1);
   const size_t each = store().get("a")->bytes;
   AdapterStore s = store(each);
   const auto a = s.get("a");
   auto b = s.get("b");
   EXPECT_EQ(refused(s, "c"), ErrorKind::unavailable);
-  EXPECT_EQ(s.get("a"), a) << "what is there can be had";
+  EXPECT_EQ(s.get("a"), a) << "a cached adapter is available";
   b.reset();
   EXPECT_NE(s.get("c"), nullptr);
 }
 
-TEST_F(AdapterStoreTest, ThreadsShareWhatIsRead) {
+TEST_F(AdapterStoreTest, ThreadsShareOneLoad) {
   constexpr int names = 6;
   for (int i = 0; i < names; ++i) write(root_ / fmt::format("n{}", i), 2, static_cast<uint64_t>(i));
   const size_t each = store().get("n0")->bytes;

@@ -1,4 +1,4 @@
-// The KV cache's size and the context that fits, before anything is allocated.
+// The size of the KV cache and the context that fits, before anything is allocated.
 #include "infer/cache_plan.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 class CachePlanTest : public testing::Test {
  protected:
-  // A page is as large as spec::kv_bytes says.
+  // One page has the size that spec::kv_bytes returns.
   size_t page() const { return spec::kv_bytes(model_, 1, 16, 4); }
   static EngineSettings settings(int64_t context, int64_t sequences = 4) {
     EngineSettings s;
@@ -23,7 +23,7 @@ class CachePlanTest : public testing::Test {
   spec::ModelSpec model_ = SmallModel("a").spec();
 };
 
-TEST_F(CachePlanTest, AllContextsWhereThereIsRoom) {
+TEST_F(CachePlanTest, AllSequencesGetTheWholeContextWhenItFits) {
   model_.context = 1000;  // 63 pages
   const CachePlan plan = plan_cache(model_, settings(0), 1000 * page());
   EXPECT_EQ(plan.settings.context, 1000);
@@ -33,7 +33,7 @@ TEST_F(CachePlanTest, AllContextsWhereThereIsRoom) {
   EXPECT_EQ(engine_bytes(model_, plan.settings, 1, true).kv, engine_bytes(model_, settings(1000), 1, true).kv);
 }
 
-TEST_F(CachePlanTest, FewerPagesThanAllContextsTake) {
+TEST_F(CachePlanTest, PagesAreLimitedByMemory) {
   model_.context = 1000;
   const CachePlan plan = plan_cache(model_, settings(0), 100 * page() + 1);
   EXPECT_EQ(plan.settings.context, 1000);
@@ -42,7 +42,7 @@ TEST_F(CachePlanTest, FewerPagesThanAllContextsTake) {
   EXPECT_LE(engine_bytes(model_, plan.settings, 1, true).kv, 100 * page() + 1);
 }
 
-TEST_F(CachePlanTest, TheModelsContextIsCutToWhatFits) {
+TEST_F(CachePlanTest, TheModelsContextIsReducedToFit) {
   model_.context = (int64_t{1} << 31) - 1;
   const CachePlan plan = plan_cache(model_, settings(0), 100 * page());
   EXPECT_EQ(plan.requested_context, model_.context);
@@ -50,12 +50,12 @@ TEST_F(CachePlanTest, TheModelsContextIsCutToWhatFits) {
   EXPECT_EQ(plan.settings.pages, 100);
 }
 
-TEST_F(CachePlanTest, AContextThatWasAskedForIsNotCut) {
+TEST_F(CachePlanTest, ARequestedContextIsNotReduced) {
   model_.context = (int64_t{1} << 31) - 1;
   EXPECT_EQ(plan_cache(model_, settings(1600), 100 * page()).settings.context, 1600);
   try {
     plan_cache(model_, settings(1601), 100 * page());
-    ADD_FAILURE() << "it does not fit";
+    ADD_FAILURE() << "a context that does not fit was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
     EXPECT_NE(error.message().find("1601 tokens"), std::string::npos) << error.message();
@@ -63,32 +63,32 @@ TEST_F(CachePlanTest, AContextThatWasAskedForIsNotCut) {
   }
 }
 
-TEST_F(CachePlanTest, PagesThatWereAskedForStay) {
+TEST_F(CachePlanTest, RequestedPagesAreKept) {
   model_.context = 1000;
-  EngineSettings wanted = settings(0);
-  wanted.pages = 10;
-  const CachePlan plan = plan_cache(model_, wanted, 1);
+  EngineSettings requested = settings(0);
+  requested.pages = 10;
+  const CachePlan plan = plan_cache(model_, requested, 1);
   EXPECT_EQ(plan.settings.pages, 10);
   EXPECT_EQ(plan.settings.context, 160);
-  wanted.context = 200;
-  EXPECT_THROW(plan_cache(model_, wanted, 1), Error);
+  requested.context = 200;
+  EXPECT_THROW(plan_cache(model_, requested, 1), Error);
 }
 
-// Places in the cache are 32-bit numbers: more memory than they reach is left.
-TEST_F(CachePlanTest, AsManyPlacesAsHaveNumbers) {
+// Cache positions are 32-bit numbers: memory beyond their range stays unused.
+TEST_F(CachePlanTest, PagesAreLimitedBy32BitPositions) {
   model_.context = int64_t{1} << 31;
-  EngineSettings wanted = settings(0);
+  EngineSettings requested = settings(0);
   const CachePlan plan =
-      plan_cache(model_, wanted, (size_t{1} << 31) / static_cast<size_t>(wanted.page_tokens) * page() * 4);
-  EXPECT_EQ(plan.settings.pages, INT32_MAX / wanted.page_tokens);
+      plan_cache(model_, requested, (size_t{1} << 31) / static_cast<size_t>(requested.page_tokens) * page() * 4);
+  EXPECT_EQ(plan.settings.pages, INT32_MAX / requested.page_tokens);
   EXPECT_LE(plan.settings.context, INT32_MAX);
 }
 
-TEST_F(CachePlanTest, WhatIsRefused) {
+TEST_F(CachePlanTest, ImpossibleSettingsAreErrors) {
   model_.context = 1000;
-  const auto kind = [&](EngineSettings wanted, size_t limit) {
+  const auto kind = [&](EngineSettings requested, size_t limit) {
     try {
-      plan_cache(model_, wanted, limit);
+      plan_cache(model_, requested, limit);
     } catch (const Error& error) {
       return error.kind();
     }
@@ -99,9 +99,9 @@ TEST_F(CachePlanTest, WhatIsRefused) {
   EXPECT_EQ(kind(settings(-1), 1000 * page()), ErrorKind::usage);
   for (const int64_t sequences : {int64_t{0}, INT64_MAX, int64_t{-7}})
     EXPECT_EQ(kind(settings(0, sequences), 1000 * page()), ErrorKind::usage) << sequences;
-  EngineSettings wanted = settings(0);
-  wanted.pages = INT64_MAX;
-  EXPECT_EQ(kind(wanted, 1000 * page()), ErrorKind::usage);
+  EngineSettings requested = settings(0);
+  requested.pages = INT64_MAX;
+  EXPECT_EQ(kind(requested, 1000 * page()), ErrorKind::usage);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The engine with several adapters: in one batch, and taking turns in slots.
+// The engine with several adapters: in one batch, and sharing slots.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -30,7 +30,7 @@ TEST_P(EngineAdaptersTest, AdaptersAndBaseMixInABatch) {
   }
 }
 
-TEST_P(EngineAdaptersTest, LogitsThatAreNotNumbersFailTheirRequestAlone) {
+TEST_P(EngineAdaptersTest, NaNLogitsFailOnlyTheirRequest) {
   const auto broken = small_.adapter(4, 1);
   for (nn::LoraWeights& layer : broken->adapter.layers) {
     if (layer.b) *layer.b.as<float>() = std::numeric_limits<float>::quiet_NaN();
@@ -60,8 +60,8 @@ TEST_P(EngineAdaptersTest, LogitsThatAreNotNumbersFailTheirRequestAlone) {
   EXPECT_EQ(found[good].ids(), ids_of(small_.greedy(prompt, 12)));
 }
 
-// One slot for three adapters: they take turns, and nobody gets another's weights.
-TEST_P(EngineAdaptersTest, AdaptersTakeTurnsInSlots) {
+// One slot for three adapters: they alternate, and no request gets another adapter's weights.
+TEST_P(EngineAdaptersTest, AdaptersShareOneSlot) {
   std::vector<std::unique_ptr<RandomAdapter>> weights;
   std::vector<Request> requests;
   const std::vector<int32_t> prompt = small_.prompt(9, 11);
@@ -80,9 +80,9 @@ TEST_P(EngineAdaptersTest, AdaptersTakeTurnsInSlots) {
   }
 }
 
-// On a device whose memory the host does not see a slot is filled beside the steps; texts are the same, and requests
-// that end while their adapters are on the way leave nothing behind.
-TEST_P(EngineAdaptersTest, SlotsAreFilledBesideTheSteps) {
+// On a device whose memory the host cannot access, slots are filled during the steps. Texts do not change, and requests
+// that end during the copy of their adapter leak nothing.
+TEST_P(EngineAdaptersTest, SlotsAreFilledDuringSteps) {
   SmallModel far(GetParam(), Storage::f32, false);
   std::vector<std::unique_ptr<RandomAdapter>> weights;
   std::vector<std::vector<int32_t>> expected;
@@ -101,7 +101,7 @@ TEST_P(EngineAdaptersTest, SlotsAreFilledBesideTheSteps) {
       names.push_back(e.submit(request(prompt, 8, i < 4 ? &weights[i]->adapter : nullptr)));
     }
     std::map<int64_t, Answer> found;
-    // One whose weights go away with it, at every moment of its way.
+    // A request that is cancelled with its adapter after each number of steps of the copy.
     for (int64_t steps = 0; steps < 4; ++steps) {
       auto passing = small_.adapter(8, static_cast<uint64_t>(10 + steps));
       const int64_t name = e.submit(request(prompt, 8, &passing->adapter));
@@ -112,12 +112,12 @@ TEST_P(EngineAdaptersTest, SlotsAreFilledBesideTheSteps) {
     }
     run(e, found);
     for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(found[names[i]].ids(), expected[i]) << i << ", slots " << slots;
-    e.submit(request(prompt, 8, &weights[0]->adapter));  // the engine ends with it
+    e.submit(request(prompt, 8, &weights[0]->adapter));  // the engine is destroyed with it
   }
 }
 
-// One slot, and requests for one adapter without end: who asked for another comes to its turn.
-TEST_P(EngineAdaptersTest, ASlotIsNotKeptByAStreamOfRequests) {
+// One slot and an endless stream of requests for one adapter: a request for another adapter gets its turn.
+TEST_P(EngineAdaptersTest, AStreamOfRequestsDoesNotKeepASlot) {
   const auto popular = small_.adapter(2, 1), rare = small_.adapter(3, 2);
   const auto first = shared_adapter(&popular->adapter), second = shared_adapter(&rare->adapter);
   EngineSettings s = settings(2, 64, 3);
@@ -139,8 +139,8 @@ TEST_P(EngineAdaptersTest, ASlotIsNotKeptByAStreamOfRequests) {
   EXPECT_TRUE(ended);
 }
 
-// One slot, and an urgent request that needs another adapter in it: it takes the slot from one that runs, or that waits
-// with it, and who lost it goes on later and says the same. Equals wait.
+// One slot, and a request of higher priority that needs another adapter: it takes the slot from a running or waiting
+// request, which continues later with the same text. A request of equal priority waits.
 TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
   const auto small = small_.adapter(2, 1), large = small_.adapter(3, 2);
   const auto first = shared_adapter(&small->adapter), second = shared_adapter(&large->adapter);
@@ -165,14 +165,14 @@ TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
       const int64_t between = ask(e, other, nullptr, 1);
       const int64_t plain = ask(e, prompt, first, 0);
       run(e, found, 2);
-      EXPECT_EQ(found[plain].tokens.empty(), sequences == 1) << "there is one place, and it waits with its slot";
+      EXPECT_EQ(found[plain].tokens.empty(), sequences == 1) << "with one sequence it waits and keeps its slot";
       const int64_t urgent = ask(e, other, second, 2);
       run(e, found, 1);
       EXPECT_FALSE(found[urgent].tokens.empty());
       EXPECT_EQ(e.counts().preemptions, 1);
       const int64_t equal = ask(e, prompt, first, 2);
       while (!found[urgent].finish) run(e, found, 1);
-      EXPECT_TRUE(found[equal].tokens.empty()) << "of the same priority";
+      EXPECT_TRUE(found[equal].tokens.empty()) << "requests of equal priority wait";
       run(e, found);
       EXPECT_EQ(found[urgent].ids(), of_second);
       EXPECT_EQ(found[plain].ids(), of_first);
@@ -183,9 +183,9 @@ TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
   }
 }
 
-// Two slots, and one of them has an equal beside a lower one: the other slot is taken, though its user stands above the
-// lower one.
-TEST_P(EngineAdaptersTest, PriorityTakesTheSlotWithoutEquals) {
+// Two slots, one of them shared by a request of equal and one of lower priority: the other slot is taken, although its
+// user's priority is above the lower one.
+TEST_P(EngineAdaptersTest, PriorityTakesASlotWithoutEqualPriorities) {
   const auto mixed = small_.adapter(2, 1), lower = small_.adapter(3, 2), wanted = small_.adapter(4, 3);
   const auto first = shared_adapter(&mixed->adapter), second = shared_adapter(&lower->adapter),
              third = shared_adapter(&wanted->adapter);
@@ -209,7 +209,7 @@ TEST_P(EngineAdaptersTest, PriorityTakesTheSlotWithoutEquals) {
   EXPECT_EQ(found[urgent].tokens.size(), 1U);
   EXPECT_EQ(found[low].tokens.size(), 3U);
   EXPECT_EQ(found[equal].tokens.size(), 3U);
-  EXPECT_EQ(found[between].tokens.size(), 2U) << "it has lost its slot";
+  EXPECT_EQ(found[between].tokens.size(), 2U) << "it was preempted from its slot";
   run(e, found);
   EXPECT_EQ(found[low].ids(), ids_of(small_.greedy(prompt, 12, &mixed->adapter)));
   EXPECT_EQ(found[equal].ids(), found[low].ids());

@@ -1,4 +1,4 @@
-// What tests of the engine share: a small model, an engine for it, and all that requests gave.
+// Shared by the engine's tests: a small model, an engine for it, and the collected outputs of requests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,20 +16,20 @@ namespace ingot::infer {
 
 struct Answer {
   std::vector<SampledToken> tokens;
-  std::vector<SampledToken> prompt;  // its log-probabilities
+  std::vector<SampledToken> prompt;  // log-probabilities of the prompt's tokens
   std::optional<FinishReason> finish;
-  std::string error;  // and its kind, of FinishReason::failed
+  std::string error;  // message and kind when finish is FinishReason::failed
   ErrorKind kind = ErrorKind::internal;
   std::vector<int32_t> ids() const { return ids_of(tokens); }
 };
 
-// Runs until nothing is left, or `steps` steps.
+// Runs until no request is left, or for `steps` steps.
 inline void run(Engine& engine, std::map<int64_t, Answer>& answers, int64_t steps = 1 << 20) {
   for (int64_t step = 0; step < steps && !engine.idle(); ++step) {
     for (const Output& output : engine.step()) {
       Answer& answer = answers[output.request];
-      EXPECT_FALSE(answer.finish) << "an output after the last";
-      EXPECT_TRUE(answer.tokens.empty() || output.prompt.empty()) << "the prompt behind an answer";
+      EXPECT_FALSE(answer.finish) << "an output after the last one";
+      EXPECT_TRUE(answer.tokens.empty() || output.prompt.empty()) << "prompt log-probabilities after generated tokens";
       answer.prompt.insert(answer.prompt.end(), output.prompt.begin(), output.prompt.end());
       if (output.token) answer.tokens.push_back(*output.token);
       answer.finish = output.finish;
@@ -67,7 +67,7 @@ class EngineTest : public testing::TestWithParam<std::string> {
     r.adapter = shared_adapter(adapter);
     return r;
   }
-  // All at once in one engine; answers in the order of `requests`.
+  // Submits all requests to one engine. Returns the answers in the order of `requests`.
   std::vector<Answer> answers(const EngineSettings& s, const std::vector<Request>& requests) {
     Engine e = engine(s);
     std::vector<int64_t> names;

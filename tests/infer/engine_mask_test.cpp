@@ -1,4 +1,4 @@
-// The engine under masks, and with guesses, which masks may forbid.
+// The engine with token masks and with speculative drafts, which masks may forbid.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace {
 
 class EngineMaskTest : public EngineTest {};
 
-// Allows the given tokens one after another, each with a decoy, then ends.
+// Allows the given tokens one after another, each beside another token, then ends.
 class Script : public TokenMask {
  public:
   Script(std::vector<int32_t> ids, int32_t decoy) : ids_(std::move(ids)), decoy_(decoy) {}
@@ -36,7 +36,7 @@ class Script : public TokenMask {
   size_t place_ = 0;
 };
 
-TEST_P(EngineMaskTest, AMaskDecidesWhatMayComeAndWhenItEnds) {
+TEST_P(EngineMaskTest, AMaskRestrictsTokensAndEndsTheAnswer) {
   const std::vector<int32_t> prompt = small_.prompt(6, 7);
   const std::vector<int32_t> only = {5, 9, 5, 11, 2};
   Request forced = request(prompt, 30);
@@ -49,7 +49,7 @@ TEST_P(EngineMaskTest, AMaskDecidesWhatMayComeAndWhenItEnds) {
   EXPECT_EQ(found[1].ids(), ids_of(small_.greedy(prompt, 30)));
 }
 
-// A stop id that the mask allows ends the answer before it.
+// A stop id that the mask allows ends the answer first.
 TEST_P(EngineMaskTest, AStopIdEndsAMaskedAnswer) {
   Request r = request(small_.prompt(6, 7), 30);
   r.mask = std::make_shared<Script>(std::vector<int32_t>{5, 9, 3}, 5);
@@ -60,7 +60,7 @@ TEST_P(EngineMaskTest, AStopIdEndsAMaskedAnswer) {
   EXPECT_EQ(found.finish, FinishReason::stop);
 }
 
-// Allows everything, until it throws.
+// Allows every token until it throws.
 class Broken : public TokenMask {
  public:
   enum class Where { fill, accept };
@@ -80,8 +80,8 @@ class Broken : public TokenMask {
   std::function<void()> fail_;
 };
 
-// What a mask throws ends its request and no other one: a grammar beyond its limits is the request's fault; where
-// memory is short, the same may pass later.
+// An exception of a mask ends its own request only. A grammar beyond its limits is the request's fault; a lack of
+// memory is temporary.
 TEST_P(EngineMaskTest, AFailureOfAMaskHasAKind) {
   const std::pair<std::function<void()>, ErrorKind> failures[] = {
       {[] { throw Error(ErrorKind::unsupported, "no such grammar"); }, ErrorKind::internal},
@@ -102,7 +102,7 @@ TEST_P(EngineMaskTest, AFailureOfAMaskHasAKind) {
   }
 }
 
-// Sampled text that repeats itself, with and without guesses, alone and among others, under a mask, with penalties.
+// Repetitive sampled text with and without speculative drafts, alone and in a batch, with a mask, and with penalties.
 TEST_P(EngineMaskTest, DraftsChangeNothing) {
   std::vector<Request> requests;
   for (uint64_t i = 0; i < 4; ++i) {

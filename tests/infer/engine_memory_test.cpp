@@ -1,4 +1,4 @@
-// What an engine takes is what engine_bytes says.
+// An engine allocates exactly what engine_bytes returns.
 #include <gtest/gtest.h>
 
 #include "checkpoint/row_codec.h"
@@ -10,9 +10,9 @@ namespace {
 
 class EngineMemoryTest : public EngineTest {};
 
-// What engine_bytes says is what is taken, nothing is taken later, and it is enough at the limits: batches full of one
-// prompt, full of decoding sequences, adapters of the largest rank, weights that are decoded as they are used.
-TEST_P(EngineMemoryTest, MemoryIsWhatEngineBytesSays) {
+// The engine allocates what engine_bytes returns at its creation and nothing later. That suffices at the limits:
+// batches full of one prompt, batches full of decoding sequences, adapters of the largest rank, and quantized weights.
+TEST_P(EngineMemoryTest, AllocatesExactlyEngineBytes) {
   for (const auto& [weights, activation] : {std::pair{DType::f32, DType::f32},
                                             {DType::bf16, DType::bf16},
                                             {DType::bf16, DType::f32},
@@ -41,7 +41,7 @@ TEST_P(EngineMemoryTest, MemoryIsWhatEngineBytesSays) {
   }
 }
 
-// What is told of a prompt is computed for as many tokens at once as were asked for: there is memory for their logits.
+// Prompt log-probabilities are computed for as many tokens at once as requested: there is memory for their logits.
 TEST_P(EngineMemoryTest, PromptsAreScoredManyTokensAtOnce) {
   EngineSettings s = settings(2, 40, 16);
   const EngineBytes before = engine_bytes(small_.spec(), s, small_.threads.threads(), true);
@@ -63,8 +63,8 @@ TEST_P(EngineMemoryTest, PromptsAreScoredManyTokensAtOnce) {
   EXPECT_THROW(engine(s), Error);
 }
 
-// A device whose memory the host does not see keeps adapters' weights in its slots.
-TEST_P(EngineMemoryTest, SlotsOfADeviceThatTheHostDoesNotSeeAreCounted) {
+// On a device whose memory the host cannot access, adapter weights are kept in slots.
+TEST_P(EngineMemoryTest, CountsSlotsOfADeviceWithoutHostAccess) {
   CountingDevice hidden(false);
   const EngineSettings s = settings(3, 8, 16);
   const Engine e(hidden, small_.registry, small_.threads, *small_.model, s);
@@ -73,7 +73,7 @@ TEST_P(EngineMemoryTest, SlotsOfADeviceThatTheHostDoesNotSeeAreCounted) {
   EXPECT_GT(bytes.adapters, engine_bytes(small_.spec(), s, small_.threads.threads(), true).adapters);
 }
 
-TEST_P(EngineMemoryTest, WithoutAContextTheModelsIsCounted) {
+TEST_P(EngineMemoryTest, WithoutAContextUsesTheModels) {
   EngineSettings s = settings(2, 8, 16);
   s.context = 0;
   const size_t before = small_.device.allocated();

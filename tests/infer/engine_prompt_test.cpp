@@ -1,4 +1,4 @@
-// What the engine says of a prompt's own tokens.
+// The engine's log-probabilities of prompt tokens.
 #include <gtest/gtest.h>
 
 #include "infer/engine.h"
@@ -18,8 +18,9 @@ class EnginePromptTest : public EngineTest {
   }
 };
 
-// Whole or in pieces, alone or among others, with and without an adapter, whatever is sampled behind it.
-TEST_P(EnginePromptTest, LogprobsAreTheFullForwards) {
+// For whole and chunked prompts, alone and in a batch, with and without an adapter, whatever is sampled after the
+// prompt.
+TEST_P(EnginePromptTest, LogprobsEqualThoseOfAFullForward) {
   const double bound =
       tolerance(DType::f32, 7 * small_.spec().num_layers() * std::max(small_.spec().vocab, small_.ffn()));
   const auto weights = small_.adapter(5, 2);
@@ -56,7 +57,7 @@ TEST_P(EnginePromptTest, LogprobsAreTheFullForwards) {
   }
 }
 
-TEST_P(EnginePromptTest, NoTokenMayBeAskedFor) {
+TEST_P(EnginePromptTest, ZeroGeneratedTokensAreAllowed) {
   EngineSettings s = settings(2, 16, 4);
   s.prefix_cache = true;
   s.draft_tokens = 3;
@@ -72,13 +73,13 @@ TEST_P(EnginePromptTest, NoTokenMayBeAskedFor) {
     return found.begin()->second.prompt.size();
   };
   EXPECT_EQ(ask(request(whole, 0)), 0U);
-  EXPECT_EQ(ask(scored(whole, 0, 0)), whole.size() - 1);  // although its pages are there
+  EXPECT_EQ(ask(scored(whole, 0, 0)), whole.size() - 1);  // although its pages are cached
   EXPECT_EQ(ask(scored({1}, 0, 2)), 0U);
   EXPECT_EQ(e.counts().used_pages, 0);
 }
 
-// Who is thrown out in the middle of its prompt, or behind it, tells of no token twice.
-TEST_P(EnginePromptTest, ToldOnceOnly) {
+// A request that is preempted during or after its prompt reports every token once.
+TEST_P(EnginePromptTest, EveryTokenIsReportedOnce) {
   EngineSettings s = settings(2, 6, 4, 12);
   s.prefix_cache = true;
   Engine e = engine(s);

@@ -1,4 +1,4 @@
-// A text does not depend on company, to the bit.
+// The log-probabilities of a request do not depend on other requests, to the bit.
 #include <gtest/gtest.h>
 
 #include "base/function_ref.h"
@@ -8,25 +8,25 @@
 namespace ingot::infer {
 namespace {
 
-// In which a prompt is asked.
-struct Company {
+// The conditions under which a prompt is computed.
+struct BatchConditions {
   EngineSettings settings;
   int64_t others;  // requests beside it
-  int64_t times;   // that they are all asked
+  int64_t times;   // repetitions of all requests
   std::shared_ptr<const HostAdapter> with;
 };
 
 class EngineSameBitsTest : public EngineTest {
  protected:
-  Answer reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt, const Company& company,
-                  FunctionRef<void(Request&, int64_t)> set);
+  Answer reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
+                  const BatchConditions& conditions, FunctionRef<void(Request&, int64_t)> set);
   void expect_same_bits(Storage matrices);
   void expect_same_prompt_bits(Storage matrices);
 };
 
-// A conversation's next turn finds the turns before it, and says what it says without; others' prompts, other salts and
-// other adapters find nothing.
-TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
+// The next turn of a conversation reuses the cached prefix of the turns before it and gives the same text as without
+// it. Other prompts, other salts and other adapters do not find the prefix.
+TEST_P(EngineSameBitsTest, CachedPrefixesAreUsedAndChangeNothing) {
   const auto weights = small_.adapter(4, 1);
   const auto own = shared_adapter(&weights->adapter);
   EngineSettings s = settings(2, 16, 4);
@@ -64,27 +64,26 @@ TEST_P(EngineSameBitsTest, PrefixesAreFoundAndChangeNothing) {
   ask(small_.prompt(32, 18), 0);
   EXPECT_EQ(e.counts().prefix_hits, 16 + 20 + 16);
   EXPECT_EQ(e.counts().used_pages, 0);
-  // What is kept gives way to what is needed.
+  // Cached pages are evicted when pages are needed.
   for (uint64_t i = 0; i < 6; ++i) ask(small_.prompt(40 + i, 40), 0);
   ask(prompt, 0);
 }
 
-// What `prompt` was told the last of `times` times, each behind `others` requests of other prompts in one engine. It
-// and every third of the others have the adapter `with`; set(request, i) makes the rest of request i, of which the last
-// is the prompt's.
+// The last of `times` answers to `prompt`, each computed after `others` requests with other prompts in one engine. It
+// and every third of the others use adapter `with`. set(request, i) completes request i; the last one is the prompt's.
 Answer EngineSameBitsTest::reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
-                                    const Company& company, FunctionRef<void(Request&, int64_t)> set) {
-  EngineSettings s = company.settings;
+                                    const BatchConditions& conditions, FunctionRef<void(Request&, int64_t)> set) {
+  EngineSettings s = conditions.settings;
   s.activation = DType::bf16;
   s.decoded = matrices != Storage::bf16;
   Engine e(model.device, model.registry, model.threads, *model.model, s);
   Answer last;
-  for (int64_t time = 0; time < company.times; ++time) {
+  for (int64_t time = 0; time < conditions.times; ++time) {
     int64_t name = 0;
-    for (int64_t i = 0; i <= company.others; ++i) {
-      const bool own = i == company.others;
+    for (int64_t i = 0; i <= conditions.others; ++i) {
+      const bool own = i == conditions.others;
       Request r = request(own ? prompt : model.prompt(static_cast<uint64_t>(100 + i), 1 + i % 30), 16);
-      if (own || i % 3 == 0) r.adapter = company.with;
+      if (own || i % 3 == 0) r.adapter = conditions.with;
       set(r, i);
       name = e.submit(r);
     }
@@ -95,15 +94,15 @@ Answer EngineSameBitsTest::reported(SmallModel& model, Storage matrices, const s
   return last;
 }
 
-// The prompt's log-probabilities do not depend on company either, nor on the memory for logits: one row at a time or
-// 65. Its pages are no reason to leave a token out.
+// The prompt's log-probabilities are also independent of other requests, and of the memory for logits (one row at a
+// time or 65). Cached pages do not cause tokens to be left out.
 void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
-  const auto scores_of_both = [&](const Company& company) {
-    const Answer answer = reported(model, matrices, prompt, company, [&](Request& r, int64_t i) {
-      const bool own = i == company.others;
+  const auto scores_of_both = [&](const BatchConditions& conditions) {
+    const Answer answer = reported(model, matrices, prompt, conditions, [&](Request& r, int64_t i) {
+      const bool own = i == conditions.others;
       r.prompt_logprobs = own || i % 2 == 0;
       r.sampling.top_logprobs = own ? 3 : i % 5;
     });
@@ -140,15 +139,15 @@ void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
   }
 }
 
-// In bf16, where sums of another order are other numbers: the bits of log-probabilities alone, among 64 others, filled
-// in pieces, after being thrown out, behind a found prefix, and with guesses.
+// In bf16, where another order of summation gives other values: the log-probabilities alone equal those among 64 other
+// requests, with chunked prefill, after preemption, after a cached prefix, and with speculative drafts.
 void EngineSameBitsTest::expect_same_bits(Storage matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
-  const auto logprobs = [&](const Company& company) {
+  const auto logprobs = [&](const BatchConditions& conditions) {
     std::vector<float> numbers;
-    for (const SampledToken& choice : reported(model, matrices, prompt, company, [](Request&, int64_t) {}).tokens) {
+    for (const SampledToken& choice : reported(model, matrices, prompt, conditions, [](Request&, int64_t) {}).tokens) {
       numbers.push_back(static_cast<float>(choice.id));
       numbers.push_back(choice.logprob);
     }
@@ -168,17 +167,17 @@ void EngineSameBitsTest::expect_same_bits(Storage matrices) {
   }
 }
 
-TEST_P(EngineSameBitsTest, LogitsHaveTheSameBitsInAnyCompany) { expect_same_bits(Storage::bf16); }
-TEST_P(EngineSameBitsTest, PromptsHaveTheSameBitsInAnyCompany) { expect_same_prompt_bits(Storage::bf16); }
+TEST_P(EngineSameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(Storage::bf16); }
+TEST_P(EngineSameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(Storage::bf16); }
 
 class EngineInt8SameBitsTest : public EngineSameBitsTest {};
 
-TEST_P(EngineInt8SameBitsTest, LogitsHaveTheSameBitsInAnyCompany) { expect_same_bits(Storage::q8_0); }
-TEST_P(EngineInt8SameBitsTest, PromptsHaveTheSameBitsInAnyCompany) { expect_same_prompt_bits(Storage::q8_0); }
+TEST_P(EngineInt8SameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(Storage::q8_0); }
+TEST_P(EngineInt8SameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(Storage::q8_0); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineSameBitsTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });
-// The shape whose matrices are whole blocks of 32.
+// The shape whose row sizes are multiples of 32.
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineInt8SameBitsTest, testing::Values("a"),
                          [](const auto& info) { return info.param; });
 

@@ -1,4 +1,4 @@
-// The engine against a forward pass over everything, and against itself under other conditions.
+// The engine compared with a full forward pass, and with itself under other conditions.
 #include "infer/engine.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace ingot::infer {
 namespace {
 
-TEST_P(EngineTest, GreedyIsTheFullForward) {
+TEST_P(EngineTest, GreedyEqualsAFullForward) {
   const double bound =
       tolerance(DType::f32, 7 * small_.spec().num_layers() * std::max(small_.spec().vocab, small_.ffn()));
   std::set<std::vector<int32_t>> different;
@@ -30,12 +30,12 @@ TEST_P(EngineTest, GreedyIsTheFullForward) {
     }
     different.insert(found.ids());
   }
-  EXPECT_EQ(different.size(), 3U) << "the prompts make no difference: nothing was tested";
+  EXPECT_EQ(different.size(), 3U) << "all prompts give the same text: nothing was tested";
 }
 
-// Alone or among others, the prompt whole or in pieces, pages of any size, pages so few that sequences are thrown out
-// and filled anew: the same tokens.
-TEST_P(EngineTest, TokensDoNotDependOnCompany) {
+// Tokens are the same alone and in a batch, with whole and chunked prompts, pages of any size, and so few pages that
+// sequences are preempted and computed again.
+TEST_P(EngineTest, TokensDoNotDependOnTheBatch) {
   std::vector<Request> requests;
   std::vector<std::vector<int32_t>> expected;
   for (uint64_t i = 0; i < 4; ++i) {
@@ -46,7 +46,7 @@ TEST_P(EngineTest, TokensDoNotDependOnCompany) {
   struct Case {
     int64_t sequences, batch_tokens, page_tokens, pages;
   };
-  // The last three: every sequence ends with 32 tokens or more, so four do not fit into one's 48 tokens of pages.
+  // The last three have too few pages: every sequence ends with at least 32 tokens, so four do not fit into 48 tokens.
   for (const Case& c : {Case{1, 64, 16, 0},
                         {4, 64, 16, 0},
                         {4, 3, 16, 0},
@@ -65,8 +65,8 @@ TEST_P(EngineTest, TokensDoNotDependOnCompany) {
   }
 }
 
-// The case of too few pages does what it is there for: all four run at first, and cannot go on together.
-TEST_P(EngineTest, FewPagesThrowTheLastComerOut) {
+// The case of too few pages is effective: all four sequences run at first, and cannot finish together.
+TEST_P(EngineTest, TooFewPagesPreemptTheNewest) {
   Engine e = engine(settings(4, 64, 4, 12));
   for (uint64_t i = 0; i < 4; ++i) e.submit(request(small_.prompt(100 + i, 5), 28));
   EXPECT_EQ(e.step().size(), 4U);
@@ -81,7 +81,7 @@ TEST_P(EngineTest, FewPagesThrowTheLastComerOut) {
   for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 27U) << name;
 }
 
-TEST_P(EngineTest, SeedsDecideWhatIsDrawn) {
+TEST_P(EngineTest, SeedsDetermineTheSamples) {
   const auto drawn = [&](uint64_t seed) {
     Request r = request(small_.prompt(4, 6), 20);
     r.sampling.temperature = 1;
@@ -92,14 +92,14 @@ TEST_P(EngineTest, SeedsDecideWhatIsDrawn) {
   EXPECT_EQ(together[0].ids(), together[2].ids());
   EXPECT_NE(together[0].ids(), together[1].ids());
   EXPECT_EQ(answer(settings(1, 64, 16), drawn(2)).ids(), together[1].ids());
-  // 36 tokens of 48 at the end, three times over: they take turns in the cache.
+  // 36 of 48 tokens at the end, for three requests: they alternate in the cache
   EXPECT_EQ(answers(settings(3, 16, 4, 12), {drawn(1), drawn(2), drawn(1)})[1].ids(), together[1].ids());
 }
 
 TEST_P(EngineTest, StopIdsEndTheAnswerBeforeThem) {
   const std::vector<int32_t> prompt = small_.prompt(4, 6);
   Request r = request(prompt, 20);
-  r.sampling.temperature = 1;  // variety
+  r.sampling.temperature = 1;  // for varied tokens
   r.sampling.seed = 5;
   const std::vector<int32_t> whole = answer(settings(1, 64, 16), r).ids();
   const int32_t stop = whole[10];
@@ -141,7 +141,7 @@ TEST_P(EngineTest, CancelEndsOneAndLeavesTheOthers) {
   run(e, found, 4);
   e.cancel(running);
   e.cancel(waiting);
-  e.cancel(12345);  // nobody's
+  e.cancel(12345);  // an unknown id
   run(e, found);
   EXPECT_EQ(found[running].finish, FinishReason::cancelled);
   EXPECT_LT(found[running].tokens.size(), 30U);
@@ -151,7 +151,7 @@ TEST_P(EngineTest, CancelEndsOneAndLeavesTheOthers) {
   EXPECT_EQ(found[other].ids(), ids_of(small_.greedy(prompt, 20)));
   EXPECT_TRUE(e.idle());
   EXPECT_TRUE(e.step().empty());
-  // Their pages are free again: two whole contexts fit.
+  // Their pages are free: two whole contexts fit.
   std::map<int64_t, Answer> more;
   e.submit(request(small_.prompt(5, 40), 1000));
   e.submit(request(small_.prompt(6, 40), 1000));
@@ -171,8 +171,8 @@ TEST_P(EngineTest, DeadlinesEndRequests) {
   EXPECT_EQ(found[1].tokens.size(), 10U);
 }
 
-// An urgent request takes the only place; the one thrown out goes on later and says the same.
-TEST_P(EngineTest, PriorityTakesThePlaceOfALowerOne) {
+// A request of higher priority takes the only place; the preempted one continues later with the same text.
+TEST_P(EngineTest, HigherPriorityPreempts) {
   Engine e = engine(settings(1, 64, 4));
   const std::vector<int32_t> prompt = small_.prompt(1, 5), other = small_.prompt(2, 6);
   const int64_t plain = e.submit(request(prompt, 12));
@@ -194,8 +194,8 @@ TEST_P(EngineTest, PriorityTakesThePlaceOfALowerOne) {
   EXPECT_EQ(e.counts().used_pages, 0);
 }
 
-// The mean of the final norm's output, whatever pieces the prompt is filled in and whoever else is in the batch.
-TEST_P(EngineTest, EmbeddingsAreMeansOfTheFinalStates) {
+// The mean of the final norm's output, for any chunking of the prompt and any batch.
+TEST_P(EngineTest, EmbeddingsAreMeansOfFinalHiddenStates) {
   const std::vector<int32_t> prompt = small_.prompt(12, 23);
   const std::vector<double> expected = small_.mean_state(prompt);
   const double bound = tolerance(DType::f32, 7 * small_.spec().num_layers() * small_.ffn());
@@ -221,13 +221,13 @@ TEST_P(EngineTest, EmbeddingsAreMeansOfTheFinalStates) {
   }
 }
 
-TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
+TEST_P(EngineTest, InvalidRequestsAreRefusedWithoutEffectOnOthers) {
   Engine e = engine(settings(1, 16, 4));
   const auto wide = small_.adapter(9, 1);
   const auto refused = [&](Request r, const char* word) {
     try {
       e.submit(std::move(r));
-      ADD_FAILURE() << "taken, where '" << word << "' was expected";
+      ADD_FAILURE() << "accepted; expected an error with '" << word << "'";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage) << error.message();
       EXPECT_NE(error.message().find(word), std::string::npos) << error.message();
@@ -255,7 +255,7 @@ TEST_P(EngineTest, WrongRequestsAreRefusedAndHarmNobody) {
   EXPECT_EQ(found.begin()->second.tokens.size(), 2U);
 }
 
-TEST_P(EngineTest, SettingsThatContradictAreRefused) {
+TEST_P(EngineTest, ContradictorySettingsAreRefused) {
   EngineSettings s = settings(1, 16, 4);
   s.context = small_.spec().context + 1;
   EXPECT_THROW(engine(s), Error);
@@ -269,7 +269,7 @@ TEST_P(EngineTest, SettingsThatContradictAreRefused) {
   }
 }
 
-// A prompt whose cached pages are evicted while it waits for more pages is computed whole, and reported so.
+// A prompt whose cached pages are evicted while it waits for more pages is computed completely, and reported so.
 TEST_P(EngineTest, CachedTokensAreThoseOfTheFirstBatch) {
   EngineSettings s = settings(2, 64, 4, 12);
   s.prefix_cache = true;
@@ -282,7 +282,7 @@ TEST_P(EngineTest, CachedTokensAreThoseOfTheFirstBatch) {
   run(e, answers, 2);
   const std::vector<int32_t> more = small_.prompt(13, 9);
   shared.insert(shared.end(), more.begin(), more.end());
-  const int64_t waiting = e.submit(request(shared, 1));  // 5 pages, of which 2 are cached when it comes
+  const int64_t waiting = e.submit(request(shared, 1));  // 5 pages, of which 2 are cached at its arrival
   std::optional<int64_t> cached;
   while (!e.idle()) {
     for (const Output& output : e.step()) {
@@ -293,15 +293,15 @@ TEST_P(EngineTest, CachedTokensAreThoseOfTheFirstBatch) {
   EXPECT_EQ(e.counts().prefix_hits, 0);
 }
 
-// Weights in blocks of int8.
+// Weights in int8 blocks.
 class EngineInt8Test : public EngineTest {
  protected:
   EngineInt8Test() : EngineTest(Storage::q8_0) {}
 };
 
-// What is said with int8 weights is what a forward pass over everything says with them, with adapters and without, the
-// second time behind a found prefix; and it is not what the weights as stored say.
-TEST_P(EngineInt8Test, GreedyAndEmbeddingsAreTheFullForward) {
+// With int8 weights the engine gives what a full forward with them gives, with and without adapters, the second time
+// with a cached prefix. The result differs from that of unquantized weights.
+TEST_P(EngineInt8Test, GreedyAndEmbeddingsEqualAFullForward) {
   const auto adapter = small_.adapter(4, 1);
   const std::vector<int32_t> prompt = small_.prompt(9, 11);
   EngineSettings s = settings(3, 64, 4);
@@ -339,7 +339,7 @@ TEST_P(EngineInt8Test, GreedyAndEmbeddingsAreTheFullForward) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });
-// The shape whose matrices are whole blocks of 32.
+// The shape whose row sizes are multiples of 32.
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineInt8Test, testing::Values("a"), [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -15,7 +15,7 @@ TEST(GrammarMask, FollowsTheMatcher) {
   EXPECT_EQ(bits[0], 0b00101U);
   mask.accept(2);
   mask.fill(bits);
-  EXPECT_EQ(bits[0], 0b11000U);  // c, or the end
+  EXPECT_EQ(bits[0], 0b11000U);  // c, or the end token
   EXPECT_FALSE(mask.finished());
   mask.accept(3);
   EXPECT_TRUE(mask.finished());

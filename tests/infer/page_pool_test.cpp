@@ -16,7 +16,7 @@ std::vector<int32_t> count_up(int32_t from, int32_t count) {
   return ids;
 }
 
-// A sequence that computes all of ids and ends.
+// A sequence that computes all of `ids` and ends.
 void pass(PagePool& pool, const std::vector<int32_t>& ids, const PrefixOwner& owner = {}) {
   PageTable table;
   pool.find(table, ids, owner);
@@ -32,13 +32,13 @@ int64_t found(PagePool& pool, const std::vector<int32_t>& ids, const PrefixOwner
   return tokens;
 }
 
-TEST(PagePool, FullPagesAreFoundAgainByWhoMayHaveThem) {
+TEST(PagePool, FullPagesAreReusedByTheirOwnerOnly) {
   PagePool pool(20, 4, true);
   const std::vector<int32_t> ids = count_up(10, 11);
   pass(pool, ids);
   EXPECT_EQ(found(pool, ids), 8);
   EXPECT_EQ(found(pool, count_up(10, 30)), 8);
-  EXPECT_EQ(found(pool, count_up(10, 8)), 4) << "a last token is left to compute";
+  EXPECT_EQ(found(pool, count_up(10, 8)), 4) << "at least one token must be computed";
   EXPECT_EQ(found(pool, count_up(10, 9)), 8);
   EXPECT_EQ(found(pool, count_up(11, 11)), 0);
   std::vector<int32_t> other = ids;
@@ -49,13 +49,13 @@ TEST(PagePool, FullPagesAreFoundAgainByWhoMayHaveThem) {
   EXPECT_EQ(pool.free_pages(), 20);
 }
 
-TEST(PagePool, KeepsNothingUnlessAsked) {
+TEST(PagePool, CachesOnlyWhenEnabled) {
   PagePool pool(20, 4);
   pass(pool, count_up(0, 12));
   EXPECT_EQ(found(pool, count_up(0, 12)), 0);
 }
 
-TEST(PagePool, WhatWasUsedLongestAgoGivesWayFromItsEnd) {
+TEST(PagePool, EvictsTheLeastRecentlyUsedFromItsEnd) {
   PagePool pool(6, 4, true);
   pass(pool, count_up(0, 12));
   pass(pool, count_up(100, 12));
@@ -71,8 +71,8 @@ TEST(PagePool, WhatWasUsedLongestAgoGivesWayFromItsEnd) {
   EXPECT_EQ(pool.free_pages(), 6);
 }
 
-// A prompt that fills its pages exactly computes its last page although that is kept: it must not hold both.
-TEST(PagePool, ASequenceHoldsNoCopiesOfWhatIsKept) {
+// A prompt that fills its pages exactly recomputes its last page although it is cached: it must not hold both copies.
+TEST(PagePool, ASequenceHoldsNoDuplicateOfACachedPage) {
   PagePool pool(4, 4, true);
   const std::vector<int32_t> ids = count_up(0, 16);
   pass(pool, count_up(0, 8));
@@ -81,12 +81,12 @@ TEST(PagePool, ASequenceHoldsNoCopiesOfWhatIsKept) {
   ASSERT_TRUE(pool.extend(table, 8));
   pool.cache(table, count_up(0, 8), 8, {});
   EXPECT_EQ(pool.free_pages(), 2);
-  EXPECT_TRUE(pool.extend(table, 16)) << "the whole pool is this sequence's";
+  EXPECT_TRUE(pool.extend(table, 16)) << "the whole pool belongs to this sequence";
   pool.cache(table, ids, 16, {});
   pool.release(table);
   EXPECT_EQ(pool.free_pages(), 4);
   EXPECT_EQ(found(pool, count_up(0, 17)), 16);
-  // Found by nobody, as the pages of a text that is only embedded: still no copies.
+  // Pages that no request matches, as after an embedding request, are not duplicated either.
   PageTable unasked;
   ASSERT_TRUE(pool.extend(unasked, 8));
   pool.cache(unasked, count_up(0, 8), 8, {});
@@ -94,9 +94,9 @@ TEST(PagePool, ASequenceHoldsNoCopiesOfWhatIsKept) {
   pool.release(unasked);
 }
 
-// Sequences of few different words come, grow and go in any order: nobody's page is another's unless both have the same
-// beginning, and in the end all are free.
-TEST(PagePool, NobodysPageIsAnothers) {
+// Random sequences over few tokens start, grow and end: two sequences share a page only if they have the same prefix,
+// and in the end all pages are free.
+TEST(PagePool, PagesAreSharedOnlyByEqualPrefixes) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     RandomStream random(seed, 5);
     PagePool pool(24, 2, true);
@@ -106,7 +106,7 @@ TEST(PagePool, NobodysPageIsAnothers) {
       PrefixOwner owner;
     };
     std::map<int, Sequence> open;
-    std::map<int32_t, std::vector<int32_t>> written;  // by page: what text its tokens end
+    std::map<int32_t, std::vector<int32_t>> written;  // by page: the text that ends in it
     int64_t hits = 0;
     for (int step = 0; step < 400; ++step) {
       if (open.size() < 4 && random.below(2) == 0) {
@@ -135,7 +135,7 @@ TEST(PagePool, NobodysPageIsAnothers) {
       std::multiset<int32_t> used;
       for (const auto& [name, other] : open) used.insert(other.table.pages.begin(), other.table.pages.end());
       for (int64_t p = before; p < std::ssize(s.table.pages); ++p) {
-        EXPECT_EQ(used.count(s.table.pages[static_cast<size_t>(p)]), 1U) << "a new page that somebody has";
+        EXPECT_EQ(used.count(s.table.pages[static_cast<size_t>(p)]), 1U) << "a new page that is in use";
       }
       for (int64_t p = s.table.shared; 2 * (p + 1) <= std::ssize(s.ids); ++p) {
         std::vector<int32_t> text(s.ids.begin(), s.ids.begin() + 2 * (p + 1));

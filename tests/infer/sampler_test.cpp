@@ -22,7 +22,7 @@ std::map<int32_t, double> frequencies(const SamplingParams& base, std::vector<in
   return count;
 }
 
-TEST(Sampler, GreedyTakesTheFirstOfTheMostLikely) {
+TEST(Sampler, GreedyTakesTheFirstOfEquallyLikelyTokens) {
   const std::vector<float> tie = {1, 3, 3, 2};
   const SampledToken choice = choose(tie, {}, {}, 0);
   EXPECT_EQ(choice.id, 1);
@@ -38,7 +38,7 @@ TEST(Sampler, DrawsByProbability) {
   }
 }
 
-TEST(Sampler, Filters) {
+TEST(Sampler, FiltersKeepTheRightTokens) {
   const auto kept = [](const SamplingParams& sampling) {
     std::vector<int32_t> ids;
     for (const auto& [id, share] : frequencies(sampling)) ids.push_back(id);
@@ -52,7 +52,7 @@ TEST(Sampler, Filters) {
   EXPECT_EQ(kept({.temperature = 0.01}), (std::vector<int32_t>{0}));
 }
 
-TEST(Sampler, RepetitionPenalty) {
+TEST(Sampler, RepetitionPenaltyScalesSeenTokens) {
   const std::vector<float> positive = {2.0F, 1.9F};
   const std::vector<int32_t> seen = {0, 0};
   EXPECT_EQ(choose(positive, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
@@ -60,7 +60,8 @@ TEST(Sampler, RepetitionPenalty) {
   EXPECT_EQ(choose(negative, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
 }
 
-// OpenAI: every token of the output loses presence once and frequency as often as it is there; the prompt's do not.
+// OpenAI's rule: each token of the output loses the presence penalty once and the frequency penalty per occurrence;
+// prompt tokens do not count.
 TEST(Sampler, PresenceAndFrequencyCountTheOutput) {
   const std::vector<int32_t> ids = {2, 2, 2, 0, 1, 0};  // the first three are the prompt
   const TokenCounts past(ids, 3);
@@ -81,7 +82,7 @@ TEST(Sampler, PresenceAndFrequencyCountTheOutput) {
   EXPECT_EQ(choose(close, {.logit_bias = {{2, 0.3F}}}, {}, 0).id, 2);
 }
 
-TEST(Sampler, OnlyAllowedTokensCome) {
+TEST(Sampler, OnlyAllowedTokensAreSampled) {
   const std::vector<uint32_t> bits = {0b10100};
   EXPECT_EQ(choose(logits, {}, {.allowed = bits}, 0).id, 2);
   std::map<int32_t, int> count;
@@ -108,7 +109,7 @@ TEST(Sampler, TopLogprobsAreOfTheUnchangedLogits) {
   }
 }
 
-TEST(SamplingWeight, IsThePower) {
+TEST(SamplingWeight, IsAPower) {
   for (float power = 0; power > -30; power -= 0.0173F) {
     const double exact = std::exp2(static_cast<double>(power)) * 0x1p40;
     EXPECT_NEAR(static_cast<double>(ops::sampling_weight(power)), exact, exact * 0x1p-26 + 1) << power;
@@ -121,7 +122,7 @@ TEST(SamplingWeight, IsThePower) {
             (uint64_t{1} << 57) + (uint64_t{1} << 26));
 }
 
-TEST(Sampler, APureFunctionOfSeedAndPosition) {
+TEST(Sampler, IsAPureFunctionOfSeedAndPosition) {
   for (int64_t position = 0; position < 100; ++position) {
     EXPECT_EQ(choose(logits, {.temperature = 1, .seed = 5}, {}, position).id,
               choose(logits, {.temperature = 1, .seed = 5}, {}, position).id);
@@ -134,7 +135,7 @@ TEST(Sampler, APureFunctionOfSeedAndPosition) {
   EXPECT_GT(differ, 30);
 }
 
-TEST(Sampler, RefusesWhatMakesNoSense) {
+TEST(Sampler, RejectsInvalidSettings) {
   EXPECT_THROW(check({.temperature = -1}), Error);
   EXPECT_THROW(check({.temperature = NAN}), Error);
   EXPECT_THROW(check({.top_p = 1.5}), Error);
@@ -146,7 +147,7 @@ TEST(Sampler, RefusesWhatMakesNoSense) {
   const std::vector<float> broken = {1, NAN};
   try {
     choose(broken, {}, {}, 0);
-    ADD_FAILURE() << "took a logit that is not a number";
+    ADD_FAILURE() << "a NaN logit was accepted";
   } catch (const Error& error) {
     EXPECT_NE(error.hint().find("fp16"), std::string::npos) << error.hint();
   }

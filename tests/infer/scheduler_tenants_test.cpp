@@ -1,4 +1,4 @@
-// Tenants of one scheduler: none takes from another what is the other's share.
+// Several tenants of one scheduler: each gets its fair share.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,15 +16,15 @@ std::set<int64_t> running(const Scheduler& scheduler) {
   return ids;
 }
 
-// Tokens of a tenant in a batch.
+// The tokens of a tenant in a batch.
 int64_t tokens_of(const std::vector<ScheduledChunk>& batch, uint64_t tenant) {
   int64_t tokens = 0;
   for (const ScheduledChunk& piece : batch) tokens += piece.sequence->tenant == tenant ? piece.end - piece.begin : 0;
   return tokens;
 }
 
-// Whoever has 128 requests waiting, another's first one comes in the next round.
-TEST(SchedulerTenants, ALongQueueOfOneTenantIsPassedByAnothersFirstRequest) {
+// When one tenant has 128 waiting requests, another tenant's first request starts within the next round.
+TEST(SchedulerTenants, ATenantsFirstRequestOvertakesAnothersLongQueue) {
   for (const int64_t places : {1, 4}) {
     PagePool pool(1000, 4);
     Scheduler scheduler(pool, 64, places);
@@ -37,7 +37,7 @@ TEST(SchedulerTenants, ALongQueueOfOneTenantIsPassedByAnothersFirstRequest) {
     const auto place = [](const std::vector<int64_t>& order) { return std::find(order.begin(), order.end(), 129); };
     const std::vector<int64_t> order =
         admissions(scheduler, all, 20, [&](const auto& so_far) { return place(so_far) != so_far.end(); });
-    // Those that ran already are seen again first; a round of 16 tokens lets four prompts of 5 in before.
+    // Requests that ran already are scheduled first. A round of 16 tokens admits four prompts of 5 before.
     ASSERT_NE(place(order), order.end()) << places;
     EXPECT_LE(place(order) - order.begin(), places + 4) << places;
     for (SequenceState& each : all) scheduler.remove(&each);
@@ -45,9 +45,9 @@ TEST(SchedulerTenants, ALongQueueOfOneTenantIsPassedByAnothersFirstRequest) {
   }
 }
 
-// A long prompt takes pages from a tenant with several answers while it holds fewer than they, a piece at a time, and
-// keeps them.
-TEST(SchedulerTenants, PagesAreTakenUpToAnEqualShare) {
+// A long prompt of one tenant takes pages from a tenant with several answers, chunk by chunk, while it holds fewer
+// pages than that tenant, and keeps them.
+TEST(SchedulerTenants, PagesAreReassignedUpToAnEqualShare) {
   PagePool pool(40, 4);
   Scheduler scheduler(pool, 64, 16);
   std::vector<SequenceState> short_ones;
@@ -61,7 +61,7 @@ TEST(SchedulerTenants, PagesAreTakenUpToAnEqualShare) {
   EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2, 3, 4, 11}));
   EXPECT_EQ(std::ssize(long_one.table.pages), 24);
   EXPECT_EQ(scheduler.preemptions(), 6);
-  // When the others have ended, all is its.
+  // When the others have ended, it gets all pages.
   for (SequenceState& each : short_ones) scheduler.remove(&each);
   while (long_one.cached < 150) {
     const std::vector<ScheduledChunk> batch = scheduler.next();
@@ -72,8 +72,9 @@ TEST(SchedulerTenants, PagesAreTakenUpToAnEqualShare) {
   EXPECT_EQ(pool.free_pages(), 40);
 }
 
-// Who cannot run yet, as its adapter has no slot, is among the next all the same, though its tenant used more before.
-TEST(SchedulerTenants, WhoIsBlockedComesNearerWithEveryRound) {
+// A request that cannot run yet because its adapter has no slot is among the next ones, although its tenant used more
+// before.
+TEST(SchedulerTenants, BlockedRequestsAdvanceEveryRound) {
   PagePool pool(2000, 4);
   Scheduler scheduler(pool, 64, 16);
   std::vector<SequenceState> others;
@@ -102,7 +103,7 @@ TEST(SchedulerTenants, WhoIsBlockedComesNearerWithEveryRound) {
   EXPECT_TRUE(is_next());
 }
 
-TEST(SchedulerTenants, TenantsGetTheSameTokensWhateverTheirRequestsLength) {
+TEST(SchedulerTenants, TenantsGetEqualTokensForAnyRequestLength) {
   PagePool pool(1000, 4);
   Scheduler scheduler(pool, 64, 1);
   std::vector<SequenceState> all;
@@ -111,12 +112,12 @@ TEST(SchedulerTenants, TenantsGetTheSameTokensWhateverTheirRequestsLength) {
   for (SequenceState& each : all) scheduler.add(&each);
   const std::vector<int64_t> order =
       admissions(scheduler, all, 4, [](const auto& so_far) { return so_far.size() >= 200; });
-  int64_t long_ones = 0, short_ones = 0;  // tokens: the last that is made is not computed any more
+  int64_t long_ones = 0, short_ones = 0;  // the last generated token is not computed
   for (const int64_t id : order) (id <= 40 ? long_ones : short_ones) += id <= 40 ? 63 : 5;
   EXPECT_LE(std::abs(long_ones - short_ones), 2 * 63 + 16);
 }
 
-TEST(SchedulerTenants, PriorityOrdersWhatOneTenantAsksAndPassesNoOther) {
+TEST(SchedulerTenants, PriorityOrdersWithinATenantOnly) {
   PagePool pool(1000, 4);
   Scheduler scheduler(pool, 64, 1);
   std::vector<SequenceState> all;
@@ -132,7 +133,7 @@ TEST(SchedulerTenants, PriorityOrdersWhatOneTenantAsksAndPassesNoOther) {
   EXPECT_LT(place(22), place(21));
 }
 
-TEST(SchedulerTenants, AHigherPriorityTakesNoPlaceFromAnotherTenant) {
+TEST(SchedulerTenants, HigherPriorityPreemptsWithinATenantOnly) {
   PagePool pool(1000, 4);
   Scheduler scheduler(pool, 64, 2);
   SequenceState other = of_tenant(2, 1, 4), low = of_tenant(1, 2, 4), high = of_tenant(1, 3, 4, 100);
@@ -144,10 +145,11 @@ TEST(SchedulerTenants, AHigherPriorityTakesNoPlaceFromAnotherTenant) {
   advance(scheduler.next());
   std::set<int64_t> running;
   for (const SequenceState* each : scheduler.running_list()) running.insert(each->id);
-  EXPECT_EQ(running, (std::set<int64_t>{1, 3}));  // its own tenant's gave way, and one place is all it had
+  EXPECT_EQ(running,
+            (std::set<int64_t>{1, 3}));  // the request of its own tenant was preempted; that was its only place
 }
 
-TEST(SchedulerTenants, TheNextWaitingComeInTheOrderOfTurns) {
+TEST(SchedulerTenants, NextWaitingFollowsTheRoundRobinOrder) {
   PagePool pool(1000, 4);
   Scheduler scheduler(pool, 64, 4);
   std::vector<SequenceState> all;
@@ -164,7 +166,7 @@ TEST(SchedulerTenants, TheNextWaitingComeInTheOrderOfTurns) {
   EXPECT_EQ(scheduler.waiting(), 12);
 }
 
-TEST(SchedulerTenants, LongPromptsOfOneLeaveAnothersStreamItsTokens) {
+TEST(SchedulerTenants, LongPromptsDoNotDelayAnotherTenantsDecoding) {
   PagePool pool(4000, 4);
   Scheduler scheduler(pool, 64, 16);
   std::vector<SequenceState> all;
@@ -185,7 +187,7 @@ TEST(SchedulerTenants, LongPromptsOfOneLeaveAnothersStreamItsTokens) {
       for (size_t i = 4; i < 8; ++i) scheduler.add(&all[i]);
     }
   }
-  // And a third's prompt gets half of what is left.
+  // A third tenant's prompt gets half of the remaining tokens.
   scheduler.add(&all[9]);
   for (int step = 0; step < 10; ++step) {
     const std::vector<ScheduledChunk> batch = scheduler.next();
@@ -197,7 +199,7 @@ TEST(SchedulerTenants, LongPromptsOfOneLeaveAnothersStreamItsTokens) {
   }
 }
 
-TEST(SchedulerTenants, PagesComeFromOnesOwnLowerPriorityFirst) {
+TEST(SchedulerTenants, PagesAreTakenFromTheTenantsOwnLowerPrioritiesFirst) {
   PagePool pool(4, 4);
   Scheduler scheduler(pool, 64, 4);
   SequenceState low = of_tenant(1, 1, 4, -1), other = of_tenant(2, 2, 4, -100), high = of_tenant(1, 3, 8, 100);
@@ -206,11 +208,11 @@ TEST(SchedulerTenants, PagesComeFromOnesOwnLowerPriorityFirst) {
   EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2, 3}));
   high.tokens = 9;
   EXPECT_EQ(tokens_of(scheduler.next(), 1), 1);
-  EXPECT_EQ(running(scheduler), (std::set<int64_t>{2, 3})) << "the other tenant's has no part in these priorities";
+  EXPECT_EQ(running(scheduler), (std::set<int64_t>{2, 3})) << "the other tenant's priority is not compared";
 }
 
-// Priorities of another tenant do not order what is taken: the last of who has the most gives its pages back.
-TEST(SchedulerTenants, APriorityTakesNoPagesFromAnotherTenant) {
+// Priorities of other tenants do not matter: the newest sequence of the tenant with the most pages is preempted.
+TEST(SchedulerTenants, PriorityTakesNoPagesFromAnotherTenant) {
   PagePool pool(3, 4);
   Scheduler scheduler(pool, 64, 4);
   SequenceState first = of_tenant(2, 1, 4), high = of_tenant(1, 2, 4, 100), higher = of_tenant(1, 3, 4, 100);
@@ -222,8 +224,8 @@ TEST(SchedulerTenants, APriorityTakesNoPagesFromAnotherTenant) {
   EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2}));
 }
 
-TEST(SchedulerTenants, EndlessSequencesOfOneGiveAPlaceToAnother) {
-  for (const int64_t pages : {1000, 16}) {  // of 16 all are held
+TEST(SchedulerTenants, EndlessSequencesOfATenantYieldAPlaceToAnother) {
+  for (const int64_t pages : {1000, 16}) {  // of 16 pages all are in use
     PagePool pool(pages, 4);
     Scheduler scheduler(pool, 64, 4);
     std::vector<SequenceState> all;
@@ -237,10 +239,10 @@ TEST(SchedulerTenants, EndlessSequencesOfOneGiveAPlaceToAnother) {
     for (SequenceState& each : all) each.tokens += each.cached > 0 ? 1 : 0;
     const std::vector<ScheduledChunk> batch = scheduler.next();
     EXPECT_EQ(tokens_of(batch, 2), 8);
-    EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2, 3, 7})) << "the last to come, and one place";
+    EXPECT_EQ(running(scheduler), (std::set<int64_t>{1, 2, 3, 7})) << "only the newest is preempted";
     EXPECT_EQ(scheduler.preemptions(), 1);
     advance(batch);
-    // Who has a place keeps it.
+    // A running sequence keeps its place.
     for (int step = 0; step < 10; ++step) {
       for (SequenceState& each : all) each.tokens += each.cached == each.tokens && each.tokens < 16 ? 1 : 0;
       advance(scheduler.next());
@@ -250,8 +252,9 @@ TEST(SchedulerTenants, EndlessSequencesOfOneGiveAPlaceToAnother) {
   }
 }
 
-// Whose turn comes first has nothing to take a place from; an urgent one of another tenant still does.
-TEST(SchedulerTenants, AnUrgentSequenceTakesItsOwnTenantsPlaceWhoeverElseWaits) {
+// The tenant that is first in turn has no running sequence to preempt; an urgent request of another tenant still
+// preempts its own.
+TEST(SchedulerTenants, AnUrgentSequencePreemptsItsOwnTenantWhoeverElseWaits) {
   PagePool pool(1000, 4);
   Scheduler scheduler(pool, 64, 2);
   SequenceState first = of_tenant(1, 1, 4), low = of_tenant(2, 2, 4);

@@ -10,7 +10,7 @@
 namespace ingot::infer {
 namespace {
 
-TEST(Scheduler, FillsAPromptInPiecesThenDecodes) {
+TEST(Scheduler, PrefillsInChunksThenDecodes) {
   PagePool pool(10, 4);
   Scheduler scheduler(pool, 8, 2);
   SequenceState a = sequence(1, 11);
@@ -30,7 +30,7 @@ TEST(Scheduler, FillsAPromptInPiecesThenDecodes) {
   EXPECT_TRUE(scheduler.next().empty());
 }
 
-TEST(Scheduler, ANewcomerJoinsARunningBatch) {
+TEST(Scheduler, ANewSequenceJoinsARunningBatch) {
   PagePool pool(100, 4);
   Scheduler scheduler(pool, 8, 2);
   SequenceState a = sequence(1, 3), b = sequence(2, 20), c = sequence(3, 2);
@@ -38,13 +38,13 @@ TEST(Scheduler, ANewcomerJoinsARunningBatch) {
   advance(scheduler.next());
   a.tokens = 4;
   scheduler.add(&b);
-  scheduler.add(&c);  // two may run at once: it waits
+  scheduler.add(&c);  // only two may run at once, so it waits
   const std::vector<ScheduledChunk> batch = scheduler.next();
   EXPECT_EQ(summary(batch), (std::vector<std::array<int64_t, 3>>{{1, 3, 4}, {2, 0, 7}}));
   EXPECT_EQ(scheduler.waiting(), 1);
 }
 
-TEST(Scheduler, TheLastComerGivesItsPagesBack) {
+TEST(Scheduler, TheNewestSequenceIsPreempted) {
   PagePool pool(3, 2);
   Scheduler scheduler(pool, 8, 2);
   SequenceState a = sequence(1, 2), b = sequence(2, 4);
@@ -60,8 +60,8 @@ TEST(Scheduler, TheLastComerGivesItsPagesBack) {
   EXPECT_EQ(b.cached, 0);
 }
 
-// Whatever comes, pages are never shared, never lost, and everybody gets done.
-TEST(Scheduler, RandomLoadIsServedWhole) {
+// Under random load pages are never shared or lost, and all requests finish.
+TEST(Scheduler, RandomLoadIsServedCompletely) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     RandomStream random(seed, 1);
     PagePool pool(12, 4);
@@ -82,7 +82,7 @@ TEST(Scheduler, RandomLoadIsServedWhole) {
       int64_t tokens = 0;
       std::set<int32_t> pages;
       for (const SequenceState& s : all) {
-        for (int32_t page : s.table.pages) EXPECT_TRUE(pages.insert(page).second) << "page given twice";
+        for (int32_t page : s.table.pages) EXPECT_TRUE(pages.insert(page).second) << "a page was allocated twice";
       }
       for (const ScheduledChunk& piece : batch) {
         EXPECT_EQ(piece.begin, piece.sequence->cached);
@@ -118,7 +118,7 @@ TEST(Scheduler, HigherPriorityGoesFirst) {
   EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{2, 0, 3}}));
 }
 
-TEST(Scheduler, WhoIsPreemptedWaitsInItsTurnAndIsFilledAnew) {
+TEST(Scheduler, APreemptedSequenceWaitsInOrderAndIsRecomputed) {
   PagePool pool(4, 4);
   Scheduler scheduler(pool, 16, 2);
   SequenceState a = sequence(1, 4), b = sequence(2, 4), c = sequence(3, 4);
@@ -127,15 +127,16 @@ TEST(Scheduler, WhoIsPreemptedWaitsInItsTurnAndIsFilledAnew) {
   a.tokens = b.tokens = 5;
   a.draft_tokens = 3;
   scheduler.preempt(&a);
-  scheduler.preempt(&c);  // it does not run: nothing changes
+  scheduler.preempt(&c);  // it is not running: no effect
   EXPECT_EQ(a.cached, 0);
   EXPECT_EQ(pool.free_pages(), 3);
   EXPECT_EQ(scheduler.preemptions(), 1);
   EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{2, 4, 5}, {1, 0, 5}}));
 }
 
-// One of a higher priority takes the place, or the pages, of the lowest that came last; equals never do.
-TEST(Scheduler, PriorityTakesPlacesAndPages) {
+// A sequence of higher priority takes the place or the pages of the newest one of the lowest priority, and never of an
+// equal one.
+TEST(Scheduler, HigherPriorityTakesPlacesAndPages) {
   PagePool pool(4, 4);
   Scheduler scheduler(pool, 16, 2);
   SequenceState a = sequence(1, 4), b = sequence(2, 4), equal = sequence(3, 4), urgent = sequence(4, 4);
@@ -153,10 +154,10 @@ TEST(Scheduler, PriorityTakesPlacesAndPages) {
   EXPECT_EQ(b.cached, 0);
   EXPECT_TRUE(b.table.pages.empty());
   scheduler.remove(&urgent);
-  advance(scheduler.next());  // b before `equal`: it came earlier
+  advance(scheduler.next());  // b before `equal`, as it arrived earlier
   EXPECT_EQ(b.cached, 5);
 
-  SequenceState wide = sequence(5, 16);  // all pages
+  SequenceState wide = sequence(5, 16);  // needs all pages
   wide.priority = 7;
   scheduler.add(&wide);
   EXPECT_EQ(summary(scheduler.next()), (std::vector<std::array<int64_t, 3>>{{5, 0, 16}}));

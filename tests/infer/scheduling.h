@@ -1,4 +1,4 @@
-// Sequences and batches for tests of the scheduler.
+// Sequences and batches for the scheduler's tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ inline SequenceState sequence(int64_t id, int64_t tokens) {
   return state;
 }
 
-// As the engine does when the batch has run: its tokens are in the cache.
+// Marks the batch as computed, as the engine does after a step: its tokens are in the cache.
 inline void advance(const std::vector<ScheduledChunk>& batch) {
   for (const ScheduledChunk& piece : batch) piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
 }
@@ -31,8 +31,8 @@ inline std::vector<std::array<int64_t, 3>> summary(const std::vector<ScheduledCh
   return all;
 }
 
-// Runs what is there until `over` holds or nothing is left: each sequence is removed when it has `output` tokens more
-// than its prompt. Gives the order in which they were first computed.
+// Runs the requests until `over` holds or none is left. Each is removed when it has `output` tokens more than its
+// prompt. Returns the order in which they were first computed.
 template <class Over>
 std::vector<int64_t> admissions(Scheduler& scheduler, std::vector<SequenceState>& all, int64_t output, Over over) {
   std::vector<int64_t> order;

@@ -1,4 +1,4 @@
-// The KV cache's size where no option says it, and what a server says of its memory.
+// The default size of the KV cache, and what a server prints about its memory.
 #include "infer/serve_memory.h"
 
 #include <gtest/gtest.h>
@@ -12,47 +12,47 @@ constexpr size_t mib = size_t{1} << 20;
 
 struct DefaultCacheLimit : testing::Test {
   spec::ModelSpec model = infer::SmallModel("a").spec();
-  infer::EngineSettings wanted;
+  infer::EngineSettings requested;
   DefaultCacheLimit() {
-    wanted.activation = DType::f32;
-    wanted.sequences = 4;
+    requested.activation = DType::f32;
+    requested.sequences = 4;
   }
   size_t limit(bool on_host, size_t available, size_t mapped = 0) const {
-    return default_cache_limit(model, wanted, 2, on_host, available, mapped);
+    return default_cache_limit(model, requested, 2, on_host, available, mapped);
   }
 };
 
-TEST_F(DefaultCacheLimit, AQuarterOfTheHostsMemoryBesideTheMappedWeights) {
+TEST_F(DefaultCacheLimit, IsAQuarterOfHostMemoryBesideMappedWeights) {
   EXPECT_EQ(limit(true, 1000 * mib), 250 * mib);
   EXPECT_EQ(limit(true, 1000 * mib, 200 * mib), 200 * mib);
   EXPECT_EQ(limit(true, 1000 * mib, 1000 * mib), 0U);
   EXPECT_EQ(limit(true, 1000 * mib, 1001 * mib), 0U) << "more weights than memory";
 }
 
-// Of a context that takes all there is, and of a short one beside which memory is left.
-TEST_F(DefaultCacheLimit, TheEngineTakesNineTenthsOfAGpuAtMost) {
+// For a context that needs all memory, and for a short one that leaves some.
+TEST_F(DefaultCacheLimit, LimitsTheEngineToNineTenthsOfAGpu) {
   model.context = (int64_t{1} << 31) - 1;
   const size_t most = 64 * mib / 10 * 9;
   for (const int64_t context : {int64_t{0}, int64_t{64}}) {
-    wanted.context = context;
-    const size_t found = limit(false, 64 * mib, 1000 * mib);  // weights are not the host's to read in place
-    const infer::CachePlan plan = infer::plan_cache(model, wanted, found);
+    requested.context = context;
+    const size_t found = limit(false, 64 * mib, 1000 * mib);  // the host cannot read these weights in place
+    const infer::CachePlan plan = infer::plan_cache(model, requested, found);
     const infer::EngineBytes bytes = infer::engine_bytes(model, plan.settings, 2, false);
     const size_t rest = bytes.scratch + bytes.batch + bytes.adapters;
     EXPECT_GT(rest, 0U);
     EXPECT_LE(bytes.kv + rest, most);
     if (context != 0) EXPECT_EQ(found, most - rest);
-    if (context == 0) EXPECT_GT(bytes.kv, most / 2) << "tables of pages take more than the cache of this small model";
+    if (context == 0) EXPECT_GT(bytes.kv, most / 2) << "page tables exceed this small model's cache";
   }
 }
 
-TEST_F(DefaultCacheLimit, AGpuThatIsFullLeavesNone) {
-  wanted.context = 16;
-  const size_t page = spec::kv_bytes(model, 1, wanted.page_tokens, 4);
-  EXPECT_EQ(limit(false, 2 * page), 0U) << "the rest of the engine takes more";
+TEST_F(DefaultCacheLimit, IsZeroOnAFullGpu) {
+  requested.context = 16;
+  const size_t page = spec::kv_bytes(model, 1, requested.page_tokens, 4);
+  EXPECT_EQ(limit(false, 2 * page), 0U) << "the rest of the engine needs more";
 }
 
-TEST(ServeMemoryLines, WarnOfWhatIsNotThere) {
+TEST(ServeMemoryLines, WarnOfMissingMemory) {
   ServeMemory memory;
   memory.device = "cpu";
   memory.weights = memory.mapped_weights = 100 * mib;
@@ -68,7 +68,7 @@ TEST(ServeMemoryLines, WarnOfWhatIsNotThere) {
   memory.available = 150 * mib - 1;
   ASSERT_EQ(memory_warnings(memory).size(), 1U);
   EXPECT_NE(memory_warnings(memory)[0].find("--kv-cache-mib"), std::string::npos);
-  memory.on_host = false;  // the cache is in the device's memory
+  memory.on_host = false;  // the cache is in device memory
   EXPECT_TRUE(memory_warnings(memory).empty());
 }
 

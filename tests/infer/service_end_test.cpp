@@ -1,4 +1,4 @@
-// How requests end where the service, the engine, a listener or the model's file does.
+// How requests end when the service is shut down, the engine fails, a listener throws, or the model's file changes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace ingot::infer {
 namespace {
 
-TEST_F(ServiceTest, DrainingTakesNothingMore) {
+TEST_F(ServiceTest, DrainingAcceptsNoRequests) {
   start();
   Collector collector(1);
   const int64_t ticket = service->submit({request(1, 20)}, collector.listener());
@@ -31,15 +31,15 @@ TEST_F(ServiceTest, DrainingTakesNothingMore) {
   service->cancel(ticket);
 }
 
-// An embedding that fails when it has been asked for so often.
+// An embedding op that fails after a given number of calls.
 std::atomic<int> left_until_fault{0};
 void fail_at_last(ops::Context&, const Tensor&, const Weight&, const Tensor&) { throw std::runtime_error("a fault"); }
 bool not_yet(const ops::Context&, const Tensor&, const Weight&, const Tensor&, ops::Refusal refuse) {
   return --left_until_fault > 0 && refuse("later");
 }
 
-// Where the engine fails, only who has tokens cannot simply be asked for again.
-TEST_F(ServiceTest, AFailingEngineTellsApartWhoHasTokens) {
+// When the engine fails, requests without output may be sent again; those with output may not.
+TEST_F(ServiceTest, AFailingEngineDistinguishesRequestsWithOutput) {
   left_until_fault = 10;
   ops::Registry registry;
   registry.add<ops::Embedding>(DeviceKind::cpu, "failing", fail_at_last, not_yet);
@@ -59,9 +59,9 @@ TEST_F(ServiceTest, AFailingEngineTellsApartWhoHasTokens) {
   service.reset();
 }
 
-// The first listener holds the engine's thread until the service is about to end. The queue is full meanwhile, so that
-// asking whether it is changes nothing.
-TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
+// The first listener blocks the engine's thread until the service is about to end. The queue is full in the meantime,
+// so asking for its state changes nothing.
+TEST_F(ServiceTest, ShutdownReportsWaitingRequests) {
   start(2, 1);
   Guarded<bool> holds{false};
   Guarded<bool> ends{false};
@@ -94,8 +94,9 @@ TEST_F(ServiceTest, TheEndTellsWhoStillWaits) {
   EXPECT_EQ(all.kinds, std::vector<ErrorKind>(3, ErrorKind::unavailable));
 }
 
-// While the first listener is told of the end, the second one's ticket is cancelled: then it must not be told.
-TEST_F(ServiceTest, AfterCancelNothingIsToldOfTheEndEither) {
+// While the first listener is informed of the end, the ticket of the second is cancelled, which must therefore get no
+// further output.
+TEST_F(ServiceTest, AfterCancelTheEndIsNotReportedEither) {
   struct Turns {
     bool reported = false;
     bool may_go_on = false;
@@ -129,8 +130,8 @@ TEST_F(ServiceTest, AfterCancelNothingIsToldOfTheEndEither) {
   EXPECT_FALSE(reported_late);
 }
 
-// As one without memory does. Its requests end, others do not, and the engine goes on.
-TEST_F(ServiceTest, AListenerThatThrowsEndsItsOwnRequestsOnly) {
+// A listener throws, as one without memory would. Its requests end, others do not, and the engine continues.
+TEST_F(ServiceTest, AThrowingListenerEndsOnlyItsRequests) {
   start(100, 4);
   std::atomic<int> heard = 0;
   Collector beside(1);
@@ -153,7 +154,7 @@ TEST_F(ServiceTest, AListenerThatThrowsEndsItsOwnRequestsOnly) {
   service->cancel(last);
 }
 
-TEST_F(ServiceTest, AFaultOfTheModelsFileFailsRequestsAndNotTheService) {
+TEST_F(ServiceTest, AFaultOfTheModelFileFailsRequestsNotTheService) {
   const Scratch scratch;
   write_file(scratch / "weights", "0123456789");
   auto watch = std::make_shared<FileWatch>();

@@ -1,4 +1,4 @@
-// What the service's tests share: a service of the small model, and a listener that collects.
+// Shared by the service's tests: a service with the small model, and a listener that collects outputs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,12 +13,12 @@
 
 namespace ingot::infer {
 
-// What came of one ticket.
+// The outputs of one ticket.
 struct Collected {
   std::vector<std::vector<int32_t>> ids;
   std::vector<FinishReason> finishes;
   std::vector<std::string> errors;
-  std::vector<ErrorKind> kinds;  // of these
+  std::vector<ErrorKind> kinds;  // the kinds of these errors
 };
 
 class Collector {

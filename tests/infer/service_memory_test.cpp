@@ -1,5 +1,5 @@
-// What the service does where the engine's thread, or one that asks, gets no memory. Listeners say when it runs out:
-// they run on the engine's thread.
+// The service when the engine's thread or a submitting thread gets no memory. Listeners, which run on the engine's
+// thread, start the shortage.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,17 +14,17 @@ namespace ingot::infer {
 namespace {
 
 struct Ends {
-  bool holds = false;  // a listener has the engine's thread
+  bool holds = false;  // a listener blocks the engine's thread
   bool may_go_on = false;
-  std::vector<ErrorKind> kinds;  // of those that failed
-  int fine = 0;                  // the others
-  Ends() { kinds.reserve(8); }   // no memory is needed then
+  std::vector<ErrorKind> kinds;  // of the requests that failed
+  int fine = 0;                  // the number of other requests
+  Ends() { kinds.reserve(8); }   // so that counting needs no memory
 };
 
 class ServiceMemory : public ServiceTest {
  protected:
   void TearDown() override { service.reset(); }
-  // Counts how a request ends; there is memory again by then.
+  // Counts how a request ends; memory is available again by then.
   bool count_end(const Output& output) {
     if (!output.finish) return true;
     allow_allocations(all_allocations);
@@ -40,8 +40,8 @@ class ServiceMemory : public ServiceTest {
   Listener counting() {
     return [this](const Output& output) { return count_end(output); };
   }
-  // Submits a request that holds the engine's thread at its first output until the test goes on, and then leaves it so
-  // many allocations.
+  // Submits a request whose first output blocks the engine's thread until the test continues it, and then leaves that
+  // thread the given number of allocations.
   int64_t hold(Request held, int64_t allocations) {
     const int64_t ticket =
         service->submit({std::move(held)}, [this, allocations, first = true](const Output& output) mutable {
@@ -60,7 +60,7 @@ class ServiceMemory : public ServiceTest {
     ends_.lock()->may_go_on = true;
     ends_.notify_all();
   }
-  // Of so many requests.
+  // Waits until that many requests have ended.
   Ends wait_for_ends(size_t count) {
     auto held = ends_.lock();
     EXPECT_TRUE(
@@ -69,7 +69,7 @@ class ServiceMemory : public ServiceTest {
     *held = Ends();
     return all;
   }
-  // A request that the engine keeps as much of as of any.
+  // A request that needs as much memory in the engine as any other.
   Request large(uint64_t seed) const {
     Request out = request(seed, 4);
     out.owner = 7;
@@ -81,9 +81,9 @@ class ServiceMemory : public ServiceTest {
   Guarded<Ends> ends_;
 };
 
-// The first request holds the engine's thread until the second has come, which is then taken with less and less want of
-// memory: in the end there is enough for it, and the engine's step fails, which ends all.
-TEST_F(ServiceMemory, ARequestThatCannotBeTakenEndsAlone) {
+// The first request blocks the engine's thread until the second one has been submitted. The second is then accepted
+// with more and more allocations available, until there are enough and the engine's step fails, which ends all.
+TEST_F(ServiceMemory, ARequestWithoutMemoryEndsAlone) {
   start();
   int64_t allocations = 0;
   for (;; ++allocations) {
@@ -103,20 +103,20 @@ TEST_F(ServiceMemory, ARequestThatCannotBeTakenEndsAlone) {
     EXPECT_EQ(later.ends(1).ids[0].size(), 4U) << allocations;
     service->cancel(ticket);
   }
-  EXPECT_GT(allocations, 5) << "nothing of the request's was refused memory";
+  EXPECT_GT(allocations, 5) << "no allocation of the request failed";
 }
 
-TEST_F(ServiceMemory, CancellingNeedsNone) {
+TEST_F(ServiceMemory, CancellingNeedsNoMemory) {
   start();
   const int64_t ticket = hold(request(1, 200), 0);
   service->cancel(ticket, 0);
   go_on();
-  EXPECT_EQ(wait_for_ends(1).kinds, std::vector{ErrorKind::internal});  // of the step behind it
+  EXPECT_EQ(wait_for_ends(1).kinds, std::vector{ErrorKind::internal});  // the step after it fails
   EXPECT_NE(service->failure(), "");
 }
 
-// Two requests end with one step: the first one's listener leaves no memory.
-TEST_F(ServiceMemory, GivingWhatAStepMadeNeedsNone) {
+// Two requests end in one step: the listener of the first leaves no memory.
+TEST_F(ServiceMemory, DeliveringOutputsNeedsNoMemory) {
   start();
   hold(request(3, 2), all_allocations);
   const auto listener = [this, ended = std::make_shared<int>(0)](const Output& output) {
@@ -134,8 +134,8 @@ TEST_F(ServiceMemory, GivingWhatAStepMadeNeedsNone) {
   EXPECT_EQ(service->failure(), "");
 }
 
-// Nothing of a request is counted that could not be left for the engine.
-TEST_F(ServiceMemory, ARequestThatCannotBeLeftForTheEngineIsAsIfItNeverCame) {
+// A request that could not be queued for the engine is not counted anywhere.
+TEST_F(ServiceMemory, ARequestThatCannotBeQueuedLeavesNoTrace) {
   start(2, 4, 2, 20);
   int64_t allocations = 0;
   for (bool taken = false; !taken; ++allocations) {

@@ -1,4 +1,4 @@
-// Who may wait for the engine, and how much: a full queue, shares of owners, prompts.
+// Which requests may wait for the engine: a full queue, shares of owners, prompt tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 namespace ingot::infer {
 namespace {
 
-TEST_F(ServiceTest, AFullQueueTakesAllOrNone) {
+TEST_F(ServiceTest, AFullQueueAcceptsAllOrNone) {
   start(3, 1);
   Collector collector(4);
   try {
     service->submit({request(1, 1), request(2, 1), request(3, 1), request(4, 1)}, collector.listener());
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::usage);  // there will never be room
+    EXPECT_EQ(error.kind(), ErrorKind::usage);  // more than the queue's capacity
     EXPECT_NE(std::string(error.what()).find("at most 3"), std::string::npos) << error.what();
   }
   EXPECT_TRUE(service->idle());
@@ -28,8 +28,8 @@ TEST_F(ServiceTest, AFullQueueTakesAllOrNone) {
   service->cancel(ticket);
 }
 
-// The engine waits while one owner has all it may have.
-TEST_F(ServiceTest, AnOwnerTakesNoMoreThanItsShareOfTheQueue) {
+// The engine is blocked while one owner has its whole share.
+TEST_F(ServiceTest, AnOwnerIsLimitedToItsShareOfTheQueue) {
   start(4, 1, 2);
   Guarded<bool> may_go_on{false};
   Guarded<bool> waits{false};
@@ -50,7 +50,7 @@ TEST_F(ServiceTest, AnOwnerTakesNoMoreThanItsShareOfTheQueue) {
     }
     return false;
   };
-  EXPECT_TRUE(refused(7, 3, ErrorKind::usage)) << "never, however empty the queue is";
+  EXPECT_TRUE(refused(7, 3, ErrorKind::usage)) << "more than its share of an empty queue";
   service->submit(of(7, 1), [&](const Output&) {
     *waits.lock() = true;
     waits.notify_all();
@@ -72,8 +72,8 @@ TEST_F(ServiceTest, AnOwnerTakesNoMoreThanItsShareOfTheQueue) {
   EXPECT_FALSE(refused(7, 2));
 }
 
-// A prompt that choices share counts once; it is given back when the last of them has ended.
-TEST_F(ServiceTest, PromptsUnderWayHaveABound) {
+// A prompt shared by several choices counts once. It is released when the last of them has ended.
+TEST_F(ServiceTest, PromptTokensInFlightAreBounded) {
   start(100, 4, 0, 20);
   const auto asked = [&](uint64_t owner, int choices, int64_t tokens) {
     std::vector<Request> all(static_cast<size_t>(choices), request(1, tokens));
@@ -89,8 +89,8 @@ TEST_F(ServiceTest, PromptsUnderWayHaveABound) {
     return ErrorKind::internal;
   };
   std::vector<Request> apart = asked(1, 3, 1);
-  for (Request& each : apart) each.prompt = each.prompt.get();  // copies
-  EXPECT_EQ(kind_of(apart), ErrorKind::usage) << "15 tokens; one owner has half of 20";
+  for (Request& each : apart) each.prompt = each.prompt.get();  // copies of the prompt
+  EXPECT_EQ(kind_of(apart), ErrorKind::usage) << "15 tokens; one owner may have half of 20";
   Collector first(3), second(1);
   const int64_t ticket = service->submit(asked(1, 3, 1000), first.listener());
   const int64_t endless = service->submit(asked(1, 1, 1000), second.listener());
@@ -112,10 +112,10 @@ TEST_F(ServiceTest, PromptsUnderWayHaveABound) {
   service->cancel(endless);
 }
 
-// Two owners, one place: the first holds the engine's thread with its first token until everybody waits.
-TEST_F(ServiceTest, AnOwnersFirstRequestDoesNotWaitForAllOfAnothers) {
+// Two owners, one place: the first token of the first request blocks the engine's thread until all requests wait.
+TEST_F(ServiceTest, AnOwnersFirstRequestDoesNotWaitForAllOfAnotherOwner) {
   start(200, 1);
-  Guarded<std::vector<uint64_t>> first_tokens;  // owners, in the order in which their requests began
+  Guarded<std::vector<uint64_t>> first_tokens;  // owners in the order in which their requests started
   Guarded<bool> all_wait{false};
   const auto listener = [&](uint64_t owner, bool hold) {
     return [&, owner, hold, begun = std::map<int64_t, bool>()](const Output& output) mutable {

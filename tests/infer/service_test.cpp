@@ -1,4 +1,4 @@
-// The engine's thread: requests from many threads, cancels between steps.
+// The engine's thread: requests from many threads, and cancellation between steps.
 #include "infer/service.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace ingot::infer {
 namespace {
 
-TEST_F(ServiceTest, GivesWhatTheModelSaysToEachThread) {
+TEST_F(ServiceTest, EachThreadGetsItsRequestsOutput) {
   start();
   std::vector<std::vector<int32_t>> expected;
   for (uint64_t i = 0; i < 8; ++i) expected.push_back(ids_of(model.greedy(model.prompt(i, 5), 6)));
@@ -29,7 +29,7 @@ TEST_F(ServiceTest, GivesWhatTheModelSaysToEachThread) {
   EXPECT_EQ(service->counts().prompt_tokens, 40);
 }
 
-TEST_F(ServiceTest, SeveralRequestsOfOneTicketKeepTheirPlaces) {
+TEST_F(ServiceTest, RequestsOfOneTicketKeepTheirIndices) {
   start();
   Collector collector(3);
   const int64_t ticket = service->submit({request(1, 4), request(2, 7), request(3, 1)}, collector.listener());
@@ -63,14 +63,14 @@ TEST_F(ServiceTest, AfterCancelNothingIsReported) {
   EXPECT_FALSE(reported_late);
 }
 
-// Two may run: a short request, whose listener holds the engine's thread while the long ones beside it are cancelled,
-// and one of these. So it does not matter how fast the engine is.
+// Two requests may run: a short one, whose listener blocks the engine's thread while the long ones are cancelled, and
+// one of the long ones. The result does not depend on the engine's speed.
 TEST_F(ServiceTest, CancelEndsTheWorkAtTheNextStep) {
   struct Scene {
-    bool submitted = false;  // the long ones are
-    int heard = 0;           // tokens of the long ones
-    bool holds = false;      // the engine's thread waits
-    bool cancelled = false;  // the long ones are
+    bool submitted = false;  // the long ones are submitted
+    int heard = 0;           // number of tokens of the long ones
+    bool holds = false;      // the engine's thread is blocked
+    bool cancelled = false;  // the long ones are cancelled
   };
   start(100, 2);
   Guarded<Scene> scene;
@@ -104,7 +104,7 @@ TEST_F(ServiceTest, CancelEndsTheWorkAtTheNextStep) {
   scene.lock()->cancelled = true;
   scene.notify_all();
   EXPECT_EQ(collector.ends(1).ids[0].size(), 16U);
-  // Its place is free, too.
+  // Its place is free.
   Collector other(1);
   const int64_t last = service->submit({request(4, 4)}, other.listener());
   EXPECT_EQ(other.ends(1).ids[0].size(), 4U);
@@ -125,7 +125,7 @@ TEST_F(ServiceTest, OneOfATicketCanBeCancelled) {
   service->cancel(ticket);
 }
 
-TEST_F(ServiceTest, AListenerThatHasEnoughEndsItsRequest) {
+TEST_F(ServiceTest, AListenerMayEndItsRequest) {
   start();
   Guarded<std::vector<Output>> outputs;
   const int64_t ticket = service->submit({request(1, 240)}, [&](Output output) {
@@ -143,7 +143,7 @@ TEST_F(ServiceTest, AListenerThatHasEnoughEndsItsRequest) {
   service->cancel(ticket);
 }
 
-TEST_F(ServiceTest, WhatTheEngineRefusesFailsAlone) {
+TEST_F(ServiceTest, ARefusedRequestFailsAlone) {
   start();
   Request bad = request(1, 4);
   bad.prompt = std::vector<int32_t>{-1};

@@ -1,4 +1,4 @@
-// Memory that runs out on one thread: the test program's own operator new.
+// Simulates a lack of memory on one thread by the test program's own operator new.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace ingot {
 
 constexpr int64_t all_allocations = -1;
 
-// From now on so many allocations of the calling thread by operator new succeed, and those behind them throw
-// std::bad_alloc, until this is called again.
+// The next `count` allocations of the calling thread by operator new succeed and later ones throw std::bad_alloc, until
+// this is called again.
 void allow_allocations(int64_t count);
 
 }  // namespace ingot

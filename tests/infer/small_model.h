@@ -1,5 +1,5 @@
-// What the engine's tests share: a golden llama opened on a device that counts bytes, random adapters for it, and
-// greedy decoding the long way round.
+// Shared by the engine's tests: a golden llama on a device that counts bytes, random adapters for it, and greedy
+// decoding by full forward passes.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,14 @@
 
 namespace ingot::infer {
 
-// A random adapter of every linear layer, an untied head too; owns its weights.
+// A random adapter of every linear layer and of an untied head. It owns its weights.
 struct RandomAdapter {
   Arena arena;
   nn::Adapter adapter;
 };
 
-// tests/golden/llama/SHAPE with matrices kept as `matrices`. `visible`: CountingDevice's; where the host does not see
-// the memory, `greedy` and `mean_state` cannot be asked.
+// tests/golden/llama/SHAPE with matrices stored as `matrices`. `visible`: whether the host can access the
+// CountingDevice's memory; `greedy` and `mean_state` need that.
 struct SmallModel {
   CountingDevice device;
   ops::Registry registry;
@@ -33,15 +33,16 @@ struct SmallModel {
   explicit SmallModel(const std::string& shape, Storage matrices = Storage::f32, bool visible = true);
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
-  // Features of the MLPs.
+  // The MLP's hidden size.
   int64_t ffn() const { return spec::dense_of(spec().layers.front().mlp).features; }
   // `length` ids that depend on `seed`.
   std::vector<int32_t> prompt(uint64_t seed, int64_t length) const;
   std::unique_ptr<RandomAdapter> adapter(int64_t rank, uint64_t seed, DType type = DType::f32);
 
-  // Most likely tokens one after another, each from a forward pass over everything before it: no cache, no batch.
+  // The most likely tokens, each computed by a forward pass over all tokens before it: without cache and batching.
   std::vector<SampledToken> greedy(std::vector<int32_t> ids, int64_t count, const nn::Adapter* adapter = nullptr);
-  // What the model says of ids[1] .. behind those before them, with the `top` likeliest: one forward pass.
+  // Log-probabilities of ids[1], ids[2], ... given the tokens before them, each with the `top` most likely tokens, from
+  // one forward pass.
   std::vector<SampledToken> known(const std::vector<int32_t>& ids, int64_t top, const nn::Adapter* adapter = nullptr);
   // The mean over all tokens of the final norm's output, [hidden].
   std::vector<double> mean_state(const std::vector<int32_t>& ids);

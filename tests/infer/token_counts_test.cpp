@@ -13,7 +13,7 @@ std::map<int32_t, std::pair<int64_t, int64_t>> all(const TokenCounts& counts) {
   return found;
 }
 
-TEST(TokenCounts, GrowWithTheTextAndForgetDrafts) {
+TEST(TokenCounts, CountTokensAndDropRejectedDrafts) {
   const std::vector<int32_t> ids = {7, 2, 7, 2, 5};
   TokenCounts counts(ids, 3);
   const auto text = all(counts);
