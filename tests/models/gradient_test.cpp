@@ -1,4 +1,4 @@
-// Every family's gradients against differences of its own loss.
+// The gradients of every family compared with finite differences of its own loss.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using train::SmallRun;
 
 class Gradient : public testing::TestWithParam<FamilyCase> {};
 
-// Biases and norms away from where they start, so that nothing that multiplies by them can be missing.
-void shake(SmallRun& run) {
+// Moves biases and norm weights away from their initial values, so that a missing factor or term would be noticed.
+void perturb_vectors(SmallRun& run) {
   for (const train::TrainedParameter& t : run.optimizer_state->tensors()) {
     if (t.shape.rank() != 1) continue;
     for (int64_t i = 0; i < t.shape.elements(); ++i) {
@@ -27,9 +27,9 @@ void shake(SmallRun& run) {
   run.optimizer_state->refresh_weights(run.step->context());
 }
 
-// For every optimizer_state tensor the change of the loss along its gradient g, by central differences of fourth order,
-// against |g|. Steps are such that the loss changes by a fifth, or a weight by a hundredth of what is usual, whichever
-// is less.
+// For every trained tensor, the change of the loss along its gradient g, by central differences of fourth order, is
+// compared with |g|. The step is chosen so that the loss changes by at most 0.2, and the tensor by at most a hundredth
+// of its norm.
 void compare_with_differences(SmallRun& run) {
   const std::vector<data::PackedSequence> batch = run.sequences(2);
   ASSERT_FALSE(run.run(1, 0, batch).skipped);
@@ -62,15 +62,15 @@ void compare_with_differences(SmallRun& run) {
   }
 }
 
-TEST_P(Gradient, OfEveryParameter) {
+TEST_P(Gradient, AgreesWithDifferencesForEveryParameter) {
   SmallRun::Settings settings;
   settings.spec = GetParam().spec;
   SmallRun run(settings);
-  shake(run);
+  perturb_vectors(run);
   compare_with_differences(run);
 }
 
-TEST_P(Gradient, OfEveryAdapter) {
+TEST_P(Gradient, AgreesWithDifferencesForEveryAdapter) {
   SmallRun::Settings settings;
   settings.spec = GetParam().spec;
   settings.lora = train::small_lora();
@@ -79,7 +79,7 @@ TEST_P(Gradient, OfEveryAdapter) {
   compare_with_differences(run);
 }
 
-// A loss jumps where a token changes its experts; where it passes all of them it does not.
+// The loss is discontinuous where a token's chosen experts change. With all experts chosen it is smooth.
 std::vector<FamilyCase> smooth_cases() {
   std::vector<FamilyCase> smooth;
   for (const FamilyCase& c : family_cases()) {

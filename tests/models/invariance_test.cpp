@@ -1,5 +1,5 @@
-// What a step computes does not depend on the micro-batch, on recomputing or on threads, and it takes the memory that
-// was predicted: for every family, bit for bit and byte for byte.
+// For every family, the result of a step does not depend on the micro-batch, recomputation or threads (bit for bit),
+// and it takes exactly the predicted memory.
 #include <gtest/gtest.h>
 
 #include "models/testing/family_specs.h"
@@ -61,7 +61,7 @@ Outcome three_steps(const Job& job, const Machine& machine) {
 
 class Invariance : public testing::TestWithParam<FamilyCase> {};
 
-TEST_P(Invariance, MicroBatchRecomputeThreads) {
+TEST_P(Invariance, ResultsDoNotDependOnMicroBatchRecomputeOrThreads) {
   const std::vector<Job> jobs = {{GetParam().spec},
                                  {GetParam().spec, true},
                                  {GetParam().spec, false, DType::bf16, DType::bf16},
@@ -80,7 +80,7 @@ TEST_P(Invariance, MicroBatchRecomputeThreads) {
   }
 }
 
-TEST_P(Invariance, MemoryIsWhatBytesSays) {
+TEST_P(Invariance, AllocatesExactlyThePredictedBytes) {
   for (const Job& job : {Job{GetParam().spec}, {GetParam().spec, true, DType::bf16, DType::f32}}) {
     for (const Machine& machine :
          {Machine{1, 1, spec::Recompute::none}, {3, 3, spec::Recompute::selective}, {2, 2, spec::Recompute::full}}) {

@@ -1,4 +1,4 @@
-// What LoRA may target in every family, by the names that PEFT knows the modules by.
+// The layers that LoRA can target in every family, under PEFT's module names.
 #include "spec/lora.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace ingot::models {
 namespace {
 
-TEST(LoraTargets, EveryLinearLayerOfEveryFamily) {
+TEST(LoraTargets, AreEveryLinearLayerOfEveryFamily) {
   std::set<std::string> seen;
   for (const FamilyCase& c : family_cases()) {
     SCOPED_TRACE(c.name);
@@ -25,7 +25,7 @@ TEST(LoraTargets, EveryLinearLayerOfEveryFamily) {
     spec::LoraSpec lora{.rank = 4, .alpha = 8, .targets = {"all-linear"}};
     std::set<size_t> all;
     for (const spec::LoraParam& p : spec::lora_parameters(c.spec, lora)) all.insert(p.base);
-    // A layer that not all blocks have is in some of them.
+    // A layer type that only some blocks have occurs in some block.
     const bool alike = std::all_of(c.spec.layers.begin(), c.spec.layers.end(), [&](const spec::LayerSpec& layer) {
       return layer.mlp.index() == c.spec.layers.front().mlp.index();
     });
@@ -42,7 +42,7 @@ TEST(LoraTargets, EveryLinearLayerOfEveryFamily) {
         EXPECT_TRUE(p.module == target || p.module.ends_with("." + target)) << p.module;
       }
     }
-    EXPECT_EQ(all, by_name);  // the head is left out of both
+    EXPECT_EQ(all, by_name);  // both exclude the head
   }
   EXPECT_EQ(seen, std::set<std::string>(spec::families().begin(), spec::families().end()));
 }

@@ -1,5 +1,5 @@
-// A model cut over ranks (spec/part.h) gives the losses and gradients that the whole one gives: every family that can
-// be cut so, over tensor-parallel ranks, pipeline stages and both.
+// A model partitioned over ranks (spec/part.h) gives the losses and gradients of the whole model, for every family that
+// can be partitioned: over tensor-parallel ranks, pipeline stages, and both.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Batch batch_of(const spec::ModelSpec& spec) {
 
 using Values = std::vector<float>;
 
-// The whole model's parameters as they are on the host.
+// The whole model's parameters in host memory.
 std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
   CountingDevice device;
   const WeightSet weights = train::random_weights(device, spec, DType::f32, 11);
@@ -54,14 +54,14 @@ std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
     const Tensor t = p.matrix ? p.matrix.tensor() : p.vector;
     values.emplace_back(t.as<float>(), t.as<float>() + t.elements());
     if (p.matrix) continue;
-    // Away from 0 and 1, so that nothing that multiplies by them or adds them can be missing.
+    // Away from 0 and 1, so that a missing factor or term would be noticed.
     for (size_t i = 0; i < values.back().size(); ++i)
       values.back()[i] += 0.3F * std::sin(static_cast<float>(i * 7 + 1));
   }
   return values;
 }
 
-// What a part holds of a parameter, and back: fn(element of the whole, element held).
+// Maps a part's elements of a parameter to the whole: fn(index in the whole, index in the part).
 template <class Fn>
 void for_elements(const spec::HeldParameter& p, const spec::ParamSpec& whole, Fn fn) {
   const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
@@ -77,11 +77,11 @@ void for_elements(const spec::HeldParameter& p, const spec::ParamSpec& whole, Fn
 }
 
 struct Outcome {
-  Values losses;                       // where the part has the last stage
-  std::map<size_t, Values> gradients;  // by index in the whole table, as held
+  Values losses;                       // on the last pipeline stage
+  std::map<size_t, Values> gradients;  // by index in the whole parameter table, as the part stores them
 };
 
-// One forward and backward pass of a part, with arenas of just the predicted sizes.
+// One forward and backward pass of a part, with arenas of exactly the predicted sizes.
 Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vector<Values>& whole,
             const comm::Grid& grid, spec::Recompute recompute) {
   CountingDevice device;
@@ -140,7 +140,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vect
     outcome.gradients[held[i].whole] = gradients[i];
   }
 
-  // Without training, too: the same losses.
+  // The losses without training are the same.
   pass.training = nullptr;
   Values again(tokens);
   compute(again);
@@ -158,7 +158,7 @@ void compare_with_whole(const spec::ModelSpec& spec, int tp, int pp, spec::Recom
   const std::vector<Values> weights = whole_weights(spec);
   const Outcome one = run(spec, {}, weights, {}, recompute);
   const std::vector<spec::ParamSpec> table = spec::parameters(spec);
-  // The error of a sum of so many terms passes through all blocks, forward and backward.
+  // The rounding error of sums of this many terms propagates through all blocks, forward and backward.
   const int64_t terms = std::max(spec::longest_row(spec), tokens) * 7 * spec.num_layers();
   const double share = tolerance(DType::f32, terms);
   comm::run_in_process({.ranks = tp * pp, .timeout_s = 60}, [&](const comm::Group& world) {

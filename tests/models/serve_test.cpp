@@ -1,5 +1,5 @@
-// Every family over the paged cache, a prompt in pieces and then token by token, against one forward pass over
-// everything.
+// Every family with the paged KV cache: chunked prefill and then decoding token by token, compared with one full
+// forward pass.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t page = 4;
 
-// A random model without training, and the pages of one sequence.
+// A random model for inference, and the pages of one sequence.
 class Server {
  public:
   explicit Server(const spec::ModelSpec& spec) : spec_(spec) {
@@ -28,7 +28,7 @@ class Server {
     shape.threads = threads_.threads();
     scratch_ = Arena(device_, pass_bytes(spec, shape).forward, "scratch");
     const int64_t pages = (spec.context + page - 1) / page;
-    for (int64_t p = pages; p-- > 0;) table_.push_back(static_cast<int32_t>(p));  // not in order
+    for (int64_t p = pages; p-- > 0;) table_.push_back(static_cast<int32_t>(p));  // in reverse order
     pages_ = Arena(device_, spec::kv_bytes(spec, pages, page, 4), "pages");
     for (const spec::LayerSpec& layer : spec.layers) {
       const spec::CacheEntry entry = layer.attention.cache_entry();
@@ -37,7 +37,7 @@ class Server {
     }
   }
 
-  // Logits [n, V] of ids[begin .. end), whose first `begin` are in the cache when `cached`.
+  // Logits [n, V] of ids[begin .. end). With `cached`, the first `begin` ids are already in the cache.
   std::vector<float> logits(const std::vector<int32_t>& ids, int64_t begin, int64_t end, bool cached) {
     const std::vector<int32_t> own(ids.begin() + begin, ids.begin() + end);
     const int64_t tokens = end - begin;
@@ -83,7 +83,7 @@ class Server {
 
 class Serve : public testing::TestWithParam<FamilyCase> {};
 
-TEST_P(Serve, DecodingIsTheFullForward) {
+TEST_P(Serve, DecodingEqualsAFullForward) {
   const spec::ModelSpec& spec = GetParam().spec;
   Server server(spec);
   std::vector<int32_t> ids;

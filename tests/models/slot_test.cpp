@@ -1,4 +1,5 @@
-// Micro-batches in slots: whatever their order, each gives the losses and gradients that it gives alone.
+// Several micro-batches in flight, each in its slot: in any order each gives the losses and gradients that it gives
+// alone.
 #include "models/slot.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ namespace {
 constexpr int64_t tokens = 16;
 using Values = std::vector<float>;
 
-// A micro-batch, its slot, and what is computed of it.
+// A micro-batch, its slot, and its results.
 struct MicroBatch {
   std::vector<int32_t> ids, positions, offsets{0, 7, static_cast<int32_t>(tokens)}, targets;
   Values losses = Values(tokens);
@@ -34,7 +35,7 @@ struct MicroBatch {
   std::unique_ptr<Sums> sums;
 };
 
-// The families, and a model whose layers have other tensors: clamped and unclamped projections.
+// All families, and a model whose layers save different tensors: with clamped and unclamped projections.
 std::vector<FamilyCase> models() {
   std::vector<FamilyCase> all = family_cases();
   for (const FamilyCase& c : family_cases()) {
@@ -82,7 +83,7 @@ class Slots : public testing::TestWithParam<FamilyCase> {
   }
 
   enum class Part { forward, loss, backward };
-  // Without `recompute` there is no training.
+  // Without `recompute` the pass is not a training pass.
   void run(MicroBatch& batch, Part part, std::optional<spec::Recompute> recompute) {
     const auto view = [&](std::vector<int32_t>& numbers) {
       return Tensor{numbers.data(), DType::i32, Shape{std::ssize(numbers)}, &device_};
@@ -112,12 +113,12 @@ class Slots : public testing::TestWithParam<FamilyCase> {
   std::unique_ptr<Model> model_;
 };
 
-TEST_P(Slots, MicroBatchesInFlightDoNotTouchEachOther) {
+TEST_P(Slots, MicroBatchesInFlightAreIndependent) {
   for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
     MicroBatch alone[2] = {micro_batch(1, recompute), micro_batch(2, recompute)};
     for (MicroBatch& batch : alone) {
       for (const Part part : {Part::forward, Part::loss, Part::backward}) run(batch, part, recompute);
-      EXPECT_EQ(batch.saved->used(), 0U) << "backward left memory in its slot";
+      EXPECT_EQ(batch.saved->used(), 0U) << "backward did not release the slot's memory";
     }
     MicroBatch together[2] = {micro_batch(1, recompute), micro_batch(2, recompute)};
     run(together[0], Part::forward, recompute);
@@ -136,7 +137,7 @@ TEST_P(Slots, MicroBatchesInFlightDoNotTouchEachOther) {
   }
 }
 
-TEST_P(Slots, LossesWithoutTrainingAreTheSame) {
+TEST_P(Slots, LossesOfInferenceAreTheSame) {
   MicroBatch trained = micro_batch(1, spec::Recompute::none);
   for (const Part part : {Part::forward, Part::loss, Part::backward}) run(trained, part, spec::Recompute::none);
   MicroBatch evaluated = micro_batch(1, spec::Recompute::none);

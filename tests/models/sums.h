@@ -1,4 +1,4 @@
-// A gradient accumulator that adds contributions in the order in which they come.
+// A gradient accumulator that adds contributions in the order of arrival.
 #pragma once
 
 #include <utility>

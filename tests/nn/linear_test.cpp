@@ -1,5 +1,5 @@
-// A linear layer with a bias and adapters, forward and backward, against sums in double written out from the formula
-// y = W x + b + f B A x: two adapters and rows that want neither in one batch, one for some of the rows, one for all.
+// A linear layer with a bias and adapters, forward and backward, compared with sums in double from the formula y = W x
+// + b + f B A x. Batches mix two adapters and rows without one; segments cover some or all rows.
 #include "nn/linear.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ void add(Exact& to, const Exact& from, int64_t at = 0) {
   for (size_t i = 0; i < from.size(); ++i) to[static_cast<size_t>(at) + i] += from[i];
 }
 
-// Keeps a sum for every trained tensor, and how often each unit gave to it.
+// Accumulates a sum for every trained tensor, and records the accumulation units that contributed to it.
 class MapAccumulator : public GradientAccumulator {
  public:
   explicit MapAccumulator(const std::map<int, Tensor>& tensors) : tensors_(tensors) {}
@@ -114,7 +114,7 @@ class LinearTest : public testing::TestWithParam<Scenario> {
       l.a = random_matrix(10 + i, l.rank, I);
       l.b = random_matrix(20 + i, O, l.rank);
       l.adapter.factor = 0.5F + static_cast<float>(i);
-      l.adapter.layers.resize(2);  // the layer before ours is not adapted
+      l.adapter.layers.resize(2);  // layer 0 is not adapted; the test's layer is 1
       l.adapter.layers[1] = {view(l.a, Shape{l.rank, I}), view(l.b, Shape{O, l.rank}), static_cast<int>(2 + 2 * i),
                              static_cast<int>(3 + 2 * i)};
     }
@@ -144,14 +144,14 @@ class LinearTest : public testing::TestWithParam<Scenario> {
   std::vector<LowRank> adapters_;
   Linear layer_;
   std::vector<uint16_t> coded_;
-  // Exactly what bytes() asks for.
+  // Scratch of exactly the size that bytes() returns.
   Arena scratch_{*device_, Linear::bytes(T, O, I, {.adapter_rank = GetParam().rank(), .decoded = GetParam().decoded}),
                  "scratch"};
   ops::Context context_{*device_, registry_, scratch_, &threads_};
   TokenBatch batch_;
 };
 
-TEST_P(LinearTest, ForwardGivesEveryRowItsAdapter) {
+TEST_P(LinearTest, ForwardAppliesEachRowsAdapter) {
   Exact expected = product(exact(x_), I, 1, exact(weight_), 1, I, T, I, O);
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t o = 0; o < O; ++o)
@@ -174,8 +174,8 @@ TEST_P(LinearTest, ForwardGivesEveryRowItsAdapter) {
   expect_close(sum, expected, "y accumulated");
 }
 
-// Units [0, 3), [3, 7), [7, 9) cut through the segments.
-TEST_P(LinearTest, BackwardGivesEveryAdapterItsRows) {
+// The accumulation units [0, 3), [3, 7), [7, 9) split the adapters' segments.
+TEST_P(LinearTest, BackwardSumsEachAdaptersRows) {
   Exact dx = product(exact(dy_), O, 1, exact(weight_), I, 1, T, O, I);
   const Exact dw = product(exact(dy_), 1, O, exact(x_), I, 1, O, T, I);
   Exact db(static_cast<size_t>(O), 0.0);

@@ -1,5 +1,5 @@
-// The loss over a head with adapters, against logits, softmax and gradients written out in double: one piece of the
-// loss holds rows of several adapters and of none.
+// The next-token loss with adapters on the head, compared with logits, softmax and gradients in double. One chunk of
+// the loss contains rows of several adapters and of none.
 #include "nn/next_token_loss.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t H = 12, V = 10;
 
-// Row-major numbers, kept as the program has them and as the reference computes with them.
+// Row-major floats, and the same values in double for the reference.
 struct Matrix {
   int64_t rows, columns;
   std::vector<float> values;
@@ -64,10 +64,10 @@ class Sums : public GradientAccumulator {
   std::vector<bool> seen_;
 };
 
-// T tokens, every seventh without a target, and what the loss and its gradients are.
-class LmLoss {
+// T tokens, every seventh without a target, with the expected loss and gradients.
+class LossCase {
  public:
-  LmLoss(int64_t tokens, std::vector<std::array<int64_t, 2>> segments, float scale = 1, float softcap = 0)
+  LossCase(int64_t tokens, std::vector<std::array<int64_t, 2>> segments, float scale = 1, float softcap = 0)
       : tokens_(tokens),
         normed_(Matrix::random(3, tokens, H)),
         expected_losses_(tokens, 1),
@@ -98,7 +98,7 @@ class LmLoss {
     for (int64_t t = 0; t < tokens; ++t) expect_token(t);
   }
 
-  // Training with these units, and without.
+  // Runs with these accumulation units in training, and once in inference.
   void check(const std::vector<int64_t>& accumulation_offsets) {
     const size_t bytes =
         NextTokenLoss::bytes({.vocab = V, .hidden = H, .final_softcap = static_cast<double>(head_.softcap)},
@@ -136,12 +136,12 @@ class LmLoss {
       expect_close(gradients[2 * i], expected_da_[i], "dA");
       expect_close(gradients[2 * i + 1], expected_db_[i], "dB");
     }
-    // The same pieces give the same bits, whether they are trained on or not.
+    // Equal chunks give equal bits in training and in inference.
     if (accumulation_offsets.size() == 2) EXPECT_EQ(losses.values, evaluated.values);
   }
 
  private:
-  // Adds token t's part of everything.
+  // Adds the contribution of token t to the expected loss and gradients.
   void expect_token(int64_t t) {
     const int32_t target = targets_[static_cast<size_t>(t)];
     const LowRank* adapter = nullptr;
@@ -171,7 +171,7 @@ class LmLoss {
       gradient[static_cast<size_t>(v)] = std::exp(logit);
       sum += std::exp(logit);
     }
-    if (target < 0) return;  // no loss and no gradient
+    if (target < 0) return;  // no loss, no gradient
     expected_losses_.at(t, 0) = std::log(sum) - std::log(gradient[static_cast<size_t>(target)]);
     for (int64_t v = 0; v < V; ++v) {
       const double g = slope[static_cast<size_t>(v)] * (gradient[static_cast<size_t>(v)] / sum - (v == target ? 1 : 0));
@@ -216,20 +216,20 @@ class LmLoss {
   std::vector<Exact> expected_da_, expected_db_;
 };
 
-TEST(LmLoss, OnePieceHasRowsOfSeveralAdapters) { LmLoss(9, {{0, 4}, {6, 9}}).check({0, 9}); }
+TEST(NextTokenLoss, OneChunkHasRowsOfSeveralAdapters) { LossCase(9, {{0, 4}, {6, 9}}).check({0, 9}); }
 
-TEST(LmLoss, LogitsAreScaledAndCapped) {
-  LmLoss(9, {{0, 4}, {6, 9}}, 0.5F).check({0, 9});
-  LmLoss(9, {{0, 4}, {6, 9}}, 1, 3).check({0, 9});
-  LmLoss(9, {{0, 4}, {6, 9}}, 0.25F, 3).check({0, 5, 9});
+TEST(NextTokenLoss, LogitsAreScaledAndCapped) {
+  LossCase(9, {{0, 4}, {6, 9}}, 0.5F).check({0, 9});
+  LossCase(9, {{0, 4}, {6, 9}}, 1, 3).check({0, 9});
+  LossCase(9, {{0, 4}, {6, 9}}, 0.25F, 3).check({0, 5, 9});
 }
 
-TEST(LmLoss, UnitsCutThroughTheAdaptersRows) { LmLoss(9, {{0, 4}, {4, 6}, {7, 9}}).check({0, 3, 8, 9}); }
+TEST(NextTokenLoss, AccumulationUnitsMaySplitAdapterRows) { LossCase(9, {{0, 4}, {4, 6}, {7, 9}}).check({0, 3, 8, 9}); }
 
-// Pieces are 1,024 tokens: the second adapter's rows lie in both, the third's in the second alone.
-TEST(LmLoss, PiecesCutThroughTheAdaptersRows) {
+// A chunk has 1,024 tokens: the second adapter's rows are in both chunks, the third's in the second only.
+TEST(NextTokenLoss, ChunksMaySplitAdapterRows) {
   ASSERT_EQ(spec::loss_chunk(V), 1024);
-  LmLoss(1100, {{10, 900}, {901, 1040}, {1050, 1100}}).check({0, 1100});
+  LossCase(1100, {{10, 900}, {901, 1040}, {1050, 1100}}).check({0, 1100});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the op table does not say about attention: which inputs the bits of a token may depend on, and wrong arguments.
+// Properties of attention outside the op table: which inputs a token's bits may depend on, and invalid arguments.
 #include "ops/attention.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ const ops::AttentionAttributes attributes{.heads = 6, .kv_heads = 2, .head_dim =
 const int64_t q_width = attributes.heads * attributes.head_dim;
 const int64_t kv_width = attributes.kv_heads * attributes.head_dim;
 
-// A tensor with memory of its own.
+// A tensor that owns its memory.
 class Owned {
  public:
   Owned(Device& device, DType dtype, const Shape& shape)
@@ -81,7 +81,7 @@ class AttentionBits : public testing::TestWithParam<Choice> {
     return Owned::integers(*device_, shape, values);
   }
 
-  // As llama has it, and with a window, a softcap and slopes.
+  // Llama's attention, and variants with a sliding window, a softcap and ALiBi slopes.
   std::vector<ops::AttentionAttributes> variants() const {
     ops::AttentionAttributes bent = attributes;
     bent.window = 50;
@@ -99,7 +99,7 @@ class AttentionBits : public testing::TestWithParam<Choice> {
   ops::Context context_{*device_, registry_, scratch_, &threads_};
 };
 
-TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
+TEST_P(AttentionBits, DoNotDependOnOtherPackedSequences) {
   const int64_t before = 77;
   const int64_t own = 133;
   const int64_t after = 9;
@@ -139,8 +139,8 @@ TEST_P(AttentionBits, DoNotDependOnTheOtherSequencesOfThePack) {
   }
 }
 
-// Gradients of several blocks of keys and queries, of sequences longer and shorter than one, by few threads and by
-// many.
+// Gradients over several blocks of keys and queries, with sequences longer and shorter than a block, by few and by many
+// threads.
 TEST_P(AttentionBits, DoNotDependOnTheNumberOfThreads) {
   const int64_t tokens = 210;
   const Owned q = random(tokens, q_width, 11);
@@ -178,15 +178,15 @@ TEST_P(AttentionBits, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
-// Products with what a query does not see are left out or are zero.
-TEST_P(AttentionBits, DoNotDependOnWhatIsNotSeen) {
+// Contributions of masked keys are skipped or zero.
+TEST_P(AttentionBits, DoNotDependOnMaskedTokens) {
   const int64_t tokens = 190;
-  const int64_t seen = 100;  // the rest is another sequence's once, and later tokens of the same one then
+  const int64_t seen = 100;  // the other tokens are once of another sequence and once later tokens of the same one
   const Owned q = random(tokens, q_width, 21);
   const Owned k = random(tokens, kv_width, 22);
   const Owned v = random(tokens, kv_width, 23);
   const Owned dout = random(tokens, q_width, 24);
-  // No gradient comes from the later tokens, so those of the earlier ones are what they are without them.
+  // Later tokens have no gradient, so the gradients of earlier ones are as without them.
   std::memset(static_cast<std::byte*>(dout->data) + dout->bytes() * seen / tokens, 0,
               dout->bytes() * (tokens - seen) / tokens);
   const Owned whole = integers({2}, {0, 190});
@@ -208,7 +208,7 @@ TEST_P(AttentionBits, DoNotDependOnWhatIsNotSeen) {
   }
 }
 
-TEST_P(AttentionBits, DoNotDependOnHowAPromptIsCutOrPaged) {
+TEST_P(AttentionBits, DoNotDependOnChunkingOrPageSize) {
   const int64_t tokens = 150;
   const Owned q = random(tokens, q_width, 5);
   const Owned k = random(tokens, kv_width, 6);
@@ -243,7 +243,7 @@ TEST_P(AttentionBits, DoNotDependOnHowAPromptIsCutOrPaged) {
           at += piece;
         }
         EXPECT_TRUE(same_bits(*out, *wholes[i]))
-            << "variant " << i << ", page " << page << ", " << pieces.size() << " pieces";
+            << "variant " << i << ", page " << page << ", " << pieces.size() << " chunks";
       }
     }
   }
@@ -299,7 +299,7 @@ TEST_F(AttentionErrors, NameTheArgument) {
   expect_internal([&] { call(*k, *short_of, attributes); }, "are not ascending from 0 to 8");
 }
 
-TEST_F(AttentionErrors, PagesThatDoNotExist) {
+TEST_F(AttentionErrors, NamePagesThatDoNotExist) {
   const Owned q(*device_, DType::f32, {2, q_width});
   const Owned k(*device_, DType::f32, {2, kv_width});
   const Owned pages(*device_, DType::f32, {3, 4, kv_width});

@@ -54,7 +54,8 @@ TEST(CpuIsa, OverrideTakesEffect) {
     EXPECT_EQ(cpu::make_device()->arch(), cpu::name(isa));
     EXPECT_EQ(implementations("add").front(), cpu::name(std::min(isa, cpu::Isa::avx512)));
     EXPECT_EQ(implementations("add").back(), "reference");
-    // oneDNN would use instructions above the level that is asked for, but for AMX, which it may not.
+    // oneDNN would use instructions above the requested level (except AMX, which it is denied), so it is offered only
+    // at the level of the machine.
     const auto products = implementations("matmul");
     const bool onednn = std::find(products.begin(), products.end(), "onednn") != products.end();
     EXPECT_LE(onednn, std::min(isa, cpu::Isa::avx512) == std::min(cpu::machine_isa(), cpu::Isa::avx512));
@@ -67,7 +68,7 @@ TEST(CpuIsa, UnknownOverrideIsAnError) {
   const IsaOverride scope("sse9");
   try {
     cpu::best_isa();
-    FAIL() << "accepted";
+    FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_NE(error.message().find("sse9"), std::string::npos);
@@ -87,20 +88,20 @@ TEST(CpuDevice, MemoryIsZeroedAlignedAndCounted) {
   }
 }
 
-TEST(CpuDevice, WhatCannotFitIsRefusedWithBothSizes) {
+TEST(CpuDevice, OutOfMemoryErrorsNameBothSizes) {
   const auto device = cpu::make_device();
-  const size_t wanted = device->memory_bytes() * 2;
+  const size_t requested_bytes = device->memory_bytes() * 2;
   try {
-    device->allocate(wanted);
-    FAIL() << "accepted";
+    device->allocate(requested_bytes);
+    FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
-    EXPECT_NE(error.message().find(std::to_string(wanted)), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find(std::to_string(requested_bytes)), std::string::npos) << error.message();
     EXPECT_NE(error.message().find("available"), std::string::npos);
   }
 }
 
-TEST(CpuPeaks, AreTheBestOfRoundsByTurns) {
+TEST(CpuPeaks, AreTheBestOfAlternatingRounds) {
   const std::array<double, 3> first = {2, 5, 4}, second = {3, 1, 1};
   size_t taken_first = 0, taken_second = 0;
   const std::array<double, 2> best = cpu::best_of(

@@ -1,4 +1,4 @@
-// Dispatch: the first implementation that accepts a call runs, and reasons are formatted only when none does.
+// Dispatch runs the first implementation that accepts a call. Refusal reasons are formatted only when none does.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace ingot {
 namespace {
 
-// Counts how often it is formatted.
+// An argument that counts how often it is formatted.
 struct Costly {
   int* formatted;
 };
@@ -72,7 +72,7 @@ class Dispatch : public testing::Test {
   ops::Registry registry_;
 };
 
-TEST_F(Dispatch, TheFirstThatAcceptsRunsAndNoReasonIsFormatted) {
+TEST_F(Dispatch, TheFirstAcceptingImplementationRunsWithoutFormatting) {
   add(registry_, 2);
   add(registry_, 3);
   EXPECT_EQ(calls, (std::vector<std::string>{"first", "second"}));
@@ -92,14 +92,14 @@ TEST_F(Dispatch, WithoutImplementationsTheErrorSaysSo) {
   EXPECT_EQ(refusal(1), "no implementation of add on cpu supports this call; none is registered");
 }
 
-TEST_F(Dispatch, SelectionKeepsOneImplementation) {
+TEST_F(Dispatch, SelectionForcesOneImplementation) {
   registry_.select_implementation("add=small");
   add(registry_, 2);
   EXPECT_EQ(calls, (std::vector<std::string>{"second"}));
   EXPECT_EQ(refusal(6), "no implementation of add on cpu supports this call; small: supports 4 elements");
   try {
     registry_.select_implementation("add=pairs");
-    FAIL() << "accepted";
+    FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_EQ(error.hint(), "available: small");

@@ -1,4 +1,4 @@
-// Misuse of an op: an internal error that says what is wrong.
+// Misuse of an op must throw an internal error with a message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace ingot {
 
-// `body` throws ErrorKind::internal, with `text` in its message.
+// Expects that `body` throws ErrorKind::internal with `text` in its message.
 template <class Body>
 void expect_internal(Body body, const char* text) {
   try {

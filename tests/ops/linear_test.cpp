@@ -1,4 +1,4 @@
-// The bits of a row of a linear layer, as serving asks for them: a sequence says the same alone and in a batch.
+// Row invariance of linear layers for serving: a sequence gets the same bits alone and in a batch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
             .device = device_.get()};
   }
 
-  // Tokens begin .. end - 1 of x, by the memory of a copy.
+  // Rows begin .. end - 1 of x, as a copy.
   std::vector<std::byte> rows(const Weight& w, const Tensor& x, int64_t begin, int64_t end, int threads,
                               bool accumulate) {
     ThreadPool pool(threads);
@@ -59,8 +59,8 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
   std::vector<Buffer> buffers_;
 };
 
-// Widths with a rest behind whole vectors, rows with a rest behind whole tiles, and more tokens than a block keeps.
-TEST_P(LinearBits, OfARowAreTheSameInAnyCompany) {
+// Widths that are no multiple of the vector width, rows that are no multiple of the tile, and more tokens than a block.
+TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) {
   const auto [dtype, storage] = GetParam();
   const int64_t in = is_block(storage) ? 1024 : 1013;
   const Weight w = weight(107, in);
@@ -78,8 +78,8 @@ TEST_P(LinearBits, OfARowAreTheSameInAnyCompany) {
   }
 }
 
-// Blocks become bf16 by instructions of their own where there are some, and by their codec elsewhere.
-TEST(Dequantized, BlocksHaveTheSameBitsAtEveryLevel) {
+// Some levels have kernels that dequantize to bf16; the others use the codec.
+TEST(Dequantization, GivesTheSameBitsAtEveryIsaLevel) {
   constexpr int64_t out = 7;
   constexpr int64_t in = 1056;  // 33 blocks
   const auto device = cpu::make_device();

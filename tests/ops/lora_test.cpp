@@ -1,5 +1,5 @@
-// The bits of a row of ops::lora: they depend on the row and its adapter alone, so a sequence says the same alone and
-// among others that have the same adapter or another one.
+// Row invariance of ops::lora: a row's bits depend on the row and its adapter only, so a sequence gets the same bits
+// alone and among sequences with the same or other adapters.
 #include "ops/lora.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class LoraBits : public testing::TestWithParam<std::tuple<DType, bool>> {
     return buffer.view(dtype, shape);
   }
 
-  // Rows begin .. end - 1 of y once the terms are added.
+  // Rows begin .. end - 1 of y after the adapter's term was added.
   std::vector<std::byte> rows(const Tensor& x, const Tensor& entries, const Tensor& slots, int64_t begin, int64_t end,
                               int threads) {
     ThreadPool pool(threads);
@@ -44,7 +44,7 @@ class LoraBits : public testing::TestWithParam<std::tuple<DType, bool>> {
   std::vector<Buffer> buffers_;
 };
 
-TEST_P(LoraBits, OfARowAreTheSameInAnyCompany) {
+TEST_P(LoraBits, OfARowDoNotDependOnOtherRows) {
   const DType dtype = std::get<0>(GetParam());
   constexpr int64_t tokens = 60;
   const Tensor x = random(dtype, Shape{tokens, in}, 1);
@@ -55,7 +55,7 @@ TEST_P(LoraBits, OfARowAreTheSameInAnyCompany) {
     table.push_back({a.data, b.data, rank, 0.25F * static_cast<float>(rank)});
   }
   const Tensor entries{table.data(), DType::i64, Shape{std::ssize(table), 1, 3}, device_.get()};
-  // Thirty rows of one adapter, some of none, and then each its own.
+  // Thirty rows of one adapter, some without one, then each row with its own.
   std::vector<int32_t> slot;
   for (int32_t t = 0; t < tokens; ++t) slot.push_back(t < 30 ? 1 : t < 35 ? -1 : t % 4);
   const Tensor slots{slot.data(), DType::i32, Shape{tokens}, device_.get()};

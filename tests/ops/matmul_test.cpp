@@ -1,4 +1,4 @@
-// The bits of a product depend on k alone: not on the rows or columns that are computed with it, nor on threads.
+// The bits of a matmul depend on k only, not on the other rows and columns or on threads.
 #include "ops/matmul.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
     return tensor;
   }
 
-  // a [m, k] and b [k, n] as the form stores them.
+  // a [m, k] and b [k, n] in the layout of the form.
   struct Operands {
     Buffer memory_a, memory_b;
     Tensor a, b;
@@ -62,7 +62,7 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
     return made;
   }
 
-  // Rows [row, row + m) and columns [column, column + n) of the product, computed alone from copies of their inputs.
+  // Rows [row, row + m) and columns [column, column + n) of the product, computed alone from copies of the operands.
   std::vector<std::byte> part(ThreadPool& pool, const Form& form, const Tensor& a, const Tensor& b, int64_t row,
                               int64_t m, int64_t column, int64_t n, bool accumulate) {
     return part(registry_, pool, form, a, b, row, m, column, n, accumulate);
@@ -108,8 +108,8 @@ class MatmulBits : public testing::TestWithParam<std::tuple<const char*, DType, 
   bool present_ = false;
 };
 
-TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
-  if (!present_) return;  // a level that this machine does not have
+TEST_P(MatmulBits, DoNotDependOnRowsColumnsOrThreads) {
+  if (!present_) return;  // this machine lacks the ISA level
   const DType out = std::get<2>(GetParam());
   ThreadPool one(1);
   ThreadPool two(2);
@@ -118,7 +118,7 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
   constexpr int64_t columns = 160;
   for (const Form& form : {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}}) {
     for (const int64_t k : {64, 577, 4100}) {
-      // Those of our loops that take every k alike need no long sums.
+      // Our kernels that treat all k alike need no long sums.
       const std::string_view engine = std::get<0>(GetParam());
       if (k > 1000 && engine != "onednn" && engine != "amx" && engine != "avx512_bf16") continue;
       const Operands made = operands(form, rows, columns, k);
@@ -128,14 +128,14 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
         EXPECT_TRUE(part(two, form, a, b, 0, rows, 0, columns, accumulate) == whole) << form.name << " 2 threads";
         EXPECT_TRUE(part(three, form, a, b, 0, rows, 0, columns, accumulate) == whole) << form.name << " 3 threads";
         const size_t row_size = columns * size_of(out);
-        for (const int64_t m : {33, 65, 81}) {  // of which pieces of whole panels would leave one row
+        for (const int64_t m : {33, 65, 81}) {  // a split into whole panels would leave one row
           const auto some = part(one, form, a, b, 0, m, 0, columns, accumulate);
           EXPECT_TRUE(part(two, form, a, b, 0, m, 0, columns, accumulate) == some) << form.name << " 2 threads";
           EXPECT_TRUE(part(three, form, a, b, 0, m, 0, columns, accumulate) == some) << form.name << " 3 threads";
         }
         for (const int64_t m : {1, 2, 3, 7, 16, 31, 64}) {
           const int64_t first = rows - m;
-          if (m == 1 && form.transpose_a && k > 1000) continue;  // rows of a weight's gradient, never computed alone
+          if (m == 1 && form.transpose_a && k > 1000) continue;  // rows of a weight gradient are never computed alone
           const auto some = part(one, form, a, b, first, m, 0, columns, accumulate);
           EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(first) * row_size, some.size()), 0)
               << form.name << " K=" << k << " accumulate=" << accumulate << ": " << m << " rows alone differ";
@@ -159,9 +159,9 @@ TEST_P(MatmulBits, OfAnyRowsAndColumnsAndThreads) {
   }
 }
 
-// Where engines cut k (4200) and n (2100).
-TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
-  if (!present_) return;  // a level that this machine does not have
+// Sizes at which implementations split k (4200) and n (2100).
+TEST_P(MatmulBits, LongSumsAndWideProductsAgreeWithTheReference) {
+  if (!present_) return;  // this machine lacks the ISA level
   const DType out = std::get<2>(GetParam());
   ThreadPool two(2);
   for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>(19, 37, 4200), {5, 2100, 600}}) {
@@ -178,7 +178,7 @@ TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
           const uint16_t half = *reinterpret_cast<const uint16_t*>(at);
           return out == DType::bf16 ? bf16_to_float(half) : f16_to_float(half);
         };
-        // Products are at most 1/4; a 16-bit result is rounded once for each of two products.
+        // Terms are at most 1/4. A 16-bit result is rounded once for each of two products.
         const double sum = 4 * static_cast<double>(k) * 0.25 * unit_roundoff(DType::f32);
         const double rounding = out == DType::f32 ? 0 : 2 * unit_roundoff(out);
         double worst = 0;
@@ -192,16 +192,16 @@ TEST_P(MatmulBits, LongSumsAndWideProductsAreThoseOfTheReference) {
   }
 }
 
-// What lies behind a row, or a column, is no part of it: neither is read in pairs beyond its end.
+// Memory after the end of a row or column does not matter: paired loads do not read beyond it.
 TEST_P(MatmulBits, DoNotDependOnNeighbours) {
-  if (!present_) return;  // a level that this machine does not have
+  if (!present_) return;  // this machine lacks the ISA level
   const size_t size = size_of(std::get<2>(GetParam()));
   ThreadPool one(1);
   for (const int64_t k : {1, 2, 31, 64, 65}) {
     const Form form{"NT", false, true};
     const Operands made = operands(form, 5, 7, k);
     for (const Tensor& odd : {made.a.slice(1, 2), made.a.slice(3, 4), made.b.slice(2, 3), made.b.slice(5, 6)}) {
-      std::memset(odd.data, 0xff, odd.bytes());  // not a number
+      std::memset(odd.data, 0xff, odd.bytes());  // NaN
     }
     const auto whole = part(one, form, made.a, made.b, 0, 5, 0, 7, false);
     for (const int64_t row : {0, 2, 4}) {
@@ -214,9 +214,9 @@ TEST_P(MatmulBits, DoNotDependOnNeighbours) {
   }
 }
 
-// A product of several pieces of m, n and k has the bits of its edges and of the lines where it is cut, each alone.
-TEST_P(MatmulBits, OfALargeProductAreThoseOfItsParts) {
-  // Those that cut by size.
+// A product that is split in m, n and k has the bits of its edges and of the split lines, each computed alone.
+TEST_P(MatmulBits, OfALargeProductEqualThoseOfItsParts) {
+  // Only implementations that split by size.
   const std::string_view engine = std::get<0>(GetParam());
   if (!present_ || (engine != "amx" && engine != "avx512_bf16")) return;
   const size_t element = size_of(std::get<2>(GetParam()));
@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, MatmulBits, testing::ValuesIn([] {
                                    std::pair(DType::bf16, DType::bf16), std::pair(DType::f16, DType::f32),
                                    std::pair(DType::f16, DType::f16)}) {
                                const std::string_view engine = implementation;
-                               if (in == DType::f16 && engine == "onednn") continue;  // which takes none
+                               if (in == DType::f16 && engine == "onednn") continue;  // oneDNN has no f16 kernels
                                if (in != DType::bf16 && (engine == "amx" || engine == "avx512_bf16")) continue;
                                all.emplace_back(implementation, in, out);
                              }

@@ -1,4 +1,4 @@
-// What the op table does not say about the mixture of experts: wrong indices and NaN.
+// Properties of the mixture of experts outside the op table: indices out of range, and NaN.
 #include "ops/moe.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class Moe : public testing::Test {
   ops::Context context_{*device_, registry_, scratch_, &threads_};
 };
 
-TEST_F(Moe, IndicesThatDoNotExistAreNamed) {
+TEST_F(Moe, IndicesOutOfRangeAreNamed) {
   std::vector<int32_t> experts{0, 4};
   std::vector<int32_t> rows(2);
   std::vector<int32_t> places(2);
@@ -63,7 +63,7 @@ TEST_F(Moe, IndicesThatDoNotExistAreNamed) {
       "combine_rows_backward: places[0] is 2, outside [0, 2)");
 }
 
-TEST_F(Moe, MoreChoicesThanExpertsIsAnError) {
+TEST_F(Moe, ChoosingMoreExpertsThanThereAreIsAnError) {
   std::vector<float> logits(2);
   std::vector<int32_t> experts(3);
   std::vector<float> weights(3);
@@ -72,7 +72,7 @@ TEST_F(Moe, MoreChoicesThanExpertsIsAnError) {
       "cannot choose 3 experts per token out of 2");
 }
 
-TEST_F(Moe, NanLogitsReachTheWeights) {
+TEST_F(Moe, NanLogitsGiveNanWeights) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> logits{1, nan, 3, nan, 1, 2, 3, 4};
   std::vector<int32_t> experts(4);

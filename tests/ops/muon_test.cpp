@@ -1,4 +1,4 @@
-// Muon as a whole: its ops are in the op table.
+// Muon's whole update; its single ops are in the op table.
 #include "ops/muon.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace ingot {
 namespace {
 
-// A dense matrix in double, row by row.
+// A dense row-major matrix in double.
 struct Matrix {
   int64_t rows = 0, columns = 0;
   std::vector<double> values = std::vector<double>(static_cast<size_t>(rows * columns));
@@ -49,8 +49,7 @@ Matrix transposed(const Matrix& a) {
   return t;
 }
 
-// The iteration from the side of the columns, whichever is shorter, as one polynomial: X (a I + b B + c B^2), B = X^T
-// X.
+// The Newton-Schulz iteration as one polynomial in B = X^T X, whichever side is shorter: X (a I + b B + c B^2).
 Matrix iterate(Matrix x) {
   const double norm = std::max(x.norm(), 1e-7);
   for (double& value : x.values) value /= norm;
@@ -120,10 +119,10 @@ double distance(const Matrix& a, const Matrix& b) {
   return difference.norm();
 }
 
-// Fifteen products follow each other.
+// The bound for a chain of fifteen products.
 double bound(const Matrix& x, DType type) { return tolerance(type, 15 * std::max(x.rows, x.columns)); }
 
-TEST_F(Muon, NewtonSchulzIsThePolynomialOfTheSingularValues) {
+TEST_F(Muon, NewtonSchulzAppliesItsPolynomialToSingularValues) {
   uint64_t seed = 1;
   for (const auto& [rows, columns] :
        {std::pair<int64_t, int64_t>{1, 1}, {1, 9}, {16, 40}, {40, 16}, {33, 70}, {70, 7}}) {
@@ -136,7 +135,7 @@ TEST_F(Muon, NewtonSchulzIsThePolynomialOfTheSingularValues) {
   }
 }
 
-// Of a matrix with known singular values: they come near to 1, and its singular vectors stay.
+// For a matrix with known singular values: they approach 1, and the singular vectors do not change.
 TEST_F(Muon, NewtonSchulzOrthogonalises) {
   Matrix x{24, 12};  // diagonal
   for (int64_t i = 0; i < 12; ++i) x.at(i, i) = (i % 2 == 0 ? 1.0 : -1.0) * std::pow(0.8, static_cast<double>(i));
@@ -153,7 +152,7 @@ TEST_F(Muon, NewtonSchulzOrthogonalises) {
   }
 }
 
-TEST_F(Muon, AMatrixOfZerosStaysOne) { EXPECT_EQ(orthogonalised(Matrix{5, 7}, DType::bf16).norm(), 0.0); }
+TEST_F(Muon, AMatrixOfZerosStaysZero) { EXPECT_EQ(orthogonalised(Matrix{5, 7}, DType::bf16).norm(), 0.0); }
 
 TEST_F(Muon, BitsDoNotDependOnThreads) {
   const Matrix x = random_matrix(150, 260, 9);
@@ -164,8 +163,8 @@ TEST_F(Muon, BitsDoNotDependOnThreads) {
   }
 }
 
-// An update in all parts, with a decision's scale, and one that is halted.
-TEST_F(Muon, UpdatesAMatrixAsItsFormulaSays) {
+// A complete update scaled by the clipping decision, and a halted one.
+TEST_F(Muon, UpdatesFollowTheFormula) {
   const Matrix master = random_matrix(12, 30, 1), momentum = random_matrix(12, 30, 2),
                gradient = random_matrix(12, 30, 3);
   for (const bool halted : {false, true}) {
@@ -207,7 +206,7 @@ TEST_F(Muon, UpdatesAMatrixAsItsFormulaSays) {
   }
 }
 
-TEST_F(Muon, WrongArgumentsAreRefused) {
+TEST_F(Muon, InvalidArgumentsAreRefused) {
   Arena scratch;
   ThreadPool pool(1);
   ops::Context context{*device_, registry_, scratch, &pool};

@@ -1,4 +1,4 @@
-// What the op table accepts, tried on operations that are wrong in known ways.
+// The op table's error bounds, tested with operations that are wrong in known ways.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +26,8 @@ class OpTableRules : public testing::Test {
  protected:
   Outcome outcome(const OpCase& op_case) { return ops::testing::compare(context_, op_case).outcome; }
 
-  // An op whose output should be `wanted` and is `found`, with the sum of the absolute terms of each element.
+  // An op whose expected output is `wanted` and whose result is `found`, with the sum of absolute terms of each
+  // element.
   Outcome outcome(DType dtype, const std::vector<double>& wanted, const std::vector<double>& found,
                   const std::vector<double>& terms = {}, Precision precision = Precision::computed) {
     const auto n = static_cast<int64_t>(wanted.size());
@@ -55,8 +56,8 @@ class OpTableRules : public testing::Test {
   ops::Context context_{*device_, registry_, scratch_, nullptr};
 };
 
-TEST_F(OpTableRules, SmallElementsHaveErrorsOfTheirOwnSize) {
-  // 8 2^-8 of the largest element would allow the second one to be anything from -3 to 3.
+TEST_F(OpTableRules, SmallElementsAreHeldToTheirOwnSize) {
+  // A bound of 8 2^-8 of the largest element would accept anything from -3 to 3 for the second one.
   EXPECT_EQ(outcome(DType::bf16, {100, 0.001}, {100, 0.001}), Outcome::passed);
   EXPECT_EQ(outcome(DType::bf16, {100, 0.001}, {100, 0.00102}), Outcome::failed);
   EXPECT_EQ(outcome(DType::bf16, {100, 0.001}, {100, -0.001}), Outcome::failed);
@@ -64,14 +65,14 @@ TEST_F(OpTableRules, SmallElementsHaveErrorsOfTheirOwnSize) {
   EXPECT_EQ(outcome(DType::f32, {100, 0.001}, {100, 0.001 * (1 + 1e-6)}), Outcome::failed);
 }
 
-TEST_F(OpTableRules, CancellationIsAllowedTheErrorOfItsTerms) {
+TEST_F(OpTableRules, CancellationMayHaveTheErrorOfItsTerms) {
   const double found = 0.001 + 1e4 * unit_roundoff(DType::f32);
   EXPECT_EQ(outcome(DType::f32, {0.001}, {found}), Outcome::failed);
   EXPECT_EQ(outcome(DType::f32, {0.001}, {found}, {2e4}), Outcome::passed);
   EXPECT_EQ(outcome(DType::f32, {0.001}, {found}, {2e3}), Outcome::failed);
 }
 
-TEST_F(OpTableRules, ASecondRoundingIsSeen) {
+TEST_F(OpTableRules, ASecondRoundingIsDetected) {
   std::vector<double> wanted, once, twice;
   for (int i = 0; i < 1000; ++i) {
     const double gate = 1 + 0.37 * std::sin(i), up = 1.7 + 0.31 * std::cos(3 * i);

@@ -47,7 +47,7 @@ class OpTable : public testing::TestWithParam<Choice> {
   std::unique_ptr<Device> device_ = cpu::make_device();
   ops::Registry registry_;
   Arena scratch_;
-  // The sanitizer's run leaves BitsDoNotDependOnThreads out, so that this covers a division among three threads there.
+  // The sanitizer run excludes BitsDoNotDependOnThreads, so three threads are used here.
   ThreadPool threads_{sanitized ? 3 : 2};
   ops::Context context_{*device_, registry_, scratch_, &threads_};
 };
@@ -59,7 +59,8 @@ TEST_P(OpTable, AgreesWithTheDoubleReference) {
     EXPECT_NE(verdict.outcome, ops::testing::Outcome::failed) << verdict.text;
     if (verdict.outcome != ops::testing::Outcome::declined) ++accepted;
   }
-  EXPECT_GT(accepted, 0) << "no case of the table runs on " << GetParam().op << "=" << GetParam().implementation;
+  EXPECT_GT(accepted, 0) << "no case of the op table was accepted by " << GetParam().op << "="
+                         << GetParam().implementation;
 }
 
 TEST_P(OpTable, GradientAgreesWithDifferences) {

@@ -1,4 +1,4 @@
-// Random numbers, and numbers as a weight keeps them.
+// Random values, and values in a weight's storage.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace ingot {
 
-// `count` numbers from -0.5 to 0.5, others for every id.
+// `count` values in [-0.5, 0.5) that depend on `id`.
 inline std::vector<float> random_values(int64_t count, uint64_t id) {
   RandomStream stream(5, id);
   std::vector<float> values(static_cast<size_t>(count));
@@ -19,12 +19,12 @@ inline std::vector<float> random_values(int64_t count, uint64_t id) {
   return values;
 }
 
-// How a matrix of plain elements of `dtype` is kept.
+// The storage of a plain matrix with elements of `dtype`.
 inline Storage storage_of(DType dtype) {
   return dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
 }
 
-// `values` in f32, bf16, f16 or whole blocks of `storage`.
+// `values` as f32, bf16 or f16, or encoded in blocks of `storage`.
 inline std::vector<std::byte> stored(Storage storage, const std::vector<float>& values) {
   const auto count = static_cast<int64_t>(values.size());
   std::vector<std::byte> bytes(row_bytes(storage, count));

@@ -1,4 +1,4 @@
-// A simulated GPU that counts what is asked of it beside kernels.
+// A simulated GPU that counts allocations, launches and waiting copies.
 #pragma once
 
 #include <memory>
@@ -61,8 +61,8 @@ class CountingGpu : public gpu::GpuDevice {
   }
 
   bool replaying = true;
-  int allocations = 0;     // of device and page-locked memory, and events
-  int waiting_copies = 0;  // copies that the host waits for
+  int allocations = 0;     // of device memory, pinned memory and events
+  int waiting_copies = 0;  // copies that block the host
   int launches = 0;
   int recordings = 0;
 

@@ -1,4 +1,5 @@
-// Inference in fp16: every family's logits against fp32's, and the same tokens on the CPU and on simulated GPUs.
+// Inference in fp16: every family's logits compared with fp32, and equal greedy tokens on the CPU and on simulated
+// GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace {
 
 class Fp16 : public testing::TestWithParam<Subject> {};
 
-// fp16 may err from fp32 as much as bf16 may (golden_test.cpp), but for its unit being an eighth.
-TEST_P(Fp16, ErrsByItsRounding) {
+// fp16 may differ from fp32 by an eighth of what bf16 may (golden_test.cpp), as its unit in the last place is.
+TEST_P(Fp16, ErrorIsThatOfItsRounding) {
   const auto& [model, device] = GetParam();
   const formats::SafetensorsFile state(golden_folder(model) / "state.safetensors");
   const std::vector<float> exact = floats(state, "logits");
@@ -27,7 +28,7 @@ TEST_P(Fp16, ErrsByItsRounding) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Fp16, testing::ValuesIn(golden_subjects()), name_of);
 
-// Ten likeliest tokens, one after another, from a cache in fp16.
+// Ten greedily decoded tokens with an fp16 cache.
 std::vector<int32_t> greedy(const std::string& model, const std::string& device, Storage weights) {
   Machine machine(2, device);
   const Served served = serve(machine, model, weights == Storage::f16 ? DType::f16 : DType::bf16);

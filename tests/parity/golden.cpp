@@ -222,7 +222,7 @@ void expect_ten_steps(Machine& machine, Bench& bench, const std::string& model,
 
 namespace {
 
-// Of the golden sequence.
+// The logits of the golden sequence.
 std::vector<float> logits(Machine& machine, ops::Context& context, const models::Model& computed,
                           const spec::ModelSpec& spec, const nn::Adapter* adapter, const std::string& model,
                           DType activation) {

@@ -1,5 +1,5 @@
-// Tiny random models of every family against torch, transformers and peft: logits, loss, every gradient, ten AdamW
-// steps, ten LoRA steps; on the CPU and on simulated GPUs.
+// Tiny random models of every family compared with torch, transformers and peft on the CPU and simulated GPUs: logits,
+// loss, every gradient, ten AdamW steps, ten LoRA steps.
 #include "tests/parity/golden.h"
 
 #include <gtest/gtest.h>
@@ -29,13 +29,13 @@ class Golden : public testing::TestWithParam<Subject> {
   Machine machine_{2, GetParam().device};
 };
 
-TEST_P(Golden, Logits) {
+TEST_P(Golden, LogitsAgree) {
   const auto bench = make_bench(machine_, model(), {});
   const std::vector<float> found = logits(machine_, *bench, model(), DType::f32);
   EXPECT_LT(relative_error(found, floats(golden("state.safetensors"), "logits")), bound(*bench));
 }
 
-TEST_P(Golden, LossAndEveryGradient) {
+TEST_P(Golden, LossAndEveryGradientAgree) {
   const formats::SafetensorsFile state = golden("state.safetensors");
   for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
     const auto bench = make_bench(machine_, model(), {.recompute = recompute});
@@ -54,12 +54,12 @@ TEST_P(Golden, LossAndEveryGradient) {
   }
 }
 
-TEST_P(Golden, TenAdamwSteps) {
+TEST_P(Golden, TenAdamwStepsAgree) {
   const auto bench = make_bench(machine_, model(), {});
   ten_steps(*bench, golden("adamw.safetensors"), "");
 }
 
-TEST_P(Golden, LoraLogitsAndGradients) {
+TEST_P(Golden, LoraLogitsAndGradientsAgree) {
   const formats::SafetensorsFile expected = golden("lora.safetensors");
   const auto bench = make_bench(machine_, model(), {.lora = true});
   EXPECT_LT(relative_error(logits(machine_, *bench, model(), DType::f32), floats(expected, "logits")), bound(*bench));
@@ -78,13 +78,13 @@ TEST_P(Golden, LoraLogitsAndGradients) {
   }
 }
 
-TEST_P(Golden, TenLoraSteps) {
+TEST_P(Golden, TenLoraStepsAgree) {
   const auto bench = make_bench(machine_, model(), {.lora = true});
   ten_steps(*bench, golden("lora.safetensors"), "base_model.model.");
 }
 
-// Our bf16 may err from fp32 at most 1.5 times as much as transformers' own bf16 does.
-TEST_P(Golden, Bf16IsAsGoodAsTransformers) {
+// The error of our bf16 relative to fp32 may be at most 1.5 times that of transformers' bf16.
+TEST_P(Golden, Bf16ErrorIsNearTransformers) {
   const formats::SafetensorsFile state = golden("state.safetensors");
   const std::vector<float> exact = floats(state, "logits");
   const auto bench = make_bench(machine_, model(), {.activation = DType::bf16, .lora = false});
@@ -96,14 +96,14 @@ TEST_P(Golden, Bf16IsAsGoodAsTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(golden_subjects()), name_of);
 
-// What a step computes does not depend on the micro-batch, on recomputing or on threads: bit for bit.
-TEST(Invariance, MicroBatchRecomputeThreads) {
+// A step's result does not depend on the micro-batch, recomputation or threads: bit for bit.
+TEST(Invariance, ResultsDoNotDependOnMicroBatchRecomputeOrThreads) {
   const auto run = [](int threads, int64_t micro, spec::Recompute recompute, DType type, bool lora) {
     Machine machine(threads);
     const auto bench = make_bench(machine, "llama/a", {type, lora, recompute, micro});
     std::vector<data::PackedSequence> sequences(5, golden_sequence("llama/a"));
     std::vector<int64_t> samples;
-    for (size_t i = 0; i < sequences.size(); ++i) {  // five different ones
+    for (size_t i = 0; i < sequences.size(); ++i) {  // five different sequences
       samples.push_back(static_cast<int64_t>(i));
       for (int32_t& id : sequences[i].ids) id = static_cast<int32_t>((id + 7 * static_cast<int32_t>(i)) % 131);
     }

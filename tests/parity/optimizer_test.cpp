@@ -1,5 +1,5 @@
-// Ten steps of every optimizer besides AdamW against torch and bitsandbytes (tools/reference/make_optimizer_golden.py),
-// on the CPU and on simulated GPUs.
+// Ten steps of every optimizer except AdamW compared with torch and bitsandbytes
+// (tools/reference/make_optimizer_golden.py), on the CPU and on simulated GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::vector<Subject> optimizer_subjects() {
 
 class GoldenOptimizer : public testing::TestWithParam<Subject> {};
 
-TEST_P(GoldenOptimizer, TenSteps) {
+TEST_P(GoldenOptimizer, TenStepsAgree) {
   Machine machine(2, GetParam().device);
   for (const Steps& steps : all_steps) {
     if (!std::filesystem::exists(golden_folder(GetParam().model) / steps.file)) continue;
@@ -46,7 +46,7 @@ TEST_P(GoldenOptimizer, TenSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenOptimizer, testing::ValuesIn(optimizer_subjects()), name_of);
 
-TEST(OptimizerFiles, AreThere) {
+TEST(OptimizerFiles, Exist) {
   for (const Steps& steps : all_steps) {
     const std::vector<std::string> models = golden_models();
     EXPECT_TRUE(std::ranges::any_of(models, [&](const std::string& model) {

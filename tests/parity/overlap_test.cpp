@@ -1,4 +1,5 @@
-// Training on a device that works by itself: the same as when every step is waited for, without waits and allocations.
+// Training on an asynchronous device gives the results of waiting for every step, without waits or allocations in a
+// step.
 #include <gtest/gtest.h>
 
 #include "tests/parity/counting_gpu.h"
@@ -18,7 +19,7 @@ struct Trace {
   std::vector<std::vector<float>> weights;
 };
 
-// Steps of three micro-batches, one more than there is room for at a time.
+// Steps of three micro-batches, one more than can be in flight.
 const std::vector<data::PackedSequence>& sequences() {
   static const std::vector<data::PackedSequence> all(3, golden_sequence(model));
   return all;
@@ -59,7 +60,7 @@ class Overlap : public testing::TestWithParam<Schedule> {
   Machine machine_{1, "sim32"};
 };
 
-TEST_P(Overlap, StepsBegunAheadAreTheSteps) {
+TEST_P(Overlap, StepsInFlightGiveTheSameResults) {
   const Trace expected = run(false);
   const Trace found = run(true);
   EXPECT_EQ(found.losses, expected.losses);
@@ -68,7 +69,7 @@ TEST_P(Overlap, StepsBegunAheadAreTheSteps) {
   EXPECT_LT(found.losses.back(), found.losses.front());
 }
 
-TEST_P(Overlap, NothingIsAllocatedAndNoCopyWaitedForInAStep) {
+TEST_P(Overlap, StepsNeitherAllocateNorWaitForCopies) {
   const auto bench = make_bench(machine_, model, {});
   const int allocations = device_->allocations;
   const int copies = device_->waiting_copies;

@@ -1,4 +1,4 @@
-// Decoding whose launches are recorded once and run again: the tokens and probabilities of decoding without.
+// Decoding with recorded launches (CUDA graphs) gives the tokens and probabilities of decoding without them.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -25,8 +25,8 @@ class ReplayTest : public testing::TestWithParam<Subject> {
     machine_.device = std::move(device);
   }
 
-  // What an engine gives with pages of four tokens: two requests with an adapter and without, the second after a while,
-  // so that batches of one and of two rows take turns.
+  // The answers of an engine with pages of four tokens to two requests, with an adapter and without. The second starts
+  // later, so that batches of one and two rows alternate.
   std::map<int64_t, std::vector<infer::SampledToken>> answers(Bench& bench, bool replaying) {
     device_->replaying = replaying;
     infer::EngineSettings settings;
@@ -61,14 +61,14 @@ class ReplayTest : public testing::TestWithParam<Subject> {
   Machine machine_{1, "sim32"};
 };
 
-TEST_P(ReplayTest, GivesWhatDecodingGives) {
+TEST_P(ReplayTest, EqualsDecodingWithoutGraphs) {
   const auto bench = make_bench(machine_, "llama/a", {.lora = true});
   const auto expected = answers(*bench, false);
   EXPECT_EQ(device_->recordings, 0);
   const int launches = std::exchange(device_->launches, 0);
   const auto found = answers(*bench, true);
   EXPECT_EQ(device_->allocations, allocations_);
-  EXPECT_EQ(device_->recordings, 2);  // one row with the adapter; one with and one without
+  EXPECT_EQ(device_->recordings, 2);  // one row with the adapter, and two rows with and without it
   EXPECT_LT(device_->launches, launches / 2);
   ASSERT_EQ(found.size(), 2U);
   for (const auto& [request, tokens] : expected) {

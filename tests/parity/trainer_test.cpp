@@ -1,4 +1,4 @@
-// The training loop on a device that works by itself, which gets each step before the result of the one before is seen.
+// The training loop on an asynchronous device, which receives each step before the previous result is read.
 #include "train/trainer.h"
 
 #include <fmt/ranges.h>
@@ -25,8 +25,8 @@ namespace {
 constexpr int64_t length = 16;
 constexpr int64_t last = 6;
 
-// What a run tells, in order.
-class Diary : public train::Observer {
+// Records the events of a run in order.
+class RecordingObserver : public train::Observer {
  public:
   void on_step(const train::StepEvent& event) override {
     lines.push_back(fmt::format("step {}{}", event.step, event.skipped ? " skipped" : ""));
@@ -51,7 +51,7 @@ class Diary : public train::Observer {
     warnings.push_back(event.message);
   }
 
-  std::vector<int64_t> tokens_after = {0};  // of the data, without padding, by step
+  std::vector<int64_t> tokens_after = {0};  // the data's tokens after each step, without padding
   std::vector<std::string> lines;
   std::vector<double> losses;                   // of steps and evaluations
   std::vector<double> norms;                    // of steps
@@ -59,7 +59,7 @@ class Diary : public train::Observer {
   std::vector<std::string> warnings;
 };
 
-// Data that come late.
+// A data set that delivers sequences late.
 class SlowSet : public data::SequenceSet {
  public:
   SlowSet(const data::SequenceSet& set, std::chrono::milliseconds late) : set_(set), late_(late) {}
@@ -78,16 +78,16 @@ class SlowSet : public data::SequenceSet {
 };
 
 struct Options {
-  bool background = false;        // checkpoints
-  bool fixed_point_sums = false;  // of gradients
-  std::optional<int32_t> range;   // of the first step's contributions
+  bool background = false;        // write checkpoints in the background
+  bool fixed_point_sums = false;  // sum gradients in fixed point
+  std::optional<int32_t> range;   // initial range of contributions
   std::function<std::optional<double>()> joules;
   int64_t steps = last;
-  std::chrono::milliseconds late{0};                  // a sequence comes
+  std::chrono::milliseconds late{0};                  // delay of each sequence
   int64_t every = 3;                                  // steps between checkpoints
   double minutes = 0;                                 // between checkpoints
-  std::function<double(int64_t steps)> clock;         // its seconds when so many steps were reported
-  std::function<uint64_t(int64_t steps)> free_bytes;  // of the disk, likewise
+  std::function<double(int64_t steps)> clock;         // seconds on the clock after that many reported steps
+  std::function<uint64_t(int64_t steps)> free_bytes;  // free bytes of the disk, likewise
   const FileWatch* files = nullptr;
   comm::Group ranks;
 };
@@ -114,9 +114,9 @@ class TrainerTest : public testing::Test {
     spec_.initializer_range = 0.2;
   }
 
-  // Runs from the run folder's newest checkpoint, until `before` asks to stop before a step.
-  Diary run(Machine& machine, const std::string& name,
-            const std::function<bool(int64_t step, const Tensor& weight)>& before, Options options = {}) {
+  // Continues from the newest checkpoint in the run folder, until `before` asks to stop before a step.
+  RecordingObserver run(Machine& machine, const std::string& name,
+                        const std::function<bool(int64_t step, const Tensor& weight)>& before, Options options = {}) {
     const WeightSet weights = train::random_weights(*machine.device, spec_, DType::f32, 11);
     const auto model = models::make_model(spec_, weights, *machine.device);
     train::OptimizerState optimizer_state(*machine.device, spec_, weights, DType::f32,
@@ -139,7 +139,7 @@ class TrainerTest : public testing::Test {
     settings.identity = "{}";
     settings.joules = options.joules;
     settings.files = options.files;
-    Diary diary;
+    RecordingObserver diary;
     if (options.clock) settings.clock = [&] { return options.clock(std::ssize(diary.norms)); };
     if (options.free_bytes) {
       settings.free_bytes = [&](const auto&) { return options.free_bytes(std::ssize(diary.norms)); };
@@ -173,11 +173,11 @@ class TrainerTest : public testing::Test {
   spec::ModelSpec spec_;
 };
 
-TEST_F(TrainerTest, DoesWhatItDoesOnTheCpuInTheSameOrder) {
+TEST_F(TrainerTest, EventsAreThoseOfTheCpuInTheSameOrder) {
   Machine cpu(1), sim(1, "sim32");
   const auto whole = [](int64_t, const Tensor&) { return false; };
-  const Diary expected = run(cpu, "cpu", whole);
-  const Diary found = run(sim, "sim", whole);
+  const RecordingObserver expected = run(cpu, "cpu", whole);
+  const RecordingObserver found = run(sim, "sim", whole);
   EXPECT_EQ(found.lines, (std::vector<std::string>{"eval 0", "step 1", "step 2", "step 3", "checkpoint 3", "step 4",
                                                    "eval 4", "step 5", "step 6", "eval 6", "checkpoint 6"}));
   EXPECT_EQ(found.lines, expected.lines);
@@ -185,7 +185,7 @@ TEST_F(TrainerTest, DoesWhatItDoesOnTheCpuInTheSameOrder) {
   expect_near(found.norms, expected.norms);
 }
 
-TEST_F(TrainerTest, TellsTheEnergyOfEachStepWhereItIsKnown) {
+TEST_F(TrainerTest, ReportsTheEnergyOfEachStep) {
   Machine machine(1);
   const auto whole = [](int64_t, const Tensor&) { return false; };
   EXPECT_EQ(run(machine, "unknown", whole).energies, std::vector<std::optional<double>>(last));
@@ -195,7 +195,7 @@ TEST_F(TrainerTest, TellsTheEnergyOfEachStepWhereItIsKnown) {
             (std::vector<std::optional<double>>{2, 3, 4, 5, 6, 7}));
 }
 
-TEST_F(TrainerTest, PassesOverAReadingOfEnergyThatFails) {
+TEST_F(TrainerTest, SkipsFailedEnergyReadings) {
   Machine machine(1);
   int readings = 0;
   const auto joules = [&]() -> std::optional<double> {
@@ -207,19 +207,19 @@ TEST_F(TrainerTest, PassesOverAReadingOfEnergyThatFails) {
             (std::vector<std::optional<double>>{10, std::nullopt, 20, 10, 10, 10}));
 }
 
-// The last of three ranks gets its data late; the first tells, and what all have taken.
-TEST_F(TrainerTest, TellsOfRanksThatHoldTheOthersUp) {
-  Diary reported;
+// The last of three ranks gets its data late. Rank 0 reports it, and the energy of all ranks.
+TEST_F(TrainerTest, ReportsRanksThatDelayTheOthers) {
+  RecordingObserver reported;
   comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
     Machine machine(1);
     const auto whole = [](int64_t, const Tensor&) { return false; };
     const double power = 1 << ranks.rank();
     double taken = 0;
-    Diary diary = run(machine, "ranks", whole,
-                      {.joules = [&, power] { return taken += power; },
-                       .steps = 20,
-                       .late = std::chrono::milliseconds(ranks.rank() == 2 ? 100 : 0),
-                       .ranks = ranks});
+    RecordingObserver diary = run(machine, "ranks", whole,
+                                  {.joules = [&, power] { return taken += power; },
+                                   .steps = 20,
+                                   .late = std::chrono::milliseconds(ranks.rank() == 2 ? 100 : 0),
+                                   .ranks = ranks});
     if (ranks.rank() == 0) reported = std::move(diary);
   });
   EXPECT_EQ(reported.energies, std::vector<std::optional<double>>(20, 7.0));
@@ -232,13 +232,13 @@ TEST_F(TrainerTest, TellsOfRanksThatHoldTheOthersUp) {
   EXPECT_EQ(about("most of it waiting for data"), 1);
 }
 
-// Checkpoints beside the steps behind them: the same run, the same files, told when they are there.
+// Background checkpoints do not change the run or the files, and are reported when they are complete.
 TEST_F(TrainerTest, WritesCheckpointsInTheBackground) {
   for (const char* device : {"cpu", "sim32"}) {
     Machine machine(1, device);
     const auto whole = [](int64_t, const Tensor&) { return false; };
-    Diary expected = run(machine, fmt::format("{}-between", device), whole);
-    Diary found = run(machine, fmt::format("{}-beside", device), whole, {.background = true});
+    RecordingObserver expected = run(machine, fmt::format("{}-between", device), whole);
+    RecordingObserver found = run(machine, fmt::format("{}-beside", device), whole, {.background = true});
     EXPECT_EQ(found.losses, expected.losses) << device;
     const auto reported = std::ranges::find(found.lines, "checkpoint 3");
     ASSERT_NE(reported, found.lines.end()) << device;
@@ -256,36 +256,37 @@ TEST_F(TrainerTest, WritesCheckpointsInTheBackground) {
 }
 
 // On a clock on which each step takes a minute.
-TEST_F(TrainerTest, WritesCheckpointsByTheClock) {
+TEST_F(TrainerTest, WritesTimedCheckpoints) {
   Machine machine(1);
   const auto whole = [](int64_t, const Tensor&) { return false; };
   const auto clock = [](int64_t steps) { return 1000 + 60.0 * static_cast<double>(steps); };
-  const auto checkpoints = [](const Diary& diary) {
+  const auto checkpoints = [](const RecordingObserver& diary) {
     std::vector<std::string> found;
     std::ranges::copy_if(diary.lines, std::back_inserter(found),
                          [](const std::string& line) { return line.starts_with("checkpoint"); });
     return found;
   };
-  const Diary expected = run(machine, "never", whole, {.every = 0, .clock = clock});
+  const RecordingObserver expected = run(machine, "never", whole, {.every = 0, .clock = clock});
   EXPECT_EQ(checkpoints(expected), std::vector<std::string>{"checkpoint 6"});
   const std::vector<std::string> every_second = {"checkpoint 2", "checkpoint 4", "checkpoint 6"};
-  const Diary found = run(machine, "minutes", whole, {.every = 0, .minutes = 2, .clock = clock});
+  const RecordingObserver found = run(machine, "minutes", whole, {.every = 0, .minutes = 2, .clock = clock});
   EXPECT_EQ(checkpoints(found), every_second);
   EXPECT_EQ(found.losses, expected.losses);
-  // Behind those of checkpoint.every the clock begins anew.
+  // A checkpoint of checkpoint.every restarts the clock.
   EXPECT_EQ(checkpoints(run(machine, "both", whole, {.every = 2, .minutes = 3, .clock = clock})), every_second);
-  // Beside the steps: one that is still being written puts the next off.
-  const Diary beside = run(machine, "beside", whole, {.background = true, .every = 0, .minutes = 2, .clock = clock});
+  // In the background: a checkpoint that is still being written delays the next one.
+  const RecordingObserver beside =
+      run(machine, "beside", whole, {.background = true, .every = 0, .minutes = 2, .clock = clock});
   EXPECT_EQ(beside.losses, expected.losses);
   EXPECT_EQ(std::ranges::count(beside.lines, "checkpoint 2"), 1);
-  // What was written is continued from.
+  // A run resumes from a timed checkpoint.
   std::filesystem::remove_all(files_.path() / "minutes" / "checkpoints" / "step-6");
-  const Diary rest = run(machine, "minutes", whole, {.every = 0, .clock = clock});
+  const RecordingObserver rest = run(machine, "minutes", whole, {.every = 0, .clock = clock});
   EXPECT_EQ(rest.norms, std::vector<double>(expected.norms.begin() + 4, expected.norms.end()));
 }
 
-// One by the clock waits until it would take at most a twentieth of the time, as its last pause says.
-TEST_F(TrainerTest, CheckpointsByTheClockTakeASmallShareOfTheTime) {
+// A timed checkpoint is delayed until it takes at most a twentieth of the time, estimated by the last one's pause.
+TEST_F(TrainerTest, TimedCheckpointsTakeASmallShareOfTheTime) {
   Machine machine(1);
   const auto whole = [](int64_t, const Tensor&) { return false; };
   const auto clock = [&](int64_t steps) {
@@ -293,20 +294,20 @@ TEST_F(TrainerTest, CheckpointsByTheClockTakeASmallShareOfTheTime) {
     const bool paused = std::filesystem::exists(files_.path() / "run/checkpoints");
     return 60.0 * static_cast<double>(steps) + (paused ? 9 : 0);
   };
-  const Diary found = run(machine, "run", whole, {.every = 0, .minutes = 1, .clock = clock});
+  const RecordingObserver found = run(machine, "run", whole, {.every = 0, .minutes = 1, .clock = clock});
   std::vector<std::string> written;
   std::ranges::copy_if(found.lines, std::back_inserter(written),
                        [](const std::string& line) { return line.starts_with("checkpoint"); });
   EXPECT_EQ(written, (std::vector<std::string>{"checkpoint 1", "checkpoint 4", "checkpoint 5", "checkpoint 6"}));
 }
 
-// A disk that has room for one behind the second step and is full behind the third to the fifth.
-TEST_F(TrainerTest, ACheckpointByTheClockThatDoesNotFitIsPutOff) {
+// The disk has space for a checkpoint after the second step and none after the third to fifth.
+TEST_F(TrainerTest, ATimedCheckpointWaitsForDiskSpace) {
   Machine machine(1);
   const auto whole = [](int64_t, const Tensor&) { return false; };
   const auto clock = [](int64_t steps) { return 60.0 * static_cast<double>(steps); };
   const auto free_bytes = [](int64_t steps) { return steps == 1 || (steps > 2 && steps < 5) ? 1000 : 100000000; };
-  const Diary found =
+  const RecordingObserver found =
       run(machine, "full", whole, {.steps = 8, .every = 0, .minutes = 1, .clock = clock, .free_bytes = free_bytes});
   EXPECT_EQ(found.lines,
             (std::vector<std::string>{"eval 0", "step 1", "warning 1", "step 2", "checkpoint 2", "step 3", "warning 3",
@@ -316,20 +317,20 @@ TEST_F(TrainerTest, ACheckpointByTheClockThatDoesNotFitIsPutOff) {
   EXPECT_NE(found.warnings[0].find("1000 bytes free"), std::string::npos) << found.warnings[0];
 }
 
-// A device that has steps ahead: the checkpoint is written behind them.
-TEST_F(TrainerTest, WritesCheckpointsByTheClockBehindTheStepsOnTheirWay) {
+// With steps in flight on the device, the checkpoint is written after them.
+TEST_F(TrainerTest, TimedCheckpointsWaitForStepsInFlight) {
   Machine machine(1, "sim32");
   const auto whole = [](int64_t, const Tensor&) { return false; };
-  const Diary found = run(machine, "sim", whole, {.steps = 4, .every = 0, .minutes = 1, .clock = [](int64_t steps) {
-                                                    return 60.0 * static_cast<double>(steps);
-                                                  }});
+  const RecordingObserver found = run(
+      machine, "sim", whole,
+      {.steps = 4, .every = 0, .minutes = 1, .clock = [](int64_t steps) { return 60.0 * static_cast<double>(steps); }});
   EXPECT_EQ(found.lines, (std::vector<std::string>{"eval 0", "step 1", "step 2", "checkpoint 2", "step 3", "step 4",
                                                    "eval 4", "checkpoint 4"}));
 }
 
-// The others' clocks do not count: all ranks write, or none does.
-TEST_F(TrainerTest, TheFirstRanksClockDecides) {
-  Diary first;
+// Other ranks' clocks do not matter: all ranks write, or none does.
+TEST_F(TrainerTest, RankZerosClockDecides) {
+  RecordingObserver first;
   comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
     Machine machine(1);
     const auto whole = [](int64_t, const Tensor&) { return false; };
@@ -338,7 +339,7 @@ TEST_F(TrainerTest, TheFirstRanksClockDecides) {
     options.clock = [&](int64_t steps) {
       return ranks.rank() == 0 ? 60.0 * static_cast<double>(steps) : 1000.0 * static_cast<double>(++calls);
     };
-    Diary diary = run(machine, "ranks", whole, options);
+    RecordingObserver diary = run(machine, "ranks", whole, options);
     if (ranks.rank() == 0) first = std::move(diary);
   });
   EXPECT_EQ(first.lines,
@@ -346,11 +347,11 @@ TEST_F(TrainerTest, TheFirstRanksClockDecides) {
                                       "checkpoint 4", "step 5", "step 6", "eval 6", "checkpoint 6"}));
 }
 
-// A file that weights are mapped from is written to behind the second step: no checkpoint and no evaluation say that
-// the run was of one model.
-TEST_F(TrainerTest, EndsWhereAFileOfTheModelIsWrittenTo) {
+// A file that weights are mapped from is modified after the second step. No checkpoint or evaluation may then claim to
+// be of one model.
+TEST_F(TrainerTest, EndsWhenAModelFileIsModified) {
   Machine machine(1);
-  for (const int64_t every : {3, 0}) {  // a checkpoint comes first, or the evaluation behind step 4
+  for (const int64_t every : {3, 0}) {  // a checkpoint comes first, or the evaluation after step 4
     const std::string name = fmt::format("every-{}", every);
     const std::filesystem::path path = files_.file(name + ".safetensors", "weights");
     const MappedFile file(path);
@@ -374,40 +375,40 @@ TEST_F(TrainerTest, EndsWhereAFileOfTheModelIsWrittenTo) {
   }
 }
 
-TEST_F(TrainerTest, StopsBehindTheStepsThatWereBegunAndGoesOn) {
+TEST_F(TrainerTest, StopsAfterStepsInFlightAndResumes) {
   Machine sim(1, "sim32");
   const auto whole = [](int64_t, const Tensor&) { return false; };
-  const Diary expected = run(sim, "whole", whole);
-  Diary found = run(sim, "parts", [](int64_t step, const Tensor&) { return step == 3; });
-  const Diary rest = run(sim, "parts", whole);
+  const RecordingObserver expected = run(sim, "whole", whole);
+  RecordingObserver found = run(sim, "parts", [](int64_t step, const Tensor&) { return step == 3; });
+  const RecordingObserver rest = run(sim, "parts", whole);
   EXPECT_EQ(found.lines, (std::vector<std::string>{"eval 0", "step 1", "step 2", "checkpoint 2"}));
   EXPECT_EQ(rest.lines.front(), "step 3");
   found.losses.insert(found.losses.end(), rest.losses.begin(), rest.losses.end());
   EXPECT_EQ(found.losses, expected.losses);
 }
 
-// Sums in fixed point: the ranges are a part of the checkpoint, and a step that is begun again because one was too
-// small leaves no trace, however many steps were begun behind it.
-TEST_F(TrainerTest, FixedSumsGoOnBitForBit) {
+// Fixed-point sums: the ranges are part of the checkpoint. A step that is repeated with a larger range leaves no trace,
+// however many later steps were in flight.
+TEST_F(TrainerTest, FixedPointSumsResumeBitForBit) {
   for (const char* device : {"cpu", "sim32"}) {
     Machine machine(1, device);
     const auto named = [&](const char* name) { return fmt::format("{}-{}", device, name); };
     const auto whole = [](int64_t, const Tensor&) { return false; };
-    const Diary expected = run(machine, named("whole"), whole, {.fixed_point_sums = true});
-    Diary found =
+    const RecordingObserver expected = run(machine, named("whole"), whole, {.fixed_point_sums = true});
+    RecordingObserver found =
         run(machine, named("parts"), [](int64_t step, const Tensor&) { return step == 3; }, {.fixed_point_sums = true});
-    const Diary rest = run(machine, named("parts"), whole, {.fixed_point_sums = true});
+    const RecordingObserver rest = run(machine, named("parts"), whole, {.fixed_point_sums = true});
     found.losses.insert(found.losses.end(), rest.losses.begin(), rest.losses.end());
     EXPECT_EQ(found.losses, expected.losses) << device;
 
-    const Diary again = run(machine, named("small"), whole, {.fixed_point_sums = true, .range = -60});
+    const RecordingObserver again = run(machine, named("small"), whole, {.fixed_point_sums = true, .range = -60});
     EXPECT_EQ(again.lines, expected.lines) << device;
     expect_near(again.losses, expected.losses);
   }
 }
 
-// A weight is infinite while step 2 is computed. Step 3 is begun behind it and has to be begun again.
-TEST_F(TrainerTest, GoesOnBehindASkippedStep) {
+// A weight is infinite during step 2. Step 3 is in flight and must be repeated.
+TEST_F(TrainerTest, ContinuesAfterASkippedStep) {
   Machine cpu(1), sim(1, "sim32");
   const auto broken = [&](Machine& machine) {
     return [&machine, was = 0.0F](int64_t step, const Tensor& weight) mutable {
@@ -422,8 +423,8 @@ TEST_F(TrainerTest, GoesOnBehindASkippedStep) {
       return false;
     };
   };
-  const Diary expected = run(cpu, "cpu", broken(cpu));
-  const Diary found = run(sim, "sim", broken(sim));
+  const RecordingObserver expected = run(cpu, "cpu", broken(cpu));
+  const RecordingObserver found = run(sim, "sim", broken(sim));
   EXPECT_EQ(std::ranges::count(found.lines, "step 2 skipped"), 1);
   EXPECT_EQ(std::ranges::count(found.lines, "warning 2"), 1);
   EXPECT_EQ(found.lines, expected.lines);
