@@ -1,4 +1,4 @@
-// The report of tools/gpu_check: which of a piece's lines counts, and what stands beside what.
+// The report of tools/gpu_check: which line of a piece counts, and which results are shown side by side.
 #include "report/check_report.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::string line(const std::string& piece, const std::string& status, const std:
 
 std::string result(const std::string& inside) { return R"("result":{)" + inside + "}"; }
 
-TEST(CheckReport, TheLastResultOfAPieceCountsAndNoFailureReplacesOne) {
+TEST(CheckReport, TheLastResultCountsAndFailuresDoNotReplaceIt) {
   const std::string lines = line("a", "skipped", R"("message":"no time")") + line("b", "wrong", result(R"("x":1)")) +
                             line("a", "finished", result(R"("x":2)")) + line("b", "finished", result(R"("x":3)")) +
                             line("a", "failed", R"("message":"later")");
@@ -27,7 +27,7 @@ TEST(CheckReport, TheLastResultOfAPieceCountsAndNoFailureReplacesOne) {
   EXPECT_EQ(pieces[1].at("result").at("x"), 3);
 }
 
-TEST(CheckReport, JobsStandBesideTorchAndKernelsBesideTheBestCeilingOfAny) {
+TEST(CheckReport, JobsAreComparedWithTorchAndKernelsWithTheBestCeiling) {
   const std::string lines =
       line("train-m", "finished",
            result(R"("tokens_per_s":3000,"tflops":12.5,"mfu":0.5,"memory_bytes":2e9,"state":"bf16","master":"fp32")")) +
@@ -45,11 +45,11 @@ TEST(CheckReport, JobsStandBesideTorchAndKernelsBesideTheBestCeilingOfAny) {
                             "| m | - | - | 2.000 | 1.500 | - | - | - | - | 3.000 | 1.50 |",
                             "| rope | a\\|b | 1.0000 | 350.00 | 50.0 | 2150.0 | 50.0 |",
                             "| train-n | refused | no fp8 |", "Beside it: torch 2.11."}) {
-    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
+    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
 }
 
-TEST(CheckReport, AdaptersStandBesideTheSameJobWithout) {
+TEST(CheckReport, AdapterJobsAreComparedWithTheJobWithoutAdapters) {
   const std::string same = R"("model":"m","dtype":"bf16","weights":"bf16","prompt":128,"tokens":64,)";
   const std::string lines =
       line("decode-m-other", "finished", result(same + R"("batch":8,"adapters":0,"tokens_per_s":1)")) +
@@ -63,11 +63,11 @@ TEST(CheckReport, AdaptersStandBesideTheSameJobWithout) {
   for (const char* words :
        {"| m-with | 32 | 4 | 3.000 | 1.500 | 50.0 | 900.0 | 90.0 | - | - | - |",
         "| m-none | 32 | 0 | - | - | - | 1000.0 | - | - | - | - |", "| m-two | 2.000 | 2.010 | 0.50 |"}) {
-    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' is not in:\n" << page;
+    EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
 }
 
-TEST(CheckReport, WhatServesWronglySaysWhy) {
+TEST(CheckReport, FailedServingChecksGiveTheReason) {
   const std::string lines = line(
       "serving-m", "wrong",
       result(R"("rows":[{"shape":"m","job":"alone fp32","agrees":false,"share_of_allowed":0.5,"worst":"JSON, token 3",)"
@@ -79,7 +79,7 @@ TEST(CheckReport, WhatServesWronglySaysWhy) {
   EXPECT_NE(page.find("| serving-m | wrong |"), std::string::npos) << page;
 }
 
-TEST(CheckReport, WhatIsNoPieceIsRefusedWithItsLine) {
+TEST(CheckReport, InvalidLinesAreNamed) {
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), std::string(R"({"piece":"a"})"), line("a", "finished", R"("result":3)")}) {
     try {

@@ -1,4 +1,4 @@
-// ingot report: axes, curves, reading of events, and that the page holds what the run said and nothing that runs.
+// ingot report: axes, curves, reading events, and a page that contains the run's data and no scripts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ constexpr const char* two_steps =
     R"({"type":"eval","step":2,"loss":2.0,"perplexity":7.5,"tokens":9,"seconds":1})"
     "\n";
 
-TEST(Axis, TicksAreRoundAndCoverTheRange) {
+TEST(Axis, TicksAreRoundNumbersThatCoverTheRange) {
   const Axis axis = rounded_axis(1.83, 3.41, 5);
   EXPECT_DOUBLE_EQ(axis.step, 0.5);
   EXPECT_DOUBLE_EQ(axis.low, 1.5);
@@ -64,7 +64,7 @@ TEST(Axis, TicksAreRoundAndCoverTheRange) {
   EXPECT_DOUBLE_EQ(axis.share(2.5), 0.5);
 }
 
-TEST(Axis, OneValueStillMakesARange) {
+TEST(Axis, ASingleValueMakesARange) {
   for (const double value : {0.0, 3.25, -7.0, 1e-5, 6e11}) {
     const Axis axis = rounded_axis(value, value, 5);
     EXPECT_LE(axis.low, value);
@@ -74,7 +74,7 @@ TEST(Axis, OneValueStillMakesARange) {
   }
 }
 
-TEST(Axis, StepsAreWholeNumbersInside) {
+TEST(Axis, StepTicksAreIntegersInTheRange) {
   const Axis axis = step_axis(0, 3, 10);
   EXPECT_EQ(axis.ticks, (std::vector<double>{0, 1, 2, 3}));
   const Axis long_run = step_axis(1, 300, 5);
@@ -96,7 +96,7 @@ TEST(Axis, LabelsAreShort) {
   EXPECT_EQ(labels(0, 600, 3), (std::vector<std::string>{"0", "200", "400", "600"}));
 }
 
-TEST(Axis, LogarithmicTicks) {
+TEST(Axis, LogarithmicTicksAreRoundNumbers) {
   const Axis narrow = log_axis(72, 450);
   EXPECT_EQ(narrow.ticks, (std::vector<double>{50, 100, 200, 500}));
   EXPECT_NEAR(narrow.share(std::sqrt(50.0 * 500)), 0.5, 1e-12);
@@ -107,7 +107,7 @@ TEST(Axis, LogarithmicTicks) {
   EXPECT_GT(log_axis(100, 100).high, log_axis(100, 100).low);
 }
 
-TEST(Series, ThinningKeepsSpikesAndEnds) {
+TEST(Series, DownsamplingKeepsSpikesAndEnds) {
   Series series;
   for (int i = 0; i < 100000; ++i) series.push_back({static_cast<double>(i), std::sin(i * 0.001)});
   series[54321].y = 50;
@@ -127,7 +127,7 @@ TEST(Series, ThinningKeepsSpikesAndEnds) {
   EXPECT_EQ(thin_out(Series(series.begin(), series.begin() + 2000), 2000).size(), 2000u);
 }
 
-TEST(Series, ThinningKeepsGaps) {
+TEST(Series, DownsamplingKeepsGaps) {
   Series series;
   for (int i = 0; i < 5000; ++i) series.push_back({static_cast<double>(i), i > 2000 && i < 3000 ? nan : 1.0});
   const Series thin = thin_out(series, 100);
@@ -136,7 +136,7 @@ TEST(Series, ThinningKeepsGaps) {
   EXPECT_GT(gaps, 5);
 }
 
-TEST(Series, SmoothingIsTheWeightedMeanOfWhatCameBefore) {
+TEST(Series, SmoothingIsAnExponentialMeanOfEarlierValues) {
   const Series series = {{1, 4}, {2, nan}, {3, 8}, {4, 2}};
   const Series smoothed = smooth(series, 3);  // weights 1, 1/2, 1/4 ... by age
   ASSERT_EQ(smoothed.size(), 3u);
@@ -146,7 +146,7 @@ TEST(Series, SmoothingIsTheWeightedMeanOfWhatCameBefore) {
   EXPECT_EQ(smoothed[1].x, 3);
 }
 
-TEST(RunLog, ReadsEventsAndCountsATornLine) {
+TEST(RunLog, ReadsEventsAndCountsAnIncompleteLine) {
   const RunFolder folder(std::string(two_steps) + R"({"type":"step","step":3,"lo)");
   const RunLog run = read_run(folder.path());
   EXPECT_EQ(run.name, "a");
@@ -167,7 +167,7 @@ TEST(RunLog, ReadsEventsAndCountsATornLine) {
   EXPECT_EQ(progress_of(run), "step 2 of 4, running or killed");
 }
 
-TEST(RunLog, ARunWithoutStepsIsAPage) {
+TEST(RunLog, ARunWithoutStepsGivesAPage) {
   for (const char* events : {"", R"({"type":"start","name":"early","steps":4})"
                                  "\n"}) {
     const RunFolder folder(events);
@@ -183,26 +183,26 @@ TEST(RunLog, MissingFoldersAreNamed) {
   for (int made = 0; made < 2; ++made) {
     try {
       read_run(missing);
-      FAIL() << "was read";
+      FAIL() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::not_found);
       EXPECT_NE(error.message().find("no_such_run"), std::string::npos);
     }
-    std::filesystem::create_directory(missing);  // the second time it is a folder, but not of a run
+    std::filesystem::create_directory(missing);  // in the second round it is a folder, but not of a run
   }
 }
 
-TEST(RunLog, AFileOfRubbishIsCorrupt) {
+TEST(RunLog, AnInvalidFileIsCorrupt) {
   const RunFolder folder("rubbish\n[1]\n");
   try {
     read_run(folder.path());
-    FAIL() << "was read";
+    FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
   }
 }
 
-TEST(Page, EscapesWhatTheRunSays) {
+TEST(Page, EscapesTheRunsTexts) {
   const RunFolder folder(two_steps);
   write_file(folder.path() / "recipe.yaml", "name: \"</pre><img src=x>\"\n");
   const std::vector<RunLog> runs = {read_run(folder.path())};
@@ -238,15 +238,15 @@ TEST(Chart, DrawsALineAndBreaksItAtAGap) {
   EXPECT_EQ(svg.find("<circle"), std::string::npos);
 }
 
-TEST(Chart, EscapeReplacesWhatXmlForbids) {
+TEST(Chart, EscapeReplacesCharactersThatXmlForbids) {
   EXPECT_EQ(escape("a<b>\"'&"), "a&lt;b&gt;&quot;&#39;&amp;");
   EXPECT_EQ(escape(std::string_view("x\0y\x1b", 4)), "x\xEF\xBF\xBDy\xEF\xBF\xBD");
   EXPECT_EQ(escape("\xff"), "\xEF\xBF\xBD");
   EXPECT_EQ(escape("\xC3\xA9"), "\xC3\xA9");
 }
 
-// What the next batch was waited for is drawn as a share of the step, where the run tells it.
-TEST(RunLog, KnowsTheShareOfWaitingForData) {
+// The time spent waiting for the next batch is drawn as a share of the step, where the run reports it.
+TEST(RunLog, ReadsTheShareOfWaitingForData) {
   const RunFolder without(two_steps);
   EXPECT_TRUE(std::isnan(read_run(without.path()).data_share.at(0).y));
   const RunFolder with(R"({"type":"step","step":1,"loss":2.5,"step_s":2,"data_s":0.5})"

@@ -16,7 +16,7 @@ train::StepEvent step(int64_t number, double tflops, double seconds) {
 
 class ConsoleTest : public testing::Test {
  protected:
-  // The summary of a run of these steps that begins with a peak of 2 TFLOP/s and ends with this one.
+  // The summary of a run with these steps, whose peak is 2 TFLOP/s at the start and `peak` at the end.
   Console::Memory summary(const std::vector<train::StepEvent>& steps, double peak) {
     Console console(log_, true);
     console.on_start({.name = "run", .steps = std::ssize(steps), .rates = {2e12, 1e12, "then"}});
@@ -29,14 +29,14 @@ class ConsoleTest : public testing::Test {
 };
 
 // (2 * 1 + 1 * 3) / 4 TFLOP/s, without the first step.
-TEST_F(ConsoleTest, MfuIsOfThePeakThatCountedAtTheEnd) {
+TEST_F(ConsoleTest, MfuUsesThePeakAtTheEnd) {
   const std::vector<train::StepEvent> steps = {step(1, 0.1, 9), step(2, 2, 1), step(3, 1, 3)};
   const Console::Memory raised = summary(steps, 2.5e12);
   EXPECT_DOUBLE_EQ(raised.mean_mfu.value(), 0.5);
   EXPECT_DOUBLE_EQ(raised.mean_tokens_per_s, 1.25);
   EXPECT_EQ(raised.end.rates.date, "now");
-  EXPECT_FALSE(summary(steps, 1e12).mean_mfu);  // more than the peak
-  EXPECT_FALSE(summary(steps, 0).mean_mfu);     // which is not known
+  EXPECT_FALSE(summary(steps, 1e12).mean_mfu);  // above the peak
+  EXPECT_FALSE(summary(steps, 0).mean_mfu);     // the peak is unknown
   EXPECT_DOUBLE_EQ(summary({step(1, 1, 9)}, 4e12).mean_mfu.value(), 0.25);
   EXPECT_FALSE(summary({}, 4e12).mean_mfu);
 }

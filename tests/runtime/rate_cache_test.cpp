@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const RatesKey key = {.processor = "Some CPU", .cores = 4, .isa = "avx2", .threads = 2, .version = "1.0"};
 
-// Measures what it is given, in order.
+// Returns the given measurements in order.
 class Meter {
  public:
   explicit Meter(std::vector<std::vector<double>> values) : values_(std::move(values)) {}
@@ -26,7 +26,7 @@ class Meter {
   std::vector<std::vector<double>> values_;
 };
 
-TEST(RateCache, AreMeasuredOnceAndAgainWhenAsked) {
+TEST(RateCache, RatesAreMeasuredOnceAndAgainOnRequest) {
   const Scratch scratch;
   const RateCache cache(scratch / "rates", key);
   Meter meter({{4, 3}, {2, 1}, {1, 5}});
@@ -46,7 +46,7 @@ TEST(RateCache, AreMeasuredOnceAndAgainWhenAsked) {
   EXPECT_FALSE(cache.find("f32", 2));
 }
 
-TEST(RateCache, OfAnotherMachineOrOtherKernelsAreOthers) {
+TEST(RateCache, OtherMachinesAndKernelsHaveTheirOwnRates) {
   const Scratch scratch;
   EXPECT_EQ(RateCache(scratch / "rates", key).store("f32", {{1, 1}, "now"}), "");
   for (const auto& change : std::vector<void (*)(RatesKey&)>{
@@ -60,7 +60,7 @@ TEST(RateCache, OfAnotherMachineOrOtherKernelsAreOthers) {
   EXPECT_TRUE(RateCache(scratch / "rates", key).find("f32", 2));
 }
 
-TEST(RateCache, WhatIsDamagedIsMeasuredAgain) {
+TEST(RateCache, DamagedFilesAreMeasuredAgain) {
   const Scratch scratch;
   const RateCache cache(scratch / "rates", key);
   ASSERT_EQ(cache.store("f32", {{7, 8}, "now"}), "");
@@ -87,7 +87,7 @@ TEST(RateCache, WithoutAFolderNothingIsCached) {
   const MeasuredRates again = cached_or_measured(none, "read", 1, Measure::if_missing, meter);
   EXPECT_EQ(again.values, std::vector<double>{2});
   EXPECT_NE(again.not_cached.find("neither HOME nor INGOT_HOME is set"), std::string::npos) << again.not_cached;
-  // A place that cannot be one is said, and changes no measurement.
+  // A cache path that cannot be a folder is reported and does not change the measurement.
   const Scratch scratch;
   std::ofstream(scratch / "file") << "no folder";
   const RateCache wrong(scratch / "file", key);
@@ -98,8 +98,8 @@ TEST(RateCache, WithoutAFolderNothingIsCached) {
   EXPECT_NE(measured.not_cached.find("file"), std::string::npos) << measured.not_cached;
 }
 
-// Whoever reads sees one writer's rates, whole.
-TEST(RateCache, SeveralMayWriteAtOnce) {
+// Readers see the complete rates of one writer.
+TEST(RateCache, SeveralWritersMayRunAtOnce) {
   const Scratch scratch;
   const auto work = [&](double mine) {
     const RateCache cache(scratch / "rates", key);

@@ -1,4 +1,4 @@
-// What differs between families, where numbers can be checked by hand.
+// Differences between families, with values that can be checked by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 ModelSpec small() { return small_model("mistral", 4); }
 
-TEST(AlibiSlopes, CheckValues) {  // hf_models.md, "ALiBi"
+TEST(AlibiSlopes, ArePublishedValues) {  // Press et al. 2022 (arXiv 2108.12409); for 6 heads as MPT does
   Attention a;
   a.heads = 4;
   EXPECT_EQ(alibi_slopes(a), (std::vector<float>{0.25F, 0.0625F, 0.015625F, 0.00390625F}));
@@ -24,10 +24,10 @@ TEST(AlibiSlopes, CheckValues) {  // hf_models.md, "ALiBi"
   EXPECT_EQ(alibi_slopes(a), (std::vector<float>{0.25F, 0.0625F}));
 }
 
-TEST(Check, RefusesWhatCannotBeTogether) {
+TEST(Check, RejectsConflictingSettings) {
   ModelSpec m = small();
   EXPECT_NO_THROW(check(m));
-  LayerSpec& last = m.layers.back();  // the others are as they were
+  LayerSpec& last = m.layers.back();  // the other layers are unchanged
   last.attention.clip_qkv = 6;
   EXPECT_THROW(check(m), Error);
   last.attention.fused_qkv = true;
@@ -38,8 +38,8 @@ TEST(Check, RefusesWhatCannotBeTogether) {
   EXPECT_THROW(check(m), Error);
 }
 
-// A pair of a query and a key costs two products of 2 D FLOPs in each of 4 heads.
-TEST(Flops, AWindowBoundsTheKeysOfAToken) {
+// Each pair of query and key costs two products of 2 D FLOPs in each of 4 heads.
+TEST(Flops, AWindowLimitsTheKeysOfAToken) {
   ModelSpec m = small();
   const auto pairs = [&](AttentionCount count) {
     const double linear = 2.0 * static_cast<double>(matmul_parameters(m)) * 1000;
@@ -51,7 +51,7 @@ TEST(Flops, AWindowBoundsTheKeysOfAToken) {
   EXPECT_EQ(pairs(AttentionCount::full_square), 4 * 1'000'000);
   m.layers[1].attention.window = m.layers[3].attention.window = 0;
   EXPECT_EQ(pairs(AttentionCount::causal), 2 * 100'000 + 2 * 500'000);
-  set_window(m, 900);  // more than half the square has
+  set_window(m, 900);  // more than half of the full square
   EXPECT_EQ(pairs(AttentionCount::causal), 4 * 500'000);
 }
 
@@ -67,11 +67,11 @@ TEST(Flops, OnlyChosenExpertsCount) {
   ASSERT_EQ(adapters.size(), 32U);
   const double with = lora_training_flops(m, adapters, {1, 1}, AttentionCount::causal);
   const double frozen = 4.0 * static_cast<double>(matmul_parameters(m)) + 3 * 4.0 * 4 * 8 * 4 / 2;
-  EXPECT_EQ(with - frozen, 6.0 * 4 * 2 * 2 * (32 + 48));  // in each of 4 blocks 2 experts' A and B
+  EXPECT_EQ(with - frozen, 6.0 * 4 * 2 * 2 * (32 + 48));  // A and B of 2 experts in each of 4 blocks
 }
 
-// What a block of each kind keeps, a token, in fp32.
-TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
+// The bytes that a block of each kind saves per token, in fp32.
+TEST(Sizes, BlocksSaveWhatTheirKindNeeds) {
   const auto bytes = [](const ModelSpec& m, Recompute recompute) {
     int64_t total = 0;
     for (const SavedTensor& t : block_tensors(m, m.layers.front(), 4)) {
@@ -84,13 +84,13 @@ TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
   EXPECT_EQ(bytes(m, Recompute::none), llama);
   EXPECT_EQ(bytes(m, Recompute::selective), llama - 4 * (2 * 32 + 48));
   EXPECT_EQ(bytes(m, Recompute::full), 0);
-  m.layers.front().post_norms = true;  // two results and their statistics
+  m.layers.front().post_norms = true;  // two more results with their statistics
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * 2 * (32 + 1));
   m = small();
-  m.layers.front().attention.qk_norm = QkNorm::head;  // q and k before their norms, a number a head
+  m.layers.front().attention.qk_norm = QkNorm::head;  // q and k before their norms, and one statistic per head
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (32 + 16 + 4 + 2));
   m = small();
-  set_experts(m, 8, 2);  // the router's logits, four numbers a choice, rows in and out of two experts
+  set_experts(m, 8, 2);  // the router's logits, four values per choice, input and output rows of two experts
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (8 + 4 * 2 + 2 * 2 * 32 + 3 * 48));
   m = small();
   m.norm = NormKind::layer;
@@ -99,7 +99,7 @@ TEST(Sizes, BlocksKeepWhatTheirKindNeeds) {
   EXPECT_EQ(bytes(m, Recompute::none), llama + 4 * (2 - 32 - 48));
 }
 
-// A model whose second layer is a mixture with fewer key/value heads.
+// A model whose second layer is a mixture of experts with fewer key/value heads.
 ModelSpec mixed() {
   ModelSpec m = small_model("mixtral", 3);
   m.layers[1].mlp = Experts{8, 2, dense_of(m.layers[1].mlp)};
@@ -107,9 +107,9 @@ ModelSpec mixed() {
   return m;
 }
 
-TEST(Sizes, ModelsOfDifferentLayersAreTheSumOfTheirLayers) {
+TEST(Sizes, MixedModelsSumTheirLayers) {
   const ModelSpec m = mixed();
-  const auto of_layer = [&](size_t layer, Recompute recompute) {  // tensors of 64 tokens need no rounding
+  const auto of_layer = [&](size_t layer, Recompute recompute) {  // tensors of 64 tokens need no alignment
     std::pair<size_t, size_t> bytes;
     for (const SavedTensor& t : block_tensors(m, m.layers[layer], 4)) {
       (is_kept(t, recompute) ? bytes.first : bytes.second) += static_cast<size_t>(64 * t.features * t.bytes);
@@ -121,17 +121,17 @@ TEST(Sizes, ModelsOfDifferentLayersAreTheSumOfTheirLayers) {
     const auto [kept, recomputed] = of_layer(0, recompute);
     const auto [kept_by_experts, recomputed_of_experts] = of_layer(1, recompute);
     EXPECT_GE(recomputed_of_experts, recomputed);
-    // The residual before every layer and after the last, the latter's gradient; the final norm's output and
-    // statistics.
+    // The residual before every layer and after the last one, the gradient of the latter, and the final norm's output
+    // and statistics.
     EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 3),
               2 * kept + kept_by_experts + recomputed_of_experts + 6 * residual + 64 * 4);
-    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 1), kept + recomputed + 4 * residual + 64 * 4) << "the last alone";
+    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 1), kept + recomputed + 4 * residual + 64 * 4) << "the last layer only";
   }
   EXPECT_EQ(cache_elements(m), 2 * (16 + 8 + 16));
   EXPECT_EQ(kv_bytes(m, 5, 8, 4), static_cast<size_t>(5 * 8 * 4 * cache_elements(m)));
 }
 
-TEST(Parameters, OfDifferentLayers) {
+TEST(Parameters, MayDifferBetweenLayers) {
   const ModelSpec m = mixed();
   EXPECT_NO_THROW(check(m));
   int64_t experts = 0;
@@ -142,14 +142,14 @@ TEST(Parameters, OfDifferentLayers) {
     experts += p.expert >= 0;
   }
   EXPECT_EQ(experts, 8 * 3);
-  const std::vector<std::string> targets = lora_targets(m);  // also those that the first layer lacks
+  const std::vector<std::string> targets = lora_targets(m);  // also targets that the first layer lacks
   for (const char* name : {"gate_proj", "w1", "gate"}) {
     EXPECT_NE(std::find(targets.begin(), targets.end(), name), targets.end()) << name;
   }
   EXPECT_EQ(targets.back(), "lm_head");
 }
 
-TEST(Parameters, OfAFamilyWithoutSuchALayerAreRefused) {
+TEST(Parameters, OfLayersThatTheFamilyLacksAreRefused) {
   ModelSpec m = small();
   set_experts(m, 8, 2);  // mistral
   try {
@@ -161,7 +161,7 @@ TEST(Parameters, OfAFamilyWithoutSuchALayerAreRefused) {
   }
 }
 
-TEST(Layers, RepeatedWithinBounds) {
+TEST(Layers, MayBeRepeatedWithinBounds) {
   EXPECT_EQ(repeated(3, {}).size(), 3U);
   for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{65537}, int64_t{1} << 40}) {
     EXPECT_THROW(repeated(count, {}), Error) << count;

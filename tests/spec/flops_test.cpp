@@ -1,4 +1,6 @@
-// The check values of specs: flops.md, table "Checks".
+// FLOPs per token, checked against values computed by hand from the published shapes: 2 FLOPs per matmul parameter
+// forward and 4 backward (2 for frozen weights), and 4 heads head_dim keys per layer for attention (Chowdhery et al.
+// 2022, PaLM, appendix B; halved when causal).
 #include "spec/flops.h"
 
 #include <gtest/gtest.h>
@@ -53,12 +55,12 @@ LoraSpec all_linear(int64_t rank) {
   return lora;
 }
 
-TEST(Flops, MatmulParameters) {
+TEST(Flops, MatmulParametersAreThoseOfThePublishedShapes) {
   EXPECT_NEAR(static_cast<double>(matmul_parameters(llama_8b())), 7.505e9, 0.0005e9);
   EXPECT_NEAR(static_cast<double>(matmul_parameters(llama_70b())), 68.7e9, 0.05e9);
 }
 
-TEST(Flops, FullTraining) {
+TEST(Flops, FullTrainingHasThePublishedFlops) {
   EXPECT_NEAR(giga_per_token(training_flops(llama_8b(), one(2048), AttentionCount::causal), 2048), 46.6, 0.05);
   EXPECT_NEAR(giga_per_token(training_flops(llama_8b(), one(2048), AttentionCount::full_square), 2048), 48.3,
               0.06);  // 48.249
@@ -67,8 +69,8 @@ TEST(Flops, FullTraining) {
   EXPECT_NEAR(giga_per_token(training_flops(smollm_135m(), one(1024), AttentionCount::causal), 1024), 0.913, 0.0005);
 }
 
-// The table's LoRA values are those of the frozen layers and attention; a rank-1 adapter adds under 0.05 GFLOP.
-TEST(Flops, Lora) {
+// The values are those of the frozen layers and attention. A rank-1 adapter adds less than 0.05 GFLOP.
+TEST(Flops, LoraSkipsWeightGradients) {
   const auto lora = [](const ModelSpec& model, double length) {
     const std::vector<LoraParam> adapters = lora_parameters(model, all_linear(1));
     const double adapter = 6.0 * static_cast<double>(num_parameters(adapters)) / 1e9;
@@ -79,8 +81,8 @@ TEST(Flops, Lora) {
   EXPECT_NEAR(lora(llama_70b(), 8192), 307, 0.5);
 }
 
-// A layer below the lowest adapted one has no backward.
-TEST(Flops, LoraOnTheLastLayerOnly) {
+// Layers below the lowest adapted one have no backward pass.
+TEST(Flops, LoraOnTheLastLayerHasOneBackward) {
   const ModelSpec model = smollm_135m();
   LoraSpec lora = all_linear(4);
   lora.targets = {"model.layers.29.self_attn.q_proj"};
@@ -96,7 +98,7 @@ TEST(Flops, LoraOnTheLastLayerOnly) {
   EXPECT_NEAR(lora_training_flops(model, adapters, one(512), AttentionCount::causal) / expected, 1.0, 1e-12);
 }
 
-TEST(Flops, PackedSequencesCountEachSquare) {
+TEST(Flops, PackedSequencesCountEachSequencesSquare) {
   const ModelSpec model = smollm_135m();
   const AttentionSquares packed{1024, 2 * 512.0 * 512.0};
   EXPECT_EQ(forward_flops(model, packed, AttentionCount::causal),

@@ -11,7 +11,7 @@ namespace {
 
 ModelSpec small() { return small_model("llama", 2); }
 
-TEST(RopeFrequencies, Llama31CheckValues) {  // hf_models.md, "Check"
+TEST(RopeFrequencies, ScaleLikeLlama31) {  // values of transformers' _compute_llama3_parameters
   Rope rope{.theta = 5e5};
   const std::vector<float> plain = rope_frequencies(rope, 128);
   rope.scaling = {RopeScaling::Kind::llama3, 8, 1, 4, 8192};
@@ -23,7 +23,7 @@ TEST(RopeFrequencies, Llama31CheckValues) {  // hf_models.md, "Check"
   for (size_t i = 0; i < 29; ++i) EXPECT_EQ(scaled[i], plain[i]) << i;
 }
 
-TEST(Parameters, PublishedSizes) {
+TEST(Parameters, CountsThePublishedSizes) {
   ModelSpec m = small();
   LayerSpec layer;
   layer.attention.heads = 32, layer.attention.kv_heads = 8, layer.attention.head_dim = 128;
@@ -37,7 +37,7 @@ TEST(Parameters, PublishedSizes) {
   EXPECT_EQ(num_parameters(m), 134515008);  // SmolLM2-135M
 }
 
-TEST(Parameters, BiasesAndDecay) {
+TEST(Parameters, BiasesHaveNoDecay) {
   ModelSpec m = small();
   change_layers(
       m, [](LayerSpec& layer) { layer.attention.bias = layer.attention.out_bias = dense_of(layer.mlp).bias = true; });
@@ -49,7 +49,7 @@ TEST(Parameters, BiasesAndDecay) {
   EXPECT_EQ(biases, 14);
 }
 
-TEST(Check, NamesWhatIsWrong) {
+TEST(Check, ErrorsNameTheSetting) {
   ModelSpec m = small();
   EXPECT_NO_THROW(check(m));
   m.layers.back().attention.kv_heads = 3;
@@ -65,10 +65,10 @@ TEST(Check, NamesWhatIsWrong) {
   }
 }
 
-TEST(Lora, TargetsAsPeftMatchesThem) {
+TEST(Lora, TargetsMatchLikePeft) {
   LoraSpec lora;
   lora.targets = {"all-linear"};
-  EXPECT_EQ(lora_parameters(small(), lora).size(), 14u);  // the head is left out
+  EXPECT_EQ(lora_parameters(small(), lora).size(), 14u);  // the head is excluded
   lora.targets = {"q_proj", "lm_head"};
   EXPECT_EQ(lora_parameters(small(), lora).size(), 3u);
   lora.targets = {"model.layers.1.mlp.up_proj"};
@@ -82,7 +82,7 @@ TEST(Lora, TargetsAsPeftMatchesThem) {
   EXPECT_THROW(lora_parameters(small(), lora), Error);
 }
 
-TEST(Lora, Factor) {
+TEST(Lora, FactorIsAlphaOverRankOrItsRoot) {
   LoraSpec lora;
   lora.rank = 16;
   lora.alpha = 32;

@@ -1,4 +1,4 @@
-// The model whose hyper-parameters the tests of this folder change.
+// The model whose hyper-parameters the tests of this folder modify.
 #pragma once
 
 #include "spec/model.h"
@@ -20,7 +20,7 @@ inline ModelSpec small_model(const char* family, int64_t layers) {
   return m;
 }
 
-// Changes every layer.
+// Applies `fn` to every layer.
 template <class Fn>
 void change_layers(ModelSpec& model, Fn fn) {
   for (LayerSpec& layer : model.layers) fn(layer);

@@ -42,14 +42,14 @@ Bytes encode(Storage storage, const std::vector<float>& values) {
   return blocks;
 }
 
-// x[i] = i - 16: the worked example of the format's description.
+// x[i] = i - 16, whose encoding is easy to compute by hand.
 std::vector<float> ramp() {
   std::vector<float> values(32);
   std::iota(values.begin(), values.end(), -16.0F);
   return values;
 }
 
-TEST(BlockQuant, WorkedExampleQ8_0) {
+TEST(BlockQuant, EncodesARampInQ8_0) {
   const Bytes expected = {0x08, 0x30, 0x81, 0x89, 0x91, 0x99, 0xa1, 0xa9, 0xb1, 0xb9, 0xc0, 0xc8,
                           0xd0, 0xd8, 0xe0, 0xe8, 0xf0, 0xf8, 0x00, 0x08, 0x10, 0x18, 0x20, 0x28,
                           0x30, 0x38, 0x40, 0x47, 0x4f, 0x57, 0x5f, 0x67, 0x6f, 0x77};
@@ -57,14 +57,14 @@ TEST(BlockQuant, WorkedExampleQ8_0) {
   EXPECT_EQ(decode(Storage::q8_0, expected.data(), 32)[0], -15.9990234375F);
 }
 
-TEST(BlockQuant, WorkedExampleQ4_0) {
+TEST(BlockQuant, EncodesARampInQ4_0) {
   const Bytes expected = {0x00, 0x40, 0x80, 0x91, 0x91, 0xa2, 0xa2, 0xb3, 0xb3,
                           0xc4, 0xc4, 0xd5, 0xd5, 0xe6, 0xe6, 0xf7, 0xf7, 0xf8};
   EXPECT_EQ(encode(Storage::q4_0, ramp()), expected);
   EXPECT_EQ(decode(Storage::q4_0, expected.data(), 32)[0], -16.0F);
 }
 
-TEST(BlockQuant, WorkedExampleQ4_1) {
+TEST(BlockQuant, EncodesARampInQ4_1) {
   const Bytes expected = {0x22, 0x40, 0x00, 0xcc, 0x80, 0x80, 0x91, 0x91, 0xa2, 0xa2,
                           0xb3, 0xb3, 0xc4, 0xc4, 0xd5, 0xd5, 0xe6, 0xe6, 0xf7, 0xf7};
   EXPECT_EQ(encode(Storage::q4_1, ramp()), expected);
@@ -72,7 +72,7 @@ TEST(BlockQuant, WorkedExampleQ4_1) {
 
 class BlockQuantGolden : public ::testing::TestWithParam<Storage> {};
 
-TEST_P(BlockQuantGolden, DecodesAsTheGgufPackage) {
+TEST_P(BlockQuantGolden, DecodesLikeTheGgufPackage) {
   const std::string name = ingot::name(GetParam());
   const std::string blocks = golden(name + ".blocks");
   const std::vector<float> expected = golden_floats(name + ".f32");
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(AllTypes, BlockQuantGolden,
                                            Storage::q4_k, Storage::q6_k),
                          [](const auto& info) { return std::string(name(info.param)); });
 
-TEST(BlockQuant, EncodesAsTheGgufPackage) {
+TEST(BlockQuant, EncodesLikeTheGgufPackage) {
   const std::vector<float> values = golden_floats("encode.f32");
   ASSERT_EQ(values.size(), 1024U);
   for (const Storage storage : {Storage::q8_0, Storage::q4_0, Storage::q4_1}) {
@@ -109,7 +109,7 @@ TEST(BlockQuant, SmallestValuesBecomeZero) {
   }
 }
 
-TEST(BlockQuant, RefusesWhatHasNoScale) {
+TEST(BlockQuant, RefusesNonFiniteValues) {
   for (const Storage storage : {Storage::q8_0, Storage::q4_0, Storage::q4_1}) {
     for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()}) {

@@ -1,4 +1,4 @@
-// The 8-bit values against bitsandbytes' (tools/reference/make_optimizer_golden.py).
+// The values of 8-bit optimizer states compared with bitsandbytes' (tools/reference/make_optimizer_golden.py).
 #include "tensor/dynamic_map.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-// The last 2 x 256 floats of the file, which are its two tensors in the order of their names.
+// The last 2 x 256 floats of the file: its two tensors in name order.
 std::vector<float> expected_maps() {
   std::ifstream file(std::string(test_data) + "/tensor/dynamic_map.safetensors", std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
@@ -24,7 +24,7 @@ std::vector<float> expected_maps() {
   return values;
 }
 
-TEST(DynamicMap, IsThatOfBitsandbytes) {
+TEST(DynamicMap, EqualsBitsandbytes) {
   const std::vector<float> expected = expected_maps();
   ASSERT_EQ(expected.size(), 512U);
   for (size_t code = 0; code < 256; ++code) {

@@ -19,7 +19,7 @@ namespace {
 
 struct Type {
   Storage storage;
-  const char* name;  // torch's, of the OCP specification; gfx942's has "uz" behind it
+  const char* name;  // torch's name of the OCP type; gfx942's type has "uz" appended
   const char* fnuz;
 };
 
@@ -37,7 +37,7 @@ class Fp8 : public testing::TestWithParam<Type> {
   Storage storage() const { return GetParam().storage; }
 };
 
-TEST_P(Fp8, CodesMeanWhatTorchSays) {
+TEST_P(Fp8, CodesDecodeLikeTorch) {
   const std::vector<float> expected = floats(GetParam().name);
   ASSERT_EQ(expected.size(), 256);
   for (size_t code = 0; code < 256; ++code) {
@@ -46,7 +46,7 @@ TEST_P(Fp8, CodesMeanWhatTorchSays) {
   }
 }
 
-TEST_P(Fp8, ValuesBecomeTorchsCodesSaveForMinusZero) {
+TEST_P(Fp8, ValuesEncodeLikeTorchExceptMinusZero) {
   const std::vector<float> values = floats("values");
   const std::string expected = golden(std::string("encode.") + GetParam().name);
   const float largest = storage() == Storage::fp8_e4m3 ? 448.0F : 57344.0F;
@@ -54,11 +54,11 @@ TEST_P(Fp8, ValuesBecomeTorchsCodesSaveForMinusZero) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto code = static_cast<uint8_t>(expected[i]);
     EXPECT_EQ(fp8_code(storage(), std::clamp(values[i], -largest, largest)), code == 0x80 ? 0 : code) << values[i];
-    EXPECT_EQ(fp8_code(storage(), values[i]), code == 0x80 ? 0 : code) << values[i];  // saturates by itself
+    EXPECT_EQ(fp8_code(storage(), values[i]), code == 0x80 ? 0 : code) << values[i];  // fp8_code saturates
   }
 }
 
-TEST_P(Fp8, WrittenCodesAreHalfAsMuchOnGfx942) {
+TEST_P(Fp8, CodesMeanHalfTheValueOnGfx942) {
   const std::vector<float> fnuz = floats(GetParam().fnuz);
   for (const float value : floats("values")) {
     const uint8_t code = fp8_code(storage(), value);
@@ -68,7 +68,7 @@ TEST_P(Fp8, WrittenCodesAreHalfAsMuchOnGfx942) {
 }
 
 TEST_P(Fp8, ScaleIsTheSmallestPowerOfTwoThatFits) {
-  // What rounds to the largest value and no further: halfway to the next, where the tie goes down (e4m3) or up (e5m2).
+  // Values that still round to the largest one: up to halfway to the next, where ties go down (e4m3) or up (e5m2).
   const double top = storage() == Storage::fp8_e4m3 ? 464.0 : std::nextafter(61440.0F, 0.0F);
   for (const float largest :
        {1e-25F, 0.75F, 1.0F, 448.0F, 463.9F, 464.0F, 464.1F, 57344.0F, 61439.9F, 61440.0F, 3e38F}) {
@@ -99,7 +99,7 @@ std::vector<std::byte> encoded(Storage storage, const std::vector<float>& values
   return row;
 }
 
-TEST_P(Fp8, RowKeepsItsValues) {
+TEST_P(Fp8, RowSurvivesARoundTrip) {
   std::vector<float> values(19);
   for (size_t i = 0; i < values.size(); ++i) values[i] = (static_cast<float>(i % 8) - 3.0F) * 0x1p-20F;
   const std::vector<std::byte> row = encoded(storage(), values);
@@ -111,7 +111,7 @@ TEST_P(Fp8, RowKeepsItsValues) {
   for (size_t i = 0; i < back.size(); ++i) EXPECT_EQ(back[i], values[7 + i]);
 }
 
-TEST_P(Fp8, ADecodedRowIsItself) {
+TEST_P(Fp8, EncodingADecodedRowChangesNothing) {
   for (float largest = 1.0F; largest < 4.0F; largest *= 1.0078125F) {
     const std::vector<std::byte> row = encoded(storage(), {largest, -0.3F, 0.01F});
     std::vector<float> values(3);
@@ -126,7 +126,7 @@ TEST_P(Fp8, RowOfZerosHasScaleOne) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(row[i], std::byte{0});
 }
 
-TEST_P(Fp8, RowThatIsNotFiniteIsAllNan) {
+TEST_P(Fp8, ANonFiniteRowIsAllNan) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     const std::vector<std::byte> row = encoded(storage(), {1.0F, bad, 0.0F});
     std::vector<float> back(3);
