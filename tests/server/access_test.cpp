@@ -1,4 +1,4 @@
-// Who may ask: keys, their limits and names of hosts, over a real socket.
+// Access control over a real socket: keys, their limits, and host names.
 #include <gtest/gtest.h>
 
 #include "tests/server/tiny_server.h"
@@ -6,7 +6,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
+TEST(Api, EveryRouteButTheProbesNeedsAKey) {
   TinySettings settings;
   settings.api.keys = parse_keys(std::string(secret) + " alice\nanother-key-of-mine bob infer\n", "keys");
   TinyServer server(std::move(settings));
@@ -51,7 +51,7 @@ TEST(Api, EveryRouteNeedsAKeyButTheProbes) {
   }
 }
 
-TEST(Api, KeysShareNoKeptPrompts) {
+TEST(Api, KeysDoNotShareThePrefixCache) {
   TinySettings settings;
   settings.api.keys = parse_keys(std::string(secret) + " alice\nanother-key-of-mine bob\n", "keys");
   settings.engine.prefix_cache = true;
@@ -68,7 +68,7 @@ TEST(Api, KeysShareNoKeptPrompts) {
   EXPECT_GT(cached("another-key-of-mine"), 0);
 }
 
-TEST(Api, RatesOfAKey) {
+TEST(Api, KeysHaveRateLimits) {
   TinySettings settings;
   settings.api.keys = parse_keys(std::string(secret) + " alice requests=2\n", "keys");
   TinyServer server(std::move(settings));
@@ -81,7 +81,7 @@ TEST(Api, RatesOfAKey) {
   EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
 }
 
-TEST(Api, OtherNamesWithoutAKey) {
+TEST(Api, ForeignHostNamesAreRefusedWithoutKeys) {
   TinyServer server;
   const auto status = [&](const std::string& host) {
     RawClient client(server.http->port());
@@ -97,7 +97,7 @@ TEST(Api, OtherNamesWithoutAKey) {
   EXPECT_EQ(status("127.0.0.1.evil.example"), 403);
 }
 
-TEST(Api, KeysAreReplacedUnderWay) {
+TEST(Api, KeysAreReplacedWhileRunning) {
   TinySettings settings;
   settings.api.keys = parse_keys("correct-horse-battery alice\n", "keys");
   TinyServer server(std::move(settings));

@@ -6,7 +6,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(Api, AdaptersComeAndGo) {
+TEST(Api, AdaptersAreAddedAndRemoved) {
   TinyServer server;
   EXPECT_TRUE(server.get("/v1/adapters")["data"].empty());
   EXPECT_EQ(server.post("/v1/adapters", {{"name", "poet"}})["id"], "poet");
@@ -36,7 +36,7 @@ TEST(Api, AdaptersComeAndGo) {
   }
 }
 
-TEST(Api, AdaptersThatCannotBeReadAnyMore) {
+TEST(Api, UnreadableAdaptersGetTheStatusOfTheirFault) {
   TinyServer server;
   for (const auto& [name, status, code] :
        {std::tuple("busy", 503, "unavailable"), std::tuple("gone", 404, "model_not_found"),
@@ -54,7 +54,7 @@ TEST(Api, AdaptersThatCannotBeReadAnyMore) {
       EXPECT_EQ(answer.headers.contains("retry-after"), status == 503);
     }
   }
-  // The log says why. Its order is not quite that of the answers.
+  // The log gives the reason. Its order may differ from that of the answers.
   const std::vector<Json> lines = server.log_lines(12);
   EXPECT_EQ(
       std::count_if(lines.begin(), lines.end(),
@@ -62,7 +62,7 @@ TEST(Api, AdaptersThatCannotBeReadAnyMore) {
       3);
 }
 
-TEST(Api, AdaptersThatMayBeThereSoon) {
+TEST(Api, AdaptersBeingWrittenAreTemporaryErrors) {
   TinyServer server;
   const Answer answer = server.ask("POST", "/v1/adapters", R"({"name": "changing"})");
   expect_error(answer, 503, "unavailable");
@@ -71,8 +71,8 @@ TEST(Api, AdaptersThatMayBeThereSoon) {
             "The adapter 'changing' is temporarily unavailable; try again.");
 }
 
-// A 500 that says so: no mistake of the server's, and none that another request is likely to meet.
-TEST(Api, WhatIsNotFiniteIsSaidSo) {
+// A 500 with a reason: it is not the server's fault, and other requests are unlikely to fail.
+TEST(Api, NonFiniteResultsAreReported) {
   TinyServer server;
   server.post("/v1/adapters", {{"name", "boundless"}});
   const Json prompt = {{"model", "boundless"}, {"prompt", "x"}, {"max_tokens", 4}};

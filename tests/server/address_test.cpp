@@ -7,7 +7,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(Address, ClientsAreAddressesAndNetworks) {
+TEST(Address, GroupsClientsByAddressOrNetwork) {
   EXPECT_EQ(client_of("10.1.2.3"), "10.1.2.3");
   EXPECT_EQ(client_of("::ffff:10.1.2.3"), "10.1.2.3");
   EXPECT_EQ(client_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
@@ -16,7 +16,7 @@ TEST(Address, ClientsAreAddressesAndNetworks) {
   EXPECT_THROW(client_of("localhost"), Error);
 }
 
-TEST(Address, LoopbackIsThisMachine) {
+TEST(Address, RecognisesLoopback) {
   EXPECT_TRUE(is_loopback("127.1.2.3"));
   EXPECT_TRUE(is_loopback("::1"));
   EXPECT_FALSE(is_loopback("0.0.0.0"));

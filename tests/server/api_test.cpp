@@ -1,4 +1,4 @@
-// Routes, errors, limits, the access log and the end of a server, over a real socket.
+// Routes, errors, limits, the access log and shutdown, over a real socket.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(Api, Models) {
+TEST(Api, ListsModels) {
   TinyServer server;
   server.post("/v1/adapters", {{"name", "poet"}});
   const Json list = server.get("/v1/models");
@@ -29,7 +29,7 @@ TEST(Api, Models) {
   expect_error(server.ask("DELETE", "/v1/models/org/tiny"), 404, "model_not_found");
 }
 
-TEST(Api, Tokens) {
+TEST(Api, TokenizesAndDetokenizes) {
   TinyServer server;
   const Json reply = server.post("/v1/tokenize", {{"prompt", "ab c"}});
   EXPECT_EQ(reply["tokens"], Json(server.tokenizer->encode("ab c")));
@@ -42,7 +42,7 @@ TEST(Api, Tokens) {
   EXPECT_EQ(server.post("/v1/tokenize", {{"prompt", "a"}, {"model", "other"}}, 404)["error"]["param"], "model");
 }
 
-TEST(Api, WhatIsAskedWrongly) {
+TEST(Api, InvalidRequestsAreNamed) {
   TinyServer server;
   expect_error(server.ask("GET", "/nothing"), 404, "unknown_url");
   expect_error(server.ask("GET", "/v1/chat/completions"), 405, "method_not_allowed");
@@ -57,12 +57,12 @@ TEST(Api, WhatIsAskedWrongly) {
   expect_error(server.ask("POST", "/v1/chat/completions",
                           R"({"model": "other", "messages": [{"role": "user", "content": "x"}]})"),
                404, "model_not_found");
-  // The template's own refusal and the server's limits are told as the request's fault.
+  // Exceptions of the template and the server's limits are errors of the request.
   expect_error(server.ask("POST", "/v1/chat/completions", R"({"model": "org/tiny", "messages": []})"), 400,
                "invalid_value");
 }
 
-TEST(Api, BodiesHaveALimitOfTheirRoute) {
+TEST(Api, BodySizeIsLimitedByRoute) {
   TinySettings settings;
   settings.api.body_bytes = 100000;
   TinyServer server(std::move(settings));
@@ -71,7 +71,7 @@ TEST(Api, BodiesHaveALimitOfTheirRoute) {
   expect_error(server.ask("POST", "/v1/completions", std::string(100000, ' ')), 400, "invalid_json");
 }
 
-TEST(Api, MoreOutputsThanTheQueueHolds) {
+TEST(Api, MoreOutputsThanTheQueueHoldsIsAnError) {
   TinySettings settings;
   settings.queue = 3;
   TinyServer server(std::move(settings));
@@ -79,7 +79,7 @@ TEST(Api, MoreOutputsThanTheQueueHolds) {
   body["n"] = 4;
   const Answer answer = server.ask("POST", "/v1/chat/completions", body.dump());
   expect_error(answer, 400, "invalid_value");
-  EXPECT_FALSE(answer.headers.contains("retry-after")) << "asking again would not help";
+  EXPECT_FALSE(answer.headers.contains("retry-after")) << "a retry would not succeed";
   body["n"] = 3;
   server.post("/v1/chat/completions", body);
 }
@@ -90,7 +90,7 @@ std::string chat_request(const Json& body) {
          std::to_string(text.size()) + "\r\n\r\n" + text;
 }
 
-// Asks for 128 outputs, the first of which holds the engine behind its first token, and waits until it does.
+// Requests 128 outputs, the first of which blocks the engine after its first token, and waits until it does.
 std::unique_ptr<RawClient> begin_held(TinyServer& server) {
   Json body = Json::parse(plain_chat);
   body["n"] = 128;
@@ -109,12 +109,12 @@ void open_gate(TinyServer& server) {
   server.masks.gate.notify_all();
 }
 
-TEST(Api, AFullQueueIsToldSo) {
+TEST(Api, AFullQueueIsReported) {
   TinySettings settings;
   settings.queue = 128;
   settings.engine.sequences = 1;
   TinyServer server(std::move(settings));
-  const std::unique_ptr<RawClient> others = begin_held(server);  // 127 wait
+  const std::unique_ptr<RawClient> others = begin_held(server);  // 127 outputs wait
   Json body = Json::parse(plain_chat);
   body["n"] = 2;
   const Answer answer = server.ask("POST", "/v1/chat/completions", body.dump());
@@ -126,20 +126,20 @@ TEST(Api, AFullQueueIsToldSo) {
   EXPECT_EQ(status, 200);
 }
 
-TEST(Api, ClientsThatLeaveEndTheirGeneration) {
+TEST(Api, DisconnectedClientsEndTheirGeneration) {
   TinyServer server;
   begin_held(server)->close();
   const Json line = server.log_lines(1).front();
   EXPECT_EQ(line["status"], 499);
   EXPECT_LE(line.value("completion_tokens", 0), 8);
   open_gate(server);
-  // The engine's places are free again: another request gets its answer, and nothing is left.
+  // The engine has free places again: another request is answered, and none is left.
   const Json reply = server.post("/v1/chat/completions", Json::parse(plain_chat));
   while (!server.service->idle()) std::this_thread::yield();
   EXPECT_LE(server.service->counts().output_tokens, 16 + reply["usage"]["completion_tokens"].get<int64_t>());
 }
 
-TEST(Api, HigherPrioritiesComeFirst) {
+TEST(Api, HigherPrioritiesRunFirst) {
   TinySettings settings;
   settings.engine.sequences = 1;
   TinyServer server(std::move(settings));
@@ -155,7 +155,7 @@ TEST(Api, HigherPrioritiesComeFirst) {
   EXPECT_EQ(server.log_lines(1).front().value("completion_tokens", 0), reply["usage"]["completion_tokens"]);
 }
 
-TEST(Api, DeadlinesEndAnAnswer) {
+TEST(Api, DeadlinesEndAnswers) {
   TinyServer server;
   Json body = Json::parse(plain_chat);
   body["n"] = 128;
@@ -167,8 +167,8 @@ TEST(Api, DeadlinesEndAnAnswer) {
   for (const Json& choice : reply["choices"]) EXPECT_EQ(choice["finish_reason"], "length");
 }
 
-// The first mask takes longer than the whole request may: no output of it begins, also not the second.
-TEST(Api, ADeadlineIsOfTheRequestAndNotOfEachOutput) {
+// The first mask takes longer than the request's deadline: neither its first nor its second output starts.
+TEST(Api, ADeadlineAppliesToTheWholeRequest) {
   TinyServer server;
   bool first = true;
   server.masks.before = [&first] {
@@ -183,12 +183,12 @@ TEST(Api, ADeadlineIsOfTheRequestAndNotOfEachOutput) {
   for (const Json& choice : reply["choices"]) EXPECT_EQ(choice["finish_reason"], "length");
 }
 
-TEST(Api, TheLogHasNoPrompt) {
+TEST(Api, TheLogContainsNoPrompt) {
   TinyServer server;
   Json body = Json::parse(plain_chat);
   body["messages"][0]["content"] = "my-private-words";
   server.post("/v1/chat/completions?token=secret-in-the-query", body);
-  server.log_lines(1);  // an answer is logged behind its end, when the next may have begun
+  server.log_lines(1);  // an answer is logged after its end, when the next may have started
   server.ask("POST", "/v1/chat/completions", R"({"model": "my-private-words)");
   const std::vector<Json> lines = server.log_lines(2);
   EXPECT_EQ(lines[0]["method"], "POST");
@@ -202,7 +202,7 @@ TEST(Api, TheLogHasNoPrompt) {
   }
 }
 
-TEST(Api, Metrics) {
+TEST(Api, MetricsHaveThePrometheusFormat) {
   TinyServer server;
   const Json reply = server.post("/v1/chat/completions", Json::parse(plain_chat));
   server.log_lines(1);
@@ -215,7 +215,7 @@ TEST(Api, Metrics) {
             std::string::npos);
   EXPECT_NE(answer.body.find("ingot_first_token_seconds_count 1\n"), std::string::npos);
   EXPECT_NE(answer.body.find("\ningot_body_bytes 0\n"), std::string::npos);
-  // Every line is a comment or a name and a number.
+  // Every line is a comment, or a name and a number.
   std::istringstream lines(answer.body);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("# ")) continue;
@@ -225,7 +225,7 @@ TEST(Api, Metrics) {
   }
 }
 
-TEST(Api, Draining) {
+TEST(Api, DrainingRefusesNewRequests) {
   TinyServer server;
   EXPECT_EQ(server.get("/ready")["status"], "ready");
   server.api->drain();
@@ -234,8 +234,8 @@ TEST(Api, Draining) {
   expect_error(server.ask("POST", "/v1/chat/completions", plain_chat), 503, "unavailable");
 }
 
-// The engine is held at the gate, so that nothing ends by itself.
-TEST(Api, FinishingGivesEveryRequestItsEnd) {
+// The gate blocks the engine, so that no request ends by itself.
+TEST(Api, ShutdownEndsEveryRequest) {
   TinyServer server;
   const auto body = [](bool stream, const char* schema) {
     Json out = Json::parse(plain_chat);
@@ -283,7 +283,7 @@ TEST(Api, FinishingGivesEveryRequestItsEnd) {
   server.masks.gate.notify_all();
 }
 
-TEST(Api, AModelFileThatIsWrittenToIsAFault) {
+TEST(Api, AModifiedModelFileIsAFault) {
   const Scratch scratch;
   const std::filesystem::path file = scratch / "model.safetensors";
   write_file(file, "0123456789");
@@ -298,7 +298,7 @@ TEST(Api, AModelFileThatIsWrittenToIsAFault) {
   expect_error(server.ask("GET", "/ready"), 503, "model_file_fault");
 }
 
-TEST(Api, AFaultOfTheModelsFileIsA500ThatNamesIt) {
+TEST(Api, AModelFileFaultIsA500ThatNamesTheFile) {
   const Scratch scratch;
   write_file(scratch / "model.safetensors", "0123456789");
   auto watch = std::make_shared<FileWatch>();
@@ -328,8 +328,8 @@ TEST(Api, AFaultOfTheModelsFileIsA500ThatNamesIt) {
   EXPECT_GE(std::count_if(lines.begin(), lines.end(), names), 1);
 }
 
-// The longest token of the tiny vocabulary has 12 bytes, the context 256 tokens.
-TEST(Api, TextsThatNoContextHoldsAreRefusedBeforeTheyAreTokenized) {
+// The longest token of the tiny vocabulary has 12 bytes, and the context 256 tokens.
+TEST(Api, TextsBeyondTheContextAreRefusedBeforeTokenization) {
   TinyServer server;
   ASSERT_EQ(server.served.longest_token, 12);
   const std::string fits(12 * 256, ' '), longer(12 * 256 + 1, ' ');
@@ -351,7 +351,7 @@ TEST(Api, TextsThatNoContextHoldsAreRefusedBeforeTheyAreTokenized) {
   }
 }
 
-TEST(Api, ThePage) {
+TEST(Api, ServesAPageWithoutExternalLinks) {
   TinyServer server;
   const Answer page = server.ask("GET", "/");
   EXPECT_EQ(page.status, 200);
@@ -361,7 +361,7 @@ TEST(Api, ThePage) {
   EXPECT_EQ(page.body.find("https://"), std::string::npos);
 }
 
-TEST(Api, HeadIsGetWithoutABody) {
+TEST(Api, HeadEqualsGetWithoutABody) {
   TinyServer server;
   for (const char* target : {"/", "/health", "/ready", "/metrics", "/v1/models", "/v1/models/org/tiny", "/v1/adapters",
                              "/v1/models/other"}) {
@@ -374,7 +374,7 @@ TEST(Api, HeadIsGetWithoutABody) {
       EXPECT_NE(head.find("Content-Length: " + get.headers.at("content-length") + "\r\n"), std::string::npos) << target;
     }
     EXPECT_NE(head.find("Content-Type: " + get.headers.at("content-type") + "\r\n"), std::string::npos) << target;
-    // Nothing stands between the head and the next answer.
+    // The next answer follows the head immediately.
     client.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_EQ(client.answer().status, 200) << target;
   }
@@ -384,7 +384,7 @@ TEST(Api, HeadIsGetWithoutABody) {
   EXPECT_EQ(server.ask("PUT", "/v1/models/x").headers["allow"], "GET, HEAD, DELETE");
 }
 
-TEST(Api, ManyAtOnce) {
+TEST(Api, ManyRequestsRunAtOnce) {
   TinyServer server;
   const std::string expected =
       server.post("/v1/chat/completions",
@@ -413,8 +413,8 @@ TEST(Api, ManyAtOnce) {
   EXPECT_EQ(right, 32);
 }
 
-// Whoever holds all that bodies may have keeps out large requests and no others.
-TEST(Api, SmallRequestsPassWhereNoLargeOnesDo) {
+// A client that holds the whole body budget blocks large requests only.
+TEST(Api, SmallRequestsPassWhenLargeOnesDoNot) {
   TinySettings settings;
   settings.http.limits.bodies_bytes = 1000;
   TinyServer server(std::move(settings));
@@ -440,8 +440,8 @@ TEST(Api, SmallRequestsPassWhereNoLargeOnesDo) {
   EXPECT_EQ(server.ask("POST", "/v1/completions", full).status, 200);
 }
 
-// What is cut short while it is looked at is answered and logged once, with the same id.
-TEST(Api, ARequestThatTheEndCutsShortIsLoggedOnce) {
+// A request that shutdown interrupts during parsing is answered and logged once, with one id.
+TEST(Api, ARequestInterruptedByShutdownIsLoggedOnce) {
   TinySettings settings;
   settings.http.workers = 1;
   TinyServer server(std::move(settings));
@@ -464,15 +464,15 @@ TEST(Api, ARequestThatTheEndCutsShortIsLoggedOnce) {
   EXPECT_EQ(answer.status, 503);
   gate.lock()->open = true;
   gate.notify_all();
-  server.http.reset();  // its exchanges have ended
+  server.http.reset();  // all its exchanges have ended
   const std::vector<Json> lines = server.log_lines(1);
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_EQ(lines[0]["status"], 503);
   EXPECT_EQ(lines[0]["id"], answer.headers.at("x-request-id"));
 }
 
-// A key is the owner of its work: what one key asks leaves a thread to others.
-TEST(Api, OneKeyDoesNotHaveAllThreads) {
+// A key owns its requests: one key's requests leave a thread to others.
+TEST(Api, OneKeyMayNotUseAllThreads) {
   constexpr const char* other = "another-key-of-mine";
   TinySettings settings;
   settings.api.keys = parse_keys(std::string(secret) + " alice\n" + other + " bob\n", "keys");
@@ -502,8 +502,8 @@ TEST(Api, OneKeyDoesNotHaveAllThreads) {
   for (std::thread& client : clients) client.join();
 }
 
-// Outputs count, not requests: a key that may have few at once could ask for thousands in each.
-TEST(Api, OneKeyDoesNotFillTheQueue) {
+// Outputs are limited, not requests: with few requests a key could still ask for thousands of outputs.
+TEST(Api, OneKeyMayNotFillTheQueue) {
   constexpr const char* other = "another-key-of-mine";
   TinySettings settings;
   settings.api.keys = parse_keys(std::string(secret) + " alice\n" + other + " bob\n", "keys");
@@ -515,7 +515,7 @@ TEST(Api, OneKeyDoesNotFillTheQueue) {
     return server.ask("POST", "/v1/completions", body.dump(), bearer(key));
   };
   const Answer refused = ask(secret, 3);
-  EXPECT_EQ(refused.status, 400) << "asking again would not help";
+  EXPECT_EQ(refused.status, 400) << "a retry would not succeed";
   EXPECT_FALSE(refused.headers.contains("retry-after"));
   EXPECT_EQ(Json::parse(refused.body)["error"]["message"], "3 outputs in one request; at most 2 can be queued");
   EXPECT_EQ(ask(other, 2).status, 200);

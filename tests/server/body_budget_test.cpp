@@ -8,7 +8,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(BodyBudget, IsSharedAndGivenBack) {
+TEST(BodyBudget, IsSharedAndReleased) {
   BodyBudget budget(100, 0);
   BodyBudget::Share first(budget);
   EXPECT_TRUE(first.grow(0));
@@ -22,7 +22,7 @@ TEST(BodyBudget, IsSharedAndGivenBack) {
     EXPECT_EQ(budget.held(), 100U);
   }
   EXPECT_EQ(budget.held(), 60U);
-  EXPECT_TRUE(first.grow(100));  // refusals took nothing
+  EXPECT_TRUE(first.grow(100));  // refusals reserved nothing
   EXPECT_FALSE(first.grow(101));
   first.release();
   BodyBudget::Share third(budget);
@@ -30,8 +30,8 @@ TEST(BodyBudget, IsSharedAndGivenBack) {
   EXPECT_FALSE(first.grow(1));
 }
 
-// What is refused to one takes nothing of another's, not even for the moment of the refusal.
-TEST(BodyBudget, ARefusalLeavesRoomForOthers) {
+// A refusal takes nothing from others, not even temporarily.
+TEST(BodyBudget, ARefusalReservesNothing) {
   BodyBudget budget(100, 0);
   constexpr int most = 200000;
   std::atomic<int> tries = 0;
@@ -48,7 +48,7 @@ TEST(BodyBudget, ARefusalLeavesRoomForOthers) {
   EXPECT_EQ(budget.held(), 0U);
 }
 
-TEST(BodyBudget, AnOwnerHasHalfAtMost) {
+TEST(BodyBudget, AnOwnerMayUseHalf) {
   BodyBudget budget(100, 0);
   BodyBudget::Share first(budget), second(budget), other(budget), nobodys(budget);
   first.set_owner(1);

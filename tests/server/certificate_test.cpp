@@ -1,4 +1,4 @@
-// TLS: certificates that are read again while connections last.
+// TLS certificates that are reloaded while connections are open.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(Certificate, IsReadAgainWhileConnectionsLast) {
+TEST(Certificate, IsReloadedWhileConnectionsAreOpen) {
   const Scratch scratch;
   EchoHandler handler;
   HttpSettings settings;
@@ -30,7 +30,7 @@ TEST(Certificate, IsReadAgainWhileConnectionsLast) {
   EXPECT_EQ(after.ask(), "HTTP/1.1 200");
   EXPECT_EQ(before.ask(), "HTTP/1.1 200");
 
-  // One of the two files alone, and no certificate at all, change nothing.
+  // One of the two files alone, or an invalid certificate, changes nothing.
   write_certificate(settings.certificate, scratch / "another key", 3);
   EXPECT_THROW(server.reload_certificate(), Error);
   write_file(settings.certificate, "no certificate");

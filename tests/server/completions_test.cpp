@@ -16,7 +16,7 @@ Json chat(const std::string& words, Json more = Json::object()) {
   return more;
 }
 
-// The text of each choice of a stream, joined; what every chunk must be is looked at.
+// The text of each choice of a stream, joined. Every chunk's form is checked.
 std::vector<std::string> joined(const std::vector<Json>& events, size_t choices, const char* object) {
   std::vector<std::string> texts(choices);
   std::vector<bool> ended(choices, false);
@@ -37,7 +37,7 @@ std::vector<std::string> joined(const std::vector<Json>& events, size_t choices,
   return texts;
 }
 
-TEST(Chat, GreedyTextIsTheModels) {
+TEST(Chat, GreedyTextEqualsTheModels) {
   TinyServer server;
   const std::vector<int32_t> prompt = server.chat_prompt("hello");
   const std::vector<int32_t> ids = server.greedy(prompt, 40);
@@ -57,7 +57,7 @@ TEST(Chat, GreedyTextIsTheModels) {
   EXPECT_EQ(reply["usage"]["total_tokens"], prompt.size() + ids.size());
 }
 
-TEST(Chat, StreamHasTheSameText) {
+TEST(Chat, AStreamHasTheSameText) {
   TinyServer server;
   for (const char* words : {"hello", "x", "What is this?"}) {
     const Json body = chat(words, {{"max_tokens", 60}, {"temperature", 1.3}, {"seed", 5}});
@@ -75,7 +75,7 @@ TEST(Chat, StreamHasTheSameText) {
   }
 }
 
-TEST(Chat, StreamsCutNoCharacter) {
+TEST(Chat, StreamsSplitNoCharacter) {
   TinyServer server;
   // Each of these letters is two tokens.
   server.masks.text = "{\"name\":\"\xc3\xa9\xc3\xbc\xc3\xb6\"}";
@@ -87,7 +87,7 @@ TEST(Chat, StreamsCutNoCharacter) {
   for (const Json& event : events) EXPECT_EQ(event.dump().find("\xef\xbf\xbd"), std::string::npos) << event;
 }
 
-TEST(Chat, SeedsAndSeveralChoices) {
+TEST(Chat, SeedsAndSeveralChoicesAreReproducible) {
   TinyServer server;
   const auto texts = [&](int64_t seed, int n) {
     const Json reply = server.post("/v1/chat/completions",
@@ -114,7 +114,7 @@ TEST(Chat, StopStringsDoNotLeak) {
   const Json sampled = {{"max_tokens", 60}, {"temperature", 1.3}, {"seed", 11}};
   const std::string all =
       server.post("/v1/chat/completions", chat("hello", sampled))["choices"][0]["message"]["content"];
-  // ASCII pieces of the text from different places, each some tokens long.
+  // ASCII pieces from different places of the text, each of several tokens.
   int tried = 0;
   for (size_t at = 4; at + 3 < all.size(); at += 5) {
     const std::string stop = all.substr(at, 3);
@@ -132,9 +132,9 @@ TEST(Chat, StopStringsDoNotLeak) {
   EXPECT_GT(tried, 2);
 }
 
-TEST(Chat, StopStringsThatTheEndCompletes) {
+TEST(Chat, StopStringsMayCompleteAtTheEnd) {
   TinyServer server;
-  // Half of a character is told at the end only, as U+FFFD.
+  // An incomplete character is sent only at the end, as U+FFFD.
   const int half = *server.tokenizer->find("\xc3\x83");
   Json body = chat("x", {{"max_tokens", 1}, {"logit_bias", {{std::to_string(half), 100}}}});
   const Json without = server.post("/v1/chat/completions", body)["choices"][0];
@@ -146,7 +146,7 @@ TEST(Chat, StopStringsThatTheEndCompletes) {
   EXPECT_EQ(with["finish_reason"], "stop");
 }
 
-TEST(Completions, LogprobsHaveALimit) {
+TEST(Completions, LogprobsAreLimited) {
   TinyServer server;
   server.served.context = int64_t{1} << 20;
   const Json refused =
@@ -159,7 +159,7 @@ TEST(Completions, LogprobsHaveALimit) {
               chat("x", {{"n", 2}, {"logprobs", true}, {"top_logprobs", 2}, {"max_tokens", 2}}));
 }
 
-TEST(Chat, LogprobsAreTheModels) {
+TEST(Chat, LogprobsEqualTheModels) {
   TinyServer server;
   const std::vector<infer::SampledToken> reference = server.model.greedy(server.chat_prompt("hello"), 12);
   const Json reply =
@@ -183,13 +183,13 @@ TEST(Chat, LogprobsAreTheModels) {
   EXPECT_EQ(reported, tokens.size());
 }
 
-TEST(Chat, BiasAndLimits) {
+TEST(Chat, AppliesLogitBiasAndLengthLimits) {
   TinyServer server;
   const int id = *server.tokenizer->find("Q");
   const Json biased = server.post("/v1/chat/completions",
                                   chat("hello", {{"max_tokens", 5}, {"logit_bias", {{std::to_string(id), 100}}}}));
   EXPECT_EQ(biased["choices"][0]["message"]["content"], "QQQQQ");
-  // More than the context has is cut there.
+  // max_tokens beyond the context is reduced to the context.
   const Json cut =
       server.post("/v1/chat/completions",
                   chat("hello", {{"max_completion_tokens", 100000}, {"logit_bias", {{std::to_string(id), 100}}}}));
@@ -200,7 +200,7 @@ TEST(Chat, BiasAndLimits) {
   EXPECT_EQ(too_long["param"], "messages");
 }
 
-TEST(Chat, ForcedToolCalls) {
+TEST(Chat, ForcedToolCallsAreParsed) {
   TinyServer server;
   const Json tools = {
       {{"type", "function"},
@@ -232,12 +232,12 @@ TEST(Chat, ForcedToolCalls) {
   EXPECT_EQ(Json::parse(server.masks.schemas.lock()->back())["anyOf"].size(), 2U);
 }
 
-TEST(Chat, ForcedToolCallsThatAreCut) {
+TEST(Chat, TruncatedToolCallsAreReportedAsLength) {
   TinyServer server;
   const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}},
                       {{"type", "function"}, {"function", {{"name", "g"}}}}};
   const Json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
-  // Each character is a token.
+  // Each character is one token.
   const size_t before = std::string_view(R"({"name":"f","arguments":)").size();
   for (const auto& [choice, tokens, arguments] :
        {std::tuple(named, before + 4, R"({"x")"), std::tuple(Json("required"), before + 4, R"({"x")"),
@@ -265,8 +265,8 @@ TEST(Chat, ForcedToolCallsThatAreCut) {
   }
 }
 
-// A stop string that stands in a call cuts it: what is left is told as cut, and never as an end that was meant.
-TEST(Chat, ForcedToolCallsThatAStopStringCuts) {
+// A stop string inside a tool call truncates it: the rest is reported as truncated and not as a regular end.
+TEST(Chat, ToolCallsTruncatedByAStopStringAreNotRegularEnds) {
   TinyServer server;
   const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}},
                       {{"type", "function"}, {"function", {{"name", "g"}}}}};
@@ -278,7 +278,7 @@ TEST(Chat, ForcedToolCallsThatAStopStringCuts) {
     const Json reply = server.post("/v1/chat/completions", body)["choices"][0];
     EXPECT_EQ(reply["finish_reason"], "length") << reply;
     const Json calls = reply["message"].value("tool_calls", Json::array());
-    if (std::string_view(arguments) == "no call") {  // which of the two it was to be cannot be told
+    if (std::string_view(arguments) == "no call") {  // the text does not show which call it would become
       EXPECT_EQ(reply["message"]["content"], R"({"nam)");
       EXPECT_TRUE(calls.empty()) << reply;
     } else {
@@ -290,11 +290,11 @@ TEST(Chat, ForcedToolCallsThatAStopStringCuts) {
   }
 }
 
-TEST(Chat, OneToolCallWhereNoneMayStandBeside) {
+TEST(Chat, ParallelToolCallsCanBeDisabled) {
   TinyServer server;
   server.served.tool_call_tags = true;
   const std::string call = R"(<tool_call>{"name":"f","arguments":{}}</tool_call>)";
-  server.masks.text = call + call;  // any schema makes the model write this
+  server.masks.text = call + call;  // the model generates this under any schema
   Json body = chat("x", {{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}},
                          {"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
   const Json both = server.post("/v1/chat/completions", body);
@@ -306,7 +306,7 @@ TEST(Chat, OneToolCallWhereNoneMayStandBeside) {
   EXPECT_EQ(one["usage"]["completion_tokens"], call.size());
 }
 
-TEST(Chat, ResponseFormats) {
+TEST(Chat, AppliesResponseFormats) {
   TinyServer server;
   const auto format = [](Json schema) {
     return Json{{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"schema", std::move(schema)}}}};
@@ -329,8 +329,8 @@ TEST(Chat, ResponseFormats) {
   EXPECT_FALSE(large.headers.contains("retry-after"));
 }
 
-// Its client wrote it: to ask again does not help, and nothing of the server has failed.
-TEST(Chat, AGrammarThatPassesALimitInTheAnswer) {
+// The grammar is the client's: a retry does not help, and the server has not failed.
+TEST(Chat, AGrammarBeyondItsLimitsIsARequestError) {
   TinyServer server;
   Json body = chat("x", {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
   body["response_format"]["json_schema"]["schema"] = {{"exceed", true}};
@@ -339,7 +339,7 @@ TEST(Chat, AGrammarThatPassesALimitInTheAnswer) {
   EXPECT_NE(error["message"].get<std::string>().find("more than 9 steps"), std::string::npos);
 }
 
-TEST(Chat, FailuresOfTheEngine) {
+TEST(Chat, EngineFailuresAreServerErrors) {
   TinyServer server;
   Json body = chat("x", {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}}}});
   body["response_format"]["json_schema"]["schema"] = {{"break", true}};
@@ -351,7 +351,7 @@ TEST(Chat, FailuresOfTheEngine) {
   body["stream"] = true;
   const Answer streamed = server.ask("POST", "/v1/chat/completions", body.dump());
   EXPECT_TRUE(streamed.whole);
-  if (streamed.status == 200) {  // something had been sent before
+  if (streamed.status == 200) {  // a part had been sent before
     const size_t last = streamed.body.rfind("data: ");
     EXPECT_EQ(Json::parse(streamed.body.substr(last + 6))["error"], whole);
   } else {
@@ -360,17 +360,17 @@ TEST(Chat, FailuresOfTheEngine) {
   EXPECT_NE(server.log_lines(2).back().value("failure", "").find("more than 9 steps"), std::string::npos);
 }
 
-// What the engine finds wrong with a request is the request's fault, and said.
-TEST(Completions, RefusalsOfTheEngine) {
+// Errors that the engine finds in a request are reported as errors of the request.
+TEST(Completions, EngineRefusalsAreRequestErrors) {
   TinyServer server;
-  server.served.context = 4096;  // the engine's is 256
+  server.served.context = 4096;  // the engine's context is 256
   const Json refused =
       server.post("/v1/completions", {{"model", "org/tiny"}, {"prompt", std::string(300, 'a')}}, 400)["error"];
   EXPECT_EQ(refused["type"], "invalid_request_error");
   EXPECT_NE(refused["message"].get<std::string>().find("256"), std::string::npos);
 }
 
-TEST(Completions, PromptsInAllForms) {
+TEST(Completions, AcceptsPromptsInAllForms) {
   TinyServer server;
   const std::vector<int32_t> first = server.tokenizer->encode("abc");
   const std::vector<int32_t> second = server.tokenizer->encode("Zz 9");
@@ -400,7 +400,7 @@ TEST(Completions, PromptsInAllForms) {
   EXPECT_EQ(outside["param"], "prompt");
 }
 
-TEST(Completions, StreamsSeveralPrompts) {
+TEST(Completions, StreamsOfSeveralPromptsAreComplete) {
   TinyServer server;
   const Json body = {{"model", "org/tiny"}, {"prompt", {"abc", "Zz 9"}}, {"temperature", 0}, {"echo", true}};
   const Json whole = server.post("/v1/completions", body);
@@ -411,7 +411,7 @@ TEST(Completions, StreamsSeveralPrompts) {
   EXPECT_EQ(whole["choices"][1]["text"], texts[1]);
 }
 
-TEST(Completions, Logprobs) {
+TEST(Completions, LogprobsHaveOpenaisForm) {
   TinyServer server;
   const std::vector<infer::SampledToken> reference = server.model.greedy(server.tokenizer->encode("abc"), 8);
   const Json reply =
@@ -428,7 +428,7 @@ TEST(Completions, Logprobs) {
   EXPECT_EQ(logprobs["text_offset"][0], 0);
 }
 
-TEST(Completions, BestOfIsTheLikeliest) {
+TEST(Completions, BestOfReturnsTheMostLikely) {
   TinyServer server;
   const auto ask = [&](int n, int best_of) {
     return server.post("/v1/completions", {{"model", "org/tiny"},
@@ -457,8 +457,8 @@ TEST(Completions, BestOfIsTheLikeliest) {
   EXPECT_EQ(one["choices"][0]["text"], best_text);
 }
 
-// The end is made likelier until some outputs, and not all, end before their first token: these are chosen last.
-TEST(Completions, BestOfPrefersWhatHasTokens) {
+// EOS is made more likely until some, but not all, outputs end before their first token: these are chosen last.
+TEST(Completions, BestOfPrefersOutputsWithTokens) {
   TinyServer server;
   Json body = {{"model", "org/tiny"}, {"prompt", "abc"}, {"seed", 3}, {"max_tokens", 6}, {"n", 8}, {"best_of", 8}};
   body["logprobs"] = 0;
@@ -477,9 +477,9 @@ TEST(Completions, BestOfPrefersWhatHasTokens) {
   EXPECT_TRUE(std::ranges::none_of(reply["choices"], is_empty)) << reply;
 }
 
-// With one place in the batch, whom the deadline leaves without tokens is whoever came later. It is made longer until
-// it leaves some.
-TEST(Completions, BestOfPrefersWhatTheDeadlineLeftText) {
+// With one place in the batch, the deadline leaves later outputs without tokens. It is increased until some have
+// tokens.
+TEST(Completions, BestOfPrefersOutputsFinishedBeforeTheDeadline) {
   TinySettings settings;
   settings.engine.sequences = 1;
   TinyServer server(std::move(settings));

@@ -1,4 +1,4 @@
-// Clients that are slow, stay or leave, and how many there may be.
+// Slow, idle and disconnecting clients, and limits on connections.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace ingot::server {
 namespace {
 
-// Each limit alone: the others are longer than a client waits.
+// Each time limit alone: the others exceed the client's patience.
 struct SlowClients : HttpServerTest {
   SlowClients() {
     settings.limits.header_s = 1000;
@@ -20,7 +20,7 @@ struct SlowClients : HttpServerTest {
   }
   void expect_time_out(std::string_view bytes) {
     Answer answer;
-    while (answer.status == 0) {  // the bytes came too late themselves: then there is no answer
+    while (answer.status == 0) {  // the request's own bytes were too late, so there is no answer
       RawClient slow(port());
       slow.send(bytes);
       answer = slow.answer();
@@ -30,19 +30,19 @@ struct SlowClients : HttpServerTest {
   }
 };
 
-TEST_F(SlowClients, Heads) {
+TEST_F(SlowClients, TimeOutDuringTheHead) {
   settings.limits.header_s = 0.05;
   RawClient silent(port());
   EXPECT_TRUE(silent.ends());
   expect_time_out("GET / HTTP/1.1\r\nHost: a\r\nX: ");
 }
 
-TEST_F(SlowClients, Bodies) {
+TEST_F(SlowClients, TimeOutDuringTheBody) {
   settings.limits.body_s = 0.05;
   expect_time_out("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
 }
 
-TEST_F(SlowClients, BetweenRequests) {
+TEST_F(SlowClients, TimeOutBetweenRequests) {
   settings.limits.idle_s = 0.05;
   RawClient idle(port());
   idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -50,7 +50,7 @@ TEST_F(SlowClients, BetweenRequests) {
   EXPECT_TRUE(idle.ends());
 }
 
-TEST_F(HttpServerTest, ReadersThatDoNotRead) {
+TEST_F(HttpServerTest, ClientsThatDoNotReadAreDisconnected) {
   settings.limits.write_s = 0.2;
   RawClient client(port());
   client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -58,7 +58,7 @@ TEST_F(HttpServerTest, ReadersThatDoNotRead) {
   EXPECT_FALSE(handler.seen.log.lock()->whole[0]);
 }
 
-TEST_F(HttpServerTest, ClientsThatLeave) {
+TEST_F(HttpServerTest, DisconnectedClientsEndTheirExchange) {
   {
     RawClient client(port());
     client.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -68,7 +68,7 @@ TEST_F(HttpServerTest, ClientsThatLeave) {
   EXPECT_FALSE(handler.seen.log.lock()->whole[0]);
 }
 
-TEST_F(HttpServerTest, TooManyConnections) {
+TEST_F(HttpServerTest, ConnectionsAreLimited) {
   settings.limits.connections = 2;
   RawClient first(port());
   RawClient second(port());
@@ -83,7 +83,7 @@ TEST_F(HttpServerTest, TooManyConnections) {
   EXPECT_EQ(first.answer().status, 200);
 }
 
-TEST_F(HttpServerTest, TooManyConnectionsOfOneAddress) {
+TEST_F(HttpServerTest, ConnectionsOfOneAddressAreLimited) {
   settings.limits.connections_per_address = 1;
   RawClient first(port());
   first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -92,7 +92,7 @@ TEST_F(HttpServerTest, TooManyConnectionsOfOneAddress) {
   EXPECT_EQ(second.answer().status, 503);
 }
 
-// A server with room for one: who is served, and who was refused and stays.
+// A server with a limit of one connection: one client is served, and a refused one stays connected.
 class FullServerTest : public HttpServerTest {
  protected:
   FullServerTest() {
@@ -109,25 +109,25 @@ class FullServerTest : public HttpServerTest {
   std::optional<RawClient> first, refused;
 };
 
-TEST_F(FullServerTest, WhoIsRefusedTakesNoPlace) {
+TEST_F(FullServerTest, RefusedClientsTakeNoPlace) {
   settings.limits.connections_per_address = 1;
   fill();
   first->close();
-  while (server->counts().connections > 1) std::this_thread::yield();  // the refused one reads on
+  while (server->counts().connections > 1) std::this_thread::yield();  // the refused connection is still read
   EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
 }
 
-TEST_F(FullServerTest, RefusalsHaveALimitToo) {
+TEST_F(FullServerTest, RefusedConnectionsAreLimitedToo) {
   settings.limits.refusals = 1;
   fill();
-  EXPECT_TRUE(RawClient(port()).ends());  // without a word
+  EXPECT_TRUE(RawClient(port()).ends());  // without an answer
   EXPECT_EQ(server->counts().connections, 2);
   refused->close();
   while (server->counts().connections > 1) std::this_thread::yield();
   EXPECT_EQ(RawClient(port()).answer().status, 503);
 }
 
-TEST_F(HttpServerTest, EndsThatThrowGiveThePlaceBack) {
+TEST_F(HttpServerTest, AnExchangeWhoseEndThrowsReleasesItsPlace) {
   settings.limits.connections = 1;
   for (int i = 0; i < 3; ++i) {
     RawClient client(port());

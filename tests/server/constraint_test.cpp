@@ -1,4 +1,4 @@
-// What an output must be, as OpenAI's and vLLM's clients say it: reading, refusing, and outputs that are it.
+// Output constraints in the forms of OpenAI's and vLLM's clients: parsing, errors, and outputs that satisfy them.
 #include "server/constraint.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ std::string chat_with(const std::string& members) {
   return R"({"model": "m", "messages": [{"role": "user", "content": "x"}], )" + members + "}";
 }
 
-TEST(Constraints, EveryWayOfAsking) {
+TEST(Constraints, AcceptsEveryForm) {
   struct Case {
     const char* members;
     Constraint constraint;
@@ -63,8 +63,8 @@ TEST(Constraints, EveryWayOfAsking) {
   }
 }
 
-// Each kind has its own limit, and the message says it.
-TEST(Constraints, MostBytes) {
+// Each kind has its own size limit, which the error states.
+TEST(Constraints, SizeIsLimitedByKind) {
   struct Case {
     const char* begin;
     const char* end;
@@ -94,7 +94,7 @@ TEST(Constraints, MostBytes) {
   }
 }
 
-TEST(Constraints, WhatIsRefused) {
+TEST(Constraints, InvalidConstraintsAreErrors) {
   struct Case {
     const char* members;
     const char* param;
@@ -166,7 +166,7 @@ TEST(Constraints, ReachTheOutput) {
   EXPECT_EQ(*kinds, (std::vector<Kind>{Kind::regex, Kind::grammar, Kind::json_schema, Kind::choice}));
 }
 
-TEST(Constraints, RefusalsNameTheirField) {
+TEST(Constraints, ErrorsNameTheirField) {
   TinyServer server;
   const Json body = {{"model", "org/tiny"}, {"prompt", "x"}, {"structured_outputs", {{"regex", "refuse"}}}};
   EXPECT_EQ(server.post("/v1/completions", body, 400)["error"]["param"], "structured_outputs.regex");
@@ -187,7 +187,7 @@ TEST(StopIds, EndTheOutputBeforeThem) {
   for (int seed = 0; seed < 20; ++seed) {
     Json body = {{"model", "org/tiny"}, {"prompt", "hello"}, {"max_tokens", 30}, {"temperature", 1.3}, {"seed", seed}};
     const std::string text = server.post("/v1/completions", body)["choices"][0]["text"];
-    // Each letter is a token. One that was not there before:
+    // Each letter is a token. A letter that did not occur before:
     const size_t at = text.find_last_of("abcdefghijklmnopqrstuvwxyz");
     if (at == std::string::npos || at == 0 || text.find(text[at]) != at) continue;
     body["stop_token_ids"] = {server.tokenizer->encode(text.substr(at, 1))[0]};
@@ -203,7 +203,7 @@ TEST(StopIds, EndTheOutputBeforeThem) {
 
 TEST(StopIds, TheModelsOwnMayBeIgnored) {
   TinyServer server;
-  // The end token is the likeliest at every place.
+  // The EOS token is the most likely one at every position.
   Json body = {
       {"model", "org/tiny"}, {"prompt", "x"}, {"max_tokens", 7}, {"temperature", 0}, {"logit_bias", {{"2", 100}}}};
   const Json ended = server.post("/v1/completions", body);

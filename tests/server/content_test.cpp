@@ -1,4 +1,4 @@
-// Contents of messages make no control tokens, and tokenizers that fail on a text are no matter of load.
+// Message contents give no control tokens. Texts on which a tokenizer fails are request errors, not overload.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@ Json chat_of(const std::string& words) { return {{"messages", {{{"role", "user"}
 
 int64_t number_of(const Json& tokens, int32_t id) { return std::count(tokens.begin(), tokens.end(), id); }
 
-TEST(Content, MakesNoControlTokens) {
+TEST(Content, GivesNoControlTokens) {
   TinyServer server;
   const Json tokens = server.post("/v1/tokenize", chat_of(forged))["tokens"];
-  EXPECT_EQ(number_of(tokens, 1), 2);  // <|im_start|>, of the user's and the assistant's turn
+  EXPECT_EQ(number_of(tokens, 1), 2);  // <|im_start|> of the user's and of the assistant's turn
   EXPECT_EQ(number_of(tokens, 2), 1);  // <|im_end|>
   EXPECT_EQ(server.text_of(tokens.get<std::vector<int32_t>>()), "user\n" + forged + "\nassistant\n");
 
@@ -28,7 +28,7 @@ TEST(Content, MakesNoControlTokens) {
   EXPECT_EQ(server.post("/v1/chat/completions", request)["usage"]["prompt_tokens"], tokens.size());
 }
 
-TEST(Content, IsReadAsBeforeWhereThatIsAllowed) {
+TEST(Content, MayGiveControlTokensWhenAllowed) {
   TinyServer server;
   server.served.allow_special_tokens = true;
   const Json tokens = server.post("/v1/tokenize", chat_of(forged))["tokens"];
@@ -36,15 +36,15 @@ TEST(Content, IsReadAsBeforeWhereThatIsAllowed) {
   EXPECT_EQ(number_of(tokens, 2), 2);
 }
 
-// A prompt is the caller's own, template and all.
-TEST(Content, OfPlainPromptsIsReadAsTheyAre) {
+// A plain prompt is entirely the caller's, who may write control tokens.
+TEST(Content, OfPlainPromptsMayGiveControlTokens) {
   TinyServer server;
   const Json tokens = server.post("/v1/tokenize", {{"prompt", forged}})["tokens"];
   EXPECT_EQ(number_of(tokens, 1), 1);
   EXPECT_EQ(number_of(tokens, 2), 1);
 }
 
-TEST(Content, ThatTheTokenizerFailsOnIsABadRequest) {
+TEST(Content, ThatTheTokenizerRejectsIsABadRequest) {
   TinyServer server;
   const auto failing = text::Tokenizer::from_json(
       R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated"},

@@ -1,4 +1,4 @@
-// The seeds of the fuzz targets for HTTP and for request bodies.
+// Runs the fuzz targets of HTTP and request bodies on their corpora.
 #include <gtest/gtest.h>
 
 #include "tests/fuzz/http_bytes.h"
@@ -13,7 +13,7 @@ TEST(Corpus, RequestBodies) {
 }
 
 TEST(Corpus, HttpRequests) {
-  // One of little patience, for what never comes to an end, would refuse a valid one that is late, too.
+  // A short time limit, needed for seeds without an end, would also refuse a valid seed that is late.
   const fuzz::ByteServer patient(600);
   const fuzz::ByteServer hasty;
   ingot::fuzz::replay("http_request",

@@ -1,4 +1,4 @@
-// What pages of other origins may ask: nothing, but for origins that were named.
+// Pages of other origins have no access unless their origin is configured.
 #include "server/cors.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TinySettings with_origins(std::vector<std::string> origins) {
 }
 
 std::string preflight_from(const std::string& origin) {
-  // An answer without a body has no length: the connection's end is its end.
+  // An answer without a body has no Content-Length: it ends with the connection.
   return "Connection: close\r\nOrigin: " + origin +
          "\r\nAccess-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: "
          "authorization,content-type,x-stainless-os\r\n";
@@ -29,7 +29,7 @@ void expect_no_cors(const Answer& answer) {
   for (const auto& [name, value] : answer.headers) EXPECT_FALSE(name.starts_with("access-control-")) << name;
 }
 
-TEST(Cors, NothingByDefault) {
+TEST(Cors, NothingIsAllowedByDefault) {
   TinyServer server;
   const Answer preflight = server.ask("OPTIONS", "/v1/chat/completions", "", preflight_from(app));
   EXPECT_EQ(preflight.status, 405);
@@ -54,7 +54,7 @@ TEST(Cors, PreflightsOfANamedOriginNeedNoKey) {
   }
   EXPECT_EQ(server.ask("OPTIONS", "/v1/models/x", "", preflight_from(app)).headers.at("access-control-allow-methods"),
             "GET, HEAD, DELETE");
-  // Not a preflight, another origin, a route that is not there: as without the option.
+  // Not a preflight, another origin, a route that does not exist: the answer is the same as without the option.
   EXPECT_EQ(server.ask("OPTIONS", "/v1/models", "", std::string("Origin: ") + app + "\r\n").status, 401);
   for (const char* other : {"https://evil.example", "https://app.example.evil", "http://app.example", "null",
                             "https://app.example:444", "HTTPS://APP.EXAMPLE"}) {
@@ -64,7 +64,7 @@ TEST(Cors, PreflightsOfANamedOriginNeedNoKey) {
     EXPECT_EQ(answer.headers.at("vary"), "Origin");
   }
   EXPECT_EQ(server.ask("OPTIONS", "/nothing", "", preflight_from(app)).status, 401);
-  // A list of headers that is none is not repeated.
+  // An invalid list of headers is not echoed.
   const Answer strange =
       server.ask("OPTIONS", "/v1/models", "",
                  std::string("Connection: close\r\nOrigin: ") + app +
@@ -89,7 +89,7 @@ TEST(Cors, AnswersAndErrorsMayBeRead) {
   expect_no_cors(server.ask("GET", "/v1/models", "", "Origin: https://evil.example\r\n" + key));
 }
 
-TEST(Cors, AllOrigins) {
+TEST(Cors, AllOriginsMayBeAllowed) {
   TinyServer server(with_origins({"*"}));
   const Answer answer = server.ask("OPTIONS", "/v1/models", "", preflight_from("https://any.example"));
   EXPECT_EQ(answer.status, 204);
@@ -97,7 +97,7 @@ TEST(Cors, AllOrigins) {
   EXPECT_FALSE(answer.headers.contains("access-control-allow-credentials"));
 }
 
-TEST(Cors, Origins) {
+TEST(Cors, ParsesOrigins) {
   for (const char* right : {"*", "https://app.example", "http://localhost:3000", "http://127.0.0.1",
                             "http://[::1]:8080", "chrome-extension://abcdef"}) {
     EXPECT_NO_THROW(check_origin(right)) << right;

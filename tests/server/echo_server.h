@@ -1,4 +1,4 @@
-// A server whose handler answers with what it was sent, and records what comes and ends.
+// A server that answers with the request's body and records requests and their ends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ namespace ingot::server {
 
 struct EchoLog {
   std::vector<RequestHead> heads;
-  std::vector<bool> whole;          // of the answers that ended
-  std::vector<std::string> bodies;  // that were looked at
-  int held = 0;                     // answers to /held, and looks at /late, that have been begun
+  std::vector<bool> whole;          // whether each ended answer was complete
+  std::vector<std::string> bodies;  // the bodies received
+  int held = 0;                     // number of started answers to /held and received bodies of /late
   bool may_end = false;
 };
 
-// What tests look at and wait for.
+// What the tests check and wait for.
 struct Seen {
   Guarded<EchoLog> log;
 
@@ -35,8 +35,8 @@ struct Seen {
   }
 };
 
-// /refused is refused by its head, /stream streams pieces without end, /held waits until it may end, and so does the
-// answer of /late, /quick is quick, the end of /throws throws; everything else gets its body back.
+// /refused refuses by its head; /stream streams endlessly; /held and the answer of /late wait until they may end;
+// /quick needs no worker; the end of /throws throws. All other targets return the body.
 class Echo : public Exchange {
  public:
   Echo(Seen& seen, RequestHead head) : seen_(seen), target_(head.target) {
@@ -127,7 +127,7 @@ struct HttpServerTest : testing::Test {
     client.send(bytes);
     return client.answer();
   }
-  // Until the server holds so many bytes of bodies; false when that does not come within a minute.
+  // Waits until bodies take that many bytes in the server; false after a minute.
   bool holds(size_t least, size_t most) const {
     for (int i = 0; i < 60000; ++i) {
       const size_t held = server->counts().body_bytes;

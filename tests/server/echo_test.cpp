@@ -1,4 +1,4 @@
-// Plain completions with the prompt in front, and what is told of its tokens.
+// Completions with an echoed prompt, and the log-probabilities of its tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 namespace ingot::server {
 namespace {
 
-// As programs that score texts ask: what is told of the prompt is the model's, and is the same with an answer behind
-// it, with none, as ids or as a text, and as a stream.
-TEST(Echo, EchoedPromptsAreToldOf) {
+// The usage of scoring programs: the prompt's log-probabilities equal the model's, with and without generated tokens,
+// for ids and text, streamed or not.
+TEST(Echo, EchoedPromptsHaveLogprobs) {
   TinyServer server;
   const std::string text =
       "a\xc3\xa9"
@@ -85,22 +85,22 @@ TEST(Echo, EchoedPromptsAreToldOf) {
   EXPECT_EQ(answer["text"], streamed);
 }
 
-TEST(Echo, EchoWithoutAnAnswer) {
+TEST(Echo, EchoMayGenerateNothing) {
   TinyServer server;
   const Json asked = {{"model", "org/tiny"}, {"prompt", "abc"}, {"echo", true}, {"max_tokens", 0}};
   const Json choice = server.post("/v1/completions", asked)["choices"][0];
   EXPECT_EQ(choice["text"], "abc");
   EXPECT_TRUE(choice["logprobs"].is_null());
   Json full = asked;
-  full["prompt"] = std::string(256, 'a');  // all of the context
+  full["prompt"] = std::string(256, 'a');  // the whole context
   server.post("/v1/completions", full);
   full["prompt"] = std::string(257, 'a');
   EXPECT_EQ(server.post("/v1/completions", full, 400)["error"]["code"], "context_length_exceeded");
 }
 
-// Programs that score texts drop the last token they are told of, as the one that was made: it is there also when it
-// ended the answer.
-TEST(Echo, AnEndIsToldOfBehindAnEchoedPrompt) {
+// Scoring programs drop the last reported token, as it is the generated one. It must be reported even when it is the
+// end token.
+TEST(Echo, TheEndTokenIsReportedAfterAnEchoedPrompt) {
   TinyServer server;
   ASSERT_FALSE(server.served.eos.empty());
   const int32_t end = server.served.eos.front();
@@ -121,7 +121,7 @@ TEST(Echo, AnEndIsToldOfBehindAnEchoedPrompt) {
   EXPECT_TRUE(server.post("/v1/completions", asked)["choices"][0]["logprobs"]["tokens"].empty());
 }
 
-TEST(Echo, EchoedLogprobsHaveALimit) {
+TEST(Echo, EchoedLogprobsAreLimited) {
   TinyServer server;
   server.served.context = int64_t{1} << 21;
   const Json asked = {{"model", "org/tiny"}, {"prompt", std::string(1 << 20, 'a')},

@@ -6,7 +6,7 @@
 namespace ingot::server {
 namespace {
 
-TEST(Api, Embeddings) {
+TEST(Api, EmbeddingsAreNormalisedAndReproducible) {
   TinyServer server;
   const Json body = {{"model", "org/tiny"}, {"input", {"abc", "hello there"}}};
   const Json reply = server.post("/v1/embeddings", body);
@@ -19,7 +19,7 @@ TEST(Api, Embeddings) {
     EXPECT_NEAR(squares, 1, 1e-5);
   }
   EXPECT_NE(reply["data"][0]["embedding"], reply["data"][1]["embedding"]);
-  // Alone, and as ids, it is the same up to rounding.
+  // Alone, and given as ids, the embedding is the same up to rounding.
   const Json alone =
       server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", server.tokenizer->encode("hello there")}});
   for (size_t i = 0; i < 64; ++i) {
@@ -51,12 +51,12 @@ TEST(Api, Embeddings) {
       "context_length_exceeded");
 }
 
-TEST(Api, EmbeddingsOfAWholeContextAndNoMore) {
+TEST(Api, EmbeddingsAreLimitedToTheContext) {
   TinyServer server;
   const auto body = [](size_t tokens) { return Json{{"model", "org/tiny"}, {"input", std::string(tokens, 'a')}}; };
   EXPECT_EQ(server.post("/v1/embeddings", body(256))["usage"]["prompt_tokens"], 256);
   EXPECT_EQ(server.post("/v1/embeddings", body(257), 400)["error"]["code"], "context_length_exceeded");
-  server.served.hidden = int64_t{1} << 21;  // three of them are more than an answer may hold
+  server.served.hidden = int64_t{1} << 21;  // three of them exceed the limit of an answer
   const Json refused = server.post("/v1/embeddings", {{"model", "org/tiny"}, {"input", {"a", "b", "c"}}}, 400)["error"];
   EXPECT_EQ(refused["param"], "input");
   EXPECT_NE(refused["message"].get<std::string>().find("several requests"), std::string::npos);

@@ -1,4 +1,4 @@
-// Requests' fields: types, ranges, and the parameter that an error names.
+// Request fields: types, ranges, and the parameter that an error names.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -35,7 +35,7 @@ std::string chat_with(const std::string& members) {
   return R"({"model": "m", "messages": [{"role": "user", "content": "x"}])" + members + "}";
 }
 
-TEST(Requests, ChatFieldsThatAreRefused) {
+TEST(Requests, InvalidChatFieldsAreErrors) {
   struct Members {
     const char* members;
     const char* param;
@@ -92,7 +92,7 @@ TEST(Requests, ChatFieldsThatAreRefused) {
   }
 }
 
-TEST(Requests, ChatBodiesThatAreRefused) {
+TEST(Requests, InvalidChatBodiesAreErrors) {
   const Case cases[] = {
       {"empty", "", nullptr, "invalid_json"},
       {"array", "[]", nullptr, "invalid_type"},
@@ -123,7 +123,7 @@ TEST(Requests, ChatBodiesThatAreRefused) {
   expect_refused({"deep", deep.c_str(), nullptr, "invalid_json"}, [](const char* text) { parse_chat(text); });
 }
 
-TEST(Requests, ChatInFull) {
+TEST(Requests, ReadsEveryChatField) {
   const ChatRequest request = parse_chat(R"({
     "model": "m", "temperature": 0, "top_p": 0.5, "n": 2, "stop": "end", "seed": -3, "stream": true,
     "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 4, "max_completion_tokens": 9,
@@ -153,7 +153,7 @@ TEST(Requests, ChatInFull) {
   EXPECT_EQ(request.tool_choice, ToolChoice::required);
   ASSERT_EQ(request.tool_list.size(), 1U);
   EXPECT_EQ(request.tool_list[0].name, "f");
-  EXPECT_EQ(nlohmann::json::parse(request.tools).size(), 2U);  // the template has them all
+  EXPECT_EQ(nlohmann::json::parse(request.tools).size(), 2U);  // the template gets all tools
   EXPECT_EQ(request.tool_list[0].parameters, R"({"type":"object"})");
   EXPECT_EQ(nlohmann::json::parse(request.messages), nlohmann::json::parse(R"([
     {"role": "system", "content": "a\nb"},
@@ -162,7 +162,7 @@ TEST(Requests, ChatInFull) {
     {"role": "tool", "content": "1", "tool_call_id": "c1"}])"));
 }
 
-TEST(Requests, ADeadlineBeginsWhenTheRequestIsRead) {
+TEST(Requests, ADeadlineStartsWhenTheRequestIsParsed) {
   using Clock = std::chrono::steady_clock;
   EXPECT_FALSE(parse_chat(chat_with("")).deadline);
   const Clock::time_point before = Clock::now();
@@ -173,7 +173,7 @@ TEST(Requests, ADeadlineBeginsWhenTheRequestIsRead) {
   EXPECT_LE(*request.deadline, after + std::chrono::seconds(7));
 }
 
-TEST(Requests, CompletionPrompts) {
+TEST(Requests, ReadsCompletionPrompts) {
   const auto prompts = [](const char* prompt) {
     return parse_completion(std::string(R"({"model": "m", "prompt": )") + prompt + "}").prompts;
   };
@@ -199,7 +199,7 @@ TEST(Requests, CompletionPrompts) {
   for (const Case& c : cases) expect_refused(c, [](const char* text) { parse_completion(text); });
 }
 
-TEST(Requests, EmbeddingsAndAdapters) {
+TEST(Requests, ReadsEmbeddingsAndAdapters) {
   EXPECT_EQ(parse_embeddings(R"({"model": "m", "input": ["a", "b"], "encoding_format": "base64"})").inputs.size(), 2U);
   const Case embeddings[] = {
       {"empty", R"({"model": "m", "input": ""})", "input", "invalid_value"},

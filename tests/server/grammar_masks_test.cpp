@@ -1,4 +1,4 @@
-// Constraints with the masks of grammars, as `ingot serve` has them.
+// Constraints with grammar masks, as `ingot serve` applies them.
 #include <gtest/gtest.h>
 
 #include "tests/server/tiny_server.h"
@@ -12,7 +12,7 @@ TinySettings with_grammars() {
   return settings;
 }
 
-// A demand for a call of the tool `f`, whose argument x is true; the model prefers these letters.
+// Requires a call of tool `f` whose argument x is true. The model prefers the given letters.
 Json demanding(TinyServer& server, const std::string& letters, const Json& more) {
   Json bias = Json::object();
   for (const char* space : {" ", "\n"}) bias[std::to_string(server.tokenizer->encode(space)[0])] = -100;
@@ -34,9 +34,9 @@ Json demanding(TinyServer& server, const std::string& letters, const Json& more)
           {"logit_bias", bias}};
 }
 
-TEST(GrammarMasks, ADemandedCallHasItsNameFirst) {
+TEST(GrammarMasks, ARequiredCallHasItsNameFirst) {
   TinyServer server(with_grammars());
-  // "arguments" would come before "name" if it might.
+  // The model would prefer "arguments" before "name" if it were allowed.
   for (const char* letters : {"a", "n"}) {
     const Json reply = server.post("/v1/chat/completions", demanding(server, letters, Json::object()));
     const Json& choice = reply["choices"][0];
@@ -48,7 +48,7 @@ TEST(GrammarMasks, ADemandedCallHasItsNameFirst) {
   }
 }
 
-TEST(GrammarMasks, AStrictToolsUnknownKeywordIsRefused) {
+TEST(GrammarMasks, AnUnknownKeywordOfAStrictToolIsAnError) {
   TinyServer server(with_grammars());
   Json body = demanding(server, "", {{"x-note", 1}});
   server.post("/v1/chat/completions", body);

@@ -1,4 +1,4 @@
-// Limits of all bodies together, and the workers that look at them.
+// The common limit of all bodies, and the workers that process them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 namespace ingot::server {
 namespace {
 
-// Of bodies that workers look at, and of those that are being read as many bytes as have come.
-TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
+// The limit counts bodies in processing, and the received bytes of those being read.
+TEST_F(HttpServerTest, AllBodiesShareALimit) {
   settings.limits.bodies_bytes = 1500;
   settings.limits.uncounted_bytes = 0;
   const auto post = [](const char* target, size_t length, size_t sent) {
@@ -47,29 +47,29 @@ TEST_F(HttpServerTest, AllBodiesHaveACommonLimit) {
   EXPECT_EQ(ask(post("/", 1000, 1000)).status, 200);
 }
 
-// A post of 400 bytes in one chunk, and what follows it.
+// A POST with 400 bytes in one chunk, followed by `rest`.
 std::string in_chunks(const std::string& target, const std::string& rest) {
   return "POST " + target + " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n190\r\n" +
          std::string(400, 'a') + "\r\n" + rest;
 }
 
-// What has memory counts, more than has come where a body grows.
-TEST_F(HttpServerTest, BodiesInChunksCountAsTheyGrow) {
+// Allocated memory counts, which exceeds the received bytes while a body grows.
+TEST_F(HttpServerTest, ChunkedBodiesCountAsTheyGrow) {
   settings.limits.bodies_bytes = 600;
   settings.limits.uncounted_bytes = 0;
   EXPECT_EQ(ask(in_chunks("/", "0\r\n\r\n")).body.size(), 400U);
   EXPECT_EQ(ask(in_chunks("/", "1\r\na\r\n0\r\n\r\n")).status, 503);
 }
 
-TEST_F(HttpServerTest, SmallBodiesInChunksAlwaysPass) {
+TEST_F(HttpServerTest, SmallChunkedBodiesAlwaysPass) {
   settings.limits.bodies_bytes = 1;
   settings.limits.uncounted_bytes = 401;
   EXPECT_EQ(ask(in_chunks("/", "1\r\na\r\n0\r\n\r\n")).body.size(), 401U);
   EXPECT_EQ(ask(in_chunks("/", "2\r\naa\r\n0\r\n\r\n")).status, 503);
 }
 
-// It must not wait for the client to take the answer.
-TEST_F(HttpServerTest, ARefusedBodyIsGivenBackAtOnce) {
+// The memory must be released before the client reads the answer.
+TEST_F(HttpServerTest, ARefusedBodyIsReleasedImmediately) {
   settings.limits.bodies_bytes = 500;
   settings.limits.uncounted_bytes = 0;
   RawClient refused(port());
@@ -84,7 +84,7 @@ TEST_F(HttpServerTest, ARefusedBodyIsGivenBackAtOnce) {
   EXPECT_EQ(server->counts().body_bytes, 0U);
   EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n" + std::string(500, 'a')).status, 200);
   handler.seen.log.lock()->may_end = true;
-  refused.send("a");  // what wakes the connection
+  refused.send("a");  // wakes the connection's handler
   EXPECT_EQ(refused.answer().status, 400);
 }
 
@@ -102,7 +102,7 @@ TEST_F(HttpServerTest, QuickAnswersDoNotWaitForWorkers) {
   EXPECT_EQ(held.answer().status, 200);
 }
 
-TEST_F(HttpServerTest, BodiesOfClientsThatHaveLeftAreNotLookedAt) {
+TEST_F(HttpServerTest, BodiesOfDisconnectedClientsAreNotProcessed) {
   settings.workers = 1;
   settings.threads = 1;
   RawClient held(port());
@@ -120,7 +120,7 @@ TEST_F(HttpServerTest, BodiesOfClientsThatHaveLeftAreNotLookedAt) {
   RawClient stays(port());
   stays.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nstayed");
   wait_for_heads(3);
-  // The one thread for connections has seen who left before what came later.
+  // The only connection thread notices the disconnections before later requests.
   EXPECT_EQ(ask("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
   handler.seen.log.lock()->may_end = true;
   handler.seen.log.notify_all();
@@ -131,8 +131,8 @@ TEST_F(HttpServerTest, BodiesOfClientsThatHaveLeftAreNotLookedAt) {
   EXPECT_EQ(std::ranges::count(bodies, "left"), 0);
 }
 
-// One is looked at and two wait: of six, three are refused whatever the order, and the others answered in the end.
-TEST_F(HttpServerTest, BodiesWaitForWorkersUpToABound) {
+// One body is processed and two wait. Of six, three are refused in any order, and the others are answered.
+TEST_F(HttpServerTest, BodiesThatWaitForWorkersAreLimited) {
   settings.workers = 1;
   settings.limits.waiting_bodies = 2;
   std::vector<RawClient> clients;

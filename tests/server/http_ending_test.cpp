@@ -1,4 +1,4 @@
-// How a server ends, and what clients get then.
+// How a server shuts down, and what its clients receive.
 #include <gtest/gtest.h>
 
 #include "tests/server/echo_server.h"
@@ -6,7 +6,7 @@
 namespace ingot::server {
 namespace {
 
-TEST_F(HttpServerTest, Draining) {
+TEST_F(HttpServerTest, DrainingClosesIdleConnectionsAndAnswersNewOnes) {
   RawClient idle(port());
   idle.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(idle.answer().status, 200);
@@ -20,24 +20,25 @@ TEST_F(HttpServerTest, Draining) {
   EXPECT_TRUE(late.ends());
 }
 
-// A client that has not asked yet when the server begins to drain is answered, as one is whose request has come.
-TEST_F(HttpServerTest, DrainingAnswersThoseWhoAreAboutToAsk) {
+// A connected client that sends its request after the drain has started is answered, like one that sent it before.
+TEST_F(HttpServerTest, DrainingAnswersConnectedClients) {
   RawClient early(port());
   RawClient other(port());
   other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-  EXPECT_EQ(other.answer().status, 200);  // the connection before it is there too
+  EXPECT_EQ(other.answer().status, 200);  // the earlier connection has been accepted, too
   server->drain();
   early.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(early.answer().status, 200);
   EXPECT_TRUE(early.ends());
 }
 
-TEST_F(HttpServerTest, FinishingAnswersWhatIsUnderWay) {
+TEST_F(HttpServerTest, FinishingCompletesRequestsInProgress) {
   settings.workers = 1;
   settings.limits.last_head_s = 60;
   RawClient held(port());
   held.send("GET /held HTTP/1.1\r\nHost: a\r\n\r\n");
-  EXPECT_TRUE(handler.seen.log.lock().wait_for(60, [](const EchoLog& l) { return l.held == 1; }));  // it has the worker
+  EXPECT_TRUE(
+      handler.seen.log.lock().wait_for(60, [](const EchoLog& l) { return l.held == 1; }));  // it occupies the worker
   RawClient queued(port());
   queued.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   RawClient half(port());
@@ -58,10 +59,10 @@ TEST_F(HttpServerTest, FinishingAnswersWhatIsUnderWay) {
   handler.seen.log.notify_all();
 }
 
-TEST_F(HttpServerTest, FinishingWaitsForNoHeadForLong) {
+TEST_F(HttpServerTest, FinishingWaitsOnlyBrieflyForHeads) {
   settings.limits.last_head_s = 0.05;
   int status = 0;
-  while (status == 0) {  // where the server has not read the bytes in that time, it closes without a word
+  while (status == 0) {  // when the bytes were not read in time, the connection closes without an answer
     server.reset();
     RawClient half(port());
     half.send("GET / HT");
@@ -74,7 +75,7 @@ TEST_F(HttpServerTest, FinishingWaitsForNoHeadForLong) {
   EXPECT_EQ(status, 503);
 }
 
-TEST_F(HttpServerTest, EndsWithWorkUnderWay) {
+TEST_F(HttpServerTest, CanBeDestroyedWithWorkInProgress) {
   RawClient streaming(port());
   streaming.send("GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_NE(streaming.read_to("xxxx"), "");

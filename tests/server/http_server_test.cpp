@@ -1,4 +1,4 @@
-// HTTP by clients that mean harm: heads, bodies and their sizes.
+// HTTP from hostile clients: heads, bodies and their sizes.
 #include "server/http_server.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ingot::server {
 namespace {
 
-TEST_F(HttpServerTest, KeepsAConnectionAndItsOrder) {
+TEST_F(HttpServerTest, AnswersInOrderOnOneConnection) {
   RawClient client(port());
   for (int i = 0; i < 3; ++i) {
     const std::string body = "body" + std::to_string(i);
@@ -31,7 +31,7 @@ TEST_F(HttpServerTest, KeepsAConnectionAndItsOrder) {
   EXPECT_EQ(handler.seen.log.lock()->heads.back().target, "/3");
 }
 
-TEST_F(HttpServerTest, HeadsComeBiteByBite) {
+TEST_F(HttpServerTest, HeadsMayArriveInPieces) {
   RawClient client(port());
   for (const char c : std::string("POST /x?q=1 HTTP/1.1\r\nHost: a\r\nX-Some: Thing\r\nContent-Length: 3\r\n\r\nabc")) {
     client.send(std::string(1, c));
@@ -43,7 +43,7 @@ TEST_F(HttpServerTest, HeadsComeBiteByBite) {
   EXPECT_EQ(log->heads[0].peer, "127.0.0.1");
 }
 
-TEST_F(HttpServerTest, ChunkedBodiesAndContinue) {
+TEST_F(HttpServerTest, AcceptsChunkedBodiesAndExpectContinue) {
   EXPECT_EQ(
       ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body,
       "abcde");
@@ -54,7 +54,7 @@ TEST_F(HttpServerTest, ChunkedBodiesAndContinue) {
   EXPECT_EQ(client.answer().body, "ok");
 }
 
-TEST_F(HttpServerTest, WhatIsNoHttp) {
+TEST_F(HttpServerTest, InvalidHttpIsRefused) {
   const std::string_view cases[] = {
       "\r\n\r\n\r\n",
       "hello\r\n\r\n",
@@ -94,7 +94,7 @@ TEST_F(HttpServerTest, WhatIsNoHttp) {
   EXPECT_EQ(ask("GET / HTTP/1.0\r\n\r\n").status, 200) << "HTTP/1.0 requires no Host";
 }
 
-TEST_F(HttpServerTest, FloodsOfHeaders) {
+TEST_F(HttpServerTest, HeaderFloodsAreRefused) {
   settings.limits.header_bytes = 4096;
   settings.limits.headers = 20;
   settings.limits.linger_s = 0.05;
@@ -110,7 +110,7 @@ TEST_F(HttpServerTest, FloodsOfHeaders) {
   EXPECT_EQ(ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
 }
 
-TEST_F(HttpServerTest, HugeBodies) {
+TEST_F(HttpServerTest, HugeBodiesAreRefused) {
   EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1001\r\n\r\n").status, 413);
   EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1073741824\r\n\r\nabc").status, 413);
   EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n").status, 413);
@@ -119,7 +119,7 @@ TEST_F(HttpServerTest, HugeBodies) {
   EXPECT_EQ(ask(pieces).status, 413);
   EXPECT_EQ(ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'a')).body.size(),
             1000U);
-  // A gigabyte that nobody reads: the answer comes, and then the connection ends.
+  // A body of a gigabyte that is not read: the client gets the answer, and the connection closes.
   settings.limits.linger_s = 0.05;
   server.reset();
   RawClient huge(port());
@@ -130,37 +130,37 @@ TEST_F(HttpServerTest, HugeBodies) {
   EXPECT_LT(sent, 1 << 30);
 }
 
-TEST_F(HttpServerTest, ChunkSizesAndTrailersWithoutEnd) {
+TEST_F(HttpServerTest, EndlessChunkSizesAndTrailersAreRefused) {
   const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   EXPECT_EQ(ask(head + "5;" + std::string(1 << 20, 'a')).status, 400);
   EXPECT_EQ(ask(head + "0\r\nX: " + std::string(1 << 20, 'a')).status, 400);
   EXPECT_EQ(ask(head + "1;a=b\r\nz\r\n0\r\nX: y\r\n\r\n").body, "z");
 }
 
-TEST_F(HttpServerTest, RefusedByTheHead) {
+TEST_F(HttpServerTest, AHeadCanBeRefusedBeforeItsBody) {
   RawClient client(port());
   client.send("GET /refused HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(client.answer().status, 403);
   client.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
-  EXPECT_EQ(client.answer().status, 403);  // without a byte of the body
+  EXPECT_EQ(client.answer().status, 403);  // before any byte of the body
   EXPECT_TRUE(client.ends());
 }
 
-TEST_F(HttpServerTest, OldClientsAndHeads) {
+TEST_F(HttpServerTest, AnswersHttp10AndHead) {
   RawClient old(port());
   old.send("POST / HTTP/1.0\r\nContent-Length: 2\r\n\r\nab");
   EXPECT_EQ(old.answer().body, "ab");
   EXPECT_TRUE(old.ends());
 }
 
-TEST_F(HttpServerTest, WithoutItsThreadsIsAnError) {
-  if (sanitized) return;  // sanitizers take more memory than a limit may leave
-  settings.workers = 1;   // which has the one thread
+TEST_F(HttpServerTest, MissingThreadsAreAnError) {
+  if (sanitized) return;  // sanitizers need more memory than the limit leaves
+  settings.workers = 1;   // it gets the only thread
   EXPECT_EXIT(without_threads([&] { const HttpServer made(settings, handler); }), testing::ExitedWithCode(7),
               "cannot start a thread for");
 }
 
-TEST_F(HttpServerTest, SettingsThatCannotBe) {
+TEST_F(HttpServerTest, InvalidSettingsAreErrors) {
   const auto kind_of = [&](HttpSettings wrong) {
     try {
       HttpServer made(std::move(wrong), handler);

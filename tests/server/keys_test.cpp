@@ -1,4 +1,4 @@
-// Keys: their file, finding them, rates and concurrency.
+// API keys: the key file, lookup, rates and concurrency.
 #include "server/keys.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* secret = "correct-horse-battery";
 
-TEST(Keys, FileWithPlainAndHashedKeys) {
+TEST(Keys, ReadsPlainAndHashedKeys) {
   const std::vector<ApiKey> keys = parse_keys(
       "# a comment\n\ncorrect-horse-battery alice requests=60 concurrent=2\n"
       "  sha256:9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08\tbob infer\r\n"
@@ -23,11 +23,11 @@ TEST(Keys, FileWithPlainAndHashedKeys) {
   EXPECT_TRUE(keys[0].admin);
   EXPECT_EQ(keys[1].name, "bob");
   EXPECT_FALSE(keys[1].admin);
-  EXPECT_EQ(keys[1].digest, digest_of_key("test"));  // the digest above is that of "test"
+  EXPECT_EQ(keys[1].digest, digest_of_key("test"));  // the digest in the file is that of "test"
   EXPECT_EQ(keys[2].name, "key3");
 }
 
-TEST(Keys, FilesThatAreRefusedDoNotTellTheKey) {
+TEST(Keys, ErrorsDoNotShowTheKey) {
   for (const char* text :
        {"", "# none\n", "short\n", "sha256:12\n", "sha256:zz\n", "correct-horse-battery a requests=0\n",
         "correct-horse-battery a requests=x\n", "correct-horse-battery a speed=3\n", "correct-horse-battery a b\n"}) {
@@ -41,7 +41,7 @@ TEST(Keys, FilesThatAreRefusedDoNotTellTheKey) {
   }
 }
 
-TEST(Keys, Finding) {
+TEST(Keys, FindsAKeyByItsSecret) {
   const Keys keys(parse_keys("correct-horse-battery\nanother-key-of-mine\n", "keys"));
   EXPECT_TRUE(keys.required());
   EXPECT_EQ(keys.find(secret), 0);
@@ -51,7 +51,7 @@ TEST(Keys, Finding) {
   EXPECT_FALSE(Keys({}).required());
 }
 
-TEST(Keys, RequestsAMinute) {
+TEST(Keys, LimitsRequestsPerMinute) {
   Keys keys(parse_keys("correct-horse-battery a requests=6\n", "keys"));
   double now = 1000;
   for (int i = 0; i < 6; ++i) {
@@ -68,12 +68,12 @@ TEST(Keys, RequestsAMinute) {
   now += 10;
   EXPECT_EQ(keys.enter(0, now).verdict, Admission::Verdict::ok);
   EXPECT_EQ(keys.enter(0, now).verdict, Admission::Verdict::too_many_requests);
-  now += 1000;  // the bucket does not hold more than a minute's
+  now += 1000;  // the bucket holds one minute's requests at most
   for (int i = 0; i < 6; ++i) EXPECT_EQ(keys.enter(0, now).verdict, Admission::Verdict::ok);
   EXPECT_EQ(keys.enter(0, now).verdict, Admission::Verdict::too_many_requests);
 }
 
-TEST(Keys, AtOnce) {
+TEST(Keys, LimitsConcurrentRequests) {
   Keys keys(parse_keys("correct-horse-battery a concurrent=2\nanother-key-of-mine\n", "keys"));
   EXPECT_EQ(keys.enter(0, 0).verdict, Admission::Verdict::ok);
   EXPECT_EQ(keys.enter(0, 0).verdict, Admission::Verdict::ok);
@@ -84,8 +84,8 @@ TEST(Keys, AtOnce) {
   EXPECT_EQ(keys.enter(-1, 0).verdict, Admission::Verdict::unknown_key);
 }
 
-// A key's number is what its requests and its kept prompts are known by: no other key ever has it.
-TEST(Keys, ReplacedOnesKeepTheirNumbersAndWhatTheyUsed) {
+// A key's number identifies its requests and cached prefixes: it is never reused for another key.
+TEST(Keys, ReloadedKeysKeepTheirNumbersAndUsage) {
   Keys keys(parse_keys("correct-horse-battery a requests=2\nanother-key-of-mine b\n", "keys"));
   EXPECT_EQ(keys.enter(0, 0).verdict, Admission::Verdict::ok);
   EXPECT_EQ(keys.enter(1, 0).verdict, Admission::Verdict::ok);
@@ -98,7 +98,7 @@ TEST(Keys, ReplacedOnesKeepTheirNumbersAndWhatTheyUsed) {
   EXPECT_EQ(keys.enter(0, 0).verdict, Admission::Verdict::too_many_at_once);
   keys.leave(0);
   EXPECT_EQ(keys.enter(0, 0).remaining, 0);
-  keys.leave(1);  // of a request that began before its key was gone
+  keys.leave(1);  // of a request that started before its key was removed
   keys.replace(parse_keys("another-key-of-mine b\n", "keys"));
   EXPECT_EQ(keys.find("another-key-of-mine"), 1);
   EXPECT_THROW(keys.replace({}), Error);

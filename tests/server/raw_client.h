@@ -1,4 +1,4 @@
-// A client that sends the bytes it is given, however wrong they are, and reads answers.
+// A client that sends any bytes, valid or not, and reads answers.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@ namespace ingot::server {
 struct Answer {
   int status = 0;                              // 0: the connection ended before an answer
   std::map<std::string, std::string> headers;  // names in lower case
-  std::string body;                            // pieces joined
+  std::string body;                            // chunks joined
   bool whole = false;
 };
 
@@ -33,7 +33,7 @@ class RawClient {
     EXPECT_EQ(::connect(socket_.fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
 
-  // False when the other side takes no more.
+  // False when the peer accepts no more bytes.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ::send(socket_.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -43,7 +43,7 @@ class RawClient {
     return true;
   }
 
-  // The next answer, waited for a minute at most.
+  // Waits for the next answer for at most a minute.
   Answer answer() {
     Answer out;
     const size_t head = until("\r\n\r\n");
@@ -80,7 +80,7 @@ class RawClient {
   // Whether the connection ends without another byte.
   bool ends() { return input_.empty() && !read_some() && ended_; }
 
-  // What has come, up to and with `mark`; "" when the connection ends before.
+  // The received bytes up to and including `mark`; "" when the connection ends before.
   std::string read_to(std::string_view mark) {
     const size_t at = until(mark);
     if (at == std::string::npos) return {};
@@ -96,7 +96,7 @@ class RawClient {
   bool read_some() {
     pollfd waiting{socket_.fd, POLLIN, 0};
     if (::poll(&waiting, 1, 60000) <= 0) {
-      ADD_FAILURE() << "nothing came";
+      ADD_FAILURE() << "no answer within a minute";
       return false;
     }
     char buffer[16384];

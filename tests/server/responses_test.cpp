@@ -1,4 +1,4 @@
-// /v1/responses: what it takes, what it answers, and its events.
+// /v1/responses: its fields, answers and events.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Json asked(const Json& more = Json::object()) {
   return body;
 }
 
-// The events of a stream; their names are those of their types, and they are numbered.
+// The events of a stream. Checks that their names equal their types, and their numbering.
 std::vector<Json> events_of(TinyServer& server, Json body) {
   body["stream"] = true;
   const Answer answer = server.ask("POST", route, body.dump());
@@ -43,7 +43,7 @@ std::vector<Json> events_of(TinyServer& server, Json body) {
   return events;
 }
 
-// Those that come again and again once.
+// The event types, with repetitions removed.
 std::vector<std::string> types_of(const std::vector<Json>& events) {
   std::vector<std::string> types;
   for (const Json& event : events) {
@@ -62,7 +62,7 @@ Json without_names(Json response) {
   return response;
 }
 
-TEST(Responses, TextIsTheModels) {
+TEST(Responses, TextEqualsTheModels) {
   TinyServer server;
   const std::vector<int32_t> prompt = server.chat_prompt("hello");
   const std::vector<int32_t> ids = server.greedy(prompt, 12);
@@ -91,7 +91,7 @@ TEST(Responses, TextIsTheModels) {
   EXPECT_TRUE(reply["tools"].empty() && reply["error"].is_null() && reply["previous_response_id"].is_null());
 }
 
-TEST(Responses, AnEndByItselfIsComplete) {
+TEST(Responses, ARegularEndIsComplete) {
   TinyServer server;
   server.masks.text = R"({"a":1})";
   const Json format = {{"type", "json_schema"}, {"name", "n"}, {"schema", {{"type", "object"}}}, {"strict", true}};
@@ -105,7 +105,7 @@ TEST(Responses, AnEndByItselfIsComplete) {
   EXPECT_EQ(any["output"][0]["content"][0]["text"], "{}");
 }
 
-TEST(Responses, EventsOfAText) {
+TEST(Responses, TextHasItsEvents) {
   TinyServer server;
   const Json body = asked({{"temperature", 1.2}, {"seed", 4}, {"metadata", {{"a", "b"}}}});
   const Json whole = server.post(route, body);
@@ -137,7 +137,7 @@ TEST(Responses, EventsOfAText) {
   EXPECT_EQ(whole["metadata"]["a"], "b");
 }
 
-TEST(Responses, Logprobs) {
+TEST(Responses, LogprobsAreReported) {
   TinyServer server;
   const Json body = asked({{"include", {"message.output_text.logprobs"}}, {"top_logprobs", 2}});
   const Json whole = server.post(route, body);
@@ -154,7 +154,7 @@ TEST(Responses, Logprobs) {
   }
   EXPECT_EQ(streamed, tokens);
   EXPECT_EQ(server.post(route, asked({{"top_logprobs", 2}}), 400)["error"]["param"], "top_logprobs");
-  // All of a stream's are held to its end.
+  // The stream's final event contains all of them.
   server.served.context = int64_t{1} << 20;
   Json large = body;
   large["stream"] = true;
@@ -197,7 +197,7 @@ TEST(Responses, ItemsBecomeMessages) {
   EXPECT_EQ(request.tool_choice, ToolChoice::required);
 }
 
-TEST(Responses, CallsAreItems) {
+TEST(Responses, ToolCallsAreItems) {
   TinyServer server;
   const Json tools = {{{"type", "function"}, {"name", "f"}, {"parameters", {{"type", "object"}}}},
                       {{"type", "function"}, {"name", "g"}}};
@@ -235,10 +235,10 @@ TEST(Responses, CallsAreItems) {
   EXPECT_EQ(cut["output"][0]["status"], "incomplete");
 }
 
-TEST(Responses, TextBeforeCalls) {
+TEST(Responses, TextMayPrecedeCalls) {
   TinyServer server;
   server.served.tool_call_tags = true;
-  // Any schema makes the model write this.
+  // The model generates this under any schema.
   server.masks.text = R"(well <tool_call>{"name":"f","arguments":{"x":2}}</tool_call>)";
   const Json format = {{"type", "json_schema"}, {"name", "n"}, {"schema", Json::object()}};
   const Json body = asked(
@@ -256,7 +256,7 @@ TEST(Responses, TextBeforeCalls) {
   }
 }
 
-TEST(Responses, WhatIsRefused) {
+TEST(Responses, InvalidRequestsAreErrors) {
   struct Case {
     Json members;
     const char* param;
@@ -316,7 +316,7 @@ TEST(Responses, WhatIsRefused) {
   }
 }
 
-TEST(Responses, WhatTheServerRefuses) {
+TEST(Responses, ErrorsOfTheServerAreReported) {
   TinyServer server;
   const Json too_long = server.post(route, asked({{"input", std::string(300, 'a')}}), 400)["error"];
   EXPECT_EQ(too_long["param"], "input");

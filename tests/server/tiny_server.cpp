@@ -23,8 +23,8 @@ void wait_at(Guarded<Gate>& gate) {
   EXPECT_TRUE(held.wait_for(60, [](const Gate& g) { return g.open; }));
 }
 
-// Allows one text, a character a token. Where it is to fail, it does behind 20 of them; waits at the gate, if there is
-// one, behind the first.
+// Allows one text, one character per token. It may fail after 20 of them, and waits at the gate, if there is one, after
+// the first.
 class ScriptMask : public infer::TokenMask {
  public:
   explicit ScriptMask(std::vector<int32_t> script, std::optional<ErrorKind> failure = {}, Guarded<Gate>* gate = nullptr)

@@ -1,4 +1,4 @@
-// A server on a loopback port with a tiny random llama and a tokenizer of single bytes, and a client for it.
+// A server on a loopback port with a tiny random llama and a byte-level tokenizer, and a client for it.
 #pragma once
 
 #include <functional>
@@ -22,9 +22,9 @@ namespace ingot::server {
 
 using Json = nlohmann::ordered_json;
 
-// Adapters that are made when they are added. "missing", "broken", "huge", "strange" and "changing" cannot be; "gone",
-// "rotten" and "busy" can, and then cannot be read any more; what "boundless" computes is not finite. Errors name
-// files.
+// Adapters are created when they are added. "missing", "broken", "huge", "strange" and "changing" fail to be added;
+// "gone", "rotten" and "busy" are added and then fail to be read; the output of "boundless" is not finite. Error
+// messages name files.
 class FakeAdapters : public AdapterList {
  public:
   explicit FakeAdapters(infer::SmallModel& model) : model_(model) {}
@@ -39,23 +39,23 @@ class FakeAdapters : public AdapterList {
   mutable Guarded<std::map<std::string, std::shared_ptr<const infer::HostAdapter>>> made_;
 };
 
-// What holds an engine's thread: it waits at the gate until a test opens it, for a minute at most.
+// Blocks the engine's thread: it waits at the gate until a test opens it, for at most a minute.
 struct Gate {
   bool reached = false;
   bool open = false;
 };
 
-// Masks that allow one text (of a choice its last one, of any JSON object {}) and then the end; a schema, grammar or
-// expression with "refuse" in it is refused, one with "huge" is too large, that of one with "break" fails behind 20
-// tokens, that of one with "exceed" passes a limit there, that of one with "wait" waits at the gate behind the first.
+// Masks that allow one text (the last one of a choice, {} for any JSON object) and then the end. A schema, grammar or
+// expression that contains "refuse" is refused, and one with "huge" is too large. With "break" the mask fails after 20
+// tokens, with "exceed" it exceeds a limit there, and with "wait" it waits at the gate after the first token.
 class FakeMasks : public MaskFactory {
  public:
   explicit FakeMasks(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   std::shared_ptr<infer::TokenMask> mask(const Constraint& constraint) override;
 
   std::string text = R"({"name":"f","arguments":{"x":1}})";
-  std::function<void()> before;               // each that is made of a schema
-  Guarded<std::vector<std::string>> schemas;  // texts of constraints that were asked for
+  std::function<void()> before;               // called for each mask of a schema
+  Guarded<std::vector<std::string>> schemas;  // texts of the requested constraints
   Guarded<std::vector<Constraint::Kind>> kinds;
   Guarded<Gate> gate;
 
@@ -69,8 +69,8 @@ struct TinySettings {
   infer::EngineSettings engine;
   int64_t queue = 10000;
   int64_t share = 0;
-  std::shared_ptr<const FileWatch> files;  // Service's
-  bool grammars = false;                   // masks of grammars, not FakeMasks
+  std::shared_ptr<const FileWatch> files;  // passed to Service
+  bool grammars = false;                   // GrammarMasks instead of FakeMasks
   TinySettings();
 };
 
@@ -78,20 +78,20 @@ class TinyServer {
  public:
   explicit TinyServer(TinySettings settings = {});
 
-  // One request on a connection of its own.
+  // Sends one request on a new connection.
   Answer ask(const std::string& method, const std::string& target, const std::string& body = "",
              const std::string& headers = "");
-  // A body that is JSON, and its answer, which must have this status.
+  // Sends a JSON body and returns the JSON answer, which must have this status.
   Json post(const std::string& target, const Json& body, int status = 200);
   Json get(const std::string& target, int status = 200);
-  // The events of a streamed answer; the last is [DONE] and is left out.
+  // The events of a streamed answer without the final [DONE].
   std::vector<Json> stream(const std::string& target, const Json& body);
 
-  // What the model says greedily behind these ids, as ids, up to its end token.
+  // The ids that greedy decoding gives after these ids, up to the end token.
   std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, int64_t count, const nn::Adapter* adapter = nullptr);
   std::vector<int32_t> chat_prompt(const std::string& words) const;
   std::string text_of(const std::vector<int32_t>& ids) const { return tokenizer->decode(ids, true); }
-  // Lines of the access log so far; waits for at least so many.
+  // The lines of the access log; waits for at least this many.
   std::vector<Json> log_lines(size_t least);
 
   infer::SmallModel model{"a"};
@@ -100,7 +100,7 @@ class TinyServer {
   ServedModel served;
   FakeAdapters adapters;
   FakeMasks masks;
-  std::unique_ptr<GrammarMasks> grammar_masks;  // where they are asked for
+  std::unique_ptr<GrammarMasks> grammar_masks;  // when TinySettings::grammars is set
   Guarded<std::vector<std::string>> lines;
   std::unique_ptr<infer::Service> service;
   std::unique_ptr<Api> api;
@@ -111,10 +111,10 @@ constexpr const char* secret = "correct-horse-battery";
 constexpr const char* plain_chat =
     R"({"model": "org/tiny", "max_tokens": 2, "temperature": 0, "messages": [{"role": "user", "content": "x"}]})";
 
-// The header field with this key.
+// The Authorization header with this key.
 std::string bearer(const std::string& key);
 
-// An error in OpenAI's form with all its members.
+// Expects an error in OpenAI's form with all its members.
 void expect_error(const Answer& answer, int status, const std::string& code);
 
 }  // namespace ingot::server

@@ -1,4 +1,4 @@
-// Certificates for tests, and a client that looks at the server's.
+// Test certificates, and a client that shows the server's certificate.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Release {
 template <class T, void (*release)(T*)>
 using Held = std::unique_ptr<T, Release<T, release>>;
 
-// A certificate of its own signature with this number, and its key.
+// Writes a self-signed certificate with this serial number, and its key.
 inline void write_certificate(const std::filesystem::path& certificate, const std::filesystem::path& key, long number) {
   const Held<EVP_PKEY, EVP_PKEY_free> pair(EVP_EC_gen("P-256"));
   const Held<X509, X509_free> made(X509_new());
@@ -52,7 +52,7 @@ class TlsClient {
     const Held<X509, X509_free> theirs(SSL_get1_peer_certificate(ssl_.get()));
     return theirs ? ASN1_INTEGER_get(X509_get0_serialNumber(theirs.get())) : -1;
   }
-  // The status line of an answer, which has no body.
+  // The status line of an answer without a body.
   std::string ask() {
     const std::string request = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     EXPECT_GT(SSL_write(ssl_.get(), request.data(), static_cast<int>(request.size())), 0);

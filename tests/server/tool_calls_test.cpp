@@ -1,4 +1,4 @@
-// Calls of tools in a text that comes in pieces.
+// Parsing tool calls in text that arrives in pieces.
 #include "server/tool_calls.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Read {
   bool operator==(const Read&) const = default;
 };
 
-// The same whether the output comes at once or a byte at a time.
+// The result must be the same for the whole output at once and one byte at a time.
 Read read(ToolForm form, const std::string& output, const std::vector<std::string>& tools = {"f", "g"}) {
   const auto run = [&](size_t step) {
     ToolReader reader(form, tools);
@@ -34,23 +34,25 @@ Read read(ToolForm form, const std::string& output, const std::vector<std::strin
   return whole;
 }
 
-TEST(ToolReader, None) { EXPECT_EQ(read(ToolForm::none, R"({"name":"f"})").text, R"({"name":"f"})"); }
+TEST(ToolReader, WithoutToolsTextIsUnchanged) {
+  EXPECT_EQ(read(ToolForm::none, R"({"name":"f"})").text, R"({"name":"f"})");
+}
 
-TEST(ToolReader, Forced) {
+TEST(ToolReader, ReadsForcedCalls) {
   for (const char* arguments :
        {R"({"x": [1, 2]})", R"({"}": "{\"\\"})", R"({"x":1,"x":123456789012345678901})", "{}"}) {
     const std::string output = std::string(R"({"name":"f","arguments":)") + arguments + "}";
     EXPECT_EQ(read(ToolForm::forced, output), (Read{"", {{"f", arguments}}}));
   }
   EXPECT_EQ(read(ToolForm::forced, "{\n \"name\" : \"g\" , \"arguments\" : {} }"), (Read{"", {{"g", "{}"}}}));
-  // More levels than what clients send may have.
+  // More nesting levels than a client may send.
   const std::string deep = std::string(100, '[') + std::string(100, ']');
   EXPECT_EQ(read(ToolForm::forced, R"({"name":"f","arguments":{"x":)" + deep + "}}"),
             (Read{"", {{"f", R"({"x":)" + deep + "}"}}}));
 }
 
-// A mask lets any character of a key be an escape.
-TEST(ToolReader, ForcedWithEscapes) {
+// A mask may let any character of a key be escaped.
+TEST(ToolReader, ReadsForcedCallsWithEscapes) {
   EXPECT_EQ(read(ToolForm::forced, R"({"n\u0061me":"\u0066","argument\u0073":{"x":1}})"),
             (Read{"", {{"f", R"({"x":1})"}}}));
   EXPECT_EQ(read(ToolForm::forced, R"({"name":"\ud83d\ude00/","arguments":{}})", {"f", "\xF0\x9F\x98\x80/"}),
@@ -60,14 +62,14 @@ TEST(ToolReader, ForcedWithEscapes) {
   EXPECT_EQ(read(ToolForm::forced, R"({"na\u006d)", {"look"}), (Read{"", {{"look", ""}}, true}));
 }
 
-TEST(ToolReader, ForcedAndCut) {
+TEST(ToolReader, ReadsTruncatedForcedCalls) {
   const auto cut = [](const char* name, const char* arguments) { return Read{"", {{name, arguments}}, true}; };
   for (const char* arguments : {"", "{", R"({"x":)", R"({"x":"}})", R"({"x":"\"}})", R"({"x":"\\"})", R"({"x":1})"}) {
     const std::string output = std::string(R"({"name":"f","arguments":)") + arguments;
     EXPECT_EQ(read(ToolForm::forced, output), cut("f", arguments)) << output;
   }
   EXPECT_EQ(read(ToolForm::forced, R"({ "name": "f", "argum)"), cut("f", ""));
-  // The name is certain before it is whole, where there is one only.
+  // With only one tool the name is known before it is complete.
   const std::vector<std::string> tools = {"look", "look_up", "paint"};
   EXPECT_EQ(read(ToolForm::forced, R"({"name":"pa)", tools), cut("paint", ""));
   EXPECT_EQ(read(ToolForm::forced, R"({"name":"look")", tools), cut("look", ""));
@@ -78,7 +80,7 @@ TEST(ToolReader, ForcedAndCut) {
   }
 }
 
-TEST(ToolReader, Tagged) {
+TEST(ToolReader, ReadsTaggedCalls) {
   const std::string call = R"(<tool_call>
 {"name": "f", "arguments": {"x": 1}}
 </tool_call>)";
@@ -93,7 +95,7 @@ TEST(ToolReader, Tagged) {
   }
 }
 
-TEST(ToolReader, Whole) {
+TEST(ToolReader, ReadsWholeTextCalls) {
   EXPECT_EQ(read(ToolForm::whole, R"( {"name": "f", "parameters": {"x": 1}})"), (Read{"", {{"f", R"({"x":1})"}}}));
   EXPECT_EQ(read(ToolForm::whole, R"([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}])"),
             (Read{"", {{"f", "{}"}, {"g", "{}"}}}));
@@ -103,7 +105,7 @@ TEST(ToolReader, Whole) {
   }
 }
 
-TEST(ToolReader, MostCalls) {
+TEST(ToolReader, NumberOfCallsIsLimited) {
   const std::string two = R"([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}])";
   ToolReader reader(ToolForm::whole, {"f", "g"}, 1);
   EXPECT_EQ(reader.push(two) + reader.finish(), "");
@@ -112,7 +114,7 @@ TEST(ToolReader, MostCalls) {
 }
 
 TEST(ToolReader, SchemasKeepTheirReferences) {
-  // As pydantic writes nested and recursive models; both tools call their definition the same.
+  // Schemas with nested and recursive models in pydantic's form; both tools use the same definition names.
   const std::string nested =
       R"({"$defs":{"X":{"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":false}},
           "type":"object","properties":{"x":{"$ref":"#/$defs/X"}},"required":["x"],"additionalProperties":false})";
@@ -132,7 +134,7 @@ TEST(ToolReader, SchemasKeepTheirReferences) {
   EXPECT_FALSE(accepts(both, R"({"name":"g","arguments":{"x":{"a":1}}})"));
 }
 
-// "#/definitions" of a draft-04 schema is below its own root.
+// "#/definitions" of a draft-04 schema refers to its own root.
 TEST(ToolReader, SchemasOfAnOldDraftKeepTheirReferences) {
   const std::string old =
       R"({"$schema":"http://json-schema.org/draft-04/schema#","definitions":{"one":{"enum":[1]}},"type":"object",
@@ -142,7 +144,7 @@ TEST(ToolReader, SchemasOfAnOldDraftKeepTheirReferences) {
   EXPECT_FALSE(grammar::accepts(grammar, R"({"name":"f","arguments":{"x":2}})"));
 }
 
-TEST(ToolReader, Schemas) {
+TEST(ToolReader, BuildsSchemasForCalls) {
   const auto json = nlohmann::json::parse(call_schema({{"f", R"({"type":"object"})"}, {"g", "{}"}}));
   ASSERT_EQ(json["anyOf"].size(), 2U);
   EXPECT_EQ(json["anyOf"][0]["properties"]["name"]["const"], "f");

@@ -26,13 +26,13 @@ std::string noise(size_t size) {
 
 std::string digest(const std::string& text) { return sha256_hex(std::as_bytes(std::span(text.data(), text.size()))); }
 
-// First byte that a request asks for; 0 without a Range.
+// The first byte that a request's Range asks for; 0 without a Range.
 size_t range_of(const std::string& head) {
   const size_t at = head.find("Range: bytes=");
   return at == std::string::npos ? 0 : static_cast<size_t>(std::strtoull(head.c_str() + at + 13, nullptr, 10));
 }
 
-// A proper answer from a server that knows ranges. `cut` bytes of the body are sent before the connection breaks.
+// A valid answer of a server with range support. The connection breaks after `cut` bytes of the body.
 std::string file_answer(const std::string& body, const std::string& head, const std::string& etag,
                         size_t cut = std::string::npos) {
   const bool same = head.find("If-Range: " + etag + "\r\n") != std::string::npos;
@@ -67,7 +67,7 @@ class Fetch : public ::testing::Test {
   const std::string body_ = noise(300'000);
 };
 
-TEST_F(Fetch, WholeFileWithProgress) {
+TEST_F(Fetch, FetchesAFileWithProgress) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   uint64_t done = 0;
   uint64_t total = 0;
@@ -87,8 +87,8 @@ TEST_F(Fetch, WholeFileWithProgress) {
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch_.folder()), fs::directory_iterator()), 1);
 }
 
-// Ten broken connections are more than max_attempts, but each brought something.
-TEST_F(Fetch, BrokenConnectionsAreContinued) {
+// Ten broken connections exceed max_attempts, but each one delivered some bytes.
+TEST_F(Fetch, BrokenConnectionsAreResumed) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer(body_, head, "\"1\"", 30'000); });
   fetch(server.url("/f"), scratch_ / "out", quick_);
   EXPECT_EQ(read_file(scratch_ / "out"), body_);
@@ -98,14 +98,14 @@ TEST_F(Fetch, BrokenConnectionsAreContinued) {
   EXPECT_EQ(range_of(heads[9]), 270'000U);
 }
 
-TEST_F(Fetch, AnotherCallContinues) {
+TEST_F(Fetch, AnotherCallResumes) {
   LoopbackServer server([&](const std::string& head, int number) {
     return number == 0 ? file_answer(body_, head, "\"1\"", 100'000) : std::string();
   });
   EXPECT_EQ(error_of(server.url("/f")).kind(), ErrorKind::unavailable);
   EXPECT_EQ(fs::file_size(scratch_ / "out.partial"), 100'000U);
   EXPECT_FALSE(fs::exists(scratch_ / "out"));
-  // Another port is another address: what lies there is not continued.
+  // Another port is another address, whose partial download is not used.
   LoopbackServer other([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   fetch(other.url("/f"), scratch_ / "out", quick_);
   EXPECT_EQ(range_of(other.heads()[0]), 0U);
@@ -127,7 +127,7 @@ TEST_F(Fetch, SecondCallResumesSameServer) {
   EXPECT_EQ(read_file(scratch_ / "out"), body_);
 }
 
-// The file changes between two attempts: no mixture of both.
+// The file changes between two attempts: the result is not a mixture.
 TEST_F(Fetch, ChangedFileStartsOver) {
   const std::string newer = noise(200'000) + "new";
   LoopbackServer server([&](const std::string& head, int number) {
@@ -137,7 +137,7 @@ TEST_F(Fetch, ChangedFileStartsOver) {
   EXPECT_EQ(read_file(scratch_ / "out"), newer);
 }
 
-TEST_F(Fetch, WithoutValidatorNothingIsContinued) {
+TEST_F(Fetch, WithoutAValidatorNothingIsResumed) {
   LoopbackServer server([&](const std::string&, int number) {
     return "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + body_.substr(0, number == 0 ? 1000 : body_.size());
   });
@@ -146,7 +146,7 @@ TEST_F(Fetch, WithoutValidatorNothingIsContinued) {
   EXPECT_EQ(server.heads()[1].find("Range"), std::string::npos);
 }
 
-TEST_F(Fetch, WrongRangeIsNotBelieved) {
+TEST_F(Fetch, AWrongContentRangeIsRejected) {
   LoopbackServer server([&](const std::string& head, int number) {
     if (number == 0) return file_answer(body_, head, "\"1\"", 1000);
     if (number == 1)
@@ -158,8 +158,8 @@ TEST_F(Fetch, WrongRangeIsNotBelieved) {
   EXPECT_EQ(read_file(scratch_ / "out"), body_);
 }
 
-// A server that does not heed If-Range: the rest that it gives is another version's.
-TEST_F(Fetch, TheRestOfAnotherVersionIsNotTaken) {
+// The server ignores If-Range: the rest that it sends belongs to another version.
+TEST_F(Fetch, TheRestOfAnotherVersionIsRejected) {
   const std::string newer = noise(200'000) + std::string(100'000, 'n');
   for (const bool tagged : {true, false}) {
     fs::remove(scratch_ / "out");
@@ -192,7 +192,7 @@ TEST_F(Fetch, RangeBeyondTheEndStartsOver) {
   EXPECT_EQ(read_file(scratch_ / "out"), body_);
 }
 
-TEST_F(Fetch, BusyServerIsTriedAgain) {
+TEST_F(Fetch, ABusyServerIsRetried) {
   LoopbackServer server([&](const std::string& head, int number) {
     return number < 2 ? error_answer(503, "busy") : file_answer(body_, head, "\"1\"");
   });
@@ -200,7 +200,7 @@ TEST_F(Fetch, BusyServerIsTriedAgain) {
   EXPECT_EQ(server.heads().size(), 3U);
 }
 
-TEST_F(Fetch, GivesUpWithTheReason) {
+TEST_F(Fetch, GivesUpWithAReason) {
   LoopbackServer server([&](const std::string&, int) { return error_answer(503, "come back later"); });
   const Error error = error_of(server.url("/f?token=secret"));
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
@@ -209,7 +209,7 @@ TEST_F(Fetch, GivesUpWithTheReason) {
   EXPECT_EQ(server.heads().size(), 3U);
 }
 
-TEST_F(Fetch, MissingAndRefusedAreNotTriedAgain) {
+TEST_F(Fetch, MissingAndForbiddenFilesAreNotRetried) {
   LoopbackServer server([&](const std::string& head, int) {
     return error_answer(head.find("/gone") != std::string::npos ? 404 : 403, "<html>");
   });
@@ -219,12 +219,12 @@ TEST_F(Fetch, MissingAndRefusedAreNotTriedAgain) {
   EXPECT_TRUE(fs::is_empty(scratch_.folder()));
 }
 
-TEST_F(Fetch, NobodyListens) {
+TEST_F(Fetch, AClosedPortIsAnError) {
   const LoopbackSocket deaf(false);
   EXPECT_EQ(error_of(deaf.url() + "/f").kind(), ErrorKind::unavailable);
 }
 
-TEST_F(Fetch, WrongChecksumLeavesNothing) {
+TEST_F(Fetch, AWrongChecksumLeavesNoFile) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   quick_.sha256 = digest("something else");
   EXPECT_EQ(error_of(server.url("/f")).kind(), ErrorKind::corrupt);
@@ -234,7 +234,7 @@ TEST_F(Fetch, WrongChecksumLeavesNothing) {
   fetch(server.url("/f"), scratch_ / "out", quick_);
 }
 
-TEST_F(Fetch, Redirects) {
+TEST_F(Fetch, RedirectsAreFollowedWithinHttp) {
   LoopbackServer server([&](const std::string& head, int) {
     if (head.starts_with("GET /moved ")) return error_answer(302, "elsewhere", "ETag: \"no\"\r\nLocation: /here\r\n");
     if (head.starts_with("GET /disk ")) return error_answer(302, "", "Location: file:///etc/passwd\r\n");
@@ -245,27 +245,27 @@ TEST_F(Fetch, Redirects) {
   EXPECT_EQ(error_of(server.url("/disk")).kind(), ErrorKind::unavailable);
 }
 
-TEST_F(Fetch, StoppedKeepsThePartialFile) {
+TEST_F(Fetch, StoppingKeepsThePartialFile) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   quick_.progress = [](uint64_t, uint64_t) { return false; };
   EXPECT_EQ(error_of(server.url("/f")).kind(), ErrorKind::unavailable);
   EXPECT_FALSE(fs::exists(scratch_ / "out"));
 }
 
-TEST_F(Fetch, EmptyFile) {
+TEST_F(Fetch, FetchesAnEmptyFile) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer("", head, "\"1\""); });
   fetch(server.url("/f"), scratch_ / "out", quick_);
   EXPECT_EQ(read_file(scratch_ / "out"), "");
 }
 
-TEST_F(Fetch, FolderThatCannotBeWritten) {
+TEST_F(Fetch, AnUnwritableFolderIsNamed) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   write_file(scratch_ / "a", "x");
   EXPECT_THROW(fetch(server.url("/f"), scratch_ / "a" / "out", quick_), Error);
   EXPECT_TRUE(server.heads().empty());
 }
 
-TEST_F(Fetch, FullDisk) {
+TEST_F(Fetch, AFullDiskIsAnError) {
   LoopbackServer server([&](const std::string& head, int) { return file_answer(body_, head, "\"1\""); });
   fs::create_symlink("/dev/full", scratch_ / "out.partial");
   const Error error = error_of(server.url("/f"));
@@ -273,7 +273,7 @@ TEST_F(Fetch, FullDisk) {
   EXPECT_NE(error.message().find((scratch_ / "out").string()), std::string::npos);
 }
 
-TEST_F(Fetch, LocalFiles) {
+TEST_F(Fetch, CopiesLocalFiles) {
   write_file(scratch_ / "a b", body_);
   quick_.sha256 = digest(body_);
   fetch((scratch_ / "a b").string(), scratch_ / "out", quick_);
@@ -287,7 +287,7 @@ TEST_F(Fetch, LocalFiles) {
   EXPECT_FALSE(fs::exists(scratch_ / "out"));
 }
 
-TEST_F(Fetch, Text) {
+TEST_F(Fetch, FetchesText) {
   LoopbackServer server([&](const std::string& head, int number) {
     return number == 0 ? file_answer("hello", head, "\"1\"", 2) : file_answer("hello", head, "\"1\"");
   });

@@ -47,11 +47,11 @@ class FileCacheTest : public testing::Test {
   FileCache::Settings settings_;
 };
 
-TEST_F(FileCacheTest, WhatWasFetchedIsKept) {
+TEST_F(FileCacheTest, FetchedFilesAreCached) {
   EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
   EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
   EXPECT_EQ(asked(), 1U);
-  cache().get(file(0, "2"));  // another version
+  cache().get(file(0, "2"));  // a new version
   EXPECT_EQ(asked(), 2U);
   {
     const FileCache::File held = cache().get(file(0));
@@ -60,22 +60,22 @@ TEST_F(FileCacheTest, WhatWasFetchedIsKept) {
     EXPECT_FALSE(fs::exists(path));
     const FileCache::File again = cache().get(file(0));
     EXPECT_EQ(asked(), 3U);
-    FileCache::drop(held);  // not what has come in its place
+    FileCache::drop(held);  // the new version in its place is not removed
     EXPECT_TRUE(fs::exists(path));
     EXPECT_EQ(again.shared().bytes(), 1000U);
   }
   cache().get(file(0));
   EXPECT_EQ(asked(), 3U);
-  EXPECT_EQ(files(), 2U);  // no locks are left
+  EXPECT_EQ(files(), 2U);  // no lock files remain
 }
 
-TEST_F(FileCacheTest, WhatWasUsedLastIsKept) {
+TEST_F(FileCacheTest, EvictsTheLeastRecentlyUsed) {
   for (int i = 0; i < 3; ++i) {
     const FileCache::File held = cache().get(file(i));
     fs::last_write_time(held.path(), fs::file_time_type::clock::now() - std::chrono::hours(3 - i));
   }
   cache().get(file(0));
-  cache().get(file(3));  // in the place of 1
+  cache().get(file(3));  // evicts 1
   EXPECT_EQ(files(), 3U);
   EXPECT_EQ(asked(), 4U);
   cache().get(file(0));
@@ -86,12 +86,12 @@ TEST_F(FileCacheTest, WhatWasUsedLastIsKept) {
   EXPECT_EQ(files(), 3U);
 }
 
-TEST_F(FileCacheTest, WhatIsInUseStays) {
+TEST_F(FileCacheTest, FilesInUseAreNotEvicted) {
   std::vector<FileCache::File> held;
   for (int i = 0; i < 3; ++i) held.push_back(cache().get(file(i)));
   try {
     cache().get(file(3));
-    ADD_FAILURE() << "there was no room";
+    ADD_FAILURE() << "expected an error: the cache is full";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
     EXPECT_NE(error.message().find("s3://bucket/shard3"), std::string::npos);
@@ -103,8 +103,8 @@ TEST_F(FileCacheTest, WhatIsInUseStays) {
   EXPECT_EQ(files(), 3U);
 }
 
-// What came of a file already is not counted beside all of it.
-TEST_F(FileCacheTest, AnInterruptedFetchFindsRoom) {
+// The bytes of a partial download are not counted in addition to the whole file.
+TEST_F(FileCacheTest, AnInterruptedFetchIsCountedOnce) {
   settings_.limit = 1000;
   std::atomic<bool> over = false;
   server_.fault = [&](const S3Server::Request&, size_t number) {
@@ -112,14 +112,14 @@ TEST_F(FileCacheTest, AnInterruptedFetchFindsRoom) {
     return number == 0 ? Fault::truncate : Fault::reset;
   };
   EXPECT_THROW(cache().get(file(0)), Error);
-  EXPECT_EQ(files(), 2U);  // its first half, and of what it is that
+  EXPECT_EQ(files(), 2U);  // the partial file, and the file that names its source
   over = true;
   EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
   EXPECT_EQ(server_.requests().back().headers.at("range"), "bytes=500-");
 }
 
-// What is being fetched counts with all its bytes from the beginning.
-TEST_F(FileCacheTest, WhatIsBeingFetchedHasItsRoom) {
+// A file that is being fetched counts with its whole size from the beginning.
+TEST_F(FileCacheTest, AFetchReservesItsSpace) {
   settings_.limit = 1500;
   std::atomic<bool> go = false;
   server_.fault = [&](const S3Server::Request&, size_t) {
@@ -132,20 +132,20 @@ TEST_F(FileCacheTest, WhatIsBeingFetchedHasItsRoom) {
   waiting.go_on_while([calls = 0]() mutable { return ++calls < 20; });
   try {
     waiting.get(file(1));
-    ADD_FAILURE() << "there was no room";
+    ADD_FAILURE() << "expected an error: the cache is full";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   }
   EXPECT_EQ(asked(), 1U);
-  // What a process left that was killed is no lock, and reserves nothing.
+  // A killed process's files are not locks and reserve no space.
   write_file(settings_.folder / "0123-killed.lock", "1000\n");
   go = true;
   first.join();
   EXPECT_EQ(read_file(cache().get(file(1)).path())[0], 'b');
-  EXPECT_EQ(files(), 2U);  // also what was killed
+  EXPECT_EQ(files(), 2U);  // the killed process's files, too
 }
 
-TEST_F(FileCacheTest, ManyAtOnceFetchItOnce) {
+TEST_F(FileCacheTest, ConcurrentReadersFetchOnce) {
   std::atomic<int> right = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -158,12 +158,12 @@ TEST_F(FileCacheTest, ManyAtOnceFetchItOnce) {
   EXPECT_EQ(asked(), 2U);
 }
 
-TEST_F(FileCacheTest, WhatCannotBeHadLeavesNothing) {
+TEST_F(FileCacheTest, AFailedFetchLeavesNoFile) {
   EXPECT_THROW(cache().get({"s3://bucket/gone", "1", 5}), Error);
   server_.put("bucket/short", "12345");
   try {
     cache().get({"s3://bucket/short", "1", 6});
-    ADD_FAILURE() << "it is shorter";
+    ADD_FAILURE() << "expected an error: the file is shorter";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::corrupt);
     EXPECT_EQ(error.message(), "s3://bucket/short: downloaded 5 bytes, expected 6");
@@ -171,7 +171,7 @@ TEST_F(FileCacheTest, WhatCannotBeHadLeavesNothing) {
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(FileCacheTest, WhatTheServerSaysOfAFile) {
+TEST_F(FileCacheTest, FindsSizeAndVersion) {
   const std::optional<RemoteFile> found = find_remote("s3://" + key(0));
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->bytes, 1000U);
@@ -179,8 +179,8 @@ TEST_F(FileCacheTest, WhatTheServerSaysOfAFile) {
   EXPECT_FALSE(find_remote("s3://bucket/gone").has_value());
 }
 
-// A version by its time where there is no ETag.
-TEST_F(FileCacheTest, AFileThatWasRewrittenIsFetchedAgain) {
+// Without an ETag the modification time is the version.
+TEST_F(FileCacheTest, ARewrittenFileIsFetchedAgain) {
   std::atomic<int> written = 1;
   LoopbackServer web([&](const std::string& head, int) {
     const std::string body = fmt::format("text {}", written.load());
@@ -192,12 +192,12 @@ TEST_F(FileCacheTest, AFileThatWasRewrittenIsFetchedAgain) {
   const auto read = [&] { return read_file(cache().get(*find_remote(web.url("/a"))).path()); };
   EXPECT_EQ(read(), "text 1");
   EXPECT_EQ(read(), "text 1");
-  EXPECT_EQ(web.heads().size(), 3U);  // asked twice, fetched once
+  EXPECT_EQ(web.heads().size(), 3U);  // two version checks, one fetch
   written = 2;
   EXPECT_EQ(read(), "text 2");
 }
 
-TEST_F(FileCacheTest, AServerThatRefusesToSayHasNoSuchFile) {
+TEST_F(FileCacheTest, AForbiddenFileDoesNotExist) {
   EXPECT_TRUE(input_exists("s3://" + key(0)));
   EXPECT_FALSE(input_exists("s3://bucket/gone"));
   ::setenv("AWS_SECRET_ACCESS_KEY", "another", 1);  // 403
@@ -212,7 +212,7 @@ TEST_F(FileCacheTest, AServerThatRefusesToSayHasNoSuchFile) {
   }
 }
 
-TEST_F(FileCacheTest, Sizes) {
+TEST_F(FileCacheTest, SizeLimitIsParsed) {
   const auto limit = [](const char* text) {
     ::setenv("INGOT_CACHE_BYTES", text, 1);
     return FileCache::from_environment().limit;
@@ -225,20 +225,20 @@ TEST_F(FileCacheTest, Sizes) {
   ::unsetenv("INGOT_CACHE_BYTES");
 }
 
-// In order, several at once, through faults, with room for three.
+// Files arrive in order, several are fetched at once, despite faults, with space for three.
 TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
   std::atomic<bool> together = false;
   server_.fault = S3Server::passing([&](size_t number) {
-    // The first request waits until a second one is there.
+    // The first request waits for a second one.
     for (int i = 0; i < 1000 && !together; ++i) {
       if (server_.max_at_once() > 1) together = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return number % 3 == 1 ? Fault::busy : number % 5 == 2 ? Fault::truncate : Fault::none;
   });
-  std::vector<RemoteFile> wanted;
-  for (int i = 0; i < 20; ++i) wanted.push_back(file(i));
-  FilePrefetch prefetch(cache(), wanted.size(), [&](size_t i) { return wanted[i]; }, 2, 2);
+  std::vector<RemoteFile> requested;
+  for (int i = 0; i < 20; ++i) requested.push_back(file(i));
+  FilePrefetch prefetch(cache(), requested.size(), [&](size_t i) { return requested[i]; }, 2, 2);
   for (int i = 0; i < 20; ++i)
     EXPECT_EQ(read_file(prefetch.next().path()), std::string(1000, static_cast<char>('a' + i)));
   EXPECT_TRUE(together);
@@ -247,24 +247,24 @@ TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
 
 TEST_F(FileCacheTest, PrefetchWithRoomForOneFile) {
   settings_.limit = 1500;
-  std::vector<RemoteFile> wanted;
-  for (int i = 0; i < 12; ++i) wanted.push_back(file(i));
-  FilePrefetch prefetch(cache(), wanted.size(), [&](size_t i) { return wanted[i]; }, 8, 4);
+  std::vector<RemoteFile> requested;
+  for (int i = 0; i < 12; ++i) requested.push_back(file(i));
+  FilePrefetch prefetch(cache(), requested.size(), [&](size_t i) { return requested[i]; }, 8, 4);
   for (int i = 0; i < 12; ++i) EXPECT_EQ(read_file(prefetch.next().path())[0], static_cast<char>('a' + i));
 }
 
-TEST_F(FileCacheTest, PrefetchTellsErrorsInTheirPlace) {
-  std::vector<RemoteFile> wanted = {file(0), {"s3://bucket/gone", "1", 5}, file(2)};
-  const auto each = [&](size_t i) { return wanted[i]; };
-  FilePrefetch prefetch(cache(), wanted.size(), each);
+TEST_F(FileCacheTest, PrefetchReportsErrorsInOrder) {
+  std::vector<RemoteFile> requested = {file(0), {"s3://bucket/gone", "1", 5}, file(2)};
+  const auto each = [&](size_t i) { return requested[i]; };
+  FilePrefetch prefetch(cache(), requested.size(), each);
   EXPECT_EQ(read_file(prefetch.next().path())[0], 'a');
   EXPECT_THROW(prefetch.next(), Error);
   EXPECT_EQ(read_file(prefetch.next().path())[0], 'c');
-  FilePrefetch unused(cache(), wanted.size(), each);  // ends at once
+  FilePrefetch unused(cache(), requested.size(), each);  // destroyed without use
 }
 
 TEST(FilePrefetch, ARefusedThreadIsAnError) {
-  if (sanitized) return;  // sanitizers take more memory than a limit may leave
+  if (sanitized) return;  // sanitizers need more memory than the limit leaves
   const Scratch scratch;
   const auto work = [&] {
     const FileCache cache({.folder = scratch / "cache"});

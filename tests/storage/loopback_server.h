@@ -1,4 +1,5 @@
-// A tiny HTTP server on a loopback port of its own: one connection at a time, each answered by a function of the test.
+// A small HTTP server on a loopback port. It serves one connection at a time; a function of the test answers each
+// request.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,8 +18,8 @@ namespace ingot {
 
 class LoopbackServer {
  public:
-  // Gives the bytes to send for a request's head (lines up to the empty one); then the connection is closed, so an
-  // answer shorter than its Content-Length is a broken connection.
+  // Returns the bytes to send for a request's head (up to the empty line). The connection is then closed, so an answer
+  // shorter than its Content-Length is a broken connection.
   using Handler = std::function<std::string(const std::string& head, int number)>;
 
   explicit LoopbackServer(Handler handler) : handler_(std::move(handler)) {

@@ -1,4 +1,4 @@
-// What test servers listen on: a loopback port of their own, which the system chooses.
+// The listening socket of test servers, on a loopback port that the system chooses.
 #pragma once
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@ namespace ingot {
 
 class LoopbackSocket {
  public:
-  // One that does not listen refuses who connects, and keeps others from its port.
+  // Without `listen` it refuses connections and reserves the port.
   explicit LoopbackSocket(bool listens = true) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -31,16 +31,16 @@ class LoopbackSocket {
 
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
 
-  // The next connection, the caller's to close; -1 when none has come after a short wait.
+  // The next connection, which the caller must close; -1 when none arrives within a short wait.
   int accept() const { return readable(socket_) ? ::accept(socket_, nullptr, nullptr) : -1; }
 
-  // Whether something can be read, after a short wait: servers look at whether they are to stop in between.
+  // Whether data can be read within a short wait. Between waits servers check whether they should stop.
   static bool readable(int descriptor) {
     pollfd waiting{descriptor, POLLIN, 0};
     return ::poll(&waiting, 1, 20) > 0;
   }
 
-  // As much as the other side takes.
+  // Sends as many bytes as the peer accepts.
   static void send(int connection, const std::string& bytes) {
     for (size_t sent = 0; sent < bytes.size();) {
       const ssize_t done = ::send(connection, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);

@@ -1,5 +1,5 @@
-// An object store on a loopback port of its own that speaks the part of S3 that ingot uses. It computes every request's
-// signature anew, from what came over the wire, and refuses it when it is another; and it can fail as the test says.
+// An object store on a loopback port with the part of S3 that ingot uses. It recomputes the signature of every request
+// from the bytes received and rejects mismatches. Tests can inject faults.
 #pragma once
 
 #include <openssl/evp.h>
@@ -28,34 +28,34 @@ namespace ingot {
 class S3Server {
  public:
   struct Request {
-    std::string method, path, query;             // as sent
+    std::string method, path, query;             // as received
     std::map<std::string, std::string> headers;  // lower-case names
     std::string body;
-    std::string key;                          // bucket/key, decoded
+    std::string key;                          // "bucket/key", decoded
     std::map<std::string, std::string> args;  // of the query, decoded
   };
   enum class Fault {
     none,
     busy,      // 503 SlowDown
     denied,    // 403 AccessDenied
-    reset,     // the connection is reset before an answer
-    truncate,  // half of the body, then the connection is closed
-    flip,      // one bit of the body is another
-    late,      // a success whose body says that it was none (CompleteMultipartUpload)
+    reset,     // the connection is reset before the answer
+    truncate,  // half of the body is sent, then the connection is closed
+    flip,      // one bit of the body is flipped
+    late,      // status 200 whose body is an error (CompleteMultipartUpload)
   };
   struct State {
     std::map<std::string, std::string> objects;  // "bucket/key"
     std::map<std::string, std::map<int, std::string>> uploads;
-    std::map<std::string, std::string> upload_keys;  // "bucket/key" of those
+    std::map<std::string, std::string> upload_keys;  // "bucket/key" of these uploads
     std::vector<Request> requests;
-    std::string problem;  // why the first request was refused
+    std::string problem;  // why the first request was rejected
     int max_at_once = 0, now = 0;
   };
 
   const std::string access = "AKIDLOOPBACK", secret = "aVery/Secret+Key", region = "test-region-1";
-  std::string token;                                          // asked for when it is not empty
-  size_t page = 2;                                            // objects of a page of a list
-  std::function<Fault(const Request&, size_t number)> fault;  // of each request that is well signed
+  std::string token;                                          // required session token, if not empty
+  size_t page = 2;                                            // objects per page of a listing
+  std::function<Fault(const Request&, size_t number)> fault;  // called for each correctly signed request
 
   S3Server() {
     thread_ = std::thread([this] { serve(); });
@@ -68,8 +68,8 @@ class S3Server {
     for (std::thread& connection : connections_) connection.join();
   }
 
-  // Faults that pass: of(number) for each request, but at most twice for one method and address. So who asks three
-  // times is answered, however the requests of others come between.
+  // Transient faults: of(number) for each request, but at most twice for one method and address. A client that tries
+  // three times is answered, however the requests of others interleave.
   static std::function<Fault(const Request&, size_t)> passing(std::function<Fault(size_t)> of) {
     auto faults = std::make_shared<Guarded<std::map<std::string, int>>>();
     return [faults, of = std::move(of)](const Request& request, size_t number) {
@@ -81,7 +81,7 @@ class S3Server {
   }
 
   std::string endpoint() const { return socket_.url(); }
-  // The environment of programs that are to find it.
+  // Sets the environment variables with which programs find the server.
   void announce() const {
     for (const char* name : {"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION"})
       ::unsetenv(name);
@@ -95,7 +95,7 @@ class S3Server {
     ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent", 1);
   }
   void put(const std::string& key, std::string bytes) { state_.lock()->objects[key] = std::move(bytes); }
-  // Empty when there is none.
+  // Empty when there is no such object.
   std::string object(const std::string& key) {
     const auto state = state_.lock();
     const auto found = state->objects.find(key);
@@ -172,7 +172,7 @@ class S3Server {
         status, "<?xml version=\"1.0\"?><Error><Code>" + code + "</Code><Message>as the test wants</Message></Error>");
   }
 
-  // Empty when the request is signed as it must be; else S3's code.
+  // Empty when the request is signed correctly, otherwise S3's error code.
   std::string check(const Request& request) const {
     const auto header = [&](const std::string& name) {
       const auto found = request.headers.find(name);

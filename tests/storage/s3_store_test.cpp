@@ -27,8 +27,8 @@ using Fault = S3Server::Fault;
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-// Signatures of botocore (tools/reference/make_s3_golden.py).
-TEST(S3Signature, IsBotocores) {
+// Compared with signatures by botocore (tools/reference/make_s3_golden.py).
+TEST(S3Signature, EqualsBotocores) {
   const auto golden = nlohmann::json::parse(read_file(fs::path(test_data) / "base/s3_signatures.json"));
   ASSERT_EQ(golden["cases"].size(), 6U);
   for (const auto& c : golden["cases"]) {
@@ -72,14 +72,14 @@ class S3ConfigTest : public testing::Test {
   std::map<std::string, std::string> environment_ = {{"HOME", scratch_.folder().string()}};
 };
 
-TEST_F(S3ConfigTest, WithoutAnythingIsAnonymous) {
+TEST_F(S3ConfigTest, WithoutCredentialsIsAnonymous) {
   const S3Config config = read();
   EXPECT_FALSE(config.credentials.has_value());
   EXPECT_EQ(config.region, "us-east-1");
   EXPECT_EQ(config.endpoint, "");
 }
 
-TEST_F(S3ConfigTest, ProfilesOfTheUsualFiles) {
+TEST_F(S3ConfigTest, ReadsProfilesOfAwsFiles) {
   fs::create_directories(scratch_ / ".aws");
   write_file(scratch_ / ".aws/credentials",
              "# keys\n[default]\naws_access_key_id = A\naws_secret_access_key=B\n\n[other]\naws_access_key_id=C\n"
@@ -118,7 +118,7 @@ TEST_F(S3ConfigTest, ProfilesOfTheUsualFiles) {
   environment_["AWS_PROFILE"] = "odd";
   const std::string odd = refusal(ErrorKind::corrupt);
   EXPECT_NE(odd.find("config line 11"), std::string::npos) << odd;
-  EXPECT_EQ(odd.find("secret without"), std::string::npos);  // it may be one
+  EXPECT_EQ(odd.find("secret without"), std::string::npos);  // the malformed line may contain a secret
   environment_["AWS_PROFILE"] = "default";
   environment_["AWS_ENDPOINT_URL"] = "https://user:password@host/x";
   EXPECT_EQ(refusal(ErrorKind::usage).find("password"), std::string::npos);
@@ -153,8 +153,8 @@ class S3StoreTest : public testing::Test {
   StoreOptions options_;
 };
 
-// Names with everything that must be encoded, in paths and queries.
-TEST_F(S3StoreTest, WhatWasPutIsThere) {
+// Names with all characters that must be encoded in paths and queries.
+TEST_F(S3StoreTest, StoredObjectsCanBeReadAndListed) {
   const auto store = this->store();
   const std::vector<std::string> keys = {"plain", "a b+c/%41&=?#.mds", "\xC3\xA9~(1)'!*", "a//b", "a/../c/./d"};
   for (const std::string& key : keys) {
@@ -173,7 +173,7 @@ TEST_F(S3StoreTest, WhatWasPutIsThere) {
   for (const StoredObject& object : store->list("")) listed.push_back(object.key);
   std::vector<std::string> sorted = keys;
   std::sort(sorted.begin(), sorted.end());
-  EXPECT_EQ(listed, sorted);  // of several pages
+  EXPECT_EQ(listed, sorted);  // a listing of several pages
   EXPECT_EQ(store->list("a b+c/%").size(), 1U);
   EXPECT_FALSE(store->find("other").has_value());
   for (const std::string& key : keys) store->remove(key);
@@ -182,13 +182,13 @@ TEST_F(S3StoreTest, WhatWasPutIsThere) {
   EXPECT_EQ(server_.problem(), "");
 }
 
-TEST_F(S3StoreTest, LargeFilesGoUpInParts) {
+TEST_F(S3StoreTest, LargeFilesAreUploadedInParts) {
   const std::string body = noise(4567);
   write_file(scratch_ / "in", body);
   store()->put_file("large", scratch_ / "in");
   EXPECT_EQ(server_.object("bucket/runs/large"), body) << server_.problem();
-  EXPECT_EQ(server_.requests().size(), 7U);      // begin, five parts, end
-  store()->put("large", bytes_of(noise(2001)));  // from memory, too
+  EXPECT_EQ(server_.requests().size(), 7U);      // initiate, five parts, complete
+  store()->put("large", bytes_of(noise(2001)));  // also from memory
   EXPECT_EQ(server_.object("bucket/runs/large"), noise(2001));
   EXPECT_EQ(server_.requests().size(), 12U);
   write_file(scratch_ / "in", body.substr(0, 1000));
@@ -197,8 +197,8 @@ TEST_F(S3StoreTest, LargeFilesGoUpInParts) {
   EXPECT_EQ(server_.requests().size(), 13U);
 }
 
-// Every request fails at first, in every way that passes: nothing is lost, nothing is there twice.
-TEST_F(S3StoreTest, FaultsThatPass) {
+// Every request first fails in each transient way: nothing is lost or duplicated.
+TEST_F(S3StoreTest, TransientFaultsAreRetried) {
   const std::string body = noise(4567);
   write_file(scratch_ / "in", body);
   for (const Fault fault : {Fault::busy, Fault::reset, Fault::truncate, Fault::late}) {
@@ -206,7 +206,7 @@ TEST_F(S3StoreTest, FaultsThatPass) {
       if (fault == Fault::late) {
         return request.method == "POST" && !request.args.contains("uploads") && number % 2 == 0 ? fault : Fault::none;
       }
-      // Of a truncated answer that has no body all is there.
+      // A truncated answer without a body is complete.
       return number % 2 == 0 ? fault : Fault::none;
     };
     if (server_.requests().size() % 2 == 1) store()->find("x");
@@ -225,8 +225,8 @@ TEST_F(S3StoreTest, FaultsThatPass) {
   EXPECT_EQ(server_.problem(), "");
 }
 
-// The object is there, but the answer that says so was lost.
-TEST_F(S3StoreTest, TheLastAnswerIsLost) {
+// The object was stored, but the answer that confirms it was lost.
+TEST_F(S3StoreTest, ALostConfirmationIsResolved) {
   write_file(scratch_ / "in", noise(4567));
   std::atomic<bool> first = true;
   server_.fault = [&](const S3Server::Request& request, size_t) {
@@ -239,7 +239,7 @@ TEST_F(S3StoreTest, TheLastAnswerIsLost) {
   EXPECT_EQ(server_.unfinished_uploads(), 0U);
 }
 
-TEST_F(S3StoreTest, FaultsThatDoNotPassSayWhatToDo) {
+TEST_F(S3StoreTest, PermanentFaultsHaveAHint) {
   server_.put("bucket/runs/a", noise(1000));
   server_.fault = [](const S3Server::Request&, size_t) { return Fault::busy; };
   Error error = error_of([&] { store()->get("a", 0, 10); });
@@ -254,7 +254,7 @@ TEST_F(S3StoreTest, FaultsThatDoNotPassSayWhatToDo) {
   EXPECT_EQ(error.kind(), ErrorKind::not_found);
   EXPECT_NE(error.message().find("s3://bucket/runs/gone"), std::string::npos);
   EXPECT_FALSE(fs::exists(scratch_ / "out"));
-  // An upload that cannot be finished leaves nothing behind.
+  // A failed upload leaves no parts behind.
   write_file(scratch_ / "in", noise(4567));
   server_.fault = [](const S3Server::Request& request, size_t) {
     return request.args.contains("partNumber") && request.args.at("partNumber") == "3" ? Fault::busy : Fault::none;
@@ -265,8 +265,8 @@ TEST_F(S3StoreTest, FaultsThatDoNotPassSayWhatToDo) {
   EXPECT_EQ(server_.problem(), "");
 }
 
-// What was begun is taken back, also by a program that is told to stop.
-TEST_F(S3StoreTest, AnUploadThatIsStoppedLeavesNothing) {
+// An upload that is stopped by request is aborted, too.
+TEST_F(S3StoreTest, AStoppedUploadLeavesNothing) {
   write_file(scratch_ / "in", noise(4567));
   options_.attempts.progress = [this](uint64_t, uint64_t) {
     const auto requests = server_.requests();
@@ -278,18 +278,18 @@ TEST_F(S3StoreTest, AnUploadThatIsStoppedLeavesNothing) {
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   EXPECT_NE(error.message().find("large: stopped"), std::string::npos) << error.message();
   EXPECT_EQ(server_.unfinished_uploads(), 0U);
-  // Not always the last that the server saw: the part that was given up may be read behind it.
+  // The abort is not always the server's last request: an abandoned part may arrive after it.
   const auto requests = server_.requests();
   EXPECT_TRUE(std::any_of(requests.begin(), requests.end(), [](const S3Server::Request& request) {
     return request.method == "DELETE" && request.args.contains("uploadId");
   }));
 }
 
-// Of a process that died: nothing says so but the list of uploads, which comes by pages.
-TEST_F(S3StoreTest, UploadsThatNeverEndedAreDropped) {
+// Uploads of a process that died: only the server's paged list of uploads shows them.
+TEST_F(S3StoreTest, UnfinishedUploadsAreAborted) {
   const auto other = store();
   server_.fault = [](const S3Server::Request& request, size_t) {
-    const bool last = request.args.contains("uploadId") && request.method != "PUT";  // its own tidying, too
+    const bool last = request.args.contains("uploadId") && request.method != "PUT";  // also the process's own clean-up
     return last && request.key.find("dead") != std::string::npos ? Fault::denied : Fault::none;
   };
   write_file(scratch_ / "in", noise(2500));
@@ -306,7 +306,7 @@ TEST_F(S3StoreTest, UploadsThatNeverEndedAreDropped) {
   EXPECT_EQ(server_.problem(), "");
 }
 
-TEST_F(S3StoreTest, AnotherRangeIsNotTheEnd) {
+TEST_F(S3StoreTest, AnAnswerWithAnotherRangeIsRejected) {
   LoopbackServer server([](const std::string&, int) {
     return std::string("HTTP/1.1 206 X\r\nContent-Range: bytes 5-9/300\r\nContent-Length: 5\r\n\r\nabcde");
   });
@@ -315,7 +315,7 @@ TEST_F(S3StoreTest, AnotherRangeIsNotTheEnd) {
   EXPECT_EQ(store()->get("a", 5, 5), "abcde");
 }
 
-TEST_F(S3StoreTest, WrongKeysAreRefused) {
+TEST_F(S3StoreTest, InvalidKeysAreRejected) {
   server_.put("bucket/runs/a", "x");
   ::setenv("AWS_SECRET_ACCESS_KEY", "another", 1);
   Error error = error_of([&] { store()->get("a", 0, 10); });
@@ -328,7 +328,7 @@ TEST_F(S3StoreTest, WrongKeysAreRefused) {
   EXPECT_NE(error.hint().find("no credentials were found"), std::string::npos);
 }
 
-TEST(Store, AFolder) {
+TEST(Store, AFolderBehavesLikeAStore) {
   Scratch scratch;
   const auto store = open_store((scratch / "store").string());
   store->put("a/b", bytes_of("text"));
@@ -347,7 +347,7 @@ TEST(Store, AFolder) {
   EXPECT_EQ(store->abort_unfinished_uploads("b/"), 0);
   EXPECT_EQ(store->abort_unfinished_uploads("a/"), 1);
   store->remove("a/b");
-  EXPECT_FALSE(fs::exists(scratch / "store/a"));  // a prefix without keys is nothing
+  EXPECT_FALSE(fs::exists(scratch / "store/a"));  // a prefix without keys does not exist
   EXPECT_TRUE(fs::exists(scratch / "store"));
   EXPECT_THROW(store->put("../x", {}), Error);
   fs::remove_all(scratch / "store");
@@ -360,7 +360,7 @@ TEST(Store, AFolder) {
   EXPECT_THROW(open_store("https://example.org/x"), Error);
 }
 
-TEST(Uri, OfS3AreAsTheyAre) {
+TEST(Uri, OfS3AreNotDecoded) {
   const Uri uri = parse_uri("s3://bucket/a b/c?d#e%41");
   EXPECT_EQ(uri.bucket, "bucket");
   EXPECT_EQ(uri.key, "a b/c?d#e%41");

@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-TEST(Uri, Paths) {
+TEST(Uri, ParsesPaths) {
   const Uri plain = parse_uri("models/a b.gguf");
   EXPECT_EQ(plain.scheme, UriScheme::file);
   EXPECT_EQ(plain.path, "models/a b.gguf");
@@ -17,7 +17,7 @@ TEST(Uri, Paths) {
   EXPECT_EQ(parse_uri("100%").path, "100%");
 }
 
-TEST(Uri, Http) {
+TEST(Uri, ParsesHttp) {
   const Uri uri = parse_uri("HTTPS://user:word@example.org:8080/a/b%2Ec?sig=secret#top");
   EXPECT_EQ(uri.scheme, UriScheme::https);
   EXPECT_EQ(uri.shown, "https://example.org:8080/a/b%2Ec");
@@ -26,13 +26,13 @@ TEST(Uri, Http) {
   EXPECT_EQ(parse_uri("s3://bucket/key").scheme, UriScheme::s3);
 }
 
-TEST(Uri, PercentDecoded) {
+TEST(Uri, DecodesPercentEscapes) {
   EXPECT_EQ(percent_decoded("a%2Fb%c3%A9%"), "a/b\xC3\xA9%");
   EXPECT_EQ(percent_decoded("%41%4"), "A%4");
   EXPECT_EQ(percent_decoded("%zz%"), "%zz%");
 }
 
-TEST(Uri, Refused) {
+TEST(Uri, RejectsInvalidUris) {
   for (const char* bad : {"", "ftp://host/x", "http:///x", "file://other/x", "http://host/a\nb"}) {
     try {
       parse_uri(bad);
