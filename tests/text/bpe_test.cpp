@@ -1,4 +1,4 @@
-// BPE against the rule itself: of all neighbours that a merge names, the pair of lowest rank, leftmost first.
+// BPE compared with its definition: merge the pair of lowest rank first, and the leftmost of equal ranks.
 #include "text/bpe.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ struct Vocabulary {
   int32_t add(const std::string& piece) { return ids.emplace(piece, static_cast<int32_t>(ids.size())).first->second; }
 };
 
-// Merges of what there is already, chosen at random; all pieces are made of `characters`.
+// Random merges of existing tokens; all tokens are made of `characters`.
 Vocabulary random_vocabulary(std::mt19937& random, const std::vector<std::string>& characters, size_t num_merges) {
   Vocabulary vocabulary;
   for (const std::string& c : characters) vocabulary.add(c);
@@ -35,7 +35,7 @@ Vocabulary random_vocabulary(std::mt19937& random, const std::vector<std::string
   return vocabulary;
 }
 
-// What encode has to give, of the symbols that the text starts as.
+// The expected ids, from the symbols at the start.
 std::vector<int32_t> merged(const Vocabulary& vocabulary, std::vector<int32_t> symbols) {
   std::map<std::pair<int32_t, int32_t>, std::pair<size_t, int32_t>> targets;  // rank and id
   for (size_t rank = 0; rank < vocabulary.merges.size(); ++rank) {
@@ -56,7 +56,8 @@ std::vector<int32_t> merged(const Vocabulary& vocabulary, std::vector<int32_t> s
   }
 }
 
-// A text starts as its characters; unknown ones are bytes, or unk (one for a row with fuse_unk), or nothing.
+// The symbols at the start: known characters, and for unknown ones their bytes, or unk (once per run with fuse_unk), or
+// nothing.
 std::vector<int32_t> start_of(const Vocabulary& vocabulary, const BpeOptions& options, std::string_view text) {
   std::vector<int32_t> symbols;
   bool after_unk = false;
@@ -88,8 +89,8 @@ const std::vector<std::string> known = {"a", "b", ".", "\n", "\u2581", "\u00e9",
 const std::vector<std::string> in_texts = {"a",      "a",      "b",      "b", ".",    "\n",     "\u2581",
                                            "\u2581", "\u00e9", "\u2019", "z", "\x7F", "\u2603", "\xE2"};
 
-// Few merges leave places where a text is cut before it is merged, many leave none.
-void expect_the_rule(bool byte_fallback, bool has_unk, bool fuse_unk, bool merges_of_bytes) {
+// With few merges a text is split before merging; with many it is not.
+void expect_definition(bool byte_fallback, bool has_unk, bool fuse_unk, bool merges_of_bytes) {
   std::mt19937 random(7);
   for (int round = 0; round < 25; ++round) {
     std::vector<std::string> characters = known;
@@ -103,7 +104,7 @@ void expect_the_rule(bool byte_fallback, bool has_unk, bool fuse_unk, bool merge
     const BpeModel model(Tokens(vocabulary.ids.begin(), vocabulary.ids.end()), vocabulary.merges, options, "test");
     for (int i = 0; i < 25; ++i) {
       const std::string text = random_text(random, in_texts, i < 23 ? 40 : 600);
-      for (int time = 0; time < 2; ++time) {  // the second time finds what the first one left in the cache
+      for (int time = 0; time < 2; ++time) {  // the second time uses the cache
         std::vector<int32_t> ids;
         model.encode(text, ids);
         ASSERT_EQ(ids, merged(vocabulary, start_of(vocabulary, options, text))) << text;
@@ -112,14 +113,14 @@ void expect_the_rule(bool byte_fallback, bool has_unk, bool fuse_unk, bool merge
   }
 }
 
-TEST(Bpe, CharactersWithByteFallback) { expect_the_rule(true, true, true, false); }
-TEST(Bpe, MergesOfFallbackBytes) { expect_the_rule(true, true, false, true); }
-TEST(Bpe, UnknownCharactersEachByItself) { expect_the_rule(false, true, false, false); }
-TEST(Bpe, UnknownCharactersFused) { expect_the_rule(false, true, true, false); }
-TEST(Bpe, MergesOfTheUnknownToken) { expect_the_rule(false, true, true, true); }
-TEST(Bpe, UnknownCharactersDropped) { expect_the_rule(false, false, false, false); }
+TEST(Bpe, EncodesCharactersWithByteFallback) { expect_definition(true, true, true, false); }
+TEST(Bpe, MergesFallbackBytes) { expect_definition(true, true, false, true); }
+TEST(Bpe, EncodesEachUnknownCharacter) { expect_definition(false, true, false, false); }
+TEST(Bpe, FusesUnknownCharacters) { expect_definition(false, true, true, false); }
+TEST(Bpe, MergesTheUnknownToken) { expect_definition(false, true, true, true); }
+TEST(Bpe, DropsUnknownCharacters) { expect_definition(false, false, false, false); }
 
-TEST(Bpe, BytesOfAnyLength) {
+TEST(Bpe, EncodesByteLevelTextsOfAnyLength) {
   std::mt19937 random(8);
   BpeOptions options;
   options.byte_level = true;

@@ -1,4 +1,4 @@
-// Chat templates against Jinja2, and the spans of assistant answers.
+// Chat templates compared with Jinja2, and the spans of assistant answers.
 #include "text/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ ordered_json chat(const std::vector<std::pair<std::string, std::string>>& turns)
   return messages;
 }
 
-TEST(ChatTemplate, RendersAsJinja2) {
+TEST(ChatTemplate, RendersLikeJinja2) {
   size_t num_texts = 0;
   for (const auto& row : golden()["rendered"]) {
     const auto name = row["template"].get<std::string>();
@@ -59,7 +59,7 @@ TEST(ChatTemplate, RendersAsJinja2) {
     if (!row.contains("text")) {
       const Error error = error_of(render);
       EXPECT_NE(error.kind(), ErrorKind::internal) << row;
-      // What the template itself says is told as it is.
+      // A message that the template raises is reported unchanged.
       EXPECT_NE(error.message().find(row.value("refusal", "")), std::string::npos) << row << ": " << error.message();
       continue;
     }
@@ -78,7 +78,7 @@ TEST(ChatTemplate, RendersAsJinja2) {
   EXPECT_GT(num_texts, 150u);
 }
 
-TEST(ChatTemplate, SpansAreTheAnswersWithTheirEnd) {
+TEST(ChatTemplate, SpansAreAnswersWithTheirEndOfTurn) {
   const ordered_json messages =
       chat({{"system", "S"}, {"user", "U1"}, {"assistant", "A1"}, {"user", "U2"}, {"assistant", " A2 \n"}});
   ChatOptions options;
@@ -111,7 +111,7 @@ TEST(ChatTemplate, TemplatesThatRewriteTurnsHaveNoSpans) {
   EXPECT_NE(error.message().find("thinking"), std::string::npos);
 }
 
-TEST(ChatTemplate, TextInterface) {
+TEST(ChatTemplate, RenderJsonRejectsInvalidArguments) {
   const ChatTemplate chat_template = named("chatml_smollm2");
   const std::string messages = R"([{"role":"system","content":"x"}])";
   EXPECT_EQ(chat_template.render_json(messages, "", {}).text, "<|im_start|>system\nx<|im_end|>\n");

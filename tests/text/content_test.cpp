@@ -1,4 +1,4 @@
-// Which bytes of a rendered chat are content, and that content makes no control tokens.
+// Which bytes of a rendered chat are content, and that content gives no control tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,13 +21,13 @@ namespace {
 using nlohmann::ordered_json;
 using Ids = std::vector<int32_t>;
 
-// The text with "{" in front of and "}" behind every range.
+// The text with "{" before and "}" after every range.
 std::string shown(const std::string& text, const ByteRanges& content) {
   std::string out;
   size_t at = 0;
   for (const auto& [begin, end] : content) {
     EXPECT_TRUE(begin < end && begin >= at && end <= text.size()) << text;
-    EXPECT_TRUE(begin > at || at == 0) << "ranges that touch: " << text;
+    EXPECT_TRUE(begin > at || at == 0) << "adjacent ranges: " << text;
     out += text.substr(at, begin - at) + "{" + text.substr(begin, end - begin) + "}";
     at = end;
   }
@@ -41,7 +41,7 @@ std::string render_shown(const std::string& source) {
   return shown(rendered.text, rendered.content);
 }
 
-TEST(TaintedString, JoinsAndCutsRanges) {
+TEST(TaintedString, ConcatenatesAndSlicesRanges) {
   TaintedString text("ab", Origin::author);
   text.append("cd", Origin::caller);
   text.append(TaintedString("ef", Origin::caller));
@@ -59,7 +59,7 @@ TEST(TaintedString, JoinsAndCutsRanges) {
   EXPECT_FALSE(touches({}, 0, 9));
 }
 
-TEST(Content, OperationsKeepWhatIsWhose) {
+TEST(Content, OperationsTrackContent) {
   const std::pair<const char*, const char*> cases[] = {
       {"a{{ x }}b{{ 'c' }}", "a{Xyz}bc"},
       {"{{ 'a' + x + 'b' }}|{{ 'a' ~ x ~ n ~ 'b' }}", "a{Xyz}b|a{Xyz}7b"},
@@ -110,15 +110,15 @@ TEST(Content, OperationsKeepWhatIsWhose) {
   for (const auto& [source, expected] : cases) EXPECT_EQ(render_shown(source), expected) << source;
 }
 
-TEST(Content, ContextChangesMakeAllOfItContent) {
-  // A final sigma is one only at the end of its word: what stands behind it is the caller's.
+TEST(Content, ContextDependentChangesMakeTheWholeContent) {
+  // The form of a final sigma depends on what follows its word, which is content.
   const jinja::Rendered rendered =
       jinja::Template("{{ ('\u0391\u03a3' ~ x) | lower }}", "test").render({{"x", "\u0391"}});
   EXPECT_EQ(rendered.text, "\u03b1\u03c3\u03b1");
   EXPECT_EQ(rendered.content, (ByteRanges{{0, 6}}));
 }
 
-TEST(Content, RolesThatAreWordsAreTheTemplates) {
+TEST(Content, RolesThatAreWordsAreNotContent) {
   const ChatTemplate chat(
       "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{{ m.name }}{% endfor %}{{ bos_token }}"
       "{{ extra }}",
@@ -142,7 +142,7 @@ std::unique_ptr<Tokenizer> load(const std::string& name) {
   return Tokenizer::from_json(read_golden(file), file);
 }
 
-// Every byte is a token, behind the special ones and those that are added without the mark.
+// A tokenizer of single bytes after the special tokens and the added tokens that are not special.
 std::unique_ptr<Tokenizer> byte_tokenizer(const std::set<std::string>& special,
                                           const std::set<std::string>& more = {}) {
   VocabularySpec spec;
@@ -163,7 +163,7 @@ Ids encode(const Tokenizer& tokenizer, const std::string& text, const ByteRanges
   return tokenizer.encode(text, {.add_special_tokens = false, .content = content});
 }
 
-// The text's pieces in brackets where they are control tokens.
+// The text's tokens, with control tokens in brackets.
 std::string tokens_shown(const Tokenizer& tokenizer, const TaintedString& text) {
   std::string out;
   for (const int32_t id : encode(tokenizer, text.text(), text.content())) {
@@ -180,27 +180,27 @@ TaintedString marked(std::initializer_list<std::pair<const char*, Origin>> parts
 
 constexpr Origin author = Origin::author, caller = Origin::caller;
 
-TEST(ContentTokens, SpecialTokensLieWhollyInWhatTheAuthorWrote) {
+TEST(ContentTokens, SpecialTokensAreFoundOnlyInTheAuthorsText) {
   const auto tokenizer = byte_tokenizer({"<s>", "<|end|>", "X<|end|>", "<s>a"}, {"<tool>", "a<s", "> "});
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<s>", author}, {"<s>", caller}, {"<s>", author}})), "[<s>]<s>[<s>]");
-  // Half of it in either.
+  // One half of the special token is content.
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|e", caller}, {"nd|>", author}})), "<|end|>");
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|e", author}, {"nd|>", caller}})), "<|end|>");
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|e", author}, {"n", caller}, {"d|>", author}})), "<|end|>");
-  // Content takes none away: neither by a longer token, nor by one that is found in all texts.
+  // Content hides no special token of the author, neither by a longer one nor by one that is found in all texts.
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"X", caller}, {"<|end|>", author}})), "X[<|end|>]");
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<s>", author}, {"a", caller}})), "[<s>]a");
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"a", caller}, {"<s>", author}})), "a[<s>]");
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<s>", author}, {" ", caller}})), "[<s>] ");
   EXPECT_EQ(tokens_shown(*tokenizer, marked({{"<|<", caller}, {"<|end|>", author}})), "<|<[<|end|>]");
-  // Those without the mark are found everywhere, across too.
+  // Added tokens that are not special are found everywhere, also across boundaries.
   const int32_t tool = tokenizer->find("<tool>").value();
   for (const TaintedString& text : {marked({{"<tool>", caller}}), marked({{"<to", caller}, {"ol>", author}})}) {
     EXPECT_EQ(encode(*tokenizer, text.text(), text.content()), Ids{tool});
   }
 }
 
-TEST(ContentTokens, AllElseIsTheSame) {
+TEST(ContentTokens, OtherTokensDoNotChange) {
   const ordered_json texts = read_golden_json("texts.json");
   std::minstd_rand random(5);
   for (const char* name : {"gpt2", "gpt2_prefix", "llama3", "qwen2", "smollm2", "cased", "behaviors", "llama2", "llama",
@@ -222,7 +222,7 @@ TEST(ContentTokens, AllElseIsTheSame) {
   }
 }
 
-// What the model itself would make of the characters of a special token, or of others that are normalised to them.
+// Special tokens that the model would produce from their characters, or from others that are normalised to them.
 TEST(ContentTokens, ModelsMakeNoControlTokens) {
   for (const char* name : {"unigram", "nfkc", "words", "llama", "mistral"}) {
     const auto tokenizer = load(name);
@@ -251,8 +251,8 @@ std::string normalized_special(const std::string& normalizers) {
   return document.dump();
 }
 
-// Special tokens that are looked for in the normalised text: the content is followed through the normalizers.
-TEST(ContentTokens, NormalizersKeepWhatIsWhose) {
+// Special tokens that are matched in the normalised text: content is tracked through the normalizers.
+TEST(ContentTokens, NormalizersTrackContent) {
   const auto check = [](const char* normalizers, std::initializer_list<std::pair<const char*, Origin>> parts,
                         const char* expected) {
     const auto tokenizer = Tokenizer::from_json(normalized_special(normalizers), "test");
@@ -277,8 +277,8 @@ TEST(ContentTokens, NormalizersKeepWhatIsWhose) {
   check(R"([{"type": "Prepend", "prepend": "-"}])", {{"<end>", caller}, {"-<end>", author}}, "-<end>[<end>]");
 }
 
-// A control token of one character is not what the model starts its merges from.
-TEST(ContentTokens, ControlTokensOfOneCharacter) {
+// A control token of one character is not a start symbol for merges.
+TEST(ContentTokens, ControlTokensOfOneCharacterAreNotProduced) {
   for (const bool byte_level : {false, true}) {
     const ordered_json special = {{"id", 1}, {"content", "b"}, {"special", true}};
     ordered_json document = {{"added_tokens", ordered_json::array({special})},
@@ -300,9 +300,9 @@ TEST(ContentTokens, ControlTokensOfOneCharacter) {
   }
 }
 
-// Of every match the longest is tried first, and content that has a match whole cannot hide a token of the author's:
-// the runs of line feeds that Gemma has as added tokens.
-TEST(ContentTokens, LongRunsTakeAFewStepsAByte) {
+// At each position the longest match is tried first, and a match inside content must not hide a token of the author.
+// Gemma's added tokens are runs of line feeds.
+TEST(ContentTokens, LongRunsTakeFewStepsPerByte) {
   AddedTokenMatcher matcher;
   for (int32_t length = 1; length <= 31; ++length) {
     AddedToken token;
@@ -319,9 +319,9 @@ TEST(ContentTokens, LongRunsTakeAFewStepsAByte) {
   EXPECT_LE(num_steps, 2 * text.size());
 }
 
-// What transformers 5.23 makes of such files: tokens that the settings name are found, flagged or not, and left out of
-// decoded text where it is BOS, EOS, the unknown or the padding token.
-TEST(ContentTokens, TokensThatTheSettingsNameAreControlTokens) {
+// The behaviour of transformers 5.23: tokens that the configuration names are found, whether flagged special or not,
+// and are skipped in decoded text if they are BOS, EOS, unknown or padding.
+TEST(ContentTokens, TokensThatTheConfigurationNamesAreControlTokens) {
   ordered_json vocab;
   for (const char c : std::string("abcdefghijklmnopqrstuvwxyz<>/|_ ")) vocab[std::string(1, c)] = vocab.size();
   for (const char* token : {"<end>", "<eos>", "<pad>", "<more>"}) vocab[token] = vocab.size();
@@ -355,8 +355,8 @@ TEST(ContentTokens, TokensThatTheSettingsNameAreControlTokens) {
             joined({a, end, b, spelled_more, {26, 15, 0, 3, 27}}));
 }
 
-// Training code names "!" or a line feed as the padding or end token; messages keep theirs.
-TEST(ContentTokens, CharactersThatTheSettingsNameAreText) {
+// Training programs sometimes name "!" or a line feed as padding or end token; message contents keep theirs as text.
+TEST(ContentTokens, SingleCharactersThatTheConfigurationNamesAreText) {
   for (const bool is_added : {false, true}) {
     ordered_json added = ordered_json::array();
     if (is_added) added.push_back({{"id", 1}, {"content", "!"}, {"special", false}});
@@ -372,8 +372,8 @@ TEST(ContentTokens, CharactersThatTheSettingsNameAreText) {
   }
 }
 
-// Pieces of a tokenizer.model that are user-defined there and special in the settings beside it, as Gemma's are.
-TEST(ContentTokens, SentencePieceFindsNoSpecialPieces) {
+// Pieces that are user-defined in tokenizer.model and special in the configuration, like Gemma's.
+TEST(ContentTokens, SentencePieceGivesNoSpecialPiecesFromContent) {
   VocabularySpec spec;
   spec.name = "spm";
   spec.model = "llama";
@@ -408,7 +408,7 @@ ChatOptions options_of(const ordered_json& conversation) {
   return options;
 }
 
-// What stands for control tokens in the families' templates. Tags of calls and thoughts are no special tokens there.
+// The control tokens of the families' templates. Tags of tool calls and thoughts are not special tokens there.
 std::set<std::string> control_tokens(const std::string& source) {
   std::set<std::string> tokens = {"<s>", "</s>"};
   const std::regex form(R"(<\|\w+\|>|\[/?[A-Z_]{3,}\]|<(start|end)_of_turn>|<end>|<bos>|<eos>)");
@@ -425,7 +425,7 @@ size_t num_control(const Tokenizer& tokenizer, const ChatText& chat) {
       std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return tokenizer.is_special(id); }));
 }
 
-// Every string of it but for roles and types, one after the other, with `words` behind it.
+// Copies of the conversation with `words` appended to one string each, except roles and types.
 std::vector<ordered_json> with_words(const ordered_json& value, const std::string& words) {
   std::vector<ordered_json> all;
   if (value.is_string()) all.push_back(value.get<std::string>() + words);
@@ -443,9 +443,9 @@ std::vector<ordered_json> with_words(const ordered_json& value, const std::strin
   return all;
 }
 
-TEST(ContentTokens, NoFamilysTemplateLetsContentMakeControlTokens) {
+TEST(ContentTokens, NoTemplateLetsContentGiveControlTokens) {
   size_t num_compared = 0;
-  std::set<std::string> families, without_own;  // those that have BOS and EOS only
+  std::set<std::string> families, without_own;  // families with BOS and EOS only
   for (const auto& [name, text] : golden()["templates"].items()) {
     const auto source = text.get<std::string>();
     const ChatTemplate chat(source, name);
@@ -460,7 +460,7 @@ TEST(ContentTokens, NoFamilysTemplateLetsContentMakeControlTokens) {
         try {
           return num_control(*tokenizer, chat.render(changed["messages"], changed["tools"], options));
         } catch (const Error&) {
-          return std::nullopt;  // a conversation that this family does not take
+          return std::nullopt;  // this family's template refuses the conversation
         }
       };
       if (!count(both)) continue;
@@ -480,7 +480,7 @@ TEST(ContentTokens, NoFamilysTemplateLetsContentMakeControlTokens) {
   EXPECT_GT(num_compared, 1000u);
 }
 
-// Ordinary conversations have the ids of the rendered text, read as one.
+// Ordinary conversations get the ids of their rendered text.
 TEST(ContentTokens, OrdinaryChatsKeepTheirIds) {
   for (const auto& row : golden()["rendered"]) {
     if (!row.contains("text")) continue;

@@ -1,4 +1,4 @@
-// Vocabularies that only GGUF files have: pre-tokenizers by name, names that pad a vocabulary, WordPiece.
+// Vocabularies that occur only in GGUF files: pre-tokenizers by name, padding entries, WordPiece.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ Texts pieces_of(const char* name, const std::string& text) {
   return {pieces.views.begin(), pieces.views.end()};
 }
 
-// What the `tokenizers` package makes of the patterns of these tokenizers, one Split after the other.
-TEST(Splittings, CutAsTheTokenizersPackage) {
+// The pieces that the `tokenizers` package gives for these tokenizers' patterns, applied one Split after another.
+TEST(PreTokenizers, SplitLikeTheTokenizersPackage) {
   const std::string words = "x+=1; // d\u00e9j\u00e0-vu 12\n\n  y<=z`q`$5", lines = "a\r\nb  \n\tc   ",
                     east =
                         "\u65e5\u672c\u8a9e\u3068English \u6f22\u5b57\u3001\u30c6\u30b9\u30c8\u3002 \uff13\uff14\uff15",
@@ -74,8 +74,8 @@ TEST(Splittings, CutAsTheTokenizersPackage) {
                    "\u00bb", " \uff21\uff22", "\uff11", "\uff12"}));
 }
 
-// As Phi-3's file has it: the unknown token is of the type control, the padding names are of the type unknown.
-TEST(GgufVocabulary, PaddingOfTheTypeUnknown) {
+// Phi-3's file: the unknown token has type control, and padding entries have type unknown.
+TEST(GgufVocabulary, PaddingEntriesMayHaveTypeUnknown) {
   VocabularySpec spec;
   spec.name = "phi";
   spec.model = "llama";
@@ -97,11 +97,11 @@ TEST(GgufVocabulary, PaddingOfTheTypeUnknown) {
   spec.unk_id.reset();
   EXPECT_EQ(Tokenizer::from_vocabulary(spec)->encode("?", plain), Ids{7});
   std::replace(spec.token_types.begin(), spec.token_types.end(), int32_t{token_unknown}, int32_t{token_unused});
-  EXPECT_THROW(Tokenizer::from_vocabulary(spec), Error);  // no unknown token at all
+  EXPECT_THROW(Tokenizer::from_vocabulary(spec), Error);  // there is no unknown token
 }
 
-// As the `tokenizers` package with BertNormalizer, BertPreTokenizer and WordPiece.
-TEST(GgufVocabulary, WordPiece) {
+// Compared with the `tokenizers` package: BertNormalizer, BertPreTokenizer and WordPiece.
+TEST(GgufVocabulary, WordPieceAgreesWithTokenizers) {
   VocabularySpec spec;
   spec.name = "bert";
   spec.model = "bert";
@@ -132,7 +132,7 @@ TEST(GgufVocabulary, WordPiece) {
       {"", {}, {}},
       {"  ", {}, {}},
       {"\u00e9 a\u00e9", {1, 1}, {20, 17, 21}},
-      {"\u0915\u093e \u0915\u093c", {22, 23, 22}, {22, 23, 1}},  // a mark that takes space, and one that does not
+      {"\u0915\u093e \u0915\u093c", {22, 23, 22}, {22, 23, 1}},  // a combining mark with width, and one without
       {std::string("hello\0", 6), {4}, {4}},
       {"hello\xFF", {4}, {4}}};
   for (const auto& [text, lower, as_it_is] : rows) {

@@ -25,7 +25,7 @@ inline std::string read_golden(const std::string& name) {
   return text.str();
 }
 
-// What the call throws.
+// The error that the call throws.
 inline Error error_of(const std::function<void()>& call) {
   try {
     call();

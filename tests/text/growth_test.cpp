@@ -1,4 +1,4 @@
-// Tokenizer files that make any length of a short text, or need any time for it.
+// Malicious tokenizer files whose output or running time grows without bound for a short text.
 #include "text/growth.h"
 
 #include <gtest/gtest.h>
@@ -58,8 +58,8 @@ TEST(Growth, NormalizersAreBounded) {
   expect_refused([&] { prepend->encode("a"); }, ErrorKind::unsupported, too_much);
 }
 
-// The largest growth of Unicode's own: U+FDFA in its compatibility form, with its spaces escaped.
-TEST(Growth, WhatUnicodeMakesPasses) {
+// The largest expansion in Unicode itself: U+FDFA in compatibility form, with its spaces escaped.
+TEST(Growth, UnicodesLargestExpansionIsAllowed) {
   ordered_json json = document();
   const ordered_json escape = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
   json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFKC"}}, escape}}};
@@ -94,7 +94,7 @@ TEST(Growth, PreTokenizersAreBounded) {
     steps.push_back(mark("\u2582"));
   }
   json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
-  EXPECT_NO_THROW(read(json)->encode(std::string(100'000, 'a')));  // what one step made goes with the next
+  EXPECT_NO_THROW(read(json)->encode(std::string(100'000, 'a')));  // each step's output is freed after the next one
   const ordered_json each = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Isolated"}};
   steps.insert(steps.begin(), each);
   json["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
@@ -102,16 +102,16 @@ TEST(Growth, PreTokenizersAreBounded) {
   expect_refused([&] { many->encode(std::string(100'000, 'a')); }, ErrorKind::unsupported, too_much);
 }
 
-// A text between added tokens is worked on in parts: the bound is one for all of them.
-TEST(Growth, PartsShareTheBound) {
+// A text between added tokens is processed in parts, which share one limit.
+TEST(Growth, PartsShareTheLimit) {
   ordered_json json = document();
   json["added_tokens"].push_back({{"id", 1}, {"content", " "}, {"normalized", false}});
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "a ";
-  json["normalizer"] = replace_a;  // "a" by 1000 times itself: few for a part
+  json["normalizer"] = replace_a;  // expands "a" a thousandfold, which is allowed for a single part
   expect_refused([&] { read(json)->encode(text); }, ErrorKind::unsupported, too_much);
   EXPECT_EQ(read(json)->encode("a a").size(), 2001U);
-  // What a later step takes away counts as well: it was there.
+  // Text that a later step removes counts, too.
   const ordered_json drop = {{"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", ""}};
   json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {replace_a, drop}}};
   expect_refused([&] { read(json)->encode(text); }, ErrorKind::unsupported, too_much);
@@ -126,7 +126,7 @@ TEST(Growth, PartsShareTheBound) {
   EXPECT_NO_THROW(read(json)->encode("a a"));
 }
 
-TEST(Growth, StepsAreCounted) {
+TEST(Growth, StepsAreBounded) {
   ordered_json json = document();
   json["normalizer"] = sequence("normalizers", {{"type", "NFC"}}, 101);
   expect_refused([&] { read(json); }, ErrorKind::unsupported, "more than 100 steps");
@@ -134,14 +134,15 @@ TEST(Growth, StepsAreCounted) {
   EXPECT_NO_THROW(read(json));
 }
 
-// A map of one key, 'a', to so many bytes; with `prefix`, another byte in front of it leads to the same node.
+// A trie with the key 'a' and a replacement of `bytes` bytes. With `prefix`, that byte before 'a' leads to the same
+// node.
 std::string charsmap(size_t bytes, std::optional<uint8_t> prefix = std::nullopt) {
   std::vector<uint32_t> units(512, 0);
-  units[0] = 256 << 10;  // children of the root lie at 256 ^ byte
+  units[0] = 256 << 10;  // children of the root are at 256 ^ byte
   const uint32_t node = 256 ^ 'a';
-  units[node] = static_cast<uint32_t>('a') | 1U << 8 | (node ^ 1U) << 10;  // a leaf, whose value stands in unit 1
-  units[1] = 0x80000000U;                                                  // 0: where its replacement begins
-  if (prefix) units[256 ^ *prefix] = *prefix | uint32_t{*prefix} << 10;    // its children lie at 256 ^ byte, too
+  units[node] = static_cast<uint32_t>('a') | 1U << 8 | (node ^ 1U) << 10;  // a leaf whose value is in unit 1
+  units[1] = 0x80000000U;                                                  // 0: offset of its replacement
+  if (prefix) units[256 ^ *prefix] = *prefix | uint32_t{*prefix} << 10;    // its children are at 256 ^ byte, too
   std::string blob(4, '\0');
   const auto size = static_cast<uint32_t>(units.size() * 4);
   std::memcpy(blob.data(), &size, 4);
@@ -154,14 +155,14 @@ TEST(Growth, CharacterMapsAreBounded) {
   GrowthLimit limit(2);
   EXPECT_EQ(small.apply("xa", limit), "x" + std::string(max_growth, 'b'));
   expect_refused([] { Charsmap(charsmap(max_growth + 1), "map"); }, ErrorKind::unsupported, "a key of 1");
-  // A node that several keys lead to counts by the shortest of them.
+  // A node that several keys reach counts with the shortest key.
   for (const uint8_t prefix : {'A', 'z'}) {
     expect_refused([&] { Charsmap(charsmap(max_growth + 1, prefix), "map"); }, ErrorKind::unsupported, "a key of 1");
   }
 }
 
-// It is not a matter of load: to try again does not help.
-TEST(Growth, PatternsThatBacktrackTooMuchAreUnsupported) {
+// This is not an overload: a retry does not help.
+TEST(Growth, PatternsThatBacktrackTooMuchAreErrors) {
   ordered_json json = document();
   json["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a+)+b"}}}, {"behavior", "Isolated"}};
   const auto tokenizer = read(json);

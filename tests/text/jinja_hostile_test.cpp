@@ -1,5 +1,5 @@
-// Templates that would take for ever, all memory or the whole stack, or that reach for what they are not given: each is
-// refused by an error that names the reason.
+// Malicious templates that would never end, exhaust memory or the stack, or access what they must not: each gets an
+// error that names the reason.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -22,11 +22,11 @@ std::string times(int count, const std::string& text) {
 
 struct Case {
   ErrorKind kind;
-  std::string part;  // of the message
+  std::string part;  // part of the message
   std::string source;
 };
 
-// Under smaller limits than the usual ones, so that reaching them takes no time.
+// With lower limits than in production, so that they are reached quickly.
 void expect_refusals(const std::vector<Case>& cases, const ordered_json& variables = ordered_json::object()) {
   RenderOptions options;
   options.max_steps = 500'000;
@@ -48,7 +48,7 @@ void expect_refusals(const std::vector<Case>& cases, const ordered_json& variabl
 constexpr ErrorKind resource = ErrorKind::resource, corrupt = ErrorKind::corrupt, unsupported = ErrorKind::unsupported,
                     usage = ErrorKind::usage;
 
-TEST(JinjaHostile, EndlessWork) {
+TEST(JinjaHostile, EndlessLoopsAreStopped) {
   const std::string loop = "{% for i in range(90000) %}{% for j in range(90000) %}", end = "{% endfor %}{% endfor %}";
   const std::string large = "{% set s = 'ab' * 1000000 %}";
   std::string names;
@@ -86,8 +86,8 @@ TEST(JinjaHostile, EndlessWork) {
   });
 }
 
-TEST(JinjaHostile, EndlessSearch) {
-  // Searches are linear: these would compare 10^12 characters otherwise.
+TEST(JinjaHostile, SearchesAreLinear) {
+  // Quadratic searches would compare 10^12 characters here.
   const std::string source =
       "{% set s = 'a' * 2000000 %}{% set p = 'a' * 1000000 ~ 'b' %}{{ s.find(p) }} {{ s.rfind('b' ~ p[:-1]) }} {{ p in "
       "s }} "
@@ -97,7 +97,7 @@ TEST(JinjaHostile, EndlessSearch) {
   EXPECT_EQ(Template(source, "test.jinja").render(ordered_json::object()).text, "-1 -1 False 1 1 0 2000000 0");
 }
 
-TEST(JinjaHostile, Memory) {
+TEST(JinjaHostile, MemoryIsLimited) {
   const std::string doubling = "{% set n = namespace(s='ab', l=[1]) %}{% for i in range(60) %}";
   expect_refusals({
       {resource, "bytes of strings", "{{ 'x' * 10000000000 }}"},
@@ -144,7 +144,7 @@ TEST(JinjaHostile, Memory) {
   });
 }
 
-TEST(JinjaHostile, DeepSource) {
+TEST(JinjaHostile, DeepNestingIsRefused) {
   const auto deep = [](const std::string& before, const std::string& after) {
     return "{{ " + times(80000, before) + "1" + times(80000, after) + " }}";
   };
@@ -180,7 +180,7 @@ TEST(JinjaHostile, DeepSource) {
   });
 }
 
-TEST(JinjaHostile, ItemsOfWhatHasNone) {
+TEST(JinjaHostile, ItemsOfScalarsAreErrors) {
   expect_refusals({{usage, "items of a str", "{{ 'x' | dictsort }}"},
                    {usage, "items of a list", "{{ [1] | dictsort }}"},
                    {usage, "items of a", "{{ 5 | dictsort }}"},
@@ -190,7 +190,7 @@ TEST(JinjaHostile, ItemsOfWhatHasNone) {
                    {usage, "items of a", "{% for x in [1] %}{{ loop | items }}{% endfor %}"}});
 }
 
-TEST(JinjaHostile, ReachingOut) {
+TEST(JinjaHostile, ForbiddenAccessIsRefused) {
   expect_refusals(
       {
           {usage, "the attribute __class__ is unsafe", "{{ ''.__class__ }}"},

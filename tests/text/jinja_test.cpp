@@ -1,4 +1,4 @@
-// The template language against Jinja2, feature by feature.
+// The template language compared with Jinja2, feature by feature.
 #include "text/jinja/jinja.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::string render(const std::string& source, const ordered_json& variables = or
   return Template(source, "test.jinja").render(variables, options).text;
 }
 
-TEST(Jinja, RendersAsJinja2) {
+TEST(Jinja, RendersLikeJinja2) {
   const ordered_json golden = read_golden_json("templates.json");
   for (const auto& feature : golden["features"]) {
     const auto source = feature["source"].get<std::string>();
@@ -58,7 +58,7 @@ TEST(Jinja, ErrorsNameKindAndLine) {
   expect("{% for a in [] recursive %}{% endfor %}", ErrorKind::unsupported, "a recursive loop");
 }
 
-TEST(Jinja, LimitsAreTheCallers) {
+TEST(Jinja, LimitsAreSetByTheCaller) {
   RenderOptions few_steps;
   few_steps.max_steps = 1000;
   const std::string loop = "{% for a in range(2000) %}{% endfor %}";
@@ -77,7 +77,7 @@ TEST(Jinja, LimitsAreTheCallers) {
 
 TEST(Jinja, AppendWorksOnLists) { EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}"), "[1, 2]"); }
 
-TEST(Jinja, TimeComesFromTheOptions) {
+TEST(Jinja, CurrentTimeComesFromTheOptions) {
   RenderOptions options;
   options.now = 1721995200;
   const std::time_t now = 1721995200;
@@ -89,7 +89,7 @@ TEST(Jinja, TimeComesFromTheOptions) {
   EXPECT_EQ(render("{{ strftime_now('') }}", ordered_json::object(), options), "");
 }
 
-TEST(Jinja, GenerationBlocksNotInMacros) {
+TEST(Jinja, GenerationBlocksInMacrosAreErrors) {
   const std::string source = "{% macro m() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ m() }}";
   EXPECT_EQ(error_of([&] { render(source); }).kind(), ErrorKind::unsupported);
 }

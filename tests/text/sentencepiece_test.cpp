@@ -1,4 +1,4 @@
-// SentencePiece models against ids by the `sentencepiece` package.
+// SentencePiece models compared with the ids of the `sentencepiece` package.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -28,7 +28,7 @@ void expect_golden(const Tokenizer& tokenizer, const std::string& name) {
     const auto ids = golden["texts"][i]["ids"].get<Ids>();
     EXPECT_EQ(tokenizer.encode(text, plain_text), ids) << i << ": " << text;
     const std::string decoded = golden["texts"][i].value("decoded", text);
-    // The library writes an unknown character as U+2047 between spaces; here it is the token's name.
+    // The library decodes an unknown character to U+2047 between spaces; Ingot decodes it to the token's name.
     if (std::find(ids.begin(), ids.end(), tokenizer.unk_id().value()) != ids.end()) continue;
     EXPECT_EQ(tokenizer.decode(ids), decoded) << i << ": " << text;
   }
@@ -38,12 +38,12 @@ class SentencePiece : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, SentencePiece, testing::Values("spm_llama", "spm_mistral", "spm_unigram"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(SentencePiece, EncodesAndDecodesAsTheReference) {
+TEST_P(SentencePiece, EncodesAndDecodesLikeTheReference) {
   expect_golden(*Tokenizer::from_vocabulary(vocabulary(GetParam())), GetParam());
 }
 
-// What the library is given says the same as the file.
-TEST_P(SentencePiece, IsWrittenAsItWasRead) {
+// The written model encodes like the original file.
+TEST_P(SentencePiece, SurvivesARoundTrip) {
   const VocabularySpec read = vocabulary(GetParam());
   const VocabularySpec again = parse_sentencepiece(write_sentencepiece(read), "again");
   EXPECT_EQ(again.model, read.model);
@@ -55,8 +55,8 @@ TEST_P(SentencePiece, IsWrittenAsItWasRead) {
   EXPECT_EQ(again.remove_extra_whitespaces, read.remove_extra_whitespaces);
 }
 
-// As the `tokenizers` package has Llama's pipeline: every text between special tokens gets its own space in front.
-TEST(SentencePieceTokenizer, SpecialTokensCutTheText) {
+// As in the `tokenizers` package's pipeline for Llama, a space is prepended to every text between special tokens.
+TEST(SentencePieceTokenizer, SpecialTokensSplitTheText) {
   const auto tokenizer = Tokenizer::from_vocabulary(vocabulary("spm_llama"));
   const auto json = Tokenizer::from_json(read_golden("llama.tokenizer.json"), "llama");
   for (const std::string text : {"<s>", "a<s>b", "<s><s> a </s>b", "", "plain"}) {
@@ -72,21 +72,21 @@ TEST(SentencePieceTokenizer, SpecialTokensCutTheText) {
   }
 }
 
-TEST(SentencePieceTokenizer, AddsWhatTheModelsExpect) {
+TEST(SentencePieceTokenizer, AddsBosAndEos) {
   VocabularySpec spec = vocabulary("spm_llama");
   EXPECT_EQ(Tokenizer::from_vocabulary(spec)->encode(""), Ids{1});
   spec.add_bos = false;
   spec.add_eos = true;
   EXPECT_EQ(Tokenizer::from_vocabulary(spec)->encode(""), Ids{2});
-  EXPECT_EQ(Tokenizer::from_vocabulary(vocabulary("spm_unigram"))->encode(""), Ids{1});  // </s> behind
+  EXPECT_EQ(Tokenizer::from_vocabulary(vocabulary("spm_unigram"))->encode(""), Ids{1});  // </s> at the end
 }
 
-TEST(SentencePieceTokenizer, StrayBytesAreReplacementCharacters) {
+TEST(SentencePieceTokenizer, InvalidBytesAreReplacementCharacters) {
   const auto tokenizer = Tokenizer::from_vocabulary(vocabulary("spm_llama"));
   EXPECT_EQ(tokenizer->encode("a\xFFz"), tokenizer->encode("a\xEF\xBF\xBDz"));
 }
 
-TEST(SentencePieceTokenizer, AddedTokensOfTheFolder) {
+TEST(SentencePieceTokenizer, ReadsAddedTokensOfTheFolder) {
   VocabularySpec spec = vocabulary("spm_llama");
   const auto size = static_cast<int32_t>(spec.tokens.size());
   AddedToken token;
@@ -111,9 +111,9 @@ ErrorKind kind_of(const std::function<void()>& call) {
   return ErrorKind::internal;
 }
 
-TEST(SentencePieceTokenizer, RefusesByName) {
+TEST(SentencePieceTokenizer, ErrorsNameTheFault) {
   const std::string bytes = read_golden("spm_unigram.model");
-  // Cut anywhere, the file is refused or, at the end of a message, has fewer pieces; never more than an error.
+  // A file that is truncated anywhere is refused or, at the end of a message, has fewer pieces.
   for (size_t size = 0; size < bytes.size(); size += 97) {
     try {
       Tokenizer::from_vocabulary(parse_sentencepiece(std::string_view(bytes).substr(0, size), "cut"));
@@ -140,7 +140,7 @@ TEST(SentencePieceTokenizer, RefusesByName) {
   EXPECT_EQ(refusal([](auto& spec) { spec.charsmap[7] = '\x7F'; }), ErrorKind::corrupt);
   VocabularySpec words = vocabulary("spm_unigram");
   std::string model = write_sentencepiece(words);
-  const std::string word_type = "\x12\x02\x18\x03";  // a trainer with the model type WORD
+  const std::string word_type = "\x12\x02\x18\x03";  // a trainer spec with model type WORD
   EXPECT_EQ(kind_of([&] { parse_sentencepiece(model + word_type, "x"); }), ErrorKind::unsupported);
 }
 

@@ -1,4 +1,4 @@
-// The hand-written splitters against the patterns they stand for, run by PCRE2.
+// The hand-written splitters compared with the patterns that they implement, run by PCRE2.
 #include "text/split.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Letters, marks, numbers, white space and others, of which many matter to the patterns; all older than PCRE2's tables.
+// Letters, marks, digits, white space and others, many of which occur in the patterns. All are older than PCRE2's
+// tables.
 constexpr char32_t characters[] =
     U"abstremvldSTREMVLD'''''    \t\n\r\n\v\f "
     U"0123456789.,!?-_()\u00A0\u0085\u2003\u3000\u2028\u180E\u200B\uFEFF\u017F\u00E9"
@@ -52,23 +53,23 @@ void expect_same(std::string_view pattern, const Splitter& split, unsigned seed)
   }
 }
 
-TEST(Split, Gpt2IsItsPattern) { expect_same(gpt2, split_gpt2, 1); }
+TEST(Split, Gpt2AgreesWithItsPattern) { expect_same(gpt2, split_gpt2, 1); }
 
-TEST(Split, Llama3IsItsPattern) {
+TEST(Split, Llama3AgreesWithItsPattern) {
   expect_same(
       find_pre_tokenizer_preset("llama-bpe")->patterns.front(),
       [](auto text, auto& out) { split_llama3(text, 3, out); }, 2);
 }
 
-TEST(Split, Qwen2IsItsPattern) {
+TEST(Split, Qwen2AgreesWithItsPattern) {
   expect_same(
       find_pre_tokenizer_preset("qwen2")->patterns.front(), [](auto text, auto& out) { split_llama3(text, 1, out); },
       3);
 }
 
-TEST(Split, WhiteSpaceAndWordsAreTheirPatterns) {
+TEST(Split, WhitespaceAndWordsAgreeWithTheirPatterns) {
   expect_same(R"(\S+)", split_white_space, 4);
-  // The Whitespace step counts the join controls as parts of words, the patterns of Split do not.
+  // The Whitespace step counts join controls as word characters; the patterns of Split do not.
   expect_same(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)", split_words, 5);
 }
 

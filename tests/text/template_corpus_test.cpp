@@ -1,4 +1,4 @@
-// Replays the corpora of the templates' fuzz targets.
+// Runs the fuzz targets of templates on their corpora.
 #include "tests/fuzz/replay.h"
 #include "tests/fuzz/templates.h"
 

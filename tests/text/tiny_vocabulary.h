@@ -1,4 +1,4 @@
-// Vocabularies for tiny random models: every token is a byte or special.
+// Vocabularies for tiny random models: every token is a byte or a special token.
 #pragma once
 
 #include "text/tokenizer.h"
@@ -14,18 +14,19 @@ inline VocabularySpec ascii_vocabulary() {
   vocabulary.tokens = {"<pad>", "<|im_start|>", "<|im_end|>"};
   vocabulary.token_types.assign(3, token_control);
   for (char c = '!'; c <= '~'; ++c) vocabulary.tokens.emplace_back(1, c);
-  vocabulary.tokens.insert(vocabulary.tokens.end(), {"\xc4\xa0", "\xc4\x8a"});  // stand for space and line feed
+  vocabulary.tokens.insert(vocabulary.tokens.end(),
+                           {"\xc4\xa0", "\xc4\x8a"});  // the byte-level characters of space and line feed
   vocabulary.token_types.resize(vocabulary.tokens.size(), token_normal);
   return vocabulary;
 }
 
-// And the byte 0xC3, and the bytes that may follow it: two tokens then make one character, such as e with an acute
-// accent. 130 tokens altogether.
+// Adds the byte 0xC3 and the bytes that may follow it, so that two tokens form one character, such as e with an acute
+// accent. 130 tokens in total.
 inline VocabularySpec latin_vocabulary() {
   VocabularySpec vocabulary = ascii_vocabulary();
-  vocabulary.tokens.emplace_back("\xc3\x83");  // stands for 0xC3
+  vocabulary.tokens.emplace_back("\xc3\x83");  // the byte-level character of 0xC3
   for (int byte = 0xA1; byte <= 0xBF; ++byte) {
-    if (byte != 0xAD) vocabulary.tokens.push_back({'\xc2', static_cast<char>(byte)});  // stands for itself
+    if (byte != 0xAD) vocabulary.tokens.push_back({'\xc2', static_cast<char>(byte)});  // its own byte-level character
   }
   vocabulary.token_types.resize(vocabulary.tokens.size(), token_normal);
   return vocabulary;

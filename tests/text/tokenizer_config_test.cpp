@@ -18,7 +18,7 @@ ErrorKind kind_of(std::string_view json, std::string_view template_name = "defau
   return ErrorKind::internal;
 }
 
-TEST(TokenizerConfig, ReadsBothFormsOfTokens) {
+TEST(TokenizerConfig, ReadsTokensAsStringsAndObjects) {
   const TokenizerConfig config = parse_tokenizer_config(
       R"({"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null,
           "add_bos_token": true, "chat_template": "{{ x }}", "model_max_length": 1e30})",
@@ -32,7 +32,7 @@ TEST(TokenizerConfig, ReadsBothFormsOfTokens) {
   EXPECT_EQ(config.chat_template, "{{ x }}");
 }
 
-TEST(TokenizerConfig, ReadsFurtherTokens) {
+TEST(TokenizerConfig, ReadsAdditionalTokens) {
   using Contents = std::vector<std::string>;
   const auto additional = [](std::string_view json) { return parse_tokenizer_config(json, "c").special.additional; };
   EXPECT_EQ(additional(R"({"sep_token": "[SEP]", "additional_special_tokens": ["<a>", {"content": "<b>"}]})"),
@@ -42,7 +42,7 @@ TEST(TokenizerConfig, ReadsFurtherTokens) {
   EXPECT_EQ(kind_of(R"({"additional_special_tokens": [{}]})"), ErrorKind::corrupt);
 }
 
-TEST(TokenizerConfig, PicksOneOfSeveralTemplates) {
+TEST(TokenizerConfig, ChoosesOneOfSeveralTemplates) {
   const std::string_view json =
       R"({"chat_template": [{"name": "default", "template": "A"}, {"name": "tool_use", "template": "B"}]})";
   EXPECT_EQ(parse_tokenizer_config(json, "c").chat_template, "A");
@@ -51,7 +51,7 @@ TEST(TokenizerConfig, PicksOneOfSeveralTemplates) {
   EXPECT_FALSE(parse_tokenizer_config("{}", "c").chat_template);
 }
 
-TEST(TokenizerConfig, NamesWhatIsWrong) {
+TEST(TokenizerConfig, ErrorsNameTheFault) {
   EXPECT_EQ(kind_of("{"), ErrorKind::corrupt);
   EXPECT_EQ(kind_of("[]"), ErrorKind::corrupt);
   EXPECT_EQ(kind_of(R"({"bos_token": 3})"), ErrorKind::corrupt);

@@ -1,4 +1,4 @@
-// Replays the corpora of the tokenizers' fuzz targets.
+// Runs the fuzz targets of tokenizers on their corpora.
 #include "tests/fuzz/replay.h"
 #include "tests/fuzz/tokenizers.h"
 

@@ -1,4 +1,4 @@
-// Tokenizers against ids by the `tokenizers` package.
+// Tokenizers compared with the ids of the `tokenizers` package.
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerGolden,
                                          "llama2", "llama", "mistral", "unigram", "nfkc", "words"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(TokenizerGolden, EncodesAndDecodesAsTheReference) {
+TEST_P(TokenizerGolden, EncodesAndDecodesLikeTheReference) {
   const auto tokenizer = load(GetParam());
   const std::vector<std::string> all = texts();
   const ordered_json golden = read_golden_json(std::string(GetParam()) + ".golden.json");
@@ -68,7 +68,7 @@ TEST_P(TokenizerGolden, EncodesAndDecodesAsTheReference) {
   }
 }
 
-TEST_P(TokenizerGolden, DecodesAnyIdsAsTheReference) {
+TEST_P(TokenizerGolden, DecodesAnyIdsLikeTheReference) {
   const auto tokenizer = load(GetParam());
   const bool byte_fallback = tokenizer->find("<0x0A>").has_value();
   const ordered_json golden = read_golden_json(std::string(GetParam()) + ".golden.json");
@@ -80,19 +80,19 @@ TEST_P(TokenizerGolden, DecodesAnyIdsAsTheReference) {
   }
 }
 
-TEST(Tokenizer, DecodeUndoesEncode) {
+TEST(Tokenizer, DecodeRestoresTheText) {
   const std::vector<std::string> all = texts();
   for (const char* name : {"gpt2", "llama3", "smollm2", "cased"}) {
     const auto tokenizer = load(name);
     for (const std::string& text : all) {
-      // Tokens that take the white space beside them lose it.
+      // Tokens that strip adjacent white space lose it.
       if (text.find("<strip>") != std::string::npos) continue;
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, plain_text)), text) << name;
     }
   }
 }
 
-TEST(Tokenizer, LongTextsAreTheSumOfTheirWords) {
+TEST(Tokenizer, LongTextsAreTheConcatenationOfTheirWords) {
   const auto tokenizer = load("smollm2");
   std::string text;
   Ids expected;
@@ -105,7 +105,7 @@ TEST(Tokenizer, LongTextsAreTheSumOfTheirWords) {
   EXPECT_EQ(tokenizer->encode(text, plain_text), expected);
 }
 
-TEST(Tokenizer, StrayBytesSurvive) {
+TEST(Tokenizer, InvalidBytesSurvive) {
   const auto tokenizer = load("gpt2");
   const std::string text = "ab\xFF\xC3 \x80\xE2\x82 c";
   const Ids ids = tokenizer->encode(text, plain_text);
@@ -135,7 +135,7 @@ TEST(Tokenizer, StreamsWholeCharacters) {
   EXPECT_EQ(decoder.finish(), "\xEF\xBF\xBD");
 }
 
-TEST(Tokenizer, ThreadsShareOne) {
+TEST(Tokenizer, ThreadsShareATokenizer) {
   const auto tokenizer = load("llama3");
   const std::vector<std::string> all = texts();
   std::vector<Ids> expected;
@@ -151,7 +151,7 @@ TEST(Tokenizer, ThreadsShareOne) {
   EXPECT_EQ(differences, (std::array<int, 4>{}));
 }
 
-TEST(Tokenizer, SpecialTokenSettings) {
+TEST(Tokenizer, SpecialTokenSettingsAreFollowed) {
   const std::string json = read_golden("smollm2.tokenizer.json");
   SpecialTokens special;
   special.bos = "<|im_start|>";
@@ -178,7 +178,7 @@ TEST(Tokenizer, SpecialTokenSettings) {
   EXPECT_EQ(Tokenizer::from_json(read_golden("llama3.tokenizer.json"), "t", without)->encode(""), Ids{});
 }
 
-// A GGUF vocabulary made from a tokenizer.json of the same kind.
+// A GGUF vocabulary derived from a tokenizer.json of the same kind.
 VocabularySpec vocabulary_of(const std::string& name, const std::string& pre) {
   const ordered_json json = read_golden_json(name + ".tokenizer.json");
   VocabularySpec spec;
@@ -203,7 +203,7 @@ VocabularySpec vocabulary_of(const std::string& name, const std::string& pre) {
   return spec;
 }
 
-TEST(Vocabulary, EncodesAsTheReference) {
+TEST(Vocabulary, EncodesLikeTheReference) {
   const ordered_json lists = read_golden_json("texts.json");
   for (const auto& [name, pre] : std::vector<std::pair<std::string, std::string>>{{"gpt2", "gpt-2"},
                                                                                   {"llama3", "llama-bpe"},
@@ -224,9 +224,9 @@ TEST(Vocabulary, EncodesAsTheReference) {
   }
 }
 
-// A file that names no splitting: punctuation and its like by themselves first, numbers without a space in front, by
-// threes.
-TEST(Vocabulary, SplitsAsLlamaCppWithoutAName) {
+// A file without a pre-tokenizer name: first punctuation and similar characters are split off, then numbers, without a
+// leading space and in groups of three digits.
+TEST(Vocabulary, SplitsLikeLlamaCppWithoutAName) {
   const auto named = Tokenizer::from_vocabulary(vocabulary_of("gpt2", "default"));
   const auto unnamed = Tokenizer::from_vocabulary(vocabulary_of("gpt2", ""));
   const auto pieces = [&](const std::vector<std::string>& parts) {
@@ -245,7 +245,7 @@ TEST(Vocabulary, SplitsAsLlamaCppWithoutAName) {
   }
 }
 
-TEST(Vocabulary, AddsBosAsTheFileSays) {
+TEST(Vocabulary, AddsBosAccordingToTheFile) {
   VocabularySpec spec = vocabulary_of("llama3", "llama-bpe");
   spec.bos_id = 10;
   EXPECT_EQ(Tokenizer::from_vocabulary(spec)->encode(""), Ids{10});
@@ -260,7 +260,7 @@ TEST(Vocabulary, AddsBosAsTheFileSays) {
   EXPECT_EQ(Tokenizer::from_vocabulary(spec)->encode(""), (Ids{10, 11}));
 }
 
-TEST(Vocabulary, RefusesByName) {
+TEST(Vocabulary, ErrorsNameTheFault) {
   const auto refusal = [](const std::function<void(VocabularySpec&)>& change) {
     VocabularySpec spec = vocabulary_of("gpt2", "gpt-2");
     change(spec);
@@ -280,7 +280,7 @@ TEST(Vocabulary, RefusesByName) {
   EXPECT_EQ(refusal([](auto& spec) { spec.bos_id = 1 << 20; }).kind(), ErrorKind::corrupt);
 }
 
-TEST(Tokenizer, RefusesByName) {
+TEST(Tokenizer, ErrorsNameTheFault) {
   const auto refusal = [](const char* pointer, const char* value) {
     ordered_json json = read_golden_json("gpt2.tokenizer.json");
     json[ordered_json::json_pointer(pointer)] = ordered_json::parse(value);

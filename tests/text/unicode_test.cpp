@@ -7,7 +7,7 @@
 namespace ingot::text {
 namespace {
 
-TEST(Unicode, WhiteSpaceIsExactlyTheStandardsList) {
+TEST(Unicode, WhiteSpaceIsTheStandardsList) {
   std::string found;
   for (uint32_t c = 0; c < 0x110000; ++c) {
     if ((char_class(c) & char_space) != 0) found += std::to_string(c) + " ";
@@ -19,7 +19,7 @@ TEST(Unicode, WhiteSpaceIsExactlyTheStandardsList) {
   EXPECT_EQ(char_class(invalid_byte), 0);
 }
 
-TEST(Unicode, DecodesEveryCharacterAndNothingElse) {
+TEST(Unicode, DecodesEveryValidCharacterOnly) {
   for (uint32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
     std::string text;
@@ -49,7 +49,7 @@ TEST(Unicode, ReplacesMaximalInvalidParts) {
   EXPECT_EQ(replace_invalid_utf8("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
 }
 
-TEST(Unicode, CaseAndNormalForm) {
+TEST(Unicode, ChangesCaseAndNormalForm) {
   EXPECT_EQ(upper_case("stra\xC3\x9F"
                        "e \xC3\xA9"),
             "STRASSE \xC3\x89");
@@ -60,8 +60,8 @@ TEST(Unicode, CaseAndNormalForm) {
             "\xC3\xA9\xFF\xC3\xA9");
 }
 
-// Its parts go by other versions of Unicode; these are characters that were new in between.
-TEST(Unicode, WhatOnlyTokenizersAskForIsAsTheirPackageHasIt) {
+// The package's parts use different Unicode versions; these characters were added in between.
+TEST(Unicode, NormalizersUseThePackagesUnicodeVersions) {
   EXPECT_EQ(normalize_nfkc("\u32FF \u337B"), "\u32FF \u5E73\u6210");  // the first is of Unicode 12.1
   EXPECT_EQ(normalize_nfd("a\u0301\u08CA\u0323 a\u0301\u0323"), "a\u0301\u08CA\u0323 a\u0323\u0301");
   EXPECT_EQ(normalize_nfc("\U00011935\U00011930"), "\U00011935\U00011930");
@@ -80,7 +80,7 @@ TEST(Unicode, TrailingSpaceCountsWholeCharacters) {
   EXPECT_EQ(trailing_space(" \u3000\u00A0\n"), 7u);
   EXPECT_EQ(trailing_space("a\u3000 b"), 0u);
   EXPECT_EQ(trailing_space("a\u3000 "), 4u);
-  EXPECT_EQ(trailing_space(" \u3000\x80"), 0u);  // a stray byte is no white space
+  EXPECT_EQ(trailing_space(" \u3000\x80"), 0u);  // an invalid byte is not white space
   EXPECT_EQ(trailing_space("\xE3\x80"), 0u);
   EXPECT_EQ(trailing_space("\x80\x85 "), 1u);
 }

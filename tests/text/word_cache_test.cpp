@@ -15,8 +15,8 @@ std::vector<int32_t> ids_of(size_t count, int32_t first) {
   return ids;
 }
 
-// Words that differ in one place, in a NUL or only in their length are different words.
-TEST(WordCache, TellsWordsApartByEveryByteAndLength) {
+// Words that differ in one byte, in a NUL, or only in their length are different.
+TEST(WordCache, DistinguishesWordsByEveryByteAndTheLength) {
   WordCache cache;
   std::vector<std::string> words;
   for (size_t size = 0; size <= 23; ++size) {
@@ -40,7 +40,7 @@ TEST(WordCache, TellsWordsApartByEveryByteAndLength) {
   }
 }
 
-TEST(WordCache, LeavesOutWhatIsLong) {
+TEST(WordCache, DoesNotCacheLongWords) {
   WordCache cache;
   std::vector<int32_t> found;
   const std::vector<int32_t> ids = ids_of(10, 0);
@@ -52,8 +52,8 @@ TEST(WordCache, LeavesOutWhatIsLong) {
   EXPECT_TRUE(found.empty());
 }
 
-// More words than there are places: what is found is right, and the first ones stay.
-TEST(WordCache, ThreadsShareItAndItMayFillUp) {
+// With more words than slots, lookups are still right, and the first words stay cached.
+TEST(WordCache, ThreadsShareItAndItMayBeFull) {
   WordCache cache;
   const auto word = [](int32_t i) { return "w" + std::to_string(i); };
   const auto work = [&](int32_t seed) {

@@ -1,4 +1,4 @@
-// Replays the corpus of the recipe fuzz target.
+// Runs the recipe fuzz target on its corpus.
 #include "tests/fuzz/recipe.h"
 #include "tests/fuzz/replay.h"
 

@@ -20,7 +20,7 @@ class EventLogTest : public testing::Test {
     for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line));
     return all;
   }
-  // "type step", in order.
+  // The events as "type step", in order.
   std::vector<std::string> kinds() const {
     std::vector<std::string> all;
     for (const nlohmann::json& e : lines()) {
@@ -36,7 +36,7 @@ class EventLogTest : public testing::Test {
   }
 };
 
-TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
+TEST_F(EventLogTest, EveryEventIsWrittenImmediately) {
   EventLog log(path_, -1);
   log.on_start({"run",
                 1,
@@ -65,7 +65,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   log.on_checkpoint({3, "checkpoints/step-3", 1234, 0.5});
   log.on_warning({3, "look"});
   log.on_end({3, "done", 9, 77, 4096, {3e12, 1e12, "2026-11-21T05:14:00Z"}});
-  const std::vector<nlohmann::json> all = lines();  // while the log is still open
+  const std::vector<nlohmann::json> all = lines();  // the log is still open
   ASSERT_EQ(all.size(), 7U);
   EXPECT_EQ(all[0].at("type"), "start");
   EXPECT_EQ(all[0].at("version"), 1);
@@ -81,7 +81,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EXPECT_EQ(all[1].at("tokens"), 77);
   EXPECT_EQ(all[1].at("padding"), 0.125);
   EXPECT_EQ(all[1].at("mfu"), 0.25);
-  EXPECT_EQ(all[1].at("hfu"), nullptr);  // there is none
+  EXPECT_EQ(all[1].at("hfu"), nullptr);  // it is unknown
   EXPECT_EQ(all[2].at("perplexity"), 4.48);
   EXPECT_EQ(all[2].at("tokens"), 20);
   EXPECT_EQ(all[3].at("prompt"), "a \"quoted\"\nprompt");
@@ -92,7 +92,7 @@ TEST_F(EventLogTest, EveryEventIsALineAtOnce) {
   EXPECT_EQ(all[6].at("rates_measured"), "2026-11-21T05:14:00Z");
 }
 
-TEST_F(EventLogTest, ResumingDropsLaterStepsAndATornLine) {
+TEST_F(EventLogTest, ResumingDropsLaterStepsAndAnIncompleteLine) {
   {
     EventLog log(path_, -1);
     log.on_start({.name = "run"});
@@ -108,14 +108,14 @@ TEST_F(EventLogTest, ResumingDropsLaterStepsAndATornLine) {
   EXPECT_EQ(kinds(), (std::vector<std::string>{"start -", "eval 0", "step 1", "step 2", "step 3"}));
 }
 
-TEST_F(EventLogTest, ALineThatIsNoJsonIsDropped) {
+TEST_F(EventLogTest, ALineThatIsNotJsonIsDropped) {
   std::ofstream(path_) << "{\"type\":\"step\",\"step\":1}\nno JSON\n[1]\n{\"type\":\"step\",\"step\":2}\n";
   EventLog log(path_, 9);
   EXPECT_EQ(kinds(), (std::vector<std::string>{"step 1", "step 2"}));
 }
 
-// A run that was killed before its first checkpoint begins anew: no event of a step is kept, not even of step 0.
-TEST_F(EventLogTest, NothingDoneKeepsNoStep) {
+// A run killed before its first checkpoint starts again: no event of a step is kept, not even of step 0.
+TEST_F(EventLogTest, WithoutACheckpointNoStepIsKept) {
   {
     EventLog log(path_, -1);
     log.on_eval({.step = 0});
@@ -125,7 +125,7 @@ TEST_F(EventLogTest, NothingDoneKeepsNoStep) {
   EXPECT_TRUE(lines().empty());
 }
 
-TEST_F(EventLogTest, AFolderThatIsNotThereIsNamed) {
+TEST_F(EventLogTest, AMissingFolderIsNamed) {
   const std::string text =
       refusal(ErrorKind::unavailable, [&] { const EventLog log(files_.path() / "none" / "events.jsonl", 0); });
   EXPECT_NE(text.find("none"), std::string::npos) << text;

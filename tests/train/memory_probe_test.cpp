@@ -19,7 +19,7 @@ class MemoryProbe : public testing::TestWithParam<bool> {
     settings_.step.units = GetParam() ? 6 : 0;
     settings_.step.micro = 1;
   }
-  // A run whose step of `micro` units was found with allocations of at most `most` bytes.
+  // A run whose micro-batch of at most `micro` accumulation units was probed with allocations of at most `most` bytes.
   ProbedStep found(SmallRun& run, int64_t micro, size_t most, const comm::Group& ranks = {}) const {
     StepSettings asked = settings_.step;
     asked.micro = micro;
@@ -34,39 +34,39 @@ class MemoryProbe : public testing::TestWithParam<bool> {
     return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads, 0);
   }
   size_t saved(int64_t micro) const { return bytes(micro).saved; }
-  // The most that it allocates at once.
+  // The largest allocation of the run.
   size_t largest(int64_t micro) const { return std::max(bytes(micro).saved, bytes(micro).scratch); }
 
   SmallRun::Settings settings_;
 };
 
-TEST_P(MemoryProbe, WhatFitsIsTaken) {
+TEST_P(MemoryProbe, ChoosesTheLargestMicroBatchThatFits) {
   SmallRun run(settings_);
   const ProbedStep tried = found(run, 6, std::numeric_limits<size_t>::max());
   EXPECT_EQ(tried.step->settings().micro, 6);
   EXPECT_EQ(tried.shortage, "");
-  EXPECT_EQ(tried.step->peak().saved, saved(6)) << "the step that was tried is not a whole micro-batch";
+  EXPECT_EQ(tried.step->peak().saved, saved(6)) << "the probe's step is not a whole micro-batch";
 }
 
-TEST_P(MemoryProbe, IsLessWhereMemoryIsShort) {
+TEST_P(MemoryProbe, ReducesTheMicroBatchWhenMemoryIsShort) {
   SmallRun run(settings_);
   const ProbedStep tried = found(run, 6, largest(4));
   EXPECT_EQ(tried.step->settings().micro, 4);  // three quarters of 6
   EXPECT_NE(tried.shortage.find("more than"), std::string::npos) << tried.shortage;
 }
 
-TEST_P(MemoryProbe, OneUnitThatDoesNotFitIsAnError) {
+TEST_P(MemoryProbe, OneAccumulationUnitThatDoesNotFitIsAnError) {
   SmallRun run(settings_);
   try {
     found(run, 6, saved(1) - 64);
-    FAIL() << "there was no memory";
+    FAIL() << "expected an out-of-memory error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
   }
 }
 
-// The steps behind it are those of a run without it, and those of smaller micro-batches.
-TEST_P(MemoryProbe, ChangesNothing) {
+// Later steps equal those of a run without the probe, and those of smaller micro-batches.
+TEST_P(MemoryProbe, DoesNotChangeTheTraining) {
   SmallRun plain(settings_), tried(settings_);
   const std::vector<std::vector<float>> before = state_of(*tried.optimizer_state);
   const ProbedStep probed = found(tried, 6, largest(4));
@@ -81,8 +81,8 @@ TEST_P(MemoryProbe, ChangesNothing) {
   EXPECT_EQ(state_of(*plain.optimizer_state), state_of(*tried.optimizer_state));
 }
 
-// One of three ranks has little memory; what they try is not what they exchange.
-TEST_P(MemoryProbe, RanksTakeWhatAllHaveRoomFor) {
+// One of three ranks has little memory. The probe must not communicate gradients.
+TEST_P(MemoryProbe, RanksUseTheSmallestMicroBatchOfAll) {
   for (const int zero : {0, 1, 2}) {
     std::mutex mutex;
     std::vector<double> expected;
@@ -104,11 +104,11 @@ TEST_P(MemoryProbe, RanksTakeWhatAllHaveRoomFor) {
       if (expected.empty()) expected = losses;
       EXPECT_EQ(losses, expected) << "rank " << ranks.rank();
     });
-    EXPECT_NE(expected[0], expected[2]) << "nothing was learned";
+    EXPECT_NE(expected[0], expected[2]) << "the weights did not change";
   }
 }
 
-TEST_P(MemoryProbe, OneUnitThatDoesNotFitOnARankIsAnErrorOfAll) {
+TEST_P(MemoryProbe, OutOfMemoryOnOneRankIsAnErrorOfAll) {
   std::atomic<int> errors{0};
   try {
     comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
@@ -123,7 +123,7 @@ TEST_P(MemoryProbe, OneUnitThatDoesNotFitOnARankIsAnErrorOfAll) {
         throw;
       }
     });
-    ADD_FAILURE() << "there was no memory";
+    ADD_FAILURE() << "expected an out-of-memory error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::resource);
   }

@@ -1,4 +1,4 @@
-// A step whose gradient is not finite is run again, and the op and the layer are named.
+// A step with a non-finite gradient is repeated, and the op and layer are named.
 #include "train/non_finite_locator.h"
 
 #include <gtest/gtest.h>
@@ -33,15 +33,15 @@ std::string fault(SmallRun& run, const std::vector<data::PackedSequence>& batch)
   return run.step->locate_non_finite(1, batch, SmallRun::samples(static_cast<int64_t>(batch.size())), run.weights);
 }
 
-TEST(NonFiniteLocator, NothingIsFoundInASoundStep) {
+TEST(NonFiniteLocator, FindsNothingInAFiniteStep) {
   for (const DType type : {DType::f32, DType::bf16}) {
     SmallRun run({.lora = small_lora(), .weights = type, .step = {.activation = type, .sequence_length = 24}});
     EXPECT_EQ(fault(run, run.sequences(3)), "");
   }
 }
 
-// In full training and under an adapter, in each type, with and without recompute.
-TEST(NonFiniteLocator, AWeightInAMiddleLayerIsNamed) {
+// In full training and LoRA, in each dtype, with and without recomputation.
+TEST(NonFiniteLocator, NamesAWeightOfAMiddleLayer) {
   const std::string name = "model.layers.1.mlp.up_proj.weight";
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const bool adapter : {false, true}) {
@@ -55,7 +55,7 @@ TEST(NonFiniteLocator, AWeightInAMiddleLayerIsNamed) {
           set(parameter(run, name), 5, value);
           const std::vector<data::PackedSequence> batch = run.sequences(3);
           EXPECT_TRUE(run.run(1, 1e-3, batch).skipped);
-          // With an adapter the op may be one with its product.
+          // With an adapter the op may include the adapter's gemm.
           const std::string found = fault(run, batch), behind = " with " + name + ", whose values are not finite";
           EXPECT_TRUE(found == "linear" + behind || (adapter && found == "linear_low_rank" + behind)) << found;
           EXPECT_EQ(run.optimizer_state->updates(), 0);
@@ -65,8 +65,8 @@ TEST(NonFiniteLocator, AWeightInAMiddleLayerIsNamed) {
   }
 }
 
-// Of the two parameters of one op.
-TEST(NonFiniteLocator, TheOneThatIsNotFiniteIsNamed) {
+// One of an op's two parameters is not finite.
+TEST(NonFiniteLocator, NamesTheParameterThatIsNotFinite) {
   SmallRun::Settings settings;
   settings.lora = small_lora();
   SmallRun run(settings);
@@ -93,8 +93,8 @@ TEST(NonFiniteLocator, TheOneThatIsNotFiniteIsNamed) {
   EXPECT_EQ(found(), up + "weight, whose values are not finite");
 }
 
-// Finite weights whose product is not: the parameter is named as the place, not as the cause.
-TEST(NonFiniteLocator, AnOverflowIsNamedWhereItHappens) {
+// Finite weights overflow in a product: the parameter is named as the place, not as the cause.
+TEST(NonFiniteLocator, NamesThePlaceOfAnOverflow) {
   SmallRun run({});
   for (const char* name : {"model.layers.2.post_attention_layernorm.weight", "model.layers.2.mlp.gate_proj.weight"}) {
     const Parameter& p = parameter(run, name);
@@ -106,8 +106,8 @@ TEST(NonFiniteLocator, AnOverflowIsNamedWhereItHappens) {
   EXPECT_EQ(fault(run, batch), "linear with model.layers.2.mlp.gate_proj.weight");
 }
 
-// The forward pass is finite, the head's gradient is not (see Step.AnOverflowingGradientUnderAFiniteLoss...).
-TEST(NonFiniteLocator, AGradientIsNamedAsOne) {
+// The forward pass is finite and the head's gradient is not (see Step.AnOverflowingGradientUnderAFiniteLoss...).
+TEST(NonFiniteLocator, SaysThatAGradientIsNotFinite) {
   SmallRun run({});
   for (int64_t i = 0; i < run.spec.hidden; ++i) set(parameter(run, "model.norm.weight"), i, 3e37F);
   const Weight& head = parameter(run, "lm_head.weight").matrix;
@@ -121,8 +121,8 @@ TEST(NonFiniteLocator, AGradientIsNamedAsOne) {
   EXPECT_EQ(fault(run, batch), "matmul with the gradient of lm_head.weight");
 }
 
-// Ops without a parameter are told by the one before them.
-TEST(NonFiniteLocator, AnOpWithoutAParameterIsPlacedByTheOneBefore) {
+// Ops without a parameter are located by the previous op.
+TEST(NonFiniteLocator, LocatesOpsWithoutParametersByThePreviousOne) {
   SmallRun run({});
   const std::string value = "model.layers.1.mlp.up_proj.weight";
   for (const std::string& name : {value, std::string("model.layers.1.mlp.gate_proj.weight")}) {
@@ -134,8 +134,8 @@ TEST(NonFiniteLocator, AnOpWithoutAParameterIsPlacedByTheOneBefore) {
   EXPECT_EQ(fault(run, batch), "glu after " + value);
 }
 
-// What no token asks for is not looked at: this table has a bad row that plays no part.
-TEST(NonFiniteLocator, ARowOfTheEmbeddingThatIsNotUsedIsNoFault) {
+// Embedding rows that no token uses are not checked: this table has an unused bad row.
+TEST(NonFiniteLocator, IgnoresUnusedEmbeddingRows) {
   SmallRun run({});
   std::vector<data::PackedSequence> batch = run.sequences(1);
   for (data::PackedSequence& sequence : batch) {

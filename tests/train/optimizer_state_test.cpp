@@ -15,7 +15,7 @@ OptimizerState lora(Device& device, std::vector<std::string> targets, uint64_t s
   return OptimizerState(device, small_spec(), small_lora(std::move(targets)), DType::f32, {}, seed);
 }
 
-TEST(OptimizerState, AIsUniformInItsBoundAndBZero) {
+TEST(OptimizerState, LoraAIsUniformAndBIsZero) {
   CountingDevice device;
   const OptimizerState optimizer_state = lora(device, {"all-linear"}, 1);
   const OptimizerState other = lora(device, {"all-linear"}, 2);
@@ -30,7 +30,7 @@ TEST(OptimizerState, AIsUniformInItsBoundAndBZero) {
       continue;
     }
     ASSERT_TRUE(t.name.ends_with("lora_A.weight")) << t.name;
-    EXPECT_NE(values, floats(other.tensors()[i].master)) << "the seed makes no difference";
+    EXPECT_NE(values, floats(other.tensors()[i].master)) << "the seed has no effect";
     const double bound = 1 / std::sqrt(static_cast<double>(t.shape[1]));
     for (float value : values) {
       EXPECT_LE(std::abs(value), bound) << t.name;
@@ -39,12 +39,12 @@ TEST(OptimizerState, AIsUniformInItsBoundAndBZero) {
       ++count;
     }
   }
-  EXPECT_GT(highest, 0.99);  // of over a thousand uniform numbers
-  // Six standard deviations of the mean of uniform numbers in [-1, 1].
+  EXPECT_GT(highest, 0.99);  // of over a thousand uniform values
+  // Six standard deviations of the mean of uniform values in [-1, 1].
   EXPECT_LT(std::abs(sum / static_cast<double>(count)), 6 / std::sqrt(3.0 * static_cast<double>(count)));
 }
 
-TEST(OptimizerState, BytesAreWhatIsAllocated) {
+TEST(OptimizerState, AllocatesExactlyItsBytes) {
   for (const bool tied : {false, true}) {
     for (const DType activation : {DType::f32, DType::bf16}) {
       for (const DType state : {DType::f32, DType::bf16, DType::u8}) {
@@ -72,8 +72,8 @@ TEST(OptimizerState, BytesAreWhatIsAllocated) {
   }
 }
 
-// Ranks' shares are what they say, and together they are everything once.
-TEST(OptimizerState, SharesAreWhatIsAllocated) {
+// The shards of all ranks have their predicted sizes, and together cover every element once.
+TEST(OptimizerState, ShardsHaveTheirPredictedBytes) {
   for (const bool fixed : {false, true}) {
     for (const auto& [tied, optimizer, state] : {std::tuple{false, OptimizerName::adamw, DType::f32},
                                                  {true, OptimizerName::adamw, DType::u8},
@@ -111,7 +111,7 @@ TEST(OptimizerState, SharesAreWhatIsAllocated) {
   }
 }
 
-TEST(OptimizerState, StatesAreThoseOfTheOptimizer) {
+TEST(OptimizerState, StatesMatchTheOptimizer) {
   const auto names = [](OptimizerName optimizer, DType type, const char* parameter) {
     CountingDevice device;
     const spec::ModelSpec spec = small_spec();
@@ -141,8 +141,8 @@ TEST(OptimizerState, StatesAreThoseOfTheOptimizer) {
             (Names{"moment1 u8[24, 16] on cpu", "moment1_scales f32[2] on cpu"}));
 }
 
-// Whole matrices, and still nearly equal shares of a model with many.
-TEST(OptimizerState, WholeMatricesAreShared) {
+// Optimizers that need whole matrices still get nearly equal shards of a model with many matrices.
+TEST(OptimizerState, WholeMatricesAreDistributed) {
   spec::ModelSpec spec = small_spec();
   spec.vocab = 50304;
   spec.hidden = 768;
@@ -161,8 +161,8 @@ TEST(OptimizerState, WholeMatricesAreShared) {
   }
 }
 
-// Of a model with blocks of some size, shares are nearly equal.
-TEST(OptimizerState, SharesAreAsSmallAsTheirNumberSays) {
+// For a model with large enough blocks, shards are nearly equal.
+TEST(OptimizerState, ShardsAreNearlyOneNthOfTheWhole) {
   spec::ModelSpec spec = small_spec();
   spec.vocab = 50304;
   spec.hidden = 768;
@@ -183,12 +183,12 @@ TEST(OptimizerState, SharesAreAsSmallAsTheirNumberSays) {
       EXPECT_NEAR(of(one.master, whole.master), share, 0.02);
       EXPECT_EQ(one.gradients, whole.gradients);
       EXPECT_EQ(two.moments, one.moments);
-      EXPECT_LT(of(two.gradients, whole.gradients), share + 0.4);  // and the largest bucket, whole
+      EXPECT_LT(of(two.gradients, whole.gradients), share + 0.4);  // plus the largest bucket, which is whole
     }
   }
 }
 
-TEST(OptimizerState, LowestLayerIsTheLowestAdapted) {
+TEST(OptimizerState, LowestLayerIsTheLowestWithAnAdapter) {
   CountingDevice device;
   EXPECT_EQ(lora(device, {"all-linear"}, 1).lowest_trainable_layer(), 0);
   EXPECT_EQ(lora(device, {"layers.1.mlp.down_proj", "layers.2.self_attn.q_proj"}, 1).lowest_trainable_layer(), 1);

@@ -1,4 +1,4 @@
-// Updates of single parameters: scratch, 8-bit states, pieces, updates that are halted.
+// Optimizer updates of single parameters: scratch, 8-bit states, chunks, halted updates.
 #include "train/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr OptimizerName all_names[] = {OptimizerName::adamw, OptimizerName::muon, OptimizerName::sgd,
                                        OptimizerName::lion};
 
-// A parameter with its state and a gradient, all in fp32 but for the state.
+// A parameter with its gradient in fp32 and its optimizer state in the given dtype.
 struct Parameter {
   CountingDevice device;
   ops::Registry registry;
@@ -34,7 +34,7 @@ struct Parameter {
   std::vector<StateTensor> state;
   UpdateAttributes attributes;
 
-  // The first `elements` elements of a parameter of `whole` in a block; 0: all.
+  // Elements [0, `elements`) of a parameter of size `whole` are this rank's; 0 means all.
   Parameter(OptimizerName name, Shape whole, DType state_type, int64_t elements = 0)
       : optimizer(optimizer_for(name, whole, 0)),
         shape(whole),
@@ -65,8 +65,8 @@ struct Parameter {
     RandomStream random(3, stream);
     for (float& value : values(buffer)) value = static_cast<float>(random.normal());
   }
-  // With another gradient at every update, and with exactly the scratch that update_bytes() promises; returns how much
-  // of it was used.
+  // Each update has another gradient and exactly the scratch that update_bytes() returns. Returns how much of it was
+  // used.
   size_t update() {
     draw(gradient, static_cast<uint64_t>(attributes.updates));
     Arena scratch(device, update_bytes(optimizer, shape, own, type, DType::f32), "scratch");
@@ -88,20 +88,20 @@ struct Parameter {
   }
 };
 
-TEST(Optimizer, ScratchIsWhatItSays) {
+TEST(Optimizer, UsesExactlyThePredictedScratch) {
   for (const OptimizerName name : all_names) {
     for (const DType type : {DType::f32, DType::bf16, DType::u8}) {
       Parameter parameter(name, Shape{24, 40}, type);
       const size_t used = parameter.update();
       const size_t promised = update_bytes(parameter.optimizer, parameter.shape, parameter.own, type, DType::f32);
       EXPECT_LE(used, promised);
-      EXPECT_LE(promised - used, ops::sum_squares_bytes(parameter.own));  // which a CPU does not need
+      EXPECT_LE(promised - used, ops::sum_squares_bytes(parameter.own));  // not needed on a CPU
       EXPECT_EQ(used == 0, type != DType::u8 && name != OptimizerName::muon) << parameter.optimizer.name;
     }
   }
 }
 
-// States in 8 bits are those in fp32 to about the width of a code, and the first update is the same.
+// 8-bit states equal fp32 states to about the width of a code, and the first update is the same.
 TEST(Optimizer, EightBitStatesAreNearFp32) {
   for (const OptimizerName name : all_names) {
     Parameter exact(name, Shape{24, 40}, DType::f32), coded(name, Shape{24, 40}, DType::u8);
@@ -118,8 +118,8 @@ TEST(Optimizer, EightBitStatesAreNearFp32) {
       difference += std::abs(static_cast<double>(coded.masters()[i] - exact.masters()[i]));
       moved += std::abs(static_cast<double>(exact.masters()[i] - start[i]));
     }
-    EXPECT_GT(difference, 0) << exact.optimizer.name << ": the codes make no difference";
-    EXPECT_LT(difference, moved / 16) << exact.optimizer.name;  // codes are 1/14 of a decade apart or less
+    EXPECT_GT(difference, 0) << exact.optimizer.name << ": the 8-bit states have no effect";
+    EXPECT_LT(difference, moved / 16) << exact.optimizer.name;  // neighbouring codes differ by 1/14 of a decade or less
   }
 }
 
@@ -138,8 +138,8 @@ TEST(Optimizer, AHaltedUpdateChangesNothing) {
   }
 }
 
-// More than one piece, the last of which ends in the middle of a block: the same as rank by rank.
-TEST(Optimizer, PiecesOfEightBitStatesAreIndependent) {
+// More than one chunk, the last of which ends inside a block, gives the same result as sharded by rank.
+TEST(Optimizer, ChunksOfEightBitStatesAreIndependent) {
   const int64_t elements = (int64_t{1} << 20) + 2 * 65536 + 100;
   Parameter whole(OptimizerName::adamw, Shape{1, elements}, DType::u8);
   Parameter first(OptimizerName::adamw, Shape{1, elements}, DType::u8, 65536);
@@ -159,7 +159,7 @@ TEST(Optimizer, PiecesOfEightBitStatesAreIndependent) {
   EXPECT_TRUE(std::ranges::all_of(scales, is_moved));
 }
 
-TEST(Optimizer, MuonIsForMatricesOfBlocks) {
+TEST(Optimizer, MuonAppliesToMatricesOfTransformerBlocks) {
   const Optimizer& muon = optimizer_for(OptimizerName::muon, Shape{4, 5}, 0);
   EXPECT_TRUE(muon.whole_matrices);
   for (const auto& [shape, layer] : {std::pair{Shape{4, 5}, int64_t{-1}}, {Shape{4}, 0}}) {

@@ -1,4 +1,4 @@
-// Steps of several ranks: what they come to, whoever computes which part and keeps which state.
+// Training steps over several ranks: results for any distribution of micro-batches and optimizer state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace ingot::train {
 namespace {
 
-// What ranks must agree on, and what a run is known by.
+// What must be equal between ranks and between runs.
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
@@ -32,8 +32,8 @@ struct Case {
   SmallRun::Settings settings;
 };
 
-// Tied and untied heads, an adapter with dropout, experts; clipping is on in all. The vocabulary makes the embedding
-// larger than a block of elements, so that it is divided.
+// Tied and untied heads, an adapter with dropout, experts; all with gradient clipping. The vocabulary makes the
+// embedding larger than a block of elements, so that it is sharded.
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](const char* name, const auto& change) {
@@ -79,7 +79,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-// One step by all ranks on `sequences` sequences.
+// One step of all ranks on `sequences` sequences.
 StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
   const std::vector<data::PackedSequence> all = run.sequences(sequences);
   const std::vector<int64_t> samples = SmallRun::samples(sequences);
@@ -115,7 +115,7 @@ Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_
   return outcome;
 }
 
-// Of rank 0; the others' must be equal.
+// The outcome of rank 0; the other ranks' must be equal.
 Outcome train(const SmallRun::Settings& settings, int ranks, int64_t sequences = 6, int64_t steps = 3) {
   std::mutex mutex;
   std::map<int, Outcome> outcomes;
@@ -128,7 +128,7 @@ Outcome train(const SmallRun::Settings& settings, int ranks, int64_t sequences =
   return outcomes[0];
 }
 
-TEST(Ranks, FixedSumsAreTheSameBitsForAnyRanksMicroBatchesAndStages) {
+TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
   struct Layout {
     int ranks;
     int zero;
@@ -149,8 +149,8 @@ TEST(Ranks, FixedSumsAreTheSameBitsForAnyRanksMicroBatchesAndStages) {
   }
 }
 
-// A unit of two sequences, three units over two ranks and four: one has none.
-TEST(Ranks, MayHaveFewerUnitsOrNone) {
+// Accumulation units of two sequences: three units over two ranks, and over four, one of which has none.
+TEST(Ranks, MayHaveFewerAccumulationUnitsOrNone) {
   for (const bool fixed : {true, false}) {
     SmallRun::Settings settings{.threads = 1};
     settings.types.fixed_point_sums = fixed;
@@ -170,8 +170,8 @@ TEST(Ranks, MayHaveFewerUnitsOrNone) {
   }
 }
 
-// In fp32 the ranks' sums are added in their order: rounding differs from one rank's, not from run to run.
-TEST(Ranks, SumsInFp32AgreeToRoundingAndRepeat) {
+// fp32 sums are added in rank order: rounding differs from one rank's, but is the same in every run.
+TEST(Ranks, Fp32SumsAgreeToRoundingAndAreReproducible) {
   for (Case& c : cases()) {
     if (c.settings.step.activation != DType::f32) continue;
     const Outcome expected = train(c.settings, 1);
@@ -180,8 +180,9 @@ TEST(Ranks, SumsInFp32AgreeToRoundingAndRepeat) {
       c.settings.step.micro = 2;
       const Outcome found = train(c.settings, 3);
       EXPECT_EQ(train(c.settings, 3), found) << c.name;
-      if (c.settings.types.optimizer != OptimizerName::lion) {  // whose updates are signs, not their rounding
-        EXPECT_NE(found.weights, expected.weights) << "sums of ranks round like one rank's: fixed sums prove nothing";
+      if (c.settings.types.optimizer != OptimizerName::lion) {  // Lion's updates are signs, which hide rounding
+        EXPECT_NE(found.weights, expected.weights)
+            << "sums over ranks round like one rank's: the fixed-point test proves nothing";
       }
       for (size_t i = 0; i < expected.losses.size(); ++i) {
         EXPECT_NEAR(found.losses[i] / expected.losses[i], 1, tolerance(DType::f32, 24 * 6)) << c.name;
@@ -191,8 +192,8 @@ TEST(Ranks, SumsInFp32AgreeToRoundingAndRepeat) {
   }
 }
 
-// The second rank gives its part when the first has already come to its next bucket.
-TEST(Ranks, GoOnWhileABucketIsOnItsWay) {
+// Rank 1 sends a bucket after rank 0 has started its next one.
+TEST(Ranks, ContinueWhileABucketIsInFlight) {
   for (const int zero : {0, 1, 2}) {
     std::promise<void> next;
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& ranks) {
@@ -212,9 +213,9 @@ TEST(Ranks, GoOnWhileABucketIsOnItsWay) {
   }
 }
 
-// What one rank finds holds for all: a value that is not finite skips the step everywhere, a range that one
-// contribution goes beyond is made larger everywhere and the step begun again.
-TEST(Ranks, AgreeOnWhatBecomesOfAStep) {
+// The finding of one rank applies to all: a non-finite value skips the step everywhere, and a range that a contribution
+// exceeds is increased everywhere and the step repeated.
+TEST(Ranks, AgreeOnSkippedAndRepeatedSteps) {
   for (const int zero : {0, 1, 2}) {
     SmallRun::Settings settings{.threads = 1};
     settings.types.fixed_point_sums = true;
@@ -236,7 +237,7 @@ TEST(Ranks, AgreeOnWhatBecomesOfAStep) {
       const Outcome before = weights();
       if (ranks.rank() == 1) one = INFINITY;
       const std::vector<data::PackedSequence> all = run.sequences(6);
-      bool used = false;  // the broken row, by rank 1
+      bool used = false;  // whether rank 1 uses the broken row
       for (size_t i = 3; i < 6; ++i) {
         used = used || std::find(all[i].ids.begin(), all[i].ids.end(), 0) != all[i].ids.end();
       }
@@ -258,8 +259,8 @@ TEST(Ranks, AgreeOnWhatBecomesOfAStep) {
   }
 }
 
-// Ended after every step and continued from its checkpoint by other ranks, which keep other parts of the state.
-TEST(Ranks, ContinueWhatOthersHaveWritten) {
+// The run ends after every step and resumes with another number of ranks, which have other shards of the state.
+TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
   struct Leg {
     int ranks;
     int zero;
@@ -307,8 +308,8 @@ TEST(Ranks, ContinueWhatOthersHaveWritten) {
   }
 }
 
-// A rank that cannot write its part ends all, and what was written before is there.
-TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
+// A rank that cannot write its part ends all ranks, and the earlier checkpoint is kept.
+TEST(Ranks, AFailedPartLeavesTheEarlierCheckpoint) {
   const RunFiles files;
   SmallRun::Settings settings{.threads = 1};
   const auto write = [&](int64_t step, bool fail) {
@@ -317,7 +318,7 @@ TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
       own.ranks = ranks;
       SmallRun run(own);
       if (fail && ranks.rank() == 1) {
-        ranks.barrier();  // as write_run_checkpoint begins
+        ranks.barrier();  // write_run_checkpoint starts with a barrier
         throw_error(ErrorKind::resource, "the disk is full");
       }
       write_run_checkpoint(files.path(), {step, 0}, "{}", *run.optimizer_state, run.device, 2, ranks);
@@ -330,14 +331,14 @@ TEST(Ranks, AFailedPartLeavesTheCheckpointBefore) {
   EXPECT_FALSE(std::filesystem::exists(files.path() / "step-2.partial"));
 }
 
-TEST(Ranks, ABackgroundCheckpointThatIsNotWaitedForLeavesNothing) {
+TEST(Ranks, AnAbandonedBackgroundCheckpointLeavesNothing) {
   const RunFiles files;
   const std::string text = refusal(ErrorKind::resource, [&] {
     comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
       SmallRun run(SmallRun::Settings{.threads = 1, .ranks = ranks});
       BackgroundCheckpoint background(ranks);
       if (ranks.rank() == 1) {
-        ranks.barrier();  // as begin() does
+        ranks.barrier();  // begin() starts with a barrier
         throw_error(ErrorKind::resource, "no memory");
       }
       background.begin(files.path(), {1, 0}, "{}", *run.optimizer_state, run.step->context(), 2);
@@ -349,12 +350,12 @@ TEST(Ranks, ABackgroundCheckpointThatIsNotWaitedForLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(files.path()));
 }
 
-TEST(Ranks, APartThatFailsInTheBackgroundLeavesNothing) {
+TEST(Ranks, AFailedBackgroundPartLeavesNothing) {
   const RunFiles files;
   const auto write = [&](int64_t step, bool fail) {
     comm::run_in_process({.ranks = 3, .timeout_s = 120}, [&](const comm::Group& ranks) {
       SmallRun run(SmallRun::Settings{.threads = 1, .ranks = ranks});
-      // Rank 1's way to the folder is broken.
+      // Rank 1 cannot reach the folder.
       const std::filesystem::path folder = fail && ranks.rank() == 1 ? files.path() / "broken" : files.path();
       BackgroundCheckpoint background(ranks);
       background.begin(folder, {step, 0}, "{}", *run.optimizer_state, run.step->context(), 2);

@@ -27,7 +27,7 @@ class RecipeTest : public testing::Test {
   static constexpr const char* least = "name: run\nmodel: m\ndata: {train: t.jsonl}\nsteps: 5\n";
 };
 
-TEST_F(RecipeTest, ShippedOnesSurviveWritingAndReading) {
+TEST_F(RecipeTest, ShippedRecipesSurviveARoundTrip) {
   const std::filesystem::path folder = std::filesystem::path(test_data).parent_path().parent_path() / "recipes";
   int64_t found = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -39,7 +39,7 @@ TEST_F(RecipeTest, ShippedOnesSurviveWritingAndReading) {
   EXPECT_GE(found, 3);
 }
 
-TEST_F(RecipeTest, EverySettingSurvivesWritingAndReading) {
+TEST_F(RecipeTest, EverySettingSurvivesARoundTrip) {
   const Recipe first = read(R"(
 name: every
 model: some/model
@@ -104,7 +104,7 @@ seed: 99
   EXPECT_EQ(r.seed, 99);
 }
 
-TEST_F(RecipeTest, WarmUpIsStepsOrAShareUnderItsNewOrItsOldName) {
+TEST_F(RecipeTest, WarmUpIsStepsOrAShareUnderEitherName) {
   const auto warmup = [&](const std::string& lines, const std::vector<std::string>& overrides = {}) {
     return read(least + lines, overrides).schedule.warmup;
   };
@@ -113,7 +113,7 @@ TEST_F(RecipeTest, WarmUpIsStepsOrAShareUnderItsNewOrItsOldName) {
   EXPECT_EQ(warmup("schedule: {warmup_steps: 12}\n").in(100), 12);
   EXPECT_EQ(warmup("schedule: {warmup: 12.5%}\n").in(100), 12);
   EXPECT_EQ(warmup("schedule: {warmup_steps: 5%}\n").in(100), 5);
-  // An override counts, whatever the name in the file.
+  // An override wins, whichever name the file uses.
   EXPECT_EQ(warmup("schedule: {warmup: 5%}\n", {"schedule.warmup_steps=3"}).in(100), 3);
   EXPECT_EQ(warmup("schedule: {warmup_steps: 3}\n", {"schedule.warmup=5%"}).in(100), 5);
   for (const char* written : {"warmup: 5%", "warmup: 2.5%", "warmup: 700"}) {
@@ -137,7 +137,7 @@ TEST_F(RecipeTest, WarmUpIsStepsOrAShareUnderItsNewOrItsOldName) {
   EXPECT_EQ(schedule["warmup"]["anyOf"][1]["pattern"], R"(^[0-9]{1,2}(\.[0-9]+)?%$)");
 }
 
-TEST_F(RecipeTest, CheckpointsByTheClock) {
+TEST_F(RecipeTest, ReadsTimedCheckpoints) {
   EXPECT_TRUE(read(least).checkpoint.minutes.is_auto());
   EXPECT_EQ(read(std::string(least) + "checkpoint: {minutes: 2.5}\n").checkpoint.minutes.value, 2.5);
   EXPECT_EQ(read(least, {"checkpoint.minutes=0"}).checkpoint.minutes.value, 0);
@@ -196,8 +196,8 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
   EXPECT_NE(refused("name: a\ndata: {train: t}\nsteps: 1\n").find("model"), std::string::npos);
 }
 
-// A billion laughs and its kin: each is refused at once, with the line and what is wrong with it.
-TEST_F(RecipeTest, HostileRecipesAreRefusedByName) {
+// The "billion laughs" document and similar ones are refused immediately, with the line and the reason.
+TEST_F(RecipeTest, HostileRecipesAreRefusedWithTheReason) {
   std::string laughs = "a0: &a0 [lol, lol]\n";
   for (int i = 1; i < 30; ++i) laughs += fmt::format("a{0}: &a{0} [*a{1}, *a{1}]\n", i, i - 1);
   const std::pair<std::string, const char*> texts[] = {
@@ -232,7 +232,7 @@ TEST_F(RecipeTest, HostileRecipesAreRefusedByName) {
       {"", "is missing"}};
   for (const auto& [text, words] : texts) {
     const std::string message = refused(text);
-    EXPECT_NE(message.find(words), std::string::npos) << words << "\nis not in\n" << message;
+    EXPECT_NE(message.find(words), std::string::npos) << words << "\nnot found in\n" << message;
   }
   const std::string large =
       refusal(ErrorKind::resource, [&] { read(std::string(least) + "# " + std::string(size_t{1} << 20, 'x') + "\n"); });
@@ -250,7 +250,7 @@ TEST_F(RecipeTest, AnOverrideOfTheLengthClearsTheOthers) {
   EXPECT_EQ(read(least, {"epochs=1", "steps=3"}).steps, 3);
 }
 
-TEST_F(RecipeTest, OverridesReachInside) {
+TEST_F(RecipeTest, OverridesReachNestedKeys) {
   const Recipe r = read(least, {"optimizer.lr=1e-5", "adapter.rank=auto", "data.train=[x.txt, y.txt]"});
   EXPECT_EQ(r.optimizer.lr, 1e-5);
   ASSERT_TRUE(r.adapter);
@@ -259,7 +259,7 @@ TEST_F(RecipeTest, OverridesReachInside) {
   EXPECT_NE(refused(least, {"optimizer.lrr=1"}).find("lr"), std::string::npos);
 }
 
-TEST_F(RecipeTest, TheSchemaNamesEveryKeyThatIsWritten) {
+TEST_F(RecipeTest, TheSchemaContainsEveryKey) {
   const nlohmann::json schema = nlohmann::json::parse(recipe_schema());
   const std::string written = write_recipe(read(least));
   int64_t found = 0;

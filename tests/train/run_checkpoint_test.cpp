@@ -16,11 +16,11 @@ SmallRun make_run(DType type = DType::bf16) {
   return SmallRun(settings);
 }
 
-TEST(RunCheckpoint, ContinuesBitForBit) {
+TEST(RunCheckpoint, ResumesBitForBit) {
   const RunFiles files;
   SmallRun whole = make_run();
   const std::vector<data::PackedSequence> batch = whole.sequences(2);
-  std::vector<data::PackedSequence> nothing = batch;  // counts no token: a step that is skipped
+  std::vector<data::PackedSequence> nothing = batch;  // without loss tokens: the step is skipped
   for (data::PackedSequence& sequence : nothing) {
     sequence.targets.assign(sequence.targets.size(), -1);
     sequence.loss_tokens = 0;
@@ -43,8 +43,8 @@ TEST(RunCheckpoint, ContinuesBitForBit) {
   EXPECT_EQ(state_of(*again.optimizer_state), state_of(*whole.optimizer_state));
 }
 
-// What is written in the background is the state as it was, whatever the steps behind it do meanwhile.
-TEST(RunCheckpoint, InTheBackgroundIsWhatItWasWhenItWasBegun) {
+// A background checkpoint contains the state at its start, whatever later steps do.
+TEST(RunCheckpoint, InTheBackgroundContainsTheStateAtItsStart) {
   const RunFiles files;
   SmallRun run = make_run();
   const std::vector<data::PackedSequence> batch = run.sequences(2);
@@ -72,7 +72,7 @@ TEST(RunCheckpoint, InTheBackgroundIsWhatItWasWhenItWasBegun) {
   EXPECT_EQ(written.bytes, bytes);
 }
 
-TEST(RunCheckpoint, ErrorsInTheBackgroundComeOutWhereItIsWaitedFor) {
+TEST(RunCheckpoint, BackgroundErrorsAreThrownByTheWait) {
   const RunFiles files;
   SmallRun run = make_run();
   write_file(files.path() / "taken", "a file where the folder should be");
@@ -80,10 +80,10 @@ TEST(RunCheckpoint, ErrorsInTheBackgroundComeOutWhereItIsWaitedFor) {
   background.begin(files.path() / "taken", {1, 48}, identity, *run.optimizer_state, run.step->context(), 2);
   const std::string text = refusal(ErrorKind::unavailable, [&] { background.wait(); });
   EXPECT_NE(text.find("taken"), std::string::npos) << text;
-  EXPECT_FALSE(background.is_writing());  // the next one may try again
+  EXPECT_FALSE(background.is_writing());  // another checkpoint may be started
 }
 
-TEST(RunCheckpoint, NoneIsNothingAndTheNewestAreKept) {
+TEST(RunCheckpoint, MayBeMissingAndTheNewestAreKept) {
   const RunFiles files;
   SmallRun run = make_run();
   EXPECT_FALSE(read_run_checkpoint(files.path() / "none", identity, *run.optimizer_state, run.device));
@@ -95,7 +95,7 @@ TEST(RunCheckpoint, NoneIsNothingAndTheNewestAreKept) {
   EXPECT_EQ(read_run_checkpoint(files.path(), identity, *run.optimizer_state, run.device)->step, 4);
 }
 
-TEST(RunCheckpoint, AnotherRunIsRefusedByTheFirstDifference) {
+TEST(RunCheckpoint, AnotherRunIsRefusedWithTheFirstDifference) {
   const RunFiles files;
   SmallRun run = make_run();
   write_run_checkpoint(files.path(), {1, 10}, identity, *run.optimizer_state, run.device, 2);

@@ -1,4 +1,4 @@
-// A folder of the running test's own, and errors looked at.
+// A temporary folder for the running test, and expected errors.
 #pragma once
 
 #include <gtest/gtest.h>

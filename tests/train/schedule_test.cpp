@@ -22,15 +22,15 @@ TEST(Schedule, WarmsUpThenFollowsItsName) {
   EXPECT_DOUBLE_EQ(s.at(14), 1.0);
 }
 
-TEST(Schedule, OneStepAndNoWarmUp) {
+TEST(Schedule, HandlesOneStepAndNoWarmUp) {
   for (const ScheduleName name : {ScheduleName::constant, ScheduleName::linear, ScheduleName::cosine}) {
     EXPECT_DOUBLE_EQ((Schedule{name, 0.5, 0, 0, 1}).at(1), 0.5);
   }
 }
 
-TEST(Warmup, IsStepsOrAShareOfTheRunCutWithIt) {
+TEST(Warmup, IsStepsOrAShareOfTheRun) {
   EXPECT_EQ(Warmup{.steps = 7}.in(20), 7);
-  EXPECT_EQ(Warmup{.steps = 7}.in(5), 7);  // for its reader to refuse
+  EXPECT_EQ(Warmup{.steps = 7}.in(5), 7);  // more than the run: its reader refuses it
   const Warmup share{.percent = 5};
   EXPECT_EQ(share.in(86), 4);
   EXPECT_EQ(share.in(8), 0);

@@ -1,4 +1,4 @@
-// The recipes that come with the project are recipes, and what they name is there.
+// The shipped recipes are valid, and the files that they name exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,7 +15,7 @@ const std::filesystem::path& repository() {
   return path;
 }
 
-TEST(ShippedRecipes, ReadAndNameFilesThatExist) {
+TEST(ShippedRecipes, AreValidAndNameExistingFiles) {
   int64_t num_recipes = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(repository() / "recipes")) {
     if (entry.path().extension() != ".yaml") continue;
@@ -23,7 +23,7 @@ TEST(ShippedRecipes, ReadAndNameFilesThatExist) {
     const Recipe recipe = read_recipe(entry.path(), {});
     ++num_recipes;
     if (entry.path().parent_path().filename() == "pretrain") {
-      // Their data is the user's, and their tokenizer another model's.
+      // These train on the user's data with another model's tokenizer.
       EXPECT_THROW(require_training_data(recipe), Error);
       EXPECT_EQ(recipe.init, InitFrom::random);
       EXPECT_TRUE(recipe.tokenizer.has_value());

@@ -1,4 +1,4 @@
-// What the training tests share: a small random llama with something trained in it, and batches for it.
+// Shared by the training tests: a small random llama with full training or LoRA, and batches for it.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ struct SmallRun {
     StepSettings step = {.sequence_length = 24};
     comm::Group ranks;
     int zero = 0;
-    bool visible = true;  // the host sees the device's memory
+    bool visible = true;  // whether the host can access the device's memory
   };
 
   CountingDevice device;
@@ -38,21 +38,21 @@ struct SmallRun {
   std::unique_ptr<models::Model> model;
   std::optional<OptimizerState> optimizer_state;
   std::optional<Step> step;
-  size_t step_bytes = 0;  // that making `step` allocated
+  size_t step_bytes = 0;  // allocated by creating `step`
 
   explicit SmallRun(const Settings& settings);
 
-  // Every tensor of B gets random numbers instead of zeros.
+  // Sets B of every adapter to random values instead of zeros.
   void randomise_b(uint64_t seed);
-  // `count` sequences of two documents each and a few tokens that do not count, named 0, 1, ...
+  // `count` sequences of two documents each with a few masked tokens, named 0, 1, ...
   std::vector<data::PackedSequence> sequences(int64_t count) const;
   static std::vector<int64_t> samples(int64_t count);
   StepResult run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch);
 };
 
-// f32, bf16 or u8 as floats.
+// An f32, bf16 or u8 tensor as floats.
 std::vector<float> floats(const Tensor& tensor);
-// Masters, optimizer state and weights, one after another.
+// Master weights, optimizer states and weights of all parameters, one after another.
 std::vector<std::vector<float>> state_of(const OptimizerState& optimizer_state);
 std::vector<std::vector<float>> gradients_of(const OptimizerState& optimizer_state);
 

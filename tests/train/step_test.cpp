@@ -17,7 +17,7 @@ namespace {
 const std::vector<std::string> last_layer = {"layers.2.self_attn.q_proj", "layers.2.self_attn.o_proj",
                                              "layers.2.mlp.down_proj"};
 
-// The norm of all gradients together, divided by `counted`, in double.
+// The norm of all gradients together, divided by `loss_tokens`, in double.
 double norm_of(const std::vector<std::vector<float>>& gradients, int64_t loss_tokens) {
   double squares = 0;
   for (const std::vector<float>& gradient : gradients) {
@@ -26,7 +26,7 @@ double norm_of(const std::vector<std::vector<float>>& gradients, int64_t loss_to
   return std::sqrt(squares) / static_cast<double>(loss_tokens);
 }
 
-TEST(Step, ALossThatIsNoNumberChangesNothing) {
+TEST(Step, ANonFiniteLossChangesNothing) {
   SmallRun run({});
   const std::vector<data::PackedSequence> batch = run.sequences(2);
   EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
@@ -48,8 +48,8 @@ SmallRun fixed_run(bool tied, std::optional<spec::LoraSpec> lora, int64_t micro,
   return SmallRun(settings);
 }
 
-// The same bits whatever the micro-batch and the threads, and to rounding what sums in fp32 give.
-TEST(FixedStep, DependsNeitherOnMicroBatchesNorOnThreads) {
+// The bits do not depend on the micro-batch or threads, and agree with fp32 sums to rounding.
+TEST(FixedStep, DoesNotDependOnMicroBatchesOrThreads) {
   for (const bool tied : {false, true}) {
     for (const bool adapter : {false, true}) {
       const auto lora = adapter ? std::optional(small_lora()) : std::nullopt;
@@ -73,8 +73,8 @@ TEST(FixedStep, DependsNeitherOnMicroBatchesNorOnThreads) {
   }
 }
 
-// A range that a contribution goes beyond is found, made larger, and the step is begun again.
-TEST(FixedStep, IsBegunAgainWithLargerRanges) {
+// A range that a contribution exceeds is detected and increased, and the step is repeated.
+TEST(FixedStep, IsRepeatedWithLargerRanges) {
   SmallRun expected = fixed_run(false, std::nullopt, 2, 1), run = fixed_run(false, std::nullopt, 2, 1);
   const std::vector<data::PackedSequence> batch = run.sequences(6);
   auto* ranges = run.optimizer_state->ranges().as<int32_t>();
@@ -97,13 +97,13 @@ TEST(FixedStep, IsBegunAgainWithLargerRanges) {
                                                          expected.optimizer_state->ranges().as<int32_t>() + 4));
 }
 
-TEST(FixedStep, MoreUnitsThanItHasRoomForAreRefused) {
+TEST(FixedStep, MoreAccumulationUnitsThanReservedAreRefused) {
   SmallRun run = fixed_run(false, std::nullopt, 2, 1);
   EXPECT_THROW(run.run(1, 1e-2, run.sequences(7)), Error);
   EXPECT_FALSE(run.run(1, 1e-2, run.sequences(6)).skipped);
 }
 
-TEST(FixedStep, AContributionThatIsNotFiniteSkipsTheStepAndKeepsItsRange) {
+TEST(FixedStep, ANonFiniteContributionSkipsTheStepAndKeepsItsRange) {
   SmallRun run = fixed_run(false, std::nullopt, 1, 1);
   const std::vector<data::PackedSequence> batch = run.sequences(6);
   EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
@@ -119,7 +119,7 @@ TEST(FixedStep, AContributionThatIsNotFiniteSkipsTheStepAndKeepsItsRange) {
   EXPECT_EQ(run.optimizer_state->updates(), 2);
 }
 
-// The final norm and the head cancel each other, so that the loss is finite and the head's gradient overflows.
+// The final norm and the head compensate each other: the loss is finite and the head's gradient overflows.
 TEST(Step, AnOverflowingGradientUnderAFiniteLossChangesNothing) {
   SmallRun run({});
   const std::vector<spec::ParamSpec> table = spec::parameters(run.spec);
@@ -144,7 +144,7 @@ TEST(Step, AnOverflowingGradientUnderAFiniteLossChangesNothing) {
   EXPECT_EQ(state_of(*run.optimizer_state), before);
 }
 
-TEST(Step, NothingCountedChangesNothing) {
+TEST(Step, WithoutLossTokensNothingChanges) {
   SmallRun run({.step = {.sequence_length = 24, .optimizer = {.weight_decay = 0.1}}});
   std::vector<data::PackedSequence> batch = run.sequences(2);
   for (data::PackedSequence& sequence : batch) {
@@ -159,7 +159,7 @@ TEST(Step, NothingCountedChangesNothing) {
   EXPECT_EQ(state_of(*run.optimizer_state), before);
 }
 
-TEST(Step, PaddingIsNoToken) {
+TEST(Step, PaddingIsNotCountedAsTokens) {
   SmallRun run({.step = {.sequence_length = 24}});
   std::vector<data::PackedSequence> batch = run.sequences(2);  // 5 and 19 tokens, 6 and 18
   batch[0].sample_ids = {0, -1};
@@ -172,8 +172,8 @@ TEST(Step, PaddingIsNoToken) {
   EXPECT_EQ(result.squared_lengths, 5 * 5 + 6 * 6 + 18 * 18);
 }
 
-// AdamW's bias corrections count updates, not steps: what follows a skipped step is what would have come without it.
-TEST(Step, ASkippedStepIsNoUpdate) {
+// AdamW's bias correction counts updates, not steps: after a skipped step training continues as if it had not happened.
+TEST(Step, ASkippedStepIsNotCountedAsAnUpdate) {
   SmallRun with({}), without({});
   const std::vector<data::PackedSequence> batch = with.sequences(2);
   std::vector<data::PackedSequence> nothing = batch;
@@ -190,8 +190,8 @@ TEST(Step, ASkippedStepIsNoUpdate) {
   EXPECT_EQ(state_of(*with.optimizer_state), state_of(*without.optimizer_state));
 }
 
-// A step begun before the last one's result is known is the step that comes after it.
-TEST(Step, BegunAheadIsTheSame) {
+// A step started before the previous result is known gives the same result.
+TEST(Step, InFlightStepsGiveTheSameResult) {
   const SmallRun::Settings settings{.step = {.sequence_length = 24, .micro = 2}};
   SmallRun ahead(settings), after(settings);
   const auto batch = [&](int64_t step) {
@@ -221,8 +221,8 @@ TEST(Step, BegunAheadIsTheSame) {
   EXPECT_EQ(state_of(*ahead.optimizer_state), state_of(*after.optimizer_state));
 }
 
-// What is begun behind a step whose gradient is not finite changes nothing and can be begun again.
-TEST(Step, ABrokenStepHaltsThoseBegunBehindIt) {
+// Steps in flight after a step with a non-finite gradient change nothing and can be repeated.
+TEST(Step, ANonFiniteStepHaltsStepsInFlight) {
   SmallRun with({}), without({});
   const std::vector<data::PackedSequence> batch = with.sequences(2);
   const std::vector<int64_t> samples = SmallRun::samples(2);
@@ -246,9 +246,9 @@ TEST(Step, ABrokenStepHaltsThoseBegunBehindIt) {
   EXPECT_EQ(state_of(*with.optimizer_state), state_of(*without.optimizer_state));
 }
 
-// Blocks below the lowest adapted one are not run backward and keep nothing; what is trained above them must not
-// notice.
-TEST(Step, TheLastLayerAloneHasTheGradientsItHasAmongAll) {
+// Blocks below the lowest adapted one have no backward pass and save nothing. The gradients of the layers above must
+// not change.
+TEST(Step, AdaptingOnlyTheLastLayerGivesTheSameGradients) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
       const StepSettings step{.activation = type, .recompute = recompute, .sequence_length = 24, .micro = 2};
@@ -281,7 +281,7 @@ TEST(Step, TheLastLayerAloneHasTheGradientsItHasAmongAll) {
   }
 }
 
-TEST(Step, DropoutBelongsToTheSampleAndTheStep) {
+TEST(Step, DropoutDependsOnSampleAndStep) {
   const auto gradients = [](double dropout, int64_t micro, spec::Recompute recompute, int64_t at, uint64_t seed = 0) {
     spec::LoraSpec lora = small_lora({"all-linear"});
     lora.dropout = dropout;
@@ -298,11 +298,12 @@ TEST(Step, DropoutBelongsToTheSampleAndTheStep) {
   EXPECT_NE(gradients(0.3, 1, spec::Recompute::none, 2).first, expected.first);
   EXPECT_NE(gradients(0.3, 1, spec::Recompute::none, 1, 9).first, expected.first);
   EXPECT_NE(gradients(0, 1, spec::Recompute::none, 1).first, expected.first);
-  EXPECT_EQ(gradients(0, 1, spec::Recompute::none, 1).second, expected.second) << "dropout in evaluation";
+  EXPECT_EQ(gradients(0, 1, spec::Recompute::none, 1).second, expected.second) << "evaluation used dropout";
 }
 
-// The loss is computed in pieces of 1,024 tokens of a unit: an adapter of the head sees the right rows in each.
-TEST(Step, AHeadsAdapterBelongsToItsRowsInEveryPieceOfTheLoss) {
+// The loss is computed in chunks of 1,024 tokens of an accumulation unit: the head's adapter gets the right rows in
+// each.
+TEST(Step, AHeadsAdapterGetsItsRowsInEveryChunkOfTheLoss) {
   const auto gradients = [](int64_t micro) {
     SmallRun::Settings settings;
     settings.spec.context = 2048;
@@ -332,8 +333,8 @@ TEST(Step, RankStabilisedLoraDividesByTheRoot) {
   EXPECT_NE(loss(8, true), loss(8, false));
 }
 
-// After the first step moment1 is (1 - beta1) times the gradient that AdamW saw.
-TEST(Step, ClippingBoundsTheGradientAndNothingElse) {
+// After the first step moment1 is (1 - beta1) times the gradient that AdamW received.
+TEST(Step, ClippingScalesTheGradientOnly) {
   for (const double clip : {0.0, 0.01, 1e6}) {
     SmallRun run({.step = {.sequence_length = 24, .optimizer = {.clip_grad_norm = clip}}});
     const StepResult result = run.run(1, 1e-3, run.sequences(3));
@@ -379,8 +380,8 @@ TEST(Step, TrainsWithEveryTypeOfState) {
   }
 }
 
-// What bytes() says is what is taken; saved activations are used to the last byte, and nothing overflows.
-TEST(Step, MemoryIsWhatBytesSays) {
+// The allocated memory is exactly bytes(), saved activations use all of theirs, and nothing overflows.
+TEST(Step, AllocatesExactlyThePredictedBytes) {
   std::vector<std::optional<spec::LoraSpec>> adapters = {std::nullopt, small_lora(), small_lora(last_layer),
                                                          small_lora({"lm_head"})};
   adapters.push_back(small_lora());
@@ -389,7 +390,7 @@ TEST(Step, MemoryIsWhatBytesSays) {
   for (const std::optional<spec::LoraSpec>& lora : adapters) {
     for (const auto& [weights, activation] :
          {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}}) {
-      if (!lora && weights != activation) continue;  // full training computes with the weights it trains
+      if (!lora && weights != activation) continue;  // in full training the compute dtype is the weights'
       for (const bool tied : {false, true}) {
         if (tied && lora && lora->targets.front() == "lm_head") continue;
         for (const spec::Recompute recompute :

@@ -9,7 +9,7 @@ namespace {
 
 constexpr StepWork work{.useful = 60, .full_square = 80, .executed = 75};
 
-// Gives these rates one after another, and counts.
+// Returns these rates one after another, and counts the calls.
 struct Measurements {
   std::vector<DeviceRates> rates;
   size_t taken = 0;
@@ -18,7 +18,7 @@ struct Measurements {
   }
 };
 
-TEST(Utilisation, SharesAreOfThePeakAndOfTheMatrixProducts) {
+TEST(Utilisation, SharesAreOfPeakAndGemmRate) {
   Utilisation utilisation({.peak = 100, .gemm = 50});
   const auto [shares, warning] = utilisation.of(work, 2);
   EXPECT_EQ(shares.mfu, 0.3);
@@ -28,7 +28,7 @@ TEST(Utilisation, SharesAreOfThePeakAndOfTheMatrixProducts) {
   EXPECT_EQ(warning, "");
 }
 
-TEST(Utilisation, NothingIsSaidOfARateThatIsNotKnown) {
+TEST(Utilisation, UnknownRatesGiveNoShare) {
   Utilisation utilisation({.peak = 0, .gemm = 120});
   const auto [shares, warning] = utilisation.of(work, 1);
   EXPECT_FALSE(shares.mfu || shares.mfu_full_square || shares.hfu);
@@ -44,8 +44,9 @@ TEST(Utilisation, ThePeakItselfIsAShareOfOne) {
   EXPECT_EQ(warning, "");
 }
 
-// A datasheet's peak is what it is: the share above it is kept back, the others are not, and it is said once.
-TEST(Utilisation, AShareAboveOneIsNeverGivenOut) {
+// A datasheet's peak is not measured again: a share above one is withheld, the others are reported, and there is one
+// warning.
+TEST(Utilisation, SharesAboveOneAreWithheld) {
   Utilisation utilisation({.peak = 70, .gemm = 0});
   const auto [shares, warning] = utilisation.of(work, 1);
   EXPECT_EQ(shares.mfu, 60.0 / 70);
@@ -57,7 +58,7 @@ TEST(Utilisation, AShareAboveOneIsNeverGivenOut) {
   EXPECT_EQ(quiet, "");
 }
 
-TEST(Utilisation, ARateThatWasMeasuredTooLowIsMeasuredAgain) {
+TEST(Utilisation, AShareAboveOneTriggersANewMeasurement) {
   Measurements measurements{{{.peak = 160, .gemm = 90, .date = "now"}}};
   Utilisation utilisation({.peak = 50, .gemm = 100, .date = "then"}, measurements.function());
   const auto [shares, warning] = utilisation.of(work, 1);
@@ -71,14 +72,14 @@ TEST(Utilisation, ARateThatWasMeasuredTooLowIsMeasuredAgain) {
   EXPECT_EQ(utilisation.rates().date, "now");
 }
 
-TEST(Utilisation, MatrixProductsAreMeasuredAgainToo) {
+TEST(Utilisation, GemmRatesAreMeasuredAgainToo) {
   Measurements measurements{{{.peak = 400, .gemm = 240}}};
   Utilisation utilisation({.peak = 400, .gemm = 59}, measurements.function());
   EXPECT_EQ(utilisation.of(work, 1).shares.gemm, 0.25);
 }
 
-// It is not measured at every step of a run for ever.
-TEST(Utilisation, MeasuringStopsAndTheShareStaysBack) {
+// Measurements are not repeated at every step.
+TEST(Utilisation, RepeatedMeasurementsStopAndTheShareIsWithheld) {
   Measurements measurements{{{.peak = 10, .gemm = 9}, {.peak = 30, .gemm = 9}, {.peak = 20, .gemm = 9}}};
   Utilisation utilisation({.peak = 5, .gemm = 0}, measurements.function());
   std::vector<std::string> warnings;

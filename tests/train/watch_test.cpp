@@ -10,38 +10,38 @@
 namespace ingot::train {
 namespace {
 
-// A loss that falls from 10 as training does, with noise of deviation 0.05.
+// A training loss that falls from 10, with noise of standard deviation 0.05.
 double loss_at(int64_t step) {
   RandomStream noise(7, static_cast<uint64_t>(step));
   return 3 + 7 * std::exp(-static_cast<double>(step) / 50) + 0.05 * noise.normal();
 }
 
-TEST(LossWatch, IsSilentOnARunAsItShouldBe) {
+TEST(LossWatch, IsSilentOnANormalRun) {
   LossWatch watch;
   for (int64_t step = 0; step < 3000; ++step) EXPECT_EQ(watch.look(loss_at(step)), "") << step;
 }
 
-TEST(LossWatch, TellsASpikeOnceAndTheNextOne) {
+TEST(LossWatch, ReportsEachSpikeOnce) {
   LossWatch watch;
   for (int64_t step = 0; step < 500; ++step) watch.look(loss_at(step));
   const std::string reported = watch.look(5);
   EXPECT_NE(reported.find("5.0000"), std::string::npos) << reported;
   EXPECT_NE(reported.find("last 64 (median 3.0"), std::string::npos) << reported;
-  EXPECT_EQ(watch.look(5.1), "") << "it was told already";
+  EXPECT_EQ(watch.look(5.1), "") << "it was reported before";
   EXPECT_EQ(watch.look(loss_at(502)), "");
   EXPECT_NE(watch.look(5), "");
 }
 
-TEST(LossWatch, NeedsLossesToCompareWithAndNumbers) {
+TEST(LossWatch, NeedsEarlierFiniteLosses) {
   LossWatch watch;
   for (size_t i = 0; i + 1 < LossWatch::least; ++i) EXPECT_EQ(watch.look(1), "");
-  EXPECT_EQ(watch.look(100), "");  // the 20th: there are 19 to compare with
+  EXPECT_EQ(watch.look(100), "");  // the 20th loss: there are only 19 earlier ones
   EXPECT_EQ(watch.look(std::numeric_limits<double>::quiet_NaN()), "");
-  EXPECT_EQ(watch.look(1.04), "");  // equal losses have no deviation, but a twentieth is nothing
+  EXPECT_EQ(watch.look(1.04), "");  // equal losses have no deviation, and a rise of a twentieth is ignored
   EXPECT_NE(watch.look(1.06), "");
 }
 
-TEST(LoaderWatch, TellsWhenMoreThanATenthIsWaiting) {
+TEST(LoaderWatch, ReportsWhenMoreThanATenthIsWaiting) {
   LoaderWatch watch;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(watch.look(0.09, 1), "");
   std::string reported;
@@ -53,21 +53,21 @@ TEST(LoaderWatch, TellsWhenMoreThanATenthIsWaiting) {
   }
   EXPECT_EQ(times, 1);
   EXPECT_NE(reported.find("the last 16 steps spent 1"), std::string::npos)
-      << reported;  // of 16 steps the first few have not
+      << reported;  // the first few of 16 steps are not counted
   for (int i = 0; i < 16; ++i) EXPECT_EQ(watch.look(0, 1), "");
   times = 0;
   for (int i = 0; i < 16; ++i) times += !watch.look(0.5, 1).empty();
-  EXPECT_EQ(times, 1) << "it had been better in between";
+  EXPECT_EQ(times, 1) << "waiting had decreased in between";
 }
 
-// Ranks' seconds of a step, all with the same tokens.
+// The ranks' seconds of a step, all with the same number of tokens.
 std::vector<RankTime> times(const std::vector<double>& seconds) {
   std::vector<RankTime> all;
   for (const double own_s : seconds) all.push_back({.own_s = own_s, .tokens = 1000});
   return all;
 }
 
-TEST(StragglerWatch, TellsARankThatIsSlowOnceAndWhenItIsSlowAgain) {
+TEST(StragglerWatch, ReportsASlowRankOnceAndWhenItIsSlowAgain) {
   StragglerWatch watch({"rank 0 (a)", "rank 1 (b)", "rank 2 (c)"});
   for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look(times({1, 1.2, 1.1})), "");
   int64_t reported = 0;
@@ -84,7 +84,7 @@ TEST(StragglerWatch, TellsARankThatIsSlowOnceAndWhenItIsSlowAgain) {
   EXPECT_EQ(reported, 2);
 }
 
-TEST(StragglerWatch, OfTwoRanksTellsTheSlowerOne) {
+TEST(StragglerWatch, ReportsTheSlowerOfTwoRanks) {
   StragglerWatch watch({"rank 0 (a)", "rank 1 (b)"});
   std::string reported;
   for (int i = 0; i < 16; ++i) reported += watch.look({{3, 2, 1000}, {1, 0, 1000}});
@@ -93,8 +93,8 @@ TEST(StragglerWatch, OfTwoRanksTellsTheSlowerOne) {
             "waiting for data");
 }
 
-// Of 5 units 2 ranks have 3 and 2.
-TEST(StragglerWatch, ExpectsMoreOfALargerShare) {
+// Of 5 accumulation units the 2 ranks have 3 and 2.
+TEST(StragglerWatch, ExpectsMoreTimeForMoreUnits) {
   StragglerWatch watch({"rank 0 (a)", "rank 1 (b)"});
   for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look({{1.5, 0, 3000}, {1, 0, 2000}}), "");
   std::string reported;
@@ -102,7 +102,7 @@ TEST(StragglerWatch, ExpectsMoreOfALargerShare) {
   EXPECT_EQ(reported.find("rank 0 (a) took 1."), 0U) << reported;
 }
 
-TEST(StragglerWatch, HasNothingToCompareASingleRankWith) {
+TEST(StragglerWatch, IsSilentForASingleRank) {
   StragglerWatch watch({"rank 0 (a)"});
   for (int i = 0; i < 50; ++i) EXPECT_EQ(watch.look(times({i + 1.0})), "");
 }
