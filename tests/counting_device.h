@@ -1,5 +1,5 @@
-// The CPU, counting the bytes it was asked for; on request one that refuses to give more than a limit at once, or whose
-// memory the host does not see.
+// A CPU device that counts the bytes it is asked for. On request it refuses allocations above a limit, or reports that
+// the host cannot access its memory.
 #pragma once
 
 #include <limits>

@@ -1,5 +1,5 @@
-// Where the tests find what they read. In one file that CMake writes: a path in the command line of every test would
-// keep ccache from using what another checkout compiled.
+// Paths that the tests read. CMake writes them into one source file: as compile definitions they would differ between
+// checkouts, and ccache could not share objects.
 #pragma once
 
 namespace ingot {

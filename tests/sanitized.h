@@ -1,4 +1,4 @@
-// Whether this is the address or the thread sanitizer's build, in which some tests do less of what takes long.
+// True in builds with the address or the thread sanitizer. Some slow tests do less work there.
 #pragma once
 
 namespace ingot {

@@ -1,4 +1,5 @@
-// {fmt}'s compiled part, from its headers: distributions carry the library for the machine that builds alone.
+// Instantiates {fmt}'s compiled part from its headers: distributions carry the library for the build machine's
+// architecture only.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

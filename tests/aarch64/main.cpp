@@ -1,7 +1,7 @@
-// Every case of the op table on every vector kernel of this machine's CPU, compared with the reference in double, and
-// the checks of gradients: what tests/ops/op_table_test.cpp does, without a test framework to compile for another
-// machine. Arguments: I N: the I-th (from 0) of N shares of the ops. Exit code 1 when a comparison fails, an
-// implementation takes no case, or the share has none; each is told.
+// Compares every case of the op table, on every vector kernel of this CPU, with its double-precision reference, and
+// checks gradients. It does what tests/ops/op_table_test.cpp does, without a test framework that would have to be
+// compiled for another architecture. Arguments: I N: share I (from 0) of N shares of the ops. The exit code is 1, and
+// the reason is printed, when a comparison fails, an implementation accepts no case, or the share is empty.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

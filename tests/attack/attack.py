@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Attacks on `ingot serve` over loopback, each bounded: `attack.py [NAME...]`. Part of `./run oracles`.
+"""Attacks on `ingot serve` over loopback, each with a time limit: `attack.py [NAME...]`. Part of `./run oracles`.
 
-Each function below is one attack; its docstring is what must hold. None depends on how fast the machine is: what is
-compared is order, status and text.
+Each function below is one attack; its docstring states what must hold. The outcome does not depend on the machine's speed: order,
+status and text are compared.
 """
 import concurrent.futures
 import json
@@ -26,7 +26,7 @@ def chat(text, tokens=4, **fields):
 
 
 def keys_file(folder, *lines):
-    """Writes a file of keys; each line is what follows a key that is made here. Gives its path and the keys."""
+    """Writes a key file with a new key at the start of each line. Returns its path and the keys."""
     keys = [secrets.token_hex(24) for _ in lines]
     path = folder / "keys"
     path.write_text("".join(f"{key} {line}\n" for key, line in zip(keys, lines)))
@@ -34,7 +34,7 @@ def keys_file(folder, *lines):
 
 
 def truncated_weights(model, folder):
-    """A model file that shrinks while it is served: named 500s and /ready 503, and the server lives on."""
+    """A model file that is truncated while it is served causes 500s with a reason and /ready 503; the server survives."""
     served = copy_model(model, folder / "model")
     with Server(served, folder, "--name", "m") as server:
         assert server.ask("POST", CHAT, chat("Hello")).status == 200
@@ -49,7 +49,7 @@ def truncated_weights(model, folder):
 
 
 def overwritten_weights(model, folder):
-    """A model file that is written over in place is noticed: /ready is 503 and the log names it."""
+    """A model file that is overwritten in place is detected: /ready is 503 and the log names the file."""
     served = copy_model(model, folder / "model")
     with Server(served, folder, "--name", "m") as server:
         assert server.ask("POST", CHAT, chat("Hello")).status == 200
@@ -66,7 +66,7 @@ def overwritten_weights(model, folder):
 
 
 def flood_of_long_texts(model, folder):
-    """Texts that no context could hold are refused with 400 before they are tokenized, and another key is served."""
+    """Texts longer than any context are refused with 400 before tokenization, and another key is served."""
     path, (greedy, other) = keys_file(folder, "greedy infer", "other infer")
     with Server(model, folder, "--name", "m", "--api-key-file", path, key=other) as server:
         spaces = " " * 7_900_000
@@ -81,7 +81,7 @@ def flood_of_long_texts(model, folder):
 
 
 def with_context(model, folder, tokens):
-    """A copy of the model that says of itself that its context has so many tokens."""
+    """A copy of the model whose configuration has this context length."""
     served = copy_model(model, folder / "model")
     config = json.loads((served / "config.json").read_text())
     config["max_position_embeddings"] = tokens
@@ -90,7 +90,7 @@ def with_context(model, folder, tokens):
 
 
 def huge_context(model, folder):
-    """A model whose context no memory holds is served with the context that fits, and says so."""
+    """A model whose context does not fit into memory is served with one that fits, and the server says so."""
     served = with_context(model, folder, 2**31 - 1)
     with Server(served, folder, "--name", "m", "--kv-cache-mib", "16") as server:
         assert server.ask("POST", CHAT, chat("Hi", 2)).status == 200
@@ -98,7 +98,7 @@ def huge_context(model, folder):
 
 
 def memory_as_planned(model, folder):
-    """What the log says at the start is the most that the process takes, with a full cache too."""
+    """The process never uses more memory than the log states at the start, even with a full cache."""
     served = with_context(model, folder, 1 << 16)
     with Server(served, folder, "--name", "m", "--kv-cache-mib", "64") as server:
         planned = re.search(r"at most ([0-9.]+) (MiB|GiB)", server.log.read_text())
@@ -128,14 +128,14 @@ class Order:
         self.asked.append(self.pool.submit(one))
 
     def ahead_of(self, who, before):
-        """How many ended before it, not counting the first `before`; every answer must be a 200."""
+        """The number of requests that ended before it, without the first `before`; every answer must be a 200."""
         answers = [future.result() for future in self.asked]
         assert all(answer.status == 200 for answer in answers), answers
         return self.ended.index(who) - before
 
 
 def flood_of_tokenizing(model, folder):
-    """A key that tokenizes large texts does not keep another's chat waiting behind all of them."""
+    """A key that tokenizes large texts does not delay another key's chat until all of them are done."""
     path, (greedy, other) = keys_file(folder, "greedy infer", "other infer")
     served = with_context(model, folder, 1 << 16)
     with Server(served, folder, "--name", "m", "--api-key-file", path, "--sequences", "1", key=other) as server, \
@@ -168,7 +168,7 @@ def queue_of_one_key(model, folder):
 
 
 def endless_streams_of_one_key(model, folder):
-    """A key whose answers do not end and hold all places gives one to another key's first request."""
+    """A key whose endless answers occupy all places yields one to another key's first request."""
     path, (greedy, other) = keys_file(folder, "greedy infer", "other infer")
     served = with_context(model, folder, 4096)
     with Server(served, folder, "--name", "m", "--api-key-file", path, "--sequences", "4", key=other) as server, \
@@ -184,7 +184,7 @@ def endless_streams_of_one_key(model, folder):
 
 
 def connections_of_one_address(model, folder):
-    """An address that opens more connections than it may have does not shut another out."""
+    """An address that opens more connections than allowed does not block another address."""
     for options in ([], ["--connections", "200"]):
         total = 250 if options else 300
         options = options or ["--connections", "256"]
@@ -197,7 +197,7 @@ def connections_of_one_address(model, folder):
 
 
 def growing_normalizer(model, folder):
-    """A tokenizer.json whose normalizers multiply a text is stopped by a bound, not by the memory's end."""
+    """A tokenizer.json whose normalizers multiply a text is stopped by a limit and does not exhaust memory."""
     served = copy_model(model, folder / "model")
     tokenizer = json.loads((served / "tokenizer.json").read_text())
     tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [
@@ -213,7 +213,7 @@ def growing_normalizer(model, folder):
 
 
 def backtracking_split(model, folder):
-    """A split expression that backtracks beyond its limit is a bad request, not a matter of load."""
+    """A split pattern that backtracks beyond its limit is a bad request, not an overload."""
     served = copy_model(model, folder / "model")
     tokenizer = json.loads((served / "tokenizer.json").read_text())
     tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
@@ -226,7 +226,7 @@ def backtracking_split(model, folder):
 
 
 def hostile_constraints(model, folder):
-    """Expressions and grammars that are made to take long or much end as an answer or a 400; the server lives on."""
+    """Expressions and grammars built to take long or produce much end with an answer or a 400; the server survives."""
     expressions = ["((((a{0,999}){0,999}){0,999}){0,999}){0,999}", "|".join(["(a|b)*c"] * 4000),
                    "(" * 20000 + "a" + ")" * 20000, "(?=.*a)(?=.*b)(?=.*c)(?=.*d)(?=.*e).{0,500}", ".*a.{24}"]
     grammars = ["root ::= " + "(" * 100000 + '"a"' + ")" * 100000, 'root ::= root "a"',
@@ -244,7 +244,7 @@ def hostile_constraints(model, folder):
 
 
 def responses_keep_nothing(model, folder):
-    """/v1/responses refuses what it would have to store, and what it would have to fetch, by name."""
+    """/v1/responses names and refuses what it would have to store or fetch."""
     with Server(model, folder, "--name", "m") as server:
         asked = {"model": "m", "input": "Hello", "max_output_tokens": 2}
         assert server.ask("POST", "/v1/responses", asked).json()["object"] == "response"
@@ -257,7 +257,7 @@ def responses_keep_nothing(model, folder):
 
 
 def hang_up(model, folder):
-    """SIGHUP: keys and the access log are read again, a broken file of keys changes nothing, the server lives on."""
+    """SIGHUP reloads the keys and reopens the access log; an invalid key file changes nothing; the server survives."""
     path, (first,) = keys_file(folder, "first infer")
     with Server(model, folder, "--name", "m", "--api-key-file", path, key=first) as server:
         assert server.ask("GET", "/v1/models").status == 200
@@ -273,7 +273,7 @@ def hang_up(model, folder):
 
 
 def fifo_as_weights(model, folder):
-    """A FIFO in the place of a model's file is refused by name; nothing hangs."""
+    """A FIFO in place of a model file is refused with its name; nothing hangs."""
     served = copy_model(model, folder / "model")
     weights, = served.glob("*.safetensors")
     weights.unlink()
@@ -286,7 +286,7 @@ def fifo_as_weights(model, folder):
 
 
 def stop_under_load(model, folder):
-    """After SIGTERM each request that was accepted gets an answer, or a 503 in OpenAI's form."""
+    """After SIGTERM each accepted request gets its answer, or a 503 in OpenAI's form."""
     with Server(model, folder, "--name", "m", "--sequences", "2", "--drain-seconds", "0.5") as server:
         asked = [server.open("POST", CHAT, chat(f"Hello {i}", 400, ignore_eos=True)) for i in range(30)]
         streams = [server.open("POST", CHAT, chat(f"Hello {i}", 400, ignore_eos=True, stream=True)) for i in range(10)]
@@ -301,7 +301,7 @@ def stop_under_load(model, folder):
 
 
 def forged_turns(model, folder):
-    """Control tokens in what a user writes are text: no route, field or template makes turns of them."""
+    """Control tokens in user input are text: no route, field or template turns them into chat turns."""
     with Server(model, folder, "--name", "m") as server:
         def ids(content, **fields):
             body = {"model": "m", "messages": [{"role": "user", "content": content}], **fields}
@@ -323,7 +323,7 @@ def forged_turns(model, folder):
 
 
 def malformed_heads(model, folder):
-    """What HTTP/1.1 forbids is refused; what it allows is taken."""
+    """Requests that HTTP/1.1 forbids are refused, and those it allows are accepted."""
     with Server(model, folder, "--name", "m") as server:
         body = json.dumps(chat("Hi", 1)).encode()
         host = f"Host: 127.0.0.1:{server.port}\r\n"
@@ -335,7 +335,7 @@ def malformed_heads(model, folder):
 
         length = f"Content-Length: {len(body)}"
         assert post(length).status == 200
-        assert post(length, length).status == 400  # equal, too
+        assert post(length, length).status == 400  # equal lengths, too
         assert post(length, "Content-Length: 3").status == 400
         assert post(length, "Transfer-Encoding: chunked").status == 400
         assert post(length, host="").status == 400
@@ -347,7 +347,7 @@ def malformed_heads(model, folder):
 
 
 def authorization_scheme(model, folder):
-    """The scheme's name is compared without case, the key is not."""
+    """The authorization scheme is case-insensitive, the key is not."""
     path, (key,) = keys_file(folder, "alice")
     with Server(model, folder, "--name", "m", "--api-key-file", path) as server:
         def status(value):
@@ -381,7 +381,7 @@ def main():
             try:
                 attack(model, folder)
                 print(f"attack {attack.__name__}: withstood", flush=True)
-            except Exception:  # a finding, whatever its kind: the others are tried as well
+            except Exception:  # any failure is a finding; the other attacks run, too
                 traceback.print_exc()
                 failed.append(attack.__name__)
                 print(f"attack {attack.__name__}: NOT WITHSTOOD", flush=True)

@@ -1,4 +1,4 @@
-"""A server under attack: `ingot serve` on a free port of loopback in a process of its own, and raw requests to it."""
+"""The server under attack: `ingot serve` as a child process on a free loopback port, and raw requests to it."""
 import contextlib
 import json
 import os
@@ -12,16 +12,16 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INGOT = pathlib.Path(os.environ.get("INGOT_EXECUTABLE", ROOT / "build/release/ingot"))
-LIMIT_S = 120  # beyond it something hangs; no outcome depends on being faster
+LIMIT_S = 120  # reached only when something hangs; no outcome depends on speed
 
 
 def environment_of(folder):
-    """Nothing of the user's own store is read or written."""
+    """An environment that neither reads nor writes the user's INGOT_HOME."""
     return {**os.environ, "INGOT_HOME": str(folder / "home")}
 
 
 def tiny_model(folder):
-    """The tiny recipe's model after one step; made when it is missing."""
+    """The tiny recipe's model after one step; trained when it is missing."""
     if not (folder / "tiny/model/config.json").exists():
         subprocess.run([INGOT, "pretrain", ROOT / "recipes/tiny.yaml", "--quiet", f"model={ROOT}/recipes/models/tiny",
                         "steps=1", "schedule.warmup_steps=0", f"run_dir={folder}", f"data.train={ROOT}/data/sotu/train.jsonl",
@@ -31,7 +31,7 @@ def tiny_model(folder):
 
 
 class Answer:
-    """What came back: `status` is 0 where the connection ended without a response."""
+    """A response. `status` is 0 when the connection ended without one."""
 
     def __init__(self, raw):
         head, _, body = raw.partition(b"\r\n\r\n")
@@ -47,7 +47,7 @@ class Answer:
         return json.loads(self.body)
 
     def error(self):
-        """The error object of OpenAI's form, or {}."""
+        """The error object in OpenAI's form, or {}."""
         with contextlib.suppress(ValueError, AttributeError):
             return self.json().get("error") or {}
         return {}
@@ -67,7 +67,7 @@ def _chunks(body):
 
 
 class Server:
-    """Started when made and stopped by `with`. `key` is sent with every request that names no other."""
+    """Starts with the object and stops at the end of `with`. `key` is sent with every request that has no key of its own."""
 
     def __init__(self, model, folder, *options, key=None):
         self.key = key
@@ -86,9 +86,9 @@ class Server:
             if found:
                 return int(found[1])
             if self.process.poll() is not None:
-                raise AssertionError(f"it ended with {self.process.returncode}: {self.log.read_text()}")
+                raise AssertionError(f"the server ended with {self.process.returncode}: {self.log.read_text()}")
             time.sleep(0.02)
-        raise AssertionError(f"it did not start: {self.log.read_text()}")
+        raise AssertionError(f"the server did not start: {self.log.read_text()}")
 
     def __enter__(self):
         return self
@@ -108,7 +108,7 @@ class Server:
         return self.process.wait(timeout=LIMIT_S)
 
     def peak_bytes(self):
-        """The most memory that the process has had."""
+        """The process's peak memory."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
 
@@ -124,10 +124,10 @@ class Server:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     def open(self, method, path, body=None, key=None, source="127.0.0.1"):
-        """A connection that this request was sent on."""
+        """Opens a connection and sends this request."""
         data = None if body is None else json.dumps(body).encode()
         connection = self.connect(source)
-        with contextlib.suppress(ConnectionError):  # refused before all of it was read: the answer says why
+        with contextlib.suppress(ConnectionError):  # refused before the server read all of it: the answer gives the reason
             connection.sendall(self.head(method, path, None if data is None else len(data), key) + (data or b""))
         return connection
 
@@ -140,7 +140,7 @@ class Server:
         return read_answer(connection)
 
     def accepted(self):
-        """Completions that the engine has, and those that have ended: it never falls."""
+        """The number of completions in the engine and of completed ones, which never decreases."""
         text = self.ask("GET", "/metrics").body.decode()
         names = r"(ingot_queued_requests|ingot_running_requests|ingot_requests_total\{[^}]*completions[^}]*\})"
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(rf"{names} ", line))
@@ -152,7 +152,7 @@ class Server:
             time.sleep(0.02)
 
     def wait_for_log_lines(self, least):
-        """Of the access log: requests that have ended."""
+        """Waits for lines of the access log, which has one for each ended request."""
         until = time.monotonic() + LIMIT_S
         while len((self.folder / "access.jsonl").read_text().splitlines()) < least:
             assert self.alive() and time.monotonic() < until, "the access log has fewer lines"
@@ -167,7 +167,7 @@ class Server:
 
 
 def read_answer(connection):
-    """All that comes until the server closes."""
+    """All bytes until the server closes the connection."""
     raw = b""
     with connection:
         with contextlib.suppress(ConnectionError):
@@ -177,7 +177,7 @@ def read_answer(connection):
 
 
 def run_ingot(folder, *arguments):
-    """(exit code, standard output, standard error); a command that hangs is a failure."""
+    """Returns (exit code, standard output, standard error). A command that hangs is a failure."""
     environment = environment_of(folder)
     try:
         done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT_S,

@@ -1,4 +1,4 @@
-// OpenAI's JavaScript client against a server: node check.mjs BASE_URL KEY MODEL. Called by tools/clients.sh, which
+// Runs OpenAI's JavaScript client against a server: node check.mjs BASE_URL KEY MODEL. Called by tools/clients.sh, which
 // installs the client beside a copy of this file.
 import assert from "node:assert/strict";
 import { runInNewContext } from "node:vm";
@@ -147,7 +147,7 @@ const checks = {
     await refused(OpenAI.BadRequestError, () => client.responses.create({ ...asked, store: true }), "store");
   },
 
-  // The page's own script, in as much of a browser as it takes: an empty field is left out of what it sends.
+  // Runs the script of the server's page with a minimal browser: empty fields must be left out of its requests.
   async page() {
     const html = await (await fetch(baseURL.replace(/\/v1$/, "/"))).text();
     const fields = { tokens: "", seed: "", temperature: "0.5", way: "chat", prompt: "x", key: "" };

@@ -1,4 +1,4 @@
-"""OpenAI's Python client against a server: check.py BASE_URL KEY MODEL. Called by tools/clients.sh."""
+"""Runs OpenAI's Python client against a server: check.py BASE_URL KEY MODEL. Called by tools/clients.sh."""
 import json
 import re
 import sys
@@ -29,45 +29,45 @@ def models():
 
 
 def chat():
-    asked = dict(model=model, messages=question, max_tokens=24, temperature=0)
-    whole = client.chat.completions.create(**asked)
+    fields = dict(model=model, messages=question, max_tokens=24, temperature=0)
+    whole = client.chat.completions.create(**fields)
     text = whole.choices[0].message.content
     assert whole.choices[0].finish_reason in ("stop", "length")
     assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
-    chunks = list(client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+    chunks = list(client.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True}))
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == text
     assert chunks[-1].usage == whole.usage or chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
     drawn = dict(model=model, messages=question, max_tokens=24, temperature=1, seed=7, n=3)
     first, second = (client.chat.completions.create(**drawn) for _ in range(2))
     assert [c.message.content for c in first.choices] == [c.message.content for c in second.choices]
     assert len({c.message.content for c in first.choices}) > 1
-    told = client.chat.completions.create(**asked, logprobs=True, top_logprobs=2).choices[0].logprobs.content
-    assert told and all(len(t.top_logprobs) == 2 and t.logprob <= 0 and t.top_logprobs[0].token == t.token for t in told)
+    scored = client.chat.completions.create(**fields, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert scored and all(len(t.top_logprobs) == 2 and t.logprob <= 0 and t.top_logprobs[0].token == t.token for t in scored)
     stop = text[3:6]
     if stop.isascii() and stop:
-        cut = client.chat.completions.create(**asked, stop=[stop]).choices[0].message.content
+        cut = client.chat.completions.create(**fields, stop=[stop]).choices[0].message.content
         assert cut == text[: text.find(stop)], (cut, text, stop)
 
 
 def streams_by_helper():
-    # The client takes an answer that was cut by its length for an error, so this one ends at a stop string.
-    asked = dict(model=model, messages=question, max_tokens=200, temperature=1, seed=3, stop=["e", "a", "t", "i"])
-    with client.chat.completions.stream(**asked) as stream:
+    # The client treats an answer that ended by length as an error, so this one ends at a stop string.
+    fields = dict(model=model, messages=question, max_tokens=200, temperature=1, seed=3, stop=["e", "a", "t", "i"])
+    with client.chat.completions.stream(**fields) as stream:
         content = [event.content for event in stream if event.type == "content.done"]
     assert content == [stream.get_final_completion().choices[0].message.content]
 
 
 def completions():
-    asked = dict(model=model, prompt=["The sea is", "A house"], max_tokens=12, temperature=0)
-    whole = client.completions.create(**asked)
+    fields = dict(model=model, prompt=["The sea is", "A house"], max_tokens=12, temperature=0)
+    whole = client.completions.create(**fields)
     assert [c.index for c in whole.choices] == [0, 1]
     texts = ["", ""]
-    for chunk in client.completions.create(**asked, stream=True):
+    for chunk in client.completions.create(**fields, stream=True):
         for choice in chunk.choices:
             texts[choice.index] += choice.text
     assert texts == [c.text for c in whole.choices]
-    told = client.completions.create(model=model, prompt="The sea is", max_tokens=4, temperature=0, logprobs=3, echo=False)
-    assert len(told.choices[0].logprobs.tokens) == told.usage.completion_tokens
+    scored = client.completions.create(model=model, prompt="The sea is", max_tokens=4, temperature=0, logprobs=3, echo=False)
+    assert len(scored.choices[0].logprobs.tokens) == scored.usage.completion_tokens
     scored = client.completions.create(model=model, prompt="The sea is", max_tokens=0, logprobs=2, echo=True)
     assert scored.choices[0].text == "The sea is" and scored.usage.completion_tokens == 0
     logprobs = scored.choices[0].logprobs
@@ -77,7 +77,7 @@ def completions():
 
 
 def embeddings():
-    coded = client.embeddings.create(model=model, input=["a", "the sea"])  # base64 on the way
+    coded = client.embeddings.create(model=model, input=["a", "the sea"])  # sent as base64
     plain = client.embeddings.create(model=model, input=["a", "the sea"], encoding_format="float")
     assert [d.embedding for d in coded.data] == [d.embedding for d in plain.data] or all(
         abs(x - y) < 1e-6 for a, b in zip(coded.data, plain.data) for x, y in zip(a.embedding, b.embedding))
@@ -92,23 +92,23 @@ def tools_by_choice_of_the_model():
 
 
 def json_by_schema():
-    # Whatever the model would rather say; the fixed lengths end the answer before its limit.
+    # The schema forces the output; its fixed lengths end the answer before max_tokens.
     schema = {"type": "object", "properties": {"kind": {"enum": ["boat", "house"]}, "size": {"type": "boolean"}},
               "required": ["kind", "size"], "additionalProperties": False}
-    asked = dict(model=model, messages=question, max_tokens=200, temperature=1, seed=5,
+    fields = dict(model=model, messages=question, max_tokens=200, temperature=1, seed=5,
                  response_format={"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": True}})
-    reply = client.chat.completions.create(**asked).choices[0]
+    reply = client.chat.completions.create(**fields).choices[0]
     assert reply.finish_reason == "stop", reply
     value = json.loads(reply.message.content)
     assert set(value) == {"kind", "size"} and value["kind"] in ("boat", "house") and isinstance(value["size"], bool), value
-    chunks = client.chat.completions.create(**asked, stream=True)
+    chunks = client.chat.completions.create(**fields, stream=True)
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == reply.message.content
-    asked["response_format"]["json_schema"]["schema"] = {"type": "object", "$ref": "https://example.org/elsewhere"}
-    refused(openai.BadRequestError, lambda: client.chat.completions.create(**asked), "response_format")
+    fields["response_format"]["json_schema"]["schema"] = {"type": "object", "$ref": "https://example.org/elsewhere"}
+    refused(openai.BadRequestError, lambda: client.chat.completions.create(**fields), "response_format")
 
 
 def tools_that_are_demanded():
-    # As pydantic writes a model within a model.
+    # A schema with a nested model, in pydantic's form.
     colour = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"],
               "additionalProperties": False}
     parameters = {"$defs": {"Paint": colour}, "type": "object", "properties": {"paint": {"$ref": "#/$defs/Paint"}},
@@ -116,7 +116,7 @@ def tools_that_are_demanded():
     other = {"type": "object", "properties": {}, "additionalProperties": False}
     tools = [{"type": "function", "function": {"name": "look", "parameters": other}},
              {"type": "function", "function": {"name": "paint", "parameters": parameters}}]
-    asked = dict(model=model, messages=question, tools=tools, max_tokens=200, temperature=1, seed=2)
+    fields = dict(model=model, messages=question, tools=tools, max_tokens=200, temperature=1, seed=2)
 
     def check(name, arguments):
         value = json.loads(arguments)
@@ -127,13 +127,13 @@ def tools_that_are_demanded():
 
     named = {"type": "function", "function": {"name": "paint"}}
     for choice in ("required", named):
-        reply = client.chat.completions.create(**asked, tool_choice=choice).choices[0]
+        reply = client.chat.completions.create(**fields, tool_choice=choice).choices[0]
         assert reply.finish_reason == "tool_calls" and len(reply.message.tool_calls) == 1, reply
         function = reply.message.tool_calls[0].function
         assert choice == "required" or function.name == "paint"
         check(function.name, function.arguments)
         name = arguments = ""
-        for chunk in client.chat.completions.create(**asked, tool_choice=choice, stream=True):
+        for chunk in client.chat.completions.create(**fields, tool_choice=choice, stream=True):
             for call in chunk.choices[0].delta.tool_calls or []:
                 name += call.function.name or ""
                 arguments += call.function.arguments or ""
@@ -141,17 +141,17 @@ def tools_that_are_demanded():
 
 
 def responses():
-    asked = dict(model=model, input="Say something.", max_output_tokens=24, temperature=0)
-    whole = client.responses.create(**asked)
+    fields = dict(model=model, input="Say something.", max_output_tokens=24, temperature=0)
+    whole = client.responses.create(**fields)
     assert whole.output_text == client.chat.completions.create(
         model=model, messages=question, max_tokens=24, temperature=0).choices[0].message.content
     assert whole.status in ("completed", "incomplete") and whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens
-    events = list(client.responses.create(**asked, stream=True))
+    events = list(client.responses.create(**fields, stream=True))
     assert [e.sequence_number for e in events] == list(range(len(events)))
     assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == whole.output_text
     assert events[0].type == "response.created" and events[-1].type == f"response.{whole.status}"
     assert events[-1].response.output_text == whole.output_text
-    assert events[-1].response.usage.total_tokens == whole.usage.total_tokens  # more of the prompt was cached
+    assert events[-1].response.usage.total_tokens == whole.usage.total_tokens  # only cached_tokens differs
     schema = {"type": "object", "properties": {"kind": {"enum": ["boat", "house"]}}, "required": ["kind"], "additionalProperties": False}
     held = client.responses.create(model=model, input=[{"role": "user", "content": "Boat?"}],
                                    text={"format": {"type": "json_schema", "name": "thing", "schema": schema, "strict": True}})
@@ -198,10 +198,10 @@ def cancellation():
             text = reply.read().decode()
         return sum(int(float(line.split()[1])) for line in text.splitlines() if line.split()[0] in names)
 
-    asked = dict(model=model, messages=question, n=64, max_tokens=200, temperature=1, seed=1)
-    whole = client.chat.completions.create(**asked).usage.completion_tokens
+    fields = dict(model=model, messages=question, n=64, max_tokens=200, temperature=1, seed=1)
+    whole = client.chat.completions.create(**fields).usage.completion_tokens
     before = metric("ingot_engine_tokens_total")
-    stream = client.chat.completions.create(**asked, stream=True)
+    stream = client.chat.completions.create(**fields, stream=True)
     next(iter(stream))
     stream.close()
     for _ in range(600):
@@ -210,7 +210,7 @@ def cancellation():
             assert made < whole, (made, whole)
             return
         time.sleep(0.05)
-    raise AssertionError("what was left goes on")
+    raise AssertionError("a cancelled request is still running")
 
 
 for check in (models, chat, streams_by_helper, completions, embeddings, tools_by_choice_of_the_model,
