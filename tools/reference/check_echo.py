@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""What the server says of a prompt's tokens, against transformers and `ingot score`. Run by `./run oracles`.
+"""Log-probabilities of prompt tokens by `ingot serve`, compared with transformers and `ingot score`. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_echo.py [MODEL.gguf]
 
-The tiny recipe's model after 20 steps, and SmolLM2-135M-Instruct (from the argument, else from build/llamacpp, where
-`tools/llamacpp.sh --model` puts it), as folders in fp32, are served in fp32 and asked as evaluation harnesses do: token
-ids, `echo`, `logprobs`, `max_tokens` 0 and 1, several prompts a request, one of them longer than a step's tokens, all twice, so
-that the prefix cache could have them. Compared are
+Two models are served in fp32: the tiny recipe's after 20 steps, and SmolLM2-135M-Instruct (the argument, or the file that
+`tools/llamacpp.sh --model` stores in build/llamacpp). Requests are those of evaluation harnesses: token ids, `echo`, `logprobs`,
+`max_tokens` 0 and 1, several prompts per request, one of them longer than a step's tokens. All are sent twice, so that the
+prefix cache holds them. The comparisons:
 
-* the log-probability of every token but the first, which has none, with transformers', and that of the likeliest;
-* the sum over a continuation, as lm-evaluation-harness takes it from the answer (of `max_tokens` 1 it drops the last), with the
-  sum of transformers', and whether it is greedy, where the likeliest is ahead by more than rounding;
+* the log-probability of every token but the first (which has none), and that of the most likely token, with transformers';
 * the same log-probabilities with those of `ingot score`;
+* the sum over a continuation, computed as lm-evaluation-harness does (it drops the last token of `max_tokens` 1), with the sum by
+  transformers, and whether the continuation is greedy, where the margin exceeds twice the tolerance.
 
-to the rounding of fp32. Exit status 1 at the first difference.
+The tolerance per token is 8 sqrt(30 * 1536) 2^-24 (fp32 rounding). Exit status 1 at the first difference.
 """
 import asyncio
 import json
@@ -31,7 +31,7 @@ from served import ingot_server, run, tiny_model, whole  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 BATCH_TOKENS = 48
-# fp32 rounding over 30 layers: sums of up to 1536 terms, each wrong by about sqrt(n) 2^-24 of its size.
+# The bound of fp32 rounding over 30 layers of sums with up to 1536 terms, each with an error of about sqrt(n) 2^-24.
 TOLERANCE = 8 * (30 * 1536) ** 0.5 * 2.0**-24
 TEXTS = ["The state of the Union is strong, and we will not rest.", "Photosynthesis is the process by which plants",
          "def fibonacci(n):\n    ", "One"]
@@ -44,9 +44,9 @@ def check(condition, what):
 
 
 def score(folder, ids):
-    """Of each token but the first, by `ingot score`."""
-    told = json.loads(run("score", "--model", folder, "--dtype", "fp32", "--device", "cpu", "--json", "--ids", ",".join(map(str, ids))))
-    return [token["logprob"] for token in told["tokens"]][1:]
+    """The log-probability of each token but the first, by `ingot score`."""
+    reported = json.loads(run("score", "--model", folder, "--dtype", "fp32", "--device", "cpu", "--json", "--ids", ",".join(map(str, ids))))
+    return [token["logprob"] for token in reported["tokens"]][1:]
 
 
 async def ask(server, prompts, max_tokens):
@@ -56,11 +56,11 @@ async def ask(server, prompts, max_tokens):
     return [choice["logprobs"] for choice in json.loads(text)["choices"]]
 
 
-def compare(ids, right, scored, told, max_tokens):
-    """The largest difference, and whether the second half's being greedy could be compared."""
-    check(all(len(told[key]) == len(ids) + max_tokens for key in told), f"{len(ids)} tokens and {max_tokens}: {told}")
-    found, tops = told["token_logprobs"], told["top_logprobs"]
-    check(found[0] is None and tops[0] is None, f"the first token: {told}")
+def compare(ids, right, scored, reported, max_tokens):
+    """The largest difference, and whether the margins allow to compare that the second half is greedy."""
+    check(all(len(reported[key]) == len(ids) + max_tokens for key in reported), f"{len(ids)} tokens and {max_tokens}: {reported}")
+    found, tops = reported["token_logprobs"], reported["top_logprobs"]
+    check(found[0] is None and tops[0] is None, f"the first token: {reported}")
     worst = 0.0
     for place in range(1, len(ids)):
         row = right[place - 1]
@@ -81,7 +81,7 @@ async def check_model(folder, work):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     prompts = [tokenizer(text)["input_ids"] for text in [*TEXTS, LONG]]
-    with torch.no_grad():  # and one whose second half is greedy
+    with torch.no_grad():  # and one prompt whose second half is greedy
         prompts.append(model.generate(torch.tensor([prompts[0]]), max_new_tokens=len(prompts[0]), do_sample=False)[0].tolist())
         right = [model(torch.tensor([ids])).logits[0].double().log_softmax(-1) for ids in prompts]
     check(max(map(len, prompts)) > 2 * BATCH_TOKENS, "no prompt is longer than a step")
@@ -92,8 +92,8 @@ async def check_model(folder, work):
     try:
         await server.wait_ready()
         for max_tokens in (0, 1, 0, 1):
-            told = await ask(server, prompts, max_tokens)
-            found += [compare(*of, max_tokens) for of in zip(prompts, right, scored, told)]
+            reported = await ask(server, prompts, max_tokens)
+            found += [compare(*of, max_tokens) for of in zip(prompts, right, scored, reported)]
     finally:
         server.end()
     print(f"{folder.name}: {sum(map(len, prompts))} tokens of {len(prompts)} prompts, four times: log-probabilities differ by "

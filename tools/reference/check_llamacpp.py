@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""GGUF files between Ingot and llama.cpp, for every family. Run by `./run oracles`.
+"""GGUF files exchanged between Ingot and llama.cpp, for every family. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_llamacpp.py
 
 For tiny random models of each family, made by transformers:
 
-* `ingot model convert` writes the tensors that llama.cpp's converter writes, byte for byte in F32, F16, BF16 and Q8_0, under
-  the same names and dimensions, and its keys where the converter writes them too.
-* Those files read by `ingot score` give the logits that transformers computes from the weights of that file.
-* llama.cpp computes the same from Ingot's F32, F16, BF16, Q8_0 and Q4_0, and Ingot from what llama.cpp quantises: Q4_0 (the
-  same bytes as Ingot's), Q4_1, Q5_0, Q5_1, Q4_K and Q6_K.
+* `ingot model convert` writes the tensors of llama.cpp's converter byte for byte in F32, F16, BF16 and Q8_0, with the same names
+  and dimensions, and the same values of all keys that both write.
+* `ingot score` on these files gives the logits that transformers computes from the file's weights, within EXACT (fp32 rounding).
+* llama.cpp's logits from Ingot's F32, F16, BF16, Q8_0 and Q4_0 files, and from files that llama.cpp quantizes to Q4_0 (the same
+  bytes as Ingot's), Q4_1, Q5_0, Q5_1, Q4_K and Q6_K, agree within the rounding of llama.cpp's activations (see ROUNDING). Ingot's
+  logits from these files agree within EXACT.
 
-The last needs llama.cpp itself (tools/llamacpp.sh --build); without it that part is left out, and said. Exit status 1 at
-the first difference.
+The last part needs llama.cpp (tools/llamacpp.sh --build); without it the script says that the part is left out. All differences
+are |difference| / |expected|. Exit status 1 at the first that exceeds its bound.
 """
 import logging
 import sys
@@ -33,12 +34,12 @@ from gguf.quants import dequantize
 IDS = [5, 77, 12, 80, 9, 64, 3, 3, 71, 40, 22, 7]
 
 
-# llama.cpp multiplies with activations in the type that goes with the weights' (fp16 with F16, bf16 with BF16, 8 bits with
-# the block types), and its gelu is a table in fp16. The bound of a type is that rounding times the root of the products
-# that follow one another, times a factor of 4 for the depth of the model.
+# llama.cpp rounds activations to a type that depends on the weights' (fp16 for F16, bf16 for BF16, 8 bits for block
+# types), and computes gelu with an fp16 table. The bound is that rounding times the root of the number of gemms in
+# sequence, times 4 for the depth of the model.
 ROUNDING = {"fp32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8} | dict.fromkeys(llamacpp.FILE_TYPES, 1 / 254)
 TABLE = 2.0**-11
-DEPTH = 14  # products after one another in two blocks
+DEPTH = 14  # gemms in sequence in two blocks
 EXACT = 8 * (DEPTH * 512) ** 0.5 * 2.0**-24
 WRITTEN = {"fp32": gguf.LlamaFileType.ALL_F32, "f16": gguf.LlamaFileType.MOSTLY_F16, "bf16": gguf.LlamaFileType.MOSTLY_BF16,
            "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "q4_0": None}  # the converter has no Q4_0
@@ -51,11 +52,11 @@ def expect(what, error, bound):
 
 
 def by_converter(folder, out, outtype):
-    """The folder as llama.cpp's converter writes it, without a tokenizer."""
+    """The folder converted by llama.cpp's converter, without a tokenizer."""
     hparams = conversion.ModelBase.load_hparams(folder, False)
-    if hparams["model_type"] == "mpt":  # the converter knows llm-foundry's name of the class
+    if hparams["model_type"] == "mpt":  # the converter uses llm-foundry's class name
         hparams["architectures"] = ["MPTForCausalLM"]
-    # Keys of transformers 4, which parts of the converter read.
+    # Keys of transformers 4, which the converter reads in places.
     if "rope_parameters" in hparams and hparams["model_type"] == "gpt_neox":
         hparams["rotary_pct"] = hparams["rope_parameters"]["partial_rotary_factor"]
     if hparams["model_type"] == "gpt2":
@@ -101,7 +102,7 @@ def compare_files(what, ours, theirs):
 
 
 def check_values(what, file, work):
-    """Ingot's values of a file's tensors are the gguf package's."""
+    """Ingot's values of a file's tensors must equal the gguf package's."""
     values = work / "values.gguf"
     ingot("model", "convert", file, values, "--dtype", "fp32")
     found = {t.name: t.data for t in gguf.GGUFReader(values).tensors}
@@ -113,16 +114,16 @@ def check_values(what, file, work):
 
 
 def check_logits(what, file, work, approximate=None):
-    """Ingot's logits of a GGUF file, and llama.cpp's if a bound is given, against those that transformers computes from the
-    file's weights, by way of the folder Ingot makes of it."""
+    """Compares Ingot's logits of a GGUF file, and with a bound also llama.cpp's, with those of transformers on the file's weights.
+    transformers reads them from a folder that Ingot converts from the file."""
     back = work / f"{file.name}-back"
     ingot("model", "convert", file, back, "--dtype", "fp32")
     wanted = torch_logits(load(back), IDS)
-    told = "Ingot " + expect(f"{what}, Ingot", distance(ingot_logits(file, IDS, work), wanted), EXACT)
+    summary = "Ingot " + expect(f"{what}, Ingot", distance(ingot_logits(file, IDS, work), wanted), EXACT)
     if approximate is not None:
         error = distance(llamacpp.logits(file, IDS, work), wanted)
-        told += ", llama.cpp " + expect(f"{what}, llama.cpp", error, approximate) + f" (bound {approximate:.1e})"
-    return told
+        summary += ", llama.cpp " + expect(f"{what}, llama.cpp", error, approximate) + f" (bound {approximate:.1e})"
+    return summary
 
 
 def check(name, case, work):
@@ -135,20 +136,20 @@ def check(name, case, work):
     if not llamacpp.PROGRAM.exists() or name in LLAMACPP_STOPS:
         bounds = {}
     for dtype, outtype in WRITTEN.items():
-        told, what = [], f"{name}, {dtype}"
+        summary, what = [], f"{name}, {dtype}"
         theirs, ours = work / f"theirs-{dtype}.gguf", work / f"ours-{dtype}.gguf"
         ingot("model", "convert", folder, ours, "--dtype", dtype)
         if outtype is not None:
             by_converter(folder, theirs, outtype)
-            told.append(compare_files(f"{what} against the converter's", ours, theirs))
+            summary.append(compare_files(f"{what} against the converter's", ours, theirs))
             same = np.array_equal(ingot_logits(ours, IDS, work), ingot_logits(theirs, IDS, work))
-            same or sys.exit(f"{what}: Ingot computes something else from the converter's file")
+            same or sys.exit(f"{what}: Ingot's logits of the converter's file differ")
         elif bounds:
             llamacpp.quantize(work / "ours-fp32.gguf", theirs, dtype)
-            told.append(compare_files(f"{what} against llama.cpp's", ours, theirs))
+            summary.append(compare_files(f"{what} against llama.cpp's", ours, theirs))
         check_values(what, ours, work)
-        told.append(check_logits(what, ours, work, bounds.get(dtype)))
-        print(f"{what}: " + "; ".join(told))
+        summary.append(check_logits(what, ours, work, bounds.get(dtype)))
+        print(f"{what}: " + "; ".join(summary))
     original = torch_logits(model, IDS)
     expect(f"{name}, fp32", distance(ingot_logits(work / "ours-fp32.gguf", IDS, work), original), EXACT)
     if name in LLAMACPP_STOPS and llamacpp.PROGRAM.exists():
@@ -164,7 +165,7 @@ def check(name, case, work):
 
 
 def main():
-    logging.disable(logging.WARNING)  # the converter's
+    logging.disable(logging.WARNING)  # of the converter
     if llamacpp.is_built():
         print(f"with {llamacpp.VERSION}")
     for name, case in LLAMACPP.items():

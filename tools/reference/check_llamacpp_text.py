@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Tokenizers that `ingot model convert` writes into GGUF files, in llama.cpp. Run by `./run oracles`.
+"""Tokenizers that `ingot model convert` writes into GGUF files, compared with llama.cpp. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_llamacpp_text.py
 
-Tokenizers of every kind that a GGUF file can describe, those of tests/golden/text, on its texts: `ingot tokenize` gives the
-same ids from Ingot's GGUF file as from the folder, and llama.cpp gives them too, but for what GAPS says of the file format
-and LIMITS of llama.cpp, which must be so. Then the vocabularies that llama.cpp's source carries, with the texts and ids beside
-them, which are those of the models' own tokenizers. Needs llama.cpp itself (tools/llamacpp.sh --build); without it that part is left
-out, and said. Exit status 1 at the first difference.
+* For tokenizers of every kind that GGUF can represent (those of tests/golden/text) and their texts, `ingot tokenize` gives the
+  same ids from Ingot's GGUF file as from the folder, and so does llama.cpp. Exceptions are GAPS (of the file format) and LIMITS
+  (of llama.cpp); each must occur.
+* For the vocabularies in llama.cpp's source, Ingot gives the ids stored beside them, which are those of the models' own
+  tokenizers.
+
+Ids must be equal. The parts that need llama.cpp (tools/llamacpp.sh --build) are left out without it, with a message. Exit status 1 at the
+first difference.
 """
 import json
 import shutil
@@ -33,14 +36,15 @@ KINDS = {
     "mistral": "BPE with byte fallback, as of Mistral, a space in front of a text without one",
     "spm_llama": "BPE model of SentencePiece", "spm_unigram": "unigram model of SentencePiece",
 }
-# Other names of splittings that Ingot reads (tokenizer.ggml.pre).
+# Further pre-tokenizer names (tokenizer.ggml.pre) that Ingot reads.
 NAMES = {"gpt2": ("gpt-2", "default", "mpt", "phi-2", "smollm", "starcoder", "refact"),
          "llama3": ("llama-bpe", "llama3", "llama-v3", "falcon3", "dbrx"), "cased": ("gpt-4o", "tekken")}
 SPECIAL = ("<s>", "</s>", "<unk>")
 
-# Texts that a GGUF file cannot have tokenized as the folder does: its space in front has no condition.
+# Texts that a GGUF file cannot tokenize like the folder: it always prepends the space.
 GAPS = {"mistral": lambda text: text.startswith((" ", "\u2581")) or any(token in text for token in SPECIAL)}
-# Texts that llama.cpp tokenizes otherwise: it does not normalise to form C; it takes a mark of a space for no space.
+# Texts that llama.cpp tokenizes differently: it does not normalise to NFC, and does not treat U+2581 in a text as a
+# space.
 LIMITS = {"qwen2": lambda text: unicodedata.normalize("NFC", text) != text,
           "spm_unigram": lambda text: text != "" and text.strip(" \u2581") == "" and "\u2581" in text}
 
@@ -51,7 +55,7 @@ def golden_texts():
 
 
 def make_folder(kind, folder):
-    """A model of that vocabulary, without the added tokens that take white space or are whole words: GGUF has none."""
+    """A model folder with that vocabulary, without added tokens that strip white space or match whole words: GGUF has neither."""
     folder.mkdir()
     original = GOLDEN / f"{kind}.tokenizer.json"
     if original.exists():
@@ -70,7 +74,7 @@ def make_folder(kind, folder):
 
 
 def ingot_ids(model, texts, work):
-    """Of each text as it is, then with what the tokenizer adds in front and behind."""
+    """The ids of each text without, and then with, the special tokens that the tokenizer adds."""
     file = work / "texts.jsonl"
     file.write_text("".join(json.dumps(text) + "\n" for text in texts))
     command = ["tokenize", "--json", "--model", model, "--texts", file]
@@ -82,7 +86,7 @@ def llamacpp_ids(model, texts, work):
 
 
 def compare(what, texts, found, wanted, excused=None):
-    """A text may differ only if it is excused; an excuse under which none differs is out of date."""
+    """Texts may differ only if they are excused. An excuse that no text needs is an error."""
     assert 2 * len(texts) == len(found) == len(wanted)
     different = set()
     for i, text in enumerate(2 * texts):
@@ -92,7 +96,7 @@ def compare(what, texts, found, wanted, excused=None):
             sys.exit(f"{what}: {text!a}: {found[i]}, not {wanted[i]}")
         different.add(text)
     if excused is not None and not different:
-        sys.exit(f"{what}: nothing differs any more, so the excuse for it can go")
+        sys.exit(f"{what}: no text differs, so its excuse must be removed")
     return f"{len(texts) - len(different)} of {len(texts)} texts the same" if different else f"{len(texts)} texts the same"
 
 
@@ -101,19 +105,19 @@ def check(kind, texts, work):
     make_folder(kind, folder)
     ingot("model", "convert", folder, file, "--dtype", "f16")
     own = ingot_ids(file, texts, work)
-    told = ["Ingot " + compare(f"{kind}, Ingot", texts, own, ingot_ids(folder, texts, work), GAPS.get(kind))]
+    summary = ["Ingot " + compare(f"{kind}, Ingot", texts, own, ingot_ids(folder, texts, work), GAPS.get(kind))]
     if llamacpp.PROGRAM.exists():
         found = llamacpp_ids(file, texts, work)
-        told.append("llama.cpp " + compare(f"{kind}, llama.cpp", texts, found, own, LIMITS.get(kind)))
-        if kind == "qwen2":  # the same but for the normalisation
+        summary.append("llama.cpp " + compare(f"{kind}, llama.cpp", texts, found, own, LIMITS.get(kind)))
+        if kind == "qwen2":  # equal except for normalisation
             texts = [unicodedata.normalize("NFC", text) for text in texts]
-            told.append("of normalised ones " + compare(f"{kind}, normalised", texts, llamacpp_ids(file, texts, work),
+            summary.append("of normalised ones " + compare(f"{kind}, normalised", texts, llamacpp_ids(file, texts, work),
                                                         ingot_ids(file, texts, work)))
-    print(f"{kind} ({KINDS[kind]}): " + "; ".join(told))
+    print(f"{kind} ({KINDS[kind]}): " + "; ".join(summary))
 
 
 def with_splitting(file, out, name):
-    """The vocabulary of a GGUF file under another name of its splitting."""
+    """Copies a GGUF vocabulary with another pre-tokenizer name."""
     writer = gguf.GGUFWriter(out, "llama")
     for field in gguf.GGUFReader(file).fields.values():
         if field.name.startswith("GGUF.") or field.name == "general.architecture":
@@ -131,11 +135,11 @@ def check_names(kind, texts, work):
     for name in NAMES[kind]:
         file = work / f"{name}.gguf"
         with_splitting(work / "model.gguf", file, name)
-        told = compare(f"splitting {name}", texts, llamacpp_ids(file, texts, work), ingot_ids(file, texts, work))
-        print(f"splitting {name}: llama.cpp {told}")
+        summary = compare(f"splitting {name}", texts, llamacpp_ids(file, texts, work), ingot_ids(file, texts, work))
+        print(f"splitting {name}: llama.cpp {summary}")
 
 
-# Of llama.cpp's models/ggml-vocab-*.gguf.
+# The names of llama.cpp's models/ggml-vocab-*.gguf.
 PUBLIC = ("bert-bge", "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gpt-2", "llama-bpe", "llama-spm", "mpt", "phi-3", "qwen2",
           "refact", "starcoder")
 

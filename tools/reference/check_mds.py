@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Folders that `ingot data mds` writes, read by MosaicML Streaming and compared with those of its own writer.
+"""MDS folders written by `ingot data mds`, compared with MosaicML Streaming.
 
-Random texts and tokens, with every compression and some hashes: the samples must come back, and without compression the files
-must be the program's own, byte for byte. Left out (exit code 77) where mosaicml-streaming is not installed."""
+Random texts and tokens, with every compression and some hashes: Streaming must read equal samples, and without compression the
+files must equal those of Streaming's writer byte for byte. Exit code 77 when mosaicml-streaming is not installed."""
 import argparse
 import json
 import os
@@ -18,7 +18,7 @@ import numpy as np
 
 
 def import_streaming():
-    """Without torchvision, which only its image data sets use."""
+    """Imports streaming without torchvision, which only its image data sets need."""
     for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
         module = types.ModuleType(name)
         module.__spec__, module.__path__ = ModuleSpec(name, None), []

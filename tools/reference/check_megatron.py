@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compares Megatron-LM's own data sets and orders with ours: check_megatron.py [SEED] [CASES].
+"""Compares Ingot's sample orders with Megatron-LM's: check_megatron.py [SEED] [CASES].
 
-Fresh data sets by Megatron's writer, split and blended as drawn, are ordered by its BlendedMegatronDatasetBuilder and by
-`ingot data order --indices`; so is what is held out of them, with a partial last sample or without. Leaves out (77) without megatron-core."""
+Megatron's writer makes random data sets, with random splits and blends. The orders of its BlendedMegatronDatasetBuilder and of
+`ingot data order --indices` must be equal index for index, for training and for held-out data, with and without a partial last
+sample. Exit code 77 when megatron-core is not installed."""
 import json
 import os
 import subprocess
@@ -29,7 +30,7 @@ def draw(random):
         most = int(random.choice([3, 12, 60]))
         lengths = random.integers(1, most, int(random.integers(30, 90)))
         if random.integers(4) == 0:
-            lengths[:10] *= random.integers(2, size=10)  # empty ones; Megatron hangs where a whole part is empty
+            lengths[:10] *= random.integers(2, size=10)  # empty documents; Megatron hangs when a whole part is empty
         lengths = lengths.tolist()
         sources.append({"lengths": lengths, **({"weight": float(random.integers(1, 1000)) / 64} if weighted else {})})
     length = int(random.choice([2, 3, 8, 16]))
@@ -44,7 +45,7 @@ def draw(random):
 
 
 def held_out(case):
-    """What Megatron makes of the held-out part, each sample once; None where a source has none there."""
+    """Megatron's samples of the held-out part, each once; None when a source has none."""
     sources = [{"lengths": source["lengths"]} for source in case["sources"]]
     try:
         return order({**case, "sources": sources, "num_samples": None, "part": 1})
@@ -53,7 +54,7 @@ def held_out(case):
 
 
 def compare(wanted, found, what, case):
-    """Ends the script where they differ; returns the number of samples."""
+    """Exits at the first difference; returns the number of samples."""
     size = 0
     for index, member in enumerate(wanted["sources"]):
         for key, value in member.items():
@@ -67,7 +68,7 @@ def compare(wanted, found, what, case):
 
 
 def ours(case, folder):
-    """What `ingot data order` makes of the files that order() left in the folder."""
+    """The output of `ingot data order` for the files that order() wrote to the folder."""
     sources = [{"path": str(folder / f"source{number}"), **({"weight": source["weight"]} if "weight" in source else {})}
                for number, source in enumerate(case["sources"])]
     recipe = {"name": "order", "model": "none", "steps": case["num_samples"], "batch": {"global": 1},
@@ -92,7 +93,7 @@ def main():
             folder = Path(name)
             try:
                 wanted = order(case, folder)
-            except (AssertionError, IndexError, ValueError):  # no data in a part, or a blend that asks for too much
+            except (AssertionError, IndexError, ValueError):  # a part has no data, or a blend requests too much
                 continue
             found = ours(case, folder)
         samples += compare(wanted, found, "training", case)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Fresh golden states of tiny models of every family against the parity tests. Run by `./run oracles`.
+"""Compares Ingot with newly made golden states of tiny models of every family. Run by `./run oracles`.
 
     INGOT_BUILD=build/release check_models.py [--seed N] [--seeds COUNT] [FAMILY ...]
 
-make_model_golden.py writes random models, logits, gradients and ten AdamW and LoRA steps by the installed torch,
-transformers and peft, make_optimizer_golden.py ten steps of the other optimizers for some of them; the program tests/parity compares Ingot with them instead of with the committed ones, all of it,
-for seed N or for COUNT of them from N on. N is fixed unless given, so that a run does not depend on the clock. Without
-names: every family with committed states. Exit status 1 when any differs, after all seeds.
+make_model_golden.py makes random models, logits, gradients and ten AdamW and LoRA steps with the installed torch, transformers and
+peft; make_optimizer_golden.py makes ten steps of the other optimizers for some of them. The tests of tests/parity then compare
+Ingot with these states instead of the committed ones, with the tolerances of tests/parity/golden.h, for seed N or for COUNT seeds
+from N on. N has a fixed default, so that a run is reproducible. Without names: every family with committed states. Exit status 1
+after all seeds when any differs.
 """
 import argparse
 import os

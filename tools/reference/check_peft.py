@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""LoRA adapters between Ingot and peft, both ways. Run by `./run oracles`.
+"""LoRA adapters exchanged between Ingot and peft in both directions. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_peft.py
 
-* An adapter that `ingot finetune` trained loads in peft, and gives the logits of `ingot score --adapter`: on a llama that
+* An adapter trained by `ingot finetune` loads in peft, whose logits equal those of `ingot score --adapter`: on a llama that
   `ingot pretrain` made, and on a random model of every other family.
-* An adapter that peft made (random A and B, rsLoRA, some layers only) gives the same logits in Ingot; so does the one
-  of each golden model of every family.
-* Each of them merged by `ingot model merge`, read by transformers and by `ingot score`, gives the logits of peft's
+* An adapter written by peft (random A and B, rsLoRA, selected layers) gives peft's logits in Ingot, and so does the adapter of
+  each golden model of every family.
+* Each of them merged by `ingot model merge` and read by transformers and by `ingot score` gives the logits of peft's
   merge_and_unload.
 
-Exit status 1 at the first difference.
+Logits are fp32; |difference| / |expected| must be below tolerance(f32, n) of src/tensor/tolerance.h, with n the terms on the
+longest chain of sums. Exit status 1 at the first difference.
 """
 import dataclasses
 import json
@@ -25,8 +26,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from compare_logits import ROOT, distance, ingot, ingot_logits, torch_logits
 from model_families import FAMILIES, load, new_model, randomise, save
 
-# Layers of transformers 4's Mixtral; peft turns an adapter of them into one of the stacked parameters of transformers 5,
-# where it has no dropout.
+# Layers of Mixtral in transformers 4. peft converts an adapter of them to the stacked parameters of transformers 5, for
+# which it has no dropout.
 EXPERTS = ["q_proj", "w1", "w2", "w3"]
 
 IDS = [5, 37, 12, 30, 9, 24, 3, 3, 11, 40, 22, 7]
@@ -42,7 +43,7 @@ def compare(what, model, folder, adapter, work):
     bound = 8 * length**0.5 * 2.0**-24
     effect = distance(torch_logits(load(folder), IDS), expected)
     if not effect > 100 * bound:
-        sys.exit(f"{what}: the adapter does nothing, so nothing was compared")
+        sys.exit(f"{what}: the adapter has no effect, so nothing was compared")
 
     work.mkdir(parents=True, exist_ok=True)
     merged = work / f"{folder.name}-{adapter.name}-merged"
@@ -53,8 +54,8 @@ def compare(what, model, folder, adapter, work):
         "merged, by transformers": distance(torch_logits(load(merged), IDS), unloaded),
         "merged, by ingot": distance(ingot_logits(merged, IDS, work), unloaded),
     }
-    told = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
-    print(f"{what}: errors: {told}; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")
+    summary = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+    print(f"{what}: errors: {summary}; bound {bound:.1e}; the adapter changes logits by {effect:.1e}")
     for name, error in errors.items():
         if not error < bound:
             sys.exit(f"{what}, {name}: logits differ")

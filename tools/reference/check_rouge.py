@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""ROUGE-L of `ingot eval` against the rouge-score package, without stemming. Run by `./run oracles`.
+"""ROUGE-L of `ingot eval` compared with the rouge-score package, without stemming. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_rouge.py [--seed 1] [--pairs 400]
 
-A model made for the purpose answers with the texts that are to be measured: each answer is one token of its own, and the
-head's row of answer k is the embedding of prompt k, so that the greedy answer to prompt k is text k. References are those texts with
-words dropped, doubled, moved and replaced, up to three of them, and the hand-made ones below. Scores must agree to 1e-9.
+A model is constructed that answers with given texts: each answer is one token, and the head's row of answer k is the embedding of
+prompt k, so that greedy decoding of prompt k gives text k. The references are the answers with words dropped, repeated, moved and
+replaced (up to three references each), and the hand-written ones below. Scores must agree to 1e-9.
 """
 import argparse
 import json
@@ -25,7 +25,7 @@ INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
 HIDDEN = 256
 TOLERANCE = 1e-9
 
-# Words that lower-casing, digits, marks and other scripts make difficult.
+# Words that are difficult for lower-casing, digits, combining marks and other scripts.
 WORDS = (
     "the The THE of and a peace war state people 1861 7 3rd x1 can't well-known e.g. U.S.A. snake_case na\u00efve NA\u00cfVE "
     "\u0130stanbul \u0131 \u212aelvin \u017ft \u00df \u1e9e \u03a3\u03af\u03c3\u03c5\u03c6\u03bf\u03c2 \u041c\u0418\u0420 \u05e9\u05dc\u05d5\u05dd "
@@ -41,7 +41,7 @@ BY_HAND = [
 
 
 def byte_alphabet():
-    """GPT-2's stand-ins: printable Latin-1 stands for itself, every other byte for a character from 256 on."""
+    """GPT-2's byte-to-character table: printable Latin-1 is unchanged, every other byte is a character from 256 on."""
     own = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b]
     others = [b for b in range(256) if b not in own]
     return {b: chr(b) for b in own} | {b: chr(256 + n) for n, b in enumerate(others)}
@@ -82,7 +82,7 @@ def make_pairs(seed, number):
 
 
 def make_model(folder, answers, seed):
-    """A llama of one block that adds nothing to the embedding."""
+    """A llama with one block that adds zero to the embedding."""
     folder.mkdir()
     letters = byte_alphabet()
     tokens = [letters[b] for b in range(256)]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`ingot data order` with data.order: streaming against MosaicML Streaming, whole epochs with their ends.
+"""Compares `ingot data order` with data.order: streaming with MosaicML Streaming, over whole epochs.
 
-For clusters of several nodes and ranks whose global batch does not divide the epoch: the global batches of each epoch, as a
-DataLoader with drop_last gives them over the lists that StreamingDataset hands to each rank. Left out (exit code 77) where
+The clusters have several nodes and ranks, and global batches that do not divide the epoch. The global batches of each epoch must
+equal those of a DataLoader with drop_last over the lists that StreamingDataset gives each rank. Exit code 77 when
 mosaicml-streaming is not installed."""
 import argparse
 import json
@@ -26,7 +26,7 @@ def cluster(nodes, ranks):
 
 
 def batches(folder, nodes, ranks, batch, shuffle, epoch):
-    """Global batches of an epoch, each sorted."""
+    """The global batches of an epoch, each sorted."""
     from streaming import StreamingDataset
     from streaming.base.batching import generate_work
     from streaming.base.util import clean_stale_shared_memory

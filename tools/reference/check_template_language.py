@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Random template expressions and statements rendered by `ingot render` and by Jinja2. Run by `./run oracles`.
+"""Random template expressions and statements, rendered by `ingot render` and by Jinja2. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_template_language.py [SEED [NUMBER]]
 
-The seed is fixed unless given, so that a run does not depend on the clock, and is printed. What both render must be the same text; what Jinja2 refuses must be an
-error; what Ingot alone refuses must be refused by name, as documented, and is counted. Exit status 1 at a difference.
+The seed has a fixed default, so that a run is reproducible, and is printed. When both render, the texts must be equal. What Jinja2
+rejects must be an error in Ingot. What only Ingot rejects must be one of the documented errors (BY_NAME), and is counted. Exit
+status 1 at a difference.
 """
 import json
 import os
@@ -19,7 +20,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 ROOT = Path(__file__).resolve().parents[2]
 INGOT = os.environ.get("INGOT_EXECUTABLE", str(ROOT / "build/release/ingot"))
-SEED = 1  # unless another is given
+SEED = 1  # default
 VARIABLES = {
     "s": "Hello, World", "u": " \u00dcn\u00efc\u00f6de \u00df \ufb01 \u01c6 \u0391\u03a3 \U0001F600\u200b\u00a0", "e": "", "n": 7, "m": -3, "f": 2.5, "g": -0.125,
     "t": True, "o": None, "l": [3, 1, 2, 1], "w": ["b", "A", "a", "C"], "x": [1, 2.5, "x", None, [True, {"k": "v"}]],
@@ -30,7 +31,7 @@ BY_NAME = ("not supported", "too large", "unsupported operands", "formatting wit
 
 
 class Maker:
-    """Expressions by type; mostly right ones, so that most have a value."""
+    """Random expressions by type. Most are valid, so that most have a value."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -115,7 +116,7 @@ class Maker:
         return self.pick(lambda: f"{{{self.string(0)}: {self.any(depth - 1)}, 'z': {self.any(depth - 1)}}}", lambda: f"dict({self.dict(0)}, q={self.any(depth - 1)})", lambda: f"{{{self.integer(0)}: {self.any(depth - 1)}}}", lambda: "d.copy()")()
 
     def statement(self, depth):
-        """A piece of template around expressions, with names that are set in scopes."""
+        """A template with expressions, and with names that are set in scopes."""
         name = self.pick("a1", "a2", "a3")
         body = lambda: self.statement(depth - 1) if depth > 0 else f"{{{{ {self.pick('a1', 'a2', 'a3', 'loop.index', 'ns.v')} }}}}"
         dash = lambda: self.pick("", "", "-", "+")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Public chat templates rendered by `ingot render` and by transformers' apply_chat_template. Run by `./run oracles`.
+"""Public chat templates, rendered by `ingot render` and by transformers' apply_chat_template. Run by `./run oracles`.
 
     INGOT_EXECUTABLE=build/release/ingot check_templates.py [NAME PART...]
 
-Each template of template_sources.py with each conversation below: the same text, or both refuse; where the template
-itself refuses (raise_exception), with the same message. Exit status 1 when anything differs, or when fewer than 25
-templates were compared.
+For each template of template_sources.py and each conversation below both must give the same text, or both an error; when the
+template itself raises the error (raise_exception), also the same message. Exit status 1 when anything differs, or when fewer than
+25 templates were compared.
 """
 import json
 import os
@@ -88,7 +88,7 @@ def conversations():
 
 
 def by_transformers(template, chat):
-    """('text', text), ('refusal', message of raise_exception) or ('error', what Python says)."""
+    """('text', text), ('refusal', message of raise_exception) or ('error', Python's message)."""
     chat = dict(chat)
     messages = chat.pop("messages")
     try:
@@ -96,7 +96,7 @@ def by_transformers(template, chat):
         return "text", texts[0]
     except jinja2.exceptions.TemplateError as error:
         return "refusal" if type(error) is jinja2.exceptions.TemplateError else "error", str(error)
-    except Exception as error:  # whatever Python raises for what a template does
+    except Exception as error:  # any exception that a template causes
         return "error", f"{type(error).__name__}: {error}"
 
 
@@ -128,7 +128,7 @@ def same(expected, found):
 
 
 def compare(name, source, work):
-    """What differs, and how many renderings were equal texts, equal refusals and common errors."""
+    """The differences, and the numbers of equal texts, equal refusals and errors in both."""
     folder = work / name.replace("/", "-")
     folder.mkdir()
     template_file = folder / "template.jinja"

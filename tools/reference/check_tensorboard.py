@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The event files of a run with `log.tensorboard: true`, read by the PyPI package tensorboard and compared with events.jsonl.
+"""TensorBoard event files of a run with `log.tensorboard: true`, read by the PyPI package tensorboard and compared with events.jsonl.
 
-The run is cut back to an older checkpoint and continued, so that TensorBoard has to forget the steps that were made twice.
-Left out (exit code 77) where the package is not installed."""
+The run is resumed from an older checkpoint, so that TensorBoard must drop the repeated steps. Every scalar must equal the event's
+value rounded to f32. Exit code 77 when the package is not installed."""
 import json
 import os
 import shutil

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares token ids and decoded texts with the `tokenizers` and `sentencepiece` packages: tokenizers of every kind, trained
-on the speeches of data/sotu, as tokenizer.json, tokenizer.model and vocabularies of GGUF files, on the committed texts, on
-random ones and on sentences. The random texts come from a fixed seed, so that a run of the oracles does not depend on the
-clock; another seed can be given.
+"""Compares token ids and decoded texts with the `tokenizers` and `sentencepiece` packages.
 
-Random texts keep to the characters of Unicode 14, which Debian 12's PCRE2 and Python's unicodedata know: the package has
-newer tables, and the classes of later letters differ. Where two segmentations of a unigram model have the same score up
-to rounding, releases of SentencePiece choose either; there the scores are compared in place of the ids.
+Tokenizers of every kind are trained on the speeches of data/sotu and read as tokenizer.json, tokenizer.model and GGUF
+vocabularies. The texts are the committed ones, random ones and sentences. The seed has a fixed default, so that a run of the
+oracles is reproducible. Ids and texts must be equal.
+
+Random texts use the characters of Unicode 14, which Debian 12's PCRE2 and Python's unicodedata know: the package's tables are
+newer and classify later letters differently. When two segmentations of a unigram model have the same score up to rounding,
+releases of SentencePiece choose differently; then the scores are compared instead of the ids.
 
     INGOT_EXECUTABLE=build/release/ingot python3 tools/reference/check_tokenizers.py [SEED]
 """
@@ -24,7 +25,7 @@ import sentencepiece
 from tokenizer_kinds import BYTE_LEVEL, FROM_SENTENCEPIECE, SENTENCEPIECE, proto_of, sentencepiece_model, texts, train
 
 EXECUTABLE = os.environ.get("INGOT_EXECUTABLE", "build/release/ingot")
-SEED = 1  # of the random texts, unless another is given
+SEED = 1  # default seed of the random texts
 SOTU = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data/sotu/train.jsonl")
 RANGES = [(0, 0x80)] * 6 + [(0x20, 0x7F)] * 6 + [(0x80, 0x250), (0x300, 0x370), (0x370, 0x530), (0x590, 0x700), (0x900, 0xE80), (0x1100, 0x1200), (0x2000, 0x2070),
           (0x2000, 0x3000), (0x3000, 0x3100), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0xE000, 0x10000), (0x1F300, 0x1FB00), (0xE0000, 0xE0080), (0, 0xD800), (0x10000, 0x110000)]
@@ -59,8 +60,8 @@ def write_lines(path, all_texts):
 
 
 def compare(name, rows, expected, all_texts, scores=None):
-    """expected: (ids, decoded or None) of every text; scores: of a unigram model's pieces, where ties may be broken
-    otherwise. Returns how many differ, and shows the first ones."""
+    """Returns the number of differing texts and prints the first ones. expected: (ids, decoded or None) of every text; scores: those
+    of a unigram model's pieces, where ties may be resolved differently."""
     assert len(rows) == len(expected) == len(all_texts)
 
     def same_ids(found, wanted):
@@ -97,7 +98,7 @@ def gguf_vocabulary(path, model, tokens, types, pre="default", merges=None, prot
 
 
 def gguf_of_json(path, tokenizer, pre):
-    """A byte-level vocabulary without the added tokens, not all of which GGUF can describe."""
+    """A byte-level GGUF vocabulary without added tokens, not all of which GGUF can represent."""
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(model["vocab"].items(), key=lambda item: item[1])
     names = [f"[PAD{i}]" for i in range(tokens[-1][1] + 1)]
@@ -145,7 +146,7 @@ def main():
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             unk = processor.unk_id()
             expected = [processor.encode(text) for text in plain + generated]
-            # The library writes an unknown token as U+2047, ingot by its name.
+            # The library decodes an unknown token to U+2047, Ingot to the token's name.
             expected = [(ids, None if unk in ids else processor.decode(ids)) for ids in expected]
             place = os.path.join(folder, name)
             os.mkdir(place)
@@ -155,7 +156,7 @@ def main():
             scores = [piece.score for piece in proto.pieces] if name == "spm_unigram" else None
             wrong += compare(f"{name}, tokenizer.model", ingot(place, without, False), expected, plain + generated, scores)
             if name == "spm_mistral":
-                continue  # in GGUF files user-defined tokens cut the text
+                continue  # in GGUF files user-defined tokens split the text
             path = os.path.join(folder, f"{name}.gguf")
             gguf_vocabulary(path, "t5" if name == "spm_unigram" else "llama", [p.piece for p in proto.pieces], [p.type for p in proto.pieces], proto=proto)
             wrong += compare(f"{name} in GGUF", ingot(path, without, False), expected, plain + generated, scores)

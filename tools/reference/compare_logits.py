@@ -1,4 +1,4 @@
-"""What the oracles of models share: Ingot run as a command, and logits of Ingot and of torch side by side."""
+"""Shared by the model oracles: runs Ingot as a command, and computes logits with Ingot and with torch."""
 import os
 import subprocess
 import sys
@@ -30,5 +30,5 @@ def ingot_logits(model, ids, work, *more):
 
 
 def distance(found, expected):
-    """The Euclidean norm of the difference as a share of the expected one's."""
+    """|found - expected| / |expected| in the Euclidean norm."""
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))

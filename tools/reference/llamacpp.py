@@ -1,5 +1,5 @@
-"""llama.cpp for the oracles: its converter (importable as `conversion`) and, where tools/llamacpp.sh --build has been run, its
-library by way of llamacpp_run."""
+"""llama.cpp for the oracles: its converter (importable as `conversion`) and, after tools/llamacpp.sh --build, its library through
+the program llamacpp_run."""
 import os
 import re
 import subprocess
@@ -21,7 +21,7 @@ FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q4_k": 14,
 
 
 def is_built():
-    """Whether the library can be run; says so where it cannot."""
+    """Whether the library was built; prints a message when it was not."""
     if not PROGRAM.exists():
         print(f"LEFT OUT: {VERSION} itself is not built here (tools/llamacpp.sh --build)")
     return PROGRAM.exists()
@@ -51,14 +51,14 @@ def logits(model, ids, work):
 
 
 def greedy(model, ids, count, work):
-    """The ids that follow, and the logits they were chosen by: [count, vocab]."""
+    """The generated ids, and the logits [count, vocab] from which they were chosen."""
     out = work / "llamacpp.f32"
     chosen = [int(word) for word in run("greedy", model, comma(ids), count, out).split(",")]
     return chosen, np.fromfile(out, np.float32).reshape(count, -1)
 
 
 def tokenize(model, texts, add_special, work):
-    """The ids of each text; special tokens are found in it, and added to it if that is asked for."""
+    """The ids of each text. Special tokens in the text are recognised, and with `add_special` the tokenizer adds its own."""
     file = work / "texts"
     with open(file, "wb") as out:
         for text in texts:

@@ -1,14 +1,16 @@
-// llama.cpp as a command, for check_llamacpp.py; tools/llamacpp.sh compiles it against llama.cpp's own headers.
+// llama.cpp as a command, for check_llamacpp.py. tools/llamacpp.sh compiles it with llama.cpp's headers.
 //
-//   llamacpp_run logits MODEL.gguf IDS OUT.f32       logits [T, vocab] of the comma-separated ids, fp32, raw
-//   llamacpp_run greedy MODEL.gguf IDS N OUT.f32     N greedy ids after them on standard output; their logits [N,
-//   vocab] llamacpp_run tokenize MODEL.gguf TEXTS           a line of ids for each text; in TEXTS each one is its
-//   number of bytes,
-//                                                    a line feed and the bytes; special tokens are found, none is added
-//   llamacpp_run quantize IN.gguf OUT.gguf FTYPE     every matrix in the type of FTYPE (a number of llama.h's
-//   llama_ftype)
+//   llamacpp_run logits MODEL.gguf IDS OUT.f32
+//       writes the logits [T, vocab] of the comma-separated ids, raw fp32
+//   llamacpp_run greedy MODEL.gguf IDS N OUT.f32
+//       prints N greedy ids after IDS and writes their logits [N, vocab]
+//   llamacpp_run tokenize MODEL.gguf TEXTS
+//       prints a line of ids for each text. TEXTS has for each text its number of bytes, a line feed and the bytes.
+//       Special tokens in a text are recognised, and none is added.
+//   llamacpp_run quantize IN.gguf OUT.gguf FTYPE
+//       converts every matrix to FTYPE (a number of llama.h's llama_ftype)
 //
-// Keys and values are kept in fp32 and flash attention is off, so that what differs is the model.
+// The KV cache is fp32 and flash attention is off, so that differences come from the model.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -37,7 +39,7 @@ void only_errors(ggml_log_level level, const char* text, void* /*unused*/) {
 Model load(const char* path, bool vocab_only) {
   llama_model_params settings = llama_model_default_params();
   settings.vocab_only = vocab_only;
-  settings.use_extra_bufts = false;  // rows as they are: the AMX kernels of 0.3.36 end in an illegal instruction
+  settings.use_extra_bufts = false;  // no repacking: the AMX kernels of 0.3.36 end in an illegal instruction
   Model model(llama_model_load_from_file(path, settings), llama_model_free);
   if (!model) fail(std::string(path) + " is not loaded");
   return model;
@@ -47,7 +49,7 @@ Context make_context(llama_model* model, size_t prompt, size_t length) {
   llama_context_params settings = llama_context_default_params();
   settings.n_ctx = static_cast<uint32_t>(length);
   settings.n_batch = settings.n_ubatch = static_cast<uint32_t>(prompt);
-  settings.n_threads = settings.n_threads_batch = 1;  // its threads wait by spinning
+  settings.n_threads = settings.n_threads_batch = 1;  // waiting threads of llama.cpp spin
   settings.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   settings.type_k = settings.type_v = GGML_TYPE_F32;
   Context context(llama_init_from_model(model, settings), llama_free);
@@ -67,7 +69,7 @@ void print(const Ids& ids) {
   std::printf("\n");
 }
 
-// Runs `ids` at positions from `first` on, with logits for all of them.
+// Runs `ids` at positions `first`, `first` + 1, ... and computes logits for all of them.
 void decode(llama_context* context, const Ids& ids, size_t first) {
   llama_batch batch = llama_batch_init(static_cast<int>(ids.size()), 0, 1);
   batch.n_tokens = static_cast<int>(ids.size());

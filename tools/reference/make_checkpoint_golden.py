@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""GGUF files of the golden llama models, written by the gguf package. Run inside the oracle environment.
+"""Writes GGUF files of the golden llama models with the gguf package. Run in the oracle environment.
 
     make_checkpoint_golden.py [--models tests/golden/llama] [--out tests/golden/checkpoint]
 
-Laid out as llama.cpp's converter does: q and k rows interleaved, vectors F32, rope_freqs.weight for Llama 3 scaling.
+The layout is that of llama.cpp's converter: q and k rows interleaved, vectors F32, rope_freqs.weight for Llama 3 scaling.
 
   a.q4_1.gguf    model a, matrices in Q4_1 and the q and k ones in Q8_0, tied head
   b.f16.gguf     model b, matrices in F16, biases, Llama 3 scaling, untied head
-  golden.json    for each: {"values": {HF name: sha256 of the fp32 bytes, de-quantised, in Hugging Face's row order},
+  golden.json    for each: {"values": {HF name: sha256 of the fp32 bytes, dequantized, in Hugging Face's row order},
                  "first": {HF name: the first four values}}
 """
 import argparse

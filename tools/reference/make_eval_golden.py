@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/eval: what `ingot eval` must measure, by other programs.
+"""Makes tests/golden/eval: results that `ingot eval` must reproduce, computed by other programs.
 
-A tokenizer for tests/golden/llama/a (a byte-level BPE of 131 tokens, trained on data/sotu), task files, and golden.json with
-the log-likelihoods of the choices, the greedy answers and their scores by transformers, peft and rouge-score. Choices are
-divided into tokens and scored as lm-evaluation-harness does it, written anew here. Needs torch, transformers, peft,
-tokenizers and rouge-score (2.13.0, 5.x, 0.19, 0.23 and 0.1.2 made what is committed).
+Writes a tokenizer for tests/golden/llama/a (a byte-level BPE of 131 tokens, trained on data/sotu), task files, and golden.json with
+the log-likelihoods of choices, the greedy answers and their scores by transformers, peft and rouge-score. Choices are tokenized and
+scored as lm-evaluation-harness does, in code written for this script. Needs torch, transformers, peft, tokenizers and rouge-score
+(2.13.0, 5.x, 0.19, 0.23 and 0.1.2 made the committed files).
 
     tools/reference/make_eval_golden.py
 """
@@ -40,7 +40,7 @@ def make_tokenizer():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    # "!" to "~" stand for themselves; the stand-ins of space and line feed.
+    # "!" to "~" stand for themselves; then the byte-level characters of space and line feed.
     alphabet = [chr(c) for c in range(33, 127)] + ["\u0120", "\u010a"]
     trainer = trainers.BpeTrainer(vocab_size=131, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
@@ -78,7 +78,7 @@ def choice_tasks():
     return tasks
 
 
-# As lm-evaluation-harness: trailing white space moves to the continuation; the whole is encoded and cut.
+# As in lm-evaluation-harness: trailing white space moves to the continuation; the whole text is encoded and split.
 def encode_pair(tokenizer, context, continuation):
     bare = context.rstrip()
     continuation = context[len(bare):] + continuation
@@ -161,7 +161,7 @@ def score_answer(task, text, scorer):
     if references:
         compared = text
         if "extract" in task:
-            compared = text[2:5]  # what the one pattern that is used finds
+            compared = text[2:5]  # the match of the only pattern in use
         scores["exact_match"] = int(any(compared.strip() == reference.strip() for reference in references))
         scores["rougeL"] = max(scorer.score(reference, text)["rougeL"].fmeasure for reference in references)
     if "regex" in task:

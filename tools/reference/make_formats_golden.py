@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Files under tests/golden/formats/ by the official safetensors, gguf and numpy packages (pip install safetensors gguf numpy).
+"""Makes tests/golden/formats/ with the official safetensors, gguf and numpy packages (pip install safetensors gguf numpy).
 
-tests/formats/ knows what they hold. `--check` makes them in a temporary folder and compares instead of writing."""
+tests/formats/ contains the expected values. `--check` makes the files in a temporary folder and compares instead of writing."""
 import argparse
 import pickle
 import sys
@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 from safetensors import TensorSpec, serialize_file
 
-# (dtype as serialize_file spells it, bits)
+# (dtype in serialize_file's spelling, bits)
 DTYPES = [("bool", 8), ("uint8", 8), ("int8", 8), ("float8_e5m2", 8), ("float8_e4m3fn", 8),
           ("int16", 16), ("uint16", 16), ("float16", 16), ("bfloat16", 16), ("int32", 32), ("uint32", 32), ("float32", 32), ("float64", 64), ("int64", 64),
           ("uint64", 64)]
@@ -85,7 +85,7 @@ def make_npy(folder):
 
 
 def govreport_rows():
-    """As MLPerf's submitters write GovReport: packed tokens, 1 where the next token counts, where documents begin."""
+    """GovReport as MLPerf's submitters store it: packed tokens, 1 where the next token is a loss token, document offsets."""
     rows = []
     for r in range(3):
         ids = [1] + [(r * 7919 + i * 104729) % 32000 for i in range(38)] + [2]

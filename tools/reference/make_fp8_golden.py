@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""8-bit float fixtures under tests/golden/formats/fp8/ by torch.
+"""Makes the 8-bit float fixtures of tests/golden/formats/fp8/ with torch.
 
-TYPE.f32: what the 256 codes mean, for the types of the OCP specification (e4m3fn, e5m2) and of AMD's gfx942 (e4m3fnuz,
-e5m2fnuz). values.f32 and encode.TYPE: values within the type's range and their codes.
+TYPE.f32: the values of the 256 codes, for the OCP types (e4m3fn, e5m2) and those of AMD's gfx942 (e4m3fnuz, e5m2fnuz).
+values.f32 and encode.TYPE: values within the type's range and their codes.
 `--check` makes them in memory and compares instead of writing."""
 import argparse
 import sys
@@ -15,7 +15,7 @@ TYPES = {"e4m3fn": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "e4m3fnuz": t
 
 
 def values():
-    """Every value of both types, what lies halfway between neighbours and next to that, and random ones."""
+    """Every value of both types, the midpoints between neighbours and values next to these, and random ones."""
     codes = torch.arange(256, dtype=torch.int32).to(torch.uint8)
     parts = []
     for name in ("e4m3fn", "e5m2"):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Folders under tests/golden/formats/mds/ by MosaicML Streaming's own writer (pip install mosaicml-streaming==0.13.0).
+"""Makes the folders of tests/golden/formats/mds/ with MosaicML Streaming's writer (pip install mosaicml-streaming==0.13.0).
 
-Each has its shards, index.json and values.json: the samples, each a dictionary of columns and, in hexadecimal, the bytes that
-the program encodes a value to; arrays also as [dtype, shape, values]. tests/formats/mds_test.cpp compares both ways."""
+Each has its shards, index.json and values.json: the samples, each a dictionary of columns with, in hexadecimal, the bytes of
+Streaming's encoding; arrays also as [dtype, shape, values]. tests/formats/mds_test.cpp compares reading and writing."""
 import json
 import shutil
 import sys
@@ -29,7 +29,7 @@ def write(name, columns, samples, **settings):
 
 
 def everything():
-    """A column of every encoding but pkl. Bytes are taken as they are, so images need not be any."""
+    """A column of every encoding but pkl. Image bytes are not decoded, so they need not be images."""
     scalars = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
     columns = {name: name for name in scalars}
     columns |= {"bytes": "bytes", "a text \u00e9 \"": "str", "int": "int", "str_int": "str_int", "str_float": "str_float",

@@ -1,42 +1,42 @@
 #!/usr/bin/env python3
-"""Golden states of tiny random models of every family, by torch, transformers and peft. Run inside the oracle environment.
+"""Makes golden states of tiny random models of every family with torch, transformers and peft. Run in the oracle environment.
 
     make_model_golden.py [--out tests/golden] [--seed 20] [FAMILY ...]
 
-Writes one folder a case of model_families.py, OUT/FAMILY/CASE, each with
+Writes one folder per case of model_families.py, OUT/FAMILY/CASE, each with
 
   config.json, model.safetensors     a Hugging Face directory, BF16 or F32 (values exact in bf16)
-  state.safetensors                  ids, targets [T] i32 (-100: not counted), cu_seqlens [S+1] i32: S packed sequences;
+  state.safetensors                  ids, targets [T] i32 (-100: masked), cu_seqlens [S+1] i32: S packed sequences;
                                      logits [T, V] f32; logits_bf16 [T, V] bf16: the same model run in torch's bf16;
                                      grad.NAME f32: gradient of the mean loss for every parameter, by checkpoint name;
                                      grad_error.NAME [1]: see below
   adamw.safetensors                  ten AdamW steps on the same batch. losses, grad_norms [10] (before clipping): step s
-                                     uses the weights before its update; clip_grad_norm [1]: what they are clipped to, less
-                                     than the first and more than the last; weight.NAME f32: the parameters after them;
+                                     uses the weights before its update; clip_grad_norm [1]: the clipping threshold, less
+                                     than the first norm and more than the last; weight.NAME f32: the parameters after them;
                                      losses.error, grad_norms.error [10], error.NAME [1]: see below
   lora/                              a PEFT adapter (adapter_config.json, adapter_model.safetensors), B not zero
-  lora.safetensors                   logits [T, V] with the adapter; grad.NAME, grad_error.NAME; of ten AdamW steps on the adapter alone
-                                     what adamw.safetensors has; names as in adapter_model.safetensors
-  refused.json                       where there are any: keys of config.json that change what is computed and that Ingot
-                                     refuses, with words of its error
-  golden.json                        loss, lora_loss, counted, the optimizer's numbers, the error of torch's bf16 logits
-                                     against the exact ones (max and root mean square), versions
+  lora.safetensors                   logits [T, V] with the adapter; grad.NAME, grad_error.NAME; and for ten AdamW steps on the
+                                     adapter alone the contents of adamw.safetensors; names as in adapter_model.safetensors
+  refused.json                       if any: keys of config.json that change the computation and that Ingot refuses, with words
+                                     of the error
+  golden.json                        loss, lora_loss, counted (loss tokens), the optimizer's settings, the error of torch's bf16
+                                     logits relative to the exact ones (max and root mean square), versions
 
-Exact means torch in float64, also where transformers asks for float32 in the middle (Exact below), rounded once to f32
-when it is written. The loss is the sum of cross entropy over counted targets divided by their number. Weight decay is on
-matrices (embedding and adapter matrices too), not on norms and biases. Clipping is torch's: gradients times
+Exact means torch in float64, also where transformers asks for float32 inside (class Exact below), rounded once to f32 when it is
+written. The loss is the sum of cross entropies over the loss tokens divided by their number. Weight decay applies to matrices
+(embedding and adapter matrices too), not to norms and biases. Clipping is torch's: gradients times
 min(1, max_norm / (norm + 1e-6)).
 
-Why ten steps need an error of their own. Adam divides a gradient by its own size plus eps, 1e-8. An element whose
-gradient is rounding only gets an update of up to lr whose sign is that of the rounding: the bias of keys has gradient
-zero wherever positions do not rotate it, as softmax does not change when a row of scores is shifted; others are as small
-by chance. No two programs in fp32 agree there, and no bound from dtype and length can say how far they are apart, as it
-depends on the data. So it is measured: the same ten steps in torch's fp32, RUNS times from weights moved by at most one
-unit in the last place, which draws every rounding afresh and moves the exact result by less than the bound. error.NAME is
-the largest Euclidean distance of a run's tensor from the exact one, losses.error and grad_norms.error the largest
-differences; grad_error.NAME is the same of the first gradient, for a bias whose gradient is zero and which no share of
-zero could bound. tests/parity lets Ingot be off by tolerance() of tensor/tolerance.h plus MULTIPLE times that error
-(tests/parity/golden.h), tensor by tensor: where gradients are not rounding the error is as small as tolerance(), and a
+Why ten steps need an error of their own. Adam divides a gradient by its own size plus eps, 1e-8. An element whose gradient is
+only rounding error gets an update of up to lr whose sign is that of the error. The bias of keys, for example, has gradient zero
+where positions do not rotate it, as softmax does not change when a row of scores is shifted; other gradients are that small by
+chance. Two fp32 programs do not agree there, and no bound from dtype and length can say by how much, as it depends on the data.
+The error is therefore measured: the same ten steps run in torch's fp32 RUNS times, from weights changed by at most one unit in the
+last place, which changes every rounding and moves the exact result by less than the bound. error.NAME is the largest Euclidean
+distance of a run's tensor from the exact one, losses.error and grad_norms.error the largest differences. grad_error.NAME is the
+same for the first gradient, for biases whose gradient is zero, where no relative bound works. tests/parity allows Ingot, tensor by
+tensor, tolerance() of tensor/tolerance.h plus MULTIPLE times that error (tests/parity/golden.h). Where gradients are not rounding
+error the measured error is as small as tolerance(), so mistakes in the optimizer are found.
 mistake in the optimizer shows.
 """
 import argparse
@@ -56,11 +56,11 @@ LENGTHS = [13, 19]
 STEPS = 10
 RUNS = 4
 OPTIMIZER = dict(lr=1e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1)
-CLIP = 0.9  # of the first gradient's norm: the first steps are clipped, the last are not
+CLIP = 0.9  # a threshold relative to the first gradient's norm: the first steps are clipped, the last are not
 
 
 class Exact(TorchFunctionMode):
-    """float64 wherever float32 is asked for."""
+    """Computes in float64 wherever float32 is requested."""
 
     def __torch_function__(self, function, types, arguments=(), named=None):
         def wider(value):
@@ -80,7 +80,7 @@ class Exact(TorchFunctionMode):
 
 
 def packed_batch(vocab, generator):
-    """ids, targets [T] and cu_seqlens; the prompt part of each sequence and one place in the middle are not counted."""
+    """ids, targets [T] and cu_seqlens. The prompt part of each sequence and one position in the middle are masked."""
     ids = torch.randint(0, vocab, (sum(LENGTHS),), generator=generator)
     targets = torch.full_like(ids, -100)
     bounds = [0]
@@ -94,13 +94,13 @@ def packed_batch(vocab, generator):
 
 
 class Problem:
-    """A batch and what is computed of it."""
+    """A batch, and computations on it."""
 
     def __init__(self, ids, targets, bounds):
         self.ids, self.targets, self.bounds = ids, targets, bounds
         sequences = [self.ids[start:end] for start, end in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist())]
-        # Each sequence on its own, positions from zero; what fills up the short ones comes after them, so that they do
-        # not see it.
+        # Each sequence on its own, with positions from zero. The padding of short sequences comes after their tokens,
+        # so that these do not attend to it.
         self.rows = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True)
         self.real = torch.nn.utils.rnn.pad_sequence([torch.ones_like(s) for s in sequences], batch_first=True).bool()
 
@@ -113,7 +113,7 @@ class Problem:
         return total / (self.targets != -100).sum()
 
     def ten_steps(self, model, clip, optimizers):
-        """Losses and norms [STEPS] in the model's type; the model's trained parameters change."""
+        """Losses and norms [STEPS] in the model's dtype; trains the model's parameters."""
         parameters = [p for p in model.parameters() if p.requires_grad]
         optimizers = optimizers(model)
         losses, norms = [], []
@@ -144,7 +144,7 @@ def trained(model):
 
 
 def moved(model, run):
-    """A copy of the model; but for run 0, its weights are moved by -1, 0 or 1 unit in the last place."""
+    """A copy of the model whose weights are changed by -1, 0 or 1 unit in the last place, except in run 0."""
     copied = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(run)
     with torch.no_grad():
@@ -154,8 +154,8 @@ def moved(model, run):
 
 
 def steps_of(problem, model, gradients, names, optimizers=adamw, in_fp32=None):
-    """Ten steps from `model` (fp32): the exact result and the error of torch's fp32. `optimizers`: of a model, a list;
-    `in_fp32`: others for the runs in fp32."""
+    """Ten steps from `model` (fp32): the exact result and the error of torch's fp32. `optimizers` returns a model's list of
+    optimizers, `in_fp32` that of the fp32 runs."""
     clip = CLIP * torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
     exact = copy.deepcopy(model).double()
     with Exact():
@@ -179,7 +179,7 @@ def steps_of(problem, model, gradients, names, optimizers=adamw, in_fp32=None):
 
 
 def backward(problem, model, names):
-    """Logits, loss and gradients in the model's type."""
+    """Logits, loss and gradients in the model's dtype."""
     logits = problem.logits(model)
     loss = problem.loss(logits)
     loss.backward()
@@ -187,7 +187,7 @@ def backward(problem, model, names):
 
 
 def gradients_of(problem, model, names):
-    """Exact logits, loss and gradients, and the error of torch's fp32 in the gradients."""
+    """Exact logits, loss and gradients, and the error of torch's fp32 gradients."""
     with Exact():
         logits, loss, gradients = backward(problem, copy.deepcopy(model).double(), names)
     errors = dict.fromkeys(gradients, torch.zeros(1))
@@ -222,8 +222,8 @@ def adapter_names(tensors):
 
 
 def smallest_margin(model, problem):
-    """Of a mixture's choices: how far the first expert left out is behind the last one taken, in router logits. Infinite for
-    a model without experts."""
+    """The smallest margin of the router: the logit of the last chosen expert minus that of the first one not chosen. Infinite for a
+    model without experts."""
     margins = []
     hooks = []
     for name, module in model.named_modules():
@@ -249,7 +249,7 @@ def make(family, name, out, seed):
     model = randomise(new_model(family, case), generator)
     save(model, folder, family, case)
     problem = Problem(*packed_batch(case.config["vocab_size"], generator))
-    # In bf16 a close choice of experts goes either way, and then logits cannot be compared.
+    # In bf16 an expert choice with a small margin may differ, and the logits could not be compared.
     while smallest_margin(model, problem) < 0.1:
         problem = Problem(*packed_batch(case.config["vocab_size"], generator))
 

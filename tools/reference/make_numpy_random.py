@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tests/golden/base/numpy_random.txt by NumPy itself (pip install numpy): what its generators draw.
+"""Makes tests/golden/base/numpy_random.txt with NumPy (pip install numpy): values that its generators draw.
 
-A line is a generator (`state` for RandomState, `generator` for default_rng), its seed, calls to make one behind the other,
-` = ` and what they give. `--check` compares with the file instead of writing it."""
+A line is a generator (`state` for RandomState, `generator` for default_rng), its seed, calls in sequence, ` = ` and their results.
+`--check` compares with the file instead of writing it."""
 import sys
 from pathlib import Path
 
@@ -26,7 +26,7 @@ LINES = [
     ("generator", 5, "choice:10001:150 choice:10000:300 u32"),
     ("generator", 6, "choice:10001:201 u32"),
     ("generator", 8, "choice:10001:10001 u64"),
-    # Ranges just above a half reject often.
+    # Ranges slightly above a half reject often.
     ("state", 11, " ".join(["interval:2147483648"] * 40)),
     ("generator", 12, " ".join(["integers:0:2863311531", "integers:0:6148914691236517206"] * 40)),
 ]
@@ -61,7 +61,7 @@ def main():
         text += f"{kind} {seed} {calls} = {' '.join(map(str, drawn))}\n"
     if "--check" in sys.argv[1:]:
         if FILE.read_text() != text:
-            sys.exit(f"{FILE}: NumPy {np.__version__} draws otherwise")
+            sys.exit(f"{FILE}: NumPy {np.__version__} draws other values")
         print(f"NumPy {np.__version__} draws what {FILE.name} says")
     else:
         FILE.parent.mkdir(exist_ok=True)

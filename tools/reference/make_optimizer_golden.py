@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Golden steps of the optimizers besides AdamW, by torch and bitsandbytes. Run inside the oracle environment, after
+"""Makes golden steps of all optimizers except AdamW with torch and bitsandbytes. Run in the oracle environment, after
 make_model_golden.py for the same folder.
 
     make_optimizer_golden.py [--out tests/golden]
 
-Reads OUT/FAMILY/CASE of CASES (model, batch) and writes into each, like adamw.safetensors there (make_model_golden.py says
-what is in it, and why there are errors), of ten steps:
+Reads OUT/FAMILY/CASE of CASES (model, batch). For ten steps it writes into each, in the form of adamw.safetensors
+(make_model_golden.py describes the contents and the errors),
 
   muon.safetensors        torch.optim.Muon (adjust_lr_fn="match_rms_adamw") on the blocks' matrices, AdamW on the rest. torch
-                          iterates in bf16; here it is made to iterate in the type of the model (KeepType)
+                          iterates in bf16; here it iterates in the model's dtype (KeepType)
   sgd.safetensors         torch.optim.SGD with momentum
-  lion.safetensors        Lion as its paper writes it (Algorithm 2); its error is that of bitsandbytes' fp32 Lion
-  adamw_int8.safetensors  bitsandbytes' AdamW8bit on matrices, AdamW on vectors. There is no exact result of a code that is the
-                          nearest of 256: weights, losses and norms are those of the first run in fp32, errors how far the
-                          others are from it. bitsandbytes' kernel for CPUs finds the nearest code by a table that is too
-                          coarse for small values (of 4e-7 it makes 2e-5); `nearest` is used in its place. Not for GPT-2,
-                          whose matrices torch stores transposed, so that its blocks of 256 have other elements
+  lion.safetensors        Lion by Algorithm 2 of its paper; its error is that of bitsandbytes' fp32 Lion
+  adamw_int8.safetensors  bitsandbytes' AdamW8bit on matrices, AdamW on vectors. Quantizing to the nearest of 256 codes has no exact
+                          result: weights, losses and norms are those of the first fp32 run, errors the distances of the other
+                          runs. bitsandbytes' CPU kernel finds the nearest code with a table that is too coarse for small values
+                          (4e-7 becomes 2e-5); `nearest` replaces it. Not for GPT-2, whose matrices torch stores transposed, so that
+                          its blocks of 256 contain other elements
 
-and in each lr, momentum, beta1, beta2 [1]: the settings. Besides, OUT/tensor/dynamic_map.safetensors: `signed` and
-`unsigned` [256], bitsandbytes' maps of 8-bit values.
+and in each lr, momentum, beta1, beta2 [1]: the settings. It also writes OUT/tensor/dynamic_map.safetensors: `signed` and
+`unsigned` [256], bitsandbytes' tables of 8-bit values.
 """
 import argparse
 import re
@@ -34,7 +34,7 @@ from make_model_golden import CLIP, OPTIMIZER, STEPS, Problem, decayed, moved, s
 from model_families import FAMILIES, checkpoint_names, load
 
 CASES = ["gpt2/a", "llama/c"]
-RUNS_INT8 = 25  # few codes are so near to the next that rounding decides, but then it makes much of a difference
+RUNS_INT8 = 25  # rounding decides between two codes rarely, but then it matters
 LION = dict(lr=3e-4, betas=(0.9, 0.99))
 SGD = dict(lr=0.1, momentum=0.9)
 MUON = dict(lr=1e-3, momentum=0.95)
@@ -73,7 +73,7 @@ class Lion(torch.optim.Optimizer):
 
 @torch.no_grad()
 def nearest(values, code, absmax_out, codes_out, blocksize):
-    """In place of bitsandbytes' kernel for CPUs: the nearest code, as everywhere else in it."""
+    """Replaces bitsandbytes' CPU kernel: the nearest code, as in the rest of bitsandbytes."""
     blocks = torch.nn.functional.pad(values.flatten(), (0, -values.numel() % blocksize)).view(-1, blocksize)
     absmax_out.copy_(blocks.abs().amax(1))
     scaled = (blocks / absmax_out[:, None].clamp(min=torch.finfo(torch.float32).tiny)).flatten()[: values.numel()]
@@ -111,7 +111,7 @@ def adamw_int8(model):
 
 
 def steps_in_fp32(problem, model, gradients, names, optimizers):
-    """As steps_of, but the result is that of the first run."""
+    """Like steps_of, but the result is that of the first run."""
     clip = CLIP * torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
     runs = []
     for run in range(RUNS_INT8):

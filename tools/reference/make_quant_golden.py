@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Block-quantised fixtures under tests/golden/formats/quant/ by the gguf package's numpy code (pip install gguf numpy).
+"""Makes the block-quantization fixtures of tests/golden/formats/quant/ with the gguf package's numpy code (pip install gguf numpy).
 
-TYPE.blocks and TYPE.f32: blocks of random bits and what they decode to. encode.f32 and encode.TYPE: values and their blocks.
+TYPE.blocks and TYPE.f32: blocks of random bits and their values. encode.f32 and encode.TYPE: values and their blocks.
 `--check` makes them in memory and compares instead of writing."""
 import argparse
 import sys
@@ -26,7 +26,7 @@ def encoder_input(random):
         random.standard_normal(32),
         random.standard_normal(32) * 1e-3,
         random.standard_normal(32) * 1e3,
-        ramp * 127.0 / 2,  # many quotients lie at or near one half
+        ramp * 127.0 / 2,  # many quotients are at or near one half
         np.abs(random.standard_normal(32)),
         -np.abs(random.standard_normal(32)),
         np.where(ramp == 3, 100.0, random.standard_normal(32)),

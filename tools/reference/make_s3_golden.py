@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tests/golden/base/s3_signatures.json: signatures of S3 requests by botocore (pip install botocore).
+"""Makes tests/golden/base/s3_signatures.json: signatures of S3 requests by botocore (pip install botocore).
 
 `--check` compares with the file instead of writing."""
 import argparse

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""tests/golden/data/streaming*.json: sample orders by MosaicML Streaming (pip install mosaicml-streaming).
+"""Makes tests/golden/data/streaming*.json: sample orders of MosaicML Streaming (pip install mosaicml-streaming).
 
-Release 0.13 makes streaming.json. The shuffle py1b was last in release 0.9, which makes streaming_py1b.json. `--check`
+Release 0.13 makes streaming.json. Release 0.9, the last one with the shuffle py1b, makes streaming_py1b.json. `--check`
 compares with the files instead of writing."""
 import argparse
 import json
@@ -33,7 +33,7 @@ def shuffles(names):
 
 
 def partitions():
-    """Of each case either the ids, or null where the program fails."""
+    """For each case either the ids, or null when Streaming fails."""
     cases = []
     for samples in (12, 11, 23, 3):
         for canonical, nodes, initial in ((1, 1, None), (2, 1, None), (2, 4, None), (6, 3, None), (4, 2, 1), (4, 3, 2), (2, 6, 1), (3, 2, None)):
@@ -59,7 +59,7 @@ def world_of(nodes, ranks, workers):
 
 
 def datasets():
-    """Streams of real shards, through StreamingDataset itself; the cluster is made up."""
+    """Streams of real shards through StreamingDataset; the cluster is simulated."""
     from streaming.base.batching import generate_work
     cases = []
     with tempfile.TemporaryDirectory() as root:
@@ -92,7 +92,7 @@ def datasets():
                 dataset.num_canonical_nodes = canonical
                 dataset._set_shuffle_block_size(dataset._unique_rank_world)
                 works = []
-                # Begun on 2 nodes, resumed on others with the same global batch of 12.
+                # Started on 2 nodes, resumed on others with the same global batch of 12.
                 for epoch, drop, initial, nodes, ranks, workers, batch in ((0, 0, None, 2, 2, 1, 3), (1, 0, None, 2, 1, 2, 6), (1, 12, 2, 1, 2, 2, 6),
                                                                            (0, 12, 2, 3, 2, 1, 2)):
                     work = {"epoch": epoch, "drop": drop, "initial": initial, "nodes": nodes, "ranks": ranks, "workers": workers, "batch": batch}

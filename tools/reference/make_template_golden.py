@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Golden file of chat templates in tests/text: our own templates rendered by jinja2, set up as transformers does.
+"""Makes the golden file of chat templates for tests/text: our own templates rendered by jinja2, configured as in transformers.
 
     pip install jinja2
     python3 tools/reference/make_template_golden.py tests/golden/text/templates.json
 
-The templates use what public ones use (check_templates.py compares those themselves).
+The templates use the features of public ones (which check_templates.py compares).
 """
 import json
 import sys
@@ -498,7 +498,7 @@ def conversations():
 
 
 class GenerationBlock(jinja2.ext.Extension):
-    """{% generation %}: renders its body and notes its place, as the chat template code of transformers does."""
+    """{% generation %}: renders its body and records its position, like transformers' chat template code."""
     tags = {"generation"}
 
     def parse(self, parser):
@@ -511,7 +511,7 @@ class GenerationBlock(jinja2.ext.Extension):
 
 
 def with_reasoning(message):
-    """What apply_chat_template of transformers 5 does first: reasoning goes by three names, templates read two."""
+    """What apply_chat_template of transformers 5 does first: reasoning has three names, of which templates read two."""
     given = [message[name] for name in ("reasoning_content", "thinking", "reasoning") if message.get(name) is not None]
     return {"thinking": given[0], **message, "reasoning_content": given[0]} if given else message
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seeds of the fuzz targets tokenizer_json, sentencepiece and vocabulary, from the golden tokenizers of tests/text.
+"""Makes the seeds of the fuzz targets tokenizer_json, sentencepiece and vocabulary from the golden tokenizers of tests/text.
 
     pip install tokenizers sentencepiece protobuf gguf
     python3 tools/reference/make_tokenizer_corpus.py tests/golden/text tests/fuzz/corpus

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden files of tests/text and tests/checkpoint: tiny tokenizers with ids by the `tokenizers` and `sentencepiece` packages.
+"""Makes the golden files of tests/text and tests/checkpoint: tiny tokenizers with ids of the `tokenizers` and `sentencepiece` packages.
 
     pip install tokenizers sentencepiece protobuf
     python3 tools/reference/make_tokenizer_golden.py tests/golden/text
@@ -21,7 +21,7 @@ def compact(state):
 
 
 def without_repeats(row, defaults):
-    """What is the same as a field before is left out."""
+    """Drops keys that have the same value as an earlier one."""
     return {key: value for key, value in row.items() if key not in defaults or value != defaults[key]}
 
 
@@ -32,7 +32,7 @@ def write_golden(path, rows, decode):
 
 
 def some_ids(size):
-    """Every single id, and ids cut anywhere."""
+    """Every single id, and lists of ids that start and end anywhere."""
     return [[(k * 7919 + j * j * 104729 + 13 * j) % size for j in range(1 + k % 9)] for k in range(60)]
 
 

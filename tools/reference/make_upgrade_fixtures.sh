@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# make_upgrade_fixtures.sh INGOT COMMIT: tests/golden/upgrade/COMMIT, run folders, checkpoints, adapters and models as the
-# executable INGOT, built from COMMIT, writes them, and what it computes from them. tests/e2e/upgrade_test.cpp reads them
-# with the present program. To be run with the executable of a former version only: what was written then cannot change.
+# make_upgrade_fixtures.sh INGOT COMMIT: makes tests/golden/upgrade/COMMIT: run folders, checkpoints, adapters and
+# models written by the executable INGOT, built from COMMIT, and its results on them. tests/e2e/upgrade_test.cpp reads
+# them with the current program. Run it only with the executable of a former version: files of an old version must not
+# change.
 #
-# Every run is at the CPU level `plain`, which no machine uses by itself: a newer program compares to rounding.
+# Every run uses the CPU level `plain`, which no machine selects by itself, so that a newer program agrees to rounding.
 set -euo pipefail
 ingot=$(realpath "$1")
 commit=$2
@@ -14,7 +15,7 @@ trap 'status=$?; [ $status = 0 ] || cat log >&2; rm -rf "$work"; exit $status' E
 cd "$work" # all paths in what is written are relative
 export INGOT_HOME=$work/home INGOT_CPU_ISA=plain
 
-# shape/: a llama without weights, with a token for each byte; text and chats; the recipes.
+# shape/: a llama without weights and with one token per byte; texts and chats; the recipes.
 python3 - <<'PYTHON'
 import json
 from pathlib import Path
@@ -22,7 +23,7 @@ from pathlib import Path
 special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
 rest = [b for b in range(256) if b not in printable]
-letters = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(rest))]  # GPT-2's names of bytes
+letters = [chr(b) for b in printable] + [chr(256 + i) for i in range(len(rest))]  # GPT-2's byte characters
 vocabulary = {token: i for i, token in enumerate(special + letters)}
 added = [{"id": i, "content": s, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
           "special": True} for i, s in enumerate(special)]
@@ -78,7 +79,7 @@ checkpoint: {every: 40, keep: 1}
 device: cpu
 threads: 1
 """)
-# Two ranks that divide weights' gradients and the optimizer's state, in fixed point, with 16-bit moments.
+# Two ranks with sharded gradients and optimizer state, in fixed point, with 16-bit moments.
 Path("ranks.yaml").write_text("""\
 name: ranks
 model: shape
@@ -111,7 +112,7 @@ threads: 1
 """)
 PYTHON
 
-# A run that SIGTERM stopped: its folder as it was, and the events of the same run when it went on to its end.
+# A run stopped by SIGTERM: its folder, and the events of the same run after it was resumed to its end.
 "$ingot" pretrain pretrain.yaml --quiet >log 2>&1 &
 run=$!
 until grep -qs '"type":"step","step":45,' runs/pretrain/events.jsonl; do :; done
@@ -136,7 +137,7 @@ adapter=stopped/lora/adapter
 "$ingot" model merge base merged --adapter "$adapter" >log 2>&1
 "$ingot" data pack train.jsonl --out packed --model shape --length 96 --quiet >log 2>&1
 
-# What that program says about them.
+# The output of that program for them.
 mkdir said
 generate() { "$ingot" generate --dtype fp32 --threads 1 --max-tokens 24 --prompt "$1" "${@:2}" --json 2>log; }
 generate 'The horse' --model base >said/base.json

@@ -1,6 +1,6 @@
-"""Data sets and their orders by Megatron-LM itself (pip install megatron-core torch numpy; no GPU is needed).
+"""Data sets and their sample orders by Megatron-LM (pip install megatron-core torch numpy; no GPU is needed).
 
-Used by make_megatron_golden.py, which keeps small ones for the tests, and by check_megatron.py, which draws new ones."""
+Used by make_megatron_golden.py, which makes small ones for the tests, and by check_megatron.py, which makes random ones."""
 import logging
 import tempfile
 import warnings
@@ -17,7 +17,7 @@ warnings.filterwarnings("ignore")
 
 
 class Tokenizer:
-    """As much of one as the data sets ask for: a token that ends documents, and no padding."""
+    """The part of a tokenizer that the data sets need: a token that ends documents, and no padding."""
     vocab_size = 65536
     eod = 0
     eos = 0
@@ -40,15 +40,15 @@ def write(prefix, documents, dtype):
 
 
 def documents_of(lengths, source):
-    """The tokens behind the lengths of a case: known to all who know the lengths."""
+    """The tokens of a case, which are a function of its document lengths."""
     numbers = iter(range(source * 10000, source * 10000 + sum(lengths)))
     return [[[next(numbers) % 60000 for _ in range(length)]] for length in lengths]
 
 
 def order(case, folder=None):
-    """What Megatron makes of a case: {"sources": [{"lengths", "weight"?}], "sequence_length", "seed", "num_samples"?, "split"?,
-    "part"?, "drop_last_partial"?}. Part 1 of a split is its validation set, of which alone a partial last sample is kept;
-    padding in it is -1. Without a split the sources are the blend of training alone."""
+    """Megatron's order of a case: {"sources": [{"lengths", "weight"?}], "sequence_length", "seed", "num_samples"?, "split"?,
+    "part"?, "drop_last_partial"?}. Part 1 of a split is its validation set, the only one whose partial last sample is kept;
+    its padding is -1. Without a split the sources are the blend for training only."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(folder or temporary)
         prefixes = []
@@ -81,7 +81,7 @@ def order(case, folder=None):
         result["samples"] = []
         for index in range(min(len(built), case.get("samples", 0))):
             if not case.get("drop_last_partial", True):
-                # Not the item: its loss mask is that of the first item asked for, wherever that one has padding.
+                # The index only: an item's loss mask is computed for the first item that is read and reused.
                 member, sample = (0, index) if not blended else (built.dataset_index[index], built.dataset_sample_index[index])
                 result["samples"].append(members[member]._query_document_sample_shuffle_indices(sample)[0].tolist())
                 continue

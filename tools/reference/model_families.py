@@ -1,7 +1,7 @@
-"""The tiny random models of the golden states: for each family one or two configurations that use what is special to it.
+"""The tiny random models of the golden states: one or two configurations per family that use the family's special features.
 
-Imported by make_model_golden.py and the check_*.py. Everything comes from transformers, but for the MPT that transformers
-cannot run (mpt_torch.py).
+Imported by make_model_golden.py and the check_*.py. All are transformers models, except the MPT variants that transformers does
+not support (mpt_torch.py).
 """
 import json
 from dataclasses import dataclass, field
@@ -16,15 +16,16 @@ from mpt_torch import Mpt, load_mpt
 
 @dataclass(frozen=True)
 class Case:
-    config: dict  # of transformers' class, or llm-foundry's keys
-    targets: list  # linear layers that get LoRA, as PEFT names them
+    config: dict  # keys of transformers' class, or of llm-foundry
+    targets: list  # linear layers with LoRA, by PEFT's names
     lora: dict = field(default_factory=lambda: dict(r=4, lora_alpha=8))
-    stored: torch.dtype = torch.bfloat16  # of model.safetensors
-    v4_keys: bool = False  # config.json with rope_theta, rope_scaling and torch_dtype, as transformers 4 writes it
+    stored: torch.dtype = torch.bfloat16  # dtype of model.safetensors
+    v4_keys: bool = False  # config.json with rope_theta, rope_scaling and torch_dtype, as in transformers 4
     foundry: bool = False  # MPT by mpt_torch.py
-    # What Ingot refuses: dict(keys=changes of config.json, words=[of the error]); with gguf=True only to write GGUF.
+    # Configurations that Ingot refuses: dict(keys=changes of config.json, words=[of the error]); with gguf=True only
+    # writing GGUF is refused.
     refused: list = field(default_factory=list)
-    experts: tuple = ()  # names of a block's mixture, and of an expert's gate, up and down layers, in checkpoints
+    experts: tuple = ()  # checkpoint names of a block's mixture of experts, and of an expert's gate, up and down layers
 
 
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -39,7 +40,7 @@ def rope(theta=10000.0, **more):
 
 
 def tiny(**more):
-    """What most small models here share, under transformers' usual names."""
+    """Settings that most small models share, under transformers' usual names."""
     return dict(vocab_size=43, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=2, head_dim=8, max_position_embeddings=64, rope_parameters=rope()) | more
 
@@ -60,8 +61,8 @@ FAMILIES = {
                  num_key_value_heads=2, head_dim=16, tie_word_embeddings=True, rms_norm_eps=1e-5,
                  max_position_embeddings=256, rope_parameters=rope()),
             LLAMA),
-        # Untied, biases everywhere, Llama 3.1 scaling: of the four wavelengths 6.3, 35, 199, 1117 the first is kept, the
-        # second blended, the others divided.
+        # Untied, biases everywhere, Llama 3.1 scaling: of the four wavelengths 6.3, 35, 199, 1117 the first is
+        # unchanged, the second blended, the others divided.
         "b": Case(
             dict(vocab_size=41, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=4, head_dim=8, tie_word_embeddings=False, attention_bias=True, mlp_bias=True,
@@ -69,7 +70,7 @@ FAMILIES = {
                  rope_parameters=rope(1000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                       original_max_position_embeddings=64)),
             LLAMA, lora=dict(r=4, lora_alpha=8, use_rslora=True), stored=torch.float32, v4_keys=True),
-        # head_dim is not hidden / heads.
+        # head_dim differs from hidden / heads.
         "c": Case(
             dict(vocab_size=53, hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, head_dim=16, tie_word_embeddings=False, rms_norm_eps=1e-5,
@@ -84,11 +85,11 @@ FAMILIES = {
         "a": Case(tiny(rms_norm_eps=1e-6, rope_parameters=rope(1e6), tie_word_embeddings=True), LLAMA),
     },
     "qwen3": {
-        # head_dim is not hidden / heads.
+        # head_dim differs from hidden / heads.
         "a": Case(tiny(head_dim=12, rms_norm_eps=1e-6, rope_parameters=rope(1e6), tie_word_embeddings=True), LLAMA),
     },
     "qwen3_moe": {
-        # A block of experts, and one with a dense MLP; head_dim is not hidden / heads.
+        # A block of experts, and one with a dense MLP; head_dim differs from hidden / heads.
         "a": Case(
             tiny(head_dim=12, moe_intermediate_size=24, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True,
                  mlp_only_layers=[1], rms_norm_eps=1e-6, rope_parameters=rope(1e6), tie_word_embeddings=False),
@@ -97,11 +98,12 @@ FAMILIES = {
                      dict(keys={}, gguf=True, words=["without experts"])]),
     },
     "gemma2": {
-        # Block 0 sees a window of 5, block 1 everything; scores and logits large enough for the soft caps to bend them.
+        # Block 0 has a window of 5, block 1 full attention; scores and logits are large enough for the soft caps to
+        # matter.
         "a": Case(
             tiny(head_dim=12, sliding_window=5, query_pre_attn_scalar=10, attn_logit_softcapping=2.0,
                  final_logit_softcapping=3.0, hidden_activation="gelu_pytorch_tanh", rms_norm_eps=1e-6,
-                 pad_token_id=None),  # torch gives the row of padding no gradient
+                 pad_token_id=None),  # torch gives the padding row no gradient
             LLAMA),
     },
     "mixtral": {
@@ -111,7 +113,7 @@ FAMILIES = {
             ["q_proj", "k_proj", "v_proj", "o_proj"], experts=MIXTRAL_EXPERTS),
     },
     "smollm3": {
-        # The second block has no rotary positions.
+        # The second block has no rotary positions (NoPE).
         "a": Case(tiny(no_rope_layers=[1, 0], rms_norm_eps=1e-6, tie_word_embeddings=True, pad_token_id=None), LLAMA,
                   refused=[dict(keys={}, gguf=True, words=["every fourth"])]),
     },
@@ -125,7 +127,7 @@ FAMILIES = {
                  max_position_embeddings=64, rope_parameters=rope(partial_rotary_factor=0.25), use_parallel_residual=True,
                  hidden_dropout=0.0, attention_dropout=0.0),
             NEOX),
-        # One after the other.
+        # Attention and MLP in sequence.
         "b": Case(
             dict(vocab_size=43, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
                  max_position_embeddings=64, rope_parameters=rope(partial_rotary_factor=0.25), use_parallel_residual=False,
@@ -133,16 +135,16 @@ FAMILIES = {
             NEOX, v4_keys=True),
     },
     "mpt": {
-        # By transformers: ALiBi over 6 heads (not a power of two), clipped queries, keys and values, no biases.
+        # By transformers: ALiBi over 6 heads (not a power of two), clipped q, k and v, no biases.
         "a": Case(
             dict(d_model=36, n_heads=6, n_layers=2, expansion_ratio=4, max_seq_len=64, vocab_size=43, no_bias=True,
                  attn_config=dict(clip_qkv=1.5, alibi=True, alibi_bias_max=8)),
             MPT),
-        # Learned positions, biases, LayerNorm of queries and keys, grouped queries, a logit scale.
+        # Learned positions, biases, LayerNorm of q and k, grouped-query attention, a logit scale.
         "b": Case(
             foundry(attn_type="grouped_query_attention", kv_n_heads=2, qk_ln=True) | dict(logit_scale="inv_sqrt_d_model"),
             MPT, foundry=True),
-        # One key-value head, ALiBi, a softmax scale.
+        # One key/value head, ALiBi, a softmax scale.
         "c": Case(
             foundry(attn_type="multiquery_attention", alibi=True, alibi_bias_max=4, clip_qkv=2.0, softmax_scale=0.25)
             | dict(no_bias=True, n_layers=1),
@@ -152,7 +154,7 @@ FAMILIES = {
 
 
 def wide(config, **more):
-    """A case for llama.cpp: rows are whole blocks of 32, most of them of 256. fp32 weights."""
+    """A case for llama.cpp: row sizes are multiples of 32, most of them of 256. fp32 weights."""
     return Case(config, [], stored=torch.float32, **more)
 
 
@@ -171,7 +173,8 @@ LLAMA3 = rope(1000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_
               original_max_position_embeddings=64)
 WIDE_MPT = dict(d_model=256, expansion_ratio=4, vocab_size=96)  # llm-foundry's keys
 
-# Compared with llama.cpp by check_llamacpp.py; they use nothing that it lacks (docs/formats.md lists that).
+# Compared with llama.cpp by check_llamacpp.py. They use only features that it supports (docs/formats.md lists the
+# others).
 LLAMACPP = {
     "llama": wide(wide_llama(tie_word_embeddings=False, rms_norm_eps=1e-5, rope_parameters=LLAMA3)),
     "llama, tied, biases, linear scaling": wide(wide_llama(tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
@@ -196,15 +199,15 @@ LLAMACPP = {
     "mpt, norms of q and k": wide(foundry(qk_ln=True) | WIDE_MPT, foundry=True),
 }
 
-# What llama.cpp declares the tensors of and yet stops at, with its words: only its converter is compared.
+# llama.cpp declares the tensors of these and then aborts with this message: only its converter is compared.
 LLAMACPP_STOPS = {"mpt, norms of q and k": "GGML_ASSERT(ggml_is_contiguous(a)) failed"}
 
-# Plain torch, which float64 runs through as float32 does.
+# Plain torch implementations, which run in float64 as in float32.
 EAGER = dict(attn_implementation="eager", experts_implementation="eager")
 
 
 def new_model(family, case):
-    """The model with whatever weights, fp32, eager attention."""
+    """The model with default weights, fp32, eager attention."""
     if case.foundry:
         return Mpt(case.config)
     config = AutoConfig.for_model(family, **case.config, bos_token_id=1, eos_token_id=2)
@@ -215,7 +218,7 @@ def new_model(family, case):
 
 
 def load(folder, dtype=torch.float32):
-    """The model in a folder, written by save() or by Ingot, ready to be run."""
+    """Loads the model of a folder that save() or Ingot wrote."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] == "mpt" and needs_foundry(config):
         return load_mpt(folder, dtype).eval()
@@ -233,7 +236,7 @@ def is_norm(name):
 
 
 def randomise(model, generator):
-    """Weights of a size that makes logits about one, norms not all one, every value exact in bf16."""
+    """Random weights with logits of about one, norm weights that differ from one, and every value exact in bf16."""
     tied = {p.data_ptr() for n, p in model.named_parameters() if "embed" in n or "wte" in n}
     head = [p for n, p in model.named_parameters() if "lm_head" in n or "embed_out" in n]
     one = 0.0 if "Gemma" in type(model).__name__ else 1.0  # Gemma's norms multiply by 1 + weight
@@ -251,7 +254,7 @@ def randomise(model, generator):
             elif "Conv1D" in type(model.get_submodule(name.rpartition(".")[0])).__name__:
                 value = noise / weight.shape[0] ** 0.5
             elif "router" in name or "mlp.gate." in name or "block_sparse_moe.gate." in name:
-                value = 3 * noise / weight.shape[1] ** 0.5  # so that choices are clear
+                value = 3 * noise / weight.shape[1] ** 0.5  # so that the router's choices have a margin
             else:
                 value = noise / weight.shape[-1] ** 0.5
             weight.copy_(value.bfloat16().float())
@@ -259,8 +262,8 @@ def randomise(model, generator):
 
 
 def checkpoint_names(case):
-    """A function of {parameter's name: tensor}: the same under the names of checkpoints. transformers 5 keeps a block's
-    experts as two tensors and calls every head lm_head."""
+    """Returns a function that renames {parameter name: tensor} to checkpoint names. transformers 5 stores a block's experts as two
+    tensors and calls every head lm_head."""
 
     def renamed(tensors):
         neox = any(name.startswith("gpt_neox.") for name in tensors)
@@ -283,7 +286,7 @@ def checkpoint_names(case):
 
 
 def save(model, folder, family, case):
-    """A Hugging Face directory whose tensors are in case.stored, read back to be sure that nothing was rounded."""
+    """Writes a Hugging Face directory with tensors of case.stored and reads it back to check that nothing was rounded."""
     folder.mkdir(parents=True, exist_ok=True)
     if case.foundry:
         config = dict(case.config)
@@ -295,7 +298,7 @@ def save(model, folder, family, case):
     tensors = {name: t.detach().to(case.stored).contiguous() for name, t in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config["dtype"] = str(case.stored).removeprefix("torch.")
-    if case.v4_keys:  # the older spelling of the same configuration
+    if case.v4_keys:  # the configuration in transformers 4's spelling
         spelled = config.pop("rope_parameters")
         config["rope_theta"] = spelled.pop("rope_theta")
         if "partial_rotary_factor" in spelled:

@@ -1,6 +1,6 @@
-"""MPT as llm-foundry trains it, in plain torch: what transformers' MptForCausalLM cannot run (learned positions, biases,
-LayerNorm of queries and keys, grouped queries, a logit scale). Written from the configuration's meaning; names of
-parameters are those of llm-foundry's checkpoints, so that PEFT names its targets as it does for the original.
+"""MPT as llm-foundry trains it, in plain torch, with the features that transformers' MptForCausalLM lacks: learned positions, biases,
+LayerNorm of q and k, grouped-query attention, a logit scale. Written from the meaning of the configuration. Parameter names are
+those of llm-foundry's checkpoints, so that PEFT names its targets as for the original.
 """
 import json
 import math
@@ -75,14 +75,14 @@ class Body(nn.Module):
 
 
 def alibi_slopes(heads, largest):
-    """Press et al. 2021: a geometric series over the next power of two; of a longer series every second first."""
+    """Press et al. 2022: a geometric series for the next power of two; the additional heads take every second term of a longer one."""
     count = 2 ** math.ceil(math.log2(heads))
     slopes = [2.0 ** (-i * largest / count) for i in range(1, count + 1)]
     return slopes if count == heads else (slopes[1::2] + slopes[0::2])[:heads]
 
 
 class Mpt(nn.Module):
-    """config: a dictionary with every key of llm-foundry's that matters here, `attn_config` too."""
+    """config: a dictionary with the relevant keys of llm-foundry, including `attn_config`."""
 
     def __init__(self, config):
         super().__init__()

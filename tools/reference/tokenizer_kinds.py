@@ -1,6 +1,6 @@
-"""What the tokenizer checks share: the texts, and how tokenizers of each kind are trained.
+"""Shared by the tokenizer checks: the texts, and training of tokenizers of each kind.
 
-Used by make_tokenizer_golden.py (small ones, committed) and check_tokenizers.py (larger ones, fresh).
+Used by make_tokenizer_golden.py (small ones, committed) and check_tokenizers.py (larger ones, made anew).
 """
 import io
 import json
@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-# A pattern that has no hand-written splitter.
+# A pattern without a hand-written splitter.
 CASED = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -69,7 +69,7 @@ MORE_TEXTS = [
 
 
 def texts():
-    """More than 300 texts that are hard for tokenizers; those of the second list hold added tokens."""
+    """More than 300 texts that are hard for tokenizers; those of the second list contain added tokens."""
     plain = [
         "", " ", "  ", "   ", "\n", "\n\n", "\n\n\n", "\t", "\t\t", "\r\n", "\r\n\r\n", " \n", "\n ", " \n ", "  \n  \n  ",
         "a", " a", "a ", " a ", "  a  ", "\na\n", "a\n\nb", "a \n\n b", "a\r\nb", "a  \r\n  b", "\t\ta\t\tb", "a\u00a0b", "a \u00a0 b",
@@ -133,7 +133,7 @@ def byte_level(name, corpus, vocab_size):
     if name == "llama3":
         state = json.loads(tokenizer.to_str())
         state["model"]["ignore_merges"] = True
-        # Tokens that no merge makes are what ignore_merges is about.
+        # ignore_merges concerns tokens that no merge produces.
         for word in ("\u0120fox", "\u0120world", "Hello", "\u0120Bulgarian", "1984"):
             state["model"]["vocab"].setdefault(word, max(state["model"]["vocab"].values()) + 100)
         tokenizer = Tokenizer.from_str(json.dumps(state))
@@ -146,14 +146,14 @@ def byte_level(name, corpus, vocab_size):
 
 
 def llama2(corpus, vocab_size):
-    """Characters with byte fallback: merges learned by the trainer on the normalised corpus."""
+    """Characters with byte fallback; the trainer learns merges on the normalised corpus."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     specials = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
-    alphabet = [chr(c) for c in range(33, 127)] + list("\u2581\u00e9\u4f60\u597d\u043f\u0440")  # the rest falls back to bytes
+    alphabet = [chr(c) for c in range(33, 127)] + list("\u2581\u00e9\u4f60\u597d\u043f\u0440")  # other characters fall back to bytes
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=specials, show_progress=False,
                                   initial_alphabet=alphabet, limit_alphabet=len(alphabet))
-    # Train on words, so that merges stay short; at run time there is no pre-tokenizer.
+    # Trained on words, so that merges stay short; there is no pre-tokenizer at run time.
     tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
     tokenizer.train_from_iterator(corpus, trainer)
     state = json.loads(tokenizer.to_str())
@@ -166,7 +166,7 @@ def llama2(corpus, vocab_size):
 
 
 def few_rules():
-    """A file of normalisation rules: a few of nmt_nfkc's, whose own map would make fixtures large."""
+    """A file with a few of nmt_nfkc's normalisation rules; its whole map would make the fixtures large."""
     rules = {chr(cp): unicodedata.normalize("NFKC", chr(cp)) for cp in (*range(0xA0, 0x180), *range(0x2150, 0x2180), *range(0xFB00, 0xFB07), *range(0xFF01, 0xFF5F))}
     rules |= {chr(cp): " " for cp in (9, 10, 12, 13, 0x85, 0x1680, 0x2028, 0x2029, 0x200B, 0x3000, 0xFEFF)}
     rules |= {base + mark: unicodedata.normalize("NFC", base + mark) for base in "aeiouAEIOU" for mark in "\u0300\u0301\u0302\u0308"}
@@ -180,8 +180,8 @@ def few_rules():
 
 
 def sentencepiece_model(name, corpus, vocab_size, rules=None):
-    """The bytes of a tokenizer.model: spm_llama and spm_mistral as of those models, spm_unigram with the defaults, or with
-    the normalisation of a file of rules."""
+    """The bytes of a tokenizer.model: spm_llama and spm_mistral with those models' settings, spm_unigram with the defaults, or with
+    a file of normalisation rules."""
     options = {"vocab_size": vocab_size, "minloglevel": 2, "num_threads": 1, "hard_vocab_limit": False, "max_sentence_length": 100000}
     if name == "spm_unigram":
         options |= {"model_type": "unigram", "pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
@@ -204,7 +204,7 @@ def proto_of(model):
 
 
 def ranked_merges(proto):
-    """The pairs that make each piece, in order of score, as transformers writes them for Llama."""
+    """The merge pairs of each piece in order of score, as transformers writes them for Llama."""
     normal = {piece.piece: piece.score for piece in proto.pieces if piece.type == 1}
     merges = []
     for index, (piece, score) in enumerate(normal.items()):
@@ -227,7 +227,7 @@ def from_sentencepiece(name, model):
         return tokenizer
     vocab = {piece.piece: index for index, piece in enumerate(proto.pieces)}
     tokenizer = Tokenizer(models.BPE(vocab, ranked_merges(proto), unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    if name == "mistral":  # as transformers writes it for "legacy": false
+    if name == "mistral":  # as transformers writes it with "legacy": false
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="first", split=False)
     else:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
@@ -238,7 +238,7 @@ def from_sentencepiece(name, model):
 
 
 def normalized(name, corpus, vocab_size):
-    """Steps of other families: compatibility forms, case, accents, words and punctuation; unigram with byte fallback."""
+    """Steps of other families: compatibility forms, case, accents, words, punctuation; unigram with byte fallback."""
     tokenizer = Tokenizer(models.Unigram())
     if name == "nfkc":
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()])
@@ -250,7 +250,7 @@ def normalized(name, corpus, vocab_size):
     tokenizer.train_from_iterator(corpus, trainer)
     state = json.loads(tokenizer.to_str())
     if name == "nfkc":
-        # Byte tokens with the worst score; characters that were not seen become these.
+        # Byte tokens have the worst score; unseen characters become bytes.
         worst = min(score for _, score in state["model"]["vocab"])
         state["model"]["vocab"] += [[f"<0x{byte:02X}>", worst - 1] for byte in range(256)]
         state["model"]["byte_fallback"] = True
