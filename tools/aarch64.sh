@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the CPU's kernels for aarch64 with clang, and runs every case of the op table on them under qemu (tests/aarch64).
-# Called by `./run test`. QEMU names another emulator than qemu-aarch64-static; empty on a machine that is an aarch64.
+# Builds the CPU kernels for aarch64 with clang, and runs every case of the op table on them under qemu (tests/aarch64).
+# Called by `./run test`. QEMU names another emulator than qemu-aarch64-static; it is empty on an aarch64 machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=build/aarch64
@@ -12,7 +12,7 @@ cmake -S tests/aarch64 -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_
 cmake --build "$folder"
 built=$((SECONDS - started))
 status=0
-# Two at a time; $emulator is no word when it is empty.
+# Two at a time; $emulator is unquoted, as it may be empty.
 seq 0 7 | xargs -P 2 -I {} ${emulator:+"$emulator"} "$folder/op_table_aarch64" {} 8 || status=1
 echo "aarch64: built in $built s, ran in $((SECONDS - started - built)) s"
 exit "$status"

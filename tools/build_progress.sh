@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# build_progress.sh LOG COMMAND...: runs a build with its lines in LOG. On a terminal one line of standard error shows the
-# share of ninja's steps that are done; where the build fails, the last 30 lines of LOG and the build's exit code.
+# build_progress.sh LOG COMMAND...: runs a build with its output in LOG. On a terminal, one line of standard error shows
+# the share of finished ninja steps. When the build fails, it prints the last 30 lines of LOG and exits with the build's
+# code.
 set -uo pipefail
 log=$1
 shift

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# build/ingot-VERSION-linux-ARCH.tar.gz: the executable (no path of this machine in its search path), recipes, data,
-# licence, tools/gpu_check with what it needs, the MPI plug-in's source and script, and a README that names the shared libraries the executable needs and the
-# packages that carry them here. With --libraries these are in the bundle too (lib/, where the executable finds them), but for
-# glibc and the compiler's own.
+# Makes build/ingot-VERSION-linux-ARCH.tar.gz: the executable (without a library path of this machine), recipes, data,
+# licence, tools/gpu_check with its files, the MPI plug-in's source and script, and a README that lists the required
+# shared libraries and the packages that provide them here. With --libraries these libraries are included (in lib/,
+# where the executable finds them), except glibc and the compiler's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 executable=build/release/ingot
@@ -37,7 +37,7 @@ if [ -n "$libraries" ]; then
   patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$stage/bin/ingot" # RPATH: for the libraries' libraries too
 fi
 
-# package_of FILE: the package that installed it; dpkg may know it under the path before /usr was merged.
+# package_of FILE: the package that installed it. dpkg may know it under its path from before the /usr merge.
 package_of() {
   { dpkg-query -S "$(readlink -f "$1")" || dpkg-query -S "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d: -f1
 }
@@ -54,7 +54,7 @@ package_of() {
   done
 } >"$stage/README.md"
 if grep -E '\| \|$|\| not' "$stage/README.md"; then
-  echo "error: a library's package is not known (above)" >&2
+  echo "error: the package of a library is unknown (above)" >&2
   exit 1
 fi
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Rules about tracked files: none over 1 MB; sources under 1000 lines, ASCII; markers carry an issue number and stay under
-one per thousand lines; no test is switched off; no path of somebody's machine; what a page links to is there.
-`--self-test` checks the checker."""
+"""Checks tracked files: none over 1 MB; sources under 1000 lines and ASCII; markers have an issue number and are at most one per
+thousand lines; no test is disabled; no machine path; relative links of pages exist.
+`--self-test` tests the checker."""
 import argparse
 import posixpath
 import re

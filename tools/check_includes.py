@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks every #include under src/ against the table of allowed edges in docs/architecture.md.
 
-The table itself is read, so the page is the rule: a row names one or several folders and what they may include.
-A cell may hold folder names, `all`, and file patterns in backquotes (`ops/*_bytes.h`). Also checked: heavy headers stay
-out of our headers. `--self-test` runs the checks below on made-up trees.
+The table is read from the page, so the page is the rule: a row names one or several folders and what they may include.
+A cell may contain folder names, `all`, and file patterns in backquotes (`ops/*_bytes.h`). It also checks that our headers do not
+include heavy headers. `--self-test` runs the checks below on invented trees.
 """
 import argparse
 import fnmatch
@@ -54,7 +54,7 @@ class Table:
         return folders, files
 
     def row_of(self, path):
-        """The row of a file: of its folder and the one above it if there is such a row, else of the folder at the top."""
+        """The row of a file: that of its folder including the subfolder if there is one, else that of the top folder."""
         for folder in ("/".join(path.parts[:2]), path.parts[0]):
             for row in self.rows:
                 if fnmatch.fnmatch(folder, row):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Banned symbols: a library never ends the process or prints (only cli/ does; two files of runs/ end processes), only
-backend/ and comm/ call a vendor, only base/path.cpp lists folders and nobody calls what throws std::filesystem_error, only
-base/json.cpp parses JSON, only base/environment.cpp reads the environment.
+"""Checks banned symbols: only cli/ prints or ends the process (two files of runs/ end processes); only backend/ and comm/ call a
+vendor; only base/path.cpp lists folders, and nothing calls functions that throw std::filesystem_error; only base/json.cpp parses
+JSON; only base/environment.cpp reads the environment.
 
-Two looks at the same rule: the source text under src/ (comments and strings taken out) and the undefined symbols of the
-built archives build/release/src/**/libingot_*.a and of cli/'s objects, where a call hidden in a macro or an inline function shows too.
-`--self-test` checks the checker.
+Two checks of the same rules: the source text under src/ (without comments and strings), and the undefined symbols of the archives
+build/release/src/**/libingot_*.a and of cli/'s objects, which show calls in macros and inline functions, too.
+`--self-test` tests the checker.
 """
 import argparse
 import re
@@ -17,20 +17,21 @@ ENDS_OR_PRINTS = re.compile(
     r"(?<![\w.>:])(?:std::|::)?(?:_?exit|_Exit|quick_exit|abort|v?f?printf|puts|putchar|perror)\s*\("
     r"|std::(?:cout|cerr|clog|wcout|wcerr)\b|\bfmt::print(?:ln)?\s*\(|(?<!\w)std(?:out|err)(?!\w)"
 )
-# These may call _exit: in a child that they forked, and where a rank of a run cannot be ended otherwise.
+# These may call _exit: in a child process that they forked, and where a rank cannot be ended otherwise.
 PROCESS_ENDERS = ("runs/ranks.cpp", "runs/supervisor.cpp")
 VENDOR = re.compile(r"\b(?:cuda[A-Z]|cu[A-Z]|cublas|cudnn|hip[A-Z]|hipblas|nccl[A-Z]|rccl[A-Z]|MPI_)\w*")
 ENDS_OR_PRINTS_OBJECT = re.compile(
     r"^(?:_?exit|_Exit|quick_exit|abort|(?:__)?v?f?printf(?:_chk)?|puts|putchar|perror|_ZSt4c(?:out|err|log)|_ZSt5wc(?:out|err))$"
 )
 VENDOR_OBJECT = re.compile(r"^(?:cuda[A-Z]|cu[A-Z]|cublas|cudnn|hip[A-Z]|hipblas|nccl[A-Z]|rccl[A-Z]|MPI_)\w*$")
-# What std::filesystem throws is no Error of ours: its functions are called with an error_code, folders listed by list_folder.
+# std::filesystem exceptions are not our Error: its functions are called with an error_code, and list_folder lists
+# folders.
 FOLDER_WALK = re.compile(r"\b(?:recursive_)?directory_(?:iterator|entry)\b")
 FOLDER_WALKERS = ("base/path.cpp", "storage/store.cpp", "backend/gpu/runtime/library_folders.cpp")
 FILESYSTEM_THROWS_OBJECT = re.compile(
     r"^_ZNSt10filesystem(?:\d+[a-z_]+(?:B5cxx11)?E\w*(?<!RSt10error_code)|7__cxx11\d+(?:recursive_)?directory_iteratorpp\w*)$"
 )
-# nlohmann's parser has no limit of depth. The two others have their own.
+# nlohmann's parser has no depth limit. The two other files have their own.
 JSON_PARSE = re.compile(r"\b(?:json|Json|ordered_json)::(?:sax_)?parse\s*\(")
 JSON_PARSERS = ("base/json.cpp", "formats/unique_json.cpp", "formats/safetensors_header.cpp")
 ENVIRONMENT = re.compile(r"\b(?:secure_)?getenv\s*\(|\benviron\b")
@@ -40,7 +41,7 @@ TOKENS = re.compile(
 
 
 def code_only(text):
-    """The text without comments, strings and #include lines; line numbers stay as they are."""
+    """The text without comments, strings and #include lines; line numbers do not change."""
 
     def blank(match):
         # A digit separator (1'000'000) is not a character literal.

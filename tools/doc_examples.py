@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tries the examples of docs/serving/*.md, word for word but for the port: doc_examples.py MODEL [PAGE...].
+"""Runs the examples of docs/serving/*.md literally, except for the port: doc_examples.py MODEL [PAGE...].
 
-Blocks fenced as sh, python and javascript are run, those of a language and page together and in their order, by bash, by
-build/clients/python and by node beside build/clients/javascript (tools/clients.sh makes both); indented blocks are not.
-MODEL (SmolLM2-135M-Instruct as a GGUF file or a folder: a random model ends no JSON) is served as SmolLM2-135M-Instruct, with an
-adapter called poet. keys.md's first block makes the file of keys of the server that the rest of the page talks to.
-Exit code 1 when an example fails: a curl that is answered with an error, an exception, a block that prints nothing.
+Blocks fenced as sh, python and javascript are run by bash, build/clients/python and node with build/clients/javascript
+(tools/clients.sh makes both); blocks of one language and page run together in order. Indented blocks are not run.
+MODEL (SmolLM2-135M-Instruct as a GGUF file or a folder; a random model would not end JSON) is served as SmolLM2-135M-Instruct with an
+adapter called poet. The first block of keys.md creates the key file of the server that the rest of the page uses.
+Exit code 1 when an example fails: a curl command gets an error, an exception is raised, or a block prints nothing.
 """
 import asyncio
 import json
@@ -29,9 +29,9 @@ BETWEEN = {"sh": f"printf '%s' '{MARK}'", "python": f"print('{MARK}')", "javascr
 
 
 def tried(page, language, blocks, port, folder, is_silent=False):
-    """Whether the blocks run to their end in `folder`, and each prints something unless they are silent; what went wrong is printed."""
+    """Runs the blocks in `folder`. True when they end without error and each prints something (unless silent); prints the failure."""
     text = f"\n{BETWEEN[language]}\n".join(blocks).replace("127.0.0.1:8000", f"127.0.0.1:{port}")
-    if language == "sh":  # a page's examples are for readers: what curl is answered with is looked at here
+    if language == "sh":  # the pages' curl commands do not fail on HTTP errors, so the answers are checked here
         command = ["bash", "-euo", "pipefail", "-c", 'curl() { command curl --fail-with-body -sS "$@"; echo; }\n' + text]
     elif language == "python":
         command = [CLIENTS / "python/bin/python", "-c", text]

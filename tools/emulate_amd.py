@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Runs the AMD machine code of every GPU kernel in tinygrad's emulator of instruction sets, and compares the memory it
-leaves with what the simulation of 64 lanes leaves. By hand, when kernels, fragment layouts or compilers change:
+"""Runs the AMD machine code of every GPU kernel in tinygrad's instruction-set emulator, and compares the resulting memory
+with that of the simulated 64-lane device. To be run by hand when kernels, fragment layouts or compilers change:
 
   ./run device-code                                           makes the code objects
   cmake --build build/release --target record_launches && build/release/tests/record_launches build/launches
   tools/emulate_amd.py --tinygrad CHECKOUT --update           runs them all, writes tools/emulated_kernels.tsv
   INGOT_WRITE_DOCS=1 build/release/tests/test_backend_gpu --gtest_filter='SupportMatrix.*'
 
-CHECKOUT is a working tree of tinygrad's repository (tinygrad/tinygrad on GitHub; a9069c177a9d of August 2026 made
-the table); its emulator, test/mockgpu/amd, is not in the package on PyPI. Needs numpy, and clang-19 for what the
-emulator compiles. --kernels REGEX and --targets choose. A kernel that the emulator cannot take is in the table with the
-reason. Exit status 1 when a result differs by more than the op's tolerance. Where the emulator is not as a device is,
-MENDS changes its text in memory, and gfx942 gets its own fp8. Its stores of 4 bytes and more take aligned addresses
-only: a kernel that stores otherwise, which a device can, differs.
+CHECKOUT is a working tree of tinygrad's repository (tinygrad/tinygrad on GitHub; commit a9069c177a9d of August 2026 made
+the table); its emulator, test/mockgpu/amd, is not in the PyPI package. Needs numpy, and clang-19 for the code that the
+emulator compiles. --kernels REGEX and --targets select. Kernels that the emulator does not support are in the table with the
+reason. Exit status 1 when a result differs by more than the op's tolerance. Where the emulator differs from a device, PATCHES
+changes its source in memory, and gfx942 gets its own fp8. The emulator's stores of 4 bytes and more need aligned addresses: a
+kernel with unaligned stores, which a device supports, differs.
 
-For each kernel there is one launch of the op table (tests/backend/gpu/record), its memory mapped where it was. The
-emulator starts shared memory as zeros and runs the waves of a block in turns, barrier to barrier: what a device does at
-the same time is not tested. gfx90a's matrix-core instructions are not in its tables, gfx1100 is not run."""
+For each kernel one launch of the op table is run (tests/backend/gpu/record) with its memory mapped at the original address. The
+emulator initialises shared memory to zero and runs the waves of a block one after another, barrier to barrier: concurrency is
+not tested. gfx90a's matrix-core instructions are not in its tables, and gfx1100 is not run."""
 import argparse
 import concurrent.futures
 import ctypes
@@ -40,7 +40,7 @@ TARGETS = ("gfx942", "gfx950")
 
 
 def map_at(address, size):
-    """Zeroed memory of this process at an address, executable by nobody."""
+    """Zeroed, non-executable memory of this process at an address."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -52,7 +52,7 @@ def map_at(address, size):
 
 
 def load(data):
-    """Where the segments of a code object are now: the address of its byte 0."""
+    """Loads the segments of a code object; returns the address of its byte 0."""
     offset, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
     headers = [struct.unpack_from("<IIQQQQQQ", data, offset + i * size) for i in range(count)]
     segments = [header[2:7] for header in headers if header[0] == 1]
@@ -81,7 +81,7 @@ def metadata(data, kernel):
 
 
 def kernel_arguments(args, kernel, grid, threads):
-    """The kernel's argument segment: ours, and those that the compiler has added (code object version 5)."""
+    """The kernel's argument segment: our arguments, and those that the compiler adds (code object version 5)."""
     segment = bytearray(kernel[".kernarg_segment_size"])
     segment[: len(args)] = args
     hidden = {"hidden_block_count_x": grid[0], "hidden_block_count_y": grid[1], "hidden_block_count_z": 1,
@@ -93,7 +93,7 @@ def kernel_arguments(args, kernel, grid, threads):
 
 
 def user_registers(properties, dispatch, arguments, private_bytes):
-    """What a wave's first scalar registers hold (LLVM's AMDGPU usage, "Initial Kernel Execution State")."""
+    """The initial values of a wave's scalar registers (LLVM's AMDGPU usage, "Initial Kernel Execution State")."""
     values = []
     for bit, words in enumerate(
         ([0, 0, 0, 0], split(dispatch), [0, 0], split(arguments), [0, 0], [0, 0], [private_bytes])
@@ -108,7 +108,7 @@ def split(address):
 
 
 def run_kernel(emulator, launch, launches, code):
-    """Runs it, and returns how it compares: {"same": bool, "error": share of the largest value, "within": bool}."""
+    """Runs the kernel and compares: {"same": bool, "error": relative to the largest value, "within": bool}."""
     import numpy
 
     data = (code / f"{launch['source'].removesuffix('.gpu.cpp')}.{launch['target']}").read_bytes()
@@ -158,7 +158,7 @@ def run_kernel(emulator, launch, launches, code):
         error = float(numpy.abs(wanted[finite] - found[finite]).max() / max(numpy.abs(wanted[finite]).max(), 1e-30))
         worst, within = max(worst, error), within and error <= tolerance
     if any(a != b for a, b, known in zip(result, after, covered) if not known):
-        return {"same": False, "error": float("inf"), "within": False}  # beyond what was allocated
+        return {"same": False, "error": float("inf"), "within": False}  # an access outside the allocations
     return {"same": False, "error": worst, "within": within}
 
 
@@ -170,41 +170,42 @@ def numbers(numpy, data, kind):
     return numpy.frombuffer(data[: len(data) // size * size], kind_of_number).astype(float)
 
 
-# Where the emulator of that commit is not as a device is: by file its text, how often it is there, and what it is to be.
+# Differences between the emulator (of that commit) and a device. By file: its text, the number of occurrences, the
+# replacement.
 NOT_CDNA = "type(inst).__module__ != irc.__name__"
-MENDS = {
+PATCHES = {
     "pcode.py": (
-        # Loads of 2 bytes take any address, as those of 4 do already.
+        # Loads of 2 bytes accept any address, as those of 4 bytes already do.
         (
             "      elif dt in (dtypes.uint16, dtypes.int16):\n        val = (val >> (((addr >> _const(adt, 1)) & "
             "_const(adt, 1)).cast(dtypes.uint32) * _u32(16))) & _u32(0xFFFF)\n", 1, "",
         ),
     ),
     "emu.py": (
-        # Flat loads and stores have no scalar address; the zeros in its place are no register s0.
+        # Flat loads and stores have no scalar address; the zero field in its place does not mean register s0.
         (
             "ctx.optional_field(inst, 'saddr')", 1,
             "(None if type(inst) is irc.FLAT else ctx.optional_field(inst, 'saddr'))",
         ),
-        # Lanes that are off have no address in shared memory, whatever is in their registers.
+        # Inactive lanes do not access shared memory, whatever their registers contain.
         (
             "      addr = ctx.rvgpr_dyn(addr_reg, lane)\n", 1,
             "      addr = _lane_active(exec_mask, lane).where(ctx.rvgpr_dyn(addr_reg, lane), _c(0))\n",
         ),
-        # What goes to shared memory, and factors of v_mfma, may be in accumulation registers: `acc`, a bit a factor.
+        # Data for shared memory and factors of v_mfma may be in accumulation registers: `acc`, one bit per factor.
         ("ctx.rvgpr_dyn(vdata_reg", 8, "(ctx.raccvgpr_dyn if use_acc else ctx.rvgpr_dyn)(vdata_reg"),
         ("ctx.rvgpr_dyn(data1_reg", 3, "(ctx.raccvgpr_dyn if use_acc else ctx.rvgpr_dyn)(data1_reg"),
         (
             "ctx.rvgpr_dyn(off - ", 1,
             "(ctx.raccvgpr_dyn if _iattr(inst, 'acc') >> (base > 0) & 1 else ctx.rvgpr_dyn)(off - ",
         ),
-        # Numbers of 16 bits have whole registers: that those from 128 on are others' upper halves is RDNA's way.
+        # 16-bit values occupy whole registers. (Upper halves at numbers from 128 on exist on RDNA only.)
         ("if bits['s0'] == 16:  # src0", 1, f"if bits['s0'] == 16 and {NOT_CDNA}:  # src0"),
         ("if bits['s0'] == 16:\n      vsrc1_hi", 1, f"if bits['s0'] == 16 and {NOT_CDNA}:\n      vsrc1_hi"),
         ("vsrc1_hi = bits['s0'] == 16 and (", 1, f"vsrc1_hi = bits['s0'] == 16 and {NOT_CDNA} and ("),
         ("write_hi_half = bits['d'] == 16 and (", 1, f"write_hi_half = bits['d'] == 16 and {NOT_CDNA} and ("),
-        # v_mfma takes subnormal f16 numbers as they are (gfx90a alone takes them as 0: ROCm's documentation of MIOpen,
-        # "MI200 MFMA behavior specifics"), and infinities.
+        # v_mfma keeps subnormal f16 values (only gfx90a flushes them: ROCm's documentation of MIOpen, "MI200 MFMA
+        # behavior specifics"), and infinities.
         (
             "return exp.eq(_c(0)).where(_c(0), f32_bits)", 1,
             "below = (mant.cast(dtypes.float32) * UOp.const(2.0**-24, dtypes.float32)).bitcast(dtypes.uint32)\n"
@@ -215,10 +216,10 @@ MENDS = {
 }  # fmt: skip
 
 
-def mended(path):
-    """A module of the emulator's, mended."""
+def patched(path):
+    """Loads a module of the emulator with its patches applied."""
     source = path.read_text(encoding="utf-8")
-    for text, count, wanted in MENDS[path.name]:
+    for text, count, wanted in PATCHES[path.name]:
         if source.count(text) != count:
             raise ValueError(f"{path} is not that of the commit above: {text!r} is there {source.count(text)} times")
         source = source.replace(text, wanted)
@@ -234,14 +235,14 @@ def emulator(checkout):
     os.environ.setdefault("CC", "clang-19")
     os.environ.setdefault("CACHEDB", str(Path(tempfile.gettempdir()) / "ingot-emulator-cache.db"))
     sys.path.insert(0, str(checkout))
-    mended(checkout / "test/mockgpu/amd/pcode.py")  # which the other imports
-    emu = mended(checkout / "test/mockgpu/amd/emu.py")
-    emu._get_ftz_lib = lambda: (None, 0)  # our kernels keep subnormal numbers, as their descriptors say
+    patched(checkout / "test/mockgpu/amd/pcode.py")  # the other module imports it
+    emu = patched(checkout / "test/mockgpu/amd/emu.py")
+    emu._get_ftz_lib = lambda: (None, 0)  # our kernels keep subnormals, as their descriptors state
     return emu
 
 
 def fnuz(emu, exponent_bits, bias):
-    """fp8 codes to fp32 as gfx942 has them: another bias than elsewhere, no infinity, and 0x80 is the one NaN."""
+    """Converts gfx942's fp8 codes to fp32: the bias differs, there is no infinity, and 0x80 is the only NaN."""
     u32, f32 = emu.dtypes.uint32, emu.dtypes.float32
     digits = 7 - exponent_bits
 
@@ -258,16 +259,16 @@ def fnuz(emu, exponent_bits, bias):
 
 
 def worker(options):
-    """Reads launches, a JSON line each, and answers with lines. A process of its own, since wrong addresses end it."""
+    """Reads launches as JSON lines and answers with lines. It is a separate process, since invalid addresses end it."""
     emu = emulator(options.tinygrad)
     for line in sys.stdin:
         launch = json.loads(line)
         launch["args"] = bytes.fromhex(launch["args"])
-        if launch["target"] == "gfx942":  # a worker has launches of one target
+        if launch["target"] == "gfx942":  # all launches of a worker have the same target
             emu._FUNCS.update(fp8_to_f32=fnuz(emu, 4, 8), bf8_to_f32=fnuz(emu, 5, 16))
         try:
             answer = run_kernel(emu, launch, options.launches, options.code)
-        except Exception as error:  # whatever the emulator does not know
+        except Exception as error:  # any error of the emulator
             answer = {"cannot": " ".join(str(error).split())[-200:]}
         libc = ctypes.CDLL(None)
         libc.munmap(ctypes.c_void_p(launch["base"]), ctypes.c_size_t(1 << 30))
@@ -275,7 +276,7 @@ def worker(options):
 
 
 class Worker:
-    """A worker process that is started anew after it has died or taken too long."""
+    """A worker process that is restarted after it died or exceeded its time."""
 
     def __init__(self, options):
         self.options, self.process = options, None
@@ -316,7 +317,7 @@ def read_launches(folder):
 
 
 def verdict(answer):
-    """(state, detail) of the table."""
+    """(state, detail) for the table."""
     if "cannot" in answer:
         return "not emulated", answer["cannot"]
     if answer["same"]:
@@ -355,7 +356,7 @@ def main():
 
 
 def run_target(options, target, launches):
-    """The table's rows of one target, by a worker of its own."""
+    """The table's rows of one target, computed by a worker of its own."""
     rows, process = {}, Worker(options)
     for launch in launches:
         started = time.monotonic()
@@ -367,7 +368,7 @@ def run_target(options, target, launches):
 
 
 def update(rows, options):
-    """Replaces the table's rows of what was run; rows of kernels that are no more go."""
+    """Replaces the table's rows of the kernels that ran, and removes rows of kernels that no longer exist."""
     kept, compiled = {}, device_code.read_table(device_code.TABLE.read_text(encoding="utf-8"))[0]
     for line in TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []:
         if line[0] != "#" and not line.startswith("source\t"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fuzz.sh [TARGET] [SECONDS]: builds tests/fuzz/*_fuzz.cpp with libFuzzer and the address and undefined-behaviour
-# sanitizers, and runs each (or TARGET alone) for SECONDS (60). New inputs stay in build/fuzz/corpus; the committed ones in
-# tests/fuzz/corpus/TARGET are only read. A crash leaves its input in build/fuzz and fails.
+# sanitizers, and runs each (or only TARGET) for SECONDS (60). New inputs are stored in build/fuzz/corpus; the committed
+# ones in tests/fuzz/corpus/TARGET are only read. A crash stores its input in build/fuzz and fails.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mapfile -t known < <(find tests/fuzz -name '*_fuzz.cpp' -printf '%f\n' 2>/dev/null | sed 's/_fuzz\.cpp$//' | sort)

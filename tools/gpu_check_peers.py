@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The jobs of tools/gpu_check by PyTorch: transformers' models with SDPA, their blocks compiled, peft for LoRA.
+"""The jobs of tools/gpu_check in PyTorch: transformers models with SDPA and compiled blocks, peft for LoRA.
 
-Random weights in bfloat16 and random tokens, as Ingot's; prints one JSON object.
+Random bfloat16 weights and random tokens, as in Ingot's jobs. Prints one JSON object.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def wait(device):
 
 
 def median_seconds(device, body, calls, batches=5):
-    """Of one call, over batches of calls that are waited for once."""
+    """The median time of one call, over batches of calls with one synchronisation each."""
     body()
     wait(device)
     times = []
@@ -66,7 +66,7 @@ def make_model(folder, device):
 
 
 def blocks_of(model):
-    """The list of a model's blocks: the longest list of modules."""
+    """The model's list of blocks: its longest list of modules."""
     lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
     return max(lists, key=len)
 
@@ -134,7 +134,7 @@ def train(device, folder, sequence, batch, rank, steps, warmup, checkpointing=Fa
 
 
 def train_that_fits(device, *arguments):
-    """Without recomputing where that fits, else with it."""
+    """Trains without activation checkpointing if it fits into memory, else with it."""
     try:
         return train(device, *arguments)
     except torch.cuda.OutOfMemoryError:
@@ -172,7 +172,7 @@ def decode(device, folder, prompt, tokens):
             token = compiled(token, positions).clone()
             wait(device)
             times.append(time.perf_counter() - start)
-    timed = times[min(5, len(times) // 2) :]  # the first ones compile
+    timed = times[min(5, len(times) // 2) :]  # the first ones include compilation
     return {
         "ms_per_token": 1e3 * statistics.median(timed),
         "tokens_per_s": 1 / statistics.median(timed),

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that can be checked without running the program. Called by `./run lint`, which builds first.
-# LINT_BASE names the commit that clang-tidy compares with; without it: where this branch left main, or, on main itself,
-# the last commit older than four hours (or the first of all). TIDY_SECONDS (default 240) bounds clang-tidy; what it did not reach is printed.
+# All checks that do not run the program. Called by `./run lint`, which builds first. LINT_BASE names the commit that
+# clang-tidy compares with; by default the commit where this branch left main or, on main itself, the last commit older
+# than four hours (or the first of all). TIDY_SECONDS (default 240) limits clang-tidy; the number of unchecked files is
+# printed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 failures=()
@@ -42,7 +43,7 @@ base_commit() {
   echo "${base:-$(git rev-list --max-parents=0 HEAD | tail -n 1)}"
 }
 
-# tidy_one FILE: prints findings; past the deadline it does nothing. Leaves FILE's name in $TIDY_DONE when it was checked.
+# tidy_one FILE: prints findings; does nothing after the deadline. Appends FILE to $TIDY_DONE when it was checked.
 tidy_one() {
   local left=$((TIDY_DEADLINE - $(date +%s))) findings status=0
   [ "$left" -gt 0 ] || return 0
@@ -53,7 +54,7 @@ tidy_one() {
   return "$status"
 }
 
-# Two at a time over the changed files that the release build compiles, those of the newest commit first.
+# Two at a time over the changed files that the release build compiles; files of the newest commit first.
 tidy() {
   local base status=0
   local -a files

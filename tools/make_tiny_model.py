@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes recipes/models/tiny: the shape and the tokenizer of the model that recipes/tiny.yaml pretrains (no weights).
 
-The tokenizer is a byte-level BPE with GPT-2's pre-tokenizer, trained on data/sotu/train.jsonl. The same input gives the
-same files. Needs the `tokenizers` package (0.23.3 made what is committed).
+The tokenizer is a byte-level BPE with GPT-2's pre-tokenizer, trained on data/sotu/train.jsonl. The result is reproducible.
+Needs the `tokenizers` package (0.23.3 made the committed files).
 
     tools/make_tiny_model.py [OUT]
 """

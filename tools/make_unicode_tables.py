@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.inc from Python's character data and from what the `tokenizers` package does.
+"""Writes src/text/unicode_tables.inc from Python's character data and from the behaviour of the `tokenizers` package.
 
-Every part of that package goes by a Unicode version of its own: patterns by 16, Digits and Lowercase by a newer one, normal
-forms, StripAccents and Punctuation by much older ones. Ids are to be the same, so the package is asked for normal forms,
-marks, punctuation, numeric characters and lower case, character by character. The rest is that of `unicodedata2`.
-Upper and title case are those of the Python that runs this, for templates. Numbers are decimal and code points are
-differences to the one before, which keeps the file small.
+Each part of that package uses its own Unicode version: patterns version 16, Digits and Lowercase a newer one, normal forms,
+StripAccents and Punctuation much older ones. Token ids must be equal, so the package is queried for normal forms, marks,
+punctuation, numeric characters and lower case, character by character. The rest comes from `unicodedata2`. Upper and title
+case, for templates, come from the Python that runs this script. Numbers are decimal, and code points are differences to the
+previous one, which keeps the file small.
 
     pip install tokenizers==0.23.3 unicodedata2==16.0.0
     python3 tools/make_unicode_tables.py > src/text/unicode_tables.inc
@@ -36,7 +36,7 @@ def is_cut_out(step, character):
 
 
 def combining(cp):
-    """The canonical combining class; 0 where the package does not put the character in order."""
+    """The canonical combining class; 0 when the package does not reorder the character."""
     character = chr(cp)
     value = 0 if cp in SURROGATES else data.combining(character)
     if value == 0:

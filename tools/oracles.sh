@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Runs every tools/reference/check_*.py against the built executable, in name order, the story (tests/e2e/story) and the attacks
-# on the server (tests/attack), in a virtual environment that holds the other programs (torch, transformers, peft, bitsandbytes,
-# rouge-score, tensorboard, jsonschema, openai, megatron-core). Each makes fresh states and compares; those that draw at random
-# take a fixed seed unless given another (their docstrings say how). Called by `./run oracles`.
+# Compares the built executable with other programs: runs every tools/reference/check_*.py in name order, the end-to-end
+# story (tests/e2e/story) and the attacks on the server (tests/attack), in a virtual environment with torch,
+# transformers, peft, bitsandbytes, rouge-score, tensorboard, jsonschema, openai and megatron-core. Each makes new
+# states and compares; random ones have a fixed default seed (see their docstrings). Called by `./run oracles`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 environment=build/oracles
 wanted=(torch==2.13.0 transformers peft tokenizers sentencepiece protobuf safetensors gguf numpy rouge-score tensorboard jsonschema
   rfc3339-validator rfc3986-validator fqdn jsonpointer isoduration uri-template webcolors openai)
-# Without what they want besides, unless it is named: of mosaicml-streaming that is the clients of every object store.
+# Installed without dependencies unless named here: those of mosaicml-streaming include the clients of every object
+# store.
 alone=(bitsandbytes==0.50.2 megatron-core==0.16.1 mosaicml-streaming==0.13.0 brotli catalogue cramjam filelock pillow python-snappy requests xxhash zstd)
 
-# The environment is made once; its list of packages is written last, so a broken one is made again.
+# The environment is made once. Its list of packages is written last, so an incomplete environment is made again.
 if [ "$(cat "$environment/wanted" 2>/dev/null)" != "${wanted[*]} ${alone[*]}" ]; then
   rm -rf "$environment"
   python3 -m venv "$environment"

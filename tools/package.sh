@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# package.sh [--executable FILE] [--out FOLDER] [--maintainer "NAME <MAIL>"] [--fast]: FOLDER/ingot_VERSION_ARCH.deb
-# (default: build) with the executable (default: build/release/ingot), recipes, data, docs, and the source and script of the
-# MPI plug-in, which a site builds with its own MPI. dpkg-shlibdeps finds the packages of the executable's shared libraries,
-# for the distribution that this runs on. GPU libraries are no dependencies: they are loaded at run time where there are any.
-# The same files and executable give the same file. --fast: little compression, for tests.
+# package.sh [--executable FILE] [--out FOLDER] [--maintainer "NAME <MAIL>"] [--fast]: makes
+# FOLDER/ingot_VERSION_ARCH.deb (default: build) with the executable (default: build/release/ingot), recipes, data,
+# docs, and the source and script of the MPI plug-in, which a site builds with its own MPI. dpkg-shlibdeps finds the
+# packages of the executable's shared libraries for this distribution. GPU libraries are not dependencies: they are
+# loaded at run time where present. The result is reproducible. --fast: little compression, for tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 executable=build/release/ingot

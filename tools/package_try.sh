@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# package_try.sh DEB TARBALL: makes bare roots of this machine's distribution from its own apt sources, installs the package
-# in one by apt and unpacks the tarball (tools/bundle.sh --libraries) in another, and trains, reports and generates in both, as
-# an ordinary user without a network. Then removes the package and looks for what stays behind. Needs root and mmdebstrap.
+# package_try.sh DEB TARBALL: makes bare roots of this machine's distribution from its own apt sources, installs the
+# package with apt in one and unpacks the tarball (tools/bundle.sh --libraries) in another, and trains, reports and
+# generates in both as an ordinary user without a network. Then purges the package and checks that nothing remains.
+# Needs root and mmdebstrap.
 set -euo pipefail
 deb=$(realpath "$1")
 tarball=$(realpath "$2")
@@ -10,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf --one-file-system "$work"' EXIT
 say() { printf '== %s (%s s)\n' "$*" "$SECONDS"; }
 
-# inside ROOT [--net] COMMAND...: in the root, with its own processes and mounts; with --net also without any network.
+# inside ROOT [--net] COMMAND...: runs in the root with its own processes and mounts; with --net also without a network.
 inside() {
   local root=$1
   shift
@@ -21,7 +22,7 @@ inside() {
     ${http_proxy:+"http_proxy=$http_proxy"} unshare --mount --pid --fork "${net[@]}" sh -ec "$enter" "$root" "$@"
 }
 
-# try ROOT SHARE: as an ordinary user. `ingot` is on the root's PATH; SHARE has recipes and data.
+# try ROOT SHARE: runs the commands as an ordinary user. `ingot` is on the root's PATH; SHARE contains recipes and data.
 try() {
   # shellcheck disable=SC2016
   inside "$1" --net setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp/home sh -ec '
