@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""How near to what this machine's CPU gives: training, prompts, decoding, start and memory.
+"""Training, prefill, decoding, start-up and memory on this machine's CPU, relative to its peak rates.
 
   cpu.py [--rounds N] [--steps N] [--parts PART...] [--quick] [--report FILE.md]
 
-Jobs on the shapes of SmolLM2-135M and a llama of 1.1B, random weights:
-  - training (`ingot bench train`, which verifies the job on a small model first) in bf16 and fp32, all weights and LoRA of
-    rank 16 on every linear layer, beside PyTorch on the same job in turns: transformers' model with SDPA, peft's adapters,
+Jobs with random weights in the shapes of SmolLM2-135M and a llama of 1.1B:
+  - training (`ingot bench train`, which first verifies the job on a small model) in bf16 and fp32, of all weights and with LoRA of
+    rank 16 on every linear layer, alternating with the same job in PyTorch: transformers' model with SDPA, peft's adapters,
     AdamW (fused), clipping; bf16 by autocast over fp32 weights, LoRA's frozen base in bf16;
-  - prompts and decoding (`ingot bench decode`, verified before) as shares of the measured product and read rates, beside
-    llama.cpp's llama-bench in turns;
-  - the start of `ingot generate`, the memory that a training job takes beside its plan, AVX2 beside AVX-512.
+  - prefill and decoding (`ingot bench decode`, verified before) as shares of the measured gemm and read rates, alternating with
+    llama.cpp's llama-bench;
+  - the start-up time of `ingot generate`, the memory of a training job compared with its plan, and AVX2 compared with AVX-512.
 --quick: one short round, to try this script. Needs ./run build, ./run oracles once (it makes build/oracles, whose Python runs
-this) and tools/llamacpp.sh --server, which makes llama-bench, too. On a machine where something else runs the numbers mean nothing.
+this) and tools/llamacpp.sh --server, which also makes llama-bench. The numbers are meaningful only on an otherwise idle machine.
 """
 import argparse
 import json
@@ -24,13 +24,13 @@ import sys
 import tempfile
 import time
 
-from repository import INGOT, ROOT, commit, tell
+from repository import INGOT, ROOT, commit, write_report
 
 SHAPES = ROOT / "bench/models"
 LLAMA_BENCH = ROOT / "build/llamacpp/server/bin/llama-bench"
 CPUS = len(os.sched_getaffinity(0))
 PARTS = ["serving", "memory", "levels", "training"]
-# Name, shape, sequence, sequences a step, options of `ingot bench train`, and the share of the peak that is wanted.
+# Name, shape, sequence length, sequences per step, options of `ingot bench train`, and the target share of the peak.
 TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 60),
             ("LoRA, bf16", "smollm2-135m", 1024, 8, ["--rank", "16"], 55),
             ("all weights, fp32", "smollm2-135m", 1024, 8, ["--dtype", "fp32"], 60),
@@ -53,7 +53,7 @@ def train(shape, sequence, batch, options, steps, env=None):
 
 
 def torch_train(shape, sequence, batch, options, steps):
-    """In a process of its own, so that neither program keeps memory from the other."""
+    """Runs PyTorch in a process of its own, so that neither program keeps memory from the other."""
     done = subprocess.run([sys.executable, __file__, "--torch", json.dumps([shape, sequence, batch, options, steps])],
                           capture_output=True, text=True)
     if done.returncode != 0:
@@ -76,7 +76,7 @@ def run_torch(shape, sequence, batch, options, steps):
     network.train()
     trained = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    micro = 2  # sequences at once: more make it no faster, and their logits do not fit
+    micro = 2  # micro-batch: larger ones are no faster, and their logits do not fit
     seconds, losses = [], []
     for _ in range(1 + steps):
         began = time.perf_counter()
@@ -95,17 +95,17 @@ def run_torch(shape, sequence, batch, options, steps):
 
 
 def prompt_flops(shape, tokens):
-    """Of a prompt's forward pass: products of the layers, causal attention, and the last token's logits."""
+    """The FLOPs of a prompt's forward pass: gemms of the layers, causal attention, and the last token's logits."""
     c = json.loads((SHAPES / shape / "config.json").read_text())
     hidden, heads = c["hidden_size"], c["num_attention_heads"]
     size = hidden // heads
     layer = hidden * (2 * hidden + 2 * c["num_key_value_heads"] * size) + 3 * hidden * c["intermediate_size"]
-    attention = 2 * tokens * tokens * hidden  # two products, half of their squares
+    attention = 2 * tokens * tokens * hidden  # two products, half of the full square each
     return c["num_hidden_layers"] * (2 * tokens * layer + attention) + 2 * c["vocab_size"] * hidden
 
 
 def peak_memory(*words):
-    """(Peak of a program's own memory in bytes, files that it maps left out; what it printed)."""
+    """(Peak of a program's own memory in bytes, without mapped files; its output)."""
     with tempfile.TemporaryFile() as out:
         program = subprocess.Popen([INGOT, *map(str, words), "--json"], stdout=out, stderr=subprocess.DEVNULL)
         most = files = 0
@@ -154,12 +154,12 @@ def training_lines(options):
 
 
 def read_rate():
-    """Of this machine's memory at this moment, in GB/s: other machines' work on the same host changes it."""
+    """This machine's current memory read rate in GB/s, which other virtual machines on the same host change."""
     return next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")["read_gb_s"]
 
 
 def llama_bench(file, prompt, tokens):
-    """llama.cpp's tokens a second of a prompt, or behind it of an answer."""
+    """llama.cpp's tokens per second in prefill, or in decoding after it."""
     words = [LLAMA_BENCH, "--model", file, "--n-prompt", prompt, "--n-gen", tokens, "--repetitions", 1, "--threads", CPUS,
              "--output", "json"]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
@@ -170,14 +170,14 @@ def llama_bench(file, prompt, tokens):
 
 
 def random_model(folder, shape):
-    """The shape with random weights, a Hugging Face folder."""
+    """A Hugging Face folder of the shape with random weights."""
     made = folder / shape
     subprocess.run([sys.executable, ROOT / "tools/make_random_llama.py", made, "--shape", shape], check=True, capture_output=True)
     return made
 
 
 def random_files(folder, shape):
-    """GGUF files of the shape with random weights, by how they keep them."""
+    """GGUF files of the shape with random weights, by storage type."""
     made = random_model(folder, shape)
     files = {}
     for weights, dtype in (("bf16", "bf16"), ("int8", "q8_0"), ("int4", "q4_0")):
@@ -188,7 +188,7 @@ def random_files(folder, shape):
 
 
 def decoding_lines(options, folder, peak):
-    """Of both shapes: a long prompt, one stream by how weights are kept, eight streams."""
+    """For both shapes: a long prompt, one stream for each storage type, eight streams."""
     prompt, tokens = (64, 8) if options.quick else (1024, 64)
     streams = ["| shape | weights | tokens/s at the read rate | tokens/s | memory read | share of the read rate | times bf16 | llama.cpp, tokens/s | ratio |",
                "|---|---|---|---|---|---|---|---|---|"]
@@ -242,9 +242,9 @@ def memory_lines(options):
     idle, _ = peak_memory("model", "list")
     for recompute in ("none", "selective", "full"):
         for name, words in (("all", []), ("LoRA", ["--rank", "16"])):
-            taken, told = peak_memory("bench", "train", SHAPES / "smollm2-135m", "--sequence", 64 if options.quick else 1024,
+            taken, reported = peak_memory("bench", "train", SHAPES / "smollm2-135m", "--sequence", 64 if options.quick else 1024,
                                       "--global", 2, "--micro", 2, "--warmup", 1, "--steps", 2, "--recompute", recompute, *words)
-            own, planned = taken - idle, told["planned_bytes"]
+            own, planned = taken - idle, reported["planned_bytes"]
             lines.append(f"| {recompute} | {name} | {own / 2**20:.0f} MiB | {planned / 2**20:.0f} MiB | {100 * (own / planned - 1):+.1f} % |")
     return lines
 
@@ -289,7 +289,7 @@ def main():
     if "training" in options.parts:
         trained, version = training_lines(options)
         text += ["", "## Training", "", f"PyTorch {version}.", "", *trained]
-    tell("\n".join(text), options.report)
+    write_report("\n".join(text), options.report)
 
 
 if __name__ == "__main__":

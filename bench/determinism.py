@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""The proof of `determinism: bitwise`: the tiny model trained in every layout, its loss curve and weights compared.
+"""Verifies `determinism: bitwise`: trains the tiny model in every layout and compares loss curves and weights.
 
   determinism.py [--steps N] [--kills N] [--kill-steps N] [--seed N] [--quick] [--report FILE]
 
-Trains recipes/models/tiny from random weights on the speeches of data/sotu, 24 sequences of 64 tokens a step,
-  (a) with 1, 2, 3, 4 and 6 ranks x micro-batches of 1, 2, 3 and 8 x 1 and 2 threads a rank
+Trains recipes/models/tiny from random weights on the speeches of data/sotu, with 24 sequences of 64 tokens per step,
+  (a) with 1, 2, 3, 4 and 6 ranks x micro-batches of 1, 2, 3 and 8 x 1 and 2 threads per rank
   (b) with parallel.zero 0, 1 and 2 x 2, 3 and 4 ranks
-  (c) a run of --kill-steps steps, killed at random and resumed with another number of ranks, stage and micro-batch
-      every time
+  (c) as a run of --kill-steps steps that is killed at random and resumed each time with another number of ranks, ZeRO stage and
+      micro-batch
   (d) with recompute none, selective and full
-and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank. Then it
-times steps against `determinism: fast`. The table goes to standard output, or to FILE. Exit code 1: something differs.
---quick takes a corner of each part. Build first: ./run build --gpu none.
+and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank. Then it times steps
+against `determinism: fast`. The table goes to standard output, or to FILE. Exit code 1: something differs.
+--quick runs a small part of each. Build first: ./run build --gpu none.
 """
 import argparse
 import json
@@ -37,7 +37,7 @@ class Runs:
         self.folder = folder
         self.steps = steps
         self.count = 0
-        # A piece of a speech is enough to be held out: every run reads it twice.
+        # Part of a speech suffices as held-out data: every run evaluates it twice.
         speech = json.loads((ROOT / "data/sotu/heldout.jsonl").read_text().splitlines()[0])
         self.heldout = folder / "heldout.jsonl"
         self.heldout.write_text(json.dumps({"text": speech["text"][:4000]}) + "\n")
@@ -59,12 +59,12 @@ class Runs:
                 curve.append((event["step"], event["loss"], event["grad_norm"]))
             elif event["type"] == "eval":
                 curve.append(("eval", event["step"], event["loss"]))
-        told = subprocess.run([str(INGOT), "model", "inspect", "--json", "--hash", str(folder / "run/model")],
+        inspected = subprocess.run([str(INGOT), "model", "inspect", "--json", "--hash", str(folder / "run/model")],
                               check=True, capture_output=True, text=True)
-        return curve, json.loads(told.stdout)["sha256"]
+        return curve, json.loads(inspected.stdout)["sha256"]
 
     def run(self, settings, steps=None):
-        """Trains, and gives curve and hash, and the median seconds of a step."""
+        """Trains, and returns curve, hash, and the median seconds of a step."""
         folder = self.new_folder()
         done = subprocess.run(self.command(folder, settings, steps), cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
@@ -76,15 +76,14 @@ class Runs:
         return result, statistics.median(seconds)
 
     def saved_activations(self, settings):
-        """Of rank 0, as --dry-run tells it."""
+        """The bytes of saved activations of rank 0, from --dry-run."""
         done = subprocess.run(self.command(self.new_folder(), [*settings, "--dry-run"]), cwd=ROOT, check=True,
                               capture_output=True, text=True)
         found = re.search(r"saved activations +(.+)", done.stdout)
         return found.group(1).strip() if found else "?"
 
     def killed(self, steps, kills, draw, most_ranks):
-        """Trains, killed `kills` times if it does not end before, in another layout after each. Returns the result and
-        the layouts."""
+        """Trains, with up to `kills` kills and another layout after each. Returns the result and the layouts."""
         folder = self.new_folder()
         layouts = []
         while True:

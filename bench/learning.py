@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Does pretraining learn as PyTorch's does? One model, the same initial weights and batches, by Ingot and by PyTorch.
+"""Compares pretraining with PyTorch: one model with the same initial weights and batches, trained by Ingot and by PyTorch.
 
   learning.py gpt2-124m|mpt-125m|tiny [--steps N] [--folder FOLDER] [--report FILE.md]
 
-The speeches of data/sotu, in GPT-2's, GPT-NeoX's or the tiny model's tokens, 8 sequences of 256 a step, fp32, AdamW with
-warm-up, cosine, weight decay and clipping. PyTorch's side is transformers' model on the samples of Megatron-LM's own
-GPTDataset (megatron-core); Ingot reads the same .idx and .bin with `data.order: megatron`. Initial weights are
-transformers'. tiny has its recipe's 600 steps and learning rate, and both sides evaluate the held-out speeches too.
+The data are the speeches of data/sotu in GPT-2's, GPT-NeoX's or the tiny model's tokens: 8 sequences of 256 per step, fp32, AdamW
+with warm-up, cosine, weight decay and clipping. PyTorch trains transformers' model on the samples of Megatron-LM's GPTDataset
+(megatron-core); Ingot reads the same .idx and .bin with `data.order: megatron`. The initial weights are transformers'. tiny has its
+recipe's 600 steps and learning rate, and both programs evaluate the held-out speeches, too.
 
-What each side leaves in FOLDER (build/learning/MODEL) is not made again: remove it to repeat. The report is a table, and
-beside it FILE.tsv with every step and FILE.svg; it names the commit whose Ingot was run. Exit code 1: the losses of a
-step, or the held-out ones, differ by more than 0.5 %.
+Results in FOLDER (build/learning/MODEL) are reused: remove it to repeat. The report is a table, with FILE.tsv of every step and
+FILE.svg; it names Ingot's commit. Exit code 1: the losses of a step, or the held-out ones, differ by more than 0.5 %.
 Needs ./run build, and ./run oracles once: it makes build/oracles, whose Python (with matplotlib) runs this.
 """
 import argparse
@@ -32,10 +31,10 @@ ALLOWED = 0.005
 
 
 class Job(NamedTuple):
-    vocabulary: str  # as repository.vocabulary's
+    vocabulary: str  # a name for repository.vocabulary
     steps: int
     lr: float
-    eval_every: int  # steps; 0: nothing is held out
+    eval_every: int  # steps; 0: no evaluation
 
 
 JOBS = {"gpt2-124m": Job("gpt-2", 200, 6e-4, 0), "mpt-125m": Job("gpt-neox", 200, 6e-4, 0),
@@ -43,7 +42,7 @@ JOBS = {"gpt2-124m": Job("gpt-2", 200, 6e-4, 0), "mpt-125m": Job("gpt-neox", 200
 
 
 def learning_rate(step, steps, most):
-    """Of the step with this number, from 1: Megatron's and Ingot's warm-up and cosine down to a tenth."""
+    """The learning rate of a step (from 1): the warm-up and cosine of Megatron and Ingot, down to a tenth."""
     if step <= WARMUP:
         return most * step / (WARMUP + 1)
     t = (step - WARMUP - 1) / max(1, steps - WARMUP - 1)
@@ -55,7 +54,7 @@ def make_tokens(model, folder, part="train"):
 
 
 def make_weights(model, folder):
-    """transformers' initial weights, as a folder that both sides read."""
+    """transformers' initial weights, in a folder that both programs read."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -67,7 +66,7 @@ def make_weights(model, folder):
 
 
 def run_ingot(model, folder, steps):
-    """Every step, and the held-out losses by the number of steps before them."""
+    """The results of every step, and the held-out losses by the number of steps before them."""
     job = JOBS[model]
     recipe = {
         "name": "ingot", "run_dir": str(folder), "model": str(make_weights(model, folder)), "init": "pretrained",
@@ -91,7 +90,7 @@ def run_ingot(model, folder, steps):
 
 
 def megatron_samples(prefix, number):
-    """Tokens of samples 0 to number - 1, each of SEQUENCE and one more, by megatron-core."""
+    """The tokens of samples 0 to number - 1, SEQUENCE + 1 each, by megatron-core."""
     sys.path.insert(0, str(ROOT / "tools/reference"))
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
@@ -105,20 +104,20 @@ def megatron_samples(prefix, number):
 
 
 def held_out_samples(prefix):
-    """All whole samples of a small data set."""
+    """All complete samples of a small data set."""
     return megatron_samples(prefix, (prefix.with_suffix(".bin").stat().st_size // 2 - 1) // SEQUENCE)
 
 
 class Training(NamedTuple):
-    """What train_torch does."""
+    """The arguments of train_torch."""
     network: object  # a transformers model
-    groups: list  # the optimizer's, of the weights that are trained: {"params": [...], "weight_decay": 0.1}
-    samples: list  # of all steps, SEQUENCE tokens and one more each
+    groups: list  # the optimizer's parameter groups: {"params": [...], "weight_decay": 0.1}
+    samples: list  # for all steps, SEQUENCE + 1 tokens each
     unseen: list  # held-out samples, or none
     batch: int
-    lr: float  # at its highest
-    schedule: int  # steps of it
-    steps: int  # of them to be done
+    lr: float  # peak
+    schedule: int  # steps of the schedule
+    steps: int  # steps to run
 
 
 def train_torch(job, evaluated_after, label):
@@ -146,7 +145,7 @@ def train_torch(job, evaluated_after, label):
             group["lr"] = learning_rate(step, job.schedule, job.lr)
         loss = mean_loss(samples[(step - 1) * job.batch:step * job.batch])
         loss.backward()
-        # torch's own clip_grad_norm_ sums squares in fp32: the norm of 10^8 gradients comes out 0.1 % too small.
+        # torch's clip_grad_norm_ sums squares in fp32: the norm of 10^8 gradients comes out 0.1 % too small.
         norm = torch.stack([w.grad.double().norm() for w in weights]).norm()
         torch.nn.utils.clip_grads_with_norm_(weights, CLIP, norm)
         optimizer.step()
@@ -158,7 +157,7 @@ def train_torch(job, evaluated_after, label):
 
 
 def run_torch(model, folder, steps):
-    """As run_ingot."""
+    """Like run_ingot."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -260,7 +259,7 @@ def main():
                 rows.writerow([number, a["loss"], b["loss"], a["grad_norm"], b["grad_norm"], a["lr"]])
         options.report.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
-    # Not-a-number is not within anything.
+    # NaN never counts as within the bound.
     if not all(difference <= ALLOWED for difference in apart):
         sys.exit(f"step {worst + 1}: the losses differ by {max(apart):.2%}")
     if not all(abs(mine / other - 1) <= ALLOWED for _, mine, other in held_out):

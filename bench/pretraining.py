@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How fast pretraining is on this machine's CPU, beside PyTorch on the same job in the same run.
+"""Speed of pretraining on this machine's CPU, alternating with PyTorch on the same job.
 
   pretraining.py [--models gpt2-124m mpt-125m] [--sequence N] [--global N] [--steps N] [--rounds N] [--report FILE.md]
 
-For each model, bf16, packed sequences of one document:
-  - `ingot bench train`, which verifies the job on a small model first, and PyTorch in turns, --rounds times; the best of
-    each counts. PyTorch is transformers' model with SDPA where it has it, fp32 weights and autocast to bf16, AdamW
-    (fused) and clipping: what LLM Foundry's precision amp_bf16 is.
-  - `ingot pretrain` on tokens of data/sotu with one rank of all threads and with as many ranks of one thread; the
-    seconds that steps waited for data, and for a checkpoint that is written in the background.
-Last, `ingot data tokenize` with one thread and with all. Needs ./run build, and ./run oracles once: it makes build/oracles,
-whose Python runs this. On a machine where something else runs the numbers mean nothing.
+For each model, in bf16 with packed sequences of one document:
+  - `ingot bench train`, which first verifies the job on a small model, and PyTorch alternate --rounds times; the best round of
+    each counts. PyTorch runs transformers' model with SDPA where available, fp32 weights with autocast to bf16, AdamW (fused) and
+    clipping, which is LLM Foundry's precision amp_bf16.
+  - `ingot pretrain` runs on tokens of data/sotu with one rank of all threads and with as many ranks of one thread; measured are the
+    seconds that steps waited for data, and for a background checkpoint.
+Finally, `ingot data tokenize` with one thread and with all. Needs ./run build, and ./run oracles once: it makes build/oracles,
+whose Python runs this. The numbers are meaningful only on an otherwise idle machine.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from repository import INGOT, ROOT, commit, tell, tokens, vocabulary
+from repository import INGOT, ROOT, commit, write_report, tokens, vocabulary
 
 TOKENIZERS = {"gpt2": "gpt-2", "mpt": "gpt-neox"}
 CPUS = len(os.sched_getaffinity(0))
@@ -37,7 +37,7 @@ def ingot_job(model, options):
 
 
 def torch_job(model, options):
-    """In a process of its own, so that neither program keeps memory from the other."""
+    """Runs PyTorch in a process of its own, so that neither program keeps memory from the other."""
     done = subprocess.run([sys.executable, __file__, "--torch", model, "--sequence", str(options.sequence), "--global",
                            str(options.batch), "--steps", str(options.steps)], check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -74,7 +74,7 @@ def tokens_of(model, folder):
 
 
 def pretrain(model, ranks, folder, options, checkpoints=0):
-    """Median seconds of a step, the longest that a step waited for data, and that one waited for a checkpoint."""
+    """The median seconds of a step, the longest wait of a step for data, and that for a checkpoint."""
     done = subprocess.run([INGOT, "pretrain", ROOT / f"recipes/pretrain/{model}.yaml", "--quiet", "tokenizer=null",
                            f"data.train={tokens_of(model, folder)}", "data.order=megatron", "device=cpu",
                            f"data.sequence_length={options.sequence}", f"batch.global={options.batch}",
@@ -87,20 +87,20 @@ def pretrain(model, ranks, folder, options, checkpoints=0):
     events = [json.loads(line) for line in (folder / f"{model}-{ranks}/events.jsonl").read_text().splitlines()]
     steps = [event for event in events if event["type"] == "step"][1:]
     subprocess.run(["rm", "-r", folder / f"{model}-{ranks}"], check=True)
-    pauses = [event["paused_s"] for event in events if event["type"] == "checkpoint"][:-1]  # the last is no one's pause
+    pauses = [event["paused_s"] for event in events if event["type"] == "checkpoint"][:-1]  # no step follows the last checkpoint
     return (statistics.median(step["step_s"] for step in steps), max(step["data_s"] for step in steps),
             max(pauses, default=None))
 
 
 def cpu_seconds():
-    """Of the programs that were started here and have ended."""
+    """The CPU seconds of child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def tokenize_rates(folder):
-    """(Tokens a second, CPU seconds a second) of a file of 400 times the speeches: with one thread, with one a CPU, and of
-    one process a CPU with one thread each, which is what the machine gives."""
+    """(Tokens per second, CPU seconds per second) for a file of 400 copies of the speeches: with one thread, with one thread per CPU,
+    and with one single-threaded process per CPU, which is the machine's limit."""
     text = (ROOT / "data/sotu/train.jsonl").read_text()
     many = folder / "many.jsonl"
     many.write_text(text * 400)
@@ -112,9 +112,9 @@ def tokenize_rates(folder):
             jobs = [subprocess.Popen([INGOT, "data", "tokenize", many, "--model", vocabulary("gpt-2"), "--out",
                                       folder / f"many-{processes}-{threads}-{attempt}-{job}", "--threads", str(threads), "--quiet",
                                       "--json"], stdout=subprocess.PIPE, text=True) for job in range(processes)]
-            told = [json.loads(job.communicate()[0]) for job in jobs]
+            reported = [json.loads(job.communicate()[0]) for job in jobs]
             seconds, used = time.perf_counter() - began, cpu_seconds() - used
-            best = max(best, (sum(one["tokens"] for one in told) / seconds, used / seconds))
+            best = max(best, (sum(one["tokens"] for one in reported) / seconds, used / seconds))
         rates.append(best)
     return rates
 
@@ -164,7 +164,7 @@ def main():
         f"`ingot data tokenize`, GPT-2's tokens: {single[0] / 1e6:.2f} M tokens/s with --threads 1 ({single[1]:.2f} CPUs busy), "
         f"{both[0] / 1e6:.2f} with {CPUS} ({both[1]:.2f} CPUs): {both[0] / single[0]:.2f} times. {CPUS} processes with one thread each, "
         f"at once: {apart[0] / 1e6:.2f}, so {CPUS} threads of one have {100 * both[0] / apart[0]:.0f} % of what the machine gives."])
-    tell(text, options.report)
+    write_report(text, options.report)
 
 
 if __name__ == "__main__":

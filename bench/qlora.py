@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Does LoRA on a quantised base learn as in PyTorch? SmolLM2 on bases in bf16, int8 and int4, by Ingot and by peft.
+"""Compares LoRA on quantized bases with PyTorch: SmolLM2 with bases in bf16, int8 and int4, trained by Ingot and by peft.
 
   qlora.py MODEL [--steps N] [--batch N] [--compare N] [--folder FOLDER] [--report FILE.md]
 
-MODEL is a llama with its tokenizer (a Hugging Face folder or a GGUF file of SmolLM2-135M). Adapters of rank 16 on all
-linear layers; the speeches of data/sotu, sequences of 256, everything computed in fp32, so that what differs is the base
-alone. Ingot quantises the base as it reads it (`weights: int8`, `int4`). PyTorch's side is transformers and peft on that
-base's values: gguf-py, llama.cpp's own package, quantises the matrices of MODEL and gives their values back. Both sides
-begin with the A that Ingot draws and B = 0, and take the samples of Megatron-LM's GPTDataset. With --compare PyTorch, which
-is the slower side, does the first steps alone, of the same schedule.
+MODEL is a llama with its tokenizer (a Hugging Face folder or a GGUF file of SmolLM2-135M). Adapters have rank 16 on all linear
+layers; the data are the speeches of data/sotu in sequences of 256. All computation is in fp32, so that only the base differs. Ingot
+quantizes the base at loading (`weights: int8`, `int4`). PyTorch runs transformers and peft on the values of that base: gguf-py,
+llama.cpp's package, quantizes MODEL's matrices and returns their values. Both programs start with Ingot's initial A and B = 0, and
+train on the samples of Megatron-LM's GPTDataset. With --compare PyTorch, which is slower, runs only the first steps of the same
+schedule.
 
-What each side leaves in FOLDER (build/qlora) is not made again: remove it to repeat. Exit code 1: a step's or a held-out
-loss, or a step's gradient norm, of Ingot and PyTorch on the same base differ by more than 0.1 %.
+Results in FOLDER (build/qlora) are reused: remove it to repeat. Exit code 1: a loss of a step or of held-out data, or a gradient
+norm, of Ingot and PyTorch on the same base differ by more than 0.1 %.
 Needs ./run build, and ./run oracles once: it makes build/oracles, whose Python runs this.
 """
 import argparse
@@ -23,23 +23,23 @@ import sys
 import time
 
 from learning import BETAS, CLIP, EPS, SEED, SEQUENCE, WARMUP, Training, held_out_samples, megatron_samples, train_torch
-from repository import INGOT, ROOT, commit, tell
+from repository import INGOT, ROOT, commit, write_report
 
-BASES = {"bf16": "auto", "int8": "int8", "int4": "int4"}  # as a recipe's `weights`; of a model in bf16, auto is exact
+BASES = {"bf16": "auto", "int8": "int8", "int4": "int4"}  # values of a recipe's `weights`; for a model in bf16, auto is exact
 LR = 5e-4
 ALLOWED = 0.001
 HELD_OUT_CHARACTERS = 16000
 
 
 def make_model(source, folder):
-    """The model in bf16, as both sides read it."""
+    """The model in bf16, which both programs read."""
     if not (folder / "model/config.json").exists():
         subprocess.run([INGOT, "model", "convert", source, folder / "model", "--dtype", "bf16"], check=True)
     return folder / "model"
 
 
 def make_tokens(folder, part):
-    """PART.idx and PART.bin; of the held-out speeches their beginning."""
+    """PART.idx and PART.bin; for the held-out part only the beginning of the speeches."""
     prefix = folder / part
     if not prefix.with_suffix(".idx").exists():
         text = ROOT / f"data/sotu/{part}.jsonl"
@@ -52,7 +52,7 @@ def make_tokens(folder, part):
 
 
 def finetune(folder, name, weights, steps, batch, lr, held_out):
-    """Runs Ingot unless that was done; its run folder."""
+    """Runs Ingot unless the result exists; returns its run folder."""
     recipe = {
         "name": name, "run_dir": str(folder), "model": str(folder / "model"), "precision": "fp32", "weights": weights,
         "device": "cpu", "steps": steps, "adapter": {"rank": 16, "alpha": 32, "targets": ["all-linear"]},
@@ -72,7 +72,7 @@ def finetune(folder, name, weights, steps, batch, lr, held_out):
 
 
 def run_ingot(base, folder, steps, batch):
-    """Losses and gradient norms of the steps, and held-out losses before and after them."""
+    """The losses and gradient norms of the steps, and the held-out losses before and after them."""
     run = finetune(folder, base, BASES[base], steps, batch, LR, True)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     return {"steps": [[e["loss"], e["grad_norm"]] for e in events if e["type"] == "step"],
@@ -80,7 +80,7 @@ def run_ingot(base, folder, steps, batch):
 
 
 def base_values(network, base):
-    """Puts the values of the quantised base in place of the matrices of a llama."""
+    """Replaces the matrices of a llama by the values of the quantized base."""
     import gguf
     import torch
 
@@ -96,7 +96,7 @@ def base_values(network, base):
 
 
 def run_torch(base, folder, steps, batch, compare):
-    """As run_ingot; of the first `compare` of `steps` steps, without held-out losses after them unless these are all."""
+    """Like run_ingot, for the first `compare` of `steps` steps; the final held-out losses only if these are all."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -106,7 +106,7 @@ def run_torch(base, folder, steps, batch, compare):
         return json.loads(results.read_text())
     network = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
     base_values(network, base)
-    # A learning rate that moves nothing: A is as it was drawn.
+    # A learning rate that changes nothing: A keeps its initial values.
     drawn = finetune(folder, "drawn", "auto", 1, 1, 1e-30, False)
     network = PeftModel.from_pretrained(network, folder / drawn / "adapter", is_trainable=True)
     weights = [w for w in network.parameters() if w.requires_grad]
@@ -139,12 +139,12 @@ def main():
     compare = min(options.compare or steps, steps)
     if steps <= WARMUP:
         sys.exit(f"--steps {steps}: more than the {WARMUP} of warm-up")
-    import gguf  # noqa: F401 (a missing one is told before hours of computing)
+    import gguf  # noqa: F401 (a missing package is reported before hours of computing)
     import peft
     import torch
     import transformers
 
-    # What is in the folder is used again, by the same job of the same commit alone.
+    # Results in the folder are reused only for the same job and commit.
     folder.mkdir(parents=True, exist_ok=True)
     job = json.dumps([str(pathlib.Path(options.model).resolve()), os.stat(options.model).st_size, steps, options.batch, compare,
                       LR, commit()])
@@ -187,8 +187,8 @@ def main():
         pairs = [f"{found[base]['steps'][number - 1][0]:.6f}" if number <= len(found[base]["steps"]) else ""
                  for base in BASES for found in (ours, theirs)]
         lines.append(f"| {number} | " + " | ".join(pairs) + " |")
-    tell("\n".join(lines), options.report)
-    # Not-a-number is not within anything.
+    write_report("\n".join(lines), options.report)
+    # NaN never counts as within the bound.
     for base, found in worst.items():
         if not all(one <= ALLOWED for one in found):
             sys.exit(f"{base}: Ingot's and PyTorch's losses or gradient norms differ by {max(found):.2%}")

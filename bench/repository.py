@@ -1,4 +1,4 @@
-"""The repository that benchmarks run in: its program, its commit, and its speeches (data/sotu) as tokens."""
+"""The repository of the benchmarks: its executable, its commit, and its speeches (data/sotu) as tokens."""
 import os
 import pathlib
 import subprocess
@@ -8,13 +8,13 @@ INGOT = pathlib.Path(os.environ.get("INGOT_EXECUTABLE", ROOT / "build/release/in
 
 
 def commit():
-    """Of the working tree; "-dirty" behind it when the tree has changes."""
+    """The working tree's commit, followed by "-dirty" when the tree has changes."""
     return subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], check=True, capture_output=True,
                           text=True).stdout.strip()
 
 
-def tell(text, report):
-    """Prints what was found, and keeps it in the file `report`, if there is one."""
+def write_report(text, report):
+    """Prints a text, and writes it to the file `report`, if there is one."""
     print(text)
     if report:
         report.write_text(text + "\n")
@@ -30,7 +30,7 @@ def vocabulary(name):
 
 
 def tokens(name, prefix, part="train"):
-    """The speeches of a part (train, heldout) in a tokenizer's tokens: prefix.idx and prefix.bin, made when lacking."""
+    """The tokens of a part of the speeches (train, heldout) in prefix.idx and prefix.bin, made when missing."""
     if not prefix.with_suffix(".idx").exists():
         subprocess.run([INGOT, "data", "tokenize", ROOT / f"data/sotu/{part}.jsonl", "--model", vocabulary(name), "--out",
                         prefix, "--quiet"], check=True)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, and requests to it over loopback: what benchmarks of serving share."""
+"""Shared by the serving benchmarks: a server as a child process, and requests to it over loopback."""
 import asyncio
 import contextlib
 import json
@@ -15,7 +15,7 @@ from repository import INGOT, ROOT
 
 
 def run(*arguments):
-    """`ingot` with these arguments; what it writes to standard output."""
+    """Runs `ingot` with these arguments; returns its standard output."""
     done = subprocess.run([INGOT, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"ingot {' '.join(map(str, arguments))}: exit code {done.returncode}: {done.stderr}")
@@ -23,7 +23,7 @@ def run(*arguments):
 
 
 def tiny_model(folder):
-    """The tiny recipe's model after 20 steps, made when lacking."""
+    """The tiny recipe's model after 20 steps, trained when missing."""
     if not (folder / "tiny/model/config.json").exists():
         run("pretrain", ROOT / "recipes/tiny.yaml", "--quiet", f"model={ROOT}/recipes/models/tiny", "name=tiny",
             f"run_dir={folder}", "steps=20", f"data.train={ROOT}/data/sotu/train.jsonl", "schedule.warmup_steps=5",
@@ -32,10 +32,10 @@ def tiny_model(folder):
 
 
 class Server:
-    """A program that serves on a free port, which it is told by `--port`; `samples` are its (seconds, bytes of resident
-    memory, descriptors). Its output goes to `log`."""
+    """A server program on a free port, which it gets by `--port`. `samples` are its (seconds, bytes of resident memory,
+    descriptors). Its output goes to `log`."""
 
-    ready_path, end_code = "/ready", 130  # `ingot serve`: ended by a signal, as asked
+    ready_path, end_code = "/ready", 130  # `ingot serve`: ended by a signal, as requested
 
     def __init__(self, command, log):
         with socket.socket() as probe:
@@ -53,7 +53,7 @@ class Server:
         return self.samples[-1]
 
     async def watch(self, ended, interval=1):
-        """Looks every `interval` seconds until `ended` is set."""
+        """Samples memory and descriptors every `interval` seconds until `ended` is set."""
         while not ended.is_set():
             self.look()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -104,13 +104,13 @@ async def whole(port, method, path, body=None):
 
 class Answer(typing.NamedTuple):
     text: str
-    first: float = 0         # seconds to the first piece
-    tokens: int | None = None  # as the server counts them, where `stream_options` asked for that
+    first: float = 0  # seconds to the first chunk
+    tokens: int | None = None  # the server's count, when requested by `stream_options`
 
 
 async def streamed(port, body, pause=None, leave_after=None):
-    """The answer; its text says what went wrong where the stream has no end. None where the client left after so many
-    pieces. Reads events that may be cut anywhere (chunks of the transfer coding are lines that are no event)."""
+    """The answer; when the stream is incomplete its text states the fault. None when the client left after `leave_after`
+    chunks. Events may be split anywhere: chunk sizes of the transfer coding are lines that are not events."""
     began = time.monotonic()
     status, reader, writer = await send(port, "POST", "/v1/completions", body)
     try:
@@ -139,5 +139,5 @@ async def streamed(port, body, pause=None, leave_after=None):
 
 
 def percentile(values, share):
-    """By nearest rank, of any number of values but none."""
+    """The nearest-rank percentile of one or more values."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]

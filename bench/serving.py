@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""A server under load: does every client get its text, and does the server stay as small as it was?
+"""A server under load: whether every client gets its text, and whether memory and descriptors stay bounded.
 
-  serving.py load [--streams N] [--report FILE.md]      N clients stream at once; each must get its whole right text
+  serving.py load [--streams N] [--report FILE.md]      N clients stream at once; each must get its complete, right text
   serving.py soak [--minutes M] [--clients N] [--report FILE.md]
-                                                        mixed traffic: clients that read slowly, leave, or are answered whole
+                                                        mixed traffic: slow readers, disconnecting clients, plain requests
   serving.py many [--adapters N] [--requests N] [--adapter-mib M] [--model M] [--report FILE.md]
-                                                        N adapters, each with numbers of its own, asked for at random
+                                                        random requests for N adapters, each with different weights
   serving.py adapters [--model M] [--repeats N] [--report FILE.md]
-                                                        what adapters cost: step times, cold ones, 32 in a batch, 2,000 beside 5
+                                                        cost of adapters: step times, loading, 32 in a batch, 2,000 beside 5
 
-All start `ingot serve` on the tiny recipe's model after 20 steps (made in --folder, by default build/serving; `many` and
-`adapters` take another by --model), in a process of its own, and talk to it over loopback. What is right comes from `ingot
-generate`, one prompt at a time, before; of `many` adapters that is done for --sample of them, every other one is asked twice
-and must give the same text. Memory and descriptors are the server's, from /proc, each second. Exit code 1: a text was wrong
-or missing; of soak also growth, by medians: in the last third of the time the server held a twentieth (and 8 MiB)
-more memory than in the middle third, or had more descriptors open when every client had left than before the first
-came; of many likewise in the halves of the time when all adapters are asked for again, or more than twice --adapter-mib and
-128 MiB above the beginning, or more than three descriptors a client. Times are reported, not judged. `many` leaves the adapters in --folder: 10,000 of SmolLM2-135M are 9 GiB.
-Needs ./run build. `ulimit -n` must allow one descriptor a client (12,800 streams: `ulimit -n 20000`).
+All start `ingot serve` as a child process on the tiny recipe's model after 20 steps (made in --folder, by default build/serving;
+`many` and `adapters` take another by --model), and connect over loopback. The right texts come from `ingot generate`, one prompt at
+a time, before the load; for `many` from --sample of the adapters, and every other adapter is requested twice and must give the same
+text. Memory and descriptors of the server are read from /proc each second. Exit code 1: a text was wrong or missing. For soak also
+growth, by medians: the server used 1/20 (and 8 MiB) more memory in the last third of the time than in the middle third, or had more
+descriptors open after every client had left than before the first came. For many also growth between the halves of the second pass
+over all adapters, or more than twice --adapter-mib and 128 MiB above the beginning, or more than three descriptors per client. Times
+are reported, not judged. `many` leaves the adapters in --folder: 10,000 of SmolLM2-135M are 9 GiB.
+Needs ./run build. `ulimit -n` must allow one descriptor per client (12,800 streams: `ulimit -n 20000`).
 """
 import argparse
 import asyncio
@@ -31,7 +31,7 @@ import sys
 import time
 
 import serving_adapters
-from repository import ROOT, commit, tell
+from repository import ROOT, commit, write_report
 from served import ingot_server, percentile, run, streamed, tiny_model, whole
 
 TOKENS = 32
@@ -123,7 +123,7 @@ async def soak(options, folder):
     await asyncio.gather(*(client(seed) for seed in range(options.clients)))
     ended.set()
     await watching
-    for _ in range(100):  # until the last connections are closed on the server's side, too
+    for _ in range(100):  # until the server has closed the last connections, too
         after = server.look()
         if after[2] <= before[2]:
             break
@@ -156,11 +156,11 @@ def main():
     parser.add_argument("--clients", type=int, default=48)
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--adapters", type=int, default=10000)
-    parser.add_argument("--requests", type=int, default=4000, help="adapters that `many` asks for, each twice")
-    parser.add_argument("--sample", type=int, default=64, help="adapters whose text `ingot generate` tells")
+    parser.add_argument("--requests", type=int, default=4000, help="adapters that `many` requests, each twice")
+    parser.add_argument("--sample", type=int, default=64, help="adapters whose text is compared with `ingot generate`")
     parser.add_argument("--adapter-mib", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--tokens", type=int, default=TOKENS, help="of an answer, in `many` and `adapters`")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="tokens of an answer, in `many` and `adapters`")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/serving")
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
@@ -175,7 +175,7 @@ def main():
     text = "\n".join([f"# `bench/serving.py {options.what}` ({time.strftime('%Y-%m-%d')})", "",
                       f"Commit {commit()}, {os.cpu_count()} CPUs, which the clients share; load "
                       f"{os.getloadavg()[1]:.1f} over the last five minutes.", "", *lines])
-    tell(text, options.report)
+    write_report(text, options.report)
     if wrong:
         sys.exit("\n".join(["wrong:", *wrong]))
 

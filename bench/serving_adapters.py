@@ -1,5 +1,5 @@
-"""Adapters under `ingot serve`: many of them, each with numbers of its own (serving.py many), and what they cost
-(serving.py adapters). serving.py tells how to call it."""
+"""Many adapters under `ingot serve`, each with different weights (serving.py many), and the cost of adapters (serving.py adapters).
+serving.py describes the command line."""
 import asyncio
 import json
 import random
@@ -10,13 +10,13 @@ import time
 from served import ingot_server, percentile, run, streamed, tiny_model, whole
 
 RANK = 8
-MODULES = {"q_proj": "heads", "v_proj": "kv_heads"}  # and what the rows of each are counted in
+MODULES = {"q_proj": "heads", "v_proj": "kv_heads"}  # and the unit in which the rows of each are counted
 PROMPT = "My fellow Americans,"
 
 
 def adapter_bytes(shape, seed):
-    """adapter_model.safetensors of an adapter of rank 8 on q and v in bf16: numbers of either sign, 2^-3 to 2^-1 in
-    size, that the seed decides. They are as large as they must be for texts to differ."""
+    """adapter_model.safetensors of a bf16 adapter of rank 8 on q and v: values of either sign and size 2^-3 to 2^-1, determined by
+    the seed. They are large enough for the texts to differ."""
     sizes = {}
     for layer in range(shape["layers"]):
         for module, heads in MODULES.items():
@@ -36,7 +36,7 @@ def adapter_bytes(shape, seed):
 
 
 def make_adapters(folder, shape, number):
-    """Adapters a00000 on, in PEFT's layout; what is there already stays."""
+    """Adapters a00000 and following, in PEFT's layout; existing ones are kept."""
     config = json.dumps({"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 2 * RANK,
                          "target_modules": list(MODULES), "bias": "none"})
     names = [f"a{i:05}" for i in range(number)]
@@ -72,7 +72,7 @@ async def listed_adapters(server):
 
 
 def growth(samples, slack):
-    """Medians of the memory in the first and the second half of the time, and whether it grew by more than `slack` between."""
+    """Medians of the memory in the first and the second half of the time, and whether it grew by more than `slack`."""
     half = len(samples) // 2
     first, last = (statistics.median(sample[1] for sample in part) for part in (samples[:half] or samples, samples[half:]))
     return first, last, last > max(1.05 * first, first + slack)
@@ -95,11 +95,12 @@ async def many(options, folder):
     before = server.look()
     ended = asyncio.Event()
     watching = asyncio.create_task(server.watch(ended, 0.2))
-    # All once, which fills the adapters' memory, then all again, in another order; those whose text is known lie anywhere.
+    # One pass over all adapters, which fills the adapters' memory, then a second one in another order. Adapters with a
+    # known text are at random places.
     work = draw.sample(sample + draw.sample(names, min(options.requests, len(names))), k=min(options.requests, len(names)) + len(sample))
     work += draw.sample(work, len(work))
     texts, wrong, firsts = {}, [], []
-    again = None  # samples when all had been asked for once
+    again = None  # samples at the end of the first pass
 
     async def client(mine):
         nonlocal again
@@ -122,7 +123,7 @@ async def many(options, folder):
     texts.update(right)
     middle, last, grew = growth(server.samples[again:], 2**23)
     peak, most = max(s[1] for s in server.samples), max(s[2] for s in server.samples)
-    allowed = before[1] + 2 * options.adapter_mib * 2**20 + 2**27  # adapters in use may come to the budget again
+    allowed = before[1] + 2 * options.adapter_mib * 2**20 + 2**27  # adapters in use may take the budget once more
     if listed != len(names):
         wrong.append(f"{listed} adapters are listed")
     if grew or peak > allowed:
@@ -145,7 +146,7 @@ async def many(options, folder):
 
 
 async def alone(server, name, tokens, prompt=PROMPT):
-    """(seconds to the first token, seconds a token behind it) of an answer that nothing runs beside."""
+    """(seconds to the first token, seconds per token after it) of a request that runs alone."""
     began = time.monotonic()
     answer = await streamed(server.port, request(name, tokens, prompt))
     if answer.tokens is None:
@@ -154,7 +155,7 @@ async def alone(server, name, tokens, prompt=PROMPT):
 
 
 async def together(server, names, tokens):
-    """Seconds until all of them, asked at once, have been answered, by tokens of the longest answer: about a step's time."""
+    """The seconds until all of them, sent at once, have been answered, per token of the longest answer: about a step's time."""
     began = time.monotonic()
     answers = await asyncio.gather(*(streamed(server.port, request(name, tokens, f"{PROMPT} {i}")) for i, name in enumerate(names)))
     if None in (answer.tokens for answer in answers):
@@ -170,10 +171,10 @@ async def figures(options, folder):
     repeats, tokens = options.repeats, options.tokens
     server, start = await ready_server(model, folder, "--adapters", base / "2000", *common)
     names = sets[2000]
-    for name in names[:32]:  # resident from here on
+    for name in names[:32]:  # loaded from here on
         await alone(server, name, 4)
     found = {"one": [], "two": [], "base": []}
-    for i in range(repeats):  # in turns, so that the machine's other work meets all of them alike
+    for i in range(repeats):  # alternating, so that other work of the machine affects all of them alike
         found["one"] += [await alone(server, names[0], tokens), await alone(server, names[0], tokens)]
         found["two"] += [await alone(server, names[0], tokens), await alone(server, names[1], tokens)]
         found["base"] += [await alone(server, "base", tokens)]
@@ -190,7 +191,7 @@ async def figures(options, folder):
     for name in sets[5]:
         await alone(few, name, 4)
     of_many, of_few = [], []
-    for name in sets[5] * repeats:  # both have adapters of these names
+    for name in sets[5] * repeats:  # both servers have adapters with these names
         of_many.append(await alone(server, name, tokens))
         of_few.append(await alone(few, name, tokens))
     memory = [one.look()[1] / 2**20 for one in (few, server)]

@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
-"""`ingot serve` beside llama.cpp's llama-server: the same GGUF file, the same machine, the same threads, the same clients.
+"""Compares the speed of `ingot serve` and llama.cpp's llama-server: the same GGUF file, machine, threads and clients.
 
   llamacpp_server.py --model FILE.gguf [--server PATH] [--precision bf16|f16|q8_0] [--threads N] [--streams 32]
                      [--rounds 3] [--report FILE.md]
 
-Fetches and builds nothing: `./run build` makes ingot, `tools/llamacpp.sh --server` makes llama-server (by default the one
-that it leaves in build/llamacpp). The model is written once in the asked precision by `ingot model convert`, and both
-serve that file.
+Fetches and builds nothing: `./run build` makes ingot, `tools/llamacpp.sh --server` makes llama-server (the default is the one in
+build/llamacpp). `ingot model convert` writes the model once in the chosen precision, and both serve that file.
 
-First each server answers some prompts greedily, and as many tokens must be the same as CHECKED says (rounding makes texts
-differ later; a wrong model, template or sampler differs at once). Then rounds, in each of them ingot and then llama-server, each
-started anew: one client alone, which asks for one answer after the other, and `--streams` clients at once. Every prompt is
-another one, and neither server may take a prompt from a cache. Tokens are those that the servers count in `usage`; a text
-of another server's number of tokens is no advantage, as what is compared is tokens a second, from the first request until
-the last answer has ended, prompts included. Exit code 1: texts differ too early, or an answer is missing.
+First each server answers some prompts greedily, and their first CHECKED tokens must agree (rounding makes texts differ later; a wrong
+model, template or sampler differs at once). Each round then starts ingot and llama-server one after the other, with one client that
+sends its requests in sequence, and with `--streams` clients at once. All prompts differ, and neither server may use a prefix cache.
+Tokens are those that the servers report in `usage`. The result is tokens per second from the first request to the end of the last
+answer, prompts included, so the length of texts gives no advantage. Exit code 1: texts differ too early, or an answer is missing.
 """
 import argparse
 import asyncio
@@ -27,13 +25,13 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from repository import INGOT, ROOT, commit, tell  # noqa: E402
+from repository import INGOT, ROOT, commit, write_report  # noqa: E402
 from served import Server, percentile, run, streamed, whole  # noqa: E402
 
-CHECKED = 8  # tokens that are to be the same, of at least three quarters of the prompts that are compared
+CHECKED = 8  # tokens that must agree, for at least three quarters of the compared prompts
 COMPARED = 16
-# What each of them holds in memory and computes with, for a file of this precision (llama.cpp: the types in ggml-cpu's
-# type_traits_cpu, activations are rounded to vec_dot_type; ingot: --weights and --dtype).
+# The storage and compute types of each program for a file of this precision (llama.cpp: type_traits_cpu of ggml-cpu,
+# where activations are rounded to vec_dot_type; ingot: --weights and --dtype).
 PRECISIONS = {
     "bf16": (["--weights", "stored", "--dtype", "bf16"], "weights and activations bf16 in both, sums in fp32; keys and values "
              "bf16 in ingot, f16 in llama.cpp (its default)"),
@@ -48,7 +46,7 @@ class LlamaServer(Server):
 
 
 def prompts(number):
-    """Beginnings of speeches, no two the same."""
+    """Beginnings of speeches, all different."""
     words = []
     for line in (ROOT / "data/sotu/heldout.jsonl").read_text().splitlines():
         words += json.loads(line)["text"].split()
@@ -95,16 +93,16 @@ async def texts_of(kind, file, options):
 
 
 def same_tokens(file, a, b):
-    """How many tokens of two texts are the same, from the first on."""
+    """The length of the common prefix of two texts in tokens."""
     ids = [json.loads(run("tokenize", "--model", file, "--text", text, "--json"))["ids"] if text else [] for text in (a, b)]
     return next((i for i, (x, y) in enumerate(zip(*ids)) if x != y), min(map(len, ids)))
 
 
 async def timed(kind, file, options):
-    """Tokens a second and median seconds to the first token, of one client and of many."""
+    """Tokens per second and median seconds to the first token, for one client and for many."""
     server = await start(kind, file, options)
     every = iter(prompts(4 + options.answers + options.streams * 2))
-    for _ in range(4):  # threads, pages and code are there
+    for _ in range(4):  # warm-up: threads, memory pages and code
         await asked(server, next(every), 16)
 
     async def rate(work, clients):
@@ -123,7 +121,7 @@ async def timed(kind, file, options):
 
 
 def version(server):
-    """Without the commit behind it: built inside our repository it is ours."""
+    """The version without a commit, which would be that of our repository."""
     words = subprocess.run([server, "--version"], capture_output=True, text=True)
     return re.search(r"version: *([^ \n]+)", words.stderr + words.stdout)[1]
 
@@ -162,8 +160,8 @@ def main():
     parser.add_argument("--precision", choices=list(PRECISIONS), default="bf16")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=128, help="of an answer")
-    parser.add_argument("--answers", type=int, default=6, help="of the one client; each of many gets two")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of an answer")
+    parser.add_argument("--answers", type=int, default=6, help="requests of the single client; each of many sends two")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/peers")
     parser.add_argument("--report", type=pathlib.Path)
@@ -186,7 +184,7 @@ def main():
     title = f"# `ingot serve` beside llama-server ({time.strftime('%Y-%m-%d')})"
     text = "\n".join([title, "", *lines_of(rounds, same, file, options), "",
                       f"`bench/peers/llamacpp_server.py {' '.join(sys.argv[1:])}`"])
-    tell(text, options.report)
+    write_report(text, options.report)
 
 
 if __name__ == "__main__":
