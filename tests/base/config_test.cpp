@@ -65,13 +65,13 @@ void describe(Visitor& v, Recipe& r) {
   v.field("steps", r.steps, "optimizer steps", {.min = 1});
   v.field("threads", r.threads, "CPU threads");
   v.field("shuffle", r.shuffle, "whether to shuffle");
-  v.field("mode", r.mode, "how sums are rounded");
+  v.field("mode", r.mode, "order of gradient sums");
   v.field("clip", r.clip, "largest gradient norm", {.above = 0});
   v.field("adapter", r.adapter, "LoRA; none trains all weights");
   v.field("prompts", r.prompts, "prompts sampled at each evaluation");
   v.field("train", r.train, "training data");
   v.field("micro", r.micro, "sequences at a time", {.min = 1});
-  v.section("optimizer", r.optimizer, "how the weights move");
+  v.section("optimizer", r.optimizer, "update of the weights");
 }
 
 }  // namespace sample
@@ -130,7 +130,7 @@ optimizer:
   EXPECT_EQ(r.optimizer.betas, (std::vector<double>{0.9, 0.95}));
 }
 
-TEST(Config, AbsentAndNullKeepDefaults) {
+TEST(Config, AbsentAndNullKeysKeepDefaults) {
   const Recipe r = recipe_of("name: a\nclip: null\noptimizer:\ntrain: one.txt\n");
   EXPECT_EQ(r.steps, 10);
   EXPECT_FALSE(r.clip.has_value());
@@ -244,7 +244,7 @@ TEST(Config, WrittenTextHasComments) {
             "steps: 10  # optimizer steps\n"
             "threads: 1  # CPU threads\n"
             "shuffle: true  # whether to shuffle\n"
-            "mode: fast  # how sums are rounded\n"
+            "mode: fast  # order of gradient sums\n"
             "clip: null  # largest gradient norm\n"
             "adapter: null  # LoRA; none trains all weights\n"
             "prompts: []  # prompts sampled at each evaluation\n"
@@ -253,7 +253,7 @@ TEST(Config, WrittenTextHasComments) {
             "  - path: x  # file or folder\n"
             "    weight: 2  # share\n"
             "micro: auto  # sequences at a time\n"
-            "# how the weights move\n"
+            "# update of the weights\n"
             "optimizer:\n"
             "  lr: 0.001  # learning rate at the peak\n"
             "  betas: [0.9, 0.95]  # AdamW's two decay rates\n");

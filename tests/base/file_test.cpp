@@ -172,7 +172,7 @@ TEST(File, PublishingOverAFolderFails) {
 }
 
 // The example of FIPS 180-4, and the digest of the empty message.
-TEST(Sha256, KnownAnswers) {
+TEST(Sha256, HasTheKnownAnswers) {
   const std::string abc = "abc";
   EXPECT_EQ(sha256_hex(std::as_bytes(std::span(abc.data(), abc.size()))),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

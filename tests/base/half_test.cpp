@@ -68,7 +68,7 @@ TEST(Half, Bf16RoundsToNearestEven) {
   EXPECT_EQ(float_to_bf16(std::numeric_limits<float>::infinity()), 0x7f80);
 }
 
-TEST(Half, Bf16NanStaysNan) {
+TEST(Half, Bf16NanRemainsNan) {
   EXPECT_EQ(float_to_bf16(std::bit_cast<float>(0x7f800001U)), 0x7fc0);
   EXPECT_EQ(float_to_bf16(std::bit_cast<float>(0xffffffffU)), 0xffff);
   EXPECT_EQ(float_to_f16(std::bit_cast<float>(0x7f800001U)), 0x7e00);

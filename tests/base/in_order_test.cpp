@@ -19,20 +19,20 @@ struct Item {
 
 // The results that reach the last stage, of `count` items. `fail` may throw at a stage; the error's number is then
 // appended, negated.
-std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::string&, int)> fail) {
+std::vector<int64_t> results_of(int threads, int count, FunctionRef<void(const std::string&, int)> fail) {
   ThreadPool pool(threads);
-  std::atomic<int> taking = 0, putting = 0, begun = 0, ended = 0;
+  std::atomic<int> in_first_stage = 0, in_last_stage = 0, begun = 0, ended = 0;
   std::vector<int64_t> put;
   int taken = 0;
   try {
     ordered_pipeline<Item>(
         pool,
         [&](Item& item) {
-          EXPECT_EQ(++taking, 1);
+          EXPECT_EQ(++in_first_stage, 1);
           item.number = taken++;
           fail("take", item.number);
           EXPECT_LE(item.number - ended, 4 * threads);
-          --taking;
+          --in_first_stage;
           return item.number < count ? std::optional<int64_t>(1) : std::nullopt;
         },
         [&](Item& item) {
@@ -42,12 +42,12 @@ std::vector<int64_t> put_of(int threads, int count, FunctionRef<void(const std::
           item.worked = int64_t{item.number} * item.number;
         },
         [&](Item& item) {
-          EXPECT_EQ(++putting, 1);
+          EXPECT_EQ(++in_last_stage, 1);
           fail("put", item.number);
           EXPECT_EQ(item.number, std::ssize(put));
           put.push_back(item.worked);
           ++ended;
-          --putting;
+          --in_last_stage;
           return true;
         });
   } catch (const std::runtime_error& error) {
@@ -61,8 +61,8 @@ TEST(InOrder, ItemsArriveOnceInOrder) {
   std::vector<int64_t> expected(500);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<int64_t>(i * i);
   for (const int threads : {1, 2, 5}) {
-    EXPECT_EQ(put_of(threads, 500, [](const std::string&, int) {}), expected) << threads;
-    EXPECT_TRUE(put_of(threads, 0, [](const std::string&, int) {}).empty());
+    EXPECT_EQ(results_of(threads, 500, [](const std::string&, int) {}), expected) << threads;
+    EXPECT_TRUE(results_of(threads, 0, [](const std::string&, int) {}).empty());
   }
 }
 
@@ -70,7 +70,7 @@ TEST(InOrder, ItemsArriveOnceInOrder) {
 TEST(InOrder, AnErrorArrivesAtItsItemsPosition) {
   for (const int threads : {1, 2, 5}) {
     for (const std::string where : {"take", "work", "put"}) {
-      const std::vector<int64_t> put = put_of(threads, 100, [&](const std::string& stage, int number) {
+      const std::vector<int64_t> put = results_of(threads, 100, [&](const std::string& stage, int number) {
         if (stage == where && (number == 40 || number == 41)) throw std::runtime_error(std::to_string(number));
       });
       ASSERT_EQ(put.size(), 41U) << where;

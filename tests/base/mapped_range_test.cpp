@@ -31,7 +31,7 @@ int64_t sum(std::span<const std::byte> bytes) {
 
 void require(bool what, const char* words) {
   if (what) return;
-  fprintf(stderr, "not so: %s\n", words);
+  fprintf(stderr, "requirement failed: %s\n", words);
   std::_Exit(1);
 }
 #define REQUIRE(what) require(what, #what)

@@ -74,7 +74,7 @@ TEST(NumpyRandom, DrawsNumpysValues) {
 }
 
 // Known values of the generators that Megatron-LM and MosaicML Streaming use.
-TEST(NumpyRandom, KnownAnswers) {
+TEST(NumpyRandom, HasTheKnownAnswers) {
   NumpyRandomState state(1234);
   EXPECT_EQ(state.next_u32(), 822569775U);
   NumpyGenerator generator(9176);

@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Places {
-  Places() {
+struct PathTestFolder {
+  PathTestFolder() {
     write_file(scratch / "file", "12345");
     fs::create_directory(scratch / "folder");
     write_file(scratch / "folder" / "b", "1");
@@ -37,7 +37,7 @@ struct Places {
 };
 
 TEST(Path, ReportsKindSizeAndContents) {
-  const Places at;
+  const PathTestFolder at;
   for (const char* name : {"file", "folder", "link", "folder-link", "pipe"}) {
     EXPECT_TRUE(path_exists(at / name)) << name;
     EXPECT_TRUE(name_exists(at / name)) << name;
@@ -63,15 +63,14 @@ TEST(Path, ReportsKindSizeAndContents) {
   EXPECT_TRUE(path_exists(executable_path()));
 }
 
-// Every failing query names its path.
 TEST(Path, FailingQueriesNameThePath) {
-  const Places at;
+  const PathTestFolder at;
   for (const fs::path& path : {at / "loop", at / "loop" / "x", at / std::string(300, 'n')}) {
-    for (const auto& question : std::array<std::function<void()>, 7>{
+    for (const auto& query : std::array<std::function<void()>, 7>{
              [&] { path_exists(path); }, [&] { is_folder(path); }, [&] { regular_file_exists(path); },
              [&] { regular_file_bytes(path); }, [&] { list_folder(path); }, [&] { open_regular_file(path); },
              [&] { read_file(path); }}) {
-      const Error error = error_of(question);
+      const Error error = error_of(query);
       EXPECT_EQ(error.kind(), ErrorKind::not_found) << error.message();
       EXPECT_TRUE(error.message().starts_with(path.string() + ": ")) << error.message();
       EXPECT_FALSE(error.hint().empty());
@@ -86,7 +85,7 @@ TEST(Path, FailingQueriesNameThePath) {
 }
 
 TEST(Path, FailingChangesNameThePath) {
-  const Places at;
+  const PathTestFolder at;
   const std::string longest(300, 'n');
   for (const auto& change : std::array<std::function<void()>, 8>{
            [&] { make_folders(at / "file" / "x"); }, [&] { make_folders(at / longest); },
@@ -106,14 +105,14 @@ TEST(Path, FailingChangesNameThePath) {
 }
 
 TEST(Path, MissingPermissionIsAnError) {
-  const Places at;
+  const PathTestFolder at;
   const Locked locked(at / "folder");
   const Nobody nobody;
   if (nobody.is_root()) return;  // root without the right to change its user
-  for (const auto& question : std::array<std::function<void()>, 4>{
+  for (const auto& query : std::array<std::function<void()>, 4>{
            [&] { path_exists(at / "folder" / "a"); }, [&] { is_folder(at / "folder" / "a"); },
            [&] { list_folder(at / "folder"); }, [&] { read_file(at / "folder" / "a"); }}) {
-    const Error error = error_of(question);
+    const Error error = error_of(query);
     EXPECT_EQ(error.kind(), ErrorKind::not_found);
     EXPECT_NE(error.message().find("Permission denied"), std::string::npos) << error.message();
     EXPECT_NE(error.hint().find("permissions"), std::string::npos);
@@ -123,7 +122,7 @@ TEST(Path, MissingPermissionIsAnError) {
 
 // Opening a pipe blocks until there is a writer, and reading a device may never end.
 TEST(Path, OnlyRegularFilesAreOpened) {
-  const Places at;
+  const PathTestFolder at;
   for (const fs::path& path : {at / "pipe", fs::path("/dev/zero"), at / "folder"}) {
     for (const auto& reader : std::array<std::function<void()>, 3>{
              [&] { open_regular_file(path); }, [&] { read_file(path); }, [&] { MappedFile file(path); }}) {

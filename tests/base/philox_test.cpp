@@ -13,7 +13,7 @@ namespace {
 using Words = std::array<uint32_t, 4>;
 
 // kat_vectors of Random123 (Salmon et al.), rows "philox4x32 10".
-TEST(Philox, KnownAnswers) {
+TEST(Philox, HasTheKnownAnswers) {
   EXPECT_EQ(Philox::block({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t ones = 0xffffffff;
   EXPECT_EQ(Philox::block({ones, ones, ones, ones}, {ones, ones}),
@@ -24,7 +24,7 @@ TEST(Philox, KnownAnswers) {
 
 static_assert(Philox::block({0, 0, 0, 0}, {0, 0})[0] == 0x6627e8d5, "usable at compile time");
 
-TEST(Philox, UniformBounds) {
+TEST(Philox, UniformStaysInItsInterval) {
   EXPECT_EQ(Philox::uniform(0), 0.0F);
   EXPECT_LT(Philox::uniform(0xffffffff), 1.0F);
   EXPECT_GT(Philox::uniform_positive(0), 0.0F);
@@ -42,7 +42,7 @@ TEST(Philox, NormalIsFiniteAtTheEdges) {
 }
 
 // The first four moments of 2^16 draws are each within six standard errors of the normal distribution's.
-TEST(RandomStream, NormalMoments) {
+TEST(RandomStream, NormalHasTheRightMoments) {
   RandomStream stream(17, 3);
   const int n = 1 << 16;
   std::array<double, 5> moment{};
@@ -57,7 +57,7 @@ TEST(RandomStream, NormalMoments) {
   EXPECT_NEAR(moment[4], 3, 6 * std::sqrt(96.0) / root);
 }
 
-TEST(RandomStream, NamesAreDistinctAndRepeatable) {
+TEST(RandomStream, StreamsOfDifferentIdsDifferAndAreReproducible) {
   std::set<uint64_t> first;
   size_t count = 0;
   for (uint64_t seed = 0; seed < 4; ++seed) {
@@ -88,7 +88,7 @@ TEST(RandomStream, PlainSeedIsPhilox) {
   }
 }
 
-TEST(RandomStream, BelowIsUnbiased) {
+TEST(RandomStream, BelowIsUniform) {
   RandomStream stream(1, 2);
   const uint64_t n = 6;
   std::array<int, 6> count{};

@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-TEST(Strings, Bytes) {
+TEST(FormatBytes, UsesBinaryUnits) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
   EXPECT_EQ(format_bytes(1024), "1 KiB");
@@ -17,7 +17,7 @@ TEST(Strings, Bytes) {
   EXPECT_EQ(format_bytes(~uint64_t{0}), "16 EiB");
 }
 
-TEST(Strings, Durations) {
+TEST(FormatDuration, UsesAtMostTwoUnits) {
   EXPECT_EQ(format_duration(0.25), "0.25 s");
   EXPECT_EQ(format_duration(12.3), "12 s");
   EXPECT_EQ(format_duration(59.6), "1m 00s");
@@ -29,7 +29,7 @@ TEST(Strings, Durations) {
   EXPECT_EQ(format_duration(1e300), "?");
 }
 
-TEST(Strings, Counts) {
+TEST(FormatCount, KeepsThreeDigits) {
   EXPECT_EQ(format_count(950), "950");
   EXPECT_EQ(format_count(999.6), "1k");
   EXPECT_EQ(format_count(1234), "1.23k");
@@ -39,14 +39,14 @@ TEST(Strings, Counts) {
   EXPECT_EQ(format_count(-12), "-12");
 }
 
-TEST(Strings, EditDistance) {
+TEST(Strings, EditDistanceHasKnownValues) {
   EXPECT_EQ(edit_distance("", ""), 0U);
   EXPECT_EQ(edit_distance("", "abc"), 3U);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
   EXPECT_EQ(edit_distance("nmae", "name"), 1U);
 }
 
-TEST(Strings, Nearest) {
+TEST(Strings, NearestFindsMisspelledWords) {
   const std::vector<std::string> words = {"optimizer", "schedule", "steps", "seed"};
   EXPECT_EQ(nearest("optimiser", words), "optimizer");
   EXPECT_EQ(nearest("SEED", words), "seed");
@@ -54,7 +54,7 @@ TEST(Strings, Nearest) {
   EXPECT_EQ(nearest("precision", words), "");
 }
 
-TEST(Strings, Utf8) {
+TEST(Strings, Utf8IsValidatedAndMeasured) {
   for (const char* good :
        {"", "a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf", "\xed\x9f\xbf"}) {
     EXPECT_TRUE(is_utf8(good)) << good;
@@ -68,14 +68,14 @@ TEST(Strings, Utf8) {
   EXPECT_EQ(num_columns("e\xcc\x81"), 1U);
 }
 
-TEST(Strings, JsonEscape) {
+TEST(Strings, JsonEscapeReplacesInvalidBytes) {
   EXPECT_EQ(json_escape("a\"b\\c\n\t\r\x01\x7f"), "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u007f\"");
   EXPECT_EQ(json_escape("\xc3\xa9"), "\"\xc3\xa9\"");
   EXPECT_EQ(json_escape("a\xff\xc3"), "\"a\\ufffd\\ufffd\"");
   EXPECT_EQ(json_escape(std::string_view("\0", 1)), "\"\\u0000\"");
 }
 
-TEST(Strings, HexDigits) {
+TEST(Strings, HexDigitsOfBothCasesAreParsed) {
   const std::string_view digits = "0123456789abcdef", upper = "0123456789ABCDEF";
   for (size_t i = 0; i < digits.size(); ++i) {
     EXPECT_EQ(hex_digit(digits[i]), static_cast<int>(i));
@@ -84,7 +84,7 @@ TEST(Strings, HexDigits) {
   for (const char c : std::string_view("/:@G`g\xC3")) EXPECT_EQ(hex_digit(c), -1) << c;
 }
 
-TEST(Strings, SplitAndTrim) {
+TEST(Strings, SplitKeepsEmptyPartsAndTrimRemovesWhiteSpace) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_EQ(split("", ','), (std::vector<std::string>{""}));
   EXPECT_EQ(trim(" \t a b\r\n"), "a b");

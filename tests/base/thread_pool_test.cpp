@@ -35,7 +35,7 @@ TEST(ThreadPool, SlicesDependOnTheGrainOnly) {
   for (const int threads : {1, 2, 3, 4, 8}) EXPECT_EQ(slices_of(threads, 3, 16, 4), expected) << threads;
 }
 
-TEST(ThreadPool, EmptyAndSingleRanges) {
+TEST(ThreadPool, RunsEmptyAndSingleRanges) {
   EXPECT_TRUE(slices_of(4, 5, 5, 1).empty());
   EXPECT_TRUE(slices_of(4, 5, 2, 1).empty());
   EXPECT_EQ(slices_of(4, -2, -1, 100), (Slices{{-2, -1}}));
@@ -125,7 +125,7 @@ TEST(ThreadPool, RethrowsTheFirstSliceWhenThreadsAreLate) {
   }
 }
 
-TEST(ThreadPool, NestedCallsRunInline) {
+TEST(ThreadPool, NestedCallsRunOnTheCallingThread) {
   ThreadPool outer(3);
   ThreadPool other(2);
   std::atomic<int> count = 0;
@@ -221,7 +221,7 @@ TEST(ThreadPool, ThreadsAreBoundOnlyDuringSlices) {
   }).join();
 }
 
-TEST(ThreadPool, ACallerMayStayBound) {
+TEST(ThreadPool, ACallerMayStayBoundAfterItsSlices) {
   const std::vector<int> usable = usable_cpus();
   ASSERT_FALSE(usable.empty());
   const int cpu = usable.back();
@@ -250,7 +250,7 @@ TEST(ThreadPool, RejectsInvalidArguments) {
   EXPECT_THROW(pool.parallel_for(0, 1, 0, [](int64_t, int64_t) {}), Error);
 }
 
-TEST(ThreadPool, AvailableCpus) { EXPECT_GE(available_cpus(), 1); }
+TEST(ThreadPool, AvailableCpusAreAtLeastOne) { EXPECT_GE(available_cpus(), 1); }
 
 }  // namespace
 }  // namespace ingot

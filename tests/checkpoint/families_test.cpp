@@ -201,7 +201,7 @@ TEST(HfConfig, KeysThatChangeTheFunctionAreReadOrRefused) {
 
 // tests/golden/FAMILY/CASE/refused.json: configuration keys that change what the model computes, with words of the
 // error when they are read, or (with "gguf") when a GGUF file is written.
-TEST(HfConfig, KeysNamedWithTheGoldenStatesAreRefused) {
+TEST(HfConfig, KeysListedInRefusedJsonAreRefused) {
   for (const auto& entry : fs::recursive_directory_iterator(test_data)) {
     if (entry.path().filename() != "refused.json") continue;
     const json original = json::parse(read_file(entry.path().parent_path() / "config.json"));

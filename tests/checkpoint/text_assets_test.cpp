@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Vocabulary,
                          [](const auto& test) { return std::string(test.param.first); });
 
 // A GGUF tokenizer whose pre-tokenizer no tokenizer.json of the test data has.
-TEST(VocabularyNames, MakeATokenizerJson) {
+TEST(VocabularyNames, ConvertToTokenizerJson) {
   const std::string original = plain_tokens("gpt2");
   text::VocabularySpec vocabulary = gguf_vocabulary_of(original, "gpt2", {}, 1000).spec;
   for (const char* pre : {"falcon", "deepseek-llm", "deepseek-coder", "command-r"}) {
@@ -97,7 +97,7 @@ TEST(VocabularyOfPhi3, SurvivesARoundTrip) {
 }
 
 // Llama 3 prepends BOS; the setting must survive.
-TEST(VocabularyOfLlama3, KeepsTheBosRule) {
+TEST(VocabularyOfLlama3, KeepsTheBosSetting) {
   const std::string original = plain_tokens("llama3");
   const text::SpecialTokens special;
   const auto tokenizer = text::Tokenizer::from_json(original, "llama3", special);

@@ -5,7 +5,9 @@
 namespace ingot::checkpoint {
 namespace {
 
-TEST(VocabularyCorpus, NothingCrashes) { ingot::fuzz::replay("vocabulary", fuzz::read_vocabulary); }
+TEST(VocabularyCorpus, GgufSeedsAreAcceptedOrRefusedByName) {
+  ingot::fuzz::replay("vocabulary", fuzz::read_vocabulary);
+}
 
 }  // namespace
 }  // namespace ingot::checkpoint

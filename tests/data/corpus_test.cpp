@@ -5,7 +5,7 @@
 namespace ingot::data {
 namespace {
 
-TEST(Corpus, Jsonl) {
+TEST(JsonlCorpus, IsAcceptedOrRefusedByName) {
   ingot::fuzz::replay("jsonl",
                       [](const std::string& bytes) { return fuzz::read_jsonl(std::as_bytes(std::span(bytes))); },
                       {.num_valid = 8, .num_bad = 12});

@@ -68,9 +68,9 @@ class CheckpointStore : public testing::Test {
     }
     return false;
   }
-  std::string undisturbed() const {
-    trains("undisturbed", {"checkpoint.store=" + (program_ / "disk").string()});
-    return hash("undisturbed");
+  std::string uninterrupted() const {
+    trains("uninterrupted", {"checkpoint.store=" + (program_ / "disk").string()});
+    return hash("uninterrupted");
   }
 
   // Unblocks the server's threads, also when a test ends early.
@@ -83,7 +83,7 @@ class CheckpointStore : public testing::Test {
 };
 
 TEST_F(CheckpointStore, TwoRanksContinueARunOfALostMachine) {
-  const std::string whole = undisturbed();
+  const std::string whole = uninterrupted();
   EXPECT_TRUE(fs::exists(program_ / "disk/run/checkpoints/step-6/manifest.json"));  // a local folder may be the store
   // The process is killed while a checkpoint after that of step 2 is half uploaded.
   server_.fault = [&](const Request& request, size_t) {
@@ -128,7 +128,7 @@ TEST_F(CheckpointStore, TransientFaultsDoNotChangeTheRun) {
   trains("first", {"steps=3"});
   EXPECT_EQ(stored("first").back(), 3);
   trains("second", {"--resume"});
-  EXPECT_EQ(hash("second"), undisturbed());
+  EXPECT_EQ(hash("second"), uninterrupted());
 }
 
 TEST_F(CheckpointStore, ADamagedCheckpointIsNamedAndNoEarlierOneUsed) {

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(CommandLine, HelpAndVersion) {
+TEST(CommandLine, PrintsHelpAndVersion) {
   const Program program;
   const Result help = program.run({"--help"});
   EXPECT_EQ(help.code, 0);

@@ -60,7 +60,7 @@ TEST(TokenizeSpecial, AddsSpecialTokens) {
   EXPECT_EQ(special["ids"][1], plain["ids"][0]);
 }
 
-TEST(TokenizeErrors, OneLineEach) {
+TEST(TokenizeErrors, AreOneLineEach) {
   const Program program;
   const std::string folder = tokenizer_folder(program, "smollm2");
   program.refuses({"tokenize", "--model", folder}, 2, "exactly one of --text, --file, --texts and --decode");

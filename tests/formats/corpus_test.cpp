@@ -10,11 +10,11 @@ void replay(const std::string& target, bool (*read)(std::span<const std::byte>))
   ingot::fuzz::replay(target, [&](const std::string& bytes) { return read(testing::as_span(bytes)); }, {.size = 4096});
 }
 
-TEST(Corpus, Safetensors) { replay("safetensors", fuzz::read_safetensors); }
-TEST(Corpus, Gguf) { replay("gguf", fuzz::read_gguf); }
-TEST(Corpus, Megatron) { replay("megatron", fuzz::read_megatron); }
-TEST(Corpus, Npy) { replay("npy", fuzz::read_npy); }
-TEST(Corpus, Mds) { replay("mds", fuzz::read_mds); }
+TEST(SafetensorsCorpus, IsAcceptedOrRefusedByName) { replay("safetensors", fuzz::read_safetensors); }
+TEST(GgufCorpus, IsAcceptedOrRefusedByName) { replay("gguf", fuzz::read_gguf); }
+TEST(MegatronCorpus, IsAcceptedOrRefusedByName) { replay("megatron", fuzz::read_megatron); }
+TEST(NpyCorpus, IsAcceptedOrRefusedByName) { replay("npy", fuzz::read_npy); }
+TEST(MdsCorpus, IsAcceptedOrRefusedByName) { replay("mds", fuzz::read_mds); }
 
 }  // namespace
 }  // namespace ingot::formats

@@ -121,7 +121,7 @@ TEST(Mds, WritesStreamingsFolders) {
 
 // A shard in bytes: number of samples and offsets (u32), column configuration, samples (github.com/mosaicml/streaming,
 // streaming/base/format/mds).
-TEST(Mds, WorkedExample) {
+TEST(Mds, WritesTheDocumentedBytes) {
   const std::string shard = read_file(folder("numbers_and_words") / "shard.00000.mds");
   ASSERT_EQ(shard.size(), 233U);
   EXPECT_EQ(to_hex(shard.substr(0, 16)), "02000000ce000000db000000e9000000");

@@ -141,7 +141,7 @@ TEST_P(EngineAdaptersTest, AStreamOfRequestsDoesNotKeepASlot) {
 
 // One slot, and a request of higher priority that needs another adapter: it takes the slot from a running or waiting
 // request, which continues later with the same text. A request of equal priority waits.
-TEST_P(EngineAdaptersTest, PriorityTakesTheSlotOfALowerOne) {
+TEST_P(EngineAdaptersTest, HigherPriorityTakesTheSlotOfALowerOne) {
   const auto small = small_.adapter(2, 1), large = small_.adapter(3, 2);
   const auto first = shared_adapter(&small->adapter), second = shared_adapter(&large->adapter);
   const std::vector<int32_t> prompt = small_.prompt(1, 5), other = small_.prompt(2, 6);

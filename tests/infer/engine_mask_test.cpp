@@ -82,7 +82,7 @@ class Broken : public TokenMask {
 
 // An exception of a mask ends its own request only. A grammar beyond its limits is the request's fault; a lack of
 // memory is temporary.
-TEST_P(EngineMaskTest, AFailureOfAMaskHasAKind) {
+TEST_P(EngineMaskTest, AFailureOfAMaskKeepsItsErrorKind) {
   const std::pair<std::function<void()>, ErrorKind> failures[] = {
       {[] { throw Error(ErrorKind::unsupported, "no such grammar"); }, ErrorKind::internal},
       {[] { throw Error(ErrorKind::resource, "too many steps"); }, ErrorKind::usage},

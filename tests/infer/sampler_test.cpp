@@ -30,7 +30,7 @@ TEST(Sampler, GreedyTakesTheFirstOfEquallyLikelyTokens) {
   EXPECT_NEAR(choice.logprob, 3 - std::log(sum), 1e-6);
 }
 
-TEST(Sampler, DrawsByProbability) {
+TEST(Sampler, SamplesByProbability) {
   const auto found = frequencies({.temperature = 1});
   for (size_t i = 0; i < logits.size(); ++i) {  // five standard errors of 20,000 draws
     const double p = std::exp(static_cast<double>(logits[i]));
@@ -62,7 +62,7 @@ TEST(Sampler, RepetitionPenaltyScalesSeenTokens) {
 
 // OpenAI's rule: each token of the output loses the presence penalty once and the frequency penalty per occurrence;
 // prompt tokens do not count.
-TEST(Sampler, PresenceAndFrequencyCountTheOutput) {
+TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheOutputOnly) {
   const std::vector<int32_t> ids = {2, 2, 2, 0, 1, 0};  // the first three are the prompt
   const TokenCounts past(ids, 3);
   const std::vector<LogitEdit> edits =

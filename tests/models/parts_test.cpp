@@ -213,11 +213,11 @@ TEST_P(Pipeline, EqualsOneDevice) { compare_with_whole(GetParam().spec, 1, 2, sp
 INSTANTIATE_TEST_SUITE_P(Families, Pipeline, testing::ValuesIn(cases({.pp = 2})),
                          [](const auto& info) { return info.param.name; });
 
-class Both : public testing::TestWithParam<FamilyCase> {};
+class TensorAndPipelineParallel : public testing::TestWithParam<FamilyCase> {};
 
-TEST_P(Both, EqualOneDevice) { compare_with_whole(GetParam().spec, 2, 2, spec::Recompute::none); }
+TEST_P(TensorAndPipelineParallel, EqualsOneDevice) { compare_with_whole(GetParam().spec, 2, 2, spec::Recompute::none); }
 
-INSTANTIATE_TEST_SUITE_P(Families, Both, testing::ValuesIn(cases({.tp = 2, .pp = 2})),
+INSTANTIATE_TEST_SUITE_P(Families, TensorAndPipelineParallel, testing::ValuesIn(cases({.tp = 2, .pp = 2})),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -215,7 +215,7 @@ TEST(Page, EscapesTheRunsTexts) {
   EXPECT_EQ(html.find("nan"), std::string::npos);
 }
 
-TEST(Page, SeveralRunsHaveALegend) {
+TEST(Page, OfSeveralRunsHasALegend) {
   const RunFolder folder(two_steps);
   RunLog first = read_run(folder.path()), second = first, third = first;
   second.name = "other & <more>";

@@ -148,7 +148,7 @@ TEST(Constraints, InvalidConstraintsAreErrors) {
   }
 }
 
-TEST(Constraints, ReachTheOutput) {
+TEST(Constraints, ConstrainTheOutput) {
   TinyServer server;
   server.masks.text = "abc";
   const Json plain = {{"model", "org/tiny"}, {"prompt", "x"}, {"max_tokens", 50}};
@@ -217,7 +217,7 @@ TEST(StopIds, TheModelsOwnMayBeIgnored) {
   EXPECT_EQ(server.post("/v1/completions", body)["usage"]["completion_tokens"], 0);
 }
 
-TEST(TemplateVariables, ReachTheTemplate) {
+TEST(TemplateVariables, ArePassedToTheTemplate) {
   TinyServer server;
   const Json messages = {{{"role", "user"}, {"content", "hi"}}};
   const Json plain = server.post("/v1/tokenize", {{"messages", messages}});

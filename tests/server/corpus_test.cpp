@@ -8,11 +8,11 @@
 namespace ingot::server {
 namespace {
 
-TEST(Corpus, RequestBodies) {
+TEST(RequestBodyCorpus, IsAcceptedOrRefusedByName) {
   ingot::fuzz::replay("request_body", [](const std::string& bytes) { return fuzz::read_request(bytes); });
 }
 
-TEST(Corpus, HttpRequests) {
+TEST(HttpRequestCorpus, IsAcceptedOrRefusedByName) {
   // A short time limit, needed for seeds without an end, would also refuse a valid seed that is late.
   const fuzz::ByteServer patient(600);
   const fuzz::ByteServer hasty;

@@ -40,7 +40,7 @@ class FileCacheTest : public testing::Test {
     for ([[maybe_unused]] const auto& entry : fs::directory_iterator(settings_.folder)) ++number;
     return number;
   }
-  size_t asked() { return server_.requests().size(); }
+  size_t num_requests() { return server_.requests().size(); }
 
   S3Server server_;
   Scratch scratch_;
@@ -50,22 +50,22 @@ class FileCacheTest : public testing::Test {
 TEST_F(FileCacheTest, FetchedFilesAreCached) {
   EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
   EXPECT_EQ(read_file(cache().get(file(0)).path()), std::string(1000, 'a'));
-  EXPECT_EQ(asked(), 1U);
+  EXPECT_EQ(num_requests(), 1U);
   cache().get(file(0, "2"));  // a new version
-  EXPECT_EQ(asked(), 2U);
+  EXPECT_EQ(num_requests(), 2U);
   {
     const FileCache::File held = cache().get(file(0));
     const fs::path& path = held.path();
     FileCache::drop(held);
     EXPECT_FALSE(fs::exists(path));
     const FileCache::File again = cache().get(file(0));
-    EXPECT_EQ(asked(), 3U);
+    EXPECT_EQ(num_requests(), 3U);
     FileCache::drop(held);  // the new version in its place is not removed
     EXPECT_TRUE(fs::exists(path));
     EXPECT_EQ(again.shared().bytes(), 1000U);
   }
   cache().get(file(0));
-  EXPECT_EQ(asked(), 3U);
+  EXPECT_EQ(num_requests(), 3U);
   EXPECT_EQ(files(), 2U);  // no lock files remain
 }
 
@@ -77,12 +77,12 @@ TEST_F(FileCacheTest, EvictsTheLeastRecentlyUsed) {
   cache().get(file(0));
   cache().get(file(3));  // evicts 1
   EXPECT_EQ(files(), 3U);
-  EXPECT_EQ(asked(), 4U);
+  EXPECT_EQ(num_requests(), 4U);
   cache().get(file(0));
   cache().get(file(2));
-  EXPECT_EQ(asked(), 4U);
+  EXPECT_EQ(num_requests(), 4U);
   cache().get(file(1));
-  EXPECT_EQ(asked(), 5U);
+  EXPECT_EQ(num_requests(), 5U);
   EXPECT_EQ(files(), 3U);
 }
 
@@ -127,7 +127,7 @@ TEST_F(FileCacheTest, AFetchReservesItsSpace) {
     return Fault::none;
   };
   std::thread first([&] { EXPECT_EQ(read_file(cache().get(file(0)).path())[0], 'a'); });
-  while (asked() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (num_requests() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   FileCache waiting = cache();
   waiting.go_on_while([calls = 0]() mutable { return ++calls < 20; });
   try {
@@ -136,7 +136,7 @@ TEST_F(FileCacheTest, AFetchReservesItsSpace) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   }
-  EXPECT_EQ(asked(), 1U);
+  EXPECT_EQ(num_requests(), 1U);
   // A killed process's files are not locks and reserve no space.
   write_file(settings_.folder / "0123-killed.lock", "1000\n");
   go = true;
@@ -155,7 +155,7 @@ TEST_F(FileCacheTest, ConcurrentReadersFetchOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 16);
-  EXPECT_EQ(asked(), 2U);
+  EXPECT_EQ(num_requests(), 2U);
 }
 
 TEST_F(FileCacheTest, AFailedFetchLeavesNoFile) {
@@ -245,7 +245,7 @@ TEST_F(FileCacheTest, PrefetchGivesFilesInOrder) {
   EXPECT_LE(files(), 4U);
 }
 
-TEST_F(FileCacheTest, PrefetchWithRoomForOneFile) {
+TEST_F(FileCacheTest, PrefetchWorksWithSpaceForOneFile) {
   settings_.limit = 1500;
   std::vector<RemoteFile> requested;
   for (int i = 0; i < 12; ++i) requested.push_back(file(i));

@@ -223,7 +223,7 @@ TEST(ContentTokens, OtherTokensDoNotChange) {
 }
 
 // Special tokens that the model would produce from their characters, or from others that are normalised to them.
-TEST(ContentTokens, ModelsMakeNoControlTokens) {
+TEST(ContentTokens, MergesProduceNoControlTokens) {
   for (const char* name : {"unigram", "nfkc", "words", "llama", "mistral"}) {
     const auto tokenizer = load(name);
     const int32_t end = tokenizer->find("</s>").value();

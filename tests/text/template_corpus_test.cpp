@@ -5,8 +5,8 @@
 namespace ingot::text {
 namespace {
 
-TEST(TemplateCorpus, Jinja) { ingot::fuzz::replay("jinja", fuzz::render_template); }
-TEST(TemplateCorpus, ChatTemplate) { ingot::fuzz::replay("chat_template", fuzz::render_chat); }
+TEST(JinjaCorpus, IsAcceptedOrRefusedByName) { ingot::fuzz::replay("jinja", fuzz::render_template); }
+TEST(ChatTemplateCorpus, IsAcceptedOrRefusedByName) { ingot::fuzz::replay("chat_template", fuzz::render_chat); }
 
 }  // namespace
 }  // namespace ingot::text

@@ -5,8 +5,10 @@
 namespace ingot::text {
 namespace {
 
-TEST(TokenizerCorpus, TokenizerJson) { ingot::fuzz::replay("tokenizer_json", fuzz::read_tokenizer_json); }
-TEST(TokenizerCorpus, SentencePiece) { ingot::fuzz::replay("sentencepiece", fuzz::read_sentencepiece); }
+TEST(TokenizerJsonCorpus, IsAcceptedOrRefusedByName) {
+  ingot::fuzz::replay("tokenizer_json", fuzz::read_tokenizer_json);
+}
+TEST(SentencePieceCorpus, IsAcceptedOrRefusedByName) { ingot::fuzz::replay("sentencepiece", fuzz::read_sentencepiece); }
 
 }  // namespace
 }  // namespace ingot::text

@@ -5,7 +5,7 @@
 namespace ingot::train {
 namespace {
 
-TEST(Corpus, Recipe) {
+TEST(RecipeCorpus, IsAcceptedOrRefusedByName) {
   ingot::fuzz::replay("recipe", [](const std::string& bytes) { return fuzz::read(std::as_bytes(std::span(bytes))); },
                       {.num_valid = 3, .num_bad = 14});
 }

@@ -256,7 +256,7 @@ TEST(Step, AdaptingOnlyTheLastLayerGivesTheSameGradients) {
       SmallRun some({.lora = small_lora(last_layer), .weights = type, .step = step});
       EXPECT_EQ(some.optimizer_state->lowest_trainable_layer(), 2);
       int64_t found = 0;
-      const auto copies = [&](auto&& fn) {
+      const auto for_common_tensors = [&](auto&& fn) {
         for (const TrainedParameter& t : some.optimizer_state->tensors()) {
           for (const TrainedParameter& u : all.optimizer_state->tensors()) {
             if (u.name == t.name) fn(t, u);
@@ -264,13 +264,13 @@ TEST(Step, AdaptingOnlyTheLastLayerGivesTheSameGradients) {
         }
       };
       some.randomise_b(1);
-      copies([&](const TrainedParameter& t, const TrainedParameter& u) {
+      for_common_tensors([&](const TrainedParameter& t, const TrainedParameter& u) {
         all.device.copy_from_host(u.master.data, t.master.data, t.master.bytes());
       });
       all.optimizer_state->refresh_weights(all.step->context());
       const std::vector<data::PackedSequence> batch = all.sequences(3);
       EXPECT_EQ(all.run(1, 0, batch).loss, some.run(1, 0, batch).loss);
-      copies([&](const TrainedParameter& t, const TrainedParameter& u) {
+      for_common_tensors([&](const TrainedParameter& t, const TrainedParameter& u) {
         EXPECT_EQ(floats(t.gradient), floats(u.gradient))
             << t.name << " " << name(type) << " " << spec::name(recompute);
         EXPECT_GT(norm_of({floats(t.gradient)}, 1), 0) << t.name;

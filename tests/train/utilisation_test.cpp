@@ -36,7 +36,7 @@ TEST(Utilisation, UnknownRatesGiveNoShare) {
   EXPECT_EQ(warning, "");
 }
 
-TEST(Utilisation, ThePeakItselfIsAShareOfOne) {
+TEST(Utilisation, TheMeasuredPeakIsAShareOfOne) {
   Utilisation utilisation({.peak = 80, .gemm = 60});
   const auto [shares, warning] = utilisation.of(work, 1);
   EXPECT_EQ(shares.mfu_full_square, 1.0);

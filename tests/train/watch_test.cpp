@@ -47,9 +47,9 @@ TEST(LoaderWatch, ReportsWhenMoreThanATenthIsWaiting) {
   std::string reported;
   int64_t times = 0;
   for (int i = 0; i < 100; ++i) {
-    const std::string one = watch.look(0.5, 1);
-    if (!one.empty()) reported = one;
-    times += !one.empty();
+    const std::string message = watch.look(0.5, 1);
+    if (!message.empty()) reported = message;
+    times += !message.empty();
   }
   EXPECT_EQ(times, 1);
   EXPECT_NE(reported.find("the last 16 steps spent 1"), std::string::npos)
@@ -73,9 +73,9 @@ TEST(StragglerWatch, ReportsASlowRankOnceAndWhenItIsSlowAgain) {
   int64_t reported = 0;
   std::string last;
   for (int i = 0; i < 50; ++i) {
-    const std::string one = watch.look(times({1, 2, 1}));
-    reported += !one.empty();
-    if (!one.empty()) last = one;
+    const std::string message = watch.look(times({1, 2, 1}));
+    reported += !message.empty();
+    if (!message.empty()) last = message;
   }
   EXPECT_EQ(reported, 1);
   EXPECT_EQ(last.find("rank 1 (b) took 1."), 0U) << last;

@@ -73,7 +73,7 @@ def compare(ids, right, scored, reported, max_tokens):
     check(abs(taken - total) <= len(second) * TOLERANCE, f"the second half of {ids}: {taken}, not {total}")
     clear = all(abs(right[place - 1].topk(2)[0].diff().item()) > 2 * TOLERANCE for place in second)
     greedy = all(found[place] == max(tops[place].values()) for place in second)
-    check(not clear or greedy == all(right[place - 1].argmax().item() == ids[place] for place in second), f"greedy or not: {ids}")
+    check(not clear or greedy == all(right[place - 1].argmax().item() == ids[place] for place in second), f"whether the second half is greedy: {ids}")
     return worst, clear
 
 
@@ -97,7 +97,7 @@ async def check_model(folder, work):
     finally:
         server.end()
     print(f"{folder.name}: {sum(map(len, prompts))} tokens of {len(prompts)} prompts, four times: log-probabilities differ by "
-          f"{max(worst for worst, _ in found):.1e} at most; {sum(clear for _, clear in found)} second halves are greedy or not alike")
+          f"{max(worst for worst, _ in found):.1e} at most; greedy or not agrees in {sum(clear for _, clear in found)} comparisons")
 
 
 def main():

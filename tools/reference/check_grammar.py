@@ -261,13 +261,13 @@ def check_samples(model, schemas, folder):
                 wrong += 1
                 if wrong <= 20:
                     print(f"INVALID {json.dumps(schema)}\n  {text}\n  {str(error).splitlines()[0]}")
-    print(f"{len(schemas)} schemas, {refused} refused; {texts} texts drawn, {wrong} of them not valid")
+    print(f"{len(schemas)} schemas, {refused} refused; {texts} texts sampled, {wrong} of them not valid")
     return wrong == 0 and texts > len(schemas) and len(schemas) - refused >= LEAST_SUPPORTED * len(schemas)
 
 
 def main():
     if not SUITE.is_dir():
-        print(f"left out: {SUITE} is not here; the package libtest-json-schema-acceptance-perl brings it")
+        print(f"left out: {SUITE} is missing; install libtest-json-schema-acceptance-perl")
         sys.exit(77)
     draw = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 1500

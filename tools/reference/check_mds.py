@@ -75,7 +75,7 @@ def main():
                 same_files = compression != "" or all((ours / f.name).read_bytes() == f.read_bytes() for f in theirs.iterdir())
                 found = read(reader_class, ours)
                 same = len(found) == len(samples) and all(np.array_equal(a[key], b[key]) for a, b in zip(found, samples))
-                print(f"{kind} {compression or 'as they are'}: {len(found)} samples, {'the same' if same and same_files else 'DIFFERENT'}")
+                print(f"{kind} {compression or 'uncompressed'}: {len(found)} samples, {'the same' if same and same_files else 'DIFFERENT'}")
                 problems += not (same and same_files)
     return 1 if problems else 0
 

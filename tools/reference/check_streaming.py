@@ -71,7 +71,7 @@ def main():
                         if ours != theirs:
                             problems += 1
                             print(f"{samples} samples, {nodes} x {ranks} x {batch}, shuffle {shuffle}, epoch {epoch}: {len(ours)} and {len(theirs)} batches, DIFFERENT")
-    print(f"{compared} epochs compared, {longer} of them with a batch of samples that come twice, {problems} different")
+    print(f"{compared} epochs compared, {longer} of them with an additional batch of repeated samples, {problems} different")
     return 1 if problems or not longer else 0
 
 

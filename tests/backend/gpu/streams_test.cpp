@@ -30,7 +30,7 @@ class StreamsTest : public testing::TestWithParam<Schedule> {
     std::memcpy(all.data(), buffer.data(), buffer.bytes());
     return all;
   }
-  void twice(const Tensor& y, const Tensor& x) { ops::scale(context_, y, x, 2); }
+  void scale_by_two(const Tensor& y, const Tensor& x) { ops::scale(context_, y, x, 2); }
   Tensor tensor(const Buffer& buffer) { return buffer.view(DType::f32, Shape{count}); }
 
   static constexpr int64_t count = 4;
@@ -49,7 +49,7 @@ TEST_P(StreamsTest, EventsOrderCopiesAndKernels) {
   device_->copy_from_host_async(Stream::copy, in.data(), from.data(), bytes);
   uploaded->record(Stream::copy);
   uploaded->wait_on(Stream::compute);
-  twice(tensor(out), tensor(in));
+  scale_by_two(tensor(out), tensor(in));
   computed->record(Stream::compute);
   computed->wait_on(Stream::copy);
   device_->copy_to_host_async(Stream::copy, to.data(), out.data(), bytes);
@@ -63,12 +63,12 @@ TEST_P(StreamsTest, EventsOrderCopiesAndKernels) {
 TEST_P(StreamsTest, QueryingAnEventAdvancesTheStream) {
   const Buffer in(*device_, bytes);
   const auto event = device_->make_event();
-  for (int i = 0; i < 3; ++i) twice(tensor(in), tensor(in));
+  for (int i = 0; i < 3; ++i) scale_by_two(tensor(in), tensor(in));
   event->record(Stream::compute);
   EXPECT_FALSE(event->done());
-  int asked = 1;
-  while (!event->done()) ++asked;
-  EXPECT_LT(asked, 4);
+  int queries = 1;
+  while (!event->done()) ++queries;
+  EXPECT_LT(queries, 4);
 }
 
 // The simulated device reads host memory only when it executes the copy.
@@ -92,7 +92,7 @@ TEST_P(StreamsTest, MissingWaitsGiveWrongResults) {
   {
     const Buffer in(*device_, bytes), out(*device_, bytes);
     device_->copy_from_host_async(Stream::copy, in.data(), from.data(), bytes);
-    twice(tensor(out), tensor(in));
+    scale_by_two(tensor(out), tensor(in));
     device_->copy_to_host(to.data(), out.data(), bytes);
     wrong += values(to) != values(host({2, 4, 6, 8}));
   }
@@ -100,7 +100,7 @@ TEST_P(StreamsTest, MissingWaitsGiveWrongResults) {
     const Buffer in(*device_, bytes), out(*device_, bytes);
     const PinnedBuffer early = host({0, 0, 0, 0});
     device_->copy_from_host(in.data(), from.data(), bytes);
-    twice(tensor(out), tensor(in));
+    scale_by_two(tensor(out), tensor(in));
     device_->copy_to_host_async(Stream::copy, early.data(), out.data(), bytes);
     const auto both = device_->make_event();
     both->record(Stream::compute);
@@ -151,8 +151,8 @@ TEST_P(StreamsTest, ReplayReadsTheCurrentMemory) {
   const Buffer in(*device_, bytes), out(*device_, bytes);
   const PinnedBuffer to = host({0, 0, 0, 0});
   const auto replay = device_->record([&] {
-    twice(tensor(in), tensor(in));
-    twice(tensor(out), tensor(in));
+    scale_by_two(tensor(in), tensor(in));
+    scale_by_two(tensor(out), tensor(in));
   });
   device_->copy_from_host(in.data(), host({1, 2, 3, 4}).data(), bytes);
   for (float factor = 4; factor < 40; factor *= 2) {
@@ -167,7 +167,7 @@ TEST_P(StreamsTest, OpsThatCannotBeRecordedAreNamed) {
   float one = 0;
   try {
     device_->record([&] {
-      twice(tensor(in), tensor(in));
+      scale_by_two(tensor(in), tensor(in));
       device_->copy_to_host(&one, in.data(), sizeof one);
     });
     ADD_FAILURE() << "nothing was thrown";
@@ -175,7 +175,7 @@ TEST_P(StreamsTest, OpsThatCannotBeRecordedAreNamed) {
     EXPECT_EQ(error.message(), "sim32: memory is copied while scale(f32[4], f32[4]) is recorded");
   }
   EXPECT_THROW(device_->record([&] { const Buffer more(*device_, bytes); }), Error);
-  twice(tensor(in), tensor(in));  // runs directly and is not recorded
+  scale_by_two(tensor(in), tensor(in));  // runs directly and is not recorded
   device_->copy_to_host(&one, in.data(), sizeof one);
 }
 
@@ -188,7 +188,7 @@ TEST_P(StreamsTest, AsynchronousErrorsNameTheOp) {
     device_->set_current_op("some_op", operands);
     device_->launch(kernel, static_cast<void*>(&data), {}, 0);
   }
-  twice(tensor(in), tensor(in));
+  scale_by_two(tensor(in), tensor(in));
   for (int again = 0; again < 2; ++again) {
     try {
       float one = 0;

@@ -96,7 +96,7 @@ def pull(gguf, work):
     ingot("model", "convert", gguf, work / "hub", "--dtype", "fp32")
     with hub(work / "hub") as address:
         ingot("model", "pull", NAME, "--endpoint", address)
-    expect(NAME in ingot("model", "list"), "the model that was pulled is not listed")
+    expect(NAME in ingot("model", "list"), "the pulled model is not listed")
     say(f"{NAME} is pulled and listed")
 
 
@@ -128,7 +128,7 @@ def pretrain(work):
         victim.kill()
         if victim.wait() == -signal.SIGKILL:
             break
-        expect(victim.returncode == 0, f"the run that was to be killed ended with {victim.returncode}")
+        expect(victim.returncode == 0, f"the run ended before the kill with {victim.returncode}")
         shutil.rmtree(work / "killed")  # the run ended before the kill: try again
     ingot(*recipe, "name=killed", "parallel.dp=2", "--resume")
     whole, resumed = step_events(work / "whole"), step_events(work / "killed")
@@ -137,7 +137,7 @@ def pretrain(work):
            "the losses of the run that was killed and resumed by two ranks differ from those of the one let alone")
     expect(ingot("model", "inspect", work / "whole/model", "--hash").split()[-1] ==
            ingot("model", "inspect", work / "killed/model", "--hash").split()[-1], "the weights differ")
-    say("killed, resumed by two ranks: 60 losses and the weights have the bits of an unbroken run")
+    say("killed, resumed by two ranks: 60 losses and the weights have the bits of an uninterrupted run")
 
 
 def finetune(work):
@@ -197,7 +197,7 @@ def talk(address, adapter, work):
         streamed = "".join(chunk.choices[0].text for chunk in pieces if chunk.choices)
         expect(whole == streamed, f"{model}: streamed {streamed!r}, whole {whole!r}")
         texts[model] = whole
-    expect(texts[base] != texts["speeches"], "the adapter changes nothing")
+    expect(texts[base] != texts["speeches"], "the adapter has no effect")
     say(f"base: {texts[base]!r}")
     say(f"tuned: {texts['speeches']!r}")
     for model in (base, "speeches"):
@@ -213,7 +213,7 @@ def talk(address, adapter, work):
 def check_schema(choice):
     import jsonschema
 
-    expect(choice.finish_reason == "stop", f"the JSON ended by {choice.finish_reason}")
+    expect(choice.finish_reason == "stop", f"the JSON's finish_reason is {choice.finish_reason}")
     jsonschema.validate(json.loads(choice.message.content), SCHEMA)
 
 
@@ -224,13 +224,13 @@ def export(adapter, tuned, work):
     ingot("model", "merge", NAME, "--adapter", adapter, work / "merged", "--dtype", "fp32")
     ingot("model", "convert", work / "merged", work / "merged.gguf", "--dtype", "f16")
     again = json.loads(ingot("generate", "--model", work / "merged.gguf", "--prompt", PROMPT, "--max-tokens", 8, "--json"))
-    expect(tuned.startswith(again["text"][:8]), f"the GGUF file goes on with {again['text']!r}")
+    expect(tuned.startswith(again["text"][:8]), f"the GGUF file generates {again['text']!r}")
     tokenizer = AutoTokenizer.from_pretrained(work / "merged")
     model = AutoModelForCausalLM.from_pretrained(work / "merged", dtype=torch.float32)
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
     made = model.generate(ids, max_new_tokens=TOKENS, do_sample=False)[0, ids.shape[1]:]
     theirs = tokenizer.decode(made, skip_special_tokens=True)
-    expect(theirs == tuned, f"transformers goes on with {theirs!r}, the server with {tuned!r}")
+    expect(theirs == tuned, f"transformers generates {theirs!r}, the server {tuned!r}")
     say(f"transformers, from the exported folder, gives the server's {len(made)} greedy tokens")
 
 

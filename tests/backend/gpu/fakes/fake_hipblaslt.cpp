@@ -92,13 +92,14 @@ EXPORT int hipblasLtMatmulPreferenceSetAttribute(fake::Preference* preference, i
 }
 
 EXPORT int hipblasLtMatmulAlgoGetHeuristic(void*, Product* product, Matrix* a, Matrix* b, Matrix* c, Matrix* d,
-                                           fake::Preference* preference, int asked, Result* results, int* returned) {
+                                           fake::Preference* preference, int requested, Result* results,
+                                           int* returned) {
   *returned = 0;
   const bool transpose_a = transposes(*product, 0);
   if (!fake::fits(*a, transpose_a, *b, transposes(*product, 1), *c, *d)) return invalid_value;
   if (preference->attributes.at(1) != 0 || (transpose_a ? a->rows : a->columns) == 56) return not_supported;
   if (!scales_fit(*product, *a, *b)) return not_supported;
-  for (uint8_t id = 1; id <= 3 && *returned < asked; ++id) {
+  for (uint8_t id = 1; id <= 3 && *returned < requested; ++id) {
     Result& result = results[(*returned)++];
     result = {};
     result.algorithm.data[0] = id;

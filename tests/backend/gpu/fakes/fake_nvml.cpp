@@ -12,7 +12,7 @@ constexpr int invalid_argument = 2;
 constexpr int not_found = 6;
 bool initialized = false;
 int gpu = 0;
-unsigned long long taken = 1000;
+unsigned long long energy_mj = 1000;
 
 }  // namespace
 
@@ -26,6 +26,6 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) 
   return std::strcmp(address, "0000:3b:00.0") == 0 ? success : not_found;
 }
 EXPORT int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millijoules) {
-  *millijoules = taken += 2500;
+  *millijoules = energy_mj += 2500;
   return device == &gpu ? success : invalid_argument;
 }

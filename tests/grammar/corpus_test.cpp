@@ -5,15 +5,15 @@
 namespace ingot::grammar {
 namespace {
 
-TEST(Fuzz, JsonSchemaSeedsAreJudgedRight) {
+TEST(JsonSchemaCorpus, IsAcceptedOrRefusedByName) {
   ingot::fuzz::replay("json_schema", [](const std::string& text) { return fuzz::compile_schema(text); });
 }
 
-TEST(Fuzz, EbnfSeedsAreJudgedRight) {
+TEST(EbnfCorpus, IsAcceptedOrRefusedByName) {
   ingot::fuzz::replay("ebnf", [](const std::string& text) { return fuzz::compile_rules(text); });
 }
 
-TEST(Fuzz, PatternSeedsAreJudgedRight) {
+TEST(PatternCorpus, IsAcceptedOrRefusedByName) {
   ingot::fuzz::replay("pattern", [](const std::string& text) { return fuzz::compile_pattern(text); });
 }
 
