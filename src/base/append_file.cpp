@@ -20,15 +20,15 @@ AppendFile::AppendFile(std::filesystem::path path) : path_(std::move(path)) {
 
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
-void AppendFile::append(std::string_view piece) {
-  while (!piece.empty()) {
-    const ssize_t n = ::write(descriptor_, piece.data(), piece.size());
+void AppendFile::append(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(descriptor_, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const ErrorKind kind = errno == ENOSPC || errno == EDQUOT ? ErrorKind::resource : ErrorKind::unavailable;
       throw_error(kind, "{}: cannot write: {}", path_.string(), errno_message(errno));
     }
-    piece.remove_prefix(static_cast<size_t>(n));
+    text.remove_prefix(static_cast<size_t>(n));
   }
 }
 

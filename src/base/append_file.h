@@ -6,8 +6,8 @@
 
 namespace ingot {
 
-// The file is created if it does not exist; existing contents stay. Each piece is passed to the kernel before append()
-// returns, so a killed process leaves at most the last piece incomplete.
+// The file is created if it does not exist; existing contents stay. Each text is passed to the kernel before append()
+// returns, so a killed process leaves at most the last text incomplete.
 class AppendFile {
  public:
   // Errors: unavailable when it cannot be opened.
@@ -17,7 +17,7 @@ class AppendFile {
   ~AppendFile();
 
   // Errors: resource for a full disk, else unavailable, naming the file.
-  void append(std::string_view piece);
+  void append(std::string_view text);
 
  private:
   std::filesystem::path path_;

@@ -10,7 +10,7 @@
 //   template <class Visitor>
 //   void describe(Visitor& v, Recipe& r) {
 //     v.field("name", r.name, "name of the run", {.required = true});
-//     v.section("optimizer", r.optimizer, "how the weights move");
+// v.section("optimizer", r.optimizer, "the optimizer and its settings");
 //   }
 //
 //   ConfigNode node = ConfigNode::from_file("recipe.yaml");

@@ -23,8 +23,8 @@ std::string join_path(const std::string& parent, std::string_view key) {
 constexpr const char* plain_key = "a key must be plain text (or is a bracket left open?)";
 
 std::string shortened(std::string_view text) {
-  constexpr size_t most = 60;
-  return text.size() <= most ? std::string(text) : std::string(text.substr(0, most)) + "...";
+  constexpr size_t max_shown = 60;
+  return text.size() <= max_shown ? std::string(text) : std::string(text.substr(0, max_shown)) + "...";
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ class ConfigTreeBuilder final : public YAML::EventHandler {
   ConfigNode take() { return std::move(root_); }
 
   [[noreturn]] void refuse(const YAML::Mark& mark, const std::string& words) const {
-    throw_error(ErrorKind::usage, "{}: {}", place(mark), words);
+    throw_error(ErrorKind::usage, "{}: {}", position_of(mark), words);
   }
 
  private:
@@ -74,7 +74,7 @@ class ConfigTreeBuilder final : public YAML::EventHandler {
     bool has_key = false;
   };
 
-  std::string place(const YAML::Mark& mark) const { return fmt::format("{}:{}", name_, mark.line + 1); }
+  std::string position_of(const YAML::Mark& mark) const { return fmt::format("{}:{}", name_, mark.line + 1); }
 
   void check(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor != YAML::NullAnchor) refuse(mark, "anchors (&name) are not accepted; write the value out");
@@ -92,7 +92,7 @@ class ConfigTreeBuilder final : public YAML::EventHandler {
       refuse(mark, fmt::format("nested deeper than {} levels", ConfigNode::max_depth));
     }
     if (awaits_key()) refuse(mark, plain_key);
-    node.where_ = place(mark);
+    node.where_ = position_of(mark);
     node.path_ = child_path();
     stack_.push_back({std::move(node), {}, false});
     marks_.push_back(mark);
@@ -126,7 +126,7 @@ class ConfigTreeBuilder final : public YAML::EventHandler {
       parent.has_key = true;
       return;
     }
-    node.where_ = place(mark);
+    node.where_ = position_of(mark);
     node.path_ = child_path();
     if (stack_.empty()) {
       root_ = std::move(node);

@@ -94,8 +94,8 @@ void require_cpus(std::span<const int> cpus, int64_t threads) {
 
 std::vector<int> share_of_cpus(std::span<const int> cpus, int64_t threads, int pool) {
   if (cpus.empty()) return {};
-  const std::span<const int> own = cpus.subspan(static_cast<size_t>(threads * pool), static_cast<size_t>(threads));
-  return {own.begin(), own.end()};
+  const std::span<const int> share = cpus.subspan(static_cast<size_t>(threads * pool), static_cast<size_t>(threads));
+  return {share.begin(), share.end()};
 }
 
 void bind_thread(pthread_t thread, int cpu) {

@@ -3,8 +3,8 @@
 // Each owner has a credit, and what it uses is charged to it. An owner keeps its turn while it has credit, then the
 // turn passes to the next owner with credit; when no ready owner has any, all waiting owners get as many quanta as are
 // needed to give one of them credit. Usage may be known only afterwards, so a credit may become negative: such an owner
-// is skipped for as many rounds as repay it. What is used while no other owner has anything is free, and a debt is at
-// most max_debt.
+// is skipped for as many rounds as repay it. Use is free while no other owner has items, and a debt is at most
+// max_debt.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@ class DeficitRoundRobin {
   DeficitRoundRobin(int64_t quantum, int64_t max_debt) : quantum_(quantum), max_debt_(max_debt) {}
 
   // The owner has one more item that waits or is in progress, or one fewer. An owner without items is forgotten.
-  void enter(uint64_t owner) { ++accounts_[owner].things; }
+  void enter(uint64_t owner) { ++accounts_[owner].items; }
   void leave(uint64_t owner) {
     const auto found = accounts_.find(owner);
-    if (found != accounts_.end() && --found->second.things == 0) accounts_.erase(found);
+    if (found != accounts_.end() && --found->second.items == 0) accounts_.erase(found);
   }
 
   // Charges `used` to an owner that has items; ignored for any other.
@@ -61,7 +61,7 @@ class DeficitRoundRobin {
  private:
   struct Account {
     int64_t credit = 0;
-    int64_t things = 0;
+    int64_t items = 0;
   };
 
   // The first owner that satisfies `fits`, starting with the one whose turn it is. It gets the turn.

@@ -25,8 +25,8 @@ void require_known_json(const std::string& file, const Json& object, const FileF
       *version == 0) {
     throw_error(ErrorKind::corrupt, "{}: \"version\" is not a whole number of at least 1", file);
   }
-  constexpr auto most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  require_known_version(file, static_cast<int64_t>(std::min(version->template get<uint64_t>(), most)), format);
+  constexpr auto max_version = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  require_known_version(file, static_cast<int64_t>(std::min(version->template get<uint64_t>(), max_version)), format);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ void FileWatch::add(const MappedFile& file) {
   files_.push_back({file.range(), std::move(descriptor)});
 }
 
-std::optional<FileFault> FileWatch::look() const {
+std::optional<FileFault> FileWatch::find_fault() const {
   for (const Watched& file : files_) {
     const std::filesystem::path& path = file.range->path();
     if (file.range->faulty()) return FileFault{path, "it was truncated, or its storage cannot be read"};
@@ -48,7 +48,7 @@ std::optional<FileFault> FileWatch::look() const {
 
 std::optional<FileFault> FileWatch::fault() const {
   if (!found_) {
-    std::optional<FileFault> fault = look();
+    std::optional<FileFault> fault = find_fault();
     if (!fault) return std::nullopt;
     auto held = fault_.lock();
     if (!*held) *held = std::move(fault);

@@ -46,7 +46,7 @@ class FileWatch {
     std::shared_ptr<const MappedRange> range;
     Descriptor descriptor;
   };
-  std::optional<FileFault> look() const;
+  std::optional<FileFault> find_fault() const;
 
   std::vector<Watched> files_;
   mutable std::atomic<bool> found_{false};

@@ -40,7 +40,7 @@ void ordered_pipeline(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&
   };
   Guarded<Stream> stream;
   Mutex taking;
-  const int64_t most = int64_t{4} * pool.threads();
+  const int64_t max_items = int64_t{4} * pool.threads();
   const int64_t max_bytes = in_order_bytes * pool.threads();
 
   // False at the end. An error of `take` becomes the last item.
@@ -48,7 +48,8 @@ void ordered_pipeline(ThreadPool& pool, FunctionRef<std::optional<int64_t>(Item&
     const MutexLock alone(taking);
     {
       auto held = stream.lock();
-      held.wait([&](const Stream& s) { return s.stopped || (s.num_taken - s.num_put < most && s.bytes < max_bytes); });
+      held.wait(
+          [&](const Stream& s) { return s.stopped || (s.num_taken - s.num_put < max_items && s.bytes < max_bytes); });
       if (held->stopped || held->at_end) return false;
     }
     std::optional<int64_t> bytes = 0;

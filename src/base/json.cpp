@@ -74,12 +74,12 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   static std::string shown(const std::string& name) {
-    constexpr size_t most = 60;
-    return json_escape(name.size() > most ? name.substr(0, most) + "..." : name);
+    constexpr size_t max_shown = 60;
+    return json_escape(name.size() > max_shown ? name.substr(0, max_shown) + "..." : name);
   }
 
   // Adds a value to the innermost open container. The outer ones get no members meanwhile, so addresses stay valid.
-  Json* place(Json value) {
+  Json* add_value(Json value) {
     if (++num_values_ > limits_.values) throw_error(ErrorKind::corrupt, "has more than {} values", limits_.values);
     if (open_.empty()) return &(root_ = std::move(value));
     Json& parent = *open_.back().value;
@@ -92,14 +92,14 @@ class Builder final : public nlohmann::json_sax<Json> {
     return &members.emplace_back(std::move(key_), std::move(value)).second;
   }
   bool add(Json value) {
-    place(std::move(value));
+    add_value(std::move(value));
     return true;
   }
   bool open(Json value) {
     if (open_.size() >= limits_.depth) {
       throw_error(ErrorKind::corrupt, "is nested deeper than {} levels", limits_.depth);
     }
-    open_.push_back({place(std::move(value))});
+    open_.push_back({add_value(std::move(value))});
     return true;
   }
   bool close() {

@@ -24,8 +24,8 @@ struct LockHolder {
   std::string text() const;
 };
 
-// The lock at `path`, which an NFS server is asked for again; nothing when it does not exist. Errors: unavailable when
-// it cannot be read.
+// Opens and reads the lock at `path`, so that an NFS client asks the server anew; nothing when it does not exist.
+// Errors: unavailable when it cannot be read.
 struct FoundLock {
   LockHolder holder;
   double changed = 0;  // modification time, seconds of the server's clock

@@ -11,25 +11,25 @@
 namespace ingot {
 
 SharedLibrary::SharedLibrary(const std::vector<std::string>& names, const std::vector<std::string>& folders) {
-  std::vector<std::string> places = names;
+  std::vector<std::string> candidates = names;
   for (const std::string& folder : folders) {
-    for (const std::string& name : names) places.push_back(fmt::format("{}/{}", folder, name));
+    for (const std::string& name : names) candidates.push_back(fmt::format("{}/{}", folder, name));
   }
-  for (const std::string& place : places) {
+  for (const std::string& candidate : candidates) {
     std::error_code none;  // dlopen reports other files that are not libraries, but would block on a pipe
-    if (std::filesystem::is_fifo(place, none)) {
-      if (reason_.empty()) reason_ = place + ": is a pipe, not a library";
+    if (std::filesystem::is_fifo(candidate, none)) {
+      if (reason_.empty()) reason_ = candidate + ": is a pipe, not a library";
       continue;
     }
     // Vendors' libraries have threads and memory of their own until the process ends, and must not be unloaded.
-    handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    handle_ = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_ != nullptr) {
-      path_ = place;
+      path_ = candidate;
       return;
     }
     // The error of the first name, or a later one that says more than that there is no such file.
     const char* error = dlerror();
-    const std::string text = error != nullptr ? error : place + ": unknown reason";
+    const std::string text = error != nullptr ? error : candidate + ": unknown reason";
     if (reason_.empty() || text.find("No such file") == std::string::npos) reason_ = text;
   }
 }

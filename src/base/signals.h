@@ -28,7 +28,7 @@ class StopSignal {
   explicit StopSignal(void (*second)(int signal), HangUp hang_up = HangUp::stops);
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
-  // Restores the former handlers and forgets the request.
+  // Restores the former handlers and clears the request.
   ~StopSignal();
 
   bool requested() const { return number() != 0; }

@@ -108,8 +108,8 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   size_t best_distance = std::numeric_limits<size_t>::max();
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(wanted, lowered(candidate));
-    const size_t most = std::max<size_t>(1, std::max(name.size(), candidate.size()) / 3);
-    if (distance <= most && distance < best_distance) {
+    const size_t max_distance = std::max<size_t>(1, std::max(name.size(), candidate.size()) / 3);
+    if (distance <= max_distance && distance < best_distance) {
       best = candidate;
       best_distance = distance;
     }

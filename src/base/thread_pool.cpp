@@ -252,8 +252,8 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
   if (grain < 1) throw_error(ErrorKind::internal, "parallel_for: the grain is {}, it must be at least 1", grain);
   if (end <= begin) return;
   Job job{begin, end, grain, (end - begin - 1) / grain + 1, 1, &body};
-  const int64_t most = inside_slice ? 1 : threads();
-  job.num_blocks = static_cast<int>(std::min(job.num_slices, most));
+  const int64_t max_threads = inside_slice ? 1 : threads();
+  job.num_blocks = static_cast<int>(std::min(job.num_slices, max_threads));
   std::optional<Binding> bound;
   if (job.num_blocks == 1) {
     if (!inside_slice) bound.emplace(*this);  // else it is bound already

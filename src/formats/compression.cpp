@@ -21,7 +21,7 @@ namespace {
 
 struct Kind {
   std::string_view name;
-  int least = 0, most = 0, level = 0;  // default level; all 0 for snappy, which has no levels
+  int min_level = 0, max_level = 0, level = 0;  // default level; all 0 for snappy, which has no levels
 };
 constexpr std::array<Kind, 5> kinds = {
     {{"br", 0, 11, 11}, {"bz2", 1, 9, 9}, {"gz", 0, 9, 9}, {"snappy"}, {"zstd", 1, 22, 3}}};
@@ -38,7 +38,8 @@ Kind parse(std::string_view text) {
   if (colon == text.npos) return kind;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, kind.level);
-  if (error != std::errc() || stop != end || kind.most == 0 || kind.level < kind.least || kind.level > kind.most) {
+  if (error != std::errc() || stop != end || kind.max_level == 0 || kind.level < kind.min_level ||
+      kind.level > kind.max_level) {
     throw_error(ErrorKind::unsupported, "the compression {} has an invalid level", printable(text));
   }
   return kind;
@@ -193,12 +194,12 @@ class Unbrotli {
 
 template <class Decoder>
 std::string decoded(std::string_view kind, Bytes bytes, uint64_t size, const std::string& source) {
-  constexpr uint64_t least = uint64_t{1} << 16;
+  constexpr uint64_t min_growth = uint64_t{1} << 16;
   Decoder decoder(bytes);
   std::string out;
   for (;;) {
     const size_t have = out.size();
-    out.resize(std::min<uint64_t>(size + 1, have + std::max<uint64_t>(have, least)));
+    out.resize(std::min<uint64_t>(size + 1, have + std::max<uint64_t>(have, min_growth)));
     const int64_t more = decoder.fill(std::span(out).subspan(have));
     if (more < 0) damaged(kind, source);
     out.resize(have + static_cast<size_t>(more));

@@ -65,15 +65,15 @@ void GgufMetadata::add(std::string key, GgufValue value) {
   if (list != nullptr && std::holds_alternative<std::monostate>(list->items)) {
     throw_error(ErrorKind::internal, "{}: key {} is a list without an item type", source_, printable(key));
   }
-  if (!places_.emplace(key, items_.size()).second) {
+  if (!index_by_key_.emplace(key, items_.size()).second) {
     throw_error(ErrorKind::corrupt, "{}: duplicate key {}", source_, printable(key));
   }
   items_.emplace_back(std::move(key), std::move(value));
 }
 
 const GgufValue* GgufMetadata::find(std::string_view key) const {
-  const auto place = places_.find(key);
-  return place == places_.end() ? nullptr : &items_[place->second].second;
+  const auto found = index_by_key_.find(key);
+  return found == index_by_key_.end() ? nullptr : &items_[found->second].second;
 }
 
 const GgufValue& GgufMetadata::at(std::string_view key) const {

@@ -63,7 +63,7 @@ class GgufMetadata {
 
   std::string source_;
   std::vector<std::pair<std::string, GgufValue>> items_;
-  std::map<std::string, size_t, std::less<>> places_;  // key -> index in items_
+  std::map<std::string, size_t, std::less<>> index_by_key_;  // key -> index in items_
 };
 
 }  // namespace ingot::formats

@@ -87,8 +87,8 @@ void MdsShard::open(std::span<const std::byte> bytes, const MdsShardInfo& info) 
 }
 
 std::vector<std::string_view> MdsShard::sample(int64_t index) const {
-  const size_t place = 4 + 4 * static_cast<size_t>(index);
-  const size_t begin = load<uint32_t>(bytes_, place), end = load<uint32_t>(bytes_, place + 4);
+  const size_t offset_position = 4 + 4 * static_cast<size_t>(index);
+  const size_t begin = load<uint32_t>(bytes_, offset_position), end = load<uint32_t>(bytes_, offset_position + 4);
   const std::string where = fmt::format("{}: sample {}", source_, index);
   ByteReader reader(bytes_.subspan(begin, end - begin), where);
   std::vector<uint32_t> sizes;

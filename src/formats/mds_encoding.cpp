@@ -224,8 +224,8 @@ std::string mds_array_value(const MdsEncoding& encoding, const MdsArray& array) 
   std::string value;
   if (encoding.dtype.empty()) value += static_cast<char>(dtype->byte);
   if (encoding.shape.empty()) {
-    const auto most = static_cast<uint64_t>(*std::max_element(array.shape.begin(), array.shape.end()));
-    const int bytes = (static_cast<int>(std::bit_width(most)) + 7) / 8;  // needed for the largest dimension
+    const auto max_dim = static_cast<uint64_t>(*std::max_element(array.shape.begin(), array.shape.end()));
+    const int bytes = (static_cast<int>(std::bit_width(max_dim)) + 7) / 8;  // needed for the largest dimension
     const int k = bytes > 4 ? 3 : bytes > 2 ? 2 : bytes - 1;
     value += static_cast<char>(array.shape.size() << 2 | static_cast<size_t>(k));
     for (const int64_t dim : array.shape) {

@@ -38,8 +38,8 @@ class ShardParser {
         throw_error(ErrorKind::unsupported, "{}: the hash {} is not known", where_, printable(info.hashes.back()));
       }
     }
-    if (!at("size_limit").is_null()) info.size_limit = number(at("size_limit"), "size_limit", most);
-    info.samples = static_cast<int64_t>(number(at("samples"), "samples", most));
+    if (!at("size_limit").is_null()) info.size_limit = number(at("size_limit"), "size_limit", max_value);
+    info.samples = static_cast<int64_t>(number(at("samples"), "samples", max_value));
     info.raw = file("raw_data", info.hashes);
     if (!at("zip_data").is_null()) info.zip = file("zip_data", info.hashes);
     if (info.zip.has_value() == info.compression.empty()) bad("has only one of compression and zip_data");
@@ -47,7 +47,7 @@ class ShardParser {
   }
 
  private:
-  static constexpr uint64_t most = std::numeric_limits<uint32_t>::max();  // offsets in a shard are 32-bit
+  static constexpr uint64_t max_value = std::numeric_limits<uint32_t>::max();  // offsets in a shard are 32-bit
   static constexpr std::array<std::string_view, 11> keys = {
       "version", "format",     "column_names", "column_encodings", "column_sizes", "compression",
       "hashes",  "size_limit", "samples",      "raw_data",         "zip_data"};
@@ -135,7 +135,7 @@ class ShardParser {
         info.basename.find_first_of(std::string_view("\\\0", 2)) != std::string::npos) {
       bad("has a file {} that is not inside its folder", printable(info.basename));
     }
-    info.bytes = number(object["bytes"], key, most);
+    info.bytes = number(object["bytes"], key, max_value);
     if (!object["hashes"].is_object()) bad("has {}.hashes that is not an object", key);
     for (const auto& [name, hex] : object["hashes"].items()) {
       if (std::find(hashes.begin(), hashes.end(), name) == hashes.end())

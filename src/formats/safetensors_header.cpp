@@ -23,12 +23,12 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { wrong("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
-    if (place_ == Place::shape) {
+    if (state_ == State::shape) {
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
         throw_error(ErrorKind::corrupt, "{}: dimension {} is too large", where(), value);
       }
       header_.tensors.back().shape.push_back(static_cast<int64_t>(value));
-    } else if (place_ == Place::offsets) {
+    } else if (state_ == State::offsets) {
       if (num_offsets_ == 2) throw_error(ErrorKind::corrupt, "{}: data_offsets has more than two numbers", where());
       (num_offsets_ == 0 ? header_.tensors.back().begin : header_.tensors.back().end) = value;
       ++num_offsets_;
@@ -39,9 +39,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool string(string_t& value) override {
-    if (place_ == Place::metadata) {
+    if (state_ == State::metadata) {
       header_.metadata[key_] = value;
-    } else if (place_ == Place::tensor && key_ == "dtype") {
+    } else if (state_ == State::tensor && key_ == "dtype") {
       header_.tensors.back().dtype = value;
     } else {
       wrong("a string");
@@ -50,13 +50,13 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_object(std::size_t) override {
-    if (place_ == Place::outside) {
-      place_ = Place::header;
-    } else if (place_ == Place::header && key_ == "__metadata__") {
-      place_ = Place::metadata;
-    } else if (place_ == Place::header) {
+    if (state_ == State::outside) {
+      state_ = State::header;
+    } else if (state_ == State::header && key_ == "__metadata__") {
+      state_ = State::metadata;
+    } else if (state_ == State::header) {
       header_.tensors.push_back({.name = key_});
-      place_ = Place::tensor;
+      state_ = State::tensor;
       seen_fields_ = 0;
     } else {
       wrong("an object");
@@ -65,21 +65,21 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_object() override {
-    if (place_ == Place::tensor) {
+    if (state_ == State::tensor) {
       for (size_t i = 0; i < field_names.size(); ++i) {
         if ((seen_fields_ & (1U << i)) == 0) throw_error(ErrorKind::corrupt, "{}: no {}", where(), field_names[i]);
       }
     }
-    place_ = place_ == Place::header ? Place::outside : Place::header;
+    state_ = state_ == State::header ? State::outside : State::header;
     return true;
   }
 
   bool key(string_t& value) override {
-    if (place_ == Place::header) {
+    if (state_ == State::header) {
       if (!names_.insert(value).second) {
         throw_error(ErrorKind::corrupt, "{}: duplicate key {} in the header", source_, printable(value));
       }
-    } else if (place_ == Place::metadata) {
+    } else if (state_ == State::metadata) {
       if (header_.metadata.contains(value)) {
         throw_error(ErrorKind::corrupt, "{}: duplicate key {} in __metadata__", source_, printable(value));
       }
@@ -91,10 +91,10 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool start_array(std::size_t) override {
-    if (place_ == Place::tensor && key_ == "shape") {
-      place_ = Place::shape;
-    } else if (place_ == Place::tensor && key_ == "data_offsets") {
-      place_ = Place::offsets;
+    if (state_ == State::tensor && key_ == "shape") {
+      state_ = State::shape;
+    } else if (state_ == State::tensor && key_ == "data_offsets") {
+      state_ = State::offsets;
       num_offsets_ = 0;
     } else {
       wrong("a list");
@@ -103,10 +103,10 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::offsets && num_offsets_ != 2) {
+    if (state_ == State::offsets && num_offsets_ != 2) {
       throw_error(ErrorKind::corrupt, "{}: data_offsets has fewer than two numbers", where());
     }
-    place_ = Place::tensor;
+    state_ = State::tensor;
     return true;
   }
 
@@ -115,7 +115,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  enum class Place { outside, header, metadata, tensor, shape, offsets };
+  enum class State { outside, header, metadata, tensor, shape, offsets };
   static constexpr std::array<const char*, 3> field_names = {"dtype", "shape", "data_offsets"};
 
   void add_field(const std::string& field) {
@@ -131,17 +131,17 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::string where() const { return fmt::format("{}: tensor {}", source_, printable(header_.tensors.back().name)); }
 
   [[noreturn]] void wrong(const char* found) const {
-    switch (place_) {
-      case Place::outside: throw_error(ErrorKind::corrupt, "{}: the header is {}, not an object", source_, found);
-      case Place::header:
+    switch (state_) {
+      case State::outside: throw_error(ErrorKind::corrupt, "{}: the header is {}, not an object", source_, found);
+      case State::header:
         throw_error(ErrorKind::corrupt, "{}: {} is {}, not an object", source_, printable(key_), found);
-      case Place::metadata:
+      case State::metadata:
         throw_error(ErrorKind::corrupt, "{}: {} in __metadata__ is {}, not a string", source_, printable(key_), found);
-      case Place::tensor:
+      case State::tensor:
         throw_error(ErrorKind::corrupt, "{}: {} is {}, not {}", where(), key_, found,
                     key_ == "dtype" ? "a string" : "a list");
-      case Place::shape:
-      case Place::offsets:
+      case State::shape:
+      case State::offsets:
         throw_error(ErrorKind::corrupt, "{}: {} holds {}, not just whole numbers", where(), key_, found);
     }
     throw_error(ErrorKind::internal, "{}: unknown state in the safetensors header", source_);
@@ -149,7 +149,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
 
   SafetensorsHeader& header_;
   const std::string& source_;
-  Place place_ = Place::outside;
+  State state_ = State::outside;
   std::string key_;                        // the last one read
   std::unordered_set<std::string> names_;  // keys of the header
   unsigned seen_fields_ = 0;               // bit i: field_names[i] of the current tensor

@@ -30,16 +30,16 @@ struct Target {
   std::function<void(uint64_t start, const std::string& validator)> start;
   std::function<void(std::span<const std::byte>)> take;
   std::function<uint64_t()> size;
-  std::function<void()> forget;  // start over
+  std::function<void()> restart;  // start over
 };
 
 // How a file is requested: sets the address and headers of a request, and throws the error of a failed one.
-struct Asker {
+struct RequestSetup {
   std::function<void(HttpRequest&)> address;
   std::function<void(const AttemptsResult&)> fail;  // throws
 };
 
-Asker asker_of(const Uri& uri, const FetchOptions& options) {
+RequestSetup request_setup_of(const Uri& uri, const FetchOptions& options) {
   if (uri.scheme == UriScheme::s3) {
     auto bucket = std::make_shared<const S3Bucket>(read_s3_config(), uri.bucket);
     return {[bucket, key = uri.key](HttpRequest& request) { bucket->address(request, key); },
@@ -53,7 +53,7 @@ Asker asker_of(const Uri& uri, const FetchOptions& options) {
 }
 
 void run_attempts(const Uri& uri, const FetchOptions& options, const Target& target) {
-  const Asker asker = asker_of(uri, options);
+  const RequestSetup setup = request_setup_of(uri, options);
   ProgressReporter reporter(options);
   uint64_t total = 0;
   Attempts attempts;
@@ -61,7 +61,7 @@ void run_attempts(const Uri& uri, const FetchOptions& options, const Target& tar
   attempts.total = [&] { return total; };
   attempts.once = [&] {
     HttpRequest request{.connect_timeout_s = options.connect_timeout_s, .stall_timeout_s = options.stall_timeout_s};
-    asker.address(request);
+    setup.address(request);
     target.prepare(request);
     request.on_start = [&](uint64_t start, const std::string& validator, uint64_t length) {
       total = length;
@@ -74,10 +74,10 @@ void run_attempts(const Uri& uri, const FetchOptions& options, const Target& tar
   AttemptsResult result = attempt(uri.shown, options, attempts);
   if (result.result.outcome == HttpOutcome::stale_range) {
     // Starts over at once. If the server answers a plain request in this way too, the fetch fails.
-    target.forget();
+    target.restart();
     result = attempt(uri.shown, options, attempts);
   }
-  if (result.result.outcome != HttpOutcome::done) asker.fail(result);
+  if (result.result.outcome != HttpOutcome::done) setup.fail(result);
   reporter.keep_going(target.size(), target.size(), true);
 }
 
@@ -104,31 +104,31 @@ void fetch_http(const Uri& uri, const fs::path& out, const FetchOptions& options
   FileWriter writer(out, WriteMode::resume);
   Origin origin{writer.partial(), sha256_hex(std::as_bytes(std::span(uri.text.data(), uri.text.size())))};
   origin.path += ".origin";
-  const auto forget = [&] {
+  const auto restart = [&] {
     writer.cut(0);
     origin.remove();
   };
   Target target;
   target.prepare = [&](HttpRequest& request) {
     request.validator = writer.offset() > 0 ? origin.validator() : "";
-    if (request.validator.empty() && writer.offset() > 0) forget();
+    if (request.validator.empty() && writer.offset() > 0) restart();
     request.offset = writer.offset();
   };
   target.start = [&](uint64_t start, const std::string& validator) {
     if (start == 0) {
-      forget();
+      restart();
       if (!validator.empty()) origin.keep(validator);
     }
   };
   target.take = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
   target.size = [&] { return writer.offset(); };
-  target.forget = forget;
+  target.restart = restart;
   run_attempts(uri, options, target);
   if (!options.sha256.empty()) {
     try {
       check_digest(uri.shown, digest_of(writer.partial()), options.sha256);
     } catch (...) {
-      forget();
+      restart();
       throw;
     }
   }
@@ -181,7 +181,7 @@ std::string fetch_text(const std::string& text, uint64_t limit, const FetchOptio
       body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
     target.size = [&] { return uint64_t{body.size()}; };
-    target.forget = [&] { body.clear(); };
+    target.restart = [&] { body.clear(); };
     run_attempts(uri, options, target);
   }
   if (!options.sha256.empty()) {

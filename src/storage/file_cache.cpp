@@ -227,11 +227,11 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
     uint64_t bytes = 0;
     fs::file_time_type used;
   };
-  const fs::path own = entry_of(file);
+  const fs::path own_entry = entry_of(file);
   // What others are fetching, with the full size of each file.
   std::map<std::string, uint64_t> reserved;
   for (const fs::path& path : list_folder(settings_.folder)) {
-    if (path.extension() != ".lock" || path.stem() == "room" || path.stem() == own.filename()) continue;
+    if (path.extension() != ".lock" || path.stem() == "room" || path.stem() == own_entry.filename()) continue;
     if (const std::optional<uint64_t> bytes = PathLock::reserved(path)) reserved[path.stem().string()] = *bytes;
   }
   std::vector<Entry> entries;
@@ -244,7 +244,7 @@ bool FileCache::make_room(const RemoteFile& file, const std::function<void()>& r
     if (gone || unknown || extension == ".lock" || extension == ".origin") continue;
     const bool partial = extension == ".partial";
     const fs::path name = partial ? entry.path.stem() : entry.path.filename();
-    if (name == own.filename()) continue;
+    if (name == own_entry.filename()) continue;
     if (const auto fetching = reserved.find(name.string()); fetching != reserved.end()) {
       others += entry.bytes > fetching->second ? entry.bytes - fetching->second : 0;
       continue;

@@ -1,5 +1,5 @@
 // HTTP requests that are retried after failures that may be temporary: broken connections, truncated bodies, 408, 425,
-// 429 and 5xx. Used inside base only.
+// 429 and 5xx. Used inside storage only.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,11 @@ struct Attempts {
   std::function<uint64_t()> total;  // total bytes, for the progress; 0: unknown
 };
 
-// Repeats `attempts.once` until its outcome is not `retry`, or until options.max_attempts in a row brought no new
-// bytes. Between attempts it waits options.first_wait_s, doubled each time up to 30 s; a random part of at most half is
-// left out, so that many ranks do not retry at the same moment. A longer Retry-After of the server is used instead, up
-// to 60 s. `shown` is for messages. Errors: unavailable when options.progress returns false.
+// Repeats `attempts.once` until its outcome is not `retry`, or until options.max_attempts attempts in a row have
+// received no new bytes. Between attempts it waits options.first_wait_s, doubled each time up to 30 s; up to half of a
+// wait is randomly left out, so that many ranks do not retry at the same moment. A longer Retry-After of the server is
+// used instead, up to 60 s. `shown` is the address in messages, without its user and its query. Errors: unavailable
+// when options.progress returns false.
 struct AttemptsResult {
   HttpResult result;
   int attempts = 0;

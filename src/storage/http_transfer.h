@@ -1,4 +1,4 @@
-// One HTTP request through libcurl, without retries (http_attempts.h adds them). Used inside base only.
+// One HTTP request through libcurl, without retries (http_attempts.h adds them). Used inside storage only.
 #pragma once
 
 #include <cstddef>

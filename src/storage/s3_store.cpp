@@ -157,7 +157,7 @@ std::string S3Store::uri(const std::string& key) const { return fmt::format("s3:
 S3Store::Answer S3Store::call(const Call& call) const {
   Answer answer;
   FetchOptions options = options_.attempts;
-  if (call.whatever) {
+  if (call.best_effort) {
     options.progress = nullptr;
     options.max_attempts = 1;
     options.connect_timeout_s = std::min(options.connect_timeout_s, last_timeout_s);
@@ -174,11 +174,11 @@ S3Store::Answer S3Store::call(const Call& call) const {
     request.length = call.bytes;
     request.connect_timeout_s = options.connect_timeout_s;
     request.stall_timeout_s = options.stall_timeout_s;
-    const uint64_t most = call.bytes > 0 ? call.bytes + headers_of_answers : max_listed;
+    const uint64_t max_bytes = call.bytes > 0 ? call.bytes + headers_of_answers : max_listed;
     answer.body.clear();
     request.on_bytes = [&](std::span<const std::byte> bytes) {
-      if (answer.body.size() + bytes.size() > most) {
-        throw_error(ErrorKind::resource, "{}: the response is longer than {} bytes", uri(call.key), most);
+      if (answer.body.size() + bytes.size() > max_bytes) {
+        throw_error(ErrorKind::resource, "{}: the response is longer than {} bytes", uri(call.key), max_bytes);
       }
       answer.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     };
@@ -199,7 +199,7 @@ S3Store::Answer S3Store::call(const Call& call) const {
   return answer;
 }
 
-S3Store::Answer S3Store::must(const Call& what) const {
+S3Store::Answer S3Store::call_or_throw(const Call& what) const {
   Answer answer = call(what);
   if (!answer.done()) bucket_.fail(uri(what.key), answer.attempts);
   return answer;
@@ -232,7 +232,7 @@ void S3Store::get_file(const std::string& key, const std::filesystem::path& out)
 
 void S3Store::put(const std::string& key, std::span<const std::byte> bytes) {
   if (bytes.size() > options_.part_bytes) return put_parts(key, bytes);
-  must({.method = "PUT", .key = key, .body = bytes});
+  call_or_throw({.method = "PUT", .key = key, .body = bytes});
 }
 
 void S3Store::put_file(const std::string& key, const std::filesystem::path& file) {
@@ -240,7 +240,7 @@ void S3Store::put_file(const std::string& key, const std::filesystem::path& file
 }
 
 void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes) {
-  const Answer begun = must({.method = "POST", .key = key, .query = {{"uploads", ""}}});
+  const Answer begun = call_or_throw({.method = "POST", .key = key, .query = {{"uploads", ""}}});
   const std::string upload = element(begun.body, "UploadId");
   if (upload.empty()) throw_error(ErrorKind::unavailable, "{}: the server did not start a multipart upload", uri(key));
   const size_t size =
@@ -252,7 +252,7 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
                     .key = key,
                     .query = {{"uploadId", upload}, {"partNumber", std::to_string(part + 1)}},
                     .body = bytes.subspan(part * size, std::min(size, bytes.size() - part * size))};
-    tags[part] = must(call).result().etag;
+    tags[part] = call_or_throw(call).result().etag;
   };
   try {
     for (size_t first = 0; first < parts; first += static_cast<size_t>(options_.parallel_parts)) {
@@ -281,7 +281,7 @@ void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes
     // Without this, S3 keeps the parts and charges for them. Errors here are ignored: the first error is the one to
     // report.
     std::async(std::launch::deferred, [&] {
-      call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}, .whatever = true});
+      call({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}, .best_effort = true});
     }).wait();
     throw;
   }
@@ -293,7 +293,7 @@ std::vector<StoredObject> S3Store::list(const std::string& prefix) const {
   do {
     S3Query query = {{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", prefix_ + prefix}};
     if (!token.empty()) query.emplace_back("continuation-token", token);
-    const Answer page = must({.method = "GET", .key = "", .query = std::move(query)});
+    const Answer page = call_or_throw({.method = "GET", .key = "", .query = std::move(query)});
     for (const std::string_view entry : elements(page.body, "Contents")) {
       StoredObject object;
       object.key = url_decoded(element(entry, "Key"));
@@ -323,7 +323,7 @@ int64_t S3Store::abort_unfinished_uploads(const std::string& prefix) {
   do {
     S3Query query = {{"uploads", ""}, {"encoding-type", "url"}, {"prefix", prefix_ + prefix}};
     if (!after.key.empty()) query.insert(query.end(), {{"key-marker", after.key}, {"upload-id-marker", after.id}});
-    const Answer page = must({.method = "GET", .key = "", .query = std::move(query)});
+    const Answer page = call_or_throw({.method = "GET", .key = "", .query = std::move(query)});
     for (const std::string_view entry : elements(page.body, "Upload")) {
       const Upload upload{url_decoded(element(entry, "Key")), element(entry, "UploadId")};
       if (upload.key.starts_with(prefix_)) uploads.push_back({upload.key.substr(prefix_.size()), upload.id});

@@ -55,10 +55,10 @@ class S3Store : public Store {
     std::span<const std::byte> body;
     uint64_t first = 0, bytes = 0;  // range of the object; 0: all
     std::vector<std::pair<std::string, std::string>> amz_headers;
-    bool whatever = false;  // best effort: one attempt, made even after progress has asked to stop
+    bool best_effort = false;  // best effort: one attempt, made even after progress has asked to stop
   };
   Answer call(const Call& call) const;
-  Answer must(const Call& call) const;  // throws unless done
+  Answer call_or_throw(const Call& call) const;  // throws unless done
   void put_parts(const std::string& key, std::span<const std::byte> bytes);
 
   S3Bucket bucket_;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t piece_bytes = size_t{16} << 20;  // of a file, between two calls of progress
+constexpr size_t chunk_bytes = size_t{16} << 20;  // of a file, between two calls of progress
 
 class FolderStore : public Store {
  public:
@@ -29,7 +29,7 @@ class FolderStore : public Store {
   std::string uri(const std::string& key) const override { return (folder_ / key).string(); }
 
   std::optional<StoredObject> find(const std::string& key) const override {
-    const fs::path path = place(key);
+    const fs::path path = path_of(key);
     std::error_code error;
     if (!regular_file_exists(path)) return std::nullopt;
     const uint64_t bytes = fs::file_size(path, error);
@@ -38,23 +38,23 @@ class FolderStore : public Store {
   }
 
   std::string get(const std::string& key, uint64_t first, uint64_t bytes) const override {
-    const MappedFile file(place(key));
+    const MappedFile file(path_of(key));
     const uint64_t begin = std::min<uint64_t>(first, file.bytes().size());
     const auto part = file.bytes().subspan(begin, std::min<uint64_t>(bytes, file.bytes().size() - begin));
     return {reinterpret_cast<const char*>(part.data()), part.size()};
   }
 
   void get_file(const std::string& key, const fs::path& out) const override {
-    fetch(place(key).string(), out, options_.attempts);
+    fetch(path_of(key).string(), out, options_.attempts);
   }
 
   void put(const std::string& key, std::span<const std::byte> bytes) override {
-    const fs::path path = place(key);
+    const fs::path path = path_of(key);
     make_folders(path.parent_path());
     FileWriter writer(path);
-    for (size_t at = 0; at < bytes.size(); at += piece_bytes) {
+    for (size_t at = 0; at < bytes.size(); at += chunk_bytes) {
       if (options_.attempts.progress && !options_.attempts.progress(at, bytes.size())) throw_stopped(uri(key));
-      writer.write(bytes.subspan(at, std::min(piece_bytes, bytes.size() - at)));
+      writer.write(bytes.subspan(at, std::min(chunk_bytes, bytes.size() - at)));
     }
     writer.publish();
   }
@@ -73,7 +73,7 @@ class FolderStore : public Store {
         const uint64_t bytes = at->file_size(gone);
         if (!gone) objects.push_back({key, bytes, ""});
       }
-      // The walk ends when a subfolder is removed meanwhile, and is then repeated.
+      // Listing ends early when a subfolder is removed meanwhile; it is then repeated.
     } while (failed == std::errc::no_such_file_or_directory && path_exists(folder_));
     if (failed) throw_error(ErrorKind::unavailable, "{}: cannot be listed: {}", folder_.string(), failed.message());
     std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
@@ -82,7 +82,7 @@ class FolderStore : public Store {
 
   void remove(const std::string& key) override {
     std::error_code error;
-    const fs::path path = place(key);
+    const fs::path path = path_of(key);
     fs::remove(path, error);
     if (error) throw_error(ErrorKind::unavailable, "{}: cannot be removed: {}", uri(key), error.message());
     // Removes parent folders that are now empty: they exist only for their contents, as prefixes of keys do.
@@ -102,7 +102,7 @@ class FolderStore : public Store {
 
  private:
   // Errors: usage for a key that leads out of the folder.
-  fs::path place(const std::string& key) const {
+  fs::path path_of(const std::string& key) const {
     for (const fs::path& part : fs::path(key)) {
       if (part == "..") throw_error(ErrorKind::usage, "{}: the key points outside {}", key, folder_.string());
     }

@@ -57,9 +57,9 @@ std::string_view without_query(std::string_view text) {
 std::string uri_below(std::string_view folder, std::string_view relative) {
   const bool http = is_remote(folder) && parse_uri(folder).scheme != UriScheme::s3;
   std::string_view path = without_query(folder);
-  const std::string_view behind = folder.substr(path.size());
+  const std::string_view query = folder.substr(path.size());
   while (path.ends_with('/')) path.remove_suffix(1);
-  return fmt::format("{}/{}{}", path, http ? percent_encoded(relative, true) : std::string(relative), behind);
+  return fmt::format("{}/{}{}", path, http ? percent_encoded(relative, true) : std::string(relative), query);
 }
 
 Uri parse_uri(std::string_view text) {
@@ -82,8 +82,8 @@ Uri parse_uri(std::string_view text) {
   const std::string_view rest = text.substr(mark + 3);
   if (scheme == "s3") return s3_uri(std::move(uri), rest);
   const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
-  const std::string_view behind = rest.substr(authority.size());
-  const std::string_view path = behind.substr(0, behind.find_first_of("?#"));
+  const std::string_view after_authority = rest.substr(authority.size());
+  const std::string_view path = after_authority.substr(0, after_authority.find_first_of("?#"));
   const std::string_view host = authority.substr(authority.rfind('@') + 1);  // npos + 1 is 0: no user
   uri.file_name = percent_decoded(path.substr(path.rfind('/') + 1));
   uri.shown = fmt::format("{}://{}{}", scheme, host, path);
@@ -92,7 +92,7 @@ Uri parse_uri(std::string_view text) {
       throw_error(ErrorKind::usage, "{}: file:// names the machine '{}'; only local files can be read", uri.shown,
                   host);
     }
-    uri.path = percent_decoded(behind);
+    uri.path = percent_decoded(after_authority);
     uri.file_name = uri.path.filename().string();
     return uri;
   }
