@@ -26,32 +26,32 @@ constexpr size_t buffer_bytes = size_t{1} << 18;
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 // File formats that users pass by mistake, recognised by their first bytes.
-struct Foreign {
+struct UnsupportedFormat {
   std::string_view magic;
   const char* what;
   const char* hint;
 };
-constexpr std::array foreign_files = {
-    Foreign{"PAR1", "a Parquet file",
-            "convert it to JSON lines, for instance with Python: import pandas; "
-            "pandas.read_parquet('in.parquet').to_json('out.jsonl', orient='records', lines=True)"},
-    Foreign{"ARROW1", "an Arrow file",
-            "convert it to JSON lines, for instance with Python: import pandas; "
-            "pandas.read_feather('in.arrow').to_json('out.jsonl', orient='records', lines=True)"},
-    Foreign{"\x93NUMPY", "a NumPy array", "if it holds token ids, name it .npy, uncompressed"},
-    Foreign{"BZh", "compressed with bzip2", "decompress it (bunzip2), or compress it with gzip or zstd"},
-    Foreign{"\xfd"
-            "7zXZ",
-            "compressed with xz", "decompress it (unxz), or compress it with gzip or zstd"},
-    Foreign{"PK\x03\x04", "a zip archive", "unpack it (unzip) and name the files in it"},
-    Foreign{"\xff\xfe", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"},
-    Foreign{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"}};
+constexpr std::array unsupported_formats = {
+    UnsupportedFormat{"PAR1", "a Parquet file",
+                      "convert it to JSON lines, for instance with Python: import pandas; "
+                      "pandas.read_parquet('in.parquet').to_json('out.jsonl', orient='records', lines=True)"},
+    UnsupportedFormat{"ARROW1", "an Arrow file",
+                      "convert it to JSON lines, for instance with Python: import pandas; "
+                      "pandas.read_feather('in.arrow').to_json('out.jsonl', orient='records', lines=True)"},
+    UnsupportedFormat{"\x93NUMPY", "a NumPy array", "if it holds token ids, name it .npy, uncompressed"},
+    UnsupportedFormat{"BZh", "compressed with bzip2", "decompress it (bunzip2), or compress it with gzip or zstd"},
+    UnsupportedFormat{"\xfd"
+                      "7zXZ",
+                      "compressed with xz", "decompress it (unxz), or compress it with gzip or zstd"},
+    UnsupportedFormat{"PK\x03\x04", "a zip archive", "unpack it (unzip) and name the files in it"},
+    UnsupportedFormat{"\xff\xfe", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"},
+    UnsupportedFormat{"\xfe\xff", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 in > out"}};
 constexpr size_t magic_bytes = 6;  // of the longest magic
 
-void refuse_foreign(std::string_view start, const std::string& name) {
-  for (const Foreign& foreign : foreign_files) {
-    if (start.starts_with(foreign.magic)) {
-      throw_hint(ErrorKind::unsupported, foreign.hint, "{}: is {}, which is not supported", name, foreign.what);
+void refuse_unsupported(std::string_view start, const std::string& name) {
+  for (const UnsupportedFormat& unsupported : unsupported_formats) {
+    if (start.starts_with(unsupported.magic)) {
+      throw_hint(ErrorKind::unsupported, unsupported.hint, "{}: is {}, which is not supported", name, unsupported.what);
     }
   }
 }
@@ -232,7 +232,7 @@ ByteStream::ByteStream(const fs::path& path) {
   const std::string_view start(raw->left().data(), std::min(magic_bytes, raw->left().size()));
   const std::string name = raw->path().string();
   const std::string suffix = raw->path().extension().string();
-  refuse_foreign(suffix == ".parquet" ? "PAR1" : start, name);
+  refuse_unsupported(suffix == ".parquet" ? "PAR1" : start, name);
   if (start.starts_with("\x1f\x8b")) {
     decoder_ = std::make_unique<Gzip>(std::move(raw));
   } else if (is_zstd(start)) {
@@ -261,7 +261,7 @@ bool LineReader::refill() {
   begin_ = 0;
   end_ = stream_.read(buffer_);
   // The decompressed data may also be of an unsupported format.
-  if (first) refuse_foreign(std::string_view(buffer_).substr(0, end_), path().string());
+  if (first) refuse_unsupported(std::string_view(buffer_).substr(0, end_), path().string());
   return end_ > 0;
 }
 

@@ -81,11 +81,11 @@ PackedSequence Dataset::get(int64_t index) const { return assemble(corpus_, plan
 
 bool Dataset::one_document_a_sequence() const {
   const int64_t documents = corpus_.num_documents();
-  if (plan_.num_sequences() != documents || std::ssize(plan_.pieces) != documents) return false;
+  if (plan_.num_sequences() != documents || std::ssize(plan_.subsequences) != documents) return false;
   for (int64_t i = 0; i < documents; ++i) {
-    const Piece& piece = plan_.pieces[static_cast<size_t>(i)];
-    if (plan_.first_piece[static_cast<size_t>(i)] != i || piece.document != i ||
-        piece.length != std::ssize(corpus_.document(i).ids)) {
+    const Subsequence& subsequence = plan_.subsequences[static_cast<size_t>(i)];
+    if (plan_.first_subsequence[static_cast<size_t>(i)] != i || subsequence.document != i ||
+        subsequence.length != std::ssize(corpus_.document(i).ids)) {
       return false;
     }
   }
@@ -99,17 +99,18 @@ void Dataset::count() {
   statistics_.num_without_loss_tokens = plan_.num_without_loss_tokens;
   statistics_.num_sequences = plan_.num_sequences();
   statistics_.num_tokens = plan_.num_tokens;
-  for (const Piece& piece : plan_.pieces) {
-    const auto loss_mask = corpus_.document(piece.document)
-                               .loss_mask.subspan(static_cast<size_t>(piece.begin), static_cast<size_t>(piece.length));
+  for (const Subsequence& subsequence : plan_.subsequences) {
+    const auto loss_mask =
+        corpus_.document(subsequence.document)
+            .loss_mask.subspan(static_cast<size_t>(subsequence.begin), static_cast<size_t>(subsequence.length));
     statistics_.num_loss_tokens += std::count(loss_mask.begin() + 1, loss_mask.end(), 1);
-    statistics_.longest = std::max(statistics_.longest, piece.length);
+    statistics_.longest = std::max(statistics_.longest, subsequence.length);
   }
   for (int64_t i = 0; i < plan_.num_sequences(); ++i) {
     int64_t padding = sequence_length_;
-    for (int64_t p = plan_.first_piece[static_cast<size_t>(i)]; p < plan_.first_piece[static_cast<size_t>(i) + 1];
-         ++p) {
-      const int64_t length = plan_.pieces[static_cast<size_t>(p)].length;
+    for (int64_t p = plan_.first_subsequence[static_cast<size_t>(i)];
+         p < plan_.first_subsequence[static_cast<size_t>(i) + 1]; ++p) {
+      const int64_t length = plan_.subsequences[static_cast<size_t>(p)].length;
       statistics_.squared_lengths += static_cast<double>(length * length);
       padding -= length;
     }
@@ -123,10 +124,10 @@ void Dataset::hash() {
   Sha256 digest;
   const std::array<int64_t, 3> shape = {1, sequence_length_, pad_id_};  // 1: version of the hashed data
   update(digest, std::span<const int64_t>(shape));
-  update(digest, std::span<const int64_t>(plan_.first_piece));
-  for (const Piece& piece : plan_.pieces) {
-    const Corpus::View document = corpus_.document(piece.document);
-    const size_t begin = static_cast<size_t>(piece.begin), length = static_cast<size_t>(piece.length);
+  update(digest, std::span<const int64_t>(plan_.first_subsequence));
+  for (const Subsequence& subsequence : plan_.subsequences) {
+    const Corpus::View document = corpus_.document(subsequence.document);
+    const size_t begin = static_cast<size_t>(subsequence.begin), length = static_cast<size_t>(subsequence.length);
     update(digest, document.ids.subspan(begin, length));
     update(digest, document.loss_mask.subspan(begin, length));
   }

@@ -129,7 +129,7 @@ int64_t MegatronDataset::epoch_samples(std::span<const MegatronSource> sources, 
   return samples;
 }
 
-MegatronDataset::Place MegatronDataset::place(int64_t index) const {
+MegatronDataset::SourceSample MegatronDataset::locate(int64_t index) const {
   const size_t n = static_cast<size_t>(index);
   if (members_.size() == 1) return {0, members_[0].index.shuffle[n]};
   const int64_t source = blend_.source[n];
@@ -141,7 +141,7 @@ PackedSequence MegatronDataset::get(int64_t index) const {
   if (index < 0 || index >= num_sequences()) {
     throw_error(ErrorKind::usage, "sequence {} is out of range; there are {}", index, num_sequences());
   }
-  const Place where = place(index);
+  const SourceSample where = locate(index);
   const Member& member = members_[static_cast<size_t>(where.source)];
   std::vector<int32_t> tokens = read_sample(member.file, member.index, where.sample, settings_.sequence_length);
   const auto largest = std::max_element(tokens.begin(), tokens.end());

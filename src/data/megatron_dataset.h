@@ -60,11 +60,11 @@ class MegatronDataset : public SequenceSet {
   // Hash of every .idx, the size and 64 blocks of every .bin, and the parameters of the order; not of all tokens.
   const std::string& content_hash() const override { return content_hash_; }
 
-  struct Place {
+  struct SourceSample {
     int64_t source = 0;
     int64_t sample = 0;  // in members()[source].index, before its shuffle
   };
-  Place place(int64_t index) const;  // REQUIRES an index in range
+  SourceSample locate(int64_t index) const;  // REQUIRES an index in range
   const std::vector<Member>& members() const { return members_; }
   const Blend& blend() const { return blend_; }  // empty for one source
 

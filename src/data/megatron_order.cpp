@@ -78,10 +78,10 @@ SequenceRange split_range(const std::string& split, int part, int64_t num_sequen
   double border = 0;
   for (int i = 0; i < part; ++i) border += shares[static_cast<size_t>(i)];
   const double count = static_cast<double>(num_sequences);
-  const auto place = [&](double share) {
+  const auto border_of = [&](double share) {
     return std::min(static_cast<int64_t>(std::nearbyint(share * count)), num_sequences);
   };
-  return {place(border), place(border + shares[static_cast<size_t>(part)])};
+  return {border_of(border), border_of(border + shares[static_cast<size_t>(part)])};
 }
 
 int64_t samples_of(int64_t tokens, int64_t sequence_length, bool drop_last_partial) {
@@ -171,12 +171,12 @@ Blend blend(std::span<const double> weights, std::span<const int64_t> limits, in
   order.sample.reserve(static_cast<size_t>(size));
   std::vector<int64_t> counts(weights.size());
   for (int64_t n = 0; n < size; ++n) {
-    const double place = std::max(static_cast<double>(n), 1.0);
+    const double position = std::max(static_cast<double>(n), 1.0);
     double largest = std::numeric_limits<double>::lowest();
     size_t chosen = 0;
     for (size_t k = 0; k < weights.size(); ++k) {
       if (!limits.empty() && counts[k] == limits[k]) continue;
-      const double lag = weights[k] * place - static_cast<double>(counts[k]);
+      const double lag = weights[k] * position - static_cast<double>(counts[k]);
       if (lag <= largest) continue;
       largest = lag;
       chosen = k;

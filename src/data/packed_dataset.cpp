@@ -66,10 +66,11 @@ const std::vector<formats::MdsColumn>& columns() {
 
 Json parse_packing(const fs::path& folder) {
   const std::string path = below(folder, packing_file), name = shown(path);
-  constexpr uint64_t most = 1 << 20;
+  constexpr uint64_t max_packing_bytes = 1 << 20;
   Json packing;
   try {
-    packing = parse_json_object(is_remote(path) ? fetch_text(path, most) : read_file(path, most));
+    packing =
+        parse_json_object(is_remote(path) ? fetch_text(path, max_packing_bytes) : read_file(path, max_packing_bytes));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::corrupt) throw;
     throw_error(ErrorKind::corrupt, "{}: {}", name, error.message());
@@ -323,25 +324,25 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
 
 PackedDataset::~PackedDataset() = default;
 
-PackedDataset::Place PackedDataset::place(int64_t index) const {
+PackedDataset::Location PackedDataset::location(int64_t index) const {
   if (index < 0 || index >= num_sequences()) {
     throw_error(ErrorKind::usage, "sequence {} is out of range; there are {}", index, num_sequences());
   }
-  Place place;
-  while (index >= folders_[place.folder].num_samples() * repeats_[place.folder]) {
-    index -= folders_[place.folder].num_samples() * repeats_[place.folder];
-    ++place.folder;
+  Location location;
+  while (index >= folders_[location.folder].num_samples() * repeats_[location.folder]) {
+    index -= folders_[location.folder].num_samples() * repeats_[location.folder];
+    ++location.folder;
   }
-  index %= folders_[place.folder].num_samples();
-  const std::vector<int64_t>& firsts = firsts_[place.folder];
+  index %= folders_[location.folder].num_samples();
+  const std::vector<int64_t>& firsts = firsts_[location.folder];
   // The last shard whose first sample is at or before `index`; empty shards precede it.
-  place.shard = static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin()) - 1;
-  place.sample = index - firsts[place.shard];
-  return place;
+  location.shard = static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), index) - firsts.begin()) - 1;
+  location.sample = index - firsts[location.shard];
+  return location;
 }
 
 PackedSequence PackedDataset::get(int64_t index) const {
-  const Place where = place(index);
+  const Location where = location(index);
   const auto shard = open_->get({where.folder, where.shard});
   try {
     return parse_sequence(shard->sample(where.sample), sequence_length_, vocabulary_);
@@ -356,7 +357,7 @@ PackedSequence PackedDataset::get(int64_t index) const {
 
 void PackedDataset::expect(std::span<const int64_t> indices) const {
   for (const int64_t index : indices) {
-    const Place where = place(index);
+    const Location where = locate(index);
     open_->expect({where.folder, where.shard});
   }
 }

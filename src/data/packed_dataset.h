@@ -53,11 +53,11 @@ class PackedDataset : public SequenceSet {
 
  private:
   struct Shards;  // open and pending shards
-  struct Place {
+  struct Location {
     size_t folder = 0, shard = 0;
     int64_t sample = 0;
   };
-  Place place(int64_t index) const;
+  Location locate(int64_t index) const;
 
   int64_t sequence_length_, vocabulary_;
   std::vector<formats::MdsFolder> folders_;

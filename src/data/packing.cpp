@@ -17,16 +17,16 @@ bool has_target(const Corpus::View& document, int64_t begin, int64_t length) {
   return std::any_of(targets.begin(), targets.end(), [](uint8_t counted) { return counted != 0; });
 }
 
-void keep(PackingPlan& plan, const Corpus::View& document, Piece piece) {
-  if (piece.length < 1 || !has_target(document, piece.begin, piece.length)) {
+void keep(PackingPlan& plan, const Corpus::View& document, Subsequence subsequence) {
+  if (subsequence.length < 1 || !has_target(document, subsequence.begin, subsequence.length)) {
     ++plan.num_without_loss_tokens;
     return;
   }
-  plan.pieces.push_back(piece);
-  plan.num_tokens += piece.length;
+  plan.subsequences.push_back(subsequence);
+  plan.num_tokens += subsequence.length;
 }
 
-// Cuts the entries into pieces of at most S tokens, in order.
+// Cuts the entries into subsequences of at most S tokens, in order.
 void cut(PackingPlan& plan, const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings) {
   const int64_t limit = settings.sequence_length;
   for (const int64_t entry : entries) {
@@ -69,10 +69,11 @@ std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64
   std::vector<int64_t> bins(lengths.size());
   std::set<std::pair<int64_t, int64_t>> open;  // (free tokens, bin), for bins that are not full
   int64_t num_bins = 0;
-  for (const int64_t piece : order) {
-    const int64_t length = lengths[static_cast<size_t>(piece)];
+  for (const int64_t subsequence : order) {
+    const int64_t length = lengths[static_cast<size_t>(subsequence)];
     if (length < 1 || length > capacity) {
-      throw_error(ErrorKind::internal, "cannot pack a piece of {} tokens into sequences of {}", length, capacity);
+      throw_error(ErrorKind::internal, "cannot pack a sub-sequence of {} tokens into sequences of {}", length,
+                  capacity);
     }
     int64_t room = capacity;
     int64_t bin = num_bins;
@@ -82,7 +83,7 @@ std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64
     } else {
       ++num_bins;
     }
-    bins[static_cast<size_t>(piece)] = bin;
+    bins[static_cast<size_t>(subsequence)] = bin;
     if (room > length) open.emplace(room - length, bin);
   }
   return bins;
@@ -98,33 +99,33 @@ PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries,
   }
   PackingPlan plan;
   cut(plan, corpus, entries, settings);
-  if (plan.pieces.empty()) {
+  if (plan.subsequences.empty()) {
     throw_hint(ErrorKind::corrupt,
                "use a longer sequence_length: the answers come after it, or the documents are longer and skipped",
                "none of the {} documents has a token to train on in sequences of {} tokens", entries.size(),
                settings.sequence_length);
   }
   if (!settings.packing) {
-    plan.first_piece.resize(plan.pieces.size() + 1);
-    std::iota(plan.first_piece.begin(), plan.first_piece.end(), 0);
+    plan.first_subsequence.resize(plan.subsequences.size() + 1);
+    std::iota(plan.first_subsequence.begin(), plan.first_subsequence.end(), 0);
     return plan;
   }
   std::vector<int64_t> lengths;
-  lengths.reserve(plan.pieces.size());
-  for (const Piece& piece : plan.pieces) lengths.push_back(piece.length);
+  lengths.reserve(plan.subsequences.size());
+  for (const Subsequence& subsequence : plan.subsequences) lengths.push_back(subsequence.length);
   const std::vector<int64_t> bins = best_fit_decreasing(lengths, settings.sequence_length);
 
-  // Counting sort by bin: within a bin, pieces stay in the order of the entries.
+  // Counting sort by bin: within a bin, subsequences stay in the order of the entries.
   const int64_t num_bins = *std::max_element(bins.begin(), bins.end()) + 1;
-  plan.first_piece.assign(static_cast<size_t>(num_bins) + 1, 0);
-  for (const int64_t bin : bins) ++plan.first_piece[static_cast<size_t>(bin) + 1];
-  std::partial_sum(plan.first_piece.begin(), plan.first_piece.end(), plan.first_piece.begin());
-  std::vector<int64_t> next(plan.first_piece.begin(), plan.first_piece.end() - 1);
-  std::vector<Piece> sorted(plan.pieces.size());
+  plan.first_subsequence.assign(static_cast<size_t>(num_bins) + 1, 0);
+  for (const int64_t bin : bins) ++plan.first_subsequence[static_cast<size_t>(bin) + 1];
+  std::partial_sum(plan.first_subsequence.begin(), plan.first_subsequence.end(), plan.first_subsequence.begin());
+  std::vector<int64_t> next(plan.first_subsequence.begin(), plan.first_subsequence.end() - 1);
+  std::vector<Subsequence> sorted(plan.subsequences.size());
   for (size_t i = 0; i < bins.size(); ++i) {
-    sorted[static_cast<size_t>(next[static_cast<size_t>(bins[i])]++)] = plan.pieces[i];
+    sorted[static_cast<size_t>(next[static_cast<size_t>(bins[i])]++)] = plan.subsequences[i];
   }
-  plan.pieces = std::move(sorted);
+  plan.subsequences = std::move(sorted);
   return plan;
 }
 
@@ -138,12 +139,12 @@ PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t i
   sequence.ids.reserve(length);
   sequence.targets.reserve(length);
   sequence.offsets.push_back(0);
-  const size_t last = static_cast<size_t>(plan.first_piece[static_cast<size_t>(index) + 1]);
-  for (size_t p = static_cast<size_t>(plan.first_piece[static_cast<size_t>(index)]); p < last; ++p) {
-    const Piece& piece = plan.pieces[p];
-    const Corpus::View document = corpus.document(piece.document);
-    const size_t begin = static_cast<size_t>(piece.begin);
-    const size_t end = begin + static_cast<size_t>(piece.length);
+  const size_t last = static_cast<size_t>(plan.first_subsequence[static_cast<size_t>(index) + 1]);
+  for (size_t p = static_cast<size_t>(plan.first_subsequence[static_cast<size_t>(index)]); p < last; ++p) {
+    const Subsequence& subsequence = plan.subsequences[p];
+    const Corpus::View document = corpus.document(subsequence.document);
+    const size_t begin = static_cast<size_t>(subsequence.begin);
+    const size_t end = begin + static_cast<size_t>(subsequence.length);
     for (size_t i = begin; i < end; ++i) {
       const bool counts = i + 1 < end && document.loss_mask[i + 1] != 0;
       sequence.ids.push_back(document.ids[i]);
@@ -151,7 +152,7 @@ PackedSequence assemble(const Corpus& corpus, const PackingPlan& plan, int64_t i
       if (counts) ++sequence.loss_tokens;
     }
     sequence.offsets.push_back(static_cast<int32_t>(sequence.ids.size()));
-    sequence.sample_ids.push_back(piece.document);
+    sequence.sample_ids.push_back(subsequence.document);
   }
   if (sequence.ids.size() < length) {
     sequence.ids.resize(length, pad_id);

@@ -25,38 +25,39 @@ constexpr int64_t max_sequence_length = int64_t{1} << 22;  // offsets within a s
 
 struct PackingSettings {
   int64_t sequence_length = 0;  // S, 2 .. max_sequence_length
-  bool packing = true;          // false: one piece per sequence, followed by padding
+  bool packing = true;          // false: one subsequence per sequence, followed by padding
   TooLong too_long = TooLong::truncate;
 };
 
 // Tokens begin .. begin + length of a document, which become one sub-sequence.
-struct Piece {
+struct Subsequence {
   int64_t document = 0;
   int64_t begin = 0;
   int64_t length = 0;
 };
 
 struct PackingPlan {
-  std::vector<Piece> pieces;            // in the order of the sequences
-  std::vector<int64_t> first_piece{0};  // sequence s has pieces first_piece[s] .. first_piece[s + 1]
-  int64_t num_truncated = 0;            // documents cut at S
-  int64_t num_skipped = 0;              // documents left out for being longer than S
+  std::vector<Subsequence> subsequences;  // in the order of the sequences
+  std::vector<int64_t> first_subsequence{
+      0};                     // sequence s has subsequences first_subsequence[s] .. first_subsequence[s + 1]
+  int64_t num_truncated = 0;  // documents cut at S
+  int64_t num_skipped = 0;    // documents left out for being longer than S
   int64_t num_without_loss_tokens =
-      0;                   // pieces left out because they have no loss tokens (after truncation, for example)
-  int64_t num_tokens = 0;  // total in all pieces
+      0;                   // subsequences left out because they have no loss tokens (after truncation, for example)
+  int64_t num_tokens = 0;  // total in all subsequences
 
-  int64_t num_sequences() const { return static_cast<int64_t>(first_piece.size()) - 1; }
+  int64_t num_sequences() const { return static_cast<int64_t>(first_subsequence.size()) - 1; }
 };
 
-// Best fit decreasing: takes pieces from longest to shortest (equal ones in order) and puts each into the fullest bin
-// that has room for it (of equal ones the oldest), or into a new bin. Returns each piece's bin; bins are numbered in
-// the order they are opened. O(n log n) and deterministic on every machine. Errors: internal for a length outside [1,
-// capacity].
+// Best fit decreasing: takes subsequences from longest to shortest (equal ones in order) and puts each into the fullest
+// bin that has room for it (of equal ones the oldest), or into a new bin. Returns each subsequence's bin; bins are
+// numbered in the order they are opened. O(n log n) and deterministic on every machine. Errors: internal for a length
+// outside [1, capacity].
 std::vector<int64_t> best_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity);
 
 // Packs the documents in `entries` (indices into the corpus, possibly repeated). A splittable document of more than S
-// tokens becomes pieces of S tokens and a remainder. Pieces within a sequence are in the order of `entries`. Errors:
-// usage for S < 2; corrupt for a document that is too long (too_long stop) and when no piece is left.
+// tokens becomes subsequences of S tokens and a remainder. Sub-sequences of a sequence are in the order of `entries`.
+// Errors: usage for S < 2; corrupt for a document that is too long (too_long stop) and when no subsequence is left.
 PackingPlan plan_packing(const Corpus& corpus, std::span<const int64_t> entries, const PackingSettings& settings);
 
 // A packed sequence. Sub-sequence j has tokens offsets[j] .. offsets[j + 1]; attention is restricted to it and

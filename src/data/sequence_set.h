@@ -18,7 +18,7 @@ struct DatasetStatistics {
   int64_t num_entries = 0;              // documents in an epoch, after weighting
   int64_t num_truncated = 0;            // entries cut at the sequence length
   int64_t num_too_long = 0;             // entries left out for exceeding the sequence length
-  int64_t num_without_loss_tokens = 0;  // pieces left out because they have no loss tokens
+  int64_t num_without_loss_tokens = 0;  // sub-sequences left out because they have no loss tokens
   int64_t num_sequences = 0;
   int64_t num_tokens = 0;         // without padding
   int64_t num_loss_tokens = 0;    // tokens whose prediction is in the loss

@@ -194,13 +194,13 @@ bool DocumentReader::take_sample(Record& record) {
 
 const char* DocumentReader::part() const { return mds_ ? "sample" : rows_ ? "row" : megatron_ ? "document" : "line"; }
 
-std::string DocumentReader::place(int64_t number) const {
+std::string DocumentReader::location(int64_t number) const {
   return number > 0 ? fmt::format("{} {} {}", path_.string(), part(), number) : path_.string();
 }
 
 void DocumentReader::refuse(const Error& error, int64_t number) {
   if (error.kind() != ErrorKind::corrupt) throw Error(error);
-  const std::string where = place(number) + ": " + error.message();
+  const std::string where = location(number) + ": " + error.message();
   if (on_error_ == OnError::stop) {
     const std::string hint = fmt::format("fix the {0}, or skip bad {0}s with on_error: skip", part());
     throw Error(ErrorKind::corrupt, where, error.hint().empty() ? hint : error.hint());

@@ -66,9 +66,9 @@ class DocumentReader {
   void reset_skipped();  // resets the count of bad lines, when those so far were reported before
 
   const std::filesystem::path& path() const { return path_; }  // as shown in messages
-  std::string place(int64_t number) const;  // location of a record or document.line: "data.jsonl line 7"
-  bool plain() const { return plain_; }     // one document of plain text
-  bool tokens() const {                     // tokenized documents
+  std::string location(int64_t number) const;  // location of a record or document.line: "data.jsonl line 7"
+  bool plain() const { return plain_; }        // one document of plain text
+  bool tokens() const {                        // tokenized documents
     return rows_.has_value() || megatron_.has_value() || (mds_ && mds_->format() == Format::tokens);
   }
   Format format() const { return format_; }                            // automatic until the first document was read

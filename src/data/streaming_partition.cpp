@@ -26,7 +26,7 @@ class Rows {
     }
     // Fewer samples than nodes: they are repeated cyclically.
     repeats_ = n_ < canonical || (n_ == canonical && canonical < nodes);
-    // The padding copies the columns from source_ on; a single source column is copied into all of it.
+    // The padding copies the source columns, source_ and those after it; a single one is copied into all of it.
     if (!repeats_ && padding_ > 0) {
       const int64_t end = length_ + padding_ - padding_ - ratio_ + 1;
       const int64_t begin = std::max<int64_t>(end - padding_, 0);
@@ -41,9 +41,9 @@ class Rows {
 
   int64_t total() const { return canonical_ * (length_ + padding_); }
 
-  int64_t at(int64_t place) const {
-    const int64_t row = place % canonical_;
-    int64_t column = place / canonical_;
+  int64_t at(int64_t position) const {
+    const int64_t row = position % canonical_;
+    int64_t column = position / canonical_;
     if (repeats_) return (row * (length_ + padding_) + column) % n_;
     if (column >= length_) column = source_ + (source_size_ == 1 ? 0 : column - length_);
     const int64_t begin = row * n_ / canonical_;
@@ -66,24 +66,27 @@ WorkerSamples partition_orig(int64_t num_samples, int64_t canonical, const Strea
   }
   const Rows rows(num_samples, canonical, world.nodes);
   drop -= drop % world.nodes;
-  const int64_t of_node = std::max<int64_t>(rows.total() - drop, 0) / world.nodes;
-  const int64_t of_rank = ceil_div(of_node, world.ranks);
-  const int64_t added = of_rank * world.ranks - of_node;  // samples of a node that are repeated at its end
-  const int64_t again = of_node >= world.ranks + added - 1 ? of_node - world.ranks - added + 1 : 0;
+  const int64_t samples_per_node = std::max<int64_t>(rows.total() - drop, 0) / world.nodes;
+  const int64_t samples_per_rank = ceil_div(samples_per_node, world.ranks);
+  const int64_t repeated =
+      samples_per_rank * world.ranks - samples_per_node;  // samples of a node that are repeated at its end
+  const int64_t repeat_begin =
+      samples_per_node >= world.ranks + repeated - 1 ? samples_per_node - world.ranks - repeated + 1 : 0;
 
   WorkerSamples samples{world, batch, 0, {}};
-  samples.num_batches = ceil_div(of_rank, world.workers * batch);
+  samples.num_batches = ceil_div(samples_per_rank, world.workers * batch);
   samples.ids.assign(static_cast<size_t>(world.num_ranks() * world.workers * samples.num_batches * batch), -1);
   auto id = samples.ids.begin();
   for (int64_t rank = 0; rank < world.num_ranks(); ++rank) {
     for (int64_t worker = 0; worker < world.workers; ++worker) {
       for (int64_t k = 0; k < samples.num_batches; ++k) {
         for (int64_t b = 0; b < batch; ++b, ++id) {
-          const int64_t place_in_rank = (k * world.workers + worker) * batch + b;
-          if (place_in_rank >= of_rank) continue;
-          int64_t place = place_in_rank * world.ranks + rank % world.ranks;
-          if (place >= of_node) place = (again + (place - of_node)) % of_node;
-          *id = rows.at(drop + place * world.nodes + rank / world.ranks);
+          const int64_t position_in_rank = (k * world.workers + worker) * batch + b;
+          if (position_in_rank >= samples_per_rank) continue;
+          int64_t position = position_in_rank * world.ranks + rank % world.ranks;
+          if (position >= samples_per_node)
+            position = (repeat_begin + (position - samples_per_node)) % samples_per_node;
+          *id = rows.at(drop + position * world.nodes + rank / world.ranks);
         }
       }
     }
@@ -100,8 +103,8 @@ WorkerSamples reshape(const WorkerSamples& first, const StreamingWorld& world, i
     for (int64_t worker = 0; worker < world.workers; ++worker) {
       for (int64_t k = 0; k < samples.num_batches; ++k) {
         for (int64_t b = 0; b < batch; ++b, ++id) {
-          const int64_t place = (rank * batch + b) % global;
-          *id = first.at(place / first.batch, k * world.workers + worker, place % first.batch);
+          const int64_t position = (rank * batch + b) % global;
+          *id = first.at(position / first.batch, k * world.workers + worker, position % first.batch);
         }
       }
     }

@@ -51,16 +51,16 @@ std::vector<Span> spans_of(std::span<const int64_t> units) {
   return spans;
 }
 
-// Distributes the pieces to nodes: node c gets those up to sample n (c + 1) / C, and a piece that crosses that border
-// is cut in two. An empty piece at a border belongs to the node before it.
-template <class Piece>
-std::vector<std::vector<Piece>> share_out(std::vector<Piece> pieces, int64_t n, int64_t nodes) {
-  std::vector<std::vector<Piece>> shares(static_cast<size_t>(nodes));
+// Distributes the segments to nodes: node c gets those up to sample n (c + 1) / C, and a segment that crosses that
+// border is cut in two. An empty segment at a border belongs to the node before it.
+template <class Segment>
+std::vector<std::vector<Segment>> share_out(std::vector<Segment> pieces, int64_t n, int64_t nodes) {
+  std::vector<std::vector<Segment>> shares(static_cast<size_t>(nodes));
   size_t next = 0;
   int64_t done = 0;
   for (int64_t node = 0; node < nodes; ++node) {
     const int64_t end = n * (node + 1) / nodes;
-    std::vector<Piece>& share = shares[static_cast<size_t>(node)];
+    std::vector<Segment>& share = shares[static_cast<size_t>(node)];
     while (next < pieces.size() && done + pieces[next].size() <= end) {
       done += pieces[next].size();
       share.push_back(std::move(pieces[next++]));
@@ -187,7 +187,7 @@ std::vector<int64_t> shuffle_py1e(Task task) {
     std::vector<std::pair<double, int64_t>> placed;  // place, sample
     for (size_t i = 0; i < samples.size(); ++i) placed.emplace_back(places[i], samples[i]);
     std::sort(placed.begin(), placed.end());
-    for (const auto& [place, sample] : placed) ids.push_back(sample);
+    for (const auto& [position, sample] : placed) ids.push_back(sample);
   }
   return ids;
 }

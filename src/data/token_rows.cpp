@@ -47,7 +47,7 @@ void check_mask(const std::vector<int64_t>& mask, std::string_view key, const Do
   }
 }
 
-Document part(const Document& whole, int64_t begin, int64_t end) {
+Document slice_document(const Document& whole, int64_t begin, int64_t end) {
   Document document;
   document.format = Format::tokens;
   document.ids.assign(whole.ids.begin() + begin, whole.ids.begin() + end);
@@ -71,18 +71,18 @@ TokenRows::TokenRows(const std::filesystem::path& path) : file_(path) {
 }
 
 bool TokenRows::next(Document& document) {
-  if (left_.empty()) {
+  if (remaining_.empty()) {
     if (row_ == num_rows_) return false;
     const int64_t row = row_++;
     if (file_.dtype() == "O") {
       read_object(file_.objects()[static_cast<size_t>(row)]);
     } else {
-      left_.push_back(read_numbers(row));
+      remaining_.push_back(read_numbers(row));
     }
   }
-  document = std::move(left_.back());
+  document = std::move(remaining_.back());
   document.line = row_;
-  left_.pop_back();
+  remaining_.pop_back();
   return true;
 }
 
@@ -118,7 +118,7 @@ std::vector<int64_t> TokenRows::numbers(PickleValue value, std::string_view key)
 
 void TokenRows::read_object(PickleValue row) {
   if (row.kind() == Kind::dict) return read_dict(row);
-  left_.push_back(all_loss_tokens(numbers(row, "the row")));
+  remaining_.push_back(all_loss_tokens(numbers(row, "the row")));
 }
 
 void TokenRows::read_dict(PickleValue row) {
@@ -132,7 +132,7 @@ void TokenRows::read_dict(PickleValue row) {
   const PickleValue* ids = pickle.find(row, "input_ids");
   if (ids == nullptr) throw_error(ErrorKind::corrupt, "the row has no \"input_ids\"");
   Document whole = all_loss_tokens(numbers(*ids, "\"input_ids\""));
-  set_marks(row, whole);
+  set_loss_mask(row, whole);
   std::vector<int64_t> starts = {0};
   if (const PickleValue* found = pickle.find(row, "seq_start_id")) starts = numbers(*found, "\"seq_start_id\"");
   const int64_t size = std::ssize(whole.ids);
@@ -141,11 +141,11 @@ void TokenRows::read_dict(PickleValue row) {
     throw_error(ErrorKind::corrupt, "\"seq_start_id\" must ascend from 0 to less than {}, the number of tokens", size);
   }
   starts.push_back(size);
-  for (size_t i = starts.size() - 1; i > 0; --i) left_.push_back(part(whole, starts[i - 1], starts[i]));
+  for (size_t i = starts.size() - 1; i > 0; --i) remaining_.push_back(slice_document(whole, starts[i - 1], starts[i]));
 }
 
 // Sets which tokens are in the loss, and removes padding.
-void TokenRows::set_marks(PickleValue row, Document& document) const {
+void TokenRows::set_loss_mask(PickleValue row, Document& document) const {
   const formats::Pickle& pickle = file_.pickle();
   const PickleValue* labels = pickle.find(row, "labels");
   const PickleValue* mask = pickle.find(row, "loss_mask");

@@ -38,12 +38,12 @@ class TokenRows {
   Document read_numbers(int64_t row) const;
   void read_object(formats::PickleValue row);
   void read_dict(formats::PickleValue row);
-  void set_marks(formats::PickleValue row, Document& document) const;
+  void set_loss_mask(formats::PickleValue row, Document& document) const;
 
   formats::NpyFile file_;
   int64_t num_rows_ = 0;
   int64_t row_ = 0;
-  std::vector<Document> left_;  // remaining documents of the row, the next one last
+  std::vector<Document> remaining_;  // remaining documents of the row, the next one last
 };
 
 }  // namespace ingot::data

@@ -34,7 +34,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t records_at_once = 1024;
 constexpr size_t bytes_at_once = size_t{1} << 20;
-constexpr double note_every = 20;  // seconds
+constexpr double save_interval_s = 20;  // seconds
 
 // Makes the file's current contents durable.
 void sync_file(const fs::path& path) {
@@ -86,16 +86,16 @@ Json identity_of(const TokenizeJob& job, const text::Tokenizer& tokenizer, Threa
 }
 
 // Progress of a job: `documents` documents of input file `file` have been read.
-struct Note {
+struct Progress {
   size_t file = 0;
   int64_t documents = 0;
 };
 
 // The job's progress files. They are locked before they are read, so that a second process of the job cannot disturb
 // the first.
-class Notes {
+class ProgressFiles {
  public:
-  Notes(const fs::path& prefix, Json identity)
+  ProgressFiles(const fs::path& prefix, Json identity)
       : prefix_(prefix),
         path_(formats::with_suffix(prefix, ".progress")),
         identity_(std::move(identity)),
@@ -103,19 +103,19 @@ class Notes {
     read();
   }
 
-  const Note& found() const { return found_; }
+  const Progress& found() const { return found_; }
   const std::vector<int32_t>& found_lengths() const { return found_lengths_; }  // of the documents written
 
-  void write(const Note& note, const formats::MegatronWriter& writer) {
-    lengths_.write(std::as_bytes(std::span(writer.lengths()).subspan(noted_)));
-    noted_ = writer.lengths().size();
+  void write(const Progress& progress, const formats::MegatronWriter& writer) {
+    lengths_.write(std::as_bytes(std::span(writer.lengths()).subspan(num_saved_)));
+    num_saved_ = writer.lengths().size();
     sync_file(writer.partial());
     sync_file(lengths_.partial());
     const Json text = {{"version", tokenize_progress_format.newest},
                        {"job", identity_},
-                       {"file", note.file},
-                       {"documents", note.documents},
-                       {"lengths", noted_}};
+                       {"file", progress.file},
+                       {"documents", progress.documents},
+                       {"lengths", num_saved_}};
     write_file(path_, text.dump(1) + "\n");
   }
 
@@ -129,41 +129,41 @@ class Notes {
     if (!path_exists(path_)) return lengths_.cut(0);  // a process was killed before it first saved its progress
     const Json text = try_parse_json(read_file(path_));
     if (text.is_object()) require_known_version(path_.string(), text, tokenize_progress_format);
-    const std::string restart_in_flight = fmt::format("remove {} to start over", path_.string());
+    const std::string start_over = fmt::format("remove {} to start over", path_.string());
     if (!text.is_object() || !text.contains("job") || !text.value("file", Json()).is_number_unsigned() ||
         !text.value("documents", Json()).is_number_unsigned() || !text.value("lengths", Json()).is_number_unsigned()) {
-      throw_hint(ErrorKind::corrupt, restart_in_flight, "{}: does not hold the progress of a job", path_.string());
+      throw_hint(ErrorKind::corrupt, start_over, "{}: does not hold the progress of a job", path_.string());
     }
     if (text["job"] != identity_) {
-      throw_hint(ErrorKind::usage, restart_in_flight, "{}: belongs to another job with different inputs or settings",
+      throw_hint(ErrorKind::usage, start_over, "{}: belongs to another job with different inputs or settings",
                  path_.string());
     }
     found_.file = text["file"];
     found_.documents = text["documents"];
     const std::string bytes = read_file(lengths_.partial(), uint64_t{1} << 40);
-    noted_ = text["lengths"];
-    if (noted_ > bytes.size() / sizeof(int32_t)) {
-      throw_hint(ErrorKind::corrupt, restart_in_flight, "{}: has {} bytes, too few for {} lengths",
-                 lengths_.partial().string(), bytes.size(), noted_);
+    num_saved_ = text["lengths"];
+    if (num_saved_ > bytes.size() / sizeof(int32_t)) {
+      throw_hint(ErrorKind::corrupt, start_over, "{}: has {} bytes, too few for {} lengths",
+                 lengths_.partial().string(), bytes.size(), num_saved_);
     }
-    found_lengths_.resize(noted_);
-    if (noted_ > 0) std::memcpy(found_lengths_.data(), bytes.data(), noted_ * sizeof(int32_t));
-    lengths_.cut(noted_ * sizeof(int32_t));
+    found_lengths_.resize(num_saved_);
+    if (num_saved_ > 0) std::memcpy(found_lengths_.data(), bytes.data(), num_saved_ * sizeof(int32_t));
+    lengths_.cut(num_saved_ * sizeof(int32_t));
   }
 
   fs::path prefix_, path_;
   Json identity_;
-  Note found_;
+  Progress found_;
   std::vector<int32_t> found_lengths_;
-  size_t noted_ = 0;    // number of lengths in the file
-  FileWriter lengths_;  // locked: only one process at a time works on this data set
+  size_t num_saved_ = 0;  // number of lengths in the file
+  FileWriter lengths_;    // locked: only one process at a time works on this data set
 };
 
 // Totals at the point where an earlier process stopped.
-TokenizeTotals totals_of(const Notes& notes) {
-  const std::vector<int32_t>& lengths = notes.found_lengths();
+TokenizeTotals totals_of(const ProgressFiles& progress_files) {
+  const std::vector<int32_t>& lengths = progress_files.found_lengths();
   TokenizeTotals totals;
-  totals.num_files = static_cast<int64_t>(notes.found().file);
+  totals.num_files = static_cast<int64_t>(progress_files.found().file);
   totals.num_documents = totals.resumed_at = std::ssize(lengths);
   totals.num_tokens = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   return totals;
@@ -213,7 +213,7 @@ size_t bytes_of(const Record& record) {
 // The batches of all files in order, starting after what an earlier process has read.
 class Batches {
  public:
-  Batches(const TokenizeJob& job, const Note& begin) : job_(job), file_(begin.file), skip_(begin.documents) {}
+  Batches(const TokenizeJob& job, const Progress& begin) : job_(job), file_(begin.file), skip_(begin.documents) {}
 
   // Fills the batch and returns its bytes; nullopt after the last file. A read error is thrown only after the records
   // before it were returned.
@@ -252,20 +252,20 @@ class Batches {
 
 class Job {
  public:
-  Job(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool, Notes& notes)
+  Job(const TokenizeJob& job, const text::Tokenizer& tokenizer, ThreadPool& pool, ProgressFiles& progress_files)
       : job_(job),
         tokenizer_(tokenizer),
         pool_(pool),
-        notes_(notes),
-        note_(notes.found()),
-        writer_(job.prefix, formats::megatron_dtype(tokenizer.size()), notes_.found_lengths()) {
-    totals_ = totals_of(notes);
+        progress_files_(progress_files),
+        progress_(progress_files.found()),
+        writer_(job.prefix, formats::megatron_dtype(tokenizer.size()), progress_files_.found_lengths()) {
+    totals_ = totals_of(progress_files);
   }
 
   TokenizeTotals run(FunctionRef<bool(const TokenizeTotals&)> go_on) {
-    double noted_at = steady_seconds();
+    double saved_at = steady_seconds();
     bool wanted = true;
-    Batches batches(job_, note_);
+    Batches batches(job_, progress_);
     ordered_pipeline<Batch>(
         pool_, [&](Batch& batch) { return batches.take(batch); }, [&](Batch& batch) { tokenize_batch(batch); },
         [&](Batch& batch) {
@@ -275,16 +275,16 @@ class Job {
           }
           write(batch);
           wanted = go_on(totals_);
-          if (!wanted || steady_seconds() - noted_at >= note_every) {
-            notes_.write(note_, writer_);
-            noted_at = steady_seconds();
+          if (!wanted || steady_seconds() - saved_at >= save_interval_s) {
+            progress_files_.write(progress_, writer_);
+            saved_at = steady_seconds();
           }
           return wanted;
         });
     if (!wanted) return totals_;
-    notes_.write(note_, writer_);  // so that finish_killed can complete the job if this process is killed
+    progress_files_.write(progress_, writer_);  // so that finish_killed can complete the job if this process is killed
     writer_.finish();
-    notes_.remove();
+    progress_files_.remove();
     totals_.finished = true;
     return totals_;
   }
@@ -313,19 +313,19 @@ class Job {
         continue;
       }
       check_format(reader, *outcome.format);
-      ++note_.documents;
+      ++progress_.documents;
       // The same error, prefixed with the document's location.
-      const auto placed = [&](const Error& error) {
-        return Error(error.kind(), reader.place(outcome.number) + ": " + error.message(), error.hint());
+      const auto with_location = [&](const Error& error) {
+        return Error(error.kind(), reader.location(outcome.number) + ": " + error.message(), error.hint());
       };
       if (outcome.error) {
-        refuse(placed(*outcome.error));
+        refuse(with_location(*outcome.error));
         continue;
       }
       try {
         writer_.add_sequence(outcome.ids);
       } catch (const Error& error) {
-        throw Error(placed(error));
+        throw Error(with_location(error));
       }
       writer_.end_document();
       ++totals_.num_documents;
@@ -336,11 +336,11 @@ class Job {
   }
 
   void end_file(const DocumentReader& reader) {
-    if (note_.documents == 0) reader.throw_empty();
+    if (progress_.documents == 0) reader.throw_empty();
     skipped_before_ += reader.num_skipped();
-    ++note_.file;
+    ++progress_.file;
     ++totals_.num_files;
-    note_.documents = 0;
+    progress_.documents = 0;
   }
 
   // Handles a document that the tokenizer rejects: its tokens are outside the vocabulary.
@@ -353,8 +353,8 @@ class Job {
   const TokenizeJob& job_;
   const text::Tokenizer& tokenizer_;
   ThreadPool& pool_;
-  Notes& notes_;
-  Note note_;
+  ProgressFiles& progress_files_;
+  Progress progress_;
   formats::MegatronWriter writer_;
   TokenizeTotals totals_;
   int64_t skipped_before_ = 0;  // bad lines in the completed files
@@ -362,13 +362,14 @@ class Job {
 };
 
 // Completes a job whose process was killed after it had written all documents.
-TokenizeTotals finish_killed(const TokenizeJob& job, const text::Tokenizer& tokenizer, Notes& notes) {
+TokenizeTotals finish_killed(const TokenizeJob& job, const text::Tokenizer& tokenizer, ProgressFiles& progress_files) {
   if (!path_exists(formats::with_suffix(job.prefix, ".idx"))) {
-    formats::MegatronWriter::finish_index(job.prefix, formats::megatron_dtype(tokenizer.size()), notes.found_lengths());
+    formats::MegatronWriter::finish_index(job.prefix, formats::megatron_dtype(tokenizer.size()),
+                                          progress_files.found_lengths());
   }
-  TokenizeTotals totals = totals_of(notes);
+  TokenizeTotals totals = totals_of(progress_files);
   totals.finished = true;
-  notes.remove();
+  progress_files.remove();
   return totals;
 }
 
@@ -382,9 +383,9 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
                "set eos_token in the model's tokenizer_config.json, or write no end-of-text tokens",
                "the tokenizer has no end-of-text token (EOS) to end a document with");
   }
-  Notes notes(job.prefix, identity_of(job, tokenizer, pool));
-  if (notes.found().file == job.inputs.size() && path_exists(formats::with_suffix(job.prefix, ".bin"))) {
-    return finish_killed(job, tokenizer, notes);
+  ProgressFiles progress_files(job.prefix, identity_of(job, tokenizer, pool));
+  if (progress_files.found().file == job.inputs.size() && path_exists(formats::with_suffix(job.prefix, ".bin"))) {
+    return finish_killed(job, tokenizer, progress_files);
   }
   for (const char* suffix : {".idx", ".bin"}) {
     const fs::path path = formats::with_suffix(job.prefix, suffix);
@@ -392,7 +393,7 @@ TokenizeTotals tokenize_files(const TokenizeJob& job, const text::Tokenizer& tok
       throw_hint(ErrorKind::usage, "remove it, or write somewhere else", "{}: already exists", path.string());
     }
   }
-  return Job(job, tokenizer, pool, notes).run(go_on);
+  return Job(job, tokenizer, pool, progress_files).run(go_on);
 }
 
 }  // namespace ingot::data

@@ -188,7 +188,7 @@ TokenizeReport tokenize_all(Corpus& corpus, DocumentReader& reader, const text::
         try {
           results[i] = tokenize(documents[i], tokenizer, chat_template);
         } catch (const Error& error) {
-          results[i] = Error(error.kind(), reader.place(documents[i].line) + ": " + error.message(), error.hint());
+          results[i] = Error(error.kind(), reader.location(documents[i].line) + ": " + error.message(), error.hint());
         }
       }
     });

@@ -1,4 +1,4 @@
-// Added tokens: strings that are matched in the text before it is tokenized (specs/tokenizers.md, section 1).
+// Added tokens: strings that are matched in the text before it is tokenized (as in github.com/huggingface/tokenizers).
 #pragma once
 
 #include <array>

@@ -190,9 +190,9 @@ void BpeModel::merge_scan(std::vector<int32_t>& ids, size_t begin) const {
     consider(static_cast<int32_t>(left));
     if (previous[left] >= 0) consider(previous[left]);
   }
-  size_t kept = begin;
-  for (int32_t i = 0; i < count; i = next[static_cast<size_t>(i)]) ids[kept++] = symbols[i];
-  ids.resize(kept);
+  size_t size = begin;
+  for (int32_t i = 0; i < count; i = next[static_cast<size_t>(i)]) ids[size++] = symbols[i];
+  ids.resize(size);
 }
 
 void BpeModel::merge_queue(std::vector<int32_t>& ids, size_t begin, const std::vector<bool>* excluded) const {

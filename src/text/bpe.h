@@ -1,5 +1,5 @@
 // Byte-pair encoding: repeatedly merge the adjacent pair of lowest rank, the leftmost on ties, until no pair has a
-// merge. Rules: specs/tokenizers.md, section 1, "Model type BPE".
+// merge. Rules: the model BPE of github.com/huggingface/tokenizers.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // The byte alphabet of byte-level BPE vocabularies, which writes every byte as a printable character
-// (specs/tokenizers.md, section 1): bytes 33-126, 161-172 and 174-255 are written as themselves, the other 68 as
-// U+0100, U+0101, ... in ascending order.
+// (bytes_to_unicode of github.com/openai/gpt-2, src/encoder.py): bytes 33-126, 161-172 and 174-255 are written as
+// themselves, the other 68 as U+0100, U+0101, ... in ascending order.
 #pragma once
 
 #include <optional>

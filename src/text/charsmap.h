@@ -1,5 +1,5 @@
 // The "precompiled charsmap" of SentencePiece normalisers: a double-array trie that maps byte strings to replacements.
-// Layout: specs/tokenizers.md, section 2; the units of the trie are those of darts-clone.
+// Layout: src/normalizer.cc of github.com/google/sentencepiece; the units of the trie are those of darts-clone.
 #pragma once
 
 #include <cstddef>

@@ -75,16 +75,16 @@ jinja::Rendered ChatTemplate::run(const ordered_json& messages, const ordered_js
   check_messages(messages);
   if (!tools.is_null() && !tools.is_array()) throw_error(ErrorKind::usage, "tools are not a list");
   ordered_json variables = {{"messages", with_reasoning(messages)}, {"tools", tools}, {"documents", nullptr}};
-  ordered_json own = {{"add_generation_prompt", options.add_generation_prompt},
-                      {"bos_token", options.bos_token},
-                      {"eos_token", options.eos_token}};
+  ordered_json author_variables = {{"add_generation_prompt", options.add_generation_prompt},
+                                   {"bos_token", options.bos_token},
+                                   {"eos_token", options.eos_token}};
   if (!options.extra_variables.empty()) {
     const ordered_json extra = parse_json(options.extra_variables, "template variables");
     if (!extra.is_object()) throw_error(ErrorKind::usage, "template variables are not an object");
     variables.update(extra);
-    for (const auto& [name, value] : extra.items()) own.erase(name);
+    for (const auto& [name, value] : extra.items()) author_variables.erase(name);
   }
-  return template_.render(variables, own, options.render);
+  return template_.render(variables, author_variables, options.render);
 }
 
 ChatText ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,

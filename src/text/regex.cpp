@@ -69,11 +69,11 @@ Regex::Regex(std::string_view pattern) : code_(std::make_unique<Code>()), patter
   int error = 0;
   PCRE2_SIZE offset = 0;
   const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
-  const std::string own = with_unicode_classes(pattern);
-  code_->compiled =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(own.data()), own.size(), options, &error, &offset, nullptr);
+  const std::string rewritten = with_unicode_classes(pattern);
+  code_->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(), options, &error,
+                                  &offset, nullptr);
   if (code_->compiled == nullptr) {
-    throw_error(ErrorKind::corrupt, "the pattern \"{}\" does not compile: {} at byte {}", own, error_text(error),
+    throw_error(ErrorKind::corrupt, "the pattern \"{}\" does not compile: {} at byte {}", rewritten, error_text(error),
                 offset);
   }
   // Failure is ignored: without JIT, PCRE2 interprets the pattern.

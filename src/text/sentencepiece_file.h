@@ -1,4 +1,5 @@
-// Parsing and serialising SentencePiece models (tokenizer.model), a protocol buffer: specs/tokenizers.md, section 2.
+// Parsing and serialising SentencePiece models (tokenizer.model), a protocol buffer: src/sentencepiece_model.proto of
+// github.com/google/sentencepiece.
 #pragma once
 
 #include <string>

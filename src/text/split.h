@@ -1,5 +1,5 @@
-// Hand-written equivalents of the pre-tokenizer patterns of the common model families (specs/tokenizers.md, section 1),
-// much faster than a regular expression and without backtracking.
+// Hand-written equivalents of the pre-tokenizer patterns of the common model families, much faster than a regular
+// expression and without backtracking.
 //
 // Every byte of the text is in exactly one piece, except that split_white_space and split_words drop white space. An
 // invalid UTF-8 byte counts as a character that is not a letter, number or white space.

@@ -1,4 +1,5 @@
-// The Split patterns of well-known tokenizers that have hand-written splitters. Source: specs/tokenizers.md.
+// The Split patterns of well-known tokenizers that have hand-written splitters. Source: the tokenizer.json files of
+// GPT-2, Llama 3 and Qwen2.
 #pragma once
 
 #include <string_view>

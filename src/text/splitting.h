@@ -1,5 +1,5 @@
-// The pre-tokenizers that GGUF files name in tokenizer.ggml.pre. Names and patterns: specs/tokenizers.md and
-// specs/gguf.md.
+// The pre-tokenizers that GGUF files name in tokenizer.ggml.pre. Names and patterns: src/llama-vocab.cpp of
+// github.com/ggml-org/llama.cpp.
 #pragma once
 
 #include <span>

@@ -7,26 +7,26 @@ namespace ingot::text {
 namespace {
 
 // The first range that ends after `at`.
-auto any_continuation(std::span<const ByteRange> ranges, size_t at) {
+auto first_ending_after(std::span<const ByteRange> ranges, size_t at) {
   return std::upper_bound(ranges.begin(), ranges.end(), at,
-                          [](size_t place, const ByteRange& range) { return place < range.second; });
+                          [](size_t position, const ByteRange& range) { return position < range.second; });
 }
 
 }  // namespace
 
 bool touches(std::span<const ByteRange> ranges, size_t begin, size_t end) {
-  const auto range = any_continuation(ranges, begin);
+  const auto range = first_ending_after(ranges, begin);
   return range != ranges.end() && range->first < end;
 }
 
 bool covers(std::span<const ByteRange> ranges, size_t begin, size_t end) {
-  const auto range = any_continuation(ranges, begin);
+  const auto range = first_ending_after(ranges, begin);
   return range != ranges.end() && range->first <= begin && end <= range->second;
 }
 
 ByteRanges clip(std::span<const ByteRange> ranges, size_t begin, size_t end) {
   ByteRanges parts;
-  for (auto range = any_continuation(ranges, begin); range != ranges.end() && range->first < end; ++range) {
+  for (auto range = first_ending_after(ranges, begin); range != ranges.end() && range->first < end; ++range) {
     parts.emplace_back(std::max(range->first, begin) - begin, std::min(range->second, end) - begin);
   }
   return parts;
@@ -61,7 +61,7 @@ void TaintedString::append(const TaintedString& other, size_t begin, size_t end)
   const size_t base = text_.size();
   text_.append(other.text_, begin, end - begin);
   const std::span<const ByteRange> content = other.content_;
-  for (auto range = any_continuation(content, begin); range != content.end() && range->first < end; ++range) {
+  for (auto range = first_ending_after(content, begin); range != content.end() && range->first < end; ++range) {
     mark(base + std::max(range->first, begin) - begin, base + std::min(range->second, end) - begin);
   }
 }

@@ -1,7 +1,7 @@
 // Tokenizers: encode text to ids and decode ids to text.
 //
 // Three sources: a Hugging Face tokenizer.json, a SentencePiece tokenizer.model, and the vocabulary of a GGUF file.
-// Formats: specs/tokenizers.md. Supported: BPE (byte-level, character-level with byte fallback, SentencePiece BPE by
+// Formats: docs/tokenizers.md. Supported: BPE (byte-level, character-level with byte fallback, SentencePiece BPE by
 // scores), unigram models, and WordPiece from GGUF files. Everything else is refused by name.
 //
 // Invalid UTF-8: byte-level models encode invalid bytes as themselves (an invalid byte counts as a character that is

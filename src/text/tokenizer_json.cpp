@@ -1,4 +1,4 @@
-// Tokenizers from a Hugging Face tokenizer.json (specs/tokenizers.md, section 1).
+// Tokenizers from a Hugging Face tokenizer.json (github.com/huggingface/tokenizers).
 #include <nlohmann/json.hpp>
 #include <set>
 

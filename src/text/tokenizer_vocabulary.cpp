@@ -1,4 +1,4 @@
-// Tokenizers from the vocabulary of a GGUF file (specs/gguf.md, section 3) or of a SentencePiece model.
+// Tokenizers from the vocabulary of a GGUF file (github.com/ggml-org/ggml, docs/gguf.md) or of a SentencePiece model.
 #include <algorithm>
 #include <unordered_set>
 
@@ -121,30 +121,30 @@ void build_sentencepiece(VocabularySpec& spec, TokenizerParts& parts) {
     }
   }
   // The library requires unique names; those of tokens that it never produces are arbitrary.
-  VocabularySpec own = spec;
+  VocabularySpec library_spec = spec;
   for (const AddedToken& token : spec.added) {  // matched before the library sees the text, or must not be matched
-    if (!token.is_control() || static_cast<size_t>(token.id) >= own.tokens.size()) continue;
-    int32_t& type = own.token_types[static_cast<size_t>(token.id)];
+    if (!token.is_control() || static_cast<size_t>(token.id) >= library_spec.tokens.size()) continue;
+    int32_t& type = library_spec.token_types[static_cast<size_t>(token.id)];
     if (type == token_normal || type == token_user_defined) type = token_control;
   }
   std::unordered_set<std::string_view> made;
   for (size_t index = 0; index < spec.tokens.size(); ++index) {
-    const int32_t type = own.token_types[index];
+    const int32_t type = library_spec.token_types[index];
     if (type == token_normal || type == token_unknown || type == token_byte) made.insert(spec.tokens[index]);
   }
   std::unordered_set<std::string> others;
-  for (size_t index = 0; index < own.tokens.size(); ++index) {
-    const int32_t type = own.token_types[index];
+  for (size_t index = 0; index < library_spec.tokens.size(); ++index) {
+    const int32_t type = library_spec.token_types[index];
     if (type == token_normal || type == token_unknown || type == token_byte) continue;
-    std::string& text = own.tokens[index];
+    std::string& text = library_spec.tokens[index];
     if (!text.empty() && !made.contains(text) && others.insert(text).second) continue;
     text = fmt::format("<token {}>", index);
-    own.token_types[index] = token_control;
+    library_spec.token_types[index] = token_control;
   }
-  parts.model = std::make_unique<SentencePieceModel>(own);
+  parts.model = std::make_unique<SentencePieceModel>(library_spec);
   if (adds_space && spec.prefix_at_start_only) {
-    own.add_space_prefix = false;
-    parts.later_model = std::make_unique<SentencePieceModel>(own);
+    library_spec.add_space_prefix = false;
+    parts.later_model = std::make_unique<SentencePieceModel>(library_spec);
   }
 }
 

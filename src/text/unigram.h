@@ -1,5 +1,5 @@
-// Unigram model of a tokenizer.json: the segmentation of a pre-token with the largest sum of scores. Rules:
-// specs/tokenizers.md, section 2, "Unigram encode"; scores are added in double, as in the tokenizers library.
+// Unigram model of a tokenizer.json: the segmentation of a pre-token with the largest sum of scores. Rules: the model
+// Unigram of github.com/huggingface/tokenizers, which also adds scores in double.
 #pragma once
 
 #include <array>

@@ -24,9 +24,9 @@ class WordCache {
   bool find(std::string_view word, std::vector<int32_t>& out) const {
     if (word.size() > max_word_bytes) return false;
     const Key key = key_of(word);
-    const size_t place = place_of(key);
+    const size_t first_slot = slot_of(key);
     for (size_t probe = 0; probe < max_probes; ++probe) {
-      const Entry& entry = entries_[(place + probe) % num_entries];
+      const Entry& entry = entries_[(first_slot + probe) % num_entries];
       const uint32_t state = entry.state.load(std::memory_order_acquire);
       if (state == empty) return false;
       if (state == being_written || entry.key != key) continue;
@@ -46,9 +46,9 @@ class WordCache {
   void insert(std::string_view word, const int32_t* ids, size_t num_ids) {
     if (word.size() > max_word_bytes || num_ids > max_ids) return;
     const Key key = key_of(word);
-    const size_t place = place_of(key);
+    const size_t first_slot = slot_of(key);
     for (size_t probe = 0; probe < max_probes; ++probe) {
-      Entry& entry = entries_[(place + probe) % num_entries];
+      Entry& entry = entries_[(first_slot + probe) % num_entries];
       uint32_t state = entry.state.load(std::memory_order_acquire);
       if (state == empty && entry.state.compare_exchange_strong(state, being_written, std::memory_order_acq_rel)) {
         entry.key = key;
@@ -109,7 +109,7 @@ class WordCache {
   }
 
   // Multiplicative hashing; the upper bits depend on the whole key.
-  static size_t place_of(const Key& key) {
+  static size_t slot_of(const Key& key) {
     constexpr uint64_t factor = 0x9E3779B97F4A7C15ULL;
     uint64_t hash = key[0] * factor + key[1] * 0xC2B2AE3D27D4EB4FULL + key[2] * 0x165667B19E3779F9ULL;
     hash = (hash ^ hash >> 32) * factor;

@@ -14,9 +14,9 @@ using CodeRange = std::pair<uint32_t, uint32_t>;
 
 template <size_t n>
 bool in_ranges(const CodeRange (&ranges)[n], uint32_t code) {
-  const auto* behind = std::upper_bound(std::begin(ranges), std::end(ranges), code,
-                                        [](uint32_t value, const CodeRange& range) { return value < range.first; });
-  return behind != std::begin(ranges) && code <= std::prev(behind)->second;
+  const auto* next_range = std::upper_bound(std::begin(ranges), std::end(ranges), code,
+                                            [](uint32_t value, const CodeRange& range) { return value < range.first; });
+  return next_range != std::begin(ranges) && code <= std::prev(next_range)->second;
 }
 
 // The blocks of ideographs that BERT splits into single-character words.

@@ -1,4 +1,4 @@
-// The expression parser, base class of the statement parser (jinja_parser.cpp).
+// The expression parser, base class of the statement parser (parser.cpp).
 #pragma once
 
 #include <algorithm>

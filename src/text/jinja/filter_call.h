@@ -1,4 +1,4 @@
-// The arguments of a filter call, and the filters defined outside of jinja_filters.cpp.
+// The arguments of a filter call, and the filters defined outside of filters.cpp.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct FilterCall {
 inline bool given(const Value& value) { return !is<Undefined>(value); }
 inline bool flag(const Value& value, bool fallback) { return given(value) ? truth(value) : fallback; }
 
-// jinja_numbers.cpp
+// numbers.cpp
 Value absolute(const FilterCall& call);
 Value round(const FilterCall& call);
 Value to_float(const FilterCall& call);

@@ -150,8 +150,8 @@ Value dict_sort(const FilterCall& call) {
   const std::string by = given(values[1]) ? to_string(call.context, values[1], "by") : "key";
   if (by != "key" && by != "value") call.context.fail("dictsort by {}, not key or value", by);
   std::vector<Value> items = iterate(call.context, items_of(call)), keys;
-  const Value place = int64_t{by == "key" ? 0 : 1};
-  for (const Value& item : items) keys.push_back(sort_key(call.context, item, place, flag(values[0], false)));
+  const Value field = int64_t{by == "key" ? 0 : 1};
+  for (const Value& item : items) keys.push_back(sort_key(call.context, item, field, flag(values[0], false)));
   return call.context.new_list(sort_by(call.context, std::move(items), keys, flag(values[2], false)));
 }
 
@@ -167,16 +167,16 @@ void check_hashable(Context& context, const Value& value) {
 
 Value unique(const FilterCall& call) {
   const auto values = call.bind({"case_sensitive", "attribute"});
-  std::vector<Value> kept, keys;
+  std::vector<Value> selected, keys;
   for (Value& item : iterate(call.context, call.value)) {
     Value key = sort_key(call.context, item, values[1], flag(values[0], false));
     check_hashable(call.context, key);
     if (std::any_of(keys.begin(), keys.end(), [&](const Value& old) { return equal(call.context, old, key); }))
       continue;
     keys.push_back(std::move(key));
-    kept.push_back(std::move(item));
+    selected.push_back(std::move(item));
   }
-  return call.context.new_list(std::move(kept), List::Kind::lazy);
+  return call.context.new_list(std::move(selected), List::Kind::lazy);
 }
 
 Value map(const FilterCall& call) {
@@ -215,13 +215,13 @@ Value select(const FilterCall& call, bool wanted, bool by_attribute) {
     if (!is_test(test)) call.context.fail(ErrorKind::unsupported, "the test {} is not supported", test);
   }
   if (!truth(call.value)) return call.context.new_list({}, List::Kind::lazy);  // also of none, as in Jinja2
-  std::vector<Value> kept;
+  std::vector<Value> selected;
   for (Value& item : iterate(call.context, call.value)) {
     const Value value = by_attribute ? attribute_of(call.context, item, attribute) : item;
     const bool holds = test.empty() ? truth(value) : apply_test(call.context, test, value, rest);
-    if (holds == wanted) kept.push_back(std::move(item));
+    if (holds == wanted) selected.push_back(std::move(item));
   }
-  return call.context.new_list(std::move(kept), List::Kind::lazy);
+  return call.context.new_list(std::move(selected), List::Kind::lazy);
 }
 
 Value join(const FilterCall& call) {
@@ -309,9 +309,9 @@ Value trim(const FilterCall& call) {
   const auto values = call.bind({"chars"});
   if (const std::string* chars = text_of(values[0])) call.context.charge(chars->size() * sizeof(std::string_view));
   const TaintedString whole = call.text();
-  const std::string_view kept = strip(whole.text(), text_of(values[0]), true, true);
-  const auto begin = static_cast<size_t>(kept.data() - whole.text().data());
-  return whole.part(begin, begin + kept.size());
+  const std::string_view stripped = strip(whole.text(), text_of(values[0]), true, true);
+  const auto begin = static_cast<size_t>(stripped.data() - whole.text().data());
+  return whole.part(begin, begin + stripped.size());
 }
 
 Value fall_back(const FilterCall& call) {

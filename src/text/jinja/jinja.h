@@ -1,4 +1,5 @@
-// A sandboxed renderer for the subset of Jinja2 that chat templates use (specs/hf_models.md, section 5).
+// A sandboxed renderer for the subset of Jinja2 that chat templates use (chat_template_utils.py of
+// github.com/huggingface/transformers).
 //
 // Environment: trim_blocks and lstrip_blocks on, keep_trailing_newline and autoescape off, break and continue, the {%
 // generation %} block, and the globals raise_exception, strftime_now, range, namespace and dict. Results equal those of
@@ -51,7 +52,7 @@ class Template {
   // `own` is an object of variables whose strings are not content. Errors: usage for raise_exception and what raises in
   // Python, with the line; unsupported for features that are not known; resource beyond the limits.
   Rendered render(const nlohmann::ordered_json& variables, const RenderOptions& options = {}) const;
-  Rendered render(const nlohmann::ordered_json& variables, const nlohmann::ordered_json& own,
+  Rendered render(const nlohmann::ordered_json& variables, const nlohmann::ordered_json& author_variables,
                   const RenderOptions& options) const;
 
   bool has_generation_blocks() const;

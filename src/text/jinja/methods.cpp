@@ -123,10 +123,10 @@ std::vector<Value> bind(Context& context, const std::string& callee, const Argum
   for (const auto& [name, value] : arguments.named) {
     const auto found = std::find(parameters.begin(), parameters.end(), name);
     if (found == parameters.end()) context.fail("{} has no argument {}", callee, name);
-    const auto place = static_cast<size_t>(found - parameters.begin());
-    if (given[place]) context.fail("{} gets the argument {} twice", callee, name);
-    given[place] = true;
-    values[place] = value;
+    const auto index = static_cast<size_t>(found - parameters.begin());
+    if (given[index]) context.fail("{} gets the argument {} twice", callee, name);
+    given[index] = true;
+    values[index] = value;
   }
   for (size_t i = 0; i < num_required; ++i) {
     if (!given[i]) context.fail("{} needs the argument {}", callee, *(parameters.begin() + i));

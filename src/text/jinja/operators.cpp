@@ -130,8 +130,8 @@ Value repeat(Context& context, const Value& value, int64_t count) {
   const size_t times = count < 0 ? 0 : static_cast<size_t>(count);
   if (const auto* shared = std::get_if<Text>(&value)) {
     const TaintedString& text = **shared;
-    const size_t most = context.options().max_memory;
-    if (!text.empty() && times > most / text.memory()) context.charge(most + 1);
+    const size_t max_memory = context.options().max_memory;
+    if (!text.empty() && times > max_memory / text.memory()) context.charge(max_memory + 1);
     context.charge(text.memory() * times);
     TaintedString out;
     for (size_t i = 0; i < times && !text.empty(); ++i) out.append(text);

@@ -152,13 +152,13 @@ class Renderer {
   Flow run_loop(const Stmt& stmt, Scope& scope) {
     std::vector<Value> items = iterate(context_, evaluate(*stmt.expr, scope));
     if (stmt.filter) {
-      std::vector<Value> kept;
+      std::vector<Value> selected;
       for (Value& item : items) {
         Scope inner{.parent = &scope, .variables = {}};
         assign_targets(stmt.targets, item, inner);
-        if (truth(evaluate(*stmt.filter, inner))) kept.push_back(std::move(item));
+        if (truth(evaluate(*stmt.filter, inner))) selected.push_back(std::move(item));
       }
-      items = std::move(kept);
+      items = std::move(selected);
     }
     if (items.empty()) {
       Scope inner{.parent = &scope, .variables = {}};
@@ -167,7 +167,7 @@ class Renderer {
     Dict* loop = context_.new_dict(Dict::Role::loop);
     const auto count = static_cast<int64_t>(items.size());
     for (int64_t i = 0; i < count; ++i) {
-      const auto place = static_cast<size_t>(i);
+      const auto index = static_cast<size_t>(i);
       loop->set("index", i + 1);
       loop->set("index0", i);
       loop->set("revindex", count - i);
@@ -177,11 +177,11 @@ class Renderer {
       loop->set("length", count);
       loop->set("depth", int64_t{1});  // for recursive loops, which are not supported
       loop->set("depth0", int64_t{0});
-      loop->set("previtem", i > 0 ? items[place - 1] : Value(Undefined{"there is no previous item"}));
-      loop->set("nextitem", i + 1 < count ? items[place + 1] : Value(Undefined{"there is no next item"}));
+      loop->set("previtem", i > 0 ? items[index - 1] : Value(Undefined{"there is no previous item"}));
+      loop->set("nextitem", i + 1 < count ? items[index + 1] : Value(Undefined{"there is no next item"}));
       Scope inner{.parent = &scope, .variables = {}};
       inner.set("loop", loop);
-      assign_targets(stmt.targets, items[place], inner);
+      assign_targets(stmt.targets, items[index], inner);
       if (run(stmt.body, inner) == Flow::loop_break) break;
     }
     return Flow::next;
@@ -323,11 +323,12 @@ class Renderer {
     const int64_t step = bounds[2].value_or(1);
     if (step == 0) context_.fail("a slice step is 0");
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
-    const auto place = [&](std::optional<int64_t> bound, int64_t fallback) {
+    const auto clamp_bound = [&](std::optional<int64_t> bound, int64_t fallback) {
       if (!bound) return fallback;
       return std::clamp(*bound < 0 ? *bound + size : *bound, low, high);
     };
-    const int64_t start = place(bounds[0], step > 0 ? low : high), stop = place(bounds[1], step > 0 ? high : low);
+    const int64_t start = clamp_bound(bounds[0], step > 0 ? low : high),
+                  stop = clamp_bound(bounds[1], step > 0 ? high : low);
     if (const std::string* text = text_of(object); text != nullptr && step == 1) {
       return std::get<Text>(object)->part(byte_place(*text, start), byte_place(*text, std::max(start, stop)));
     }
@@ -463,9 +464,10 @@ Rendered Template::render(const ordered_json& variables, const RenderOptions& op
   return render(variables, ordered_json::object(), options);
 }
 
-Rendered Template::render(const ordered_json& variables, const ordered_json& own, const RenderOptions& options) const {
+Rendered Template::render(const ordered_json& variables, const ordered_json& author_variables,
+                          const RenderOptions& options) const {
   Context context(program_->name, options);
-  if (!variables.is_object() || !own.is_object()) {
+  if (!variables.is_object() || !author_variables.is_object()) {
     throw_error(ErrorKind::internal, "template variables are not an object");
   }
   Scope given;
@@ -474,7 +476,7 @@ Rendered Template::render(const ordered_json& variables, const ordered_json& own
     if (name == "messages") own_roles(read);
     given.set(name, std::move(read));
   }
-  for (const auto& [name, value] : own.items()) given.set(name, from_json(context, value, Origin::author));
+  for (const auto& [name, value] : author_variables.items()) given.set(name, from_json(context, value, Origin::author));
   Scope root{.parent = &given, .variables = {}};
   Renderer renderer(context, root);
   renderer.run(program_->body, root);

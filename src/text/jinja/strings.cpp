@@ -149,9 +149,9 @@ Value strip_chars(const Call& call) {
   const std::string* chars = text_of(call.values[0]);
   if (chars == nullptr && call.given(0) && !is<None>(call.values[0])) call.string(0, "the argument of strip");
   if (chars != nullptr) call.context.charge(chars->size() * sizeof(std::string_view));
-  const std::string_view kept = strip(call.text, chars, call.name != "rstrip", call.name != "lstrip");
-  const auto begin = static_cast<size_t>(kept.data() - call.text.data());
-  return call.part({begin, begin + kept.size()});
+  const std::string_view stripped = strip(call.text, chars, call.name != "rstrip", call.name != "lstrip");
+  const auto begin = static_cast<size_t>(stripped.data() - call.text.data());
+  return call.part({begin, begin + stripped.size()});
 }
 
 Value join(const Call& call) {
@@ -244,8 +244,8 @@ Value pad(const Call& call) {
   const auto size = static_cast<int64_t>(count_characters(call.text));
   if (width <= size) return call.self;
   const int64_t missing = width - size;
-  const size_t most = call.context.options().max_memory;
-  call.context.charge(std::min(static_cast<size_t>(missing), most) * fill.size() + call.self.memory());
+  const size_t max_memory = call.context.options().max_memory;
+  call.context.charge(std::min(static_cast<size_t>(missing), max_memory) * fill.size() + call.self.memory());
   int64_t left = missing;  // number of fill characters on the left; the rest goes to the right
   if (call.name == "ljust") left = 0;
   if (call.name == "center") left = missing / 2 + (missing & width & 1);
@@ -347,16 +347,16 @@ TaintedString format_braces(Context& context, const TaintedString& marked, const
                    "the format field {{{}}} is not supported: it may be empty, a number or a name", field);
     }
     const Value* value = nullptr;
-    size_t place = 0;
-    const auto [stop, error] = std::from_chars(field.data(), field.data() + field.size(), place);
+    size_t index = 0;
+    const auto [stop, error] = std::from_chars(field.data(), field.data() + field.size(), index);
     const bool numbered = error == std::errc() && stop == field.data() + field.size();
     if (field.empty() || numbered) {
       if (field.empty() ? next == std::string::npos : next != 0 && next != std::string::npos) {
         context.fail("a format mixes fields with and without numbers");
       }
-      if (field.empty()) place = next++;
+      if (field.empty()) index = next++;
       if (numbered) next = std::string::npos;
-      if (place < arguments.positional.size()) value = &arguments.positional[place];
+      if (index < arguments.positional.size()) value = &arguments.positional[index];
     } else {
       for (const auto& [name, argument] : arguments.named) {
         if (name == field) value = &argument;
