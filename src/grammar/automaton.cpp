@@ -52,12 +52,12 @@ TermId Automaton::step(TermId id, uint8_t byte) {
     return terms.choice(parts);
   }
   Capture state = terms.capture_of(id);
-  const TermId next = terms[term.left].nullable == 1 ? step(behind(state), byte) : TermPool::nothing;
+  const TermId next = terms[term.left].nullable == 1 ? step(after_capture(state), byte) : TermPool::nothing;
   const TermId inside = row(term.left).next(byte);
   if (inside == TermPool::nothing) return next;
   state.text += static_cast<char>(byte);
-  if (inside == TermPool::empty) return terms.choice(behind(state), next);
-  const TermId other = behind_other_name(state);
+  if (inside == TermPool::empty) return terms.choice(after_capture(state), next);
+  const TermId other = after_other_name(state);
   if (other != TermPool::nothing) return terms.sequence(inside, other);
   return terms.choice(terms.capture(inside, std::move(state)), next);
 }
@@ -246,8 +246,8 @@ Row Automaton::capture_row(TermId id) {
   return row;
 }
 
-TermId Automaton::behind(const Capture& complete) {
-  if (complete.object >= 0) return behind_name(complete);
+TermId Automaton::after_capture(const Capture& complete) {
+  if (complete.object >= 0) return after_name(complete);
   const Distinct elements = terms.distinct(complete.distinct);
   const int64_t count = static_cast<int64_t>(terms.seen(complete.seen).size()) + 1;
   TermId more = TermPool::nothing;
@@ -279,7 +279,7 @@ bool Automaton::nullable(TermId id) {
   const DepthGuard deeper(depth_, max_depth);
   bool result = false;
   if (term.kind == TermKind::capture) {
-    result = nullable(term.left) && nullable(behind(terms.capture_of(id)));
+    result = nullable(term.left) && nullable(after_capture(terms.capture_of(id)));
   } else if (term.kind == TermKind::sequence) {
     TermId part = id;
     for (result = true; result && terms[part].kind == TermKind::sequence; part = terms[part].right) {
@@ -367,20 +367,21 @@ bool Automaton::alive(TermId start) {
 }
 
 int64_t Automaton::count(TermId term, int64_t limit) {
-  // Strings by length: the number of paths to each state. Every state has a string, so each path is the beginning of
-  // one or more, and a path that comes to a state twice can be made longer without end.
+  // Counts the paths to each state, by the length of the string. Every state can be completed, so each path is the
+  // beginning of at least one string, and a path that visits a state twice means infinitely many strings.
   if (!alive(term)) return 0;
   std::unordered_map<TermId, int64_t> ways = {{term, 1}};
   std::unordered_map<TermId, bool> known = {{term, true}};
   int64_t total = 0, steps = 0;
   for (int64_t length = 0; !ways.empty(); ++length) {
-    int64_t least = total;  // strings that there are for certain
-    for (const auto& [state, number] : ways) least += number;
-    if (least >= limit || length >= static_cast<int64_t>(known.size())) return limit;
+    int64_t min_strings = total;  // strings that there are for certain
+    for (const auto& [state, number] : ways) min_strings += number;
+    if (min_strings >= limit || length >= static_cast<int64_t>(known.size())) return limit;
     steps += static_cast<int64_t>(ways.size());
     if (length > max_search || steps > max_count_steps) {
-      throw_hint(ErrorKind::resource, "use shorter patterns, or a smaller minimum of different names or items",
-                 "cannot count the different values of a name or item of which several must differ: they are too long");
+      throw_hint(
+          ErrorKind::resource, "use shorter patterns, or a smaller minimum of different names or items",
+          "cannot count the possible values of property names or array items that must be distinct: they are too long");
     }
     std::unordered_map<TermId, int64_t> next;
     for (const auto& [state, number] : ways) {

@@ -58,9 +58,9 @@ class Automaton {
 
   // The next element of terms.distinct(number) after the list `seen`, and what follows it.
   TermId next_distinct(int32_t number, int32_t seen);
-  // `behind` is the continuation after a capture whose text is complete. `any_continuation` contains the first byte of
-  // every such continuation, whatever the text is.
-  TermId behind(const Capture& complete);
+  // `after_capture` is the continuation after a capture whose text is complete. `any_continuation` contains the first
+  // byte of every such continuation, whatever the text is.
+  TermId after_capture(const Capture& complete);
   TermId any_continuation(const Capture& capture);
 
   // Called once when all rules are defined: determines which rules are nullable, and removes those with an empty
@@ -104,15 +104,15 @@ class Automaton {
   bool takes_escape(TermId text, const JsonEscape& escape, bool canonical);
 
   // automaton_objects.cpp
-  using Usable = std::function<bool(TermId behind)>;
+  using Usable = std::function<bool(TermId after_capture)>;
   struct Remaining;
   bool completable(const ObjectState& state, const Usable& usable);
   Remaining remaining(const ObjectState& state) const;
   ObjectState after(ObjectState state, const ObjectShape::Member& member);
   bool may_come(const ObjectState& state, const ObjectShape::Member& member, const Remaining& remaining);
   TermId with_member(const ObjectState& state, const ObjectShape::Member& member);
-  TermId behind_name(const Capture& complete);
-  TermId behind_other_name(const Capture& partial);
+  TermId after_name(const Capture& complete);
+  TermId after_other_name(const Capture& partial);
   TermId names_left(TermId names, int32_t seen);
   TermId name_capture(TermId object, int32_t member);
 

@@ -45,14 +45,14 @@ bool Automaton::takes_any(TermId text, uint32_t first, uint32_t last) {
 // The same for UTF-8 encodings from `low` to `high`, which have the same length.
 bool Automaton::takes_any(TermId text, std::string_view low, std::string_view high) {
   TermId known = TermPool::nothing;  // a state that is known to allow no full range of continuation bytes
-  const std::string least(low.size() - 1, '\x80'), most(low.size() - 1, '\xBF');
+  const std::string min_rest(low.size() - 1, '\x80'), max_rest(low.size() - 1, '\xBF');
   for (int b = static_cast<uint8_t>(low[0]); b <= static_cast<uint8_t>(high[0]); ++b) {
     const TermId next = row(text).next(static_cast<uint8_t>(b));
     if (next == TermPool::nothing) continue;
     if (low.size() == 1) return true;
-    const std::string_view from = b == static_cast<uint8_t>(low[0]) ? low.substr(1) : least;
-    const std::string_view to = b == static_cast<uint8_t>(high[0]) ? high.substr(1) : most;
-    const bool is_whole = from == least && to == most;
+    const std::string_view from = b == static_cast<uint8_t>(low[0]) ? low.substr(1) : min_rest;
+    const std::string_view to = b == static_cast<uint8_t>(high[0]) ? high.substr(1) : max_rest;
+    const bool is_whole = from == min_rest && to == max_rest;
     if (is_whole && next == known) continue;
     if (takes_any(next, from, to)) return true;
     if (is_whole) known = next;
@@ -88,7 +88,7 @@ Row Automaton::json_text_row(TermId id) {
   const TermId text = term.left;
   const bool canonical = term.max != 0;
   const JsonEscape escape = JsonEscape::of(term.min);
-  const auto behind = [&](TermId next) { return terms.json_text(next, canonical); };
+  const auto in_text = [&](TermId next) { return terms.json_text(next, canonical); };
   const auto within = [&](const JsonEscape& next) { return terms.json_text(text, canonical, next.packed()); };
   Row result;
   switch (escape.stage) {
@@ -102,7 +102,7 @@ Row Automaton::json_text_row(TermId id) {
         may_escape = may_escape || must_escape || !canonical;
       }
       result = plain;
-      for (TermId& to : result.to) to = behind(to);
+      for (TermId& to : result.to) to = in_text(to);
       const auto none = static_cast<uint8_t>(result.to.size());
       result.to.push_back(TermPool::nothing);
       std::fill_n(result.of.begin(), 0x20, none);
@@ -113,7 +113,7 @@ Row Automaton::json_text_row(TermId id) {
     case Stage::backslash: {
       for (size_t i = 0; i < letters.size(); ++i) {
         if (canonical && letters[i] == '/') continue;
-        set(result, static_cast<uint8_t>(letters[i]), behind(character(text, static_cast<uint8_t>(meanings[i]))));
+        set(result, static_cast<uint8_t>(letters[i]), in_text(character(text, static_cast<uint8_t>(meanings[i]))));
       }
       const JsonEscape next = {.stage = Stage::digits};
       if (takes_escape(text, next, canonical)) set(result, 'u', within(next));
@@ -132,11 +132,11 @@ Row Automaton::json_text_row(TermId id) {
     if (next.digits < 4) {
       to = within(next);
     } else if (next.high != 0) {
-      to = behind(character(text, joined(next.high, next.value)));
+      to = in_text(character(text, joined(next.high, next.value)));
     } else if (next.value >= first_surrogate && next.value <= last_surrogate) {
       to = within({.stage = Stage::low_backslash, .high = next.value});
     } else {
-      to = behind(character(text, next.value));
+      to = in_text(character(text, next.value));
     }
     set(result, static_cast<uint8_t>("0123456789abcdef"[digit]), to);
     if (!canonical) set(result, static_cast<uint8_t>("0123456789ABCDEF"[digit]), to);

@@ -47,13 +47,13 @@ Automaton::Remaining Automaton::remaining(const ObjectState& state) const {
       ++result.num_required;
     }
     if (!is_counted || shape.needs != 0) continue;
-    const bool is_usable = shape.members[static_cast<size_t>(property)].behind != TermPool::nothing;
+    const bool is_usable = shape.members[static_cast<size_t>(property)].tail != TermPool::nothing;
     result.optional[static_cast<size_t>(property)] =
         result.optional[static_cast<size_t>(property) + 1] + (is_usable && !is_required && is_left(property) ? 1 : 0);
   }
   if (!is_counted) return result;
   for (auto member = shape.members.rbegin(); member != shape.members.rend() && member->property < 0; ++member) {
-    if (member->behind == TermPool::nothing) continue;
+    if (member->tail == TermPool::nothing) continue;
     if (member->number < 0) result.is_endless = true;
     result.num_others += std::max<int64_t>(0, member->number);
   }
@@ -64,7 +64,7 @@ Automaton::Remaining Automaton::remaining(const ObjectState& state) const {
 bool Automaton::may_come(const ObjectState& state, const Member& member, const Remaining& remaining) {
   const ObjectShape& shape = terms.object(state.shape);
   const bool is_named = member.property >= 0;
-  if (member.behind == TermPool::nothing || (shape.max >= 0 && state.count >= shape.max)) return false;
+  if (member.tail == TermPool::nothing || (shape.max >= 0 && state.count >= shape.max)) return false;
   if (shape.in_order) {
     const int32_t property = is_named ? member.property : static_cast<int32_t>(shape.required.size());
     if (property < state.next || property > remaining.first_required) return false;
@@ -77,7 +77,7 @@ bool Automaton::may_come(const ObjectState& state, const Member& member, const R
     if (is_named && !shape.in_order) next.seen = terms.with_property(state.seen, member.property);
     const bool is_listed = !is_named && shape.must_differ(state.count) && shape.must_differ(next.count);
     if (is_listed) next.names = terms.add_seen(state.names, "");  // a placeholder: only the list's length matters
-    return completable(next, [](TermId behind) { return behind != TermPool::nothing; });
+    return completable(next, [](TermId tail) { return tail != TermPool::nothing; });
   }
   const bool is_required = is_named && shape.required[static_cast<size_t>(member.property)];
   const int64_t required = remaining.num_required - (is_required ? 1 : 0);
@@ -111,11 +111,11 @@ ObjectState Automaton::after(ObjectState state, const Member& member) {
 // A member's colon and value, and the rest of the object.
 TermId Automaton::with_member(const ObjectState& state, const Member& member) {
   ObjectState next = after(state, member);
-  const TermId behind = member.behind;
+  const TermId tail = member.tail;
   if (member.property >= 0 && !terms.object(state.shape).in_order) {
     next.seen = terms.with_property(state.seen, member.property);
   }
-  return terms.sequence(behind, terms.members(next));
+  return terms.sequence(tail, terms.members(next));
 }
 
 // Whether the object can be completed after a state. `usable` says whether the term after a name is nonempty.
@@ -136,7 +136,7 @@ bool Automaton::completable(const ObjectState& state, const Usable& usable) {
   for (int32_t property = 0; property < size; ++property) {
     std::vector<uint32_t> ways;
     for (; at < shape.members.size() && shape.members[at].property == property; ++at) {
-      if (may_come(property) && usable(shape.members[at].behind)) ways.push_back(shape.members[at].meets & unmet);
+      if (may_come(property) && usable(shape.members[at].tail)) ways.push_back(shape.members[at].meets & unmet);
     }
     if (!may_come(property)) continue;
     const bool is_required = shape.required[static_cast<size_t>(property)];
@@ -154,7 +154,7 @@ bool Automaton::completable(const ObjectState& state, const Usable& usable) {
   }
   for (; at < shape.members.size(); ++at) {
     const Member& member = shape.members[at];
-    if (!usable(member.behind)) continue;
+    if (!usable(member.tail)) continue;
     if (member.number < 0) is_endless = true;
     if (member.meets == 0) others += std::max<int64_t>(0, member.number);
     for (size_t set = 0; set < fewest.size(); ++set) {
@@ -187,7 +187,7 @@ TermId Automaton::name_capture(TermId object, int32_t number) {
   return terms.capture(key, {.object = object, .member = number});
 }
 
-TermId Automaton::behind_name(const Capture& complete) {
+TermId Automaton::after_name(const Capture& complete) {
   const ObjectState state = terms.object_state(complete.object);
   const ObjectShape& shape = terms.object(state.shape);
   const std::string name = name_of(complete.text);
@@ -195,7 +195,7 @@ TermId Automaton::behind_name(const Capture& complete) {
     const Member& member = shape.members[static_cast<size_t>(complete.member)];
     ObjectState next = after(state, member);
     if (shape.must_differ(next.count)) next.names = terms.add_seen(state.names, name);
-    return terms.sequence(member.behind, terms.members(next));
+    return terms.sequence(member.tail, terms.members(next));
   }
   const auto property = shape.property_of(name);
   if (!property) return with_member(state, shape.members[static_cast<size_t>(shape.open)]);
@@ -212,7 +212,7 @@ bool Automaton::is_property(const Capture& name) const {
 }
 
 // The continuation after a partly read name that can no longer become a property's name; `nothing` if it still can.
-TermId Automaton::behind_other_name(const Capture& partial) {
+TermId Automaton::after_other_name(const Capture& partial) {
   if (partial.object < 0 || partial.member != Capture::any_name) return TermPool::nothing;
   const ObjectState state = terms.object_state(partial.object);
   const ObjectShape& shape = terms.object(state.shape);
@@ -220,7 +220,7 @@ TermId Automaton::behind_other_name(const Capture& partial) {
   return with_member(state, shape.members[static_cast<size_t>(shape.open)]);
 }
 
-// Where any other name is allowed, all names are one lexeme, so that all objects share its walk, and behind_name()
+// Where any other name is allowed, all names are one lexeme, so that all objects share its walk, and after_name()
 // looks up the property afterwards. Otherwise the names of all allowed properties form one lexeme, and other names that
 // must differ are captured by name_capture().
 TermId Automaton::object_body(TermId id) {

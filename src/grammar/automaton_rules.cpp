@@ -28,7 +28,7 @@ bool Automaton::productive(TermId id, const std::vector<bool>& rules) {
     }
     case TermKind::repeat: return term.min == 0 || productive(term.left, rules);
     case TermKind::object:
-      return completable(terms.object_state(id), [&](TermId behind) { return productive(behind, rules); });
+      return completable(terms.object_state(id), [&](TermId tail) { return productive(tail, rules); });
     default: return true;
   }
 }
@@ -135,7 +135,7 @@ TermId Automaton::finish(TermId start, const std::vector<std::string>& names) {
       bodies[i] = body;
     }
     start = terms.without_rules(start, dead);
-    terms.change_objects([&](TermId behind) { return terms.without_rules(behind, dead); });
+    terms.change_objects([&](TermId tail) { return terms.without_rules(tail, dead); });
   }
   return start;
 }

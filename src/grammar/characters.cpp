@@ -13,20 +13,20 @@ TermId between(TermPool& terms, std::string_view low, std::string_view high) {
   const auto first = static_cast<uint8_t>(low[0]), last = static_cast<uint8_t>(high[0]);
   const size_t rest = low.size() - 1;
   if (rest == 0) return terms.bytes(ByteSet::range(first, last));
-  const std::string least(rest, '\x80'), most(rest, '\xBF');
-  const auto behind = [&](int from, int to, std::string_view from_rest, std::string_view to_rest) {
+  const std::string min_rest(rest, '\x80'), max_rest(rest, '\xBF');
+  const auto bytes_then = [&](int from, int to, std::string_view from_rest, std::string_view to_rest) {
     const ByteSet lead = ByteSet::range(static_cast<uint8_t>(from), static_cast<uint8_t>(to));
     return terms.sequence(terms.bytes(lead), between(terms, from_rest, to_rest));
   };
   low.remove_prefix(1);
   high.remove_prefix(1);
-  if (first == last) return behind(first, last, low, high);
+  if (first == last) return bytes_then(first, last, low, high);
   std::vector<TermId> parts;
-  const bool is_first_whole = low == least, is_last_whole = high == most;
-  if (!is_first_whole) parts.push_back(behind(first, first, low, most));
-  if (!is_last_whole) parts.push_back(behind(last, last, least, high));
+  const bool is_first_whole = low == min_rest, is_last_whole = high == max_rest;
+  if (!is_first_whole) parts.push_back(bytes_then(first, first, low, max_rest));
+  if (!is_last_whole) parts.push_back(bytes_then(last, last, min_rest, high));
   const int from = is_first_whole ? first : first + 1, to = is_last_whole ? last : last - 1;
-  if (from <= to) parts.push_back(behind(from, to, least, most));
+  if (from <= to) parts.push_back(bytes_then(from, to, min_rest, max_rest));
   return terms.choice(parts);
 }
 

@@ -5,12 +5,13 @@
 
 namespace ingot::grammar {
 
-// Increments `counter` for its lifetime. Errors: resource when `counter` has reached `most`; the counter is then
+// Increments `counter` for its lifetime. Errors: resource when `counter` has reached `max_depth`; the counter is then
 // unchanged.
 class DepthGuard {
  public:
-  DepthGuard(int& counter, int most) : counter_(counter) {
-    if (counter_ >= most) throw_error(ErrorKind::resource, "the grammar is nested deeper than {} levels", most);
+  DepthGuard(int& counter, int max_depth) : counter_(counter) {
+    if (counter_ >= max_depth)
+      throw_error(ErrorKind::resource, "the grammar is nested deeper than {} levels", max_depth);
     ++counter_;
   }
   ~DepthGuard() { --counter_; }

@@ -304,8 +304,8 @@ class Parser {
     return at->second = result;
   }
 
-  // The terms of a sequence or a choice, those inside of its parts not counted: at most so many are made anew where one
-  // of them changes, or where the whole becomes part of a sequence or a choice.
+  // The number of direct parts of a sequence or a choice: the maximum number of terms that are created when one part
+  // changes, or when it is merged into another sequence or choice.
   int64_t num_parts(TermId id) {
     if (terms()[id].kind == TermKind::choice) return std::ssize(terms().children(id));
     int64_t size = 1;
@@ -316,7 +316,7 @@ class Parser {
   // How many terms more may be made for lexemes, and around them, in the whole grammar.
   int64_t room() { return most_used_ - reserved_ - terms().used(); }
 
-  // Rules without rules in them become units, which masks treat as a whole.
+  // Rules that refer to no other rule become lexemes (units), which mask computation matches as a whole.
   void make_units() {
     for (const TermId rule : rules_) {
       const TermId body = terms().body(rule);

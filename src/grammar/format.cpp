@@ -33,7 +33,8 @@ std::string ipv6() {
     all += fmt::format("|(?:{0}:){{0,{1}}}{0}::(?:{0}:){{{2}}}{3}", h, before - 1, 5 - before, last);
   }
   all += fmt::format("|(?:{0}:){{0,5}}{0}::{0}|(?:{0}:){{0,6}}{0}::|::{0}|::", h);
-  for (int behind = 0; behind < 5; ++behind) all += fmt::format("|::(?:{}:){{{}}}{}", h, behind, last);
+  for (int groups_after = 0; groups_after < 5; ++groups_after)
+    all += fmt::format("|::(?:{}:){{{}}}{}", h, groups_after, last);
   return "(?:" + all + ")";
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "grammar/automaton.h"
-#include "grammar/mask_walk.h"
+#include "grammar/mask_builder.h"
 
 namespace ingot::grammar {
 
@@ -23,7 +23,7 @@ bool is_many(int64_t number, int64_t limit) { return static_cast<double>(number)
 class Machine {
  public:
   Machine(const Grammar& grammar, const Vocabulary& vocabulary, const StateLimits& limits)
-      : automaton(grammar.automaton()), vocabulary(vocabulary), walk(automaton, vocabulary, limits), limits(limits) {
+      : automaton(grammar.automaton()), vocabulary(vocabulary), builder(automaton, vocabulary, limits), limits(limits) {
     automaton.set_limits(limits);
   }
 
@@ -32,8 +32,8 @@ class Machine {
     const auto known = masks.find(state);
     if (known != masks.end()) return known->second;
     std::vector<uint32_t> bits(vocabulary.num_words());
-    walk.fill(state, bits);
-    visits += walk.visits();
+    builder.fill(state, bits);
+    visits += builder.visits();
     if (masks.size() >= max_masks) masks.clear();
     return masks.emplace(state, std::move(bits)).first->second;
   }
@@ -51,7 +51,7 @@ class Machine {
   std::mutex mutex;
   Automaton automaton;
   const Vocabulary& vocabulary;
-  MaskWalk walk;
+  MaskBuilder builder;
   const StateLimits limits;
   std::unordered_map<TermId, std::vector<uint32_t>> masks;
 };
@@ -83,9 +83,9 @@ size_t TokenGrammar::bytes() const {
 }
 
 Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
-    : grammar_(std::move(grammar)), machine_(grammar_->machine()), places_{{grammar_->start(), 0}} {}
+    : grammar_(std::move(grammar)), machine_(grammar_->machine()), positions_{{grammar_->start(), 0}} {}
 
-bool Matcher::is_ended() const { return places_.back().state == ended; }
+bool Matcher::is_ended() const { return positions_.back().state == ended; }
 
 // Runs `work` on the machine and the current state. When the shared machine is full, other outputs may have filled it:
 // `work` is then retried once on a private machine.
@@ -93,26 +93,26 @@ template <class Work>
 auto Matcher::worked(Work work) const {
   try {
     const std::lock_guard lock(machine_->mutex);
-    return work(*machine_, places_.back().state);
+    return work(*machine_, positions_.back().state);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::resource || is_alone_) throw;
   }
   work_alone();
   const std::lock_guard lock(machine_->mutex);
-  return work(*machine_, places_.back().state);
+  return work(*machine_, positions_.back().state);
 }
 
 void Matcher::work_alone() const {
   const std::shared_ptr<Machine> machine = grammar_->own_machine();
-  std::vector<Place> places = {{grammar_->start(), 0}};
-  for (size_t i = 1; i < places_.size(); ++i) {
-    const Place from = places.back();
-    const size_t length = places_[i].length;
+  std::vector<Position> places = {{grammar_->start(), 0}};
+  for (size_t i = 1; i < positions_.size(); ++i) {
+    const Position from = places.back();
+    const size_t length = positions_[i].length;
     const std::string_view bytes = std::string_view(text_).substr(from.length, length - from.length);
-    places.push_back({places_[i].state == ended ? ended : machine->automaton.step(from.state, bytes), length});
+    places.push_back({positions_[i].state == ended ? ended : machine->automaton.step(from.state, bytes), length});
   }
   machine_ = machine;
-  places_ = std::move(places);
+  positions_ = std::move(places);
   is_alone_ = true;
 }
 
@@ -144,7 +144,7 @@ void Matcher::accept(int32_t id) {
   const Vocabulary& vocabulary = grammar_->vocabulary();
   const bool is_known = id >= 0 && id < vocabulary.size();
   if (is_known && vocabulary.is_end(id) && may_end()) {
-    places_.push_back({ended, text_.size()});
+    positions_.push_back({ended, text_.size()});
   } else if (!is_known || vocabulary.is_end(id) || vocabulary.bytes(id).empty() ||
              !accept_bytes(vocabulary.bytes(id))) {
     throw_error(ErrorKind::usage, "the grammar does not allow the token {} here", id);
@@ -156,7 +156,7 @@ bool Matcher::accept_bytes(std::string_view bytes) {
   const TermId next = worked([&](Machine& machine, TermId state) { return machine.automaton.step(state, bytes); });
   if (next == TermPool::nothing) return false;
   text_ += bytes;
-  places_.push_back({next, text_.size()});
+  positions_.push_back({next, text_.size()});
   return true;
 }
 
@@ -164,8 +164,8 @@ void Matcher::rollback(int64_t tokens) {
   if (tokens < 0 || tokens > accepted()) {
     throw_error(ErrorKind::internal, "cannot roll back {} tokens of {}", tokens, accepted());
   }
-  places_.resize(places_.size() - static_cast<size_t>(tokens));
-  text_.resize(places_.back().length);
+  positions_.resize(positions_.size() - static_cast<size_t>(tokens));
+  text_.resize(positions_.back().length);
 }
 
 bool Matcher::may_end() const {
@@ -173,6 +173,6 @@ bool Matcher::may_end() const {
   return worked([](Machine& machine, TermId state) { return machine.automaton.nullable(state); });
 }
 
-bool Matcher::finished() const { return is_ended() || places_.back().state == TermPool::empty; }
+bool Matcher::finished() const { return is_ended() || positions_.back().state == TermPool::empty; }
 
 }  // namespace ingot::grammar

@@ -72,10 +72,10 @@ class Matcher {
 
   bool may_end() const;   // whether the text is complete
   bool finished() const;  // whether it is complete and cannot be continued, or an end token was accepted
-  int64_t accepted() const { return static_cast<int64_t>(places_.size()) - 1; }
+  int64_t accepted() const { return static_cast<int64_t>(positions_.size()) - 1; }
 
  private:
-  struct Place {
+  struct Position {
     int32_t state;  // a term of the machine; -1 after an end token
     size_t length;  // of the text so far, bytes
   };
@@ -87,10 +87,10 @@ class Matcher {
 
   std::shared_ptr<const TokenGrammar> grammar_;
   mutable std::shared_ptr<Machine> machine_;
-  mutable bool is_alone_ = false;      // machine_ is private, not the shared one
-  mutable std::vector<Place> places_;  // before the first token and after each token
-  std::string text_;                   // accepted so far, to replay it on a private machine
-  mutable int64_t visits_ = 0;         // steps of the masks that this output was the first to request
+  mutable bool is_alone_ = false;            // machine_ is private, not the shared one
+  mutable std::vector<Position> positions_;  // before the first token and after each token
+  std::string text_;                         // accepted so far, to replay it on a private machine
+  mutable int64_t visits_ = 0;               // steps of the masks that this output was the first to request
 };
 
 }  // namespace ingot::grammar

@@ -20,7 +20,7 @@ struct ObjectShape {
   // another name can be repeated.
   struct Member {
     int32_t key = 0;        // term: the name with its quotes; regular
-    int32_t behind = 0;     // term: colon and value; TermPool::nothing: not allowed
+    int32_t tail = 0;       // term: colon and value; TermPool::nothing: not allowed
     int32_t names = 0;      // of other names: term, the regular language of the names themselves
     int32_t property = -1;  // of a named property: its index; -1: another name
     uint32_t meets = 0;     // the needs that it satisfies, as bits

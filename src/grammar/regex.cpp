@@ -32,11 +32,11 @@ class Compiler {
     }
     switch (node.kind) {
       case Kind::sequence: {
-        Rest behind = rest;
+        Rest after_part = rest;
         for (size_t i = node.parts.size(); i-- > 0;) {
-          behind = {compile(node.parts[i], behind, true), compile(node.parts[i], behind, false)};
+          after_part = {compile(node.parts[i], after_part, true), compile(node.parts[i], after_part, false)};
         }
-        return at_start ? behind.at_start : behind.inside;
+        return at_start ? after_part.at_start : after_part.inside;
       }
       case Kind::choice: {
         std::vector<TermId> parts;

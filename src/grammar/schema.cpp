@@ -97,7 +97,7 @@ std::optional<Draft> draft_named(std::string_view uri) {
   return std::nullopt;
 }
 
-struct SchemaSet::Place {
+struct SchemaSet::Entry {
   const Json* value;
   std::string pointer;
   Site site;
@@ -116,7 +116,7 @@ struct SchemaSet::State {
   JsonOptions options;
   Json document;
   std::deque<Json> made;  // synthesised schemas, e.g. for constants
-  std::deque<Place> places;
+  std::deque<Entry> entries;
   std::unordered_map<const Json*, SchemaId> known;
   std::unordered_map<const Json*, Site> sites;                              // of all values in schema positions
   std::unordered_map<std::string, std::pair<const Json*, Site>> resources;  // by URI; anchors as URI#name
@@ -187,8 +187,8 @@ void SchemaSet::index(const Json& value, const Site& outer) {
 }
 
 SchemaId SchemaSet::add(const Json& value, std::string pointer, const Site& site) {
-  const auto [at, is_new] = state_->known.try_emplace(&value, static_cast<SchemaId>(state_->places.size()));
-  if (is_new) state_->places.push_back({&value, std::move(pointer), site, nullptr});
+  const auto [at, is_new] = state_->known.try_emplace(&value, static_cast<SchemaId>(state_->entries.size()));
+  if (is_new) state_->entries.push_back({&value, std::move(pointer), site, nullptr});
   return at->second;
 }
 
@@ -259,10 +259,10 @@ SchemaId SchemaSet::reference(const std::string& keyword, const std::string& uri
 }
 
 const Schema& SchemaSet::operator[](SchemaId id) {
-  Place& place = state_->places[static_cast<size_t>(id)];
-  if (place.schema) return *place.schema;
-  const Site site = place.site;
-  const std::string pointer = place.pointer;
+  Entry& entry = state_->entries[static_cast<size_t>(id)];
+  if (entry.schema) return *entry.schema;
+  const Site site = entry.site;
+  const std::string pointer = entry.pointer;
   const SchemaReader::Sources sources = {
       .child = [&](const Json& value, std::string where) { return add(value, std::move(where), site_of(value, site)); },
       .made = [&](Json value, const std::string& where) { return add_made(std::move(value), where); },
@@ -271,8 +271,8 @@ const Schema& SchemaSet::operator[](SchemaId id) {
       .unknown = [&](const std::string& where) { state_->unknown.push_back(where); },
       .draft = site.draft,
       .strict = state_->options.strict};
-  auto schema = std::make_unique<const Schema>(SchemaReader(*place.value, pointer, sources).read());
-  Place& same = state_->places[static_cast<size_t>(id)];
+  auto schema = std::make_unique<const Schema>(SchemaReader(*entry.value, pointer, sources).read());
+  Entry& same = state_->entries[static_cast<size_t>(id)];
   same.schema = std::move(schema);
   return *same.schema;
 }

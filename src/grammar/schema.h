@@ -97,7 +97,7 @@ class SchemaSet {
     std::string base;
     Draft draft = Draft::draft2020;
   };
-  struct Place;
+  struct Entry;
   struct Found;
 
   SchemaId add(const nlohmann::ordered_json& value, std::string pointer, const Site& site);

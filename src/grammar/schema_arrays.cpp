@@ -34,10 +34,10 @@ TermId SchemaCompiler::array(const Case& one) {
 TermId SchemaCompiler::elements(const Case& one) {
   const auto within = [&](int64_t count) { return one.max_items == unlimited || count <= one.max_items; };
   const auto size = static_cast<int64_t>(one.prefix.size());
-  TermId behind = TermPool::empty;  // the elements after the current one, with commas
+  TermId tail = TermPool::empty;  // the elements after the current one, with commas
   if (within(size + 1)) {
     const int64_t max = one.max_items == unlimited ? unlimited : one.max_items - size;
-    behind =
+    tail =
         terms_.repeat(terms_.sequence(json_.comma, value(one.rest)), std::max<int64_t>(0, one.min_items - size), max);
   } else if (one.min_items > size) {
     return TermPool::nothing;
@@ -51,17 +51,17 @@ TermId SchemaCompiler::elements(const Case& one) {
   }
   for (int64_t i = size - 1; i >= 0; --i) {
     if (!within(i + 1)) {
-      behind = TermPool::empty;
+      tail = TermPool::empty;
       continue;
     }
-    TermId here = terms_.sequence(value(one.prefix[static_cast<size_t>(i)]), behind);
+    TermId here = terms_.sequence(value(one.prefix[static_cast<size_t>(i)]), tail);
     if (i == 0) return here;
     here = terms_.sequence(json_.comma, here);
-    behind = i >= one.min_items ? terms_.optional(here) : here;
+    tail = i >= one.min_items ? terms_.optional(here) : here;
     if (i % block == 0) {
       const TermId rule = terms_.declare();
-      terms_.define(rule, behind);
-      behind = rule;
+      terms_.define(rule, tail);
+      tail = rule;
     }
   }
   return TermPool::nothing;  // no element is allowed
@@ -101,8 +101,8 @@ TermId SchemaCompiler::counted_elements(const Case& one) {
       add_to(with, condition.items[0]);
       if (condition.max != unlimited) add_to(without, condition.items[0] ^ 1);
       choose(i + 1, to, without);
-      const int64_t most = condition.max == unlimited ? condition.min : condition.max;
-      if (to[i + 1] < most) {
+      const int64_t max_matches = condition.max == unlimited ? condition.min : condition.max;
+      if (to[i + 1] < max_matches) {
         ++to[i + 1];
         choose(i + 1, to, with);
       }

@@ -246,10 +246,10 @@ void DnfExpander::apply_object(const Schema& schema, Case& one) {
   for (const auto& [language, value] : patterns) split(one, language, {holds(value)}, {});
   if (schema.names) apply_names(schema, one);
   if (!schema.required.empty()) {
-    std::unordered_map<std::string, size_t> place;
-    for (size_t i = 0; i < one.properties.size(); ++i) place.emplace(one.properties[i].name, i);
+    std::unordered_map<std::string, size_t> index_of_name;
+    for (size_t i = 0; i < one.properties.size(); ++i) index_of_name.emplace(one.properties[i].name, i);
     for (const std::string& name : schema.required) {
-      const auto [at, is_new] = place.try_emplace(name, one.properties.size());
+      const auto [at, is_new] = index_of_name.try_emplace(name, one.properties.size());
       if (is_new) one.properties.push_back({name, value_of(one, name), false});
       one.properties[at->second].required = true;
     }

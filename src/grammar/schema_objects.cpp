@@ -77,7 +77,7 @@ void SchemaCompiler::add_property(const Case& one, size_t property, ObjectShape&
       if ((set >> i & 1) != 0) add_to(all, one.needs[i].value);
     }
     member.meets = set | always;
-    member.behind = terms_.sequence(json_.colon, value(all));
+    member.tail = terms_.sequence(json_.colon, value(all));
     shape.members.push_back(member);
     if (set == 0) break;
   }
@@ -101,7 +101,7 @@ void SchemaCompiler::add_others(const Case& one, ObjectShape& shape) {
       if ((is_open || automaton_.alive(member.names)) && !cases_.impossible(all)) {
         const bool is_free = member.names == cases_.any_text();
         member.key = is_free ? json_.free_text : json_.quoted(member.names);
-        member.behind = terms_.sequence(json_.colon, value(all));
+        member.tail = terms_.sequence(json_.colon, value(all));
         member.meets = set;
         // Such names must differ: a small set could be used up before the need is satisfied.
         if (set != 0 && automaton_.count(member.names, many_names) < many_names) {

@@ -390,7 +390,7 @@ bool TermPool::has_property(int32_t set, int32_t property) const {
 
 void TermPool::change_objects(const std::function<TermId(TermId)>& change) {
   for (ObjectShape& shape : objects_) {
-    for (ObjectShape::Member& member : shape.members) member.behind = change(member.behind);
+    for (ObjectShape::Member& member : shape.members) member.tail = change(member.tail);
   }
 }
 

@@ -148,7 +148,7 @@ class TermPool {
   int32_t with_property(int32_t set, int32_t property);
   bool has_property(int32_t set, int32_t property) const;
 
-  // Applies `change` to the term after the name (ObjectShape::Member::behind) of every member of every object.
+  // Applies `change` to the term after the name (ObjectShape::Member::tail) of every member of every object.
   void change_objects(const std::function<TermId(TermId)>& change);
 
   // The term with `change` applied to the parts of a sequence, choice, repeat, unit or json_text; other terms are

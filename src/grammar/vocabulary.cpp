@@ -10,7 +10,7 @@ namespace ingot::grammar {
 
 namespace {
 
-constexpr size_t max_walks = 2048;     // about 6 KiB each for 49,152 tokens
+constexpr size_t max_matches = 2048;   // about 6 KiB each for 49,152 tokens
 constexpr size_t max_token = 1 << 12;  // bytes; longer tokens are never allowed
 
 std::vector<std::string> plain_tokens(const text::Tokenizer& tokenizer) {
@@ -36,7 +36,7 @@ Vocabulary::Vocabulary(const std::vector<std::string>& tokens, std::vector<int32
     if (token.size() > max_token) token.clear();
   }
   make_trie();
-  part_plain();
+  split_plain();
 }
 
 Vocabulary::Vocabulary(const text::Tokenizer& tokenizer, std::vector<int32_t> end_ids)
@@ -75,7 +75,7 @@ void Vocabulary::make_trie() {
   for (const size_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
 }
 
-void Vocabulary::part_plain() {
+void Vocabulary::split_plain() {
   plain_.assign(num_words(), 0);
   std::vector<bool> needed(nodes_.size());
   std::vector<size_t> path;
@@ -102,24 +102,24 @@ void Vocabulary::part_plain() {
     if (is_plain_token) node.token = -1;
     node.end = before[node.end];
     others_.push_back(node);
-    places_.push_back(static_cast<uint32_t>(i));
+    node_of_other_.push_back(static_cast<uint32_t>(i));
   }
 }
 
-std::shared_ptr<const Walk> Vocabulary::find(const Key& key) const {
+std::shared_ptr<const TrieMatch> Vocabulary::find(const Key& key) const {
   const std::lock_guard lock(mutex_);
-  const auto at = walks_.find(key);
-  return at == walks_.end() ? nullptr : at->second;
+  const auto at = matches_.find(key);
+  return at == matches_.end() ? nullptr : at->second;
 }
 
-void Vocabulary::keep(const Key& key, std::shared_ptr<const Walk> walk) const {
+void Vocabulary::store(const Key& key, std::shared_ptr<const TrieMatch> match) const {
   const std::lock_guard lock(mutex_);
-  if (walks_.size() >= max_walks || kept_bytes_ > Walk::max_kept_bytes) {
-    walks_.clear();
-    kept_bytes_ = 0;
+  if (matches_.size() >= max_matches || cached_bytes_ > TrieMatch::max_cached_bytes) {
+    matches_.clear();
+    cached_bytes_ = 0;
   }
-  const size_t bytes = walk->bytes();
-  if (walks_.emplace(key, std::move(walk)).second) kept_bytes_ += bytes;
+  const size_t bytes = match->bytes();
+  if (matches_.emplace(key, std::move(match)).second) cached_bytes_ += bytes;
 }
 
 std::shared_ptr<const Vocabulary> byte_vocabulary() {

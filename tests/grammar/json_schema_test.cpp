@@ -95,9 +95,9 @@ TEST(JsonSchema, UniqueItemsCompareValues) {
         pattern, min);
   };
   EXPECT_EQ(refusal(different("^a{5000}$", 2)), "usage: no value satisfies the schema");
-  EXPECT_EQ(
-      refusal(different("^a{50000}$", 2)),
-      "resource: cannot count the different values of a name or item of which several must differ: they are too long");
+  EXPECT_EQ(refusal(different("^a{50000}$", 2)),
+            "resource: cannot count the possible values of property names or array items that must be distinct: they "
+            "are too long");
   EXPECT_EQ(refusal(different("^(a{500})*$", 1000)), "none");
   EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 9)), "none");
   EXPECT_EQ(refusal(different("^(a{500}){0,8}$", 10)), "usage: no value satisfies the schema");

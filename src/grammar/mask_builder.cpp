@@ -1,4 +1,4 @@
-#include "grammar/mask_walk.h"
+#include "grammar/mask_builder.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ constexpr int64_t many_visits = 1000;  // a walk that took more steps is cached
 constexpr int64_t many_rows = 8;       // a walk that created more rows is cached
 constexpr size_t max_plain_states = 64;
 constexpr size_t many_tokens = 400;  // more are stored as a bit mask
-constexpr size_t max_walks = 512;
+constexpr size_t max_matches = 512;
 constexpr int max_depth = 2000;
 
 uint64_t pair_of(TermId term, uint32_t node) { return uint64_t{static_cast<uint32_t>(term)} << 32 | node; }
@@ -26,16 +26,16 @@ void clear_bit(std::span<uint32_t> bits, int32_t token) {
 }
 
 // Stores many tokens as a bit mask instead of a list.
-void pack(Walk& walk, const Vocabulary& vocabulary) {
-  if (walk.tokens.size() <= many_tokens) return;
-  walk.bits.assign(vocabulary.num_words(), 0);
-  for (const int32_t token : walk.tokens) set_bit(walk.bits, token);
-  walk.tokens = {};
+void pack(TrieMatch& match, const Vocabulary& vocabulary) {
+  if (match.tokens.size() <= many_tokens) return;
+  match.bits.assign(vocabulary.num_words(), 0);
+  for (const int32_t token : match.tokens) set_bit(match.bits, token);
+  match.tokens = {};
 }
 
 }  // namespace
 
-void MaskWalk::visit(int64_t nodes) {
+void MaskBuilder::visit(int64_t nodes) {
   visits_ += nodes;
   const bool too_many_rows = automaton_.num_rows() - rows_before_ > limits_.mask_rows;
   if (visits_ > limits_.mask_visits || too_many_rows) {
@@ -45,7 +45,7 @@ void MaskWalk::visit(int64_t nodes) {
   }
 }
 
-void MaskWalk::fill(TermId language, std::span<uint32_t> bits) {
+void MaskBuilder::fill(TermId language, std::span<uint32_t> bits) {
   std::fill(bits.begin(), bits.end(), 0);
   bits_ = bits;
   visits_ = 0;
@@ -58,13 +58,13 @@ void MaskWalk::fill(TermId language, std::span<uint32_t> bits) {
   }
 }
 
-void MaskWalk::add(const Walk& walk) {
-  for (const int32_t token : walk.tokens) set_bit(bits_, token);
-  for (size_t i = 0; i < walk.bits.size(); ++i) bits_[i] |= walk.bits[i];
+void MaskBuilder::add(const TrieMatch& match) {
+  for (const int32_t token : match.tokens) set_bit(bits_, token);
+  for (size_t i = 0; i < match.bits.size(); ++i) bits_[i] |= match.bits[i];
 }
 
 // Sets the bits of the tokens below `node` whose bytes after those of `node` begin a string of the language.
-void MaskWalk::collect(TermId language, uint32_t node) {
+void MaskBuilder::collect(TermId language, uint32_t node) {
   if (language == TermPool::nothing || language == TermPool::empty) return;
   if (!seen_.insert(pair_of(language, node)).second) return;
   if (++depth_ > max_depth)
@@ -79,11 +79,11 @@ void MaskWalk::collect(TermId language, uint32_t node) {
   --depth_;
 }
 
-void MaskWalk::collect_sequence(TermId head, TermId rest, uint32_t node) {
+void MaskBuilder::collect_sequence(TermId head, TermId rest, uint32_t node) {
   TermPool& terms = automaton_.terms;
   const Term term = terms[head];
   if (term.regular) {
-    const auto inside = walk(head, node);
+    const auto inside = match(head, node);
     add(*inside);
     if (rest == TermPool::empty) return;
     const auto nodes = vocabulary_.nodes();
@@ -121,7 +121,7 @@ void MaskWalk::collect_sequence(TermId head, TermId rest, uint32_t node) {
 
 // Whether a string of the language may begin with the byte of a child of the node. Always true at the root and if
 // the language may begin with a capture.
-bool MaskWalk::can_continue(TermId language, uint32_t node) {
+bool MaskBuilder::can_continue(TermId language, uint32_t node) {
   const auto nodes = vocabulary_.nodes();
   if (node == 0 || automaton_.begins_with_capture(language)) return true;
   const Row& row = automaton_.row(language);
@@ -133,10 +133,10 @@ bool MaskWalk::can_continue(TermId language, uint32_t node) {
 
 // Like collect_sequence, for a capture. The capture is walked as a lexeme; the continuation after it depends on its
 // text.
-void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
+void MaskBuilder::collect_capture(TermId capture, TermId rest, uint32_t node) {
   TermPool& terms = automaton_.terms;
   const Capture state = terms.capture_of(capture);
-  const auto inside = walk(terms.unit(terms[capture].left), node);
+  const auto inside = match(terms.unit(terms[capture].left), node);
   const auto nodes = vocabulary_.nodes();
   const bool is_any_name = state.object >= 0 && state.member == Capture::any_name;
   const TermId next = terms.sequence(automaton_.any_continuation(state), rest);
@@ -148,14 +148,14 @@ void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
     const std::string& token = vocabulary_.bytes(nodes[end].token >= 0 ? nodes[end].token : first_token(end));
     complete.text += token.substr(nodes[node].depth, nodes[end].depth - nodes[node].depth);
     if (!has_more && !automaton_.is_property(complete)) continue;
-    const TermId behind = automaton_.behind(complete);
-    if (behind == TermPool::nothing && is_any_name) {
+    const TermId after = automaton_.after_capture(complete);
+    if (after == TermPool::nothing && is_any_name) {
       for (int32_t same = nodes[end].token; same >= 0; same = vocabulary_.same(same)) refused.push_back(same);
     }
-    if (has_more) collect(terms.sequence(behind, rest), end);
+    if (has_more) collect(terms.sequence(after, rest), end);
   }
   if (refused.empty()) return add(*inside);
-  Walk allowed = *inside;
+  TrieMatch allowed = *inside;
   for (const int32_t token : refused) {
     if (!allowed.bits.empty()) clear_bit(allowed.bits, token);
     std::erase(allowed.tokens, token);
@@ -164,51 +164,51 @@ void MaskWalk::collect_capture(TermId capture, TermId rest, uint32_t node) {
 }
 
 // The first token at or below the node.
-int32_t MaskWalk::first_token(uint32_t node) const {
+int32_t MaskBuilder::first_token(uint32_t node) const {
   const auto nodes = vocabulary_.nodes();
   while (nodes[node].token < 0) ++node;
   return nodes[node].token;
 }
 
-std::shared_ptr<const Walk> MaskWalk::walk(TermId lexeme, uint32_t node) {
-  const auto known = walks_.find(pair_of(lexeme, node));
-  if (known != walks_.end()) return known->second;
+std::shared_ptr<const TrieMatch> MaskBuilder::match(TermId lexeme, uint32_t node) {
+  const auto known = matches_.find(pair_of(lexeme, node));
+  if (known != matches_.end()) return known->second;
   const bool is_shared = automaton_.terms[lexeme].kind == TermKind::unit;
   const TermId clamped = is_shared ? this->clamped(lexeme) : lexeme;
   const Term term = automaton_.terms[clamped];
   const Vocabulary::Key key = {{term.hash[0], term.hash[1]}, node};
   if (is_shared) {
-    if (auto walk = vocabulary_.find(key)) {
-      keep(lexeme, node, walk);
-      return walk;
+    if (auto match = vocabulary_.find(key)) {
+      store(lexeme, node, match);
+      return match;
     }
   }
   const int64_t before = visits_, rows_before = automaton_.num_rows();
-  auto walk = walked(clamped, node);
+  auto match = compute_match(clamped, node);
   if (visits_ - before > many_visits || automaton_.num_rows() - rows_before > many_rows) {
-    keep(lexeme, node, walk);
-    if (is_shared) vocabulary_.keep(key, walk);
+    store(lexeme, node, match);
+    if (is_shared) vocabulary_.store(key, match);
   }
-  return walk;
+  return match;
 }
 
-TermId MaskWalk::clamped(TermId lexeme) {
+TermId MaskBuilder::clamped(TermId lexeme) {
   if (!automaton_.terms[lexeme].is_counted) return lexeme;
   const auto [at, is_new] = clamped_.try_emplace(lexeme, lexeme);
   if (is_new) at->second = automaton_.terms.clamped(lexeme, vocabulary_.longest());
   return at->second;
 }
 
-void MaskWalk::keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk) {
-  if (walks_.size() >= max_walks || kept_bytes_ > Walk::max_kept_bytes) {
-    walks_.clear();
-    kept_bytes_ = 0;
+void MaskBuilder::store(TermId lexeme, uint32_t node, const std::shared_ptr<const TrieMatch>& match) {
+  if (matches_.size() >= max_matches || cached_bytes_ > TrieMatch::max_cached_bytes) {
+    matches_.clear();
+    cached_bytes_ = 0;
   }
-  if (walks_.emplace(pair_of(lexeme, node), walk).second) kept_bytes_ += walk->bytes();
+  if (matches_.emplace(pair_of(lexeme, node), match).second) cached_bytes_ += match->bytes();
 }
 
 // Whether every string of plain characters stays inside the lexeme without completing it.
-bool MaskWalk::accepts_all_plain(TermId lexeme) {
+bool MaskBuilder::accepts_all_plain(TermId lexeme) {
   std::vector<TermId> states = {lexeme};
   for (size_t i = 0; i < states.size(); ++i) {
     if (automaton_.nullable(states[i]) || states.size() > max_plain_states) return false;
@@ -223,24 +223,24 @@ bool MaskWalk::accepts_all_plain(TermId lexeme) {
   return true;
 }
 
-std::shared_ptr<const Walk> MaskWalk::walked(TermId lexeme, uint32_t node) {
-  auto walk = std::make_shared<Walk>();
+std::shared_ptr<const TrieMatch> MaskBuilder::compute_match(TermId lexeme, uint32_t node) {
+  auto match = std::make_shared<TrieMatch>();
   if (node == 0 && accepts_all_plain(lexeme)) {
-    follow(lexeme, vocabulary_.others(), 0, *walk);
-    for (uint32_t& end : walk->ends) end = vocabulary_.place(end);
-    walk->bits = vocabulary_.plain();
-    for (const int32_t token : walk->tokens) set_bit(walk->bits, token);
-    walk->tokens = {};
+    follow(lexeme, vocabulary_.others(), 0, *match);
+    for (uint32_t& end : match->ends) end = vocabulary_.node_of_other(end);
+    match->bits = vocabulary_.plain();
+    for (const int32_t token : match->tokens) set_bit(match->bits, token);
+    match->tokens = {};
   } else {
-    follow(lexeme, vocabulary_.nodes(), node, *walk);
-    pack(*walk, vocabulary_);
+    follow(lexeme, vocabulary_.nodes(), node, *match);
+    pack(*match, vocabulary_);
   }
-  return walk;
+  return match;
 }
 
 // Collects the tokens below a node that stay inside the lexeme, and the nodes where the lexeme may end.
-void MaskWalk::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk) {
-  if (automaton_.nullable(lexeme)) walk.ends.push_back(node);
+void MaskBuilder::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, TrieMatch& match) {
+  if (automaton_.nullable(lexeme)) match.ends.push_back(node);
   std::vector<const Row*> rows(1, &automaton_.row(lexeme));  // by depth below `node`
   const TermPool& terms = automaton_.terms;
   const uint16_t base = nodes[node].depth;
@@ -254,8 +254,8 @@ void MaskWalk::follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, ui
       i = nodes[i].end;
       continue;
     }
-    for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) walk.tokens.push_back(token);
-    if (terms[state].nullable == 1) walk.ends.push_back(i);
+    for (int32_t token = nodes[i].token; token >= 0; token = vocabulary_.same(token)) match.tokens.push_back(token);
+    if (terms[state].nullable == 1) match.ends.push_back(i);
     if (nodes[i].end > i + 1) {
       rows.resize(depth);
       rows.push_back(&automaton_.row(state));

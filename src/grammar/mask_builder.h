@@ -15,9 +15,9 @@
 namespace ingot::grammar {
 
 // Walks of one automaton over one vocabulary; both must outlive it. Not thread-safe.
-class MaskWalk {
+class MaskBuilder {
  public:
-  MaskWalk(Automaton& automaton, const Vocabulary& vocabulary, const StateLimits& limits)
+  MaskBuilder(Automaton& automaton, const Vocabulary& vocabulary, const StateLimits& limits)
       : automaton_(automaton), vocabulary_(vocabulary), limits_(limits) {}
 
   // Sets the bits of the tokens that are allowed next, and clears all others. Errors: resource when that takes more
@@ -29,15 +29,15 @@ class MaskWalk {
   void collect(TermId language, uint32_t node);
   void collect_sequence(TermId head, TermId rest, uint32_t node);
   void collect_capture(TermId capture, TermId rest, uint32_t node);
-  std::shared_ptr<const Walk> walk(TermId lexeme, uint32_t node);
-  void keep(TermId lexeme, uint32_t node, const std::shared_ptr<const Walk>& walk);
-  std::shared_ptr<const Walk> walked(TermId lexeme, uint32_t node);
-  void follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, Walk& walk);
+  std::shared_ptr<const TrieMatch> match(TermId lexeme, uint32_t node);
+  void store(TermId lexeme, uint32_t node, const std::shared_ptr<const TrieMatch>& match);
+  std::shared_ptr<const TrieMatch> compute_match(TermId lexeme, uint32_t node);
+  void follow(TermId lexeme, std::span<const Vocabulary::Node> nodes, uint32_t node, TrieMatch& match);
   TermId clamped(TermId lexeme);
   bool accepts_all_plain(TermId lexeme);
   bool can_continue(TermId language, uint32_t node);
   int32_t first_token(uint32_t node) const;
-  void add(const Walk& walk);
+  void add(const TrieMatch& match);
   void visit(int64_t nodes);
 
   Automaton& automaton_;
@@ -47,10 +47,10 @@ class MaskWalk {
   int64_t visits_ = 0;
   int64_t rows_before_ = 0;  // num_rows() when this mask was started
   int depth_ = 0;
-  std::unordered_set<uint64_t> seen_;                                // (language, node) pairs of this mask
-  std::unordered_map<uint64_t, std::shared_ptr<const Walk>> walks_;  // by (lexeme, node): the expensive ones
-  size_t kept_bytes_ = 0;                                            // of walks_, approximately
-  std::unordered_map<TermId, TermId> clamped_;                       // counted lexemes, to their TermPool::clamped form
+  std::unordered_set<uint64_t> seen_;                                       // (language, node) pairs of this mask
+  std::unordered_map<uint64_t, std::shared_ptr<const TrieMatch>> matches_;  // by (lexeme, node): the expensive ones
+  size_t cached_bytes_ = 0;                                                 // of matches_, approximately
+  std::unordered_map<TermId, TermId> clamped_;  // counted lexemes, to their TermPool::clamped form
 };
 
 }  // namespace ingot::grammar
