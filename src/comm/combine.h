@@ -1,7 +1,7 @@
 // Element-wise sums and maxima of host memory, for transports.
 #pragma once
 
-#include "comm/channel.h"
+#include "comm/transport.h"
 
 namespace ingot::comm {
 

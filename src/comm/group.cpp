@@ -28,12 +28,12 @@ Operation Group::keep(std::span<std::byte> to, std::span<const std::byte> from) 
 
 Operation Group::begin_send(std::span<const std::byte> data, int to) const {
   if (alone()) throw_error(ErrorKind::internal, "cannot send {} bytes in a group of one rank", data.size());
-  return pending(channel_->send(data.data(), data.size(), to));
+  return pending(transport_->send(data.data(), data.size(), to));
 }
 
 Operation Group::begin_receive(std::span<std::byte> data, int from) const {
   if (alone()) throw_error(ErrorKind::internal, "cannot receive {} bytes in a group of one rank", data.size());
-  return pending(channel_->receive(data.data(), data.size(), from));
+  return pending(transport_->receive(data.data(), data.size(), from));
 }
 
 std::vector<std::vector<std::byte>> Group::gather_bytes(std::span<const std::byte> own) const {
@@ -58,7 +58,7 @@ std::vector<std::string> Group::gather(const std::string& text) const {
 }
 
 Group Group::split(int color, int key, const std::string& name) const {
-  return alone() ? Group() : Group(channel_->split(color, key, name));
+  return alone() ? Group() : Group(transport_->split(color, key, name));
 }
 
 void run_while_synchronising(const Group& group, const std::function<void(const std::atomic<bool>& wanted)>& work) {

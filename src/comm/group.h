@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/channel.h"
+#include "comm/transport.h"
 
 namespace ingot::comm {
 
@@ -45,22 +45,23 @@ class Operation {
   std::shared_ptr<double> waited_;
 };
 
-// The contracts are Transport's (comm/channel.h).
+// The contracts are Transport's (comm/transport.h).
 class Group {
  public:
   Group() = default;  // a group of one
   // Shared, because a group is a value whose copies are destroyed in any order.
-  explicit Group(std::shared_ptr<Transport> channel)
-      : channel_(std::move(channel)), waited_(std::make_shared<double>(0)) {}
+  explicit Group(std::shared_ptr<Transport> transport)
+      : transport_(std::move(transport)), waited_(std::make_shared<double>(0)) {}
 
-  int rank() const { return channel_ ? channel_->rank() : 0; }
-  int size() const { return channel_ ? channel_->size() : 1; }
+  int rank() const { return transport_ ? transport_->rank() : 0; }
+  int size() const { return transport_ ? transport_->size() : 1; }
   // Seconds that this rank has spent waiting for operations of this group so far, including those of copies of it.
   double waited_s() const { return waited_ ? *waited_ : 0; }
 
   template <class T>
   Operation begin_all_reduce(std::span<T> values, ReduceOp combine) const {
-    return alone() ? Operation() : pending(channel_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
+    return alone() ? Operation()
+                   : pending(transport_->all_reduce(values.data(), values.size(), number_of<T>(), combine));
   }
   template <class T>
   void all_reduce(std::span<T> values, ReduceOp combine) const {
@@ -81,20 +82,20 @@ class Group {
   Operation begin_reduce_scatter(std::span<T> own, std::span<const T> all, std::span<const size_t> counts,
                                  ReduceOp combine) const {
     if (alone()) return keep(std::as_writable_bytes(own), std::as_bytes(all));
-    return pending(channel_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
+    return pending(transport_->reduce_scatter(own.data(), all.data(), counts, number_of<T>(), combine));
   }
   Operation begin_all_gather(std::span<std::byte> all, std::span<const std::byte> own,
                              std::span<const size_t> bytes) const {
-    return alone() ? keep(all, own) : pending(channel_->all_gather(all.data(), own.data(), bytes));
+    return alone() ? keep(all, own) : pending(transport_->all_gather(all.data(), own.data(), bytes));
   }
   Operation begin_broadcast(std::span<std::byte> data, int root) const {
-    return alone() ? Operation() : pending(channel_->broadcast(data.data(), data.size(), root));
+    return alone() ? Operation() : pending(transport_->broadcast(data.data(), data.size(), root));
   }
   // ErrorKind::internal in a group of one, which has no other rank.
   Operation begin_send(std::span<const std::byte> data, int to) const;
   Operation begin_receive(std::span<std::byte> data, int from) const;
   void barrier() const {
-    if (!alone()) pending(channel_->barrier()).wait();
+    if (!alone()) pending(transport_->barrier()).wait();
   }
 
   // Gathers the numbers of every rank, by rank; counts may differ between ranks.
@@ -122,17 +123,17 @@ class Group {
   // Makes a group for each color, its ranks ordered by (key, rank in this group).
   Group split(int color, int key, const std::string& name) const;
   void fail(const Error& why) const noexcept {
-    if (!alone()) channel_->fail(why);
+    if (!alone()) transport_->fail(why);
   }
 
  private:
-  bool alone() const { return channel_ == nullptr || channel_->size() == 1; }
+  bool alone() const { return transport_ == nullptr || transport_->size() == 1; }
   std::vector<std::vector<std::byte>> gather_bytes(std::span<const std::byte> own) const;
   static Operation keep(std::span<std::byte> to, std::span<const std::byte> from);
   Operation pending(Transport::PendingOperation operation) const { return {std::move(operation), waited_}; }
 
-  std::shared_ptr<Transport> channel_;
-  std::shared_ptr<double> waited_;  // needs no lock: one thread at a time uses a channel
+  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<double> waited_;  // needs no lock: one thread at a time uses a transport
 };
 
 // Collective. Runs `work` (which may be empty) on a thread of its own, on the ranks that pass one. Meanwhile the

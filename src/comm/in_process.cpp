@@ -65,12 +65,12 @@ struct Collective {
 using Message = std::vector<std::byte>;
 
 // The shared state of one group's ranks.
-struct Team {
+struct GroupState {
   std::string name;
-  std::vector<uint64_t> next;                                       // by rank: number of its next collective operation
-  std::map<uint64_t, Collective> collectives;                       // by number: operations that are not finished
-  std::map<std::pair<int, int>, std::deque<Message>> messages;      // by (from, to)
-  std::map<std::pair<uint64_t, int>, std::shared_ptr<Team>> parts;  // by (number of the split, color)
+  std::vector<uint64_t> next;                                   // by rank: number of its next collective operation
+  std::map<uint64_t, Collective> collectives;                   // by number: operations that are not finished
+  std::map<std::pair<int, int>, std::deque<Message>> messages;  // by (from, to)
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<GroupState>> parts;  // by (number of the split, color)
 };
 
 // The state that all ranks share. There is one lock; long work is done outside it.
@@ -158,7 +158,7 @@ bool work(const Collective& c, size_t share) {
 // One rank's view of a team.
 struct Member {
   std::shared_ptr<World> world;
-  std::shared_ptr<Team> team;
+  std::shared_ptr<GroupState> group;
   std::vector<int> world_ranks;  // of the team's ranks
   int rank;
 
@@ -177,7 +177,7 @@ void wait_until(const Member& member, Ready ready, Missing missing) {
     if (held->failure) throw_failure(*held->failure);
     if (come) return;
     late.emplace(ErrorKind::unavailable,
-                 fmt::format("rank {} of '{}' has waited {} s for {}", member.rank, member.team->name, world.timeout_s,
+                 fmt::format("rank {} of '{}' has waited {} s for {}", member.rank, member.group->name, world.timeout_s,
                              missing()),
                  timeout_hint);
   }
@@ -192,9 +192,9 @@ class CollectiveOperation : public Transport::Operation {
     {
       auto held = member.world->state.lock();
       if (held->failure) throw_failure(*held->failure);
-      Team& team = *member.team;
-      number_ = team.next[static_cast<size_t>(member.rank)]++;
-      Collective& c = team.collectives[number_];
+      GroupState& group = *member.group;
+      number_ = group.next[static_cast<size_t>(member.rank)]++;
+      Collective& c = group.collectives[number_];
       if (c.memory.empty()) {
         c.call = call;
         c.memory.resize(member.size());
@@ -203,7 +203,7 @@ class CollectiveOperation : public Transport::Operation {
       if (c.call != call) {
         fault.emplace(ErrorKind::internal,
                       fmt::format("operation {} of '{}' is {} of {} on rank {}, but {} of {} on other ranks", number_,
-                                  team.name, call.name(), call.total(), member.rank, c.call.name(), c.call.total()));
+                                  group.name, call.name(), call.total(), member.rank, c.call.name(), c.call.total()));
       } else {
         c.memory[static_cast<size_t>(member.rank)] = memory;
         ++c.come;
@@ -272,7 +272,7 @@ class CollectiveOperation : public Transport::Operation {
   }
 
   void leave() {  // under the lock
-    if (++collective_->left == member_.size()) member_.team->collectives.erase(number_);
+    if (++collective_->left == member_.size()) member_.group->collectives.erase(number_);
     collective_ = nullptr;
   }
 
@@ -289,7 +289,7 @@ class ReceiveOperation : public Transport::Operation {
   void wait() override {
     if (over_) return;
     over_ = true;
-    auto& messages = member_.team->messages;
+    auto& messages = member_.group->messages;
     std::deque<Message>* queue = nullptr;
     {
       auto held = member_.world->state.lock();
@@ -306,7 +306,7 @@ class ReceiveOperation : public Transport::Operation {
     }
     if (message.size() != bytes_) {
       throw_error(ErrorKind::internal, "rank {} of '{}' received {} bytes from rank {}, expected {}", member_.rank,
-                  member_.team->name, message.size(), from_, bytes_);
+                  member_.group->name, message.size(), from_, bytes_);
     }
     std::copy(message.begin(), message.end(), static_cast<std::byte*>(data_));
   }
@@ -325,9 +325,9 @@ class SentOperation : public Transport::Operation {
   void wait() override {}
 };
 
-class InProcessChannel : public Transport {
+class InProcessTransport : public Transport {
  public:
-  explicit InProcessChannel(Member member) : member_(std::move(member)) {}
+  explicit InProcessTransport(Member member) : member_(std::move(member)) {}
 
   int rank() const override { return member_.rank; }
   int size() const override { return static_cast<int>(member_.size()); }
@@ -353,7 +353,7 @@ class InProcessChannel : public Transport {
     {
       auto held = member_.world->state.lock();
       if (held->failure) throw_failure(*held->failure);
-      member_.team->messages[{member_.rank, peer(to)}].push_back(std::move(message));
+      member_.group->messages[{member_.rank, peer(to)}].push_back(std::move(message));
     }
     member_.world->state.notify_all();
     return std::make_unique<SentOperation>();
@@ -364,32 +364,33 @@ class InProcessChannel : public Transport {
   PendingOperation barrier() override { return begin({Call::Kind::barrier, {0}}, nullptr, nullptr); }
 
   std::unique_ptr<Transport> split(int color, int key, const std::string& name) override {
-    struct Place {
+    struct SplitEntry {
       int color, key, rank;
     };
-    std::vector<Place> places(member_.size());
-    const Place own{color, key, member_.rank};
-    all_gather(places.data(), &own, std::vector<size_t>(member_.size(), sizeof own))->wait();
-    std::erase_if(places, [&](const Place& place) { return place.color != color; });
-    std::sort(places.begin(), places.end(),
-              [](const Place& a, const Place& b) { return std::pair(a.key, a.rank) < std::pair(b.key, b.rank); });
+    std::vector<SplitEntry> entries(member_.size());
+    const SplitEntry own_entry{color, key, member_.rank};
+    all_gather(entries.data(), &own_entry, std::vector<size_t>(member_.size(), sizeof own_entry))->wait();
+    std::erase_if(entries, [&](const SplitEntry& entry) { return entry.color != color; });
+    std::sort(entries.begin(), entries.end(), [](const SplitEntry& a, const SplitEntry& b) {
+      return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
+    });
     Member part{member_.world, nullptr, {}, 0};
-    for (const Place& place : places) {
-      if (place.rank == member_.rank) part.rank = static_cast<int>(part.world_ranks.size());
-      part.world_ranks.push_back(member_.world_ranks[static_cast<size_t>(place.rank)]);
+    for (const SplitEntry& entry : entries) {
+      if (entry.rank == member_.rank) part.rank = static_cast<int>(part.world_ranks.size());
+      part.world_ranks.push_back(member_.world_ranks[static_cast<size_t>(entry.rank)]);
     }
     {
       auto held = member_.world->state.lock();
-      Team& team = *member_.team;
-      std::shared_ptr<Team>& shared = team.parts[{team.next[static_cast<size_t>(member_.rank)], color}];
+      GroupState& group = *member_.group;
+      std::shared_ptr<GroupState>& shared = group.parts[{group.next[static_cast<size_t>(member_.rank)], color}];
       if (shared == nullptr) {
-        shared = std::make_shared<Team>();
+        shared = std::make_shared<GroupState>();
         shared->name = name;
         shared->next.resize(part.size());
       }
-      part.team = shared;
+      part.group = shared;
     }
-    return std::make_unique<InProcessChannel>(std::move(part));
+    return std::make_unique<InProcessTransport>(std::move(part));
   }
 
   void fail(const Error& why) noexcept override { member_.world->fail(member_.world_rank(), why); }
@@ -419,15 +420,15 @@ void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> b
   if (settings.ranks < 1) throw_error(ErrorKind::usage, "cannot run {} ranks; at least 1 is needed", settings.ranks);
   if (settings.ranks == 1) return body(Group());
   const auto world = std::make_shared<World>(settings.timeout_s);
-  const auto team = std::make_shared<Team>();
-  team->name = "world";
-  team->next.resize(static_cast<size_t>(settings.ranks));
+  const auto group = std::make_shared<GroupState>();
+  group->name = "world";
+  group->next.resize(static_cast<size_t>(settings.ranks));
   std::vector<int> ranks;
   for (int rank = 0; rank < settings.ranks; ++rank) ranks.push_back(rank);
 
   const auto run_rank = [&](int rank) {
     try {
-      body(Group(std::make_shared<InProcessChannel>(Member{world, team, ranks, rank})));
+      body(Group(std::make_shared<InProcessTransport>(Member{world, group, ranks, rank})));
     } catch (...) {
       world->fail(rank, error_of_exception());
     }

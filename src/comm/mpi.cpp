@@ -40,9 +40,9 @@ class MpiOperation : public Transport::Operation {
   std::shared_ptr<mpi::Entry> entry_;
 };
 
-class MpiChannel : public Transport {
+class MpiTransport : public Transport {
  public:
-  MpiChannel(std::shared_ptr<mpi::World> world, ingot_mpi_group* group, int rank, int size, std::string name)
+  MpiTransport(std::shared_ptr<mpi::World> world, ingot_mpi_group* group, int rank, int size, std::string name)
       : world_(std::move(world)), group_(group), rank_(rank), size_(size), name_(std::move(name)) {}
 
   int rank() const override { return rank_; }
@@ -62,20 +62,20 @@ class MpiChannel : public Transport {
     return exchange("all_gather", {.sections = sections(bytes), .gather = true}, all, own);
   }
   PendingOperation broadcast(void* data, size_t bytes, int root) override {
-    return stretch("broadcast", bytes, peer(root), 0, mpi::broadcast(group_, rank_, root, data, bytes));
+    return transfer("broadcast", bytes, peer(root), 0, mpi::broadcast(group_, rank_, root, data, bytes));
   }
   PendingOperation send(const void* data, size_t bytes, int to) override {
-    return stretch("send", bytes, to, 1 + 2 * peer(to), mpi::send(group_, to, data, bytes));
+    return transfer("send", bytes, to, 1 + 2 * peer(to), mpi::send(group_, to, data, bytes));
   }
   PendingOperation receive(void* data, size_t bytes, int from) override {
-    return stretch("receive", bytes, from, 2 + 2 * peer(from), mpi::receive(group_, from, data, bytes));
+    return transfer("receive", bytes, from, 2 + 2 * peer(from), mpi::receive(group_, from, data, bytes));
   }
   PendingOperation barrier() override { return begin("barrier", 0, mpi::barrier(group_)); }
 
   std::unique_ptr<Transport> split(int color, int key, const std::string& name) override {
-    const auto part = std::make_shared<mpi::Part>();
-    begin("split", 0, mpi::split(group_, color, key, part))->wait();
-    return std::make_unique<MpiChannel>(world_, part->group, part->rank, part->size, name);
+    const auto result = std::make_shared<mpi::SplitResult>();
+    begin("split", 0, mpi::split(group_, color, key, result))->wait();
+    return std::make_unique<MpiTransport>(world_, result->group, result->rank, result->size, name);
   }
 
   void fail(const Error& why) noexcept override { world_->fail(why); }
@@ -85,12 +85,12 @@ class MpiChannel : public Transport {
     return std::make_unique<MpiOperation>(
         world_, world_->begin(group_, lane, fmt::format("{} of '{}'", what, name_), std::move(job)));
   }
-  PendingOperation exchange(const char* what, mpi::Exchange form, void* out, const void* in) {
-    const std::string name =
-        fmt::format("{} of {}", what, std::accumulate(form.sections.begin(), form.sections.end(), size_t{0}));
-    return begin(name, 0, mpi::exchange(group_, rank_, std::move(form), out, in));
+  PendingOperation exchange(const char* what, mpi::Exchange collective, void* out, const void* in) {
+    const std::string name = fmt::format(
+        "{} of {}", what, std::accumulate(collective.sections.begin(), collective.sections.end(), size_t{0}));
+    return begin(name, 0, mpi::exchange(group_, rank_, std::move(collective), out, in));
   }
-  PendingOperation stretch(const char* what, size_t bytes, int peer, int lane, std::unique_ptr<mpi::Job> job) {
+  PendingOperation transfer(const char* what, size_t bytes, int peer, int lane, std::unique_ptr<mpi::Job> job) {
     return begin(fmt::format("{} of {} bytes, rank {},", what, bytes, peer), lane, std::move(job));
   }
   std::vector<size_t> sections(std::span<const size_t> counts) const {
@@ -111,7 +111,7 @@ class MpiChannel : public Transport {
 };
 
 // Kept after the end of run_mpi when a rank has failed: it ends all remaining processes when this process exits.
-std::shared_ptr<mpi::World> deserted;
+std::shared_ptr<mpi::World> failed_world;
 
 }  // namespace
 
@@ -119,25 +119,25 @@ std::filesystem::path find_mpi_plugin() {
   const char* named = environment("INGOT_MPI");
   if (named != nullptr && *named != '\0') return named;
   const std::filesystem::path folder = executable_path().parent_path();
-  for (const std::filesystem::path& place : {folder, folder.parent_path() / "lib" / "ingot"}) {
-    if (path_exists(place / "libingot-mpi.so")) return place / "libingot-mpi.so";
+  for (const std::filesystem::path& candidate : {folder, folder.parent_path() / "lib" / "ingot"}) {
+    if (path_exists(candidate / "libingot-mpi.so")) return candidate / "libingot-mpi.so";
   }
   throw_hint(ErrorKind::unavailable, "build it with the MPI that starts ingot: ./run mpi; or name it in INGOT_MPI",
              "there is no MPI plug-in libingot-mpi.so beside the executable or in ../lib/ingot");
 }
 
-void run_mpi(const Mpi& settings, FunctionRef<void(const Place&)> body) {
+void run_mpi(const Mpi& settings, FunctionRef<void(const MpiRank&)> body) {
   const auto world = std::make_shared<mpi::World>(settings);
   const ingot_mpi& mpi = world->open();
   try {
-    body({Group(std::make_shared<MpiChannel>(world, mpi.world, mpi.rank, mpi.size, "world")), mpi.local_rank,
+    body({Group(std::make_shared<MpiTransport>(world, mpi.world, mpi.rank, mpi.size, "world")), mpi.local_rank,
           mpi.local_size});
     world->finalize();
   } catch (...) {
     world->fail(error_of_exception());
     world->leave();
-    deserted = world;
-    std::atexit([] { deserted->end_all(); });
+    failed_world = world;
+    std::atexit([] { failed_world->end_all(); });
     throw;
   }
 }

@@ -18,17 +18,17 @@ struct Mpi {
 // ErrorKind::unavailable, with how to build it, when it is not found.
 std::filesystem::path find_mpi_plugin();
 
-struct Place {
+struct MpiRank {
   Group world;
   int local = 0;   // rank among the processes on this machine
   int locals = 1;  // number of processes on this machine
 };
 
-// Calls body(place) on this thread. At most one call per process.
-// When any rank throws, the operations that other ranks wait for throw too, with that rank's reason. This function then
-// rethrows, and MPI ends the remaining processes when this process exits (by exit or from main, not by _exit). Errors
-// besides: unavailable when the plug-in cannot be loaded, when MPI cannot be initialised, or when MPI has another
-// number of processes than the launcher reports, which happens when the plug-in was built with another MPI.
-void run_mpi(const Mpi& settings, FunctionRef<void(const Place&)> body);
+// Calls body(rank) on this thread. At most one call per process. When any rank throws, the operations that other ranks
+// wait for throw too, with that rank's reason. This function then rethrows, and MPI ends the remaining processes when
+// this process exits (by exit or from main, not by _exit). Errors besides: unavailable when the plug-in cannot be
+// loaded, when MPI cannot be initialised, or when MPI has another number of processes than the launcher reports, which
+// happens when the plug-in was built with another MPI.
+void run_mpi(const Mpi& settings, FunctionRef<void(const MpiRank&)> body);
 
 }  // namespace ingot::comm

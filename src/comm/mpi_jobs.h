@@ -1,4 +1,4 @@
-// Jobs for MPI's thread (mpi_world.h): operations that are cut into pieces of a size that MPI accepts.
+// Jobs for MPI's thread (mpi_world.h): operations that are cut into chunks of a size that MPI accepts.
 //
 // Any thread may make a job; only MPI's thread calls begin() and end(). User memory (`out`, `in`, `data`) belongs to
 // the job until it is done or given up. MPI never accesses it: it works on buffers that the job owns, which live until
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/channel.h"
 #include "comm/mpi_plugin.h"
+#include "comm/transport.h"
 
 namespace ingot::comm::mpi {
 
@@ -32,13 +32,13 @@ class Request {
   ingot_mpi_request* request_ = nullptr;
 };
 
-// An operation in pieces, which MPI's thread advances.
+// An operation in chunks, which MPI's thread advances.
 class Job {
  public:
   virtual ~Job() = default;
-  // Starts the next piece, with the current contents of the user's memory; false when no piece is left.
+  // Starts the next chunk, with the current contents of the user's memory; false when no chunk is left.
   virtual bool begin(const ingot_mpi& mpi, Request& request) = 0;
-  // Called when the started piece is done: stores its result in the user's memory.
+  // Called when the started chunk is done: stores its result in the user's memory.
   virtual void end() = 0;
 };
 
@@ -51,7 +51,7 @@ struct Exchange {
   ReduceOp combine = ReduceOp::sum;
   size_t width = 1;  // bytes per element
 };
-std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Exchange form, void* out, const void* in);
+std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Exchange collective, void* out, const void* in);
 
 std::unique_ptr<Job> send(ingot_mpi_group* group, int to, const void* data, size_t bytes);
 std::unique_ptr<Job> receive(ingot_mpi_group* group, int from, void* data, size_t bytes);
@@ -59,11 +59,11 @@ std::unique_ptr<Job> broadcast(ingot_mpi_group* group, int rank, int root, void*
 
 std::unique_ptr<Job> barrier(ingot_mpi_group* group);
 
-struct Part {
+struct SplitResult {
   ingot_mpi_group* group = nullptr;
   int rank = 0, size = 1;
 };
-// Fills `part`, which is shared because the caller may give it up while MPI's thread is about to fill it.
-std::unique_ptr<Job> split(ingot_mpi_group* group, int color, int key, std::shared_ptr<Part> part);
+// Fills `result`, which is shared because the caller may give it up while MPI's thread is about to fill it.
+std::unique_ptr<Job> split(ingot_mpi_group* group, int color, int key, std::shared_ptr<SplitResult> result);
 
 }  // namespace ingot::comm::mpi

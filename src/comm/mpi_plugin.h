@@ -15,13 +15,13 @@ typedef struct ingot_mpi_group ingot_mpi_group;     /* a communicator */
 typedef struct ingot_mpi_request ingot_mpi_request; /* an operation that was begun; memory stays until it is done */
 
 typedef struct {
-  int abi;                    /* INGOT_MPI_ABI of the plug-in; the rest is looked at when it is the executable's */
+  int abi; /* INGOT_MPI_ABI of the plug-in; the other members are valid only if it equals the executable's */
   const char* library;        /* as the MPI library calls itself */
   int rank, size;             /* of all processes */
   int local_rank, local_size; /* among those that share this machine's memory */
   ingot_mpi_group* world;
 
-  /* Collective: a group for each color, its ranks in the order of (key, rank). It stays until the end. */
+  /* Collective: a group for each color, its ranks in the order of (key, rank). It is never freed. */
   int (*split)(ingot_mpi_group* group, int color, int key, ingot_mpi_group** part);
   int (*place)(ingot_mpi_group* group, int* rank, int* size);
 
@@ -34,9 +34,9 @@ typedef struct {
   int (*barrier)(ingot_mpi_group* group, ingot_mpi_request** request);
   int (*send)(ingot_mpi_group* group, const void* data, int bytes, int to, ingot_mpi_request** request);
   int (*receive)(ingot_mpi_group* group, void* data, int bytes, int from_or_any, ingot_mpi_request** request);
-  /* Sets *done; the request is gone then. */
+  /* Sets *done to whether the operation is complete; if so, the request is freed. */
   int (*test)(ingot_mpi_request* request, int* done);
-  /* Of a receive that nobody answers; the request is gone. */
+  /* Cancels a receive that has no matching send, and frees the request. */
   int (*cancel)(ingot_mpi_request* request);
 
   void (*describe)(int error, char* text, int size);

@@ -37,7 +37,7 @@ std::shared_ptr<Entry> World::begin(ingot_mpi_group* group, int lane, std::strin
   auto entry = std::make_shared<Entry>(group, lane, std::move(what), std::move(job));
   {
     auto held = state_.lock();
-    if (held->failure) throw_it(*held->failure);
+    if (held->failure) rethrow(*held->failure);
     held->pending.push_back(entry);
   }
   state_.notify_all();
@@ -47,7 +47,7 @@ std::shared_ptr<Entry> World::begin(ingot_mpi_group* group, int lane, std::strin
 void World::wait(const Entry& entry) {
   auto held = state_.lock();
   held.wait([&](const State& state) { return entry.done || state.failure; });
-  if (!entry.done) throw_it(*held->failure);
+  if (!entry.done) rethrow(*held->failure);
 }
 
 void World::fail(const Error& why) noexcept {
@@ -59,25 +59,25 @@ void World::fail(const Error& why) noexcept {
 }
 
 void World::finalize() {
-  wish(State::Wish::finalize);
+  send_command(State::Command::finalize);
   auto held = state_.lock();
   held.wait([](const State& state) { return state.over || state.failure; });
-  if (held->failure) throw_it(*held->failure);
+  if (held->failure) rethrow(*held->failure);
 }
 
 void World::leave() {
-  wish(State::Wish::report_end);
-  bool own = false;
+  send_command(State::Command::report_end);
+  bool failed_here = false;
   {
     auto held = state_.lock();
-    own = held->failure && held->failure->rank == mpi_->rank;
+    failed_here = held->failure && held->failure->rank == mpi_->rank;
     held.wait_for(grace_s, [&](const State& state) { return state.ended == mpi_->size - 1; });
   }
-  if (!own) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (!failed_here) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
 void World::end_all() {
-  wish(State::Wish::end_all);
+  send_command(State::Command::end_all);
   std::optional<Failure> failure;
   {
     auto held = state_.lock();
@@ -87,7 +87,7 @@ void World::end_all() {
   end_all(failure);  // only reached when MPI's thread ended before, after an error of MPI's own
 }
 
-void World::throw_it(const Failure& failure) const {
+void World::rethrow(const Failure& failure) const {
   if (failure.rank == mpi_->rank) throw Error(failure.error);
   throw_failure(failure);
 }
@@ -96,10 +96,10 @@ void World::end_all(const std::optional<Failure>& failure) {
   mpi_->abort(exit_code(failure ? failure->error.kind() : ErrorKind::internal));
 }
 
-void World::wish(State::Wish wish) {
+void World::send_command(State::Command command) {
   {
     auto held = state_.lock();
-    held->wish = wish;
+    held->command = command;
   }
   state_.notify_all();
 }
@@ -152,7 +152,7 @@ void World::open_mpi() {
 }
 
 bool World::round() {
-  State::Wish wish = State::Wish::work;
+  State::Command command = State::Command::work;
   {
     auto held = state_.lock();
     for (std::shared_ptr<Entry>& entry : held->pending) {
@@ -160,16 +160,16 @@ bool World::round() {
       entries_.push_back(std::move(entry));
     }
     held->pending.clear();
-    wish = held->wish;
+    command = held->command;
     failure_ = held->failure;
   }
   bool moved = take_notice();
   if (failure_ && !reported_) report(false);
-  if (wish == State::Wish::end_all) end_all(failure_);
-  if (wish == State::Wish::report_end && !reported_end_) report(true);
+  if (command == State::Command::end_all) end_all(failure_);
+  if (command == State::Command::report_end && !reported_end_) report(true);
   if (!failure_) moved |= advance();
-  if (wish == State::Wish::finalize && !failure_ && finalized()) return false;
-  rest(moved);
+  if (command == State::Command::finalize && !failure_ && finalized()) return false;
+  back_off(moved);
   return true;
 }
 
@@ -217,7 +217,7 @@ bool World::advance(Entry& entry) {
 }
 
 // Polls hard while there is progress, then less and less often, because other threads need the processor.
-void World::rest(bool moved) {
+void World::back_off(bool moved) {
   idle_ = moved ? 0 : idle_ + 1;
   if (idle_ < 100) {
     std::this_thread::yield();
@@ -226,15 +226,15 @@ void World::rest(bool moved) {
   } else {
     auto held = state_.lock();
     held.wait_for(0.02, [&](const State& state) {
-      switch (state.wish) {
-        case State::Wish::work: break;
-        case State::Wish::finalize:
+      switch (state.command) {
+        case State::Command::work: break;
+        case State::Command::finalize:
           if (!last_.pending()) return true;
           break;
-        case State::Wish::report_end:
+        case State::Command::report_end:
           if (!reported_end_) return true;
           break;
-        case State::Wish::end_all: return true;
+        case State::Command::end_all: return true;
       }
       return !state.pending.empty() || (state.failure && !reported_);
     });

@@ -40,7 +40,7 @@ struct Entry {
   // Used by MPI's thread only.
   std::unique_ptr<Job> job;
   Request request;
-  bool in_flight = false;  // a piece has started and not ended
+  bool in_flight = false;  // a chunk has started and not ended
   double moved = 0;        // steady_seconds() of the last progress
 
   bool done = false;  // guarded by the lock of World::state_
@@ -91,13 +91,13 @@ class World {
     bool opened = false;
     std::optional<Error> refused;  // why MPI could not be opened
     int ended = 0;                 // other ranks that have left after a failure
-    enum class Wish { work, finalize, report_end, end_all } wish = Wish::work;
+    enum class Command { work, finalize, report_end, end_all } command = Command::work;
     bool over = false;  // MPI's thread has ended
   };
 
-  [[noreturn]] void throw_it(const Failure& failure) const;
+  [[noreturn]] void rethrow(const Failure& failure) const;
   void end_all(const std::optional<Failure>& failure);
-  void wish(State::Wish wish);
+  void send_command(State::Command command);
 
   // Functions of MPI's thread.
   void run();
@@ -105,7 +105,7 @@ class World {
   bool round();  // one pass over all pending work; false when it is over
   bool advance();
   bool advance(Entry& entry);
-  void rest(bool moved);
+  void back_off(bool moved);
   void receive_notice();
   bool take_notice();
   void report(bool ended);  // to all other ranks

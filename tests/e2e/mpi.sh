@@ -45,13 +45,13 @@ ranks 3
 run three threads=3 parallel.zero=2 batch.micro=1 || fail "three processes failed"
 same_as one three
 
-# Two processes without ZeRO resume from the second-to-last checkpoint.
+# Resumed from the checkpoint before the last by two processes that hold whole weights and optimizer states (ZeRO 0).
 rm -rf "$folder/three/run/checkpoints/step-8"
 ranks 2
 run three --resume threads=2 parallel.zero=0 || fail "two processes did not continue"
 same_as one three
 
-# Muon, which needs whole matrices on each rank.
+# Muon: each matrix is on one rank as a whole.
 launch=(env)
 run muon optimizer.name=muon threads=1 || fail "one process failed with muon"
 ranks 3

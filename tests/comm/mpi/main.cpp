@@ -16,10 +16,10 @@
 namespace ingot::comm {
 namespace {
 
-void checks(const Place& place) {
-  const Group& world = place.world;
-  EXPECT_EQ(place.local, world.rank());  // all ranks are on one machine
-  EXPECT_EQ(place.locals, world.size());
+void checks(const MpiRank& rank) {
+  const Group& world = rank.world;
+  EXPECT_EQ(rank.local, world.rank());  // on one machine
+  EXPECT_EQ(rank.locals, world.size());
   check_integer_sums_and_maxima(world);
   check_floating_point_sums_are_in_the_order_of_ranks(world);
   check_sections_are_reduced_and_gathered(world);
@@ -55,13 +55,13 @@ int run(const std::string& plugin, int ranks, const std::string& what) {
   Mpi settings{.plugin = plugin, .size = ranks};
   if (what == "hangs") settings.timeout_s = 1;
   try {
-    run_mpi(settings, [&](const Place& place) {
+    run_mpi(settings, [&](const MpiRank& rank) {
       if (what == "checks") {
-        checks(place);
+        checks(rank);
       } else if (what == "fails") {
-        fails(place.world);
+        fails(rank.world);
       } else {
-        hangs(place.world);
+        hangs(rank.world);
       }
     });
   } catch (const Error& error) {

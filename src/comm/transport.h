@@ -2,7 +2,7 @@
 // uses comm::Group.
 //
 // All ranks of a group start its collective operations in the same order and with the same sizes. Buffers are host
-// memory and belong to the operation until it has been waited for. Only one thread at a time uses a channel.
+// memory and belong to the operation until it has been waited for. Only one thread at a time uses a transport.
 #pragma once
 
 #include <cstddef>
