@@ -1,4 +1,4 @@
-// LoRA adapters in PEFT's file format. Format: specs/peft_lora.md, sections 2 to 4.
+// LoRA adapters in PEFT's file format. Format: github.com/huggingface/peft, docs/source/developer_guides/checkpoint.md.
 #pragma once
 
 #include <filesystem>

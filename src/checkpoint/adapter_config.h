@@ -1,5 +1,5 @@
-// adapter_config.json of PEFT: which layers are adapted and how. Format: specs/peft_lora.md section 2; target matching
-// follows PEFT (github.com/huggingface/peft, tuners/tuners_utils.py).
+// adapter_config.json of PEFT: which layers are adapted and how. Keys: LoraConfig in tuners/lora/config.py of
+// github.com/huggingface/peft; target matching follows its tuners/tuners_utils.py.
 #pragma once
 
 #include <filesystem>

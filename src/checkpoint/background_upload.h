@@ -17,7 +17,7 @@ namespace ingot::checkpoint {
 // the newest; adding another drops the waiting one. Not thread-safe.
 class BackgroundUpload {
  public:
-  struct Ended {
+  struct Result {
     int64_t step = 0;
     uint64_t bytes = 0;
     double seconds = 0;
@@ -38,8 +38,8 @@ class BackgroundUpload {
   std::optional<int64_t> add(int64_t step);
   // Waits at most `seconds` for the running upload to end, starts the next one and returns the result; nullopt when no
   // upload is running or it has not ended.
-  std::optional<Ended> ended(double seconds);
-  bool busy() const { return now_.valid() || next_.has_value(); }
+  std::optional<Result> poll(double seconds);
+  bool busy() const { return running_.valid() || next_.has_value(); }
 
  private:
   struct Waiting {
@@ -54,7 +54,7 @@ class BackgroundUpload {
   int64_t keep_;
   std::optional<Waiting> next_;
   std::atomic<bool> stop_ = false;
-  std::future<Ended> now_;  // declared last: its thread uses the other members
+  std::future<Result> running_;  // declared last: its thread uses the other members
 };
 
 }  // namespace ingot::checkpoint

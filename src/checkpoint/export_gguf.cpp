@@ -123,11 +123,11 @@ struct FileTensor {
 std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vector<spec::ParamSpec>& table,
                                      const FileType& type) {
   std::vector<FileTensor> tensors;
-  std::map<std::string, size_t> places;
+  std::map<std::string, size_t> tensor_of_name;
   for (size_t i = 0; i < table.size(); ++i) {
     const spec::ParamSpec& p = table[i];
     const Placement placement = gguf_placements(spec, p).front();
-    const auto [place, is_new] = places.try_emplace(placement.name, tensors.size());
+    const auto [position, is_new] = tensor_of_name.try_emplace(placement.name, tensors.size());
     if (is_new) {
       const bool matrix = p.shape.size() == 2;
       const FileType& stored = matrix && !p.precise ? type : file_type(Storage::f32);
@@ -139,7 +139,7 @@ std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vec
       tensors.push_back(
           {{placement.name, stored.type, {placement.shape.rbegin(), placement.shape.rend()}}, stored.storage, {}});
     }
-    tensors[place->second].parts.emplace_back(i, placement);
+    tensors[position->second].parts.emplace_back(i, placement);
   }
   // The separate output head that the architecture requires even for a tied head.
   if (spec.tied_head && gguf_needs_head(spec)) {

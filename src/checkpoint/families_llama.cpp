@@ -156,7 +156,8 @@ void write_mixtral(const ModelSpec& model, json& out) {
   out["output_router_logits"] = false;
 }
 
-// The layer that stands for all where some do not rotate q and k: it does, as those that do.
+// The layer that represents all layers in a file, for models in which some layers do not rotate q and k: it has the
+// rotation of those that do.
 LayerSpec common_rotated_layer(const ModelSpec& model) {
   const auto rotated = std::find_if(model.layers.begin(), model.layers.end(),
                                     [](const LayerSpec& layer) { return layer.attention.rope.has_value(); });
@@ -216,7 +217,7 @@ void vary_gguf_gemma2(const GgufSource& source, ModelSpec& model) {
   for (size_t layer = 0; layer < model.layers.size(); layer += 2) model.layers[layer].attention.window = window;
 }
 
-constexpr size_t smollm3_interval = 4;  // llama.cpp: of layers without rotary positions
+constexpr size_t smollm3_interval = 4;  // every fourth layer has no rotary positions, which llama.cpp hard-codes
 
 void read_gguf_smollm3(const GgufSource&, ModelSpec&, LayerSpec&) {}
 

@@ -103,9 +103,9 @@ void write_qwen3_moe(const ModelSpec& model, json& out) {
   std::optional<spec::Dense> dense;
   json dense_layers = json::array();
   for (int64_t i = 0; i < model.num_layers(); ++i) {
-    if (const spec::Experts* own = spec::experts_of(model.layer(i).mlp)) {
-      check_common(*own == experts.value_or(*own), model);
-      experts = *own;
+    if (const spec::Experts* layer_experts = spec::experts_of(model.layer(i).mlp)) {
+      check_common(*layer_experts == experts.value_or(*layer_experts), model);
+      experts = *layer_experts;
     } else {
       const spec::Dense& mlp = spec::dense_of(model.layer(i).mlp);
       check_common(mlp == dense.value_or(mlp), model);

@@ -1,7 +1,7 @@
 // How each family's hyper-parameters are read from and written to config.json and GGUF metadata. Families that share
-// most keys are in one file, families_*.cpp. Formats: specs/hf_models.md, section 2; specs/gguf.md, section 3. Missing
-// keys of config.json take the defaults of transformers' configuration classes
-// (github.com/huggingface/transformers).
+// most keys are in one file, families_*.cpp. Keys of config.json, and the defaults of missing ones, are those of
+// transformers' configuration classes (github.com/huggingface/transformers); GGUF keys are in gguf-py/gguf/constants.py
+// of github.com/ggml-org/llama.cpp.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -83,7 +83,8 @@ void require_value(const JsonObject& config, const char* key, bool only);
 // Sets model.layers to `count` layers like `layer`. Errors: corrupt, for a number out of range.
 void set_layers(const JsonObject& config, spec::ModelSpec& model, int64_t count, const spec::LayerSpec& layer);
 
-// A layer that stands for all of them where a file states values once. `vary` resets the members that may differ.
+// The layer that represents all layers in a file that states a value once. `vary` resets the members that may differ
+// between layers.
 // Errors: internal when other members differ, which no reader of the family returns.
 template <class Vary>
 spec::LayerSpec common_layer(const spec::ModelSpec& model, Vary vary);

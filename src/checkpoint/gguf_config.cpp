@@ -143,9 +143,9 @@ const GgufArchitecture& architecture_named(const std::string& name, const std::s
 const GgufArchitecture& architecture_of(const spec::ModelSpec& model) {
   const GgufArchitecture* found = &gguf_llama_architectures().front();  // also of mistral and mixtral
   find_architecture([&](const GgufArchitecture& architecture) {
-    const bool own = model.family == architecture.family;
-    if (own) found = &architecture;
-    return own;
+    const bool same_name = model.family == architecture.family;
+    if (same_name) found = &architecture;
+    return same_name;
   });
   return *found;
 }

@@ -1,6 +1,6 @@
 // Hyper-parameters in the metadata of GGUF files, for the llama.cpp architectures of family_formats.h
-// (github.com/ggml-org/llama.cpp: keys in gguf-py/gguf/constants.py, computation in src/models). Format: specs/gguf.md,
-// section 3.
+// (github.com/ggml-org/llama.cpp: keys in gguf-py/gguf/constants.py, computation in src/models). Format:
+// github.com/ggml-org/ggml, docs/gguf.md.
 #pragma once
 
 #include <filesystem>

@@ -78,7 +78,8 @@ void set_layers(const JsonObject& config, spec::ModelSpec& model, int64_t count,
 
 void check_common(bool common, const spec::ModelSpec& model) {
   if (common) return;
-  throw_error(ErrorKind::internal, "layers of this {} model differ in what its files state once for all", model.family);
+  throw_error(ErrorKind::internal, "layers of this {} model differ in values that its config.json states once",
+              model.family);
 }
 
 double read_rope(const JsonObject& config, spec::Rope& rope, double theta, double rotated) {

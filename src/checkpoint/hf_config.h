@@ -1,4 +1,4 @@
-// config.json of Hugging Face directories. Format: specs/hf_models.md, sections 1 and 2.
+// config.json of Hugging Face directories. Format: the configuration classes of github.com/huggingface/transformers.
 #pragma once
 
 #include <cstdint>

@@ -46,10 +46,10 @@ int64_t read_window(const JsonObject& config, int64_t missing);
 // Sets the layers' windows from layer_types; returns false if the file does not have that key.
 bool read_layer_types(const JsonObject& config, spec::ModelSpec& model, int64_t window);
 
-// Writes what one layer, which stands for all, has in config.json.
+// Writes the keys of config.json that describe a layer; `layer` represents all of them.
 void write_llama_keys(const spec::ModelSpec& model, const spec::LayerSpec& layer, nlohmann::json& out);
 
-// A value of `vary` in common_layer: windows differ.
+// For `vary` of common_layer: windows may differ between layers.
 inline void any_window(spec::LayerSpec& layer) { layer.attention.window = 0; }
 
 // The window of the layers that have one; 0 when none has.

@@ -22,7 +22,7 @@ constexpr size_t staging_bytes = size_t{16} << 20;  // per buffer, for a device 
 constexpr int64_t slice_elements = 1 << 16;         // per task of the thread pool
 
 // The transfer of one parameter from the file to memory.
-struct Move {
+struct Transfer {
   const StoredTensor* from = nullptr;
   Placement placement;
   Storage to = Storage::f32;
@@ -53,9 +53,9 @@ const StoredTensor* find_tensor(const TensorStore& store, const std::vector<Plac
   return nullptr;
 }
 
-void check_no_others(const TensorStore& store, const spec::ModelSpec& model, const std::vector<Move>& moves) {
+void check_no_others(const TensorStore& store, const spec::ModelSpec& model, const std::vector<Transfer>& transfers) {
   std::set<std::string_view> known;
-  for (const Move& move : moves) known.insert(move.from->name);
+  for (const Transfer& transfer : transfers) known.insert(transfer.from->name);
   for (const StoredTensor& tensor : store.tensors()) {
     if (known.contains(tensor.name) || is_ignorable(tensor.name, model, store.gguf() != nullptr)) continue;
     throw_hint(ErrorKind::corrupt, "check that the configuration and the weights are of the same model",
@@ -64,11 +64,11 @@ void check_no_others(const TensorStore& store, const spec::ModelSpec& model, con
   }
 }
 
-Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spec::ParamSpec& p,
-               const LoadOptions& options) {
+Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, const spec::ParamSpec& p,
+                       const LoadOptions& options) {
   const std::vector<Placement> placements = placements_of(store, model, p);
-  Move move;
-  const StoredTensor* tensor = find_tensor(store, placements, move.placement);
+  Transfer transfer;
+  const StoredTensor* tensor = find_tensor(store, placements, transfer.placement);
   if (tensor == nullptr) {
     throw_hint(ErrorKind::corrupt,
                p.role == spec::Role::head
@@ -77,125 +77,127 @@ Move plan_move(const TensorStore& store, const spec::ModelSpec& model, const spe
                "{}: tensor '{}' {} is missing", store.path().string(), placements.front().name,
                shape_text(placements.front().shape));
   }
-  if (tensor->shape != move.placement.shape) {
+  if (tensor->shape != transfer.placement.shape) {
     throw_hint(ErrorKind::corrupt, "check that the configuration and the weights are of the same model",
                "{}: tensor '{}' has the shape {}, expected {}", tensor->file, tensor->name, shape_text(tensor->shape),
-               shape_text(move.placement.shape));
+               shape_text(transfer.placement.shape));
   }
   if (!tensor->storage) {
     throw_hint(ErrorKind::unsupported, "convert it to F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K or Q6_K",
                "{}: tensor '{}' has the type {}, which is not supported", tensor->file, tensor->name, tensor->dtype);
   }
   const bool matrix = p.shape.size() == 2;
-  move.from = tensor;
-  move.to = matrix ? options.storage.of(p, tensor->storage) : Storage::f32;
-  if (matrix && p.shape[1] % block_elements(move.to) != 0) {
+  transfer.from = tensor;
+  transfer.to = matrix ? options.storage.of(p, tensor->storage) : Storage::f32;
+  if (matrix && p.shape[1] % block_elements(transfer.to) != 0) {
     throw_hint(ErrorKind::unsupported, "keep the weights in bf16 or f16",
                "{}: tensor '{}': rows of {} elements are not a multiple of the {} block size {}", tensor->file,
-               tensor->name, p.shape[1], ingot::name(move.to), block_elements(move.to));
+               tensor->name, p.shape[1], ingot::name(transfer.to), block_elements(transfer.to));
   }
-  const bool single_rows = !matrix && move.placement.order != RowOrder::same;
-  move.rows = matrix || single_rows ? p.shape[0] : 1;
-  move.in = single_rows ? 1 : p.shape.back();
-  const size_t unit = !is_plain(move.to) ? alignof(uint16_t) : block_bytes(move.to);
-  move.mapped = *tensor->storage == move.to && move.placement.plain() && !options.writable &&
-                options.device.host_visible() && reinterpret_cast<uintptr_t>(move.source()) % unit == 0;
-  if (move.mapped) move.data = const_cast<std::byte*>(move.source());
-  return move;
+  const bool single_rows = !matrix && transfer.placement.order != RowOrder::same;
+  transfer.rows = matrix || single_rows ? p.shape[0] : 1;
+  transfer.in = single_rows ? 1 : p.shape.back();
+  const size_t unit = !is_plain(transfer.to) ? alignof(uint16_t) : block_bytes(transfer.to);
+  transfer.mapped = *tensor->storage == transfer.to && transfer.placement.plain() && !options.writable &&
+                    options.device.host_visible() && reinterpret_cast<uintptr_t>(transfer.source()) % unit == 0;
+  if (transfer.mapped) transfer.data = const_cast<std::byte*>(transfer.source());
+  return transfer;
 }
 
 // Rows [begin, end) of a parameter that the file stores as [in, out]: the columns [begin, end) there.
-void convert_columns(const Move& move, int64_t begin, int64_t end, std::byte* out) {
-  const Storage from = *move.from->storage;
+void convert_columns(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
+  const Storage from = *transfer.from->storage;
   const auto columns = static_cast<size_t>(end - begin);
   std::vector<float> across(columns);
-  std::vector<float> values(columns * static_cast<size_t>(move.in));
-  for (int64_t i = 0; i < move.in; ++i) {
-    const int64_t element = i * move.rows + begin;
-    decode_row(from, move.from->bytes.data() + static_cast<size_t>(element) * block_bytes(from), end - begin,
+  std::vector<float> values(columns * static_cast<size_t>(transfer.in));
+  for (int64_t i = 0; i < transfer.in; ++i) {
+    const int64_t element = i * transfer.rows + begin;
+    decode_row(from, transfer.from->bytes.data() + static_cast<size_t>(element) * block_bytes(from), end - begin,
                across.data());
-    for (size_t c = 0; c < columns; ++c) values[c * static_cast<size_t>(move.in) + static_cast<size_t>(i)] = across[c];
+    for (size_t c = 0; c < columns; ++c)
+      values[c * static_cast<size_t>(transfer.in) + static_cast<size_t>(i)] = across[c];
   }
   for (size_t c = 0; c < columns; ++c) {
-    encode_row(move.to, values.data() + c * static_cast<size_t>(move.in), move.in,
-               out + c * row_bytes(move.to, move.in));
+    encode_row(transfer.to, values.data() + c * static_cast<size_t>(transfer.in), transfer.in,
+               out + c * row_bytes(transfer.to, transfer.in));
   }
 }
 
 // Writes rows [begin, end) of the parameter, converted, consecutively to `out`.
-void convert_rows(const Move& move, int64_t begin, int64_t end, std::byte* out) {
-  if (move.placement.transposed) return convert_columns(move, begin, end, out);
-  const Storage from = *move.from->storage;
-  const size_t from_row = row_bytes(from, move.in);
-  const size_t to_row = row_bytes(move.to, move.in);
-  const auto offset = static_cast<float>(move.placement.offset);
-  const bool same = from == move.to && offset == 0;
-  std::vector<float> values(same ? 0 : static_cast<size_t>(move.in));
+void convert_rows(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
+  if (transfer.placement.transposed) return convert_columns(transfer, begin, end, out);
+  const Storage from = *transfer.from->storage;
+  const size_t from_row = row_bytes(from, transfer.in);
+  const size_t to_row = row_bytes(transfer.to, transfer.in);
+  const auto offset = static_cast<float>(transfer.placement.offset);
+  const bool same = from == transfer.to && offset == 0;
+  std::vector<float> values(same ? 0 : static_cast<size_t>(transfer.in));
   for (int64_t row = begin; row < end; ++row, out += to_row) {
-    const std::byte* source = move.source() + static_cast<size_t>(file_row(move.placement, move.rows, row)) * from_row;
+    const std::byte* source =
+        transfer.source() + static_cast<size_t>(file_row(transfer.placement, transfer.rows, row)) * from_row;
     if (same) {
       std::memcpy(out, source, to_row);
       continue;
     }
-    decode_row(from, source, move.in, values.data());
+    decode_row(from, source, transfer.in, values.data());
     for (float& value : values) value -= offset;
-    encode_row(move.to, values.data(), move.in, out);
+    encode_row(transfer.to, values.data(), transfer.in, out);
   }
 }
 
-void convert_parallel(const Move& move, int64_t begin, int64_t end, std::byte* out, ThreadPool* pool) {
-  if (pool == nullptr) return convert_rows(move, begin, end, out);
-  const size_t to_row = row_bytes(move.to, move.in);
-  pool->parallel_for(begin, end, std::max<int64_t>(1, slice_elements / move.in), [&](int64_t lo, int64_t hi) {
-    convert_rows(move, lo, hi, out + static_cast<size_t>(lo - begin) * to_row);
+void convert_parallel(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out, ThreadPool* pool) {
+  if (pool == nullptr) return convert_rows(transfer, begin, end, out);
+  const size_t to_row = row_bytes(transfer.to, transfer.in);
+  pool->parallel_for(begin, end, std::max<int64_t>(1, slice_elements / transfer.in), [&](int64_t lo, int64_t hi) {
+    convert_rows(transfer, lo, hi, out + static_cast<size_t>(lo - begin) * to_row);
   });
 }
 
 // Writes to memory that the host cannot write: rows are read and converted while previous ones are uploaded.
-void upload_rows(const Move& move, Uploader& uploader, ThreadPool* pool) {
-  const size_t to_row = row_bytes(move.to, move.in);
+void upload_rows(const Transfer& transfer, Uploader& uploader, ThreadPool* pool) {
+  const size_t to_row = row_bytes(transfer.to, transfer.in);
   const int64_t step = static_cast<int64_t>(uploader.piece_bytes() / to_row);
-  for (int64_t row = 0; row < move.rows; row += step) {
-    const int64_t end = std::min(row + step, move.rows);
-    convert_parallel(move, row, end, uploader.piece(), pool);
-    uploader.send(move.data + static_cast<size_t>(row) * to_row, static_cast<size_t>(end - row) * to_row);
+  for (int64_t row = 0; row < transfer.rows; row += step) {
+    const int64_t end = std::min(row + step, transfer.rows);
+    convert_parallel(transfer, row, end, uploader.piece(), pool);
+    uploader.send(transfer.data + static_cast<size_t>(row) * to_row, static_cast<size_t>(end - row) * to_row);
   }
 }
 
 // Transfers all parameters to their memory.
-void run_moves(const std::vector<Move>& moves, const LoadOptions& options) {
+void run_transfers(const std::vector<Transfer>& transfers, const LoadOptions& options) {
   if (options.device.host_visible()) {
-    for (const Move& move : moves) {
-      if (!move.mapped) convert_parallel(move, 0, move.rows, move.data, options.pool);
+    for (const Transfer& transfer : transfers) {
+      if (!transfer.mapped) convert_parallel(transfer, 0, transfer.rows, transfer.data, options.pool);
     }
     return;
   }
-  size_t piece = 0;  // at least one row of each parameter
-  size_t most = 0;
-  for (const Move& move : moves) {
-    piece = std::max(piece, row_bytes(move.to, move.in));
-    most = std::max(most, move.bytes());
+  size_t largest_row = 0;  // at least one row of each parameter
+  size_t max_parameter_bytes = 0;
+  for (const Transfer& transfer : transfers) {
+    largest_row = std::max(largest_row, row_bytes(transfer.to, transfer.in));
+    max_parameter_bytes = std::max(max_parameter_bytes, transfer.bytes());
   }
-  Uploader uploader(options.device, std::max(piece, std::min(most, staging_bytes)));
-  for (const Move& move : moves) upload_rows(move, uploader, options.pool);
+  Uploader uploader(options.device, std::max(largest_row, std::min(max_parameter_bytes, staging_bytes)));
+  for (const Transfer& transfer : transfers) upload_rows(transfer, uploader, options.pool);
   uploader.finish();
 }
 
 // Non-finite values in a file would turn every result into NaN, with no hint of the cause.
-void check_finite(const Move& move, ThreadPool* pool) {
-  const Storage storage = *move.from->storage;
-  const int64_t in = move.placement.transposed ? move.rows : move.in;
-  const int64_t rows = move.placement.transposed ? move.in : move.rows;
+void check_finite(const Transfer& transfer, ThreadPool* pool) {
+  const Storage storage = *transfer.from->storage;
+  const int64_t in = transfer.placement.transposed ? transfer.rows : transfer.in;
+  const int64_t rows = transfer.placement.transposed ? transfer.in : transfer.rows;
   const size_t bytes = row_bytes(storage, in);
-  const std::byte* first = move.placement.transposed ? move.from->bytes.data() : move.source();
+  const std::byte* first = transfer.placement.transposed ? transfer.from->bytes.data() : transfer.source();
   const auto check = [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const std::byte* data = first + static_cast<size_t>(row) * bytes;
       const int64_t at = find_non_finite(storage, data, in);
       if (at < 0) continue;
       throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
-                 "{}: tensor '{}' has a value that is not finite: element {} of row {}{}", move.from->file,
-                 move.from->name, at, row + move.placement.first_row,
+                 "{}: tensor '{}' has a value that is not finite: element {} of row {}{}", transfer.from->file,
+                 transfer.from->name, at, row + transfer.placement.first_row,
                  is_block(storage) ? " (from its block's scale)" : "");
     }
   };
@@ -203,14 +205,15 @@ void check_finite(const Move& move, ThreadPool* pool) {
   pool->parallel_for(0, rows, std::max<int64_t>(1, 4 * slice_elements / in), check);
 }
 
-std::string common_storage(const std::vector<Move>& moves) {
+std::string common_storage(const std::vector<Transfer>& transfers) {
   std::map<Storage, int64_t> elements;
-  for (const Move& move : moves) {
-    if (move.rows > 1 || move.from->shape.size() == 2) elements[*move.from->storage] += move.rows * move.in;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.rows > 1 || transfer.from->shape.size() == 2)
+      elements[*transfer.from->storage] += transfer.rows * transfer.in;
   }
-  const auto most = std::max_element(elements.begin(), elements.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == elements.end() ? "" : ingot::name(most->first);
+  const auto largest = std::max_element(elements.begin(), elements.end(),
+                                        [](const auto& a, const auto& b) { return a.second < b.second; });
+  return largest == elements.end() ? "" : ingot::name(largest->first);
 }
 
 spec::ModelSpec read_hf_spec(const ModelSource& source) {
@@ -232,52 +235,52 @@ struct Plan {
   spec::ModelSpec spec;
   std::vector<spec::ParamSpec> table;
   std::shared_ptr<const TensorStore> store;
-  std::vector<Move> moves;
+  std::vector<Transfer> transfers;
   WeightSizes sizes;
 };
 
-Plan plan_moves(const ModelSource& source, const LoadOptions& options) {
+Plan plan_transfers(const ModelSource& source, const LoadOptions& options) {
   Plan plan;
   if (source.kind == SourceKind::hugging_face) plan.spec = read_hf_spec(source);
   plan.store = std::make_shared<const TensorStore>(source);
   if (plan.store->gguf() != nullptr) plan.spec = gguf_model(*plan.store);
   plan.table = spec::parameters(plan.spec);
   for (const spec::ParamSpec& p : plan.table) {
-    plan.moves.push_back(plan_move(*plan.store, plan.spec, p, options));
-    const Move& move = plan.moves.back();
-    if (move.mapped) {
-      plan.sizes.mapped += move.bytes();
+    plan.transfers.push_back(plan_transfer(*plan.store, plan.spec, p, options));
+    const Transfer& transfer = plan.transfers.back();
+    if (transfer.mapped) {
+      plan.sizes.mapped += transfer.bytes();
     } else {
-      plan.sizes.copied += Arena::footprint(move.bytes());
+      plan.sizes.copied += Arena::footprint(transfer.bytes());
     }
   }
-  check_no_others(*plan.store, plan.spec, plan.moves);
+  check_no_others(*plan.store, plan.spec, plan.transfers);
   return plan;
 }
 
 }  // namespace
 
 WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options) {
-  return plan_moves(source, options).sizes;
+  return plan_transfers(source, options).sizes;
 }
 
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
-  Plan plan = plan_moves(source, options);
-  std::vector<Move>& moves = plan.moves;
+  Plan plan = plan_transfers(source, options);
+  std::vector<Transfer>& transfers = plan.transfers;
   const std::vector<spec::ParamSpec>& table = plan.table;
   LoadedModel model;
   model.name = source.name;
   model.spec = plan.spec;
   const std::shared_ptr<const FileWatch> files = plan.store->watch();
-  for (const Move& move : moves) check_finite(move, options.pool);
+  for (const Transfer& transfer : transfers) check_finite(transfer, options.pool);
 
   if (plan.sizes.copied > 0) {
     const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);
-    for (Move& move : moves) {
-      if (move.mapped) continue;
-      move.data = static_cast<std::byte*>(arena->take_bytes(move.bytes()));
+    for (Transfer& transfer : transfers) {
+      if (transfer.mapped) continue;
+      transfer.data = static_cast<std::byte*>(arena->take_bytes(transfer.bytes()));
     }
-    run_moves(moves, options);
+    run_transfers(transfers, options);
     model.weights.owners.push_back(arena);
     model.copied_bytes = plan.sizes.copied;
   }
@@ -291,16 +294,16 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
   }
 
   for (size_t i = 0; i < table.size(); ++i) {
-    const Move& move = moves[i];
+    const Transfer& transfer = transfers[i];
     Parameter parameter;
     if (table[i].shape.size() == 2) {
-      parameter.matrix = Weight{move.to, move.data, move.rows, move.in, &options.device};
+      parameter.matrix = Weight{transfer.to, transfer.data, transfer.rows, transfer.in, &options.device};
     } else {
-      parameter.vector = Tensor{move.data, DType::f32, Shape{table[i].shape[0]}, &options.device};
+      parameter.vector = Tensor{transfer.data, DType::f32, Shape{table[i].shape[0]}, &options.device};
     }
     model.weights.parameters.push_back(parameter);
   }
-  model.stored_dtype = common_storage(moves);
+  model.stored_dtype = common_storage(transfers);
   return model;
 }
 

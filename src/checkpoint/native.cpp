@@ -54,7 +54,7 @@ constexpr std::string_view replaced_suffix = ".replaced.partial";
 fs::path with_suffix(fs::path path, std::string_view suffix) { return path += suffix; }
 
 // The name of a checkpoint that is being removed.
-fs::path doomed_name(const fs::path& checkpoint) { return with_suffix(checkpoint, ".old.partial"); }
+fs::path removal_name(const fs::path& checkpoint) { return with_suffix(checkpoint, ".old.partial"); }
 
 // Renames a finished checkpoint to its final name. An existing checkpoint keeps the name until then. Where the file
 // system cannot exchange two names (NFS), there is a moment without a checkpoint of that name; after a crash
@@ -78,10 +78,10 @@ void publish(const fs::path& partial, const fs::path& complete) {
   std::error_code in_use;  // another process is reading it: the next start removes it
   if (former != partial) {
     // A partly removed checkpoint must not be restored by remove_leftovers, so it is renamed first.
-    const fs::path doomed = doomed_name(complete);
-    fs::remove_all(doomed, in_use);
-    fs::rename(former, doomed, in_use);
-    if (!in_use) former = doomed;
+    const fs::path removal_path = removal_name(complete);
+    fs::remove_all(removal_path, in_use);
+    fs::rename(former, removal_path, in_use);
+    if (!in_use) former = removal_path;
   }
   fs::remove_all(former, in_use);
 }
@@ -89,11 +89,11 @@ void publish(const fs::path& partial, const fs::path& complete) {
 // Removes a surplus checkpoint. It is first renamed to a name that is not a checkpoint's, so that a crash leaves no
 // incomplete checkpoint. If this fails because another process reads it, the next checkpoint tries again.
 void prune(const fs::path& checkpoint) {
-  const fs::path doomed = doomed_name(checkpoint);
+  const fs::path removal_path = removal_name(checkpoint);
   std::error_code failed;
-  fs::remove_all(doomed, failed);
-  fs::rename(checkpoint, doomed, failed);
-  if (!failed) fs::remove_all(doomed, failed);
+  fs::remove_all(removal_path, failed);
+  fs::rename(checkpoint, removal_path, failed);
+  if (!failed) fs::remove_all(removal_path, failed);
 }
 
 // The name in files of a tensor or of a part of one.
@@ -127,14 +127,14 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
       part["tensors"][tensor.name] = name;
       total += memory.bytes();
     }
-    const auto write = [&](size_t place, std::span<const std::byte> bytes) {
-      writer.write(writer.layout()[place].name, bytes);
+    const auto write = [&](size_t index, std::span<const std::byte> bytes) {
+      writer.write(writer.layout()[index].name, bytes);
     };
     if (device != nullptr) {
       download(*device, ranges, staging_bytes, write);  // writes a chunk to the file while the next one is copied
     } else {
-      for (size_t place = 0; place < ranges.size(); ++place) {
-        write(place, {static_cast<const std::byte*>(ranges[place].data), ranges[place].bytes});
+      for (size_t index = 0; index < ranges.size(); ++index) {
+        write(index, {static_cast<const std::byte*>(ranges[index].data), ranges[index].bytes});
       }
     }
     writer.finish();
@@ -158,11 +158,11 @@ Manifest read_manifest(const fs::path& folder, int64_t step) {
 }  // namespace
 
 void import_checkpoint(const fs::path& folder, int64_t step, const std::string& manifest_text,
-                       FunctionRef<void(const fs::path& folder)> bring) {
+                       FunctionRef<void(const fs::path& folder)> fetch_files) {
   begin_checkpoint(folder, step);
   try {
     const fs::path partial = partial_folder(folder, step);
-    bring(partial);
+    fetch_files(partial);
     write_file(partial / manifest_name, manifest_text);
     sync_folder(partial);
     publish(partial, step_folder(folder, step));
@@ -194,9 +194,9 @@ std::vector<int64_t> list_checkpoints(const fs::path& folder) {
 
 int64_t remove_leftovers(const fs::path& folder) {
   if (!path_exists(folder)) return 0;
-  std::vector<fs::path> doomed = list_folder(folder);
-  std::erase_if(doomed, [](const fs::path& path) { return path.extension() != ".partial"; });
-  for (const fs::path& path : doomed) {
+  std::vector<fs::path> leftovers = list_folder(folder);
+  std::erase_if(leftovers, [](const fs::path& path) { return path.extension() != ".partial"; });
+  for (const fs::path& path : leftovers) {
     const std::string name = path.string();
     const fs::path complete = name.substr(0, name.size() - std::min(name.size(), replaced_suffix.size()));
     if (name.ends_with(replaced_suffix) && !path_exists(complete)) {
@@ -205,7 +205,7 @@ int64_t remove_leftovers(const fs::path& folder) {
       remove_tree(path);
     }
   }
-  return static_cast<int64_t>(doomed.size());
+  return static_cast<int64_t>(leftovers.size());
 }
 
 namespace {
@@ -242,11 +242,11 @@ void Snapshot::take(std::span<const NamedTensor> tensors, Device& device, Thread
     tensors_.back().tensor.data = std::exchange(next, next + aligned_bytes(named.tensor));
   }
   std::vector<size_t> copied(tensors.size());
-  download(device, ranges, staging_bytes, [&](size_t place, std::span<const std::byte> bytes) {
-    std::byte* to = static_cast<std::byte*>(tensors_[place].tensor.data) + copied[place];
+  download(device, ranges, staging_bytes, [&](size_t index, std::span<const std::byte> bytes) {
+    std::byte* to = static_cast<std::byte*>(tensors_[index].tensor.data) + copied[index];
     run_slices(threads, std::ssize(bytes), 1 << 22,
                [&](int64_t lo, int64_t hi) { std::copy(bytes.begin() + lo, bytes.begin() + hi, to + lo); });
-    copied[place] += bytes.size();
+    copied[index] += bytes.size();
   });
 }
 
@@ -339,31 +339,31 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
 namespace {
 
 // Elements [begin, end) of a tensor, stored in a file.
-struct Piece {
+struct StoredPart {
   int64_t begin = 0;
   int64_t end = 0;
   const formats::TensorEntry* entry = nullptr;
 };
 
 // The stored parts of tensors by the tensor's name, in the order of their elements.
-std::map<std::string, std::vector<Piece>> pieces_of(const formats::SafetensorsSet& tensors) {
-  std::map<std::string, std::vector<Piece>> pieces;
+std::map<std::string, std::vector<StoredPart>> stored_parts_of(const formats::SafetensorsSet& tensors) {
+  std::map<std::string, std::vector<StoredPart>> stored_parts;
   for (const formats::TensorEntry* entry : tensors.entries()) {
     const std::string& name = entry->name;
     const size_t bracket = name.rfind('[');
-    Piece piece;
-    piece.entry = entry;
+    StoredPart part;
+    part.entry = entry;
     if (bracket == std::string::npos || name.back() != ']') continue;
     const char* end = name.data() + name.size() - 1;
-    const auto [colon, bad] = std::from_chars(name.data() + bracket + 1, end, piece.begin);
+    const auto [colon, bad] = std::from_chars(name.data() + bracket + 1, end, part.begin);
     if (bad != std::errc() || colon == end || *colon != ':') continue;
-    const auto [stop, worse] = std::from_chars(colon + 1, end, piece.end);
-    if (worse == std::errc() && stop == end) pieces[name.substr(0, bracket)].push_back(piece);
+    const auto [stop, worse] = std::from_chars(colon + 1, end, part.end);
+    if (worse == std::errc() && stop == end) stored_parts[name.substr(0, bracket)].push_back(part);
   }
-  for (auto& [name, parts] : pieces) {
-    std::sort(parts.begin(), parts.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+  for (auto& [name, parts] : stored_parts) {
+    std::sort(parts.begin(), parts.end(), [](const StoredPart& a, const StoredPart& b) { return a.begin < b.begin; });
   }
-  return pieces;
+  return stored_parts;
 }
 
 int64_t elements_of(const formats::TensorEntry& entry) {
@@ -377,7 +377,7 @@ int64_t elements_of(const formats::TensorEntry& entry) {
 void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTensor> tensors, Device& device) {
   std::optional<Uploader> uploader;  // uploads one chunk while the next one is read from the file
   if (!device.host_visible()) uploader.emplace(device, staging_bytes);
-  const std::map<std::string, std::vector<Piece>> pieces = pieces_of(*checkpoint.tensors);
+  const std::map<std::string, std::vector<StoredPart>> stored_parts = stored_parts_of(*checkpoint.tensors);
   const auto upload = [&](std::byte* to, std::span<const std::byte> bytes) {
     if (!uploader) return device.copy_from_host(to, bytes.data(), bytes.size());
     for (size_t done = 0; done < bytes.size(); done += staging_bytes) {
@@ -394,12 +394,12 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
                  "checkpoint {}: tensor '{}' is {} {}, expected {} {}", checkpoint.path.string(), entry.name,
                  entry.dtype, shape_text(entry.shape), name(to.dtype), part.whole.text());
     };
-    std::vector<Piece> sources;
+    std::vector<StoredPart> sources;
     if (const formats::TensorEntry* whole = checkpoint.tensors->find(named.name); whole != nullptr) {
       const auto dims = part.whole.dims();
       if (!std::equal(dims.begin(), dims.end(), whole->shape.begin(), whole->shape.end())) refuse(*whole);
       sources.push_back({0, part.whole.elements(), whole});
-    } else if (const auto found = pieces.find(named.name); found != pieces.end()) {
+    } else if (const auto found = stored_parts.find(named.name); found != stored_parts.end()) {
       sources = found->second;
       if (sources.back().end != part.whole.elements()) refuse(*sources.back().entry);
     } else {
@@ -408,16 +408,16 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
     const size_t width = size_of(to.dtype);
     const int64_t end = part.begin + to.elements();
     int64_t at = part.begin;
-    for (const Piece& piece : sources) {
-      if (piece.entry->dtype != file_dtype(to.dtype) || elements_of(*piece.entry) != piece.end - piece.begin) {
-        refuse(*piece.entry);
+    for (const StoredPart& part : sources) {
+      if (part.entry->dtype != file_dtype(to.dtype) || elements_of(*part.entry) != part.end - part.begin) {
+        refuse(*part.entry);
       }
-      if (piece.end <= at || piece.begin >= end) continue;
-      if (piece.begin > at) break;
-      const int64_t upto = std::min(end, piece.end);
+      if (part.end <= at || part.begin >= end) continue;
+      if (part.begin > at) break;
+      const int64_t upto = std::min(end, part.end);
       upload(static_cast<std::byte*>(to.data) + static_cast<size_t>(at - part.begin) * width,
-             piece.entry->bytes.subspan(static_cast<size_t>(at - piece.begin) * width,
-                                        static_cast<size_t>(upto - at) * width));
+             part.entry->bytes.subspan(static_cast<size_t>(at - part.begin) * width,
+                                       static_cast<size_t>(upto - at) * width));
       at = upto;
     }
     if (at != end) {

@@ -87,11 +87,11 @@ uint64_t publish_checkpoint(const std::filesystem::path& folder, int64_t step, s
 // Instead of 3, after an error: removes the files written so far.
 void discard_checkpoint(const std::filesystem::path& folder, int64_t step) noexcept;
 
-// Creates folder/step-`step` from a checkpoint stored elsewhere, complete or absent. `bring` must put each file that
-// the manifest names into the folder passed to it, and is responsible for verifying it. REQUIRES that no checkpoint of
-// this step exists. Errors: those of `bring`; resource, unavailable as write_checkpoint.
+// Creates folder/step-`step` from a checkpoint stored elsewhere, complete or absent. `fetch_files` must put each file
+// that the manifest names into the folder passed to it, and is responsible for verifying it. REQUIRES that no
+// checkpoint of this step exists. Errors: those of `fetch_files`; resource, unavailable as write_checkpoint.
 void import_checkpoint(const std::filesystem::path& folder, int64_t step, const std::string& manifest_text,
-                       FunctionRef<void(const std::filesystem::path& folder)> bring);
+                       FunctionRef<void(const std::filesystem::path& folder)> fetch_files);
 
 // Parses N from a name "step-N".
 std::optional<int64_t> step_of(std::string_view name);

@@ -1,4 +1,4 @@
-// Name and layout of a parameter in a file. Source: specs/hf_models.md section 2, specs/gguf.md section 4, and
+// Name and layout of a parameter in a file. Sources: the module names of github.com/huggingface/transformers, and
 // llama.cpp's converter (github.com/ggml-org/llama.cpp, folder conversion).
 #pragma once
 

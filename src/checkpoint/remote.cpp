@@ -106,7 +106,7 @@ void RemoteCheckpoints::require_writable() const {
   store->remove(name);
 }
 
-RemoteCheckpoints::Listing RemoteCheckpoints::look(const Store& store) const {
+RemoteCheckpoints::Listing RemoteCheckpoints::list_objects(const Store& store) const {
   Listing listing;
   for (const StoredObject& object : store.list("")) {
     const size_t slash = object.key.find('/');
@@ -129,7 +129,7 @@ int64_t RemoteCheckpoints::abort_unfinished_uploads() const {
 int64_t RemoteCheckpoints::remove_incomplete() const {
   const std::unique_ptr<Store> store = open_store(address_, options_);
   int64_t removed = 0;
-  const Listing listing = look(*store);
+  const Listing listing = list_objects(*store);
   for (const auto& [step, files] : listing.files) {
     if (files.contains(manifest_name) || step == listing.broken()) continue;
     for (const auto& [name, bytes] : files) store->remove(key_of(step, name));
@@ -141,21 +141,22 @@ int64_t RemoteCheckpoints::remove_incomplete() const {
   return removed;
 }
 
-std::vector<int64_t> RemoteCheckpoints::list() const { return look(*open_store(address_, options_)).steps; }
+std::vector<int64_t> RemoteCheckpoints::list() const { return list_objects(*open_store(address_, options_)).steps; }
 
 bool RemoteCheckpoints::any() const {
-  const Listing listing = look(*open_store(address_, options_));
+  const Listing listing = list_objects(*open_store(address_, options_));
   return !listing.steps.empty() || listing.broken();
 }
 
-std::unique_ptr<Store> RemoteCheckpoints::open(const std::function<bool()>& go_on) const {
+std::unique_ptr<Store> RemoteCheckpoints::open(const std::function<bool()>& keep_going) const {
   StoreOptions options = options_;
-  options.attempts.progress = [go_on](uint64_t, uint64_t) { return go_on(); };
+  options.attempts.progress = [keep_going](uint64_t, uint64_t) { return keep_going(); };
   return open_store(address_, options);
 }
 
-std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const {
-  const std::unique_ptr<Store> store = open(go_on);
+std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep,
+                                      const std::function<bool()>& keep_going) const {
+  const std::unique_ptr<Store> store = open(keep_going);
   const int64_t step = files.step;
   if (store->find(key_of(step, manifest_name))) {  // a checkpoint of the same step is replaced
     store->remove(latest_name);
@@ -182,7 +183,7 @@ std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, cons
   try {
     put_latest(*store, step);
     // A surplus checkpoint loses its manifest first, so that it no longer counts as a checkpoint.
-    Listing listing = look(*store);
+    Listing listing = list_objects(*store);
     std::erase_if(listing.steps, [&](int64_t other) { return other >= step; });
     for (size_t i = 0; i + static_cast<size_t>(keep) - 1 < listing.steps.size(); ++i) {
       const int64_t doomed = listing.steps[i];
@@ -198,10 +199,10 @@ std::string RemoteCheckpoints::upload(const OpenFiles& files, int64_t keep, cons
 
 RemoteCheckpoints::Newest RemoteCheckpoints::download_newest(
     const fs::path& folder, const std::function<void(const std::string&, const std::string&)>& accept,
-    const std::function<bool()>& go_on) const {
+    const std::function<bool()>& keep_going) const {
   remove_leftovers(folder);
-  const std::unique_ptr<Store> store = open(go_on);
-  const Listing listing = look(*store);
+  const std::unique_ptr<Store> store = open(keep_going);
+  const Listing listing = list_objects(*store);
   const std::vector<int64_t>& steps = listing.steps;
   const std::optional<int64_t> broken = listing.broken();
   if (steps.empty() && !broken) return {};
@@ -223,7 +224,7 @@ RemoteCheckpoints::Newest RemoteCheckpoints::download_newest(
       if (error.kind() != ErrorKind::corrupt && error.kind() != ErrorKind::not_found) throw;
     }
     if (manifest) accept(uri(*stored), manifest->metadata);
-    return {.stored = stored, .brought = std::nullopt};
+    return {.stored = stored, .downloaded = std::nullopt};
   }
   const auto damaged = [&](const std::string& what) { throw_damaged(uri(newest), newest, steps, what); };
   if (broken) damaged("it is incomplete: there is no manifest.json");
@@ -237,7 +238,7 @@ RemoteCheckpoints::Newest RemoteCheckpoints::download_newest(
   accept(uri(newest), manifest.metadata);
   import_checkpoint(folder, newest, text,
                     [&](const fs::path& to) { get_files(*store, newest, manifest.files, to, damaged); });
-  return {.stored = newest, .brought = newest};
+  return {.stored = newest, .downloaded = newest};
 }
 
 }  // namespace ingot::checkpoint

@@ -48,16 +48,15 @@ class RemoteCheckpoints {
   // Whether any checkpoint exists, including a newest one whose manifest was lost.
   bool any() const;
 
-  // Uploads a checkpoint, then removes all but the newest `keep`. `go_on` is called periodically, from any thread; when
-  // it returns false the upload ends (unavailable). Returns the message of an error that occurred after the checkpoint
-  // was complete, when `latest` was written or older checkpoints were removed; empty without one.
-  // Errors: as Store::put; unavailable when another process has removed an uploaded file, or replaced it by one of
-  // another size.
-  std::string upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& go_on) const;
+  // Uploads a checkpoint, then removes all but the newest `keep`. `keep_going` is called periodically, from any thread;
+  // when it returns false the upload ends (unavailable). Returns the message of an error that occurred after the
+  // checkpoint was complete, when `latest` was written or older checkpoints were removed; empty without one. Errors: as
+  // Store::put; unavailable when another process has removed an uploaded file, or replaced it by one of another size.
+  std::string upload(const OpenFiles& files, int64_t keep, const std::function<bool()>& keep_going) const;
 
   struct Newest {
-    std::optional<int64_t> stored;   // newest step of list()
-    std::optional<int64_t> brought;  // the same, when it was downloaded because the folder did not have it
+    std::optional<int64_t> stored;      // newest step of list()
+    std::optional<int64_t> downloaded;  // the same, when it was downloaded because the folder did not have it
   };
   // Downloads the newest checkpoint to folder/step-N unless the folder has one at least as new. First removes leftovers
   // of a killed run from the folder. `accept(shown, metadata)` may reject the newest checkpoint, by throwing, before
@@ -65,15 +64,15 @@ class RemoteCheckpoints {
   // manifest that arrives damaged is fetched once more.
   // Errors: corrupt, naming the file and what is wrong with it, also when `latest` names a newer step that has files
   // but no manifest (never falls back to an earlier one: the hint names it); resource for a full disk; as
-  // Store::get_file. `go_on`: as in upload.
+  // Store::get_file. `keep_going`: as in upload.
   Newest download_newest(const std::filesystem::path& folder,
                          const std::function<void(const std::string&, const std::string&)>& accept,
-                         const std::function<bool()>& go_on) const;
+                         const std::function<bool()>& keep_going) const;
 
  private:
   struct Listing;
-  Listing look(const Store& store) const;
-  std::unique_ptr<Store> open(const std::function<bool()>& go_on) const;
+  Listing list_objects(const Store& store) const;
+  std::unique_ptr<Store> open(const std::function<bool()>& keep_going) const;
 
   std::string address_;
   StoreOptions options_;

@@ -13,7 +13,7 @@ namespace ingot::checkpoint {
 
 namespace {
 
-constexpr size_t piece_bytes = size_t{8} << 20;
+constexpr size_t chunk_bytes = size_t{8} << 20;
 constexpr float largest_f16 = 65504.0F;
 
 void check_range(const std::vector<float>& values, const std::string& what) {
@@ -75,7 +75,7 @@ void read_parameter(Device& device, const Parameter& parameter, const Placement&
   const auto offset = static_cast<float>(placement.offset);
   const size_t from_row = source.row();
   const size_t to_row = row_bytes(storage, source.in);
-  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(piece_bytes / std::max(from_row, to_row)));
+  const int64_t step = std::max<int64_t>(1, static_cast<int64_t>(chunk_bytes / std::max(from_row, to_row)));
   std::vector<std::byte> piece(static_cast<size_t>(std::min(step, source.rows)) * to_row);
   for (int64_t begin = 0; begin < source.rows; begin += step) {
     const int64_t end = std::min(begin + step, source.rows);

@@ -143,7 +143,7 @@ std::vector<float> alibi_slopes(const Attention& attention) {
   int64_t power = 1;
   while (power < heads) power *= 2;
   std::vector<float> slopes;
-  // Every second slope of the next power of two, from the second on; then those in between, from the first on.
+  // Of the slopes of the next power of two, first those with even i, then those with odd i.
   const bool whole = power == heads;
   for (int64_t h = 0; h < heads; ++h) {
     int64_t i = h + 1;

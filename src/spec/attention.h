@@ -12,7 +12,7 @@ namespace ingot::spec {
 
 class TableBuilder;
 
-// Scaling of rotary frequencies for long contexts (hf_models.md, "Llama 3.1 scaling" and the line after it).
+// Scaling of rotary frequencies for long contexts (transformers' modeling_rope_utils.py).
 struct RopeScaling {
   enum class Kind { none, linear, llama3 };
   Kind kind = Kind::none;
@@ -43,7 +43,7 @@ struct AttentionSquares {
 
 enum class AttentionCount { causal, full_square };
 
-// Elements that a token has in each of the two pages of a layer's KV cache.
+// Elements per token in the key page and in the value page of a layer's KV cache.
 struct CacheEntry {
   int64_t keys = 0;
   int64_t values = 0;
@@ -76,19 +76,19 @@ struct Attention {
   // ErrorKind::corrupt or unsupported, naming the value, for members that contradict each other.
   void check() const;
 
-  // Its linear layers and its norms of q and k.
+  // Adds its linear layers and its norms of q and k.
   void add_parameters(TableBuilder& table) const;
-  // From the q, k and v before their norms to the output of the softmax.
+  // Adds the saved tensors from q, k and v before their norms to attention's output before the output projection.
   void add_saved(SavedList& list) const;
   CacheEntry cache_entry() const { return {key_width(), key_width()}; }
 
-  // An equal share for each of `tp` tensor-parallel ranks: of the heads. check_split: ErrorKind::usage, naming the
-  // number, when that is not possible; unsupported for what cannot be split yet.
+  // The attention of one of `tp` tensor-parallel ranks, which has an equal share of the heads. check_split:
+  // ErrorKind::usage, naming the number, when that is not possible; unsupported for what cannot be split yet.
   void check_split(int64_t tp) const;
   Attention split(int64_t tp) const;
 
   // FLOPs of forward over whole sequences, without the linear layers. Causal counts half the square and, with a sliding
-  // window, at most `window` keys per token (flops.md does not define windows); full_square ignores the window.
+  // window, at most `window` keys per token; full_square ignores the window.
   double flops(AttentionSquares squares, AttentionCount count) const;
 };
 
@@ -97,7 +97,7 @@ struct Attention {
 std::vector<float> rope_frequencies(const Rope& rope, int64_t head_dim);
 
 // ALiBi's slope of every head (Press et al. 2022, arXiv 2108.12409; for numbers of heads that are not a power of two,
-// as in hf_models.md).
+// as gen_slopes of llm-foundry).
 std::vector<float> alibi_slopes(const Attention& attention);
 
 }  // namespace ingot::spec

@@ -100,10 +100,10 @@ constexpr std::string_view wqkv[] = {"Wqkv"};
 constexpr std::string_view gpt2_buffers[] = {".attn.bias", ".attn.masked_bias"};
 constexpr std::string_view gpt_neox_buffers[] = {".attention.bias", ".attention.masked_bias"};
 
-// A family with llama's names, but for `own`.
-constexpr Family like_llama(std::string_view name, std::span<const RoleName> own, bool interleaved) {
+// A family with llama's names, but for `own_names`.
+constexpr Family like_llama(std::string_view name, std::span<const RoleName> own_names, bool interleaved) {
   return {.name = name,
-          .names = own,
+          .names = own_names,
           .shared = llama,
           .block = "model.layers.{}.",
           .lora_targets = q_and_v,

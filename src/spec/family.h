@@ -1,5 +1,5 @@
-// What distinguishes the files of one model family from those of another: names, and how values are stored and first
-// drawn. What its models compute is in ModelSpec.
+// A model family's conventions: the names of parameters in files, their storage layout and their initialisation. The
+// computation is described by ModelSpec.
 #pragma once
 
 #include <span>
@@ -18,16 +18,17 @@ struct RoleName {
 
 struct Family {
   std::string_view name;             // Hugging Face's model_type
-  std::span<const RoleName> names;   // first those that only this family has,
-  std::span<const RoleName> shared;  // then those that it has in common with another
+  std::span<const RoleName> names;   // names that only this family uses; looked up first
+  std::span<const RoleName> shared;  // names in common with another family
   const char* block;                 // prefix of a block's names; "{}" is the number of the layer
   // PEFT's target_modules for a file that names none.
   std::span<const std::string_view> lora_targets;
-  bool mlp_norm_first = false;       // a block's parameters begin with both norms
-  bool transposed = false;           // files store the blocks' matrices as [in, out] (GPT-2's Conv1D)
-  bool small_residual_init = false;  // what adds to the residual has its initial std divided by sqrt(additions)
-  bool interleaved_rope = false;     // GGUF stores the rows of q and k with a rotary pair's rows next to each other
-  std::span<const std::string_view> buffers = {};  // ends of names of tensors in files that are not parameters
+  bool mlp_norm_first = false;  // a block's parameters begin with both norms
+  bool transposed = false;      // files store the blocks' matrices as [in, out] (GPT-2's Conv1D)
+  bool small_residual_init =
+      false;  // the initial std of layers that add to the residual is divided by sqrt(number of such layers)
+  bool interleaved_rope = false;  // GGUF stores the rows of q and k with a rotary pair's rows next to each other
+  std::span<const std::string_view> buffers = {};  // suffixes of names of tensors in files that are not parameters
 
   // ErrorKind::unsupported when its files have no parameter of that role.
   const char* name_of(Role role) const;

@@ -1,4 +1,4 @@
-// Floating-point operation counts (specs: flops.md; Narayanan et al. 2021, arXiv 2104.04473, for the full-square form).
+// Floating-point operation counts (the full-square form: Narayanan et al. 2021, arXiv 2104.04473).
 #pragma once
 
 #include <cstdint>

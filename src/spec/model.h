@@ -47,15 +47,15 @@ std::vector<LayerSpec> repeated(int64_t count, const LayerSpec& layer);
 // The largest fn(layer) over the model's layers; fn is called once for each run of equal layers.
 template <class Fn>
 auto max_over_layers(const ModelSpec& model, Fn fn) {
-  decltype(fn(model.layers.front())) most{};
+  decltype(fn(model.layers.front())) largest{};
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    if (i == 0 || !(model.layers[i] == model.layers[i - 1])) most = std::max(most, fn(model.layers[i]));
+    if (i == 0 || !(model.layers[i] == model.layers[i - 1])) largest = std::max(largest, fn(model.layers[i]));
   }
-  return most;
+  return largest;
 }
 
-// The longest row of the blocks' gemms: of the hidden size, all heads of a block, or an MLP's features. Rounding errors
-// grow with it.
+// The largest reduction dimension of the blocks' gemms: hidden size, all heads of a block, or an MLP's features.
+// Rounding errors grow with it.
 int64_t longest_row(const ModelSpec& model);
 
 bool has_experts(const ModelSpec& model);

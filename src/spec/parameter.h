@@ -54,11 +54,12 @@ struct ParamSpec {
   double init_std = 0;  // of Init::normal
   bool decay = false;   // weight decay applies (to matrices, not to norms and biases)
   Split split = Split::none;
-  // Of Split::rows, when not empty: the rows are these numbers of rows one after another, and each of them is split.
+  // With Split::rows: the sizes of consecutive groups of rows, each of which is split separately. Empty: a single
+  // group.
   std::vector<int64_t> row_groups;
   bool linear = false;      // a linear layer's matrix: LoRA may target it ("all-linear" excludes the head)
   bool norm = false;        // a norm's weight
-  bool precise = false;     // a matrix that is never quantised: small errors in it would matter, or it is added
+  bool precise = false;     // a matrix that is never quantised: the router, and position embeddings
   bool transposed = false;  // Hugging Face's files store it as [in, out] (GPT-2's Conv1D)
   std::string gguf_name;    // for instance "blk.0.attn_q.weight"
   int64_t rope_heads = 0;   // not 0: rows are this many heads, whose rotary pairs GGUF's llama stores interleaved

@@ -1,4 +1,4 @@
-// Builds a model's parameter table from what its layers add to it; names and initial values are the family's.
+// Builds a model's parameter table: layers add their parameters; names and initialisation come from the family.
 #pragma once
 
 #include <string>
@@ -17,13 +17,14 @@ class TableBuilder {
   int64_t hidden() const { return model_.hidden; }
   const Family& family() const { return family_; }
 
-  // Parameters added from here on belong to block `layer`; or to none, and are used after the blocks.
+  // After enter_block, added parameters belong to block `layer`; after leave_blocks, to no block, and they are used
+  // after the blocks.
   void enter_block(int64_t layer);
   void leave_blocks();
 
   // An embedding table with one row per token or position.
   void embedding(Role role, int64_t rows);
-  // RMSNorm's weight, or LayerNorm's weight; and with norm_bias a bias; each of `features` elements.
+  // The weight of an RMSNorm or LayerNorm and, with norm_bias, its bias; each has `features` elements.
   void norm(Role role, int64_t features);
 
   struct LinearRow {

@@ -10,8 +10,8 @@
 
 namespace ingot {
 
-// The block-quantised types are GGUF's (specs: gguf.md section 2); a row is a whole number of blocks. A row of fp8_e4m3
-// or fp8_e5m2 can have any length and has one scale (tensor/fp8.h).
+// The block-quantised types are GGUF's (github.com/ggml-org/ggml, src/ggml-common.h); a row is a whole number of
+// blocks. A row of fp8_e4m3 or fp8_e5m2 can have any length and has one scale (tensor/fp8.h).
 enum class Storage : uint8_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k, fp8_e4m3, fp8_e5m2 };
 
 const char* name(Storage storage);  // "f32", "q8_0", ...

@@ -43,7 +43,7 @@ class Remote : public testing::Test {
     return remote()
         .download_newest(
             elsewhere, [](const std::string&, const std::string&) {}, [] { return true; })
-        .brought;
+        .downloaded;
   }
   static std::string key(int64_t step, const std::string& file) {
     return "bucket/runs/tiny/checkpoints/step-" + std::to_string(step) + "/" + file;
@@ -109,8 +109,10 @@ TEST_F(Remote, ALocalFolderMayBeTheStore) {
     disk.upload(OpenFiles(folder, step), 1, [] { return true; });
   }
   EXPECT_EQ(list_checkpoints(scratch.path / "disk"), std::vector<int64_t>{2});
-  EXPECT_EQ(
-      disk.download_newest(elsewhere, [](const std::string&, const std::string&) {}, [] { return true; }).brought, 2);
+  EXPECT_EQ(disk.download_newest(
+                    elsewhere, [](const std::string&, const std::string&) {}, [] { return true; })
+                .downloaded,
+            2);
   EXPECT_EQ(open_checkpoint(elsewhere, std::nullopt).step, 2);
 }
 
@@ -220,7 +222,7 @@ TEST_F(Remote, OlderRemoteCheckpointsAreCheckedForTheirRunToo) {
   const auto newest = remote().download_newest(
       folder, [&](const std::string& address, const std::string&) { shown = address; }, [] { return true; });
   EXPECT_EQ(newest.stored, 1);
-  EXPECT_EQ(newest.brought, std::nullopt);
+  EXPECT_EQ(newest.downloaded, std::nullopt);
   EXPECT_EQ(shown, remote().uri(1));
   const auto refuses = [](const std::string&, const std::string&) { throw_error(ErrorKind::usage, "another run's"); };
   const auto refused = [&] {
@@ -276,8 +278,8 @@ TEST_F(Remote, AFailedCleanUpIsRepeatedAtTheNextStart) {
   const RemoteCheckpoints to = remote();
   BackgroundUpload uploads(to, folder, 1);
   uploads.add(2);
-  std::optional<BackgroundUpload::Ended> ended;
-  while (!ended) ended = uploads.ended(1);
+  std::optional<BackgroundUpload::Result> ended;
+  while (!ended) ended = uploads.poll(1);
   EXPECT_EQ(ended->fault, "");
   EXPECT_NE(ended->cleanup_error.find("403"), std::string::npos) << ended->cleanup_error;
   EXPECT_EQ(to.list(), (std::vector<int64_t>{1, 2}));
@@ -352,13 +354,13 @@ TEST_F(Remote, OnlyOneUploadRunsAtATime) {
   EXPECT_EQ(uploads.add(3), std::nullopt);
   fs::remove_all(folder / "step-3");
   EXPECT_EQ(uploads.add(6), std::nullopt);
-  EXPECT_EQ(uploads.ended(0), std::nullopt);
+  EXPECT_EQ(uploads.poll(0), std::nullopt);
   EXPECT_EQ(uploads.add(9), 6);
   fs::remove_all(folder / "step-9");
   blocked = false;
   std::vector<int64_t> steps;
   while (uploads.busy()) {
-    const auto ended = uploads.ended(1);
+    const auto ended = uploads.poll(1);
     if (!ended) continue;
     EXPECT_EQ(ended->fault, "");
     EXPECT_GT(ended->bytes, 8000U);
@@ -378,8 +380,8 @@ TEST_F(Remote, AFailedUploadIsReportedAndTheNextIsTried) {
   BackgroundUpload uploads(to, folder, 9);
   const auto end_of = [&](int64_t step) {
     uploads.add(step);
-    std::optional<BackgroundUpload::Ended> ended;
-    while (!ended) ended = uploads.ended(1);
+    std::optional<BackgroundUpload::Result> ended;
+    while (!ended) ended = uploads.poll(1);
     EXPECT_EQ(ended->step, step);
     return ended->fault;
   };

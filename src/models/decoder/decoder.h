@@ -1,5 +1,5 @@
 // The decoder-only transformer that all families use: embedding, blocks, final norm, head. Families differ in data only
-// (spec::ModelSpec and the parameter table); nn/ implements what the data means.
+// (spec::ModelSpec and the parameter table); the layers are in nn/.
 #pragma once
 
 #include <vector>
