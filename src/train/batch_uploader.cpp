@@ -23,9 +23,9 @@ BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens) : de
     slot.targets = memory.take(DType::i32, Shape{tokens});
     slot.rows = memory.take(DType::i64, Shape{tokens});
     slot.offsets = memory.take(DType::i32, Shape{tokens + 1});
-    slot.up = PinnedBuffer(device, static_cast<size_t>(end_of(slot.offsets) - end_of(slot.ids.slice(0, 0))));
+    slot.upload = PinnedBuffer(device, static_cast<size_t>(end_of(slot.offsets) - end_of(slot.ids.slice(0, 0))));
     slot.losses = memory.take(DType::f32, Shape{tokens});
-    slot.down = PinnedBuffer(device, slot.losses.bytes());
+    slot.download = PinnedBuffer(device, slot.losses.bytes());
     slot.uploaded = device.make_event();
     slot.computed = device.make_event();
   }
@@ -41,7 +41,8 @@ void BatchUploader::put(std::span<const data::PackedSequence> sequences, std::sp
   const int64_t tokens = static_cast<int64_t>(sequences.size()) * length;
   // The host buffer has the same layout as the device tensors, which are consecutive in the arena.
   const auto on_host = [&](const Tensor& part) {
-    return slot.up.data() + (static_cast<const std::byte*>(part.data) - static_cast<const std::byte*>(slot.ids.data));
+    return slot.upload.data() +
+           (static_cast<const std::byte*>(part.data) - static_cast<const std::byte*>(slot.ids.data));
   };
   auto* ids = reinterpret_cast<int32_t*>(on_host(slot.ids));
   auto* positions = reinterpret_cast<int32_t*>(on_host(slot.positions));
@@ -59,15 +60,15 @@ void BatchUploader::put(std::span<const data::PackedSequence> sequences, std::sp
     const int64_t base = static_cast<int64_t>(i) * length;
     std::copy(sequence.ids.begin(), sequence.ids.end(), ids + base);
     std::copy(sequence.targets.begin(), sequence.targets.end(), targets + base);
-    const std::vector<int32_t> own = data::positions(sequence);
-    std::copy(own.begin(), own.end(), positions + base);
+    const std::vector<int32_t> sequence_positions = data::positions(sequence);
+    std::copy(sequence_positions.begin(), sequence_positions.end(), positions + base);
     for (size_t s = 1; s < sequence.offsets.size(); ++s) {
       offsets[num_offsets++] = static_cast<int32_t>(base) + sequence.offsets[s];
     }
     const int64_t sample = samples.empty() ? 0 : samples[i];
     for (int64_t t = 0; t < length; ++t) rows[base + t] = (sample << 32) + t;
   }
-  device_.copy_from_host_async(Stream::copy, slot.ids.data, slot.up.data(), slot.up.bytes());
+  device_.copy_from_host_async(Stream::copy, slot.ids.data, slot.upload.data(), slot.upload.bytes());
   slot.uploaded->record(Stream::copy);
 
   MicroBatch& batch = slot.batch;
@@ -88,14 +89,14 @@ const MicroBatch& BatchUploader::take() {
 
 void BatchUploader::computed() {
   Slot& slot = slots_[current_];
-  device_.copy_to_host_async(Stream::compute, slot.down.data(), slot.batch.losses.data, slot.batch.losses.bytes());
+  device_.copy_to_host_async(Stream::compute, slot.download.data(), slot.batch.losses.data, slot.batch.losses.bytes());
   slot.computed->record(Stream::compute);
 }
 
 void BatchUploader::collect(Slot& slot) {
   if (slot.sums == nullptr) return;
   slot.computed->wait();
-  const auto* losses = reinterpret_cast<const float*>(slot.down.data());
+  const auto* losses = reinterpret_cast<const float*>(slot.download.data());
   for (int64_t row = 0; row < slot.batch.losses.elements(); row += slot.length) {
     double sum = 0;
     for (int64_t t = 0; t < slot.length; ++t) sum += static_cast<double>(losses[row + t]);
@@ -110,7 +111,7 @@ void BatchUploader::collect(const std::vector<double>& sums) {
   }
 }
 
-void BatchUploader::forget() {
+void BatchUploader::discard_pending() {
   for (Slot& slot : slots_) slot.sums = nullptr;
 }
 

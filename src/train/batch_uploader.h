@@ -1,4 +1,4 @@
-// Uploads micro-batches to the device, each while the previous one is computed, and brings their losses back.
+// Uploads micro-batches to the device, each while the previous one is computed, and downloads their losses.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ struct MicroBatch {
   std::vector<int64_t> accumulation_offsets;
 };
 
-// Double-buffered. Per micro-batch: put(), then enqueue the ops on take(), then computed(). put() makes the host wait
-// only for the micro-batch two before. One thread at a time.
+// Double-buffered. Per micro-batch: put(), then enqueue the ops on take(), then computed(). put() blocks only until the
+// device has finished with the micro-batch before the previous one. One thread at a time.
 class BatchUploader {
  public:
   // Device memory for micro-batches of at most `tokens` tokens.
@@ -36,7 +36,8 @@ class BatchUploader {
   // `sums`, which must live until then. ErrorKind::internal for sequences of another length.
   void put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
            int64_t accumulation_unit, std::vector<double>& sums);
-  // The last micro-batch that was put; the compute stream waits for its upload. Valid until the next put() but one.
+  // The last micro-batch that was put; the compute stream waits for its upload. Valid until put() has been called twice
+  // more.
   const MicroBatch& take();
   // To be called after the ops on it were enqueued: starts copying its losses to the host.
   void computed();
@@ -44,12 +45,12 @@ class BatchUploader {
   // Waits for all losses that belong in `sums`.
   void collect(const std::vector<double>& sums);
   // After an error: drops pending losses without waiting, so that no `sums` is written to any more.
-  void forget();
+  void discard_pending();
 
  private:
   struct Slot {
     Tensor ids, positions, offsets, targets, rows, losses;  // sized for the largest micro-batch
-    PinnedBuffer up, down;
+    PinnedBuffer upload, download;
     std::unique_ptr<Event> uploaded, computed;
     MicroBatch batch;
     int64_t length = 0;

@@ -15,11 +15,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The lines of an earlier process's file to keep: complete lines of steps up to `keep_through`.
-std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) {
+// The lines of an earlier process's file to keep: complete lines of steps up to `last_kept_step`.
+std::string kept_lines(const std::filesystem::path& path, int64_t last_kept_step) {
   if (!path_exists(path)) return {};
   const std::string all = read_file(path);
-  std::string kept;
+  std::string lines;
   for (size_t begin = 0; begin < all.size();) {
     const size_t end = all.find('\n', begin);
     if (end == std::string::npos) break;
@@ -28,10 +28,10 @@ std::string kept_lines(const std::filesystem::path& path, int64_t keep_through) 
     const Json event = try_parse_json(line);
     if (event.is_discarded() || !event.is_object()) continue;
     const auto step = event.find("step");
-    if (step != event.end() && step->is_number_integer() && step->get<int64_t>() > keep_through) continue;
-    kept.append(line).push_back('\n');
+    if (step != event.end() && step->is_number_integer() && step->get<int64_t>() > last_kept_step) continue;
+    lines.append(line).push_back('\n');
   }
-  return kept;
+  return lines;
 }
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
@@ -73,8 +73,8 @@ void require_known_events(const std::filesystem::path& path) {
   }
 }
 
-EventLog::EventLog(std::filesystem::path path, int64_t keep_through) {
-  write_file(path, kept_lines(path, keep_through));
+EventLog::EventLog(std::filesystem::path path, int64_t last_kept_step) {
+  write_file(path, kept_lines(path, last_kept_step));
   file_ = std::make_unique<File>(std::move(path));
 }
 

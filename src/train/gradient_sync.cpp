@@ -31,7 +31,7 @@ size_t section_start(const Bucket& bucket, int rank) {
 }  // namespace
 
 GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Group& ranks)
-    : device_(device), optimizer_state_(optimizer_state), ranks_(ranks), visible_(device.host_visible()) {
+    : device_(device), optimizer_state_(optimizer_state), ranks_(ranks), host_visible_(device.host_visible()) {
   const ShardSpec& share = optimizer_state.share();
   if (share.rank != ranks.rank() || share.ranks != ranks.size()) {
     throw_error(ErrorKind::internal, "optimizer state is that of rank {} of {}, this is rank {} of {}", share.rank,
@@ -40,16 +40,16 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
   if (alone()) return;
   transfers_.resize(optimizer_state.buckets().size());
   shard_sums_.resize(transfers_.size());
-  for (size_t b = 0; b < transfers_.size() && !visible_; ++b) {
+  for (size_t b = 0; b < transfers_.size() && !host_visible_; ++b) {
     const Bucket& bucket = optimizer_state.buckets()[b];
     transfers_[b].staging = PinnedBuffer(device, bucket.memory.bytes());
     transfers_[b].computed = device.make_event();
     transfers_[b].copied = device.make_event();
-    if (bucket.kept) shard_sums_[b].resize(bucket.kept.bytes());
+    if (bucket.shard_sum) shard_sums_[b].resize(bucket.shard_sum.bytes());
   }
   for (size_t b = 0; b < transfers_.size() && every_micro_batch(); ++b) {
     std::vector<std::byte>& received = received_[b % 2];
-    received.resize(std::max(received.size(), optimizer_state.buckets()[b].kept.bytes()));
+    received.resize(std::max(received.size(), optimizer_state.buckets()[b].shard_sum.bytes()));
   }
   if (optimizer_state.ranges()) largest_.resize(optimizer_state.tensors().size());
 }
@@ -58,33 +58,33 @@ void GradientSync::begin_step() {
   if (alone()) return;
   std::fill(largest_.begin(), largest_.end(), 0.0F);
   for (size_t b = 0; b < transfers_.size(); ++b) {
-    const Tensor& kept = optimizer_state_.buckets()[b].kept;
-    if (!kept || kept.elements() == 0) continue;
-    std::memset(visible_ ? kept.data : shard_sums_[b].data(), 0, kept.bytes());
+    const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
+    if (!shard_sum || shard_sum.elements() == 0) continue;
+    std::memset(host_visible_ ? shard_sum.data : shard_sums_[b].data(), 0, shard_sum.bytes());
   }
 }
 
 std::byte* GradientSync::host_memory(size_t bucket) {
-  return visible_ ? static_cast<std::byte*>(optimizer_state_.buckets()[bucket].memory.data)
-                  : transfers_[bucket].staging.data();
+  return host_visible_ ? static_cast<std::byte*>(optimizer_state_.buckets()[bucket].memory.data)
+                       : transfers_[bucket].staging.data();
 }
 
 void GradientSync::begin(size_t bucket, bool empty) {
   if (alone()) return;
   const Tensor& memory = optimizer_state_.buckets()[bucket].memory;
-  BucketTransfer& traffic = transfers_[bucket];
+  BucketTransfer& transfer = transfers_[bucket];
   if (empty) {
-    if (!visible_) traffic.copied->wait();  // the previous upload from the staging buffer
+    if (!host_visible_) transfer.copied->wait();  // the previous upload from the staging buffer
     std::memset(host_memory(bucket), 0, memory.bytes());
-  } else if (!visible_) {
+  } else if (!host_visible_) {
     // Copies while backward goes on; the memory is reused only after the bucket's synchronisation was waited for.
-    traffic.computed->record(Stream::compute);
-    traffic.computed->wait_on(Stream::copy);
-    device_.copy_to_host_async(Stream::copy, traffic.staging.data(), memory.data, memory.bytes());
-    traffic.copied->record(Stream::copy);
+    transfer.computed->record(Stream::compute);
+    transfer.computed->wait_on(Stream::copy);
+    device_.copy_to_host_async(Stream::copy, transfer.staging.data(), memory.data, memory.bytes());
+    transfer.copied->record(Stream::copy);
   }
   in_flight_.push_back(bucket);
-  if (visible_) begin_operation(bucket);
+  if (host_visible_) begin_operation(bucket);
   if (!every_micro_batch()) return;
   accumulate_pending();
   pending_bucket_ = bucket;
@@ -94,17 +94,17 @@ void GradientSync::begin(size_t bucket, bool empty) {
 // Where the host cannot access device memory, waits for the bucket's copy to arrive first.
 void GradientSync::begin_operation(size_t b) {
   const Bucket& bucket = optimizer_state_.buckets()[b];
-  BucketTransfer& traffic = transfers_[b];
-  if (!visible_) traffic.copied->wait();
-  traffic.operation = with_numbers(host_memory(b), bucket.memory, [&]<class T>(std::span<T> all) {
-    const size_t own = bucket.sections[static_cast<size_t>(ranks_.rank())];
+  BucketTransfer& transfer = transfers_[b];
+  if (!host_visible_) transfer.copied->wait();
+  transfer.operation = with_numbers(host_memory(b), bucket.memory, [&]<class T>(std::span<T> all) {
+    const size_t section = bucket.sections[static_cast<size_t>(ranks_.rank())];
     switch (optimizer_state_.share().stage()) {
       case 0: return ranks_.begin_all_reduce(all, comm::ReduceOp::sum);
       case 1:
-        return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), own), all,
+        return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), section), all,
                                               bucket.sections, comm::ReduceOp::sum);
       default:
-        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received_[b % 2].data()), own}, all,
+        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received_[b % 2].data()), section}, all,
                                               bucket.sections, comm::ReduceOp::sum);
     }
   });
@@ -115,47 +115,48 @@ void GradientSync::accumulate_pending() {
   if (!pending_bucket_) return;
   const size_t b = *pending_bucket_;
   pending_bucket_.reset();
-  const Tensor& kept = optimizer_state_.buckets()[b].kept;
-  if (!visible_) begin_operation(b);
+  const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
+  if (!host_visible_) begin_operation(b);
   transfers_[b].operation.wait();
-  void* into = visible_ ? kept.data : shard_sums_[b].data();
-  if (!comm::combine(into, received_[b % 2].data(), static_cast<size_t>(kept.elements()), number_of(kept),
+  void* into = host_visible_ ? shard_sum.data : shard_sums_[b].data();
+  if (!comm::combine(into, received_[b % 2].data(), static_cast<size_t>(shard_sum.elements()), number_of(shard_sum),
                      comm::ReduceOp::sum)) {
-    throw_error(ErrorKind::internal, "a fixed-point sum of {} numbers overflows int64", kept.elements());
+    throw_error(ErrorKind::internal, "a fixed-point sum of {} numbers overflows int64", shard_sum.elements());
   }
 }
 
 void GradientSync::record_largest(bool empty) {
   accumulate_pending();
   if (largest_.empty()) return;
-  std::vector<float> own(largest_.size());
-  if (!empty) device_.copy_to_host(own.data(), optimizer_state_.largest().data, optimizer_state_.largest().bytes());
-  std::transform(own.begin(), own.end(), largest_.begin(), largest_.begin(),
+  std::vector<float> local_largest(largest_.size());
+  if (!empty)
+    device_.copy_to_host(local_largest.data(), optimizer_state_.largest().data, optimizer_state_.largest().bytes());
+  std::transform(local_largest.begin(), local_largest.end(), largest_.begin(), largest_.begin(),
                  [](float a, float b) { return std::max(a, b); });
 }
 
 void GradientSync::finish() {
   if (alone()) return;
   if (every_micro_batch()) {
-    for (size_t b = 0; b < transfers_.size() && !visible_; ++b) {
-      const Tensor& kept = optimizer_state_.buckets()[b].kept;
-      device_.copy_from_host(kept.data, shard_sums_[b].data(), kept.bytes());
+    for (size_t b = 0; b < transfers_.size() && !host_visible_; ++b) {
+      const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
+      device_.copy_from_host(shard_sum.data, shard_sums_[b].data(), shard_sum.bytes());
     }
   } else {
-    for (size_t b = 0; b < in_flight_.size() && !visible_; ++b) begin_operation(in_flight_[b]);
+    for (size_t b = 0; b < in_flight_.size() && !host_visible_; ++b) begin_operation(in_flight_[b]);
     for (const size_t b : in_flight_) {
-      BucketTransfer& traffic = transfers_[b];
-      traffic.operation.wait();
-      if (visible_) continue;
+      BucketTransfer& transfer = transfers_[b];
+      transfer.operation.wait();
+      if (host_visible_) continue;
       const Bucket& bucket = optimizer_state_.buckets()[b];
-      const bool part = optimizer_state_.share().stage() == 1;
-      const size_t begin = part ? section_start(bucket, ranks_.rank()) : 0;
-      const size_t count =
-          part ? bucket.sections[static_cast<size_t>(ranks_.rank())] : static_cast<size_t>(bucket.memory.elements());
+      const bool scattered = optimizer_state_.share().stage() == 1;
+      const size_t begin = scattered ? section_start(bucket, ranks_.rank()) : 0;
+      const size_t count = scattered ? bucket.sections[static_cast<size_t>(ranks_.rank())]
+                                     : static_cast<size_t>(bucket.memory.elements());
       const size_t width = size_of(bucket.memory.dtype);
       device_.copy_from_host_async(Stream::compute, static_cast<std::byte*>(bucket.memory.data) + begin * width,
-                                   traffic.staging.data() + begin * width, count * width);
-      traffic.copied->record(Stream::compute);
+                                   transfer.staging.data() + begin * width, count * width);
+      transfer.copied->record(Stream::compute);
     }
   }
   in_flight_.clear();
@@ -164,10 +165,10 @@ void GradientSync::finish() {
   device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
 }
 
-void GradientSync::forget() {
+void GradientSync::abandon() {
   in_flight_.clear();
   pending_bucket_.reset();
-  for (BucketTransfer& traffic : transfers_) traffic.operation = {};
+  for (BucketTransfer& transfer : transfers_) transfer.operation = {};
 }
 
 void GradientSync::sum(const Tensor& x) const {
@@ -180,35 +181,35 @@ void GradientSync::sum(const Tensor& x) const {
 
 void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) const {
   constexpr int64_t block = ops::sum_squares_block;
-  std::vector<double> own(static_cast<size_t>(blocks.elements()));
-  device_.copy_to_host(own.data(), blocks.data, blocks.bytes());
+  std::vector<double> local_blocks(static_cast<size_t>(blocks.elements()));
+  device_.copy_to_host(local_blocks.data(), blocks.data, blocks.bytes());
   // Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the ranks.
-  const std::vector<std::vector<double>> all = ranks_.gather(std::span<const double>(own));
-  std::vector<size_t> taken(all.size());
+  const std::vector<std::vector<double>> all = ranks_.gather(std::span<const double>(local_blocks));
+  std::vector<size_t> next_block(all.size());
   std::vector<double> totals;
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     double total = 0;
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const int64_t count = (t.parts[rank].count() + block - 1) / block;
-      for (int64_t i = 0; i < count; ++i) total += all[rank].at(taken[rank]++);
+      for (int64_t i = 0; i < count; ++i) total += all[rank].at(next_block[rank]++);
     }
     totals.push_back(total);
   }
   device_.copy_from_host(squares.data, totals.data(), squares.bytes());
 }
 
-void GradientSync::gather(const Tensor& whole, const Tensor& own, const std::vector<Range>& parts) const {
+void GradientSync::gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const {
   const size_t width = size_of(whole.dtype);
   std::vector<size_t> bytes;
   for (const Range& part : parts) bytes.push_back(static_cast<size_t>(part.count()) * width);
-  const std::span own_bytes(static_cast<const std::byte*>(own.data), own.bytes());
-  if (visible_) {
-    ranks_.begin_all_gather({static_cast<std::byte*>(whole.data), whole.bytes()}, own_bytes, bytes).wait();
+  const std::span shard_bytes(static_cast<const std::byte*>(shard.data), shard.bytes());
+  if (host_visible_) {
+    ranks_.begin_all_gather({static_cast<std::byte*>(whole.data), whole.bytes()}, shard_bytes, bytes).wait();
     return;
   }
   gathered_.resize(std::max(gathered_.size(), whole.bytes()));
-  std::vector<std::byte> sent(own.bytes());
-  device_.copy_to_host(sent.data(), own.data, own.bytes());
+  std::vector<std::byte> sent(shard.bytes());
+  device_.copy_to_host(sent.data(), shard.data, shard.bytes());
   ranks_.begin_all_gather({gathered_.data(), whole.bytes()}, sent, bytes).wait();
   device_.copy_from_host(whole.data, gathered_.data(), whole.bytes());
 }
@@ -217,12 +218,12 @@ void GradientSync::gather_weights() const {
   if (optimizer_state_.share().stage() == 0) return;
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
-    gather(flat, flat.slice(t.own.begin, t.own.end), t.parts);
+    gather(flat, flat.slice(t.shard.begin, t.shard.end), t.parts);
   }
 }
 
-void GradientSync::gather_master(size_t place, const Tensor& whole) const {
-  const TrainedParameter& t = optimizer_state_.tensors()[place];
+void GradientSync::gather_master(size_t index, const Tensor& whole) const {
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
   gather(whole, t.master, t.parts);
 }
 

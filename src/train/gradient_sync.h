@@ -33,9 +33,9 @@ class GradientSync {
   // ranks.
   void finish();
   // After an error: abandons the pending operations.
-  void forget();
+  void abandon();
   // While set, nothing is exchanged with other ranks: for memory probes.
-  void set_local_only(bool apart) { apart_ = apart; }
+  void set_local_only(bool local_only) { local_only_ = local_only; }
 
   // Replaces x [n] f64, on the device, by its sum over ranks, added in rank order.
   void sum(const Tensor& x) const;
@@ -45,8 +45,8 @@ class GradientSync {
   void gather_squares(const Tensor& squares, const Tensor& blocks) const;
   // All-gathers the weights: every rank contributes the part that it updates.
   void gather_weights() const;
-  // All-gathers the master of tensors()[place] into `whole` [n], on the device, of the same dtype.
-  void gather_master(size_t place, const Tensor& whole) const;
+  // All-gathers the master of tensors()[index] into `whole` [n], on the device, of the same dtype.
+  void gather_master(size_t index, const Tensor& whole) const;
 
  private:
   // State of a bucket's synchronisation.
@@ -55,23 +55,23 @@ class GradientSync {
     std::unique_ptr<Event> computed, copied;
     comm::Operation operation;
   };
-  bool alone() const { return ranks_.size() == 1 || apart_; }
+  bool alone() const { return ranks_.size() == 1 || local_only_; }
   std::byte* host_memory(size_t bucket);
   void begin_operation(size_t bucket);
   void accumulate_pending();
-  void gather(const Tensor& whole, const Tensor& own, const std::vector<Range>& parts) const;
+  void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
 
   Device& device_;
   OptimizerState& optimizer_state_;
   comm::Group ranks_;
-  bool visible_;
-  bool apart_ = false;
+  bool host_visible_;
+  bool local_only_ = false;
   std::vector<BucketTransfer> transfers_;  // by bucket
   std::vector<size_t> in_flight_;          // buckets whose synchronisation has started
   std::vector<float> largest_;             // [tensors()]: largest contributions to fixed-point sums in this step so far
-  std::optional<size_t> pending_bucket_;   // with every_micro_batch(): the bucket not yet added to Bucket::kept
-  std::vector<std::byte> received_[2];     // reduce-scatter results of two buckets, to be added to Bucket::kept
-  // By bucket, where the host cannot access device memory: Bucket::kept on the host.
+  std::optional<size_t> pending_bucket_;   // with every_micro_batch(): the bucket not yet added to Bucket::shard_sum
+  std::vector<std::byte> received_[2];     // reduce-scatter results of two buckets, to be added to Bucket::shard_sum
+  // By bucket, where the host cannot access device memory: Bucket::shard_sum on the host.
   std::vector<std::vector<std::byte>> shard_sums_;
   mutable std::vector<std::byte> gathered_;
 };

@@ -10,10 +10,10 @@ namespace {
 
 DType type_of(const spec::ParamSpec& p, DType type) { return p.shape.size() == 2 ? type : DType::f32; }
 
-std::vector<float> values_of(const spec::ParamSpec& p, uint64_t seed, size_t place) {
+std::vector<float> values_of(const spec::ParamSpec& p, uint64_t seed, size_t index) {
   std::vector<float> values(static_cast<size_t>(p.elements()), p.init == spec::Init::ones ? 1.0F : 0.0F);
   if (p.init == spec::Init::normal) {
-    RandomStream random(seed, place);
+    RandomStream random(seed, index);
     for (float& value : values) value = static_cast<float>(p.init_std * random.normal());
   }
   return values;
@@ -33,10 +33,10 @@ WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType typ
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   const auto arena = std::make_shared<Arena>(device, weight_bytes(model, type), "weights");
   WeightSet weights;
-  for (size_t place = 0; place < table.size(); ++place) {
-    const spec::ParamSpec& p = table[place];
+  for (size_t index = 0; index < table.size(); ++index) {
+    const spec::ParamSpec& p = table[index];
     const Tensor tensor = arena->take(type_of(p, type), Shape(std::span<const int64_t>(p.shape)));
-    const std::vector<float> values = values_of(p, seed, place);
+    const std::vector<float> values = values_of(p, seed, index);
     if (tensor.dtype == DType::f32) {
       device.copy_from_host(tensor.data, values.data(), tensor.bytes());
     } else {

@@ -13,22 +13,22 @@ namespace ingot::train {
 namespace {
 
 struct Shortage {
-  std::string text;        // message of the first rank that ran out of memory
-  std::exception_ptr own;  // this rank's exception
+  std::string text;          // message of the first rank that ran out of memory
+  std::exception_ptr local;  // this rank's exception
 };
 
 // Runs `work` on all ranks together. If any of them ran out of memory, `text` says for what; else it is empty.
 Shortage shortage_of(const comm::Group& ranks, FunctionRef<void()> work) {
   Shortage found;
-  std::string own;
+  std::string message;
   try {
     work();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::resource) throw;
-    own = error.what();
-    found.own = std::current_exception();
+    message = error.what();
+    found.local = std::current_exception();
   }
-  const std::vector<std::string> all = ranks.gather(own);
+  const std::vector<std::string> all = ranks.gather(message);
   for (size_t rank = 0; rank < all.size() && found.text.empty(); ++rank) {
     if (!all[rank].empty()) found.text = ranks.size() > 1 ? fmt::format("rank {}: {}", rank, all[rank]) : all[rank];
   }
@@ -51,7 +51,7 @@ ProbedStep probe_memory(Device& device, const ops::Registry& registry, ThreadPoo
       shortage = shortage_of(ranks, [&] { found.step->probe_memory(sequences.first(count), samples.first(count)); });
     }
     if (shortage.text.empty()) return found;
-    if (settings.micro == 1 && shortage.own) std::rethrow_exception(shortage.own);
+    if (settings.micro == 1 && shortage.local) std::rethrow_exception(shortage.local);
     if (settings.micro == 1) throw_error(ErrorKind::resource, "{}", shortage.text);
     found.step.reset();
     found.shortage = std::move(shortage.text);

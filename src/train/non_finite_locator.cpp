@@ -24,34 +24,34 @@ NonFiniteLocator::NonFiniteLocator(Device& device, const spec::ModelSpec& model,
   for (size_t i = 0; i < table.size(); ++i) {
     const Parameter& p = weights.parameters[i];
     if (p.matrix) {
-      know(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table[i].name,
-           false);
+      add(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table[i].name,
+          false);
     } else {
-      know(p.vector.data, p.vector.bytes(), table[i].name, false);
+      add(p.vector.data, p.vector.bytes(), table[i].name, false);
     }
   }
   for (const TrainedParameter& t : optimizer_state.tensors()) {
-    know(t.weight.data, t.weight.bytes(), t.name, false);
+    add(t.weight.data, t.weight.bytes(), t.name, false);
     const bool shared = t.sum || optimizer_state.share().stage() == 2;  // memory shared by all tensors
-    if (!shared) know(t.gradient.data, t.gradient.bytes(), t.name, true);
-    if (t.tied_gradient) know(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
+    if (!shared) add(t.gradient.data, t.gradient.bytes(), t.name, true);
+    if (t.tied_gradient) add(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
   }
 }
 
-void NonFiniteLocator::know(const void* data, size_t bytes, const std::string& name, bool gradient) {
+void NonFiniteLocator::add(const void* data, size_t bytes, const std::string& name, bool gradient) {
   const auto* begin = static_cast<const std::byte*>(data);
-  known_[begin] = {begin + bytes, name, gradient};
+  memory_[begin] = {begin + bytes, name, gradient};
 }
 
-const NonFiniteLocator::Known* NonFiniteLocator::known(const Tensor& tensor) const {
+const NonFiniteLocator::NamedMemory* NonFiniteLocator::find(const Tensor& tensor) const {
   const auto* begin = static_cast<const std::byte*>(tensor.data);
-  const auto after = known_.upper_bound(begin);
-  if (after == known_.begin()) return nullptr;
-  const Known& candidate = std::prev(after)->second;
+  const auto after = memory_.upper_bound(begin);
+  if (after == memory_.begin()) return nullptr;
+  const NamedMemory& candidate = std::prev(after)->second;
   return begin < candidate.end ? &candidate : nullptr;
 }
 
-bool NonFiniteLocator::finite(const Tensor& tensor) const {
+bool NonFiniteLocator::is_finite(const Tensor& tensor) const {
   const void* data = tensor.data;
   std::vector<std::byte> copy;
   if (!device_.host_visible()) {
@@ -74,16 +74,16 @@ void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, cons
   bool named = false;             // a parameter is among the tensors
   bool broken_parameter = false;  // and that parameter is not finite itself
   for (const Tensor& tensor : tensors) {
-    const Known* k = known(tensor);
+    const NamedMemory* k = find(tensor);
     if (k && !k->gradient) {
       // Of several parameters, the non-finite one, else the first: a layer's weight rather than its adapter's.
-      const bool whole = finite(tensor);
+      const bool whole = is_finite(tensor);
       if (!broken_parameter && (!named || !whole)) with = last_ = k->name;
       named = true;
       broken_parameter = broken_parameter || !whole;
     } else {
       if (k && !broken_parameter) with = "the gradient of " + k->name;
-      broken = broken || !finite(tensor);
+      broken = broken || !is_finite(tensor);
     }
   }
   // A parameter alone is no fault: an embedding row that no token looks up may hold anything.

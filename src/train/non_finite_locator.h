@@ -25,18 +25,18 @@ class NonFiniteLocator : public ops::OpObserver {
   const std::string& found() const { return found_; }
 
  private:
-  struct Known {
+  struct NamedMemory {
     const std::byte* end;
     std::string name;
     bool gradient;
   };
-  void know(const void* data, size_t bytes, const std::string& name, bool gradient);
-  const Known* known(const Tensor& tensor) const;
-  bool finite(const Tensor& tensor) const;
+  void add(const void* data, size_t bytes, const std::string& name, bool gradient);
+  const NamedMemory* find(const Tensor& tensor) const;
+  bool is_finite(const Tensor& tensor) const;
 
   Device& device_;
-  std::map<const std::byte*, Known> known_;  // by start address
-  std::string last_;                         // the parameter of the last op that was called with one
+  std::map<const std::byte*, NamedMemory> memory_;  // by start address
+  std::string last_;                                // the parameter of the last op that was called with one
   std::string found_;
 };
 

@@ -85,8 +85,8 @@ static_assert(piece_elements % ops::blockwise_elements == 0);
 
 DType stored_type(const Shape& shape, DType type) { return type == DType::u8 && shape.rank() != 2 ? DType::f32 : type; }
 
-int64_t piece_of(const Optimizer& optimizer, int64_t own) {
-  return optimizer.whole_matrices ? own : std::min(own, piece_elements);
+int64_t part_elements(const Optimizer& optimizer, int64_t shard_elements) {
+  return optimizer.whole_matrices ? shard_elements : std::min(shard_elements, piece_elements);
 }
 
 Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
@@ -103,49 +103,51 @@ const Optimizer& optimizer_for(OptimizerName name, const Shape& shape, int64_t l
   return adamw;
 }
 
-std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type) {
+std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements,
+                                      DType type) {
   const DType stored = stored_type(shape, type);
-  const Shape elements = own == shape.elements() ? shape : Shape{own};
+  const Shape elements = shard_elements == shape.elements() ? shape : Shape{shard_elements};
   std::vector<StateTensor> layout;
   for (const StateSpec& state : optimizer.state) {
     layout.push_back({state.name, Tensor{nullptr, stored, elements}});
     if (stored != DType::u8) continue;
-    layout.push_back({std::string(state.name) + "_scales", Tensor{nullptr, DType::f32, {ops::blockwise_blocks(own)}},
-                      ops::blockwise_elements});
+    layout.push_back({std::string(state.name) + "_scales",
+                      Tensor{nullptr, DType::f32, {ops::blockwise_blocks(shard_elements)}}, ops::blockwise_elements});
   }
   return layout;
 }
 
-size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type) {
+size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type) {
   size_t bytes = 0;
-  for (const StateTensor& state : state_layout(optimizer, shape, own, type)) {
+  for (const StateTensor& state : state_layout(optimizer, shape, shard_elements, type)) {
     bytes += Arena::footprint(state.tensor.dtype, state.tensor.shape);
   }
   return bytes;
 }
 
-size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type, DType activation) {
-  if (own == 0) return 0;
+size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type,
+                    DType activation) {
+  if (shard_elements == 0) return 0;
   size_t bytes = optimizer.scratch != nullptr ? optimizer.scratch(shape, activation) : 0;
   if (stored_type(shape, type) == DType::u8) {
-    bytes += optimizer.state.size() * Arena::footprint(DType::f32, Shape{piece_of(optimizer, own)});
+    bytes += optimizer.state.size() * Arena::footprint(DType::f32, Shape{part_elements(optimizer, shard_elements)});
   }
   return bytes;
 }
 
 void run_update(ops::Context& context, const Optimizer& optimizer, std::span<const StateTensor> state,
                 const ParameterUpdate& parameter, const UpdateAttributes& attributes) {
-  ParameterUpdate piece = parameter;
+  ParameterUpdate part = parameter;
   std::vector<Tensor> decoded;
   if (state.size() == optimizer.state.size()) {
     for (const StateTensor& each : state) decoded.push_back(flat(each.tensor));
-    piece.state = decoded;
-    return optimizer.update(context, piece, attributes);
+    part.state = decoded;
+    return optimizer.update(context, part, attributes);
   }
-  const int64_t own = parameter.master.elements();
-  for (int64_t begin = 0; begin < own; begin += piece_of(optimizer, own)) {
+  const int64_t shard_elements = parameter.master.elements();
+  for (int64_t begin = 0; begin < shard_elements; begin += part_elements(optimizer, shard_elements)) {
     const Arena::Scope scope(context.scratch);
-    const int64_t end = std::min(own, begin + piece_of(optimizer, own));
+    const int64_t end = std::min(shard_elements, begin + part_elements(optimizer, shard_elements));
     const auto codes = [&](size_t i) { return flat(state[2 * i].tensor).slice(begin, end); };
     const auto scales = [&](size_t i) {
       return state[2 * i + 1].tensor.slice(begin / ops::blockwise_elements, ops::blockwise_blocks(end));
@@ -155,11 +157,11 @@ void run_update(ops::Context& context, const Optimizer& optimizer, std::span<con
       decoded.push_back(context.scratch.take(DType::f32, Shape{end - begin}));
       ops::dequantize_blockwise(context, decoded[i], codes(i), scales(i), optimizer.state[i].is_signed);
     }
-    piece.master = parameter.master.slice(begin, end);
-    if (parameter.weight) piece.weight = parameter.weight.slice(begin, end);
-    piece.gradient = parameter.gradient.slice(begin, end);
-    piece.state = decoded;
-    optimizer.update(context, piece, attributes);
+    part.master = parameter.master.slice(begin, end);
+    if (parameter.weight) part.weight = parameter.weight.slice(begin, end);
+    part.gradient = parameter.gradient.slice(begin, end);
+    part.state = decoded;
+    optimizer.update(context, part, attributes);
     for (size_t i = 0; i < optimizer.state.size(); ++i) {
       ops::quantize_blockwise(context, codes(i), scales(i), decoded[i],
                               {optimizer.state[i].is_signed, attributes.decision});

@@ -35,7 +35,7 @@ struct UpdateAttributes {
   Tensor decision;  // [3] f64, output of ops::decide_update: the gradient's scale, and whether the update is skipped
 };
 
-// Elements of one parameter to update, n of them, flat; all of a parameter whose optimizer needs whole matrices.
+// The n elements of one parameter to update, flat: all of them if the optimizer needs whole matrices, else a part.
 struct ParameterUpdate {
   Shape shape;                    // of the whole parameter
   Tensor master;                  // [n] f32 or bf16
@@ -63,32 +63,34 @@ struct Optimizer {
   size_t (*scratch)(const Shape& shape, DType activation) = nullptr;
 };
 
-// The optimizer of a parameter of `shape` in block `layer` (-1: outside the blocks). With `muon`, matrices in blocks
-// have Muon; embeddings, the output head, norms and biases have AdamW.
+// The optimizer of a parameter of `shape` in block `layer` (-1: outside the blocks). With `muon`, Muon updates the
+// blocks' matrices, and AdamW the embeddings, the output head, norms and biases.
 const Optimizer& optimizer_for(OptimizerName name, const Shape& shape, int64_t layer);
 
 // A tensor in which a parameter's state is stored.
 struct StateTensor {
   std::string name;   // "moment1", "moment1_scales"
   Tensor tensor;      // without memory in the result of state_layout()
-  int64_t block = 1;  // parameter elements for each of its own: of n elements it has ceil(n / block)
+  int64_t block = 1;  // parameter elements per element of `tensor`: n of them need ceil(n / block)
 };
 
-// The tensors that hold the state of `own` elements of a parameter of `shape`, without memory. `type`: f32, bf16, or u8
-// for 8-bit states, which are for matrices: vectors keep f32. An 8-bit state is two tensors, NAME (u8 codes) and
-// NAME_scales (f32, one for each block of 256 elements, ops/blockwise.h). A parameter's own elements begin at a
-// multiple of 256. Tensors of all elements have the parameter's shape; others are flat.
-std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type);
+// The tensors that hold the optimizer state of `shard_elements` elements of a parameter of `shape`, without memory.
+// `type`: f32, bf16, or u8 for 8-bit states, which are for matrices: vectors keep f32. An 8-bit state is two tensors,
+// NAME (u8 codes) and NAME_scales (f32, one for each block of 256 elements, ops/blockwise.h). A shard begins at a
+// multiple of 256. State of a whole parameter has the parameter's shape; state of a shard is flat.
+std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements,
+                                      DType type);
 
 // Bytes of these tensors in an arena.
-size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type);
+size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type);
 
-// Updates the parameter, whose `state` is in these tensors in place of `parameter.state`: 8-bit states are decoded, a
-// piece of the parameter at a time, and encoded again.
+// Updates the parameter, reading and writing its state in `state`; `parameter.state` is not used. 8-bit states are
+// decoded, updated and encoded again in slices of the parameter.
 void run_update(ops::Context& context, const Optimizer& optimizer, std::span<const StateTensor> state,
                 const ParameterUpdate& parameter, const UpdateAttributes& attributes);
 
 // Scratch bytes of run_update.
-size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t own, DType type, DType activation);
+size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type,
+                    DType activation);
 
 }  // namespace ingot::train

@@ -63,12 +63,12 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
 
 Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
 
-Tensor own_part(const Tensor& tensor, const Range& own) { return flat(tensor).slice(own.begin, own.end); }
+Tensor shard_of(const Tensor& tensor, const Range& shard) { return flat(tensor).slice(shard.begin, shard.end); }
 
 DType number_of(OptimizerDtypes types) { return types.fixed_point_sums ? DType::i64 : DType::f32; }
 
 // Elements from the start of a tensor in a bucket's memory to the start of the next one (padded).
-int64_t room_of(const Shape& shape, DType number) {
+int64_t padded_elements(const Shape& shape, DType number) {
   return static_cast<int64_t>(state_footprint(shape, number) / size_of(number));
 }
 
@@ -80,7 +80,7 @@ struct OptimizerState::Layout {
   std::vector<std::vector<Range>> parts;  // by tensor and rank
   std::vector<int64_t> offsets;           // by tensor: its first element in its bucket's memory
   std::vector<Bucket> buckets;            // without memory
-  std::vector<int64_t> rooms;             // by bucket: elements of its memory
+  std::vector<int64_t> bucket_elements;   // by bucket: elements of its memory
   ShardSpec share;
   DType number;
 
@@ -93,32 +93,32 @@ struct OptimizerState::Layout {
         loads_(static_cast<size_t>(share.ranks)) {
     int64_t before = -1;  // layer of the current bucket's tensors; -1 before the blocks, model_end after them
     for (size_t i = 0; i < tensors.size(); ++i) {
-      const int64_t place = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
-      if (buckets.empty() || place != before) buckets.push_back({.first = i, .last = i});
-      before = place;
+      const int64_t layer = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
+      if (buckets.empty() || layer != before) buckets.push_back({.first = i, .last = i});
+      before = layer;
       ++buckets.back().last;
       buckets.back().early = buckets.back().early || tensors[i].tied;
     }
     for (Bucket& bucket : buckets) divide_bucket(bucket);
   }
 
-  Range own(size_t tensor) const {
+  Range shard(size_t tensor) const {
     const Range all{0, tensors[tensor].shape.elements()};
     return share.stage() == 0 ? all : parts[tensor][static_cast<size_t>(share.rank)];
   }
-  int64_t kept(size_t bucket) const {
+  int64_t shard_elements(size_t bucket) const {
     return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank)]);
   }
   // Which of the two shared buffers the bucket uses. Neighbours alternate, so that the next bucket can receive
   // gradients while this one's are being synchronised. The first bucket uses the last one's buffer, as both may be of
   // vocabulary size.
-  size_t piece(size_t bucket) const { return bucket == 0 ? 0 : (buckets.size() - 1 - bucket) % 2; }
-  std::array<int64_t, 2> piece_rooms() const {
-    std::array<int64_t, 2> most{};
+  size_t shared_buffer(size_t bucket) const { return bucket == 0 ? 0 : (buckets.size() - 1 - bucket) % 2; }
+  std::array<int64_t, 2> buffer_elements() const {
+    std::array<int64_t, 2> sizes{};
     for (size_t b = 0; b < buckets.size(); ++b) {
-      if (!buckets[b].early) most[piece(b)] = std::max(most[piece(b)], rooms[b]);
+      if (!buckets[b].early) sizes[shared_buffer(b)] = std::max(sizes[shared_buffer(b)], bucket_elements[b]);
     }
-    return most;
+    return sizes;
   }
 
  private:
@@ -153,9 +153,9 @@ struct OptimizerState::Layout {
         if (parts[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = room + parts[i][rank].begin;
       }
       offsets[i] = room;
-      room += room_of(tensors[i].shape, number);
+      room += padded_elements(tensors[i].shape, number);
     }
-    rooms.push_back(room);
+    bucket_elements.push_back(room);
     starts[ranks] = room;
     for (size_t rank = ranks; rank-- > 0;) {
       if (starts[rank] < 0) starts[rank] = starts[rank + 1];
@@ -174,11 +174,11 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
   const bool shared = layout.share.stage() == 2;
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Planned& p = layout.tensors[i];
-    const int64_t own = layout.own(i).count();
+    const int64_t elements = layout.shard(i).count();
     const int64_t part = layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
-    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{own}, types.master);
-    bytes.moments += state_bytes(*p.optimizer, p.shape, own, types.state);
-    bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, own, types.state, p.weight));
+    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{elements}, types.master);
+    bytes.moments += state_bytes(*p.optimizer, p.shape, elements, types.state);
+    bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, types.state, p.weight));
     bytes.state += state_footprint(Shape{part}, shares_memory(p.weight, types) ? p.weight : types.master) +
                    state_bytes(*p.optimizer, p.shape, part, types.state);
     if (!shared) bytes.gradients += state_footprint(p.shape, layout.number);
@@ -186,10 +186,10 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     largest = std::max(largest, state_footprint(p.shape, DType::f32));
   }
   if (shared) {
-    for (const int64_t room : layout.piece_rooms()) bytes.gradients += state_footprint(Shape{room}, layout.number);
+    for (const int64_t room : layout.buffer_elements()) bytes.gradients += state_footprint(Shape{room}, layout.number);
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
-      bytes.gradients += state_footprint(Shape{layout.kept(b)}, layout.number);
-      if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.rooms[b]}, layout.number);
+      bytes.gradients += state_footprint(Shape{layout.shard_sum(b)}, layout.number);
+      if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.bucket_elements[b]}, layout.number);
     }
   }
   if (types.fixed_point_sums) {
@@ -265,15 +265,15 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
                  Layout(planned_tensors(model, lora, activation, types.optimizer), share, number_of(types)));
 
   for (const spec::LoraParam& p : adapted) {
-    const size_t place = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
-    const Tensor& master = tensors_[place].master;
-    const Range own = tensors_[place].own;
+    const size_t index = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
+    const Tensor& master = tensors_[index].master;
+    const Range shard = tensors_[index].shard;
     const double bound = 1.0 / std::sqrt(static_cast<double>(p.in));
     std::vector<float> values(static_cast<size_t>(p.rank * p.in));
-    RandomStream random(seed, place);
+    RandomStream random(seed, index);
     for (float& value : values) value = static_cast<float>((2.0 * random.uniform() - 1.0) * bound);
-    values.erase(values.begin() + own.end, values.end());
-    values.erase(values.begin(), values.begin() + own.begin);
+    values.erase(values.begin() + shard.end, values.end());
+    values.erase(values.begin(), values.begin() + shard.begin);
     if (master.dtype == DType::f32) {
       device.copy_from_host(master.data, values.data(), values.size() * sizeof(float));
     } else {
@@ -294,22 +294,22 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
   for (size_t i = 0; i < tensors_.size(); ++i) {
     TrainedParameter& t = tensors_[i];
     t.parts = layout.parts[i];
-    t.own = layout.own(i);
-    const Shape shape = whole ? t.shape : Shape{t.own.count()};
+    t.shard = layout.shard(i);
+    const Shape shape = whole ? t.shape : Shape{t.shard.count()};
     if (!shares_memory(t.weight.dtype, types)) {
       t.master = optimizer_arena_.take(types.master, shape);
     } else {
-      t.master = whole ? t.weight : own_part(t.weight, t.own);
+      t.master = whole ? t.weight : shard_of(t.weight, t.shard);
     }
     t.optimizer = layout.tensors[i].optimizer;
-    t.state = state_layout(*t.optimizer, t.shape, t.own.count(), types.state);
+    t.state = state_layout(*t.optimizer, t.shape, t.shard.count(), types.state);
     for (StateTensor& state : t.state) {
       state.tensor = optimizer_arena_.take(state.tensor.dtype, state.tensor.shape);
     }
   }
-  share_.stage() == 2 ? take_shared_gradients(layout) : take_gradients(layout);
+  share_.stage() == 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
   if (types.fixed_point_sums) {
-    take_fixed_sums(device);
+    allocate_fixed_sums(device);
   } else {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (layout.tensors[i].tied) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
@@ -322,45 +322,45 @@ Tensor& OptimizerState::total_of(TrainedParameter& t, DType number) {
   return number == DType::i64 ? t.sum : t.gradient;
 }
 
-void OptimizerState::take_gradients(const Layout& layout) {
+void OptimizerState::allocate_gradients(const Layout& layout) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
     for (const size_t i : bucket.order) {
       TrainedParameter& t = tensors_[i];
       total_of(t, layout.number) = gradient_arena_.take(layout.number, t.shape);
-      t.shard_gradient = own_part(total_of(t, layout.number), t.own);
+      t.shard_gradient = shard_of(total_of(t, layout.number), t.shard);
     }
     bucket.memory = total_of(tensors_[bucket.order.front()], layout.number);
-    bucket.memory.shape = Shape{layout.rooms[b]};  // the arena's allocations are consecutive
+    bucket.memory.shape = Shape{layout.bucket_elements[b]};  // the arena's allocations are consecutive
   }
 }
 
-void OptimizerState::take_shared_gradients(const Layout& layout) {
-  const std::array<int64_t, 2> rooms = layout.piece_rooms();
-  const Tensor shared[] = {gradient_arena_.take(layout.number, Shape{rooms[0]}),
-                           gradient_arena_.take(layout.number, Shape{rooms[1]})};
+void OptimizerState::allocate_shared_gradients(const Layout& layout) {
+  const std::array<int64_t, 2> bucket_elements = layout.buffer_elements();
+  const Tensor shared[] = {gradient_arena_.take(layout.number, Shape{bucket_elements[0]}),
+                           gradient_arena_.take(layout.number, Shape{bucket_elements[1]})};
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
-    const int64_t room = layout.rooms[b];
-    bucket.memory =
-        bucket.early ? gradient_arena_.take(layout.number, Shape{room}) : shared[layout.piece(b)].slice(0, room);
-    bucket.kept = gradient_arena_.take(layout.number, Shape{layout.kept(b)});
+    const int64_t room = layout.bucket_elements[b];
+    bucket.memory = bucket.early ? gradient_arena_.take(layout.number, Shape{room})
+                                 : shared[layout.shared_buffer(b)].slice(0, room);
+    bucket.shard_sum = gradient_arena_.take(layout.number, Shape{layout.shard_sum(b)});
     const auto sections = bucket.sections.begin();
     const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       TrainedParameter& t = tensors_[i];
       const int64_t at = layout.offsets[i];
       total_of(t, layout.number) = bucket.memory.slice(at, at + t.shape.elements()).reshape(t.shape);
-      const int64_t own = t.own.count() > 0 ? at + t.own.begin - start : 0;
-      t.shard_gradient = bucket.kept.slice(own, own + t.own.count());
+      const int64_t offset = t.shard.count() > 0 ? at + t.shard.begin - start : 0;
+      t.shard_gradient = bucket.shard_sum.slice(offset, offset + t.shard.count());
     }
   }
 }
 
-void OptimizerState::take_fixed_sums(Device& device) {
-  int64_t most = 0;
-  for (const TrainedParameter& t : tensors_) most = std::max(most, t.shape.elements());
-  const Tensor shared = gradient_arena_.take(DType::f32, Shape{most});
+void OptimizerState::allocate_fixed_sums(Device& device) {
+  int64_t max_elements = 0;
+  for (const TrainedParameter& t : tensors_) max_elements = std::max(max_elements, t.shape.elements());
+  const Tensor shared = gradient_arena_.take(DType::f32, Shape{max_elements});
   for (TrainedParameter& t : tensors_) t.gradient = shared.slice(0, t.shape.elements()).reshape(t.shape);
   const Shape all{static_cast<int64_t>(tensors_.size())};
   ranges_ = gradient_arena_.take(DType::i32, all);
@@ -379,23 +379,23 @@ void update_parameter(ops::Context& context, const TrainedParameter& t, const Te
                       const UpdateAttributes& attributes) {
   ParameterUpdate parameter{
       .shape = t.shape, .master = flat(t.master), .gradient = gradient, .activation = t.weight.dtype, .decay = t.decay};
-  const Tensor weight = own_part(t.weight, t.own);
+  const Tensor weight = shard_of(t.weight, t.shard);
   if (weight.data != t.master.data) parameter.weight = weight;
   run_update(context, *t.optimizer, t.state, parameter, attributes);
 }
 
 void OptimizerState::init_masters(ops::Context& context) {
   for (const TrainedParameter& t : tensors_) {
-    if (t.own.count() == 0) continue;
-    const Tensor weight = own_part(t.weight, t.own);
+    if (t.shard.count() == 0) continue;
+    const Tensor weight = shard_of(t.weight, t.shard);
     if (weight.data != t.master.data) ops::scale(context, flat(t.master), weight, 1);
   }
 }
 
 void OptimizerState::refresh_weights(ops::Context& context) {
   for (const TrainedParameter& t : tensors_) {
-    if (t.own.count() == 0) continue;
-    const Tensor weight = own_part(t.weight, t.own);
+    if (t.shard.count() == 0) continue;
+    const Tensor weight = shard_of(t.weight, t.shard);
     if (weight.data != t.master.data) ops::scale(context, weight, flat(t.master), 1);
   }
 }

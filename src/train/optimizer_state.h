@@ -21,13 +21,14 @@ struct TrainedParameter {
   Shape shape;
   bool decay = false;        // weight decay applies
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
-  Range own;                 // the elements that this rank updates
+  Range shard;               // the elements that this rank updates
   const Optimizer* optimizer = nullptr;
   Tensor master;                   // f32 or bf16: the weights that the optimizer updates
   std::vector<StateTensor> state;  // of `optimizer`
   Tensor gradient;  // f32; with fixed-point sums: one contribution or the final value, in memory shared by all tensors
-  Tensor tied_gradient;   // f32: the tied embedding's gradient from the lookup; absent elsewhere, and with fixed sums
-  Tensor sum;             // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
+  Tensor
+      tied_gradient;  // f32: the tied embedding's gradient from the lookup; absent elsewhere, and with fixed-point sums
+  Tensor sum;         // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
   Tensor shard_gradient;  // [own elements], f32 or fixed-point i64: gradient over all ranks, at a step's end
   Tensor weight;          // what the model computes with; the same memory as master when the dtypes agree
 };
@@ -37,14 +38,14 @@ struct TrainedParameter {
 struct Bucket {
   size_t first = 0;  // tensors [first, last)
   size_t last = 0;
-  // Its tensors in the order of memory: that of ranks, and for each rank that of the tensors.
+  // Its tensors in memory order: by rank and, for each rank, in the order of the tensors.
   std::vector<size_t> order;
   bool early = false;  // contains the tied embedding: backward writes to its memory already at the output head
   // The gradients or fixed-point sums of its tensors, consecutive and flat. At ZeRO stage 2 it holds those of one
   // micro-batch, and buckets alternate between two shared buffers; an early bucket has its own.
   Tensor memory;
   std::vector<size_t> sections;  // by rank: number of elements of its section of `memory`, which contains its parts
-  Tensor kept;                   // at ZeRO stage 2: this rank's section, summed over the step
+  Tensor shard_sum;              // at ZeRO stage 2: this rank's section, summed over the step
 };
 
 struct OptimizerDtypes {
@@ -107,8 +108,8 @@ class OptimizerState {
 
   // At the start of full training: copies the weights into the masters.
   void init_masters(ops::Context& context);
-  // After masters were written (a checkpoint was read): updates the weights from the masters, on each rank for its own
-  // elements. Step::refresh_weights also gathers those of the other ranks.
+  // After masters were written (a checkpoint was read): updates the weights from the masters, on each rank for its
+  // shard. Step::refresh_weights also gathers those of the other ranks.
   void refresh_weights(ops::Context& context);
 
  private:
@@ -118,9 +119,9 @@ class OptimizerState {
   static OptimizerStateBytes bytes_of(const Layout& layout, OptimizerDtypes types);  // without the adapter's weights
   static Tensor& total_of(TrainedParameter& t, DType number);
   void allocate_state(Device& device, OptimizerDtypes types, const Layout& layout);
-  void take_gradients(const Layout& layout);
-  void take_shared_gradients(const Layout& layout);
-  void take_fixed_sums(Device& device);
+  void allocate_gradients(const Layout& layout);
+  void allocate_shared_gradients(const Layout& layout);
+  void allocate_fixed_sums(Device& device);
 
   ShardSpec share_;
   std::vector<TrainedParameter> tensors_;
@@ -137,8 +138,8 @@ class OptimizerState {
   Arena gradient_arena_;
 };
 
-// Updates a parameter's own elements: masters, optimizer state, and the weights that the model computes with. gradient
-// [own elements] f32. REQUIRES own elements.
+// Updates a parameter's shard: masters, optimizer state, and the weights that the model computes with. gradient
+// [elements of the shard] f32. REQUIRES a shard that is not empty.
 void update_parameter(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
                       const UpdateAttributes& attributes);
 

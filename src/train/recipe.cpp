@@ -311,8 +311,8 @@ void check(const Recipe& r, const std::string& path) {
          "optimizer.master: bf16 is not supported with precision: fp32");
   }
   if (r.schedule.min_lr > r.optimizer.lr) fail("lower schedule.min_lr", "schedule.min_lr is above optimizer.lr");
-  static constexpr std::string_view kept[] = {"auto", "stored", "int8", "int4", "fp8"};
-  if (std::find(std::begin(kept), std::end(kept), r.weights) == std::end(kept)) {
+  static constexpr std::string_view known[] = {"auto", "stored", "int8", "int4", "fp8"};
+  if (std::find(std::begin(known), std::end(known), r.weights) == std::end(known)) {
     fail("use auto, stored, int8, int4 or fp8", fmt::format("weights '{}' is not known", r.weights));
   }
   if (r.weights != "auto" && !r.adapter) {

@@ -1,4 +1,4 @@
-// The recipe of a training run, which `ingot pretrain` and `ingot finetune` read (the contract's "Recipes").
+// The recipe of a training run, which `ingot pretrain` and `ingot finetune` read (docs/recipes.md).
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The words of recipes for the values of enums. Included by recipe.cpp only.
+// The names of enum values in recipes. Included by recipe.cpp only.
 #pragma once
 
 #include <utility>

@@ -26,12 +26,12 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
     const Range wanted = range(t);
     if (wanted.count() == 0) continue;
     // Ranges begin at multiples of `block`; the last block of a tensor may be shorter.
-    const auto put = [&](const std::string& kind, const Tensor& kept, int64_t block) {
-      const Tensor flat = kept.reshape(Shape{kept.elements()});
+    const auto put = [&](const std::string& kind, const Tensor& state, int64_t block) {
+      const Tensor flat = state.reshape(Shape{state.elements()});
       const auto blocks = [block](int64_t elements) { return (elements + block - 1) / block; };
       const Shape whole = block == 1 ? t.shape : Shape{blocks(t.shape.elements())};
       state.push_back({kind + "." + t.name,
-                       flat.slice(blocks(wanted.begin - t.own.begin), blocks(wanted.end - t.own.begin)),
+                       flat.slice(blocks(wanted.begin - t.shard.begin), blocks(wanted.end - t.shard.begin)),
                        checkpoint::PartOf{whole, blocks(wanted.begin)}});
     };
     put("master", t.master, 1);
@@ -52,7 +52,7 @@ std::vector<checkpoint::NamedTensor> written_by(const OptimizerState& optimizer_
 // The state that this rank reads.
 std::vector<checkpoint::NamedTensor> read_by(const OptimizerState& optimizer_state) {
   std::vector<checkpoint::NamedTensor> state =
-      state_of(optimizer_state, [](const TrainedParameter& t) { return t.own; });
+      state_of(optimizer_state, [](const TrainedParameter& t) { return t.shard; });
   if (optimizer_state.ranges()) state.push_back({"gradient_ranges", optimizer_state.ranges()});
   return state;
 }

@@ -32,9 +32,9 @@ std::vector<int> assign(std::span<const int64_t> elements, std::vector<int64_t>&
   std::ranges::sort(order, {}, [&](size_t i) { return std::pair(-elements[i], i); });
   std::vector<int> ranks(elements.size());
   for (const size_t i : order) {
-    const auto least = std::ranges::min_element(loads);
-    *least += elements[i];
-    ranks[i] = static_cast<int>(least - loads.begin());
+    const auto smallest = std::ranges::min_element(loads);
+    *smallest += elements[i];
+    ranks[i] = static_cast<int>(smallest - loads.begin());
   }
   return ranks;
 }
@@ -46,8 +46,8 @@ Range rank_sequences(int64_t sequences, int64_t accumulation_unit, int rank, int
 
 std::vector<int64_t> RankOrder::step_samples(int64_t step) const {
   std::vector<int64_t> samples = whole_.step_samples(step);
-  const Range own = rank_sequences(static_cast<int64_t>(samples.size()), accumulation_unit_, rank_, ranks_);
-  return {samples.begin() + own.begin, samples.begin() + own.end};
+  const Range local = rank_sequences(static_cast<int64_t>(samples.size()), accumulation_unit_, rank_, ranks_);
+  return {samples.begin() + local.begin, samples.begin() + local.end};
 }
 
 }  // namespace ingot::train

@@ -40,16 +40,16 @@ int64_t rank_of(const OptimizerState& optimizer_state) {
 
 // Elements of the largest tensor whose squares are summed.
 int64_t max_elements(const spec::ModelSpec& model, int64_t tokens) {
-  int64_t most = tokens;
-  for (const spec::ParamSpec& p : spec::parameters(model)) most = std::max(most, p.elements());
-  return most;
+  int64_t elements = tokens;
+  for (const spec::ParamSpec& p : spec::parameters(model)) elements = std::max(elements, p.elements());
+  return elements;
 }
 
 // Maximum contributions of an accumulation unit to a tensor: the output head's gradient arrives once per loss chunk,
 // and the embedding lookup adds one more if tied.
 int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings) {
-  const int64_t piece = spec::loss_chunk(model.vocab);
-  return (settings.accumulation_unit * settings.sequence_length + piece - 1) / piece + 1;
+  const int64_t chunk = spec::loss_chunk(model.vocab);
+  return (settings.accumulation_unit * settings.sequence_length + chunk - 1) / chunk + 1;
 }
 
 // At most two tensors per parameter (a low-rank pair) are trainable.
@@ -58,7 +58,7 @@ int64_t max_trainable(const spec::ModelSpec& model) { return 2 * static_cast<int
 int64_t own_blocks(const OptimizerState& optimizer_state) {
   int64_t blocks = 0;
   for (const TrainedParameter& t : optimizer_state.tensors()) {
-    blocks += (t.own.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
+    blocks += (t.shard.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
   }
   return blocks;
 }
@@ -82,12 +82,12 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
                                   shape.tokens, model.num_layers() - lowest_trainable_layer);
   const models::PassBytes pass = models::pass_bytes(model, shape);
-  const int64_t most = max_elements(model, shape.tokens);
+  const int64_t elements = max_elements(model, shape.tokens);
   const size_t accumulator =
-      settings.units > 0 ? FixedPointAccumulator::bytes(most) : 0;  // used while a layer's scratch is allocated
+      settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
   const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
   const size_t training = std::max({pass.forward, pass.loss_gradient + objective(true), pass.backward});
-  bytes.scratch = std::max({training + accumulator, objective(false), ops::sum_squares_bytes(most), update_bytes});
+  bytes.scratch = std::max({training + accumulator, objective(false), ops::sum_squares_bytes(elements), update_bytes});
   // Micro-batches; sums of squared gradients and losses; the update decision; sums of squares by block.
   bytes.batch = BatchUploader::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{max_trainable(model)}) +
                 Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3}) +
@@ -121,12 +121,12 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
   decision_ = batch_.take(DType::f64, Shape{3});
   if (optimizer_state.share().stage() > 0) blocks_ = batch_.take(DType::f64, Shape{own_blocks(optimizer_state)});
   uploader_.emplace(device, batch_, settings.micro * settings.accumulation_unit * settings.sequence_length);
-  for (Verdict& verdict : verdicts_) {
-    verdict.decision = PinnedBuffer(device, decision_.bytes());
-    verdict.arrived = device.make_event();
+  for (UpdateDecision& update : decisions_) {
+    update.decision = PinnedBuffer(device, decision_.bytes());
+    update.arrived = device.make_event();
     if (!optimizer_state.ranges()) continue;
-    verdict.ranges = PinnedBuffer(device, optimizer_state.ranges().bytes());
-    verdict.largest = PinnedBuffer(device, optimizer_state.largest().bytes());
+    update.ranges = PinnedBuffer(device, optimizer_state.ranges().bytes());
+    update.largest = PinnedBuffer(device, optimizer_state.largest().bytes());
   }
 }
 
@@ -142,15 +142,15 @@ void Step::sum_squares() {
   int64_t block = 0;
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.own.count() == 0) continue;
+    if (t.shard.count() == 0) continue;
     const Tensor gradient = accumulator_->gradient(i);
     if (!blocks_) {
-      const auto place = static_cast<int64_t>(i);
-      ops::sum_squares(context_, squares_.slice(place, place + 1), gradient);
+      const auto index = static_cast<int64_t>(i);
+      ops::sum_squares(context_, squares_.slice(index, index + 1), gradient);
       continue;
     }
-    for (int64_t begin = 0; begin < t.own.count(); begin += ops::sum_squares_block, ++block) {
-      const int64_t end = std::min(t.own.count(), begin + ops::sum_squares_block);
+    for (int64_t begin = 0; begin < t.shard.count(); begin += ops::sum_squares_block, ++block) {
+      const int64_t end = std::min(t.shard.count(), begin + ops::sum_squares_block);
       ops::sum_squares(context_, blocks_.slice(block, block + 1), gradient.slice(begin, end));
     }
   }
@@ -168,7 +168,7 @@ void Step::update(double lr) {
   const UpdateAttributes attributes{settings_.optimizer, lr, optimizer_state_.updates(), decision_};
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.own.count() > 0) update_parameter(context_, t, accumulator_->gradient(i), attributes);
+    if (t.shard.count() > 0) update_parameter(context_, t, accumulator_->gradient(i), attributes);
   }
   gradient_sync_.gather_weights();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
@@ -216,15 +216,15 @@ void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
 
 void Step::accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                       std::span<const int64_t> samples) {
-  const size_t most = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
-  const size_t micro_batches = (sequences.size() + most - 1) / most;
+  const size_t max_sequences = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
+  const size_t micro_batches = (sequences.size() + max_sequences - 1) / max_sequences;
   size_t rounds = std::max<size_t>(1, micro_batches);  // of synchronisation; other ranks may have more
   if (gradient_sync_.every_micro_batch()) rounds = static_cast<size_t>(ranks_.all_max(static_cast<int64_t>(rounds)));
   accumulator_->begin_step();
   const auto put = [&](size_t round) {
     if (round >= micro_batches) return;
-    const size_t begin = round * most;
-    const size_t count = std::min(most, sequences.size() - begin);
+    const size_t begin = round * max_sequences;
+    const size_t count = std::min(max_sequences, sequences.size() - begin);
     uploader_->put(sequences.subspan(begin, count), samples.subspan(begin, count), settings_.sequence_length,
                    settings_.accumulation_unit, losses);
   };
@@ -255,17 +255,17 @@ void Step::enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<c
   accumulate(in_flight.losses, step, sequences, samples);
   if (in_flight.result.loss_tokens == 0) return;  // nothing to update with
   decide(static_cast<double>(in_flight.result.loss_tokens));
-  in_flight.verdict = in_flight_.size() > 1 ? 1 - in_flight_.front().verdict : 0;
+  in_flight.decision = in_flight_.size() > 1 ? 1 - in_flight_.front().decision : 0;
   in_flight.undecided = true;
-  const Verdict& verdict = verdicts_[in_flight.verdict];
-  device_.copy_to_host_async(Stream::compute, verdict.decision.data(), decision_.data, decision_.bytes());
+  const UpdateDecision& update = decisions_[in_flight.decision];
+  device_.copy_to_host_async(Stream::compute, update.decision.data(), decision_.data, decision_.bytes());
   if (optimizer_state_.ranges()) {
-    for (const auto& [to, from] : {std::pair(&verdict.ranges, &optimizer_state_.ranges()),
-                                   std::pair(&verdict.largest, &optimizer_state_.largest())}) {
+    for (const auto& [to, from] : {std::pair(&update.ranges, &optimizer_state_.ranges()),
+                                   std::pair(&update.largest, &optimizer_state_.largest())}) {
       device_.copy_to_host_async(Stream::compute, to->data(), from->data, from->bytes());
     }
   }
-  verdict.arrived->record(Stream::compute);
+  update.arrived->record(Stream::compute);
   update(lr);
 }
 
@@ -274,16 +274,16 @@ void Step::begin(int64_t step, double lr, std::span<const data::PackedSequence> 
   if (in_flight_.size() == max_in_flight)
     throw_error(ErrorKind::internal, "{} steps are already in flight", max_in_flight);
   in_flight_.emplace_back();
-  whole([&] { enqueue(in_flight_.back(), step, lr, sequences, samples); });
+  run_or_drop([&] { enqueue(in_flight_.back(), step, lr, sequences, samples); });
 }
 
-void Step::whole(FunctionRef<void()> work) {
+void Step::run_or_drop(FunctionRef<void()> work) {
   const ThreadPool::Binding bound(*context_.threads);
   try {
     work();
   } catch (...) {
-    uploader_->forget();
-    accumulator_->forget();
+    uploader_->discard_pending();
+    accumulator_->abandon();
     in_flight_.clear();
     throw;
   }
@@ -303,15 +303,15 @@ StepResult Step::finish() {
     in_flight_.pop_front();
     return result;
   }
-  const Verdict& verdict = verdicts_[in_flight.verdict];
-  verdict.arrived->wait();
-  const auto* decision = reinterpret_cast<const double*>(verdict.decision.data());
+  const UpdateDecision& update = decisions_[in_flight.decision];
+  update.arrived->wait();
+  const auto* decision = reinterpret_cast<const double*>(update.decision.data());
   result.loss /= static_cast<double>(result.loss_tokens);
   result.grad_norm = decision[0];
   result.skipped = decision[2] != 0;
-  result.again = result.skipped && out_of_range(verdict);
+  result.retry = result.skipped && exceeded_range(update);
   if (result.skipped) {
-    start_over(verdict);
+    rewind(update);
   } else {
     in_flight_.pop_front();
   }
@@ -319,10 +319,10 @@ StepResult Step::finish() {
 }
 
 // Whether the step was skipped only because contributions exceeded their ranges.
-bool Step::out_of_range(const Verdict& verdict) const {
+bool Step::exceeded_range(const UpdateDecision& update) const {
   if (!optimizer_state_.ranges()) return false;
-  const auto* ranges = reinterpret_cast<const int32_t*>(verdict.ranges.data());
-  const auto* largest = reinterpret_cast<const float*>(verdict.largest.data());
+  const auto* ranges = reinterpret_cast<const int32_t*>(update.ranges.data());
+  const auto* largest = reinterpret_cast<const float*>(update.largest.data());
   bool some = false;
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     if (!std::isfinite(largest[i])) return false;
@@ -333,17 +333,17 @@ bool Step::out_of_range(const Verdict& verdict) const {
 
 // Restores the state before the oldest in-flight step, except for the ranges, which become those that follow from that
 // step: the steps enqueued after it have changed the ranges on the device.
-void Step::start_over(const Verdict& verdict) {
+void Step::rewind(const UpdateDecision& update) {
   if (optimizer_state_.ranges()) {
     std::vector<int32_t> ranges(optimizer_state_.tensors().size());
     for (size_t i = 0; i < ranges.size(); ++i) {
-      ranges[i] = ops::next_range(reinterpret_cast<const int32_t*>(verdict.ranges.data())[i],
-                                  reinterpret_cast<const float*>(verdict.largest.data())[i]);
+      ranges[i] = ops::next_range(reinterpret_cast<const int32_t*>(update.ranges.data())[i],
+                                  reinterpret_cast<const float*>(update.largest.data())[i]);
     }
     device_.copy_from_host(optimizer_state_.ranges().data, ranges.data(), optimizer_state_.ranges().bytes());
   }
   optimizer_state_.set_updates(in_flight_.front().updates);
-  uploader_->forget();
+  uploader_->discard_pending();
   in_flight_.clear();
   const std::array<double, 3> clear{};
   device_.copy_from_host(decision_.data, clear.data(), decision_.bytes());
@@ -355,7 +355,7 @@ StepResult Step::run(int64_t step, double lr, std::span<const data::PackedSequen
   while (true) {
     begin(step, lr, sequences, samples);
     const StepResult result = finish();
-    if (!result.again) return result;
+    if (!result.retry) return result;
   }
 }
 
@@ -373,7 +373,7 @@ std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSe
   } const watching{context_};
   context_.watch = &locator;
   std::vector<double> losses;
-  whole([&] {
+  run_or_drop([&] {
     accumulate(losses, step, sequences, samples);
     uploader_->collect(losses);
   });
@@ -391,7 +391,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     GradientSync& gradient_sync;
     ~Together() { gradient_sync.set_local_only(false); }
   } const together{gradient_sync_};
-  whole([&] {
+  run_or_drop([&] {
     accumulate(losses, 1, sequences, samples);
     uploader_->collect(losses);
   });
@@ -400,15 +400,15 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
 Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
   refuse_while_in_flight("a model is evaluated");
   std::vector<double> losses;
-  const size_t most = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
+  const size_t max_sequences = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
   const auto put = [&](size_t begin) {
     if (begin >= sequences.size()) return;
-    const size_t count = std::min(most, sequences.size() - begin);
+    const size_t count = std::min(max_sequences, sequences.size() - begin);
     uploader_->put(sequences.subspan(begin, count), {}, settings_.sequence_length, settings_.accumulation_unit, losses);
   };
-  whole([&] {
+  run_or_drop([&] {
     put(0);
-    for (size_t begin = 0; begin < sequences.size(); begin += most) {
+    for (size_t begin = 0; begin < sequences.size(); begin += max_sequences) {
       const MicroBatch& batch = uploader_->take();
       nn::Pass pass = pass_over(batch);
       models::Slot slot(saved_);
@@ -416,7 +416,7 @@ Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
       model_.loss(pass, slot, nn::NextTokenLoss(batch.losses, batch.targets));
       slot.clear();
       uploader_->computed();
-      put(begin + most);
+      put(begin + max_sequences);
     }
     uploader_->collect(losses);
   });
@@ -431,12 +431,12 @@ void Step::refresh_weights() {
   gradient_sync_.gather_weights();
 }
 
-Tensor Step::master(size_t place, Buffer& memory) {
-  const TrainedParameter& t = optimizer_state_.tensors()[place];
+Tensor Step::master(size_t index, Buffer& memory) {
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
   if (optimizer_state_.share().stage() == 0) return t.master;
   memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));
   const Tensor whole = memory.view(t.master.dtype, Shape{t.shape.elements()});
-  gradient_sync_.gather_master(place, whole);
+  gradient_sync_.gather_master(index, whole);
   return whole.reshape(t.shape);
 }
 

@@ -39,7 +39,7 @@ struct StepResult {
   int64_t loss_tokens = 0;     // tokens whose prediction is in the loss
   double squared_lengths = 0;  // sum of length^2 over sub-sequences, without padding, for FLOPs
   bool skipped = false;        // the gradient was not finite: nothing was updated
-  bool again = false;          // the step exceeded a fixed-point sum's range, which was enlarged: begin it again
+  bool retry = false;  // the step exceeded a fixed-point sum's range, which was enlarged: call begin() for it again
 };
 
 // Memory of a step besides weights and optimizer state, by kind.
@@ -68,12 +68,12 @@ class Step {
   void begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
              std::span<const int64_t> samples);
   // Waits for the oldest in-flight step and returns its result. The device decides whether the step updates the
-  // weights. If its gradient was not finite or `again` is set, the in-flight steps after it updated nothing either and
+  // weights. If its gradient was not finite or `retry` is set, the in-flight steps after it updated nothing either and
   // are dropped: begin them again.
   StepResult finish();
   static constexpr size_t max_in_flight = 2;
 
-  // begin() and finish(), repeated while the result says `again`.
+  // begin() and finish(), repeated while the result has `retry` set.
   StepResult run(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                  std::span<const int64_t> samples);
 
@@ -99,13 +99,13 @@ class Step {
 
   // After masters were written: updates the weights that the model computes with, on all ranks.
   void refresh_weights();
-  // The whole master of tensor `place`, on the device. Where ranks shard the state it is gathered into `memory`.
-  Tensor master(size_t place, Buffer& memory);
+  // The whole master of tensor `index`, on the device. Where ranks shard the state it is gathered into `memory`.
+  Tensor master(size_t index, Buffer& memory);
 
   ops::Context& context() { return context_; }
   const comm::Group& ranks() const { return ranks_; }
   const StepSettings& settings() const { return settings_; }
-  // The maximum used so far of the memory that bytes() states.
+  // Peak use so far of the memory that bytes() predicts.
   StepBytes peak() const { return {saved_.peak(), scratch_.peak(), batch_.peak()}; }
 
  private:
@@ -113,10 +113,10 @@ class Step {
     StepResult result;           // without `loss`
     std::vector<double> losses;  // of this rank's sequences; those that have arrived
     int64_t updates = 0;         // OptimizerState::updates() before the step
-    size_t verdict = 0;          // index into verdicts_
-    bool undecided = false;      // whether verdicts_[verdict] has to be waited for
+    size_t decision = 0;         // index into decisions_
+    bool undecided = false;      // whether decisions_[decision] has to be waited for
   };
-  struct Verdict {
+  struct UpdateDecision {
     PinnedBuffer decision;  // output of ops::decide_update
     PinnedBuffer ranges;    // with fixed-point sums: the step's ranges, and (largest) its largest contributions
     PinnedBuffer largest;
@@ -133,10 +133,10 @@ class Step {
   void sum_squares();
   void decide(double loss_tokens);
   void update(double lr);
-  void start_over(const Verdict& verdict);
-  bool out_of_range(const Verdict& verdict) const;
+  void rewind(const UpdateDecision& update);
+  bool exceeded_range(const UpdateDecision& update) const;
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
-  void whole(FunctionRef<void()> work);
+  void run_or_drop(FunctionRef<void()> work);
   void refuse_while_in_flight(const char* what) const;
 
   Device& device_;
@@ -155,7 +155,7 @@ class Step {
   Tensor loss_squares_;  // [1] f64: sum of the squared losses
   Tensor decision_;      // [3] f64: output of ops::decide_update
   std::optional<BatchUploader> uploader_;
-  std::array<Verdict, max_in_flight> verdicts_;
+  std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;
 };
 

@@ -13,8 +13,8 @@ namespace {
 
 Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
 
-Tensor one_of(const Tensor& tensor, size_t place) {
-  const auto at = static_cast<int64_t>(place);
+Tensor one_of(const Tensor& tensor, size_t index) {
+  const auto at = static_cast<int64_t>(index);
   return tensor.slice(at, at + 1);
 }
 
@@ -31,13 +31,13 @@ void StepAccumulator::begin_micro_batch(bool last) {
   if (gradient_sync_.every_micro_batch()) reset();
 }
 
-void StepAccumulator::finish_buckets_after(size_t place, int use) {
+void StepAccumulator::finish_buckets_after(size_t index, int use) {
   const std::vector<Bucket>& buckets = optimizer_state_.buckets();
   size_t bucket = open_;
-  while (bucket > 0 && place < buckets[bucket - 1].first) --bucket;
-  if (bucket == 0 || place >= buckets[bucket - 1].last) {
+  while (bucket > 0 && index < buckets[bucket - 1].first) --bucket;
+  if (bucket == 0 || index >= buckets[bucket - 1].last) {
     throw_error(ErrorKind::internal, "a gradient of {} arrived after its block's gradients were completed",
-                optimizer_state_.tensors()[place].name);
+                optimizer_state_.tensors()[index].name);
   }
   if (buckets[bucket - 1].early && use == 0) return;  // output head's part, which precedes all blocks in backward
   while (open_ > bucket) leave(--open_, false);
@@ -66,7 +66,7 @@ void StepAccumulator::empty_micro_batch(bool last) {
 
 void StepAccumulator::end_step() { gradient_sync_.finish(); }
 
-void StepAccumulator::forget() { gradient_sync_.forget(); }
+void StepAccumulator::abandon() { gradient_sync_.abandon(); }
 
 void Fp32Accumulator::reset() {
   StepAccumulator::reset();
@@ -74,17 +74,17 @@ void Fp32Accumulator::reset() {
 }
 
 void Fp32Accumulator::complete(const Bucket& bucket) {
-  for (size_t place = bucket.first; place < bucket.last; ++place) {
-    const TrainedParameter& t = optimizer_state_.tensors()[place];
-    if (tied_touched_[place]) ops::add(context_, t.gradient, t.gradient, t.tied_gradient);
+  for (size_t index = bucket.first; index < bucket.last; ++index) {
+    const TrainedParameter& t = optimizer_state_.tensors()[index];
+    if (tied_touched_[index]) ops::add(context_, t.gradient, t.gradient, t.tied_gradient);
   }
 }
 
 nn::GradientAccumulator::Slot Fp32Accumulator::open(int trainable, int64_t, int use) {
-  const auto place = static_cast<size_t>(trainable);
-  finish_buckets_after(place, use);
-  const TrainedParameter& t = optimizer_state_.tensors()[place];
-  return use == 0 ? Slot{t.gradient, touched_[place]} : Slot{t.tied_gradient, tied_touched_[place]};
+  const auto index = static_cast<size_t>(trainable);
+  finish_buckets_after(index, use);
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
+  return use == 0 ? Slot{t.gradient, touched_[index]} : Slot{t.tied_gradient, tied_touched_[index]};
 }
 
 void Fp32Accumulator::close(int trainable, int64_t, int use) {
@@ -103,19 +103,19 @@ nn::GradientAccumulator::Slot FixedPointAccumulator::open(int trainable, int64_t
 }
 
 void FixedPointAccumulator::close(int trainable, int64_t, int) {
-  const auto place = static_cast<size_t>(trainable);
-  const TrainedParameter& t = optimizer_state_.tensors()[place];
-  ops::add_fixed(context_, flat(t.sum), one_of(optimizer_state_.largest(), place), flat(t.gradient),
-                 one_of(optimizer_state_.ranges(), place), bits_, touched_[place]);
-  touched_[place] = true;
+  const auto index = static_cast<size_t>(trainable);
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
+  ops::add_fixed(context_, flat(t.sum), one_of(optimizer_state_.largest(), index), flat(t.gradient),
+                 one_of(optimizer_state_.ranges(), index), bits_, touched_[index]);
+  touched_[index] = true;
 }
 
-Tensor FixedPointAccumulator::gradient(size_t place) {
-  const TrainedParameter& t = optimizer_state_.tensors()[place];
-  const Tensor own = flat(t.gradient).slice(0, t.own.count());
-  ops::fixed_to_float(context_, own, t.shard_gradient, one_of(optimizer_state_.largest(), place),
-                      one_of(optimizer_state_.ranges(), place), bits_);
-  return own;
+Tensor FixedPointAccumulator::gradient(size_t index) {
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
+  const Tensor contribution = flat(t.gradient).slice(0, t.shard.count());
+  ops::fixed_to_float(context_, contribution, t.shard_gradient, one_of(optimizer_state_.largest(), index),
+                      one_of(optimizer_state_.ranges(), index), bits_);
+  return contribution;
 }
 
 }  // namespace ingot::train

@@ -26,16 +26,16 @@ class StepAccumulator : public nn::GradientAccumulator {
   void empty_micro_batch(bool last);
   // After the last unit: waits for the totals over all ranks.
   void end_step();
-  void forget();  // after an error
+  void abandon();  // after an error
 
   bool has(int trainable) const override { return touched_[static_cast<size_t>(trainable)]; }
-  // The total of tensor `place`'s own elements (TrainedParameter::own), f32 and flat, after end_step(). The next call
+  // The total of tensor `index`'s own elements (TrainedParameter::shard), f32 and flat, after end_step(). The next call
   // may overwrite it.
-  virtual Tensor gradient(size_t place) = 0;
+  virtual Tensor gradient(size_t index) = 0;
 
  protected:
-  // Called before a contribution to tensor `place`: all buckets after its bucket are final.
-  void finish_buckets_after(size_t place, int use);
+  // Called before a contribution to tensor `index`: all buckets after its bucket are final.
+  void finish_buckets_after(size_t index, int use);
   virtual void reset() { touched_.assign(optimizer_state_.tensors().size(), false); }
   virtual void complete(const Bucket&) {}  // the bucket gets no more contributions
 
@@ -59,7 +59,7 @@ class Fp32Accumulator : public StepAccumulator {
  public:
   using StepAccumulator::StepAccumulator;
 
-  Tensor gradient(size_t place) override { return optimizer_state_.tensors()[place].shard_gradient; }
+  Tensor gradient(size_t index) override { return optimizer_state_.tensors()[index].shard_gradient; }
   Slot open(int trainable, int64_t unit, int use) override;
   void close(int trainable, int64_t unit, int use) override;
 
@@ -81,7 +81,7 @@ class FixedPointAccumulator : public StepAccumulator {
   // Bytes of scratch for tensors of at most n elements.
   static size_t bytes(int64_t n);
 
-  Tensor gradient(size_t place) override;
+  Tensor gradient(size_t index) override;
   Slot open(int trainable, int64_t unit, int use) override;
   void close(int trainable, int64_t unit, int use) override;
 

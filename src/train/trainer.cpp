@@ -53,7 +53,7 @@ int64_t Trainer::download_checkpoint() {
             require_same_run(shown, metadata, settings_.identity);
           },
           [&] { return wanted.load(); });
-      if (newest.brought) brought_ = remote->uri(*newest.brought);
+      if (newest.downloaded) downloaded_from_ = remote->uri(*newest.downloaded);
       stored = newest.stored.value_or(-1);
     };
   }
@@ -70,16 +70,16 @@ int64_t Trainer::resume() {
   done_ = progress->step;
   tokens_ = progress->tokens;
   if (done_ > stored) upload(done_);
-  if (progress->arch != step_.context().device.arch()) moved_from_ = progress->arch;
+  if (progress->arch != step_.context().device.arch()) previous_arch_ = progress->arch;
   return done_;
 }
 
 EvalEvent Trainer::evaluate(int64_t step) {
   const double begin = steady_seconds();
-  const Range own = rank_sequences(eval_->num_sequences(), 1, step_.ranks().rank(), step_.ranks().size());
+  const Range local = rank_sequences(eval_->num_sequences(), 1, step_.ranks().rank(), step_.ranks().size());
   std::vector<double> losses;  // by sequence
   int64_t loss_tokens = 0;
-  for (int64_t i = own.begin; i < own.end; ++i) {
+  for (int64_t i = local.begin; i < local.end; ++i) {
     const data::PackedSequence sequence = eval_->get(i);
     const Step::Loss one = step_.evaluate({&sequence, 1});
     losses.push_back(one.sum);
@@ -101,16 +101,16 @@ EvalEvent Trainer::evaluate(int64_t step) {
 }
 
 Trainer::RankStepStats Trainer::rank_step_stats(const InFlightStep& in_flight, double now) {
-  RankStepStats own;
-  own.time.own_s = now - in_flight.from - (step_.ranks().waited_s() - in_flight.waited);
-  own.time.data_s = in_flight.data;
-  for (const data::PackedSequence& sequence : in_flight.batch.sequences) own.time.tokens += std::ssize(sequence.ids);
-  own.has_meter = static_cast<bool>(settings_.joules);
-  const std::optional<double> joules = own.has_meter ? settings_.joules() : std::nullopt;
-  if (!joules) return own;
-  if (joules_) own.joules = *joules - *joules_;
+  RankStepStats stats;
+  stats.time.own_s = now - in_flight.from - (step_.ranks().waited_s() - in_flight.waited);
+  stats.time.data_s = in_flight.data;
+  for (const data::PackedSequence& sequence : in_flight.batch.sequences) stats.time.tokens += std::ssize(sequence.ids);
+  stats.has_meter = static_cast<bool>(settings_.joules);
+  const std::optional<double> joules = stats.has_meter ? settings_.joules() : std::nullopt;
+  if (!joules) return stats;
+  if (joules_) stats.joules = *joules - *joules_;
   joules_ = joules;
-  return own;
+  return stats;
 }
 
 void Trainer::report(const StepResult& result, const InFlightStep& in_flight, double seconds,
@@ -164,10 +164,10 @@ void Trainer::report(const StepResult& result, const InFlightStep& in_flight, do
     if (!message.empty()) observer_.on_warning({done_, message});
   };
   warn(warning);
-  warn(loss_watch_.look(result.loss));
+  warn(loss_watch_.check(result.loss));
   if (!std::exchange(first_reported_, true)) return;
-  warn(loader_watch_.look(event.data_s, seconds));
-  warn(straggler_watch_->look(times));
+  warn(loader_watch_.check(event.data_s, seconds));
+  warn(straggler_watch_->check(times));
 }
 
 // All memory of steps is allocated before the first one, so the device memory in use on a GPU is its peak.
@@ -185,16 +185,18 @@ std::string Trainer::why_skipped(const StepResult& result, int64_t step, const d
   return fmt::format("the gradient is not finite: update skipped; the first non-finite value came from {}", fault);
 }
 
-Trainer::Next Trainer::agree(bool stop) {
-  const Next own = stop ? Next::stop : first() && overdue() ? Next::checkpoint : Next::step;
-  return static_cast<Next>(step_.ranks().all_max(static_cast<int32_t>(own)));
+Trainer::NextAction Trainer::next_action(bool stop) {
+  const NextAction wanted = stop                              ? NextAction::stop
+                            : first() && checkpoint_overdue() ? NextAction::checkpoint
+                                                              : NextAction::step;
+  return static_cast<NextAction>(step_.ranks().all_max(static_cast<int32_t>(wanted)));
 }
 
-bool Trainer::overdue() {
-  if (settings_.checkpoint_minutes <= 0 || done_ <= std::max<int64_t>(written_, 0) || checkpoint_.is_writing())
+bool Trainer::checkpoint_overdue() {
+  if (settings_.checkpoint_minutes <= 0 || done_ <= std::max<int64_t>(checkpoint_step_, 0) || checkpoint_.is_writing())
     return false;
-  const double interval = std::max(60 * settings_.checkpoint_minutes, 20 * paused_);
-  if (settings_.clock() - written_at_ < interval) return false;
+  const double interval = std::max(60 * settings_.checkpoint_minutes, 20 * pause_s_);
+  if (settings_.clock() - checkpoint_time_ < interval) return false;
   const std::optional<uint64_t> free = settings_.free_bytes(settings_.run_dir / "checkpoints");
   const bool has_room = !free || *free >= checkpoint_bytes_ + reserved_disk_bytes;
   if (!has_room && !short_of_disk_) {
@@ -218,7 +220,7 @@ void Trainer::reserve_copy() {
     if (error.kind() != ErrorKind::resource) throw;
     shortage = error.message();
   }
-  settings_.background_checkpoints = !agreed(!shortage.empty());
+  settings_.background_checkpoints = !any_rank(!shortage.empty());
   if (settings_.background_checkpoints || !first()) return;
   observer_.on_warning(
       {done_,
@@ -241,12 +243,12 @@ void Trainer::checkpoint() {
   const uint64_t bytes = write_run_checkpoint(folder, {done_, tokens_}, settings_.identity, optimizer_state_,
                                               step_.context().device, settings_.checkpoints_kept, step_.ranks());
   const double seconds = steady_seconds() - begin;
-  written_ = done_;
-  written_at_ = settings_.clock();
-  paused_ = written_at_ - paused_from;
+  checkpoint_step_ = done_;
+  checkpoint_time_ = settings_.clock();
+  pause_s_ = checkpoint_time_ - paused_from;
   checkpoint_bytes_ = bytes;
   if (!first()) return;
-  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, paused_});
+  observer_.on_checkpoint({done_, folder / fmt::format("step-{}", done_), bytes, seconds, pause_s_});
   upload(done_);
 }
 
@@ -256,18 +258,18 @@ void Trainer::begin_checkpoint() {
   end_checkpoint();
   checkpoint_.begin(settings_.run_dir / "checkpoints", {done_, tokens_}, settings_.identity, optimizer_state_,
                     step_.context(), settings_.checkpoints_kept);
-  written_ = done_;
-  paused_ = settings_.clock() - paused_from;
+  checkpoint_step_ = done_;
+  pause_s_ = settings_.clock() - paused_from;
 }
 
 void Trainer::end_checkpoint() {
   if (!checkpoint_.is_writing()) return;
   const BackgroundCheckpoint::Written written = checkpoint_.wait();
-  written_at_ = settings_.clock();
+  checkpoint_time_ = settings_.clock();
   checkpoint_bytes_ = written.bytes;
   if (!first()) return;
   observer_.on_checkpoint({written.step, settings_.run_dir / "checkpoints" / fmt::format("step-{}", written.step),
-                           written.bytes, written.seconds, paused_});
+                           written.bytes, written.seconds, pause_s_});
   upload(written.step);
 }
 
@@ -284,7 +286,7 @@ void Trainer::upload(int64_t step) {
 // Reports a finished upload, after waiting at most `seconds` for it.
 void Trainer::report_upload(double seconds) {
   if (!upload_) return;
-  const std::optional<checkpoint::BackgroundUpload::Ended> ended = upload_->ended(seconds);
+  const std::optional<checkpoint::BackgroundUpload::Result> ended = upload_->poll(seconds);
   if (!ended) return;
   upload_error_ = ended->fault;
   if (ended->fault.empty()) {
@@ -323,7 +325,7 @@ void Trainer::restart_in_flight() {
 
 void Trainer::finish() {
   StepResult result = step_.finish();
-  while (result.again) {
+  while (result.retry) {
     restart_in_flight();
     result = step_.finish();
   }
@@ -333,8 +335,8 @@ void Trainer::finish() {
   tokens_ += result.tokens;
   const double now = steady_seconds();
   const std::vector<RankStepStats> ranks = step_.ranks().gather_one(rank_step_stats(in_flight, now));
-  if (first()) report(result, in_flight, now - std::max(in_flight.from, seen_), ranks);
-  seen_ = now;
+  if (first()) report(result, in_flight, now - std::max(in_flight.from, last_finish_), ranks);
+  last_finish_ = now;
   if (!result.skipped) return;
   const std::string why = why_skipped(result, done_, in_flight.batch);
   if (first()) observer_.on_warning({done_, why});
@@ -357,20 +359,20 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     on_eval(done_);
   };
 
-  if (!moved_from_.empty() && first()) {
+  if (!previous_arch_.empty() && first()) {
     observer_.on_warning({done_, fmt::format("continued on {}; earlier steps ran on {}: from here on, results match an "
                                              "uninterrupted run to rounding only, not bit for bit",
-                                             step_.context().device.arch(), moved_from_)});
+                                             step_.context().device.arch(), previous_arch_)});
   }
-  if (!brought_.empty()) {
+  if (!downloaded_from_.empty()) {
     observer_.on_warning(
-        {done_,
-         fmt::format("continued from {}: events of earlier steps are in the original run folder, not here", brought_)});
+        {done_, fmt::format("continued from {}: events of earlier steps are in the original run folder, not here",
+                            downloaded_from_)});
   }
   if (done_ == 0) evaluate_now();
   End end = End::done;
-  written_ = done_ > 0 ? done_ : -1;
-  written_at_ = settings_.clock();
+  checkpoint_step_ = done_ > 0 ? done_ : -1;
+  checkpoint_time_ = settings_.clock();
   checkpoint_bytes_ = checkpoint_bytes(optimizer_state_, step_.ranks());
   if (done_ < settings_.steps) {
     const int64_t every = settings_.checkpoint_every;
@@ -381,16 +383,16 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     // (CPU), or where ranks synchronise gradients, the host waits for each step.
     const bool waits = step_.context().device.host_visible() || step_.ranks().size() > 1;
     const size_t ahead = waits ? 1 : Step::max_in_flight;
-    Next next = Next::step;
+    NextAction next = NextAction::step;
     const auto write = [&] {
       reserve_copy();
       settings_.background_checkpoints ? begin_checkpoint() : checkpoint();
     };
     while (done_ < settings_.steps) {
-      while (next == Next::step && in_flight_.size() < ahead &&
+      while (next == NextAction::step && in_flight_.size() < ahead &&
              (in_flight_.empty() || !pauses_after(done_ + static_cast<int64_t>(in_flight_.size())))) {
-        next = agree(stop());
-        if (next == Next::step) begin(loader);
+        next = next_action(stop());
+        if (next == NextAction::step) begin(loader);
       }
       if (!in_flight_.empty()) {
         finish();
@@ -399,17 +401,17 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
         if (due(settings_.eval_every, done_) || done_ == settings_.steps) evaluate_now();
         if (due(settings_.checkpoint_every, done_) && done_ < settings_.steps) write();
       }
-      if (!in_flight_.empty() || next == Next::step) continue;
-      if (next == Next::stop) break;
-      if (written_ != done_ && done_ < settings_.steps) write();
-      next = Next::step;
+      if (!in_flight_.empty() || next == NextAction::step) continue;
+      if (next == NextAction::stop) break;
+      if (checkpoint_step_ != done_ && done_ < settings_.steps) write();
+      next = NextAction::step;
     }
-    if (next == Next::stop) end = End::stopped;
+    if (next == NextAction::stop) end = End::stopped;
   }
   end_checkpoint();
-  if (written_ != done_) checkpoint();
+  if (checkpoint_step_ != done_) checkpoint();
   step_.ranks().barrier();  // all checkpoint files are complete
-  while (agreed(upload_ && upload_->busy())) {
+  while (any_rank(upload_ && upload_->busy())) {
     stop();  // its result is ignored while waiting for the upload, but it may throw
     report_upload(1);
   }

@@ -86,12 +86,12 @@ class Trainer {
     data::HostBatch batch;
   };
   bool first() const { return step_.ranks().rank() == 0; }
-  // Whether `wish` is true on any rank.
-  bool agreed(bool wish) const { return step_.ranks().all_max<int32_t>(wish ? 1 : 0) != 0; }
+  // Whether `local` is true on any rank.
+  bool any_rank(bool local) const { return step_.ranks().all_max<int32_t>(local ? 1 : 0) != 0; }
   // What all ranks do before the next step.
-  enum class Next { step, checkpoint, stop };
-  Next agree(bool stop);
-  bool overdue();  // on rank 0: checkpoint_minutes have passed and the disk has room
+  enum class NextAction { step, checkpoint, stop };
+  NextAction next_action(bool stop);
+  bool checkpoint_overdue();  // on rank 0: checkpoint_minutes have passed and the disk has room
   void reserve_copy();
   void require_same_files() const;
   void checkpoint();
@@ -140,16 +140,16 @@ class Trainer {
   int64_t tokens_ = 0;                  // trained on in these steps
   BackgroundCheckpoint checkpoint_;
   bool reserved_ = false;                               // checkpoint_.reserve() was called
-  int64_t written_ = -1;                                // the step of the newest checkpoint, written or being written
-  double written_at_ = 0;                               // settings_.clock() when the newest checkpoint was complete
-  double paused_ = 0;                                   // seconds that steps were paused for the newest checkpoint
+  int64_t checkpoint_step_ = -1;                        // the step of the newest checkpoint, written or being written
+  double checkpoint_time_ = 0;                          // settings_.clock() when the newest checkpoint was complete
+  double pause_s_ = 0;                                  // seconds that steps were paused for the newest checkpoint
   uint64_t checkpoint_bytes_ = 0;                       // of the newest checkpoint; before there is one, of its tensors
   bool short_of_disk_ = false;                          // lack of disk space was reported and has lasted since
-  double seen_ = 0;                                     // steady_seconds() when the last completed step finished
+  double last_finish_ = 0;                              // steady_seconds() when the last completed step finished
   std::optional<checkpoint::BackgroundUpload> upload_;  // with settings_.remote
   std::string upload_error_;
-  std::string brought_;     // uri of the checkpoint that was downloaded from the remote
-  std::string moved_from_;  // device architecture that the resumed run ran on, if different
+  std::string downloaded_from_;  // uri of the checkpoint that was downloaded from the remote
+  std::string previous_arch_;    // device architecture that the resumed run ran on, if different
 };
 
 }  // namespace ingot::train

@@ -18,8 +18,8 @@ std::optional<double> share(double flops, double seconds, double limit) {
 
 // Whether any share of this step would be above 1.
 bool any_above(const StepWork& work, double seconds, const DeviceRates& rates) {
-  const double most = std::max({work.useful, work.full_square, work.executed});
-  return above(most / seconds, rates.peak) || above(work.useful / seconds, rates.gemm);
+  const double largest = std::max({work.useful, work.full_square, work.executed});
+  return above(largest / seconds, rates.peak) || above(work.useful / seconds, rates.gemm);
 }
 
 }  // namespace
@@ -30,8 +30,8 @@ Utilisation::Result Utilisation::of(const StepWork& work, double seconds) {
     const DeviceRates before = rates_;
     if (left_ > 0) {
       --left_;
-      const DeviceRates again = measure_();
-      rates_ = {std::max(before.peak, again.peak), std::max(before.gemm, again.gemm), again.date};
+      const DeviceRates measured = measure_();
+      rates_ = {std::max(before.peak, measured.peak), std::max(before.gemm, measured.gemm), measured.date};
       result.warning = fmt::format(
           "the step was faster than the measured rates allow (peak {:.3f} TFLOP/s, gemm {:.3f}): measured again, they "
           "are {:.3f} and {:.3f}",

@@ -1,4 +1,5 @@
-// Shares of a device's peak FLOP/s that steps reach: MFU, HFU and others (specs: flops.md).
+// Shares of a device's peak FLOP/s that steps reach: MFU and HFU (Chowdhery et al. 2022, arXiv 2204.02311, appendix B)
+// and others.
 #pragma once
 
 #include <functional>

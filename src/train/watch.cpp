@@ -18,10 +18,10 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-std::string LossWatch::look(double loss) {
+std::string LossWatch::check(double loss) {
   if (!std::isfinite(loss)) return "";
   std::string reported;
-  if (last_.size() >= least) {
+  if (last_.size() >= min_losses) {
     const double middle = median({last_.begin(), last_.end()});
     std::vector<double> distances;
     for (const double each : last_) distances.push_back(std::abs(each - middle));
@@ -38,37 +38,37 @@ std::string LossWatch::look(double loss) {
   return reported;
 }
 
-std::string LoaderWatch::look(double waited_s, double step_s) {
+std::string LoaderWatch::check(double waited_s, double step_s) {
   last_.push_back({waited_s, step_s});
   if (last_.size() > window) last_.pop_front();
   if (last_.size() < window) return "";
   double waited = 0, all = 0;
-  for (const Took& each : last_) {
+  for (const StepTiming& each : last_) {
     waited += each.waited_s;
     all += each.step_s;
   }
   const double share = all > 0 ? waited / all : 0;
   std::string reported;
-  if (share > most && !slow_) {
+  if (share > max_wait_share && !slow_) {
     reported = fmt::format(
         "the last {} steps spent {:.0f} % of their time waiting for data: the loader does not keep up (use a larger "
         "cache, a closer store, or tokenize the data beforehand)",
         window, 100 * share);
     slow_ = true;
   }
-  if (share < most / 2) slow_ = false;
+  if (share < max_wait_share / 2) slow_ = false;
   return reported;
 }
 
 StragglerWatch::StragglerWatch(std::vector<std::string> names) : names_(std::move(names)), slow_(names_.size()) {}
 
-std::string StragglerWatch::look(const std::vector<RankTime>& times) {
+std::string StragglerWatch::check(const std::vector<RankTime>& times) {
   last_.push_back(times);
   if (last_.size() > window) last_.pop_front();
   if (last_.size() < window || names_.size() < 2) return "";
   std::string reported;
   for (size_t rank = 0; rank < names_.size(); ++rank) {
-    RankTime own;
+    RankTime rank_time;
     std::vector<double> seconds, tokens;  // of the others
     for (size_t other = 0; other < names_.size(); ++other) {
       RankTime sum;
@@ -78,22 +78,22 @@ std::string StragglerWatch::look(const std::vector<RankTime>& times) {
         sum.tokens += step[other].tokens;
       }
       if (other == rank) {
-        own = sum;
+        rank_time = sum;
       } else {
         seconds.push_back(sum.own_s);
         tokens.push_back(static_cast<double>(sum.tokens));
       }
     }
     const double usual = median(std::move(seconds));
-    const double share = static_cast<double>(own.tokens) / std::max(1.0, median(std::move(tokens)));
-    const double times_usual = usual > 0 ? own.own_s / usual / std::max(1.0, share) : 1;
-    if (times_usual > most && !slow_[rank]) {
+    const double share = static_cast<double>(rank_time.tokens) / std::max(1.0, median(std::move(tokens)));
+    const double times_usual = usual > 0 ? rank_time.own_s / usual / std::max(1.0, share) : 1;
+    if (times_usual > max_slowdown && !slow_[rank]) {
       reported += fmt::format("{}{} took {:.1f} times as long as the other ranks for its part of the last {} steps{}",
                               reported.empty() ? "" : "; ", names_[rank], times_usual, window,
-                              own.data_s > own.own_s / 2 ? ", most of it waiting for data" : "");
+                              rank_time.data_s > rank_time.own_s / 2 ? ", most of it waiting for data" : "");
       slow_[rank] = true;
     }
-    if (times_usual < (1 + most) / 2) slow_[rank] = false;
+    if (times_usual < (1 + max_slowdown) / 2) slow_[rank] = false;
   }
   return reported;
 }

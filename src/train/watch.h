@@ -12,9 +12,9 @@ namespace ingot::train {
 // times the median absolute deviation, as for a normal distribution) and by more than 5 % of the median.
 class LossWatch {
  public:
-  static constexpr size_t window = 64, least = 20;
+  static constexpr size_t window = 64, min_losses = 20;
   // The warning for a step's loss; empty when there is none. Non-finite losses are ignored.
-  std::string look(double loss);
+  std::string check(double loss);
 
  private:
   std::deque<double> last_;
@@ -25,15 +25,15 @@ class LossWatch {
 class LoaderWatch {
  public:
   static constexpr size_t window = 16;
-  static constexpr double most = 0.1;
+  static constexpr double max_wait_share = 0.1;
   // With several ranks, `waited_s` is that of the slowest, for which the others wait.
-  std::string look(double waited_s, double step_s);
+  std::string check(double waited_s, double step_s);
 
  private:
-  struct Took {
+  struct StepTiming {
     double waited_s, step_s;
   };
-  std::deque<Took> last_;
+  std::deque<StepTiming> last_;
   bool slow_ = false;
 };
 
@@ -49,11 +49,11 @@ struct RankTime {
 class StragglerWatch {
  public:
   static constexpr size_t window = 16;
-  static constexpr double most = 1.3;
+  static constexpr double max_slowdown = 1.3;
   // `names`: of the ranks, for messages.
   explicit StragglerWatch(std::vector<std::string> names);
   // `times`: of every rank in one step, by rank.
-  std::string look(const std::vector<RankTime>& times);
+  std::string check(const std::vector<RankTime>& times);
 
  private:
   std::vector<std::string> names_;

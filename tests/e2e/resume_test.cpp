@@ -263,7 +263,7 @@ TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
     EXPECT_EQ(result.code, 2) << result.error;
     EXPECT_NE(result.error.find(words), std::string::npos) << "expected '" << words << "' in: " << result.error;
   };
-  expect({"threads=2"}, "2 threads for 3 ranks");
+  expect({"threads=2"}, "threads: 2 is less than the number of ranks, 3");
   const std::vector<int> usable = usable_cpus();
   ASSERT_FALSE(usable.empty());
   expect({fmt::format("affinity={}", usable.front()), "threads=3"}, "cannot bind 3 threads to 1 CPUs");

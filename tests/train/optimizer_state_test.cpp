@@ -95,12 +95,12 @@ TEST(OptimizerState, ShardsHaveTheirPredictedBytes) {
           EXPECT_EQ(device.allocated() - before, bytes.master + bytes.moments + bytes.gradients);
           for (size_t i = 0; i < covered.size(); ++i) {
             const TrainedParameter& t = optimizer_state.tensors()[i];
-            if (t.own.count() > 0) EXPECT_EQ(t.own.begin, covered[i]) << t.name;
-            if (t.own.count() > 0) covered[i] = t.own.end;
+            if (t.shard.count() > 0) EXPECT_EQ(t.shard.begin, covered[i]) << t.name;
+            if (t.shard.count() > 0) covered[i] = t.shard.end;
             for (const StateTensor& each : t.state) {
-              EXPECT_EQ(each.tensor.elements(), (t.own.count() + each.block - 1) / each.block);
+              EXPECT_EQ(each.tensor.elements(), (t.shard.count() + each.block - 1) / each.block);
             }
-            if (t.optimizer->whole_matrices) EXPECT_TRUE(t.own.count() == 0 || t.own.count() == t.shape.elements());
+            if (t.optimizer->whole_matrices) EXPECT_TRUE(t.shard.count() == 0 || t.shard.count() == t.shape.elements());
           }
         }
         for (size_t i = 0; i < covered.size(); ++i) {

@@ -93,9 +93,9 @@ TEST(Optimizer, UsesExactlyThePredictedScratch) {
     for (const DType type : {DType::f32, DType::bf16, DType::u8}) {
       Parameter parameter(name, Shape{24, 40}, type);
       const size_t used = parameter.update();
-      const size_t promised = update_bytes(parameter.optimizer, parameter.shape, parameter.own, type, DType::f32);
+      const size_t promised = update_bytes(parameter.optimizer, parameter.shape, parameter.shard, type, DType::f32);
       EXPECT_LE(used, promised);
-      EXPECT_LE(promised - used, ops::sum_squares_bytes(parameter.own));  // not needed on a CPU
+      EXPECT_LE(promised - used, ops::sum_squares_bytes(parameter.shard));  // not needed on a CPU
       EXPECT_EQ(used == 0, type != DType::u8 && name != OptimizerName::muon) << parameter.optimizer.name;
     }
   }

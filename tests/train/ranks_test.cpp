@@ -90,7 +90,7 @@ StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
     run.step->begin(step, 1e-2, std::span(all).subspan(share.begin, share.count()),
                     std::span(samples).subspan(share.begin, share.count()));
     result = run.step->finish();
-  } while (result.again);
+  } while (result.retry);
   return result;
 }
 

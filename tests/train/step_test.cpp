@@ -83,7 +83,7 @@ TEST(FixedStep, IsRepeatedWithLargerRanges) {
   run.step->begin(2, 1e-2, batch, SmallRun::samples(6));
   const std::vector<std::vector<float>> before = state_of(*run.optimizer_state);
   const StepResult first = run.step->finish();
-  EXPECT_TRUE(first.again);
+  EXPECT_TRUE(first.retry);
   EXPECT_EQ(state_of(*run.optimizer_state), before);
   EXPECT_EQ(run.optimizer_state->updates(), 0);
   EXPECT_GT(ranges[1], -80);
@@ -113,7 +113,7 @@ TEST(FixedStep, ANonFiniteContributionSkipsTheStepAndKeepsItsRange) {
   const float was = std::exchange(embedding.as<float>()[batch[0].ids[0] * run.spec.hidden], INFINITY);
   const StepResult result = run.run(2, 1e-3, batch);
   EXPECT_TRUE(result.skipped);
-  EXPECT_FALSE(result.again);
+  EXPECT_FALSE(result.retry);
   embedding.as<float>()[batch[0].ids[0] * run.spec.hidden] = was;
   EXPECT_FALSE(run.run(3, 1e-3, batch).skipped);
   EXPECT_EQ(run.optimizer_state->updates(), 2);
