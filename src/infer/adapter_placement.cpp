@@ -56,13 +56,13 @@ bool AdapterPlacement::take_slot(const SequenceState& next) {
     return *std::ranges::max_element(all, has_precedence, &Users::first);
   };
   std::optional<int64_t> slot;
-  if (const auto own = slots_of.find(next.tenant); own != slots_of.end()) {
-    const Users lowest = last(own->second);
+  if (const auto own_slots = slots_of.find(next.tenant); own_slots != slots_of.end()) {
+    const Users lowest = last(own_slots->second);
     if (lowest.first->priority < next.priority) slot = lowest.slot;
   }
   if (!has_one && !slots_of.empty()) {
-    const auto most = std::ranges::max_element(slots_of, {}, [](const auto& each) { return each.second.size(); });
-    if (most->second.size() > 1) slot = last(most->second).slot;
+    const auto largest = std::ranges::max_element(slots_of, {}, [](const auto& each) { return each.second.size(); });
+    if (largest->second.size() > 1) slot = last(largest->second).slot;
   }
   if (!slot) return false;
   for (Use* use : std::vector(holders_)) {
@@ -73,7 +73,7 @@ bool AdapterPlacement::take_slot(const SequenceState& next) {
   return true;
 }
 
-void AdapterPlacement::place() {
+void AdapterPlacement::assign() {
   if (!slots_) return;
   bool full = false;  // an earlier sequence waits for a slot
   for (const SequenceState* next : scheduler_.next_waiting(sequences_)) {
@@ -99,7 +99,7 @@ void AdapterPlacement::place() {
 bool AdapterPlacement::wait() {
   if (loading_.empty()) return false;
   slots_->wait(loading_.front()->slot);
-  place();
+  assign();
   return true;
 }
 

@@ -30,8 +30,8 @@ class AdapterPlacement {
   // of its users have a lower priority; or, if the tenant has no slot at all, a slot of the tenant with the most slots,
   // if that has more than one. The former users are preempted and wait for a slot again. Sequences without adapters are
   // not affected.
-  void place();
-  // Waits for the upload that was started first, then calls place(). False when no upload is in progress.
+  void assign();
+  // Waits for the upload that was started first, then calls assign(). False when no upload is in progress.
   bool wait();
 
   int64_t slot(int64_t id) const;  // -1: none

@@ -126,8 +126,8 @@ void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
   const bool copied = !in_place(adapter, device_);
   auto* entries = reinterpret_cast<ops::LoraEntry*>(slot.staging.data());
   slot.staged = row_bytes();
-  std::vector<CopyThread::Part> parts;
-  const auto place = [&](const Tensor& weight) -> const void* {
+  std::vector<CopyThread::Segment> parts;
+  const auto address_of = [&](const Tensor& weight) -> const void* {
     if (!copied) return weight.data;
     parts.push_back({slot.staging.data() + slot.staged, weight.data, weight.bytes()});
     const void* there = static_cast<const std::byte*>(slot.memory.data) + (slot.staged - row_bytes());
@@ -138,8 +138,8 @@ void AdapterSlots::fill(size_t index, const HostAdapter& adapter) {
     const nn::LoraWeights& layer = adapter.weights.layers[p];
     entries[p] = {};
     if (!layer.a) continue;
-    const void* a = place(layer.a);
-    entries[p] = {a, place(layer.b), static_cast<int32_t>(layer.a.rows()), adapter.weights.factor};
+    const void* a = address_of(layer.a);
+    entries[p] = {a, address_of(layer.b), static_cast<int32_t>(layer.a.rows()), adapter.weights.factor};
   }
   ++uploads_;
   if (parts.empty()) {

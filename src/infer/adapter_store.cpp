@@ -46,9 +46,9 @@ bool has_files(const fs::path& folder) {
 }
 
 // Throws if the folder holds any file of an (incomplete) adapter, or cannot be listed.
-void check_no_adapter(const fs::path& place) {
-  list_folder(place);
-  for (const fs::path& folder : {place, place / "adapter"}) {
+void check_no_adapter(const fs::path& folder_path) {
+  list_folder(folder_path);
+  for (const fs::path& folder : {folder_path, folder_path / "adapter"}) {
     for (const char* file : files) {
       if (!path_exists(folder / file)) continue;
       throw_error(ErrorKind::not_found, "{}: an adapter needs {} and {}, both regular files", folder.string(), files[0],
@@ -110,14 +110,14 @@ AdapterStore::AdapterStore(spec::ModelSpec model, AdapterStoreSettings settings)
 }
 
 fs::path AdapterStore::folder_of(const std::string& name) const {
-  for (const fs::path& place : {settings_.root / name, settings_.root / name / "adapter"}) {
-    if (has_files(place)) return place;
+  for (const fs::path& folder_path : {settings_.root / name, settings_.root / name / "adapter"}) {
+    if (has_files(folder_path)) return folder_path;
   }
   return {};
 }
 
 // The entries of the root folder; none when it is gone or cannot be read any more.
-std::vector<fs::path> AdapterStore::places() const {
+std::vector<fs::path> AdapterStore::adapter_folders() const {
   try {
     return list_folder(settings_.root);
   } catch (const Error&) {
@@ -127,8 +127,8 @@ std::vector<fs::path> AdapterStore::places() const {
 
 void AdapterStore::scan() {
   std::map<std::string, int64_t> found;  // modification times, by name
-  for (const fs::path& place : places()) {
-    const std::string name = place.filename().string();
+  for (const fs::path& folder_path : adapter_folders()) {
+    const std::string name = folder_path.filename().string();
     if (!is_adapter_name(name)) continue;
     const fs::path folder = folder_of(name);
     if (!folder.empty()) found.emplace(name, modified_at(folder));
@@ -170,16 +170,16 @@ void AdapterStore::check_fits(const std::string& name, const checkpoint::Adapter
 
 std::vector<BrokenAdapter> AdapterStore::check() {
   std::vector<BrokenAdapter> broken;
-  for (const fs::path& place : places()) {
-    const std::string name = place.filename().string();
+  for (const fs::path& folder_path : adapter_folders()) {
+    const std::string name = folder_path.filename().string();
     if (name.starts_with('.')) continue;
     std::string version;
     try {
-      if (!is_folder(place)) continue;
+      if (!is_folder(folder_path)) continue;
       const fs::path folder = folder_of(name);
       if (!folder.empty()) version = version_of(folder);
       if (version.empty()) {
-        check_no_adapter(place);
+        check_no_adapter(folder_path);
         continue;
       }
       check_name(name);
@@ -222,7 +222,7 @@ bool AdapterStore::has(const std::string& name) const {
 void AdapterStore::drop(Entries& all, Entry& entry) {
   if (!entry.adapter) return;
   all.bytes -= entry.adapter->bytes;
-  all.resident.erase(entry.place);
+  all.resident.erase(entry.lru_position);
   entry.adapter.reset();
 }
 
@@ -284,7 +284,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
   const fs::path folder = folder_of(name);
   const std::string version = folder.empty() ? std::string() : version_of(folder);
   if (version.empty()) {
-    forget(name);
+    erase(name);
     not_there(name);
   }
   {
@@ -297,7 +297,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
     if (entry.removed) not_there(name);
     if (entry.modified == 0) entry.modified = modified_at(folder);
     if (entry.adapter && entry.version == version) {
-      held->resident.splice(held->resident.end(), held->resident, entry.place);
+      held->resident.splice(held->resident.end(), held->resident, entry.lru_position);
       return entry.adapter;
     }
     drop(*held, entry);
@@ -319,7 +319,7 @@ std::shared_ptr<const HostAdapter> AdapterStore::get(const std::string& name) {
       // What may throw comes first: if it does, the entry has no adapter and no position.
       entry.version = version;
       entry.broken.clear();
-      entry.place = held->resident.insert(held->resident.end(), &entry);
+      entry.lru_position = held->resident.insert(held->resident.end(), &entry);
       entry.adapter = adapter;
       held->bytes += adapter->bytes;
       ++held->loads;
@@ -353,7 +353,7 @@ void AdapterStore::pin(const std::string& name, bool pinned) {
 }
 
 // Erases the entry of an adapter whose files are gone.
-void AdapterStore::forget(const std::string& name) {
+void AdapterStore::erase(const std::string& name) {
   auto held = entries_.lock();
   const auto found = held->by_name.find(name);
   if (found == held->by_name.end() || found->second.loading) return;

@@ -53,7 +53,7 @@ class AdapterStore {
   // Errors: not_found when the root is not a folder or cannot be listed.
   AdapterStore(spec::ModelSpec model, AdapterStoreSettings settings);
 
-  // Lists the root again: registers new folders and forgets removed ones. Requests in flight keep their adapters.
+  // Lists the root again: registers new folders and drops removed ones. Requests in flight keep their adapters.
   void scan();
   // Checks the configuration and the safetensors header of every adapter under the root and returns those that cannot
   // be used. Weight values are checked when an adapter is read. Folders that hold only some of an adapter's files, or
@@ -95,8 +95,8 @@ class AdapterStore {
     bool loading = false;
     bool pinned = false;
     bool removed = false;
-    std::string broken;                 // version of the files that could not be used; empty: not known to be broken
-    std::list<Entry*>::iterator place;  // position in `resident`; valid while `adapter` is set
+    std::string broken;  // version of the files that could not be used; empty: not known to be broken
+    std::list<Entry*>::iterator lru_position;  // position in `resident`; valid while `adapter` is set
   };
   struct Entries {
     std::map<std::string, Entry> by_name;
@@ -106,7 +106,7 @@ class AdapterStore {
   };
 
   std::filesystem::path folder_of(const std::string& name) const;
-  std::vector<std::filesystem::path> places() const;
+  std::vector<std::filesystem::path> adapter_folders() const;
   void check_fits(const std::string& name, const checkpoint::AdapterFile& file) const;
   void set_broken(const std::string& name, const std::string& version);
   std::shared_ptr<const HostAdapter> read(const std::string& name, const std::filesystem::path& folder) const;
@@ -114,7 +114,7 @@ class AdapterStore {
   // not, whatever error reading them gave.
   std::shared_ptr<const HostAdapter> read_version(const std::string& name, const std::filesystem::path& folder,
                                                   const std::string& version) const;
-  void forget(const std::string& name);
+  void erase(const std::string& name);
   static void drop(Entries& all, Entry& entry);
   void make_room(Entries& all, size_t bytes) const;
 

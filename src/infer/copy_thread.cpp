@@ -8,7 +8,7 @@
 namespace ingot::infer {
 
 struct CopyThread::Copy {
-  std::vector<Part> parts;
+  std::vector<Segment> segments;
   bool cancelled = false;
   bool ended = false;
 };
@@ -21,9 +21,9 @@ CopyThread::~CopyThread() {
   thread_.join();
 }
 
-std::shared_ptr<CopyThread::Copy> CopyThread::start(std::vector<Part> parts) {
+std::shared_ptr<CopyThread::Copy> CopyThread::start(std::vector<Segment> segments) {
   auto copy = std::make_shared<Copy>();
-  copy->parts = std::move(parts);
+  copy->segments = std::move(segments);
   queue_.lock()->copies.push_back(copy);
   queue_.notify_all();
   return copy;
@@ -60,10 +60,10 @@ void CopyThread::run() {
       copy = std::move(held->copies.front());
       held->copies.pop_front();
     }
-    for (const Part& part : copy->parts) {
-      for (size_t done = 0; done < part.bytes && wanted(*copy); done += piece_bytes) {
-        std::memcpy(part.to + done, static_cast<const std::byte*>(part.from) + done,
-                    std::min(piece_bytes, part.bytes - done));
+    for (const Segment& segment : copy->segments) {
+      for (size_t done = 0; done < segment.bytes && wanted(*copy); done += chunk_bytes) {
+        std::memcpy(segment.to + done, static_cast<const std::byte*>(segment.from) + done,
+                    std::min(chunk_bytes, segment.bytes - done));
       }
     }
     {

@@ -13,16 +13,16 @@ namespace ingot::infer {
 
 class CopyThread {
  public:
-  // Stopping or cancelling waits for the copy of at most one piece of this size.
-  static constexpr size_t piece_bytes = size_t{4} << 20;
+  // Stopping or cancelling waits for the copy of at most one chunk of this size.
+  static constexpr size_t chunk_bytes = size_t{4} << 20;
 
-  struct Part {
+  struct Segment {
     std::byte* to = nullptr;
     const void* from = nullptr;
     size_t bytes = 0;
   };
-  // A queued or running copy. The memory of all its parts must stay valid, and nobody else may write to it, until the
-  // copy has ended.
+  // A queued or running copy. The memory of all its segments must stay valid, and nobody else may write to it, until
+  // the copy has ended.
   struct Copy;
 
   CopyThread();
@@ -30,7 +30,7 @@ class CopyThread {
   ~CopyThread();
 
   // Queues a copy after the earlier ones. Thread-safe, as are all functions here.
-  std::shared_ptr<Copy> start(std::vector<Part> parts);
+  std::shared_ptr<Copy> start(std::vector<Segment> segments);
   // Whether the copy has ended; `wait` blocks until it has.
   bool ended(const Copy& copy) const;
   void wait(const Copy& copy) const;

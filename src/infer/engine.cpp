@@ -29,15 +29,15 @@ struct Sequence {
   std::vector<double> states;  // with `embed`: sum of the states of the chunks so far
   int64_t scored = 1;  // with prompt_logprobs: leading prompt tokens that are done; the first has no log-probability
 
-  bool complete(const ScheduledChunk& piece) const { return piece.end >= state.tokens; }
+  bool complete(const ScheduledChunk& chunk) const { return chunk.end >= state.tokens; }
   bool generates() const { return !request.embed && request.max_tokens > 0; }
-  int64_t wanted(const ScheduledChunk& piece) const {  // tokens to sample
-    return generates() && complete(piece) ? piece.end - state.tokens + 1 : 0;
+  int64_t wanted(const ScheduledChunk& chunk) const {  // tokens to sample
+    return generates() && complete(chunk) ? chunk.end - state.tokens + 1 : 0;
   }
   bool to_score() const { return request.prompt_logprobs && scored < request.prompt.size(); }
   // The value of `scored` after the chunk, which returns the log-probabilities of the prompt tokens in between.
-  int64_t scored_after(const ScheduledChunk& piece) const {
-    return to_score() ? std::max(scored, std::min(piece.end + 1, request.prompt.size())) : scored;
+  int64_t scored_after(const ScheduledChunk& chunk) const {
+    return to_score() ? std::max(scored, std::min(chunk.end + 1, request.prompt.size())) : scored;
   }
 };
 
@@ -97,7 +97,7 @@ struct Engine::State {
         forward(device, registry, threads, m, s),
         placement(forward.adapters(), scheduler, s.sequences) {}
 
-  Sequence& of(const ScheduledChunk& piece) { return sequences.at(piece.sequence->id); }
+  Sequence& of(const ScheduledChunk& chunk) { return sequences.at(chunk.sequence->id); }
   // Gives the scheduler the ids for prefix cache lookup. Requests for states or prompt log-probabilities need every
   // prompt token computed, so they skip the lookup.
   void show_ids(Sequence& sequence) const {
@@ -111,12 +111,12 @@ struct Engine::State {
   std::vector<ScheduledChunk> next_batch();
   std::vector<Output> run_batch();
   void begin(Sequence& sequence, int64_t cached);
-  ForwardResult compute(const std::vector<ScheduledChunk>& pieces);
-  void want(const ScheduledChunk& piece, std::vector<SampleRequest>& all);
-  bool report_prompt(const ScheduledChunk& piece, std::span<SampleResult> known, std::vector<Output>& outputs);
-  void settle_chunk(const ScheduledChunk& piece, std::span<SampleResult> chosen, std::vector<Output>& outputs);
+  ForwardResult compute(const std::vector<ScheduledChunk>& chunks);
+  void want(const ScheduledChunk& chunk, std::vector<SampleRequest>& all);
+  bool report_prompt(const ScheduledChunk& chunk, std::span<SampleResult> known, std::vector<Output>& outputs);
+  void settle_chunk(const ScheduledChunk& chunk, std::span<SampleResult> sampled, std::vector<Output>& outputs);
   Output settle(Sequence& sequence, SampledToken choice);
-  std::optional<Output> add_states(const ScheduledChunk& piece, const std::vector<double>& sums);
+  std::optional<Output> add_states(const ScheduledChunk& chunk, const std::vector<double>& sums);
   void end_finished(const std::vector<Output>& outputs);
 };
 
@@ -238,23 +238,23 @@ void Engine::State::draft() {
 }
 
 std::vector<ScheduledChunk> Engine::State::next_batch() {
-  placement.place();
+  placement.assign();
   draft();
-  std::vector<ScheduledChunk> pieces = scheduler.next();
-  if (!pieces.empty()) return pieces;
+  std::vector<ScheduledChunk> chunks = scheduler.next();
+  if (!chunks.empty()) return chunks;
   if (placement.wait()) {  // every sequence waits for its adapter
-    pieces = scheduler.next();
-    if (!pieces.empty()) return pieces;
+    chunks = scheduler.next();
+    if (!chunks.empty()) return chunks;
   }
   throw_error(ErrorKind::internal, "the KV cache is too small for any waiting sequence");
 }
 
 // Appends how to sample each token of the chunk: the one after the known tokens, and one after each draft token, in
 // case the draft is accepted.
-void Engine::State::want(const ScheduledChunk& piece, std::vector<SampleRequest>& all) {
-  Sequence& sequence = of(piece);
+void Engine::State::want(const ScheduledChunk& chunk, std::vector<SampleRequest>& all) {
+  Sequence& sequence = of(chunk);
   TokenMask* mask = sequence.request.mask.get();
-  const int64_t count = sequence.wanted(piece);
+  const int64_t count = sequence.wanted(chunk);
   const bool penalties = has_penalties(sequence.request.sampling);
   int64_t accepted = 0;
   std::string error;
@@ -299,30 +299,30 @@ void Engine::State::begin(Sequence& sequence, int64_t cached) {
   counted.prefix_hits += cached;
 }
 
-ForwardResult Engine::State::compute(const std::vector<ScheduledChunk>& pieces) {
+ForwardResult Engine::State::compute(const std::vector<ScheduledChunk>& chunks) {
   std::vector<ForwardChunk> parts;
-  for (const ScheduledChunk& piece : pieces) {
-    Sequence& sequence = of(piece);
-    const int64_t guessed = std::max<int64_t>(0, piece.end - sequence.state.tokens);
+  for (const ScheduledChunk& chunk : chunks) {
+    Sequence& sequence = of(chunk);
+    const int64_t guessed = std::max<int64_t>(0, chunk.end - sequence.state.tokens);
     sequence.draft.resize(static_cast<size_t>(guessed));
-    if (sequence.ids.empty()) begin(sequence, piece.begin);
+    if (sequence.ids.empty()) begin(sequence, chunk.begin);
     sequence.ids.insert(sequence.ids.end(), sequence.draft.begin(), sequence.draft.end());
     counted.drafted_tokens += guessed;
     ForwardChunk& part = parts.emplace_back();
     part.ids = sequence.ids;
-    part.table = piece.sequence->table.pages;
-    part.begin = piece.begin;
-    part.end = piece.end;
+    part.table = chunk.sequence->table.pages;
+    part.begin = chunk.begin;
+    part.end = chunk.end;
     part.slot = placement.slot(sequence.state.id);
     part.states = sequence.request.embed;
-    part.wanted = sequence.wanted(piece);
+    part.wanted = sequence.wanted(chunk);
     part.known_begin = sequence.scored;
-    part.known_end = sequence.scored_after(piece);
+    part.known_end = sequence.scored_after(chunk);
     part.sampling = &sequence.request.sampling;
   }
   return forward.run(parts, [&] {
     std::vector<SampleRequest> all;
-    for (const ScheduledChunk& piece : pieces) want(piece, all);
+    for (const ScheduledChunk& chunk : chunks) want(chunk, all);
     return all;
   });
 }
@@ -351,11 +351,11 @@ Output Engine::State::settle(Sequence& sequence, SampledToken choice) {
 }
 
 // Appends an output with the prompt log-probabilities of the chunk. False when the request has failed.
-bool Engine::State::report_prompt(const ScheduledChunk& piece, std::span<SampleResult> known,
+bool Engine::State::report_prompt(const ScheduledChunk& chunk, std::span<SampleResult> known,
                                   std::vector<Output>& outputs) {
   if (known.empty()) return true;
-  Sequence& sequence = of(piece);
-  sequence.scored = sequence.scored_after(piece);
+  Sequence& sequence = of(chunk);
+  sequence.scored = sequence.scored_after(chunk);
   sequence.has_output = true;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
@@ -372,42 +372,42 @@ bool Engine::State::report_prompt(const ScheduledChunk& piece, std::span<SampleR
   return true;
 }
 
-void Engine::State::settle_chunk(const ScheduledChunk& piece, std::span<SampleResult> chosen,
+void Engine::State::settle_chunk(const ScheduledChunk& chunk, std::span<SampleResult> sampled,
                                  std::vector<Output>& outputs) {
-  Sequence& sequence = of(piece);
+  Sequence& sequence = of(chunk);
   sequence.ids.resize(static_cast<size_t>(sequence.state.tokens));
-  for (size_t i = 0; i < chosen.size(); ++i) {
+  for (size_t i = 0; i < sampled.size(); ++i) {
     Output output;
-    if (chosen[i].error.empty()) {
-      const int32_t id = chosen[i].choice.id;
+    if (sampled[i].error.empty()) {
+      const int32_t id = sampled[i].choice.id;
       const bool right = i < sequence.draft.size() && id == sequence.draft[i];
       try {
-        output = settle(sequence, std::move(chosen[i].choice));
+        output = settle(sequence, std::move(sampled[i].choice));
       } catch (const std::exception& error) {
-        chosen[i].error = error.what();
-        chosen[i].kind = kind_of(error);
+        sampled[i].error = error.what();
+        sampled[i].kind = kind_of(error);
       }
       counted.accepted_tokens += right;
-      if (!right) chosen = chosen.first(i + 1);
+      if (!right) sampled = sampled.first(i + 1);
     }
-    if (!chosen[i].error.empty()) {
+    if (!sampled[i].error.empty()) {
       output = {};
       output.request = sequence.state.id;
       output.finish = FinishReason::failed;
-      output.error = chosen[i].error;
-      output.kind = chosen[i].kind;
+      output.error = sampled[i].error;
+      output.kind = sampled[i].kind;
     }
     if (!sequence.has_output) output.cached_tokens = sequence.prefix_hit;
     sequence.has_output = true;
     outputs.push_back(std::move(output));
     if (outputs.back().finish) break;
   }
-  if (!chosen.empty()) sequence.state.cached = std::min(piece.end, sequence.state.tokens - 1);
+  if (!sampled.empty()) sequence.state.cached = std::min(chunk.end, sequence.state.tokens - 1);
   show_ids(sequence);
   if (!outputs.empty() && outputs.back().finish == FinishReason::failed && outputs.back().request == sequence.state.id)
     return;
   pool.cache(sequence.state.table, sequence.ids, sequence.state.cached, sequence.state.owner);
-  if (sequence.request.embed || sequence.generates() || !sequence.complete(piece)) return;
+  if (sequence.request.embed || sequence.generates() || !sequence.complete(chunk)) return;
   Output& output = outputs.emplace_back();
   output.request = sequence.state.id;
   output.finish = FinishReason::length;
@@ -415,11 +415,11 @@ void Engine::State::settle_chunk(const ScheduledChunk& piece, std::span<SampleRe
 }
 
 // Adds up the states of the chunks; returns the embedding at the end of the prompt.
-std::optional<Output> Engine::State::add_states(const ScheduledChunk& piece, const std::vector<double>& sums) {
-  Sequence& sequence = of(piece);
-  if (piece.begin == 0) sequence.states.assign(sums.size(), 0);  // it may have restarted after a preemption
+std::optional<Output> Engine::State::add_states(const ScheduledChunk& chunk, const std::vector<double>& sums) {
+  Sequence& sequence = of(chunk);
+  if (chunk.begin == 0) sequence.states.assign(sums.size(), 0);  // it may have restarted after a preemption
   for (size_t i = 0; i < sums.size(); ++i) sequence.states[i] += sums[i];
-  if (!sequence.complete(piece)) return std::nullopt;
+  if (!sequence.complete(chunk)) return std::nullopt;
   Output output;
   output.request = sequence.state.id;
   output.finish = FinishReason::stop;
@@ -452,25 +452,25 @@ void Engine::State::end_finished(const std::vector<Output>& outputs) {
 }
 
 std::vector<Output> Engine::State::run_batch() {
-  std::vector<ScheduledChunk> pieces = next_batch();
+  std::vector<ScheduledChunk> chunks = next_batch();
   // Makes the rows of one adapter adjacent: ops::lora reads its weights once for them.
   if (forward.adapters())
     std::ranges::sort(
-        pieces, {}, [&](const ScheduledChunk& p) { return std::pair(placement.slot(p.sequence->id), p.sequence->id); });
-  ForwardResult result = compute(pieces);
+        chunks, {}, [&](const ScheduledChunk& p) { return std::pair(placement.slot(p.sequence->id), p.sequence->id); });
+  ForwardResult result = compute(chunks);
   std::vector<Output> outputs;
   size_t row = 0, known = 0, states = 0;
-  for (const ScheduledChunk& piece : pieces) {
-    const auto count = static_cast<size_t>(of(piece).wanted(piece));
-    const auto scored = static_cast<size_t>(of(piece).scored_after(piece) - of(piece).scored);
-    piece.sequence->cached = std::min(piece.end, piece.sequence->tokens);
-    if (report_prompt(piece, std::span(result.known).subspan(known, scored), outputs)) {
-      settle_chunk(piece, std::span(result.chosen).subspan(row, count), outputs);
+  for (const ScheduledChunk& chunk : chunks) {
+    const auto count = static_cast<size_t>(of(chunk).wanted(chunk));
+    const auto scored = static_cast<size_t>(of(chunk).scored_after(chunk) - of(chunk).scored);
+    chunk.sequence->cached = std::min(chunk.end, chunk.sequence->tokens);
+    if (report_prompt(chunk, std::span(result.known).subspan(known, scored), outputs)) {
+      settle_chunk(chunk, std::span(result.sampled).subspan(row, count), outputs);
     }
     row += count;
     known += scored;
-    if (!of(piece).request.embed) continue;
-    std::optional<Output> output = add_states(piece, result.state_sums[states++]);
+    if (!of(chunk).request.embed) continue;
+    std::optional<Output> output = add_states(chunk, result.state_sums[states++]);
     if (output) outputs.push_back(std::move(*output));
   }
   return outputs;

@@ -56,8 +56,8 @@ void check_counts(const EngineSettings& settings, const spec::ModelSpec& model) 
                               settings.draft_tokens, settings.adapter_slots, settings.adapter_rank}) {
     if (count > max_count) {
       throw_error(ErrorKind::usage,
-                  "an engine of {} sequences, tokens per batch or page, draft tokens, adapters or ranks; at most {} "
-                  "are supported",
+                  "an engine setting is {}; sequences, tokens per batch, tokens per page, draft tokens, adapter slots "
+                  "and adapter ranks may be at most {}",
                   count, max_count);
     }
   }
@@ -134,9 +134,9 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   lengths_ = batch_.take(DType::i32, Shape{s.sequences});
   tables_ = batch_.take(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
   normed_ = batch_.take(s.activation, Shape{s.batch_tokens, spec.hidden});
-  chosen_ = batch_.take(s.activation, Shape{rows, spec.hidden});
+  selected_ = batch_.take(s.activation, Shape{rows, spec.hidden});
   logits_ = batch_.take(DType::f32, Shape{rows, spec.vocab});
-  up_ = PinnedBuffer(device, place_of(tables_) + tables_.bytes());
+  upload_staging_ = PinnedBuffer(device, staging_offset(tables_) + tables_.bytes());
   computed_ = device.make_event();
   sampler_.emplace(device, batch_, rows, spec.vocab);
   row_invariant_ = s.row_invariant && device.kind() == DeviceKind::cpu;
@@ -148,46 +148,46 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
 }
 
 // Offset of an uploaded tensor's host copy in `up_`.
-size_t Forward::place_of(const Tensor& tensor) const {
+size_t Forward::staging_offset(const Tensor& tensor) const {
   return static_cast<size_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(ids_.data));
 }
 
 int32_t* Forward::on_host(const Tensor& tensor) const {
-  return reinterpret_cast<int32_t*>(up_.data() + place_of(tensor));
+  return reinterpret_cast<int32_t*>(upload_staging_.data() + staging_offset(tensor));
 }
 
 void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work) {
-  const auto known = std::find_if(decodings_.begin(), decodings_.end(),
+  const auto known = std::find_if(recordings_.begin(), recordings_.end(),
                                   [&](const RecordedDecode& d) { return d.rows == rows && d.ranks == ranks; });
-  if (known == decodings_.end()) {
-    if (decodings_.size() == max_decodings) decodings_.pop_back();
-    decodings_.push_front({rows, ranks, nullptr});
+  if (known == recordings_.end()) {
+    if (recordings_.size() == max_recordings) recordings_.pop_back();
+    recordings_.push_front({rows, ranks, nullptr});
     return work();
   }
-  std::rotate(decodings_.begin(), known, known + 1);
-  std::unique_ptr<RecordedGraph>& replay = decodings_.front().replay;
+  std::rotate(recordings_.begin(), known, known + 1);
+  std::unique_ptr<RecordedGraph>& replay = recordings_.front().replay;
   if (!replay) replay = device_.record(work);
   replay->run();
 }
 
 // Writes the batch's ids, positions, slots, offsets, lengths and page tables to the host copies. Returns the number of
 // tokens.
-int64_t Forward::describe(std::span<const ForwardChunk> pieces) {
+int64_t Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
   const int64_t max_pages = pages_per_sequence(settings_);
   int64_t tokens = 0;
   on_host(offsets_)[0] = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const ForwardChunk& piece = pieces[i];
-    for (int64_t t = piece.begin; t < piece.end; ++t, ++tokens) {
-      const int32_t page = piece.table[static_cast<size_t>(t / settings_.page_tokens)];
-      on_host(ids_)[tokens] = piece.ids[static_cast<size_t>(t)];
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ForwardChunk& chunk = chunks[i];
+    for (int64_t t = chunk.begin; t < chunk.end; ++t, ++tokens) {
+      const int32_t page = chunk.table[static_cast<size_t>(t / settings_.page_tokens)];
+      on_host(ids_)[tokens] = chunk.ids[static_cast<size_t>(t)];
       on_host(positions_)[tokens] = static_cast<int32_t>(t);
       on_host(slots_)[tokens] = static_cast<int32_t>(page * settings_.page_tokens + t % settings_.page_tokens);
     }
     on_host(offsets_)[i + 1] = static_cast<int32_t>(tokens);
-    on_host(lengths_)[i] = static_cast<int32_t>(piece.end);
-    int32_t* own = on_host(tables_) + static_cast<int64_t>(i) * max_pages;
-    std::fill(std::copy(piece.table.begin(), piece.table.end(), own), own + max_pages, 0);
+    on_host(lengths_)[i] = static_cast<int32_t>(chunk.end);
+    int32_t* table = on_host(tables_) + static_cast<int64_t>(i) * max_pages;
+    std::fill(std::copy(chunk.table.begin(), chunk.table.end(), table), table + max_pages, 0);
   }
   return tokens;
 }
@@ -204,19 +204,19 @@ std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
   return sums;
 }
 
-// Fills lora_ and head_lora_ for the batch. False when no piece has an adapter.
-bool Forward::set_adapters(std::span<const ForwardChunk> pieces) {
+// Fills lora_ and head_lora_ for the batch. False when no chunk has an adapter.
+bool Forward::set_adapters(std::span<const ForwardChunk> chunks) {
   if (!adapters_) return false;
   std::fill(lora_.ranks.begin(), lora_.ranks.end(), 0);
   lora_.host.clear();
   head_lora_.host.clear();
   bool any = false;
   std::vector<int32_t> known;
-  for (const ForwardChunk& piece : pieces) {
-    const auto slot = static_cast<int32_t>(piece.slot);
-    lora_.host.insert(lora_.host.end(), static_cast<size_t>(piece.end - piece.begin), slot);
-    head_lora_.host.insert(head_lora_.host.end(), static_cast<size_t>(piece.wanted), slot);
-    known.insert(known.end(), static_cast<size_t>(piece.known_end - piece.known_begin), slot);
+  for (const ForwardChunk& chunk : chunks) {
+    const auto slot = static_cast<int32_t>(chunk.slot);
+    lora_.host.insert(lora_.host.end(), static_cast<size_t>(chunk.end - chunk.begin), slot);
+    head_lora_.host.insert(head_lora_.host.end(), static_cast<size_t>(chunk.wanted), slot);
+    known.insert(known.end(), static_cast<size_t>(chunk.known_end - chunk.known_begin), slot);
     if (slot < 0) continue;
     any = true;
     const std::vector<nn::LoraWeights>& layers = adapters_->adapter(slot).weights.layers;
@@ -234,46 +234,48 @@ bool Forward::set_adapters(std::span<const ForwardChunk> pieces) {
   return any;
 }
 
-// Computes logits of the batch's rows `asked`; with `every_row` these are all rows. head_lora_ has the rows' adapters.
-void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> asked, bool every_row) {
-  const int64_t rows = std::ssize(asked);
+// Computes logits of the batch's rows `logit_rows`; with `every_row` these are all rows. head_lora_ has the rows'
+// adapters.
+void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> logit_rows,
+                             bool every_row) {
+  const int64_t rows = std::ssize(logit_rows);
   for (int64_t row = 0; row < rows && !every_row; ++row) {
-    const int64_t from = asked[static_cast<size_t>(row)];
-    ops::scale(context_, chosen_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
+    const int64_t from = logit_rows[static_cast<size_t>(row)];
+    ops::scale(context_, selected_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
   }
   nn::Pass head{context_, flat, settings_.activation, {}};
   head.row_invariant = true;
   if (adapted) head.lora = &head_lora_;
-  model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : chosen_).slice(0, rows));
+  model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : selected_).slice(0, rows));
 }
 
 // Log-probabilities of the known tokens, for as many rows at a time as logits_ holds. Overwrites logits_ and
 // head_lora_.
-std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> pieces, const nn::TokenBatch& flat,
+std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> chunks, const nn::TokenBatch& flat,
                                                bool adapted) {
-  std::vector<int64_t> asked;
+  std::vector<int64_t> logit_rows;
   std::vector<SampleRequest> all;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const ForwardChunk& piece = pieces[i];
-    for (int64_t t = piece.known_begin; t < piece.known_end; ++t) {
-      asked.push_back(on_host(offsets_)[i] + t - 1 - piece.begin);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const ForwardChunk& chunk = chunks[i];
+    for (int64_t t = chunk.known_begin; t < chunk.known_end; ++t) {
+      logit_rows.push_back(on_host(offsets_)[i] + t - 1 - chunk.begin);
       SampleRequest& wanted = all.emplace_back();
-      wanted.sampling = piece.sampling;
-      wanted.known = piece.ids[static_cast<size_t>(t)];
+      wanted.sampling = chunk.sampling;
+      wanted.known = chunk.ids[static_cast<size_t>(t)];
     }
   }
   const int32_t* slots = on_host(head_slots_) + head_lora_.host.size();
   const int64_t before = std::ssize(head_lora_.host);
-  const int64_t most = logits_.shape[0];
+  const int64_t max_rows = logits_.shape[0];
   std::vector<SampleResult> known;
-  for (int64_t first = 0; first < std::ssize(asked); first += most) {
-    const int64_t end = std::min(first + most, std::ssize(asked));
+  for (int64_t first = 0; first < std::ssize(logit_rows); first += max_rows) {
+    const int64_t end = std::min(first + max_rows, std::ssize(logit_rows));
     if (adapted) {
       head_lora_.host.assign(slots + first, slots + end);
       head_lora_.slots = head_slots_.slice(before + first, before + end);
     }
     const auto part = static_cast<size_t>(first), count = static_cast<size_t>(end - first);
-    compute_logits(flat, adapted, std::span(asked).subspan(part, count), false);
+    compute_logits(flat, adapted, std::span(logit_rows).subspan(part, count), false);
     std::vector<SampleResult> scored =
         sampler_->run(context_, logits_.slice(0, end - first), std::span(all).subspan(part, count));
     std::move(scored.begin(), scored.end(), std::back_inserter(known));
@@ -281,19 +283,19 @@ std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> pie
   return known;
 }
 
-ForwardResult Forward::run(std::span<const ForwardChunk> pieces, FunctionRef<std::vector<SampleRequest>()> wanted) {
-  const int64_t tokens = describe(pieces);
-  const bool adapted = set_adapters(pieces);
-  const int64_t count = std::ssize(pieces);
-  std::vector<int64_t> asked;  // rows to sample from
+ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted) {
+  const int64_t tokens = fill_inputs(chunks);
+  const bool adapted = set_adapters(chunks);
+  const int64_t count = std::ssize(chunks);
+  std::vector<int64_t> logit_rows;  // rows to sample from
   for (int64_t i = 0; i < count; ++i) {
     const int64_t end = on_host(offsets_)[i + 1];
-    for (int64_t row = end - pieces[static_cast<size_t>(i)].wanted; row < end; ++row) asked.push_back(row);
+    for (int64_t row = end - chunks[static_cast<size_t>(i)].wanted; row < end; ++row) logit_rows.push_back(row);
   }
-  const int64_t rows = std::ssize(asked);
+  const int64_t rows = std::ssize(logit_rows);
   const double begin = steady_seconds();
   const Tensor used = tables_.slice(0, count);
-  device_.copy_from_host_async(Stream::compute, ids_.data, up_.data(), place_of(used) + used.bytes());
+  device_.copy_from_host_async(Stream::compute, ids_.data, upload_staging_.data(), staging_offset(used) + used.bytes());
   const nn::TokenBatch flat{ids_.slice(0, tokens), positions_.slice(0, tokens), offsets_.slice(0, count + 1)};
   cache_.slots = slots_.slice(0, tokens);
   cache_.layout = {flat.offsets, lengths_.slice(0, count), used};
@@ -304,9 +306,9 @@ ForwardResult Forward::run(std::span<const ForwardChunk> pieces, FunctionRef<std
     pass.row_invariant = row_invariant_;
     if (adapted) pass.lora = &lora_;
     model_.forward(pass, normed_.slice(0, tokens));
-    if (rows > 0) compute_logits(flat, adapted, asked, every_row);
+    if (rows > 0) compute_logits(flat, adapted, logit_rows, every_row);
   };
-  // Every piece is one token then. Not for mixtures of experts: to know which experts the rows are routed to, the host
+  // Every chunk is one token then. Not for mixtures of experts: to know which experts the rows are routed to, the host
   // has to wait for the router.
   if (every_row && tokens == count && device_.replays() && !spec::has_experts(model_.spec())) {
     decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
@@ -318,13 +320,13 @@ ForwardResult Forward::run(std::span<const ForwardChunk> pieces, FunctionRef<std
   if (rows > 0) {
     const std::vector<SampleRequest> choices = wanted();
     const double from = steady_seconds();
-    result.chosen = sampler_->run(context_, logits_.slice(0, rows), choices);
+    result.sampled = sampler_->run(context_, logits_.slice(0, rows), choices);
     waited += steady_seconds() - from;
   }
   const double from = steady_seconds();
-  result.known = score_known(pieces, flat, adapted);
+  result.known = score_known(chunks, flat, adapted);
   for (int64_t i = 0; i < count; ++i) {
-    if (!pieces[static_cast<size_t>(i)].states) continue;
+    if (!chunks[static_cast<size_t>(i)].states) continue;
     result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
   }
   if (rows == 0 && result.known.empty() && result.state_sums.empty()) {  // the next upload reuses the host buffer

@@ -33,9 +33,9 @@ struct ForwardChunk {
 };
 
 struct ForwardResult {
-  std::vector<SampleResult> chosen;             // sampled tokens, in the order of the pieces that need them
-  std::vector<SampleResult> known;              // scored known tokens, in the order of pieces
-  std::vector<std::vector<double>> state_sums;  // [H] for every piece with `states`: the sum of its rows, in double
+  std::vector<SampleResult> sampled;            // sampled tokens, in the order of the chunks that need them
+  std::vector<SampleResult> known;              // scored known tokens, in the order of chunks
+  std::vector<std::vector<double>> state_sums;  // [H] for every chunk with `states`: the sum of its rows, in double
 };
 
 // The settings, with the model's context where none was given. ErrorKind::usage for contradictory ones.
@@ -51,7 +51,7 @@ class Forward {
 
   // Computes a batch of at most EngineSettings::batch_tokens tokens. If tokens are to be sampled, `wanted` is called
   // once the model's work is queued on the device, and returns how to sample each of them.
-  ForwardResult run(std::span<const ForwardChunk> pieces, FunctionRef<std::vector<SampleRequest>()> wanted);
+  ForwardResult run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted);
 
   std::span<uint32_t> mask(int64_t row) { return sampler_->mask(row); }
   AdapterSlots* adapters() { return adapters_ ? &*adapters_ : nullptr; }  // null: no adapters
@@ -66,16 +66,16 @@ class Forward {
     std::vector<int64_t> ranks;  // nn::LoraBatch::ranks; empty without adapters
     std::unique_ptr<RecordedGraph> replay;
   };
-  static constexpr size_t max_decodings = 16;
+  static constexpr size_t max_recordings = 16;
 
-  size_t place_of(const Tensor& tensor) const;
+  size_t staging_offset(const Tensor& tensor) const;
   int32_t* on_host(const Tensor& tensor) const;
   // Calls `work`, or replays its recording.
   void decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work);
-  int64_t describe(std::span<const ForwardChunk> pieces);
-  bool set_adapters(std::span<const ForwardChunk> pieces);
-  void compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> asked, bool every_row);
-  std::vector<SampleResult> score_known(std::span<const ForwardChunk> pieces, const nn::TokenBatch& flat, bool adapted);
+  int64_t fill_inputs(std::span<const ForwardChunk> chunks);
+  bool set_adapters(std::span<const ForwardChunk> chunks);
+  void compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> logit_rows, bool every_row);
+  std::vector<SampleResult> score_known(std::span<const ForwardChunk> chunks, const nn::TokenBatch& flat, bool adapted);
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
@@ -87,15 +87,15 @@ class Forward {
   // Sized for the largest batch. adapter_slots_: the adapter slot of each token. head_slots_: of each row whose logits
   // are needed, first the rows to sample from, then the rows that score known tokens.
   Tensor ids_, positions_, slots_, offsets_, adapter_slots_, head_slots_, lengths_, tables_;
-  Tensor normed_, chosen_, logits_;
-  PinnedBuffer up_;  // host copy of ids_ .. tables_
+  Tensor normed_, selected_, logits_;
+  PinnedBuffer upload_staging_;  // host copy of ids_ .. tables_
   std::unique_ptr<Event> computed_;
   std::optional<TokenSampler> sampler_;
   std::optional<AdapterSlots> adapters_;
   nn::LoraBatch lora_, head_lora_;
   bool row_invariant_ = false;
   double device_seconds_ = 0;
-  std::deque<RecordedDecode> decodings_;  // most recently used first
+  std::deque<RecordedDecode> recordings_;  // most recently used first
 };
 
 }  // namespace ingot::infer

@@ -41,10 +41,10 @@ void check_item(const LogLikelihoodRequest& item, const spec::ModelSpec& spec) {
 
 // Natural log of the softmax probability of `id`, given logits [V].
 double log_probability(std::span<const float> logits, int32_t id) {
-  const double most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  const double max_logit = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
-  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max_logit);
+  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) - max_logit - std::log(sum);
   check_number(result);
   return result;
 }
@@ -54,12 +54,13 @@ double log_probability(std::span<const float> logits, int32_t id) {
 void LogLikelihoodScorer::Needs::operator+=(const Needs& other) {
   tokens += other.tokens;
   sequences += other.sequences;
-  asked += other.asked;
+  logit_rows += other.logit_rows;
   pages += other.pages;
 }
 
 bool LogLikelihoodScorer::Needs::within(const Needs& limit) const {
-  return tokens <= limit.tokens && sequences <= limit.sequences && asked <= limit.asked && pages <= limit.pages;
+  return tokens <= limit.tokens && sequences <= limit.sequences && logit_rows <= limit.logit_rows &&
+         pages <= limit.pages;
 }
 
 // Whole pages of the context are computed once, as a sequence of their own, and are the first pages of every
@@ -74,8 +75,8 @@ LogLikelihoodScorer::Needs LogLikelihoodScorer::needs(const LogLikelihoodRequest
   const int64_t shared = shared_tokens(item);
   Needs needs{shared, shared > 0 ? 1 : 0, 0, shared / settings_.page_tokens};
   for (const std::vector<int32_t>& continuation : item.continuations) {
-    const int64_t own = length_of(item.context) - shared + length_of(continuation) - 1;
-    needs += {own, 1, length_of(continuation), ceil_div(own, settings_.page_tokens)};
+    const int64_t own_tokens = length_of(item.context) - shared + length_of(continuation) - 1;
+    needs += {own_tokens, 1, length_of(continuation), ceil_div(own_tokens, settings_.page_tokens)};
   }
   return needs;
 }
@@ -97,14 +98,14 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
     const Needs one = needs(item);
     limit_.tokens = std::max(limit_.tokens, one.tokens);
     limit_.sequences = std::max(limit_.sequences, one.sequences);
-    limit_.asked = std::max(limit_.asked, one.asked);
+    limit_.logit_rows = std::max(limit_.logit_rows, one.logit_rows);
     limit_.pages = std::max(limit_.pages, one.pages);
     for (const std::vector<int32_t>& continuation : item.continuations) {
       longest = std::max(longest, length_of(item.context) + length_of(continuation) - 1);
     }
   }
   max_pages_ = ceil_div(longest, settings.page_tokens);
-  logit_rows_ = std::min(limit_.asked, spec::loss_chunk(spec.vocab));
+  logit_rows_ = std::min(limit_.logit_rows, spec::loss_chunk(spec.vocab));
 
   models::PassShape shape;
   shape.tokens = limit_.tokens;
@@ -168,7 +169,7 @@ void LogLikelihoodScorer::add(Batch& batch, const LogLikelihoodRequest& item) co
     std::vector<int32_t> ids(rest.begin(), rest.end());
     ids.insert(ids.end(), continuation.begin(), continuation.end() - 1);
     const int64_t row = static_cast<int64_t>(batch.ids.size() + rest.size()) - 1;
-    for (int64_t t = 0; t < length_of(continuation); ++t) batch.asked.push_back(row + t);
+    for (int64_t t = 0; t < length_of(continuation); ++t) batch.logit_rows.push_back(row + t);
     batch.targets.insert(batch.targets.end(), continuation.begin(), continuation.end());
     add_sequence(batch, ids, shared, table);
   }
@@ -201,26 +202,26 @@ std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::A
   const Tensor normed = batch_arena_.take(settings_.activation, Shape{tokens, spec.hidden});
   model_.forward(pass, normed);
 
-  const Tensor chosen = batch_arena_.take(settings_.activation, Shape{logit_rows_, spec.hidden});
+  const Tensor logit_inputs = batch_arena_.take(settings_.activation, Shape{logit_rows_, spec.hidden});
   const Tensor logits = batch_arena_.take(DType::f32, Shape{logit_rows_, spec.vocab});
   const size_t vocab = static_cast<size_t>(spec.vocab);
   std::vector<float> host(static_cast<size_t>(logit_rows_) * vocab);
-  std::vector<double> logprobs(batch.asked.size());
-  for (int64_t first = 0; first < static_cast<int64_t>(batch.asked.size()); first += logit_rows_) {
-    const int64_t rows = std::min(logit_rows_, static_cast<int64_t>(batch.asked.size()) - first);
+  std::vector<double> logprobs(batch.logit_rows.size());
+  for (int64_t first = 0; first < static_cast<int64_t>(batch.logit_rows.size()); first += logit_rows_) {
+    const int64_t rows = std::min(logit_rows_, static_cast<int64_t>(batch.logit_rows.size()) - first);
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t from = batch.asked[static_cast<size_t>(first + row)];
-      ops::scale(context_, chosen.slice(row, row + 1), normed.slice(from, from + 1), 1);
+      const int64_t from = batch.logit_rows[static_cast<size_t>(first + row)];
+      ops::scale(context_, logit_inputs.slice(row, row + 1), normed.slice(from, from + 1), 1);
     }
     nn::Pass head{context_, flat, settings_.activation, segments(rows)};
     const Tensor part = logits.slice(0, rows);
-    model_.logits(head, part, chosen.slice(0, rows));
+    model_.logits(head, part, logit_inputs.slice(0, rows));
     device_.copy_to_host(host.data(), part.data, part.bytes());
     threads_.parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const size_t place = static_cast<size_t>(first + row);
-        logprobs[place] =
-            log_probability(std::span(host).subspan(static_cast<size_t>(row) * vocab, vocab), batch.targets[place]);
+        const size_t index = static_cast<size_t>(first + row);
+        logprobs[index] =
+            log_probability(std::span(host).subspan(static_cast<size_t>(row) * vocab, vocab), batch.targets[index]);
       }
     });
   }

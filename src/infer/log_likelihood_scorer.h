@@ -46,12 +46,12 @@ class LogLikelihoodScorer {
   // A batch on the host.
   struct Batch {
     std::vector<int32_t> ids, positions, slots, offsets{0}, lengths, tables;
-    std::vector<int64_t> asked;    // rows whose logits are needed
-    std::vector<int32_t> targets;  // [asked]: the next token, which is scored
-    int64_t pages = 0;             // in use
+    std::vector<int64_t> logit_rows;  // rows whose logits are needed
+    std::vector<int32_t> targets;     // [asked]: the next token, which is scored
+    int64_t pages = 0;                // in use
   };
   struct Needs {
-    int64_t tokens = 0, sequences = 0, asked = 0, pages = 0;
+    int64_t tokens = 0, sequences = 0, logit_rows = 0, pages = 0;
     void operator+=(const Needs& other);
     bool within(const Needs& limit) const;
   };

@@ -47,46 +47,46 @@ int64_t PagePool::look_up(int64_t parent, std::span<const int32_t> ids, const Pr
 }
 
 // Adds a reference to a cached page. The first reference also adds one to its parent, and so on.
-void PagePool::retain(int64_t name) {
-  while (name != 0) {
-    CachedPage& cached_page = cached_.at(name);
+void PagePool::retain(int64_t id) {
+  while (id != 0) {
+    CachedPage& cached_page = cached_.at(id);
     if (cached_page.references++ > 0) return;
     --idle_;
     if (cached_page.children == 0) leaves_.erase(cached_page.used);
-    name = cached_page.parent;
+    id = cached_page.parent;
   }
 }
 
-void PagePool::release_page(int64_t name) {
-  while (name != 0) {
-    CachedPage& cached_page = cached_.at(name);
+void PagePool::release_page(int64_t id) {
+  while (id != 0) {
+    CachedPage& cached_page = cached_.at(id);
     if (--cached_page.references > 0) return;
     ++idle_;
     cached_page.used = ++clock_;
-    consider(name);
-    name = cached_page.parent;
+    update_evictable(id);
+    id = cached_page.parent;
   }
 }
 
 // Makes the page evictable if it is an unreferenced leaf.
-void PagePool::consider(int64_t name) {
-  const CachedPage& cached_page = cached_.at(name);
-  if (cached_page.references == 0 && cached_page.children == 0) leaves_.emplace(cached_page.used, name);
+void PagePool::update_evictable(int64_t id) {
+  const CachedPage& cached_page = cached_.at(id);
+  if (cached_page.references == 0 && cached_page.children == 0) leaves_.emplace(cached_page.used, id);
 }
 
 void PagePool::evict_one() {
-  const int64_t name = leaves_.begin()->second;
+  const int64_t id = leaves_.begin()->second;
   leaves_.erase(leaves_.begin());
-  const CachedPage cached_page = std::move(cached_.at(name));
-  cached_.erase(name);
+  const CachedPage cached_page = std::move(cached_.at(id));
+  cached_.erase(id);
   const auto [begin, end] = by_hash_.equal_range(cached_page.hash);
-  by_hash_.erase(std::find_if(begin, end, [&](const auto& each) { return each.second == name; }));
+  by_hash_.erase(std::find_if(begin, end, [&](const auto& each) { return each.second == id; }));
   cached_of_page_[static_cast<size_t>(cached_page.page)] = 0;
   free_.push_back(cached_page.page);
   --idle_;
   if (cached_page.parent == 0) return;
   --cached_.at(cached_page.parent).children;
-  consider(cached_page.parent);
+  update_evictable(cached_page.parent);
 }
 
 int64_t PagePool::find(PageTable& table, std::span<const int32_t> ids, const PrefixOwner& owner) {
@@ -118,33 +118,33 @@ bool PagePool::extend(PageTable& table, int64_t tokens) {
 void PagePool::cache(PageTable& table, std::span<const int32_t> ids, int64_t cached, const PrefixOwner& owner) {
   const auto size = static_cast<size_t>(page_tokens_);
   while (caching_ && (table.shared + 1) * page_tokens_ <= cached) {
-    const std::span<const int32_t> own = ids.subspan(static_cast<size_t>(table.shared) * size, size);
-    int64_t name = look_up(table.chain, own, owner);
-    if (name == 0) {
-      name = ++last_name_;
+    const std::span<const int32_t> page_ids = ids.subspan(static_cast<size_t>(table.shared) * size, size);
+    int64_t id = look_up(table.chain, page_ids, owner);
+    if (id == 0) {
+      id = ++last_id_;
       CachedPage cached_page;
       cached_page.parent = table.chain;
       cached_page.owner = owner;
-      cached_page.ids.assign(own.begin(), own.end());
+      cached_page.ids.assign(page_ids.begin(), page_ids.end());
       cached_page.page = table.pages[static_cast<size_t>(table.shared)];
-      cached_page.hash = hash_of(cached_page.parent, own, owner);
+      cached_page.hash = hash_of(cached_page.parent, page_ids, owner);
       cached_page.used = ++clock_;
       if (cached_page.parent != 0)
         ++cached_.at(cached_page.parent).children;  // the table references the parent, so it is not in leaves_
-      by_hash_.emplace(cached_page.hash, name);
-      cached_of_page_[static_cast<size_t>(cached_page.page)] = name;
-      cached_.emplace(name, std::move(cached_page));
+      by_hash_.emplace(cached_page.hash, id);
+      cached_of_page_[static_cast<size_t>(cached_page.page)] = id;
+      cached_.emplace(id, std::move(cached_page));
       ++idle_;
-      consider(name);
+      update_evictable(id);
     } else {
       // An equal page is cached already: the table continues with that one and frees its own copy.
       int32_t& page = table.pages[static_cast<size_t>(table.shared)];
       free_.push_back(page);
-      page = cached_.at(name).page;
+      page = cached_.at(id).page;
     }
-    retain(name);
+    retain(id);
     release_page(table.chain);
-    table.chain = name;
+    table.chain = id;
     ++table.shared;
   }
 }

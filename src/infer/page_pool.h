@@ -62,7 +62,7 @@ class PagePool {
   int64_t look_up(int64_t parent, std::span<const int32_t> ids, const PrefixOwner& owner) const;
   void retain(int64_t cached_page);
   void release_page(int64_t cached_page);
-  void consider(int64_t cached_page);
+  void update_evictable(int64_t cached_page);
   void evict_one();
 
   int64_t pages_;
@@ -74,7 +74,7 @@ class PagePool {
   std::map<uint64_t, int64_t> leaves_;   // eviction order: unreferenced pages without children, by `used`
   std::vector<int64_t> cached_of_page_;  // id of the cached page, by page; 0: none
   int64_t idle_ = 0;                     // unreferenced cached pages
-  int64_t last_name_ = 0;
+  int64_t last_id_ = 0;
   uint64_t clock_ = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace ingot::infer {
 
-// At most `most` ids: those after the last earlier occurrence of the text's final 3-gram, or else 2-gram, or else
-// 1-gram. Empty if none of these occurs earlier.
-std::vector<int32_t> prompt_lookup_draft(std::span<const int32_t> ids, int64_t most);
+// At max_tokens `max_tokens` ids: those after the last earlier occurrence of the text's final 3-gram, or else 2-gram,
+// or else 1-gram. Empty if none of these occurs earlier.
+std::vector<int32_t> prompt_lookup_draft(std::span<const int32_t> ids, int64_t max_tokens);
 
 }  // namespace ingot::infer

@@ -60,13 +60,13 @@ void filter(std::vector<Candidate>& candidates, const SamplingParams& sampling) 
     const uint64_t part = static_cast<uint64_t>(std::ceil(sampling.top_p * 0x1p32));
     const uint64_t wanted = std::max<uint64_t>(1, ops::scaled_fraction(sum_of(candidates), part));
     uint64_t reached = 0;
-    size_t kept = 0;
-    while (kept < candidates.size() && reached < wanted) reached += candidates[kept++].weight;
-    candidates.resize(kept);
+    size_t size = 0;
+    while (size < candidates.size() && reached < wanted) reached += candidates[size++].weight;
+    candidates.resize(size);
   }
   if (sampling.min_p > 0) {
-    const auto least = static_cast<float>(std::log2(sampling.min_p));
-    while (candidates.back().power < least) candidates.pop_back();
+    const auto min_power = static_cast<float>(std::log2(sampling.min_p));
+    while (candidates.back().power < min_power) candidates.pop_back();
   }
 }
 
@@ -91,11 +91,11 @@ int32_t draw(const std::vector<float>& logits, const SamplingParams& sampling, i
   });
   filter(candidates, sampling);
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-  const uint64_t place = ops::multiply_high(RandomStream(sampling.seed, position).next_u64(), sum_of(candidates));
+  const uint64_t target = ops::multiply_high(RandomStream(sampling.seed, position).next_u64(), sum_of(candidates));
   uint64_t reached = 0;
   for (const Candidate& c : candidates) {
     reached += c.weight;
-    if (reached > place) return c.id;
+    if (reached > target) return c.id;
   }
   return candidates.back().id;
 }
@@ -175,8 +175,8 @@ std::vector<LogitEdit> logit_edits(const SamplingParams& sampling, const TokenCo
   return edits;
 }
 
-SampledToken choose(std::span<const float> logits, const SamplingParams& sampling, const SamplingContext& past,
-                    int64_t position) {
+SampledToken sample_token(std::span<const float> logits, const SamplingParams& sampling, const SamplingContext& past,
+                          int64_t position) {
   for (float logit : logits) check_number(static_cast<double>(logit));
   const double total = log_sum_exp(logits, *std::max_element(logits.begin(), logits.end()));
   const std::vector<float> changed = edited(logits, sampling, past);

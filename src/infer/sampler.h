@@ -81,7 +81,7 @@ float power_scale(double temperature);
 // integers (ops/sampling_weight.h), and the random number picks from the cumulative weights of the remaining tokens in
 // the order of ids. This is the plain reference of ops/sampling.h, which samples the same tokens. Errors:
 // check_number's, and internal when no token is allowed.
-SampledToken choose(std::span<const float> logits, const SamplingParams& sampling, const SamplingContext& past,
-                    int64_t position);
+SampledToken sample_token(std::span<const float> logits, const SamplingParams& sampling, const SamplingContext& past,
+                          int64_t position);
 
 }  // namespace ingot::infer

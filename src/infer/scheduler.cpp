@@ -156,9 +156,9 @@ SequenceState* Scheduler::lower_priority_victim(const SequenceState& next) const
 SequenceState* Scheduler::victim_of(const SequenceState& next) const {
   if (SequenceState* outranked = lower_priority_victim(next)) return outranked;
   const std::map<uint64_t, Share> all = shares();
-  const Share& own = all.at(next.tenant);
+  const Share& requesting = all.at(next.tenant);
   const Share largest = largest_of(all);
-  return largest.count > 1 && largest.pages <= own.pages ? own.last : largest.last;
+  return largest.count > 1 && largest.pages <= requesting.pages ? requesting.last : largest.last;
 }
 
 // Allocates pages for the first `tokens` tokens of a running sequence, by preemption if needed. Returns how many tokens
@@ -172,11 +172,11 @@ int64_t Scheduler::make_room(SequenceState* sequence, int64_t tokens, Batch& bat
       pool_.extend(sequence->table, tokens);
       break;
     }
-    const auto piece = std::ranges::find(batch.pieces, victim, &ScheduledChunk::sequence);
-    if (piece != batch.pieces.end()) {
-      batch.left += piece->end - piece->begin;
-      turns_.charge(victim->tenant, piece->begin - piece->end);
-      batch.pieces.erase(piece);
+    const auto chunk = std::ranges::find(batch.chunks, victim, &ScheduledChunk::sequence);
+    if (chunk != batch.chunks.end()) {
+      batch.left += chunk->end - chunk->begin;
+      turns_.charge(victim->tenant, chunk->begin - chunk->end);
+      batch.chunks.erase(chunk);
     }
     preempt(victim);
     batch.pages_taken = true;
@@ -212,8 +212,8 @@ void Scheduler::preempt_for_slots() {
   }
 }
 
-void Scheduler::take(Batch& batch, SequenceState* sequence, int64_t end) {
-  batch.pieces.push_back({sequence, sequence->cached, end});
+void Scheduler::append_chunk(Batch& batch, SequenceState* sequence, int64_t end) {
+  batch.chunks.push_back({sequence, sequence->cached, end});
   batch.left -= end - sequence->cached;
   turns_.charge(sequence->tenant, end - sequence->cached);
 }
@@ -253,12 +253,12 @@ void Scheduler::fill_prompts(Batch& batch) {
       return each.first != *tenant && !served.contains(each.first) && next_of(each.first) != nullptr;
     };
     const bool shared = std::ranges::any_of(filling, waits_too) || std::ranges::any_of(waiting_, waits_too);
-    const int64_t most = shared ? (batch.left + 1) / 2 : batch.left;
+    const int64_t max_chunk = shared ? (batch.left + 1) / 2 : batch.left;
     tried.insert(sequence);
     served.insert(*tenant);
     const bool takes = runs(sequence) || may_take(*sequence);
     if (!runs(sequence)) start(sequence);
-    int64_t end = std::min(sequence->tokens, sequence->cached + most);
+    int64_t end = std::min(sequence->tokens, sequence->cached + max_chunk);
     if (takes) {
       end = make_room(sequence, end, batch);
       full = full || batch.pages_taken;
@@ -267,29 +267,30 @@ void Scheduler::fill_prompts(Batch& batch) {
       full = true;
       continue;
     }
-    if (end > sequence->cached) take(batch, sequence, end);
+    if (end > sequence->cached) append_chunk(batch, sequence, end);
   }
 }
 
 std::vector<ScheduledChunk> Scheduler::next() {
   preempt_for_slots();
-  Batch batch{.pieces = {}, .left = batch_tokens_};
+  Batch batch{.chunks = {}, .left = batch_tokens_};
   for (SequenceState* sequence : std::vector(running_)) {
     if (batch.left < 1) break;
     if (!runs(sequence) || !decodes(*sequence)) continue;
-    if (make_room(sequence, sequence->tokens, batch) == sequence->tokens) take(batch, sequence, sequence->tokens);
+    if (make_room(sequence, sequence->tokens, batch) == sequence->tokens)
+      append_chunk(batch, sequence, sequence->tokens);
   }
   fill_prompts(batch);
   // Draft tokens get what is left of the batch and of the free pages.
-  for (ScheduledChunk& piece : batch.pieces) {
-    const int64_t more = std::min(piece.sequence->draft_tokens, batch.left);
-    if (piece.end < piece.sequence->tokens || more < 1 || !pool_.extend(piece.sequence->table, piece.end + more))
+  for (ScheduledChunk& chunk : batch.chunks) {
+    const int64_t more = std::min(chunk.sequence->draft_tokens, batch.left);
+    if (chunk.end < chunk.sequence->tokens || more < 1 || !pool_.extend(chunk.sequence->table, chunk.end + more))
       continue;
-    piece.end += more;
+    chunk.end += more;
     batch.left -= more;
-    turns_.charge(piece.sequence->tenant, more);
+    turns_.charge(chunk.sequence->tenant, more);
   }
-  return std::move(batch.pieces);
+  return std::move(batch.chunks);
 }
 
 }  // namespace ingot::infer

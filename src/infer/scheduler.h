@@ -76,7 +76,7 @@ class Scheduler {
   using Waiting = std::vector<SequenceState*>;  // of one tenant, by `has_precedence`
 
   struct Batch {
-    std::vector<ScheduledChunk> pieces;
+    std::vector<ScheduledChunk> chunks;
     int64_t left = 0;          // tokens that still fit
     bool pages_taken = false;  // a running sequence was preempted
   };
@@ -87,7 +87,7 @@ class Scheduler {
   };
 
   int64_t make_room(SequenceState* sequence, int64_t tokens, Batch& batch);
-  void take(Batch& batch, SequenceState* sequence, int64_t end);
+  void append_chunk(Batch& batch, SequenceState* sequence, int64_t end);
   void fill_prompts(Batch& batch);
   std::map<uint64_t, Share> shares() const;
   SequenceState* lower_priority_victim(const SequenceState& next) const;

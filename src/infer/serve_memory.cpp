@@ -26,25 +26,27 @@ size_t bytes_of(const WeightSet& weights) {
 
 }  // namespace
 
-size_t ServeMemory::to_take() const { return mapped_weights + (on_host ? total(engine) : 0); }
+size_t ServeMemory::remaining_growth() const { return mapped_weights + (on_host ? total(engine) : 0); }
 
-size_t ServeMemory::full() const { return program + (on_host ? weights - mapped_weights : 0) + to_take(); }
+size_t ServeMemory::total_when_full() const {
+  return program + (on_host ? weights - mapped_weights : 0) + remaining_growth();
+}
 
-size_t ServeMemory::at_most() const { return full() + asked.total(); }
+size_t ServeMemory::max_total() const { return total_when_full() + requests.total(); }
 
 size_t default_cache_limit(const spec::ModelSpec& model, const EngineSettings& wanted, int threads, bool on_host,
                            size_t available, size_t mapped_weights) {
   if (on_host) return minus(available, mapped_weights) / 4;
-  const size_t most = available / 10 * 9;
+  const size_t limit = available / 10 * 9;
   // Page tables grow with the context: leaves room for those of the largest context that could fit.
-  EngineSettings settings = plan_cache(model, wanted, most).settings;
+  EngineSettings settings = plan_cache(model, wanted, limit).settings;
   const EngineBytes bytes = engine_bytes(model, settings, threads, on_host);
-  return minus(most, total(bytes) - bytes.kv);
+  return minus(limit, total(bytes) - bytes.kv);
 }
 
 ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, int threads,
-                              const EngineSettings& wanted, std::optional<size_t> cache_bytes, const AskedMemory& asked,
-                              const MemoryUse& at_start) {
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
+                              const RequestMemory& requests, const MemoryUse& at_start) {
   const spec::ModelSpec& model = loaded.spec;
   ServeMemory memory;
   memory.device = device.name();
@@ -60,7 +62,7 @@ ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Devic
   const size_t grown = minus(memory_use().anonymous, at_start.anonymous);
   const size_t copied = memory.on_host ? std::min(grown, loaded.copied_bytes) : 0;
   memory.program = at_start.resident + (grown - copied);
-  memory.asked = asked;
+  memory.requests = requests;
   memory.available = memory.on_host ? of_device : available_memory();
   return memory;
 }
@@ -82,12 +84,13 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                   cache.tokens(), contexts, cache.settings.context, cache.settings.sequences));
   std::string besides =
       fmt::format("additional host memory for requests: bodies up to {}, prompts up to {}, grammars up to {}",
-                  bytes(memory.asked.bodies), bytes(memory.asked.prompts), bytes(memory.asked.grammars));
-  if (memory.asked.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.asked.adapters));
+                  bytes(memory.requests.bodies), bytes(memory.requests.prompts), bytes(memory.requests.grammars));
+  if (memory.requests.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.requests.adapters));
   lines.push_back(std::move(besides));
-  lines.push_back(fmt::format(
-      "the process will use {} when the KV cache is full ({} now), and at most {}; {} more are available",
-      bytes(memory.full()), bytes(memory.full() - memory.to_take()), bytes(memory.at_most()), bytes(memory.available)));
+  lines.push_back(
+      fmt::format("the process will use {} when the KV cache is full ({} now), and at most {}; {} more are available",
+                  bytes(memory.total_when_full()), bytes(memory.total_when_full() - memory.remaining_growth()),
+                  bytes(memory.max_total()), bytes(memory.available)));
   return lines;
 }
 
@@ -100,10 +103,10 @@ std::vector<std::string> memory_warnings(const ServeMemory& memory) {
                     "(set --context, or give the cache more memory with --kv-cache-mib)",
                     cache.requested_context, cache.settings.context));
   }
-  if (memory.to_take() > memory.available) {
+  if (memory.remaining_growth() > memory.available) {
     warnings.push_back(fmt::format(
         "the process will use {} more until the KV cache is full, but only {} are available: lower --kv-cache-mib",
-        format_bytes(memory.to_take()), format_bytes(memory.available)));
+        format_bytes(memory.remaining_growth()), format_bytes(memory.available)));
   }
   return warnings;
 }

@@ -14,7 +14,7 @@
 namespace ingot::infer {
 
 // Max bytes of host memory that requests can use.
-struct AskedMemory {
+struct RequestMemory {
   size_t adapters = 0;
   size_t bodies = 0;
   size_t prompts = 0;
@@ -32,21 +32,21 @@ struct ServeMemory {
   CachePlan cache;
   EngineBytes engine;
   size_t program = 0;  // host memory of everything not named here: code, tokenizer, threads
-  AskedMemory asked;
+  RequestMemory requests;
   // Host memory available before the engine allocates: for its memory, and for weights read in place.
   size_t available = 0;
 
-  size_t to_take() const;  // part of `available` in use once the cache is full
-  size_t full() const;     // total host memory once the cache is full
-  size_t at_most() const;  // total host memory including the max of all requests
+  size_t remaining_growth() const;  // part of `available` in use once the cache is full
+  size_t total_when_full() const;   // total host memory once the cache is full
+  size_t max_total() const;         // total host memory including the max of all requests
 };
 
 // The plan for a model that was loaded on `device` and is computed by `threads` threads. `cache_bytes`: max bytes of
 // the KV cache, default: default_cache_limit; `at_start`: memory use before the model was loaded. Errors: resource when
 // the context does not fit (plan_cache).
 ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, int threads,
-                              const EngineSettings& wanted, std::optional<size_t> cache_bytes, const AskedMemory& asked,
-                              const MemoryUse& at_start);
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
+                              const RequestMemory& requests, const MemoryUse& at_start);
 
 // Default max bytes of the KV cache: on a CPU a quarter of the available memory after subtracting the weights read in
 // place; on a GPU nine tenths of the available memory minus the rest of the engine.

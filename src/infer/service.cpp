@@ -15,20 +15,20 @@ namespace ingot::infer {
 
 namespace {
 
-// Values in Caller::names for requests without an engine id.
+// Values in TicketState::engine_ids for requests without an engine id.
 constexpr int64_t not_admitted = 0;
 constexpr int64_t ended = -1;
 
 // What the requests of a ticket share. The lock is held while the listener runs, so that whoever removes the listener
 // knows that it is not running.
-struct Caller {
+struct TicketState {
   uint64_t owner = 0;
   Guarded<Listener> listener;
-  std::vector<int64_t> names;  // by request: its engine id or a constant above; the engine's thread only
+  std::vector<int64_t> engine_ids;  // by request: its engine id or a constant above; the engine's thread only
 };
 
 struct Ticket {
-  std::shared_ptr<Caller> caller;
+  std::shared_ptr<TicketState> ticket_state;
   size_t left = 0;              // requests that have not ended
   int64_t prompt_tokens = 0;    // of its prompts, shared ones once
   bool any_cancelled = false;   // some of `cancelled` are set
@@ -39,7 +39,7 @@ struct Arrival {
   int64_t ticket = 0;
   int64_t index = 0;
   Request request;
-  std::shared_ptr<Caller> caller;
+  std::shared_ptr<TicketState> ticket_state;
 };
 
 // What other threads pass to the engine's thread, and what they read.
@@ -66,9 +66,9 @@ struct Inbox {
   static void add(int64_t& all, std::map<uint64_t, int64_t>& of, uint64_t owner, int64_t count) {
     all += count;
     if (owner == 0) return;
-    int64_t& own = of[owner];
-    own += count;
-    if (own == 0) of.erase(owner);
+    int64_t& owned = of[owner];
+    owned += count;
+    if (owned == 0) of.erase(owner);
   }
 };
 
@@ -76,14 +76,14 @@ struct Inbox {
 struct Running {
   int64_t ticket = 0;
   int64_t index = 0;
-  bool heard = false;  // it has had an output
-  std::shared_ptr<Caller> caller;
+  bool has_output = false;  // it has had an output
+  std::shared_ptr<TicketState> ticket_state;
 };
 
 // Passes an output to the listener. False when the request is to be cancelled.
-bool deliver(const std::shared_ptr<Caller>& caller, int64_t index, Output output) noexcept {
+bool deliver(const std::shared_ptr<TicketState>& ticket_state, int64_t index, Output output) noexcept {
   output.request = index;
-  auto listener = caller->listener.lock();
+  auto listener = ticket_state->listener.lock();
   try {
     return !*listener || (*listener)(std::move(output));
   } catch (const std::exception&) {
@@ -101,7 +101,7 @@ std::string copy_of(const std::string& text) noexcept {
   }
 }
 
-std::string words_of(const std::exception& error) noexcept {
+std::string message_of(const std::exception& error) noexcept {
   try {
     return text_of(error);
   } catch (const std::bad_alloc&) {
@@ -137,11 +137,11 @@ struct Service::State {
   void run() noexcept;
   void serve();
   void admit(Arrival& arrival) noexcept;
-  static void withdraw(Inbox& all, Engine& engine) noexcept;
+  static void cancel_marked(Inbox& all, Engine& engine) noexcept;
   void give(Output output) noexcept;
   void fail_all(const std::string& why, ErrorKind kind) noexcept;
   void fail_by_file(const FileFault& fault);
-  void end(int64_t ticket, bool heard) noexcept;
+  void end(int64_t ticket, bool has_output) noexcept;
 };
 
 Service::Service(std::unique_ptr<Engine> engine, int64_t queue, int64_t share, std::shared_ptr<const FileWatch> files,
@@ -165,37 +165,38 @@ Service::~Service() {
 int64_t Service::submit(std::vector<Request> requests, Listener listener) {
   const int64_t count = static_cast<int64_t>(requests.size());
   if (count == 0) throw_error(ErrorKind::usage, "the list of requests is empty");
-  const auto caller = std::make_shared<Caller>();
-  caller->owner = requests.front().owner;
-  caller->names.assign(requests.size(), not_admitted);
-  *caller->listener.lock() = std::move(listener);
+  const auto ticket_state = std::make_shared<TicketState>();
+  ticket_state->owner = requests.front().owner;
+  ticket_state->engine_ids.assign(requests.size(), not_admitted);
+  *ticket_state->listener.lock() = std::move(listener);
   int64_t prompt_tokens = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const bool shared = i > 0 && requests[i].prompt.same_as(requests[i - 1].prompt);
     prompt_tokens += shared ? 0 : requests[i].prompt.size();
   }
-  Ticket entry{caller, requests.size(), prompt_tokens, false, std::vector<char>(requests.size(), 0)};
+  Ticket entry{ticket_state, requests.size(), prompt_tokens, false, std::vector<char>(requests.size(), 0)};
   int64_t ticket = 0;
   {
     auto inbox = state_->inbox.lock();
-    const bool shares = caller->owner != 0 && inbox->share > 0;
-    const int64_t most = shares ? std::min(state_->queue, inbox->share) : state_->queue;
-    if (count > most) throw_error(ErrorKind::usage, "{} outputs in one request; at most {} can be queued", count, most);
+    const bool shares = ticket_state->owner != 0 && inbox->share > 0;
+    const int64_t max_queued = shares ? std::min(state_->queue, inbox->share) : state_->queue;
+    if (count > max_queued)
+      throw_error(ErrorKind::usage, "{} outputs in one request; at most {} can be queued", count, max_queued);
     if (inbox->failed) throw_error(ErrorKind::unavailable, "the engine has failed: {}", inbox->failure);
     if (inbox->draining || inbox->stop) throw_error(ErrorKind::unavailable, "the server is shutting down");
     if (inbox->waiting + count > state_->queue) {
       throw_hint(ErrorKind::resource, "try again later", "{} requests are already queued; the queue holds {}",
                  inbox->waiting, state_->queue);
     }
-    const auto own = inbox->waiting_of.find(caller->owner);
-    const int64_t before = own == inbox->waiting_of.end() ? 0 : own->second;
+    const auto waiting = inbox->waiting_of.find(ticket_state->owner);
+    const int64_t before = waiting == inbox->waiting_of.end() ? 0 : waiting->second;
     if (shares && before + count > inbox->share) {
       throw_hint(ErrorKind::resource, "try again when some of them have started",
                  "{} requests of this key are already queued; the limit is {}", before, inbox->share);
     }
-    const auto own_tokens = inbox->prompt_tokens_of.find(caller->owner);
+    const auto own_tokens = inbox->prompt_tokens_of.find(ticket_state->owner);
     const int64_t held = own_tokens == inbox->prompt_tokens_of.end() ? 0 : own_tokens->second;
-    const int64_t max_own = caller->owner == 0 ? state_->max_prompt_tokens : state_->max_prompt_tokens / 2;
+    const int64_t max_own = ticket_state->owner == 0 ? state_->max_prompt_tokens : state_->max_prompt_tokens / 2;
     if (prompt_tokens > max_own) {
       throw_error(ErrorKind::usage, "prompts of {} tokens in one request; at most {} can be queued", prompt_tokens,
                   max_own);
@@ -209,17 +210,17 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
     std::vector<Arrival>& arrivals = inbox->arrivals;
     const size_t needed = arrivals.size() + requests.size();
     if (needed > arrivals.capacity()) arrivals.reserve(std::max(needed, 2 * arrivals.capacity()));
-    if (caller->owner != 0) {
-      inbox->waiting_of.try_emplace(caller->owner, 0);
-      inbox->prompt_tokens_of.try_emplace(caller->owner, 0);
+    if (ticket_state->owner != 0) {
+      inbox->waiting_of.try_emplace(ticket_state->owner, 0);
+      inbox->prompt_tokens_of.try_emplace(ticket_state->owner, 0);
     }
     ticket = inbox->next_ticket;
     inbox->tickets.emplace(ticket, std::move(entry));
     ++inbox->next_ticket;
-    inbox->add_waiting(caller->owner, count);
-    inbox->add_prompt_tokens(caller->owner, prompt_tokens);
+    inbox->add_waiting(ticket_state->owner, count);
+    inbox->add_prompt_tokens(ticket_state->owner, prompt_tokens);
     for (int64_t i = 0; i < count; ++i) {
-      arrivals.push_back({ticket, i, std::move(requests[static_cast<size_t>(i)]), caller});
+      arrivals.push_back({ticket, i, std::move(requests[static_cast<size_t>(i)]), ticket_state});
     }
   }
   state_->inbox.notify_all();
@@ -227,17 +228,17 @@ int64_t Service::submit(std::vector<Request> requests, Listener listener) {
 }
 
 void Service::cancel(int64_t ticket) noexcept {
-  std::shared_ptr<Caller> caller;
+  std::shared_ptr<TicketState> ticket_state;
   {
     auto inbox = state_->inbox.lock();
     const auto found = inbox->tickets.find(ticket);
     if (found == inbox->tickets.end()) return;
-    caller = found->second.caller;
+    ticket_state = found->second.ticket_state;
     std::fill(found->second.cancelled.begin(), found->second.cancelled.end(), 1);
     found->second.any_cancelled = inbox->any_cancelled = true;
   }
   state_->inbox.notify_all();
-  *caller->listener.lock() = nullptr;
+  *ticket_state->listener.lock() = nullptr;
 }
 
 void Service::cancel(int64_t ticket, int64_t request) noexcept {
@@ -274,7 +275,7 @@ void Service::State::run() noexcept {
     fail_all("the server is shutting down", ErrorKind::unavailable);
   } catch (const std::exception& error) {
     // An error that does not belong to one request leaves the engine in an unknown state.
-    fail_all(words_of(error), ErrorKind::internal);
+    fail_all(message_of(error), ErrorKind::internal);
   }
 }
 
@@ -294,7 +295,7 @@ void Service::State::serve() {
     for (Arrival& arrival : arrivals) admit(arrival);
     {
       auto held = inbox.lock();
-      if (held->any_cancelled) withdraw(*held, *engine);
+      if (held->any_cancelled) cancel_marked(*held, *engine);
     }
     const double started = steady_seconds();
     std::vector<Output> outputs = engine->step();
@@ -320,63 +321,63 @@ void Service::State::admit(Arrival& arrival) noexcept {
   try {
     // What may throw comes before the engine has the request.
     std::map<int64_t, Running> entry;
-    entry.emplace(not_admitted, Running{arrival.ticket, arrival.index, false, arrival.caller});
+    entry.emplace(not_admitted, Running{arrival.ticket, arrival.index, false, arrival.ticket_state});
     auto node = entry.extract(entry.begin());
     node.key() = engine->submit(std::move(arrival.request));
-    arrival.caller->names[index] = node.key();
+    arrival.ticket_state->engine_ids[index] = node.key();
     running.insert(std::move(node));
     inbox.lock()->counts.prompt_tokens += prompt;
   } catch (const std::exception& error) {
-    deliver(arrival.caller, arrival.index, failed(words_of(error), kind_of(error)));
-    arrival.caller->names[index] = ended;
+    deliver(arrival.ticket_state, arrival.index, failed(message_of(error), kind_of(error)));
+    arrival.ticket_state->engine_ids[index] = ended;
     end(arrival.ticket, false);
   }
 }
 
 // Cancels in the engine the requests that are marked as cancelled; those not admitted yet stay marked.
-void Service::State::withdraw(Inbox& all, Engine& engine) noexcept {
+void Service::State::cancel_marked(Inbox& all, Engine& engine) noexcept {
   all.any_cancelled = false;
   for (auto& [ticket, of] : all.tickets) {
     if (!of.any_cancelled) continue;
     of.any_cancelled = false;
     for (size_t i = 0; i < of.cancelled.size(); ++i) {
       if (of.cancelled[i] == 0) continue;
-      const int64_t name = of.caller->names[i];
-      if (name == not_admitted) {
+      const int64_t engine_id = of.ticket_state->engine_ids[i];
+      if (engine_id == not_admitted) {
         of.any_cancelled = all.any_cancelled = true;
         continue;
       }
       of.cancelled[i] = 0;
-      if (name != ended) engine.cancel(name);
+      if (engine_id != ended) engine.cancel(engine_id);
     }
   }
 }
 
 void Service::State::give(Output output) noexcept {
-  const int64_t name = output.request;
-  const auto found = running.find(name);
+  const int64_t engine_id = output.request;
+  const auto found = running.find(engine_id);
   if (found == running.end()) return;
   Running& of = found->second;
   const bool last = output.finish.has_value();
-  if (!of.heard && !last) inbox.lock()->add_waiting(of.caller->owner, -1);
-  const bool wanted = deliver(of.caller, of.index, std::move(output));
+  if (!of.has_output && !last) inbox.lock()->add_waiting(of.ticket_state->owner, -1);
+  const bool wanted = deliver(of.ticket_state, of.index, std::move(output));
   if (last) {
-    of.caller->names[static_cast<size_t>(of.index)] = ended;
-    end(of.ticket, of.heard);
+    of.ticket_state->engine_ids[static_cast<size_t>(of.index)] = ended;
+    end(of.ticket, of.has_output);
     running.erase(found);
     return;
   }
-  of.heard = true;
-  if (!wanted) engine->cancel(name);
+  of.has_output = true;
+  if (!wanted) engine->cancel(engine_id);
 }
 
 // Counts a request as ended, and erases the ticket after its last request.
-void Service::State::end(int64_t ticket, bool heard) noexcept {
+void Service::State::end(int64_t ticket, bool has_output) noexcept {
   auto held = inbox.lock();
   Ticket& of = held->tickets.at(ticket);
-  if (!heard) held->add_waiting(of.caller->owner, -1);
+  if (!has_output) held->add_waiting(of.ticket_state->owner, -1);
   if (--of.left > 0) return;
-  held->add_prompt_tokens(of.caller->owner, -of.prompt_tokens);
+  held->add_prompt_tokens(of.ticket_state->owner, -of.prompt_tokens);
   held->tickets.erase(ticket);
 }
 
@@ -384,13 +385,13 @@ void Service::State::end(int64_t ticket, bool heard) noexcept {
 void Service::State::fail_by_file(const FileFault& fault) {
   const std::string file = fault.file.string();
   const std::string why = fmt::format("model file {}: {}", file, fault.what);
-  for (const auto& [name, of] : running) {
+  for (const auto& [engine_id, of] : running) {
     Output output = failed(copy_of(why), ErrorKind::corrupt);
     output.file = copy_of(file);
-    deliver(of.caller, of.index, std::move(output));
-    of.caller->names[static_cast<size_t>(of.index)] = ended;
-    end(of.ticket, of.heard);
-    engine->cancel(name);
+    deliver(of.ticket_state, of.index, std::move(output));
+    of.ticket_state->engine_ids[static_cast<size_t>(of.index)] = ended;
+    end(of.ticket, of.has_output);
+    engine->cancel(engine_id);
   }
   running.clear();
 }
@@ -405,10 +406,10 @@ void Service::State::fail_all(const std::string& why, ErrorKind kind) noexcept {
     arrivals.swap(held->arrivals);
   }
   for (const Arrival& arrival : arrivals) {
-    deliver(arrival.caller, arrival.index, failed(copy_of(why), ErrorKind::unavailable));
+    deliver(arrival.ticket_state, arrival.index, failed(copy_of(why), ErrorKind::unavailable));
   }
-  for (const auto& [name, of] : running) {
-    deliver(of.caller, of.index, failed(copy_of(why), of.heard ? kind : ErrorKind::unavailable));
+  for (const auto& [engine_id, of] : running) {
+    deliver(of.ticket_state, of.index, failed(copy_of(why), of.has_output ? kind : ErrorKind::unavailable));
   }
   running.clear();
   // Last: `cancel` of an unknown ticket returns at once and relies on its listener not being called any more.

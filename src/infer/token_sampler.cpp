@@ -70,15 +70,16 @@ TokenSampler::TokenSampler(Device& device, Arena& arena, int64_t rows, int64_t v
   chosen_ = arena.take(DType::i32, Shape{rows, columns});
   logprobs_ = arena.take(DType::f32, Shape{rows, columns});
   const auto* begin = static_cast<const std::byte*>(scales_.data);
-  up_ = PinnedBuffer(device, static_cast<size_t>(static_cast<const std::byte*>(masks_.data) - begin) + masks_.bytes());
-  down_ = PinnedBuffer(device, chosen_.bytes() + logprobs_.bytes());
+  upload_staging_ =
+      PinnedBuffer(device, static_cast<size_t>(static_cast<const std::byte*>(masks_.data) - begin) + masks_.bytes());
+  download_staging_ = PinnedBuffer(device, chosen_.bytes() + logprobs_.bytes());
   done_ = device.make_event();
 }
 
 template <class T>
 T* TokenSampler::on_host(const Tensor& tensor) const {
-  const auto place = static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(scales_.data);
-  return reinterpret_cast<T*>(up_.data() + place);
+  const auto offset = static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(scales_.data);
+  return reinterpret_cast<T*>(upload_staging_.data() + offset);
 }
 
 // Uploads the first `elements` elements of the tensor's host copy.
@@ -93,8 +94,8 @@ std::span<uint32_t> TokenSampler::mask(int64_t row) {
 }
 
 // Samples rows [first, first + wanted.size()) into chosen_ and logprobs_, tables of 1 + num_top columns.
-void TokenSampler::choose(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted,
-                          int64_t first, int64_t num_top) {
+void TokenSampler::sample_rows(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted,
+                               int64_t first, int64_t num_top) {
   const int64_t rows = std::ssize(wanted);
   int64_t edited = 0;
   bool masked = false;
@@ -120,7 +121,7 @@ void TokenSampler::choose(ops::Context& context, const Tensor& logits, std::span
   on_host<int32_t>(offsets_)[rows] = static_cast<int32_t>(edited);
   // scales_, cuts_ and offsets_ are contiguous.
   const auto front = static_cast<const std::byte*>(offsets_.data) - static_cast<const std::byte*>(scales_.data);
-  device_.copy_from_host_async(Stream::compute, scales_.data, up_.data(),
+  device_.copy_from_host_async(Stream::compute, scales_.data, upload_staging_.data(),
                                static_cast<size_t>(front) + static_cast<size_t>(rows + 1) * sizeof(int32_t));
   if (edited > 0) {
     upload(edit_ids_, edited);
@@ -157,15 +158,15 @@ std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor&
     size_t end = begin;
     int64_t room = max_edits(vocab_);
     while (end < wanted.size() && std::ssize(wanted[end].edits) <= room) room -= std::ssize(wanted[end++].edits);
-    choose(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), num_top);
+    sample_rows(context, logits, wanted.subspan(begin, end - begin), static_cast<int64_t>(begin), num_top);
     begin = end;
     if (begin == wanted.size()) break;
     done_->record(Stream::compute);  // the next upload reuses the host buffer
     done_->wait();
   }
   const size_t count = wanted.size() * static_cast<size_t>(1 + num_top);
-  auto* ids = reinterpret_cast<int32_t*>(down_.data());
-  auto* logprobs = reinterpret_cast<float*>(down_.data() + chosen_.bytes());
+  auto* ids = reinterpret_cast<int32_t*>(download_staging_.data());
+  auto* logprobs = reinterpret_cast<float*>(download_staging_.data() + chosen_.bytes());
   device_.copy_to_host_async(Stream::compute, ids, chosen_.data, count * sizeof(int32_t));
   device_.copy_to_host_async(Stream::compute, logprobs, logprobs_.data, count * sizeof(float));
   done_->record(Stream::compute);
@@ -173,20 +174,20 @@ std::vector<SampleResult> TokenSampler::run(ops::Context& context, const Tensor&
   std::vector<SampleResult> all;
   for (size_t r = 0; r < wanted.size(); ++r) {
     const size_t at = r * static_cast<size_t>(1 + num_top);
-    SampleResult& chosen = all.emplace_back();
-    chosen.error = wanted[r].error;
-    chosen.kind = wanted[r].kind;
-    if (!chosen.error.empty()) continue;
+    SampleResult& result = all.emplace_back();
+    result.error = wanted[r].error;
+    result.kind = wanted[r].kind;
+    if (!result.error.empty()) continue;
     if (ids[at] == -1) {
-      chosen.error = not_a_number();
-      chosen.kind = ErrorKind::corrupt;
+      result.error = not_a_number();
+      result.kind = ErrorKind::corrupt;
     }
-    if (ids[at] == -2) chosen.error = "no token is allowed next";
+    if (ids[at] == -2) result.error = "no token is allowed next";
     if (ids[at] < 0) continue;
-    chosen.choice = {ids[at], logprobs[at], {}};
+    result.choice = {ids[at], logprobs[at], {}};
     for (int64_t i = 1; i <= std::min(num_top, wanted[r].sampling->top_logprobs); ++i) {
-      const size_t place = at + static_cast<size_t>(i);
-      chosen.choice.top.push_back({ids[place], logprobs[place]});
+      const size_t index = at + static_cast<size_t>(i);
+      result.choice.top.push_back({ids[index], logprobs[index]});
     }
   }
   return all;

@@ -23,7 +23,7 @@ struct SampleRequest {
   int64_t position = 0;                  // for the random number: the number of ids before the token, prompt and output
   std::vector<LogitEdit> edits = {};     // sorted by id, each id once
   bool masked = false;                   // TokenSampler::mask has the bits
-  std::optional<int32_t> known = {};     // this token is `chosen` whatever the settings say, to get its log-probability
+  std::optional<int32_t> known = {};     // returned, with its log-probability, whatever the settings say
   std::string error = {};                // not empty: no token is sampled, and this is why
   ErrorKind kind = ErrorKind::internal;  // of `error`
 };
@@ -50,8 +50,8 @@ class TokenSampler {
   std::vector<SampleResult> run(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted);
 
  private:
-  void choose(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted, int64_t first,
-              int64_t num_top);
+  void sample_rows(ops::Context& context, const Tensor& logits, std::span<const SampleRequest> wanted, int64_t first,
+                   int64_t num_top);
   void upload(const Tensor& tensor, int64_t elements);
   template <class T>
   T* on_host(const Tensor& tensor) const;
@@ -60,7 +60,7 @@ class TokenSampler {
   int64_t vocab_;
   Tensor scales_, cuts_, offsets_, edit_ids_, edit_values_, masks_;  // sized for the max rows, contiguous
   Tensor chosen_, logprobs_;                                         // [R, 1 + max_top_logprobs]
-  PinnedBuffer up_, down_;
+  PinnedBuffer upload_staging_, download_staging_;
   std::unique_ptr<Event> done_;
 };
 

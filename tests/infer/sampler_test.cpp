@@ -17,14 +17,14 @@ std::map<int32_t, double> frequencies(const SamplingParams& base, std::vector<in
   std::map<int32_t, double> count;
   const int draws = 20000;
   for (int64_t position = 0; position < draws; ++position) {
-    count[choose(logits, base, {.ids = seen}, position).id] += 1.0 / draws;
+    count[sample_token(logits, base, {.ids = seen}, position).id] += 1.0 / draws;
   }
   return count;
 }
 
 TEST(Sampler, GreedyTakesTheFirstOfEquallyLikelyTokens) {
   const std::vector<float> tie = {1, 3, 3, 2};
-  const SampledToken choice = choose(tie, {}, {}, 0);
+  const SampledToken choice = sample_token(tie, {}, {}, 0);
   EXPECT_EQ(choice.id, 1);
   const double sum = std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0);
   EXPECT_NEAR(choice.logprob, 3 - std::log(sum), 1e-6);
@@ -55,9 +55,9 @@ TEST(Sampler, FiltersKeepTheRightTokens) {
 TEST(Sampler, RepetitionPenaltyScalesSeenTokens) {
   const std::vector<float> positive = {2.0F, 1.9F};
   const std::vector<int32_t> seen = {0, 0};
-  EXPECT_EQ(choose(positive, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
+  EXPECT_EQ(sample_token(positive, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
   const std::vector<float> negative = {-1.0F, -1.1F};
-  EXPECT_EQ(choose(negative, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
+  EXPECT_EQ(sample_token(negative, {.repetition_penalty = 1.2}, {.ids = seen}, 0).id, 1);
 }
 
 // OpenAI's rule: each token of the output loses the presence penalty once and the frequency penalty per occurrence;
@@ -76,29 +76,29 @@ TEST(Sampler, PresenceAndFrequencyPenaltiesCountTheOutputOnly) {
   EXPECT_FLOAT_EQ(edits[2].add, -3.0F);
   const std::vector<float> close = {2.0F, 1.9F, 1.8F};
   const std::vector<int32_t> chosen = {0};
-  EXPECT_EQ(choose(close, {.presence_penalty = 0.15}, {.ids = chosen}, 0).id, 1);
-  EXPECT_EQ(choose(close, {.presence_penalty = 0.15}, {.ids = chosen, .prompt = 1}, 0).id, 0);
-  EXPECT_EQ(choose(close, {.frequency_penalty = 0.15}, {.ids = chosen}, 0).id, 1);
-  EXPECT_EQ(choose(close, {.logit_bias = {{2, 0.3F}}}, {}, 0).id, 2);
+  EXPECT_EQ(sample_token(close, {.presence_penalty = 0.15}, {.ids = chosen}, 0).id, 1);
+  EXPECT_EQ(sample_token(close, {.presence_penalty = 0.15}, {.ids = chosen, .prompt = 1}, 0).id, 0);
+  EXPECT_EQ(sample_token(close, {.frequency_penalty = 0.15}, {.ids = chosen}, 0).id, 1);
+  EXPECT_EQ(sample_token(close, {.logit_bias = {{2, 0.3F}}}, {}, 0).id, 2);
 }
 
 TEST(Sampler, OnlyAllowedTokensAreSampled) {
   const std::vector<uint32_t> bits = {0b10100};
-  EXPECT_EQ(choose(logits, {}, {.allowed = bits}, 0).id, 2);
+  EXPECT_EQ(sample_token(logits, {}, {.allowed = bits}, 0).id, 2);
   std::map<int32_t, int> count;
   for (int64_t position = 0; position < 500; ++position) {
-    ++count[choose(logits, {.temperature = 1}, {.allowed = bits}, position).id];
+    ++count[sample_token(logits, {.temperature = 1}, {.allowed = bits}, position).id];
   }
   EXPECT_EQ(count.size(), 2U);
   EXPECT_GT(count[2], count[4]);
   const std::vector<uint32_t> none = {0};
-  EXPECT_THROW(choose(logits, {}, {.allowed = none}, 0), Error);
+  EXPECT_THROW(sample_token(logits, {}, {.allowed = none}, 0), Error);
 }
 
 TEST(Sampler, TopLogprobsAreOfTheUnchangedLogits) {
   const std::vector<uint32_t> bits = {0b10000};
   const SampledToken choice =
-      choose(logits, {.temperature = 0.3, .logit_bias = {{3, 50}}, .top_logprobs = 3}, {.allowed = bits}, 0);
+      sample_token(logits, {.temperature = 0.3, .logit_bias = {{3, 50}}, .top_logprobs = 3}, {.allowed = bits}, 0);
   EXPECT_EQ(choice.id, 4);
   EXPECT_NEAR(choice.logprob, std::log(0.03), 1e-6);
   ASSERT_EQ(choice.top.size(), 3U);
@@ -124,13 +124,13 @@ TEST(SamplingWeight, IsAPower) {
 
 TEST(Sampler, IsAPureFunctionOfSeedAndPosition) {
   for (int64_t position = 0; position < 100; ++position) {
-    EXPECT_EQ(choose(logits, {.temperature = 1, .seed = 5}, {}, position).id,
-              choose(logits, {.temperature = 1, .seed = 5}, {}, position).id);
+    EXPECT_EQ(sample_token(logits, {.temperature = 1, .seed = 5}, {}, position).id,
+              sample_token(logits, {.temperature = 1, .seed = 5}, {}, position).id);
   }
   int differ = 0;
   for (int64_t position = 0; position < 100; ++position) {
-    differ += choose(logits, {.temperature = 1, .seed = 5}, {}, position).id !=
-              choose(logits, {.temperature = 1, .seed = 6}, {}, position).id;
+    differ += sample_token(logits, {.temperature = 1, .seed = 5}, {}, position).id !=
+              sample_token(logits, {.temperature = 1, .seed = 6}, {}, position).id;
   }
   EXPECT_GT(differ, 30);
 }
@@ -146,7 +146,7 @@ TEST(Sampler, RejectsInvalidSettings) {
   EXPECT_THROW(check({.top_logprobs = 21}), Error);
   const std::vector<float> broken = {1, NAN};
   try {
-    choose(broken, {}, {}, 0);
+    sample_token(broken, {}, {}, 0);
     ADD_FAILURE() << "a NaN logit was accepted";
   } catch (const Error& error) {
     EXPECT_NE(error.hint().find("fp16"), std::string::npos) << error.hint();

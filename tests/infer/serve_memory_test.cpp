@@ -58,11 +58,11 @@ TEST(ServeMemoryLines, WarnOfMissingMemory) {
   memory.weights = memory.mapped_weights = 100 * mib;
   memory.engine.kv = 50 * mib;
   memory.program = 10 * mib;
-  memory.asked = {.adapters = 1 * mib, .bodies = 2 * mib, .prompts = 3 * mib, .grammars = 4 * mib};
+  memory.requests = {.adapters = 1 * mib, .bodies = 2 * mib, .prompts = 3 * mib, .grammars = 4 * mib};
   memory.cache.settings.context = memory.cache.requested_context = 64;
-  EXPECT_EQ(memory.to_take(), 150 * mib);
-  EXPECT_EQ(memory.full(), 160 * mib);
-  EXPECT_EQ(memory.at_most(), 170 * mib);
+  EXPECT_EQ(memory.remaining_growth(), 150 * mib);
+  EXPECT_EQ(memory.total_when_full(), 160 * mib);
+  EXPECT_EQ(memory.max_total(), 170 * mib);
   memory.available = 150 * mib;
   EXPECT_TRUE(memory_warnings(memory).empty());
   memory.available = 150 * mib - 1;

@@ -82,7 +82,7 @@ TEST(TokenSampler, AgreesWithTheReference) {
         past.allowed = on.sampler.mask(static_cast<int64_t>(r));
       }
       const std::span<const float> own = std::span(logits).subspan(r * vocab, vocab);
-      expected.push_back(choose(own, s, past, std::ssize(texts[r])));
+      expected.push_back(sample_token(own, s, past, std::ssize(texts[r])));
       drawn += expected.back().id != static_cast<int32_t>(std::max_element(own.begin(), own.end()) - own.begin());
     }
     const std::vector<SampleResult> found = on.run(logits, requests);
