@@ -89,13 +89,13 @@ class ApiExchange : public Exchange {
       : api_(api), head_(std::move(head)), started_(steady_seconds()), id_(make_id("req_")) {
     const std::string_view target = head_.target;
     path_ = target.substr(0, target.find('?'));
-    facts_ = &route_of(path_);
+    route_ = &route_of(path_);
     answer([&] { check(); });
   }
 
   std::optional<size_t> body_limit() const override {
     if (reply_) return std::nullopt;  // the request is refused
-    return facts_->large ? api_.settings.body_bytes : small_body;
+    return route_->large ? api_.settings.body_bytes : small_body;
   }
 
   void refuse(int status) override {
@@ -106,7 +106,7 @@ class ApiExchange : public Exchange {
     }
   }
 
-  bool quick() const override { return facts_->quick; }
+  bool quick() const override { return route_->quick; }
 
   uint64_t owner() const override { return owner_of(record_); }
 
@@ -114,8 +114,8 @@ class ApiExchange : public Exchange {
     answer([&] { begin(body, std::move(wake)); });
   }
 
-  Part poll() override {
-    Part part;
+  ReplyPart poll() override {
+    ReplyPart part;
     if (work_) {
       answer([&] { part = work_->poll(record_); });
       if (record_.completion_tokens > 0 && !record_.first_token_s) record_.first_token_s = steady_seconds() - started_;
@@ -164,7 +164,7 @@ class ApiExchange : public Exchange {
     const double seconds = steady_seconds() - started_;
     int status = whole ? status_ : 499;  // nginx's code: the client has closed the connection
     if (cut_short_) status = 503;
-    api_.metrics.request(facts_->name, status, seconds);
+    api_.metrics.request(route_->name, status, seconds);
     api_.metrics.tokens(record_.prompt_tokens, record_.completion_tokens);
     if (record_.first_token_s) api_.metrics.first_token(*record_.first_token_s);
     log(bytes_sent, status, seconds);
@@ -198,18 +198,18 @@ class ApiExchange : public Exchange {
                   "forbidden_host");
     }
     if (check_origin()) return;
-    if (!facts_->open) check_key();
-    if (facts_->route == Route::unknown) {
+    if (!route_->open) check_key();
+    if (route_->route == Route::unknown) {
       throw plain(404, fmt::format("Unknown request URL: {} {}.", head_.method.substr(0, 16), shown_path()),
                   "unknown_url");
     }
-    if (!is_method_of(head_.method, *facts_)) {
-      headers_.emplace_back("Allow", methods_of(*facts_));
+    if (!is_method_of(head_.method, *route_)) {
+      headers_.emplace_back("Allow", methods_of(*route_));
       throw plain(405, fmt::format("{} does not support {}.", shown_path(), head_.method.substr(0, 16)),
                   "method_not_allowed");
     }
-    const bool is_admin = facts_->route == Route::adapter ||
-                          ((facts_->route == Route::adapters || facts_->route == Route::model) && !reads());
+    const bool is_admin = route_->route == Route::adapter ||
+                          ((route_->route == Route::adapters || route_->route == Route::model) && !reads());
     if (is_admin && key_ >= 0 && !api_.keys.at(key_).admin) {
       throw not_permitted("This key may not change what is served.");
     }
@@ -228,9 +228,9 @@ class ApiExchange : public Exchange {
   // browsers keep (cookies). Returns true for a preflight request, which has no key (the Fetch standard, 3.2) and is
   // answered here.
   bool check_origin() {
-    const CorsHeaders cors = cors_headers(api_.settings.origins, head_, methods_of(*facts_));
+    const CorsHeaders cors = cors_headers(api_.settings.origins, head_, methods_of(*route_));
     headers_.insert(headers_.end(), cors.headers.begin(), cors.headers.end());
-    if (!cors.preflight || facts_->route == Route::unknown) return false;
+    if (!cors.preflight || route_->route == Route::unknown) return false;
     reply_.emplace();
     reply_->head.status = 204;
     return true;
@@ -268,8 +268,8 @@ class ApiExchange : public Exchange {
   }
 
   void begin(const std::string& body, Wake wake) {
-    if (api_.finishing && !facts_->open) throw shutting_down_error();
-    switch (facts_->route) {
+    if (api_.finishing && !route_->open) throw shutting_down_error();
+    switch (route_->route) {
       case Route::page: return reply("text/html; charset=utf-8", page_html);
       case Route::health: return reply_json({{"status", api_.draining ? "draining" : "ok"}});
       case Route::ready: return ready();
@@ -342,7 +342,7 @@ class ApiExchange : public Exchange {
   void reply(const char* type, std::string body) {
     reply_.emplace();
     reply_->head.content_type = type;
-    if (facts_->route == Route::page) {
+    if (route_->route == Route::page) {
       reply_->head.headers.emplace_back(
           "Content-Security-Policy",
           "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -354,7 +354,7 @@ class ApiExchange : public Exchange {
 
   // The part of the path that matches '*', decoded.
   std::string rest_of_path() const {
-    const std::optional<std::string> rest = name_in_path(path_.substr(std::string_view(facts_->path).size() - 1));
+    const std::optional<std::string> rest = name_in_path(path_.substr(std::string_view(route_->path).size() - 1));
     if (!rest) throw plain(400, "The URL has invalid percent-encoding.", "invalid_url");
     return *rest;
   }
@@ -381,7 +381,7 @@ class ApiExchange : public Exchange {
   double started_;
   std::string id_;
   std::string path_;  // without the query, still encoded
-  const RouteFacts* facts_ = &unknown_route;
+  const RouteInfo* route_ = &unknown_route;
   int key_ = -1;
   bool admitted_ = false;
   std::vector<std::pair<std::string, std::string>> headers_;  // added to whatever response this request gets

@@ -1,4 +1,4 @@
-// The API's routes: authorisation, request parsing and dispatch (specs/openai_api.md; docs/serving.md).
+// The API's routes: authorisation, request parsing and dispatch (docs/serving.md).
 #pragma once
 
 #include <cstdint>

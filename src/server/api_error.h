@@ -1,4 +1,4 @@
-// Errors in the format of OpenAI's API (specs/openai_api.md, section 7).
+// Errors in the format of OpenAI's API: {"error": {"message", "type", "param", "code"}}.
 #pragma once
 
 #include <exception>

@@ -12,9 +12,9 @@ bool BodyBudget::Share::grow(size_t bytes) {
   if (more > budget_.max_bytes_ - held->bytes) return false;
   if (owner_ != 0) {
     const auto found = held->of.find(owner_);
-    const size_t own = found == held->of.end() ? 0 : found->second;
-    if (own + more > budget_.max_bytes_ / 2) return false;
-    held->of[owner_] = own + more;
+    const size_t owner_bytes = found == held->of.end() ? 0 : found->second;
+    if (owner_bytes + more > budget_.max_bytes_ / 2) return false;
+    held->of[owner_] = owner_bytes + more;
   }
   held->bytes += more;
   counted_ = counted;

@@ -13,8 +13,8 @@ using Json = nlohmann::ordered_json;
 
 class ChatReply : public Reply {
  public:
-  ChatReply(const ChatRequest& request, ToolForm form, ReplyFacts facts)
-      : facts_(std::move(facts)),
+  ChatReply(const ChatRequest& request, ToolForm form, ReplyInfo info)
+      : info_(std::move(info)),
         stream_(request.stream),
         include_usage_(request.include_usage),
         logprobs_(request.logprobs) {
@@ -32,7 +32,7 @@ class ChatReply : public Reply {
   std::string push(std::vector<OutputDelta> pieces) override {
     std::string events;
     for (OutputDelta& piece : pieces) {
-      SampledToken& choice = choices_[piece.choice];
+      Choice& choice = choices_[piece.choice];
       std::string text = choice.tools.push(piece.text);
       if (piece.finish) text += choice.tools.finish();
       if (piece.finish) {
@@ -42,23 +42,23 @@ class ChatReply : public Reply {
       }
       if (!stream_) {
         choice.content += text;
-        std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));
+        std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.logprobs));
         continue;
       }
-      if (!text.empty() || !piece.facts.empty()) events += text_event(piece.choice, text, piece.facts);
+      if (!text.empty() || !piece.logprobs.empty()) events += text_event(piece.choice, text, piece.logprobs);
       if (piece.finish) events += finish(piece.choice);
     }
     return events;
   }
 
   std::string end(const Usage& usage) override {
-    return last_events(frame_of(facts_, "chat.completion.chunk"), include_usage_ ? &usage : nullptr);
+    return last_events(frame_of(info_, "chat.completion.chunk"), include_usage_ ? &usage : nullptr);
   }
 
   std::string body(const Outputs&, const Usage& usage) override {
     std::vector<std::string> list;
     for (size_t i = 0; i < choices_.size(); ++i) {
-      const SampledToken& choice = choices_[i];
+      const Choice& choice = choices_[i];
       const std::vector<ToolCall>& calls = choice.tools.calls();
       Json message = {{"role", "assistant"}, {"content", choice.content}, {"refusal", nullptr}};
       if (!calls.empty()) {
@@ -72,25 +72,25 @@ class ChatReply : public Reply {
       }
       message["annotations"] = Json::array();
       list.push_back(fmt::format(R"({{"index":{},"message":{},"logprobs":{},"finish_reason":"{}"}})", i,
-                                 line_of(message), whole_logprobs(choice.facts), choice.reason));
+                                 line_of(message), whole_logprobs(choice.logprobs), choice.reason));
     }
-    Json whole = frame_of(facts_, "chat.completion");
+    Json whole = frame_of(info_, "chat.completion");
     whole["service_tier"] = nullptr;
     return whole_of(whole, list, usage);
   }
 
  private:
-  struct SampledToken {
-    explicit SampledToken(ToolReader reader) : tools(std::move(reader)) {}
+  struct Choice {
+    explicit Choice(ToolReader reader) : tools(std::move(reader)) {}
     ToolReader tools;
     // Only without streaming.
     std::string content;
-    std::vector<TokenLogprobEntry> facts;
+    std::vector<TokenLogprobEntry> logprobs;
     std::string reason;
   };
 
   std::string chunk(size_t index, Json delta, Json logprobs, Json reason) const {
-    Json out = frame_of(facts_, "chat.completion.chunk");
+    Json out = frame_of(info_, "chat.completion.chunk");
     out["choices"] = Json::array({{{"index", index},
                                    {"delta", std::move(delta)},
                                    {"logprobs", std::move(logprobs)},
@@ -99,18 +99,19 @@ class ChatReply : public Reply {
     return event(line_of(out));
   }
 
-  std::string text_event(size_t index, const std::string& text, const std::vector<TokenLogprobEntry>& facts) const {
+  std::string text_event(size_t index, const std::string& text, const std::vector<TokenLogprobEntry>& entries) const {
     Json logprobs;
     if (logprobs_) {
       logprobs = {{"content", Json::array()}, {"refusal", nullptr}};
-      for (const TokenLogprobEntry& fact : facts) logprobs["content"].push_back(logprob_json(*facts_.tokenizer, fact));
+      for (const TokenLogprobEntry& entry : entries)
+        logprobs["content"].push_back(logprob_json(*info_.tokenizer, entry));
     }
     return chunk(index, {{"content", text}}, std::move(logprobs), nullptr);
   }
 
   // The events of the tool calls and of the finish reason.
   std::string finish(size_t index) const {
-    const SampledToken& choice = choices_[index];
+    const Choice& choice = choices_[index];
     const std::vector<ToolCall>& calls = choice.tools.calls();
     std::string events;
     for (size_t i = 0; i < calls.size(); ++i) {
@@ -125,22 +126,22 @@ class ChatReply : public Reply {
     return events + chunk(index, Json::object(), nullptr, choice.reason);
   }
 
-  std::string whole_logprobs(const std::vector<TokenLogprobEntry>& facts) const {
+  std::string whole_logprobs(const std::vector<TokenLogprobEntry>& entries) const {
     if (!logprobs_) return "null";
-    return fmt::format(R"({{"content":{},"refusal":null}})", logprobs_text(*facts_.tokenizer, facts));
+    return fmt::format(R"({{"content":{},"refusal":null}})", logprobs_text(*info_.tokenizer, entries));
   }
 
-  ReplyFacts facts_;
+  ReplyInfo info_;
   bool stream_;
   bool include_usage_;
   bool logprobs_;
-  std::vector<SampledToken> choices_;
+  std::vector<Choice> choices_;
 };
 
 }  // namespace
 
-std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts) {
-  return std::make_unique<ChatReply>(request, form, std::move(facts));
+std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyInfo info) {
+  return std::make_unique<ChatReply>(request, form, std::move(info));
 }
 
 }  // namespace ingot::server

@@ -14,8 +14,8 @@ using Json = nlohmann::ordered_json;
 
 class CompletionReply : public Reply {
  public:
-  CompletionReply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts, ReplyFacts facts)
-      : facts_(std::move(facts)),
+  CompletionReply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts, ReplyInfo info)
+      : info_(std::move(info)),
         prompts_(std::move(prompts)),
         n_(static_cast<size_t>(request.n)),
         best_of_(static_cast<size_t>(request.best_of)),
@@ -29,8 +29,8 @@ class CompletionReply : public Reply {
     std::string events;
     for (size_t i = 0; i < choices_.size(); ++i) {
       const EchoedPrompt& prompt = echo(i);
-      const std::vector<TokenLogprobEntry> facts = prompt_facts(i, {});
-      if (!prompt.text.empty() || !facts.empty()) events += chunk(i, prompt.text, logprobs_json(facts), nullptr);
+      const std::vector<TokenLogprobEntry> entries = prompt_logprobs(i, {});
+      if (!prompt.text.empty() || !entries.empty()) events += chunk(i, prompt.text, logprobs_json(entries), nullptr);
     }
     return events;
   }
@@ -38,16 +38,16 @@ class CompletionReply : public Reply {
   std::string push(std::vector<OutputDelta> pieces) override {
     std::string events;
     for (OutputDelta& piece : pieces) {
-      piece.facts = facts_of(piece);
+      piece.logprobs = delta_logprobs(piece);
       if (!stream_) {
-        SampledToken& choice = choices_[piece.choice];
+        Choice& choice = choices_[piece.choice];
         choice.text += piece.text;
         if (piece.finish) choice.reason = reason_of(*piece.finish);
-        std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(choice.facts));
+        std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.logprobs));
         continue;
       }
-      if (!piece.text.empty() || !piece.facts.empty()) {
-        events += chunk(piece.choice, piece.text, logprobs_json(piece.facts), nullptr);
+      if (!piece.text.empty() || !piece.logprobs.empty()) {
+        events += chunk(piece.choice, piece.text, logprobs_json(piece.logprobs), nullptr);
       }
       if (piece.finish) events += chunk(piece.choice, "", nullptr, reason_of(*piece.finish));
     }
@@ -55,7 +55,7 @@ class CompletionReply : public Reply {
   }
 
   std::string end(const Usage& usage) override {
-    return last_events(frame_of(facts_, "text_completion"), include_usage_ ? &usage : nullptr);
+    return last_events(frame_of(info_, "text_completion"), include_usage_ ? &usage : nullptr);
   }
 
   std::string body(const Outputs& outputs, const Usage& usage) override {
@@ -69,21 +69,21 @@ class CompletionReply : public Reply {
         });
       }
       for (size_t i = 0; i < n_; ++i) {
-        const SampledToken& choice = choices_[order[i]];
+        const Choice& choice = choices_[order[i]];
         list.push_back(fmt::format(R"({{"text":{},"index":{},"logprobs":{},"finish_reason":"{}"}})",
-                                   line_of(echo(order[i]).text + choice.text), list.size(), logprobs_of(choice.facts),
-                                   choice.reason));
+                                   line_of(echo(order[i]).text + choice.text), list.size(),
+                                   logprobs_of(choice.logprobs), choice.reason));
       }
     }
-    return whole_of(frame_of(facts_, "text_completion"), list, usage);
+    return whole_of(frame_of(info_, "text_completion"), list, usage);
   }
 
  private:
   // Only without streaming.
-  struct SampledToken {
+  struct Choice {
     std::string text;
     std::string reason;
-    std::vector<TokenLogprobEntry> facts;
+    std::vector<TokenLogprobEntry> logprobs;
   };
 
   const EchoedPrompt& echo(size_t choice) const {
@@ -91,50 +91,50 @@ class CompletionReply : public Reply {
     return prompts_.empty() ? none : prompts_[choice / best_of_];
   }
 
-  // The facts of the prompt's next tokens; the first one has no log-probability.
-  std::vector<TokenLogprobEntry> prompt_facts(size_t choice, std::vector<infer::SampledToken> known) {
+  // The entries of the prompt's next tokens; the first one has no log-probability.
+  std::vector<TokenLogprobEntry> prompt_logprobs(size_t choice, std::vector<infer::SampledToken> known) {
     const EchoedPrompt& prompt = echo(choice);
     size_t& next = scored_[choice];
-    std::vector<TokenLogprobEntry> facts;
-    if (next == 0 && !prompt.ids.empty()) facts.push_back({{prompt.ids[next], 0, {}}, prompt.begins[next++], false});
-    for (infer::SampledToken& one : known) facts.push_back({std::move(one), prompt.begins.at(next++)});
-    return facts;
+    std::vector<TokenLogprobEntry> entries;
+    if (next == 0 && !prompt.ids.empty()) entries.push_back({{prompt.ids[next], 0, {}}, prompt.begins[next++], false});
+    for (infer::SampledToken& one : known) entries.push_back({std::move(one), prompt.begins.at(next++)});
+    return entries;
   }
 
-  // The token facts of a piece, the prompt's first, with positions in the whole text.
-  std::vector<TokenLogprobEntry> facts_of(OutputDelta& piece) {
-    std::vector<TokenLogprobEntry> facts = prompt_facts(piece.choice, std::move(piece.prompt));
+  // The token entries of a piece, the prompt's first, with positions in the whole text.
+  std::vector<TokenLogprobEntry> delta_logprobs(OutputDelta& piece) {
+    std::vector<TokenLogprobEntry> entries = prompt_logprobs(piece.choice, std::move(piece.prompt));
     const size_t before = echo(piece.choice).ids.empty() ? 0 : echo(piece.choice).characters;
-    for (TokenLogprobEntry& fact : piece.facts) {
-      fact.begin += before;
-      facts.push_back(std::move(fact));
+    for (TokenLogprobEntry& entry : piece.logprobs) {
+      entry.begin += before;
+      entries.push_back(std::move(entry));
     }
-    return facts;
+    return entries;
   }
 
   std::string chunk(size_t index, const std::string& text, Json logprobs, Json reason) const {
-    Json out = frame_of(facts_, "text_completion");
+    Json out = frame_of(info_, "text_completion");
     out["choices"] = Json::array(
         {{{"text", text}, {"index", index}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(reason)}}});
     if (include_usage_) out["usage"] = nullptr;
     return event(line_of(out));
   }
 
-  Json logprobs_json(const std::vector<TokenLogprobEntry>& facts) const {
-    return facts.empty() ? Json() : parse_lenient_ordered_json(logprobs_of(facts));
+  Json logprobs_json(const std::vector<TokenLogprobEntry>& entries) const {
+    return entries.empty() ? Json() : parse_lenient_ordered_json(logprobs_of(entries));
   }
 
   // As JSON text: as JSON values all of a choice would take many times the memory. Offsets count from the beginning of
   // the text, or from the end of an echoed prompt that is returned without log-probabilities.
-  std::string logprobs_of(const std::vector<TokenLogprobEntry>& facts) const {
+  std::string logprobs_of(const std::vector<TokenLogprobEntry>& entries) const {
     if (!logprobs_) return "null";
     std::vector<std::string> tokens, logprobs, tops, offsets;
-    for (const TokenLogprobEntry& fact : facts) {
-      const std::string token = token_string(*facts_.tokenizer, fact.choice.id);
+    for (const TokenLogprobEntry& entry : entries) {
+      const std::string token = token_string(*info_.tokenizer, entry.choice.id);
       tokens.push_back(line_of(token));
-      offsets.push_back(std::to_string(fact.begin));
-      logprobs.push_back(fact.scored ? line_of(fact.choice.logprob) : "null");
-      tops.push_back(fact.scored ? line_of(top_of(token, fact.choice)) : "null");
+      offsets.push_back(std::to_string(entry.begin));
+      logprobs.push_back(entry.scored ? line_of(entry.choice.logprob) : "null");
+      tops.push_back(entry.scored ? line_of(top_of(token, entry.choice)) : "null");
     }
     return fmt::format(R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})",
                        fmt::join(tokens, ","), fmt::join(logprobs, ","), fmt::join(tops, ","), fmt::join(offsets, ","));
@@ -145,28 +145,28 @@ class CompletionReply : public Reply {
   Json top_of(const std::string& token, const infer::SampledToken& choice) const {
     Json top = {{token, choice.logprob}};
     for (const infer::TokenLogprob& likely : choice.top) {
-      const auto found = top.emplace(token_string(*facts_.tokenizer, likely.id), likely.logprob);
+      const auto found = top.emplace(token_string(*info_.tokenizer, likely.id), likely.logprob);
       if (*found.first < Json(likely.logprob)) *found.first = likely.logprob;
     }
     return top;
   }
 
-  ReplyFacts facts_;
+  ReplyInfo info_;
   std::vector<EchoedPrompt> prompts_;
   size_t n_;
   size_t best_of_;
   bool stream_;
   bool include_usage_;
   bool logprobs_;
-  std::vector<SampledToken> choices_;
-  std::vector<size_t> scored_;  // by choice: prompt tokens whose facts were returned
+  std::vector<Choice> choices_;
+  std::vector<size_t> scored_;  // by choice: prompt tokens whose entries were returned
 };
 
 }  // namespace
 
 std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts,
-                                        ReplyFacts facts) {
-  return std::make_unique<CompletionReply>(request, std::move(prompts), std::move(facts));
+                                        ReplyInfo info) {
+  return std::make_unique<CompletionReply>(request, std::move(prompts), std::move(info));
 }
 
 }  // namespace ingot::server

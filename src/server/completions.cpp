@@ -20,8 +20,8 @@ class CompletionWork : public Work {
   CompletionWork(std::unique_ptr<Outputs> outputs, std::unique_ptr<Reply> reply, bool stream, int64_t prompt_tokens)
       : outputs_(std::move(outputs)), reply_(std::move(reply)), stream_(stream), prompt_tokens_(prompt_tokens) {}
 
-  Part poll(RequestRecord& record) override {
-    Part part;
+  ReplyPart poll(RequestRecord& record) override {
+    ReplyPart part;
     if (ended_) {
       part.end = true;
       return part;
@@ -117,14 +117,14 @@ ToolForm form_of(const ServedModel& model, const ChatRequest& request) {
   return ToolForm::none;
 }
 
-ReplyFacts facts_of(const ApiContext& api, const TextRequest& request, const char* prefix) {
-  ReplyFacts facts;
-  facts.id = make_id(prefix);
-  facts.model = request.model;
-  facts.fingerprint = api.model.fingerprint;
-  facts.created = static_cast<int64_t>(std::time(nullptr));
-  facts.tokenizer = api.model.tokenizer;
-  return facts;
+ReplyInfo info_of(const ApiContext& api, const TextRequest& request, const char* prefix) {
+  ReplyInfo info;
+  info.id = make_id(prefix);
+  info.model = request.model;
+  info.fingerprint = api.model.fingerprint;
+  info.created = static_cast<int64_t>(std::time(nullptr));
+  info.tokenizer = api.model.tokenizer;
+  return info;
 }
 
 void check_token_ids(const ServedModel& model, const TextRequest& request) {
@@ -234,7 +234,7 @@ std::unique_ptr<Work> start_conversation(ApiContext& api, const ChatRequest& req
 std::unique_ptr<Work> start_chat(ApiContext& api, std::string_view body, RequestRecord& record, Wake wake) {
   const ChatRequest request = parse_chat(body);
   return start_conversation(api, request, record, std::move(wake), !request.stream, [&](ToolForm form) {
-    return chat_reply(request, form, facts_of(api, request, "chatcmpl-"));
+    return chat_reply(request, form, info_of(api, request, "chatcmpl-"));
   });
 }
 
@@ -242,7 +242,7 @@ std::unique_ptr<Work> start_responses(ApiContext& api, std::string_view body, Re
   const ResponsesRequest request = parse_responses(body);
   // The last event of the stream repeats the whole answer.
   return start_conversation(api, request, record, std::move(wake), true, [&](ToolForm form) {
-    return responses_reply(request, form, facts_of(api, request, "resp_"));
+    return responses_reply(request, form, info_of(api, request, "resp_"));
   });
 }
 
@@ -280,7 +280,7 @@ std::unique_ptr<Work> start_completion(ApiContext& api, std::string_view body, R
   auto outputs =
       std::make_unique<Outputs>(api.service, *api.model.tokenizer, std::move(requests), settings, std::move(wake));
   return std::make_unique<CompletionWork>(std::move(outputs),
-                                          completion_reply(request, std::move(echoed), facts_of(api, request, "cmpl-")),
+                                          completion_reply(request, std::move(echoed), info_of(api, request, "cmpl-")),
                                           request.stream, record.prompt_tokens);
 }
 

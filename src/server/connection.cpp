@@ -35,7 +35,7 @@ using Timer = asio::basic_waitable_timer<Clock, asio::wait_traits<Clock>, Strand
 constexpr size_t read_bytes = 16 << 10;
 constexpr size_t max_ahead = 64 << 10;  // max bytes read ahead while an answer is being sent
 // How often a connection polls its exchange without a `wake`, which may have failed when out of memory.
-constexpr auto look_again = std::chrono::seconds(5);
+constexpr auto poll_interval = std::chrono::seconds(5);
 
 Clock::duration of_seconds(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -81,7 +81,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   }
   void finish() override {
     asio::post(strand_, [self = this->shared_from_this()] {
-      if (self->heading_) self->arm(self->limits_.last_head_s);
+      if (self->reading_head_) self->arm(self->limits_.last_head_s);
       self->notify();
     });
   }
@@ -131,7 +131,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
 
   // Serves one request. Returns whether another may follow.
   asio::awaitable<bool> serve() {
-    idle_ = heading_ = true;
+    idle_ = reading_head_ = true;
     if (all_.draining && served_ > 0) co_return false;
     arm_for_head(served_ == 0 ? limits_.header_s : limits_.idle_s);
     while (input_.empty()) {
@@ -151,7 +151,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
       if (input_.size() > limits_.header_bytes) co_return co_await send_refusal(431);
       if (!co_await more()) co_return expired_ ? co_await send_refusal(all_.finishing ? 503 : 408) : false;
     }
-    heading_ = false;
+    reading_head_ = false;
     const auto& fields = parser.get().base();
     if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > limits_.headers) {
       co_return co_await send_refusal(431);
@@ -165,7 +165,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
     head_only_ = parser.get().method() == http::verb::head;
     if (const std::optional<size_t> limit = exchange_->body_limit()) {
       if (!co_await read_body(parser, *limit)) {
-        if (gone_ || closed_) co_return false;
+        if (client_gone_ || closed_) co_return false;
         std::string().swap(parser.get().body());  // the parser lives until the client has read the answer
         body_.release();
         keep = false;
@@ -276,7 +276,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
       taken = all_.workers.add(
           exchange_->owner(),
           [self = this->shared_from_this(), exchange = exchange_, body = std::move(parser.get().body()),
-           wake = std::move(wake)]() mutable { self->look_at(*exchange, std::move(body), std::move(wake)); });
+           wake = std::move(wake)]() mutable { self->receive_body(*exchange, std::move(body), std::move(wake)); });
     } catch (...) {
       received_ = true;
       throw;
@@ -290,9 +290,9 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   }
 
   // On a worker's thread.
-  void look_at(Exchange& exchange, std::string body, std::function<void()> wake) {
+  void receive_body(Exchange& exchange, std::string body, std::function<void()> wake) {
     // If the client has left, nobody waits for the answer.
-    if (!gone_ && !attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
+    if (!client_gone_ && !attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
     received_ = true;
     // When this fails for lack of memory, the connection notices by polling.
     attempt([&] { asio::post(strand_, [self = this->shared_from_this()] { self->notify(); }); });
@@ -307,13 +307,13 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
       if (input_.size() < max_ahead) start_read();
       const bool received = received_;
       if (received) body_.release();
-      if (received && (closed_ || gone_ || broken_)) co_return false;
+      if (received && (closed_ || client_gone_ || broken_)) co_return false;
       if (!received && all_.finishing) {  // `receive` may take long
         co_await send_last(exchange_->cut_short());
         while (!received_) co_await changed();
         co_return false;
       }
-      Part part = received ? exchange_->poll() : Part();
+      ReplyPart part = received ? exchange_->poll() : ReplyPart();
       if (part.broken) co_return false;
       std::string out;
       if (part.head) {
@@ -374,14 +374,14 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   }
 
   void start_read() {
-    if (reading_ || gone_ || closed_) return;
+    if (reading_ || client_gone_ || closed_) return;
     reading_ = true;
-    if (room_.empty()) room_.resize(read_bytes);
-    stream_.async_read_some(asio::buffer(room_), [self = this->shared_from_this()](Code failed, size_t bytes) {
+    if (read_buffer_.empty()) read_buffer_.resize(read_bytes);
+    stream_.async_read_some(asio::buffer(read_buffer_), [self = this->shared_from_this()](Code failed, size_t bytes) {
       self->reading_ = false;
-      if (failed) self->gone_ = true;
+      if (failed) self->client_gone_ = true;
       try {
-        self->input_.append(self->room_.data(), bytes);
+        self->input_.append(self->read_buffer_.data(), bytes);
       } catch (const std::bad_alloc&) {
         self->close();  // with bytes missing, the rest would be misread
       }
@@ -391,7 +391,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
 
   asio::awaitable<void> changed() {
     if (!notified_) {
-      changed_.expires_after(look_again);
+      changed_.expires_after(poll_interval);
       Code cancelled;
       co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
     }
@@ -450,20 +450,20 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   Timer changed_;  // cancelled by notify()
   Clock::time_point deadline_ = Clock::time_point::max();
   std::shared_ptr<Exchange> exchange_;
-  BodyBudget::Share body_;  // of the exchange's body
-  std::string input_;       // received and not yet parsed
-  std::vector<char> room_;  // read buffer
-  uint64_t sent_ = 0;       // bytes of this answer
+  BodyBudget::Share body_;         // of the exchange's body
+  std::string input_;              // received and not yet parsed
+  std::vector<char> read_buffer_;  // read buffer
+  uint64_t sent_ = 0;              // bytes of this answer
   int64_t served_ = 0;
   unsigned version_ = 11;
   bool head_only_ = false;
   bool keep_ = true;
   bool idle_ = true;
-  bool heading_ = true;                // waiting for a head or reading one
+  bool reading_head_ = true;           // waiting for a head or reading one
   std::atomic<bool> received_ = true;  // `receive` is not running: the exchange may be polled
   std::atomic<bool> broken_ = false;   // `receive` has thrown: there is no answer
   bool reading_ = false;
-  std::atomic<bool> gone_ = false;  // the client sends no more
+  std::atomic<bool> client_gone_ = false;  // the client sends no more
   bool closed_ = false;
   bool expired_ = false;
   bool busy_ = false;  // the coroutine is in a write or a handshake

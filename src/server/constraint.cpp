@@ -20,9 +20,9 @@ constexpr size_t max_choices = 4096;
 
 // The text of a regular expression or a grammar.
 std::string bounded(Kind kind, std::string text, const std::string& path) {
-  const size_t most = kind == Kind::regex ? grammar::max_pattern_bytes : max_grammar;
-  if (text.empty() || text.size() > most) {
-    throw bad_field(path, "invalid_value", fmt::format("'{}' must have from 1 to {} bytes.", path, most));
+  const size_t max_bytes = kind == Kind::regex ? grammar::max_pattern_bytes : max_grammar;
+  if (text.empty() || text.size() > max_bytes) {
+    throw bad_field(path, "invalid_value", fmt::format("'{}' must have from 1 to {} bytes.", path, max_bytes));
   }
   return text;
 }

@@ -48,11 +48,11 @@ class EmbeddingWork : public Work {
         prompt_tokens_(prompt_tokens),
         vectors_(request_.inputs.size()) {}
 
-  Part poll(RequestRecord&) override {
+  ReplyPart poll(RequestRecord&) override {
     for (OutputDelta& piece : outputs_->take()) {
       if (!piece.embedding.empty()) vectors_[piece.choice] = std::move(piece.embedding);
     }
-    Part part;
+    ReplyPart part;
     if (!outputs_->ended()) return part;
     Json data = Json::array();
     for (size_t i = 0; i < vectors_.size(); ++i) {

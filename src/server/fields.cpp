@@ -54,14 +54,14 @@ bool Fields::has(const char* name) { return find(name) != nullptr; }
 
 const Json* Fields::any(const char* name) { return find(name); }
 
-const Json* Fields::array(const char* name, size_t least, size_t most) {
+const Json* Fields::array(const char* name, size_t min_items, size_t max_items) {
   const Json* value = find(name);
   if (!value) return nullptr;
   if (!value->is_array()) wrong_type(path_of(name), "an array", *value);
-  if (value->size() < least || value->size() > most) {
-    throw bad_field(
-        path_of(name), "invalid_value",
-        fmt::format("'{}' has {} items; it must have from {} to {}.", path_of(name), value->size(), least, most));
+  if (value->size() < min_items || value->size() > max_items) {
+    throw bad_field(path_of(name), "invalid_value",
+                    fmt::format("'{}' has {} items; it must have from {} to {}.", path_of(name), value->size(),
+                                min_items, max_items));
   }
   return value;
 }
@@ -72,8 +72,8 @@ const Json* Fields::object(const char* name) {
   return value;
 }
 
-const Json& Fields::needed_array(const char* name, size_t least, size_t most) {
-  if (const Json* value = array(name, least, most)) return *value;
+const Json& Fields::needed_array(const char* name, size_t min_items, size_t max_items) {
+  if (const Json* value = array(name, min_items, max_items)) return *value;
   throw missing(name);
 }
 

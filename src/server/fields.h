@@ -25,8 +25,8 @@ class Fields {
   bool has(const char* name);  // present and not null
   // Null when the member is absent; the needed_* functions throw `missing` then.
   const Json* any(const char* name);
-  const Json* array(const char* name, size_t least, size_t most);
-  const Json& needed_array(const char* name, size_t least, size_t most);
+  const Json* array(const char* name, size_t min_items, size_t max_items);
+  const Json& needed_array(const char* name, size_t min_items, size_t max_items);
   const Json* object(const char* name);
   const Json& needed_object(const char* name);
   std::optional<std::string> text(const char* name);

@@ -51,7 +51,7 @@ std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool 
   return text + "\r\n";
 }
 
-std::string chunks_of(const Part& part) {
+std::string chunks_of(const ReplyPart& part) {
   std::string text;
   if (!part.bytes.empty()) text = fmt::format("{:x}\r\n{}\r\n", part.bytes.size(), part.bytes);
   if (part.end) text += "0\r\n\r\n";

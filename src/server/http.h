@@ -41,7 +41,7 @@ struct ReplyHead {
 std::string head_text(const ReplyHead& head, std::optional<size_t> length, bool chunked, bool close);
 
 // The next part of an answer.
-struct Part {
+struct ReplyPart {
   std::optional<ReplyHead> head;  // in the first part; without `streamed`, the same part has the whole body
   std::string bytes;
   bool end = false;     // the last part
@@ -49,7 +49,7 @@ struct Part {
 };
 
 // The part's bytes as an HTTP/1.1 chunk, with the final chunk after the last part.
-std::string chunks_of(const Part& part);
+std::string chunks_of(const ReplyPart& part);
 
 // One request and its answer. The server makes these calls, in this order and one at a time: body_limit, quick,
 // receive, poll (any number of times), closed. After `closed` nothing is called, and the exchange calls nothing.
@@ -72,7 +72,7 @@ class Exchange {
   // called from any thread, and must be called when poll may return something new; not after `closed` has returned.
   virtual void receive(std::string body, std::function<void()> wake) = 0;
   // What can be sent now.
-  virtual Part poll() = 0;
+  virtual ReplyPart poll() = 0;
   // The answer when the server ends while `receive` runs on another thread. After this only `closed` is called, when
   // `receive` has returned.
   virtual std::pair<ReplyHead, std::string> cut_short() {

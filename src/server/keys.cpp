@@ -172,9 +172,9 @@ Admission Keys::enter(int key, double now) {
     admission.retry_s = 1;
   }
   if (who.requests_per_minute) {
-    const double most = static_cast<double>(*who.requests_per_minute);
-    const double per_second = most / 60;
-    use.tokens = use.used ? std::min(most, use.tokens + (now - use.at) * per_second) : most;
+    const double capacity = static_cast<double>(*who.requests_per_minute);
+    const double per_second = capacity / 60;
+    use.tokens = use.used ? std::min(capacity, use.tokens + (now - use.at) * per_second) : capacity;
     use.at = now;
     use.used = true;
     if (use.tokens < 1 && admission.verdict == Admission::Verdict::ok) {
@@ -184,7 +184,7 @@ Admission Keys::enter(int key, double now) {
     if (admission.verdict == Admission::Verdict::ok) use.tokens -= 1;
     admission.limit = who.requests_per_minute;
     admission.remaining = static_cast<int64_t>(use.tokens);
-    admission.reset_s = (most - use.tokens) / per_second;
+    admission.reset_s = (capacity - use.tokens) / per_second;
   }
   if (admission.verdict == Admission::Verdict::ok) ++use.running;
   return admission;

@@ -18,7 +18,7 @@ std::string OutputDetokenizer::push(infer::SampledToken choice) {
   ++tokens_;
   logprob_ += static_cast<double>(choice.logprob);
   const std::string piece = decoder_.push(choice.id);
-  if (keep_) facts_.push_back({std::move(choice), decoded_});
+  if (keep_) entries_.push_back({std::move(choice), decoded_});
   decoded_ += num_characters(piece);
   return given(stops_.push(piece));
 }
@@ -33,17 +33,17 @@ std::string OutputDetokenizer::finish() {
 }
 
 void OutputDetokenizer::report_end(infer::SampledToken choice) {
-  if (keep_ && !stopped()) facts_.push_back({std::move(choice), decoded_});
+  if (keep_ && !stopped()) entries_.push_back({std::move(choice), decoded_});
 }
 
 std::vector<TokenLogprobEntry> OutputDetokenizer::take_logprobs() {
   // A token counts as returned once its text begins within the returned text. A token without text of its own (part of
   // a character) goes with the following text, or at the end with the rest; tokens after a stop string are dropped.
-  const auto last = std::find_if(facts_.begin(), facts_.end(), [&](const TokenLogprobEntry& fact) {
-    return fact.begin >= out_ && !(ended_ && !stops_.found());
+  const auto last = std::find_if(entries_.begin(), entries_.end(), [&](const TokenLogprobEntry& entry) {
+    return entry.begin >= out_ && !(ended_ && !stops_.found());
   });
-  std::vector<TokenLogprobEntry> out(std::make_move_iterator(facts_.begin()), std::make_move_iterator(last));
-  facts_.erase(facts_.begin(), last);
+  std::vector<TokenLogprobEntry> out(std::make_move_iterator(entries_.begin()), std::make_move_iterator(last));
+  entries_.erase(entries_.begin(), last);
   return out;
 }
 

@@ -49,7 +49,7 @@ class OutputDetokenizer {
   double logprob_ = 0;
   size_t decoded_ = 0;  // characters decoded
   size_t out_ = 0;      // characters returned
-  std::vector<TokenLogprobEntry> facts_;
+  std::vector<TokenLogprobEntry> entries_;
 };
 
 // The number of characters in UTF-8.

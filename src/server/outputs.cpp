@@ -29,26 +29,27 @@ Outputs::Outputs(infer::Service& service, const text::Tokenizer& tokenizer, std:
       per_prompt_(settings.per_prompt),
       report_end_(settings.report_end) {
   for (size_t i = 0; i < requests.size(); ++i) choices_.emplace_back(tokenizer, settings.stops, settings.logprobs);
-  const size_t most = static_cast<size_t>(settings.queue) + 64 * requests.size();
-  ticket_ = service.submit(std::move(requests), [inbox = inbox_, wake = std::move(wake), most](infer::Output output) {
-    bool news = false;
-    bool going = true;
-    {
-      auto content = inbox->content.lock();
-      if (content->overflowed || content->no_memory) return false;
-      news = content->outputs.empty();
-      if (content->outputs.size() >= most) {
-        content->overflowed = true;
-        content->outputs.clear();
-      } else if (!attempt([&] { content->outputs.push_back(std::move(output)); })) {
-        content->no_memory = news = true;
-        going = false;
-      }
-    }
-    // If this fails, the connection notices when it polls by itself.
-    if (news) attempt(wake);
-    return going;
-  });
+  const size_t max_queued = static_cast<size_t>(settings.queue) + 64 * requests.size();
+  ticket_ =
+      service.submit(std::move(requests), [inbox = inbox_, wake = std::move(wake), max_queued](infer::Output output) {
+        bool news = false;
+        bool going = true;
+        {
+          auto content = inbox->content.lock();
+          if (content->overflowed || content->no_memory) return false;
+          news = content->outputs.empty();
+          if (content->outputs.size() >= max_queued) {
+            content->overflowed = true;
+            content->outputs.clear();
+          } else if (!attempt([&] { content->outputs.push_back(std::move(output)); })) {
+            content->no_memory = news = true;
+            going = false;
+          }
+        }
+        // If this fails, the connection notices when it polls by itself.
+        if (news) attempt(wake);
+        return going;
+      });
 }
 
 Outputs::~Outputs() { service_.cancel(ticket_); }
@@ -90,7 +91,7 @@ std::vector<OutputDelta> Outputs::take() {
       --open_;
     }
   }
-  for (OutputDelta& piece : pieces) piece.facts = choices_[piece.choice].take_logprobs();
+  for (OutputDelta& piece : pieces) piece.logprobs = choices_[piece.choice].take_logprobs();
   return pieces;
 }
 

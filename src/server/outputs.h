@@ -25,7 +25,7 @@ struct OutputSettings {
 struct OutputDelta {
   size_t choice = 0;
   std::string text;
-  std::vector<TokenLogprobEntry> facts;
+  std::vector<TokenLogprobEntry> logprobs;
   std::vector<infer::SampledToken> prompt;    // as in infer::Output
   std::optional<infer::FinishReason> finish;  // stop, length, deadline
   std::vector<float> embedding;

@@ -97,14 +97,14 @@ EchoedPrompt echoed_prompt(const ServedModel& model, const Prompt& prompt, const
   if (!logprobs) return echoed;
   echoed.ids = ids;
   // The special tokens that the tokenizer adds around a text are not part of it.
-  const Ids own = words ? tokenizer.encode(*words, {.add_special_tokens = false}) : ids;
-  const auto first = std::search(ids.begin(), ids.end(), own.begin(), own.end());
+  const Ids prompt_ids = words ? tokenizer.encode(*words, {.add_special_tokens = false}) : ids;
+  const auto first = std::search(ids.begin(), ids.end(), prompt_ids.begin(), prompt_ids.end());
   echoed.begins.assign(static_cast<size_t>(first - ids.begin()), 0);
   text::StreamDecoder decoder(tokenizer);
   size_t begin = 0;
   for (auto id = first; id != ids.end(); ++id) {
-    const bool behind = id - first >= std::ssize(own);
-    echoed.begins.push_back(behind ? echoed.characters : std::min(begin, echoed.characters));
+    const bool after_prompt = id - first >= std::ssize(prompt_ids);
+    echoed.begins.push_back(after_prompt ? echoed.characters : std::min(begin, echoed.characters));
     begin += num_characters(decoder.push(*id));
   }
   return echoed;

@@ -13,7 +13,7 @@
 
 namespace ingot::server {
 
-struct ReplyFacts {
+struct ReplyInfo {
   std::string id;     // "chatcmpl-...", "cmpl-..." or "resp_..."
   std::string model;  // as requested
   std::string fingerprint;
@@ -39,10 +39,10 @@ class Reply {
   virtual std::string failure(const std::string& error);
 };
 
-std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyFacts facts);
-std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts);
+std::unique_ptr<Reply> chat_reply(const ChatRequest& request, ToolForm form, ReplyInfo info);
+std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyInfo info);
 // `prompts`: the prompts to repeat with `echo`; empty without it.
 std::unique_ptr<Reply> completion_reply(const CompletionRequest& request, std::vector<EchoedPrompt> prompts,
-                                        ReplyFacts facts);
+                                        ReplyInfo info);
 
 }  // namespace ingot::server

@@ -18,12 +18,12 @@ std::string event(const std::string& json) { return "data: " + json + "\n\n"; }
 
 std::string Reply::failure(const std::string& error) { return event(error); }
 
-Json frame_of(const ReplyFacts& facts, const char* object) {
-  return {{"id", facts.id},
+Json frame_of(const ReplyInfo& info, const char* object) {
+  return {{"id", info.id},
           {"object", object},
-          {"created", facts.created},
-          {"model", facts.model},
-          {"system_fingerprint", facts.fingerprint}};
+          {"created", info.created},
+          {"model", info.model},
+          {"system_fingerprint", info.fingerprint}};
 }
 
 std::string last_events(Json frame, const Usage* usage) {
@@ -52,25 +52,25 @@ Json usage_json(const Usage& usage) {
 
 const char* reason_of(infer::FinishReason finish) { return finish == infer::FinishReason::stop ? "stop" : "length"; }
 
-Json logprob_json(const text::Tokenizer& tokenizer, const TokenLogprobEntry& fact) {
+Json logprob_json(const text::Tokenizer& tokenizer, const TokenLogprobEntry& entry) {
   const auto describe = [&](int32_t id, float logprob) {
     Json bytes = Json::array();
     for (const char c : tokenizer.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
     return Json{{"token", token_string(tokenizer, id)}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
   };
-  Json token = describe(fact.choice.id, fact.choice.logprob);
+  Json token = describe(entry.choice.id, entry.choice.logprob);
   token["top_logprobs"] = Json::array();
-  for (const infer::TokenLogprob& likely : fact.choice.top) {
+  for (const infer::TokenLogprob& likely : entry.choice.top) {
     token["top_logprobs"].push_back(describe(likely.id, likely.logprob));
   }
   return token;
 }
 
-std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenLogprobEntry>& facts) {
+std::string logprobs_text(const text::Tokenizer& tokenizer, const std::vector<TokenLogprobEntry>& entries) {
   std::string text = "[";
-  for (const TokenLogprobEntry& fact : facts) {
-    if (&fact != &facts.front()) text += ',';
-    text += line_of(logprob_json(tokenizer, fact));
+  for (const TokenLogprobEntry& entry : entries) {
+    if (&entry != &entries.front()) text += ',';
+    text += line_of(logprob_json(tokenizer, entry));
   }
   return text + "]";
 }

@@ -1,4 +1,5 @@
-// The routes' request bodies as typed values: each field with its range (specs/openai_api.md, sections 1 to 3).
+// The routes' request bodies as typed values: each field with its range (OpenAI's API reference; docs/serving.md lists
+// what is supported).
 #pragma once
 
 #include <chrono>

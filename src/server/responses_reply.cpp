@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 
 class ResponsesReply : public Reply {
  public:
-  ResponsesReply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts)
-      : facts_(std::move(facts)),
+  ResponsesReply(const ResponsesRequest& request, ToolForm form, ReplyInfo info)
+      : info_(std::move(info)),
         request_echo_(parse_lenient_ordered_json(request.request_echo)),
         stream_(request.stream),
         logprobs_(request.logprobs),
@@ -36,7 +36,7 @@ class ResponsesReply : public Reply {
     for (OutputDelta& piece : pieces) {
       std::string text = tools_.push(piece.text);
       if (piece.finish) text += tools_.finish();
-      if (logprobs_) std::move(piece.facts.begin(), piece.facts.end(), std::back_inserter(pending_logprobs_));
+      if (logprobs_) std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(pending_logprobs_));
       if (!text.empty()) events += add_text(text);
       if (!piece.finish) continue;
       is_cut_ = tools_.cut() || *piece.finish != infer::FinishReason::stop;
@@ -65,25 +65,25 @@ class ResponsesReply : public Reply {
  private:
   // An event whose last member is given as JSON text.
   std::string event_with(const char* type, const char* member, const std::string& text,
-                         const Json& facts = Json::object()) {
+                         const Json& fields = Json::object()) {
     Json head = {{"type", type}, {"sequence_number", sequence_++}};
-    head.update(facts);
+    head.update(fields);
     std::string line = line_of(head);
     line.pop_back();
     return fmt::format("event: {}\ndata: {},\"{}\":{}}}\n\n", type, line, member, text);
   }
 
   // The members of events about an item: "output_index" and others.
-  Json place(const std::string& id, bool in_content = true) const {
-    Json facts = {{"item_id", id}, {"output_index", items_.size()}};
-    if (in_content) facts["content_index"] = 0;
-    return facts;
+  Json item_fields(const std::string& id, bool in_content = true) const {
+    Json fields = {{"item_id", id}, {"output_index", items_.size()}};
+    if (in_content) fields["content_index"] = 0;
+    return fields;
   }
   Json item_place() const { return {{"output_index", items_.size()}}; }
 
-  std::string part_text(const std::string& text, const std::vector<TokenLogprobEntry>& facts) const {
+  std::string part_text(const std::string& text, const std::vector<TokenLogprobEntry>& entries) const {
     return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":{}}})", line_of(text),
-                       logprobs_text(*facts_.tokenizer, facts));
+                       logprobs_text(*info_.tokenizer, entries));
   }
   std::string message_text(const char* status, const std::string& content) const {
     return fmt::format(R"({{"id":"{}","type":"message","status":"{}","role":"assistant","content":[{}]}})", message_id_,
@@ -91,36 +91,36 @@ class ResponsesReply : public Reply {
   }
 
   std::string add_text(const std::string& text) {
-    const std::vector<TokenLogprobEntry> facts = std::exchange(pending_logprobs_, {});
+    const std::vector<TokenLogprobEntry> entries = std::exchange(pending_logprobs_, {});
     std::string events;
     if (!is_open_) {
       is_open_ = true;
       message_id_ = make_id("msg_");
       events += event_with("response.output_item.added", "item", message_text("in_progress", ""), item_place());
-      events += event_with("response.content_part.added", "part", part_text("", {}), place(message_id_));
+      events += event_with("response.content_part.added", "part", part_text("", {}), item_fields(message_id_));
     }
-    if (stream_ && (!text.empty() || !facts.empty())) {
-      Json where = place(message_id_);
+    if (stream_ && (!text.empty() || !entries.empty())) {
+      Json where = item_fields(message_id_);
       where["delta"] = text;
-      events += event_with("response.output_text.delta", "logprobs", logprobs_text(*facts_.tokenizer, facts), where);
+      events += event_with("response.output_text.delta", "logprobs", logprobs_text(*info_.tokenizer, entries), where);
     }
     text_ += text;
-    token_facts_.insert(token_facts_.end(), facts.begin(), facts.end());
+    message_logprobs_.insert(message_logprobs_.end(), entries.begin(), entries.end());
     return events;
   }
 
   // Ends the message. It is complete, unless the output was cut in it; calls may follow.
   std::string end_message() {
     const bool is_cut = is_cut_ && tools_.calls().empty();
-    const std::string part = part_text(text_, token_facts_);
+    const std::string part = part_text(text_, message_logprobs_);
     const std::string item = message_text(is_cut ? "incomplete" : "completed", part);
     std::string events;
     if (stream_) {
-      Json where = place(message_id_);
+      Json where = item_fields(message_id_);
       where["text"] = text_;
-      events +=
-          event_with("response.output_text.done", "logprobs", logprobs_text(*facts_.tokenizer, token_facts_), where);
-      events += event_with("response.content_part.done", "part", part, place(message_id_));
+      events += event_with("response.output_text.done", "logprobs", logprobs_text(*info_.tokenizer, message_logprobs_),
+                           where);
+      events += event_with("response.content_part.done", "part", part, item_fields(message_id_));
       events += event_with("response.output_item.done", "item", item, item_place());
     }
     items_.push_back(item);
@@ -136,10 +136,10 @@ class ResponsesReply : public Reply {
     std::string events;
     if (stream_) {
       events += event_with("response.output_item.added", "item", line_of(item), item_place());
-      events +=
-          event_with("response.function_call_arguments.delta", "delta", line_of(call.arguments), place(id, false));
-      events +=
-          event_with("response.function_call_arguments.done", "arguments", line_of(call.arguments), place(id, false));
+      events += event_with("response.function_call_arguments.delta", "delta", line_of(call.arguments),
+                           item_fields(id, false));
+      events += event_with("response.function_call_arguments.done", "arguments", line_of(call.arguments),
+                           item_fields(id, false));
     }
     item["arguments"] = call.arguments;
     item["status"] = tools_.cut() ? "incomplete" : "completed";
@@ -159,15 +159,15 @@ class ResponsesReply : public Reply {
 
   // The response object. `items`: its output items, as JSON text.
   std::string response_text(const std::string& status, const std::vector<std::string>& items, const Json& usage) const {
-    Json frame = {{"id", facts_.id},
+    Json frame = {{"id", info_.id},
                   {"object", "response"},
-                  {"created_at", facts_.created},
+                  {"created_at", info_.created},
                   {"status", status},
                   {"completed_at", nullptr},
                   {"background", false},
                   {"error", failure_},
                   {"incomplete_details", nullptr},
-                  {"model", facts_.model},
+                  {"model", info_.model},
                   {"previous_response_id", nullptr},
                   {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
                   {"service_tier", "default"},
@@ -180,7 +180,7 @@ class ResponsesReply : public Reply {
     return fmt::format(R"({},"output":[{}],"usage":{}}})", text, fmt::join(items, ","), line_of(usage));
   }
 
-  ReplyFacts facts_;
+  ReplyInfo info_;
   Json request_echo_;
   bool stream_;
   bool logprobs_;
@@ -190,7 +190,7 @@ class ResponsesReply : public Reply {
   bool is_open_ = false;    // the message has started and not ended
   bool is_cut_ = false;
   std::string text_;                                 // of the message
-  std::vector<TokenLogprobEntry> token_facts_;       // of the message
+  std::vector<TokenLogprobEntry> message_logprobs_;  // of the message
   std::vector<TokenLogprobEntry> pending_logprobs_;  // of tokens whose text has not been returned yet
   std::vector<std::string> items_;                   // completed items, as JSON text
   Json failure_;
@@ -198,8 +198,8 @@ class ResponsesReply : public Reply {
 
 }  // namespace
 
-std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyFacts facts) {
-  return std::make_unique<ResponsesReply>(request, form, std::move(facts));
+std::unique_ptr<Reply> responses_reply(const ResponsesRequest& request, ToolForm form, ReplyInfo info) {
+  return std::make_unique<ResponsesReply>(request, form, std::move(info));
 }
 
 }  // namespace ingot::server

@@ -7,32 +7,32 @@ namespace ingot::server {
 namespace {
 
 constexpr std::array routes = {
-    RouteFacts{Route::page, "page", "/", "GET", true, false, true},
-    RouteFacts{Route::health, "health", "/health", "GET", true, false, true},
-    RouteFacts{Route::ready, "ready", "/ready", "GET", true, false, true},
-    RouteFacts{Route::metrics, "metrics", "/metrics", "GET", false, false, true},
-    RouteFacts{Route::models, "models", "/v1/models", "GET"},
-    RouteFacts{Route::model, "models", "/v1/models/*", "GET, DELETE"},
-    RouteFacts{Route::chat, "chat", "/v1/chat/completions", "POST", false, true},
-    RouteFacts{Route::responses, "responses", "/v1/responses", "POST", false, true},
-    RouteFacts{Route::completions, "completions", "/v1/completions", "POST", false, true},
-    RouteFacts{Route::embeddings, "embeddings", "/v1/embeddings", "POST", false, true},
-    RouteFacts{Route::tokenize, "tokenize", "/v1/tokenize", "POST", false, true},
-    RouteFacts{Route::detokenize, "detokenize", "/v1/detokenize", "POST", false, true},
-    RouteFacts{Route::adapters, "adapters", "/v1/adapters", "GET, POST"},
-    RouteFacts{Route::adapter, "adapters", "/v1/adapters/*", "DELETE"},
+    RouteInfo{Route::page, "page", "/", "GET", true, false, true},
+    RouteInfo{Route::health, "health", "/health", "GET", true, false, true},
+    RouteInfo{Route::ready, "ready", "/ready", "GET", true, false, true},
+    RouteInfo{Route::metrics, "metrics", "/metrics", "GET", false, false, true},
+    RouteInfo{Route::models, "models", "/v1/models", "GET"},
+    RouteInfo{Route::model, "models", "/v1/models/*", "GET, DELETE"},
+    RouteInfo{Route::chat, "chat", "/v1/chat/completions", "POST", false, true},
+    RouteInfo{Route::responses, "responses", "/v1/responses", "POST", false, true},
+    RouteInfo{Route::completions, "completions", "/v1/completions", "POST", false, true},
+    RouteInfo{Route::embeddings, "embeddings", "/v1/embeddings", "POST", false, true},
+    RouteInfo{Route::tokenize, "tokenize", "/v1/tokenize", "POST", false, true},
+    RouteInfo{Route::detokenize, "detokenize", "/v1/detokenize", "POST", false, true},
+    RouteInfo{Route::adapters, "adapters", "/v1/adapters", "GET, POST"},
+    RouteInfo{Route::adapter, "adapters", "/v1/adapters/*", "DELETE"},
 };
 
 }  // namespace
 
-const RouteFacts& route_of(std::string_view path) {
-  for (const RouteFacts& facts : routes) {
-    const std::string_view pattern = facts.path;
+const RouteInfo& route_of(std::string_view path) {
+  for (const RouteInfo& info : routes) {
+    const std::string_view pattern = info.path;
     if (pattern.ends_with('*')) {
       const std::string_view prefix = pattern.substr(0, pattern.size() - 1);
-      if (path.size() > prefix.size() && path.starts_with(prefix)) return facts;
+      if (path.size() > prefix.size() && path.starts_with(prefix)) return info;
     } else if (path == pattern) {
-      return facts;
+      return info;
     }
   }
   return unknown_route;
@@ -54,13 +54,13 @@ std::optional<std::string> name_in_path(std::string_view text) {
   return out;
 }
 
-std::string methods_of(const RouteFacts& facts) {
-  const std::string_view methods = facts.methods;
+std::string methods_of(const RouteInfo& info) {
+  const std::string_view methods = info.methods;
   return methods.starts_with("GET") ? "GET, HEAD" + std::string(methods.substr(3)) : std::string(methods);
 }
 
-bool is_method_of(std::string_view method, const RouteFacts& facts) {
-  for (const std::string& allowed : split(methods_of(facts), ',')) {
+bool is_method_of(std::string_view method, const RouteInfo& info) {
+  for (const std::string& allowed : split(methods_of(info), ',')) {
     if (trim(allowed) == method) return true;
   }
   return false;

@@ -26,7 +26,7 @@ enum class Route {
 };
 
 // What a route accepts and requires.
-struct RouteFacts {
+struct RouteInfo {
   Route route;
   const char* name;     // in metrics and logs
   const char* path;     // the whole path, or a prefix that ends in '*'
@@ -36,15 +36,15 @@ struct RouteFacts {
   bool quick = false;   // reads no files and does not wait
 };
 
-inline constexpr RouteFacts unknown_route{Route::unknown, "unknown", "", ""};
+inline constexpr RouteInfo unknown_route{Route::unknown, "unknown", "", ""};
 
 // The route of a path, still percent-encoded; unknown_route for all others.
-const RouteFacts& route_of(std::string_view path);
+const RouteInfo& route_of(std::string_view path);
 
 // The methods as the header Allow lists them: with HEAD if there is GET.
-std::string methods_of(const RouteFacts& facts);
+std::string methods_of(const RouteInfo& info);
 
-bool is_method_of(std::string_view method, const RouteFacts& facts);
+bool is_method_of(std::string_view method, const RouteInfo& info);
 
 // Decodes percent-encoding. Nothing for invalid encoding, for control characters and for text that is not UTF-8.
 std::optional<std::string> name_in_path(std::string_view text);

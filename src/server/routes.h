@@ -43,7 +43,7 @@ class Work {
  public:
   virtual ~Work() = default;
   // What can be sent now. Errors: ApiError, Error; after the head they become the last event of a stream.
-  virtual Part poll(RequestRecord& record) = 0;
+  virtual ReplyPart poll(RequestRecord& record) = 0;
   // The text of that event. `error`: {"error": {...}}. REQUIRES a stream.
   virtual std::string failure(const std::string& error) { return error; }
 };

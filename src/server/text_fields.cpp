@@ -132,8 +132,8 @@ void read_text_request(Fields& fields, TextRequest& request) {
   request.sampling.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
   request.sampling.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
   request.sampling.logit_bias = bias_of(fields);
-  constexpr int64_t least = std::numeric_limits<int64_t>::min();
-  request.seed = fields.integer("seed", least, std::numeric_limits<int64_t>::max());
+  constexpr int64_t min_seed = std::numeric_limits<int64_t>::min();
+  request.seed = fields.integer("seed", min_seed, std::numeric_limits<int64_t>::max());
   request.stop = stops_of(fields);
   read_ends(fields, request);
   request.priority = fields.integer("priority", -100, 100).value_or(0);

@@ -27,9 +27,9 @@ inline constexpr const char* tool_close_tag = "</tool_call>";
 // Reads the text of one output as it is generated, and separates text from tool calls.
 class ToolReader {
  public:
-  // Calls beyond the first `most` are dropped.
-  ToolReader(ToolForm form, std::vector<std::string> tools, size_t most = SIZE_MAX)
-      : form_(form), tools_(std::move(tools)), max_(most) {}
+  // Calls beyond the first `max_calls` are dropped.
+  ToolReader(ToolForm form, std::vector<std::string> tools, size_t max_calls = SIZE_MAX)
+      : form_(form), tools_(std::move(tools)), max_(max_calls) {}
 
   // Adds to the output; returns what is certainly text and not part of a call.
   std::string push(std::string_view piece);

@@ -109,9 +109,9 @@ bool WorkQueue::add(uint64_t owner, std::function<void()> work) {
   {
     auto held = state_->tasks.lock();
     const auto found = held->owners.find(owner);
-    const int64_t own = found == held->owners.end() ? 0 : std::ssize(found->second.waiting);
+    const int64_t waiting = found == held->owners.end() ? 0 : std::ssize(found->second.waiting);
     const int64_t share = owner == 0 ? state_->max_waiting : (state_->max_waiting + 1) / 2;
-    if (held->waiting >= state_->max_waiting || own >= share) return false;
+    if (held->waiting >= state_->max_waiting || waiting >= share) return false;
     held->turns.enter(owner);
     try {
       held->owners[owner].waiting.push_back(std::move(work));

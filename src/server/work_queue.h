@@ -11,8 +11,8 @@ namespace ingot::server {
 
 class WorkQueue {
  public:
-  // `waiting`: max pieces of work that wait for a thread; one owner may have half of them. `seconds`: the clock that
-  // work is measured by. Errors: resource when the threads cannot be started.
+  // `waiting`: max tasks that wait for a thread; one owner may have half of them. `seconds`: the clock that work is
+  // measured by. Errors: resource when the threads cannot be started.
   WorkQueue(int threads, int64_t waiting, double (*seconds)() = steady_seconds);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;

@@ -26,8 +26,8 @@ class Counting : public Exchange {
     status_ = 200;
     wake();
   }
-  Part poll() override {
-    Part part;
+  ReplyPart poll() override {
+    ReplyPart part;
     part.head.emplace();
     part.head->status = status_;
     part.bytes = body_;

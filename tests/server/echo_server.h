@@ -65,8 +65,8 @@ class Echo : public Exchange {
     ready_ = true;
     wake();
   }
-  Part poll() override {
-    Part part;
+  ReplyPart poll() override {
+    ReplyPart part;
     if (!ready_) return part;
     if (target_ == "/late") {
       auto held = seen_.log.lock();
