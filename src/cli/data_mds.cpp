@@ -132,7 +132,7 @@ void check(const data::DocumentReader& reader, const data::Document& document) {
   if (!has_loss_mask(document) && (is_text || document.format == data::Format::tokens)) return;
   throw_hint(ErrorKind::unsupported, "use this file in a recipe directly",
              "{}: in documents of format {} only a part counts in the loss, which MDS shards cannot record",
-             reader.place(document.line), data::name(document.format));
+             reader.location(document.line), data::name(document.format));
 }
 
 int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* tokenizer, ThreadPool& threads,
@@ -155,7 +155,7 @@ int64_t DataMds::write(data::DocumentReader& reader, const text::Tokenizer* toke
           try {
             tokenized[i] = data::tokenize(documents[i], *tokenizer, nullptr).ids;
           } catch (const Error& error) {
-            refused[i].emplace(error.kind(), reader.place(documents[i].line) + ": " + error.message(), error.hint());
+            refused[i].emplace(error.kind(), reader.location(documents[i].line) + ": " + error.message(), error.hint());
           }
         }
       });

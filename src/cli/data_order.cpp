@@ -231,9 +231,9 @@ int DataOrder::megatron_order(const Output& output, train::Recipe& recipe) const
   for (int64_t step = wanted.begin; step < wanted.end; ++step) {
     std::vector<int64_t> sources, samples;
     for (int64_t i = 0; i < recipe.batch.global; ++i) {
-      const data::MegatronDataset::Place place = set.place(step * recipe.batch.global + i);
-      sources.push_back(place.source);
-      samples.push_back(place.sample);
+      const data::MegatronDataset::SourceSample located = set.locate(step * recipe.batch.global + i);
+      sources.push_back(located.source);
+      samples.push_back(located.sample);
     }
     Json line = {{"step", step}, {"samples", samples}};
     if (set.members().size() > 1) line["sources"] = sources;

@@ -67,7 +67,7 @@ class Eval : public Command {
 
  private:
   struct DataResult {
-    std::vector<std::vector<eval::SequenceLoss>> losses;  // [model][piece]
+    std::vector<std::vector<eval::SequenceLoss>> losses;  // [model][sequence]
     int64_t length = 0, sequences = 0;
     double seconds = 0;
   };
@@ -91,8 +91,8 @@ class Eval : public Command {
 
   std::optional<runtime::Session> session_, base_session_;
   std::map<const runtime::Session*, text::ChatTemplate> chats_;
-  std::vector<eval::EvaluatedModel> contestants_;  // the evaluated model last
-  std::string notes_;                              // lines for the file of --items
+  std::vector<eval::EvaluatedModel> models_evaluated_;  // the evaluated model last
+  std::string notes_;                                   // lines for the file of --items
   int64_t num_truncated_ = 0;
 };
 
@@ -108,14 +108,14 @@ void Eval::open_models() {
     if (base_) options.model = *base_;
     options.adapter.reset();
     base_session_.emplace(options);
-    contestants_.push_back({"base", &*base_session_, nullptr});
+    models_evaluated_.push_back({"base", &*base_session_, nullptr});
   } else if (options_.adapter) {
-    contestants_.push_back({"base", &*session_, nullptr});
+    models_evaluated_.push_back({"base", &*session_, nullptr});
   }
   const nn::Adapter* adapter = session_->adapter ? &*session_->adapter : nullptr;
-  contestants_.push_back({contestants_.empty() ? "model" : "tuned", &*session_, adapter});
-  for (const eval::EvaluatedModel& contestant : contestants_) {
-    runtime::Session& session = *contestant.session;
+  models_evaluated_.push_back({models_evaluated_.empty() ? "model" : "tuned", &*session_, adapter});
+  for (const eval::EvaluatedModel& evaluated : models_evaluated_) {
+    runtime::Session& session = *evaluated.session;
     session.tokenizer();  // throws if there is none
     if (session.text().chat_template && !chats_.contains(&session)) {
       chats_.emplace(&session,
@@ -132,7 +132,7 @@ eval::TextModel Eval::text_model(runtime::Session& session) {
 
 std::vector<std::string> Eval::names() const {
   std::vector<std::string> names;
-  for (const eval::EvaluatedModel& contestant : contestants_) names.push_back(contestant.name);
+  for (const eval::EvaluatedModel& evaluated : models_evaluated_) names.push_back(evaluated.name);
   return names;
 }
 
@@ -162,21 +162,21 @@ Eval::DataResult Eval::measure_data() {
   result.sequences = dataset.num_sequences();
   const double started = steady_seconds();
   const int64_t micro = std::max<int64_t>(1, max_tokens_at_once / result.length);
-  for (const eval::EvaluatedModel& contestant : contestants_) {
-    eval::Evaluation evaluation(*contestant.session, result.length, micro);
-    Progress progress(contestant.name + ": loss", result.sequences, {progress_style(false), "sequences"});
+  for (const eval::EvaluatedModel& evaluated : models_evaluated_) {
+    eval::Evaluation evaluation(*evaluated.session, result.length, micro);
+    Progress progress(evaluated.name + ": loss", result.sequences, {progress_style(false), "sequences"});
     std::vector<eval::SequenceLoss> losses;
     std::vector<data::PackedSequence> batch;
     double sum = 0;
     int64_t loss_tokens = 0;
     for (int64_t i = 0; i < result.sequences; ++i) {
       batch.push_back(dataset.get(i));
-      runtime::check_ids(batch.back().ids, contestant.session->loaded.spec.vocab);
+      runtime::check_ids(batch.back().ids, evaluated.session->loaded.spec.vocab);
       if (static_cast<int64_t>(batch.size()) < micro && i + 1 < result.sequences) continue;
-      for (const eval::SequenceLoss& piece : evaluation.run(batch, contestant.adapter)) {
-        losses.push_back(piece);
-        sum += piece.sum;
-        loss_tokens += piece.loss_tokens;
+      for (const eval::SequenceLoss& sequence : evaluation.run(batch, evaluated.adapter)) {
+        losses.push_back(sequence);
+        sum += sequence.sum;
+        loss_tokens += sequence.loss_tokens;
       }
       batch.clear();
       progress.update(i + 1, fmt::format("loss {:.4f}", sum / static_cast<double>(loss_tokens)));
@@ -194,9 +194,9 @@ void Eval::note(const eval::Task& task, int64_t line, Json&& models) {
 
 void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
   std::vector<Json> notes(task.choices.size(), Json::array());
-  for (size_t model = 0; model < contestants_.size(); ++model) {
-    const eval::EvaluatedModel& contestant = contestants_[model];
-    runtime::Session& session = *contestant.session;
+  for (size_t model = 0; model < models_evaluated_.size(); ++model) {
+    const eval::EvaluatedModel& evaluated = models_evaluated_[model];
+    runtime::Session& session = *evaluated.session;
     const eval::TextModel text = text_model(session);
     std::vector<infer::LogLikelihoodRequest> items;
     for (const eval::ChoiceItem& item : task.choices) {
@@ -205,15 +205,15 @@ void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
       if (encoded.truncated && model == 0) ++num_truncated_;
       items.push_back({std::move(encoded.context), std::move(encoded.choices)});
     }
-    Progress progress(fmt::format("{}: {}", contestant.name, task.name), std::ssize(items),
+    Progress progress(fmt::format("{}: {}", evaluated.name, task.name), std::ssize(items),
                       {progress_style(false), "questions"});
-    const auto logprobs = eval::choice_logprobs(contestant, items, [&](int64_t done) { progress.update(done); });
+    const auto logprobs = eval::choice_logprobs(evaluated, items, [&](int64_t done) { progress.update(done); });
     progress.finish();
     for (size_t i = 0; i < items.size(); ++i) {
       const eval::ChoiceItem& item = task.choices[i];
       std::vector<int64_t> tokens;
       for (const std::vector<int32_t>& choice : items[i].continuations) tokens.push_back(std::ssize(choice));
-      Json noted = {{"name", contestant.name}, {"logprobs", logprobs[i]}, {"tokens", tokens}};
+      Json noted = {{"name", evaluated.name}, {"logprobs", logprobs[i]}, {"tokens", tokens}};
       for (const eval::Score& score : eval::choice_logprobs(item, logprobs[i], tokens)) {
         scores.add(model, score);
         noted[score.metric] = score.value;
@@ -226,10 +226,10 @@ void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
 
 void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
   std::vector<Json> notes(task.answers.size(), Json::array());
-  for (size_t model = 0; model < contestants_.size(); ++model) {
-    const eval::EvaluatedModel& contestant = contestants_[model];
-    const eval::TextModel text = text_model(*contestant.session);
-    const int64_t context = contestant.session->loaded.spec.context;
+  for (size_t model = 0; model < models_evaluated_.size(); ++model) {
+    const eval::EvaluatedModel& evaluated = models_evaluated_[model];
+    const eval::TextModel text = text_model(*evaluated.session);
+    const int64_t context = evaluated.session->loaded.spec.context;
     std::vector<eval::Question> questions;
     for (const eval::AnswerItem& item : task.answers) {
       std::vector<int32_t> prompt = at_line(task, item.line, [&] { return eval::encode_prompt(item.prompt, text); });
@@ -240,12 +240,12 @@ void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
       }
       questions.push_back({std::move(prompt), item.max_tokens, item.stop});
     }
-    Progress progress(fmt::format("{}: {}", contestant.name, task.name), std::ssize(questions),
+    Progress progress(fmt::format("{}: {}", evaluated.name, task.name), std::ssize(questions),
                       {progress_style(false), "answers"});
-    const auto answers = eval::generate_answers(contestant, questions, [&](int64_t done) { progress.update(done); });
+    const auto answers = eval::generate_answers(evaluated, questions, [&](int64_t done) { progress.update(done); });
     progress.finish();
     for (size_t i = 0; i < answers.size(); ++i) {
-      Json noted = {{"name", contestant.name}, {"text", answers[i]}};
+      Json noted = {{"name", evaluated.name}, {"text", answers[i]}};
       const auto scored =
           at_line(task, task.answers[i].line, [&] { return eval::score_answer(task.answers[i], answers[i]); });
       for (const eval::Score& score : scored) {
@@ -279,7 +279,7 @@ int Eval::run(const Output& output) {
     const std::vector<eval::Row> of_data =
         eval::loss_rows(std::filesystem::path(*data_).stem().string(), result.losses);
     int64_t loss_tokens = 0;
-    for (const eval::SequenceLoss& piece : result.losses.back()) loss_tokens += piece.loss_tokens;
+    for (const eval::SequenceLoss& sequence : result.losses.back()) loss_tokens += sequence.loss_tokens;
     report = {{"loss", of_data[0].models.back().value},
               {"perplexity", of_data[1].models.back().value},
               {"tokens", loss_tokens},
@@ -290,7 +290,7 @@ int Eval::run(const Output& output) {
     rows.insert(rows.end(), of_data.begin(), of_data.end());
   }
   for (const eval::Task& task : tasks) {
-    eval::Scores scores(contestants_.size());
+    eval::Scores scores(models_evaluated_.size());
     if (!task.choices.empty()) measure_choices(task, scores);
     if (!task.answers.empty()) measure_answers(task, scores);
     for (eval::Row& row : scores.rows(task.name)) rows.push_back(std::move(row));

@@ -12,10 +12,10 @@ FileTotals file_totals(const checkpoint::TensorStore& store) {
     elements[tensor.dtype] += tensor.rows() * tensor.row_elements();
     totals.bytes += tensor.bytes.size();
   }
-  int64_t most = -1;
+  int64_t max_elements = -1;
   for (const auto& [dtype, count] : elements) {
-    if (count <= most) continue;
-    most = count;
+    if (count <= max_elements) continue;
+    max_elements = count;
     totals.dtype = dtype;
   }
   std::transform(totals.dtype.begin(), totals.dtype.end(), totals.dtype.begin(),

@@ -33,7 +33,7 @@ constexpr size_t measuring_bytes = size_t{256} << 20;
 constexpr int64_t longest_suggested = 2048;
 
 // Properties of a data file with a model's tokenizer.
-struct DataLook {
+struct DataInspection {
   data::Corpus corpus;
   data::Format format = data::Format::text;
   int64_t loss_tokens = 0;
@@ -41,40 +41,41 @@ struct DataLook {
   bool splittable = false;       // every document may be cut
 };
 
-DataLook look(const std::string& path, const checkpoint::TextAssets& assets, const text::ChatTemplate* chat,
-              ThreadPool& pool) {
-  DataLook look;
+DataInspection inspect(const std::string& path, const checkpoint::TextAssets& assets, const text::ChatTemplate* chat,
+                       ThreadPool& pool) {
+  DataInspection inspection;
   data::DocumentReader reader(path, data::Format::automatic, data::OnError::stop);
-  data::tokenize_all(look.corpus, reader, *assets.tokenizer, chat, data::OnError::stop, pool);
-  look.format = reader.format();
-  look.splittable = true;
-  for (int64_t i = 0; i < look.corpus.num_documents(); ++i) {
-    const data::Corpus::View document = look.corpus.document(i);
-    look.lengths.push_back(static_cast<int64_t>(document.ids.size()));
-    look.loss_tokens += std::count(document.loss_mask.begin(), document.loss_mask.end(), 1);
-    look.splittable = look.splittable && document.splittable;
+  data::tokenize_all(inspection.corpus, reader, *assets.tokenizer, chat, data::OnError::stop, pool);
+  inspection.format = reader.format();
+  inspection.splittable = true;
+  for (int64_t i = 0; i < inspection.corpus.num_documents(); ++i) {
+    const data::Corpus::View document = inspection.corpus.document(i);
+    inspection.lengths.push_back(static_cast<int64_t>(document.ids.size()));
+    inspection.loss_tokens += std::count(document.loss_mask.begin(), document.loss_mask.end(), 1);
+    inspection.splittable = inspection.splittable && document.splittable;
   }
-  std::sort(look.lengths.begin(), look.lengths.end());
-  return look;
+  std::sort(inspection.lengths.begin(), inspection.lengths.end());
+  return inspection;
 }
 
 // The statistics of the packed data for plan_run, without building a data set.
-data::DatasetStatistics pack(const DataLook& look, int64_t length) {
-  std::vector<int64_t> entries(static_cast<size_t>(look.corpus.num_documents()));
+data::DatasetStatistics pack(const DataInspection& inspection, int64_t length) {
+  std::vector<int64_t> entries(static_cast<size_t>(inspection.corpus.num_documents()));
   for (size_t i = 0; i < entries.size(); ++i) entries[i] = static_cast<int64_t>(i);
   data::PackingSettings settings;
   settings.sequence_length = length;
-  const data::PackingPlan plan = data::plan_packing(look.corpus, entries, settings);
+  const data::PackingPlan plan = data::plan_packing(inspection.corpus, entries, settings);
   data::DatasetStatistics packed;
-  packed.num_documents = look.corpus.num_documents();
+  packed.num_documents = inspection.corpus.num_documents();
   packed.num_sequences = plan.num_sequences();
   packed.num_tokens = plan.num_tokens;
   packed.num_truncated = plan.num_truncated;
-  packed.num_loss_tokens = look.loss_tokens;
+  packed.num_loss_tokens = inspection.loss_tokens;
   for (int64_t s = 0; s < plan.num_sequences(); ++s) {
     int64_t padding = length;
-    for (auto p = plan.first_piece[static_cast<size_t>(s)]; p < plan.first_piece[static_cast<size_t>(s) + 1]; ++p) {
-      const int64_t piece = plan.pieces[static_cast<size_t>(p)].length;
+    for (auto p = plan.first_subsequence[static_cast<size_t>(s)];
+         p < plan.first_subsequence[static_cast<size_t>(s) + 1]; ++p) {
+      const int64_t piece = plan.subsequences[static_cast<size_t>(p)].length;
       packed.squared_lengths += static_cast<double>(piece * piece);
       padding -= piece;
     }
@@ -103,32 +104,33 @@ struct Choice {
 // best. The best is the one with the least padding, as attention stays inside a document and its cost does not grow
 // with the sequence. Plain text can be cut anywhere and benefits from context: the longest length, up to 1,024, whose
 // packing efficiency is within 2 % of the best.
-Choice choose_length(const DataLook& look, const spec::ModelSpec& model) {
+Choice choose_length(const DataInspection& inspection, const spec::ModelSpec& model) {
   const int64_t max =
-      std::min(model.context, look.splittable ? std::min<int64_t>(longest_suggested, 1024) : longest_suggested);
-  const int64_t needed = look.splittable ? 0 : look.lengths[(look.lengths.size() - 1) * 99 / 100];
+      std::min(model.context, inspection.splittable ? std::min<int64_t>(longest_suggested, 1024) : longest_suggested);
+  const int64_t needed = inspection.splittable ? 0 : inspection.lengths[(inspection.lengths.size() - 1) * 99 / 100];
   std::vector<Choice> choices;
   std::vector<double> costs;
   for (int64_t length = 128; choices.empty() || choices.back().length < max; length *= 2) {
     if (length < needed && length < max) continue;
     Choice choice{std::min(length, max), {}, {}};
-    choice.packed = pack(look, choice.length);
-    costs.push_back(look.splittable ? 1 / choice.packed.packing_efficiency
-                                    : cost_of_token(model, choice.packed, choice.length));
+    choice.packed = pack(inspection, choice.length);
+    costs.push_back(inspection.splittable ? 1 / choice.packed.packing_efficiency
+                                          : cost_of_token(model, choice.packed, choice.length));
     choices.push_back(std::move(choice));
   }
   const double limit = 1.02 * *std::min_element(costs.begin(), costs.end());
   const auto good = [&](double cost) { return cost <= limit; };
-  const size_t place =
-      look.splittable ? static_cast<size_t>(std::find_if(costs.rbegin(), costs.rend(), good).base() - costs.begin()) - 1
-                      : static_cast<size_t>(std::find_if(costs.begin(), costs.end(), good) - costs.begin());
-  Choice choice = choices[place];
+  const size_t selected =
+      inspection.splittable
+          ? static_cast<size_t>(std::find_if(costs.rbegin(), costs.rend(), good).base() - costs.begin()) - 1
+          : static_cast<size_t>(std::find_if(costs.begin(), costs.end(), good) - costs.begin());
+  Choice choice = choices[selected];
   choice.reason = fmt::format(
       "{:.1f} % of them are tokens, the rest is padding; {}", 100 * choice.packed.packing_efficiency,
       choices.size() == 1 ? std::string("no other length holds these documents")
                           : fmt::format("of lengths from {} to {} {}", choices.front().length, choices.back().length,
-                                        look.splittable ? "the longest that wastes no more than the others"
-                                                        : "the shortest with the highest training speed"));
+                                        inspection.splittable ? "the longest that wastes no more than the others"
+                                                              : "the shortest with the highest training speed"));
   return choice;
 }
 
@@ -140,7 +142,7 @@ std::string run_name(const fs::path& data) {
 }
 
 train::Recipe suggest(const std::string& data, const std::string& eval, const std::string& model, int64_t length,
-                      const data::DatasetStatistics& packed, const DataLook& look) {
+                      const data::DatasetStatistics& packed, const DataInspection& inspection) {
   train::Recipe recipe;
   recipe.name = run_name(data);
   recipe.model = model;
@@ -148,11 +150,11 @@ train::Recipe suggest(const std::string& data, const std::string& eval, const st
   recipe.adapter->rank = {};
   recipe.data.train.values = {{data, 1}};
   if (!eval.empty()) recipe.data.eval.values = {{eval, 1}};
-  recipe.data.format = look.format;
+  recipe.data.format = inspection.format;
   recipe.data.sequence_length = length;
   // At least 20 steps per epoch where there is enough data; small data is repeated for several epochs.
   recipe.batch.global = std::clamp<int64_t>(packed.num_sequences / 20, 1, 8);
-  recipe.epochs = look.loss_tokens < 1'000'000 ? 3 : 1;
+  recipe.epochs = inspection.loss_tokens < 1'000'000 ? 3 : 1;
   const double steps =
       *recipe.epochs * static_cast<double>(packed.num_sequences) / static_cast<double>(recipe.batch.global);
   recipe.schedule.warmup = {.percent = 5};
@@ -203,7 +205,7 @@ class Init : public Command {
     if (assets.chat_template) chat.emplace(*assets.chat_template, source.name + ": chat template");
     HeldOut held_out = hold_out();
     const std::string train = held_out.split ? held_out.split->train().string() : data_;
-    const DataLook data = look(train, assets, chat ? &*chat : nullptr, *runtime.threads);
+    const DataInspection data = inspect(train, assets, chat ? &*chat : nullptr, *runtime.threads);
     const Choice choice = choose_length(data, spec);
     const int64_t length = choice.length;
     const data::DatasetStatistics& packed = choice.packed;

@@ -68,8 +68,9 @@ class ModelInspect : public Command {
                    {"tensors", store.tensors().size()},
                    {"bytes", files.bytes}};
     if (experts != layers.end()) {
-      const spec::Experts& own = *spec::experts_of(experts->mlp);
-      result["experts"] = {{"count", own.count}, {"per_token", own.per_token}, {"ffn", own.expert.features}};
+      const spec::Experts& variant = *spec::experts_of(experts->mlp);
+      result["experts"] = {
+          {"count", variant.count}, {"per_token", variant.per_token}, {"ffn", variant.expert.features}};
     }
     if (hash_) result["sha256"] = checkpoint::model_hash(store);
     if (tensor_) {

@@ -66,13 +66,13 @@ int Replay::report(const Output& output, const runs::Replay& replay) const {
   }
   const bool weights_agree = !differ || differ->empty();
   const bool agrees = first == nullptr && weights_agree;
-  const bool to_the_bit = steps.back().to_the_bit;
+  const bool bitwise = steps.back().bitwise;
   output.print_json(json_line({{"run", run_},
                                {"step", steps.back().step},
                                {"from", replay.from},
                                {"device", replay.device},
                                {"arch", replay.arch},
-                               {"to_the_bit", to_the_bit},
+                               {"to_the_bit", bitwise},
                                {"steps", rows},
                                {"tensors_that_differ", differ ? Json(*differ) : Json(nullptr)},
                                {"agrees", agrees}}));
@@ -80,9 +80,9 @@ int Replay::report(const Output& output, const runs::Replay& replay) const {
                                               : fmt::format("steps {} to {}", steps.front().step, steps.back().step);
   if (agrees) {
     output.print(fmt::format("{}: {} {}{}\n", run_, range,
-                             to_the_bit ? "reproduced, bit for bit"
-                                        : "reproduced, to rounding: the run was on another kind of device, or on "
-                                          "several ranks with determinism: fast",
+                             bitwise ? "reproduced, bit for bit"
+                                     : "reproduced, to rounding: the run was on another kind of device, or on "
+                                       "several ranks with determinism: fast",
                              differ ? "; the checkpoint's weights and optimizer state match too" : ""));
     return 0;
   }

@@ -16,10 +16,10 @@ namespace {
 
 // The log-probability of `id` under the logits [V].
 double log_probability(std::span<const float> logits, int32_t id) {
-  const double most = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
+  const double max_logit = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
   double sum = 0;
-  for (float logit : logits) sum += std::exp(static_cast<double>(logit) - most);
-  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) - most - std::log(sum);
+  for (float logit : logits) sum += std::exp(static_cast<double>(logit) - max_logit);
+  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) - max_logit - std::log(sum);
   infer::check_number(result);
   return result;
 }

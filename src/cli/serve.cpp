@@ -238,17 +238,17 @@ class Serve : public Command {
 
   // Logs the server's memory plan, and returns the engine's settings according to it.
   infer::EngineSettings plan_memory(const runtime::Session& session, const MemoryUse& at_start, const Log& log) const {
-    infer::AskedMemory asked;
-    asked.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and cached for others
-    asked.bodies = static_cast<size_t>(bodies_bytes_) +
-                   static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
-    asked.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // a running request has its own copy
-    asked.grammars = server::GrammarMasks::max_bytes;
+    infer::RequestMemory requests;
+    requests.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and cached for others
+    requests.bodies = static_cast<size_t>(bodies_bytes_) +
+                      static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
+    requests.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // a running request has its own copy
+    requests.grammars = server::GrammarMasks::max_bytes;
     std::optional<size_t> cache_bytes;
     if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
     const infer::ServeMemory memory =
         infer::plan_serve_memory(session.loaded, *session.runtime.device, session.runtime.threads->threads(),
-                                 engine_settings(session), cache_bytes, asked, at_start);
+                                 engine_settings(session), cache_bytes, requests, at_start);
     for (const std::string& line : infer::memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : infer::memory_warnings(memory)) log.warning("{}", warning);
     return memory.cache.settings;

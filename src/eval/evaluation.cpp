@@ -83,27 +83,27 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   return pieces;
 }
 
-std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& contestant,
+std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& evaluated,
                                                  std::span<const infer::LogLikelihoodRequest> items,
                                                  const std::function<void(int64_t)>& done) {
-  runtime::Session& session = *contestant.session;
+  runtime::Session& session = *evaluated.session;
   infer::LogLikelihoodSettings settings;
   settings.activation = session.activation;
   settings.adapter_rank = session.adapter_rank;
   settings.decoded = session.decoded;
   infer::LogLikelihoodScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
                                     *session.model, settings, items);
-  return scorer.score(items, contestant.adapter, done);
+  return scorer.score(items, evaluated.adapter, done);
 }
 
-std::vector<std::string> generate_answers(const EvaluatedModel& contestant, std::span<const Question> questions,
+std::vector<std::string> generate_answers(const EvaluatedModel& evaluated, std::span<const Question> questions,
                                           const std::function<void(int64_t)>& done) {
   struct Open {
     size_t question;
     text::StreamDecoder decoder;
     text::StopStrings stops;
   };
-  runtime::Session& session = *contestant.session;
+  runtime::Session& session = *evaluated.session;
   infer::EngineSettings settings;
   settings.activation = session.activation;
   settings.adapter_rank = session.adapter_rank;
@@ -118,7 +118,7 @@ std::vector<std::string> generate_answers(const EvaluatedModel& contestant, std:
 
   std::vector<std::string> answers(questions.size());
   std::map<int64_t, Open> open;
-  const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(contestant.adapter);
+  const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(evaluated.adapter);
   for (size_t q = 0; q < questions.size(); ++q) {
     infer::Request request;
     request.prompt = questions[q].prompt;

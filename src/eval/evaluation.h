@@ -37,7 +37,7 @@ class Evaluation {
 };
 
 // The log-likelihood of each item's continuations. `done` receives the number of finished items.
-std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& contestant,
+std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& evaluated,
                                                  std::span<const infer::LogLikelihoodRequest> items,
                                                  const std::function<void(int64_t)>& done);
 
@@ -50,7 +50,7 @@ struct Question {
 
 // The text of each answer, up to a stop string or an end-of-text token. Several are generated concurrently.
 // Errors: those of infer::Engine.
-std::vector<std::string> generate_answers(const EvaluatedModel& contestant, std::span<const Question> questions,
+std::vector<std::string> generate_answers(const EvaluatedModel& evaluated, std::span<const Question> questions,
                                           const std::function<void(int64_t)>& done);
 
 }  // namespace ingot::eval

@@ -35,7 +35,7 @@ struct SequenceLoss {
   int64_t loss_tokens = 0;
 };
 // Rows `loss` (mean over loss tokens) and `perplexity` (its exponential); the items are the sub-sequences. losses:
-// [model][piece].
+// [model][sub-sequence].
 std::vector<Row> loss_rows(const std::string& task, const std::vector<std::vector<SequenceLoss>>& losses);
 
 // One column per model, headed by its name, with value and standard error, and the interval below.

@@ -16,10 +16,10 @@ constexpr uint64_t resample_seed = 1979;
 
 // The q-quantile of ascending values, with linear interpolation.
 double quantile(const std::vector<double>& ascending, double q) {
-  const double place = q * static_cast<double>(ascending.size() - 1);
-  const size_t below = static_cast<size_t>(place);
+  const double position = q * static_cast<double>(ascending.size() - 1);
+  const size_t below = static_cast<size_t>(position);
   const size_t above = std::min(below + 1, ascending.size() - 1);
-  return ascending[below] + (place - static_cast<double>(below)) * (ascending[above] - ascending[below]);
+  return ascending[below] + (position - static_cast<double>(below)) * (ascending[above] - ascending[below]);
 }
 
 // Sample standard deviation, with n - 1; at least two values.

@@ -75,9 +75,9 @@ Axis log_axis(double low, double high) {
 
 std::string tick_label(const Axis& axis, double tick) {
   if (axis.logarithmic) {
-    Axis own;
-    own.step = own.high = tick;
-    return tick_label(own, tick);
+    Axis tick_axis;
+    tick_axis.step = tick_axis.high = tick;
+    return tick_label(tick_axis, tick);
   }
   if (std::abs(tick) < axis.step / 2) return "0";
   const double largest = std::max(std::abs(axis.low), std::abs(axis.high));

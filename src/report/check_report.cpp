@@ -220,7 +220,7 @@ class Page {
     if (!training.empty()) {
       text_ +=
           "\n## Training jobs\n\nRandom weights and tokens. MFU counts causal attention, of the datasheet's peak.\n\n"
-          "| job | tokens/s | TFLOP/s | MFU % | of products % | memory GB | moments, masters | torch tokens/s | torch "
+          "| job | tokens/s | TFLOP/s | MFU % | of gemm rate % | memory GB | moments, masters | torch tokens/s | torch "
           "memory GB | ratio |\n|---|---|---|---|---|---|---|---|---|---|\n";
       for (const Json* piece : training) {
         const std::string name = text_of(*piece, "piece");
@@ -299,11 +299,11 @@ class Page {
       copy = std::max(copy, number_of(*peer, "copy_gb_s"));
     }
     text_ += fmt::format(
-        "\n## Kernels\n\nShares of the best that was measured here by any program: products {:.1f} "
+        "\n## Kernels\n\nShares of the best that was measured here by any program: gemms {:.1f} "
         "TFLOP/s, copy {:.0f} GB/s.\n\n| op | case | ms | TFLOP/s | % | GB/s | % |\n|---|---|---|---|---|---|---|\n",
         products, copy);
-    const auto percent = [](double value, double most) {
-      return most > 0 ? fmt::format("{:.1f}", 100 * value / most) : std::string("-");
+    const auto percent = [](double value, double peak) {
+      return peak > 0 ? fmt::format("{:.1f}", 100 * value / peak) : std::string("-");
     };
     for (const Json* piece : found) {
       for (const Json& row : piece->at("result").value("rows", Json::array())) {

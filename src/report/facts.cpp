@@ -27,11 +27,11 @@ double last_finite(const Series& series) {
 }
 
 double smallest(const Series& series) {
-  double least = nothing;
+  double smallest_value = nothing;
   for (const Point& point : series) {
-    if (std::isfinite(point.y) && !(point.y >= least)) least = point.y;
+    if (std::isfinite(point.y) && !(point.y >= smallest_value)) smallest_value = point.y;
   }
-  return least;
+  return smallest_value;
 }
 
 double mean(const Series& series) {

@@ -30,7 +30,7 @@ void Observers::on_end(const train::EndEvent& e) {
 
 void Console::on_start(const train::StartEvent& e) {
   if (e.first_step > e.steps) {
-    memory_.finished_before = true;
+    summary_.finished_before = true;
     log_.info("{}: already finished: {} of {} steps", e.name, e.first_step - 1, e.steps);
     return;
   }
@@ -60,9 +60,9 @@ void Console::on_step(const train::StepEvent& e) {
   seconds_ += e.step_s;
   tokens_ += e.tokens_per_s * e.step_s;
   flops_ += 1e12 * e.tflops * e.step_s;
-  memory_.mean_tokens_per_s = tokens_ / seconds_;
+  summary_.mean_tokens_per_s = tokens_ / seconds_;
   padding_ += e.padding;
-  memory_.mean_padding = padding_ / static_cast<double>(seen_);
+  summary_.mean_padding = padding_ / static_cast<double>(seen_);
   if (progress_) {
     std::string text = fmt::format("loss {:.4f}  {:.0f} tok/s", e.loss, e.tokens_per_s);
     if (e.shares.mfu) text += fmt::format("  MFU {:.1f} %", 100 * *e.shares.mfu);
@@ -71,15 +71,15 @@ void Console::on_step(const train::StepEvent& e) {
 }
 
 void Console::on_eval(const train::EvalEvent& e) {
-  if (!memory_.first_eval && e.step == 0) memory_.first_eval = e;
-  memory_.last_eval = e;
-  memory_.last_samples.clear();
+  if (!summary_.first_eval && e.step == 0) summary_.first_eval = e;
+  summary_.last_eval = e;
+  summary_.last_samples.clear();
   log_.info("step {}: held-out loss {:.4f}, perplexity {:.3f} ({} tokens, {})", e.step, e.loss, e.perplexity, e.tokens,
             format_duration(e.seconds));
 }
 
 void Console::on_sample(const train::SampleEvent& e) {
-  (e.step == 0 ? memory_.first_samples : memory_.last_samples).push_back(e);
+  (e.step == 0 ? summary_.first_samples : summary_.last_samples).push_back(e);
   log_.info("step {}: {} ...{}", e.step, e.prompt, e.text);
 }
 
@@ -95,9 +95,9 @@ void Console::on_end(const train::EndEvent& e) {
     if (e.reason == "done") progress_->finish();
     progress_.reset();
   }
-  memory_.end = e;
+  summary_.end = e;
   // Relative to the rates at the end: those of the start may have been raised during the run.
-  if (seen_ > 0) memory_.mean_mfu = train::Utilisation(e.rates).of({.useful = flops_}, seconds_).shares.mfu;
+  if (seen_ > 0) summary_.mean_mfu = train::Utilisation(e.rates).of({.useful = flops_}, seconds_).shares.mfu;
 }
 
 }  // namespace ingot::runs

@@ -38,7 +38,7 @@ class Console : public train::Observer {
   void on_warning(const train::WarningEvent& e) override;
   void on_end(const train::EndEvent& e) override;
 
-  struct Memory {
+  struct Summary {
     std::optional<train::EvalEvent> first_eval, last_eval;
     std::vector<train::SampleEvent> first_samples, last_samples;
     // Over this process's steps except the first.
@@ -48,13 +48,13 @@ class Console : public train::Observer {
     bool finished_before = false;    // an earlier process had completed all steps
     train::EndEvent end;
   };
-  const Memory& memory() const { return memory_; }
+  const Summary& summary() const { return summary_; }
 
  private:
   const Log& log_;
   bool quiet_;
   std::optional<Progress> progress_;
-  Memory memory_;
+  Summary summary_;
   double seconds_ = 0, tokens_ = 0, flops_ = 0, padding_ = 0;
   int64_t seen_ = 0;              // number of steps of this process
   int64_t done_ = 0, steps_ = 0;  // steps before this process, and in total

@@ -41,9 +41,9 @@ void split_records(const fs::path& data, FileWriter& train, FileWriter& held_out
 // Offset at which the last twentieth begins: after the last empty line before it, else after the last line. 0: no such
 // place.
 size_t text_cut(const std::string& text) {
-  const size_t most = text.size() - text.size() / one_in;
+  const size_t max_cut = text.size() - text.size() / one_in;
   for (const std::string_view end : {"\n\n", "\n"}) {
-    const size_t found = text.rfind(end, most);
+    const size_t found = text.rfind(end, max_cut);
     if (found != std::string::npos && found >= text.size() / 2) return found + end.size();
   }
   return 0;
@@ -119,7 +119,7 @@ DataSplit::DataSplit(const fs::path& data, const fs::path& folder) : DataSplit()
 
 DataSplit::~DataSplit() {
   std::error_code ignored;
-  if (kept_) return;
+  if (keep_) return;
   for (const fs::path& path : files_) fs::remove(path, ignored);
 }
 

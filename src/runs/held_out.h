@@ -29,14 +29,14 @@ class DataSplit {
   const std::filesystem::path& train() const { return files_[0]; }
   const std::filesystem::path& held_out() const { return files_[1]; }
   const char* rule() const { return rule_; }  // description of the held-out part: "every 20th document"
-  void keep() { kept_ = true; }
+  void keep() { keep_ = true; }
 
  private:
   DataSplit() = default;  // the public constructor delegates to it, so that the destructor runs when that throws
 
   std::vector<std::filesystem::path> files_;  // both or none
   const char* rule_ = "";
-  bool kept_ = false;
+  bool keep_ = false;
 };
 
 }  // namespace ingot::runs

@@ -173,8 +173,9 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   };
   const bool automatic = plan.micro_batch_auto = r.batch.micro.is_auto();
   // The last rank has the most units.
-  const int64_t most = train::rank_sequences(r.batch.global, s.accumulation_unit, share.ranks - 1, share.ranks).count();
-  int64_t micro = std::min(r.batch.micro.value_or(most), most);
+  const int64_t max_sequences =
+      train::rank_sequences(r.batch.global, s.accumulation_unit, share.ranks - 1, share.ranks).count();
+  int64_t micro = std::min(r.batch.micro.value_or(max_sequences), max_sequences);
   plan.micro_batch_reason = !automatic        ? "set in the recipe"
                             : share.ranks > 1 ? "a rank's share"
                                               : "the whole global batch";

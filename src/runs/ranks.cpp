@@ -73,7 +73,7 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
     }
     parallel.dp = launch->size;
     comm::run_mpi({comm::find_mpi_plugin(), launch->size, static_cast<double>(parallel.timeout_s)},
-                  [&](const comm::Place& place) { code = run({place.world, place.local, place.locals}); });
+                  [&](const comm::MpiRank& rank) { code = run({rank.world, rank.local, rank.locals}); });
     return code;
   }
   const comm::InProcess settings{.ranks = static_cast<int>(parallel.dp),
@@ -95,8 +95,8 @@ runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int6
   const comm::Group& world = rank.world;
   if (world.size() == 1) return runtime::open_runtime(device, threads, cpus);
   if (threads && *threads < world.size()) {
-    throw_hint(ErrorKind::usage, "set threads to at least the number of ranks", "{} threads for {} ranks", *threads,
-               world.size());
+    throw_hint(ErrorKind::usage, "set threads to at least the number of ranks",
+               "threads: {} is less than the number of ranks, {}", *threads, world.size());
   }
   const int64_t own = threads ? *threads / world.size() : automatic_share(cpus, rank);
   require_cpus(cpus, own * rank.locals);

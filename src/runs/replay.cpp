@@ -128,10 +128,10 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
 
   const fs::path checkpoints = folder / "checkpoints";
   Replay result;
-  bool kept = false;
+  bool has_checkpoint = false;
   for (const int64_t each : checkpoint::list_checkpoints(checkpoints)) {
     if (each < step) result.from = each;
-    kept = kept || each == step;
+    has_checkpoint = has_checkpoint || each == step;
   }
   if (result.from > 0) {
     train::read_run_checkpoint(checkpoints, result.from, run_identity(plan, data.train->content_hash(), made.base),
@@ -141,7 +141,7 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
   log.info("{}: recomputing steps {} to {} on {} {}, from {}", run, result.from + 1, step, runtime.device->name(),
            runtime.device->arch(),
            result.from > 0 ? fmt::format("the checkpoint of step {}", result.from) : "the start of the run");
-  bool to_the_bit = true;
+  bool bitwise = true;
   for (int64_t each = result.from + 1; each <= step; ++each) {
     const data::HostBatch batch = data::make_batch(*data.train, *data.order, each - 1);
     const auto reported = recorded.find(each);
@@ -150,18 +150,17 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
     // Uses the recorded learning rate: the schedule may have changed when the run was extended.
     const train::StepResult computed = work.run(each, reported->second.lr, batch.sequences, batch.samples);
     // Sums over ranks have another order than on one device; for fixed-point sums the order does not matter.
-    to_the_bit =
-        to_the_bit && reported->second.arch == runtime.device->arch() && (fixed || reported->second.ranks == 1);
+    bitwise = bitwise && reported->second.arch == runtime.device->arch() && (fixed || reported->second.ranks == 1);
     const double allowed =
-        to_the_bit ? 0 : tolerance(plan.step.activation, (each - result.from) * spec::chain_length(model));
+        bitwise ? 0 : tolerance(plan.step.activation, (each - result.from) * spec::chain_length(model));
     result.steps.push_back({each,
-                            to_the_bit,
+                            bitwise,
                             {reported->second.loss, computed.loss, allowed},
                             {reported->second.grad_norm, computed.grad_norm, allowed}});
     log.info("step {}: {}, {}", each, result.steps.back().loss.text("loss"),
              result.steps.back().grad_norm.text("gradient norm"));
   }
-  if (kept && to_the_bit) {
+  if (has_checkpoint && bitwise) {
     result.tensors_that_differ = train::tensors_that_differ(checkpoints, step, *made.optimizer_state, *runtime.device);
   }
   result.device = runtime.device->name();

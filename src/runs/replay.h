@@ -23,7 +23,7 @@ struct Compared {
 
 struct ReplayedStep {
   int64_t step = 0;
-  bool to_the_bit = false;  // whether bitwise equality is guaranteed here
+  bool bitwise = false;  // whether bitwise equality is guaranteed here
   Compared loss, grad_norm;
 
   bool agrees() const { return loss.agrees() && grad_norm.agrees(); }

@@ -336,9 +336,9 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     folder->write_recipe(train::write_recipe(r));
     // Without a checkpoint even the evaluation before the first step is repeated.
     observers.add(events.emplace(run_dir / "events.jsonl", done > 0 ? done : -1));
-    const std::optional<int64_t> again =
+    const std::optional<int64_t> first_repeated =
         request_.resume == Resume::no ? std::nullopt : std::optional(done > 0 ? done + 1 : 0);
-    if (r.log.tensorboard) observers.add(tensorboard.emplace(run_dir / "tensorboard", again));
+    if (r.log.tensorboard) observers.add(tensorboard.emplace(run_dir / "tensorboard", first_repeated));
     observers.add(console);
   }
   observers.on_start({r.name, done + 1, *r.steps, spec::num_parameters(plan.model), plan.trainable_parameters,
@@ -362,7 +362,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   }
   if (end == train::Trainer::End::stopped) {
     require_stored(trainer);
-    log.info("stopped after step {}; continue with --resume", console.memory().end.step);
+    log.info("stopped after step {}; continue with --resume", console.summary().end.step);
     return 130;
   }
   std::filesystem::path result;
@@ -379,7 +379,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
                          plan.step.activation);
   }
-  request_.print(end_report(plan, data, console.memory(), result));
+  request_.print(end_report(plan, data, console.summary(), result));
   require_stored(trainer);
   return 0;
 }

@@ -56,9 +56,9 @@ void Sampler::run(int64_t step, train::Observer& observer) {
       observer.on_warning({step, fmt::format("a sample of eval.prompts is incomplete: {}", output.error)});
     }
   }
-  size_t place = 0;
+  size_t index = 0;
   for (const auto& [request, ids] : answers) {
-    observer.on_sample({step, plan_.recipe.eval.prompts[place++], text_.tokenizer->decode(ids, true)});
+    observer.on_sample({step, plan_.recipe.eval.prompts[index++], text_.tokenizer->decode(ids, true)});
   }
 }
 

@@ -35,7 +35,7 @@ std::string own_command() {
 
 }  // namespace
 
-std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
+std::string end_report(const RunPlan& plan, const RunData& data, const Console::Summary& seen,
                        const std::filesystem::path& result) {
   std::string text = "\n";
   if (seen.finished_before) {

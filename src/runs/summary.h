@@ -11,7 +11,7 @@
 namespace ingot::runs {
 
 // Lines with losses, speed, memory, the result (its adapter or model) and a command to try it.
-std::string end_report(const RunPlan& plan, const RunData& data, const Console::Memory& seen,
+std::string end_report(const RunPlan& plan, const RunData& data, const Console::Summary& seen,
                        const std::filesystem::path& result);
 
 }  // namespace ingot::runs

@@ -52,18 +52,18 @@ extern "C" void ingot_pass_on(int number) {
 }
 
 // While this object exists, stop signals are forwarded to the child.
-class PassedOn {
+class SignalForwarder {
  public:
-  PassedOn() : signals_(stop_signals()), former_(signals_.size()) {
+  SignalForwarder() : signals_(stop_signals()), former_(signals_.size()) {
     struct sigaction action{};
     action.sa_handler = ingot_pass_on;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < signals_.size(); ++i) ::sigaction(signals_[i], &action, &former_[i]);
   }
-  PassedOn(const PassedOn&) = delete;
-  PassedOn& operator=(const PassedOn&) = delete;
-  ~PassedOn() {
+  SignalForwarder(const SignalForwarder&) = delete;
+  SignalForwarder& operator=(const SignalForwarder&) = delete;
+  ~SignalForwarder() {
     for (size_t i = 0; i < signals_.size(); ++i) ::sigaction(signals_[i], &former_[i], nullptr);
   }
   const std::vector<int>& signals() const { return signals_; }
@@ -76,13 +76,13 @@ class PassedOn {
 // Starts the executable again. The child has a process group of its own, so that Ctrl-C reaches it only once, through
 // this process. It gets a stop signal when this process dies. Its standard input is empty, because a background process
 // that reads from its terminal is stopped.
-pid_t start(std::vector<std::string> words, const PassedOn& passed_on) {
+pid_t start(std::vector<std::string> words, const SignalForwarder& forwarder) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   sigset_t passed, before;
   sigemptyset(&passed);
-  for (const int number : passed_on.signals()) sigaddset(&passed, number);
+  for (const int number : forwarder.signals()) sigaddset(&passed, number);
   ::pthread_sigmask(SIG_BLOCK, &passed, &before);  // until `child` is set for the handler
   const pid_t parent = ::getpid();
   const pid_t made = ::fork();
@@ -90,7 +90,7 @@ pid_t start(std::vector<std::string> words, const PassedOn& passed_on) {
     ::setpgid(0, 0);
     ::close(STDIN_FILENO);
     if (::open("/dev/null", O_RDONLY) != STDIN_FILENO) ::_exit(exit_code(ErrorKind::unavailable));
-    for (const int number : passed_on.signals()) ::signal(number, SIG_DFL);  // a signal that is ignored remains ignored
+    for (const int number : forwarder.signals()) ::signal(number, SIG_DFL);  // a signal that is ignored remains ignored
     ::prctl(PR_SET_PDEATHSIG, stop_signal(SIGTERM));
     if (::getppid() != parent) ::_exit(130);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -126,8 +126,8 @@ bool made_steps(const fs::path& events) {
   if (!regular_file_exists(events)) return false;
   std::ifstream file(events, std::ios::binary | std::ios::ate);
   if (!file) return false;
-  constexpr std::streamoff most = 1 << 20;
-  file.seekg(-std::min<std::streamoff>(file.tellg(), most), std::ios::end);
+  constexpr std::streamoff max_bytes = 1 << 20;
+  file.seekg(-std::min<std::streamoff>(file.tellg(), max_bytes), std::ios::end);
   std::ostringstream read;
   read << file.rdbuf();
   const std::string tail = read.str();
@@ -193,14 +193,14 @@ int supervise(const Supervised& what, Log& log) {
   for (std::string word; launcher >> word;) words.push_back(word);
   words.push_back(executable_path().string());
   words.insert(words.end(), what.arguments.begin(), what.arguments.end());
-  const PassedOn passed_on;
+  const SignalForwarder forwarder;
   stopping = false;
   double pause = what.wait_s;
   Resume resume = what.resume;
   for (int64_t restart = 1;; ++restart) {
     std::vector<std::string> attempt = words;
     if (resume != Resume::no) attempt.emplace_back(resume == Resume::yes ? "--resume" : "--resume=fresh");
-    const int code = end_of(start(attempt, passed_on));
+    const int code = end_of(start(attempt, forwarder));
     if (stopping) return 130;
     if (code == 0 || code == 130 || !may_mend(code, what.run)) return code;
     if (restart > what.restarts) {

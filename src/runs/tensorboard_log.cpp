@@ -26,10 +26,10 @@ std::filesystem::path new_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
-TensorboardLog::TensorboardLog(const std::filesystem::path& folder, std::optional<int64_t> again)
+TensorboardLog::TensorboardLog(const std::filesystem::path& folder, std::optional<int64_t> first_repeated)
     : file_(new_file(folder)) {
   file_.append(formats::tensorboard_version(unix_seconds()));
-  if (again) file_.append(formats::tensorboard_restart(unix_seconds(), *again));
+  if (first_repeated) file_.append(formats::tensorboard_restart(unix_seconds(), *first_repeated));
 }
 
 void TensorboardLog::on_step(const train::StepEvent& e) {

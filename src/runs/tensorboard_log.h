@@ -14,8 +14,8 @@ namespace ingot::runs {
 // repeats. Errors as AppendFile's.
 class TensorboardLog : public train::Observer {
  public:
-  // `again`: for a continued run, the first step whose events are repeated.
-  TensorboardLog(const std::filesystem::path& folder, std::optional<int64_t> again);
+  // `first_repeated`: for a continued run, the first step whose events are repeated.
+  TensorboardLog(const std::filesystem::path& folder, std::optional<int64_t> first_repeated);
 
   void on_step(const train::StepEvent& event) override;
   void on_eval(const train::EvalEvent& event) override;

@@ -64,7 +64,7 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
     });
     return seconds / calls;
   };
-  const auto take = [&](const Shape& shape) {
+  const auto allocate = [&](const Shape& shape) {
     const Tensor tensor = memory.take(DType::bf16, shape);
     random.fill(device, tensor, 1);
     return tensor;
@@ -72,15 +72,15 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
   GpuRates rates{};
   {
     const Arena::Scope scope(memory);
-    const Tensor a = take({side, side});
-    const Tensor b = take({side, side});
-    const Tensor c = take({side, side});
+    const Tensor a = allocate({side, side});
+    const Tensor b = allocate({side, side});
+    const Tensor c = allocate({side, side});
     const double seconds = timed(c, 10, [&] { ops::matmul(context, c, a, b, {.transpose_b = true}); });
     rates.gemm = 2.0 * static_cast<double>(side * side * side) / seconds;
   }
   const Arena::Scope scope(memory);
-  const Tensor from = take({copied});
-  const Tensor to = take({copied});
+  const Tensor from = allocate({copied});
+  const Tensor to = allocate({copied});
   const double seconds = timed(to, 20, [&] { ops::scale(context, to, from, 1.0F); });
   rates.copied = 2.0 * static_cast<double>(from.bytes()) / seconds;
   return rates;
@@ -125,11 +125,11 @@ PeakRates find_peak_rates(const Runtime& runtime) {
     Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
     ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
     const RateCache cache = rate_cache(rates_key(runtime));
-    PeakRates most{cpu_rates(cache, context, DType::bf16).rates.peak, cpu_rates(cache, context, DType::f32).rates.peak,
-                   cpu_read_rate(cache, context).values[0], 0};
+    PeakRates rates{cpu_rates(cache, context, DType::bf16).rates.peak, cpu_rates(cache, context, DType::f32).rates.peak,
+                    cpu_read_rate(cache, context).values[0], 0};
     // Without bf16 dot products both types use the same arithmetic, measured twice: the higher rate is used.
-    if (!cpu::has_bf16_dot_products()) most.bf16_flops = most.f32_flops = std::max(most.bf16_flops, most.f32_flops);
-    return most;
+    if (!cpu::has_bf16_dot_products()) rates.bf16_flops = rates.f32_flops = std::max(rates.bf16_flops, rates.f32_flops);
+    return rates;
   }
   const GpuRates rates = measure_gpu(*runtime.device, runtime.registry);
   return {rates.gemm, 0, rates.copied, datasheet_bf16(runtime.model)};

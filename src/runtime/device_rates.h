@@ -10,8 +10,8 @@
 
 namespace ingot::runtime {
 
-// Dense bf16 FLOP/s of a GPU according to its vendor's data sheet (specs: flops.md); 0 for an unknown GPU. `model` is
-// the driver's name of it, "NVIDIA H200".
+// Dense bf16 FLOP/s of a GPU according to its vendor's data sheet; 0 for an unknown GPU. `model` is the driver's name
+// of it, "NVIDIA H200".
 double datasheet_bf16(const std::string& model);
 
 // A GPU's rates with the implementations that would run (the vendor's library takes precedence over our kernels), on

@@ -56,13 +56,13 @@ void RandomPool::fill(Device& device, const Tensor& tensor, double scale) {
 
 void RandomPool::fill(Device& device, const Weight& matrix, void* data, double scale) {
   constexpr int64_t piece_elements = int64_t{1} << 20;
-  const int64_t most = std::clamp<int64_t>(piece_elements / std::max<int64_t>(1, matrix.in), 1, matrix.out);
+  const int64_t max_rows = std::clamp<int64_t>(piece_elements / std::max<int64_t>(1, matrix.in), 1, matrix.out);
   const size_t bytes = row_bytes(matrix.storage, matrix.in);
   std::vector<float> values(static_cast<size_t>(matrix.in));
-  std::vector<std::byte> piece(static_cast<size_t>(most) * bytes);
+  std::vector<std::byte> piece(static_cast<size_t>(max_rows) * bytes);
   auto* to = static_cast<std::byte*>(data);
-  for (int64_t row = 0; row < matrix.out; row += most) {
-    const int64_t count = std::min(most, matrix.out - row);
+  for (int64_t row = 0; row < matrix.out; row += max_rows) {
+    const int64_t count = std::min(max_rows, matrix.out - row);
     for (int64_t i = 0; i < count; ++i) {
       for (float& value : values) {
         value = draws_[begin_] * static_cast<float>(scale);

@@ -60,14 +60,15 @@ std::optional<MeasuredRates> RateCache::find(const std::string& what, size_t cou
 
 std::string RateCache::store(const std::string& what, const MeasuredRates& rates) const {
   if (folder_.empty()) return "neither HOME nor INGOT_HOME is set";
-  const fs::path path = file(what), own = fs::path(path).concat(fmt::format(".{}-{}", host_name(), ::gettid()));
+  const fs::path path = file(what), temporary = fs::path(path).concat(fmt::format(".{}-{}", host_name(), ::gettid()));
   try {
     make_folders(folder_);
-    write_file(own, Json{{"key", as_json(key_, what)}, {"values", rates.values}, {"date", rates.date}}.dump(1) + "\n");
-    rename_path(own, path);
+    write_file(temporary,
+               Json{{"key", as_json(key_, what)}, {"values", rates.values}, {"date", rates.date}}.dump(1) + "\n");
+    rename_path(temporary, path);
   } catch (const Error& failed) {
     std::error_code ignored;
-    fs::remove(own, ignored);
+    fs::remove(temporary, ignored);
     return failed.message();
   }
   return {};

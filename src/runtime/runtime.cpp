@@ -111,12 +111,12 @@ void open_device(Runtime& runtime, const std::string& device) {
 }  // namespace
 
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
-  constexpr int64_t most = 1024;
-  if (threads && (*threads < 1 || *threads > most)) {
-    throw_error(ErrorKind::usage, "{} threads; must be from 1 to {}", *threads, most);
+  constexpr int64_t max_threads = 1024;
+  if (threads && (*threads < 1 || *threads > max_threads)) {
+    throw_error(ErrorKind::usage, "{} threads; must be from 1 to {}", *threads, max_threads);
   }
   const int64_t automatic = cpus.empty() ? available_cpus() : std::ssize(cpus);
-  const auto num_threads = static_cast<int>(threads.value_or(std::min(automatic, most)));
+  const auto num_threads = static_cast<int>(threads.value_or(std::min(automatic, max_threads)));
   require_cpus(cpus, num_threads);
   Runtime runtime;
   open_device(runtime, device);
