@@ -23,7 +23,7 @@ double number(const Json& event, const char* key) {
   return found->get<double>();
 }
 
-int64_t whole(const Json& event, const char* key) {
+int64_t integer(const Json& event, const char* key) {
   const auto found = event.find(key);
   return found != event.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
@@ -34,10 +34,10 @@ std::string text(const Json& event, const char* key) {
 }
 
 void add_step(RunLog& run, const Json& event) {
-  const int64_t step = whole(event, "step");
+  const int64_t step = integer(event, "step");
   const auto x = static_cast<double>(step);
   run.last_step = std::max(run.last_step, step);
-  run.num_tokens = std::max(run.num_tokens, whole(event, "tokens"));
+  run.num_tokens = std::max(run.num_tokens, integer(event, "tokens"));
   run.loss.push_back({x, number(event, "loss")});
   run.lr.push_back({x, number(event, "lr")});
   run.grad_norm.push_back({x, number(event, "grad_norm")});
@@ -54,15 +54,15 @@ void add_step(RunLog& run, const Json& event) {
 
 void add_event(RunLog& run, const Json& event) {
   const std::string type = text(event, "type");
-  const auto step = static_cast<double>(whole(event, "step"));
+  const auto step = static_cast<double>(integer(event, "step"));
   if (type == "start") {
     ++run.num_starts;
     if (const std::string name = text(event, "name"); !name.empty()) run.name = name;
     run.device = text(event, "device");
     run.precision = text(event, "precision");
-    run.parameters = whole(event, "parameters");
-    run.trainable = whole(event, "trained");
-    run.num_planned_steps = whole(event, "steps");
+    run.parameters = integer(event, "parameters");
+    run.trainable = integer(event, "trained");
+    run.num_planned_steps = integer(event, "steps");
     run.end_reason.clear();
   } else if (type == "step") {
     add_step(run, event);
@@ -70,9 +70,9 @@ void add_event(RunLog& run, const Json& event) {
     run.eval_loss.push_back({step, number(event, "loss")});
     run.eval_perplexity.push_back({step, number(event, "perplexity")});
   } else if (type == "sample") {
-    run.samples.push_back({whole(event, "step"), text(event, "prompt"), text(event, "text")});
+    run.samples.push_back({integer(event, "step"), text(event, "prompt"), text(event, "text")});
   } else if (type == "warning") {
-    run.warnings.push_back(fmt::format("step {}: {}", whole(event, "step"), text(event, "message")));
+    run.warnings.push_back(fmt::format("step {}: {}", integer(event, "step"), text(event, "message")));
   } else if (type == "end") {
     ++run.num_ends;
     run.end_reason = text(event, "reason");

@@ -147,7 +147,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
                                      {"global_batch", plan.recipe.batch.global},
                                      {"determinism_unit", plan.recipe.determinism_unit},
                                      {"precision", train::name(plan.recipe.precision)}};
-  // Omitted for models whose layers are alike in this, as all were before these keys.
+  // Omitted when all layers agree, for compatibility with checkpoints that lack these keys.
   nlohmann::ordered_json rotary = nlohmann::ordered_json::array(), experts = nlohmann::ordered_json::array();
   for (const spec::LayerSpec& layer : m.layers) {
     rotary.push_back(layer.attention.rope.has_value());
@@ -158,7 +158,8 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
   };
   if (differ(rotary)) identity["model"]["rotary_layers"] = rotary;
   if (differ(experts)) identity["model"]["expert_layers"] = experts;
-  // Left out for adamw, as above, and for fp32 and bf16 states, which the types of a checkpoint's tensors distinguish.
+  // Omitted for adamw, for the same reason, and for fp32 and bf16 states, which the dtypes of a checkpoint's tensors
+  // distinguish.
   if (plan.recipe.optimizer.name != train::OptimizerName::adamw)
     identity["optimizer"] = name(plan.recipe.optimizer.name);
   if (plan.recipe.optimizer.state_dtype == train::StateType::int8) identity["optimizer_state"] = "int8";

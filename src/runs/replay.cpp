@@ -94,8 +94,8 @@ bool Compared::agrees() const {
 
 std::string Compared::text(const char* name) const {
   return agrees() && now == recorded ? fmt::format("{} {}", name, now)
-                                     : fmt::format("{} {}, recorded {} (off by {:.3g} of it{})", name, now, recorded,
-                                                   difference(), agrees() ? "" : ", DISAGREES");
+                                     : fmt::format("{} {}, recorded {} (relative difference {:.3g}{})", name, now,
+                                                   recorded, difference(), agrees() ? "" : ", DISAGREES");
 }
 
 Replay replay(const fs::path& folder, const std::vector<std::string>& overrides, std::optional<int64_t> wanted,
@@ -110,7 +110,7 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
     throw_error(ErrorKind::usage, "{}: events.jsonl records steps {} to {}, not {}", run, recorded.begin()->first,
                 recorded.rbegin()->first, step);
   }
-  const bool fixed = recipe.determinism == train::Determinism::bitwise;
+  const bool fixed_point = recipe.determinism == train::Determinism::bitwise;
 
   runtime::Runtime runtime = runtime::open_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe));
   const checkpoint::ModelSource source = checkpoint::open_model(recipe.model);
@@ -150,7 +150,8 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
     // Uses the recorded learning rate: the schedule may have changed when the run was extended.
     const train::StepResult computed = work.run(each, reported->second.lr, batch.sequences, batch.samples);
     // Sums over ranks have another order than on one device; for fixed-point sums the order does not matter.
-    bitwise = bitwise && reported->second.arch == runtime.device->arch() && (fixed || reported->second.ranks == 1);
+    bitwise =
+        bitwise && reported->second.arch == runtime.device->arch() && (fixed_point || reported->second.ranks == 1);
     const double allowed =
         bitwise ? 0 : tolerance(plan.step.activation, (each - result.from) * spec::chain_length(model));
     result.steps.push_back({each,

@@ -38,7 +38,7 @@ class ChatReply : public Reply {
       if (piece.finish) {
         const bool called = !choice.tools.calls().empty();
         // A call that was cut, even by a stop string, must not be mistaken for a complete one.
-        choice.reason = choice.tools.cut() ? "length" : called ? "tool_calls" : reason_of(*piece.finish);
+        choice.reason = choice.tools.cut() ? "length" : called ? "tool_calls" : finish_reason(*piece.finish);
       }
       if (!stream_) {
         choice.content += text;
@@ -76,7 +76,7 @@ class ChatReply : public Reply {
     }
     Json whole = frame_of(info_, "chat.completion");
     whole["service_tier"] = nullptr;
-    return whole_of(whole, list, usage);
+    return complete_reply(whole, list, usage);
   }
 
  private:

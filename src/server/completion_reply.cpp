@@ -42,14 +42,14 @@ class CompletionReply : public Reply {
       if (!stream_) {
         Choice& choice = choices_[piece.choice];
         choice.text += piece.text;
-        if (piece.finish) choice.reason = reason_of(*piece.finish);
+        if (piece.finish) choice.reason = finish_reason(*piece.finish);
         std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(choice.logprobs));
         continue;
       }
       if (!piece.text.empty() || !piece.logprobs.empty()) {
         events += chunk(piece.choice, piece.text, logprobs_json(piece.logprobs), nullptr);
       }
-      if (piece.finish) events += chunk(piece.choice, "", nullptr, reason_of(*piece.finish));
+      if (piece.finish) events += chunk(piece.choice, "", nullptr, finish_reason(*piece.finish));
     }
     return events;
   }
@@ -75,7 +75,7 @@ class CompletionReply : public Reply {
                                    logprobs_of(choice.logprobs), choice.reason));
       }
     }
-    return whole_of(frame_of(info_, "text_completion"), list, usage);
+    return complete_reply(frame_of(info_, "text_completion"), list, usage);
   }
 
  private:

@@ -48,13 +48,13 @@ class Keys {
   explicit Keys(std::vector<ApiKey> keys);
   ~Keys();
 
-  // Replaces the keys. Keys that stay keep their index and their usage; requests of removed keys go on. Errors:
-  // internal for no keys where there were some, or the other way round.
+  // Replaces the keys. Keys that are also in the new list retain their index and their usage; running requests of
+  // removed keys are not aborted. Errors: internal for no keys where there were some, or the other way round.
   void replace(std::vector<ApiKey> keys);
 
   bool required() const;
   ApiKey at(int key) const;
-  // The index of the key, or -1. Takes the same time whichever it is.
+  // The index of the key, or -1. Runs in constant time, so that timing reveals nothing about the keys.
   int find(std::string_view key) const;
   // Starts a request of a key at time `now` (seconds of a steady clock). Token bucket: holds the requests of a minute
   // and refills evenly. `leave` must follow every verdict ok.

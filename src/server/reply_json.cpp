@@ -36,7 +36,7 @@ std::string last_events(Json frame, const Usage* usage) {
   return events + "data: [DONE]\n\n";
 }
 
-std::string whole_of(const Json& frame, const std::vector<std::string>& choices, const Usage& usage) {
+std::string complete_reply(const Json& frame, const std::vector<std::string>& choices, const Usage& usage) {
   std::string text = line_of(frame);
   text.pop_back();  // the closing brace
   return fmt::format(R"({},"choices":[{}],"usage":{}}})", text, fmt::join(choices, ","), line_of(usage_json(usage)));
@@ -50,7 +50,9 @@ Json usage_json(const Usage& usage) {
           {"completion_tokens_details", {{"reasoning_tokens", 0}}}};
 }
 
-const char* reason_of(infer::FinishReason finish) { return finish == infer::FinishReason::stop ? "stop" : "length"; }
+const char* finish_reason(infer::FinishReason finish) {
+  return finish == infer::FinishReason::stop ? "stop" : "length";
+}
 
 Json logprob_json(const text::Tokenizer& tokenizer, const TokenLogprobEntry& entry) {
   const auto describe = [&](int32_t id, float logprob) {

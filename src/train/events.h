@@ -40,10 +40,10 @@ struct StepEvent {
   double loss = 0;
   double lr = 0;
   double grad_norm = 0;
-  int64_t tokens = 0;  // in all steps of the run so far, without padding; likewise tokens_per_s
-  double tokens_per_s = 0;
-  double padding = 0;  // fraction of the step's positions that are padding
-  double tflops = 0;   // useful FLOPs, causal attention (spec/flops.h)
+  int64_t tokens = 0;       // in all steps of the run so far, without padding
+  double tokens_per_s = 0;  // without padding
+  double padding = 0;       // fraction of the step's positions that are padding
+  double tflops = 0;        // useful FLOPs, causal attention (spec/flops.h)
   Shares shares;
   double step_s = 0;
   uint64_t memory_bytes = 0;       // of the process (peak so far) on a CPU, of the device on a GPU

@@ -14,24 +14,24 @@ double loss_of(const std::vector<double>& logits, size_t t, size_t width, double
   return static_cast<double>(std::log(total));
 }
 
-// The relative error of exp(x) is the absolute error of x, here that of a logit minus the largest one; the log of the
-// sum has an absolute error, the relative one of the sum.
+// An absolute error of x is a relative error of exp(x); x is a logit minus the largest one. A relative error of the sum
+// of exponentials is an absolute error of its log.
 void add_conditions(const Values& v, size_t t, size_t width, Conditions& conditions) {
   const double* row = v[2].data() + t * width;
   const double top = *std::max_element(row, row + width);
   const double target = v[3][t];
   double weight = 0;
-  double of_sum = 0;
+  double sum_error = 0;
   for (size_t i = 0; i < width; ++i) {
     weight += std::exp(row[i] - top);
-    of_sum += std::exp(row[i] - top) * (top - row[i]);
+    sum_error += std::exp(row[i] - top) * (top - row[i]);
   }
-  of_sum = of_sum / weight + std::sqrt(static_cast<double>(width));
-  conditions[0].sum.push_back(target < 0 ? 0.0 : top - row[static_cast<size_t>(target)] + std::log(weight) + of_sum);
+  sum_error = sum_error / weight + std::sqrt(static_cast<double>(width));
+  conditions[0].sum.push_back(target < 0 ? 0.0 : top - row[static_cast<size_t>(target)] + std::log(weight) + sum_error);
   for (size_t i = 0; i < width; ++i) {
     const double hot = target == static_cast<double>(i) ? 1.0 : 0.0;
     const double share = std::exp(row[i] - top) / weight;
-    conditions[1].sum.push_back(target < 0 ? 0.0 : hot + share * (2.0 + (top - row[i]) + of_sum));
+    conditions[1].sum.push_back(target < 0 ? 0.0 : hot + share * (2.0 + (top - row[i]) + sum_error));
   }
 }
 
