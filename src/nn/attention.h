@@ -31,7 +31,7 @@ struct Attention {
   // state.attention_normed; absent when no gradient is needed below. Overwrites state.q and state.k.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
-  // All of them, also those that are absent.
+  // All linear layers and norms, also those that are absent.
   std::vector<Linear*> linears() { return {&qkv, &q, &k, &v, &o}; }
   std::vector<Norm*> norms() { return {&q_norm, &k_norm}; }
 

@@ -20,10 +20,10 @@ Tool read_function(Fields& fields) {
   return tool;
 }
 
-ToolChoice read_choice_word(Fields& fields) {
-  const std::string word = *fields.word("tool_choice", {"none", "auto", "required"});
-  if (word == "none") return ToolChoice::none;
-  return word == "required" ? ToolChoice::required : ToolChoice::automatic;
+ToolChoice read_choice_mode(Fields& fields) {
+  const std::string mode = *fields.word("tool_choice", {"none", "auto", "required"});
+  if (mode == "none") return ToolChoice::none;
+  return mode == "required" ? ToolChoice::required : ToolChoice::automatic;
 }
 
 void allow_tools(ChatRequest& request, const std::vector<std::string>& names, const std::string& param) {

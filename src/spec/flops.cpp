@@ -16,14 +16,14 @@ double attention_forward(const ModelSpec& model, AttentionSquares squares, Atten
   return flops;
 }
 
-double used(const ParamSpec& p) { return static_cast<double>(p.elements()) * p.used; }
+double active_elements(const ParamSpec& p) { return static_cast<double>(p.elements()) * p.used; }
 
 }  // namespace
 
 int64_t matmul_parameters(const ModelSpec& model) {
   double linear = 0;
   for (const ParamSpec& p : parameters(model)) {
-    if (p.linear) linear += used(p);
+    if (p.linear) linear += active_elements(p);
   }
   const int64_t count = std::llround(linear);
   return model.tied_head ? count + model.vocab * model.hidden : count;
@@ -53,7 +53,7 @@ double lora_training_flops(const ModelSpec& model, std::span<const LoraParam> ad
   for (const ParamSpec& p : table) {
     if (!p.linear) continue;
     const bool backward = p.layer < 0 || p.layer >= lowest;
-    linear += (backward ? 4.0 : 2.0) * used(p);
+    linear += (backward ? 4.0 : 2.0) * active_elements(p);
   }
   if (model.tied_head) linear += 4.0 * static_cast<double>(model.vocab * model.hidden);
   for (const LoraParam& a : adapters) {

@@ -19,17 +19,17 @@ struct Attempts {
 // Repeats `attempts.once` until its outcome is not `retry`, or until options.max_attempts attempts in a row have
 // received no new bytes. Between attempts it waits options.first_wait_s, doubled each time up to 30 s; up to half of a
 // wait is randomly left out, so that many ranks do not retry at the same moment. A longer Retry-After of the server is
-// used instead, up to 60 s. `shown` is the address in messages, without its user and its query. Errors: unavailable
+// used instead, up to 60 s. `address`, without its user and its query, is for messages. Errors: unavailable
 // when options.progress returns false.
 struct AttemptsResult {
   HttpResult result;
   int attempts = 0;
 };
-AttemptsResult attempt(const std::string& shown, const FetchOptions& options, const Attempts& attempts);
+AttemptsResult attempt(const std::string& address, const FetchOptions& options, const Attempts& attempts);
 
 // Throws the error of an unsuccessful outcome: not_found (missing), else unavailable.
-[[noreturn]] void throw_http(const std::string& shown, const AttemptsResult& failed);
-[[noreturn]] void throw_stopped(const std::string& shown);
+[[noreturn]] void throw_http(const std::string& address, const AttemptsResult& failed);
+[[noreturn]] void throw_stopped(const std::string& address);
 
 // Calls options.progress at most ten times a second, unless `always`.
 class ProgressReporter {
