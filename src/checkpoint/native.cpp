@@ -408,16 +408,16 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
     const size_t width = size_of(to.dtype);
     const int64_t end = part.begin + to.elements();
     int64_t at = part.begin;
-    for (const StoredPart& part : sources) {
-      if (part.entry->dtype != file_dtype(to.dtype) || elements_of(*part.entry) != part.end - part.begin) {
-        refuse(*part.entry);
+    for (const StoredPart& source : sources) {
+      if (source.entry->dtype != file_dtype(to.dtype) || elements_of(*source.entry) != source.end - source.begin) {
+        refuse(*source.entry);
       }
-      if (part.end <= at || part.begin >= end) continue;
-      if (part.begin > at) break;
-      const int64_t upto = std::min(end, part.end);
+      if (source.end <= at || source.begin >= end) continue;
+      if (source.begin > at) break;
+      const int64_t upto = std::min(end, source.end);
       upload(static_cast<std::byte*>(to.data) + static_cast<size_t>(at - part.begin) * width,
-             part.entry->bytes.subspan(static_cast<size_t>(at - part.begin) * width,
-                                       static_cast<size_t>(upto - at) * width));
+             source.entry->bytes.subspan(static_cast<size_t>(at - source.begin) * width,
+                                         static_cast<size_t>(upto - at) * width));
       at = upto;
     }
     if (at != end) {

@@ -316,15 +316,15 @@ PackedDataset::PackedDataset(std::span<const Source> sources, int64_t sequence_l
     // other.
     if (sources.size() == 1 && repeats == 1) content_hash_ = packing["content_hash"];
   }
-  const double places = static_cast<double>(statistics_.num_sequences) * static_cast<double>(sequence_length);
-  statistics_.packing_efficiency = static_cast<double>(statistics_.num_tokens) / places;
+  const double positions = static_cast<double>(statistics_.num_sequences) * static_cast<double>(sequence_length);
+  statistics_.packing_efficiency = static_cast<double>(statistics_.num_tokens) / positions;
   if (content_hash_.empty()) content_hash_ = digest.hex();
   open_ = std::make_unique<Shards>(folders_);
 }
 
 PackedDataset::~PackedDataset() = default;
 
-PackedDataset::Location PackedDataset::location(int64_t index) const {
+PackedDataset::Location PackedDataset::locate(int64_t index) const {
   if (index < 0 || index >= num_sequences()) {
     throw_error(ErrorKind::usage, "sequence {} is out of range; there are {}", index, num_sequences());
   }
@@ -342,7 +342,7 @@ PackedDataset::Location PackedDataset::location(int64_t index) const {
 }
 
 PackedSequence PackedDataset::get(int64_t index) const {
-  const Location where = location(index);
+  const Location where = locate(index);
   const auto shard = open_->get({where.folder, where.shard});
   try {
     return parse_sequence(shard->sample(where.sample), sequence_length_, vocabulary_);

@@ -50,7 +50,7 @@ void read_tool_choice(Fields& fields, ChatRequest& request) {
     throw bad_field("tool_choice", "invalid_value", "'tool_choice' needs 'tools'.");
   }
   if (choice->is_string()) {
-    request.tool_choice = read_choice_word(fields);
+    request.tool_choice = read_choice_mode(fields);
     return;
   }
   Fields inner(*fields.object("tool_choice"), "tool_choice");

@@ -95,7 +95,7 @@ void read_tool_choice(Fields& fields, ResponsesRequest& request) {
   const Json* choice = fields.any("tool_choice");
   if (!choice) return;
   if (choice->is_string()) {
-    const ToolChoice word = read_choice_word(fields);
+    const ToolChoice word = read_choice_mode(fields);
     if (request.tools.empty() && word == ToolChoice::required) {
       throw bad_field("tool_choice", "invalid_value", "'tool_choice' needs 'tools'.");
     }

@@ -15,7 +15,7 @@ constexpr size_t max_tools = 128;
 Tool read_function(Fields& fields);
 
 // `tool_choice` as a word: "none", "auto" or "required".
-ToolChoice read_choice_word(Fields& fields);
+ToolChoice read_choice_mode(Fields& fields);
 
 // Restricts the request's tools to these names. Errors: ApiError for a name that no tool has; `param` is its field.
 void allow_tools(ChatRequest& request, const std::vector<std::string>& names, const std::string& param);

@@ -188,7 +188,7 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
   if (shared) {
     for (const int64_t room : layout.buffer_elements()) bytes.gradients += state_footprint(Shape{room}, layout.number);
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
-      bytes.gradients += state_footprint(Shape{layout.shard_sum(b)}, layout.number);
+      bytes.gradients += state_footprint(Shape{layout.shard_elements(b)}, layout.number);
       if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.bucket_elements[b]}, layout.number);
     }
   }
@@ -344,7 +344,7 @@ void OptimizerState::allocate_shared_gradients(const Layout& layout) {
     const int64_t room = layout.bucket_elements[b];
     bucket.memory = bucket.early ? gradient_arena_.take(layout.number, Shape{room})
                                  : shared[layout.shared_buffer(b)].slice(0, room);
-    bucket.shard_sum = gradient_arena_.take(layout.number, Shape{layout.shard_sum(b)});
+    bucket.shard_sum = gradient_arena_.take(layout.number, Shape{layout.shard_elements(b)});
     const auto sections = bucket.sections.begin();
     const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
     for (size_t i = bucket.first; i < bucket.last; ++i) {

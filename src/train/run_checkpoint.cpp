@@ -26,8 +26,8 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
     const Range wanted = range(t);
     if (wanted.count() == 0) continue;
     // Ranges begin at multiples of `block`; the last block of a tensor may be shorter.
-    const auto put = [&](const std::string& kind, const Tensor& state, int64_t block) {
-      const Tensor flat = state.reshape(Shape{state.elements()});
+    const auto put = [&](const std::string& kind, const Tensor& tensor, int64_t block) {
+      const Tensor flat = tensor.reshape(Shape{tensor.elements()});
       const auto blocks = [block](int64_t elements) { return (elements + block - 1) / block; };
       const Shape whole = block == 1 ? t.shape : Shape{blocks(t.shape.elements())};
       state.push_back({kind + "." + t.name,

@@ -257,15 +257,15 @@ void Step::enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<c
   decide(static_cast<double>(in_flight.result.loss_tokens));
   in_flight.decision = in_flight_.size() > 1 ? 1 - in_flight_.front().decision : 0;
   in_flight.undecided = true;
-  const UpdateDecision& update = decisions_[in_flight.decision];
-  device_.copy_to_host_async(Stream::compute, update.decision.data(), decision_.data, decision_.bytes());
+  const UpdateDecision& update_decision = decisions_[in_flight.decision];
+  device_.copy_to_host_async(Stream::compute, update_decision.decision.data(), decision_.data, decision_.bytes());
   if (optimizer_state_.ranges()) {
-    for (const auto& [to, from] : {std::pair(&update.ranges, &optimizer_state_.ranges()),
-                                   std::pair(&update.largest, &optimizer_state_.largest())}) {
+    for (const auto& [to, from] : {std::pair(&update_decision.ranges, &optimizer_state_.ranges()),
+                                   std::pair(&update_decision.largest, &optimizer_state_.largest())}) {
       device_.copy_to_host_async(Stream::compute, to->data(), from->data, from->bytes());
     }
   }
-  update.arrived->record(Stream::compute);
+  update_decision.arrived->record(Stream::compute);
   update(lr);
 }
 
@@ -303,15 +303,15 @@ StepResult Step::finish() {
     in_flight_.pop_front();
     return result;
   }
-  const UpdateDecision& update = decisions_[in_flight.decision];
-  update.arrived->wait();
-  const auto* decision = reinterpret_cast<const double*>(update.decision.data());
+  const UpdateDecision& update_decision = decisions_[in_flight.decision];
+  update_decision.arrived->wait();
+  const auto* decision = reinterpret_cast<const double*>(update_decision.decision.data());
   result.loss /= static_cast<double>(result.loss_tokens);
   result.grad_norm = decision[0];
   result.skipped = decision[2] != 0;
-  result.retry = result.skipped && exceeded_range(update);
+  result.retry = result.skipped && exceeded_range(update_decision);
   if (result.skipped) {
-    rewind(update);
+    rewind(update_decision);
   } else {
     in_flight_.pop_front();
   }
