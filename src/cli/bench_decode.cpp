@@ -1,22 +1,11 @@
 // ingot bench decode: serving latency in milliseconds per token, with random weights.
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/clock.h"
-#include "base/error.h"
 #include "base/json_text.h"
-#include "base/machine.h"
-#include "bench/random_model.h"
+#include "bench/decode.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
-#include "infer/engine.h"
-#include "runtime/device_rates.h"
-#include "runtime/session.h"
-#include "tensor/tolerance.h"
 
 namespace ingot::cli {
 
@@ -24,197 +13,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Adapters with random weights, assigned to requests round-robin.
-struct DecodeAdapters {
-  int64_t count = 0;
-  spec::LoraSpec lora;
-  bool alternate = false;  // all adapters get slots, even if there are fewer requests
-};
-
-// A serving engine with a random model, and its requests.
-class DecodeBench {
- public:
-  DecodeBench(runtime::Runtime& runtime, const spec::ModelSpec& model, DType activation,
-              const checkpoint::WeightStorage& weights, int64_t batch, int64_t context, const DecodeAdapters& adapters,
-              bool row_invariant)
-      : model_(model), weights_(bench::random_model(*runtime.device, model, weights, 1)) {
-    computed_ = models::make_model(model_, weights_, *runtime.device);
-    infer::EngineSettings settings;
-    settings.activation = activation;
-    settings.context = context;
-    settings.sequences = batch;
-    settings.decoded = weights.decoded(activation);
-    settings.row_invariant = row_invariant;
-    if (adapters.count > 0) {
-      settings.adapter_rank = adapters.lora.rank;
-      settings.adapter_slots = adapters.alternate ? adapters.count : std::min(adapters.count, batch);
-    }
-    if (adapters.alternate) {
-      settings.prefix_cache = true;
-      settings.pages = (1 + adapters.count) * (context / settings.page_tokens + 1);  // cached, plus one request
-    }
-    page_tokens_ = settings.page_tokens;
-    for (int64_t i = 0; i < adapters.count; ++i) {
-      adapters_.push_back(bench::random_adapter(model_, adapters.lora, activation, i));
-    }
-    engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, *computed_, settings);
-  }
-
-  // Queues `batch` prompts of `prompt` tokens, each to be answered with `tokens` tokens.
-  void submit(int64_t batch, int64_t prompt, int64_t tokens) {
-    for (int64_t i = 0; i < batch; ++i) {
-      infer::Request request;
-      request.prompt = bench::random_sequence(model_, prompt, prompt, static_cast<uint64_t>(i)).ids;
-      request.max_tokens = tokens;
-      request.cache_salt = ++salt_;  // not shared through the prefix cache
-      if (!adapters_.empty()) request.adapter = adapters_[static_cast<size_t>(i) % adapters_.size()];
-      engine_->submit(std::move(request));
-    }
-  }
-  // Queues a prompt of whole pages plus one token; when the pages are cached, it takes a step of one token. Returns its
-  // length.
-  int64_t submit_cached_prefix(int64_t prompt, size_t adapter) {
-    infer::Request request;
-    const int64_t length = (prompt - 1) / page_tokens_ * page_tokens_ + 1;
-    request.prompt = bench::random_sequence(model_, length, length, 0).ids;
-    request.max_tokens = 1;
-    request.adapter = adapters_[adapter];
-    engine_->submit(std::move(request));
-    return length;
-  }
-  std::vector<infer::Output> step() { return engine_->step(); }
-  bool idle() const { return engine_->idle(); }
-  infer::EngineCounts counts() const { return engine_->counts(); }
-
- private:
-  spec::ModelSpec model_;
-  WeightSet weights_;
-  std::unique_ptr<models::Model> computed_;
-  std::vector<std::shared_ptr<const infer::HostAdapter>> adapters_;
-  std::optional<infer::Engine> engine_;
-  int64_t page_tokens_ = 0;
-  uint64_t salt_ = 0;
-};
-
-// Compares log-probabilities of greedily sampled tokens of the reduced model, up to where the devices sample different
-// tokens (in 16 bits two tokens may be that close).
-bench::SmallCheck check_decode(runtime::Runtime& runtime, const spec::ModelSpec& model, DType activation,
-                               const checkpoint::WeightStorage& weights, const DecodeAdapters& adapters,
-                               bool row_invariant) {
-  const spec::ModelSpec small = bench::reduced(model);
-  const int64_t prompt = std::min<int64_t>(20, small.context / 2);
-  constexpr int64_t tokens = 8;
-  const int64_t batch = std::max<int64_t>(adapters.count, 1);  // one request per adapter
-  using Choices = std::vector<std::vector<infer::SampledToken>>;
-  const auto serve = [&](runtime::Runtime& on) {
-    DecodeBench bench(on, small, activation, weights, batch, prompt + tokens, adapters, row_invariant);
-    bench.submit(batch, prompt, tokens);
-    Choices choices(static_cast<size_t>(batch));
-    while (!bench.idle()) {
-      for (const infer::Output& output : bench.step()) {
-        if (output.token) choices.at(static_cast<size_t>(output.request - 1)).push_back(*output.token);
-      }
-    }
-    return choices;
-  };
-  runtime::Runtime cpu = runtime::open_runtime("cpu", 1);
-  const Choices expected = serve(cpu);
-  const Choices found = serve(runtime);
-  bench::SmallCheck check;
-  check.allowed = tolerance(activation, small.vocab);
-  check.least = 1;
-  for (size_t r = 0; r < expected.size(); ++r) {
-    for (size_t i = 0; i < std::min(expected[r].size(), found[r].size()); ++i) {
-      check.cpu.push_back(static_cast<double>(expected[r][i].logprob));
-      check.device.push_back(static_cast<double>(found[r][i].logprob));
-      if (expected[r][i].id != found[r][i].id) break;
-    }
-  }
-  return check;
-}
-
-// The cost of a step that uses another adapter than the previous step.
-struct Alternation {
-  double same = 0;         // seconds of a step of one token
-  double alternating = 0;  // the same with two alternating adapters
-
-  double percent() const { return 100 * (alternating / same - 1); }
-  static Json json(const std::optional<Alternation>& found) {
-    if (!found) return nullptr;
-    return {{"one_ms", 1e3 * found->same},
-            {"alternating_ms", 1e3 * found->alternating},
-            {"difference_percent", found->percent()}};
-  }
-};
-
-double median(std::vector<double>& values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Median times of steps with one adapter and of steps that alternate between two, in alternating blocks of `steps`.
-// `allowed`: max relative difference of the log-probabilities of one adapter's steps.
-Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double allowed) {
-  double logprobs[2] = {};
-  std::vector<double> times[2];
-  const auto step = [&](size_t adapter, bool first) {
-    const int64_t length = bench.submit_cached_prefix(prompt, adapter);
-    const double from = steady_seconds();
-    const std::vector<infer::Output> outputs = bench.step();
-    const double took = steady_seconds() - from;
-    double& known = logprobs[adapter];
-    if (outputs.size() != 1 || !outputs[0].token || (!first && outputs[0].cached_tokens != length - 1)) {
-      throw_error(ErrorKind::internal, "a cached prompt of {} tokens was not decoded in a step of one token", length);
-    }
-    const double logprob = static_cast<double>(outputs[0].token->logprob);
-    if (first) known = logprob;
-    if (!(std::abs(logprob - known) <= allowed * std::max(1.0, std::abs(known)))) {
-      throw_error(ErrorKind::internal, "an adapter's log-probability is {:.6g} at first and {:.6g} later", known,
-                  logprob);
-    }
-    return took;
-  };
-  const auto block = [&](size_t first, bool alternating, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const double took = step(alternating ? static_cast<size_t>(i) % 2 : first, false);
-      times[alternating ? 1 : 0].push_back(took);
-    }
-  };
-  // Fills the prefix cache with the prompts.
-  for (size_t adapter = 0; adapter < 2; ++adapter) {
-    bench.submit_cached_prefix(prompt, adapter);
-    while (!bench.idle()) bench.step();
-    step(adapter, true);
-  }
-  if (logprobs[0] == logprobs[1]) throw_error(ErrorKind::internal, "two different adapters gave the same text");
-  for (const bool timed : {false, true}) {
-    for (std::vector<double>& each : times) each.clear();
-    for (size_t round = 0; round < (timed ? 4 : 1); ++round) {
-      block(round % 2, false, steps);
-      block(0, true, steps);
-    }
-  }
-  return {median(times[0]), median(times[1])};
-}
-
-// Bytes of weights that are read for one token: all except embedding tables of which only single rows are looked up.
-double read_bytes(const spec::ModelSpec& model, const checkpoint::WeightStorage& weights) {
-  double bytes = 0;
-  for (const spec::ParamSpec& p : spec::parameters(model)) {
-    const bool looked_up =
-        (p.role == spec::Role::embedding && !model.tied_head) || p.role == spec::Role::position_embedding;
-    if (looked_up) continue;
-    if (p.shape.size() == 2) {
-      bytes += static_cast<double>(p.shape[0]) * static_cast<double>(row_bytes(weights.of(p), p.shape[1]));
-    } else {
-      bytes += static_cast<double>(p.elements()) * sizeof(float);
-    }
-  }
-  return bytes;
-}
-
-int64_t adapter_elements(const spec::ModelSpec& model, const DecodeAdapters& adapters) {
-  return adapters.count > 0 ? spec::num_parameters(spec::lora_parameters(model, adapters.lora)) : 0;
+Json json(const std::optional<bench::Alternation>& found) {
+  if (!found) return nullptr;
+  return {{"one_ms", 1e3 * found->same},
+          {"alternating_ms", 1e3 * found->alternating},
+          {"difference_percent", found->percent()}};
 }
 
 class BenchDecode : public Command {
@@ -223,20 +26,21 @@ class BenchDecode : public Command {
   const char* summary() const override { return "measure serving with random weights: milliseconds per token"; }
   bool reports() const override { return true; }
   void declare(Arguments& a) override {
-    a.positional("model", model_, "a folder with a config.json (weights are not needed), or a model");
-    a.option("device", device_, "cpu (default), cuda:N, hip:N, or a simulated GPU (sim32, sim64)");
-    a.option("threads", threads_, "CPU threads (default: all)");
-    a.option("dtype", dtype_, dtype_help);
-    a.option("weights", weights_, bench::random_weights_help);
-    a.option("batch", batch_, "concurrent requests");
-    a.option("prompt", prompt_, "tokens per prompt");
-    a.option("tokens", tokens_, "tokens per answer; all but the first, which belongs to the prefill, are timed");
-    a.option("adapters", adapters_, "number of random LoRA adapters, assigned to the requests in turn");
-    a.option("rank", rank_, "rank of the adapters");
-    a.option("targets", targets_,
+    a.positional("model", options_.model, "a folder with a config.json (weights are not needed), or a model");
+    a.option("device", options_.device, "cpu (default), cuda:N, hip:N, or a simulated GPU (sim32, sim64)");
+    a.option("threads", options_.threads, "CPU threads (default: all)");
+    a.option("dtype", options_.dtype, dtype_help);
+    a.option("weights", options_.weights, bench::random_weights_help);
+    a.option("batch", options_.batch, "concurrent requests");
+    a.option("prompt", options_.prompt, "tokens per prompt");
+    a.option("tokens", options_.tokens,
+             "tokens per answer; all but the first, which belongs to the prefill, are timed");
+    a.option("adapters", options_.adapters, "number of random LoRA adapters, assigned to the requests in turn");
+    a.option("rank", options_.rank, "rank of the adapters");
+    a.option("targets", options_.targets,
              "linear layers that are adapted, as adapter.targets in recipes; may be given several times (default: "
              "all-linear)");
-    a.flag("alternate", alternate_,
+    a.flag("alternate", options_.alternate,
            "also time steps that alternate between two adapters; needs --batch 1 --adapters 2");
     a.flag("any-bits", any_bits_, "allow gemms whose results depend on the number of rows (not row-invariant)");
     a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
@@ -244,131 +48,59 @@ class BenchDecode : public Command {
 
   int run(const Output& output) override {
     exit_on_interrupt();
-    const DType activation = runtime::activation_of(dtype_);
-    const checkpoint::WeightStorage weights = bench::random_weight_storage(weights_, activation);
-    if (batch_ < 1 || prompt_ < 1 || tokens_ < 6) {
-      throw_error(ErrorKind::usage, "--batch {} --prompt {} --tokens {}: must be at least 1, 1 and 6", batch_, prompt_,
-                  tokens_);
-    }
-    runtime::Runtime runtime = runtime::open_runtime(device_, threads_);
-    const spec::ModelSpec model = bench::bench_spec(model_);
-    if (prompt_ > model.context || tokens_ > model.context) {
-      throw_error(ErrorKind::usage, "--prompt {} --tokens {}: together more than the model's context of {}", prompt_,
-                  tokens_, model.context);
-    }
-    DecodeAdapters adapters{adapters_, {.rank = rank_, .alpha = static_cast<double>(rank_), .targets = targets_}};
-    if (targets_.empty()) adapters.lora.targets = {"all-linear"};
-    if (adapters_ < 0 || adapters_ > 1 << 24 || (adapters_ > 0 && rank_ < 1)) {
-      throw_error(ErrorKind::usage, "--adapters {} --rank {}: must be 0 to {}, and at least 1", adapters_, rank_,
-                  1 << 24);
-    }
-    if (alternate_ && (batch_ != 1 || adapters_ != 2)) {
-      throw_error(ErrorKind::usage, "--alternate needs --batch 1 and --adapters 2, not {} and {}", batch_, adapters_);
-    }
-    adapters.alternate = alternate_;
-    const bench::SmallCheck check = check_decode(runtime, model, activation, weights, adapters, !any_bits_);
-    if (!check.agrees()) {
-      throw_error(ErrorKind::internal,
-                  "{} disagrees with the CPU: log-probabilities of a small model are {:.6g}, on the CPU {:.6g}; "
-                  "allowed relative difference {:.2g}",
-                  runtime.device->name(), fmt::join(check.device, ", "), fmt::join(check.cpu, ", "), check.allowed);
-    }
-    const bool gpu = runtime.device->kind() == DeviceKind::cuda || runtime.device->kind() == DeviceKind::hip;
-    const double copied = gpu ? runtime::measure_gpu(*runtime.device, runtime.registry).copied : 0;
-
-    DecodeBench bench(runtime, model, activation, weights, batch_, prompt_ + tokens_, adapters, !any_bits_);
-    // An untimed first round.
-    bench.submit(batch_, prompt_, 3);
-    while (!bench.idle()) bench.step();
-
-    bench.submit(batch_, prompt_, tokens_);
-    const double begin = steady_seconds();
-    double first = 0;                    // time at which every request had its first token
-    std::vector<double> steps, outside;  // host time of the engine
-    for (int64_t given = 0; !bench.idle();) {
-      const double on_device = bench.counts().device_seconds;
-      const double from = steady_seconds();
-      const std::vector<infer::Output> outputs = bench.step();  // sampled tokens are on the host, so the device is idle
-      const double took = steady_seconds() - from;
-      for (const infer::Output& each : outputs) {
-        if (each.token && !std::isfinite(each.token->logprob)) {
-          throw_error(ErrorKind::internal, "a token's log-probability is {}", each.token->logprob);
-        }
-      }
-      const bool all_decode = given >= batch_ && std::ssize(outputs) == batch_;
-      given += std::ssize(outputs);
-      if (all_decode) {
-        steps.push_back(took);
-        outside.push_back(took - (bench.counts().device_seconds - on_device));
-      } else if (first == 0 && given >= batch_) {
-        first = steady_seconds() - begin;
-      }
-    }
-    if (steps.empty()) throw_error(ErrorKind::internal, "no step decoded a token for every request");
-    const double seconds = median(steps);
-    const double outside_us = 1e6 * median(outside);
-    std::optional<Alternation> alternation;
-    if (alternate_) alternation = alternate(bench, prompt_, tokens_, check.allowed);
-    // All weights, those of every adapter in the batch, and the keys and values of each request in the middle of its
-    // answer.
-    const double rows = static_cast<double>(batch_) * (static_cast<double>(prompt_) + static_cast<double>(tokens_) / 2);
-    const double cached =
-        rows * static_cast<double>(spec::cache_elements(model)) * static_cast<double>(size_of(activation));
-    const double adapter_bytes = static_cast<double>(std::min(adapters_, batch_) * adapter_elements(model, adapters)) *
-                                 static_cast<double>(size_of(activation));
-    const double bytes = read_bytes(model, weights) + adapter_bytes + cached;
-    const uint64_t memory =
-        gpu ? runtime.device->memory_bytes() - runtime.device->memory_available() : memory_use().peak;
-    output.print(fmt::format("{}, {}, {} weights, batch {} on {} ({})\n", model_, dtype_,
-                             weights_ == "auto" ? dtype_ : weights_, batch_, runtime.device->name(), runtime.model));
+    options_.row_invariant = !any_bits_;
+    const bench::DecodeReport report = bench::bench_decode(options_);
+    const std::string& weights = options_.weights == "auto" ? options_.dtype : options_.weights;
+    const auto batch = static_cast<double>(options_.batch);
+    const double rate = report.read_bytes / report.seconds;  // bytes/s
+    output.print(fmt::format("{}, {}, {} weights, batch {} on {} ({})\n", options_.model, options_.dtype, weights,
+                             options_.batch, report.device, report.device_model));
     output.print(fmt::format(
-        "  {:.3f} ms a token, {:.1f} tokens/s; prompts of {} tokens took {:.3f} s; {:.1f} GB/s{}\n", 1e3 * seconds,
-        static_cast<double>(batch_) / seconds, prompt_, first, bytes / seconds / 1e9,
-        gpu ? fmt::format(", {:.1f} % of what a copy moves", 100 * bytes / seconds / copied) : std::string()));
-    output.print(fmt::format("  {:.1f} us of a step are the engine's own\n", outside_us));
-    if (alternation) {
+        "  {:.3f} ms a token, {:.1f} tokens/s; prompts of {} tokens took {:.3f} s; {:.1f} GB/s{}\n",
+        1e3 * report.seconds, batch / report.seconds, options_.prompt, report.prompt_seconds, rate / 1e9,
+        report.copied ? fmt::format(", {:.1f} % of what a copy moves", 100 * rate / *report.copied) : std::string()));
+    output.print(fmt::format("  {:.1f} us of a step are the engine's own\n", report.outside_us));
+    if (const auto& alternation = report.alternation) {
       output.print(fmt::format("  {:.3f} ms a step with one adapter, {:.3f} alternating two: {:+.2f} %\n",
                                1e3 * alternation->same, 1e3 * alternation->alternating, alternation->percent()));
     }
+    const bench::SmallCheck& check = report.check;
     output.print_json(
         json_line({{"job", "decode"},
-                   {"model", model_},
-                   {"family", model.family},
-                   {"parameters", spec::num_parameters(model)},
-                   {"device", runtime.device->name()},
-                   {"arch", runtime.device->arch()},
-                   {"device_model", runtime.model},
-                   {"dtype", dtype_},
-                   {"weights", weights_ == "auto" ? dtype_ : weights_},
-                   {"batch", batch_},
-                   {"prompt", prompt_},
-                   {"tokens", tokens_},
-                   {"ms_per_token", 1e3 * seconds},
-                   {"adapters", adapters_},
-                   {"rank", adapters_ > 0 ? Json(rank_) : Json()},
-                   {"same_bits", !any_bits_},
-                   {"outside_us", outside_us},
-                   {"ms_fastest", 1e3 * steps.front()},
-                   {"tokens_per_s", static_cast<double>(batch_) / seconds},
-                   {"prompt_seconds", first},
-                   {"alternate", Alternation::json(alternation)},
-                   {"read_bytes", bytes},
-                   {"adapter_bytes", adapter_bytes},
-                   {"gb_s", bytes / seconds / 1e9},
-                   {"copy_gb_s", gpu ? Json(copied / 1e9) : Json()},
-                   {"copy_share", gpu ? Json(bytes / seconds / copied) : Json()},
-                   {"floor_ms", gpu ? Json(1e3 * bytes / copied) : Json()},
-                   {"memory_bytes", memory},
+                   {"model", options_.model},
+                   {"family", report.model.family},
+                   {"parameters", spec::num_parameters(report.model)},
+                   {"device", report.device},
+                   {"arch", report.arch},
+                   {"device_model", report.device_model},
+                   {"dtype", options_.dtype},
+                   {"weights", weights},
+                   {"batch", options_.batch},
+                   {"prompt", options_.prompt},
+                   {"tokens", options_.tokens},
+                   {"ms_per_token", 1e3 * report.seconds},
+                   {"adapters", options_.adapters},
+                   {"rank", options_.adapters > 0 ? Json(options_.rank) : Json()},
+                   {"same_bits", options_.row_invariant},
+                   {"outside_us", report.outside_us},
+                   {"ms_fastest", 1e3 * report.fastest},
+                   {"tokens_per_s", batch / report.seconds},
+                   {"prompt_seconds", report.prompt_seconds},
+                   {"alternate", json(report.alternation)},
+                   {"read_bytes", report.read_bytes},
+                   {"adapter_bytes", report.adapter_bytes},
+                   {"gb_s", rate / 1e9},
+                   {"copy_gb_s", report.copied ? Json(*report.copied / 1e9) : Json()},
+                   {"copy_share", report.copied ? Json(rate / *report.copied) : Json()},
+                   {"floor_ms", report.copied ? Json(1e3 * report.read_bytes / *report.copied) : Json()},
+                   {"memory_bytes", report.memory_bytes},
                    {"check", {{"cpu", check.cpu}, {"device", check.device}, {"allowed", check.allowed}}}}));
     return 0;
   }
 
  private:
-  std::string model_, device_ = "cpu", dtype_ = "bf16", weights_ = "auto";
-  std::optional<int64_t> threads_;
-  int64_t batch_ = 1, prompt_ = 128, tokens_ = 64, adapters_ = 0, rank_ = 8;
-  std::vector<std::string> targets_;
-  bool any_bits_ = false, alternate_ = false;
+  bench::DecodeOptions options_;
+  bool any_bits_ = false;
 };
 
 }  // namespace

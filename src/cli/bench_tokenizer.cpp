@@ -1,14 +1,10 @@
 // ingot bench tokenizer: tokenization on one thread, in MB/s.
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json_text.h"
+#include "bench/tokenizer.h"
 #include "checkpoint/text_assets.h"
 #include "cli/command.h"
 #include "cli/text_input.h"
@@ -16,22 +12,6 @@
 namespace ingot::cli {
 
 namespace {
-
-struct Seconds {
-  double wall = 0;
-  double cpu = 0;  // of this process, user and system
-
-  static Seconds now() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& t) {
-      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    };
-    return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
-            seconds(usage.ru_utime) + seconds(usage.ru_stime)};
-  }
-  Seconds operator-(const Seconds& other) const { return {wall - other.wall, cpu - other.cpu}; }
-};
 
 class BenchTokenizer : public Command {
  public:
@@ -56,42 +36,28 @@ class BenchTokenizer : public Command {
     if (!assets.tokenizer) throw_error(ErrorKind::not_found, "the model {} has no tokenizer", model_);
     const text::Tokenizer& tokenizer = *assets.tokenizer;
     const std::vector<std::string> texts = file_ ? std::vector<std::string>{read_text(*file_)} : read_texts(*texts_);
-    size_t num_bytes = 0;
-    for (const std::string& text : texts) num_bytes += text.size();
-    if (num_bytes == 0) throw_error(ErrorKind::usage, "{} is empty", file_ ? *file_ : *texts_);
+    if (std::all_of(texts.begin(), texts.end(), [](const std::string& text) { return text.empty(); })) {
+      throw_error(ErrorKind::usage, "{} is empty", file_ ? *file_ : *texts_);
+    }
 
-    std::vector<int32_t> all;  // the ids of all texts, concatenated
-    bool same = true;
-    Seconds first, best;
-    std::vector<std::vector<int32_t>> ids(texts.size());
-    for (int64_t i = 0; i < repeats_; ++i) {
-      for (std::vector<int32_t>& list : ids) list = {};
-      const Seconds start = Seconds::now();
-      for (size_t t = 0; t < texts.size(); ++t) ids[t] = tokenizer.encode(texts[t], {.add_special_tokens = false});
-      const Seconds taken = Seconds::now() - start;
-      if (i == 0) first = best = taken;
-      best = {std::min(best.wall, taken.wall), std::min(best.cpu, taken.cpu)};
-    }
-    for (size_t t = 0; t < texts.size(); ++t) {
-      all.insert(all.end(), ids[t].begin(), ids[t].end());
-      same = same && tokenizer.decode(ids[t]) == texts[t];
-    }
-    const double megabytes = static_cast<double>(num_bytes) / 1e6;
+    const bench::TokenizerReport report = bench::bench_tokenizer(tokenizer, texts, repeats_);
+    const double megabytes = static_cast<double>(report.bytes) / 1e6;
     output.print(fmt::format(
         "{:.1f} MB in {} texts, {} tokens, decoded back {}\nfirst time {:.1f} MB/s, best of {} {:.1f} MB/s; by CPU "
         "time "
         "{:.1f} and {:.1f} MB/s\n",
-        megabytes, texts.size(), all.size(), same ? "to the same text" : "to another text", megabytes / first.wall,
-        repeats_, megabytes / best.wall, megabytes / first.cpu, megabytes / best.cpu));
-    output.print_json(json_line({{"bytes", num_bytes},
+        megabytes, texts.size(), report.tokens, report.same_text ? "to the same text" : "to another text",
+        megabytes / report.first.wall, repeats_, megabytes / report.best.wall, megabytes / report.first.cpu,
+        megabytes / report.best.cpu));
+    output.print_json(json_line({{"bytes", report.bytes},
                                  {"texts", texts.size()},
-                                 {"tokens", all.size()},
-                                 {"ids_sha256", sha256_hex(std::as_bytes(std::span(all)))},
-                                 {"same_text", same},
-                                 {"first_mb_s", megabytes / first.wall},
-                                 {"mb_s", megabytes / best.wall},
-                                 {"first_cpu_mb_s", megabytes / first.cpu},
-                                 {"cpu_mb_s", megabytes / best.cpu}}));
+                                 {"tokens", report.tokens},
+                                 {"ids_sha256", report.ids_sha256},
+                                 {"same_text", report.same_text},
+                                 {"first_mb_s", megabytes / report.first.wall},
+                                 {"mb_s", megabytes / report.best.wall},
+                                 {"first_cpu_mb_s", megabytes / report.first.cpu},
+                                 {"cpu_mb_s", megabytes / report.best.cpu}}));
     return 0;
   }
 

@@ -1,0 +1,189 @@
+#include "bench/train.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/machine.h"
+#include "runtime/device_rates.h"
+#include "spec/flops.h"
+
+namespace ingot::bench {
+
+namespace {
+
+// Parses a Precision or a StateType.
+template <class Type>
+Type type_of(const char* option, const std::string& word) {
+  if (word == "bf16") return Type::bf16;
+  if (word == "fp32") return Type::fp32;
+  if (word == "fp8") {
+    throw_hint(ErrorKind::unsupported, "use bf16 or fp32; to train in fp8, use a recipe with precision: fp8",
+               "--{} fp8: random weights in fp8 are not supported by ingot bench train", option);
+  }
+  throw_hint(ErrorKind::usage, "use bf16 or fp32", "--{} '{}' is not known", option, word);
+}
+
+spec::Recompute recompute_of(const std::string& word) {
+  for (const spec::Recompute each : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+    if (word == spec::name(each)) return each;
+  }
+  throw_hint(ErrorKind::usage, "use none, selective or full", "--recompute '{}' is not known", word);
+}
+
+// The memory and FLOPs of the job, planned as `ingot pretrain` does.
+runs::RunPlan plan(const TrainOptions& options, const runtime::Runtime& runtime, const spec::ModelSpec& model) {
+  const int64_t sequence = options.sequence, document = options.document_tokens(), global = options.global,
+                warmup = options.warmup, steps = options.steps;
+  if (sequence < 2 || document < 2 || document > sequence || global < 1 || warmup < 1 || steps < 2) {
+    throw_error(ErrorKind::usage,
+                "--sequence {} --document {} --global {} --warmup {} --steps {}: must be at least 2, 2 (and at most "
+                "the sequence), 1, 1 and 2",
+                sequence, document, global, warmup, steps);
+  }
+  constexpr int64_t most = int64_t{1} << 31;
+  if (sequence > data::max_sequence_length || std::max({global, warmup, steps}) > most) {
+    throw_error(ErrorKind::usage,
+                "--sequence {} --global {} --warmup {} --steps {}: must be at most {}, and {} each for the others",
+                sequence, global, warmup, steps, data::max_sequence_length, most);
+  }
+  train::Recipe recipe;
+  recipe.precision = type_of<train::Precision>("dtype", options.dtype);
+  recipe.optimizer.state_dtype = type_of<train::StateType>("state", options.state);
+  recipe.optimizer.master = type_of<train::MasterType>("master", options.master);
+  recipe.recompute = recompute_of(options.recompute);
+  if (options.bitwise) recipe.determinism = train::Determinism::bitwise;
+  if (options.rank) recipe.adapter = train::AdapterRecipe{.rank = {options.rank}};
+  recipe.data.sequence_length = sequence;
+  recipe.batch.global = global;
+  recipe.batch.micro.value = options.micro;
+  recipe.steps = warmup + steps;
+  recipe.weights = options.weights;
+  data::DatasetStatistics data;
+  data.num_sequences = 1;
+  data.num_loss_tokens = sequence;
+  for (int64_t begin = 0; begin < sequence; begin += document) {
+    const auto length = static_cast<double>(std::min(document, sequence - begin));
+    data.squared_lengths += length * length;
+  }
+  const DType activation = train::dtype_of(recipe.precision);
+  return runs::plan_run(recipe, model, data, 0,
+                        {random_model_bytes(model, random_weight_storage(options.weights, activation)), 0},
+                        runtime.device->memory_available(), runtime);
+}
+
+DeviceRates rates_of(runtime::Runtime& runtime, DType activation) {
+  if (runtime.device->kind() != DeviceKind::cpu) return runtime::gpu_training_rates(runtime, activation);
+  Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
+  ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+  return runtime::cpu_rates(runtime::rate_cache(runtime::rates_key(runtime)), context, activation).rates;
+}
+
+train::StepWork work_of(const TrainOptions& options, const TrainReport& report, const train::StepResult& step) {
+  const spec::ModelSpec& model = report.model;
+  const std::optional<spec::LoraSpec>& lora = report.plan.lora;
+  const auto tokens = static_cast<double>(step.tokens);
+  const spec::AttentionSquares squares{tokens, step.squared_lengths};
+  const spec::AttentionSquares whole{tokens, tokens * static_cast<double>(options.sequence)};
+  const std::vector<spec::LoraParam> adapters =
+      lora ? spec::lora_parameters(model, *lora) : std::vector<spec::LoraParam>{};
+  const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
+    return lora ? spec::lora_training_flops(model, adapters, s, count) : spec::training_flops(model, s, count);
+  };
+  train::StepWork work;
+  work.useful = work.executed = flops(squares, spec::AttentionCount::causal);
+  work.full_square = flops(whole, spec::AttentionCount::full_square);
+  if (report.plan.step.recompute == spec::Recompute::full) {
+    work.executed += spec::recompute_flops(model, squares, spec::AttentionCount::causal);
+  }
+  return work;
+}
+
+}  // namespace
+
+double TrainReport::mean_seconds() const {
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  return sum / static_cast<double>(seconds.size());
+}
+
+double TrainReport::median_seconds() const {
+  std::vector<double> sorted = seconds;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+TrainReport bench_train(const TrainOptions& options) {
+  if (!(options.seconds > 0)) throw_error(ErrorKind::usage, "--seconds {}; must be above 0", options.seconds);
+  const DType activation = train::dtype_of(type_of<train::Precision>("dtype", options.dtype));
+  TrainReport report;
+  report.decoded = random_weight_storage(options.weights, activation).decoded(activation);
+  if (report.decoded && !options.rank) {
+    throw_hint(ErrorKind::usage, "add --rank R to train LoRA adapters on the frozen weights",
+               "--weights {}: weights of this type cannot be trained", options.weights);
+  }
+  runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
+  report.model = bench_spec(options.model);
+  const spec::ModelSpec& model = report.model;
+  report.plan = plan(options, runtime, model);
+  const TrainJob job{report.plan.lora, report.plan.step, report.plan.optimizer_types, options.document_tokens(), 1,
+                     options.weights};
+
+  const SmallCheck check = report.check = check_small(runtime, model, job);
+  if (!check.agrees()) {
+    throw_error(ErrorKind::internal,
+                "{} disagrees with the CPU: losses and gradient norms of a small model are {:.6g}, on the CPU {:.6g}; "
+                "allowed relative difference {:.2g}",
+                runtime.device->name(), fmt::join(check.device, ", "), fmt::join(check.cpu, ", "), check.allowed);
+  }
+
+  report.rates = rates_of(runtime, job.step.activation);
+  if (options.profile) report.profile.emplace().most = runtime::find_peak_rates(runtime);
+  TrainBench bench(runtime, model, job);
+  for (int64_t step = 0; step < options.warmup; ++step) {
+    const train::StepResult result = bench.run(options.global);
+    if (step == 0) report.first_loss = result.loss;
+  }
+  train::StepResult last;
+  const double begin = steady_seconds();
+  for (int64_t step = 0; step < options.steps && (step < 2 || steady_seconds() - begin < options.seconds); ++step) {
+    const double from = steady_seconds();
+    last = bench.run(options.global);
+    report.seconds.push_back(steady_seconds() - from);
+    report.losses.push_back(last.loss);
+    if (last.skipped || !std::isfinite(last.loss)) {
+      throw_error(ErrorKind::internal, "timed step {}: loss {} or gradient norm {} is not finite", step + 1, last.loss,
+                  last.grad_norm);
+    }
+  }
+  report.tokens = last.tokens;
+
+  if (report.profile) {
+    const auto tokens = static_cast<double>(last.tokens);
+    const double attention = spec::attention_flops(model, {tokens, last.squared_lengths}, spec::AttentionCount::causal);
+    OpProfile ops(*runtime.device, attention / tokens / static_cast<double>(model.num_layers()));
+    bench.step().context().watch = &ops;
+    const double from = steady_seconds();
+    bench.run(options.global);
+    report.profile->seconds = steady_seconds() - from;
+    bench.step().context().watch = nullptr;
+    report.profile->rows = ops.rows();
+  }
+  report.work = work_of(options, report, last);
+  const train::Utilisation::Result result = train::Utilisation(report.rates).of(report.work, report.mean_seconds());
+  report.shares = result.shares;
+  report.warning = result.warning;
+  const DeviceKind kind = runtime.device->kind();
+  report.memory_bytes = kind == DeviceKind::cpu || kind == DeviceKind::sim
+                            ? memory_use().peak
+                            : runtime.device->memory_bytes() - runtime.device->memory_available();
+  report.device = runtime.device->name();
+  report.arch = runtime.device->arch();
+  report.device_model = runtime.model;
+  return report;
+}
+
+}  // namespace ingot::bench
