@@ -15,16 +15,45 @@ namespace ingot::bench {
 
 namespace {
 
-// Parses a Precision or a StateType.
-template <class Type>
-Type type_of(const char* option, const std::string& word) {
-  if (word == "bf16") return Type::bf16;
-  if (word == "fp32") return Type::fp32;
+// The value whose name is `word`. `what` completes the hint "use ...".
+template <class Type, size_t N>
+Type word_of(const char* option, const std::string& word, const std::pair<const char*, Type> (&words)[N],
+             const char* what) {
+  for (const auto& [name, value] : words) {
+    if (word == name) return value;
+  }
+  throw_hint(ErrorKind::usage, fmt::format("use {}", what), "--{} '{}' is not known", option, word);
+}
+
+train::Precision precision_of(const std::string& word) {
   if (word == "fp8") {
     throw_hint(ErrorKind::unsupported, "use bf16 or fp32; to train in fp8, use a recipe with precision: fp8",
-               "--{} fp8: random weights in fp8 are not supported by ingot bench train", option);
+               "--dtype fp8: random weights in fp8 are not supported by ingot bench train");
   }
-  throw_hint(ErrorKind::usage, "use bf16 or fp32", "--{} '{}' is not known", option, word);
+  static constexpr std::pair<const char*, train::Precision> words[] = {{"bf16", train::Precision::bf16},
+                                                                       {"fp32", train::Precision::fp32}};
+  return word_of("dtype", word, words, "bf16 or fp32");
+}
+
+train::MasterType master_of(const std::string& word) {
+  static constexpr std::pair<const char*, train::MasterType> words[] = {{"bf16", train::MasterType::bf16},
+                                                                        {"fp32", train::MasterType::fp32}};
+  return word_of("master", word, words, "bf16 or fp32");
+}
+
+train::StateType state_of(const std::string& word) {
+  static constexpr std::pair<const char*, train::StateType> words[] = {
+      {"fp32", train::StateType::fp32}, {"bf16", train::StateType::bf16}, {"int8", train::StateType::int8}};
+  return word_of("state-dtype", word, words, "fp32, bf16 or int8");
+}
+
+train::OptimizerName optimizer_of(const std::string& word) {
+  using train::OptimizerName;
+  for (const OptimizerName each :
+       {OptimizerName::adamw, OptimizerName::muon, OptimizerName::sgd, OptimizerName::lion}) {
+    if (word == train::name(each)) return each;
+  }
+  throw_hint(ErrorKind::usage, "use adamw, muon, sgd or lion", "--optimizer '{}' is not known", word);
 }
 
 spec::Recompute recompute_of(const std::string& word) {
@@ -51,9 +80,10 @@ runs::RunPlan plan(const TrainOptions& options, const runtime::Runtime& runtime,
                 sequence, global, warmup, steps, data::max_sequence_length, most);
   }
   train::Recipe recipe;
-  recipe.precision = type_of<train::Precision>("dtype", options.dtype);
-  recipe.optimizer.state_dtype = type_of<train::StateType>("state", options.state);
-  recipe.optimizer.master = type_of<train::MasterType>("master", options.master);
+  recipe.precision = precision_of(options.dtype);
+  recipe.optimizer.name = optimizer_of(options.optimizer);
+  recipe.optimizer.state_dtype = state_of(options.state_dtype);
+  recipe.optimizer.master = master_of(options.master);
   recipe.recompute = recompute_of(options.recompute);
   if (options.bitwise) recipe.determinism = train::Determinism::bitwise;
   if (options.rank) recipe.adapter = train::AdapterRecipe{.rank = {options.rank}};
@@ -118,7 +148,7 @@ double TrainReport::median_seconds() const {
 
 TrainReport bench_train(const TrainOptions& options) {
   if (!(options.seconds > 0)) throw_error(ErrorKind::usage, "--seconds {}; must be above 0", options.seconds);
-  const DType activation = train::dtype_of(type_of<train::Precision>("dtype", options.dtype));
+  const DType activation = train::dtype_of(precision_of(options.dtype));
   TrainReport report;
   report.decoded = random_weight_storage(options.weights, activation).decoded(activation);
   if (report.decoded && !options.rank) {

@@ -16,7 +16,9 @@ namespace ingot::bench {
 
 struct TrainOptions {
   std::string model;  // a folder with a config.json (weights are not needed), or a model
-  std::string device = "cpu", dtype = "bf16", weights = "auto", state = "fp32", master = "fp32", recompute = "none";
+  std::string device = "cpu", dtype = "bf16", weights = "auto", master = "fp32", recompute = "none";
+  std::string optimizer = "adamw";   // optimizer.name of recipes
+  std::string state_dtype = "fp32";  // optimizer.state_dtype of recipes
   std::optional<int64_t> threads;
   int64_t sequence = 1024;          // tokens per packed sequence
   std::optional<int64_t> document;  // tokens per document in the sequence; absent: the whole sequence

@@ -72,7 +72,10 @@ class BenchTrain : public Command {
              "train LoRA adapters of this rank on all linear layers of the frozen model (default: full training)");
     a.option("dtype", options_.dtype, "data type of the computation: bf16 (default) or fp32");
     a.option("weights", options_.weights, bench::random_weights_help);
-    a.option("state", options_.state, "optimizer moments: bf16 or fp32 (default)");
+    a.option("optimizer", options_.optimizer,
+             "optimizer.name of recipes, with its default settings: adamw (default), muon, sgd or lion");
+    a.option("state-dtype,--state", options_.state_dtype,
+             "optimizer.state_dtype of recipes, the type of the optimizer's states: fp32 (default), bf16 or int8");
     a.option("master", options_.master, "master weights: bf16 or fp32 (default)");
     a.option("recompute", options_.recompute, "activation checkpointing: none (default), selective or full");
     a.flag("bitwise", options_.bitwise, "sum gradients as with determinism: bitwise");
@@ -109,8 +112,9 @@ int BenchTrain::run(const Output& output) {
     output.print(
         fmt::format("  of a peak of {:.3f} TFLOP/s, measured {}\n", report.rates.peak / 1e12, report.rates.date));
   }
-  output.print(fmt::format("  memory {}; moments {}, master weights {}\n", format_bytes(report.memory_bytes),
-                           options_.state, options_.master));
+  const train::OptimizerStateBytes& bytes = report.plan.memory.optimizer_state;
+  output.print(fmt::format("  memory {}; {} with {} in {}, master weights {}\n", format_bytes(report.memory_bytes),
+                           options_.optimizer, format_bytes(bytes.moments), options_.state_dtype, options_.master));
   if (!report.warning.empty()) output.print(fmt::format("  {}\n", report.warning));
   if (profile) print(*profile, output);
   output.print_json(json_line({{"job", "train"},
@@ -125,7 +129,10 @@ int BenchTrain::run(const Output& output) {
                                {"device_model", report.device_model},
                                {"dtype", options_.dtype},
                                {"weights", options_.weights == "auto" ? options_.dtype : options_.weights},
-                               {"state", options_.state},
+                               {"optimizer", options_.optimizer},
+                               {"state", options_.state_dtype},
+                               {"state_bytes", bytes.moments},
+                               {"update_scratch_bytes", bytes.update},
                                {"master", options_.master},
                                {"recompute", options_.recompute},
                                {"determinism", options_.bitwise ? "bitwise" : "fast"},

@@ -10,8 +10,8 @@
 namespace ingot::cli {
 
 // Declares options and positionals; their variables are assigned when the command line is parsed. Names are without
-// dashes. A value that does not parse, an unknown option or a missing required one ends the program with exit code 2
-// and a one-line message.
+// dashes; "NAME,--OTHER" also accepts --OTHER. A value that does not parse, an unknown option or a missing required one
+// ends the program with exit code 2 and a one-line message.
 class Arguments {
  public:
   virtual ~Arguments() = default;

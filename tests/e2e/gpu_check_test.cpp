@@ -75,6 +75,8 @@ TEST(Bench, ErrorsNameTheFault) {
   program.refuses({"bench", "train", model, "--dtype", "fp8"}, 3, "fp8");
   program.refuses({"bench", "train", model, "--sequence", "100000"}, 2, "context");
   program.refuses({"bench", "train", model, "--sequence", "16", "--document", "17"}, 2, "--document 17");
+  program.refuses({"bench", "train", model, "--optimizer", "adam"}, 2, "--optimizer 'adam'");
+  program.refuses({"bench", "train", model, "--state-dtype", "int4"}, 2, "--state-dtype 'int4'");
   program.refuses({"bench", "train", model, "--recompute", "some"}, 2, "--recompute 'some'");
   program.refuses({"bench", "decode", model, "--weights", "stored"}, 2, "--weights 'stored'");
   program.refuses({"bench", "train", model, "--weights", "int4"}, 2, "--weights int4");
@@ -238,6 +240,31 @@ TEST(GpuCheck, RunsResumesAndReports) {
         "| train-tiny-fp8 | refused |", "| torch | not there |"}) {
     EXPECT_NE(page.find(words), std::string::npos) << "'" << words << "' not found in:\n" << page;
   }
+}
+
+// A step's losses and gradient norms are compared with the CPU's after updates by the optimizer.
+TEST(Bench, TrainsWithEveryOptimizerAndTypeOfState) {
+  const Program program;
+  const std::string model = make_text_model(program, false);
+  std::map<std::string, int64_t> bytes;
+  for (const char* optimizer : {"adamw", "muon", "sgd", "lion"}) {
+    for (const char* state : {"fp32", "int8"}) {
+      const Json report = program.report({"bench", "train", model, "--device", "sim32", "--sequence", "16", "--warmup",
+                                          "1", "--steps", "2", "--optimizer", optimizer, "--state-dtype", state});
+      EXPECT_EQ(report.at("optimizer"), optimizer);
+      EXPECT_EQ(report.at("state"), state);
+      const auto& check = report.at("check");
+      EXPECT_NE(check.at("cpu").at(0), check.at("cpu").at(4)) << optimizer << " moves no weight";
+      bytes[std::string(optimizer) + " " + state] = report.at("state_bytes").get<int64_t>();
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(bytes["adamw fp32"]), 2.0 * static_cast<double>(bytes["sgd fp32"]), 1);
+  for (const char* optimizer : {"adamw", "muon", "sgd", "lion"}) {
+    EXPECT_LT(bytes[std::string(optimizer) + " int8"], bytes[std::string(optimizer) + " fp32"]) << optimizer;
+  }
+  const Json alias = program.report({"bench", "train", model, "--sequence", "16", "--warmup", "1", "--steps", "2",
+                                     "--threads", "1", "--state", "bf16"});
+  EXPECT_EQ(alias.at("state"), "bf16");
 }
 
 }  // namespace
