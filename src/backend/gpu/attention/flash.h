@@ -1,0 +1,140 @@
+// Flash attention on tensor cores (Dao 2023, arXiv 2307.08691) over packed sequences in bf16; the forward pass
+// (attention_mma.gpu.cpp) also in f16, the backward pass in attention_mma_backward.gpu.cpp. A warp has 16 or 32 queries
+// of one head (keys, in the gradient of keys and values), and its block loops over tiles of keys (queries), loading the
+// next tile while the current one is multiplied. Scores become operands of the second gemm in registers. Tiles start at
+// the sequence's own first token and sums run in order, so results are deterministic and do not depend on the other
+// sequences in the pack.
+//
+// bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes. No block uses more than 64 KiB
+// of shared memory, which all devices have.
+#pragma once
+
+#include "backend/gpu/attention/attention_tiles.h"
+
+namespace ingot::gpu {
+
+// The shape of a kernel for heads of up to `d` elements (64, 128 or 256) and warps of `lanes` lanes. `wide`: an operand
+// takes 8 registers of a lane (RDNA 3), so that fewer rows fit.
+struct FlashShape {
+  int warps;
+  int tiles;  // of 16 rows, per warp
+  int inner;  // rows of the tiles that the block loops over
+
+  GPU_FN constexpr int rows() const { return 16 * warps * tiles; }
+  // Two stages of two tiles each; with 32 lanes also `kept` matrices of the block's own rows.
+  GPU_FN constexpr size_t shared_bytes(int d, int lanes, int kept) const {
+    const int kept_rows = lanes == 32 ? kept * rows() : 0;
+    return sizeof(uint16_t) * static_cast<size_t>(4 * inner + kept_rows) * static_cast<size_t>(d);
+  }
+};
+
+}  // namespace ingot::gpu
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+
+inline constexpr bool wide = sizeof(MmaA) == 32;
+
+// The tokens that a block processes. Sequence s owns the blocks from offsets[s] / rows + s up to those of s + 1, which
+// are at least as many as it needs.
+struct Place {
+  int64_t start;  // first token of the sequence in the pack
+  int length;     // of the sequence
+  int first;      // first token of the block in the sequence; from `length` on the block has nothing to do
+};
+GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
+  int low = 0;
+  int high = a.sequences - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (a.offsets[middle] / rows + middle <= block) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  const int start = a.offsets[low];
+  return {start, a.offsets[low + 1] - start, (block - (start / rows + low)) * rows};
+}
+// Later queries attend to more keys, so their blocks start first.
+GPU_FN int longest_first() { return grid_blocks() - 1 - block_index(); }
+
+// The rows of one head of a sequence.
+template <class T>
+struct HeadRows {
+  int64_t start, stride;
+  int end, d;
+  GPU_FN Source<T> source(const void* matrix) const { return {static_cast<const T*>(matrix) + start, stride, end, d}; }
+  GPU_FN T* row(void* matrix, int row) const { return static_cast<T*>(matrix) + start + row * stride; }
+};
+template <class T>
+GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, const Place& place, int heads, int head) {
+  const int64_t stride = static_cast<int64_t>(heads) * a.d;
+  return {place.start * stride + static_cast<int64_t>(head) * a.d, stride, place.length, a.d};
+}
+
+// Double buffering: two stages of two tiles of `inner` rows; one stage is multiplied while the other one is loaded.
+template <class T, int D, int inner, int threads>
+struct Stages {
+  T* room;
+  TileCopy<T, inner, D, threads> left_copy, right_copy;
+
+  GPU_FN Tile<T, D> left(int stage) const { return {room + stage * 2 * inner * D}; }
+  GPU_FN Tile<T, D> right(int stage) const { return {room + (stage * 2 + 1) * inner * D}; }
+  GPU_FN void begin(int stage, const Source<T>& from_left, const Source<T>& from_right, int first) {
+    left_copy.begin(left(stage), from_left, first);
+    right_copy.begin(right(stage), from_right, first);
+  }
+  // On return the stage is complete, and no thread reads the other one any more.
+  GPU_FN void end() {
+    left_copy.copies.end();
+    right_copy.copies.end();
+    block_barrier();
+  }
+};
+
+// Loads the block's own rows through `room` (the block's rows of D elements); returns those of the warp.
+template <int D, int tiles, int warps, bool in_registers, class T>
+GPU_FN Rows<T, D, tiles, in_registers> load_own_rows(T* room, const Source<T>& from, int first) {
+  TileCopy<T, 16 * tiles * warps, D, warps * warp_width> copy = {};
+  copy.begin({room}, from, first);
+  copy.copies.end();
+  block_barrier();
+  const Rows<T, D, tiles, in_registers> rows(Tile<T, D>{room}.from_row(warp_index() * tiles * 16));
+  if constexpr (in_registers) block_barrier();  // `room` may be reused
+  return rows;
+}
+// True if the operands of `matrices` matrices take at most `most` 4-byte registers of a lane, and so stay there.
+template <int D, int tiles, int matrices, int most>
+constexpr bool keeps = static_cast<int>(sizeof(MmaA)) / 4 * (D / mma_k) * tiles * matrices <= most;
+
+template <class T>
+GPU_FN MmaA operand_of(const MmaAccumulator* sums) {
+  MmaAccumulator part[operand_tiles];
+  GPU_UNROLL
+  for (int j = 0; j < operand_tiles; ++j) part[j] = sums[j];
+  return mma_operand<T>(part);
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/launch.h"
+#include "ops/registry.h"
+
+namespace ingot::gpu {
+
+inline bool is_wide(const ops::Context& context) { return device_of(context).arch().starts_with("gfx11"); }
+
+inline int padded_d(int64_t d) { return d <= 64 ? 64 : d <= 128 ? 128 : 256; }
+
+inline Grid grid_of(const PackedAttentionArgs& args, const FlashShape& shape, int64_t heads) {
+  return {args.sequences > 0 ? args.tokens / shape.rows() + args.sequences : 0, heads};
+}
+
+// Part of register_attention_mma.
+void register_attention_mma_backward(ops::Registry& registry, DeviceKind kind);
+
+}  // namespace ingot::gpu
+#endif
