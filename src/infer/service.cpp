@@ -59,6 +59,15 @@ struct Inbox {
   std::string failure;
   ServiceCounts counts;
 
+  // Marks all requests of a ticket as cancelled; null if they have ended.
+  Ticket* cancel(int64_t ticket) {
+    const auto found = tickets.find(ticket);
+    if (found == tickets.end()) return nullptr;
+    std::fill(found->second.cancelled.begin(), found->second.cancelled.end(), 1);
+    found->second.any_cancelled = any_cancelled = true;
+    return &found->second;
+  }
+
   void add_waiting(uint64_t owner, int64_t count) { add(waiting, waiting_of, owner, count); }
   void add_prompt_tokens(uint64_t owner, int64_t count) { add(prompt_tokens, prompt_tokens_of, owner, count); }
 
@@ -80,15 +89,19 @@ struct Running {
   std::shared_ptr<TicketState> ticket_state;
 };
 
-// Passes an output to the listener. False when the request is to be cancelled.
-bool deliver(const std::shared_ptr<TicketState>& ticket_state, int64_t index, Output output) noexcept {
+// The result of passing on an output. unwanted: its request is to be cancelled; failed: all requests of its ticket are,
+// because the listener has thrown and is gone.
+enum class Delivery { wanted, unwanted, failed };
+
+// Passes an output to the listener, if there still is one.
+Delivery deliver(const std::shared_ptr<TicketState>& ticket_state, int64_t index, Output output) noexcept {
   output.request = index;
   auto listener = ticket_state->listener.lock();
   try {
-    return !*listener || (*listener)(std::move(output));
+    return !*listener || (*listener)(std::move(output)) ? Delivery::wanted : Delivery::unwanted;
   } catch (const std::exception&) {
     *listener = nullptr;
-    return false;
+    return Delivery::failed;
   }
 }
 
@@ -231,11 +244,9 @@ void Service::cancel(int64_t ticket) noexcept {
   std::shared_ptr<TicketState> ticket_state;
   {
     auto inbox = state_->inbox.lock();
-    const auto found = inbox->tickets.find(ticket);
-    if (found == inbox->tickets.end()) return;
-    ticket_state = found->second.ticket_state;
-    std::fill(found->second.cancelled.begin(), found->second.cancelled.end(), 1);
-    found->second.any_cancelled = inbox->any_cancelled = true;
+    const Ticket* of = inbox->cancel(ticket);
+    if (of == nullptr) return;
+    ticket_state = of->ticket_state;
   }
   state_->inbox.notify_all();
   *ticket_state->listener.lock() = nullptr;
@@ -328,8 +339,9 @@ void Service::State::admit(Arrival& arrival) noexcept {
     running.insert(std::move(node));
     inbox.lock()->counts.prompt_tokens += prompt;
   } catch (const std::exception& error) {
-    deliver(arrival.ticket_state, arrival.index, failed(message_of(error), kind_of(error)));
+    const Delivery delivery = deliver(arrival.ticket_state, arrival.index, failed(message_of(error), kind_of(error)));
     arrival.ticket_state->engine_ids[index] = ended;
+    if (delivery == Delivery::failed) inbox.lock()->cancel(arrival.ticket);
     end(arrival.ticket, false);
   }
 }
@@ -360,7 +372,8 @@ void Service::State::give(Output output) noexcept {
   Running& of = found->second;
   const bool last = output.finish.has_value();
   if (!of.has_output && !last) inbox.lock()->add_waiting(of.ticket_state->owner, -1);
-  const bool wanted = deliver(of.ticket_state, of.index, std::move(output));
+  const Delivery delivery = deliver(of.ticket_state, of.index, std::move(output));
+  if (delivery == Delivery::failed) inbox.lock()->cancel(of.ticket);
   if (last) {
     of.ticket_state->engine_ids[static_cast<size_t>(of.index)] = ended;
     end(of.ticket, of.has_output);
@@ -368,7 +381,7 @@ void Service::State::give(Output output) noexcept {
     return;
   }
   of.has_output = true;
-  if (!wanted) engine->cancel(engine_id);
+  if (delivery != Delivery::wanted) engine->cancel(engine_id);
 }
 
 // Counts a request as ended, and erases the ticket after its last request.

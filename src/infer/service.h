@@ -14,8 +14,8 @@ namespace ingot::infer {
 
 // Receives the outputs of a ticket: the engine's Output, with `request` being the request's index among those submitted
 // together. Called on the engine's thread, which waits for it: it must be quick and must not call the service. Returns
-// false to end the request. It should not throw; if it does, the request ends and nothing more of the ticket is
-// delivered.
+// false to end the request. It should not throw; if it does, all requests of the ticket are cancelled and nothing more
+// of it is delivered.
 using Listener = std::function<bool(Output)>;
 
 struct ServiceCounts {

@@ -154,6 +154,26 @@ TEST_F(ServiceTest, AThrowingListenerEndsOnlyItsRequests) {
   service->cancel(last);
 }
 
+// When the stream to a client fails, its other choices are cancelled too.
+TEST_F(ServiceTest, AListenerThatThrowsEndsAllRequestsOfItsTicket) {
+  start(100, 2);
+  std::atomic<int> outputs = 0;
+  service->submit({request(1, 200), request(2, 200), request(3, 200)}, [&](const Output&) -> bool {
+    if (++outputs == 3) throw std::bad_alloc();
+    return true;
+  });
+  while (!service->idle()) std::this_thread::yield();
+  EXPECT_EQ(outputs, 3);
+  EXPECT_LT(service->counts().output_tokens, 20);
+  // A request that the engine refuses fails in the listener before the other one begins.
+  const int64_t before = service->counts().output_tokens;
+  Request refused = request(4, 4);
+  refused.prompt = std::vector<int32_t>{-1};
+  service->submit({refused, request(5, 200)}, [](const Output&) -> bool { throw std::bad_alloc(); });
+  while (!service->idle()) std::this_thread::yield();
+  EXPECT_LT(service->counts().output_tokens - before, 20);
+}
+
 TEST_F(ServiceTest, AFaultOfTheModelFileFailsRequestsNotTheService) {
   const Scratch scratch;
   write_file(scratch / "weights", "0123456789");
