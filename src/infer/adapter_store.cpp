@@ -389,8 +389,9 @@ void AdapterStore::add(const std::string& name) {
 AdapterStoreCounts AdapterStore::counts() const {
   AdapterStoreCounts counts;
   auto held = entries_.lock();
-  counts.registered = std::count_if(held->by_name.begin(), held->by_name.end(),
-                                    [](const auto& each) { return each.second.broken.empty(); });
+  counts.registered = std::count_if(held->by_name.begin(), held->by_name.end(), [](const auto& each) {
+    return !each.second.removed && each.second.broken.empty();
+  });
   counts.resident = std::ssize(held->resident);
   counts.bytes = held->bytes;
   counts.loads = held->loads;

@@ -42,7 +42,7 @@ struct BrokenAdapter {
 };
 
 struct AdapterStoreCounts {
-  int64_t registered = 0;  // without broken ones
+  int64_t registered = 0;  // without removed and broken ones
   int64_t resident = 0;    // in host memory
   size_t bytes = 0;        // of the resident ones
   int64_t loads = 0;       // since the start

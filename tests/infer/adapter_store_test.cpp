@@ -100,9 +100,11 @@ TEST_F(AdapterStoreTest, ARemovedAdapterIsGoneUntilItIsAdded) {
   const auto one = s.get("one");
   EXPECT_EQ(s.list().front().rank, 2);
   EXPECT_TRUE(s.has("one"));
+  EXPECT_EQ(s.counts().registered, 1);
   s.remove("one");
   EXPECT_FALSE(s.has("one"));
   EXPECT_TRUE(s.list().empty());
+  EXPECT_EQ(s.counts().registered, 0);
   EXPECT_EQ(s.counts().bytes, 0U);
   EXPECT_EQ(refused(s, "one"), ErrorKind::not_found);
   s.scan();
