@@ -13,7 +13,8 @@ namespace ingot::comm {
 void Operation::wait() {
   if (pending_ == nullptr) return;
   const double from = steady_seconds();
-  std::exchange(pending_, nullptr)->wait();
+  pending_->wait();
+  pending_ = nullptr;
   *waited_ += steady_seconds() - from;
 }
 

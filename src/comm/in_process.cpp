@@ -288,7 +288,6 @@ class ReceiveOperation : public Transport::Operation {
 
   void wait() override {
     if (over_) return;
-    over_ = true;
     auto& messages = member_.group->messages;
     std::deque<Message>* queue = nullptr;
     {
@@ -304,6 +303,7 @@ class ReceiveOperation : public Transport::Operation {
       message = std::move(queue->front());
       queue->pop_front();
     }
+    over_ = true;  // also where the message does not fit: another one would be the next operation's
     if (message.size() != bytes_) {
       throw_error(ErrorKind::internal, "rank {} of '{}' received {} bytes from rank {}, expected {}", member_.rank,
                   member_.group->name, message.size(), from_, bytes_);

@@ -24,7 +24,7 @@ enum class ReduceOp { sum, max };
 
 class Transport {
  public:
-  // A started operation. Waiting for it again does nothing. One that is destroyed without wait() no longer accesses
+  // A started operation. Waiting for it again after a success does nothing. One that is destroyed without wait() no longer accesses
   // user memory, but its group cannot be used any more.
   class Operation {
    public:

@@ -127,6 +127,25 @@ TEST(InProcess, WorkIsAbandonedWhenAnotherRankFails) {
   EXPECT_EQ(failed.kind(), ErrorKind::resource);
 }
 
+// A receive that has failed has not received, however often it is waited for.
+TEST(InProcess, AReceiveThatFailedFailsAgain) {
+  int failures = 0;
+  const Error failed = error_of({.ranks = 2}, [&](const Group& group) {
+    if (group.rank() == 1) throw_error(ErrorKind::resource, "no memory");
+    std::vector<std::byte> bytes(4);
+    Operation receive = group.begin_receive(bytes, 1);
+    for (int i = 0; i < 2; ++i) {
+      try {
+        receive.wait();
+      } catch (const Error&) {
+        ++failures;
+      }
+    }
+  });
+  EXPECT_EQ(failed.kind(), ErrorKind::resource);
+  EXPECT_EQ(failures, 2);
+}
+
 TEST(InProcess, NoRankPassesABarrierBeforeAllArrive) {
   std::atomic<int> come = 0;
   run_in_process({.ranks = 5}, [&](const Group& group) {
