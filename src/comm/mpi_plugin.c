@@ -84,12 +84,14 @@ static int receive(ingot_mpi_group* group, void* data, int bytes, int from_or_an
 
 static int test(ingot_mpi_request* request, int* done) {
   const int error = MPI_Test(&request->request, done, MPI_STATUS_IGNORE);
-  if (error != MPI_SUCCESS || *done) free(request);
+  if (error != MPI_SUCCESS) *done = 0;
+  if (*done) free(request);
   return error;
 }
 
 static int cancel(ingot_mpi_request* request) {
-  int error = MPI_Cancel(&request->request);
+  int error = MPI_SUCCESS;
+  if (request->request != MPI_REQUEST_NULL) error = MPI_Cancel(&request->request);
   if (error == MPI_SUCCESS) error = MPI_Wait(&request->request, MPI_STATUS_IGNORE);
   free(request);
   return error;

@@ -1,5 +1,5 @@
-// One rank of the MPI tests, which CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs. Exits with 0 when
-// this rank's checks passed; the launcher combines the exit codes.
+// One rank of the MPI tests, which CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs|truncates. Exits with
+// 0 when this rank's checks passed; the launcher combines the exit codes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/shared_library.h"
 #include "comm/mpi.h"
+#include "comm/mpi_plugin.h"
 #include "tests/comm/transport_checks.h"
 
 namespace ingot::comm {
@@ -51,7 +53,35 @@ void hangs(const Group& world) {
   world.barrier();
 }
 
+// A message that is longer than its receive fails in test(), and leaves the request to cancel().
+int truncates(const std::string& plugin) {
+  const SharedLibrary library({plugin}, {});
+  ingot_mpi_open_function* open = nullptr;
+  library.bind(open, "ingot_mpi_open");
+  char text[512] = "";
+  const ingot_mpi* mpi = open(text, sizeof text);
+  if (mpi == nullptr) {
+    std::fputs(text, stderr);
+    return 1;
+  }
+  const int64_t sent[16] = {};
+  int64_t received[1] = {};
+  ingot_mpi_request *receive = nullptr, *send = nullptr;
+  EXPECT_EQ(mpi->receive(mpi->world, received, sizeof received, 0, &receive), 0);
+  EXPECT_EQ(mpi->send(mpi->world, sent, sizeof sent, 0, &send), 0);
+  int done = 0;
+  int error = 0;
+  while (error == 0 && done == 0) error = mpi->test(receive, &done);
+  EXPECT_NE(error, 0);
+  EXPECT_EQ(done, 0) << "the request is not gone";
+  mpi->cancel(receive);
+  for (done = 0; done == 0;) EXPECT_EQ(mpi->test(send, &done), 0);
+  EXPECT_EQ(mpi->finalize(), 0);
+  return testing::Test::HasFailure() ? 1 : 0;
+}
+
 int run(const std::string& plugin, int ranks, const std::string& what) {
+  if (what == "truncates") return truncates(plugin);
   Mpi settings{.plugin = plugin, .size = ranks};
   if (what == "hangs") settings.timeout_s = 1;
   try {
@@ -77,7 +107,7 @@ int run(const std::string& plugin, int ranks, const std::string& what) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc != 4) {
-    std::fputs("usage: mpi_ranks PLUGIN RANKS checks|fails|hangs\n", stderr);
+    std::fputs("usage: mpi_ranks PLUGIN RANKS checks|fails|hangs|truncates\n", stderr);
     return 2;
   }
   return ingot::comm::run(argv[1], std::stoi(argv[2]), argv[3]);
