@@ -127,10 +127,10 @@ void SchemaReader::keyword(const std::string& key, const Json& value) {
   if (key == "type") {
     types(value);
   } else if (key == "const" && since(Draft::draft6)) {
-    constants(Json::array({value}));
+    constants(key, Json::array({value}));
   } else if (key == "enum") {
     if (!value.is_array()) malformed(key, "an array");
-    constants(value);
+    constants(key, value);
   } else if (key == "$schema") {
     schema_dialect(value);
   } else {
@@ -174,9 +174,9 @@ void SchemaReader::types(const Json& value) {
   schema_.plain_integers = schema_.integers && sources_.draft == Draft::draft4;
 }
 
-void SchemaReader::constants(const Json& values) {
+void SchemaReader::constants(const std::string& key, const Json& values) {
   std::vector<Constant> all;
-  for (const Json& value : values) all.push_back(constant(value));
+  for (const Json& value : values) all.push_back(constant(key, value));
   if (!schema_.constants) {
     schema_.constants = std::move(all);
   } else {  // both enum and const: the second becomes a schema in allOf
@@ -186,9 +186,9 @@ void SchemaReader::constants(const Json& values) {
   }
 }
 
-Constant SchemaReader::constant(const Json& value) {
+Constant SchemaReader::constant(const std::string& key, const Json& value) {
   Constant result;
-  const std::string where = schema_.pointer + "/enum";
+  const std::string where = schema_.pointer + "/" + key;
   switch (value.type()) {
     case Json::value_t::null: return result;
     case Json::value_t::boolean:

@@ -48,8 +48,8 @@ class SchemaReader {
   bool since(Draft draft) const { return sources_.draft >= draft; }
   bool until(Draft draft) const { return sources_.draft <= draft; }
   void types(const Json& value);
-  void constants(const Json& values);
-  Constant constant(const Json& value);
+  void constants(const std::string& key, const Json& values);
+  Constant constant(const std::string& key, const Json& value);
   void unevaluated();
   void schema_dialect(const Json& value) const;
 
