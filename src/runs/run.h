@@ -15,7 +15,7 @@ struct RunRequest {
   Resume resume = Resume::no;
   bool dry_run = false;  // print the resolved recipe and the memory it needs, and stop
   bool quiet = false;    // no progress bar
-  // Receives the plan of a dry run, and the report at the end. Called by the first rank.
+  // Receives the plan of a dry run, and the report at the end. Called by the first rank. Required.
   std::function<void(std::string_view)> print;
   // Called in the handler of the second signal that asks the run to stop (StopSignal); must be async-signal-safe.
   void (*second_signal)(int signal) = nullptr;
