@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/family_formats.h"
+#include "checkpoint/spec_difference.h"
 
 namespace ingot::checkpoint {
 
@@ -190,7 +191,13 @@ std::string write_hf_config(const HfConfig& config) {
       {"eos_token_id", ids_value(config.eos)},
   };
   family->write(config.model, out);
-  return out.dump(2) + "\n";
+  std::string text = out.dump(2) + "\n";
+  const std::string lost = first_difference(config.model, parse_hf_config(text, "config.json").model);
+  if (!lost.empty()) {
+    throw_error(ErrorKind::unsupported, "config.json of the family {} cannot state this model's {}",
+                config.model.family, lost);
+  }
+  return text;
 }
 
 }  // namespace ingot::checkpoint

@@ -24,7 +24,8 @@ struct HfConfig {
 // unknown model_type, rope type or activation, for partial rotary positions and for a quantization_config.
 HfConfig parse_hf_config(std::string_view text, const std::string& source);
 
-// Returns the text of a config.json with the keys of transformers 4, which transformers 5 reads too.
+// Returns the text of a config.json with the keys of transformers 4, which transformers 5 reads too. Errors:
+// unsupported, naming the hyper-parameter, where the family has no key for one that this model has.
 std::string write_hf_config(const HfConfig& config);
 
 }  // namespace ingot::checkpoint

@@ -369,5 +369,26 @@ TEST(GgufConfig, RefusesModelsThatLlamaCppDoesNotSupport) {
   });
 }
 
+// A config.json that left it out would be one of another model.
+TEST(HfConfig, RefusesWhatTheFamilyHasNoKeyFor) {
+  const auto refused = [](const char* name, const char* member, const std::function<void(spec::ModelSpec&)>& edit) {
+    HfConfig config{.model = read(name, [](json&) {})};
+    edit(config.model);
+    expect_error(ErrorKind::unsupported, {member, name}, [&] { write_hf_config(config); });
+  };
+  const auto all = [](const std::function<void(spec::LayerSpec&)>& edit) {
+    return [edit](spec::ModelSpec& model) {
+      for (spec::LayerSpec& layer : model.layers) edit(layer);
+    };
+  };
+  refused("gpt_neox", "attention.window", all([](spec::LayerSpec& layer) { layer.attention.window = 8; }));
+  refused("mistral", "attention.rope", all([](spec::LayerSpec& layer) { layer.attention.rope.reset(); }));
+  refused("gpt2", "attention.softcap", all([](spec::LayerSpec& layer) { layer.attention.softcap = 30; }));
+  refused("gpt_neox", "mlp.gated", all([](spec::LayerSpec& layer) { spec::dense_of(layer.mlp).gated = true; }));
+  refused("qwen3", "mlp.bias", all([](spec::LayerSpec& layer) { spec::dense_of(layer.mlp).bias = true; }));
+  refused("qwen2", "logit_scale", [](spec::ModelSpec& model) { model.logit_scale = 0.5; });
+  refused("mistral", "final_softcap", [](spec::ModelSpec& model) { model.final_softcap = 30; });
+}
+
 }  // namespace
 }  // namespace ingot::checkpoint
