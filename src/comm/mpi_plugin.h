@@ -34,8 +34,8 @@ typedef struct {
   int (*barrier)(ingot_mpi_group* group, ingot_mpi_request** request);
   int (*send)(ingot_mpi_group* group, const void* data, int bytes, int to, ingot_mpi_request** request);
   int (*receive)(ingot_mpi_group* group, void* data, int bytes, int from_or_any, ingot_mpi_request** request);
-   /* Sets *done to whether the operation is complete. If so, and only then, the request is freed: after an error MPI may
-      still use its memory. */
+  /* Sets *done to whether the operation is complete. If so, and only then, the request is freed: after an error MPI may
+     still use its memory. */
   int (*test)(ingot_mpi_request* request, int* done);
   /* Cancels a receive that has no matching send, and frees the request. */
   int (*cancel)(ingot_mpi_request* request);

@@ -25,14 +25,15 @@ std::optional<char> fallback_byte(std::string_view text) {
   return static_cast<char>(value);
 }
 
+// `first`: a missing token is added before the others, not after them.
 void apply_flag(std::optional<bool> flag, std::optional<int32_t> id, const char* what, const std::string& name,
-                std::vector<int32_t>& ids) {
+                bool first, std::vector<int32_t>& ids) {
   if (!flag) return;
   if (*flag && !id)
     throw_error(ErrorKind::not_found, "{}: add_{}_token is set, but there is no {} token", name, what, what);
   if (!id) return;
   const bool present = std::find(ids.begin(), ids.end(), *id) != ids.end();
-  if (*flag && !present) ids.push_back(*id);
+  if (*flag && !present) ids.insert(first ? ids.begin() : ids.end(), *id);
   if (!*flag && present) std::erase(ids, *id);
 }
 
@@ -71,8 +72,8 @@ void TokenizerParts::add_token(const AddedToken& token, bool plain) {
 }
 
 void TokenizerParts::apply_add_flags(std::optional<bool> add_bos, std::optional<bool> add_eos) {
-  apply_flag(add_bos, bos_id, "bos", name, prefix);
-  apply_flag(add_eos, eos_id, "eos", name, suffix);
+  apply_flag(add_bos, bos_id, "bos", name, true, prefix);
+  apply_flag(add_eos, eos_id, "eos", name, false, suffix);
 }
 
 }  // namespace ingot::text

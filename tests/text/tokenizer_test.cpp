@@ -178,6 +178,15 @@ TEST(Tokenizer, SpecialTokenSettingsAreFollowed) {
   EXPECT_EQ(Tokenizer::from_json(read_golden("llama3.tokenizer.json"), "t", without)->encode(""), Ids{});
 }
 
+TEST(Tokenizer, ABosTokenComesBeforeThePrefixOfTheFile) {
+  SpecialTokens special;
+  special.bos = "<|im_start|>";
+  special.add_bos = true;
+  const auto tokenizer = Tokenizer::from_json(read_golden("llama3.tokenizer.json"), "t", special);
+  const int32_t prefix = tokenizer->find("<|endoftext|>").value();
+  EXPECT_EQ(tokenizer->encode(""), (Ids{tokenizer->bos_id().value(), prefix}));
+}
+
 // A GGUF vocabulary derived from a tokenizer.json of the same kind.
 VocabularySpec vocabulary_of(const std::string& name, const std::string& pre) {
   const ordered_json json = read_golden_json(name + ".tokenizer.json");
