@@ -1,5 +1,6 @@
 #include "ops/adamw.h"
 
+#include "ops/blockwise.h"
 #include "ops/check.h"
 #include "ops/registry.h"
 
@@ -7,9 +8,12 @@ namespace ingot::ops {
 
 void adamw(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes attributes) {
   check("adamw", "gradient", context, gradient, gradient.shape, {DType::f32});
-  for (const auto& [what, tensor] : {std::pair("master", &state.master), std::pair("moment1", &state.moment1),
-                                     std::pair("moment2", &state.moment2)}) {
-    check("adamw", what, context, *tensor, gradient.shape, {DType::f32, DType::bf16});
+  check("adamw", "master", context, state.master, gradient.shape, {DType::f32, DType::bf16});
+  check_state("adamw", "moment1", context, state.moment1, state.moment1_scales, gradient.shape);
+  check_state("adamw", "moment2", context, state.moment2, state.moment2_scales, gradient.shape);
+  if ((state.moment1.dtype == DType::u8) != (state.moment2.dtype == DType::u8)) {
+    throw_error(ErrorKind::internal, "adamw: moments of {} and {}", name(state.moment1.dtype),
+                name(state.moment2.dtype));
   }
   if (state.weight) check("adamw", "weight", context, state.weight, gradient.shape, {DType::bf16});
   if (attributes.decision) check("adamw", "decision", context, attributes.decision, Shape{3}, {DType::f64});

@@ -25,10 +25,13 @@ struct AdamwAttributes {
 // The state of one parameter of n elements.
 struct AdamwState {
   Tensor master;   // [n] f32 or bf16: the weight that is updated
-  Tensor moment1;  // [n] f32 or bf16
-  Tensor moment2;  // [n] f32 or bf16
+  Tensor moment1;  // [n] f32, bf16 or u8
+  Tensor moment2;  // [n] f32, bf16 or u8, as moment1 if either is u8
   Tensor weight;   // [n] bf16 copy that the model computes with; absent when the model uses `master` itself
-  std::array<Tensor, 4> tensors() const { return {master, moment1, moment2, weight}; }
+  // [ceil(n / 256)] f32 each, with moments of u8 codes (ops/blockwise.h; moment2 is unsigned), which are decoded,
+  // updated and encoded again, a block at a time.
+  Tensor moment1_scales{}, moment2_scales{};
+  std::array<Tensor, 6> tensors() const { return {master, moment1, moment2, weight, moment1_scales, moment2_scales}; }
 };
 
 // g = gradient_scale * gradient; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2; master -= lr * weight_decay * master, then

@@ -14,6 +14,11 @@ inline constexpr int64_t blockwise_elements = 256;  // per block
 // Number of blocks of n elements.
 inline int64_t blockwise_blocks(int64_t n) { return (n + blockwise_elements - 1) / blockwise_elements; }
 
+// Checks a state of `shape` that an update reads and writes: f32 or bf16 without `scales`, or u8 codes with `scales`
+// [ceil(n / 256)] f32 of their blocks, the first of which begins at the first element. Errors: internal, naming the op.
+void check_state(const char* op, const char* what, const Context& context, const Tensor& state, const Tensor& scales,
+                 const Shape& shape);
+
 struct BlockwiseAttributes {
   bool is_signed = true;  // false: x is never negative, and all codes are for its one sign
   // [3] f64, the result of decide_update (ops/adamw.h); may be absent. When decision[2] is not 0 nothing is written.

@@ -1,5 +1,6 @@
 #include "ops/momentum.h"
 
+#include "ops/blockwise.h"
 #include "ops/check.h"
 #include "ops/registry.h"
 
@@ -11,7 +12,7 @@ void check_update(const char* op, const Context& context, const MomentumState& s
                   const Tensor& decision) {
   check(op, "gradient", context, gradient, gradient.shape, {DType::f32});
   check(op, "master", context, state.master, gradient.shape, {DType::f32, DType::bf16});
-  check(op, "momentum", context, state.momentum, gradient.shape, {DType::f32, DType::bf16});
+  check_state(op, "momentum", context, state.momentum, state.momentum_scales, gradient.shape);
   if (state.weight) check(op, "weight", context, state.weight, gradient.shape, {DType::bf16});
   if (decision) check(op, "decision", context, decision, Shape{3}, {DType::f64});
 }

@@ -11,9 +11,12 @@ namespace ingot::ops {
 // The state of one parameter of n elements.
 struct MomentumState {
   Tensor master;    // [n] f32 or bf16: the weight that is updated
-  Tensor momentum;  // [n] f32 or bf16
+  Tensor momentum;  // [n] f32, bf16 or u8
   Tensor weight;    // [n] bf16 copy that the model computes with; absent when the model uses `master` itself
-  std::array<Tensor, 3> tensors() const { return {master, momentum, weight}; }
+  // [ceil(n / 256)] f32, with a momentum of u8 codes (ops/blockwise.h), which is decoded, updated and encoded again, a
+  // block at a time.
+  Tensor momentum_scales{};
+  std::array<Tensor, 4> tensors() const { return {master, momentum, weight, momentum_scales}; }
 };
 
 struct SgdAttributes {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/adamw.h"
+#include "ops/blockwise.h"
 #include "ops/check.h"
 #include "ops/matmul.h"
 #include "ops/registry.h"
@@ -57,12 +58,12 @@ void muon(Context& context, const MuonState& state, const Tensor& gradient, Muon
   check_rank(op, "gradient", gradient, 2);
   check(op, "gradient", context, gradient, gradient.shape, {DType::f32});
   check(op, "master", context, state.master, gradient.shape, {DType::f32, DType::bf16});
-  check(op, "momentum", context, state.momentum, gradient.shape, {DType::f32, DType::bf16});
+  check_state(op, "momentum", context, state.momentum, state.momentum_scales, gradient.shape);
   if (state.weight) check(op, "weight", context, state.weight, gradient.shape, {DType::bf16});
   if (gradient.elements() == 0) return;
   const Arena::Scope scope(context.scratch);
   const Tensor update = context.scratch.take(DType::f32, gradient.shape);
-  muon_momentum(context, flat(update), flat(state.momentum), flat(gradient),
+  muon_momentum(context, flat(update), flat(state.momentum), state.momentum_scales, flat(gradient),
                 {attributes.momentum, attributes.gradient_scale, attributes.decision});
   newton_schulz(context, update, attributes.iterate);
   const auto longest = static_cast<double>(std::max(gradient.shape[0], gradient.shape[1]));
@@ -71,15 +72,15 @@ void muon(Context& context, const MuonState& state, const Tensor& gradient, Muon
       {attributes.lr, attributes.weight_decay, static_cast<float>(0.2 * std::sqrt(longest)), attributes.decision});
 }
 
-void muon_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& gradient,
-                   MuonMomentumAttributes attributes) {
+void muon_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& scales,
+                   const Tensor& gradient, MuonMomentumAttributes attributes) {
   const char* op = "muon_momentum";
   check(op, "gradient", context, gradient, Shape{gradient.elements()}, {DType::f32});
   check(op, "update", context, update, gradient.shape, {DType::f32});
-  check(op, "momentum", context, momentum, gradient.shape, {DType::f32, DType::bf16});
+  check_state(op, "momentum", context, momentum, scales, gradient.shape);
   if (attributes.decision) check(op, "decision", context, attributes.decision, Shape{3}, {DType::f64});
   if (gradient.elements() == 0) return;
-  dispatch<MuonMomentum>(context, update, momentum, gradient, attributes);
+  dispatch<MuonMomentum>(context, update, momentum, scales, gradient, attributes);
 }
 
 void muon_normalize(Context& context, const Tensor& y, const Tensor& x, const Tensor& squares) {

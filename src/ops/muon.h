@@ -25,8 +25,9 @@ struct MuonAttributes {
 // The state of one matrix.
 struct MuonState {
   Tensor master;    // [R, C] f32 or bf16: the weight that is updated
-  Tensor momentum;  // [R, C] f32 or bf16
+  Tensor momentum;  // [R, C] f32, bf16 or u8
   Tensor weight;    // [R, C] bf16 copy that the model computes with; absent when the model uses `master` itself
+  Tensor momentum_scales{};  // [ceil(R C / 256)] f32, with a momentum of u8 codes, in row-major order
 };
 
 // g = gradient_scale * gradient; m = momentum * m + (1 - momentum) g; u = momentum * m + (1 - momentum) g;
@@ -46,14 +47,16 @@ struct MuonMomentumAttributes {
   Tensor decision{};  // as MuonAttributes; when the update is skipped, `momentum` stays and `update` becomes 0
 };
 
-// Assigns m = momentum * m + (1 - momentum) g to `momentum` [n] f32 or bf16, where g = gradient_scale * gradient, and
-// momentum * m + (1 - momentum) g, with the new m before rounding, to `update` [n] f32. gradient [n] f32.
-void muon_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& gradient,
-                   MuonMomentumAttributes attributes);
+// Assigns m = momentum * m + (1 - momentum) g to `momentum` [n], where g = gradient_scale * gradient, and
+// momentum * m + (1 - momentum) g, with the new m before rounding, to `update` [n] f32. gradient [n] f32. `momentum` is
+// f32 or bf16 and `scales` absent, or it is u8 codes (ops/blockwise.h) with `scales` [ceil(n / 256)] f32, which are
+// decoded, updated and encoded again, a block at a time.
+void muon_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& scales,
+                   const Tensor& gradient, MuonMomentumAttributes attributes);
 
 struct MuonMomentum {
   static constexpr const char* name = "muon_momentum";
-  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, MuonMomentumAttributes);
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, MuonMomentumAttributes);
 };
 
 // y [n] f32 or bf16 = x / max(sqrt(squares), 1e-7): x [n] f32, squares [1] f64 on the device.

@@ -27,8 +27,12 @@ void update_adamw(ops::Context& context, const ParameterUpdate& parameter, const
   adamw.weight_decay = weight_decay_of(parameter, settings);
   adamw.step = attributes.updates;
   adamw.decision = attributes.decision;
-  ops::adamw(context, {parameter.master, parameter.state[0], parameter.state[1], parameter.weight}, parameter.gradient,
-             adamw);
+  ops::AdamwState state{parameter.master, parameter.state[0], parameter.state[1], parameter.weight};
+  if (parameter.is_coded()) {
+    state = {parameter.master, parameter.state[0], parameter.state[2],
+             parameter.weight, parameter.state[1], parameter.state[3]};
+  }
+  ops::adamw(context, state, parameter.gradient, adamw);
 }
 
 void update_muon(ops::Context& context, const ParameterUpdate& parameter, const UpdateAttributes& attributes) {
@@ -42,11 +46,18 @@ void update_muon(ops::Context& context, const ParameterUpdate& parameter, const 
   const Shape& shape = parameter.shape;
   ops::MuonState state{parameter.master.reshape(shape), parameter.state[0].reshape(shape), {}};
   if (parameter.weight) state.weight = parameter.weight.reshape(shape);
+  if (parameter.is_coded()) state.momentum_scales = parameter.state[1];
   ops::muon(context, state, parameter.gradient.reshape(shape), muon);
 }
 
 size_t muon_scratch(const Shape& shape, DType activation) {
   return ops::muon_bytes(shape[0], shape[1], size_of(activation));
+}
+
+ops::MomentumState momentum_state(const ParameterUpdate& parameter) {
+  ops::MomentumState state{parameter.master, parameter.state[0], parameter.weight};
+  if (parameter.is_coded()) state.momentum_scales = parameter.state[1];
+  return state;
 }
 
 void update_sgd(ops::Context& context, const ParameterUpdate& parameter, const UpdateAttributes& attributes) {
@@ -55,7 +66,7 @@ void update_sgd(ops::Context& context, const ParameterUpdate& parameter, const U
   sgd.momentum = static_cast<float>(attributes.settings.momentum);
   sgd.weight_decay = weight_decay_of(parameter, attributes.settings);
   sgd.decision = attributes.decision;
-  ops::sgd(context, {parameter.master, parameter.state[0], parameter.weight}, parameter.gradient, sgd);
+  ops::sgd(context, momentum_state(parameter), parameter.gradient, sgd);
 }
 
 void update_lion(ops::Context& context, const ParameterUpdate& parameter, const UpdateAttributes& attributes) {
@@ -66,7 +77,7 @@ void update_lion(ops::Context& context, const ParameterUpdate& parameter, const 
   lion.beta2 = static_cast<float>(settings.beta2);
   lion.weight_decay = weight_decay_of(parameter, settings);
   lion.decision = attributes.decision;
-  ops::lion(context, {parameter.master, parameter.state[0], parameter.weight}, parameter.gradient, lion);
+  ops::lion(context, momentum_state(parameter), parameter.gradient, lion);
 }
 
 constexpr StateSpec two_moments[] = {{"moment1"}, {"moment2", false}};
@@ -79,15 +90,7 @@ constexpr Optimizer muon = {
 constexpr Optimizer sgd = {.name = "sgd", .state = momentum_buffer, .update = update_sgd};
 constexpr Optimizer lion = {.name = "lion", .state = one_moment, .update = update_lion};
 
-// Elements of an 8-bit state that are decoded at a time: few enough for a cache, many enough for a GPU.
-constexpr int64_t piece_elements = int64_t{1} << 20;
-static_assert(piece_elements % ops::blockwise_elements == 0);
-
 DType stored_type(const Shape& shape, DType type) { return type == DType::u8 && shape.rank() != 2 ? DType::f32 : type; }
-
-int64_t part_elements(const Optimizer& optimizer, int64_t shard_elements) {
-  return optimizer.whole_matrices ? shard_elements : std::min(shard_elements, piece_elements);
-}
 
 Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
 
@@ -125,48 +128,17 @@ size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard
   return bytes;
 }
 
-size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type,
-                    DType activation) {
-  if (shard_elements == 0) return 0;
-  size_t bytes = optimizer.scratch != nullptr ? optimizer.scratch(shape, activation) : 0;
-  if (stored_type(shape, type) == DType::u8) {
-    bytes += optimizer.state.size() * Arena::footprint(DType::f32, Shape{part_elements(optimizer, shard_elements)});
-  }
-  return bytes;
+size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType activation) {
+  return shard_elements > 0 && optimizer.scratch != nullptr ? optimizer.scratch(shape, activation) : 0;
 }
 
 void run_update(ops::Context& context, const Optimizer& optimizer, std::span<const StateTensor> state,
                 const ParameterUpdate& parameter, const UpdateAttributes& attributes) {
-  ParameterUpdate part = parameter;
-  std::vector<Tensor> decoded;
-  if (state.size() == optimizer.state.size()) {
-    for (const StateTensor& each : state) decoded.push_back(flat(each.tensor));
-    part.state = decoded;
-    return optimizer.update(context, part, attributes);
-  }
-  const int64_t shard_elements = parameter.master.elements();
-  for (int64_t begin = 0; begin < shard_elements; begin += part_elements(optimizer, shard_elements)) {
-    const Arena::Scope scope(context.scratch);
-    const int64_t end = std::min(shard_elements, begin + part_elements(optimizer, shard_elements));
-    const auto codes = [&](size_t i) { return flat(state[2 * i].tensor).slice(begin, end); };
-    const auto scales = [&](size_t i) {
-      return state[2 * i + 1].tensor.slice(begin / ops::blockwise_elements, ops::blockwise_blocks(end));
-    };
-    decoded.clear();
-    for (size_t i = 0; i < optimizer.state.size(); ++i) {
-      decoded.push_back(context.scratch.take(DType::f32, Shape{end - begin}));
-      ops::dequantize_blockwise(context, decoded[i], codes(i), scales(i), optimizer.state[i].is_signed);
-    }
-    part.master = parameter.master.slice(begin, end);
-    if (parameter.weight) part.weight = parameter.weight.slice(begin, end);
-    part.gradient = parameter.gradient.slice(begin, end);
-    part.state = decoded;
-    optimizer.update(context, part, attributes);
-    for (size_t i = 0; i < optimizer.state.size(); ++i) {
-      ops::quantize_blockwise(context, codes(i), scales(i), decoded[i],
-                              {optimizer.state[i].is_signed, attributes.decision});
-    }
-  }
+  ParameterUpdate with_state = parameter;
+  std::vector<Tensor> tensors;
+  for (const StateTensor& each : state) tensors.push_back(flat(each.tensor));
+  with_state.state = tensors;
+  optimizer.update(context, with_state, attributes);
 }
 
 }  // namespace ingot::train

@@ -37,13 +37,16 @@ struct UpdateAttributes {
 
 // The n elements of one parameter to update, flat: all of them if the optimizer needs whole matrices, else a part.
 struct ParameterUpdate {
-  Shape shape;                    // of the whole parameter
-  Tensor master;                  // [n] f32 or bf16
-  Tensor weight;                  // [n] bf16: the copy that the model computes with; absent if that is `master`
-  Tensor gradient;                // [n] f32, the sum over the loss tokens
-  std::span<const Tensor> state;  // [n] f32 or bf16 each, in the order of Optimizer::state
+  Shape shape;      // of the whole parameter
+  Tensor master;    // [n] f32 or bf16
+  Tensor weight;    // [n] bf16: the copy that the model computes with; absent if that is `master`
+  Tensor gradient;  // [n] f32, the sum over the loss tokens
+  // In the order of Optimizer::state: [n] f32 or bf16 each, or for each codes [n] u8 and scales [ceil(n / 256)] f32.
+  std::span<const Tensor> state;
   DType activation = DType::f32;  // the type that the model computes with: f32 or bf16
   bool decay = false;             // weight decay applies
+
+  bool is_coded() const { return !state.empty() && state[0].dtype == DType::u8; }  // 8-bit states
 };
 
 // A state has one number per element of the parameter. All are 0 at first.
@@ -84,13 +87,11 @@ std::vector<StateTensor> state_layout(const Optimizer& optimizer, const Shape& s
 // Bytes of these tensors in an arena.
 size_t state_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type);
 
-// Updates the parameter, reading and writing its state in `state`; `parameter.state` is not used. 8-bit states are
-// decoded, updated and encoded again in slices of the parameter.
+// Updates the parameter, whose `state` is in these tensors in place of `parameter.state`.
 void run_update(ops::Context& context, const Optimizer& optimizer, std::span<const StateTensor> state,
                 const ParameterUpdate& parameter, const UpdateAttributes& attributes);
 
-// Scratch bytes of run_update.
-size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType type,
-                    DType activation);
+// Scratch bytes of run_update: 8-bit states take none, they are decoded and encoded block by block.
+size_t update_bytes(const Optimizer& optimizer, const Shape& shape, int64_t shard_elements, DType activation);
 
 }  // namespace ingot::train

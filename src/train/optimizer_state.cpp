@@ -178,7 +178,7 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     const int64_t part = layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{elements}, types.master);
     bytes.moments += state_bytes(*p.optimizer, p.shape, elements, types.state);
-    bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, types.state, p.weight));
+    bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, p.weight));
     bytes.state += state_footprint(Shape{part}, shares_memory(p.weight, types) ? p.weight : types.master) +
                    state_bytes(*p.optimizer, p.shape, part, types.state);
     if (!shared) bytes.gradients += state_footprint(p.shape, layout.number);

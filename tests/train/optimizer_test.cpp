@@ -69,7 +69,7 @@ struct Parameter {
   // used.
   size_t update() {
     draw(gradient, static_cast<uint64_t>(attributes.updates));
-    Arena scratch(device, update_bytes(optimizer, shape, own, type, DType::f32), "scratch");
+    Arena scratch(device, update_bytes(optimizer, shape, own, DType::f32), "scratch");
     ops::Context context{device, registry, scratch, &threads};
     const ParameterUpdate parameter{.shape = shape,
                                     .master = master.view(DType::f32, {own}),
@@ -93,10 +93,10 @@ TEST(Optimizer, UsesExactlyThePredictedScratch) {
     for (const DType type : {DType::f32, DType::bf16, DType::u8}) {
       Parameter parameter(name, Shape{24, 40}, type);
       const size_t used = parameter.update();
-      const size_t promised = update_bytes(parameter.optimizer, parameter.shape, parameter.shard, type, DType::f32);
+      const size_t promised = update_bytes(parameter.optimizer, parameter.shape, parameter.shard, DType::f32);
       EXPECT_LE(used, promised);
       EXPECT_LE(promised - used, ops::sum_squares_bytes(parameter.shard));  // not needed on a CPU
-      EXPECT_EQ(used == 0, type != DType::u8 && name != OptimizerName::muon) << parameter.optimizer.name;
+      EXPECT_EQ(used == 0, name != OptimizerName::muon) << parameter.optimizer.name;
     }
   }
 }
@@ -138,8 +138,8 @@ TEST(Optimizer, AHaltedUpdateChangesNothing) {
   }
 }
 
-// More than one chunk, the last of which ends inside a block, gives the same result as sharded by rank.
-TEST(Optimizer, ChunksOfEightBitStatesAreIndependent) {
+// The last block is short.
+TEST(Optimizer, EightBitStatesAreTheSameShardedByRank) {
   const int64_t elements = (int64_t{1} << 20) + 2 * 65536 + 100;
   Parameter whole(OptimizerName::adamw, Shape{1, elements}, DType::u8);
   Parameter first(OptimizerName::adamw, Shape{1, elements}, DType::u8, 65536);

@@ -1,5 +1,7 @@
 #include "ops/adamw.h"
 
+#include <cmath>
+
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/adamw.h"
@@ -29,24 +31,41 @@ AdamwStep step_of(const AdamwAttributes& a) {
           .gradient_scale = a.gradient_scale};
 }
 
+std::array<CodedState, 2> coded_states(const AdamwState& state) {
+  return {{{state.moment1, state.moment1_scales, true}, {state.moment2, state.moment2_scales, false}}};
+}
+
 template <const AdamwKernels& K>
 void run(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes attributes) {
   if (!apply_decision(attributes.decision, attributes.gradient_scale)) return;
   const AdamwStep step = step_of(attributes);
+  const auto update = [&](int64_t at, int64_t n, EitherMemory moment1, EitherMemory moment2) {
+    K.update({memory_at(state.master, at), moment1, moment2, weight_at(state.weight, at)}, gradient.as<float>() + at, n,
+             step);
+  };
+  if (state.moment1.dtype == DType::u8) {
+    update_blocks(context, coded_states(state), *K.blockwise, [&](int64_t at, int64_t n, auto& moments) {
+      update(at, n, {moments[0].data(), false}, {moments[1].data(), false});
+    });
+    return;
+  }
   context.threads->parallel_for(0, gradient.elements(), element_grain, [&](int64_t lo, int64_t hi) {
-    const AdamwMemory memory{.master = address_of(state.master, lo),
-                             .moment1 = address_of(state.moment1, lo),
-                             .moment2 = address_of(state.moment2, lo),
-                             .master_bf16 = state.master.dtype == DType::bf16,
-                             .moment1_bf16 = state.moment1.dtype == DType::bf16,
-                             .moment2_bf16 = state.moment2.dtype == DType::bf16,
-                             .weight = state.weight ? bf16(state.weight) + lo : nullptr};
-    K.update(memory, gradient.as<float>() + lo, hi - lo, step);
+    update(lo, hi - lo, memory_at(state.moment1, lo), memory_at(state.moment2, lo));
   });
 }
 
-void reference(Context&, const AdamwState& state, const Tensor& gradient, AdamwAttributes a) {
+void reference(Context& context, const AdamwState& state, const Tensor& gradient, AdamwAttributes a) {
   if (!apply_decision(a.decision, a.gradient_scale)) return;
+  a.decision = {};
+  if (state.moment1.dtype == DType::u8) {
+    update_blocks(context, coded_states(state), reference_blockwise, [&](int64_t at, int64_t n, auto& moments) {
+      const auto decoded = [&](size_t i) { return Tensor{moments[i].data(), DType::f32, {n}, gradient.device}; };
+      const Tensor weight = state.weight ? state.weight.slice(at, at + n) : Tensor{};
+      reference(context, {state.master.slice(at, at + n), decoded(0), decoded(1), weight}, gradient.slice(at, at + n),
+                a);
+    });
+    return;
+  }
   const double beta1 = static_cast<double>(a.beta1);
   const double beta2 = static_cast<double>(a.beta2);
   const double lr = static_cast<double>(a.lr);

@@ -15,25 +15,29 @@ using ops::Context;
 
 constexpr double least_norm = 1e-7;
 
-EitherMemory memory_at(const Tensor& tensor, int64_t i) { return {address_of(tensor, i), tensor.dtype == DType::bf16}; }
-
 template <class Body>
 void for_slices(Context& context, int64_t n, Body body) {
   context.threads->parallel_for(0, n, element_grain, [&](int64_t lo, int64_t hi) { body(lo, hi - lo); });
 }
 
 template <const MuonKernels& K>
-void run_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& gradient,
-                  ops::MuonMomentumAttributes a) {
-  const bool goes_on = apply_decision(a.decision, a.gradient_scale);
+void run_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& scales,
+                  const Tensor& gradient, ops::MuonMomentumAttributes a) {
+  if (!apply_decision(a.decision, a.gradient_scale)) {
+    for_slices(context, update.elements(),
+               [&](int64_t at, int64_t n) { std::fill_n(update.as<float>() + at, n, 0.0F); });
+    return;
+  }
   const MuonMomentumStep step{a.momentum, static_cast<float>(1.0 - static_cast<double>(a.momentum)), a.gradient_scale};
-  for_slices(context, gradient.elements(), [&](int64_t at, int64_t n) {
-    if (goes_on) {
-      K.momentum(update.as<float>() + at, memory_at(momentum, at), gradient.as<float>() + at, n, step);
-    } else {
-      std::fill_n(update.as<float>() + at, n, 0.0F);
-    }
-  });
+  const auto run = [&](int64_t at, int64_t n, EitherMemory memory) {
+    K.momentum(update.as<float>() + at, memory, gradient.as<float>() + at, n, step);
+  };
+  if (scales) {
+    update_blocks<1>(context, {{{momentum, scales, true}}}, *K.blockwise,
+                     [&](int64_t at, int64_t n, auto& decoded) { run(at, n, {decoded[0].data(), false}); });
+    return;
+  }
+  for_slices(context, gradient.elements(), [&](int64_t at, int64_t n) { run(at, n, memory_at(momentum, at)); });
 }
 
 template <const MuonKernels& K>
@@ -53,25 +57,36 @@ void run_combine(Context& context, const Tensor& y, const Tensor& x, const Tenso
 template <const MuonKernels& K>
 void run_apply(Context& context, const Tensor& master, const Tensor& weight, const Tensor& update,
                ops::MuonApplyAttributes a) {
-  float unused = 0;
-  if (!apply_decision(a.decision, unused)) return;
+  if (is_halted(a.decision)) return;
   const double lr = static_cast<double>(a.lr);
   const auto decay = static_cast<float>(1.0 - lr * static_cast<double>(a.weight_decay));
   const auto step_size = static_cast<float>(lr * static_cast<double>(a.scale));
   for_slices(context, update.elements(), [&](int64_t at, int64_t n) {
-    K.apply(memory_at(master, at), weight ? bf16(weight) + at : nullptr, update.as<float>() + at, decay, step_size, n);
+    K.apply(memory_at(master, at), weight_at(weight, at), update.as<float>() + at, decay, step_size, n);
   });
 }
 
-void reference_momentum(Context&, const Tensor& update, const Tensor& momentum, const Tensor& gradient,
-                        ops::MuonMomentumAttributes a) {
-  const bool goes_on = apply_decision(a.decision, a.gradient_scale);
+void reference_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& scales,
+                        const Tensor& gradient, ops::MuonMomentumAttributes a) {
+  if (!apply_decision(a.decision, a.gradient_scale)) {
+    for (int64_t i = 0; i < update.elements(); ++i) set_element(update, i, 0);
+    return;
+  }
+  if (scales) {
+    a.decision = {};
+    update_blocks<1>(context, {{{momentum, scales, true}}}, reference_blockwise,
+                     [&](int64_t at, int64_t n, auto& decoded) {
+                       const Tensor block{decoded[0].data(), DType::f32, {n}, gradient.device};
+                       reference_momentum(context, update.slice(at, at + n), block, {}, gradient.slice(at, at + n), a);
+                     });
+    return;
+  }
   const double share = static_cast<double>(a.momentum);
   for (int64_t i = 0; i < gradient.elements(); ++i) {
     const double g = element(gradient, i) * static_cast<double>(a.gradient_scale);
     const double m = share * element(momentum, i) + (1.0 - share) * g;
-    if (goes_on) set_element(momentum, i, m);
-    set_element(update, i, goes_on ? share * m + (1.0 - share) * g : 0.0);
+    set_element(momentum, i, m);
+    set_element(update, i, share * m + (1.0 - share) * g);
   }
 }
 
@@ -88,8 +103,7 @@ void reference_combine(Context&, const Tensor& y, const Tensor& x, const Tensor&
 
 void reference_apply(Context&, const Tensor& master, const Tensor& weight, const Tensor& update,
                      ops::MuonApplyAttributes a) {
-  float unused = 0;
-  if (!apply_decision(a.decision, unused)) return;
+  if (is_halted(a.decision)) return;
   const double lr = static_cast<double>(a.lr);
   for (int64_t i = 0; i < update.elements(); ++i) {
     double value = element(master, i);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
+#include "ops/testing/blockwise_states.h"
 #include "ops/testing/op_table.h"
 
 namespace ingot::ops::testing {
@@ -77,6 +78,20 @@ OpCase decided_case(int64_t n, bool halted, ops::AdamwAttributes attributes) {
   return c;
 }
 
+// With 8-bit moments; with `halted`, one of decided_case.
+OpCase coded_case(int64_t n, ops::AdamwAttributes attributes, std::optional<bool> halted = {}) {
+  OpCase c = with_coded_states(
+      halted ? decided_case(n, *halted, attributes) : adamw_case({DType::f32, DType::f32, true}, n, attributes),
+      {{1}, {2, false, 0.01}}, halted.value_or(false));
+  c.run = [attributes, scales = c.operands.size() - 2, decided = halted.has_value()](ops::Context& context,
+                                                                                     const Arguments& a) {
+    ops::AdamwAttributes with_decision = attributes;
+    if (decided) with_decision.decision = a[5];
+    ops::adamw(context, {a[0], a[1], a[2], a[3], a[scales], a[scales + 1]}, a[4], with_decision);
+  };
+  return c;
+}
+
 OpCase decide_case(int64_t n, ops::DecisionAttributes attributes, double halted, double loss) {
   OpCase c{.op = "decide_update",
            .name = fmt::format("n={} clip={} halted={} loss={}", n, attributes.max_norm, halted, loss)};
@@ -141,6 +156,11 @@ std::vector<OpCase> adamw_cases() {
   for (const Types types : {Types{DType::bf16, DType::bf16, false}, Types{DType::f32, DType::f32, true}}) {
     cases.push_back(large(adamw_case(types, int64_t{1} << 28, later)));
   }
+  for (const int64_t n : {0, 1, 255, 256, 700}) cases.push_back(coded_case(n, first));
+  for (const bool halted : {false, true})
+    cases.push_back(coded_case(300, {.lr = 1e-2F, .gradient_scale = 0.125F}, halted));
+  cases.push_back(timing(coded_case(int64_t{1} << 22, later)));
+  cases.push_back(large(coded_case(int64_t{1} << 28, later)));
   for (const int64_t n : {0, 1, 17, 131, 65536, 200000}) cases.push_back(sum_squares_case(n));
   cases.push_back(sum_squares_case(131, true));
   for (const bool halted : {false, true})

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "ops/blockwise.h"
+#include "ops/testing/blockwise_states.h"
 #include "ops/testing/op_table.h"
 #include "tensor/dynamic_map.h"
 
@@ -35,23 +36,7 @@ OpCase quantize_case(int64_t n, bool is_signed, std::optional<bool> halted = {})
   };
   c.reference = [is_signed, halted](Values& v, Conditions&) {
     if (halted.value_or(false)) return;
-    const std::array<float, 256>& map = dynamic_map(is_signed);
-    for (size_t block = 0; block < v[1].size(); ++block) {
-      const size_t end = std::min(v[2].size(), 256 * (block + 1));
-      double largest = 0;
-      for (size_t i = 256 * block; i < end; ++i) largest = std::max(largest, std::abs(v[2][i]));
-      v[1][block] = largest;
-      for (size_t i = 256 * block; i < end; ++i) {
-        const double x = largest > 0 ? v[2][i] / largest : 0.0;
-        size_t nearest = 0;
-        for (size_t code = 1; code < map.size(); ++code) {
-          if (std::abs(static_cast<double>(map[code]) - x) < std::abs(static_cast<double>(map[nearest]) - x)) {
-            nearest = code;
-          }
-        }
-        v[0][i] = static_cast<double>(nearest);
-      }
-    }
+    encode_blocks(v[0], v[1], v[2], is_signed);
   };
   c.flops = 20.0 * static_cast<double>(n);
   c.bytes = 5.0 * static_cast<double>(n);

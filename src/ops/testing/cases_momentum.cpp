@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "ops/momentum.h"
+#include "ops/testing/blockwise_states.h"
 #include "ops/testing/op_table.h"
 
 namespace ingot::ops::testing {
@@ -85,8 +86,29 @@ OpCase lion_case(Types types, int64_t n, ops::LionAttributes attributes, std::op
   return c;
 }
 
+// `update`: ops::sgd or ops::lion.
+template <class Attributes>
+OpCase coded_case(OpCase plain, void (*update)(ops::Context&, const ops::MomentumState&, const Tensor&, Attributes),
+                  Attributes attributes, std::optional<bool> halted) {
+  OpCase c = with_coded_states(std::move(plain), {{1}}, halted.value_or(false));
+  c.run = [attributes, update](ops::Context& context, const Arguments& a) {
+    Attributes decided = attributes;
+    decided.decision = a[4];
+    update(context, {a[0], a[1], a[2], a[5]}, a[3], decided);
+  };
+  return c;
+}
+
 template <class Make, class Attributes>
-void add_cases(std::vector<OpCase>& cases, Make make, const Attributes& first, const Attributes& later) {
+void add_cases(std::vector<OpCase>& cases, Make make,
+               void (*update)(ops::Context&, const ops::MomentumState&, const Tensor&, Attributes),
+               const Attributes& first, const Attributes& later) {
+  const auto coded = [&](int64_t n, const Attributes& attributes, std::optional<bool> halted) {
+    return coded_case(make({DType::f32, DType::f32, true}, n, attributes, halted), update, attributes, halted);
+  };
+  for (const int64_t n : {0, 1, 255, 256, 700}) cases.push_back(coded(n, first, {}));
+  for (const bool halted : {false, true}) cases.push_back(coded(300, first, halted));
+  cases.push_back(timing(coded(int64_t{1} << 22, later, {})));
   for (const Types types :
        {Types{DType::f32, DType::f32, false}, Types{DType::f32, DType::f32, true}, Types{DType::f32, DType::bf16, true},
         Types{DType::bf16, DType::f32, false}, Types{DType::bf16, DType::bf16, false}}) {
@@ -110,9 +132,10 @@ OpCase lion_zero_case() {
 
 std::vector<OpCase> momentum_cases() {
   std::vector<OpCase> cases;
-  add_cases(cases, sgd_case, ops::SgdAttributes{.lr = 1e-2F, .weight_decay = 0.1F, .gradient_scale = 0.25F},
+  add_cases(cases, sgd_case, ops::sgd, ops::SgdAttributes{.lr = 1e-2F, .weight_decay = 0.1F, .gradient_scale = 0.25F},
             ops::SgdAttributes{.lr = 1e-3F, .momentum = 0.95F});
-  add_cases(cases, lion_case, ops::LionAttributes{.lr = 1e-2F, .weight_decay = 0.1F, .gradient_scale = 0.25F},
+  add_cases(cases, lion_case, ops::lion,
+            ops::LionAttributes{.lr = 1e-2F, .weight_decay = 0.1F, .gradient_scale = 0.25F},
             ops::LionAttributes{.lr = 1e-3F, .beta1 = 0.95F, .beta2 = 0.98F});
   cases.push_back(lion_zero_case());
   return cases;

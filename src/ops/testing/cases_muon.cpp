@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ops/muon.h"
+#include "ops/testing/blockwise_states.h"
 #include "ops/testing/op_table.h"
 
 namespace ingot::ops::testing {
@@ -23,7 +24,7 @@ OpCase momentum_case(DType type, int64_t n, std::optional<bool> halted = {}) {
                 {"gradient", DType::f32, {n}},
                 decision_operand(halted)};
   c.run = [](ops::Context& context, const Arguments& a) {
-    ops::muon_momentum(context, a[0], a[1], a[2], {0.95F, 0.25F, a[3]});
+    ops::muon_momentum(context, a[0], a[1], {}, a[2], {0.95F, 0.25F, a[3]});
   };
   c.reference = [halted](Values& v, Conditions& conditions) {
     const double share = static_cast<double>(0.95F);
@@ -42,6 +43,14 @@ OpCase momentum_case(DType type, int64_t n, std::optional<bool> halted = {}) {
   };
   c.flops = 6.0 * static_cast<double>(n);
   c.bytes = static_cast<double>(n) * static_cast<double>(8 + 2 * size_of(type));
+  return c;
+}
+
+OpCase coded_momentum_case(int64_t n, std::optional<bool> halted = {}) {
+  OpCase c = with_coded_states(momentum_case(DType::f32, n, halted), {{1}}, halted.value_or(false));
+  c.run = [](ops::Context& context, const Arguments& a) {
+    ops::muon_momentum(context, a[0], a[1], a[4], a[2], {0.95F, 0.25F, a[3]});
+  };
   return c;
 }
 
@@ -132,10 +141,13 @@ std::vector<OpCase> muon_cases() {
     }
     cases.push_back(apply_case(DType::f32, false, n));
   }
+  for (const int64_t n : {0, 1, 255, 256, 700}) cases.push_back(coded_momentum_case(n));
+  cases.push_back(timing(coded_momentum_case(many)));
   cases.push_back(normalize_case(DType::f32, 131, 0));
   cases.push_back(normalize_case(DType::f32, 131, 1e-20));
   for (const bool halted : {false, true}) {
     cases.push_back(momentum_case(DType::f32, 131, halted));
+    cases.push_back(coded_momentum_case(300, halted));
     cases.push_back(apply_case(DType::f32, true, 131, halted));
   }
   for (const OpCase& c : {momentum_case(DType::f32, many), normalize_case(DType::bf16, many, 2.5),

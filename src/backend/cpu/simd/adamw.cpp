@@ -8,15 +8,13 @@ namespace {
 void update(AdamwMemory memory, const float* gradient, int64_t n, AdamwStep step) {
   sweep(0, n, [&](int64_t i, auto extent) {
     const Floats g = load(gradient + i, extent) * step.gradient_scale;
-    const Floats m =
-        load_either(memory.moment1, memory.moment1_bf16, i, extent) * step.beta1 + g * step.one_minus_beta1;
-    const Floats v =
-        load_either(memory.moment2, memory.moment2_bf16, i, extent) * step.beta2 + g * g * step.one_minus_beta2;
-    const Floats decayed = load_either(memory.master, memory.master_bf16, i, extent) * step.decay;
+    const Floats m = load_either(memory.moment1, i, extent) * step.beta1 + g * step.one_minus_beta1;
+    const Floats v = load_either(memory.moment2, i, extent) * step.beta2 + g * g * step.one_minus_beta2;
+    const Floats decayed = load_either(memory.master, i, extent) * step.decay;
     const Floats master = decayed - m * step.step_size / (sqrt(v) / step.root + step.epsilon);
-    store_either(memory.moment1, memory.moment1_bf16, i, m, extent);
-    store_either(memory.moment2, memory.moment2_bf16, i, v, extent);
-    store_either(memory.master, memory.master_bf16, i, master, extent);
+    store_either(memory.moment1, i, m, extent);
+    store_either(memory.moment2, i, v, extent);
+    store_either(memory.master, i, master, extent);
     if (memory.weight != nullptr) store(memory.weight + i, master, extent);
   });
 }
@@ -35,6 +33,6 @@ double sum_squares(const float* x, int64_t n) {
 
 }  // namespace
 
-const AdamwKernels adamw_kernels = {update, sum_squares};
+const AdamwKernels adamw_kernels = {update, sum_squares, &blockwise_kernels};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

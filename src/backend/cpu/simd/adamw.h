@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "backend/cpu/simd/blockwise.h"
+#include "backend/cpu/simd/either_memory.h"
 #include "backend/cpu/simd/levels.h"
 
 namespace ingot::cpu {
@@ -16,10 +18,9 @@ struct AdamwStep {
   float gradient_scale;
 };
 
-// The state of n elements, each f32 or bf16 according to its flag. `weight` may be null.
+// The state of n elements. `weight` may be null.
 struct AdamwMemory {
-  void *master, *moment1, *moment2;
-  bool master_bf16, moment1_bf16, moment2_bf16;
+  EitherMemory master, moment1, moment2;
   Bf16* weight;
 };
 
@@ -27,6 +28,7 @@ struct AdamwKernels {
   void (*update)(AdamwMemory memory, const float* gradient, int64_t n, AdamwStep step);
   // Sum of x^2 in fp64, in a fixed order.
   double (*sum_squares)(const float* x, int64_t n);
+  const BlockwiseKernels* blockwise;  // for 8-bit states
 };
 
 }  // namespace ingot::cpu

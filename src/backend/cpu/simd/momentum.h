@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "backend/cpu/simd/blockwise.h"
+#include "backend/cpu/simd/either_memory.h"
 #include "backend/cpu/simd/levels.h"
 
 namespace ingot::cpu {
@@ -17,16 +19,16 @@ struct LionStep {
   float lr, gradient_scale;
 };
 
-// The state of n elements, each f32 or bf16 according to its flag. `weight` may be null.
+// The state of n elements. `weight` may be null.
 struct MomentumMemory {
-  void *master, *momentum;
-  bool master_bf16, momentum_bf16;
+  EitherMemory master, momentum;
   Bf16* weight;
 };
 
 struct MomentumKernels {
   void (*sgd)(MomentumMemory memory, const float* gradient, int64_t n, SgdStep step);
   void (*lion)(MomentumMemory memory, const float* gradient, int64_t n, LionStep step);
+  const BlockwiseKernels* blockwise;  // for 8-bit states
 };
 
 }  // namespace ingot::cpu

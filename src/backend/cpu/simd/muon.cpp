@@ -5,15 +5,6 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-template <class Extent>
-INGOT_INLINE Floats load_either(EitherMemory memory, int64_t i, Extent extent) {
-  return load_either(memory.data, memory.is_bf16, i, extent);
-}
-template <class Extent>
-INGOT_INLINE void store_either(EitherMemory memory, int64_t i, Floats x, Extent extent) {
-  store_either(memory.data, memory.is_bf16, i, x, extent);
-}
-
 void momentum(float* update, EitherMemory memory, const float* gradient, int64_t n, MuonMomentumStep step) {
   sweep(0, n, [&](int64_t i, auto extent) {
     const Floats g = load(gradient + i, extent) * step.gradient_scale * step.one_minus_momentum;
@@ -43,6 +34,6 @@ void apply(EitherMemory master, Bf16* weight, const float* update, float decay, 
 
 }  // namespace
 
-const MuonKernels muon_kernels = {momentum, divide, combine, apply};
+const MuonKernels muon_kernels = {momentum, divide, combine, apply, &blockwise_kernels};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

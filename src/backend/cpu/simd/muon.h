@@ -3,15 +3,11 @@
 
 #include <stdint.h>
 
+#include "backend/cpu/simd/blockwise.h"
+#include "backend/cpu/simd/either_memory.h"
 #include "backend/cpu/simd/levels.h"
 
 namespace ingot::cpu {
-
-// n elements in memory, f32 or bf16.
-struct EitherMemory {
-  void* data;
-  bool is_bf16;
-};
 
 struct MuonMomentumStep {
   float momentum, one_minus_momentum, gradient_scale;
@@ -25,6 +21,7 @@ struct MuonKernels {
   void (*combine)(EitherMemory y, EitherMemory x, const float* p, float a, float b, int64_t n);
   // master = decay * master - step_size * update; `weight` may be null.
   void (*apply)(EitherMemory master, Bf16* weight, const float* update, float decay, float step_size, int64_t n);
+  const BlockwiseKernels* blockwise;  // for 8-bit states
 };
 
 }  // namespace ingot::cpu

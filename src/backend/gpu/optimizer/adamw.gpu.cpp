@@ -1,4 +1,4 @@
-#include "backend/gpu/optimizer/either.h"
+#include "backend/gpu/optimizer/update.h"
 
 namespace ingot::gpu {
 
@@ -22,6 +22,13 @@ struct AdamwArgs {
   float gradient_scale;
   const double* decision;  // output of decide_update; may be null
   int64_t n;
+};
+
+// With 8-bit moments in place of update.moment1 and update.moment2.
+struct AdamwBlockwiseArgs {
+  AdamwArgs update;
+  Coded moment1;
+  Coded moment2;
 };
 
 // Block b sums the squares of the a_block elements from b * a_block on.
@@ -50,6 +57,7 @@ struct DecideArgs {
 
 GPU_KERNEL(adamw, AdamwArgs, 256)
 GPU_KERNEL(adamw_packed, AdamwArgs, 256)
+GPU_KERNEL(adamw_blockwise, AdamwBlockwiseArgs, 256)
 GPU_KERNEL(square_sums, SquareSumsArgs, 256)
 GPU_KERNEL(square_sums_packed, SquareSumsArgs, 256)
 GPU_KERNEL(sum_in_order, SumInOrderArgs, 256)
@@ -59,26 +67,51 @@ GPU_KERNEL(decide_update, DecideArgs, 64)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
+// Moments and masters of the elements from `at` on.
+template <int V>
+struct Adamw {
+  Floats<V> m, v, master;
+};
+
+template <int V>
+GPU_FN void move(const AdamwArgs& a, const Gradients<V>& gradient, Adamw<V>& state) {
+  for (int i = 0; i < V; ++i) {
+    const float g = gradient.sum.at[i] * gradient.scale;
+    state.m.at[i] = state.m.at[i] * a.beta1 + g * a.one_minus_beta1;
+    state.v.at[i] = state.v.at[i] * a.beta2 + g * g * a.one_minus_beta2;
+    const float share = state.m.at[i] * a.step_size / (square_root(state.v.at[i]) / a.root + a.epsilon);
+    state.master.at[i] = state.master.at[i] * a.decay - share;
+  }
+}
+
 template <int V>
 GPU_FN void update(const AdamwArgs& a) {
   const int64_t at = first_element<V>();
-  if (at >= a.n || (a.decision != nullptr && a.decision[2] != 0)) return;
-  const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
-  const auto gradient = load_floats<V>(a.gradient + at);
-  auto m = load_either<V>(a.moment1, a.moment1_bf16, at);
-  auto v = load_either<V>(a.moment2, a.moment2_bf16, at);
-  auto master = load_either<V>(a.master, a.master_bf16, at);
-  for (int i = 0; i < V; ++i) {
-    const float g = gradient.at[i] * scale;
-    m.at[i] = m.at[i] * a.beta1 + g * a.one_minus_beta1;
-    v.at[i] = v.at[i] * a.beta2 + g * g * a.one_minus_beta2;
-    const float share = m.at[i] * a.step_size / (square_root(v.at[i]) / a.root + a.epsilon);
-    master.at[i] = master.at[i] * a.decay - share;
+  if (at >= a.n || is_halted(a.decision)) return;
+  const auto gradient = load_gradients<V>(a, at);
+  Adamw<V> state{load_either<V>(a.moment1, a.moment1_bf16, at), load_either<V>(a.moment2, a.moment2_bf16, at),
+                 load_either<V>(a.master, a.master_bf16, at)};
+  move(a, gradient, state);
+  store_either(a.moment1, a.moment1_bf16, at, state.m);
+  store_either(a.moment2, a.moment2_bf16, at, state.v);
+  store_masters({a.master, a.master_bf16}, a.weight, at, state.master);
+}
+
+GPU_FN void update_blockwise(const AdamwBlockwiseArgs& args) {
+  const AdamwArgs& a = args.update;
+  if (is_halted(a.decision)) return;
+  GPU_SHARED(EncodeRoom, room);
+  const int64_t at = first_element<1>();
+  Adamw<1> state = {};
+  if (at < a.n) {
+    const auto gradient = load_gradients<1>(a, at);
+    state = {decode(args.moment1, at), decode(args.moment2, at), load_either<1>(a.master, a.master_bf16, at)};
+    move(a, gradient, state);
+    store_masters({a.master, a.master_bf16}, a.weight, at, state.master);
   }
-  store_either(a.moment1, a.moment1_bf16, at, m);
-  store_either(a.moment2, a.moment2_bf16, at, v);
-  store_either(a.master, a.master_bf16, at, master);
-  if (a.weight != nullptr) store_floats(static_cast<Bf16*>(a.weight) + at, master);
+  block_barrier();  // all threads have read the scales
+  encode(room, args.moment1, state.m.at[0], at, a.n);
+  encode(room, args.moment2, state.v.at[0], at, a.n);
 }
 
 struct SquaresRoom {
@@ -153,6 +186,7 @@ GPU_FN void decide(const DecideArgs& a) {
 
 GPU_KERNEL_BODY(adamw, AdamwArgs) { update<1>(a); }
 GPU_KERNEL_BODY(adamw_packed, AdamwArgs) { update<4>(a); }
+GPU_KERNEL_BODY(adamw_blockwise, AdamwBlockwiseArgs) { update_blockwise(a); }
 GPU_KERNEL_BODY(square_sums, SquareSumsArgs) { sum_of_squares<false>(a); }
 GPU_KERNEL_BODY(square_sums_packed, SquareSumsArgs) { sum_of_squares<true>(a); }
 GPU_KERNEL_BODY(sum_in_order, SumInOrderArgs) { sum_parts(a); }
@@ -196,10 +230,15 @@ void run(Context& context, const ops::AdamwState& state, const Tensor& gradient,
                        .step_size = static_cast<float>(lr / (1.0 - std::pow(beta1, steps))),
                        .root = static_cast<float>(std::sqrt(1.0 - std::pow(beta2, steps))),
                        .gradient_scale = attributes.gradient_scale,
-                       .decision = attributes.decision ? attributes.decision.as<double>() : nullptr,
+                       .decision = decision_of(attributes.decision),
                        .n = n};
-  const bool packed = is_vectorizable(n, {gradient, state.master, state.moment1, state.moment2, state.weight});
-  launch(context, packed ? adamw_packed : adamw, {blocks_of(n, packed ? 4 * 256 : 256)}, args);
+  if (state.moment1.dtype == DType::u8) {
+    launch(context, adamw_blockwise, {ops::blockwise_blocks(n)},
+           {args, coded(state.moment1, state.moment1_scales, true), coded(state.moment2, state.moment2_scales, false)});
+    return;
+  }
+  launch_update(context, adamw, adamw_packed, {gradient, state.master, state.moment1, state.moment2, state.weight},
+                args);
 }
 
 void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool accumulate) {

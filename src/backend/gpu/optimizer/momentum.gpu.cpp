@@ -1,4 +1,4 @@
-#include "backend/gpu/optimizer/either.h"
+#include "backend/gpu/optimizer/update.h"
 
 namespace ingot::gpu {
 
@@ -31,61 +31,86 @@ struct LionArgs {
   int64_t n;
 };
 
+// With an 8-bit momentum in place of update.momentum_buffer.
+template <class Args>
+struct MomentumBlockwiseArgs {
+  Args update;
+  Coded momentum_buffer;
+};
+using SgdBlockwiseArgs = MomentumBlockwiseArgs<SgdArgs>;
+using LionBlockwiseArgs = MomentumBlockwiseArgs<LionArgs>;
+
 }  // namespace ingot::gpu
 
 GPU_KERNEL(sgd, SgdArgs, 256)
 GPU_KERNEL(sgd_packed, SgdArgs, 256)
+GPU_KERNEL(sgd_blockwise, SgdBlockwiseArgs, 256)
 GPU_KERNEL(lion, LionArgs, 256)
 GPU_KERNEL(lion_packed, LionArgs, 256)
+GPU_KERNEL(lion_blockwise, LionBlockwiseArgs, 256)
 
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
 template <int V>
-GPU_FN void update_sgd(const SgdArgs& a) {
-  const int64_t at = first_element<V>();
-  if (at >= a.n || (a.decision != nullptr && a.decision[2] != 0)) return;
-  const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
-  const auto gradient = load_floats<V>(a.gradient + at);
-  auto m = load_either<V>(a.momentum_buffer, at);
-  auto master = load_either<V>(a.master, at);
+GPU_FN void move(const SgdArgs& a, const Gradients<V>& gradient, Floats<V>& m, Floats<V>& master) {
   for (int i = 0; i < V; ++i) {
-    const float g = gradient.at[i] * scale + master.at[i] * a.weight_decay;
+    const float g = gradient.sum.at[i] * gradient.scale + master.at[i] * a.weight_decay;
     m.at[i] = m.at[i] * a.momentum + g;
     master.at[i] = master.at[i] - m.at[i] * a.lr;
   }
-  store_either(a.momentum_buffer, at, m);
-  store_either(a.master, at, master);
-  if (a.weight != nullptr) store_floats(static_cast<Bf16*>(a.weight) + at, master);
 }
 
 template <int V>
-GPU_FN void update_lion(const LionArgs& a) {
-  const int64_t at = first_element<V>();
-  if (at >= a.n || (a.decision != nullptr && a.decision[2] != 0)) return;
-  const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
-  const auto gradient = load_floats<V>(a.gradient + at);
-  auto m = load_either<V>(a.momentum_buffer, at);
-  auto master = load_either<V>(a.master, at);
+GPU_FN void move(const LionArgs& a, const Gradients<V>& gradient, Floats<V>& m, Floats<V>& master) {
   for (int i = 0; i < V; ++i) {
-    const float g = gradient.at[i] * scale;
+    const float g = gradient.sum.at[i] * gradient.scale;
     const float direction = m.at[i] * a.beta1 + g * a.one_minus_beta1;
     const float move = direction > 0 ? a.lr : direction < 0 ? -a.lr : 0.0F;
     master.at[i] = master.at[i] * a.decay - move;
     m.at[i] = m.at[i] * a.beta2 + g * a.one_minus_beta2;
   }
+}
+
+template <int V, class Args>
+GPU_FN void update(const Args& a) {
+  const int64_t at = first_element<V>();
+  if (at >= a.n || is_halted(a.decision)) return;
+  const auto gradient = load_gradients<V>(a, at);
+  auto m = load_either<V>(a.momentum_buffer, at);
+  auto master = load_either<V>(a.master, at);
+  move(a, gradient, m, master);
   store_either(a.momentum_buffer, at, m);
-  store_either(a.master, at, master);
-  if (a.weight != nullptr) store_floats(static_cast<Bf16*>(a.weight) + at, master);
+  store_masters(a.master, a.weight, at, master);
+}
+
+template <class Args>
+GPU_FN void update_blockwise(const MomentumBlockwiseArgs<Args>& args) {
+  const Args& a = args.update;
+  if (is_halted(a.decision)) return;
+  GPU_SHARED(EncodeRoom, room);
+  const int64_t at = first_element<1>();
+  Floats<1> m = {};
+  if (at < a.n) {
+    const auto gradient = load_gradients<1>(a, at);
+    m = decode(args.momentum_buffer, at);
+    auto master = load_either<1>(a.master, at);
+    move(a, gradient, m, master);
+    store_masters(a.master, a.weight, at, master);
+  }
+  block_barrier();  // all threads have read the scale
+  encode(room, args.momentum_buffer, m.at[0], at, a.n);
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY(sgd, SgdArgs) { update_sgd<1>(a); }
-GPU_KERNEL_BODY(sgd_packed, SgdArgs) { update_sgd<4>(a); }
-GPU_KERNEL_BODY(lion, LionArgs) { update_lion<1>(a); }
-GPU_KERNEL_BODY(lion_packed, LionArgs) { update_lion<4>(a); }
+GPU_KERNEL_BODY(sgd, SgdArgs) { update<1>(a); }
+GPU_KERNEL_BODY(sgd_packed, SgdArgs) { update<4>(a); }
+GPU_KERNEL_BODY(sgd_blockwise, SgdBlockwiseArgs) { update_blockwise(a); }
+GPU_KERNEL_BODY(lion, LionArgs) { update<1>(a); }
+GPU_KERNEL_BODY(lion_packed, LionArgs) { update<4>(a); }
+GPU_KERNEL_BODY(lion_blockwise, LionBlockwiseArgs) { update_blockwise(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -101,10 +126,15 @@ using ops::Context;
 using ops::MomentumState;
 
 template <class Args>
-void launch_update(Context& context, const Kernel<Args>& single, const Kernel<Args>& packed, const MomentumState& state,
-                   const Tensor& gradient, const Args& args) {
-  const bool vectors = is_vectorizable(args.n, {gradient, state.master, state.momentum, state.weight});
-  launch(context, vectors ? packed : single, {blocks_of(args.n, vectors ? 4 * 256 : 256)}, args);
+void launch_momentum(Context& context, const Kernel<Args>& single, const Kernel<Args>& packed,
+                     const Kernel<MomentumBlockwiseArgs<Args> >& blockwise, const MomentumState& state,
+                     const Tensor& gradient, const Args& args) {
+  if (state.momentum.dtype == DType::u8) {
+    launch(context, blockwise, {ops::blockwise_blocks(args.n)},
+           {args, coded(state.momentum, state.momentum_scales, true)});
+    return;
+  }
+  launch_update(context, single, packed, {gradient, state.master, state.momentum, state.weight}, args);
 }
 
 void run_sgd(Context& context, const MomentumState& state, const Tensor& gradient, ops::SgdAttributes attributes) {
@@ -116,9 +146,9 @@ void run_sgd(Context& context, const MomentumState& state, const Tensor& gradien
                      .weight_decay = attributes.weight_decay,
                      .lr = attributes.lr,
                      .gradient_scale = attributes.gradient_scale,
-                     .decision = attributes.decision ? attributes.decision.as<double>() : nullptr,
+                     .decision = decision_of(attributes.decision),
                      .n = gradient.elements()};
-  launch_update(context, sgd, sgd_packed, state, gradient, args);
+  launch_momentum(context, sgd, sgd_packed, sgd_blockwise, state, gradient, args);
 }
 
 void run_lion(Context& context, const MomentumState& state, const Tensor& gradient, ops::LionAttributes attributes) {
@@ -134,9 +164,9 @@ void run_lion(Context& context, const MomentumState& state, const Tensor& gradie
                       .decay = static_cast<float>(1.0 - lr * static_cast<double>(attributes.weight_decay)),
                       .lr = attributes.lr,
                       .gradient_scale = attributes.gradient_scale,
-                      .decision = attributes.decision ? attributes.decision.as<double>() : nullptr,
+                      .decision = decision_of(attributes.decision),
                       .n = gradient.elements()};
-  launch_update(context, lion, lion_packed, state, gradient, args);
+  launch_momentum(context, lion, lion_packed, lion_blockwise, state, gradient, args);
 }
 
 }  // namespace

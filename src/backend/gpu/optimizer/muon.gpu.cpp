@@ -1,4 +1,4 @@
-#include "backend/gpu/optimizer/either.h"
+#include "backend/gpu/optimizer/update.h"
 
 namespace ingot::gpu {
 
@@ -11,6 +11,12 @@ struct MuonMomentumArgs {
   float gradient_scale;
   const double* decision;  // output of decide_update; may be null
   int64_t n;
+};
+
+// With an 8-bit momentum in place of update.momentum_buffer.
+struct MuonMomentumBlockwiseArgs {
+  MuonMomentumArgs update;
+  Coded momentum_buffer;
 };
 
 struct MuonNormalizeArgs {
@@ -43,6 +49,7 @@ struct MuonApplyArgs {
 
 GPU_KERNEL(muon_momentum, MuonMomentumArgs, 256)
 GPU_KERNEL(muon_momentum_packed, MuonMomentumArgs, 256)
+GPU_KERNEL(muon_momentum_blockwise, MuonMomentumBlockwiseArgs, 256)
 GPU_KERNEL(muon_normalize, MuonNormalizeArgs, 256)
 GPU_KERNEL(muon_normalize_packed, MuonNormalizeArgs, 256)
 GPU_KERNEL(muon_combine, MuonCombineArgs, 256)
@@ -54,7 +61,17 @@ GPU_KERNEL(muon_apply_packed, MuonApplyArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-GPU_FN bool is_halted(const double* decision) { return decision != nullptr && decision[2] != 0; }
+// The update; m becomes the new momentum.
+template <int V>
+GPU_FN Floats<V> move(const MuonMomentumArgs& a, const Gradients<V>& gradient, Floats<V>& m) {
+  Floats<V> update;
+  for (int i = 0; i < V; ++i) {
+    const float g = gradient.sum.at[i] * gradient.scale * a.one_minus_momentum;
+    m.at[i] = m.at[i] * a.momentum + g;
+    update.at[i] = m.at[i] * a.momentum + g;
+  }
+  return update;
+}
 
 template <int V>
 GPU_FN void momentum(const MuonMomentumArgs& a) {
@@ -62,17 +79,32 @@ GPU_FN void momentum(const MuonMomentumArgs& a) {
   if (at >= a.n) return;
   Floats<V> update = {};
   if (!is_halted(a.decision)) {
-    const float scale = a.decision != nullptr ? static_cast<float>(a.decision[1]) : a.gradient_scale;
-    const auto gradient = load_floats<V>(a.gradient + at);
+    const auto gradient = load_gradients<V>(a, at);
     auto m = load_either<V>(a.momentum_buffer, at);
-    for (int i = 0; i < V; ++i) {
-      const float g = gradient.at[i] * scale * a.one_minus_momentum;
-      m.at[i] = m.at[i] * a.momentum + g;
-      update.at[i] = m.at[i] * a.momentum + g;
-    }
+    update = move(a, gradient, m);
     store_either(a.momentum_buffer, at, m);
   }
   store_floats(a.update + at, update);
+}
+
+GPU_FN void momentum_blockwise(const MuonMomentumBlockwiseArgs& args) {
+  const MuonMomentumArgs& a = args.update;
+  GPU_SHARED(EncodeRoom, room);
+  const int64_t at = first_element<1>();
+  const bool halted = is_halted(a.decision);
+  Floats<1> m = {};
+  if (at < a.n) {
+    Floats<1> update = {};
+    if (!halted) {
+      const auto gradient = load_gradients<1>(a, at);
+      m = decode(args.momentum_buffer, at);
+      update = move(a, gradient, m);
+    }
+    store_floats(a.update + at, update);
+  }
+  if (halted) return;
+  block_barrier();  // all threads have read the scale
+  encode(room, args.momentum_buffer, m.at[0], at, a.n);
 }
 
 template <int V>
@@ -98,14 +130,14 @@ GPU_FN void apply(const MuonApplyArgs& a) {
   if (at >= a.n || is_halted(a.decision)) return;
   const auto moved = [&](float master, float update) { return master * a.decay - update * a.step_size; };
   const auto master = each_of<V>(moved, load_either<V>(a.master, at), load_floats<V>(a.update + at));
-  store_either(a.master, at, master);
-  if (a.weight != nullptr) store_floats(static_cast<Bf16*>(a.weight) + at, master);
+  store_masters(a.master, a.weight, at, master);
 }
 
 }  // namespace
 
 GPU_KERNEL_BODY(muon_momentum, MuonMomentumArgs) { momentum<1>(a); }
 GPU_KERNEL_BODY(muon_momentum_packed, MuonMomentumArgs) { momentum<4>(a); }
+GPU_KERNEL_BODY(muon_momentum_blockwise, MuonMomentumBlockwiseArgs) { momentum_blockwise(a); }
 GPU_KERNEL_BODY(muon_normalize, MuonNormalizeArgs) { normalize<1>(a); }
 GPU_KERNEL_BODY(muon_normalize_packed, MuonNormalizeArgs) { normalize<4>(a); }
 GPU_KERNEL_BODY(muon_combine, MuonCombineArgs) { combine<1>(a); }
@@ -125,17 +157,8 @@ namespace {
 
 using ops::Context;
 
-const double* decision_of(const Tensor& decision) { return decision ? decision.as<double>() : nullptr; }
-
-template <class Args>
-void launch_either(Context& context, const Kernel<Args>& single, const Kernel<Args>& packed,
-                   std::initializer_list<Tensor> tensors, const Args& args) {
-  const bool vectors = is_vectorizable(args.n, tensors);
-  launch(context, vectors ? packed : single, {blocks_of(args.n, vectors ? 4 * 256 : 256)}, args);
-}
-
-void run_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& gradient,
-                  ops::MuonMomentumAttributes attributes) {
+void run_momentum(Context& context, const Tensor& update, const Tensor& momentum, const Tensor& scales,
+                  const Tensor& gradient, ops::MuonMomentumAttributes attributes) {
   const MuonMomentumArgs args{update.as<float>(),
                               either(momentum),
                               gradient.as<float>(),
@@ -144,18 +167,22 @@ void run_momentum(Context& context, const Tensor& update, const Tensor& momentum
                               attributes.gradient_scale,
                               decision_of(attributes.decision),
                               gradient.elements()};
-  launch_either(context, muon_momentum, muon_momentum_packed, {update, momentum, gradient}, args);
+  if (scales) {
+    launch(context, muon_momentum_blockwise, {ops::blockwise_blocks(args.n)}, {args, coded(momentum, scales, true)});
+    return;
+  }
+  launch_update(context, muon_momentum, muon_momentum_packed, {update, momentum, gradient}, args);
 }
 
 void run_normalize(Context& context, const Tensor& y, const Tensor& x, const Tensor& squares) {
   const MuonNormalizeArgs args{either(y), x.as<float>(), squares.as<double>(), x.elements()};
-  launch_either(context, muon_normalize, muon_normalize_packed, {y, x}, args);
+  launch_update(context, muon_normalize, muon_normalize_packed, {y, x}, args);
 }
 
 void run_combine(Context& context, const Tensor& y, const Tensor& x, const Tensor& p,
                  ops::MuonCombineAttributes attributes) {
   const MuonCombineArgs args{either(y), either(x), p.as<float>(), attributes.a, attributes.b, p.elements()};
-  launch_either(context, muon_combine, muon_combine_packed, {y, x, p}, args);
+  launch_update(context, muon_combine, muon_combine_packed, {y, x, p}, args);
 }
 
 void run_apply(Context& context, const Tensor& master, const Tensor& weight, const Tensor& update,
@@ -168,7 +195,7 @@ void run_apply(Context& context, const Tensor& master, const Tensor& weight, con
                            static_cast<float>(lr * static_cast<double>(attributes.scale)),
                            decision_of(attributes.decision),
                            update.elements()};
-  launch_either(context, muon_apply, muon_apply_packed, {master, weight, update}, args);
+  launch_update(context, muon_apply, muon_apply_packed, {master, weight, update}, args);
 }
 
 }  // namespace
