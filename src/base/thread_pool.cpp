@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/cpu_list.h"
 #include "base/error.h"
-#include "base/mutex.h"
+#include "base/host_memory.h"
 #include "base/signals.h"
 
 namespace ingot {
@@ -79,7 +79,7 @@ struct Job {
   int64_t grain = 1;
   int64_t num_slices = 0;
   int num_blocks = 1;
-  const FunctionRef<void(int64_t, int64_t)>* body = nullptr;
+  const FunctionRef<void(int64_t, int64_t, int)>* body = nullptr;
 
   Part block(int thread) const { return part_of(num_slices, num_blocks, thread); }
   uint32_t num_pieces(int thread) const {
@@ -87,19 +87,19 @@ struct Job {
     return static_cast<uint32_t>(std::min(slices.last - slices.first, max_pieces));
   }
 
-  // `slice` is always the slice that is running, for the caller that catches its exception.
-  void run(Part slices, int64_t& slice) const {
+  // `runner` runs the slices. `slice` is always the one that is running, for the caller that catches its exception.
+  void run(int runner, Part slices, int64_t& slice) const {
     const InsideSlice inside;
     for (slice = slices.first; slice < slices.last; ++slice) {
       const int64_t lo = begin + slice * grain;
       const int64_t hi = end - lo < grain ? end : lo + grain;
-      (*body)(lo, hi);
+      (*body)(lo, hi, runner);
     }
   }
-  void run_piece(int thread, uint32_t piece, int64_t& slice) const {
+  void run_piece(int runner, int thread, uint32_t piece, int64_t& slice) const {
     const Part slices = block(thread);
     const Part mine = part_of(slices.last - slices.first, num_pieces(thread), piece);
-    run({slices.first + mine.first, slices.first + mine.last}, slice);
+    run(runner, {slices.first + mine.first, slices.first + mine.last}, slice);
   }
 };
 
@@ -149,9 +149,15 @@ struct alignas(128) Thread {
 // `job` is published by the release store of the pieces and read after a piece was taken; `dispatch` admits one caller
 // at a time.
 struct ThreadPool::State {
-  State(int n, std::vector<int> where) : cpus(std::move(where)), threads(static_cast<size_t>(n)) {}
+  State(int n, std::vector<int> where, WorkspaceBytes sizes)
+      : cpus(std::move(where)), bytes(sizes), threads(static_cast<size_t>(n)) {
+    const size_t all = threads.size() * bytes.per_thread + bytes.shared;
+    if (all > 0) workspace = HostMemory(all, HostMemory::Pages::huge, "the workspace of the CPU's threads");
+  }
 
   const std::vector<int> cpus;  // one per thread, or none
+  const WorkspaceBytes bytes;
+  HostMemory workspace;  // of each thread, then the shared part
   Mutex dispatch;
   Job job;
   std::atomic<bool> stopping{false};
@@ -162,19 +168,20 @@ struct ThreadPool::State {
   void take_part(size_t self) {
     uint32_t done = 0;
     Thread& me = threads[self];
+    const auto runner = static_cast<int>(self);
     int64_t slice = 0;
     bool own = true;
     try {
       while (const std::optional<uint32_t> piece = me.pieces.take_first()) {
         ++done;
-        job.run_piece(static_cast<int>(self), *piece, slice);
+        job.run_piece(runner, runner, *piece, slice);
       }
       own = false;
       for (size_t i = 1; i < threads.size(); ++i) {
         const size_t other = (self + i) % threads.size();
         while (const std::optional<uint32_t> piece = threads[other].pieces.take_last()) {
           ++done;
-          job.run_piece(static_cast<int>(other), *piece, slice);
+          job.run_piece(runner, static_cast<int>(other), *piece, slice);
         }
       }
     } catch (...) {
@@ -212,12 +219,14 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int threads, std::vector<int> cpus) {
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus, WorkspaceBytes workspace) {
   if (threads < 1) throw_error(ErrorKind::usage, "a thread pool needs at least 1 thread, not {}", threads);
   if (!cpus.empty() && std::ssize(cpus) < threads) {
     throw_error(ErrorKind::usage, "cannot bind {} threads to {} CPUs", threads, cpus.size());
   }
-  state_ = std::make_unique<State>(threads, std::move(cpus));
+  const auto aligned = [](size_t bytes) { return (bytes + 63) / 64 * 64; };
+  state_ = std::make_unique<State>(threads, std::move(cpus),
+                                   WorkspaceBytes{aligned(workspace.per_thread), aligned(workspace.shared)});
   const BlockedSignals blocked;
   try {
     for (size_t i = 1; i < state_->threads.size(); ++i) {
@@ -247,8 +256,31 @@ ThreadPool::Binding::Binding(const ThreadPool& pool) : before_(bound_for) {
 ThreadPool::Binding::~Binding() { bound_for = before_; }
 
 int ThreadPool::threads() const { return static_cast<int>(state_->threads.size()); }
+size_t ThreadPool::workspace_bytes() const { return state_->workspace.bytes(); }
+
+ThreadPool::Workspace::Workspace(const ThreadPool& pool) : pool_(pool) {
+  // The slice's caller may be waited for by the workspace's present user.
+  if (inside_slice) throw_error(ErrorKind::internal, "an op that needs the pool's workspace was called inside a slice");
+  pool.workspace_mutex_.lock();
+}
+ThreadPool::Workspace::~Workspace() { pool_.workspace_mutex_.unlock(); }
+
+std::span<std::byte> ThreadPool::Workspace::of(int thread) const {
+  const State& state = *pool_.state_;
+  return {state.workspace.data() + static_cast<size_t>(thread) * state.bytes.per_thread, state.bytes.per_thread};
+}
+
+std::span<std::byte> ThreadPool::Workspace::shared() const {
+  const State& state = *pool_.state_;
+  return {state.workspace.data() + state.threads.size() * state.bytes.per_thread, state.bytes.shared};
+}
 
 void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  parallel_for(begin, end, grain, [&](int64_t lo, int64_t hi, int) { body(lo, hi); });
+}
+
+void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain,
+                              FunctionRef<void(int64_t, int64_t, int)> body) {
   if (grain < 1) throw_error(ErrorKind::internal, "parallel_for: the grain is {}, it must be at least 1", grain);
   if (end <= begin) return;
   Job job{begin, end, grain, (end - begin - 1) / grain + 1, 1, &body};
@@ -258,7 +290,7 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain, Functio
   if (job.num_blocks == 1) {
     if (!inside_slice) bound.emplace(*this);  // else it is bound already
     int64_t slice = 0;
-    job.run({0, job.num_slices}, slice);
+    job.run(0, {0, job.num_slices}, slice);
     return;
   }
 

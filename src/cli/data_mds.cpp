@@ -195,7 +195,7 @@ int DataMds::run(const Output& output) {
                  *model_);
     }
   }
-  ThreadPool threads(available_cpus());
+  ThreadPool threads(available_cpus(), {}, no_workspace);
   int64_t documents = 0;
   for (const std::string& input : inputs_) {
     data::DocumentReader reader(input, format, on_error);

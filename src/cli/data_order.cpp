@@ -245,7 +245,7 @@ int DataOrder::megatron_order(const Output& output, train::Recipe& recipe) const
 
 int DataOrder::ingot_order(const Output& output, train::Recipe& recipe) const {
   const checkpoint::TextAssets text = checkpoint::load_text(checkpoint::open_model(recipe.model));
-  ThreadPool threads(static_cast<int>(recipe.threads.value.value_or(available_cpus())));
+  ThreadPool threads(static_cast<int>(recipe.threads.value.value_or(available_cpus())), {}, no_workspace);
   recipe.data.eval.values.clear();
   const runs::RunData data =
       runs::read_run_data(recipe, text, std::numeric_limits<int32_t>::max(), threads, Log(LogLevel::warning));

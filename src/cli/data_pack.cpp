@@ -72,7 +72,7 @@ int DataPack::run(const Output& output) {
   shards.size_limit = static_cast<uint64_t>(size_limit_);
   std::vector<data::Source> sources;
   for (const std::string& input : inputs_) sources.push_back({input, 1});
-  ThreadPool threads(available_cpus());
+  ThreadPool threads(available_cpus(), {}, no_workspace);
   const data::Dataset set =
       data::Dataset::build(sources, *assets.tokenizer, chat ? &*chat : nullptr, settings, threads);
   Progress progress("pack", set.num_sequences(),

@@ -73,7 +73,7 @@ int DataTokenize::run(const Output& output) {
   job.end_of_document = !no_eod_;
   job.prefix = formats::megatron_prefix(output_prefix_);
   job.tokenizer = identity_of(*assets.tokenizer);
-  ThreadPool pool(static_cast<int>(threads_.value_or(available_cpus())));
+  ThreadPool pool(static_cast<int>(threads_.value_or(available_cpus())), {}, no_workspace);
   const double begin = steady_seconds();
   Progress progress("tokenize", 0, {.style = progress_style(quiet_), .unit = "tokens"});
   const StopSignal stop(&exit_interrupted);

@@ -247,7 +247,7 @@ class Serve : public Command {
     std::optional<size_t> cache_bytes;
     if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
     const infer::ServeMemory memory =
-        infer::plan_serve_memory(session.loaded, *session.runtime.device, session.runtime.threads->threads(),
+        infer::plan_serve_memory(session.loaded, *session.runtime.device, *session.runtime.threads,
                                  engine_settings(session), cache_bytes, requests, at_start);
     for (const std::string& line : infer::memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : infer::memory_warnings(memory)) log.warning("{}", warning);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/strings.h"
+#include "base/thread_pool.h"
 
 namespace ingot::infer {
 
@@ -26,7 +27,7 @@ size_t bytes_of(const WeightSet& weights) {
 
 }  // namespace
 
-size_t ServeMemory::remaining_growth() const { return mapped_weights + (on_host ? total(engine) : 0); }
+size_t ServeMemory::remaining_growth() const { return mapped_weights + workspace + (on_host ? total(engine) : 0); }
 
 size_t ServeMemory::total_when_full() const {
   return program + (on_host ? weights - mapped_weights : 0) + remaining_growth();
@@ -44,9 +45,9 @@ size_t default_cache_limit(const spec::ModelSpec& model, const EngineSettings& w
   return minus(limit, total(bytes) - bytes.kv);
 }
 
-ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, int threads,
-                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
-                              const RequestMemory& requests, const MemoryUse& at_start) {
+ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes, const AskedMemory& asked,
+                              const MemoryUse& at_start) {
   const spec::ModelSpec& model = loaded.spec;
   ServeMemory memory;
   memory.device = device.name();
@@ -54,11 +55,12 @@ ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Devic
   memory.weights = bytes_of(loaded.weights);
   memory.mapped_weights = minus(memory.weights, loaded.copied_bytes);
   const size_t of_device = device.memory_available();
-  const size_t limit =
-      cache_bytes ? *cache_bytes
-                  : default_cache_limit(model, wanted, threads, memory.on_host, of_device, memory.mapped_weights);
+  const size_t limit = cache_bytes ? *cache_bytes
+                                   : default_cache_limit(model, wanted, threads.threads(), memory.on_host, of_device,
+                                                         memory.mapped_weights);
   memory.cache = plan_cache(model, wanted, limit);
-  memory.engine = engine_bytes(model, memory.cache.settings, threads, memory.on_host);
+  memory.engine = engine_bytes(model, memory.cache.settings, threads.threads(), memory.on_host);
+  memory.workspace = threads.workspace_bytes();
   const size_t grown = minus(memory_use().anonymous, at_start.anonymous);
   const size_t copied = memory.on_host ? std::min(grown, loaded.copied_bytes) : 0;
   memory.program = at_start.resident + (grown - copied);
@@ -75,6 +77,7 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                                   bytes(memory.weights), memory.mapped_weights > 0 ? " (read in place)" : "",
                                   bytes(memory.engine.kv), bytes(memory.engine.scratch + memory.engine.batch));
   if (memory.engine.adapters > 0) taken += fmt::format(", adapters {}", bytes(memory.engine.adapters));
+  if (memory.workspace > 0) taken += fmt::format(", CPU workspace {}", bytes(memory.workspace));
   lines.push_back(std::move(taken));
   const int64_t contexts = cache.tokens() / cache.settings.context;
   lines.push_back(

@@ -31,7 +31,8 @@ struct ServeMemory {
   size_t mapped_weights = 0;  // part of `weights` read in place from the model's files
   CachePlan cache;
   EngineBytes engine;
-  size_t program = 0;  // host memory of everything not named here: code, tokenizer, threads
+  size_t workspace = 0;  // of the thread pool (ThreadPool::workspace_bytes); 0 if the model is computed on a GPU
+  size_t program = 0;    // host memory of everything not named here: code, tokenizer, threads
   RequestMemory requests;
   // Host memory available before the engine allocates: for its memory, and for weights read in place.
   size_t available = 0;
@@ -41,12 +42,12 @@ struct ServeMemory {
   size_t max_total() const;         // total host memory including the max of all requests
 };
 
-// The plan for a model that was loaded on `device` and is computed by `threads` threads. `cache_bytes`: max bytes of
+// The plan for a model that was loaded on `device` and is computed by `threads`. `cache_bytes`: max bytes of
 // the KV cache, default: default_cache_limit; `at_start`: memory use before the model was loaded. Errors: resource when
 // the context does not fit (plan_cache).
-ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, int threads,
-                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
-                              const RequestMemory& requests, const MemoryUse& at_start);
+ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes, const AskedMemory& asked,
+                              const MemoryUse& at_start);
 
 // Default max bytes of the KV cache: on a CPU a quarter of the available memory after subtracting the weights read in
 // place; on a GPU nine tenths of the available memory minus the rest of the engine.

@@ -69,7 +69,7 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 
 size_t MemoryPlan::total() const {
   return weights + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
-         optimizer_state.adapter + step.saved + step.scratch + step.batch + samples;
+         optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples;
 }
 
 std::string MemoryPlan::table() const {
@@ -85,6 +85,7 @@ std::string MemoryPlan::table() const {
   row("saved activations", step.saved);
   row("scratch", step.scratch);
   row("batch", step.batch);
+  row("CPU workspace", workspace);
   row("samples' engine", samples);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
   if (mapped)
@@ -160,6 +161,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   plan.memory.weights = weights.copied;
   plan.memory.mapped = weights.mapped;
+  plan.memory.workspace = runtime.threads->workspace_bytes();
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
   if (longest_prompt > 0) {

@@ -123,7 +123,9 @@ Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, 
   cpu::register_ops(runtime.registry);
   if (runtime.device->kind() != DeviceKind::cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
   if (const char* restricted = environment("INGOT_OPS")) runtime.registry.select_implementation(restricted);
-  runtime.threads = std::make_unique<ThreadPool>(num_threads, cpus);
+  const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
+  const WorkspaceBytes workspace = on_cpu ? cpu::workspace_bytes(cpu::best_isa()) : no_workspace;
+  runtime.threads = std::make_unique<ThreadPool>(num_threads, cpus, workspace);
   return runtime;
 }
 

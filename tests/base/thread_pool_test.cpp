@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -139,6 +141,72 @@ TEST(ThreadPool, NestedCallsRunOnTheCallingThread) {
     }
   });
   EXPECT_EQ(count, 60);
+}
+
+// Slices get the number of their thread: no two that run at the same time have the same.
+TEST(ThreadPool, SlicesKnowTheirThread) {
+  ThreadPool pool(3);
+  const auto caller = std::this_thread::get_id();
+  std::vector<std::atomic<int>> running(3);
+  for (int job = 0; job < 200; ++job) {
+    pool.parallel_for(0, 40, 1, [&](int64_t, int64_t, int thread) {
+      ASSERT_TRUE(thread >= 0 && thread < 3);
+      EXPECT_EQ(thread == 0, std::this_thread::get_id() == caller);
+      EXPECT_EQ(running[static_cast<size_t>(thread)]++, 0);
+      pool.parallel_for(0, 2, 1, [](int64_t, int64_t, int own) { EXPECT_EQ(own, 0); });
+      --running[static_cast<size_t>(thread)];
+    });
+  }
+  pool.parallel_for(0, 1, 1, [](int64_t, int64_t, int thread) { EXPECT_EQ(thread, 0); });
+}
+
+TEST(ThreadPool, OwnsAWorkspaceOfTheStatedSize) {
+  ThreadPool pool(3, {}, {.per_thread = 1000, .shared = 100});  // rounded up to whole cache lines
+  EXPECT_EQ(pool.workspace_bytes(), 3 * 1024U + 128U);
+  const ThreadPool::Workspace workspace(pool);
+  std::set<std::byte*> ends;
+  for (const std::span<std::byte> part : {workspace.of(0), workspace.of(1), workspace.of(2), workspace.shared()}) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(part.data()) % 64, 0U);
+    EXPECT_EQ(part.size(), part.data() == workspace.shared().data() ? 128U : 1024U);
+    std::fill(part.begin(), part.end(), std::byte{1});
+    EXPECT_TRUE(ends.insert(part.data() + part.size()).second);
+  }
+  EXPECT_EQ(*ends.rbegin() - workspace.of(0).data(), static_cast<ptrdiff_t>(pool.workspace_bytes()));
+  EXPECT_EQ(ThreadPool(2, {}, no_workspace).workspace_bytes(), 0U);
+  EXPECT_EQ(ThreadPool(2).workspace_bytes(), 2 * WorkspaceBytes{}.per_thread + WorkspaceBytes{}.shared);
+}
+
+// Several threads use one pool's workspace: each finds there what it wrote.
+TEST(ThreadPool, OneCallerUsesTheWorkspaceAtATime) {
+  ThreadPool pool(2, {}, {.per_thread = 4096, .shared = 4096});
+  std::vector<std::thread> callers;
+  for (int mine = 0; mine < 3; ++mine) {
+    callers.emplace_back([&pool, mine] {
+      const auto value = static_cast<std::byte>(mine);
+      const auto holds = [&](std::span<const std::byte> part) {
+        return std::all_of(part.begin(), part.end(), [&](std::byte byte) { return byte == value; });
+      };
+      for (int64_t job = 0; job < 100; ++job) {
+        const ThreadPool::Workspace workspace(pool);
+        std::fill(workspace.shared().begin(), workspace.shared().end(), value);
+        // In one slice on the caller, and in several.
+        pool.parallel_for(0, 1 + job % 7, 1, [&](int64_t, int64_t, int thread) {
+          std::fill(workspace.of(thread).begin(), workspace.of(thread).end(), value);
+          EXPECT_TRUE(holds(workspace.of(thread)) && holds(workspace.shared()));
+        });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST(ThreadPool, SlicesMustNotAskForTheWorkspace) {
+  ThreadPool pool(2), other(1);
+  for (ThreadPool* asked : {&pool, &other}) {
+    EXPECT_THROW(pool.parallel_for(0, 4, 1, [&](int64_t, int64_t) { const ThreadPool::Workspace workspace(*asked); }),
+                 Error);
+    const ThreadPool::Workspace free(*asked);
+  }
 }
 
 TEST(ThreadPool, SeveralCallersTakeTurns) {

@@ -3,6 +3,7 @@
 
 #include "checkpoint/row_codec.h"
 #include "infer/engine.h"
+#include "tests/host_heap.h"
 #include "tests/infer/engine_fixture.h"
 
 namespace ingot::infer {
@@ -38,6 +39,29 @@ TEST_P(EngineMemoryTest, AllocatesExactlyEngineBytes) {
       for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 8U) << name;
       EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
     }
+  }
+}
+
+// An engine computes with the workspace of its thread pool: prefill and decode steps allocate nothing on the heap. The
+// first engine has filled the tables that a process has once.
+TEST_P(EngineMemoryTest, StepsAllocateNoHostMemory) {
+  for (const auto& [weights, activation] : {std::pair{Storage::f32, DType::f32}, {Storage::bf16, DType::f32}}) {
+    int64_t before = 0, after = 0;
+    for (int time = 0; time < 2; ++time) {
+      SmallModel model(GetParam(), weights);
+      const auto adapter = model.adapter(8, 3, activation);
+      EngineSettings s = settings(8, 40, 16);
+      s.activation = activation;
+      s.decoded = weights != Storage::f32;
+      Engine e(model.device, model.registry, model.threads, *model.model, s);
+      before = host_heap_bytes();
+      for (uint64_t i = 0; i < 9; ++i) {
+        e.submit(request(model.prompt(i, 30), 20, i % 2 ? &adapter->adapter : nullptr));
+      }
+      while (!e.idle()) e.step();
+      after = host_heap_bytes();
+    }
+    EXPECT_LE(after - before, small_objects) << name(weights);
   }
 }
 

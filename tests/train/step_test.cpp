@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "tensor/tolerance.h"
+#include "tests/host_heap.h"
 #include "tests/train/small_run.h"
 
 namespace ingot::train {
@@ -425,6 +426,28 @@ TEST(Step, AllocatesExactlyThePredictedBytes) {
         }
       }
     }
+  }
+}
+
+// All of a step's memory is in its arenas and in the workspace of its threads: the first step of threads that have run
+// nothing before takes none of the host's heap. A run before it has filled the tables that a process has once.
+TEST(Step, TakesNoMemoryOfTheHost) {
+  for (const bool adapter : {false, true}) {
+    SmallRun::Settings settings;
+    if (adapter) settings.lora = small_lora();
+    settings.step = {.sequence_length = 48, .micro = 4};
+    int64_t before = 0, after = 0;
+    for (int time = 0; time < 2; ++time) {
+      SmallRun run(settings);
+      const std::vector<data::PackedSequence> batch = run.sequences(8);
+      before = host_heap_bytes();
+      const size_t device = run.device.allocated();
+      for (int64_t step = 1; step <= 4; ++step) EXPECT_FALSE(run.run(step, 1e-3, batch).skipped);
+      run.step->evaluate(batch);
+      after = host_heap_bytes();
+      EXPECT_EQ(run.device.allocated(), device);
+    }
+    EXPECT_LE(after - before, small_objects) << (adapter ? "LoRA" : "full");
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/glue.h"
-#include "backend/cpu/panels.h"
+#include "backend/cpu/workspace.h"
 
 namespace ingot::cpu {
 
@@ -18,12 +18,16 @@ using amx::Lines;
 using amx::tile_k;
 using amx::tile_lines;
 
-// Sizes of the packed panels: the right operand's lines for all threads (at most 8 MiB), the left one's for one thread
-// (at most 1 MiB, half of its L2). If k is split, the sums that are kept between the chunks of k take at most 16 MiB.
+// Sizes of what is in the workspace: the right operand's packed lines for all threads (8 MiB), the left one's for one
+// thread (1 MiB, half of its L2). If k is split, the sums of at most max_kept elements of c are kept between the chunks
+// of k (16 MiB).
 constexpr int64_t max_right = 2048;
 constexpr int64_t max_k = 2048;
 constexpr int64_t max_left = 256;
 constexpr int64_t max_kept = max_right * 2048;
+constexpr int64_t max_unit_sums = 2 * max_left * tile_lines;  // of a unit: amx::multiply's `sums`
+static_assert(max_right * max_k * sizeof(Bf16) + max_kept * sizeof(float) <= amx_shared_workspace);
+static_assert(max_left * max_k * sizeof(Bf16) + max_unit_sums * sizeof(float) <= thread_workspace);
 
 int64_t tiles_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 int64_t even(int64_t tiles) { return (tiles + 1) / 2 * 2; }
@@ -79,8 +83,9 @@ struct Units {
   }
 
   int64_t count() const { return blocks * groups; }
-  int64_t sums() const { return left_lines * right_lines; }  // per unit
 };
+
+int64_t whole_tiles(int64_t lines) { return tiles_of(lines, tile_lines) * tile_lines; }
 
 // A part of the gemm: its left lines times packed right lines, over a chunk of k.
 struct Piece {
@@ -89,12 +94,13 @@ struct Piece {
   int64_t right_count;
   const Units& units;
   Destination destination;  // of the part's first element
-  float* kept;              // sums of all units if k is split; else null
+  float* kept;              // sums of all units, in whole tiles, if k is split; else null
   bool begin, end;          // whether this is the first, and the last, chunk of k
 
-  void run(const Gemm& gemm, int64_t first_unit, int64_t last_unit) const {
-    thread_local Panels<Bf16> left_panels;
-    thread_local Panels<float> unit_memory;
+  void run(const Gemm& gemm, int64_t first_unit, int64_t last_unit, std::span<std::byte> workspace) const {
+    WorkspaceArrays arrays(workspace);
+    auto* packed = arrays.take<Bf16>(max_left * max_k);
+    auto* unit_sums = arrays.take<float>(max_unit_sums);
     const int64_t k_tiles = tiles_of(left.k, tile_k);
     const int64_t line = k_tiles * tile_k;
     int64_t packed_block = -1;
@@ -103,10 +109,11 @@ struct Piece {
       const int64_t r = unit % units.groups * units.right_lines;
       const Lines own = part(left, l, units.left_lines, 0, left.k);
       const int64_t columns = std::min(units.right_lines, right_count - r);
-      Bf16* packed = left_panels.of(max_left * line);
       if (l != packed_block) amx::pack_left(packed, own);
       packed_block = l;
-      float* sums = kept != nullptr ? kept + unit * units.sums() : unit_memory.of(2 * max_left * tile_lines);
+      // The kept sums of units to the left of this one in its range of left lines, after those of earlier ranges.
+      const int64_t before = l * whole_tiles(right_count) + r * whole_tiles(own.count);
+      float* sums = kept != nullptr ? kept + before : unit_sums;
       const amx::Result result = destination.result(gemm, l, r, own.count, columns);
       amx::multiply(sums, packed, tiles_of(own.count, tile_lines), right + r * line, tiles_of(columns, tile_lines),
                     k_tiles, begin, end ? &result : nullptr);
@@ -155,28 +162,23 @@ void amx_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, c
   const int64_t right_step = std::min(max_right, even(tiles_of(right.count, tile_lines)) * tile_lines);
   const int64_t left_step = kept ? max_kept / right_step / max_left * max_left : left.count;
 
-  thread_local Panels<Bf16> right_panels;
-  thread_local Panels<float> kept_sums;
+  const ThreadPool::Workspace workspace(*context.threads);
+  WorkspaceArrays shared(workspace.shared());
+  auto* packed = shared.take<Bf16>(max_right * max_k);
+  auto* kept_sums = shared.take<float>(max_kept);
   for (int64_t r0 = 0; r0 < right.count; r0 += right_step) {
     const int64_t right_count = std::min(right_step, right.count - r0);
     for (int64_t l0 = 0; l0 < left.count; l0 += left_step) {
       const int64_t left_count = std::min(left_step, left.count - l0);
       const Units units(left_count, right_count, threads);
-      float* sums = kept ? kept_sums.of(units.count() * units.sums()) : nullptr;
       for (int64_t k0 = 0; k0 < gemm.k; k0 += max_k) {
         const int64_t k = std::min(max_k, gemm.k - k0);
-        Bf16* packed = right_panels.of(tiles_of(right_count, tile_lines) * tile_lines * tiles_of(k, tile_k) * tile_k);
         pack_right(*context.threads, threads, packed, part(right, r0, right_count, k0, k));
-        const Piece piece{part(left, l0, left_count, k0, k),
-                          packed,
-                          right_count,
-                          units,
-                          destination.at(l0, r0),
-                          sums,
-                          k0 == 0,
-                          k0 + k == gemm.k};
-        context.threads->parallel_for(0, units.count(), tiles_of(units.count(), threads),
-                                      [&](int64_t lo, int64_t hi) { piece.run(gemm, lo, hi); });
+        const Piece piece{part(left, l0, left_count, k0, k), packed,  right_count,     units, destination.at(l0, r0),
+                          kept ? kept_sums : nullptr,        k0 == 0, k0 + k == gemm.k};
+        context.threads->parallel_for(
+            0, units.count(), tiles_of(units.count(), threads),
+            [&](int64_t lo, int64_t hi, int thread) { piece.run(gemm, lo, hi, workspace.of(thread)); });
       }
     }
   }

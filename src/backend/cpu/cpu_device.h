@@ -6,6 +6,10 @@
 #include "ops/registry.h"
 #include "tensor/device.h"
 
+namespace ingot {
+struct WorkspaceBytes;
+}
+
 namespace ingot::cpu {
 
 // The instruction-set levels that kernels are compiled for. A later one includes the earlier ones. avx512: F, BW, DQ,
@@ -20,6 +24,10 @@ bool amx_is_refused();
 
 // The host's memory and cores. `arch()` is the level's name, for instance "avx512".
 std::unique_ptr<Device> make_device();
+
+// The workspace that the ops need of their thread pool on a processor of this level: 4 MiB for each thread, and with
+// AMX another 24 MiB.
+WorkspaceBytes workspace_bytes(Isa isa);
 
 // Adds the CPU implementations of every op, best first: amx, avx512_bf16 and onednn where they apply, then the
 // machine's levels from best_isa() down to plain, then the double-precision reference.

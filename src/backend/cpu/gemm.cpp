@@ -29,23 +29,24 @@ void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void*
   const auto at_c = [&](int64_t elements) { return static_cast<std::byte*>(c) + elements * out; };
   // Below this size, waking up the pool costs more than it saves.
   const int64_t threads = gemm.m * gemm.n * gemm.k < 64 * 1024 ? 1 : context.threads->threads();
+  const ThreadPool::Workspace workspace(*context.threads);
   // Parts of rows keep c dense and, unless a is transposed, a too, so oneDNN copies nothing. A c with few rows is not
   // split by rows, because every part would read all of b.
   if (gemm.n > gemm.m && (cut == Cut::longer || gemm.m < 48)) {
     const int64_t step = gemm.transpose_b ? gemm.ldb : 1;
-    context.threads->parallel_for(0, gemm.n, piece_of(gemm.n, threads), [&](int64_t lo, int64_t hi) {
+    context.threads->parallel_for(0, gemm.n, piece_of(gemm.n, threads), [&](int64_t lo, int64_t hi, int thread) {
       Gemm part = gemm;
       part.n = hi - lo;
       if (gemm.term.k > 0) part.term.b = at(gemm.term.b, lo * (gemm.transpose_b ? gemm.term.ldb : 1) * in);
-      slice(part, at_c(lo), a, at(b, lo * step * in));
+      slice(part, at_c(lo), a, at(b, lo * step * in), workspace.of(thread));
     });
   } else {
     const int64_t step = gemm.transpose_a ? 1 : gemm.lda;
-    context.threads->parallel_for(0, gemm.m, piece_of(gemm.m, threads), [&](int64_t lo, int64_t hi) {
+    context.threads->parallel_for(0, gemm.m, piece_of(gemm.m, threads), [&](int64_t lo, int64_t hi, int thread) {
       Gemm part = gemm;
       part.m = hi - lo;
       part.term.low = at(gemm.term.low, lo * gemm.term.k * in);
-      slice(part, at_c(lo * gemm.ldc), at(a, lo * step * in), b);
+      slice(part, at_c(lo * gemm.ldc), at(a, lo * step * in), b, workspace.of(thread));
     });
   }
 }
@@ -60,7 +61,7 @@ double read(const void* data, DType dtype, int64_t i) {
 
 }  // namespace
 
-void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
+void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte>) {
   for (int64_t i = 0; i < gemm.m; ++i) {
     for (int64_t j = 0; j < gemm.n; ++j) {
       const int64_t place = i * gemm.ldc + j;

@@ -2,6 +2,8 @@
 // compute one thread's part.
 #pragma once
 
+#include <span>
+
 #include "ops/context.h"
 #include "tensor/tensor.h"
 
@@ -27,8 +29,9 @@ struct Gemm {
   GemmTerm term = {};  // only supported by the engine of simd/pair_gemm.h, which alone has ops that set it
 };
 
-// Computes on the calling thread. The summation order over k depends on k alone.
-using GemmSlice = void (*)(const Gemm& gemm, void* c, const void* a, const void* b);
+// Computes on the calling thread, with the thread's part of the pool's workspace. The summation order over k depends on
+// k alone.
+using GemmSlice = void (*)(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace);
 
 // How c is split (k never is). rows: by rows, which keeps the parts of c dense, but by columns if c has few rows.
 // longer: along the longer dimension, so that the operand that every thread reads is the smaller one.
@@ -38,7 +41,7 @@ enum class Cut { rows, longer };
 void parallel_gemm(ops::Context& context, const Gemm& gemm, void* c, const void* a, const void* b, GemmSlice slice,
                    Cut cut);
 
-// Computes in double, rounded once.
-void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b);
+// Computes in double, rounded once. Uses no workspace.
+void reference_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace);
 
 }  // namespace ingot::cpu

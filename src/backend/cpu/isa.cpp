@@ -8,6 +8,7 @@
 #include <unistd.h>
 #endif
 
+#include "backend/cpu/workspace.h"
 #include "base/environment.h"
 #include "base/error.h"
 
@@ -94,6 +95,10 @@ Isa best_isa() {
     return isa;
   }
   throw_hint(ErrorKind::usage, "use plain, avx2, avx512 or amx", "INGOT_CPU_ISA '{}' is not known", wanted);
+}
+
+WorkspaceBytes workspace_bytes(Isa isa) {
+  return {.per_thread = thread_workspace, .shared = isa == Isa::amx ? amx_shared_workspace : 0};
 }
 
 Levels machine_levels() {

@@ -3,6 +3,7 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/lora.h"
+#include "backend/cpu/workspace.h"
 
 namespace ingot::cpu {
 namespace {
@@ -16,28 +17,43 @@ const ops::LoraEntry* entry_of(const Tensor& entries, const Tensor& slots, int64
   return entry->rank > 0 ? entry : nullptr;
 }
 
-// Processes rows [lo, hi). Consecutive rows with the same slot are processed together, so the adapter's matrices are
-// read once for all of them.
+// Bytes of the workspace for `count` vectors of `rank` floats: columns of B, or rows of x A^T.
+size_t vectors_bytes(int64_t count, int64_t rank) {
+  return WorkspaceArrays::footprint(static_cast<size_t>(count * rank) * sizeof(float));
+}
+
+bool declines(const ops::Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+              ops::LoraAttributes attributes, ops::Refusal refuse) {
+  constexpr int64_t most_lanes = 16;
+  return vectors_bytes(most_lanes, attributes.rank) + vectors_bytes(1, attributes.rank) > thread_workspace &&
+         refuse("the rank's columns do not fit into the workspace");  // ranks over 61,000
+}
+
+// Processes rows [lo, hi). Consecutive rows with the same slot are processed together, as many as the workspace holds,
+// so the adapter's matrices are read once for all of them.
 template <class T, const LoraKernels& K>
 void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots, int64_t lo, int64_t hi,
-               ops::LoraAttributes attributes) {
+               ops::LoraAttributes attributes, std::span<std::byte> workspace) {
   const int64_t in = x.shape[1], out = y.shape[1];
-  thread_local std::vector<float> low, columns;
-  low.resize(static_cast<size_t>((hi - lo) * attributes.rank));
-  columns.resize(static_cast<size_t>(K.lanes * attributes.rank));
+  const size_t fitting =
+      (workspace.size() - vectors_bytes(K.lanes, attributes.rank)) / vectors_bytes(1, attributes.rank);
+  const int64_t most = std::min(hi - lo, static_cast<int64_t>(fitting));
+  WorkspaceArrays arrays(workspace);
+  auto* columns = arrays.take<float>(K.lanes * attributes.rank);
+  auto* low = arrays.take<float>(most * attributes.rank);
   const int32_t* slot = slots.as<int32_t>();
   for (int64_t begin = lo, end = lo; begin < hi; begin = end) {
-    while (end < hi && slot[end] == slot[begin]) ++end;
+    while (end < hi && end - begin < most && slot[end] == slot[begin]) ++end;
     const ops::LoraEntry* entry = entry_of(entries, slots, begin, attributes);
     if (entry == nullptr) continue;
     const int64_t tokens = end - begin, rank = entry->rank;
-    of_type<T>(K.down->skinny_gemm)(low.data(), nullptr, rank, elements<T>(x) + begin * in,
-                                    static_cast<const T*>(entry->a), tokens, rank, in, false);
-    for (int64_t i = 0; i < tokens * rank; ++i) low[static_cast<size_t>(i)] *= entry->factor;
+    of_type<T>(K.down->skinny_gemm)(low, nullptr, rank, elements<T>(x) + begin * in, static_cast<const T*>(entry->a),
+                                    tokens, rank, in, false);
+    for (int64_t i = 0; i < tokens * rank; ++i) low[i] *= entry->factor;
     const int64_t first = begin * out;
     const bool wide = y.dtype == DType::f32;
     of_type<T>(K.up)(wide ? y.as<float>() + first : nullptr, wide ? nullptr : elements<T>(y) + first,
-                     static_cast<const T*>(entry->b), low.data(), columns.data(), tokens, rank, out);
+                     static_cast<const T*>(entry->b), low, columns, tokens, rank, out);
   }
 }
 
@@ -49,9 +65,11 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& 
   const int64_t tokens = x.shape[0];
   const int64_t share = (tokens + context.threads->threads() - 1) / context.threads->threads();
   const int64_t grain = std::max(row_grain((x.shape[1] + y.shape[1]) * attributes.rank), std::min(share, together));
+  const ThreadPool::Workspace workspace(*context.threads);
   by_type(x.dtype, [&]<class T>() {
-    context.threads->parallel_for(
-        0, tokens, grain, [&](int64_t lo, int64_t hi) { add_terms<T, K>(y, x, entries, slots, lo, hi, attributes); });
+    context.threads->parallel_for(0, tokens, grain, [&](int64_t lo, int64_t hi, int thread) {
+      add_terms<T, K>(y, x, entries, slots, lo, hi, attributes, workspace.of(thread));
+    });
   });
 }
 
@@ -79,7 +97,7 @@ void reference(ops::Context&, const Tensor& y, const Tensor& x, const Tensor& en
 }  // namespace
 
 void register_lora(ops::Registry& registry, Levels levels) {
-  INGOT_ADD_LEVELS(registry, levels.best, ops::Lora, run, lora_kernels);
+  INGOT_ADD_LEVELS(registry, levels.best, ops::Lora, run, lora_kernels, declines);
   registry.add<ops::Lora>(DeviceKind::cpu, "reference", reference);
 }
 

@@ -8,9 +8,9 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/ops.h"
-#include "backend/cpu/panels.h"
 #include "backend/cpu/simd/gemm.h"
 #include "backend/cpu/simd/pair_gemm.h"
+#include "backend/cpu/workspace.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul_bytes.h"
 
@@ -32,10 +32,10 @@ GemmShape shape_of(const Gemm& gemm) {
 }
 
 template <const GemmKernels& K>
-void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
+void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
+  static_assert(gemm_pack_floats * sizeof(float) <= thread_workspace);
   const GemmShape shape = shape_of(gemm);
-  thread_local Panels<float> panels;
-  float* pack = panels.of(gemm_pack_floats);
+  auto* pack = WorkspaceArrays(workspace).take<float>(gemm_pack_floats);
   const auto run = [&]<class T, class Y>(void (*kernel)(const GemmShape&, Y*, const T*, const T*, float*)) {
     kernel(shape, static_cast<Y*>(c), static_cast<const T*>(a), static_cast<const T*>(b), pack);
   };
@@ -51,8 +51,12 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
 // bf16 gemms with a sum longer than this are left to oneDNN, which splits long sums and is faster. The limit does not
 // depend on m and n, so the summation order depends on k alone.
 constexpr int64_t longest_pair_sum = 6144;
-void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
-  thread_local Panels<uint32_t> panels;
+constexpr size_t pair_gemm_bytes(int64_t k, int64_t term_k) {
+  return static_cast<size_t>(pair_gemm_pack(k, term_k)) * sizeof(uint32_t);
+}
+static_assert(pair_gemm_bytes(longest_pair_sum, 0) <= thread_workspace);
+
+void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
   const bool wide = gemm.out == DType::f32;
   const PairTerm term{.low = static_cast<const Bf16*>(gemm.term.low),
                       .b = static_cast<const Bf16*>(gemm.term.b),
@@ -61,7 +65,8 @@ void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b) {
                       .b_column = gemm.transpose_b ? gemm.term.ldb : 1};
   avx512::pair_gemm_kernels.run(shape_of(gemm), wide ? static_cast<float*>(c) : nullptr,
                                 wide ? nullptr : static_cast<Bf16*>(c), static_cast<const Bf16*>(a),
-                                static_cast<const Bf16*>(b), term, panels.of(pair_gemm_pack(gemm.k, gemm.term.k)));
+                                static_cast<const Bf16*>(b), term,
+                                WorkspaceArrays(workspace).take<uint32_t>(pair_gemm_pack(gemm.k, gemm.term.k)));
 }
 
 bool pair_gemm_declines(DType in, DType, int64_t k, ops::Refusal refuse) {
@@ -233,6 +238,9 @@ bool declines_linear(const Context&, const Tensor& result, const Tensor& given, 
 bool pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&, const Tensor& low,
                         const Tensor&, ops::LinearAttributes, ops::Refusal refuse) {
   if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return refuse("supports even ranks from 2 on only");
+  if (pair_gemm_bytes(std::min(given.shape[1], longest_pair_sum), low.shape[1]) > thread_workspace) {
+    return refuse("the rank's panels do not fit into the workspace");  // ranks over 17,000
+  }
   return pair_gemm_declines(given.dtype, result.dtype, given.shape[1], refuse);
 }
 #endif

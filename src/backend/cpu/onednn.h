@@ -9,7 +9,9 @@ namespace ingot::cpu {
 // Whether oneDNN does not support this gemm.
 bool onednn_declines(DType in, DType out, int64_t k, ops::Refusal refuse);
 
-// Computes a slice on the calling thread, with primitives cached by shape. ErrorKind::internal when oneDNN fails.
-void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b);
+// Computes a slice on the calling thread, with primitives cached by shape. Copies of operands with gaps between their
+// rows, and oneDNN's own scratch memory, are in the workspace; where they do not fit, c is computed in blocks.
+// ErrorKind::internal when oneDNN fails.
+void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace);
 
 }  // namespace ingot::cpu

@@ -4,6 +4,7 @@
 #include "backend/cpu/decode.h"
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
+#include "backend/cpu/workspace.h"
 #include "ops/matmul.h"
 
 namespace ingot::cpu {
@@ -12,10 +13,15 @@ namespace {
 // With more tokens than this, the gemm engines that pack their operands are faster.
 constexpr int64_t max_tokens = 2;
 
+size_t row_bytes_of(const Weight& weight, DType decoded) { return static_cast<size_t>(weight.in) * size_of(decoded); }
+
 // `serves`: whether row-invariant calls with prefer_skinny are accepted, for any number of tokens.
 template <bool serves>
-bool declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&, ops::LinearAttributes attributes,
-              ops::Refusal refuse) {
+bool declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight& weight,
+              ops::LinearAttributes attributes, ops::Refusal refuse) {
+  if (!in_place(weight, x.dtype) && row_bytes_of(weight, x.dtype) > thread_workspace) {
+    return refuse("a decoded row of the weight does not fit into the workspace");
+  }
   if (attributes.row_invariant) {
     if (serves && attributes.prefer_skinny) return false;
     return refuse("not row-invariant: its summation order differs from the other gemms'");
@@ -25,7 +31,8 @@ bool declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&
 
 // Rows [lo, hi) of the weight. T is the type of the activations, to which the weight is decoded.
 template <class T, const SkinnyGemmKernels& K, const ElementwiseKernels& E>
-void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo, int64_t hi, bool accumulate) {
+void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo, int64_t hi, bool accumulate,
+                   std::span<std::byte> workspace) {
   const auto put = [&](auto kernel, int64_t row, int64_t rows, const auto* data) {
     float* y_float = y.dtype == DType::f32 ? y.as<float>() + row : nullptr;
     T* y_own = y.dtype == DType::f32 ? nullptr : elements<T>(y) + row;
@@ -39,16 +46,15 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
     BlockSkinnyGemm* blocks = weight.storage == Storage::q8_0 ? K.q8 : weight.storage == Storage::q4_0 ? K.q4 : nullptr;
     if (blocks != nullptr && x.shape[0] <= K.tile_tokens) return put(blocks, lo, hi - lo, weight.slice(lo, hi).data);
   }
-  constexpr int64_t at_once = 16;
-  const size_t row_bytes = static_cast<size_t>(weight.in) * size_of(x.dtype);
-  thread_local std::vector<std::byte> decoded;
-  decoded.resize(at_once * row_bytes);
+  const size_t row_bytes = row_bytes_of(weight, x.dtype);
+  const int64_t at_once = static_cast<int64_t>(std::min(workspace.size() / std::max<size_t>(1, row_bytes), size_t{16}));
+  auto* decoded = WorkspaceArrays(workspace).take<std::byte>(at_once * static_cast<int64_t>(row_bytes));
   for (int64_t row = lo; row < hi; row += at_once) {
     const int64_t rows = std::min(at_once, hi - row);
     for (int64_t i = 0; i < rows; ++i) {
-      decode_row(E, weight, row + i, decoded.data() + static_cast<size_t>(i) * row_bytes, x.dtype);
+      decode_row(E, weight, row + i, decoded + static_cast<size_t>(i) * row_bytes, x.dtype);
     }
-    skinny_gemm(row, rows, decoded.data());
+    skinny_gemm(row, rows, decoded);
   }
 }
 
@@ -58,9 +64,10 @@ void run_skinny_gemm(ops::Context& context, const Tensor& y, const Tensor& x, co
   constexpr int64_t whole_tiles = 48;
   const int64_t wanted = std::max(row_grain(weight.in), (weight.out + 63) / 64);
   const int64_t grain = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+  const ThreadPool::Workspace workspace(*context.threads);
   by_type(x.dtype, [&]<class T>() {
-    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
-      multiply_rows<T, K, E>(y, x, weight, lo, hi, attributes.accumulate);
+    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi, int thread) {
+      multiply_rows<T, K, E>(y, x, weight, lo, hi, attributes.accumulate, workspace.of(thread));
     });
   });
 }
