@@ -46,8 +46,8 @@ size_t default_cache_limit(const spec::ModelSpec& model, const EngineSettings& w
 }
 
 ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
-                              const EngineSettings& wanted, std::optional<size_t> cache_bytes, const AskedMemory& asked,
-                              const MemoryUse& at_start) {
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
+                              const RequestMemory& requests, const MemoryUse& at_start) {
   const spec::ModelSpec& model = loaded.spec;
   ServeMemory memory;
   memory.device = device.name();

@@ -46,8 +46,8 @@ struct ServeMemory {
 // the KV cache, default: default_cache_limit; `at_start`: memory use before the model was loaded. Errors: resource when
 // the context does not fit (plan_cache).
 ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
-                              const EngineSettings& wanted, std::optional<size_t> cache_bytes, const AskedMemory& asked,
-                              const MemoryUse& at_start);
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
+                              const RequestMemory& requests, const MemoryUse& at_start);
 
 // Default max bytes of the KV cache: on a CPU a quarter of the available memory after subtracting the weights read in
 // place; on a GPU nine tenths of the available memory minus the rest of the engine.
