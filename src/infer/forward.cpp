@@ -308,9 +308,9 @@ ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std
     model_.forward(pass, normed_.slice(0, tokens));
     if (rows > 0) compute_logits(flat, adapted, logit_rows, every_row);
   };
-  // Every chunk is one token then. Not for mixtures of experts: to know which experts the rows are routed to, the host
-  // has to wait for the router.
-  if (every_row && tokens == count && device_.replays() && !spec::has_experts(model_.spec())) {
+  // Every chunk is one token then. Not for experts with biases: to add them, the host has to know which rows an expert
+  // has (nn/experts.h), and waits for the router.
+  if (every_row && tokens == count && device_.replays() && !spec::has_expert_biases(model_.spec())) {
     decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {
     work();

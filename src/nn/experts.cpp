@@ -122,20 +122,54 @@ void no_gradient(Pass& pass, const Linear& linear) {
 
 }  // namespace
 
+void Experts::add(Mlp mlp) {
+  if (mlp.gate) gates_.push_back(mlp.gate.weight);
+  ups_.push_back(mlp.up.weight);
+  downs_.push_back(mlp.down.weight);
+  mlps.push_back(std::move(mlp));
+}
+
+bool Experts::is_grouped(const Pass& pass) const {
+  return !pass.ops.device.host_visible() && gate().supports(pass) && up().supports(pass) && down().supports(pass);
+}
+
+// Fills state.grouped_token and state.row_of_choice, from state.chosen. The offsets are in scratch memory.
+ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
+  ExpertGroups groups{.offsets = pass.ops.scratch.take(DType::i32, Shape{std::ssize(mlps) + 1}),
+                      .tokens = flat(state.grouped_token),
+                      .max_rows = state.chosen.rows()};
+  ops::moe_group(pass.ops, groups.tokens, flat(state.row_of_choice), groups.offsets, state.chosen);
+  return groups;
+}
+
 void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
   router.forward(pass, state.router, state.mlp_normed);
   ops::moe_route(pass.ops, state.chosen, state.chosen_weight, state.router);
   {
     const Arena::Scope scope(pass.ops.scratch);
-    const Tensor offsets = pass.ops.scratch.take(DType::i32, Shape{static_cast<int64_t>(mlps.size()) + 1});
-    ops::moe_group(pass.ops, flat(state.grouped_token), flat(state.row_of_choice), offsets, state.chosen);
+    const ExpertGroups rows = groups(pass, state);
+    ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, rows.tokens);
+    if (is_grouped(pass)) {
+      forward_grouped(pass, rows, state);
+    } else {
+      forward_by_expert(pass, state);
+    }
   }
-  ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
+  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.row_of_choice, state.chosen_weight, accumulate);
+}
+
+void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const {
+  if (!gates_.empty()) gate().forward(pass, groups, state.gate, state.grouped);
+  up().forward(pass, groups, state.up, state.grouped);
+  mlps.front().refill(pass, state);
+  down().forward(pass, groups, state.expert_out, state.activated);
+}
+
+void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
   for_experts(pass, groups_of(pass, state, mlps.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
     mlps[e].forward(own, state.expert_out.slice(begin, end), part, false);
   });
-  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.row_of_choice, state.chosen_weight, accumulate);
 }
 
 void Experts::refill(Pass& pass, BlockState& state) const {
@@ -151,19 +185,43 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   ops::combine_rows_backward(pass.ops, dexpert_out, dchosen, dout, state.expert_out, state.row_of_choice,
                              state.chosen_weight);
   const Tensor dgrouped = scratch.take(state.grouped.dtype, state.grouped.shape);
-  const Groups groups = groups_of(pass, state, mlps.size());
-  for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
-    BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
-    mlps[e].backward(own, dgrouped.slice(begin, end), dexpert_out.slice(begin, end), part);
-  });
-  for (size_t e = 0; e < mlps.size(); ++e) {
-    if (groups.offsets[e] != groups.offsets[e + 1]) continue;
-    for (const Linear* linear : {&mlps[e].gate, &mlps[e].up, &mlps[e].down}) no_gradient(pass, *linear);
+  if (is_grouped(pass)) {
+    backward_grouped(pass, dgrouped, state);
+  } else {
+    backward_by_expert(pass, dgrouped, state);
   }
   ops::combine_rows(pass.ops, dnormed, dgrouped, state.row_of_choice, {}, false);
   const Tensor drouter = scratch.take(state.router.dtype, state.router.shape);
   ops::moe_route_backward(pass.ops, drouter, dchosen, state.chosen, state.chosen_weight);
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
+}
+
+// As Mlp::backward, but with the gradient of the activation in the place of the activation.
+void Experts::backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
+  const Arena::Scope scope(pass.ops.scratch);
+  const ExpertGroups rows = groups(pass, state);
+  const Tensor& dactivated = state.activated;
+  down().backward(pass, rows, dactivated, state.expert_out, state.activated, false);
+  const ops::Activation activation = mlps.front().activation;
+  if (gates_.empty()) {
+    ops::activation_backward(pass.ops, state.up, dactivated, state.up, activation);
+  } else {
+    ops::glu_backward(pass.ops, state.gate, state.up, dactivated, state.gate, state.up, activation);
+    gate().backward(pass, rows, dgrouped, state.gate, state.grouped, false);
+  }
+  up().backward(pass, rows, dgrouped, state.up, state.grouped, !gates_.empty());
+}
+
+void Experts::backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
+  const Groups groups = groups_of(pass, state, mlps.size());
+  for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
+    BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
+    mlps[e].backward(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);
+  });
+  for (size_t e = 0; e < mlps.size(); ++e) {
+    if (groups.offsets[e] != groups.offsets[e + 1]) continue;
+    for (const Linear* linear : {&mlps[e].gate, &mlps[e].up, &mlps[e].down}) no_gradient(pass, *linear);
+  }
 }
 
 std::vector<Linear*> Experts::linears() {
@@ -174,22 +232,37 @@ std::vector<Linear*> Experts::linears() {
   return all;
 }
 
+namespace {
+
+// Of the experts' layers, grouped.
+size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
+  const int64_t rows = shape.tokens * spec.per_token;
+  const int64_t features = spec.expert.features;
+  return std::max(GroupedLayer::bytes(rows, features, hidden, shape),
+                  GroupedLayer::bytes(rows, hidden, features, shape));
+}
+
+}  // namespace
+
 // An expert gets each token at most once, so it has at most `tokens` rows. `rows` is for their dropout rows or adapter
 // slots.
 size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
-  return std::max({offsets, rows + Mlp::forward_bytes(spec.expert, hidden, shape, shape.tokens),
-                   Linear::bytes(shape.tokens, spec.count, hidden, shape, false)});
+  const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, shape, shape.tokens);
+  return std::max(offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
+                  Linear::bytes(shape.tokens, spec.count, hidden, shape, false));
 }
 
 size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
+  const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
   const int64_t grouped = shape.tokens * spec.per_token;
   const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden);
   const size_t router =
       shape.matrix_bytes(shape.tokens, spec.count) + Linear::bytes(shape.tokens, spec.count, hidden, shape, false);
-  return held + std::max(rows + Mlp::backward_bytes(spec.expert, hidden, shape, shape.tokens), router);
+  const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, shape, shape.tokens);
+  return held + std::max({by_expert, offsets + grouped_bytes(spec, hidden, shape), router});
 }
 
 }  // namespace ingot::nn

@@ -8,15 +8,19 @@
 
 #include <vector>
 
-#include "nn/mlp.h"
+#include "nn/grouped_layer.h"
 
 namespace ingot::nn {
 
+// Where the host sees the device's memory, it reads which rows are an expert's and computes one expert after another.
+// Elsewhere all experts are computed by one grouped gemm for each layer of theirs (nn/grouped_layer.h), and nothing is
+// copied to the host or from it; but passes that GroupedLayer does not support copy the groups to the host.
 struct Experts {
   Linear router;  // [E, H]
   std::vector<Mlp> mlps;
 
   explicit operator bool() const { return !mlps.empty(); }
+  void add(Mlp mlp);  // the next expert
 
   // Fills the members of `state` from `router` to `expert_out`, from state.mlp_normed. out [T, H] = the sum of the
   // selected experts' results times their router weights, or is increased by it with `accumulate`; `out` is absent when
@@ -26,7 +30,7 @@ struct Experts {
   void refill(Pass& pass, BlockState& state) const;
 
   // dout [T, H]: the gradient of what forward added to out; not modified. dnormed [T, H] is assigned the gradient of
-  // state.mlp_normed. Overwrites state.gate, up and expert_out.
+  // state.mlp_normed. Overwrites state.gate, up, activated and expert_out.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
   // All of them, also those that are absent.
@@ -35,6 +39,19 @@ struct Experts {
   // Scratch bytes of forward and of backward, as in Block.
   static size_t forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);
   static size_t backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);
+
+ private:
+  GroupedLayer gate() const { return {mlps, &Mlp::gate, gates_}; }
+  GroupedLayer up() const { return {mlps, &Mlp::up, ups_}; }
+  GroupedLayer down() const { return {mlps, &Mlp::down, downs_}; }
+  bool is_grouped(const Pass& pass) const;
+  ExpertGroups groups(Pass& pass, const BlockState& state) const;
+  void forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const;
+  void forward_by_expert(Pass& pass, BlockState& state) const;
+  void backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
+  void backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
+
+  std::vector<Weight> gates_, ups_, downs_;  // of `mlps`; no gates_ where these have none
 };
 
 }  // namespace ingot::nn

@@ -101,17 +101,43 @@ void add_bias_backward(Context& context, const Tensor& dbias, const Tensor& dy, 
   dispatch<AddBiasBackward>(context, dbias, dy, accumulate);
 }
 
-void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes) {
-  check_rank("dropout", "x", x, 2);
-  check_dtype("dropout", "x", x, optimizer_types);
-  check_device("dropout", "x", context, x);
-  check("dropout", "y", context, y, x.shape, {x.dtype});
-  check("dropout", "rows", context, rows, Shape{x.shape[0]}, {DType::i64});
+namespace {
+
+void check_dropout(const char* op, const Context& context, const Tensor& y, const Tensor& x,
+                   const DropoutAttributes& attributes) {
+  check_rank(op, "x", x, 2);
+  check_dtype(op, "x", x, optimizer_types);
+  check_device(op, "x", context, x);
+  check(op, "y", context, y, x.shape, {x.dtype});
   if (!(attributes.probability >= 0.0F && attributes.probability < 1.0F)) {
-    throw_error(ErrorKind::internal, "dropout: the probability is {}, it should be in [0, 1)", attributes.probability);
+    throw_error(ErrorKind::internal, "{}: the probability is {}, it should be in [0, 1)", op, attributes.probability);
   }
+}
+
+}  // namespace
+
+void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes) {
+  check_dropout("dropout", context, y, x, attributes);
+  check("dropout", "rows", context, rows, Shape{x.shape[0]}, {DType::i64});
   if (x.elements() == 0) return;
   dispatch<Dropout>(context, y, x, rows, attributes);
+}
+
+void grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
+                     const Tensor& offsets, DropoutAttributes attributes, int64_t stream_step) {
+  constexpr const char* op = GroupedDropout::name;
+  check_dropout(op, context, y, x, attributes);
+  check_rank(op, "rows", rows, 1);
+  check(op, "rows", context, rows, rows.shape, {DType::i64});
+  check(op, "tokens", context, tokens, Shape{x.shape[0]}, {DType::i32});
+  check_rank(op, "offsets", offsets, 1);
+  check(op, "offsets", context, offsets, offsets.shape, {DType::i32});
+  const uint64_t last = attributes.stream + static_cast<uint64_t>((offsets.shape[0] - 2) * stream_step);
+  if (attributes.stream >> 32 != last >> 32) {
+    throw_error(ErrorKind::internal, "{}: streams {} to {} differ in their upper words", op, attributes.stream, last);
+  }
+  if (x.elements() == 0) return;
+  dispatch<GroupedDropout>(context, y, x, rows, tokens, offsets, attributes, stream_step);
 }
 
 }  // namespace ingot::ops

@@ -36,4 +36,22 @@ struct Lora {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, LoraAttributes);
 };
 
+struct GroupedLoraAttributes {
+  int64_t layer = 0;       // index of the first expert's layer among the L
+  int64_t layer_step = 1;  // from one expert's layer to the next
+  int64_t rank = 0;        // an upper bound of the ranks of these layers in `entries`
+};
+
+// The same for the linear layers of E experts, on N rows that are grouped by expert (ops/moe.h): row n of y [N, O] and
+// x [N, I] is of token tokens[n] (i32 [N]), uses the adapter slots[tokens[n]] (slots [T]), and layer + e layer_step if
+// it lies in offsets[e] .. offsets[e + 1] (i32 [E + 1]). A row's bits are those of `lora`.
+void grouped_lora(Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
+                  const Tensor& tokens, const Tensor& offsets, GroupedLoraAttributes attributes);
+
+struct GroupedLora {
+  static constexpr const char* name = "grouped_lora";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                         const Tensor&, GroupedLoraAttributes);
+};
+
 }  // namespace ingot::ops

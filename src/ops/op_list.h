@@ -15,13 +15,14 @@
   NOUN(columns) OP(GatherColumns) OP(ScatterColumns)                                                                    \
   NOUN(cross_entropy) OP(CrossEntropy)                                                                                  \
   NOUN(elementwise) OP(Add) OP(Scale) OP(Clamp) OP(ClampBackward) OP(Softcap) OP(SoftcapBackward) OP(AddBias)           \
-                    OP(AddBiasBackward) OP(Dropout)                                                                     \
+                    OP(AddBiasBackward) OP(Dropout) OP(GroupedDropout)                                                  \
   NOUN(embedding) OP(Embedding) OP(EmbeddingBackward)                                                                   \
   NOUN(fixed_sum) OP(AddFixed) OP(FixedToFloat) OP(NextRanges)                                                          \
   NOUN(glu) OP(Glu) OP(GluBackward)                                                                                     \
+  NOUN(grouped_linear) OP(GroupedLinear) OP(GroupedLinearBackwardInput) OP(GroupedWeightGradient)                       \
   NOUN(layer_norm) OP(LayerNorm) OP(LayerNormBackward)                                                                  \
   NOUN(linear_fp8) OP(QuantizeFp8) OP(DequantizeFp8) OP(Fp8Scales) OP(GemmFp8) OP(GemmFp8BackwardInput)                 \
-  NOUN(lora) OP(Lora)                                                                                                   \
+  NOUN(lora) OP(Lora) OP(GroupedLora)                                                                                   \
   NOUN(matmul) OP(Matmul) OP(Linear) OP(LinearBackwardInput) OP(Dequantize)                                             \
                OP(LinearLowRank) OP(LinearLowRankBackwardInput)                                                         \
   NOUN(moe) OP(MoeRoute) OP(MoeRouteBackward) OP(MoeGroup) OP(GatherRows) OP(CombineRows) OP(CombineRowsBackward)       \

@@ -13,6 +13,7 @@ namespace {
 using gpu::sim::Schedule;
 
 struct Subject {
+  const char* model;
   int width;
   Schedule schedule;
 };
@@ -62,7 +63,7 @@ class ReplayTest : public testing::TestWithParam<Subject> {
 };
 
 TEST_P(ReplayTest, EqualsDecodingWithoutGraphs) {
-  const auto bench = make_bench(machine_, "llama/a", {.lora = true});
+  const auto bench = make_bench(machine_, GetParam().model, {.lora = true});
   const auto expected = answers(*bench, false);
   EXPECT_EQ(device_->recordings, 0);
   const int launches = std::exchange(device_->launches, 0);
@@ -81,12 +82,12 @@ TEST_P(ReplayTest, EqualsDecodingWithoutGraphs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, ReplayTest,
-                         testing::Values(Subject{32, Schedule::forward}, Subject{32, Schedule::random},
-                                         Subject{64, Schedule::backward}),
-                         [](const auto& info) {
-                           return "sim" + std::to_string(info.param.width) + "_" + std::to_string(info.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Devices, ReplayTest,
+    testing::Values(Subject{"llama/a", 32, Schedule::forward}, Subject{"llama/a", 32, Schedule::random},
+                    Subject{"llama/a", 64, Schedule::backward}, Subject{"mixtral/a", 32, Schedule::backward},
+                    Subject{"qwen3_moe/a", 64, Schedule::random}),
+    [](const auto& info) { return "sim" + std::to_string(info.param.width) + "_" + std::to_string(info.index); });
 
 }  // namespace
 }  // namespace ingot::parity

@@ -129,6 +129,21 @@ void run_dropout(Context& context, const Tensor& y, const Tensor& x, const Tenso
   });
 }
 
+// One expert after another.
+void run_grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
+                         const Tensor& offsets, ops::DropoutAttributes attributes, int64_t stream_step) {
+  const int32_t* begin = offsets.as<int32_t>();
+  std::vector<int64_t> own(static_cast<size_t>(x.shape[0]));
+  for (size_t n = 0; n < own.size(); ++n) own[n] = rows.as<int64_t>()[tokens.as<int32_t>()[n]];
+  const Tensor by_row{own.data(), DType::i64, tokens.shape, &context.device};
+  const uint64_t first = attributes.stream;
+  for (int64_t e = 0; e + 1 < offsets.shape[0]; ++e) {
+    const int64_t from = begin[e], to = begin[e + 1];
+    attributes.stream = first + static_cast<uint64_t>(e * stream_step);
+    ops::dropout(context, y.slice(from, to), x.slice(from, to), by_row.slice(from, to), attributes);
+  }
+}
+
 void reference_add(Context&, const Tensor& y, const Tensor& a, const Tensor& b) {
   for (int64_t i = 0; i < y.elements(); ++i) set_element(y, i, element(a, i) + element(b, i));
 }
@@ -212,6 +227,7 @@ void register_elementwise(ops::Registry& registry, Levels levels) {
   registry.add<ops::AddBias>(DeviceKind::cpu, "reference", reference_add_bias);
   registry.add<ops::AddBiasBackward>(DeviceKind::cpu, "reference", reference_add_bias_backward);
   registry.add<ops::Dropout>(DeviceKind::cpu, "reference", reference_dropout);
+  registry.add<ops::GroupedDropout>(DeviceKind::cpu, "by_expert", run_grouped_dropout);
 }
 
 }  // namespace ingot::cpu

@@ -94,11 +94,26 @@ void reference(ops::Context&, const Tensor& y, const Tensor& x, const Tensor& en
   }
 }
 
+// One expert after another.
+void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
+                 const Tensor& tokens, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
+  const int32_t* begin = offsets.as<int32_t>();
+  std::vector<int32_t> own(static_cast<size_t>(x.shape[0]));
+  for (size_t n = 0; n < own.size(); ++n) own[n] = slots.as<int32_t>()[tokens.as<int32_t>()[n]];
+  const Tensor by_row{own.data(), DType::i32, tokens.shape, &context.device};
+  for (int64_t e = 0; e + 1 < offsets.shape[0]; ++e) {
+    const int64_t from = begin[e], to = begin[e + 1];
+    ops::lora(context, y.slice(from, to), x.slice(from, to), entries, by_row.slice(from, to),
+              {.layer = attributes.layer + e * attributes.layer_step, .rank = attributes.rank});
+  }
+}
+
 }  // namespace
 
 void register_lora(ops::Registry& registry, Levels levels) {
   INGOT_ADD_LEVELS(registry, levels.best, ops::Lora, run, lora_kernels, declines);
   registry.add<ops::Lora>(DeviceKind::cpu, "reference", reference);
+  registry.add<ops::GroupedLora>(DeviceKind::cpu, "by_expert", run_grouped);
 }
 
 }  // namespace ingot::cpu

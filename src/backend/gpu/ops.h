@@ -22,6 +22,8 @@ void register_dropout(ops::Registry& registry, DeviceKind kind);
 // Parts of register_linear_fp8.
 void register_quantize_fp8(ops::Registry& registry, DeviceKind kind);
 void register_vendor_linear_fp8(ops::Registry& registry, DeviceKind kind);  // no effect for a simulated device
+// Part of register_grouped_linear.
+void register_grouped_skinny_gemm(ops::Registry& registry, DeviceKind kind);
 // Parts of register_matmul, in order of preference.
 void register_skinny_gemm(ops::Registry& registry, DeviceKind kind);
 void register_vendor_matmul(ops::Registry& registry, DeviceKind kind);   // no effect for a simulated device

@@ -53,8 +53,8 @@ void bind_mlp(nn::Block& block, const Binder& binder, const spec::Dense& spec, P
 void bind_mlp(nn::Block& block, const Binder& binder, const spec::Experts& spec, Place at) {
   block.experts.router = binder.linear(Role::router, at);
   for (at.expert = 0; at.expert < spec.count; ++at.expert) {
-    block.experts.mlps.push_back({binder.linear(Role::expert_gate, at), binder.linear(Role::expert_up, at),
-                                  binder.linear(Role::expert_down, at), activation_of(spec.expert.activation)});
+    block.experts.add({binder.linear(Role::expert_gate, at), binder.linear(Role::expert_up, at),
+                       binder.linear(Role::expert_down, at), activation_of(spec.expert.activation)});
   }
 }
 

@@ -195,6 +195,36 @@ OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttrib
   return c;
 }
 
+// Rows of experts with `counts` of them.
+OpCase grouped_dropout_case(DType dtype, const std::vector<int64_t>& counts, int64_t width,
+                            ops::DropoutAttributes attributes) {
+  constexpr int64_t step = 3, tokens = 6;
+  std::vector<double> offsets = {0};
+  for (const int64_t count : counts) offsets.push_back(offsets.back() + static_cast<double>(count));
+  const auto rows = static_cast<int64_t>(offsets.back());
+  OpCase c = dropout_case(dtype, rows, width, attributes, false);
+  c.op = "grouped_dropout";
+  c.name = fmt::format("{} E={} N={} I={}", name(dtype), counts.size(), rows, width);
+  c.operands[2].shape = Shape{tokens};
+  c.operands.push_back({"tokens", DType::i32, {rows}, Role::input, integers(0, tokens - 1)});
+  c.operands.push_back({"offsets", DType::i32, {std::ssize(offsets)}, Role::input, fixed(offsets)});
+  c.run = [attributes](ops::Context& context, const Arguments& a) {
+    ops::grouped_dropout(context, a[0], a[1], a[2], a[3], a[4], attributes, step);
+  };
+  c.reference = [=](Values& v, Conditions&) {
+    const auto w = static_cast<size_t>(width);
+    for (size_t e = 0; e < counts.size(); ++e) {
+      ops::DropoutAttributes own = attributes;
+      own.stream += e * step;
+      for (auto n = static_cast<size_t>(offsets[e]); n < static_cast<size_t>(offsets[e + 1]); ++n) {
+        const auto row = static_cast<uint64_t>(v[2][static_cast<size_t>(v[3][n])]);
+        for (size_t j = 0; j < w; ++j) v[0][n * w + j] = dropped(v[1][n * w + j], row, j, own);
+      }
+    }
+  };
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> elementwise_cases() {
@@ -233,12 +263,17 @@ std::vector<OpCase> elementwise_cases() {
       cases.push_back(dropout_case(dtype, 17, width, most, true));
     }
     cases.push_back(dropout_case(dtype, 3, 65, never, false));
+    for (const int64_t width : {5, 64}) {
+      cases.push_back(grouped_dropout_case(dtype, {3, 0, 1, 4, 0}, width, tenth));
+      cases.push_back(grouped_dropout_case(dtype, {7}, width, most));
+    }
     cases.push_back(timing(add_case(dtype, int64_t{1024} * 2048, -1)));
     cases.push_back(large(add_case(dtype, int64_t{1} << 27, -1)));
     cases.push_back(timing(scale_case(dtype, DType::f32, int64_t{1024} * 2048, 1.0F)));
     cases.push_back(timing(add_bias_case(dtype, 1024, 2048)));
     cases.push_back(timing(add_bias_backward_case(dtype, 1024, 2048, true)));
     cases.push_back(timing(dropout_case(dtype, 1024, 2048, tenth, false)));
+    cases.push_back(timing(grouped_dropout_case(dtype, std::vector<int64_t>(64, 16), 2048, tenth)));
   }
   return cases;
 }

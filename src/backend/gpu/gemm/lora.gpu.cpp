@@ -1,4 +1,5 @@
 #include "backend/gpu/elementwise/elements.h"
+#include "backend/gpu/moe/expert_of.h"
 
 namespace ingot::gpu {
 
@@ -22,6 +23,12 @@ struct LoraArgs {
   int64_t out;
   int64_t blocks;  // blocks per token
   bool wide;       // y is f32
+  // Of rows that are grouped by expert: each row's token, whose slot is meant, and the experts' first rows [experts +
+  // 1]; the layer of expert e is layer + e layer_step. null: a row is a token.
+  const int32_t* row_tokens;
+  const int32_t* offsets;
+  int64_t layer_step;
+  int experts;
 };
 
 }  // namespace ingot::gpu
@@ -33,11 +40,12 @@ GPU_KERNEL_FORWARD_TYPES(lora_up, LoraArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// The adapter of a token; rank 0 if it has none.
-GPU_FN LoraEntryArgs entry_of(const LoraArgs& a, int64_t token) {
-  const int32_t slot = a.slots[token];
+// The adapter of a row; rank 0 if it has none.
+GPU_FN LoraEntryArgs entry_of(const LoraArgs& a, int64_t row) {
+  const bool grouped = a.row_tokens != nullptr;
+  const int32_t slot = a.slots[grouped ? a.row_tokens[row] : row];
   if (slot < 0) return {};
-  return a.entries[slot * a.layers + a.layer];
+  return a.entries[slot * a.layers + a.layer + (grouped ? expert_of_row(a.offsets, a.experts, row) * a.layer_step : 0)];
 }
 
 // A block computes one row of A per warp, for one token.
@@ -88,31 +96,52 @@ namespace {
 
 static_assert(sizeof(LoraEntryArgs) == sizeof(ops::LoraEntry));
 
-void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
-         ops::LoraAttributes attributes) {
-  const Arena::Scope scope(context.scratch);
-  const int64_t tokens = x.shape[0];
+LoraArgs args_of(const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots, int64_t layer,
+                 int64_t rank) {
   LoraArgs args = {};
   args.y = y.data;
-  args.low = context.scratch.take(DType::f32, Shape{tokens, attributes.rank}).as<float>();
   args.x = x.data;
   args.entries = reinterpret_cast<const LoraEntryArgs*>(entries.as<int64_t>());
   args.slots = slots.as<int32_t>();
   args.layers = entries.shape[1];
-  args.layer = attributes.layer;
-  args.rank = attributes.rank;
+  args.layer = layer;
+  args.rank = rank;
   args.in = x.shape[1];
   args.out = y.shape[1];
   args.wide = y.dtype == DType::f32;
-  args.blocks = blocks_of(attributes.rank, 256 / device_of(context).warp_width());
-  launch(context, of_type(lora_down, x.dtype), {tokens * args.blocks}, args);
+  return args;
+}
+
+void multiply(ops::Context& context, DType dtype, int64_t rows, LoraArgs args) {
+  const Arena::Scope scope(context.scratch);
+  args.low = context.scratch.take(DType::f32, Shape{rows, args.rank}).as<float>();
+  args.blocks = blocks_of(args.rank, 256 / device_of(context).warp_width());
+  launch(context, of_type(lora_down, dtype), {rows * args.blocks}, args);
   args.blocks = blocks_of(args.out, 256);
-  launch(context, of_type(lora_up, x.dtype), {tokens * args.blocks}, args);
+  launch(context, of_type(lora_up, dtype), {rows * args.blocks}, args);
+}
+
+void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
+         ops::LoraAttributes attributes) {
+  multiply(context, x.dtype, x.shape[0], args_of(y, x, entries, slots, attributes.layer, attributes.rank));
+}
+
+void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
+                 const Tensor& tokens, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
+  LoraArgs args = args_of(y, x, entries, slots, attributes.layer, attributes.rank);
+  args.row_tokens = tokens.as<int32_t>();
+  args.offsets = offsets.as<int32_t>();
+  args.layer_step = attributes.layer_step;
+  args.experts = static_cast<int>(offsets.shape[0] - 1);
+  multiply(context, x.dtype, x.shape[0], args);
 }
 
 }  // namespace
 
-void register_lora(ops::Registry& registry, DeviceKind kind) { registry.add<ops::Lora>(kind, "simt", run); }
+void register_lora(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::Lora>(kind, "simt", run);
+  registry.add<ops::GroupedLora>(kind, "simt", run_grouped);
+}
 
 }  // namespace ingot::gpu
 #endif

@@ -21,6 +21,10 @@ struct SkinnyGemmArgs {
   int splits;     // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
   bool y_f32;     // y is f32; else it has x's type
   bool accumulate;
+  // For experts (ops/grouped_linear.h), one for each block y: rows offsets[e] .. offsets[e + 1] of x and y are its
+  // tokens, and its weight is `expert_bytes` after the previous one. null: all rows have one weight.
+  const int32_t* offsets;
+  int64_t expert_bytes;
 };
 
 }  // namespace ingot::gpu
@@ -212,9 +216,26 @@ struct Sums<float> {
   }
 };
 
+// The gemm of this block's expert.
+template <class X>
+GPU_FN SkinnyGemmArgs expert_gemm(const SkinnyGemmArgs& all) {
+  SkinnyGemmArgs a = all;
+  if (all.offsets == nullptr) return a;
+  const int expert = block_index_y();
+  const int64_t begin = all.offsets[expert];
+  const int count = all.offsets[expert + 1] - static_cast<int>(begin);
+  a.tokens = count < tile ? count : tile;
+  a.x = static_cast<const X*>(all.x) + begin * a.in;
+  a.y = static_cast<uint8_t*>(all.y) + begin * a.out * (a.y_f32 ? 4 : static_cast<int>(sizeof(X)));
+  a.weight = static_cast<const uint8_t*>(all.weight) + expert * all.expert_bytes;
+  return a;
+}
+
 template <class X, QuantFormat S>
-GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
+GPU_FN void skinny_gemm(const SkinnyGemmArgs& all) {
   GPU_SHARED(Rooms<S>, rooms);
+  const SkinnyGemmArgs a = expert_gemm<X>(all);
+  if (a.tokens == 0) return;
   const int groups = warps / a.splits;  // of 16 rows
   const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
   const int64_t first_row = (first_group + warp_index() / a.splits) * tile;
@@ -270,7 +291,9 @@ SKINNY_GEMM_BODIES(f16, F16)
 #else
 
 #include "backend/gpu/arch/tuning.h"
+#include "backend/gpu/moe/expert_runs.h"
 #include "backend/gpu/ops.h"
+#include "ops/grouped_linear.h"
 #include "ops/matmul.h"
 
 namespace ingot::gpu {
@@ -287,14 +310,28 @@ constexpr const Kernel<SkinnyGemmArgs>* f16_kernels[] = SKINNY_GEMM_TABLE(f16);
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-bool decline(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
-             ops::LinearAttributes attributes, ops::Refusal refuse) {
-  if (attributes.row_invariant) return refuse("not row-invariant: its summation order differs from the other gemms'");
+// `tokens`: rows that share a weight, at most.
+bool declines(const ops::Context& context, const Tensor& x, const Weight& weight, int64_t tokens, bool row_invariant,
+              ops::Refusal refuse) {
+  if (row_invariant) return refuse("not row-invariant: its summation order differs from the other gemms'");
   if (is_fp8(weight.storage)) return refuse("does not support fp8");
-  if (x.shape[0] > tuning_of(device_of(context)).skinny_tokens) return refuse("supports few tokens only");
+  if (tokens > tuning_of(device_of(context)).skinny_tokens) return refuse("supports few tokens only");
   if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data))
     return refuse("rows are not aligned to or multiples of 16 bytes");
   return weight.in >= int64_t{1} << 27 && refuse("rows are too long for 32-bit indices");
+}
+
+bool declines_linear(const ops::Context& context, const Tensor&, const Tensor& x, const Weight& weight,
+                     ops::LinearAttributes attributes, ops::Refusal refuse) {
+  return declines(context, x, weight, x.shape[0], attributes.row_invariant, refuse);
+}
+
+bool declines_grouped(const ops::Context& context, const Tensor&, const Tensor& x, std::span<const Weight> weights,
+                      const Tensor&, ops::GroupedLinearAttributes attributes, ops::Refusal refuse) {
+  for (const Weight& weight : weights) {
+    if (declines(context, x, weight, attributes.max_rows, attributes.row_invariant, refuse)) return true;
+  }
+  return false;
 }
 
 // For a device, the number of splits depends on the row's length only, and so do the bits.
@@ -305,15 +342,17 @@ int splits_of(const Weight& weight, int warps, int64_t spans_per_warp) {
   return splits;
 }
 
-void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-         ops::LinearAttributes attributes) {
+// Of `experts` weights, `expert_bytes` apart; without offsets, of one.
+void multiply(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight, bool accumulate,
+              const int32_t* offsets, size_t experts, int64_t expert_bytes) {
   const int warps = 256 / device_of(context).warp_width();
   const int splits = splits_of(weight, warps, tuning_of(device_of(context)).skinny_spans);
   const auto storage = static_cast<size_t>(weight.storage);
   const Kernel<SkinnyGemmArgs>* const* kernels = x.dtype == DType::f32    ? f32_kernels
                                                  : x.dtype == DType::bf16 ? bf16_kernels
                                                                           : f16_kernels;
-  launch(context, *kernels[storage], {blocks_of(weight.out, int64_t{16} * warps / splits)},
+  launch(context, *kernels[storage],
+         {blocks_of(weight.out, int64_t{16} * warps / splits), static_cast<int64_t>(experts)},
          SkinnyGemmArgs{.y = y.data,
                         .x = x.data,
                         .weight = weight.data,
@@ -323,13 +362,31 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
                         .tokens = static_cast<int>(x.shape[0]),
                         .splits = splits,
                         .y_f32 = y.dtype == DType::f32,
-                        .accumulate = attributes.accumulate});
+                        .accumulate = accumulate,
+                        .offsets = offsets,
+                        .expert_bytes = expert_bytes});
+}
+
+void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+         ops::LinearAttributes attributes) {
+  multiply(context, y, x, weight, attributes.accumulate, nullptr, 1, 0);
+}
+
+void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, std::span<const Weight> weights,
+                 const Tensor& offsets, ops::GroupedLinearAttributes attributes) {
+  for_expert_runs(weights, [&](size_t first, size_t count, int64_t expert_bytes) {
+    multiply(context, y, x, weights[first], attributes.accumulate, offsets.as<int32_t>() + first, count, expert_bytes);
+  });
 }
 
 }  // namespace
 
 void register_skinny_gemm(ops::Registry& registry, DeviceKind kind) {
-  registry.add<ops::Linear>(kind, "few", run, decline);
+  registry.add<ops::Linear>(kind, "few", run, declines_linear);
+}
+
+void register_grouped_skinny_gemm(ops::Registry& registry, DeviceKind kind) {
+  registry.add<ops::GroupedLinear>(kind, "few", run_grouped, declines_grouped);
 }
 
 }  // namespace ingot::gpu
