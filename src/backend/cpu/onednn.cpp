@@ -146,11 +146,12 @@ void* without_gaps(const void* data, const Stored& matrix, bool read, WorkspaceA
   return copy;
 }
 
-// Whether the copies and oneDNN's scratch memory for a block of c fit into the workspace.
-bool fits(const Gemm& block, size_t workspace) {
+// The product for a block of c, if its copies and oneDNN's scratch memory fit into the workspace; else null.
+std::shared_ptr<const Product> fitting(const Gemm& block, size_t workspace) {
   const size_t copies = a_of(block).copy_bytes() + b_of(block).copy_bytes() + c_of(block).copy_bytes();
-  return copies <= workspace &&
-         copies + WorkspaceArrays::footprint(products().get(block)->scratchpad.get_size()) <= workspace;
+  if (copies > workspace) return nullptr;
+  std::shared_ptr<const Product> product = products().get(block);
+  return copies + WorkspaceArrays::footprint(product->scratchpad.get_size()) <= workspace ? product : nullptr;
 }
 
 // About half of `size`, a length of the blocks that `whole` is cut into: whole vectors, and not so that one row or
@@ -163,36 +164,41 @@ int64_t half_of(int64_t size, int64_t whole) {
   return half;
 }
 
-// Rows and columns of c that are computed at a time.
+// Rows and columns of c that are computed at a time, and the product for such a block.
 struct Block {
   int64_t m, n;
+  std::shared_ptr<const Product> product;
 };
 
 // The largest block whose copies and scratchpad fit into the workspace: all of c, unless much has to be copied.
 Block block_of(const Gemm& gemm, size_t workspace) {
   Gemm part = gemm;
-  while (!fits(part, workspace)) {
+  for (;;) {
+    std::shared_ptr<const Product> product = fitting(part, workspace);
+    if (product != nullptr) return {part.m, part.n, std::move(product)};
     // Rows of c are rows of op(a), columns are columns of op(b).
     const bool rows = part.n <= 2 || (part.m > 2 && a_of(part).copy_bytes() >= b_of(part).copy_bytes());
     int64_t& size = rows ? part.m : part.n;
-    if (size <= 2) break;  // multiply() then throws
+    if (size <= 2) {
+      throw_error(ErrorKind::internal, "oneDNN: a gemm of {} x {} x {} needs more than a workspace of {} bytes", gemm.m,
+                  gemm.n, gemm.k, workspace);
+    }
     size = half_of(size, rows ? gemm.m : gemm.n);
   }
-  return {part.m, part.n};
 }
 
-void multiply(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
-  const std::shared_ptr<const Product> product = products().get(gemm);
+void multiply(const Product& product, const Gemm& gemm, void* c, const void* a, const void* b,
+              std::span<std::byte> workspace) {
   WorkspaceArrays arrays(workspace);
   void* own_a = without_gaps(a, a_of(gemm), true, arrays);
   void* own_b = without_gaps(b, b_of(gemm), true, arrays);
   void* own_c = without_gaps(c, c_of(gemm), gemm.accumulate, arrays);
-  void* scratchpad = arrays.take<std::byte>(static_cast<int64_t>(product->scratchpad.get_size()));
+  void* scratchpad = arrays.take<std::byte>(static_cast<int64_t>(product.scratchpad.get_size()));
   dnnl::stream stream(engine());
-  product->primitive.execute(stream, {{DNNL_ARG_SRC, memory(product->a, engine(), own_a)},
-                                      {DNNL_ARG_WEIGHTS, memory(product->b, engine(), own_b)},
-                                      {DNNL_ARG_DST, memory(product->c, engine(), own_c)},
-                                      {DNNL_ARG_SCRATCHPAD, memory(product->scratchpad, engine(), scratchpad)}});
+  product.primitive.execute(stream, {{DNNL_ARG_SRC, memory(product.a, engine(), own_a)},
+                                     {DNNL_ARG_WEIGHTS, memory(product.b, engine(), own_b)},
+                                     {DNNL_ARG_DST, memory(product.c, engine(), own_c)},
+                                     {DNNL_ARG_SCRATCHPAD, memory(product.scratchpad, engine(), scratchpad)}});
   stream.wait();
   const size_t row = c_of(gemm).row_bytes();
   if (own_c != c) copy_rows(c, static_cast<size_t>(gemm.ldc) * size_of(gemm.out), own_c, row, gemm.m, row);
@@ -222,7 +228,9 @@ void onednn_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::s
         Gemm part = gemm;
         part.m = std::min(block.m, gemm.m - i);
         part.n = std::min(block.n, gemm.n - j);
-        multiply(part, const_cast<std::byte*>(at(c, i * gemm.ldc + j, gemm.out)),
+        const bool whole = part.m == block.m && part.n == block.n;
+        const std::shared_ptr<const Product> product = whole ? block.product : products().get(part);
+        multiply(*product, part, const_cast<std::byte*>(at(c, i * gemm.ldc + j, gemm.out)),
                  at(a, i * (gemm.transpose_a ? 1 : gemm.lda), gemm.in),
                  at(b, j * (gemm.transpose_b ? gemm.ldb : 1), gemm.in), workspace);
       }
