@@ -22,7 +22,7 @@ struct GroupedLinearAttributes {
 
 // y [N, O]: the rows of expert e are those of x [N, I] times the transpose of weights[e] [O, I]. Dtypes, storages and
 // rounding are those of linear (ops/matmul.h), and so are the bits of a row, except that a decoded weight is never
-// summed in slices.
+// summed in slices, and that without row_invariant few rows may be summed in the order of many.
 void grouped_linear(Context& context, const Tensor& y, const Tensor& x, std::span<const Weight> weights,
                     const Tensor& offsets, GroupedLinearAttributes attributes);
 

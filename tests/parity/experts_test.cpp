@@ -1,6 +1,8 @@
-// Mixtures of experts on a device whose memory the host does not see: no layer asks the host for anything, and the bits
-// do not depend on the micro-batch.
+// Mixtures of experts on a device whose memory the host does not see: no layer asks the host for anything, the bits do
+// not depend on the micro-batch, and experts may have no rows.
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "tests/parity/counting_gpu.h"
 #include "tests/parity/golden.h"
@@ -71,6 +73,33 @@ TEST_P(ExpertsOnDevice, MicroBatchAndRecomputingChangeNoBit) {
   const auto expected = outcome(1, spec::Recompute::none);
   EXPECT_EQ(outcome(3, spec::Recompute::selective), expected);
   EXPECT_EQ(outcome(2, spec::Recompute::full), expected);
+}
+
+// Names of the trained tensors whose gradient is zero after a step on a sequence of one token, whose router chooses the
+// same experts again and again.
+std::vector<std::string> without_gradient(Machine& machine, const char* model) {
+  const auto made = make_bench(machine, model, {});
+  data::PackedSequence sequence = golden_sequence(model);
+  std::fill(sequence.ids.begin(), sequence.ids.end(), 3);
+  const train::StepResult result = made->step->run(1, 1e-3, std::vector(2, sequence), std::vector<int64_t>{0, 1});
+  EXPECT_FALSE(result.skipped);
+  EXPECT_GT(result.grad_norm, 0);
+  std::vector<std::string> names;
+  for (const train::TrainedParameter& t : made->optimizer_state->tensors()) {
+    if (norm(floats(*machine.device, t.gradient)) == 0) names.push_back(t.name);
+  }
+  return names;
+}
+
+TEST(ExpertsWithoutRows, HaveZeroGradients) {
+  for (const char* model : {"mixtral/a", "qwen3_moe/a"}) {
+    Machine cpu{1, "cpu"}, gpu{1, "sim32"};
+    const std::vector<std::string> expected = without_gradient(cpu, model);
+    EXPECT_GT(std::ranges::count_if(expected,
+                                    [](const std::string& name) { return name.find("experts") != std::string::npos; }),
+              0);
+    EXPECT_EQ(without_gradient(gpu, model), expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, ExpertsOnDevice,

@@ -87,10 +87,14 @@ class GpuGroupedRows : public testing::TestWithParam<std::tuple<int, DType, Stor
 };
 
 TEST_P(GpuGroupedRows, AreThoseOfALinearLayer) {
-  for (const bool row_invariant : {false, true}) {
-    expect_same({3, 0, 1, 16, 0}, false, row_invariant);
-    expect_same({0, 2, 5}, true, row_invariant);
-  }
+  const auto [width, dtype, storage] = GetParam();
+  // The types that have kernels for few rows.
+  const bool few = dtype == DType::f32
+                       ? storage == Storage::f32
+                       : storage == Storage::bf16 || storage == Storage::q8_0 || storage == Storage::q4_0;
+  if (few) expect_same({3, 0, 1, 16, 0}, false, false);
+  expect_same({3, 0, 1, 16, 0}, false, true);
+  expect_same({0, 2, 5}, true, true);
   expect_same({70, 0, 3, 130}, false, true);
   expect_same({20, 66, 0}, true, true);
 }
@@ -98,7 +102,7 @@ TEST_P(GpuGroupedRows, AreThoseOfALinearLayer) {
 INSTANTIATE_TEST_SUITE_P(Sim, GpuGroupedRows,
                          testing::Combine(testing::Values(32, 64), testing::Values(DType::f32, DType::bf16),
                                           testing::Values(Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0,
-                                                          Storage::q5_1)),
+                                                          Storage::q4_1)),
                          [](const auto& choice) {
                            return "sim" + std::to_string(std::get<0>(choice.param)) + "_" +
                                   ingot::name(std::get<1>(choice.param)) + "_" + ingot::name(std::get<2>(choice.param));

@@ -192,10 +192,17 @@ GPU_FN TileArgs gradient_gemm(const GroupedGradientArgs& args, int size) {
   return gemm;
 }
 
+// Without rows there is nothing to add.
+GPU_FN bool adds_nothing(const TileArgs& gemm) { return gemm.k == 0 && gemm.accumulate; }
+
+template <int size, class A, class B>
+GPU_FN void gradient(const GroupedGradientArgs& args) {
+  const TileArgs gemm = gradient_gemm(args, 2);
+  if (!adds_nothing(gemm)) multiply<Bf16, size, size, A, B>(gemm, block_place(gemm));
+}
 template <int size>
 GPU_FN void gradient_copied(const GroupedGradientArgs& args) {
-  multiply<Bf16, size, size, Way<Bf16, size, true>, Way<Bf16, size, true>>(gradient_gemm(args, 2),
-                                                                           block_place(args.gemm));
+  gradient<size, Way<Bf16, size, true>, Way<Bf16, size, true>>(args);
 }
 
 }  // namespace
@@ -218,11 +225,10 @@ GPU_KERNEL_BODY(grouped_f32, GroupedArgs) {
 }
 GPU_KERNEL_BODY(grouped_gradient_64, GroupedGradientArgs) { gradient_copied<64>(a); }
 GPU_KERNEL_BODY(grouped_gradient_128, GroupedGradientArgs) { gradient_copied<128>(a); }
-GPU_KERNEL_BODY(grouped_gradient_any_64, GroupedGradientArgs) {
-  multiply<Bf16, 64, 64, Guarded<Bf16, 64>, Guarded<Bf16, 64>>(gradient_gemm(a, 2), block_place(a.gemm));
-}
+GPU_KERNEL_BODY(grouped_gradient_any_64, GroupedGradientArgs) { gradient<64, Guarded<Bf16, 64>, Guarded<Bf16, 64>>(a); }
 GPU_KERNEL_BODY(grouped_gradient_f32, GroupedGradientArgs) {
   const TileArgs gemm = gradient_gemm(a, 4);
+  if (adds_nothing(gemm)) return;
   const auto* b = static_cast<const float*>(gemm.b);
   multiply_f32_tile(gemm, block_index(), block_index_y(),
                     [&](int64_t line, int64_t at) { return b[line * gemm.ldb + at]; });

@@ -1,0 +1,280 @@
+// Linear layers for few tokens (decoding), bound by the bandwidth for reading the stored weight: y = x W^T with W of
+// any storage. Every byte of W is loaded once, 16 at a time, and decoded in shared memory by the warp that loaded it.
+//
+// A warp has 16 rows of W and processes every `splits`-th span of their columns; the sums of the `splits` warps are
+// added in order. With bf16 or f16 activations the 16 rows and the tokens, padded with zeros to 16, form one mma tile:
+// with 16 tokens each weight takes part in 32 operations, more than ordinary cores can do in the time that memory needs
+// to deliver it, and with fewer tokens the tile costs no more. With f32 activations the ordinary cores multiply. In
+// either case tokens do not interact, so that a token's bits do not depend on the number of tokens.
+#pragma once
+
+#include "backend/gpu/gemm/block_quant.h"
+
+namespace ingot::gpu {
+
+struct SkinnyGemmArgs {
+  void* y;             // [tokens, out]
+  const void* x;       // [tokens, in], rows aligned to 16 bytes
+  const void* weight;  // [out, in], aligned to 16 bytes
+  int64_t out;
+  int in;
+  int row_bytes;  // bytes of a row of the weight
+  int tokens;     // 1 to 16
+  int splits;     // warps that share 16 rows: 1, 2, 4 or 8, at most the block's warps
+  bool y_f32;     // y is f32; else it has x's type
+  bool accumulate;
+};
+
+// Columns that a warp processes at a time: 256 bytes of a plain row, or the elements of the largest block.
+constexpr int span_elements(QuantFormat stored) {
+  if (stored == QuantFormat::f32) return 64;
+  return stored == QuantFormat::bf16 || stored == QuantFormat::f16 ? 128 : 256;
+}
+
+}  // namespace ingot::gpu
+
+#if GPU_KERNEL_PASS
+namespace ingot::gpu::GPU_TARGET {
+
+constexpr int skinny_warps = 256 / warp_width;
+constexpr int skinny_rows = 16;  // of a warp, and max tokens
+
+// 16 rows of a span in a warp's shared memory. A row may begin at any address at which a unit (block_quant.h) may
+// begin. QuantFormat are the 16-byte pieces that contain any part of the row; the row begins inside the first of them.
+template <QuantFormat S>
+struct Span {
+  static constexpr int elements = span_elements(S);
+  static constexpr int bytes = elements / unit_elements<S> * unit_bytes<S>;
+  static constexpr int aligned = (unit_bytes<S> & -unit_bytes<S>) < 16 ? unit_bytes<S> & -unit_bytes<S> : 16;
+  static constexpr int pieces = (bytes + 16 - aligned + 15) / 16;
+  // Rows that are read together lie in different banks; rows of plain types are read 16 bytes at a time.
+  static constexpr int stride = S < QuantFormat::q8_0 ? bytes + 64 : (pieces | 1) * 16;
+  static constexpr int room = skinny_rows * stride;
+  static constexpr int loads = (skinny_rows * pieces + warp_width - 1) / warp_width;
+
+  Bytes16 at[loads];  // what a lane moves from global to shared memory
+};
+
+template <QuantFormat S>
+struct Rooms {
+  alignas(16) uint8_t of_warp[skinny_warps][Span<S>::room];
+};
+
+// Byte offset of a row's span in the weight. Rows past the last one repeat it.
+GPU_FN int64_t row_begin(const SkinnyGemmArgs& a, int64_t row, int column_byte) {
+  return (row < a.out ? row : a.out - 1) * a.row_bytes + column_byte;
+}
+
+template <QuantFormat S>
+GPU_FN Span<S> fetch(const SkinnyGemmArgs& a, int64_t first_row, int span) {
+  const auto* weight = static_cast<const uint8_t*>(a.weight);
+  const int column_byte = span * Span<S>::bytes;
+  const int bytes = a.row_bytes - column_byte < Span<S>::bytes ? a.row_bytes - column_byte : Span<S>::bytes;
+  const int64_t total = a.out * a.row_bytes;
+  Span<S> fetched;
+  GPU_UNROLL
+  for (int i = 0; i < Span<S>::loads; ++i) {
+    const int index = lane_index() + i * warp_width;
+    fetched.at[i] = {};
+    if (index >= skinny_rows * Span<S>::pieces) continue;
+    const int64_t begin = row_begin(a, first_row + index / Span<S>::pieces, column_byte);
+    const int64_t from = begin / 16 * 16 + index % Span<S>::pieces * 16;
+    if (from >= begin + bytes) continue;
+    fetched.at[i] = from + 16 <= total ? load_streaming(weight + from) : load_first(weight + from, total - from);
+  }
+  return fetched;
+}
+
+template <QuantFormat S>
+GPU_FN void keep(uint8_t* room, const Span<S>& fetched) {
+  GPU_UNROLL
+  for (int i = 0; i < Span<S>::loads; ++i) {
+    const int index = lane_index() + i * warp_width;
+    if (index >= skinny_rows * Span<S>::pieces) continue;
+    uint8_t* to = room + index / Span<S>::pieces * Span<S>::stride + index % Span<S>::pieces * 16;
+    *reinterpret_cast<Bytes16*>(to) = fetched.at[i];
+  }
+}
+
+// What a warp multiplies at a time: a span of its rows in shared memory.
+struct Work {
+  const uint8_t* room;
+  int64_t first_row;
+  int column;  // first column of the span
+  int left;    // columns from there to the end of the row
+};
+
+template <QuantFormat S>
+GPU_FN const uint8_t* row_of(const SkinnyGemmArgs& a, const Work& work, int row) {
+  const uint8_t* at = work.room + row * Span<S>::stride;
+  if constexpr (Span<S>::aligned == 16) return at;
+  const int column_byte = work.column / unit_elements<S> * unit_bytes<S>;
+  return at + static_cast<int>(row_begin(a, work.first_row + row, column_byte) & 15);
+}
+
+// 8 weights, from column `element` of the span on.
+template <QuantFormat S>
+GPU_FN Floats<8> weights_at(const uint8_t* row, int element) {
+  return decode_unit<S, 8, Span<S>::aligned>(row + element / unit_elements<S> * unit_bytes<S>,
+                                             element % unit_elements<S>);
+}
+// The same, rounded to T.
+template <class T, QuantFormat S>
+GPU_FN Bytes16 rounded_weights_at(const uint8_t* row, int element) {
+  if constexpr (S == (is_f16<T> ? QuantFormat::f16 : QuantFormat::bf16)) {
+    return *reinterpret_cast<const Bytes16*>(row + element * 2);
+  } else {
+    const Floats<8> values = weights_at<S>(row, element);
+    Bytes16 rounded;
+    GPU_UNROLL
+    for (int i = 0; i < 4; ++i) rounded.at[i] = pack_rounded<T>(values.at[2 * i], values.at[2 * i + 1]);
+    return rounded;
+  }
+}
+
+// A warp's sums for 16 rows and 16 tokens, as its lanes hold them; add() adds a span.
+template <class X>
+struct Sums {
+  MmaAccumulator at = {};
+
+  template <QuantFormat S>
+  GPU_FN void add(const SkinnyGemmArgs& a, const Work& work) {
+    const auto* x = static_cast<const X*>(a.x);
+    const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
+    for (int chunk = 0; chunk < end; chunk += 32) {
+      const MmaLongA weights = mma_long_a([&](int row, int piece) {
+        const int element = chunk + piece * 8;
+        return element < work.left ? rounded_weights_at<X, S>(row_of<S>(a, work, row), element) : Bytes16{};
+      });
+      const MmaLongB tokens = mma_long_b([&](int token, int piece) {
+        const int element = chunk + piece * 8;
+        const bool there = token < a.tokens && element < work.left;
+        return there ? load_pack<X, 8>(x + static_cast<int64_t>(token) * a.in + work.column + element) : Pack<X, 8>{};
+      });
+      GPU_UNROLL
+      for (int t = 0; t < 32 / mma_k; ++t) mma<X>(at, weights.at[t], tokens.at[t]);
+    }
+  }
+  GPU_FN void put(float* to) {  // [token][row]
+    GPU_UNROLL
+    for (int i = 0; i < MmaAccumulator::count; ++i) to[mma_column(i) * skinny_rows + mma_row(i)] = at.at[i];
+  }
+};
+
+// Lane l has row l % 16 and every second (with 64 lanes every fourth) group of 8 columns.
+template <>
+struct Sums<float> {
+  float at[skinny_rows] = {};
+
+  template <QuantFormat S>
+  GPU_FN void add(const SkinnyGemmArgs& a, const Work& work) {
+    const uint8_t* row = row_of<S>(a, work, lane_index() % skinny_rows);
+    const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
+    for (int element = lane_index() / skinny_rows * 8; element < end; element += warp_width / skinny_rows * 8) {
+      const Floats<8> weights = weights_at<S>(row, element);
+      const float* x = static_cast<const float*>(a.x) + work.column + element;
+      GPU_UNROLL
+      for (int t = 0; t < skinny_rows; ++t) {
+        if (t < a.tokens) {
+          const Floats<8> token = load_floats<8>(x + static_cast<uint32_t>(t * a.in));
+          GPU_UNROLL
+          for (int i = 0; i < 8; ++i) at[t] = fma(weights.at[i], token.at[i], at[t]);
+        }
+      }
+    }
+  }
+  GPU_FN void put(float* to) {
+    GPU_UNROLL
+    for (int t = 0; t < skinny_rows; ++t) {
+      float sum = at[t];
+      for (int mask = skinny_rows; mask < warp_width; mask *= 2) sum += shuffle_xor(sum, mask);
+      if (lane_index() < skinny_rows) to[t * skinny_rows + lane_index()] = sum;
+    }
+  }
+};
+
+template <class X, QuantFormat S>
+GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
+  GPU_SHARED(Rooms<S>, rooms);
+  const int groups = skinny_warps / a.splits;  // of 16 rows
+  const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
+  const int64_t first_row = (first_group + warp_index() / a.splits) * skinny_rows;
+  const int spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
+  uint8_t* room = rooms.of_warp[warp_index()];
+
+  Sums<X> sums;
+  int span = warp_index() % a.splits;
+  Span<S> next = {};
+  if (span < spans) next = fetch<S>(a, first_row, span);
+  for (; span < spans; span += a.splits) {
+    keep<S>(room, next);
+    if (span + a.splits < spans) next = fetch<S>(a, first_row, span + a.splits);
+    warp_barrier();
+    const int column = span * Span<S>::elements;
+    sums.template add<S>(a, {room, first_row, column, a.in - column});
+    warp_barrier();
+  }
+  sums.put(reinterpret_cast<float*>(room));
+  block_barrier();
+
+  const int64_t token = thread_index() / skinny_rows;
+  for (int group = 0; group < groups; ++group) {
+    const int64_t row = (first_group + group) * skinny_rows + thread_index() % skinny_rows;
+    if (token >= a.tokens || row >= a.out) continue;
+    float sum = 0;
+    for (int w = group * a.splits; w < (group + 1) * a.splits; ++w) {
+      sum += reinterpret_cast<const float*>(rooms.of_warp[w])[thread_index()];
+    }
+    put_floats<X, 1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
+  }
+}
+
+}  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+#include "backend/gpu/arch/tuning.h"
+#include "backend/gpu/launch.h"
+#include "ops/refusal.h"
+
+namespace ingot::gpu {
+
+// Whether a kernel does not support a call. `tokens`: rows that share a weight, at most.
+inline bool skinny_declines(const ops::Context& context, const Tensor& x, const Weight& weight, int64_t tokens,
+                            bool row_invariant, ops::Refusal refuse) {
+  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  if (row_invariant) return refuse("not row-invariant: its summation order differs from the other gemms'");
+  if (is_fp8(weight.storage)) return refuse("does not support fp8");
+  if (tokens > tuning_of(device_of(context)).skinny_tokens) return refuse("supports few tokens only");
+  if (weight.in % 8 != 0 || !aligned(x.data) || !aligned(weight.data))
+    return refuse("rows are not aligned to or multiples of 16 bytes");
+  return weight.in >= int64_t{1} << 27 && refuse("rows are too long for 32-bit indices");
+}
+
+inline SkinnyGemmArgs skinny_args(const ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                                  bool accumulate) {
+  // For a device, the number of splits depends on the row's length only, and so do the bits.
+  const int warps = 256 / device_of(context).warp_width();
+  const int64_t spans = blocks_of(weight.in, span_elements(stored_as(weight)));
+  int splits = 1;
+  while (splits < warps && splits * tuning_of(device_of(context)).skinny_spans < spans) splits *= 2;
+  return {.y = y.data,
+          .x = x.data,
+          .weight = weight.data,
+          .out = weight.out,
+          .in = static_cast<int>(weight.in),
+          .row_bytes = static_cast<int>(row_bytes(weight.storage, weight.in)),
+          .tokens = static_cast<int>(x.shape[0]),
+          .splits = splits,
+          .y_f32 = y.dtype == DType::f32,
+          .accumulate = accumulate};
+}
+
+// Blocks for all rows of the weight.
+inline int64_t skinny_blocks(const ops::Context& context, const SkinnyGemmArgs& args) {
+  const int warps = 256 / device_of(context).warp_width();
+  return blocks_of(args.out, int64_t{16} * warps / args.splits);
+}
+
+}  // namespace ingot::gpu
+#endif
