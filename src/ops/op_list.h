@@ -11,7 +11,6 @@
   NOUN(activation) OP(Activate) OP(ActivateBackward)                                                                    \
   NOUN(adamw) OP(Adamw) OP(SumSquares) OP(DecideUpdate)                                                                 \
   NOUN(attention) OP(Attention) OP(AttentionBackward) OP(KvStore) OP(PagedAttention)                                    \
-  NOUN(blockwise) OP(QuantizeBlockwise) OP(DequantizeBlockwise)                                                         \
   NOUN(columns) OP(GatherColumns) OP(ScatterColumns)                                                                    \
   NOUN(cross_entropy) OP(CrossEntropy)                                                                                  \
   NOUN(elementwise) OP(Add) OP(Scale) OP(Clamp) OP(ClampBackward) OP(Softcap) OP(SoftcapBackward) OP(AddBias)           \

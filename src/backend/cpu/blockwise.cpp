@@ -1,36 +1,12 @@
-#include "ops/blockwise.h"
-
+// The tables of 8-bit states, and their reference kernels.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "backend/cpu/glue.h"
-#include "backend/cpu/ops.h"
-#include "backend/cpu/simd/blockwise.h"
 #include "backend/cpu/update.h"
 
 namespace ingot::cpu {
 namespace {
-
-using ops::Context;
-
-template <const BlockwiseKernels& K>
-void run_quantize(Context& context, const Tensor& codes, const Tensor& scales, const Tensor& x,
-                  ops::BlockwiseAttributes attributes) {
-  if (is_halted(attributes.decision)) return;
-  const BlockwiseTables tables = blockwise_tables(attributes.is_signed);
-  for_blocks(context, x.elements(), [&](int64_t block, int64_t first, int64_t count) {
-    scales.as<float>()[block] = K.quantize(codes.as<uint8_t>() + first, x.as<float>() + first, count, tables);
-  });
-}
-
-template <const BlockwiseKernels& K>
-void run_dequantize(Context& context, const Tensor& x, const Tensor& codes, const Tensor& scales, bool is_signed) {
-  const float* map = dynamic_map(is_signed).data();
-  for_blocks(context, x.elements(), [&](int64_t block, int64_t first, int64_t count) {
-    K.dequantize(x.as<float>() + first, codes.as<uint8_t>() + first, count, map, scales.as<float>()[block]);
-  });
-}
 
 // By bisection.
 float quantize_block(uint8_t* codes, const float* x, int64_t n, const BlockwiseTables& tables) {
@@ -66,12 +42,5 @@ BlockwiseTables blockwise_tables(bool is_signed) {
 }
 
 const BlockwiseKernels reference_blockwise = {quantize_block, dequantize_block};
-
-void register_blockwise(ops::Registry& registry, Levels levels) {
-  INGOT_ADD_LEVELS(registry, levels.best, ops::QuantizeBlockwise, run_quantize, blockwise_kernels);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::DequantizeBlockwise, run_dequantize, blockwise_kernels);
-  registry.add<ops::QuantizeBlockwise>(DeviceKind::cpu, "reference", run_quantize<reference_blockwise>);
-  registry.add<ops::DequantizeBlockwise>(DeviceKind::cpu, "reference", run_dequantize<reference_blockwise>);
-}
 
 }  // namespace ingot::cpu

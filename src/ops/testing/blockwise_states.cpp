@@ -8,6 +8,9 @@
 
 namespace ingot::ops::testing {
 
+namespace {
+
+// codes [N] and scales [ceil(N / 256)] = the nearest codes of x [N].
 void encode_blocks(std::vector<double>& codes, std::vector<double>& scales, const std::vector<double>& x,
                    bool is_signed) {
   const std::array<float, 256>& map = dynamic_map(is_signed);
@@ -27,6 +30,14 @@ void encode_blocks(std::vector<double>& codes, std::vector<double>& scales, cons
       codes[i] = static_cast<double>(nearest);
     }
   }
+}
+
+}  // namespace
+
+Fill spread() {
+  return [](std::vector<double>& values, RandomStream& random) {
+    for (double& value : values) value = std::pow(10.0, -8.0 * random.uniform_double()) * random.normal();
+  };
 }
 
 OpCase with_coded_states(OpCase plain, const std::vector<CodedOperand>& states, bool halted) {

@@ -7,9 +7,8 @@
 
 namespace ingot::ops::testing {
 
-// codes [N] and scales [ceil(N / 256)] = the nearest codes of x [N], by trying all of them.
-void encode_blocks(std::vector<double>& codes, std::vector<double>& scales, const std::vector<double>& x,
-                   bool is_signed);
+// Numbers of very different sizes, as optimizer states are.
+Fill spread();
 
 // An f32 operand of a case, role inout, that becomes codes.
 struct CodedOperand {
@@ -19,7 +18,8 @@ struct CodedOperand {
 };
 
 // The case with u8 codes in place of `states`; their scales become its last operands, in this order. The reference
-// decodes the states before that of `plain` and encodes them after it; with `halted` it leaves them alone.
+// decodes the states before that of `plain` and encodes them after it, by trying all codes; with `halted` it leaves
+// them alone.
 OpCase with_coded_states(OpCase plain, const std::vector<CodedOperand>& states, bool halted = false);
 
 }  // namespace ingot::ops::testing

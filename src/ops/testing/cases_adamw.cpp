@@ -157,6 +157,9 @@ std::vector<OpCase> adamw_cases() {
     cases.push_back(large(adamw_case(types, int64_t{1} << 28, later)));
   }
   for (const int64_t n : {0, 1, 255, 256, 700}) cases.push_back(coded_case(n, first));
+  cases.push_back(coded_case(700, later));
+  cases.back().name += " spread";
+  cases.back().operands[4].fill = spread();
   for (const bool halted : {false, true})
     cases.push_back(coded_case(300, {.lr = 1e-2F, .gradient_scale = 0.125F}, halted));
   cases.push_back(timing(coded_case(int64_t{1} << 22, later)));
