@@ -40,7 +40,7 @@ class AdapterSlotsTest : public testing::Test {
     model_.layers = spec::repeated(3, layer);
     model_.context = 64;
     for (const spec::LoraParam& p : layers()) bytes_ += weight_bytes(p);
-    EXPECT_GT(bytes_, 2 * CopyThread::piece_bytes);
+    EXPECT_GT(bytes_, 2 * CopyThread::chunk_bytes);
   }
 
   std::vector<spec::LoraParam> layers() const {

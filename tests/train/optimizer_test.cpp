@@ -27,7 +27,7 @@ struct Parameter {
   ThreadPool threads{2};
   const Optimizer& optimizer;
   Shape shape;
-  int64_t own;
+  int64_t shard;
   DType type;
   Buffer master, gradient, decision;
   std::vector<Buffer> memory;
@@ -38,12 +38,12 @@ struct Parameter {
   Parameter(OptimizerName name, Shape whole, DType state_type, int64_t elements = 0)
       : optimizer(optimizer_for(name, whole, 0)),
         shape(whole),
-        own(elements > 0 ? elements : whole.elements()),
+        shard(elements > 0 ? elements : whole.elements()),
         type(state_type),
-        master(device, static_cast<size_t>(own) * 4),
-        gradient(device, static_cast<size_t>(own) * 4),
+        master(device, static_cast<size_t>(shard) * 4),
+        gradient(device, static_cast<size_t>(shard) * 4),
         decision(device, 24),
-        state(state_layout(optimizer, whole, own, state_type)) {
+        state(state_layout(optimizer, whole, shard, state_type)) {
     cpu::register_ops(registry);
     size_t bytes = 0;
     for (StateTensor& each : state) {
@@ -51,7 +51,7 @@ struct Parameter {
       bytes += Arena::footprint(each.tensor.dtype, each.tensor.shape);
       each.tensor = memory.back().view(each.tensor.dtype, each.tensor.shape);
     }
-    EXPECT_EQ(bytes, state_bytes(optimizer, whole, own, state_type));
+    EXPECT_EQ(bytes, state_bytes(optimizer, whole, shard, state_type));
     draw(master, 0);
     attributes.settings.weight_decay = 0.1;
     attributes.lr = 0.01;
@@ -69,11 +69,11 @@ struct Parameter {
   // used.
   size_t update() {
     draw(gradient, static_cast<uint64_t>(attributes.updates));
-    Arena scratch(device, update_bytes(optimizer, shape, own, DType::f32), "scratch");
+    Arena scratch(device, update_bytes(optimizer, shape, shard, DType::f32), "scratch");
     ops::Context context{device, registry, scratch, &threads};
     const ParameterUpdate parameter{.shape = shape,
-                                    .master = master.view(DType::f32, {own}),
-                                    .gradient = gradient.view(DType::f32, {own}),
+                                    .master = master.view(DType::f32, {shard}),
+                                    .gradient = gradient.view(DType::f32, {shard}),
                                     .decay = true};
     run_update(context, optimizer, state, parameter, attributes);
     ++attributes.updates;
