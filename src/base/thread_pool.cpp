@@ -24,6 +24,8 @@ constexpr double spin_seconds = 100e-6;
 
 // Set while the thread runs slices: a nested call must not wait for workers that may be waiting for it.
 thread_local bool inside_slice = false;
+// Whether this thread has the workspace of a pool.
+thread_local bool has_workspace = false;
 
 // The pool to whose first CPU this thread is already bound.
 thread_local const void* bound_for = nullptr;
@@ -261,9 +263,14 @@ size_t ThreadPool::workspace_bytes() const { return state_->workspace.bytes(); }
 ThreadPool::Workspace::Workspace(const ThreadPool& pool) : pool_(pool) {
   // The slice's caller may be waited for by the workspace's present user.
   if (inside_slice) throw_error(ErrorKind::internal, "an op that needs the pool's workspace was called inside a slice");
+  if (has_workspace) throw_error(ErrorKind::internal, "an op that has the pool's workspace called another that needs it");
   pool.workspace_mutex_.lock();
+  has_workspace = true;
 }
-ThreadPool::Workspace::~Workspace() { pool_.workspace_mutex_.unlock(); }
+ThreadPool::Workspace::~Workspace() {
+  has_workspace = false;
+  pool_.workspace_mutex_.unlock();
+}
 
 std::span<std::byte> ThreadPool::Workspace::of(int thread) const {
   const State& state = *pool_.state_;

@@ -76,8 +76,8 @@ class ThreadPool {
   void run(int slots, FunctionRef<void(int)> body);
 
   // The use of a pool's workspace by one op at a time: another thread that makes one waits until this one ends. Its
-  // memory is 64-byte aligned, holds what earlier ops left there, and is valid as long as the object. A thread must not
-  // make a second one of the same pool, nor begin waiting inside a slice. ErrorKind::internal inside a slice.
+  // memory is 64-byte aligned, holds what earlier ops left there, and is valid as long as the object. Errors: internal
+  // inside a slice, and if this thread already has one.
   class INGOT_SCOPED_CAPABILITY Workspace {
    public:
     explicit Workspace(const ThreadPool& pool) INGOT_ACQUIRE(pool.workspace_mutex_);

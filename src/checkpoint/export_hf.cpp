@@ -125,8 +125,9 @@ void write_hf(const fs::path& folder, const ExportModel& model, DType dtype, uin
       }
     }
   }
+  const std::string config_json = write_hf_config(config);  // may refuse the model: before the weights are written
   write_weights(folder, model, dtype, shard_bytes);
-  write_file(folder / "config.json", write_hf_config(config));
+  write_file(folder / "config.json", config_json);
 }
 
 }  // namespace ingot::checkpoint

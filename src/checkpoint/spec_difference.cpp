@@ -98,7 +98,7 @@ std::string first_difference(const spec::ModelSpec& a, const spec::ModelSpec& b)
     const std::string inside = difference(a.layer(i), b.layer(i));
     if (!inside.empty()) return fmt::format("layer {}: {}", i, inside);
   }
-  return "a member that has no name here";
+  return "other hyper-parameters";
 }
 
 }  // namespace ingot::checkpoint

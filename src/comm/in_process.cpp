@@ -287,6 +287,7 @@ class ReceiveOperation : public Transport::Operation {
       : member_(member), data_(data), bytes_(bytes), from_(from) {}
 
   void wait() override {
+    if (mismatch_) throw *mismatch_;
     if (over_) return;
     auto& messages = member_.group->messages;
     std::deque<Message>* queue = nullptr;
@@ -303,11 +304,13 @@ class ReceiveOperation : public Transport::Operation {
       message = std::move(queue->front());
       queue->pop_front();
     }
-    over_ = true;  // also where the message does not fit: another one would be the next operation's
     if (message.size() != bytes_) {
-      throw_error(ErrorKind::internal, "rank {} of '{}' received {} bytes from rank {}, expected {}", member_.rank,
-                  member_.group->name, message.size(), from_, bytes_);
+      mismatch_ = Error(ErrorKind::internal,
+                        fmt::format("rank {} of '{}' received {} bytes from rank {}, expected {}", member_.rank,
+                                    member_.group->name, message.size(), from_, bytes_));
+      throw *mismatch_;
     }
+    over_ = true;
     std::copy(message.begin(), message.end(), static_cast<std::byte*>(data_));
   }
 
@@ -317,6 +320,7 @@ class ReceiveOperation : public Transport::Operation {
   size_t bytes_;
   int from_;
   bool over_ = false;
+  std::optional<Error> mismatch_;  // the message that was received is not the next operation's: waiting again fails again
 };
 
 // Done when it starts: the message is a copy of the data.

@@ -37,7 +37,8 @@ typedef struct {
   /* Sets *done to whether the operation is complete. If so, and only then, the request is freed: after an error MPI may
      still use its memory. */
   int (*test)(ingot_mpi_request* request, int* done);
-  /* Cancels a receive that has no matching send, and frees the request. */
+  /* Cancels a receive that has no matching send, or whose test failed, and frees the request. Other requests whose test
+     failed are left: MPI cannot cancel collective operations. */
   int (*cancel)(ingot_mpi_request* request);
 
   void (*describe)(int error, char* text, int size);

@@ -80,7 +80,7 @@ void update_lion(ops::Context& context, const ParameterUpdate& parameter, const 
   ops::lion(context, momentum_state(parameter), parameter.gradient, lion);
 }
 
-constexpr StateSpec two_moments[] = {{"moment1"}, {"moment2", false}};
+constexpr StateSpec two_moments[] = {{"moment1"}, {"moment2"}};
 constexpr StateSpec one_moment[] = {{"moment1"}};
 constexpr StateSpec momentum_buffer[] = {{"momentum"}};
 

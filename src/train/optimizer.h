@@ -51,8 +51,7 @@ struct ParameterUpdate {
 
 // A state has one number per element of the parameter. All are 0 at first.
 struct StateSpec {
-  const char* name;       // the tensor's name in checkpoints is "NAME.PARAMETER"
-  bool is_signed = true;  // false: never negative, which 8-bit states make use of
+  const char* name;  // the tensor's name in checkpoints is "NAME.PARAMETER"
 };
 
 struct Optimizer {

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "ops/adamw_bytes.h"
+#include "ops/blockwise.h"
 
 namespace ingot::train {
 
 std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ranks) {
   constexpr int64_t block = ops::sum_squares_block;
+  static_assert(block % ops::blockwise_elements == 0, "blocks of 8-bit states may not span two ranks");
   const int64_t total = std::accumulate(elements.begin(), elements.end(), int64_t{0});
   std::vector<std::vector<Range>> parts;
   int64_t before = 0;  // elements assigned so far, in all tensors

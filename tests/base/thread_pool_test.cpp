@@ -209,6 +209,16 @@ TEST(ThreadPool, SlicesMustNotAskForTheWorkspace) {
   }
 }
 
+TEST(ThreadPool, AThreadMustNotAskForTheWorkspaceTwice) {
+  ThreadPool pool(2);
+  {
+    const ThreadPool::Workspace first(pool);
+    const auto again = [&] { const ThreadPool::Workspace second(pool); };
+    EXPECT_THROW(again(), Error);
+  }
+  const ThreadPool::Workspace free(pool);
+}
+
 TEST(ThreadPool, SeveralCallersTakeTurns) {
   ThreadPool pool(3);
   std::vector<std::vector<int>> hits(4, std::vector<int>(50));

@@ -146,6 +146,27 @@ TEST(InProcess, AReceiveThatFailedFailsAgain) {
   EXPECT_EQ(failures, 2);
 }
 
+TEST(InProcess, AReceiveOfAnotherSizeFailsAgain) {
+  int failures = 0;
+  run_in_process({.ranks = 2}, [&](const Group& group) {
+    std::vector<std::byte> bytes(4);
+    if (group.rank() == 1) {
+      group.begin_send(std::span(bytes).first(3), 0).wait();
+      return;
+    }
+    Operation receive = group.begin_receive(bytes, 1);
+    for (int i = 0; i < 2; ++i) {
+      try {
+        receive.wait();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::internal);
+        ++failures;
+      }
+    }
+  });
+  EXPECT_EQ(failures, 2);
+}
+
 TEST(InProcess, NoRankPassesABarrierBeforeAllArrive) {
   std::atomic<int> come = 0;
   run_in_process({.ranks = 5}, [&](const Group& group) {

@@ -195,14 +195,21 @@ TEST_F(CpuWorkspace, HasTheSizeThatItsLevelNeeds) {
 TEST_F(CpuWorkspace, IsAnErrorWhereItIsTooSmall) {
   Arena scratch;
   ThreadPool none(2, {}, no_workspace);
+  const auto expect_error = [&](const char* op, const char* implementation, const std::function<void(ops::Context&)>& run) {
+    try {
+      call(op, implementation, none, scratch, run);
+      FAIL() << op << " without memory for its panels";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::internal);
+      EXPECT_NE(error.message().find("workspace"), std::string::npos) << error.message();
+    }
+  };
   const Tensor a = random(DType::f32, Shape{64, 64}, 1), c = zeros(DType::f32, Shape{64, 64});
-  try {
-    call("matmul", "plain", none, scratch, [&](ops::Context& context) { ops::matmul(context, c, a, a, {}); });
-    FAIL() << "a gemm without memory for its panels";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::internal);
-    EXPECT_NE(error.message().find("workspace"), std::string::npos) << error.message();
-  }
+  expect_error("matmul", "plain", [&](ops::Context& context) { ops::matmul(context, c, a, a, {}); });
+  // A weight that has to be decoded before it is multiplied.
+  const Weight stored = weight(Storage::q4_1, 64, 64);
+  const Tensor x = random(DType::f32, Shape{1, 64}, 2), y = zeros(DType::f32, Shape{1, 64});
+  expect_error("linear", "dot", [&](ops::Context& context) { ops::linear(context, y, x, stored, {}); });
 }
 
 }  // namespace

@@ -35,15 +35,15 @@ template <class T, const LoraKernels& K>
 void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots, int64_t lo, int64_t hi,
                ops::LoraAttributes attributes, std::span<std::byte> workspace) {
   const int64_t in = x.shape[1], out = y.shape[1];
-  const size_t fitting =
-      (workspace.size() - vectors_bytes(K.lanes, attributes.rank)) / vectors_bytes(1, attributes.rank);
-  const int64_t most = std::min(hi - lo, static_cast<int64_t>(fitting));
   WorkspaceArrays arrays(workspace);
   auto* columns = arrays.take<float>(K.lanes * attributes.rank);
-  auto* low = arrays.take<float>(most * attributes.rank);
+  const size_t fitting =
+      (workspace.size() - vectors_bytes(K.lanes, attributes.rank)) / vectors_bytes(1, attributes.rank);
+  const int64_t max_tokens = std::clamp<int64_t>(static_cast<int64_t>(fitting), 1, hi - lo);
+  auto* low = arrays.take<float>(max_tokens * attributes.rank);
   const int32_t* slot = slots.as<int32_t>();
   for (int64_t begin = lo, end = lo; begin < hi; begin = end) {
-    while (end < hi && end - begin < most && slot[end] == slot[begin]) ++end;
+    while (end < hi && end - begin < max_tokens && slot[end] == slot[begin]) ++end;
     const ops::LoraEntry* entry = entry_of(entries, slots, begin, attributes);
     if (entry == nullptr) continue;
     const int64_t tokens = end - begin, rank = entry->rank;

@@ -47,7 +47,7 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
     if (blocks != nullptr && x.shape[0] <= K.tile_tokens) return put(blocks, lo, hi - lo, weight.slice(lo, hi).data);
   }
   const size_t row_bytes = row_bytes_of(weight, x.dtype);
-  const int64_t at_once = static_cast<int64_t>(std::min(workspace.size() / std::max<size_t>(1, row_bytes), size_t{16}));
+  const int64_t at_once = static_cast<int64_t>(std::clamp(workspace.size() / std::max<size_t>(1, row_bytes), size_t{1}, size_t{16}));
   auto* decoded = WorkspaceArrays(workspace).take<std::byte>(at_once * static_cast<int64_t>(row_bytes));
   for (int64_t row = lo; row < hi; row += at_once) {
     const int64_t rows = std::min(at_once, hi - row);
