@@ -21,7 +21,7 @@ constexpr int64_t check_tokens = 32;
 
 // Matrices as rows of their storage type, vectors as one row of f32.
 struct Rows {
-  Storage storage;
+  StorageType storage;
   int64_t rows, in;
 
   size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(storage, in); }
@@ -29,7 +29,7 @@ struct Rows {
 
 Rows rows_of(const spec::ParamSpec& p, const checkpoint::WeightStorage& storage) {
   if (p.shape.size() == 2) return {storage.of(p), p.shape[0], p.shape[1]};
-  return {Storage::f32, 1, p.elements()};
+  return {StorageType::f32, 1, p.elements()};
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ WeightSet random_model(Device& device, const spec::ModelSpec& model, const check
   WeightSet weights;
   for (const spec::ParamSpec& p : table) {
     const Rows rows = rows_of(p, storage);
-    void* data = arena->take_bytes(rows.bytes());
+    void* data = arena->allocate_bytes(rows.bytes());
     Parameter parameter;
     if (p.shape.size() == 2) {
       parameter.matrix = Weight{rows.storage, data, rows.rows, rows.in, &device};
@@ -103,7 +103,7 @@ data::PackedSequence random_sequence(const spec::ModelSpec& model, int64_t lengt
 std::shared_ptr<const infer::HostAdapter> random_adapter(const spec::ModelSpec& model, const spec::LoraSpec& lora,
                                                          DType type, int64_t number) {
   const std::vector<spec::LoraParam> layers = spec::lora_parameters(model, lora);
-  const Storage storage = checkpoint::storage_of(type);
+  const StorageType storage = checkpoint::storage_of(type);
   int64_t elements = 0;
   for (const spec::LoraParam& p : layers) elements += p.rank * (p.in + p.out);
   const auto memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(elements) * size_of(type));

@@ -49,7 +49,7 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
                "{}: tensor '{}' has the shape {}, but this base model needs {}", file, entry.name,
                shape_text(entry.shape), shape_text(shape));
   }
-  const std::optional<Storage> storage = storage_from_file(entry.dtype);
+  const std::optional<StorageType> storage = storage_from_file(entry.dtype);
   if (!storage || !is_plain(*storage)) {
     throw_error(ErrorKind::unsupported, "{}: tensor '{}' has the unsupported type {}", file, entry.name, entry.dtype);
   }
@@ -59,7 +59,9 @@ Tensor tensor_of(const formats::TensorEntry& entry, const std::vector<int64_t>& 
     throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
                "{}: tensor '{}' has a value that is not finite: element {}", file, entry.name, at);
   }
-  const DType dtype = *storage == Storage::f32 ? DType::f32 : *storage == Storage::bf16 ? DType::bf16 : DType::f16;
+  const DType dtype = *storage == StorageType::f32    ? DType::f32
+                      : *storage == StorageType::bf16 ? DType::bf16
+                                                      : DType::f16;
   return Tensor{const_cast<std::byte*>(entry.bytes.data()), dtype, Shape(std::span<const int64_t>(shape)), nullptr};
 }
 

@@ -40,6 +40,6 @@ void write_hf(const std::filesystem::path& folder, const ExportModel& model, DTy
 // tokenizer.json or tokenizer.model. Returns one sentence for each property of the model that the file cannot express.
 // Errors: as write_hf; unsupported, naming the tensor, for rows that are not whole blocks; those of gguf_vocabulary_of
 // and of gguf_model_metadata (models that llama.cpp does not compute).
-std::vector<std::string> write_gguf(const std::filesystem::path& file, const ExportModel& model, Storage matrices);
+std::vector<std::string> write_gguf(const std::filesystem::path& file, const ExportModel& model, StorageType matrices);
 
 }  // namespace ingot::checkpoint

@@ -22,17 +22,17 @@ using formats::GgufType;
 namespace {
 
 struct FileType {
-  Storage storage;
+  StorageType storage;
   GgufType type;
   uint32_t id;  // general.file_type
 };
 
-const FileType& file_type(Storage storage) {
-  static constexpr FileType types[] = {{Storage::f32, GgufType::f32, 0},
-                                       {Storage::f16, GgufType::f16, 1},
-                                       {Storage::q4_0, GgufType::q4_0, 2},
-                                       {Storage::q8_0, GgufType::q8_0, 7},
-                                       {Storage::bf16, GgufType::bf16, 32}};
+const FileType& file_type(StorageType storage) {
+  static constexpr FileType types[] = {{StorageType::f32, GgufType::f32, 0},
+                                       {StorageType::f16, GgufType::f16, 1},
+                                       {StorageType::q4_0, GgufType::q4_0, 2},
+                                       {StorageType::q8_0, GgufType::q8_0, 7},
+                                       {StorageType::bf16, GgufType::bf16, 32}};
   for (const FileType& type : types) {
     if (type.storage == storage) return type;
   }
@@ -116,7 +116,7 @@ void add_text(GgufMetadata& metadata, const ModelSource& source, const spec::Mod
 // A tensor to write: the parameters stored in it, in order (the experts of a block are one tensor).
 struct FileTensor {
   formats::GgufDeclaration declaration;
-  Storage storage = Storage::f32;
+  StorageType storage = StorageType::f32;
   std::vector<std::pair<size_t, Placement>> parts;  // index in the table of parameters
 };
 
@@ -130,7 +130,7 @@ std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vec
     const auto [position, is_new] = tensor_of_name.try_emplace(placement.name, tensors.size());
     if (is_new) {
       const bool matrix = p.shape.size() == 2;
-      const FileType& stored = matrix && !p.precise ? type : file_type(Storage::f32);
+      const FileType& stored = matrix && !p.precise ? type : file_type(StorageType::f32);
       if (placement.shape.back() % block_elements(stored.storage) != 0) {
         throw_hint(ErrorKind::unsupported, "write f16 or bf16",
                    "tensor '{}': rows of {} elements are not a multiple of the {} block size {}", p.name,
@@ -152,7 +152,7 @@ std::vector<FileTensor> file_tensors(const spec::ModelSpec& spec, const std::vec
 
 }  // namespace
 
-std::vector<std::string> write_gguf(const fs::path& file, const ExportModel& model, Storage matrices) {
+std::vector<std::string> write_gguf(const fs::path& file, const ExportModel& model, StorageType matrices) {
   std::vector<std::string> lost;
   const FileType& type = file_type(matrices);
   GgufMetadata metadata = gguf_model_metadata(model.spec, model.name, type.id);

@@ -80,12 +80,12 @@ void read_divisors(const GgufSource& source, spec::Attention& attention) {
   spec::Rope& rope = *attention.rope;
   const StoredTensor* divisors = source.store.find("rope_freqs.weight");
   if (divisors == nullptr) return;
-  if (divisors->storage != Storage::f32 || divisors->shape != std::vector<int64_t>{attention.head_dim / 2}) {
+  if (divisors->storage != StorageType::f32 || divisors->shape != std::vector<int64_t>{attention.head_dim / 2}) {
     throw_error(ErrorKind::corrupt, "{}: tensor 'rope_freqs.weight' is {}, expected F32 [{}]", source.file,
                 divisors->text(), attention.head_dim / 2);
   }
   std::vector<float> stored(static_cast<size_t>(attention.head_dim / 2));
-  decode_row(Storage::f32, divisors->bytes.data(), attention.head_dim / 2, stored.data());
+  decode_row(StorageType::f32, divisors->bytes.data(), attention.head_dim / 2, stored.data());
   if (std::all_of(stored.begin(), stored.end(), [](float divisor) { return divisor == 1.0F; })) return;
   if (rope.scaling.kind != Kind::none) {
     throw_error(ErrorKind::unsupported,

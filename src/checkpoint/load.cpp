@@ -25,7 +25,7 @@ constexpr int64_t slice_elements = 1 << 16;         // per task of the thread po
 struct Transfer {
   const StoredTensor* from = nullptr;
   Placement placement;
-  Storage to = Storage::f32;
+  StorageType to = StorageType::f32;
   int64_t rows = 0;  // rows of the parameter; a vector whose elements are reordered counts as rows of one element
   int64_t in = 0;
   std::byte* data = nullptr;
@@ -88,7 +88,7 @@ Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, c
   }
   const bool matrix = p.shape.size() == 2;
   transfer.from = tensor;
-  transfer.to = matrix ? options.storage.of(p, tensor->storage) : Storage::f32;
+  transfer.to = matrix ? options.storage.of(p, tensor->storage) : StorageType::f32;
   if (matrix && p.shape[1] % block_elements(transfer.to) != 0) {
     throw_hint(ErrorKind::unsupported, "keep the weights in bf16 or f16",
                "{}: tensor '{}': rows of {} elements are not a multiple of the {} block size {}", tensor->file,
@@ -106,7 +106,7 @@ Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, c
 
 // Rows [begin, end) of a parameter that the file stores as [in, out]: the columns [begin, end) there.
 void convert_columns(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
-  const Storage from = *transfer.from->storage;
+  const StorageType from = *transfer.from->storage;
   const auto columns = static_cast<size_t>(end - begin);
   std::vector<float> across(columns);
   std::vector<float> values(columns * static_cast<size_t>(transfer.in));
@@ -126,7 +126,7 @@ void convert_columns(const Transfer& transfer, int64_t begin, int64_t end, std::
 // Writes rows [begin, end) of the parameter, converted, consecutively to `out`.
 void convert_rows(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
   if (transfer.placement.transposed) return convert_columns(transfer, begin, end, out);
-  const Storage from = *transfer.from->storage;
+  const StorageType from = *transfer.from->storage;
   const size_t from_row = row_bytes(from, transfer.in);
   const size_t to_row = row_bytes(transfer.to, transfer.in);
   const auto offset = static_cast<float>(transfer.placement.offset);
@@ -156,10 +156,10 @@ void convert_parallel(const Transfer& transfer, int64_t begin, int64_t end, std:
 // Writes to memory that the host cannot write: rows are read and converted while previous ones are uploaded.
 void upload_rows(const Transfer& transfer, Uploader& uploader, ThreadPool* pool) {
   const size_t to_row = row_bytes(transfer.to, transfer.in);
-  const int64_t step = static_cast<int64_t>(uploader.piece_bytes() / to_row);
+  const int64_t step = static_cast<int64_t>(uploader.chunk_bytes() / to_row);
   for (int64_t row = 0; row < transfer.rows; row += step) {
     const int64_t end = std::min(row + step, transfer.rows);
-    convert_parallel(transfer, row, end, uploader.piece(), pool);
+    convert_parallel(transfer, row, end, uploader.next_chunk(), pool);
     uploader.send(transfer.data + static_cast<size_t>(row) * to_row, static_cast<size_t>(end - row) * to_row);
   }
 }
@@ -185,7 +185,7 @@ void run_transfers(const std::vector<Transfer>& transfers, const LoadOptions& op
 
 // Non-finite values in a file would turn every result into NaN, with no hint of the cause.
 void check_finite(const Transfer& transfer, ThreadPool* pool) {
-  const Storage storage = *transfer.from->storage;
+  const StorageType storage = *transfer.from->storage;
   const int64_t in = transfer.placement.transposed ? transfer.rows : transfer.in;
   const int64_t rows = transfer.placement.transposed ? transfer.in : transfer.rows;
   const size_t bytes = row_bytes(storage, in);
@@ -206,7 +206,7 @@ void check_finite(const Transfer& transfer, ThreadPool* pool) {
 }
 
 std::string common_storage(const std::vector<Transfer>& transfers) {
-  std::map<Storage, int64_t> elements;
+  std::map<StorageType, int64_t> elements;
   for (const Transfer& transfer : transfers) {
     if (transfer.rows > 1 || transfer.from->shape.size() == 2)
       elements[*transfer.from->storage] += transfer.rows * transfer.in;
@@ -278,7 +278,7 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);
     for (Transfer& transfer : transfers) {
       if (transfer.mapped) continue;
-      transfer.data = static_cast<std::byte*>(arena->take_bytes(transfer.bytes()));
+      transfer.data = static_cast<std::byte*>(arena->allocate_bytes(transfer.bytes()));
     }
     run_transfers(transfers, options);
     model.weights.owners.push_back(arena);

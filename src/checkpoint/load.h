@@ -15,9 +15,9 @@ namespace ingot::checkpoint {
 
 struct LoadOptions {
   Device& device;
-  WeightStorage storage = {Storage::f32};  // storage types of the matrices in memory
-  bool writable = false;                   // the weights will be modified: none may point into a file
-  ThreadPool* pool = nullptr;              // null: converts on the calling thread
+  WeightStorage storage = {StorageType::f32};  // storage types of the matrices in memory
+  bool writable = false;                       // the weights will be modified: none may point into a file
+  ThreadPool* pool = nullptr;                  // null: converts on the calling thread
 };
 
 struct LoadedModel {

@@ -382,7 +382,7 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
     if (!uploader) return device.copy_from_host(to, bytes.data(), bytes.size());
     for (size_t done = 0; done < bytes.size(); done += staging_bytes) {
       const auto part = bytes.subspan(done, std::min(staging_bytes, bytes.size() - done));
-      std::copy(part.begin(), part.end(), uploader->piece());
+      std::copy(part.begin(), part.end(), uploader->next_chunk());
       uploader->send(to + done, part.size());
     }
   };

@@ -56,24 +56,24 @@ int64_t find_exponent(const void* row, int64_t n, Bits exponent) {
 
 }  // namespace
 
-void decode_row(Storage storage, const void* row, int64_t n, float* out) {
+void decode_row(StorageType storage, const void* row, int64_t n, float* out) {
   switch (storage) {
-    case Storage::f32: std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float)); return;
-    case Storage::bf16: decode_16(row, n, out, bf16_to_float); return;
-    case Storage::f16: decode_16(row, n, out, f16_to_float); return;
-    case Storage::fp8_e4m3:
-    case Storage::fp8_e5m2: decode_fp8(storage, static_cast<const std::byte*>(row), n, 0, n, out); return;
+    case StorageType::f32: std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float)); return;
+    case StorageType::bf16: decode_16(row, n, out, bf16_to_float); return;
+    case StorageType::f16: decode_16(row, n, out, f16_to_float); return;
+    case StorageType::fp8_e4m3:
+    case StorageType::fp8_e5m2: decode_fp8(storage, static_cast<const std::byte*>(row), n, 0, n, out); return;
     default: block_codec(storage).decode(static_cast<const std::byte*>(row), n, out); return;
   }
 }
 
-void encode_row(Storage storage, const float* values, int64_t n, void* row) {
+void encode_row(StorageType storage, const float* values, int64_t n, void* row) {
   switch (storage) {
-    case Storage::f32: std::memcpy(row, values, static_cast<size_t>(n) * sizeof(float)); return;
-    case Storage::bf16: encode_16(values, n, row, float_to_bf16); return;
-    case Storage::f16: encode_16(values, n, row, float_to_f16); return;
-    case Storage::fp8_e4m3:
-    case Storage::fp8_e5m2: encode_fp8(storage, values, n, static_cast<std::byte*>(row)); return;
+    case StorageType::f32: std::memcpy(row, values, static_cast<size_t>(n) * sizeof(float)); return;
+    case StorageType::bf16: encode_16(values, n, row, float_to_bf16); return;
+    case StorageType::f16: encode_16(values, n, row, float_to_f16); return;
+    case StorageType::fp8_e4m3:
+    case StorageType::fp8_e5m2: encode_fp8(storage, values, n, static_cast<std::byte*>(row)); return;
     default: break;
   }
   const BlockCodec& codec = block_codec(storage);
@@ -81,13 +81,13 @@ void encode_row(Storage storage, const float* values, int64_t n, void* row) {
   codec.encode(values, n, static_cast<std::byte*>(row));
 }
 
-int64_t find_non_finite(Storage storage, const void* row, int64_t n) {
+int64_t find_non_finite(StorageType storage, const void* row, int64_t n) {
   switch (storage) {
-    case Storage::f32: return find_exponent<uint32_t>(row, n, 0x7f800000U);
-    case Storage::bf16: return find_exponent<uint16_t>(row, n, 0x7f80U);
-    case Storage::f16: return find_exponent<uint16_t>(row, n, 0x7c00U);
-    case Storage::fp8_e4m3:
-    case Storage::fp8_e5m2:
+    case StorageType::f32: return find_exponent<uint32_t>(row, n, 0x7f800000U);
+    case StorageType::bf16: return find_exponent<uint16_t>(row, n, 0x7f80U);
+    case StorageType::f16: return find_exponent<uint16_t>(row, n, 0x7c00U);
+    case StorageType::fp8_e4m3:
+    case StorageType::fp8_e5m2:
       return find_exponent<uint32_t>(static_cast<const std::byte*>(row) + fp8_scale_offset(n), 1, 0x7f800000U);
     default: break;
   }
@@ -101,20 +101,21 @@ int64_t find_non_finite(Storage storage, const void* row, int64_t n) {
   return -1;
 }
 
-Storage storage_of(DType dtype) {
+StorageType storage_of(DType dtype) {
   switch (dtype) {
-    case DType::f32: return Storage::f32;
-    case DType::bf16: return Storage::bf16;
-    case DType::f16: return Storage::f16;
+    case DType::f32: return StorageType::f32;
+    case DType::bf16: return StorageType::bf16;
+    case DType::f16: return StorageType::f16;
     default: throw_error(ErrorKind::internal, "weights in {}", name(dtype));
   }
 }
 
-std::optional<Storage> storage_from_file(std::string_view file_dtype) {
+std::optional<StorageType> storage_from_file(std::string_view file_dtype) {
   std::string lower(file_dtype);
   for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  for (Storage storage : {Storage::f32, Storage::bf16, Storage::f16, Storage::q8_0, Storage::q4_0, Storage::q4_1,
-                          Storage::q5_0, Storage::q5_1, Storage::q4_k, Storage::q6_k}) {
+  for (StorageType storage :
+       {StorageType::f32, StorageType::bf16, StorageType::f16, StorageType::q8_0, StorageType::q4_0, StorageType::q4_1,
+        StorageType::q5_0, StorageType::q5_1, StorageType::q4_k, StorageType::q6_k}) {
     if (lower == name(storage)) return storage;
   }
   return std::nullopt;

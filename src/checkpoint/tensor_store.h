@@ -20,10 +20,10 @@
 namespace ingot::checkpoint {
 
 struct StoredTensor {
-  std::string name;                // as in the file
-  std::string dtype;               // as in the file: "BF16", "Q4_1"
-  std::optional<Storage> storage;  // absent for types that Ingot does not compute with
-  std::vector<int64_t> shape;      // outermost first
+  std::string name;                    // as in the file
+  std::string dtype;                   // as in the file: "BF16", "Q4_1"
+  std::optional<StorageType> storage;  // absent for types that Ingot does not compute with
+  std::vector<int64_t> shape;          // outermost first
   std::span<const std::byte> bytes;
   std::string file;  // for messages
 

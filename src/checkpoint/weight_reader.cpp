@@ -27,7 +27,7 @@ void check_range(const std::vector<float>& values, const std::string& what) {
 
 // The rows of a matrix, or a vector as rows of one element or as a single row, in host-readable memory.
 struct RowSource {
-  Storage storage = Storage::f32;
+  StorageType storage = StorageType::f32;
   const std::byte* data = nullptr;
   int64_t rows = 0;
   int64_t in = 0;
@@ -58,7 +58,7 @@ std::vector<float> transposed_values(const RowSource& source) {
 
 }  // namespace
 
-void read_parameter(Device& device, const Parameter& parameter, const Placement& placement, Storage storage,
+void read_parameter(Device& device, const Parameter& parameter, const Placement& placement, StorageType storage,
                     ThreadPool* pool, const std::string& what, FunctionRef<void(std::span<const std::byte>)> write) {
   RowSource source = row_source(parameter, placement.order != RowOrder::same);
   std::vector<std::byte> host;
@@ -70,7 +70,7 @@ void read_parameter(Device& device, const Parameter& parameter, const Placement&
   std::vector<float> transposed;
   if (placement.transposed) {
     transposed = transposed_values(source);
-    source = {Storage::f32, reinterpret_cast<const std::byte*>(transposed.data()), source.in, source.rows};
+    source = {StorageType::f32, reinterpret_cast<const std::byte*>(transposed.data()), source.in, source.rows};
   }
   const auto offset = static_cast<float>(placement.offset);
   const size_t from_row = source.row();
@@ -90,7 +90,7 @@ void read_parameter(Device& device, const Parameter& parameter, const Placement&
         }
         decode_row(source.storage, from, source.in, values.data());
         for (float& value : values) value += offset;
-        if (storage == Storage::f16) check_range(values, what);
+        if (storage == StorageType::f16) check_range(values, what);
         encode_row(storage, values.data(), source.in, to);
       }
     };

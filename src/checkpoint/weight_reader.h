@@ -14,7 +14,7 @@ namespace ingot::checkpoint {
 // Passes the parameter's bytes to `write` in the layout of `placement` (row order of the file, transposed, plus its
 // offset), as `storage`, in consecutive chunks.
 // Errors: unsupported, beginning with `what`, for a finite value that `storage` cannot represent.
-void read_parameter(Device& device, const Parameter& parameter, const Placement& placement, Storage storage,
+void read_parameter(Device& device, const Parameter& parameter, const Placement& placement, StorageType storage,
                     ThreadPool* pool, const std::string& what, FunctionRef<void(std::span<const std::byte>)> write);
 
 }  // namespace ingot::checkpoint

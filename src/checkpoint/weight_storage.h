@@ -10,13 +10,14 @@
 namespace ingot::checkpoint {
 
 struct WeightStorage {
-  std::optional<Storage> matrices;     // absent: as in the file
-  std::optional<Storage> blocks = {};  // for linear layers of the blocks (spec::is_block_linear); absent: as `matrices`
+  std::optional<StorageType> matrices;  // absent: as in the file
+  std::optional<StorageType> blocks =
+      {};  // for linear layers of the blocks (spec::is_block_linear); absent: as `matrices`
 
   // The storage type of a parameter that is a matrix and has the type `stored` in its file. Position embeddings and
   // routers become f32 instead of a block-quantised type. Errors: internal when the type is left to the file and there
   // is no file.
-  Storage of(const spec::ParamSpec& p, std::optional<Storage> stored = {}) const;
+  StorageType of(const spec::ParamSpec& p, std::optional<StorageType> stored = {}) const;
   // Whether a matrix has, or may have, a type other than `activation`, so that gemms must decode it.
   bool decoded(DType activation) const;
 };

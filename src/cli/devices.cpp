@@ -105,15 +105,15 @@ class Devices : public Command {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
     Json libraries = Json::array();
-    for (const gpu::LibraryInfo& facts : {gpu::info_of_cublaslt(), gpu::facts_of_cudnn(), gpu::facts_of_hipblaslt()}) {
+    for (const gpu::LibraryInfo& info : {gpu::info_of_cublaslt(), gpu::info_of_cudnn(), gpu::info_of_hipblaslt()}) {
       libraries.push_back(
-          {{"name", facts.name}, {"path", facts.path}, {"version", facts.version}, {"reason", facts.reason}});
-      if (facts.path.empty()) {
-        output.print(fmt::format("{}  {}\n", facts.name, facts.reason));
+          {{"name", info.name}, {"path", info.path}, {"version", info.version}, {"reason", info.reason}});
+      if (info.path.empty()) {
+        output.print(fmt::format("{}  {}\n", info.name, info.reason));
       } else {
         output.print(
-            fmt::format("{}  {} ({})\n", facts.name, facts.path,
-                        facts.version.empty() ? "version known only on a machine with a device" : facts.version));
+            fmt::format("{}  {} ({})\n", info.name, info.path,
+                        info.version.empty() ? "version known only on a machine with a device" : info.version));
       }
     }
     output.print(fmt::format("built for {}\n", fmt::join(built_for().get<std::vector<std::string>>(), ", ")));

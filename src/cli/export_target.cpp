@@ -22,19 +22,19 @@ ExportFormat format_of(const ExportOptions& options) {
   throw_hint(ErrorKind::usage, "use hf or gguf", "--to '{}' is not known", *options.to);
 }
 
-std::optional<Storage> storage_named(const std::string& dtype) {
-  if (dtype == "f32" || dtype == "fp32") return Storage::f32;
-  if (dtype == "f16" || dtype == "fp16") return Storage::f16;
-  if (dtype == "bf16") return Storage::bf16;
-  if (dtype == "q8_0") return Storage::q8_0;
-  if (dtype == "q4_0") return Storage::q4_0;
+std::optional<StorageType> storage_named(const std::string& dtype) {
+  if (dtype == "f32" || dtype == "fp32") return StorageType::f32;
+  if (dtype == "f16" || dtype == "fp16") return StorageType::f16;
+  if (dtype == "bf16") return StorageType::bf16;
+  if (dtype == "q8_0") return StorageType::q8_0;
+  if (dtype == "q4_0") return StorageType::q4_0;
   return std::nullopt;
 }
 
-DType dtype_of(Storage storage) {
+DType dtype_of(StorageType storage) {
   switch (storage) {
-    case Storage::f32: return DType::f32;
-    case Storage::f16: return DType::f16;
+    case StorageType::f32: return DType::f32;
+    case StorageType::f16: return DType::f16;
     default: return DType::bf16;
   }
 }
@@ -61,13 +61,13 @@ ExportTarget resolve(const ExportOptions& options, const std::string& stored_dty
   target.out = options.out;
   target.format = format_of(options);
   if (options.dtype) {
-    const std::optional<Storage> named = storage_named(*options.dtype);
+    const std::optional<StorageType> named = storage_named(*options.dtype);
     if (!named)
       throw_hint(ErrorKind::usage, "use fp32, f16, bf16, q8_0 or q4_0", "--dtype '{}' is not known", *options.dtype);
     target.storage = *named;
   } else {
-    const std::optional<Storage> stored = storage_named(stored_dtype);
-    target.storage = stored && is_plain(*stored) ? *stored : Storage::bf16;
+    const std::optional<StorageType> stored = storage_named(stored_dtype);
+    target.storage = stored && is_plain(*stored) ? *stored : StorageType::bf16;
   }
   if (target.format == ExportFormat::hf && !is_plain(target.storage)) {
     throw_hint(ErrorKind::usage, "use --to gguf, or fp32, f16 or bf16", "--dtype {} is only supported for GGUF files",

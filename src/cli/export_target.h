@@ -26,7 +26,7 @@ enum class ExportFormat { hf, gguf };
 struct ExportTarget {
   std::filesystem::path out;
   ExportFormat format = ExportFormat::hf;
-  Storage storage = Storage::bf16;
+  StorageType storage = StorageType::bf16;
 };
 
 // Resolves missing options: the format from the name of OUT (.gguf or a folder), the type from the stored type. Errors:

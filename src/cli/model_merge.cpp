@@ -38,7 +38,7 @@ class ModelMerge : public Command {
     const ExportTarget target = resolve(export_, file_totals(checkpoint::TensorStore(source)).dtype);
     checkpoint::LoadOptions options{*runtime.device};
     // Sums are rounded once: to bf16 if that is the output type, else later, from fp32.
-    options.storage.matrices = target.storage == Storage::bf16 ? Storage::bf16 : Storage::f32;
+    options.storage.matrices = target.storage == StorageType::bf16 ? StorageType::bf16 : StorageType::f32;
     options.writable = true;
     options.pool = runtime.threads.get();
     checkpoint::LoadedModel model = checkpoint::load_model(source, options);

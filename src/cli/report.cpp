@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/command.h"
-#include "report/facts.h"
+#include "report/key_figures.h"
 #include "report/page.h"
 #include "report/picture.h"
 #include "report/run_log.h"
@@ -19,22 +19,22 @@ using Json = nlohmann::ordered_json;
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json facts_json(const report::RunLog& run) {
-  const report::Facts facts = report::facts_of(run);
+  const report::KeyFigures figures = report::key_figures_of(run);
   return {{"name", run.name},
           {"folder", run.folder.string()},
           {"step", run.last_step},
           {"steps", run.num_planned_steps},
           {"ended", run.end_reason.empty() ? Json(nullptr) : Json(run.end_reason)},
-          {"loss", finite(facts.final_loss)},
-          {"eval_loss_before", finite(facts.eval_loss_before)},
-          {"eval_loss_after", finite(facts.eval_loss_after)},
-          {"perplexity_before", finite(facts.perplexity_before)},
-          {"perplexity_after", finite(facts.perplexity_after)},
+          {"loss", finite(figures.final_loss)},
+          {"eval_loss_before", finite(figures.eval_loss_before)},
+          {"eval_loss_after", finite(figures.eval_loss_after)},
+          {"perplexity_before", finite(figures.perplexity_before)},
+          {"perplexity_after", finite(figures.perplexity_after)},
           {"tokens", run.num_tokens},
-          {"seconds", finite(facts.seconds)},
-          {"tokens_per_s", finite(facts.tokens_per_s)},
-          {"padding", finite(facts.padding)},
-          {"mfu", finite(facts.mfu)},
+          {"seconds", finite(figures.seconds)},
+          {"tokens_per_s", finite(figures.tokens_per_s)},
+          {"padding", finite(figures.padding)},
+          {"mfu", finite(figures.mfu)},
           {"peak_memory_bytes", run.peak_memory > 0 ? Json(static_cast<uint64_t>(run.peak_memory)) : Json(nullptr)},
           {"skipped", run.num_skipped},
           {"unread_lines", run.num_unread_lines},

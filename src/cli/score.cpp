@@ -41,7 +41,7 @@ void for_logits(runtime::Session& session, const std::vector<int32_t>& ids,
   ops::Context context{device, session.runtime.registry, scratch, session.runtime.threads.get()};
 
   const auto upload = [&](const std::vector<int32_t>& values) {
-    const Tensor tensor = batch.take(DType::i32, Shape{static_cast<int64_t>(values.size())});
+    const Tensor tensor = batch.allocate(DType::i32, Shape{static_cast<int64_t>(values.size())});
     device.copy_from_host(tensor.data, values.data(), tensor.bytes());
     return tensor;
   };
@@ -52,10 +52,10 @@ void for_logits(runtime::Session& session, const std::vector<int32_t>& ids,
   flat.positions = upload(positions);
   flat.offsets = upload({0, static_cast<int32_t>(tokens)});
   nn::Pass pass{context, flat, session.activation, session.segments(tokens)};
-  const Tensor normed = batch.take(session.activation, Shape{tokens, spec.hidden});
+  const Tensor normed = batch.allocate(session.activation, Shape{tokens, spec.hidden});
   session.model->forward(pass, normed);
 
-  const Tensor logits = batch.take(DType::f32, Shape{rows, spec.vocab});
+  const Tensor logits = batch.allocate(DType::f32, Shape{rows, spec.vocab});
   std::vector<float> host(static_cast<size_t>(rows * spec.vocab));
   for (int64_t first = 0; first < tokens; first += rows) {
     const int64_t count = std::min(rows, tokens - first);

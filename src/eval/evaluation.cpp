@@ -49,7 +49,7 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   Device& device = *session_.runtime.device;
   const Arena::Scope scope(batch_);
   const auto upload = [&](const std::vector<int32_t>& values) {
-    const Tensor tensor = batch_.take(DType::i32, Shape{static_cast<int64_t>(values.size())});
+    const Tensor tensor = batch_.allocate(DType::i32, Shape{static_cast<int64_t>(values.size())});
     device.copy_from_host(tensor.data, values.data(), tensor.bytes());
     return tensor;
   };
@@ -58,7 +58,7 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   flat.positions = upload(places);
   flat.offsets = upload(offsets);
   const Tensor wanted = upload(targets);
-  const Tensor losses = batch_.take(DType::f32, Shape{flat.tokens()});
+  const Tensor losses = batch_.allocate(DType::f32, Shape{flat.tokens()});
 
   ops::Context context{device, session_.runtime.registry, scratch_, session_.runtime.threads.get()};
   nn::Pass pass{context, flat, session_.activation, {}};

@@ -176,7 +176,7 @@ class PickleReader {
 
   template <class T, class Thing>
   int64_t keep(T& things, Thing thing) {
-    if (++num_kept_ > Pickle::max_containers) too_large("texts, lists, dicts and arrays", Pickle::max_containers);
+    if (++num_held_ > Pickle::max_containers) too_large("texts, lists, dicts and arrays", Pickle::max_containers);
     things.push_back(std::move(thing));
     return static_cast<int64_t>(things.size()) - 1;
   }
@@ -202,13 +202,13 @@ class PickleReader {
     dict.insert(dict.end(), more.begin(), more.end());
   }
 
-  void memoise(uint64_t place) {
+  void memoise(uint64_t memo_index) {
     if (std::ssize(memo_) == Pickle::max_containers) too_large("memos", Pickle::max_containers);
-    memo_[place] = top();
+    memo_[memo_index] = top();
   }
-  void recall(uint64_t place) {
-    const auto found = memo_.find(place);
-    if (found == memo_.end()) bad(fmt::format("memo {} is not defined", place));
+  void recall(uint64_t memo_index) {
+    const auto found = memo_.find(memo_index);
+    if (found == memo_.end()) bad(fmt::format("memo {} is not defined", memo_index));
     push(found->second);
   }
 
@@ -467,7 +467,7 @@ class PickleReader {
   std::vector<size_t> marks_;  // stack heights
   std::unordered_map<uint64_t, PickleValue> memo_;
   std::vector<std::string> dtypes_;
-  int64_t num_pushed_ = 0, num_kept_ = 0;
+  int64_t num_pushed_ = 0, num_held_ = 0;
   size_t size_owned_ = 0;
   std::vector<int64_t> container_weights_, array_weights_;
 };

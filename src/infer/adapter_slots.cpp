@@ -41,13 +41,13 @@ AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& 
                            DType activation)
     : device_(device), rank_(rank), activation_(activation), slots_(static_cast<size_t>(slots)) {
   const auto parameters = static_cast<int64_t>(spec::parameters(model).size());
-  entries_ = arena.take(DType::i64, Shape{slots, parameters, 3});
+  entries_ = arena.allocate(DType::i64, Shape{slots, parameters, 3});
   const size_t bytes = slot_bytes(model, rank, activation);
   for (Slot& slot : slots_) {
     slot.filled = device.make_event();
     const size_t row = static_cast<size_t>(parameters) * sizeof(ops::LoraEntry);
     if (!device.host_visible())
-      slot.memory = {arena.take_bytes(bytes), DType::i8, Shape{static_cast<int64_t>(bytes)}, &device};
+      slot.memory = {arena.allocate_bytes(bytes), DType::i8, Shape{static_cast<int64_t>(bytes)}, &device};
     slot.staging = PinnedBuffer(device, row + (device.host_visible() ? 0 : bytes));
   }
   if (!device.host_visible()) copies_.emplace();

@@ -89,7 +89,7 @@ void convert(const Tensor& to, const Tensor& from, float factor) {
   std::vector<float> values(static_cast<size_t>(from.elements()));
   checkpoint::decode_row(checkpoint::storage_of(from.dtype), from.data, from.elements(), values.data());
   for (float& value : values) value *= factor;
-  const Storage storage = checkpoint::storage_of(to.dtype);
+  const StorageType storage = checkpoint::storage_of(to.dtype);
   checkpoint::encode_row(storage, values.data(), from.elements(), to.data);
   if (checkpoint::find_non_finite(storage, static_cast<const std::byte*>(to.data), from.elements()) >= 0) {
     throw_error(ErrorKind::corrupt, "weights times their scale of {} overflow {}", factor, name(to.dtype));

@@ -121,21 +121,21 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   batch_ = Arena(device, bytes.batch, "batch");
   for (const spec::LayerSpec& layer : spec.layers) {
     const spec::CacheEntry entry = layer.attention.cache_entry();
-    const Tensor k = kv_.take(s.activation, Shape{num_pages(s), s.page_tokens, entry.keys});
-    cache_.layers.push_back({k, kv_.take(s.activation, Shape{num_pages(s), s.page_tokens, entry.values})});
+    const Tensor k = kv_.allocate(s.activation, Shape{num_pages(s), s.page_tokens, entry.keys});
+    cache_.layers.push_back({k, kv_.allocate(s.activation, Shape{num_pages(s), s.page_tokens, entry.values})});
   }
   const int64_t rows = pass_shape(s, threads.threads()).logit_rows;
-  ids_ = batch_.take(DType::i32, Shape{s.batch_tokens});
-  positions_ = batch_.take(DType::i32, Shape{s.batch_tokens});
-  slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
-  offsets_ = batch_.take(DType::i32, Shape{s.sequences + 1});
-  adapter_slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
-  head_slots_ = batch_.take(DType::i32, Shape{s.batch_tokens});
-  lengths_ = batch_.take(DType::i32, Shape{s.sequences});
-  tables_ = batch_.take(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
-  normed_ = batch_.take(s.activation, Shape{s.batch_tokens, spec.hidden});
-  selected_ = batch_.take(s.activation, Shape{rows, spec.hidden});
-  logits_ = batch_.take(DType::f32, Shape{rows, spec.vocab});
+  ids_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
+  positions_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
+  slots_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
+  offsets_ = batch_.allocate(DType::i32, Shape{s.sequences + 1});
+  adapter_slots_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
+  head_slots_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
+  lengths_ = batch_.allocate(DType::i32, Shape{s.sequences});
+  tables_ = batch_.allocate(DType::i32, Shape{s.sequences, pages_per_sequence(s)});
+  normed_ = batch_.allocate(s.activation, Shape{s.batch_tokens, spec.hidden});
+  selected_ = batch_.allocate(s.activation, Shape{rows, spec.hidden});
+  logits_ = batch_.allocate(DType::f32, Shape{rows, spec.vocab});
   upload_staging_ = PinnedBuffer(device, staging_offset(tables_) + tables_.bytes());
   computed_ = device.make_event();
   sampler_.emplace(device, batch_, rows, spec.vocab);

@@ -132,8 +132,8 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
               "KV cache");
   for (const spec::LayerSpec& layer : spec.layers) {
     const spec::CacheEntry entry = layer.attention.cache_entry();
-    const Tensor k = kv_.take(settings.activation, Shape{limit_.pages, settings.page_tokens, entry.keys});
-    const Tensor v = kv_.take(settings.activation, Shape{limit_.pages, settings.page_tokens, entry.values});
+    const Tensor k = kv_.allocate(settings.activation, Shape{limit_.pages, settings.page_tokens, entry.keys});
+    const Tensor v = kv_.allocate(settings.activation, Shape{limit_.pages, settings.page_tokens, entry.values});
     cache_.layers.push_back({k, v});
   }
 }
@@ -178,7 +178,7 @@ void LogLikelihoodScorer::add(Batch& batch, const LogLikelihoodRequest& item) co
 std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::Adapter* adapter) {
   const Arena::Scope scope(batch_arena_);
   const auto upload = [&](const std::vector<int32_t>& values, Shape shape) {
-    const Tensor tensor = batch_arena_.take(DType::i32, shape);
+    const Tensor tensor = batch_arena_.allocate(DType::i32, shape);
     device_.copy_from_host(tensor.data, values.data(), tensor.bytes());
     return tensor;
   };
@@ -199,11 +199,11 @@ std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::A
   // Each layer stores keys and values of the whole batch before attention, so that a continuation attends to the pages
   // of its context.
   nn::Pass pass{context_, flat, settings_.activation, segments(tokens), &cache_};
-  const Tensor normed = batch_arena_.take(settings_.activation, Shape{tokens, spec.hidden});
+  const Tensor normed = batch_arena_.allocate(settings_.activation, Shape{tokens, spec.hidden});
   model_.forward(pass, normed);
 
-  const Tensor logit_inputs = batch_arena_.take(settings_.activation, Shape{logit_rows_, spec.hidden});
-  const Tensor logits = batch_arena_.take(DType::f32, Shape{logit_rows_, spec.vocab});
+  const Tensor logit_inputs = batch_arena_.allocate(settings_.activation, Shape{logit_rows_, spec.hidden});
+  const Tensor logits = batch_arena_.allocate(DType::f32, Shape{logit_rows_, spec.vocab});
   const size_t vocab = static_cast<size_t>(spec.vocab);
   std::vector<float> host(static_cast<size_t>(logit_rows_) * vocab);
   std::vector<double> logprobs(batch.logit_rows.size());

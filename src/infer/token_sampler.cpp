@@ -61,14 +61,14 @@ size_t TokenSampler::bytes(int64_t rows, int64_t vocab) {
 
 TokenSampler::TokenSampler(Device& device, Arena& arena, int64_t rows, int64_t vocab) : device_(device), vocab_(vocab) {
   const int64_t edits = max_edits(vocab);
-  scales_ = arena.take(DType::f32, Shape{rows, 2});
-  cuts_ = arena.take(DType::i32, Shape{rows, 5});
-  offsets_ = arena.take(DType::i32, Shape{rows + 1});
-  edit_ids_ = arena.take(DType::i32, Shape{edits});
-  edit_values_ = arena.take(DType::f32, Shape{edits, 3});
-  masks_ = arena.take(DType::i32, Shape{rows, words_of(vocab)});
-  chosen_ = arena.take(DType::i32, Shape{rows, columns});
-  logprobs_ = arena.take(DType::f32, Shape{rows, columns});
+  scales_ = arena.allocate(DType::f32, Shape{rows, 2});
+  cuts_ = arena.allocate(DType::i32, Shape{rows, 5});
+  offsets_ = arena.allocate(DType::i32, Shape{rows + 1});
+  edit_ids_ = arena.allocate(DType::i32, Shape{edits});
+  edit_values_ = arena.allocate(DType::f32, Shape{edits, 3});
+  masks_ = arena.allocate(DType::i32, Shape{rows, words_of(vocab)});
+  chosen_ = arena.allocate(DType::i32, Shape{rows, columns});
+  logprobs_ = arena.allocate(DType::f32, Shape{rows, columns});
   const auto* begin = static_cast<const std::byte*>(scales_.data);
   upload_staging_ =
       PinnedBuffer(device, static_cast<size_t>(static_cast<const std::byte*>(masks_.data) - begin) + masks_.bytes());

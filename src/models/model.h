@@ -11,7 +11,7 @@
 #include "nn/pass.h"
 #include "spec/lora.h"
 #include "spec/model.h"
-#include "spec/part.h"
+#include "spec/model_shard.h"
 #include "tensor/weight_set.h"
 
 namespace ingot::models {
@@ -22,7 +22,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // The sizes of the model, or of its part.
+  // The sizes of the model, or of its shard.
   virtual const spec::ModelSpec& spec() const = 0;
 
   // For every parameter of spec::parameters, its index among the trainable parameters, or -1. Initially all are frozen.
@@ -62,10 +62,10 @@ struct PassBytes {
 PassBytes pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
 
 // The model of spec.family over these weights, which are not copied: `weights` must outlive the model. Tables such as
-// rotary frequencies are allocated on `device`. For a part of the model the weights are those of spec::held_parameters,
-// passes use the part's groups, and only the last stage computes logits and losses. ErrorKind::unsupported for an
-// unknown family, and the errors of spec::check for parts.
+// rotary frequencies are allocated on `device`. For a shard of the model the weights are those of
+// spec::held_parameters, passes use the shard's groups, and only the last stage computes logits and losses.
+// ErrorKind::unsupported for an unknown family, and the errors of spec::check for shards.
 std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device,
-                                  const spec::Part& part = {});
+                                  const spec::ModelShard& shard = {});
 
 }  // namespace ingot::models

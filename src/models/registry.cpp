@@ -4,10 +4,10 @@
 namespace ingot::models {
 
 std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device,
-                                  const spec::Part& part) {
+                                  const spec::ModelShard& shard) {
   spec::check(spec);
-  spec::check(spec, part);
-  return std::make_unique<Decoder>(spec, part, weights, device);
+  spec::check(spec, shard);
+  return std::make_unique<Decoder>(spec, shard, weights, device);
 }
 
 PassBytes pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {

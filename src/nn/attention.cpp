@@ -42,11 +42,11 @@ void Attention::project(Pass& pass, BlockState& state) const {
     Arena& scratch = pass.ops.scratch;
     const Arena::Scope scope(scratch);
     const Shape shape{state.q.rows(), qkv.weight.out};
-    const Tensor fused = state.qkv ? state.qkv : scratch.take(state.q.dtype, shape);
+    const Tensor fused = state.qkv ? state.qkv : scratch.allocate(state.q.dtype, shape);
     qkv.forward(pass, fused, state.attention_normed);
     Tensor clamped = fused;
     if (clip > 0) {
-      clamped = scratch.take(fused.dtype, shape);
+      clamped = scratch.allocate(fused.dtype, shape);
       ops::clamp(pass.ops, clamped, fused, clip);
     }
     const auto [q_columns, k_columns, v_columns] = columns();
@@ -86,12 +86,12 @@ void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool a
 void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  Tensor dq = scratch.take(state.q.dtype, state.q.shape);
-  Tensor dk = scratch.take(state.k.dtype, state.k.shape);
-  const Tensor dv = scratch.take(state.v.dtype, state.v.shape);
+  Tensor dq = scratch.allocate(state.q.dtype, state.q.shape);
+  Tensor dk = scratch.allocate(state.k.dtype, state.k.shape);
+  const Tensor dv = scratch.allocate(state.v.dtype, state.v.shape);
   {
     const Arena::Scope inner(scratch);
-    const Tensor dattended = scratch.take(state.attention_context.dtype, state.attention_context.shape);
+    const Tensor dattended = scratch.allocate(state.attention_context.dtype, state.attention_context.shape);
     o.backward(pass, dattended, dout, state.attention_context, false);
     ops::attention_backward(pass.ops, dq, dk, dv, dattended,
                             {state.attention_context, state.lse, state.q, state.k, state.v}, pass.batch.offsets,
@@ -115,7 +115,7 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     if (dnormed) sum_over(pass.ops.device, pass.tp, dnormed);
     return;
   }
-  const Tensor fused = scratch.take(dq.dtype, Shape{dq.rows(), qkv.weight.out});
+  const Tensor fused = scratch.allocate(dq.dtype, Shape{dq.rows(), qkv.weight.out});
   const auto [q_columns, k_columns, v_columns] = columns();
   ops::scatter_columns(pass.ops, fused, dq, q_columns);
   ops::scatter_columns(pass.ops, fused, dk, k_columns);

@@ -39,22 +39,22 @@ void Block::forward(Pass& pass, const Tensor& out, BlockState& state) const {
   if (post_mlp_norm) add_normed(pass, out, state.middle, post_mlp_norm, state.post_mlp_statistics, state.mlp_out);
 }
 
-void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) const {
+void Block::recompute_activations(Pass& pass, BlockState& state, spec::Recompute recompute) const {
   switch (recompute) {
     case spec::Recompute::none: return;
     case spec::Recompute::selective:
       attention_norm.forward(pass, state.attention_normed, {}, state.input);
       mlp_norm.forward(pass, state.mlp_normed, {}, parallel ? state.input : state.middle);
       if (experts) {
-        experts.refill(pass, state);
+        experts.recompute_activations(pass, state);
       } else {
-        mlp.refill(pass, state);
+        mlp.recompute_activations(pass, state);
       }
       return;
     case spec::Recompute::full: {
       const Arena::Scope scope(pass.ops.scratch);
       // The forward also computes the statistics of the last norm, which needs an output.
-      const Tensor out = post_mlp_norm ? pass.ops.scratch.take(state.input.dtype, state.input.shape) : Tensor{};
+      const Tensor out = post_mlp_norm ? pass.ops.scratch.allocate(state.input.dtype, state.input.shape) : Tensor{};
       forward(pass, out, state);
       return;
     }
@@ -64,10 +64,10 @@ void Block::refill(Pass& pass, BlockState& state, spec::Recompute recompute) con
 void Block::backward(Pass& pass, const Tensor& dresidual, BlockState& state, bool input_gradient) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor dnormed = scratch.take(dresidual.dtype, dresidual.shape);
+  const Tensor dnormed = scratch.allocate(dresidual.dtype, dresidual.shape);
   Tensor dresult = dresidual;
   if (post_mlp_norm) {
-    dresult = scratch.take(dresidual.dtype, dresidual.shape);
+    dresult = scratch.allocate(dresidual.dtype, dresidual.shape);
     post_mlp_norm.backward(pass, dresult, dresidual, state.mlp_out, state.post_mlp_statistics, false);
   }
   if (experts) {
@@ -79,7 +79,7 @@ void Block::backward(Pass& pass, const Tensor& dresidual, BlockState& state, boo
   const Tensor dmlp_normed = dnormed;
   Tensor dattention_normed = dnormed;
   if (parallel) {
-    dattention_normed = scratch.take(dresidual.dtype, dresidual.shape);
+    dattention_normed = scratch.allocate(dresidual.dtype, dresidual.shape);
   } else {
     mlp_norm.backward(pass, dresidual, dmlp_normed, state.middle, state.mlp_statistics, true);
   }
@@ -114,8 +114,8 @@ size_t Block::forward_bytes(const spec::LayerSpec& spec, int64_t hidden, const P
   const spec::Experts* experts = spec::experts_of(spec.mlp);
   const size_t mlp = experts ? Experts::forward_bytes(*experts, hidden, shape)
                              : Mlp::forward_bytes(spec::dense_of(spec.mlp), hidden, shape, shape.tokens);
-  const size_t refilled = spec.post_norms ? shape.matrix_bytes(shape.tokens, hidden) : 0;
-  return refilled + std::max(Attention::forward_bytes(spec.attention, hidden, shape), mlp);
+  const size_t recomputed = spec.post_norms ? shape.matrix_bytes(shape.tokens, hidden) : 0;
+  return recomputed + std::max(Attention::forward_bytes(spec.attention, hidden, shape), mlp);
 }
 
 size_t Block::backward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape) {

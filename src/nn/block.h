@@ -29,7 +29,7 @@ struct Block {
   void forward(Pass& pass, const Tensor& out, BlockState& state) const;
 
   // Recomputes the tensors that `recompute` did not keep.
-  void refill(Pass& pass, BlockState& state, spec::Recompute recompute) const;
+  void recompute_activations(Pass& pass, BlockState& state, spec::Recompute recompute) const;
 
   // dresidual [T, H]: on entry the gradient of the block's output, on return that of its input. With `input_gradient`
   // false nothing below the block is trainable, and dresidual is undefined on return. Overwrites parts of `state`.
@@ -39,7 +39,7 @@ struct Block {
   std::vector<Linear*> linears();
   std::vector<Norm*> norms();
 
-  // Scratch bytes of forward (and refill), and of backward.
+  // Scratch bytes of forward (and recompute_activations), and of backward.
   static size_t forward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape);
   static size_t backward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape);
 };

@@ -4,7 +4,7 @@
 
 namespace ingot::nn {
 
-Tensor& BlockState::place_of(spec::Saved id) {
+Tensor& BlockState::tensor_of(spec::Saved id) {
   using spec::Saved;
   switch (id) {
     case Saved::attention_normed: return attention_normed;
@@ -30,8 +30,8 @@ Tensor& BlockState::place_of(spec::Saved id) {
     case Saved::mlp_rstd: return mlp_statistics.rstd;
     case Saved::mlp_mean: return mlp_statistics.mean;
     case Saved::router: return router;
-    case Saved::chosen: return chosen;
-    case Saved::chosen_weight: return chosen_weight;
+    case Saved::topk_ids: return topk_ids;
+    case Saved::topk_weights: return topk_weights;
     case Saved::grouped_token: return grouped_token;
     case Saved::row_of_choice: return row_of_choice;
     case Saved::grouped: return grouped;
@@ -46,18 +46,18 @@ Tensor& BlockState::place_of(spec::Saved id) {
   throw_error(ErrorKind::internal, "a block's state has no tensor {}", static_cast<int>(id));
 }
 
-void BlockState::take(Arena& arena, const std::vector<spec::SavedTensor>& list, DType activation, int64_t tokens,
-                      spec::Recompute recompute, bool kept) {
+void BlockState::allocate(Arena& arena, const std::vector<spec::SavedTensor>& list, DType activation, int64_t tokens,
+                          spec::Recompute recompute, bool saved) {
   using Kind = spec::SavedTensor::Kind;
   for (const spec::SavedTensor& t : list) {
-    if (spec::is_kept(t, recompute) != kept) continue;
-    Tensor& place = place_of(t.id);
+    if (spec::is_saved(t, recompute) != saved) continue;
+    Tensor& tensor = tensor_of(t.id);
     switch (t.kind) {
-      case Kind::matrix: place = arena.take(activation, Shape{tokens * t.rows, t.features / t.rows}); break;
-      case Kind::statistic: place = arena.take(DType::f32, Shape{tokens * t.features}); break;
-      case Kind::by_feature: place = arena.take(DType::f32, Shape{t.features, tokens}); break;
-      case Kind::real: place = arena.take(DType::f32, Shape{tokens, t.features}); break;
-      case Kind::index: place = arena.take(DType::i32, Shape{tokens, t.features}); break;
+      case Kind::matrix: tensor = arena.allocate(activation, Shape{tokens * t.rows, t.features / t.rows}); break;
+      case Kind::statistic: tensor = arena.allocate(DType::f32, Shape{tokens * t.features}); break;
+      case Kind::by_feature: tensor = arena.allocate(DType::f32, Shape{t.features, tokens}); break;
+      case Kind::real: tensor = arena.allocate(DType::f32, Shape{tokens, t.features}); break;
+      case Kind::index: tensor = arena.allocate(DType::i32, Shape{tokens, t.features}); break;
     }
   }
 }

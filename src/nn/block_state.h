@@ -8,7 +8,7 @@
 namespace ingot::nn {
 
 // T tokens; H hidden, Q heads, G kv heads, D head size, F ffn; with a mixture of experts E experts, K of them per
-// token, N = T K rows grouped by expert. spec::Recompute decides which are kept until backward; the layer decides which
+// token, N = T K rows grouped by expert. spec::Recompute decides which are saved for backward; the layer decides which
 // exist (spec::block_tensors).
 struct BlockState {
   Tensor input;             // [T, H] the residual before the block
@@ -27,8 +27,8 @@ struct BlockState {
   Tensor mlp_normed;  // [T, H]
   NormStatistics mlp_statistics;
   Tensor router;         // [T, E] router logits
-  Tensor chosen;         // [T, K] i32 selected experts
-  Tensor chosen_weight;  // [T, K] f32
+  Tensor topk_ids;       // [T, K] i32 selected experts
+  Tensor topk_weights;   // [T, K] f32
   Tensor grouped_token;  // [T, K] i32, read as N numbers: the token of each grouped row
   Tensor row_of_choice;  // [T, K] i32: the grouped row of each choice
   Tensor grouped;        // [N, H] rows of mlp_normed
@@ -38,15 +38,15 @@ struct BlockState {
   Tensor mlp_out;        // [T, H] before its norm
   NormStatistics post_mlp_statistics;
 
-  // Allocates from `arena` the tensors of `list` (spec::block_tensors) for which spec::is_kept equals `kept`, in the
+  // Allocates from `arena` the tensors of `list` (spec::block_tensors) for which spec::is_saved equals `saved`, in the
   // order of the list.
-  void take(Arena& arena, const std::vector<spec::SavedTensor>& list, DType activation, int64_t tokens,
-            spec::Recompute recompute, bool kept);
+  void allocate(Arena& arena, const std::vector<spec::SavedTensor>& list, DType activation, int64_t tokens,
+                spec::Recompute recompute, bool saved);
 
-  Tensor& place_of(spec::Saved id);
+  Tensor& tensor_of(spec::Saved id);
 };
 
-// Bytes that `take` needs for all tensors of the list.
+// Bytes that `allocate` needs for all tensors of the list.
 size_t block_state_bytes(const std::vector<spec::SavedTensor>& list, int64_t tokens);
 
 }  // namespace ingot::nn

@@ -37,7 +37,7 @@ void Embedding::forward(Pass& pass, const Tensor& x) const {
   if (scale != 1) ops::scale(pass.ops, x, x, scale_in(x.dtype));
   if (!positions) return;
   const Arena::Scope scope(pass.ops.scratch);
-  const Tensor rows = pass.ops.scratch.take(x.dtype, x.shape);
+  const Tensor rows = pass.ops.scratch.allocate(x.dtype, x.shape);
   ops::embedding(pass.ops, rows, positions, pass.batch.positions);
   ops::add(pass.ops, x, x, rows);
 }

@@ -29,7 +29,7 @@ class ExpertRows {
       LoraBatch& lora = lora_.emplace(*whole.lora);
       lora.host.clear();
       for (const int32_t token : tokens) lora.host.push_back(whole.lora->host[static_cast<size_t>(token)]);
-      lora.slots = whole.ops.scratch.take(DType::i32, Shape{static_cast<int64_t>(lora.host.size())});
+      lora.slots = whole.ops.scratch.allocate(DType::i32, Shape{static_cast<int64_t>(lora.host.size())});
       whole.ops.device.copy_from_host(lora.slots.data, lora.host.data(), lora.slots.bytes());
       pass_.lora = &lora;
     }
@@ -42,7 +42,7 @@ class ExpertRows {
       device.copy_to_host(all.data(), training.dropout_rows.data, training.dropout_rows.bytes());
       std::vector<int64_t> own;
       for (const int32_t token : tokens) own.push_back(all[static_cast<size_t>(token)]);
-      training.dropout_rows = whole.ops.scratch.take(DType::i64, Shape{static_cast<int64_t>(own.size())});
+      training.dropout_rows = whole.ops.scratch.allocate(DType::i64, Shape{static_cast<int64_t>(own.size())});
       device.copy_from_host(training.dropout_rows.data, own.data(), training.dropout_rows.bytes());
     }
     pass_.training = &training;
@@ -78,7 +78,7 @@ Groups groups_of(const Pass& pass, const BlockState& state, size_t experts) {
   groups.tokens.resize(static_cast<size_t>(state.grouped_token.elements()));
   device.copy_to_host(groups.tokens.data(), state.grouped_token.data, state.grouped_token.bytes());
   std::vector<int32_t> chosen(groups.tokens.size());
-  device.copy_to_host(chosen.data(), state.chosen.data, state.chosen.bytes());
+  device.copy_to_host(chosen.data(), state.topk_ids.data, state.topk_ids.bytes());
   groups.offsets.assign(experts + 1, 0);
   for (const int32_t e : chosen) ++groups.offsets[static_cast<size_t>(e) + 1];
   for (size_t e = 0; e < experts; ++e) groups.offsets[e + 1] += groups.offsets[e];
@@ -133,18 +133,18 @@ bool Experts::is_grouped(const Pass& pass) const {
   return !pass.ops.device.host_visible() && gate().supports(pass) && up().supports(pass) && down().supports(pass);
 }
 
-// Fills state.grouped_token and state.row_of_choice, from state.chosen. The offsets are in scratch memory.
+// Fills state.grouped_token and state.row_of_choice, from state.topk_ids. The offsets are in scratch memory.
 ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
-  ExpertGroups groups{.offsets = pass.ops.scratch.take(DType::i32, Shape{std::ssize(mlps) + 1}),
+  ExpertGroups groups{.offsets = pass.ops.scratch.allocate(DType::i32, Shape{std::ssize(mlps) + 1}),
                       .tokens = flat(state.grouped_token),
-                      .max_rows = state.chosen.rows()};
-  ops::moe_group(pass.ops, groups.tokens, flat(state.row_of_choice), groups.offsets, state.chosen);
+                      .max_rows = state.topk_ids.rows()};
+  ops::moe_group(pass.ops, groups.tokens, flat(state.row_of_choice), groups.offsets, state.topk_ids);
   return groups;
 }
 
 void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
   router.forward(pass, state.router, state.mlp_normed);
-  ops::moe_route(pass.ops, state.chosen, state.chosen_weight, state.router);
+  ops::moe_route(pass.ops, state.topk_ids, state.topk_weights, state.router);
   {
     const Arena::Scope scope(pass.ops.scratch);
     const ExpertGroups rows = groups(pass, state);
@@ -155,13 +155,13 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
       forward_by_expert(pass, state);
     }
   }
-  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.row_of_choice, state.chosen_weight, accumulate);
+  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.row_of_choice, state.topk_weights, accumulate);
 }
 
 void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const {
   if (!gates_.empty()) gate().forward(pass, groups, state.gate, state.grouped);
   up().forward(pass, groups, state.up, state.grouped);
-  mlps.front().refill(pass, state);
+  mlps.front().recompute_activations(pass, state);
   down().forward(pass, groups, state.expert_out, state.activated);
 }
 
@@ -172,27 +172,27 @@ void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
   });
 }
 
-void Experts::refill(Pass& pass, BlockState& state) const {
+void Experts::recompute_activations(Pass& pass, BlockState& state) const {
   ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
-  mlps.front().refill(pass, state);  // the activation, which is the same in all experts
+  mlps.front().recompute_activations(pass, state);  // the activation, which is the same in all experts
 }
 
 void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
   const Tensor& dexpert_out = state.expert_out;
-  const Tensor dchosen = scratch.take(DType::f32, state.chosen_weight.shape);
-  ops::combine_rows_backward(pass.ops, dexpert_out, dchosen, dout, state.expert_out, state.row_of_choice,
-                             state.chosen_weight);
-  const Tensor dgrouped = scratch.take(state.grouped.dtype, state.grouped.shape);
+  const Tensor dtopk_weights = scratch.allocate(DType::f32, state.topk_weights.shape);
+  ops::combine_rows_backward(pass.ops, dexpert_out, dtopk_weights, dout, state.expert_out, state.row_of_choice,
+                             state.topk_weights);
+  const Tensor dgrouped = scratch.allocate(state.grouped.dtype, state.grouped.shape);
   if (is_grouped(pass)) {
     backward_grouped(pass, dgrouped, state);
   } else {
     backward_by_expert(pass, dgrouped, state);
   }
   ops::combine_rows(pass.ops, dnormed, dgrouped, state.row_of_choice, {}, false);
-  const Tensor drouter = scratch.take(state.router.dtype, state.router.shape);
-  ops::moe_route_backward(pass.ops, drouter, dchosen, state.chosen, state.chosen_weight);
+  const Tensor drouter = scratch.allocate(state.router.dtype, state.router.shape);
+  ops::moe_route_backward(pass.ops, drouter, dtopk_weights, state.topk_ids, state.topk_weights);
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
 }
 

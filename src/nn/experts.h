@@ -27,7 +27,7 @@ struct Experts {
   // only the state is to be filled.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
   // For activation recomputation: fills only state.grouped and state.activated, from state.mlp_normed, gate and up.
-  void refill(Pass& pass, BlockState& state) const;
+  void recompute_activations(Pass& pass, BlockState& state) const;
 
   // dout [T, H]: the gradient of what forward added to out; not modified. dnormed [T, H] is assigned the gradient of
   // state.mlp_normed. Overwrites state.gate, up, activated and expert_out.

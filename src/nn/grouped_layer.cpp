@@ -61,7 +61,7 @@ void drop(Pass& pass, const ExpertGroups& groups, const GroupedLayer& layer, con
 Tensor adapter_input(Pass& pass, const ExpertGroups& groups, const GroupedLayer& layer, const Adapter& adapter,
                      const Tensor& x) {
   if (!drops(pass, adapter)) return x;
-  const Tensor dropped = pass.ops.scratch.take(x.dtype, x.shape);
+  const Tensor dropped = pass.ops.scratch.allocate(x.dtype, x.shape);
   drop(pass, groups, layer, adapter, dropped, x);
   return dropped;
 }
@@ -69,7 +69,7 @@ Tensor adapter_input(Pass& pass, const ExpertGroups& groups, const GroupedLayer&
 // factor * input A^T, [N, R], in scratch memory.
 Tensor low_rank(Pass& pass, const ExpertGroups& groups, const Adapter& adapter, std::span<const Weight> a,
                 const Tensor& input) {
-  const Tensor low = pass.ops.scratch.take(input.dtype, Shape{input.rows(), a.front().out});
+  const Tensor low = pass.ops.scratch.allocate(input.dtype, Shape{input.rows(), a.front().out});
   ops::grouped_linear(pass.ops, low, input, a, groups.offsets, {.row_invariant = true, .max_rows = groups.max_rows});
   ops::scale(pass.ops, low, low, adapter.factor);
   return low;
@@ -141,7 +141,7 @@ void GroupedLayer::backward(Pass& pass, const ExpertGroups& groups, const Tensor
   Tensor dlow;  // the gradient of input A^T: factor * dy B, [N, R]
   if (layers) {
     const Adapter& adapter = *layers.adapter;
-    dlow = pass.ops.scratch.take(dy.dtype, Shape{dy.rows(), layers.rank()});
+    dlow = pass.ops.scratch.allocate(dy.dtype, Shape{dy.rows(), layers.rank()});
     ops::grouped_linear_backward_input(pass.ops, dlow, dy, layers.b, groups.offsets, assign);
     ops::scale(pass.ops, dlow, dlow, adapter.factor);
     const Arena::Scope inner(pass.ops.scratch);
@@ -155,7 +155,7 @@ void GroupedLayer::backward(Pass& pass, const ExpertGroups& groups, const Tensor
     ops::grouped_linear_backward_input(pass.ops, dx, dlow, layers.a, groups.offsets, add);
     return;
   }
-  const Tensor masked = pass.ops.scratch.take(dx.dtype, dx.shape);
+  const Tensor masked = pass.ops.scratch.allocate(dx.dtype, dx.shape);
   ops::grouped_linear_backward_input(pass.ops, masked, dlow, layers.a, groups.offsets, assign);
   drop(pass, groups, *this, *layers.adapter, masked, masked);
   ops::add(pass.ops, dx, dx, masked);

@@ -16,7 +16,7 @@ void Head::backward(Pass& pass, const Tensor& dnormed, const Tensor& dlogits, co
   Tensor dlinear = dlogits;
   if (softcap > 0) {
     ops::softcap_backward(pass.ops, dlogits, dlogits, logits, softcap);
-    if (normed.dtype != dlogits.dtype) dlinear = pass.ops.scratch.take(normed.dtype, dlogits.shape);
+    if (normed.dtype != dlogits.dtype) dlinear = pass.ops.scratch.allocate(normed.dtype, dlogits.shape);
   }
   if (scale != 1 || dlinear.data != dlogits.data) ops::scale(pass.ops, dlinear, dlogits, scale);
   linear.backward(pass, dnormed, dlinear, normed, false);

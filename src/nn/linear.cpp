@@ -42,7 +42,7 @@ const AdapterSegment* whole_segment(const Pass& pass, size_t parameter, int64_t 
 // The adapter's input: x, or x with dropout in scratch memory.
 Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const Tensor& x, int64_t begin) {
   if (!drops(pass, adapter)) return x;
-  const Tensor dropped = pass.ops.scratch.take(x.dtype, x.shape);
+  const Tensor dropped = pass.ops.scratch.allocate(x.dtype, x.shape);
   ops::dropout(pass.ops, dropped, x, pass.training->dropout_rows.slice(begin, begin + x.rows()),
                dropout_attributes(pass, adapter, parameter));
   return dropped;
@@ -50,7 +50,7 @@ Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const
 
 // factor * input A^T, [T, R], in scratch memory.
 Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& input) {
-  const Tensor low = pass.ops.scratch.take(input.dtype, Shape{input.rows(), layer.a.rows()});
+  const Tensor low = pass.ops.scratch.allocate(input.dtype, Shape{input.rows(), layer.a.rows()});
   ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true});
   ops::scale(pass.ops, low, low, adapter.factor);
   return low;
@@ -58,7 +58,7 @@ Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, co
 
 // The gradient of input A^T: factor * dy B, [T, R], in scratch memory.
 Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& dy) {
-  const Tensor dlow = pass.ops.scratch.take(dy.dtype, Shape{dy.rows(), layer.a.rows()});
+  const Tensor dlow = pass.ops.scratch.allocate(dy.dtype, Shape{dy.rows(), layer.a.rows()});
   ops::matmul(pass.ops, dlow, dy, layer.b, {});
   ops::scale(pass.ops, dlow, dlow, adapter.factor);
   return dlow;
@@ -98,7 +98,7 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
                                    .prefer_skinny = pass.row_invariant};
   if (row_parallel && pass.tp.size() > 1) {
     const Arena::Scope scope(pass.ops.scratch);
-    const Tensor sum = accumulate ? pass.ops.scratch.take(y.dtype, y.shape) : y;
+    const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
     linear(pass.ops, sum, x, weight, attributes);
     if (bias && pass.tp.rank() == 0) ops::add_bias(pass.ops, sum, bias);
     sum_over(pass.ops.device, pass.tp, sum);
@@ -178,7 +178,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
       ops::matmul(pass.ops, din, dlow, layer->a, {.accumulate = true});
       continue;
     }
-    const Tensor masked = pass.ops.scratch.take(dx.dtype, din.shape);
+    const Tensor masked = pass.ops.scratch.allocate(dx.dtype, din.shape);
     ops::matmul(pass.ops, masked, dlow, layer->a, {});
     ops::dropout(pass.ops, masked, masked, pass.training->dropout_rows.slice(segment.begin, segment.end),
                  dropout_attributes(pass, adapter, parameter));

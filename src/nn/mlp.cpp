@@ -6,7 +6,7 @@
 
 namespace ingot::nn {
 
-void Mlp::refill(Pass& pass, BlockState& state) const {
+void Mlp::recompute_activations(Pass& pass, BlockState& state) const {
   if (gate) {
     ops::glu(pass.ops, state.activated, state.gate, state.up, activation);
   } else {
@@ -17,14 +17,14 @@ void Mlp::refill(Pass& pass, BlockState& state) const {
 void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
   if (gate) gate.forward(pass, state.gate, state.mlp_normed);
   up.forward(pass, state.up, state.mlp_normed);
-  refill(pass, state);
+  recompute_activations(pass, state);
   if (out) down.forward(pass, out, state.activated, accumulate);
 }
 
 void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   {
     const Arena::Scope scope(pass.ops.scratch);
-    const Tensor dactivated = pass.ops.scratch.take(state.activated.dtype, state.activated.shape);
+    const Tensor dactivated = pass.ops.scratch.allocate(state.activated.dtype, state.activated.shape);
     down.backward(pass, dactivated, dout, state.activated, false);
     if (gate) {
       ops::glu_backward(pass.ops, state.gate, state.up, dactivated, state.gate, state.up, activation);

@@ -16,7 +16,7 @@ struct Mlp {
   // `accumulate`; absent when only the state is to be filled.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
   // Fills only state.activated, from state.gate and up.
-  void refill(Pass& pass, BlockState& state) const;
+  void recompute_activations(Pass& pass, BlockState& state) const;
 
   // dout [T, H]: the gradient of down(activated); not modified. dnormed [T, H] is assigned the gradient of
   // state.mlp_normed. state.gate and state.up are overwritten with their gradients.

@@ -33,14 +33,14 @@ void loss_of_piece(Pass& pass, const Head& head, const Tensor& losses, const Ten
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
   const Shape shape{normed.rows(), head.linear.weight.out};
-  const Tensor logits = scratch.take(DType::f32, shape);
+  const Tensor logits = scratch.allocate(DType::f32, shape);
   head.forward(pass, logits, normed);
   if (!pass.training) {
     ops::cross_entropy(pass.ops, losses, {}, logits, targets);
     return;
   }
   const bool over_logits = normed.dtype == DType::f32 && head.softcap == 0;
-  const Tensor dlogits = over_logits ? logits : scratch.take(head.softcap > 0 ? DType::f32 : normed.dtype, shape);
+  const Tensor dlogits = over_logits ? logits : scratch.allocate(head.softcap > 0 ? DType::f32 : normed.dtype, shape);
   ops::cross_entropy(pass.ops, losses, dlogits, logits, targets);
   head.backward(pass, dnormed, dlogits, logits, normed);
 }

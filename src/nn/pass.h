@@ -69,7 +69,7 @@ struct Training {
   Tensor dropout_rows;  // [T] i64: (sample << 32) + position in it; required when an adapter has dropout
   uint64_t dropout_seed = 0;
   uint64_t step = 0;
-  Storage fp8_gradients = Storage::fp8_e4m3;  // in an fp8 pass: what gradients of activations are rounded to
+  StorageType fp8_gradients = StorageType::fp8_e4m3;  // in an fp8 pass: what gradients of activations are rounded to
 };
 
 struct Pass {
@@ -80,8 +80,8 @@ struct Pass {
   KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
   Training* training = nullptr;  // null: backward state is not saved
   bool fp8 = false;              // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
-  // For a part of a model (spec/part.h): tp is the ranks of the same stage, pp the ranks of the same tensor shard. No
-  // adapters then.
+  // For a shard of a model (spec/model_shard.h): tp is the ranks of the same stage, pp the ranks of the same tensor
+  // shard. No adapters then.
   comm::Group tp{};
   comm::Group pp{};
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits

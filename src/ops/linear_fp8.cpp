@@ -9,14 +9,14 @@ namespace {
 constexpr std::initializer_list<DType> real_types = {DType::f32, DType::bf16};
 
 // An fp8 matrix [rows, width] in scratch memory.
-Weight take_fp8(Context& context, Storage storage, int64_t rows, int64_t width) {
-  void* data = context.scratch.take_bytes(static_cast<size_t>(rows) * row_bytes(storage, width));
+Weight take_fp8(Context& context, StorageType storage, int64_t rows, int64_t width) {
+  void* data = context.scratch.allocate_bytes(static_cast<size_t>(rows) * row_bytes(storage, width));
   return {storage, data, rows, width, &context.device};
 }
 
 Weight in_e4m3(Context& context, const Weight& weight) {
-  if (weight.storage == Storage::fp8_e4m3) return weight;
-  const Weight rounded = take_fp8(context, Storage::fp8_e4m3, weight.out, weight.in);
+  if (weight.storage == StorageType::fp8_e4m3) return weight;
+  const Weight rounded = take_fp8(context, StorageType::fp8_e4m3, weight.out, weight.in);
   quantize_fp8(context, rounded, weight.tensor(), {});
   return rounded;
 }
@@ -26,8 +26,8 @@ void check_linear(const char* op, const Context& context, const Tensor& result, 
                   int64_t result_width, const Tensor& given, const char* given_name, int64_t given_width,
                   const Weight& weight) {
   check_device(op, "weight", context, weight);
-  const Storage storage = weight.storage;
-  if (storage != Storage::fp8_e4m3 && storage != Storage::f32 && storage != Storage::bf16) {
+  const StorageType storage = weight.storage;
+  if (storage != StorageType::fp8_e4m3 && storage != StorageType::f32 && storage != StorageType::bf16) {
     throw_error(ErrorKind::internal, "{}: the weight is {}, it should be fp8_e4m3, f32 or bf16", op, weight.text());
   }
   check_rank(op, given_name, given, 2);
@@ -49,7 +49,7 @@ void check_rows(const char* op, const Context& context, const Weight& q, const T
 }
 
 Tensor decoded(Context& context, const Weight& q, const Weight& by) {
-  const Tensor x = context.scratch.take(DType::bf16, Shape{q.out, q.in});  // exact for any activation dtype
+  const Tensor x = context.scratch.allocate(DType::bf16, Shape{q.out, q.in});  // exact for any activation dtype
   dequantize_fp8(context, x, q, by);
   return x;
 }
@@ -78,13 +78,13 @@ void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight
   if (y.elements() == 0) return;
   const Arena::Scope scope(context.scratch);
   const Weight w = in_e4m3(context, weight);
-  const Weight q = take_fp8(context, Storage::fp8_e4m3, x.shape[0], weight.in);
+  const Weight q = take_fp8(context, StorageType::fp8_e4m3, x.shape[0], weight.in);
   quantize_fp8(context, q, x, {});
   dispatch<GemmFp8>(context, y, q, w, attributes);
 }
 
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
-                               Storage gradients, LinearAttributes attributes) {
+                               StorageType gradients, LinearAttributes attributes) {
   if (!is_fp8(gradients))
     throw_error(ErrorKind::internal, "linear_fp8_backward_input: gradients are {}, they should be fp8",
                 name(gradients));

@@ -19,7 +19,7 @@ void linear_fp8(Context& context, const Tensor& y, const Tensor& x, const Weight
 // dx [T, in] (+)= fp8(dy) [T, out] fp8(W). Dtypes as in `linear_backward_input`; dy is rounded to `gradients`, fp8_e4m3
 // or fp8_e5m2.
 void linear_fp8_backward_input(Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
-                               Storage gradients, LinearAttributes attributes);
+                               StorageType gradients, LinearAttributes attributes);
 
 // The ops that the two functions above are made of.
 

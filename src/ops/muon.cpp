@@ -36,10 +36,10 @@ void newton_schulz(Context& context, const Tensor& x, DType iterate) {
   const int64_t columns = x.shape[1];
   const bool wide = rows <= columns;
   const int64_t side = std::min(rows, columns);
-  const Tensor squares = context.scratch.take(DType::f64, Shape{1});
-  const Tensor iterated = context.scratch.take(iterate, x.shape);
-  const Tensor gram = context.scratch.take(iterate, Shape{side, side});
-  const Tensor square = context.scratch.take(DType::f32, Shape{side, side});
+  const Tensor squares = context.scratch.allocate(DType::f64, Shape{1});
+  const Tensor iterated = context.scratch.allocate(iterate, x.shape);
+  const Tensor gram = context.scratch.allocate(iterate, Shape{side, side});
+  const Tensor square = context.scratch.allocate(DType::f32, Shape{side, side});
   sum_squares(context, squares, flat(x));
   muon_normalize(context, flat(iterated), flat(x), squares);
   for (int step = 1; step <= newton_schulz_steps; ++step) {
@@ -62,7 +62,7 @@ void muon(Context& context, const MuonState& state, const Tensor& gradient, Muon
   if (state.weight) check(op, "weight", context, state.weight, gradient.shape, {DType::bf16});
   if (gradient.elements() == 0) return;
   const Arena::Scope scope(context.scratch);
-  const Tensor update = context.scratch.take(DType::f32, gradient.shape);
+  const Tensor update = context.scratch.allocate(DType::f32, gradient.shape);
   muon_momentum(context, flat(update), flat(state.momentum), state.momentum_scales, flat(gradient),
                 {attributes.momentum, attributes.gradient_scale, attributes.decision});
   newton_schulz(context, update, attributes.iterate);

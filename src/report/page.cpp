@@ -8,7 +8,7 @@
 
 #include "base/strings.h"
 #include "report/charts.h"
-#include "report/facts.h"
+#include "report/key_figures.h"
 
 namespace ingot::report {
 
@@ -57,36 +57,36 @@ std::string change(double before, double after, int decimals) {
 
 struct Row {
   const char* name;
-  std::function<std::string(const RunLog&, const Facts&)> value;
+  std::function<std::string(const RunLog&, const KeyFigures&)> value;
 };
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> all = {
-      {"progress", [](const RunLog& r, const Facts&) { return progress_of(r); }},
+      {"progress", [](const RunLog& r, const KeyFigures&) { return progress_of(r); }},
       {"training loss, first and last step",
-       [](const RunLog&, const Facts& f) { return change(f.first_loss, f.final_loss, 4); }},
+       [](const RunLog&, const KeyFigures& f) { return change(f.first_loss, f.final_loss, 4); }},
       {"held-out loss, before and after",
-       [](const RunLog&, const Facts& f) { return change(f.eval_loss_before, f.eval_loss_after, 4); }},
+       [](const RunLog&, const KeyFigures& f) { return change(f.eval_loss_before, f.eval_loss_after, 4); }},
       {"held-out perplexity, before and after",
-       [](const RunLog&, const Facts& f) { return change(f.perplexity_before, f.perplexity_after, 2); }},
-      {"best held-out perplexity", [](const RunLog&, const Facts& f) { return number(f.best_perplexity, 2); }},
+       [](const RunLog&, const KeyFigures& f) { return change(f.perplexity_before, f.perplexity_after, 2); }},
+      {"best held-out perplexity", [](const RunLog&, const KeyFigures& f) { return number(f.best_perplexity, 2); }},
       {"tokens trained on",
-       [](const RunLog& r, const Facts&) { return format_count(static_cast<double>(r.num_tokens)); }},
-      {"padding beside them", [](const RunLog&, const Facts& f) { return share(f.padding); }},
-      {"time", [](const RunLog&, const Facts& f) { return duration(f.seconds); }},
-      {"mean tokens/s", [](const RunLog&, const Facts& f) { return number(f.tokens_per_s, 0); }},
-      {"mean MFU (causal FLOPs)", [](const RunLog&, const Facts& f) { return share(f.mfu); }},
-      {"peak memory", [](const RunLog&, const Facts& f) { return bytes(f.peak_memory); }},
+       [](const RunLog& r, const KeyFigures&) { return format_count(static_cast<double>(r.num_tokens)); }},
+      {"padding beside them", [](const RunLog&, const KeyFigures& f) { return share(f.padding); }},
+      {"time", [](const RunLog&, const KeyFigures& f) { return duration(f.seconds); }},
+      {"mean tokens/s", [](const RunLog&, const KeyFigures& f) { return number(f.tokens_per_s, 0); }},
+      {"mean MFU (causal FLOPs)", [](const RunLog&, const KeyFigures& f) { return share(f.mfu); }},
+      {"peak memory", [](const RunLog&, const KeyFigures& f) { return bytes(f.peak_memory); }},
       {"steps skipped (gradient not finite)",
-       [](const RunLog& r, const Facts&) { return fmt::format("{}", r.num_skipped); }},
+       [](const RunLog& r, const KeyFigures&) { return fmt::format("{}", r.num_skipped); }},
       {"parameters, and how many are trained",
-       [](const RunLog& r, const Facts&) {
+       [](const RunLog& r, const KeyFigures&) {
          return fmt::format("{}, {}", format_count(static_cast<double>(r.parameters)),
                             format_count(static_cast<double>(r.trainable)));
        }},
-      {"device", [](const RunLog& r, const Facts&) { return r.device.empty() ? "-" : r.device; }},
-      {"precision", [](const RunLog& r, const Facts&) { return r.precision.empty() ? "-" : r.precision; }},
-      {"folder", [](const RunLog& r, const Facts&) { return r.folder.string(); }},
+      {"device", [](const RunLog& r, const KeyFigures&) { return r.device.empty() ? "-" : r.device; }},
+      {"precision", [](const RunLog& r, const KeyFigures&) { return r.precision.empty() ? "-" : r.precision; }},
+      {"folder", [](const RunLog& r, const KeyFigures&) { return r.folder.string(); }},
   };
   return all;
 }
@@ -101,30 +101,30 @@ std::string table(std::span<const RunLog> runs, std::span<const std::string> lab
     html += "</tr></thead>";
   }
   html += "<tbody>";
-  std::vector<Facts> facts;
-  for (const RunLog& run : runs) facts.push_back(facts_of(run));
+  std::vector<KeyFigures> figures;
+  for (const RunLog& run : runs) figures.push_back(key_figures_of(run));
   for (const Row& row : rows()) {
     html += fmt::format("<tr><th>{}</th>", escape(row.name));
-    for (size_t r = 0; r < runs.size(); ++r) html += "<td>" + escape(row.value(runs[r], facts[r])) + "</td>";
+    for (size_t r = 0; r < runs.size(); ++r) html += "<td>" + escape(row.value(runs[r], figures[r])) + "</td>";
     html += "</tr>";
   }
   return html + "</tbody></table></div>";
 }
 
 std::string tiles(const RunLog& run) {
-  const Facts facts = facts_of(run);
+  const KeyFigures figures = key_figures_of(run);
   const auto tile = [](const std::string& value, const char* name) {
     return fmt::format("<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape(value), escape(name));
   };
   std::string html = "<div class=\"tiles\">";
-  if (std::isfinite(facts.perplexity_before)) {
-    html += tile(change(facts.perplexity_before, facts.perplexity_after, 2), "held-out perplexity");
+  if (std::isfinite(figures.perplexity_before)) {
+    html += tile(change(figures.perplexity_before, figures.perplexity_after, 2), "held-out perplexity");
   }
-  html += tile(number(facts.final_loss, 3), "training loss of the last step");
+  html += tile(number(figures.final_loss, 3), "training loss of the last step");
   html += tile(format_count(static_cast<double>(run.num_tokens)), "tokens");
-  html += tile(duration(facts.seconds), "time");
-  html += tile(number(facts.tokens_per_s, 0), "tokens/s");
-  html += tile(bytes(facts.peak_memory), "peak memory");
+  html += tile(duration(figures.seconds), "time");
+  html += tile(number(figures.tokens_per_s, 0), "tokens/s");
+  html += tile(bytes(figures.peak_memory), "peak memory");
   return html + "</div>";
 }
 

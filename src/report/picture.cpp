@@ -7,7 +7,7 @@
 
 #include "base/strings.h"
 #include "report/charts.h"
-#include "report/facts.h"
+#include "report/key_figures.h"
 
 namespace ingot::report {
 
@@ -22,14 +22,14 @@ std::string heading(double x, double y, std::string_view css, std::string_view t
 std::string short_number(double value) { return fmt::format("{:.{}f}", value, std::abs(value) < 1000 ? 2 : 0); }
 
 std::string subtitle(const RunLog& run) {
-  const Facts facts = facts_of(run);
+  const KeyFigures figures = key_figures_of(run);
   std::string text = fmt::format("{} parameters", format_count(static_cast<double>(run.parameters)));
   if (run.trainable != run.parameters) {
     text += fmt::format(" ({} trained)", format_count(static_cast<double>(run.trainable)));
   }
   text += fmt::format(", {} tokens", format_count(static_cast<double>(run.num_tokens)));
-  if (std::isfinite(facts.seconds)) text += fmt::format(" in {}", format_duration(facts.seconds));
-  if (std::isfinite(facts.tokens_per_s)) text += fmt::format(", {:.0f} tokens/s", facts.tokens_per_s);
+  if (std::isfinite(figures.seconds)) text += fmt::format(" in {}", format_duration(figures.seconds));
+  if (std::isfinite(figures.tokens_per_s)) text += fmt::format(", {:.0f} tokens/s", figures.tokens_per_s);
   if (!run.device.empty()) text += fmt::format(", {}", run.device);
   return text;
 }
@@ -57,9 +57,9 @@ std::string picture(std::span<const RunLog> runs) {
     const double x = margin + loss_width + 20;
     std::string text = "Held-out perplexity";
     if (runs.size() == 1) {
-      const Facts facts = facts_of(runs[0]);
-      text += fmt::format(": {} before, {} after", short_number(facts.perplexity_before),
-                          short_number(facts.perplexity_after));
+      const KeyFigures figures = key_figures_of(runs[0]);
+      text += fmt::format(": {} before, {} after", short_number(figures.perplexity_before),
+                          short_number(figures.perplexity_after));
     }
     body += heading(x, top, "head", text);
     body += draw_chart(perplexity, {x, top + 6, width - margin - x, height - 110});

@@ -142,7 +142,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   s.activation = train::dtype_of(r.precision);
   plan.decoded = weight_storage_of(r).decoded(s.activation);
   s.fp8 = r.precision == train::Precision::fp8;
-  if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = Storage::fp8_e5m2;
+  if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = StorageType::fp8_e5m2;
   s.recompute = r.recompute;
   s.sequence_length = r.data.sequence_length;
   s.accumulation_unit = r.determinism_unit;

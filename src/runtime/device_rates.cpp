@@ -65,7 +65,7 @@ GpuRates measure_gpu(Device& device, const ops::Registry& registry) {
     return seconds / calls;
   };
   const auto allocate = [&](const Shape& shape) {
-    const Tensor tensor = memory.take(DType::bf16, shape);
+    const Tensor tensor = memory.allocate(DType::bf16, shape);
     random.fill(device, tensor, 1);
     return tensor;
   };

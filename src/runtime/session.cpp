@@ -34,9 +34,9 @@ checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::Mode
 
 // A copy of a host tensor in the arena, times `factor`, converted to `dtype`.
 Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, float factor = 1) {
-  const Tensor out = arena.take(dtype, host.shape);
-  const Storage from = checkpoint::storage_of(host.dtype);
-  const Storage to = checkpoint::storage_of(dtype);
+  const Tensor out = arena.allocate(dtype, host.shape);
+  const StorageType from = checkpoint::storage_of(host.dtype);
+  const StorageType to = checkpoint::storage_of(dtype);
   std::vector<float> values(static_cast<size_t>(host.elements()));
   std::vector<std::byte> bytes(out.bytes());
   checkpoint::decode_row(from, host.data, host.elements(), values.data());

@@ -66,8 +66,8 @@ void Experts::add_parameters(TableBuilder& table) const {
 void Experts::add_saved(SavedList& list, int64_t hidden) const {
   using Kind = SavedTensor::Kind;
   list.matrix(Saved::router, count);
-  list.numbers(Saved::chosen, per_token, Kind::index);
-  list.numbers(Saved::chosen_weight, per_token, Kind::real);
+  list.numbers(Saved::topk_ids, per_token, Kind::index);
+  list.numbers(Saved::topk_weights, per_token, Kind::real);
   list.numbers(Saved::grouped_token, per_token, Kind::index);
   list.numbers(Saved::row_of_choice, per_token, Kind::index);
   list.cheap_matrix(Saved::grouped, hidden, per_token);

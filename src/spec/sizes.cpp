@@ -9,7 +9,7 @@ constexpr size_t alignment = 64;
 size_t round_up(size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 struct BlockBytes {
-  size_t kept = 0;
+  size_t saved = 0;
   size_t recomputed = 0;
 };
 
@@ -17,7 +17,7 @@ BlockBytes bytes_of(const ModelSpec& model, const LayerSpec& layer, Recompute re
                     int64_t tokens) {
   BlockBytes bytes;
   for (const SavedTensor& t : block_tensors(model, layer, activation_bytes)) {
-    (is_kept(t, recompute) ? bytes.kept : bytes.recomputed) +=
+    (is_saved(t, recompute) ? bytes.saved : bytes.recomputed) +=
         round_up(static_cast<size_t>(tokens * t.features * t.bytes));
   }
   return bytes;
@@ -40,7 +40,7 @@ std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& 
   return list.take();
 }
 
-bool is_kept(const SavedTensor& tensor, Recompute recompute) {
+bool is_saved(const SavedTensor& tensor, Recompute recompute) {
   switch (recompute) {
     case Recompute::none: return true;
     case Recompute::selective: return !tensor.cheap;
@@ -58,11 +58,11 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
   for (int64_t layer = model.num_layers() - layers; layer < model.num_layers(); ++layer) {
     const bool same = layer > model.num_layers() - layers && model.layer(layer) == model.layer(layer - 1);
     if (!same) one = bytes_of(model, model.layer(layer), recompute, activation_bytes, tokens);
-    sum.kept += one.kept + residual;
+    sum.saved += one.saved + residual;
     sum.recomputed = std::max(sum.recomputed, one.recomputed);
   }
   // The residual after the last block and its gradient, and the final norm's output and statistics.
-  return sum.kept + sum.recomputed + 3 * residual + statistics;
+  return sum.saved + sum.recomputed + 3 * residual + statistics;
 }
 
 int64_t loss_chunk(int64_t vocab) {

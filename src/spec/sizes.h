@@ -14,8 +14,8 @@ namespace ingot::spec {
 // All saved tensors of a block, in the order of computation; activations have `activation_bytes` bytes per element.
 std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& layer, int64_t activation_bytes);
 
-// Whether a tensor of that list is kept from forward to backward; the others are recomputed, one block at a time.
-bool is_kept(const SavedTensor& tensor, Recompute recompute);
+// Whether a tensor of that list is saved for backward; the others are recomputed, one block at a time.
+bool is_saved(const SavedTensor& tensor, Recompute recompute);
 
 // Bytes of saved activations of a micro-batch of `tokens` when the upper `layers` blocks run backward: the tensors that
 // these blocks keep, the residual before each and after the last, its gradient, the final norm's results, and the

@@ -20,7 +20,7 @@ Arena::Arena(Device& device, size_t bytes, std::string label) : label_(std::move
   }
 }
 
-void* Arena::take_bytes(size_t bytes) {
+void* Arena::allocate_bytes(size_t bytes) {
   const size_t size = footprint(bytes);
   if (size > capacity() - used_) {
     throw_error(ErrorKind::internal, "arena '{}' of {} bytes has {} left, {} wanted", label_, capacity(),
@@ -32,8 +32,8 @@ void* Arena::take_bytes(size_t bytes) {
   return data;
 }
 
-Tensor Arena::take(DType dtype, Shape shape) {
-  void* data = take_bytes(static_cast<size_t>(shape.elements()) * size_of(dtype));
+Tensor Arena::allocate(DType dtype, Shape shape) {
+  void* data = allocate_bytes(static_cast<size_t>(shape.elements()) * size_of(dtype));
   return Tensor{data, dtype, shape, buffer_.device()};
 }
 

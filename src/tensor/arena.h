@@ -23,10 +23,10 @@ class Arena {
 
   // Allocates the next tensor; its memory is not cleared. ErrorKind::internal, with label and sizes, when the arena is
   // full: the sizing function then disagrees with the code that uses the arena.
-  Tensor take(DType dtype, Shape shape);
-  void* take_bytes(size_t bytes);
+  Tensor allocate(DType dtype, Shape shape);
+  void* allocate_bytes(size_t bytes);
 
-  // release(mark) frees everything that was taken after the matching mark().
+  // release(mark) frees everything that was allocated after the matching mark().
   size_t mark() const { return used_; }
   void release(size_t mark);
   size_t used() const { return used_; }
@@ -34,7 +34,7 @@ class Arena {
   size_t capacity() const { return buffer_.bytes(); }
   Device* device() const { return buffer_.device(); }
 
-  // Frees everything that was taken during its lifetime.
+  // Frees everything that was allocated during its lifetime.
   class Scope {
    public:
     explicit Scope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

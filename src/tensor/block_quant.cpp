@@ -57,7 +57,7 @@ ScaleAndMin scale_and_min(const std::byte* packed, int64_t j) {
           (byte_at(packed, j + 4) >> 4) | (byte_at(packed, j) >> 6) << 4};
 }
 
-void put_scale(std::byte* out, float scale, Storage storage) {
+void put_scale(std::byte* out, float scale, StorageType storage) {
   const uint16_t bits = float_to_f16(scale);
   if ((bits & 0x7c00U) == 0x7c00U) {
     throw_hint(ErrorKind::unsupported, "keep this tensor in bf16 or fp32",
@@ -66,7 +66,7 @@ void put_scale(std::byte* out, float scale, Storage storage) {
   std::memcpy(out, &bits, 2);
 }
 
-void check_finite(const float* values, int64_t n, Storage storage) {
+void check_finite(const float* values, int64_t n, StorageType storage) {
   for (int64_t i = 0; i < n; ++i) {
     if (!std::isfinite(values[i])) {
       throw_error(ErrorKind::unsupported, "{}: element {} of the row is {}", name(storage), i, values[i]);
@@ -164,14 +164,14 @@ void decode_q6_k(const std::byte* blocks, int64_t n, float* values) {
 }
 
 void encode_q8_0(const float* values, int64_t n, std::byte* blocks) {
-  check_finite(values, n, Storage::q8_0);
+  check_finite(values, n, StorageType::q8_0);
   for (int64_t begin = 0; begin < n; begin += small_block, blocks += 34) {
     const float* x = values + begin;
     float largest = 0.0F;
     for (int64_t j = 0; j < small_block; ++j) largest = std::max(largest, std::fabs(x[j]));
     const float d = largest / 127.0F;
     const float id = inverse(d);
-    put_scale(blocks, d, Storage::q8_0);
+    put_scale(blocks, d, StorageType::q8_0);
     for (int64_t j = 0; j < small_block; ++j) {
       blocks[2 + j] = static_cast<std::byte>(static_cast<int8_t>(std::round(x[j] * id)));
     }
@@ -179,7 +179,7 @@ void encode_q8_0(const float* values, int64_t n, std::byte* blocks) {
 }
 
 void encode_q4_0(const float* values, int64_t n, std::byte* blocks) {
-  check_finite(values, n, Storage::q4_0);
+  check_finite(values, n, StorageType::q4_0);
   for (int64_t begin = 0; begin < n; begin += small_block, blocks += 18) {
     const float* x = values + begin;
     float extreme = 0.0F;  // the value of the largest magnitude, with its sign; the first of equals
@@ -188,7 +188,7 @@ void encode_q4_0(const float* values, int64_t n, std::byte* blocks) {
     }
     const float d = extreme / -8.0F;
     const float id = inverse(d);
-    put_scale(blocks, d, Storage::q4_0);
+    put_scale(blocks, d, StorageType::q4_0);
     int nibbles[small_block];
     for (int64_t j = 0; j < small_block; ++j) {
       nibbles[j] = std::min(15, static_cast<int>(x[j] * id + 8.5F));
@@ -198,7 +198,7 @@ void encode_q4_0(const float* values, int64_t n, std::byte* blocks) {
 }
 
 void encode_q4_1(const float* values, int64_t n, std::byte* blocks) {
-  check_finite(values, n, Storage::q4_1);
+  check_finite(values, n, StorageType::q4_1);
   for (int64_t begin = 0; begin < n; begin += small_block, blocks += 20) {
     const float* x = values + begin;
     float low = x[0];
@@ -209,8 +209,8 @@ void encode_q4_1(const float* values, int64_t n, std::byte* blocks) {
     }
     const float d = (high - low) / 15.0F;
     const float id = inverse(d);
-    put_scale(blocks, d, Storage::q4_1);
-    put_scale(blocks + 2, low, Storage::q4_1);
+    put_scale(blocks, d, StorageType::q4_1);
+    put_scale(blocks + 2, low, StorageType::q4_1);
     int nibbles[small_block];
     for (int64_t j = 0; j < small_block; ++j) {
       const float shifted = (x[j] - low) * id + 0.5F;  // the cast below truncates, so this rounds to nearest
@@ -220,12 +220,12 @@ void encode_q4_1(const float* values, int64_t n, std::byte* blocks) {
   }
 }
 
-const BlockCodec& block_codec(Storage storage) {
+const BlockCodec& block_codec(StorageType storage) {
   static constexpr BlockCodec codecs[] = {
-      {Storage::q8_0, decode_q8_0, encode_q8_0, 0, 1}, {Storage::q4_0, decode_q4_0, encode_q4_0, 0, 1},
-      {Storage::q4_1, decode_q4_1, encode_q4_1, 0, 2}, {Storage::q5_0, decode_q5_0, nullptr, 0, 1},
-      {Storage::q5_1, decode_q5_1, nullptr, 0, 2},     {Storage::q4_k, decode_q4_k, nullptr, 0, 2},
-      {Storage::q6_k, decode_q6_k, nullptr, 208, 1},
+      {StorageType::q8_0, decode_q8_0, encode_q8_0, 0, 1}, {StorageType::q4_0, decode_q4_0, encode_q4_0, 0, 1},
+      {StorageType::q4_1, decode_q4_1, encode_q4_1, 0, 2}, {StorageType::q5_0, decode_q5_0, nullptr, 0, 1},
+      {StorageType::q5_1, decode_q5_1, nullptr, 0, 2},     {StorageType::q4_k, decode_q4_k, nullptr, 0, 2},
+      {StorageType::q6_k, decode_q6_k, nullptr, 208, 1},
   };
   for (const BlockCodec& codec : codecs) {
     if (codec.storage == storage) return codec;

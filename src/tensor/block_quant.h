@@ -27,7 +27,7 @@ void encode_q4_0(const float* values, int64_t n, std::byte* blocks);
 void encode_q4_1(const float* values, int64_t n, std::byte* blocks);
 
 struct BlockCodec {
-  Storage storage;
+  StorageType storage;
   void (*decode)(const std::byte* blocks, int64_t n, float* values);
   void (*encode)(const float* values, int64_t n, std::byte* blocks);  // null where there is no encoder
   size_t scales;  // byte offset of the fp16 values in a block: the scale, then the minimum if it has one
@@ -35,6 +35,6 @@ struct BlockCodec {
 };
 
 // Errors: `internal` for a storage that is not block-quantised.
-const BlockCodec& block_codec(Storage storage);
+const BlockCodec& block_codec(StorageType storage);
 
 }  // namespace ingot

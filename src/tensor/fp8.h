@@ -30,12 +30,12 @@ struct Fp8Format {
   int bias;
   uint32_t largest_code;
 };
-constexpr Fp8Format fp8_format(Storage storage) {
-  return storage == Storage::fp8_e4m3 ? Fp8Format{3, 7, 0x7e} : Fp8Format{2, 15, 0x7b};
+constexpr Fp8Format fp8_format(StorageType storage) {
+  return storage == StorageType::fp8_e4m3 ? Fp8Format{3, 7, 0x7e} : Fp8Format{2, 15, 0x7b};
 }
 
 // The nearest code, ties to even, of a value that is not NaN; values beyond the largest one saturate.
-constexpr uint8_t fp8_code(Storage storage, float value) {
+constexpr uint8_t fp8_code(StorageType storage, float value) {
   const Fp8Format f = fp8_format(storage);
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
@@ -57,7 +57,7 @@ constexpr uint8_t fp8_code(Storage storage, float value) {
 }
 
 // The value of a code that is neither an infinity nor NaN.
-constexpr float fp8_value(Storage storage, uint8_t code) {
+constexpr float fp8_value(StorageType storage, uint8_t code) {
   const Fp8Format f = fp8_format(storage);
   const uint32_t magnitude = code & 0x7fU;
   const uint32_t exponent = magnitude >> f.mantissa_bits;
@@ -72,13 +72,13 @@ constexpr float fp8_value(Storage storage, uint8_t code) {
 // The scale of a row whose largest magnitude is `largest`: the smallest power of two at which it does not round beyond
 // the format's largest value, so that encoding a decoded row gives the same row again. At least 2^-110, so that no
 // element is subnormal in bf16; 1 for a row of zeros; NaN when `largest` is not finite.
-constexpr float fp8_scale(Storage storage, float largest) {
+constexpr float fp8_scale(StorageType storage, float largest) {
   const uint32_t bits = std::bit_cast<uint32_t>(largest);
   if (bits >= 0x7f800000U) return std::bit_cast<float>(0x7fc00000U);
   if (bits == 0) return 1.0F;
   // The largest value of both formats is 1.75 times a power of two. Mantissas up to 1.8125 (e4m3) or below 1.875 (e5m2)
   // round to it or below it.
-  const bool narrow = storage == Storage::fp8_e4m3;
+  const bool narrow = storage == StorageType::fp8_e4m3;
   const uint32_t fits = narrow ? 0x680000U : 0x6fffffU;
   int exponent = static_cast<int>(bits >> 23) - (narrow ? 8 : 15) + ((bits & 0x7fffffU) > fits ? 1 : 0);
   exponent = exponent < 127 - 110 ? 127 - 110 : exponent;
@@ -88,8 +88,8 @@ constexpr float fp8_scale(Storage storage, float largest) {
 // The scale of a row of n elements.
 float fp8_row_scale(const std::byte* row, int64_t n);
 // Decodes elements [begin, begin + count) of a row of n.
-void decode_fp8(Storage storage, const std::byte* row, int64_t n, int64_t begin, int64_t count, float* values);
+void decode_fp8(StorageType storage, const std::byte* row, int64_t n, int64_t begin, int64_t count, float* values);
 // Encodes a whole row.
-void encode_fp8(Storage storage, const float* values, int64_t n, std::byte* row);
+void encode_fp8(StorageType storage, const float* values, int64_t n, std::byte* row);
 
 }  // namespace ingot

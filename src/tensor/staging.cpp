@@ -36,12 +36,12 @@ void follow_compute(Device& device) {
 
 }  // namespace
 
-Uploader::Uploader(Device& device, size_t piece_bytes) : device_(device) {
-  for (Slot& slot : slots_) slot = {PinnedBuffer(device, piece_bytes), device.make_event()};
+Uploader::Uploader(Device& device, size_t chunk_bytes) : device_(device) {
+  for (Slot& slot : slots_) slot = {PinnedBuffer(device, chunk_bytes), device.make_event()};
   follow_compute(device);
 }
 
-std::byte* Uploader::piece() {
+std::byte* Uploader::next_chunk() {
   current_ = 1 - current_;
   slots_[current_].sent->wait();
   return slots_[current_].memory.data();
@@ -57,26 +57,26 @@ void Uploader::finish() {
   for (Slot& slot : slots_) slot.sent->wait();
 }
 
-void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_bytes,
-              FunctionRef<void(size_t, std::span<const std::byte>)> take) {
+void download(Device& device, std::span<const DeviceRange> ranges, size_t chunk_bytes,
+              FunctionRef<void(size_t, std::span<const std::byte>)> consume) {
   if (device.host_visible()) {
     for (size_t r = 0; r < ranges.size(); ++r) {
-      if (ranges[r].bytes > 0) take(r, {static_cast<const std::byte*>(ranges[r].data), ranges[r].bytes});
+      if (ranges[r].bytes > 0) consume(r, {static_cast<const std::byte*>(ranges[r].data), ranges[r].bytes});
     }
     return;
   }
-  struct Piece {
+  struct Chunk {
     size_t range;
     const std::byte* data;
     size_t bytes;
   };
-  std::vector<Piece> pieces;
+  std::vector<Chunk> chunks;
   size_t largest = 0;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const auto* data = static_cast<const std::byte*>(ranges[r].data);
-    for (size_t done = 0; done < ranges[r].bytes; done += piece_bytes) {
-      pieces.push_back({r, data + done, std::min(piece_bytes, ranges[r].bytes - done)});
-      largest = std::max(largest, pieces.back().bytes);
+    for (size_t done = 0; done < ranges[r].bytes; done += chunk_bytes) {
+      chunks.push_back({r, data + done, std::min(chunk_bytes, ranges[r].bytes - done)});
+      largest = std::max(largest, chunks.back().bytes);
     }
   }
   struct Slot {
@@ -86,18 +86,18 @@ void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_
   std::array<Slot, 2> slots;
   for (Slot& slot : slots) slot = {PinnedBuffer(device, largest), device.make_event()};
   follow_compute(device);
-  const auto ask = [&](size_t i) {
-    if (i >= pieces.size()) return;
+  const auto start_copy = [&](size_t i) {
+    if (i >= chunks.size()) return;
     Slot& slot = slots[i % slots.size()];
-    device.copy_to_host_async(Stream::copy, slot.memory.data(), pieces[i].data, pieces[i].bytes);
+    device.copy_to_host_async(Stream::copy, slot.memory.data(), chunks[i].data, chunks[i].bytes);
     slot.arrived->record(Stream::copy);
   };
-  ask(0);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    ask(i + 1);  // into the slot of piece i - 1, which `take` has consumed
+  start_copy(0);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    start_copy(i + 1);  // into the slot of chunk i - 1, which has been consumed
     Slot& slot = slots[i % slots.size()];
     slot.arrived->wait();
-    take(pieces[i].range, {slot.memory.data(), pieces[i].bytes});
+    consume(chunks[i].range, {slot.memory.data(), chunks[i].bytes});
   }
 }
 

@@ -29,15 +29,15 @@ class PinnedBuffer {
   size_t bytes_ = 0;
 };
 
-// Uploads to a device in pieces, double-buffered: the host fills one piece while the previous one is copied.
+// Uploads to a device in chunks, double-buffered: the host fills one chunk while the previous one is copied.
 class Uploader {
  public:
   // The copies run after all work that was submitted to the compute stream before this constructor.
-  Uploader(Device& device, size_t piece_bytes);
+  Uploader(Device& device, size_t chunk_bytes);
 
-  size_t piece_bytes() const { return slots_.front().memory.bytes(); }
-  std::byte* piece();                          // memory to fill; waits until the device has read its previous contents
-  void send(void* destination, size_t bytes);  // starts the copy of the first `bytes` of the last piece()
+  size_t chunk_bytes() const { return slots_.front().memory.bytes(); }
+  std::byte* next_chunk();                     // memory to fill; waits until the device has read its previous contents
+  void send(void* destination, size_t bytes);  // starts the copy of the first `bytes` of the last next_chunk()
   void finish();                               // returns when all copies are done
 
  private:
@@ -56,10 +56,10 @@ struct DeviceRange {
   size_t bytes = 0;
 };
 
-// Calls take(range index, bytes) with the contents of the ranges after all work submitted to the compute stream, in
-// order and in pieces of at most `piece_bytes`; the next piece is copied meanwhile. A range in host-visible memory is
+// Calls consume(range index, bytes) with the contents of the ranges after all work submitted to the compute stream, in
+// order and in chunks of at most `chunk_bytes`; the next chunk is copied meanwhile. A range in host-visible memory is
 // passed in place and whole. Not called for empty ranges.
-void download(Device& device, std::span<const DeviceRange> ranges, size_t piece_bytes,
-              FunctionRef<void(size_t, std::span<const std::byte>)> take);
+void download(Device& device, std::span<const DeviceRange> ranges, size_t chunk_bytes,
+              FunctionRef<void(size_t, std::span<const std::byte>)> consume);
 
 }  // namespace ingot

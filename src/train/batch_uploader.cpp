@@ -18,13 +18,13 @@ const std::byte* end_of(const Tensor& tensor) { return static_cast<const std::by
 
 BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens) : device_(device) {
   for (Slot& slot : slots_) {
-    slot.ids = memory.take(DType::i32, Shape{tokens});
-    slot.positions = memory.take(DType::i32, Shape{tokens});
-    slot.targets = memory.take(DType::i32, Shape{tokens});
-    slot.rows = memory.take(DType::i64, Shape{tokens});
-    slot.offsets = memory.take(DType::i32, Shape{tokens + 1});
+    slot.ids = memory.allocate(DType::i32, Shape{tokens});
+    slot.positions = memory.allocate(DType::i32, Shape{tokens});
+    slot.targets = memory.allocate(DType::i32, Shape{tokens});
+    slot.rows = memory.allocate(DType::i64, Shape{tokens});
+    slot.offsets = memory.allocate(DType::i32, Shape{tokens + 1});
     slot.upload = PinnedBuffer(device, static_cast<size_t>(end_of(slot.offsets) - end_of(slot.ids.slice(0, 0))));
-    slot.losses = memory.take(DType::f32, Shape{tokens});
+    slot.losses = memory.allocate(DType::f32, Shape{tokens});
     slot.download = PinnedBuffer(device, slot.losses.bytes());
     slot.uploaded = device.make_event();
     slot.computed = device.make_event();

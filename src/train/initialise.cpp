@@ -35,7 +35,7 @@ WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType typ
   WeightSet weights;
   for (size_t index = 0; index < table.size(); ++index) {
     const spec::ParamSpec& p = table[index];
-    const Tensor tensor = arena->take(type_of(p, type), Shape(std::span<const int64_t>(p.shape)));
+    const Tensor tensor = arena->allocate(type_of(p, type), Shape(std::span<const int64_t>(p.shape)));
     const std::vector<float> values = values_of(p, seed, index);
     if (tensor.dtype == DType::f32) {
       device.copy_from_host(tensor.data, values.data(), tensor.bytes());

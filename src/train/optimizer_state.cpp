@@ -248,8 +248,8 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   for (const spec::LoraParam& p : adapted) {
     if (table[p.base].layer >= 0) lowest_trainable_layer_ = std::min(lowest_trainable_layer_, table[p.base].layer);
     nn::LoraWeights& layer = adapter_->layers[p.base];
-    layer.a = adapter_arena_.take(activation, Shape{p.rank, p.in});
-    layer.b = adapter_arena_.take(activation, Shape{p.out, p.rank});
+    layer.a = adapter_arena_.allocate(activation, Shape{p.rank, p.in});
+    layer.b = adapter_arena_.allocate(activation, Shape{p.out, p.rank});
     layer.a_trainable = static_cast<int>(tensors_.size());
     layer.b_trainable = layer.a_trainable + 1;
     for (const auto& [part, weight] : {std::pair{"lora_A", layer.a}, {"lora_B", layer.b}}) {
@@ -297,14 +297,14 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     t.shard = layout.shard(i);
     const Shape shape = whole ? t.shape : Shape{t.shard.count()};
     if (!shares_memory(t.weight.dtype, types)) {
-      t.master = optimizer_arena_.take(types.master, shape);
+      t.master = optimizer_arena_.allocate(types.master, shape);
     } else {
       t.master = whole ? t.weight : shard_of(t.weight, t.shard);
     }
     t.optimizer = layout.tensors[i].optimizer;
     t.state = state_layout(*t.optimizer, t.shape, t.shard.count(), types.state);
     for (StateTensor& state : t.state) {
-      state.tensor = optimizer_arena_.take(state.tensor.dtype, state.tensor.shape);
+      state.tensor = optimizer_arena_.allocate(state.tensor.dtype, state.tensor.shape);
     }
   }
   share_.stage() == 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
@@ -312,7 +312,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     allocate_fixed_sums(device);
   } else {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (layout.tensors[i].tied) tensors_[i].tied_gradient = gradient_arena_.take(DType::f32, tensors_[i].shape);
+      if (layout.tensors[i].tied) tensors_[i].tied_gradient = gradient_arena_.allocate(DType::f32, tensors_[i].shape);
     }
   }
 }
@@ -327,7 +327,7 @@ void OptimizerState::allocate_gradients(const Layout& layout) {
     Bucket& bucket = buckets_[b];
     for (const size_t i : bucket.order) {
       TrainedParameter& t = tensors_[i];
-      total_of(t, layout.number) = gradient_arena_.take(layout.number, t.shape);
+      total_of(t, layout.number) = gradient_arena_.allocate(layout.number, t.shape);
       t.shard_gradient = shard_of(total_of(t, layout.number), t.shard);
     }
     bucket.memory = total_of(tensors_[bucket.order.front()], layout.number);
@@ -337,14 +337,14 @@ void OptimizerState::allocate_gradients(const Layout& layout) {
 
 void OptimizerState::allocate_shared_gradients(const Layout& layout) {
   const std::array<int64_t, 2> bucket_elements = layout.buffer_elements();
-  const Tensor shared[] = {gradient_arena_.take(layout.number, Shape{bucket_elements[0]}),
-                           gradient_arena_.take(layout.number, Shape{bucket_elements[1]})};
+  const Tensor shared[] = {gradient_arena_.allocate(layout.number, Shape{bucket_elements[0]}),
+                           gradient_arena_.allocate(layout.number, Shape{bucket_elements[1]})};
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
     const int64_t room = layout.bucket_elements[b];
-    bucket.memory = bucket.early ? gradient_arena_.take(layout.number, Shape{room})
+    bucket.memory = bucket.early ? gradient_arena_.allocate(layout.number, Shape{room})
                                  : shared[layout.shared_buffer(b)].slice(0, room);
-    bucket.shard_sum = gradient_arena_.take(layout.number, Shape{layout.shard_elements(b)});
+    bucket.shard_sum = gradient_arena_.allocate(layout.number, Shape{layout.shard_elements(b)});
     const auto sections = bucket.sections.begin();
     const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
     for (size_t i = bucket.first; i < bucket.last; ++i) {
@@ -360,11 +360,11 @@ void OptimizerState::allocate_shared_gradients(const Layout& layout) {
 void OptimizerState::allocate_fixed_sums(Device& device) {
   int64_t max_elements = 0;
   for (const TrainedParameter& t : tensors_) max_elements = std::max(max_elements, t.shape.elements());
-  const Tensor shared = gradient_arena_.take(DType::f32, Shape{max_elements});
+  const Tensor shared = gradient_arena_.allocate(DType::f32, Shape{max_elements});
   for (TrainedParameter& t : tensors_) t.gradient = shared.slice(0, t.shape.elements()).reshape(t.shape);
   const Shape all{static_cast<int64_t>(tensors_.size())};
-  ranges_ = gradient_arena_.take(DType::i32, all);
-  largest_ = gradient_arena_.take(DType::f32, all);
+  ranges_ = gradient_arena_.allocate(DType::i32, all);
+  largest_ = gradient_arena_.allocate(DType::f32, all);
   const std::vector<int32_t> first(tensors_.size(), first_range);
   device.copy_from_host(ranges_.data, first.data(), ranges_.bytes());
 }

@@ -116,10 +116,10 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
   scratch_ = Arena(device, sizes.scratch, "scratch");
   saved_ = Arena(device, sizes.saved, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");
-  squares_ = batch_.take(DType::f64, Shape{static_cast<int64_t>(optimizer_state.tensors().size())});
-  loss_squares_ = batch_.take(DType::f64, Shape{1});
-  decision_ = batch_.take(DType::f64, Shape{3});
-  if (optimizer_state.share().stage() > 0) blocks_ = batch_.take(DType::f64, Shape{own_blocks(optimizer_state)});
+  squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.tensors().size())});
+  loss_squares_ = batch_.allocate(DType::f64, Shape{1});
+  decision_ = batch_.allocate(DType::f64, Shape{3});
+  if (optimizer_state.share().stage() > 0) blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
   uploader_.emplace(device, batch_, settings.micro * settings.accumulation_unit * settings.sequence_length);
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());

@@ -20,8 +20,8 @@ namespace ingot::train {
 
 struct StepSettings {
   DType activation = DType::f32;
-  bool fp8 = false;                           // fp8 gemms in the blocks' linear layers
-  Storage fp8_gradients = Storage::fp8_e4m3;  // with `fp8`: as nn::Training::fp8_gradients
+  bool fp8 = false;                                   // fp8 gemms in the blocks' linear layers
+  StorageType fp8_gradients = StorageType::fp8_e4m3;  // with `fp8`: as nn::Training::fp8_gradients
   spec::Recompute recompute = spec::Recompute::none;
   int64_t sequence_length = 0;
   int64_t micro = 1;              // accumulation units in a micro-batch

@@ -121,8 +121,9 @@ TEST_F(OpProfileTest, ALoraLayerHasTheFlopsOfBothGemms) {
   cpu::register_ops(registry);
   ThreadPool threads(1);
   constexpr int64_t tokens = 32, in = 256, out = 64, rank = 16;
-  for (const auto& [dtype, storage] : {std::pair(DType::f32, Storage::f32), std::pair(DType::bf16, Storage::bf16),
-                                       std::pair(DType::f32, Storage::q8_0), std::pair(DType::bf16, Storage::q8_0)}) {
+  for (const auto& [dtype, storage] :
+       {std::pair(DType::f32, StorageType::f32), std::pair(DType::bf16, StorageType::bf16),
+        std::pair(DType::f32, StorageType::q8_0), std::pair(DType::bf16, StorageType::q8_0)}) {
     OpProfile profile(*device_, 0);
     Arena scratch(*device_, ops::linear_bytes(tokens, out, in, size_of(dtype), true), "scratch");
     ops::Context context{*device_, registry, scratch, &threads, &profile};

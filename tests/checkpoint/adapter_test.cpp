@@ -392,7 +392,7 @@ TEST(Merge, MergesAndUnmerges) {
 TEST(Merge, RefusesQuantizedWeights) {
   HostDevice device;
   LoadedModel model = load_model(open_model(golden("a").string(), ""),
-                                 {.device = device, .storage = {Storage::q8_0}, .writable = true});
+                                 {.device = device, .storage = {StorageType::q8_0}, .writable = true});
   const AdapterFile adapter = read_adapter(golden("a") / "lora", model.spec);
   expect_error(ErrorKind::unsupported, {"q_proj", "q8_0"},
                [&] { merge_adapter(model.weights, device, adapter, 1, nullptr); });

@@ -64,7 +64,7 @@ TEST(ExportGguf, ReproducesTheWeights) {
   for (const char* name : {"a", "b", "c"}) {
     HostDevice device;
     const LoadedModel model = load(golden(name), device);
-    for (Storage storage : {Storage::f32, Storage::bf16}) {
+    for (StorageType storage : {StorageType::f32, StorageType::bf16}) {
       const fs::path file = scratch.path / (std::string(name) + "-" + ingot::name(storage) + ".gguf");
       write_gguf(file, {model.spec, model.weights, device, name, {}, nullptr}, storage);
       const LoadedModel back = load(file, device);
@@ -79,7 +79,7 @@ TEST(ExportGguf, WritesTheTensorsThatTheGgufPackageWrites) {
   const Scratch scratch;
   HostDevice device;
   const LoadedModel model = load(golden("b"), device);
-  write_gguf(scratch.path / "b.gguf", {model.spec, model.weights, device, "b", {}, nullptr}, Storage::f16);
+  write_gguf(scratch.path / "b.gguf", {model.spec, model.weights, device, "b", {}, nullptr}, StorageType::f16);
   const formats::GgufFile ours(scratch.path / "b.gguf");
   const formats::GgufFile expected(fs::path(test_data) / "checkpoint/b.f16.gguf");
   ASSERT_EQ(ours.tensors().size(), expected.tensors().size());
@@ -107,7 +107,7 @@ TEST(ExportGguf, Q8ErrorIsWithinHalfAStep) {
   const Scratch scratch;
   HostDevice device;
   const LoadedModel model = load(golden("a"), device);
-  write_gguf(scratch.path / "a.gguf", {model.spec, model.weights, device, "a", {}, nullptr}, Storage::q8_0);
+  write_gguf(scratch.path / "a.gguf", {model.spec, model.weights, device, "a", {}, nullptr}, StorageType::q8_0);
   const LoadedModel back = load(scratch.path / "a.gguf", device);
   EXPECT_EQ(back.stored_dtype, "q8_0");
   for (size_t i = 0; i < model.weights.parameters.size(); ++i) {
@@ -132,10 +132,10 @@ TEST(ExportGguf, RefusesRowsThatAreNotMultiplesOfTheBlock) {
   HostDevice device;
   const LoadedModel model = load(golden("c"), device);
   expect_error(ErrorKind::unsupported, {"mlp.down_proj.weight", "24", "q8_0", "f16"}, [&] {
-    write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, Storage::q8_0);
+    write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, StorageType::q8_0);
   });
   expect_error(ErrorKind::unsupported, {"q4_1"}, [&] {
-    write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, Storage::q4_1);
+    write_gguf(scratch.path / "c.gguf", {model.spec, model.weights, device, "c", {}, nullptr}, StorageType::q4_1);
   });
   EXPECT_TRUE(fs::is_empty(scratch.path));
 }
@@ -166,7 +166,7 @@ TEST(Export, TokenizersSurviveARoundTrip) {
   HostDevice device;
   const LoadedModel model = load(source, device);
   const ModelSource text = open_model(source.string(), "");
-  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", text, nullptr}, Storage::f16);
+  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", text, nullptr}, StorageType::f16);
   const ModelSource gguf = open_model((scratch.path / "m.gguf").string(), "");
   write_hf(scratch.path / "back", {model.spec, model.weights, device, "m", gguf, nullptr}, DType::bf16);
   const TextAssets a = load_text(text);
@@ -185,7 +185,7 @@ TEST(Export, TokenizersSurviveARoundTrip) {
   // A GGUF file has metadata for three of them.
   std::ofstream(source / "generation_config.json") << R"({"eos_token_id": [9, 5, 7]})";
   expect_error(ErrorKind::unsupported, {"4 stop tokens"}, [&] {
-    write_gguf(scratch.path / "n.gguf", {model.spec, model.weights, device, "n", text, nullptr}, Storage::f16);
+    write_gguf(scratch.path / "n.gguf", {model.spec, model.weights, device, "n", text, nullptr}, StorageType::f16);
   });
 }
 

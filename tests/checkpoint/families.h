@@ -96,7 +96,7 @@ struct RandomModel {
       }
       Parameter parameter;
       if (p.shape.size() == 2) {
-        parameter.matrix = Weight{Storage::f32, values->data(), p.shape[0], p.shape[1], nullptr};
+        parameter.matrix = Weight{StorageType::f32, values->data(), p.shape[0], p.shape[1], nullptr};
       } else {
         parameter.vector = Tensor{values->data(), DType::f32, Shape{p.shape[0]}, nullptr};
       }

@@ -51,11 +51,11 @@ TEST_P(Families, GgufReproducesTheWeights) {
   const ExportModel what{model.spec, model.weights, device, "m", {}, &pool};
   if (!GetParam().gguf) {
     expect_error(ErrorKind::unsupported, {"llama.cpp", "which this model needs"},
-                 [&] { write_gguf(scratch.path / "m.gguf", what, Storage::f32); });
+                 [&] { write_gguf(scratch.path / "m.gguf", what, StorageType::f32); });
     EXPECT_FALSE(fs::exists(scratch.path / "m.gguf"));
     return;
   }
-  for (Storage storage : {Storage::f32, Storage::bf16}) {
+  for (StorageType storage : {StorageType::f32, StorageType::bf16}) {
     const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
     write_gguf(file, what, storage);
     const LoadedModel back = load(file, device);
@@ -65,7 +65,7 @@ TEST_P(Families, GgufReproducesTheWeights) {
     EXPECT_EQ(back.spec, expected);
     expect_same_weights(back.weights, model.weights, model.spec);
   }
-  for (Storage storage : {Storage::q8_0, Storage::q4_0}) {
+  for (StorageType storage : {StorageType::q8_0, StorageType::q4_0}) {
     const fs::path file = scratch.path / (std::string(ingot::name(storage)) + ".gguf");
     write_gguf(file, what, storage);
     const LoadedModel back = load(file, device);
@@ -73,7 +73,7 @@ TEST_P(Families, GgufReproducesTheWeights) {
     const auto table = spec::parameters(model.spec);
     // Half a quantization step (the largest value, at most 2, over 127 or 8), plus the rounding of the scale to f16.
     const float bound =
-        storage == Storage::q8_0 ? 2.0F / 127 * (0.5F + 127 * 0x1p-11F) : 2.0F / 8 * (1.0F + 8 * 0x1p-11F);
+        storage == StorageType::q8_0 ? 2.0F / 127 * (0.5F + 127 * 0x1p-11F) : 2.0F / 8 * (1.0F + 8 * 0x1p-11F);
     for (size_t i = 0; i < table.size(); ++i) {
       const std::vector<float> x = values_of(model.weights.parameters[i]);
       const std::vector<float> y = values_of(back.weights.parameters[i]);
@@ -90,7 +90,7 @@ TEST_P(Families, QuantizedBlocksKeepTheirBytes) {
   const Scratch scratch;
   HostDevice device;
   const RandomModel model(spec_of_config(GetParam().config));
-  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, Storage::q8_0);
+  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, StorageType::q8_0);
   const LoadedModel plain = load(scratch.path / "m.gguf", device);
   const LoadOptions as_stored{.device = device, .storage = {}};
   const LoadedModel stored = load(scratch.path / "m.gguf", device, &as_stored);
@@ -325,7 +325,7 @@ TEST(GgufRows, GptNeoxQkvIsReorderedByPart) {
   const Scratch scratch;
   HostDevice device;
   const RandomModel model(spec_of_config(tiny("gpt_neox").dump()));
-  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, Storage::f32);
+  write_gguf(scratch.path / "m.gguf", {model.spec, model.weights, device, "m", {}, nullptr}, StorageType::f32);
   const formats::GgufFile file(scratch.path / "m.gguf");
   const auto table = spec::parameters(model.spec);
   for (size_t i = 0; i < table.size(); ++i) {

@@ -56,7 +56,7 @@ TEST(GgufLoadAsStored, KeepsBlocksAndMapsTensorsThatNeedNoReordering) {
     const Weight& weight = stored.weights.parameters[i].matrix;
     if (!weight) continue;
     const bool rotary = table[i].rope_heads > 0;
-    EXPECT_EQ(weight.storage, rotary ? Storage::q8_0 : Storage::q4_1) << table[i].name;
+    EXPECT_EQ(weight.storage, rotary ? StorageType::q8_0 : StorageType::q4_1) << table[i].name;
     if (rotary) moved += static_cast<size_t>(weight.out) * row_bytes(weight.storage, weight.in);
     const std::vector<float> wanted = values_of(plain.weights.parameters[i]);
     std::vector<float> row(static_cast<size_t>(weight.in));

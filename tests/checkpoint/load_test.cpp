@@ -37,7 +37,7 @@ TEST(Load, HuggingFaceFolderLoadsInEveryType) {
       expect_same_values(model, golden(name));
       EXPECT_EQ(model.stored_dtype, std::string(name) == "b" ? "f32" : "bf16");
       EXPECT_EQ(model.name, name);
-      EXPECT_EQ(model.weights.parameters[0].matrix.storage, dtype == DType::f32 ? Storage::f32 : Storage::bf16);
+      EXPECT_EQ(model.weights.parameters[0].matrix.storage, dtype == DType::f32 ? StorageType::f32 : StorageType::bf16);
     }
   }
 }
@@ -62,7 +62,7 @@ TEST(Load, ReadsConfigKeysOfTransformers4And5) {
 
 TEST(Load, WeightsOfTheStoredTypeAreMapped) {
   HostDevice device;
-  const LoadedModel model = load(golden("b"), {.device = device, .storage = {Storage::f32}});
+  const LoadedModel model = load(golden("b"), {.device = device, .storage = {StorageType::f32}});
   EXPECT_EQ(device.num_allocations, 0);
   EXPECT_EQ(model.copied_bytes, 0U);
   EXPECT_EQ(model.weights.owners.size(), 1U);
@@ -72,7 +72,7 @@ TEST(Load, WeightsOfTheStoredTypeAreMapped) {
 TEST(Load, ConvertedWeightsTakeOneAllocationOfTheirExactSize) {
   HostDevice device;
   {
-    const LoadedModel model = load(golden("b"), {.device = device, .storage = {Storage::bf16}});
+    const LoadedModel model = load(golden("b"), {.device = device, .storage = {StorageType::bf16}});
     EXPECT_EQ(device.num_allocations, 1);
     EXPECT_EQ(device.allocated, model.copied_bytes);
     // Vectors stay mapped: only matrices were converted.
@@ -87,32 +87,33 @@ TEST(Load, ConvertedWeightsTakeOneAllocationOfTheirExactSize) {
 
 TEST(Load, WritableAndDeviceOnlyWeightsAreCopied) {
   HostDevice device;
-  const LoadedModel writable = load(golden("b"), {.device = device, .storage = {Storage::f32}, .writable = true});
+  const LoadedModel writable = load(golden("b"), {.device = device, .storage = {StorageType::f32}, .writable = true});
   EXPECT_EQ(device.num_allocations, 1);
   EXPECT_EQ(writable.weights.owners.size(), 1U);
   expect_same_values(writable, golden("b"));
   HostDevice hidden(false);
-  const LoadedModel moved = load(golden("a"), {.device = hidden, .storage = {Storage::f32}});
+  const LoadedModel moved = load(golden("a"), {.device = hidden, .storage = {StorageType::f32}});
   EXPECT_GT(hidden.copied, 0U);
   expect_same_values(moved, golden("a"));
 }
 
 TEST(Load, Fp8AppliesToLinearLayersOfBlocks) {
   HostDevice device;
-  const LoadOptions options{.device = device, .storage = {Storage::bf16, Storage::fp8_e4m3}};
+  const LoadOptions options{.device = device, .storage = {StorageType::bf16, StorageType::fp8_e4m3}};
   const LoadedModel model = load(golden("b"), options);
-  const LoadedModel wide = load(golden("b"), {.device = device, .storage = {Storage::f32}});
+  const LoadedModel wide = load(golden("b"), {.device = device, .storage = {StorageType::f32}});
   EXPECT_EQ(model.copied_bytes, weight_sizes(open_model(golden("b").string(), ""), options).copied);
   const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
   for (size_t i = 0; i < table.size(); ++i) {
     const Weight& matrix = model.weights.parameters[i].matrix;
     if (!matrix) continue;
-    EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? Storage::fp8_e4m3 : Storage::bf16) << table[i].name;
+    EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? StorageType::fp8_e4m3 : StorageType::bf16)
+        << table[i].name;
     if (!is_fp8(matrix.storage)) continue;
-    std::vector<std::byte> row(row_bytes(Storage::fp8_e4m3, matrix.in));
+    std::vector<std::byte> row(row_bytes(StorageType::fp8_e4m3, matrix.in));
     for (int64_t r = 0; r < matrix.out; ++r) {
       const Weight from = wide.weights.parameters[i].matrix.slice(r, r + 1);
-      encode_row(Storage::fp8_e4m3, static_cast<const float*>(from.data), matrix.in, row.data());
+      encode_row(StorageType::fp8_e4m3, static_cast<const float*>(from.data), matrix.in, row.data());
       EXPECT_EQ(std::memcmp(matrix.slice(r, r + 1).data, row.data(), row.size()), 0) << table[i].name << " row " << r;
     }
   }
@@ -120,9 +121,9 @@ TEST(Load, Fp8AppliesToLinearLayersOfBlocks) {
 
 TEST(Load, Int4AppliesToLinearLayersOfBlocks) {
   HostDevice device;
-  const LoadOptions options{.device = device, .storage = {Storage::q8_0, Storage::q4_0}};
+  const LoadOptions options{.device = device, .storage = {StorageType::q8_0, StorageType::q4_0}};
   const LoadedModel model = load(golden("a"), options);
-  const LoadedModel wide = load(golden("a"), {.device = device, .storage = {Storage::f32}});
+  const LoadedModel wide = load(golden("a"), {.device = device, .storage = {StorageType::f32}});
   const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
   const WeightSizes sizes = weight_sizes(open_model(golden("a").string(), ""), options);
   EXPECT_EQ(model.copied_bytes, sizes.copied);
@@ -130,7 +131,7 @@ TEST(Load, Int4AppliesToLinearLayersOfBlocks) {
   for (size_t i = 0; i < table.size(); ++i) {
     const Weight& matrix = model.weights.parameters[i].matrix;
     if (!matrix) continue;
-    EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? Storage::q4_0 : Storage::q8_0) << table[i].name;
+    EXPECT_EQ(matrix.storage, spec::is_block_linear(table[i]) ? StorageType::q4_0 : StorageType::q8_0) << table[i].name;
     // 4 bits per element and 16 per block of 32, or 8 bits and 16.
     const auto blocks = static_cast<size_t>(table[i].elements() / 32);
     matrices += (blocks * (spec::is_block_linear(table[i]) ? 18 : 34) + 63) / 64 * 64;
@@ -154,7 +155,7 @@ TEST(Load, ShardsLoadLikeOneFile) {
   shard_model(folder, 20000);
   EXPECT_TRUE(fs::exists(folder / "model-00002-of-00005.safetensors"));
   HostDevice device;
-  const LoadedModel model = load(folder, {.device = device, .storage = {Storage::f32}});
+  const LoadedModel model = load(folder, {.device = device, .storage = {StorageType::f32}});
   EXPECT_EQ(device.num_allocations, 0);
   expect_same_values(model, golden("b"));
 }
@@ -230,13 +231,13 @@ TEST(Load, RefusesMatricesThatAreNotFinite) {
 
 TEST(RowCodec, FindsNonFiniteBlocks) {
   std::vector<float> values(3000, 1.0F);
-  EXPECT_EQ(find_non_finite(Storage::f32, values.data(), 3000), -1);
+  EXPECT_EQ(find_non_finite(StorageType::f32, values.data(), 3000), -1);
   values[2999] = -INFINITY;
   values[1030] = NAN;
-  EXPECT_EQ(find_non_finite(Storage::f32, values.data(), 3000), 1030);
-  EXPECT_EQ(find_non_finite(Storage::f32, values.data() + 1, 1029), -1);
-  for (Storage storage :
-       {Storage::q8_0, Storage::q4_0, Storage::q4_1, Storage::q5_0, Storage::q5_1, Storage::q4_k, Storage::q6_k}) {
+  EXPECT_EQ(find_non_finite(StorageType::f32, values.data(), 3000), 1030);
+  EXPECT_EQ(find_non_finite(StorageType::f32, values.data() + 1, 1029), -1);
+  for (StorageType storage : {StorageType::q8_0, StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,
+                              StorageType::q5_1, StorageType::q4_k, StorageType::q6_k}) {
     const int64_t n = 3 * block_elements(storage);
     std::vector<std::byte> blocks(row_bytes(storage, n), std::byte{0x11});
     EXPECT_EQ(find_non_finite(storage, blocks.data(), n), -1) << name(storage);

@@ -83,7 +83,7 @@ TEST_P(EngineAdaptersTest, AdaptersShareOneSlot) {
 // On a device whose memory the host cannot access, slots are filled during the steps. Texts do not change, and requests
 // that end during the copy of their adapter leak nothing.
 TEST_P(EngineAdaptersTest, SlotsAreFilledDuringSteps) {
-  SmallModel far(GetParam(), Storage::f32, false);
+  SmallModel far(GetParam(), StorageType::f32, false);
   std::vector<std::unique_ptr<RandomAdapter>> weights;
   std::vector<std::vector<int32_t>> expected;
   const std::vector<int32_t> prompt = small_.prompt(9, 11);

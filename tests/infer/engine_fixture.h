@@ -42,7 +42,7 @@ inline void run(Engine& engine, std::map<int64_t, Answer>& answers, int64_t step
 // GetParam(): the model's shape.
 class EngineTest : public testing::TestWithParam<std::string> {
  protected:
-  explicit EngineTest(Storage matrices = Storage::f32) : small_(GetParam(), matrices) {}
+  explicit EngineTest(StorageType matrices = StorageType::f32) : small_(GetParam(), matrices) {}
 
   SmallModel small_;
 

@@ -45,14 +45,14 @@ TEST_P(EngineMemoryTest, AllocatesExactlyEngineBytes) {
 // An engine computes with the workspace of its thread pool: prefill and decode steps allocate nothing on the heap. The
 // first engine has filled the tables that a process has once.
 TEST_P(EngineMemoryTest, StepsAllocateNoHostMemory) {
-  for (const auto& [weights, activation] : {std::pair{Storage::f32, DType::f32}, {Storage::bf16, DType::f32}}) {
+  for (const auto& [weights, activation] : {std::pair{StorageType::f32, DType::f32}, {StorageType::bf16, DType::f32}}) {
     int64_t before = 0, after = 0;
     for (int time = 0; time < 2; ++time) {
       SmallModel model(GetParam(), weights);
       const auto adapter = model.adapter(8, 3, activation);
       EngineSettings s = settings(8, 40, 16);
       s.activation = activation;
-      s.decoded = weights != Storage::f32;
+      s.decoded = weights != StorageType::f32;
       Engine e(model.device, model.registry, model.threads, *model.model, s);
       before = host_heap_bytes();
       for (uint64_t i = 0; i < 9; ++i) {

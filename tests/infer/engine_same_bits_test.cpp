@@ -18,10 +18,10 @@ struct BatchConditions {
 
 class EngineSameBitsTest : public EngineTest {
  protected:
-  Answer reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
+  Answer reported(SmallModel& model, StorageType matrices, const std::vector<int32_t>& prompt,
                   const BatchConditions& conditions, FunctionRef<void(Request&, int64_t)> set);
-  void expect_same_bits(Storage matrices);
-  void expect_same_prompt_bits(Storage matrices);
+  void expect_same_bits(StorageType matrices);
+  void expect_same_prompt_bits(StorageType matrices);
 };
 
 // The next turn of a conversation reuses the cached prefix of the turns before it and gives the same text as without
@@ -71,11 +71,11 @@ TEST_P(EngineSameBitsTest, CachedPrefixesAreUsedAndChangeNothing) {
 
 // The last of `times` answers to `prompt`, each computed after `others` requests with other prompts in one engine. It
 // and every third of the others use adapter `with`. set(request, i) completes request i; the last one is the prompt's.
-Answer EngineSameBitsTest::reported(SmallModel& model, Storage matrices, const std::vector<int32_t>& prompt,
+Answer EngineSameBitsTest::reported(SmallModel& model, StorageType matrices, const std::vector<int32_t>& prompt,
                                     const BatchConditions& conditions, FunctionRef<void(Request&, int64_t)> set) {
   EngineSettings s = conditions.settings;
   s.activation = DType::bf16;
-  s.decoded = matrices != Storage::bf16;
+  s.decoded = matrices != StorageType::bf16;
   Engine e(model.device, model.registry, model.threads, *model.model, s);
   Answer last;
   for (int64_t time = 0; time < conditions.times; ++time) {
@@ -96,7 +96,7 @@ Answer EngineSameBitsTest::reported(SmallModel& model, Storage matrices, const s
 
 // The prompt's log-probabilities are also independent of other requests, and of the memory for logits (one row at a
 // time or 65). Cached pages do not cause tokens to be left out.
-void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
+void EngineSameBitsTest::expect_same_prompt_bits(StorageType matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
@@ -141,7 +141,7 @@ void EngineSameBitsTest::expect_same_prompt_bits(Storage matrices) {
 
 // In bf16, where another order of summation gives other values: the log-probabilities alone equal those among 64 other
 // requests, with chunked prefill, after preemption, after a cached prefix, and with speculative drafts.
-void EngineSameBitsTest::expect_same_bits(Storage matrices) {
+void EngineSameBitsTest::expect_same_bits(StorageType matrices) {
   SmallModel model(GetParam(), matrices);
   const auto weights = model.adapter(4, 1, DType::bf16);
   const std::vector<int32_t> prompt = model.prompt(3, 21);
@@ -167,13 +167,13 @@ void EngineSameBitsTest::expect_same_bits(Storage matrices) {
   }
 }
 
-TEST_P(EngineSameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(Storage::bf16); }
-TEST_P(EngineSameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(Storage::bf16); }
+TEST_P(EngineSameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(StorageType::bf16); }
+TEST_P(EngineSameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(StorageType::bf16); }
 
 class EngineInt8SameBitsTest : public EngineSameBitsTest {};
 
-TEST_P(EngineInt8SameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(Storage::q8_0); }
-TEST_P(EngineInt8SameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(Storage::q8_0); }
+TEST_P(EngineInt8SameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(StorageType::q8_0); }
+TEST_P(EngineInt8SameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(StorageType::q8_0); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineSameBitsTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });

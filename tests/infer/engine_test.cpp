@@ -296,7 +296,7 @@ TEST_P(EngineTest, CachedTokensAreThoseOfTheFirstBatch) {
 // Weights in int8 blocks.
 class EngineInt8Test : public EngineTest {
  protected:
-  EngineInt8Test() : EngineTest(Storage::q8_0) {}
+  EngineInt8Test() : EngineTest(StorageType::q8_0) {}
 };
 
 // With int8 weights the engine gives what a full forward with them gives, with and without adapters, the second time

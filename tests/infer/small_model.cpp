@@ -13,7 +13,7 @@
 
 namespace ingot::infer {
 
-SmallModel::SmallModel(const std::string& shape, Storage matrices, bool visible) : device(visible) {
+SmallModel::SmallModel(const std::string& shape, StorageType matrices, bool visible) : device(visible) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(test_data) / "llama" / shape;
   checkpoint::LoadOptions options{device};
@@ -41,7 +41,7 @@ std::unique_ptr<RandomAdapter> SmallModel::adapter(int64_t rank, uint64_t seed, 
   made->adapter.layers.resize(loaded.weights.parameters.size());
   RandomStream random(seed, rank);
   const auto fill = [&](Shape shape) {
-    const Tensor tensor = made->arena.take(type, shape);
+    const Tensor tensor = made->arena.allocate(type, shape);
     for (int64_t i = 0; i < tensor.elements(); ++i) {
       const float value = static_cast<float>(random.normal()) * 0.3F;
       if (type == DType::f32) {

@@ -30,7 +30,7 @@ struct SmallModel {
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
 
-  explicit SmallModel(const std::string& shape, Storage matrices = Storage::f32, bool visible = true);
+  explicit SmallModel(const std::string& shape, StorageType matrices = StorageType::f32, bool visible = true);
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
   // The MLP's hidden size.

@@ -1,5 +1,5 @@
-// A model partitioned over ranks (spec/part.h) gives the losses and gradients of the whole model, for every family that
-// can be partitioned: over tensor-parallel ranks, pipeline stages, and both.
+// A model partitioned over ranks (spec/model_shard.h) gives the losses and gradients of the whole model, for every
+// family that can be partitioned: over tensor-parallel ranks, pipeline stages, and both.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ struct Outcome {
 };
 
 // One forward and backward pass of a part, with arenas of exactly the predicted sizes.
-Outcome run(const spec::ModelSpec& spec, const spec::Part& part, const std::vector<Values>& whole,
+Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std::vector<Values>& whole,
             const comm::Grid& grid, spec::Recompute recompute) {
   CountingDevice device;
   ops::Registry registry;
@@ -163,7 +163,7 @@ void compare_with_whole(const spec::ModelSpec& spec, int tp, int pp, spec::Recom
   const double share = tolerance(DType::f32, terms);
   comm::run_in_process({.ranks = tp * pp, .timeout_s = 60}, [&](const comm::Group& world) {
     const comm::Grid grid = comm::make_grid(world, {.pp = pp, .tp = tp});
-    const spec::Part part{tp, grid.tp.rank(), pp, grid.pp.rank()};
+    const spec::ModelShard part{tp, grid.tp.rank(), pp, grid.pp.rank()};
     const Outcome outcome = run(spec, part, weights, grid, recompute);
     if (part.last()) {
       for (size_t t = 0; t < outcome.losses.size(); ++t) {
@@ -181,7 +181,7 @@ void compare_with_whole(const spec::ModelSpec& spec, int tp, int pp, spec::Recom
   });
 }
 
-bool can_be_cut(const spec::ModelSpec& spec, const spec::Part& part) {
+bool can_be_cut(const spec::ModelSpec& spec, const spec::ModelShard& part) {
   try {
     spec::check(spec, part);
   } catch (const Error&) {
@@ -190,7 +190,7 @@ bool can_be_cut(const spec::ModelSpec& spec, const spec::Part& part) {
   return true;
 }
 
-std::vector<FamilyCase> cases(const spec::Part& part) {
+std::vector<FamilyCase> cases(const spec::ModelShard& part) {
   std::vector<FamilyCase> list = family_cases();
   std::erase_if(list, [&](const FamilyCase& c) { return !can_be_cut(c.spec, part); });
   return list;

@@ -32,8 +32,8 @@ class Server {
     pages_ = Arena(device_, spec::kv_bytes(spec, pages, page, 4), "pages");
     for (const spec::LayerSpec& layer : spec.layers) {
       const spec::CacheEntry entry = layer.attention.cache_entry();
-      const Tensor k = pages_.take(DType::f32, Shape{pages, page, entry.keys});
-      cache_.layers.push_back({k, pages_.take(DType::f32, Shape{pages, page, entry.values})});
+      const Tensor k = pages_.allocate(DType::f32, Shape{pages, page, entry.keys});
+      cache_.layers.push_back({k, pages_.allocate(DType::f32, Shape{pages, page, entry.values})});
     }
   }
 

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
+class LinearBits : public testing::TestWithParam<std::tuple<DType, StorageType>> {
  protected:
   LinearBits() { cpu::register_ops(registry_); }
 
@@ -23,12 +23,12 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, Storage>> {
     std::memcpy(buffers_.back().data(), data, bytes);
     return buffers_.back().data();
   }
-  void* keep_as(Storage storage, const std::vector<float>& values) {
+  void* keep_as(StorageType storage, const std::vector<float>& values) {
     const std::vector<std::byte> bytes = stored(storage, values);
     return keep(bytes.data(), bytes.size());
   }
   Weight weight(int64_t out, int64_t in) {
-    const Storage storage = std::get<1>(GetParam());
+    const StorageType storage = std::get<1>(GetParam());
     return {.storage = storage,
             .data = keep_as(storage, random_values(out * in, 1)),
             .out = out,
@@ -87,7 +87,7 @@ TEST(Dequantization, GivesTheSameBitsAtEveryIsaLevel) {
   Arena scratch;
   std::vector<float> values = random_values(out * in, 3);
   for (size_t i = 0; i < values.size(); ++i) values[i] *= std::exp2(static_cast<float>(i / 32 % 25) - 12.0F);
-  for (const Storage storage : {Storage::q8_0, Storage::q4_0}) {
+  for (const StorageType storage : {StorageType::q8_0, StorageType::q4_0}) {
     const std::vector<std::byte> bytes = stored(storage, values);
     Buffer blocks(*device, bytes.size());
     std::memcpy(blocks.data(), bytes.data(), bytes.size());
@@ -114,7 +114,7 @@ TEST(Dequantization, GivesTheSameBitsAtEveryIsaLevel) {
 
 INSTANTIATE_TEST_SUITE_P(Cpu, LinearBits,
                          testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(Storage::f32, Storage::bf16, Storage::q8_0)),
+                                          testing::Values(StorageType::f32, StorageType::bf16, StorageType::q8_0)),
                          [](const auto& info) {
                            return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
                          });

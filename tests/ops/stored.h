@@ -20,21 +20,21 @@ inline std::vector<float> random_values(int64_t count, uint64_t id) {
 }
 
 // The storage of a plain matrix with elements of `dtype`.
-inline Storage storage_of(DType dtype) {
-  return dtype == DType::f32 ? Storage::f32 : dtype == DType::bf16 ? Storage::bf16 : Storage::f16;
+inline StorageType storage_of(DType dtype) {
+  return dtype == DType::f32 ? StorageType::f32 : dtype == DType::bf16 ? StorageType::bf16 : StorageType::f16;
 }
 
 // `values` as f32, bf16 or f16, or encoded in blocks of `storage`.
-inline std::vector<std::byte> stored(Storage storage, const std::vector<float>& values) {
+inline std::vector<std::byte> stored(StorageType storage, const std::vector<float>& values) {
   const auto count = static_cast<int64_t>(values.size());
   std::vector<std::byte> bytes(row_bytes(storage, count));
   if (is_block(storage)) {
     block_codec(storage).encode(values.data(), count, bytes.data());
-  } else if (storage == Storage::f32) {
+  } else if (storage == StorageType::f32) {
     std::memcpy(bytes.data(), values.data(), bytes.size());
   } else {
     for (size_t i = 0; i < values.size(); ++i) {
-      const uint16_t half = storage == Storage::bf16 ? float_to_bf16(values[i]) : float_to_f16(values[i]);
+      const uint16_t half = storage == StorageType::bf16 ? float_to_bf16(values[i]) : float_to_f16(values[i]);
       std::memcpy(bytes.data() + i * sizeof half, &half, sizeof half);
     }
   }

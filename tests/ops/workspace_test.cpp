@@ -28,7 +28,7 @@ class CpuWorkspace : public testing::Test {
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
     return buffer.view(dtype, shape);
   }
-  Weight weight(Storage storage, int64_t out, int64_t in) {
+  Weight weight(StorageType storage, int64_t out, int64_t in) {
     const std::vector<std::byte> bytes = stored(storage, random_values(out * in, 5));
     Buffer& buffer = buffers_.emplace_back(*device_, bytes.size());
     std::memcpy(buffer.data(), bytes.data(), bytes.size());
@@ -70,7 +70,7 @@ TEST_F(CpuWorkspace, IsAllThatOpsTakeOfTheHost) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor a = random(dtype, Shape{130, 700}, 1), b = random(dtype, Shape{700, 200}, 2);
     const Tensor at = random(dtype, Shape{700, 130}, 3), x = random(dtype, Shape{70, 1024}, 4);
-    const Weight encoded = weight(Storage::q4_1, 300, 1024);
+    const Weight encoded = weight(StorageType::q4_1, 300, 1024);
     const Tensor low_a = random(dtype, Shape{32, 1024}, 6), low_b = random(dtype, Shape{300, 32}, 7);
     const ops::LoraEntry entry{low_a.data, low_b.data, 32, 0.5F};
     const Tensor entries{const_cast<ops::LoraEntry*>(&entry), DType::i64, Shape{1, 1, 3}, device_.get()};
@@ -155,7 +155,7 @@ TEST_F(CpuWorkspace, OfAnySizeGivesTheSameRows) {
   constexpr int64_t in = 1024, out = 100, tokens = 41, rank = 48;
   Arena scratch;
   ThreadPool usual(2), small(2, {}, {.per_thread = 4 << 10, .shared = 0});
-  const Weight encoded = weight(Storage::q4_1, out, in);
+  const Weight encoded = weight(StorageType::q4_1, out, in);
   const Tensor slots = zeros(DType::i32, Shape{tokens});
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Tensor x = random(dtype, Shape{tokens, in}, 1);
@@ -195,7 +195,8 @@ TEST_F(CpuWorkspace, HasTheSizeThatItsLevelNeeds) {
 TEST_F(CpuWorkspace, IsAnErrorWhereItIsTooSmall) {
   Arena scratch;
   ThreadPool none(2, {}, no_workspace);
-  const auto expect_error = [&](const char* op, const char* implementation, const std::function<void(ops::Context&)>& run) {
+  const auto expect_error = [&](const char* op, const char* implementation,
+                                const std::function<void(ops::Context&)>& run) {
     try {
       call(op, implementation, none, scratch, run);
       FAIL() << op << " without memory for its panels";
@@ -207,7 +208,7 @@ TEST_F(CpuWorkspace, IsAnErrorWhereItIsTooSmall) {
   const Tensor a = random(DType::f32, Shape{64, 64}, 1), c = zeros(DType::f32, Shape{64, 64});
   expect_error("matmul", "plain", [&](ops::Context& context) { ops::matmul(context, c, a, a, {}); });
   // A weight that has to be decoded before it is multiplied.
-  const Weight stored = weight(Storage::q4_1, 64, 64);
+  const Weight stored = weight(StorageType::q4_1, 64, 64);
   const Tensor x = random(DType::f32, Shape{1, 64}, 2), y = zeros(DType::f32, Shape{1, 64});
   expect_error("linear", "dot", [&](ops::Context& context) { ops::linear(context, y, x, stored, {}); });
 }

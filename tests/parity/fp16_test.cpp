@@ -29,14 +29,14 @@ TEST_P(Fp16, ErrorIsThatOfItsRounding) {
 INSTANTIATE_TEST_SUITE_P(Models, Fp16, testing::ValuesIn(golden_subjects()), name_of);
 
 // Ten greedily decoded tokens with an fp16 cache.
-std::vector<int32_t> greedy(const std::string& model, const std::string& device, Storage weights) {
+std::vector<int32_t> greedy(const std::string& model, const std::string& device, StorageType weights) {
   Machine machine(2, device);
-  const Served served = serve(machine, model, weights == Storage::f16 ? DType::f16 : DType::bf16);
+  const Served served = serve(machine, model, weights == StorageType::f16 ? DType::f16 : DType::bf16);
   infer::EngineSettings settings;
   settings.activation = DType::f16;
   settings.context = 24;
   settings.page_tokens = 4;
-  settings.decoded = weights != Storage::f16;
+  settings.decoded = weights != StorageType::f16;
   infer::Engine engine(*machine.device, machine.registry, machine.threads, *served.model, settings);
   infer::Request request;
   request.prompt = std::vector<int32_t>{3, 1, 4, 1, 5, 9, 2, 6};
@@ -53,7 +53,7 @@ std::vector<int32_t> greedy(const std::string& model, const std::string& device,
 
 TEST(Fp16Decoding, GivesTheSameTokensOnEveryDevice) {
   for (const char* model : {"llama/a", "gpt2/a"}) {
-    for (const Storage weights : {Storage::f16, Storage::bf16}) {
+    for (const StorageType weights : {StorageType::f16, StorageType::bf16}) {
       const std::vector<int32_t> expected = greedy(model, "cpu", weights);
       EXPECT_EQ(expected.size(), 10U);
       EXPECT_EQ(greedy(model, "sim32", weights), expected) << model << " " << name(weights);

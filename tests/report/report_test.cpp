@@ -12,7 +12,7 @@
 #include "report/axis.h"
 #include "report/chart.h"
 #include "report/charts.h"
-#include "report/facts.h"
+#include "report/key_figures.h"
 #include "report/page.h"
 #include "report/picture.h"
 #include "report/run_log.h"
@@ -156,14 +156,14 @@ TEST(RunLog, ReadsEventsAndCountsAnIncompleteLine) {
   EXPECT_EQ(run.num_unread_lines, 1);
   EXPECT_EQ(run.loss.size(), 2u);
   EXPECT_TRUE(std::isnan(run.loss[1].y));
-  const Facts facts = facts_of(run);
-  EXPECT_DOUBLE_EQ(facts.final_loss, 2.5);
-  EXPECT_DOUBLE_EQ(facts.perplexity_before, 20);
-  EXPECT_DOUBLE_EQ(facts.perplexity_after, 7.5);
-  EXPECT_DOUBLE_EQ(facts.tokens_per_s, (100 * 1 + 50 * 3) / 4.0);
-  EXPECT_DOUBLE_EQ(facts.padding, 0.25);
-  EXPECT_DOUBLE_EQ(facts.seconds, 4);
-  EXPECT_DOUBLE_EQ(facts.peak_memory, 2048);
+  const KeyFigures figures = key_figures_of(run);
+  EXPECT_DOUBLE_EQ(figures.final_loss, 2.5);
+  EXPECT_DOUBLE_EQ(figures.perplexity_before, 20);
+  EXPECT_DOUBLE_EQ(figures.perplexity_after, 7.5);
+  EXPECT_DOUBLE_EQ(figures.tokens_per_s, (100 * 1 + 50 * 3) / 4.0);
+  EXPECT_DOUBLE_EQ(figures.padding, 0.25);
+  EXPECT_DOUBLE_EQ(figures.seconds, 4);
+  EXPECT_DOUBLE_EQ(figures.peak_memory, 2048);
   EXPECT_EQ(progress_of(run), "step 2 of 4, running or killed");
 }
 

@@ -75,7 +75,7 @@ TEST(Sizes, BlocksSaveWhatTheirKindNeeds) {
   const auto bytes = [](const ModelSpec& m, Recompute recompute) {
     int64_t total = 0;
     for (const SavedTensor& t : block_tensors(m, m.layers.front(), 4)) {
-      if (is_kept(t, recompute)) total += t.features * t.bytes;
+      if (is_saved(t, recompute)) total += t.features * t.bytes;
     }
     return total;
   };
@@ -112,7 +112,7 @@ TEST(Sizes, MixedModelsSumTheirLayers) {
   const auto of_layer = [&](size_t layer, Recompute recompute) {  // tensors of 64 tokens need no alignment
     std::pair<size_t, size_t> bytes;
     for (const SavedTensor& t : block_tensors(m, m.layers[layer], 4)) {
-      (is_kept(t, recompute) ? bytes.first : bytes.second) += static_cast<size_t>(64 * t.features * t.bytes);
+      (is_saved(t, recompute) ? bytes.first : bytes.second) += static_cast<size_t>(64 * t.features * t.bytes);
     }
     return bytes;
   };

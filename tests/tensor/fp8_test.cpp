@@ -18,7 +18,7 @@ namespace ingot {
 namespace {
 
 struct Type {
-  Storage storage;
+  StorageType storage;
   const char* name;  // torch's name of the OCP type; gfx942's type has "uz" appended
   const char* fnuz;
 };
@@ -34,7 +34,7 @@ class Fp8 : public testing::TestWithParam<Type> {
     std::memcpy(values.data(), bytes.data(), bytes.size());
     return values;
   }
-  Storage storage() const { return GetParam().storage; }
+  StorageType storage() const { return GetParam().storage; }
 };
 
 TEST_P(Fp8, CodesDecodeLikeTorch) {
@@ -49,7 +49,7 @@ TEST_P(Fp8, CodesDecodeLikeTorch) {
 TEST_P(Fp8, ValuesEncodeLikeTorchExceptMinusZero) {
   const std::vector<float> values = floats("values");
   const std::string expected = golden(std::string("encode.") + GetParam().name);
-  const float largest = storage() == Storage::fp8_e4m3 ? 448.0F : 57344.0F;
+  const float largest = storage() == StorageType::fp8_e4m3 ? 448.0F : 57344.0F;
   ASSERT_EQ(values.size(), expected.size());
   for (size_t i = 0; i < values.size(); ++i) {
     const auto code = static_cast<uint8_t>(expected[i]);
@@ -69,7 +69,7 @@ TEST_P(Fp8, CodesMeanHalfTheValueOnGfx942) {
 
 TEST_P(Fp8, ScaleIsTheSmallestPowerOfTwoThatFits) {
   // Values that still round to the largest one: up to halfway to the next, where ties go down (e4m3) or up (e5m2).
-  const double top = storage() == Storage::fp8_e4m3 ? 464.0 : std::nextafter(61440.0F, 0.0F);
+  const double top = storage() == StorageType::fp8_e4m3 ? 464.0 : std::nextafter(61440.0F, 0.0F);
   for (const float largest :
        {1e-25F, 0.75F, 1.0F, 448.0F, 463.9F, 464.0F, 464.1F, 57344.0F, 61439.9F, 61440.0F, 3e38F}) {
     const float scale = fp8_scale(storage(), largest);
@@ -92,7 +92,7 @@ TEST_P(Fp8, ElementsAreExactlyBf16Values) {
   }
 }
 
-std::vector<std::byte> encoded(Storage storage, const std::vector<float>& values) {
+std::vector<std::byte> encoded(StorageType storage, const std::vector<float>& values) {
   const auto n = static_cast<int64_t>(values.size());
   std::vector<std::byte> row(row_bytes(storage, n), std::byte{0xff});
   encode_fp8(storage, values.data(), n, row.data());
@@ -136,8 +136,8 @@ TEST_P(Fp8, ANonFiniteRowIsAllNan) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, Fp8,
-                         testing::Values(Type{Storage::fp8_e4m3, "e4m3fn", "e4m3fnuz"},
-                                         Type{Storage::fp8_e5m2, "e5m2", "e5m2fnuz"}),
+                         testing::Values(Type{StorageType::fp8_e4m3, "e4m3fn", "e4m3fnuz"},
+                                         Type{StorageType::fp8_e5m2, "e5m2", "e5m2fnuz"}),
                          [](const auto& i) { return name(i.param.storage); });
 
 }  // namespace

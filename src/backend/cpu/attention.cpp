@@ -103,10 +103,10 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   const int64_t group = attributes.heads / attributes.kv_heads;
   const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, tokens);
   const Arena::Scope scope(context.scratch);
-  float* delta =
-      static_cast<float*>(context.scratch.take_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
-  auto* sums =
-      static_cast<float*>(context.scratch.take_bytes(ops::attention_dq_accumulator_bytes(tokens, attributes.heads, d)));
+  float* delta = static_cast<float*>(
+      context.scratch.allocate_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
+  auto* sums = static_cast<float*>(
+      context.scratch.allocate_bytes(ops::attention_dq_accumulator_bytes(tokens, attributes.heads, d)));
   context.threads->parallel_for(0, tokens, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
     K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, tokens, lo, hi);
   });

@@ -60,7 +60,7 @@ void run_slices(ops::Context& context, int64_t count, int64_t head_dim, Body bod
   const Arena::Scope scope(context.scratch);
   const auto slots = static_cast<int>(std::min<int64_t>(context.threads->threads(), count));
   const size_t bytes = ops::attention_thread_bytes(head_dim);
-  auto* scratch = static_cast<std::byte*>(context.scratch.take_bytes(bytes * static_cast<size_t>(slots)));
+  auto* scratch = static_cast<std::byte*>(context.scratch.allocate_bytes(bytes * static_cast<size_t>(slots)));
   std::atomic<int64_t> next{0};
   context.threads->run(slots, [&](int slot) {
     for (int64_t i = next++; i < count; i = next++) body(i, scratch + bytes * static_cast<size_t>(slot));

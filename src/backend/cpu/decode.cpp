@@ -15,14 +15,14 @@ void decode_row_to(const ElementwiseKernels& kernels, const Weight& weight, int6
     scale_kernel<Out, X>(kernels)(out + begin, x, 1.0F, count);
   };
   switch (weight.storage) {
-    case Storage::f32: return from(reinterpret_cast<const float*>(data), 0, n);
-    case Storage::bf16: return from(reinterpret_cast<const Bf16*>(data), 0, n);
-    case Storage::f16: return from(reinterpret_cast<const F16*>(data), 0, n);
+    case StorageType::f32: return from(reinterpret_cast<const float*>(data), 0, n);
+    case StorageType::bf16: return from(reinterpret_cast<const Bf16*>(data), 0, n);
+    case StorageType::f16: return from(reinterpret_cast<const F16*>(data), 0, n);
     default: break;
   }
   if constexpr (std::is_same_v<Out, Bf16>) {
-    if (weight.storage == Storage::q8_0 && kernels.q8_to_bf16 != nullptr) return kernels.q8_to_bf16(out, data, n);
-    if (weight.storage == Storage::q4_0 && kernels.q4_to_bf16 != nullptr) return kernels.q4_to_bf16(out, data, n);
+    if (weight.storage == StorageType::q8_0 && kernels.q8_to_bf16 != nullptr) return kernels.q8_to_bf16(out, data, n);
+    if (weight.storage == StorageType::q4_0 && kernels.q4_to_bf16 != nullptr) return kernels.q4_to_bf16(out, data, n);
   }
   const BlockCodec* codec = is_fp8(weight.storage) ? nullptr : &block_codec(weight.storage);
   constexpr int64_t most = 1024;  // a multiple of every block length

@@ -33,7 +33,7 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
   const int64_t n = x.shape[1];
   const int64_t blocks = (rows + ops::layer_norm_block - 1) / ops::layer_norm_block;
   const Arena::Scope scope(context.scratch);
-  float* sums = static_cast<float*>(context.scratch.take_bytes(ops::layer_norm_bytes(rows, n)));
+  float* sums = static_cast<float*>(context.scratch.allocate_bytes(ops::layer_norm_bytes(rows, n)));
   float* bias_sums = sums + blocks * n;
   context.threads->parallel_for(0, rows, ops::layer_norm_block, [&](int64_t lo, int64_t hi) {
     const int64_t block = lo / ops::layer_norm_block * n;

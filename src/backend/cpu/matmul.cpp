@@ -115,7 +115,7 @@ void for_slices(Context& context, const ElementwiseKernels& kernels, const Weigh
   if (in_place(weight, dtype)) return body(int64_t{0}, weight, weight.data);
   const Arena::Scope scope(context.scratch);
   const int64_t most = ops::decoded_rows(weight.out, weight.in);
-  void* rows = context.scratch.take_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
+  void* rows = context.scratch.allocate_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
   for (int64_t begin = 0; begin < weight.out; begin += most) {
     const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
     decode_rows(context, kernels, slice, rows, dtype);
@@ -153,7 +153,7 @@ void multiply_backward(Context& context, const Tensor& dx, const Tensor& dy, con
   // A bf16 result that is summed over several slices is accumulated in fp32 until the last one.
   const bool several = !in_place(weight, dy.dtype) && ops::decoded_rows(weight.out, weight.in) < weight.out;
   const bool staged = several && dx.dtype != DType::f32;
-  const Tensor sums = staged ? context.scratch.take(DType::f32, dx.shape) : dx;
+  const Tensor sums = staged ? context.scratch.allocate(DType::f32, dx.shape) : dx;
   for_slices(context, E, weight, dy.dtype, [&](int64_t begin, const Weight& slice, const void* rows) {
     const Gemm gemm{.m = dy.shape[0],
                     .n = weight.in,

@@ -30,7 +30,7 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
   const int64_t n = x.shape[1];
   const int64_t blocks = (rows + ops::rms_norm_block - 1) / ops::rms_norm_block;
   const Arena::Scope scope(context.scratch);
-  float* sums = dweight ? static_cast<float*>(context.scratch.take_bytes(ops::rms_norm_bytes(rows, n))) : nullptr;
+  float* sums = dweight ? static_cast<float*>(context.scratch.allocate_bytes(ops::rms_norm_bytes(rows, n))) : nullptr;
   context.threads->parallel_for(0, rows, ops::rms_norm_block, [&](int64_t lo, int64_t hi) {
     float* sum = dweight ? sums + lo / ops::rms_norm_block * n : nullptr;
     const float* scales = weight.as<float>();

@@ -43,11 +43,14 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
   };
   if (in_place(weight, x.dtype)) return skinny_gemm(lo, hi - lo, weight.slice(lo, hi).data);
   if constexpr (std::is_same_v<T, Bf16>) {
-    BlockSkinnyGemm* blocks = weight.storage == Storage::q8_0 ? K.q8 : weight.storage == Storage::q4_0 ? K.q4 : nullptr;
+    BlockSkinnyGemm* blocks = weight.storage == StorageType::q8_0   ? K.q8
+                              : weight.storage == StorageType::q4_0 ? K.q4
+                                                                    : nullptr;
     if (blocks != nullptr && x.shape[0] <= K.tile_tokens) return put(blocks, lo, hi - lo, weight.slice(lo, hi).data);
   }
   const size_t row_bytes = row_bytes_of(weight, x.dtype);
-  const int64_t at_once = static_cast<int64_t>(std::clamp(workspace.size() / std::max<size_t>(1, row_bytes), size_t{1}, size_t{16}));
+  const int64_t at_once =
+      static_cast<int64_t>(std::clamp(workspace.size() / std::max<size_t>(1, row_bytes), size_t{1}, size_t{16}));
   auto* decoded = WorkspaceArrays(workspace).take<std::byte>(at_once * static_cast<int64_t>(row_bytes));
   for (int64_t row = lo; row < hi; row += at_once) {
     const int64_t rows = std::min(at_once, hi - row);

@@ -6,7 +6,7 @@
 #include "base/half.h"
 #include "models/decoder/binder.h"
 #include "nn/transfer.h"
-#include "spec/part.h"
+#include "spec/model_shard.h"
 
 namespace ingot::models {
 
@@ -76,13 +76,13 @@ void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
 
 }  // namespace
 
-Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const WeightSet& weights, Device& device)
-    : part_(part), spec_(spec::sizes_of(whole, part)) {
+Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, const WeightSet& weights, Device& device)
+    : shard_(shard), spec_(spec::sizes_of(whole, shard)) {
   const spec::ModelSpec& spec = spec_;
   std::vector<spec::ParamSpec> table;
-  for (spec::HeldParameter& p : spec::held_parameters(whole, part)) table.push_back(std::move(p.held));
+  for (spec::HeldParameter& p : spec::held_parameters(whole, shard)) table.push_back(std::move(p.held));
   const Binder binder(spec, table, weights);
-  if (part.first()) {
+  if (shard.first()) {
     embedding_.parameter = binder.index(Role::embedding);
     embedding_.table = binder.matrix(Role::embedding);
     embedding_.scale = static_cast<float>(spec.embedding_scale);
@@ -91,26 +91,26 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::Part& part, const Wei
       embedding_.positions = binder.matrix(Role::position_embedding);
     }
   }
-  const spec::Range blocks = spec::blocks_of(whole, part);
+  const spec::Range blocks = spec::blocks_of(whole, shard);
   for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
     const Place at{layer};
-    const spec::LayerSpec& own = spec.layer(layer - blocks.begin);
+    const spec::LayerSpec& layer_spec = spec.layer(layer - blocks.begin);
     nn::Block block;
     block.attention_norm = binder.norm(Role::attention_norm, at);
-    block.attention = attention_of(binder, own.attention, at);
+    block.attention = attention_of(binder, layer_spec.attention, at);
     block.attention.layer = layer - blocks.begin;
-    block.attention.frequencies = frequencies(own.attention, device);
+    block.attention.frequencies = frequencies(layer_spec.attention, device);
     block.attention.attributes.slopes = slopes(whole.layer(layer).attention, device);
     block.post_attention_norm = binder.norm(Role::post_attention_norm, at);
     block.mlp_norm = binder.norm(Role::mlp_norm, at);
-    std::visit([&](const auto& mlp) { bind_mlp(block, binder, mlp, at); }, own.mlp);
+    std::visit([&](const auto& mlp) { bind_mlp(block, binder, mlp, at); }, layer_spec.mlp);
     block.post_mlp_norm = binder.norm(Role::post_mlp_norm, at);
-    block.parallel = own.parallel_residual;
+    block.parallel = layer_spec.parallel_residual;
     const size_t number = blocks_.size();
     like_previous_.push_back(number > 0 && alike(tensors_of(number, DType::f32), tensors_of(number - 1, DType::f32)));
     blocks_.push_back(std::move(block));
   }
-  if (!part.last()) return;
+  if (!shard.last()) return;
   final_norm_ = binder.norm(Role::final_norm);
   if (spec.tied_head) {
     head_.linear.parameter = embedding_.parameter;
@@ -143,9 +143,9 @@ Tensor Decoder::frequencies(const spec::Attention& attention, Device& device) {
 Tensor Decoder::slopes(const spec::Attention& whole, Device& device) {
   if (!whole.alibi) return {};
   const std::vector<float> all = spec::alibi_slopes(whole);
-  const int64_t heads = whole.heads / part_.tp;
-  const auto own = all.begin() + part_.tp_rank * heads;
-  return upload(device, {own, own + heads});
+  const int64_t heads = whole.heads / shard_.tp;
+  const auto begin = all.begin() + shard_.tp_rank * heads;
+  return upload(device, {begin, begin + heads});
 }
 
 void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) {
@@ -153,7 +153,7 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
     for (nn::Linear* linear : block.linears()) set_layer(*linear, trainable_of_parameter);
     for (nn::Norm* norm : block.norms()) set_layer(*norm, trainable_of_parameter);
   }
-  if (part_.last()) {
+  if (shard_.last()) {
     set_layer(final_norm_, trainable_of_parameter);
     set_layer(head_.linear, trainable_of_parameter);
   }
@@ -163,7 +163,7 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
 }
 
 void Decoder::begin_residual(nn::Pass& pass, const Tensor& residual) const {
-  if (part_.first()) return embedding_.forward(pass, residual);
+  if (shard_.first()) return embedding_.forward(pass, residual);
   nn::receive(pass.ops.device, pass.pp, residual, pass.pp.rank() - 1);
 }
 
@@ -176,8 +176,8 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& last)
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
   nn::BlockState state;
-  state.input = scratch.take(pass.activation, shape);
-  Tensor next = scratch.take(pass.activation, shape);
+  state.input = scratch.allocate(pass.activation, shape);
+  Tensor next = scratch.allocate(pass.activation, shape);
   begin_residual(pass, state.input);
   const size_t begin = scratch.mark();
   for (size_t layer = 0; layer < count; ++layer) {
@@ -186,7 +186,7 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& last)
       nn::BlockState other;  // layers of another kind may lack tensors that this one has
       other.input = state.input;
       state = other;
-      state.take(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
+      state.allocate(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
     }
     blocks_[layer].forward(pass, last && layer + 1 == count ? last : next, state);
     std::swap(state.input, next);
@@ -198,7 +198,7 @@ void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
   const Tensor residual = forward_blocks(pass, blocks_.size(), {});
-  if (!part_.last()) return nn::send(pass.ops.device, pass.pp, residual, pass.pp.rank() + 1);
+  if (!shard_.last()) return nn::send(pass.ops.device, pass.pp, residual, pass.pp.rank() + 1);
   final_norm_.forward(pass, normed, {}, residual);
 }
 
@@ -210,14 +210,14 @@ void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   slot.clear();
   const Shape shape{pass.batch.tokens(), spec_.hidden};
   if (!pass.training) {
-    if (part_.last()) slot.normed = slot.arena.take(pass.activation, shape);
+    if (shard_.last()) slot.normed = slot.arena.allocate(pass.activation, shape);
     return forward(pass, slot.normed);
   }
   forward_saving(pass, slot);
-  if (!part_.last()) return nn::send(pass.ops.device, pass.pp, slot.residual, pass.pp.rank() + 1);
-  slot.normed = slot.arena.take(pass.activation, shape);
-  slot.statistics.rstd = slot.arena.take(DType::f32, Shape{shape[0]});
-  if (spec_.norm == spec::NormKind::layer) slot.statistics.mean = slot.arena.take(DType::f32, Shape{shape[0]});
+  if (!shard_.last()) return nn::send(pass.ops.device, pass.pp, slot.residual, pass.pp.rank() + 1);
+  slot.normed = slot.arena.allocate(pass.activation, shape);
+  slot.statistics.rstd = slot.arena.allocate(DType::f32, Shape{shape[0]});
+  if (spec_.norm == spec::NormKind::layer) slot.statistics.mean = slot.arena.allocate(DType::f32, Shape{shape[0]});
   final_norm_.forward(pass, slot.normed, slot.statistics, slot.residual);
 }
 
@@ -227,7 +227,7 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
   const Shape shape{tokens, spec_.hidden};
   const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
 
-  // What is recomputed has one place in memory, for one block after another.
+  // Recomputed tensors share one range of memory, which one block after another uses.
   slot.states.resize(blocks_.size() - lowest);
   const size_t begin = slot.arena.mark();
   size_t end = begin;
@@ -237,11 +237,12 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
       continue;
     }
     slot.arena.release(begin);
-    slot.states[i].take(slot.arena, tensors_of(lowest + i, pass.activation), pass.activation, tokens, recompute, false);
+    slot.states[i].allocate(slot.arena, tensors_of(lowest + i, pass.activation), pass.activation, tokens, recompute,
+                            false);
     end = std::max(end, slot.arena.mark());
   }
-  slot.arena.take_bytes(end - slot.arena.mark());
-  slot.residual = slot.arena.take(pass.activation, shape);
+  slot.arena.allocate_bytes(end - slot.arena.mark());
+  slot.residual = slot.arena.allocate(pass.activation, shape);
   if (lowest > 0) {
     const Arena::Scope below(pass.ops.scratch);
     forward_blocks(pass, lowest, slot.residual);
@@ -251,42 +252,42 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
   for (size_t layer = lowest; layer < blocks_.size(); ++layer) {
     nn::BlockState& state = slot.states[layer - lowest];
     state.input = slot.residual;
-    state.take(slot.arena, tensors_of(layer, pass.activation), pass.activation, tokens, recompute, true);
-    slot.residual = slot.arena.take(pass.activation, shape);
+    state.allocate(slot.arena, tensors_of(layer, pass.activation), pass.activation, tokens, recompute, true);
+    slot.residual = slot.arena.allocate(pass.activation, shape);
     blocks_[layer].forward(pass, slot.residual, state);
   }
 }
 
 bool Decoder::only_head_trainable() const {
-  return part_.last() && lowest_trainable_layer_ == std::ssize(blocks_) && !final_norm_.has_trainable();
+  return shard_.last() && lowest_trainable_layer_ == std::ssize(blocks_) && !final_norm_.has_trainable();
 }
 
 void Decoder::loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const {
-  if (!part_.last()) return;
+  if (!shard_.last()) return;
   if (!pass.training) return objective.compute(pass, head_, {}, slot.normed);
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor dnormed = scratch.take(pass.activation, slot.normed.shape);
+  const Tensor dnormed = scratch.allocate(pass.activation, slot.normed.shape);
   objective.compute(pass, head_, dnormed, slot.normed);
-  slot.dresidual = slot.arena.take(pass.activation, slot.residual.shape);
+  slot.dresidual = slot.arena.allocate(pass.activation, slot.residual.shape);
   if (only_head_trainable()) return;
   final_norm_.backward(pass, slot.dresidual, dnormed, slot.residual, slot.statistics, false);
 }
 
 void Decoder::backward(nn::Pass& pass, Slot& slot) const {
-  if (!part_.last()) {
-    slot.dresidual = slot.arena.take(pass.activation, slot.residual.shape);
+  if (!shard_.last()) {
+    slot.dresidual = slot.arena.allocate(pass.activation, slot.residual.shape);
     nn::receive(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() + 1);
   }
   if (!only_head_trainable()) {
     const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
     for (size_t layer = blocks_.size(); layer-- > lowest;) {
       nn::BlockState& state = slot.states[layer - lowest];
-      blocks_[layer].refill(pass, state, pass.training->recompute);
-      const bool input_gradient = layer > lowest || embedding_.has_trainable() || !part_.first();
+      blocks_[layer].recompute_activations(pass, state, pass.training->recompute);
+      const bool input_gradient = layer > lowest || embedding_.has_trainable() || !shard_.first();
       blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);
     }
-    if (part_.first()) {
+    if (shard_.first()) {
       embedding_.backward(pass, slot.dresidual);
     } else {
       nn::send(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() - 1);

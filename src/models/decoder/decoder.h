@@ -8,14 +8,14 @@
 #include "nn/block.h"
 #include "nn/embedding.h"
 #include "nn/head.h"
-#include "spec/part.h"
+#include "spec/model_shard.h"
 
 namespace ingot::models {
 
 class Decoder : public Model {
  public:
   // `weights` are those of spec::held_parameters.
-  Decoder(const spec::ModelSpec& spec, const spec::Part& part, const WeightSet& weights, Device& device);
+  Decoder(const spec::ModelSpec& spec, const spec::ModelShard& shard, const WeightSet& weights, Device& device);
 
   const spec::ModelSpec& spec() const override { return spec_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) override;
@@ -40,13 +40,13 @@ class Decoder : public Model {
   bool like_previous(size_t block) const { return like_previous_[block] != 0; }
   std::vector<spec::SavedTensor> tensors_of(size_t block, DType activation) const;
 
-  // Rotary frequencies [pairs], and ALiBi's slopes of the part's heads, on the device; absent in layers without them.
+  // Rotary frequencies [pairs], and ALiBi's slopes of the shard's heads, on the device; absent in layers without them.
   Tensor frequencies(const spec::Attention& attention, Device& device);
   Tensor slopes(const spec::Attention& whole, Device& device);
   Tensor upload(Device& device, std::vector<float> values);
 
-  spec::Part part_;
-  spec::ModelSpec spec_;  // with the sizes of the part
+  spec::ModelShard shard_;
+  spec::ModelSpec spec_;  // with the sizes of the shard
   // What frequencies() and slopes() have uploaded; layers with equal values share one.
   struct Table {
     std::vector<float> values;

@@ -106,7 +106,7 @@ std::vector<std::byte> poison(DType dtype, size_t count) {
 
 // Encodes a weight's rows in a storage type that is not plain: from `values` where there is an encoder, else random
 // blocks with scales of typical size.
-std::vector<std::byte> encode_weight(Storage storage, const Shape& shape, const std::vector<double>& values,
+std::vector<std::byte> encode_weight(StorageType storage, const Shape& shape, const std::vector<double>& values,
                                      RandomStream& random) {
   const size_t row = row_bytes(storage, shape[1]);
   std::vector<std::byte> bytes(row * static_cast<size_t>(shape[0]));
@@ -132,14 +132,14 @@ std::vector<std::byte> encode_weight(Storage storage, const Shape& shape, const 
       const uint16_t half = float_to_f16(static_cast<float>(value));
       std::memcpy(bytes.data() + begin + offset, &half, sizeof half);
     };
-    const bool last = storage == Storage::q6_k;
+    const bool last = storage == StorageType::q6_k;
     set_half(last ? block - 2 : 0, 0.01 * random.normal());
-    if (storage == Storage::q5_1 || storage == Storage::q4_k) set_half(2, 0.1 * random.normal());
+    if (storage == StorageType::q5_1 || storage == StorageType::q4_k) set_half(2, 0.1 * random.normal());
   }
   return bytes;
 }
 
-std::vector<double> decode_weight(Storage storage, const Shape& shape, const std::vector<std::byte>& bytes) {
+std::vector<double> decode_weight(StorageType storage, const Shape& shape, const std::vector<std::byte>& bytes) {
   std::vector<float> floats(static_cast<size_t>(shape.elements()));
   const size_t row = row_bytes(storage, shape[1]);
   for (int64_t r = 0; r < shape[0]; ++r) {
@@ -154,11 +154,11 @@ std::vector<double> decode_weight(Storage storage, const Shape& shape, const std
   return {floats.begin(), floats.end()};
 }
 
-DType plain_dtype(Storage storage) {
+DType plain_dtype(StorageType storage) {
   switch (storage) {
-    case Storage::f32: return DType::f32;
-    case Storage::bf16: return DType::bf16;
-    case Storage::f16: return DType::f16;
+    case StorageType::f32: return DType::f32;
+    case StorageType::bf16: return DType::bf16;
+    case StorageType::f16: return DType::f16;
     default: throw_error(ErrorKind::internal, "{} is not a plain type", name(storage));
   }
 }

@@ -9,7 +9,7 @@ struct Sizes {
   int64_t tokens, vocabulary, width;
 };
 
-OpCase embedding_case(DType dtype, Storage storage, Sizes s) {
+OpCase embedding_case(DType dtype, StorageType storage, Sizes s) {
   OpCase c{.op = "embedding",
            .name = fmt::format("{} to {} T={} V={} H={}", name(storage), name(dtype), s.tokens, s.vocabulary, s.width)};
   c.operands = {{"y", dtype, {s.tokens, s.width}, Role::output},
@@ -63,14 +63,15 @@ OpCase embedding_backward_case(DType dtype, Sizes s, bool accumulate) {
 std::vector<OpCase> embedding_cases() {
   std::vector<OpCase> cases;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const Storage storage : {Storage::f32, Storage::bf16, Storage::f16, Storage::q8_0, Storage::q4_0,
-                                  Storage::q4_1, Storage::q5_0, Storage::q5_1, Storage::q4_k, Storage::q6_k}) {
+    for (const StorageType storage :
+         {StorageType::f32, StorageType::bf16, StorageType::f16, StorageType::q8_0, StorageType::q4_0,
+          StorageType::q4_1, StorageType::q5_0, StorageType::q5_1, StorageType::q4_k, StorageType::q6_k}) {
       const bool plain = !is_block(storage);
       cases.push_back(embedding_case(dtype, storage, {1, 3, plain ? 17 : 256}));
       cases.push_back(embedding_case(dtype, storage, {33, 7, plain ? 131 : 1280}));
     }
-    cases.push_back(embedding_case(dtype, Storage::f32, {0, 3, 5}));
-    cases.push_back(timing(embedding_case(dtype, Storage::bf16, {1024, 49152, 576})));
+    cases.push_back(embedding_case(dtype, StorageType::f32, {0, 3, 5}));
+    cases.push_back(timing(embedding_case(dtype, StorageType::bf16, {1024, 49152, 576})));
     if (dtype == DType::f16) continue;
     for (const bool accumulate : {false, true}) {
       cases.push_back(embedding_backward_case(dtype, {1, 1, 1}, accumulate));

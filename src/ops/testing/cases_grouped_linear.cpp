@@ -65,7 +65,7 @@ void multiply(const Sizes& s, bool backward, bool apart, const std::vector<doubl
   }
 }
 
-OpCase linear_case(bool backward, DType result, DType given, Storage storage, const Sizes& s, bool accumulate,
+OpCase linear_case(bool backward, DType result, DType given, StorageType storage, const Sizes& s, bool accumulate,
                    bool row_invariant = false, bool apart = false) {
   OpCase c{.op = backward ? "grouped_linear_backward_input" : "grouped_linear",
            .name = fmt::format("{} x {} to {} {}{}{}{}", name(given), name(storage), name(result), s.text(),
@@ -162,9 +162,9 @@ OpCase gradient_case(DType dtype, const Sizes& s, Range range, bool accumulate) 
   return c;
 }
 
-constexpr Storage storages[] = {Storage::f32,  Storage::bf16, Storage::f16,     Storage::q8_0,
-                                Storage::q4_0, Storage::q4_1, Storage::q5_0,    Storage::q5_1,
-                                Storage::q4_k, Storage::q6_k, Storage::fp8_e4m3};
+constexpr StorageType storages[] = {StorageType::f32,  StorageType::bf16, StorageType::f16,     StorageType::q8_0,
+                                    StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,    StorageType::q5_1,
+                                    StorageType::q4_k, StorageType::q6_k, StorageType::fp8_e4m3};
 
 void add_linears(std::vector<OpCase>& cases, bool backward) {
   constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},
@@ -174,7 +174,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
                                                {DType::f16, DType::f16}};
   for (const auto& [result, given] : types) {
     if (backward && given == DType::f16) continue;
-    for (const Storage storage : storages) {
+    for (const StorageType storage : storages) {
       const int64_t block = block_elements(storage);
       // Rows that are no multiple of 16 bytes, and rows that are; with few rows, and with more than a tile has.
       const int64_t odd = block == 1 ? 33 : block;
@@ -183,10 +183,13 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
       cases.push_back(linear_case(backward, result, given, storage, {{0, 5, 16, 0, 7}, 24, whole}, true));
       cases.push_back(linear_case(backward, result, given, storage, {{0, 17, 70, 1}, 40, whole}, false, true));
     }
-    const Storage plain = given == DType::f32 ? Storage::f32 : given == DType::bf16 ? Storage::bf16 : Storage::f16;
+    const StorageType plain = given == DType::f32    ? StorageType::f32
+                              : given == DType::bf16 ? StorageType::bf16
+                                                     : StorageType::f16;
     cases.push_back(
         linear_case(backward, result, given, plain, {{1, 2, 0, 0, 3, 1, 9, 1, 0}, 24, 40}, false, false, true));
-    cases.push_back(linear_case(backward, result, given, Storage::q8_0, {{4, 0, 2, 30, 1}, 21, 64}, true, true, true));
+    cases.push_back(
+        linear_case(backward, result, given, StorageType::q8_0, {{4, 0, 2, 30, 1}, 21, 64}, true, true, true));
     // More experts than a warp has lanes, most without rows; tiles of 128 rows, several of an expert.
     std::vector<int64_t> many(150, 0);
     many[0] = 2;
@@ -199,7 +202,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
   // A layer of Qwen3-30B-A3B: 16 decoding tokens, and a prompt of 1024.
   for (const int64_t rows : {1, 64}) {
     const Sizes layer{std::vector<int64_t>(128, rows), 768, 2048};
-    cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, Storage::bf16, layer, false)));
+    cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, StorageType::bf16, layer, false)));
   }
 }
 

@@ -17,7 +17,7 @@ struct Format {
 };
 constexpr Format e4m3{3, -6, 448};
 constexpr Format e5m2{2, -14, 57344};
-Format format_of(Storage storage) { return storage == Storage::fp8_e4m3 ? e4m3 : e5m2; }
+Format format_of(StorageType storage) { return storage == StorageType::fp8_e4m3 ? e4m3 : e5m2; }
 
 double rounded(const Format& f, double value) {
   if (value == 0) return 0;
@@ -64,12 +64,12 @@ Fill spread(int64_t width) {
 }
 
 // `gradients`: the type to which dy is rounded, for backward.
-OpCase linear_case(bool backward, DType result, DType given, Storage storage, Sizes s, bool accumulate,
-                   Storage gradients = Storage::fp8_e4m3) {
+OpCase linear_case(bool backward, DType result, DType given, StorageType storage, Sizes s, bool accumulate,
+                   StorageType gradients = StorageType::fp8_e4m3) {
   OpCase c{.op = backward ? "linear_fp8_backward_input" : "linear_fp8",
            .name = fmt::format("{}{} x {} to {} T={} out={} in={}{}", name(given),
-                               gradients == Storage::fp8_e5m2 ? " by e5m2" : "", name(storage), name(result), s.tokens,
-                               s.out, s.in, accumulate ? " accumulate" : "")};
+                               gradients == StorageType::fp8_e5m2 ? " by e5m2" : "", name(storage), name(result),
+                               s.tokens, s.out, s.in, accumulate ? " accumulate" : "")};
   const int64_t width = backward ? s.in : s.out;
   const int64_t k = backward ? s.out : s.in;
   c.operands = {{backward ? "dx" : "y", result, {s.tokens, width}, accumulate ? Role::inout : Role::output},
@@ -123,7 +123,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Si
 }
 
 // With a dy that is exact in fp8, the result is the gradient of x fp8(W)^T.
-OpCase gradient_case(DType dtype, Storage storage, Sizes s) {
+OpCase gradient_case(DType dtype, StorageType storage, Sizes s) {
   OpCase c = linear_case(true, dtype, dtype, storage, s, false);
   c.name += " exact dy";
   c.operands[1].fill = integers(-3, 3);
@@ -145,19 +145,19 @@ OpCase gradient_case(DType dtype, Storage storage, Sizes s) {
 }
 
 size_t fp8_bytes(int64_t rows, int64_t width) {
-  return Arena::footprint(static_cast<size_t>(rows) * row_bytes(Storage::fp8_e4m3, width));
+  return Arena::footprint(static_cast<size_t>(rows) * row_bytes(StorageType::fp8_e4m3, width));
 }
 
 // Quantises and dequantises. `folded`: columns are multiplied by the scales of another matrix's rows.
-OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, bool folded) {
+OpCase quantize_case(DType dtype, StorageType storage, int64_t rows, int64_t width, bool folded) {
   OpCase c{.op = "quantize_fp8",
            .name = fmt::format("{} to {} [{}, {}]{}", name(dtype), name(storage), rows, width, folded ? " by" : "")};
   c.operands = {{"back", dtype, {rows, width}, Role::output},
                 {"x", dtype, {rows, width}, Role::input, spread(width)},
-                {"by", DType::u8, {width, 3}, Role::input, normal(), Storage::fp8_e4m3}};
+                {"by", DType::u8, {width, 3}, Role::input, normal(), StorageType::fp8_e4m3}};
   c.run = [=](ops::Context& context, const Arguments& a) {
     const Arena::Scope scope(context.scratch);
-    const Weight q{storage, context.scratch.take_bytes(static_cast<size_t>(rows) * row_bytes(storage, width)), rows,
+    const Weight q{storage, context.scratch.allocate_bytes(static_cast<size_t>(rows) * row_bytes(storage, width)), rows,
                    width, &context.device};
     ops::quantize_fp8(context, q, a[1], folded ? a.weights[2] : Weight{});
     ops::dequantize_fp8(context, a[0], q, folded ? a.weights[2] : Weight{});
@@ -177,7 +177,7 @@ OpCase quantize_case(DType dtype, Storage storage, int64_t rows, int64_t width, 
   return c;
 }
 
-OpCase scales_case(Storage storage, int64_t rows, int64_t width) {
+OpCase scales_case(StorageType storage, int64_t rows, int64_t width) {
   OpCase c{.op = "fp8_scales", .name = fmt::format("{} [{}, {}]", name(storage), rows, width)};
   c.operands = {{"scales", DType::f32, {rows}, Role::output},
                 {"q", DType::u8, {rows, width}, Role::input, spread(width), storage}};
@@ -192,7 +192,7 @@ OpCase scales_case(Storage storage, int64_t rows, int64_t width) {
   return c;
 }
 
-OpCase dequantize_case(DType dtype, Storage storage, int64_t rows, int64_t width) {
+OpCase dequantize_case(DType dtype, StorageType storage, int64_t rows, int64_t width) {
   OpCase c{.op = "dequantize_fp8", .name = fmt::format("{} to {} [{}, {}]", name(storage), name(dtype), rows, width)};
   c.operands = {{"x", dtype, {rows, width}, Role::output},
                 {"q", DType::u8, {rows, width}, Role::input, spread(width), storage}};
@@ -211,34 +211,34 @@ std::vector<OpCase> linear_fp8_cases() {
       {DType::f32, DType::f32}, {DType::f32, DType::bf16}, {DType::bf16, DType::bf16}};
   for (const bool backward : {false, true}) {
     for (const auto& [result, given] : types) {
-      for (const Storage storage : {Storage::fp8_e4m3, Storage::bf16, Storage::f32}) {
+      for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::bf16, StorageType::f32}) {
         cases.push_back(linear_case(backward, result, given, storage, {1, 1, 1}, false));
         cases.push_back(linear_case(backward, result, given, storage, {3, 35, 33}, true));
         cases.push_back(linear_case(backward, result, given, storage, {17, 48, 64}, false));
       }
-      cases.push_back(linear_case(backward, result, given, Storage::fp8_e4m3, {0, 3, 5}, false));
+      cases.push_back(linear_case(backward, result, given, StorageType::fp8_e4m3, {0, 3, 5}, false));
     }
-    cases.push_back(linear_case(backward, DType::bf16, DType::bf16, Storage::fp8_e4m3, {150, 144, 160}, true));
-    for (const Storage storage : {Storage::fp8_e4m3, Storage::bf16}) {
+    cases.push_back(linear_case(backward, DType::bf16, DType::bf16, StorageType::fp8_e4m3, {150, 144, 160}, true));
+    for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::bf16}) {
       cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {1024, 1536, 576}, false)));
       cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {8192, 8192, 8192}, false)));
     }
   }
-  for (const Storage storage : {Storage::fp8_e4m3, Storage::f32, Storage::bf16}) {
-    const DType dtype = storage == Storage::f32 ? DType::f32 : DType::bf16;
-    cases.push_back(linear_case(true, dtype, dtype, storage, {17, 48, 64}, false, Storage::fp8_e5m2));
-    cases.push_back(linear_case(true, dtype, dtype, storage, {3, 35, 33}, true, Storage::fp8_e5m2));
+  for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::f32, StorageType::bf16}) {
+    const DType dtype = storage == StorageType::f32 ? DType::f32 : DType::bf16;
+    cases.push_back(linear_case(true, dtype, dtype, storage, {17, 48, 64}, false, StorageType::fp8_e5m2));
+    cases.push_back(linear_case(true, dtype, dtype, storage, {3, 35, 33}, true, StorageType::fp8_e5m2));
   }
   cases.push_back(
-      linear_case(true, DType::bf16, DType::bf16, Storage::fp8_e4m3, {150, 144, 160}, true, Storage::fp8_e5m2));
-  cases.push_back(scales_case(Storage::fp8_e4m3, 300, 33));
-  cases.push_back(scales_case(Storage::fp8_e5m2, 7, 16));
-  cases.push_back(timing(scales_case(Storage::fp8_e4m3, 28672, 8192)));
+      linear_case(true, DType::bf16, DType::bf16, StorageType::fp8_e4m3, {150, 144, 160}, true, StorageType::fp8_e5m2));
+  cases.push_back(scales_case(StorageType::fp8_e4m3, 300, 33));
+  cases.push_back(scales_case(StorageType::fp8_e5m2, 7, 16));
+  cases.push_back(timing(scales_case(StorageType::fp8_e4m3, 28672, 8192)));
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const Storage storage : {Storage::fp8_e4m3, Storage::bf16}) {
+    for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::bf16}) {
       cases.push_back(gradient_case(dtype, storage, {3, 11, 17}));
     }
-    for (const Storage storage : {Storage::fp8_e4m3, Storage::fp8_e5m2}) {
+    for (const StorageType storage : {StorageType::fp8_e4m3, StorageType::fp8_e5m2}) {
       for (const bool folded : {false, true}) {
         cases.push_back(quantize_case(dtype, storage, 7, 1, folded));
         cases.push_back(quantize_case(dtype, storage, 5, 131, folded));
@@ -248,8 +248,8 @@ std::vector<OpCase> linear_fp8_cases() {
       cases.push_back(dequantize_case(dtype, storage, 4, 1040));
       cases.push_back(timing(dequantize_case(dtype, storage, 4096, 4096)));
     }
-    cases.push_back(timing(quantize_case(dtype, Storage::fp8_e4m3, 8192, 8192, false)));
-    cases.push_back(timing(quantize_case(dtype, Storage::fp8_e5m2, 8192, 8192, true)));
+    cases.push_back(timing(quantize_case(dtype, StorageType::fp8_e4m3, 8192, 8192, false)));
+    cases.push_back(timing(quantize_case(dtype, StorageType::fp8_e5m2, 8192, 8192, true)));
   }
   return cases;
 }

@@ -45,7 +45,7 @@ OpCase lora_case(const Sizes& s) {
   };
   c.run = [s, most, adapters](ops::Context& context, const Arguments& a) {
     const Arena::Scope scope(context.scratch);
-    const Tensor entries = context.scratch.take(DType::i64, Shape{adapters, layers, 3});
+    const Tensor entries = context.scratch.allocate(DType::i64, Shape{adapters, layers, 3});
     std::vector<ops::LoraEntry> table(static_cast<size_t>(adapters * layers));
     for (size_t i = 0; i < s.ranks.size(); ++i) {
       table[i * layers + the_layer] = {a[first + 2 * i].data, a[first + 2 * i + 1].data,
@@ -125,7 +125,7 @@ OpCase grouped_lora_case(const GroupedSizes& s) {
   c.scratch = [=](int) { return ops::lora_bytes(rows, most) + Arena::footprint(DType::i64, table_shape); };
   c.run = [=](ops::Context& context, const Arguments& a) {
     const Arena::Scope scope(context.scratch);
-    const Tensor entries = context.scratch.take(DType::i64, table_shape);
+    const Tensor entries = context.scratch.allocate(DType::i64, table_shape);
     std::vector<ops::LoraEntry> table(s.ranks.size() * static_cast<size_t>(layer_count));
     for (size_t i = 0; i < s.ranks.size(); ++i) {
       for (size_t e = 0; e < experts; ++e) {

@@ -66,23 +66,23 @@ double rounded_to(DType dtype, double value) {
   }
 }
 
-bool decoded(Storage storage, DType activation) {
-  return storage != (activation == DType::f32    ? Storage::f32
-                     : activation == DType::bf16 ? Storage::bf16
-                                                 : Storage::f16);
+bool decoded(StorageType storage, DType activation) {
+  return storage != (activation == DType::f32    ? StorageType::f32
+                     : activation == DType::bf16 ? StorageType::bf16
+                                                 : StorageType::f16);
 }
 
 struct LinearSizes {
   int64_t tokens, out, in;
 };
 
-std::string linear_name(DType result, DType given, Storage storage, LinearSizes s, bool accumulate) {
+std::string linear_name(DType result, DType given, StorageType storage, LinearSizes s, bool accumulate) {
   return fmt::format("{} x {} to {} T={} out={} in={}{}", name(given), name(storage), name(result), s.tokens, s.out,
                      s.in, accumulate ? " accumulate" : "");
 }
 
 // Both linear ops: `backward` multiplies by W instead of its transpose. `prefer_skinny`: as in serving.
-OpCase linear_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, bool accumulate,
+OpCase linear_case(bool backward, DType result, DType given, StorageType storage, LinearSizes s, bool accumulate,
                    bool prefer_skinny = false) {
   OpCase c{.op = backward ? "linear_backward_input" : "linear",
            .name = linear_name(result, given, storage, s, accumulate) + (prefer_skinny ? " mostly few" : "")};
@@ -134,7 +134,7 @@ OpCase linear_case(bool backward, DType result, DType given, Storage storage, Li
 }
 
 // A linear layer with a low-rank term: both ops, as in linear_case.
-OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, LinearSizes s, int64_t rank,
+OpCase low_rank_case(bool backward, DType result, DType given, StorageType storage, LinearSizes s, int64_t rank,
                      bool accumulate) {
   OpCase c = linear_case(backward, result, given, storage, s, accumulate);
   c.op = backward ? "linear_low_rank_backward_input" : "linear_low_rank";
@@ -183,7 +183,7 @@ OpCase low_rank_case(bool backward, DType result, DType given, Storage storage, 
   return c;
 }
 
-OpCase dequantize_case(DType dtype, Storage storage, int64_t out, int64_t in) {
+OpCase dequantize_case(DType dtype, StorageType storage, int64_t out, int64_t in) {
   OpCase c{.op = "dequantize", .name = fmt::format("{} to {} [{}, {}]", name(storage), name(dtype), out, in)};
   c.operands = {{"out", dtype, {out, in}, Role::output},
                 {"weight", DType::u8, {out, in}, Role::input, normal(), storage}};
@@ -195,9 +195,9 @@ OpCase dequantize_case(DType dtype, Storage storage, int64_t out, int64_t in) {
   return c;
 }
 
-constexpr Storage storages[] = {Storage::f32,  Storage::bf16, Storage::f16,     Storage::q8_0,
-                                Storage::q4_0, Storage::q4_1, Storage::q5_0,    Storage::q5_1,
-                                Storage::q4_k, Storage::q6_k, Storage::fp8_e4m3};
+constexpr StorageType storages[] = {StorageType::f32,  StorageType::bf16, StorageType::f16,     StorageType::q8_0,
+                                    StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,    StorageType::q5_1,
+                                    StorageType::q4_k, StorageType::q6_k, StorageType::fp8_e4m3};
 
 void add_matmuls(std::vector<OpCase>& cases) {
   constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},   {DType::f32, DType::bf16},
@@ -253,7 +253,7 @@ void add_matmuls(std::vector<OpCase>& cases) {
 void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
   for (const auto& [result, given] :
        {std::pair{DType::f32, DType::f32}, std::pair{DType::f32, DType::bf16}, std::pair{DType::bf16, DType::bf16}}) {
-    for (const Storage storage : {Storage::bf16, Storage::q8_0}) {
+    for (const StorageType storage : {StorageType::bf16, StorageType::q8_0}) {
       for (const int64_t rank : {1, 2, 6, 16}) {
         // Fewer rows than columns and more, with partial tiles and panels.
         cases.push_back(low_rank_case(backward, result, given, storage, {19, 70, 96}, rank, rank == 6));
@@ -261,18 +261,18 @@ void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
       }
     }
     // Several decoded slices, and an odd k.
-    cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, 4, true));
-    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {13, 35, 33}, 4, false));
+    cases.push_back(low_rank_case(backward, result, given, StorageType::q8_0, {3, 72, 32 * 1031}, 4, true));
+    cases.push_back(low_rank_case(backward, result, given, StorageType::bf16, {13, 35, 33}, 4, false));
     if (given == DType::f32) continue;
     // Several slices of k in AVX-512's own gemm, several blocks of packed columns, and of packed rows.
-    cases.push_back(low_rank_case(backward, result, given, Storage::q8_0, {3, 400, 6144}, 4, false));
-    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {5, 700, 1024}, 2, false));
-    cases.push_back(low_rank_case(backward, result, given, Storage::bf16, {131, 150, 33}, 2, true));
+    cases.push_back(low_rank_case(backward, result, given, StorageType::q8_0, {3, 400, 6144}, 4, false));
+    cases.push_back(low_rank_case(backward, result, given, StorageType::bf16, {5, 700, 1024}, 2, false));
+    cases.push_back(low_rank_case(backward, result, given, StorageType::bf16, {131, 150, 33}, 2, true));
   }
   cases.push_back(
-      timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 1536, 576}, 16, false)));
+      timing(low_rank_case(backward, DType::bf16, DType::bf16, StorageType::bf16, {2048, 1536, 576}, 16, false)));
   cases.push_back(
-      timing(low_rank_case(backward, DType::bf16, DType::bf16, Storage::bf16, {2048, 4096, 4096}, 16, false)));
+      timing(low_rank_case(backward, DType::bf16, DType::bf16, StorageType::bf16, {2048, 4096, 4096}, 16, false)));
 }
 
 // A square, and Llama-3.1-8B's widest layer over 8192 tokens: forward, the input's gradient, the weight's gradient.
@@ -292,7 +292,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
                                                {DType::f16, DType::f16}};
   for (const auto& [result, given] : types) {
     if (backward && given == DType::f16) continue;
-    for (const Storage storage : storages) {
+    for (const StorageType storage : storages) {
       const int64_t block = block_elements(storage);
       const int64_t in = block == 1 ? 33 : block == 32 ? 96 : 256;
       for (const int64_t tokens : {1, 2, 3, 17}) {
@@ -305,32 +305,33 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
     // Rows that are a multiple of 16 bytes for every storage type, for the skinny gemm kernels: partial spans and
     // chunks, and more rows than a block has.
     if (!backward) {
-      for (const Storage storage : storages) {
+      for (const StorageType storage : storages) {
         const int64_t in = block_elements(storage) == 256 ? 768 : block_elements(storage) == 32 ? 608 : 296;
         cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
         cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
-        cases.push_back(linear_case(false, result, given, storage, {13, 61, in}, storage == Storage::bf16, true));
+        cases.push_back(linear_case(false, result, given, storage, {13, 61, in}, storage == StorageType::bf16, true));
       }
-      cases.push_back(linear_case(false, result, given, Storage::q4_k, {72, 133, 512}, false));
+      cases.push_back(linear_case(false, result, given, StorageType::q4_k, {72, 133, 512}, false));
     }
     // Several decoded slices: more rows than ops::decoded_rows returns for this width. Too large for finite
     // differences.
-    cases.push_back(linear_case(backward, result, given, Storage::q8_0, {3, 72, 32 * 1031}, true));
+    cases.push_back(linear_case(backward, result, given, StorageType::q8_0, {3, 72, 32 * 1031}, true));
     cases.back().gradients.clear();
-    cases.push_back(linear_case(backward, result, given, Storage::f32, {0, 3, 5}, false));
+    cases.push_back(linear_case(backward, result, given, StorageType::f32, {0, 3, 5}, false));
   }
   for (const int64_t tokens : {1, 2, 8, 1024}) {
-    for (const Storage storage : {Storage::bf16, Storage::q8_0, Storage::q4_0, Storage::q4_k}) {
+    for (const StorageType storage : {StorageType::bf16, StorageType::q8_0, StorageType::q4_0, StorageType::q4_k}) {
       cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, storage, {tokens, 49152, 512}, false)));
     }
-    cases.push_back(timing(linear_case(backward, DType::f32, DType::f32, Storage::f32, {tokens, 49152, 512}, false)));
+    cases.push_back(
+        timing(linear_case(backward, DType::f32, DType::f32, StorageType::f32, {tokens, 49152, 512}, false)));
   }
   if (backward) return;
   for (const int64_t tokens : {1, 8, 32, 512}) {
     cases.push_back(
-        timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 49152, 576}, false, true)));
+        timing(linear_case(false, DType::bf16, DType::bf16, StorageType::bf16, {tokens, 49152, 576}, false, true)));
     cases.push_back(
-        timing(linear_case(false, DType::bf16, DType::bf16, Storage::bf16, {tokens, 2048, 5632}, false, true)));
+        timing(linear_case(false, DType::bf16, DType::bf16, StorageType::bf16, {tokens, 2048, 5632}, false, true)));
   }
 }
 
@@ -344,7 +345,7 @@ std::vector<OpCase> matmul_cases() {
   add_linears(cases, true);
   add_low_ranks(cases, false);
   add_low_ranks(cases, true);
-  for (const Storage storage : storages) {
+  for (const StorageType storage : storages) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const int64_t in = block_elements(storage) == 1 ? 33 : 1280;
       cases.push_back(dequantize_case(dtype, storage, 1, in));

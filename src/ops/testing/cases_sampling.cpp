@@ -179,7 +179,7 @@ OpCase sampling_case(const Sizes& s) {
   c.run = [](ops::Context& context, const Arguments& a) {
     const Arena::Scope scope(context.scratch);
     const auto copied = [&](const Tensor& tensor) {
-      const Tensor copy = context.scratch.take(DType::f32, tensor.shape);
+      const Tensor copy = context.scratch.allocate(DType::f32, tensor.shape);
       ops::scale(context, copy, tensor, 1);
       return copy;
     };

@@ -52,9 +52,9 @@ struct Operand {
   Shape shape;
   Role role = Role::input;
   Fill fill = normal();
-  std::optional<Storage> storage = {};  // set for a weight of shape [out, in]; `dtype` is then unused
-  int alias = -1;                       // index of the operand whose memory this one shares; same type and size
-  bool absent = false;                  // the op gets an empty tensor
+  std::optional<StorageType> storage = {};  // set for a weight of shape [out, in]; `dtype` is then unused
+  int alias = -1;                           // index of the operand whose memory this one shares; same type and size
+  bool absent = false;                      // the op gets an empty tensor
 };
 
 // The arguments that `OpCase::run` passes to the op, by operand index.

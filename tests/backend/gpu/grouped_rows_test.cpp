@@ -13,7 +13,7 @@
 namespace ingot {
 namespace {
 
-class GpuGroupedRows : public testing::TestWithParam<std::tuple<int, DType, Storage>> {
+class GpuGroupedRows : public testing::TestWithParam<std::tuple<int, DType, StorageType>> {
  protected:
   GpuGroupedRows() { gpu::register_ops(registry_, DeviceKind::sim); }
 
@@ -31,7 +31,7 @@ class GpuGroupedRows : public testing::TestWithParam<std::tuple<int, DType, Stor
   }
   Tensor activations(int64_t rows, int64_t columns, uint64_t id) {
     const DType dtype = std::get<1>(GetParam());
-    const Storage storage = dtype == DType::f32 ? Storage::f32 : Storage::bf16;
+    const StorageType storage = dtype == DType::f32 ? StorageType::f32 : StorageType::bf16;
     return {upload(stored(storage, random(rows * columns, id))), dtype, {rows, columns}, device_.get()};
   }
   std::vector<std::byte> bytes_of(const Tensor& tensor) {
@@ -44,7 +44,7 @@ class GpuGroupedRows : public testing::TestWithParam<std::tuple<int, DType, Stor
   void expect_same(const std::vector<int32_t>& counts, bool backward, bool row_invariant) {
     constexpr int64_t out = 40, in = 608;
     const auto experts = std::ssize(counts);
-    const Storage storage = std::get<2>(GetParam());
+    const StorageType storage = std::get<2>(GetParam());
     const Weight all{.storage = storage,
                      .data = upload(stored(storage, random(experts * out * in, 1))),
                      .out = experts * out,
@@ -90,8 +90,8 @@ TEST_P(GpuGroupedRows, AreThoseOfALinearLayer) {
   const auto [width, dtype, storage] = GetParam();
   // The types that have kernels for few rows.
   const bool few = dtype == DType::f32
-                       ? storage == Storage::f32
-                       : storage == Storage::bf16 || storage == Storage::q8_0 || storage == Storage::q4_0;
+                       ? storage == StorageType::f32
+                       : storage == StorageType::bf16 || storage == StorageType::q8_0 || storage == StorageType::q4_0;
   if (few) expect_same({3, 0, 1, 16, 0}, false, false);
   expect_same({3, 0, 1, 16, 0}, false, true);
   expect_same({0, 2, 5}, true, true);
@@ -101,8 +101,8 @@ TEST_P(GpuGroupedRows, AreThoseOfALinearLayer) {
 
 INSTANTIATE_TEST_SUITE_P(Sim, GpuGroupedRows,
                          testing::Combine(testing::Values(32, 64), testing::Values(DType::f32, DType::bf16),
-                                          testing::Values(Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0,
-                                                          Storage::q4_1)),
+                                          testing::Values(StorageType::f32, StorageType::bf16, StorageType::q8_0,
+                                                          StorageType::q4_0, StorageType::q4_1)),
                          [](const auto& choice) {
                            return "sim" + std::to_string(std::get<0>(choice.param)) + "_" +
                                   ingot::name(std::get<1>(choice.param)) + "_" + ingot::name(std::get<2>(choice.param));

@@ -14,7 +14,7 @@
 namespace ingot {
 namespace {
 
-class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Storage>> {
+class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, StorageType>> {
  protected:
   GpuLinearRows() { gpu::register_ops(registry_, DeviceKind::sim); }
 
@@ -29,11 +29,11 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
     for (float& value : values) value = stream.uniform() - 0.5F;
     return values;
   }
-  const void* upload_as(Storage storage, const std::vector<float>& values) {
+  const void* upload_as(StorageType storage, const std::vector<float>& values) {
     const std::vector<std::byte> bytes = stored(storage, values);
     return upload(bytes.data(), bytes.size());
   }
-  Weight weight(Storage storage, int64_t out, int64_t in) {
+  Weight weight(StorageType storage, int64_t out, int64_t in) {
     return {.storage = storage,
             .data = upload_as(storage, random(out * in, 1)),
             .out = out,
@@ -60,11 +60,11 @@ class GpuLinearRows : public testing::TestWithParam<std::tuple<int, DType, Stora
   void expect_rows_alone(int64_t tokens, const std::vector<int64_t>& counts, ops::LinearAttributes attributes) {
     const auto [width, dtype, storage] = GetParam();
     const Weight w = weight(storage, 21, 608);
-    const Tensor x{
-        const_cast<void*>(upload_as(dtype == DType::f32 ? Storage::f32 : Storage::bf16, random(tokens * w.in, 2))),
-        dtype,
-        {tokens, w.in},
-        device_.get()};
+    const Tensor x{const_cast<void*>(
+                       upload_as(dtype == DType::f32 ? StorageType::f32 : StorageType::bf16, random(tokens * w.in, 2))),
+                   dtype,
+                   {tokens, w.in},
+                   device_.get()};
     const auto whole = rows(w, x, 0, tokens, attributes);
     const size_t row_size = static_cast<size_t>(w.out) * size_of(dtype);
     for (const int64_t count : counts) {
@@ -88,7 +88,8 @@ TEST_P(GpuLinearRows, AreInvariantForAnyNumberOfRowsWhenRequested) {
 
 INSTANTIATE_TEST_SUITE_P(Sim, GpuLinearRows,
                          testing::Combine(testing::Values(32, 64), testing::Values(DType::f32, DType::bf16),
-                                          testing::Values(Storage::f32, Storage::bf16, Storage::q8_0, Storage::q4_0)),
+                                          testing::Values(StorageType::f32, StorageType::bf16, StorageType::q8_0,
+                                                          StorageType::q4_0)),
                          [](const auto& choice) {
                            return "sim" + std::to_string(std::get<0>(choice.param)) + "_" +
                                   ingot::name(std::get<1>(choice.param)) + "_" + ingot::name(std::get<2>(choice.param));

@@ -126,9 +126,9 @@ TEST_P(StreamsTest, ChunkedCopiesKeepTheContent) {
   const Buffer memory(*device_, numbers.size() * sizeof(int32_t));
   Uploader uploader(*device_, 96);
   const auto* from = reinterpret_cast<const std::byte*>(numbers.data());
-  for (size_t done = 0; done < memory.bytes(); done += uploader.piece_bytes()) {
-    const size_t size = std::min(uploader.piece_bytes(), memory.bytes() - done);
-    std::memcpy(uploader.piece(), from + done, size);
+  for (size_t done = 0; done < memory.bytes(); done += uploader.chunk_bytes()) {
+    const size_t size = std::min(uploader.chunk_bytes(), memory.bytes() - done);
+    std::memcpy(uploader.next_chunk(), from + done, size);
     uploader.send(static_cast<std::byte*>(memory.data()) + done, size);
   }
   uploader.finish();

@@ -36,11 +36,11 @@ TEST_F(VendorAttention, UsesPlannedScratchAsWorkspace) {
   Arena memory(device, 4 * Arena::footprint(DType::bf16, shape) + Arena::footprint(DType::i32, {2}), "test");
   std::array<Tensor, 4> rows;
   for (Tensor& tensor : rows) {
-    tensor = memory.take(DType::bf16, shape);
+    tensor = memory.allocate(DType::bf16, shape);
     device.copy_from_host(tensor.data, std::array<uint16_t, 512>{}.data(), 1024);
   }
   const auto& [out, q, k, v] = rows;
-  const Tensor offsets = memory.take(DType::i32, {2});
+  const Tensor offsets = memory.allocate(DType::i32, {2});
   device.copy_from_host(offsets.data, std::array<int32_t, 2>{0, 8}.data(), 8);
   ops::AttentionAttributes attributes{};
   attributes.heads = 1;
@@ -81,12 +81,12 @@ TEST_F(VendorAttention, ReportsWhyItDeclines) {
   EXPECT_NE(library->decline(call_of(256)).find("no engine for head size 256"), std::string::npos);
   const ScopedVariable variable("INGOT_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9");
   EXPECT_NE(open_cudnn()->decline(call_of(128)).find("/nowhere/libcudnn.so.9"), std::string::npos);
-  EXPECT_NE(facts_of_cudnn().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
+  EXPECT_NE(info_of_cudnn().reason.find("/nowhere/libcudnn.so.9"), std::string::npos);
 }
 
 TEST_F(VendorAttention, FactsNameTheLibraryFileAndVersion) {
   const ScopedVariable variable("INGOT_CUDNN_LIBRARY", INGOT_FAKE_CUDNN);
-  const LibraryInfo facts = facts_of_cudnn();
+  const LibraryInfo facts = info_of_cudnn();
   EXPECT_EQ(facts.path, INGOT_FAKE_CUDNN);
   EXPECT_EQ(facts.version, "9.28.3");
   EXPECT_EQ(facts.reason, "");
@@ -103,7 +103,7 @@ constexpr const char* h200 = R"({"deviceName": "NVIDIA H200", "cudaDeviceId": 0,
 
 // tools/cudnn_graphs.sh runs this with the real library and without a driver.
 TEST(CudnnGraphs, AreAcceptedForHopperByTheInstalledLibrary) {
-  const LibraryInfo facts = facts_of_cudnn();
+  const LibraryInfo facts = info_of_cudnn();
   const SharedLibrary driver({"libcuda.so.1"}, {});  // the library's engines link to it
   const auto library = open_cudnn_for(h200);
   for (const int64_t d : {64, 80, 128, 256}) {

@@ -30,7 +30,7 @@ struct Vendor {
 const Vendor vendors[] = {{DeviceKind::cuda, "cublaslt", "INGOT_CUBLASLT_LIBRARY", INGOT_FAKE_CUBLASLT, "13.2.3",
                            open_cublaslt, info_of_cublaslt},
                           {DeviceKind::hip, "hipblaslt", "INGOT_HIPBLASLT_LIBRARY", INGOT_FAKE_HIPBLASLT, "1.2.3",
-                           open_hipblaslt, facts_of_hipblaslt}};
+                           open_hipblaslt, info_of_hipblaslt}};
 
 class VendorMatmul : public testing::TestWithParam<Vendor> {
  protected:
@@ -138,9 +138,9 @@ TEST_P(VendorMatmul, WithoutTheLibraryGemmsFallBackToTheNextImplementation) {
   Arena scratch;
   ops::Context context{device, registry, scratch, nullptr};
   Arena memory(device, 3 * Arena::footprint(DType::f32, {8, 8}), "test");
-  const Tensor c = memory.take(DType::f32, {8, 8});
-  const Tensor a = memory.take(DType::f32, {8, 8});
-  const Tensor b = memory.take(DType::f32, {8, 8});
+  const Tensor c = memory.allocate(DType::f32, {8, 8});
+  const Tensor a = memory.allocate(DType::f32, {8, 8});
+  const Tensor b = memory.allocate(DType::f32, {8, 8});
   ops::matmul(context, c, a, b, {});
   registry.select_implementation("matmul", GetParam().name);
   try {

@@ -303,7 +303,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   args.packed.dv = dv.data;
   const Arena::Scope scope(context.scratch);
   args.delta = static_cast<float*>(
-      context.scratch.take_bytes(static_cast<size_t>(args.packed.tokens * attributes.heads) * sizeof(float)));
+      context.scratch.allocate_bytes(static_cast<size_t>(args.packed.tokens * attributes.heads) * sizeof(float)));
   const int lanes = device_of(context).warp_width();
   const int d = padded_d(attributes.head_dim);
   launch(context, flash_delta, {blocks_of(args.packed.tokens, 128 / (d / 8)), attributes.heads}, args);

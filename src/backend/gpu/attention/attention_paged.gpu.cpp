@@ -433,8 +433,8 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
     const Arena::Scope scope(scratch);
     args.units = static_cast<int32_t>(units);
     const int64_t rows = tokens * attributes.heads * units;
-    args.parts = static_cast<float*>(scratch.take_bytes(static_cast<size_t>(rows * d) * sizeof(float)));
-    args.stats = static_cast<float*>(scratch.take_bytes(static_cast<size_t>(rows * 2) * sizeof(float)));
+    args.parts = static_cast<float*>(scratch.allocate_bytes(static_cast<size_t>(rows * d) * sizeof(float)));
+    args.stats = static_cast<float*>(scratch.allocate_bytes(static_cast<size_t>(rows * 2) * sizeof(float)));
     launch(context, *kernels.unit[size], {tokens * units, attributes.kv_heads * blocks_of(group, 32)}, args, shared(2));
     launch(context, *kernels.fold, {tokens, attributes.heads}, args);
     return;

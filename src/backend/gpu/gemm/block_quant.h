@@ -1,12 +1,12 @@
-// Dequantization in kernels, for every Storage but fp8. tensor/block_quant.h documents the formats and which results
-// are exact.
+// Dequantization in kernels, for every StorageType but fp8. tensor/block_quant.h documents the formats and which
+// results are exact.
 #pragma once
 
 #include "backend/gpu/number.h"
 
 namespace ingot::gpu {
 
-// The values of Storage except fp8 (see fp8.h).
+// The values of StorageType except fp8 (see fp8.h).
 enum class QuantFormat : int32_t { f32, bf16, f16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q6_k };
 
 }  // namespace ingot::gpu
@@ -196,16 +196,16 @@ GPU_FN Floats<V> decode(QuantFormat stored, const void* data, int64_t at) {
 
 namespace ingot::gpu {
 
-static_assert(static_cast<int>(QuantFormat::f32) == static_cast<int>(Storage::f32) &&
-              static_cast<int>(QuantFormat::bf16) == static_cast<int>(Storage::bf16) &&
-              static_cast<int>(QuantFormat::f16) == static_cast<int>(Storage::f16) &&
-              static_cast<int>(QuantFormat::q8_0) == static_cast<int>(Storage::q8_0) &&
-              static_cast<int>(QuantFormat::q4_0) == static_cast<int>(Storage::q4_0) &&
-              static_cast<int>(QuantFormat::q4_1) == static_cast<int>(Storage::q4_1) &&
-              static_cast<int>(QuantFormat::q5_0) == static_cast<int>(Storage::q5_0) &&
-              static_cast<int>(QuantFormat::q5_1) == static_cast<int>(Storage::q5_1) &&
-              static_cast<int>(QuantFormat::q4_k) == static_cast<int>(Storage::q4_k) &&
-              static_cast<int>(QuantFormat::q6_k) == static_cast<int>(Storage::q6_k));
+static_assert(static_cast<int>(QuantFormat::f32) == static_cast<int>(StorageType::f32) &&
+              static_cast<int>(QuantFormat::bf16) == static_cast<int>(StorageType::bf16) &&
+              static_cast<int>(QuantFormat::f16) == static_cast<int>(StorageType::f16) &&
+              static_cast<int>(QuantFormat::q8_0) == static_cast<int>(StorageType::q8_0) &&
+              static_cast<int>(QuantFormat::q4_0) == static_cast<int>(StorageType::q4_0) &&
+              static_cast<int>(QuantFormat::q4_1) == static_cast<int>(StorageType::q4_1) &&
+              static_cast<int>(QuantFormat::q5_0) == static_cast<int>(StorageType::q5_0) &&
+              static_cast<int>(QuantFormat::q5_1) == static_cast<int>(StorageType::q5_1) &&
+              static_cast<int>(QuantFormat::q4_k) == static_cast<int>(StorageType::q4_k) &&
+              static_cast<int>(QuantFormat::q6_k) == static_cast<int>(StorageType::q6_k));
 inline QuantFormat stored_as(const Weight& weight) {
   if (is_fp8(weight.storage))
     throw_error(ErrorKind::internal, "{} weights are not block-quantised; they are decoded by rows",

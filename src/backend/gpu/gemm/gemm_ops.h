@@ -80,7 +80,7 @@ void for_slices(ops::Context& context, const Weight& weight, DType dtype, Body b
   if (in_place(weight, dtype)) return body(WeightRows{0, weight.out, weight.data});
   const Arena::Scope scope(context.scratch);
   const int64_t most = ops::decoded_rows(weight.out, weight.in);
-  void* rows = context.scratch.take_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
+  void* rows = context.scratch.allocate_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
   for (int64_t begin = 0; begin < weight.out; begin += most) {
     const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
     ops::dequantize(context, {rows, dtype, {slice.out, slice.in}, &context.device}, slice);
@@ -113,7 +113,7 @@ void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Te
                                ops::LinearAttributes attributes) {
   const Arena::Scope scope(context.scratch);
   const bool apart = staged(dx, dy, weight);
-  const Tensor sums = apart ? context.scratch.take(DType::f32, dx.shape) : dx;
+  const Tensor sums = apart ? context.scratch.allocate(DType::f32, dx.shape) : dx;
   if (apart && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
   for_slices(context, weight, dy.dtype, [&](WeightRows slice) {
     multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate));

@@ -114,7 +114,7 @@ LoraArgs args_of(const Tensor& y, const Tensor& x, const Tensor& entries, const 
 
 void multiply(ops::Context& context, DType dtype, int64_t rows, LoraArgs args) {
   const Arena::Scope scope(context.scratch);
-  args.low = context.scratch.take(DType::f32, Shape{rows, args.rank}).as<float>();
+  args.low = context.scratch.allocate(DType::f32, Shape{rows, args.rank}).as<float>();
   args.blocks = blocks_of(args.rank, 256 / device_of(context).warp_width());
   launch(context, of_type(lora_down, dtype), {rows * args.blocks}, args);
   args.blocks = blocks_of(args.out, 256);

@@ -128,7 +128,7 @@ using ops::Context;
 
 void launch_rows(Context& context, const KernelPacks<Fp8RowsArgs>& kernels, const Weight& q, const Tensor& x,
                  const Weight& by) {
-  const Fp8RowsArgs args{const_cast<void*>(q.data), x.data, by.data, by.in, q.in, q.storage == Storage::fp8_e5m2};
+  const Fp8RowsArgs args{const_cast<void*>(q.data), x.data, by.data, by.in, q.in, q.storage == StorageType::fp8_e5m2};
   launch(context, of_rows(kernels, q.in, {x}), {q.out}, args);
 }
 

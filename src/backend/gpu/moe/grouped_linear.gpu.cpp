@@ -250,8 +250,8 @@ GPU_KERNEL_BODY(grouped_gradient_f32, GroupedGradientArgs) {
 namespace ingot::gpu {
 namespace {
 
-static_assert(static_cast<int>(fp8_e4m3) == static_cast<int>(Storage::fp8_e4m3) &&
-              static_cast<int>(fp8_e5m2) == static_cast<int>(Storage::fp8_e5m2));
+static_assert(static_cast<int>(fp8_e4m3) == static_cast<int>(StorageType::fp8_e4m3) &&
+              static_cast<int>(fp8_e5m2) == static_cast<int>(StorageType::fp8_e5m2));
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 

@@ -60,15 +60,15 @@ namespace ingot::gpu {
 namespace {
 
 // Null where there is none.
-const Kernel<GroupedSkinnyArgs>* kernel_of(DType x, Storage weight) {
-  if (x == DType::f32) return weight == Storage::f32 ? &grouped_skinny_f32_f32 : nullptr;
-  if (x == DType::f16) return weight == Storage::f16 ? &grouped_skinny_f16_f16 : nullptr;
+const Kernel<GroupedSkinnyArgs>* kernel_of(DType x, StorageType weight) {
+  if (x == DType::f32) return weight == StorageType::f32 ? &grouped_skinny_f32_f32 : nullptr;
+  if (x == DType::f16) return weight == StorageType::f16 ? &grouped_skinny_f16_f16 : nullptr;
   switch (weight) {
-    case Storage::bf16: return &grouped_skinny_bf16_bf16;
-    case Storage::q8_0: return &grouped_skinny_bf16_q8_0;
-    case Storage::q4_0: return &grouped_skinny_bf16_q4_0;
-    case Storage::q4_k: return &grouped_skinny_bf16_q4_k;
-    case Storage::q6_k: return &grouped_skinny_bf16_q6_k;
+    case StorageType::bf16: return &grouped_skinny_bf16_bf16;
+    case StorageType::q8_0: return &grouped_skinny_bf16_q8_0;
+    case StorageType::q4_0: return &grouped_skinny_bf16_q4_0;
+    case StorageType::q4_k: return &grouped_skinny_bf16_q4_k;
+    case StorageType::q6_k: return &grouped_skinny_bf16_q6_k;
     default: return nullptr;
   }
 }

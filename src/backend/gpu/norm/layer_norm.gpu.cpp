@@ -117,7 +117,7 @@ void run_backward(Context& context, const Tensor& dx, const Tensor& dweight, con
   const int64_t n = x.shape[1];
   if (dweight || dbias) {  // must come first: dx may be dy
     const Arena::Scope scope(context.scratch);
-    auto* sums = static_cast<float*>(context.scratch.take_bytes(ops::layer_norm_bytes(rows, n)));
+    auto* sums = static_cast<float*>(context.scratch.allocate_bytes(ops::layer_norm_bytes(rows, n)));
     norm_weight_gradients(context, dweight, dbias, dy, x, mean, rstd, sums, ops::layer_norm_block,
                           attributes.accumulate_dweight);
   }

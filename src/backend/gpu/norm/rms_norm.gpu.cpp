@@ -104,7 +104,7 @@ void backward(Context& context, const Tensor& dx, const Tensor& dweight, const T
   const int64_t n = x.shape[1];
   if (dweight) {  // must come first: dx may be dy
     const Arena::Scope scope(context.scratch);
-    auto* sums = static_cast<float*>(context.scratch.take_bytes(ops::rms_norm_bytes(rows, n)));
+    auto* sums = static_cast<float*>(context.scratch.allocate_bytes(ops::rms_norm_bytes(rows, n)));
     norm_weight_gradients(context, dweight, {}, dy, x, {}, rstd, sums, ops::rms_norm_block,
                           attributes.accumulate_dweight);
   }

@@ -245,7 +245,7 @@ void run_sum_squares(Context& context, const Tensor& sum, const Tensor& x, bool 
   const Arena::Scope scope(context.scratch);
   const int64_t n = x.elements();
   const int64_t blocks = blocks_of(n, ops::sum_squares_block);
-  auto* parts = static_cast<double*>(context.scratch.take_bytes(ops::sum_squares_bytes(n)));
+  auto* parts = static_cast<double*>(context.scratch.allocate_bytes(ops::sum_squares_bytes(n)));
   launch(context, is_vectorizable(n, {x}) ? square_sums_packed : square_sums, {blocks},
          {parts, x.as<float>(), n, ops::sum_squares_block});
   launch(context, sum_in_order, {1}, {sum.as<double>(), parts, blocks, accumulate});

@@ -156,7 +156,7 @@ void run_add_fixed(Context& context, const Tensor& sum, const Tensor& largest, c
   const Arena::Scope scope(context.scratch);
   const int64_t n = x.elements();
   const int64_t blocks = blocks_of(n, ops::fixed_sum_block);
-  auto* parts = static_cast<float*>(context.scratch.take_bytes(ops::add_fixed_bytes(n)));
+  auto* parts = static_cast<float*>(context.scratch.allocate_bytes(ops::add_fixed_bytes(n)));
   launch(context, add_fixed, {blocks},
          {sum.as<int64_t>(), parts, x.as<float>(), range.as<int32_t>(), bits, accumulate, n});
   launch(context, largest_of_blocks, {1}, {largest.as<float>(), parts, blocks, accumulate});

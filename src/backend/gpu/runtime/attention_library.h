@@ -42,6 +42,6 @@ std::unique_ptr<AttentionLibrary> open_cudnn();
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json);
 
 // Facts for `ingot devices`. INGOT_CUDNN_LIBRARY names a library file to load instead of the default names.
-LibraryInfo facts_of_cudnn();
+LibraryInfo info_of_cudnn();
 
 }  // namespace ingot::gpu

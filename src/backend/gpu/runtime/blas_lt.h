@@ -355,15 +355,15 @@ std::unique_ptr<MatmulLibrary> open_blas_lt() {
 }
 
 template <class Vendor>
-LibraryInfo facts_of_blas_lt() {
-  LibraryInfo facts;
-  facts.name = Vendor::name;
-  facts.reason = try_libraries(Vendor::names(), [&](std::unique_ptr<SharedLibrary> library) {
+LibraryInfo info_of_blas_lt() {
+  LibraryInfo info;
+  info.name = Vendor::name;
+  info.reason = try_libraries(Vendor::names(), [&](std::unique_ptr<SharedLibrary> library) {
     const LtFunctions<typename Vendor::Algorithm> lt(*library, Vendor::prefix);
-    facts.version = Vendor(*library).version(lt);
-    facts.path = library->path();
+    info.version = Vendor(*library).version(lt);
+    info.path = library->path();
   });
-  return facts;
+  return info;
 }
 
 }  // namespace ingot::gpu

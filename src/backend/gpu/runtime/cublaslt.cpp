@@ -75,6 +75,6 @@ struct CublasLt {
 }  // namespace
 
 std::unique_ptr<MatmulLibrary> open_cublaslt() { return open_blas_lt<CublasLt>(); }
-LibraryInfo info_of_cublaslt() { return facts_of_blas_lt<CublasLt>(); }
+LibraryInfo info_of_cublaslt() { return info_of_blas_lt<CublasLt>(); }
 
 }  // namespace ingot::gpu

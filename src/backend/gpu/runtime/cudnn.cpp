@@ -324,19 +324,19 @@ std::unique_ptr<AttentionLibrary> open(const std::string& device_json) {
 std::unique_ptr<AttentionLibrary> open_cudnn() { return open({}); }
 std::unique_ptr<AttentionLibrary> open_cudnn_for(const std::string& device_json) { return open(device_json); }
 
-LibraryInfo facts_of_cudnn() {
-  LibraryInfo facts;
-  facts.name = "cuDNN";
-  facts.reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
+LibraryInfo info_of_cudnn() {
+  LibraryInfo info;
+  info.name = "cuDNN";
+  info.reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
     const Functions functions(*library);
-    facts.version = version_text(functions.GetVersion());
+    info.version = version_text(functions.GetVersion());
     if (functions.GetVersion() < least_version) {
       throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library->path(),
-                  facts.version, version_text(least_version));
+                  info.version, version_text(least_version));
     }
-    facts.path = library->path();
+    info.path = library->path();
   });
-  return facts;
+  return info;
 }
 
 }  // namespace ingot::gpu

@@ -71,6 +71,6 @@ struct HipblasLt {
 }  // namespace
 
 std::unique_ptr<MatmulLibrary> open_hipblaslt() { return open_blas_lt<HipblasLt>(); }
-LibraryInfo facts_of_hipblaslt() { return facts_of_blas_lt<HipblasLt>(); }
+LibraryInfo info_of_hipblaslt() { return info_of_blas_lt<HipblasLt>(); }
 
 }  // namespace ingot::gpu

@@ -28,6 +28,6 @@ std::unique_ptr<MatmulLibrary> open_hipblaslt();
 // Facts for `ingot devices`. INGOT_CUBLASLT_LIBRARY and INGOT_HIPBLASLT_LIBRARY name a library file to load instead of
 // the default names.
 LibraryInfo info_of_cublaslt();
-LibraryInfo facts_of_hipblaslt();
+LibraryInfo info_of_hipblaslt();
 
 }  // namespace ingot::gpu

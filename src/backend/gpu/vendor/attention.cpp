@@ -40,7 +40,7 @@ void run(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q
   GpuDevice& device = device_of(context);
   AttentionLibrary& library = device.attention_library();
   const Arena::Scope scope(context.scratch);
-  void* const workspace = context.scratch.take_bytes(ops::attention_library_bytes);
+  void* const workspace = context.scratch.allocate_bytes(ops::attention_library_bytes);
   device.run_in_library(
       "cuDNN", [&](void* stream) { library.run(call_of(out, lse, q, k, v, offsets, attributes), workspace, stream); });
 }

@@ -84,8 +84,8 @@ Gemm fp8_product(const Context& context, const Tensor& y, const Weight& x, const
 void run_linear_fp8(Context& context, const Tensor& y, const Weight& x, const Weight& weight,
                     ops::LinearAttributes attributes) {
   const Arena::Scope scope(context.scratch);
-  const Tensor x_scales = context.scratch.take(DType::f32, {x.out});
-  const Tensor weight_scales = context.scratch.take(DType::f32, {weight.out});
+  const Tensor x_scales = context.scratch.allocate(DType::f32, {x.out});
+  const Tensor weight_scales = context.scratch.allocate(DType::f32, {weight.out});
   ops::fp8_scales(context, x_scales, x);
   ops::fp8_scales(context, weight_scales, weight);
   Gemm product = fp8_product(context, y, x, weight, attributes);

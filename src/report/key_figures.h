@@ -10,7 +10,7 @@
 namespace ingot::report {
 
 // NaN where the run has no value.
-struct Facts {
+struct KeyFigures {
   double final_loss = 0;  // of the last step with a finite loss
   double first_loss = 0;
   double perplexity_before = 0, perplexity_after = 0;  // held-out: first and last evaluation
@@ -23,7 +23,7 @@ struct Facts {
   double peak_memory = 0;   // bytes
 };
 
-Facts facts_of(const RunLog& run);
+KeyFigures key_figures_of(const RunLog& run);
 
 // "step 120 of 300, stopped": the run's progress and how it ended.
 std::string progress_of(const RunLog& run);

@@ -10,7 +10,7 @@
 
 namespace ingot::spec {
 
-struct Part {
+struct ModelShard {
   int64_t tp = 1;
   int64_t tp_rank = 0;
   int64_t pp = 1;
@@ -22,7 +22,7 @@ struct Part {
 
 // ErrorKind::usage, naming the sizes, when the model is not divisible this way; unsupported for what cannot be split
 // yet.
-void check(const ModelSpec& model, const Part& part);
+void check(const ModelSpec& model, const ModelShard& shard);
 
 // Elements [begin, end).
 struct Range {
@@ -30,12 +30,12 @@ struct Range {
   int64_t end = 0;
 };
 
-// The blocks of the part, by their index in the model. If the layers do not divide evenly, earlier stages have one
+// The blocks of the shard, by their index in the model. If the layers do not divide evenly, earlier stages have one
 // more.
-Range blocks_of(const ModelSpec& model, const Part& part);
+Range blocks_of(const ModelSpec& model, const ModelShard& shard);
 
-// The model's hyper-parameters with the part's sizes: its blocks, with its share of their heads and MLP features.
-ModelSpec sizes_of(const ModelSpec& model, const Part& part);
+// The model's hyper-parameters with the shard's sizes: its blocks, with its share of their heads and MLP features.
+ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard);
 
 struct HeldParameter {
   size_t whole = 0;         // index in parameters(model)
@@ -44,7 +44,7 @@ struct HeldParameter {
   Range columns;
 };
 
-// The part's parameters, in the order of parameters(model).
-std::vector<HeldParameter> held_parameters(const ModelSpec& model, const Part& part);
+// The shard's parameters, in the order of parameters(model).
+std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelShard& shard);
 
 }  // namespace ingot::spec

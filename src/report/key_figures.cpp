@@ -1,4 +1,4 @@
-#include "report/facts.h"
+#include "report/key_figures.h"
 
 #include <fmt/format.h>
 
@@ -57,24 +57,24 @@ double mean_over_time(const Series& rates, const Series& times) {
 
 }  // namespace
 
-Facts facts_of(const RunLog& run) {
-  Facts facts;
-  facts.first_loss = first_finite(run.loss);
-  facts.final_loss = last_finite(run.loss);
-  facts.perplexity_before = first_finite(run.eval_perplexity);
-  facts.perplexity_after = last_finite(run.eval_perplexity);
-  facts.best_perplexity = smallest(run.eval_perplexity);
-  facts.eval_loss_before = first_finite(run.eval_loss);
-  facts.eval_loss_after = last_finite(run.eval_loss);
+KeyFigures key_figures_of(const RunLog& run) {
+  KeyFigures figures;
+  figures.first_loss = first_finite(run.loss);
+  figures.final_loss = last_finite(run.loss);
+  figures.perplexity_before = first_finite(run.eval_perplexity);
+  figures.perplexity_after = last_finite(run.eval_perplexity);
+  figures.best_perplexity = smallest(run.eval_perplexity);
+  figures.eval_loss_before = first_finite(run.eval_loss);
+  figures.eval_loss_after = last_finite(run.eval_loss);
   double in_steps = 0;
   for (const Point& point : run.step_s) in_steps += std::isfinite(point.y) ? point.y : 0;
   const bool all_ended = run.num_ends > 0 && run.num_ends == run.num_starts;
-  facts.seconds = all_ended ? run.process_seconds : run.step_s.empty() ? nothing : in_steps;
-  facts.tokens_per_s = mean_over_time(run.tokens_per_s, run.step_s);
-  facts.padding = mean(run.padding);
-  facts.mfu = mean_over_time(run.mfu, run.step_s);
-  facts.peak_memory = run.peak_memory > 0 ? run.peak_memory : nothing;
-  return facts;
+  figures.seconds = all_ended ? run.process_seconds : run.step_s.empty() ? nothing : in_steps;
+  figures.tokens_per_s = mean_over_time(run.tokens_per_s, run.step_s);
+  figures.padding = mean(run.padding);
+  figures.mfu = mean_over_time(run.mfu, run.step_s);
+  figures.peak_memory = run.peak_memory > 0 ? run.peak_memory : nothing;
+  return figures;
 }
 
 std::string progress_of(const RunLog& run) {

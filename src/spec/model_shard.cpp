@@ -1,0 +1,88 @@
+#include "spec/model_shard.h"
+
+#include "base/error.h"
+
+namespace ingot::spec {
+
+namespace {
+
+// Share number `rank` of `shares` equal shares of [begin, begin + count).
+Range share(int64_t begin, int64_t count, int64_t rank, int64_t shares) {
+  const int64_t size = count / shares;
+  return {begin + rank * size, begin + (rank + 1) * size};
+}
+
+// The rows that a rank holds of a parameter that is split by rows.
+std::vector<Range> rows_of(const ParamSpec& p, const ModelShard& shard) {
+  if (p.row_groups.empty()) return {share(0, p.shape[0], shard.tp_rank, shard.tp)};
+  std::vector<Range> rows;
+  int64_t begin = 0;
+  for (const int64_t group : p.row_groups) {
+    rows.push_back(share(begin, group, shard.tp_rank, shard.tp));
+    begin += group;
+  }
+  return rows;
+}
+
+bool is_held(const ParamSpec& p, const ModelShard& shard, const Range& blocks) {
+  if (p.layer < 0) return p.after_blocks ? shard.last() : shard.first();
+  return p.layer >= blocks.begin && p.layer < blocks.end;
+}
+
+}  // namespace
+
+void check(const ModelSpec& model, const ModelShard& shard) {
+  if (shard.tp < 1 || shard.pp < 1) {
+    throw_error(ErrorKind::usage, "parallel.tp is {} and parallel.pp is {}; both must be at least 1", shard.tp,
+                shard.pp);
+  }
+  for (const LayerSpec& layer : model.layers) layer.check_split(shard.tp);
+  if (shard.pp > model.num_layers()) {
+    throw_error(ErrorKind::usage, "parallel.pp is {}, but the model has {} blocks", shard.pp, model.num_layers());
+  }
+  if (shard.pp > 1 && model.tied_head) {
+    throw_error(ErrorKind::unsupported, "tied embeddings are not supported with pipeline parallelism yet");
+  }
+}
+
+Range blocks_of(const ModelSpec& model, const ModelShard& shard) {
+  const int64_t each = model.num_layers() / shard.pp;
+  const int64_t more = model.num_layers() % shard.pp;  // stages with one block more
+  const int64_t begin = shard.stage * each + std::min(shard.stage, more);
+  return {begin, begin + each + (shard.stage < more ? 1 : 0)};
+}
+
+ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard) {
+  const Range blocks = blocks_of(model, shard);
+  ModelSpec sizes = model;
+  sizes.layers.clear();
+  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
+    sizes.layers.push_back(model.layer(layer).split(shard.tp));
+  }
+  return sizes;
+}
+
+std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelShard& shard) {
+  check(model, shard);
+  const std::vector<ParamSpec> table = parameters(model);
+  const Range blocks = blocks_of(model, shard);
+  std::vector<HeldParameter> list;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const ParamSpec& p = table[i];
+    if (!is_held(p, shard, blocks)) continue;
+    HeldParameter held{i, p, {{0, p.shape[0]}}, {0, p.shape.size() > 1 ? p.shape[1] : 1}};
+    const bool in_block = p.layer >= 0;
+    if (in_block && p.split == Split::rows) held.rows = rows_of(p, shard);
+    if (in_block && p.split == Split::columns) held.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
+    held.held.shape[0] = 0;
+    for (const Range& range : held.rows) held.held.shape[0] += range.end - range.begin;
+    if (p.shape.size() > 1) held.held.shape[1] = held.columns.end - held.columns.begin;
+    held.held.rope_heads = p.rope_heads / shard.tp;
+    held.held.fused_heads = p.fused_heads / shard.tp;
+    for (int64_t& group : held.held.row_groups) group /= shard.tp;
+    list.push_back(std::move(held));
+  }
+  return list;
+}
+
+}  // namespace ingot::spec
