@@ -263,7 +263,8 @@ size_t ThreadPool::workspace_bytes() const { return state_->workspace.bytes(); }
 ThreadPool::Workspace::Workspace(const ThreadPool& pool) : pool_(pool) {
   // The slice's caller may be waited for by the workspace's present user.
   if (inside_slice) throw_error(ErrorKind::internal, "an op that needs the pool's workspace was called inside a slice");
-  if (has_workspace) throw_error(ErrorKind::internal, "an op that has the pool's workspace called another that needs it");
+  if (has_workspace)
+    throw_error(ErrorKind::internal, "an op that has the pool's workspace called another that needs it");
   pool.workspace_mutex_.lock();
   has_workspace = true;
 }

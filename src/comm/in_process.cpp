@@ -305,9 +305,9 @@ class ReceiveOperation : public Transport::Operation {
       queue->pop_front();
     }
     if (message.size() != bytes_) {
-      mismatch_ = Error(ErrorKind::internal,
-                        fmt::format("rank {} of '{}' received {} bytes from rank {}, expected {}", member_.rank,
-                                    member_.group->name, message.size(), from_, bytes_));
+      mismatch_ =
+          Error(ErrorKind::internal, fmt::format("rank {} of '{}' received {} bytes from rank {}, expected {}",
+                                                 member_.rank, member_.group->name, message.size(), from_, bytes_));
       throw *mismatch_;
     }
     over_ = true;
@@ -320,7 +320,8 @@ class ReceiveOperation : public Transport::Operation {
   size_t bytes_;
   int from_;
   bool over_ = false;
-  std::optional<Error> mismatch_;  // the message that was received is not the next operation's: waiting again fails again
+  std::optional<Error>
+      mismatch_;  // the message that was received is not the next operation's: waiting again fails again
 };
 
 // Done when it starts: the message is a copy of the data.

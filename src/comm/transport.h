@@ -24,8 +24,8 @@ enum class ReduceOp { sum, max };
 
 class Transport {
  public:
-  // A started operation. Waiting for it again after a success does nothing. One that is destroyed without wait() no longer accesses
-  // user memory, but its group cannot be used any more.
+  // A started operation. Waiting for it again after a success does nothing. One that is destroyed without wait() no
+  // longer accesses user memory, but its group cannot be used any more.
   class Operation {
    public:
     virtual ~Operation() = default;

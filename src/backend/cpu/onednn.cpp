@@ -208,8 +208,8 @@ void multiply(const Product& product, const Gemm& gemm, void* c, const void* a, 
 
 bool onednn_declines(DType in, DType out, int64_t k, ops::Refusal refuse) {
   if (k == 0) return refuse("k is 0");
-  // A block of 3 x 3 of which both operands are copied (half_of makes none smaller), and a quarter of the workspace for the
-  // rest: k up to 131,072 in f32.
+  // A block of 3 x 3 of which both operands are copied (half_of makes none smaller), and a quarter of the workspace for
+  // the rest: k up to 131,072 in f32.
   if (6 * static_cast<size_t>(k) * size_of(in) > thread_workspace / 4 * 3) {
     return refuse("k is too large for the workspace");
   }

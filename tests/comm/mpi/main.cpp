@@ -1,5 +1,5 @@
-// One rank of the MPI tests, which CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs|truncates. Exits with
-// 0 when this rank's checks passed; the launcher combines the exit codes.
+// One rank of the MPI tests, which CTest starts by mpirun: mpi_ranks PLUGIN RANKS checks|fails|hangs|truncates. Exits
+// with 0 when this rank's checks passed; the launcher combines the exit codes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
