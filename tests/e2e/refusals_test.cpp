@@ -165,13 +165,13 @@ TEST(Refusals, NumbersBeyondIntegers) {
   EXPECT_EQ(ids("1e2"), ids("100"));
   EXPECT_EQ(ids(most), ids("256"));  // the model's context length
   for (const auto& [option, words] :
-       {std::pair("--context", "the context is "), std::pair("--sequences", "an engine of "),
-        std::pair("--batch-tokens", "an engine of "), std::pair("--pages", ""),
-        std::pair("--guesses", "an engine of ")}) {
+       {std::pair("--context", "the context is "), std::pair("--sequences", "an engine setting is "),
+        std::pair("--batch-tokens", "an engine setting is "), std::pair("--pages", ""),
+        std::pair("--guesses", "an engine setting is ")}) {
     program.refuses({"serve", "--model", model, "--port", "0", option, most}, 2, words + most);
   }
   for (const auto& [option, words] :
-       {std::pair("--adapter-rank", "an engine of "), std::pair("--adapter-slots", "an engine of "),
+       {std::pair("--adapter-rank", "an engine setting is "), std::pair("--adapter-slots", "an engine setting is "),
         std::pair("--adapter-mib", "--adapter-mib ")}) {
     program.refuses({"serve", "--model", model, "--port", "0", "--adapters", model, option, most}, 2, words + most);
   }
