@@ -1,7 +1,6 @@
 #include "formats/pickle.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "base/error.h"
 #include "formats/byte_reader.h"
 #include "formats/npy_dtype.h"
+#include "formats/pickle_names.h"
 #include "formats/printable.h"
 
 namespace ingot::formats {
@@ -16,60 +16,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// What a pickle may refer to by name, and call if it is a function.
-enum class Callable : uint8_t { reconstruct, ndarray, dtype, scalar, from_buffer, encode, bytes };
-
-struct Name {
-  std::string_view module, name;
-  Callable callable;
-};
-
-// NumPy 2 moved these modules into numpy._core; older files have the older names.
-constexpr std::array<Name, 11> known_names = {{
-    {"numpy._core.multiarray", "_reconstruct", Callable::reconstruct},
-    {"numpy.core.multiarray", "_reconstruct", Callable::reconstruct},
-    {"numpy._core.multiarray", "scalar", Callable::scalar},
-    {"numpy.core.multiarray", "scalar", Callable::scalar},
-    {"numpy._core.numeric", "_frombuffer", Callable::from_buffer},
-    {"numpy.core.numeric", "_frombuffer", Callable::from_buffer},
-    {"numpy", "ndarray", Callable::ndarray},
-    {"numpy", "dtype", Callable::dtype},
-    {"_codecs", "encode", Callable::encode},    // how protocol 2 stores bytes
-    {"__builtin__", "bytes", Callable::bytes},  // and how it stores empty bytes
-    {"builtins", "bytes", Callable::bytes},
-}};
-
-// Opcodes that build something other than plain values, or that are older than protocol 2.
-constexpr std::array<std::pair<char, const char*>, 28> refused_opcodes = {{
-    {'0', "POP"},
-    {'1', "POP_MARK"},
-    {'2', "DUP"},
-    {'F', "FLOAT"},
-    {'I', "INT"},
-    {'L', "LONG"},
-    {'T', "BINSTRING"},
-    {'U', "SHORT_BINSTRING"},
-    {'S', "STRING"},
-    {'V', "UNICODE"},
-    {'P', "PERSID"},
-    {'Q', "BINPERSID"},
-    {'d', "DICT"},
-    {'l', "LIST"},
-    {'o', "OBJ"},
-    {'i', "INST"},
-    {'g', "GET"},
-    {'p', "PUT"},
-    {'\x81', "NEWOBJ"},
-    {'\x82', "EXT1"},
-    {'\x83', "EXT2"},
-    {'\x84', "EXT4"},
-    {'\x8f', "EMPTY_SET"},
-    {'\x90', "ADDITEMS"},
-    {'\x91', "FROZENSET"},
-    {'\x92', "NEWOBJ_EX"},
-    {'\x97', "NEXT_BUFFER"},
-    {'\x98', "READONLY_BUFFER"},
-}};
+using Name = PickleName;
+using Callable = PickleCallable;
 
 }  // namespace
 
@@ -223,9 +171,9 @@ class PickleReader {
   }
 
   void push_name(std::string_view module, std::string_view member) {
-    const auto* found = std::find_if(known_names.begin(), known_names.end(),
+    const auto* found = std::find_if(known_pickle_names.begin(), known_pickle_names.end(),
                                      [&](const Name& known) { return known.module == module && known.name == member; });
-    if (found == known_names.end())
+    if (found == known_pickle_names.end())
       refuse(fmt::format("the global {}", printable(fmt::format("{}.{}", module, member))));
     push(Kind::callable, static_cast<int64_t>(found->callable));
   }
@@ -281,7 +229,7 @@ class PickleReader {
       case 'b': return build();
       default: break;
     }
-    for (const auto& [refused, opcode_name] : refused_opcodes) {
+    for (const auto& [refused, opcode_name] : refused_pickle_opcodes) {
       if (code == refused) refuse(fmt::format("the opcode {}", opcode_name));
     }
     bad(fmt::format("{:#04x} is not an opcode", static_cast<uint8_t>(code)));
