@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,52 +16,25 @@ namespace ingot::bench {
 
 namespace {
 
-// The value whose name is `word`. `what` completes the hint "use ...".
-template <class Type, size_t N>
-Type word_of(const char* option, const std::string& word, const std::pair<const char*, Type> (&words)[N],
-             const char* what) {
-  for (const auto& [name, value] : words) {
-    if (word == name) return value;
+// The value of option --`option`: the one of `values` whose name() is `word`.
+template <class Enum>
+Enum value_of(const char* option, const std::string& word, std::initializer_list<Enum> values) {
+  std::string names;
+  for (const Enum* value = values.begin(); value != values.end(); ++value) {
+    if (word == name(*value)) return *value;
+    if (value != values.begin()) names += value + 1 == values.end() ? " or " : ", ";
+    names += name(*value);
   }
-  throw_hint(ErrorKind::usage, fmt::format("use {}", what), "--{} '{}' is not known", option, word);
+  throw_hint(ErrorKind::usage, fmt::format("use {}", names), "--{} '{}' is not known", option, word);
 }
 
 train::Precision precision_of(const std::string& word) {
-  if (word == "fp8") {
+  using enum train::Precision;
+  if (word == name(fp8)) {
     throw_hint(ErrorKind::unsupported, "use bf16 or fp32; to train in fp8, use a recipe with precision: fp8",
                "--dtype fp8: random weights in fp8 are not supported by ingot bench train");
   }
-  static constexpr std::pair<const char*, train::Precision> words[] = {{"bf16", train::Precision::bf16},
-                                                                       {"fp32", train::Precision::fp32}};
-  return word_of("dtype", word, words, "bf16 or fp32");
-}
-
-train::MasterType master_of(const std::string& word) {
-  static constexpr std::pair<const char*, train::MasterType> words[] = {{"bf16", train::MasterType::bf16},
-                                                                        {"fp32", train::MasterType::fp32}};
-  return word_of("master", word, words, "bf16 or fp32");
-}
-
-train::StateType state_of(const std::string& word) {
-  static constexpr std::pair<const char*, train::StateType> words[] = {
-      {"fp32", train::StateType::fp32}, {"bf16", train::StateType::bf16}, {"int8", train::StateType::int8}};
-  return word_of("state-dtype", word, words, "fp32, bf16 or int8");
-}
-
-train::OptimizerName optimizer_of(const std::string& word) {
-  using train::OptimizerName;
-  for (const OptimizerName each :
-       {OptimizerName::adamw, OptimizerName::muon, OptimizerName::sgd, OptimizerName::lion}) {
-    if (word == train::name(each)) return each;
-  }
-  throw_hint(ErrorKind::usage, "use adamw, muon, sgd or lion", "--optimizer '{}' is not known", word);
-}
-
-spec::Recompute recompute_of(const std::string& word) {
-  for (const spec::Recompute each : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
-    if (word == spec::name(each)) return each;
-  }
-  throw_hint(ErrorKind::usage, "use none, selective or full", "--recompute '{}' is not known", word);
+  return value_of("dtype", word, {bf16, fp32});
 }
 
 // The memory and FLOPs of the job, planned as `ingot pretrain` does.
@@ -73,18 +47,23 @@ runs::RunPlan plan(const TrainOptions& options, const runtime::Runtime& runtime,
                 "the sequence), 1, 1 and 2",
                 sequence, document, global, warmup, steps);
   }
-  constexpr int64_t most = int64_t{1} << 31;
-  if (sequence > data::max_sequence_length || std::max({global, warmup, steps}) > most) {
+  constexpr int64_t max_count = int64_t{1} << 31;
+  if (sequence > data::max_sequence_length || std::max({global, warmup, steps}) > max_count) {
     throw_error(ErrorKind::usage,
                 "--sequence {} --global {} --warmup {} --steps {}: must be at most {}, and {} each for the others",
-                sequence, global, warmup, steps, data::max_sequence_length, most);
+                sequence, global, warmup, steps, data::max_sequence_length, max_count);
   }
+  using spec::Recompute;
+  using train::MasterType, train::OptimizerName, train::StateType;
   train::Recipe recipe;
   recipe.precision = precision_of(options.dtype);
-  recipe.optimizer.name = optimizer_of(options.optimizer);
-  recipe.optimizer.state_dtype = state_of(options.state_dtype);
-  recipe.optimizer.master = master_of(options.master);
-  recipe.recompute = recompute_of(options.recompute);
+  recipe.optimizer.name =
+      value_of("optimizer", options.optimizer,
+               {OptimizerName::adamw, OptimizerName::muon, OptimizerName::sgd, OptimizerName::lion});
+  recipe.optimizer.state_dtype =
+      value_of("state-dtype", options.state_dtype, {StateType::fp32, StateType::bf16, StateType::int8});
+  recipe.optimizer.master = value_of("master", options.master, {MasterType::bf16, MasterType::fp32});
+  recipe.recompute = value_of("recompute", options.recompute, {Recompute::none, Recompute::selective, Recompute::full});
   if (options.bitwise) recipe.determinism = train::Determinism::bitwise;
   if (options.rank) recipe.adapter = train::AdapterRecipe{.rank = {options.rank}};
   recipe.data.sequence_length = sequence;

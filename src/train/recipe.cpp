@@ -351,6 +351,14 @@ void check(const Recipe& r, const std::string& path) {
   }
 }
 
+template <class Enum>
+const char* name_in_recipes(Enum value) {
+  for (const auto& [each, name] : EnumNames<Enum>::names) {
+    if (each == value) return name;
+  }
+  return "?";
+}
+
 }  // namespace
 
 data::StreamingSettings StreamingRecipe::settings() const {
@@ -367,21 +375,12 @@ data::StreamingSettings StreamingRecipe::settings() const {
   return settings;
 }
 
-const char* name(Precision precision) {
-  for (const auto& [value, name] : EnumNames<Precision>::names) {
-    if (value == precision) return name;
-  }
-  return "?";
-}
+const char* name(Precision precision) { return name_in_recipes(precision); }
+const char* name(StateType type) { return name_in_recipes(type); }
+const char* name(MasterType type) { return name_in_recipes(type); }
+const char* name(OptimizerName optimizer) { return name_in_recipes(optimizer); }
 
 DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
-const char* name(OptimizerName optimizer) {
-  for (const auto& [value, name] : EnumNames<OptimizerName>::names) {
-    if (value == optimizer) return name;
-  }
-  return "?";
-}
-
 DType dtype_of(StateType type) {
   switch (type) {
     case StateType::fp32: return DType::f32;

@@ -162,7 +162,10 @@ struct Recipe {
   int64_t seed = 17;
 };
 
-const char* name(Precision precision);  // as the recipe writes it
+// As the recipe writes them.
+const char* name(Precision precision);
+const char* name(StateType type);
+const char* name(MasterType type);
 const char* name(OptimizerName optimizer);
 DType dtype_of(Precision precision);  // of activations
 DType dtype_of(StateType type);       // u8 for int8
