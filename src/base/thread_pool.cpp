@@ -58,22 +58,23 @@ uint32_t wait_change(const std::atomic<uint32_t>& value, uint32_t old) {
   return value.load(std::memory_order_acquire);
 }
 
-// Part `index` when 0 .. count - 1 is divided into `parts` consecutive parts, whose sizes differ by at most one, the
-// larger ones first.
-struct Part {
+// Indices first .. last - 1.
+struct IndexRange {
   int64_t first = 0;
   int64_t last = 0;  // exclusive
 };
-Part part_of(int64_t count, int64_t parts, int64_t index) {
-  const int64_t each = count / parts;
-  const int64_t extra = count % parts;
+// Range `index` of the `ranges` consecutive ones into which 0 .. count - 1 is divided. Their sizes differ by at most
+// one; the larger ones come first.
+IndexRange split_range(int64_t count, int64_t ranges, int64_t index) {
+  const int64_t each = count / ranges;
+  const int64_t extra = count % ranges;
   const int64_t first = each * index + std::min(index, extra);
   return {first, first + each + (index < extra ? 1 : 0)};
 }
 
-// Each thread has a block of consecutive slices, cut into pieces that are taken as a whole: few enough to be counted in
-// 32 bits, many enough that a late thread leaves little undone.
-constexpr int64_t max_pieces = 64;
+// Each thread has a block of consecutive slices, divided into chunks, the unit of work stealing. Few enough for 32-bit
+// indices, many enough that a late thread leaves little work to others.
+constexpr int64_t max_chunks = 64;
 
 struct Job {
   int64_t begin = 0;
@@ -83,14 +84,14 @@ struct Job {
   int num_blocks = 1;
   const FunctionRef<void(int64_t, int64_t, int)>* body = nullptr;
 
-  Part block(int thread) const { return part_of(num_slices, num_blocks, thread); }
-  uint32_t num_pieces(int thread) const {
-    const Part slices = block(thread);
-    return static_cast<uint32_t>(std::min(slices.last - slices.first, max_pieces));
+  IndexRange block(int thread) const { return split_range(num_slices, num_blocks, thread); }
+  uint32_t num_chunks(int thread) const {
+    const IndexRange slices = block(thread);
+    return static_cast<uint32_t>(std::min(slices.last - slices.first, max_chunks));
   }
 
   // `runner` runs the slices. `slice` is always the one that is running, for the caller that catches its exception.
-  void run(int runner, Part slices, int64_t& slice) const {
+  void run(int runner, IndexRange slices, int64_t& slice) const {
     const InsideSlice inside;
     for (slice = slices.first; slice < slices.last; ++slice) {
       const int64_t lo = begin + slice * grain;
@@ -98,22 +99,22 @@ struct Job {
       (*body)(lo, hi, runner);
     }
   }
-  void run_piece(int runner, int thread, uint32_t piece, int64_t& slice) const {
-    const Part slices = block(thread);
-    const Part mine = part_of(slices.last - slices.first, num_pieces(thread), piece);
-    run(runner, {slices.first + mine.first, slices.first + mine.last}, slice);
+  void run_chunk(int runner, int thread, uint32_t chunk, int64_t& slice) const {
+    const IndexRange slices = block(thread);
+    const IndexRange chunk_range = split_range(slices.last - slices.first, num_chunks(thread), chunk);
+    run(runner, {slices.first + chunk_range.first, slices.first + chunk_range.last}, slice);
   }
 };
 
-// The pieces of a block that have not been started: first .. last - 1. The thread of the block takes them from the
-// front, others from the back.
-class Pieces {
+// The queue of the chunks of a block that have not been started: first .. last - 1. The block's own thread pops them
+// from the front, other threads steal from the back.
+class ChunkQueue {
  public:
   void set(uint32_t count) { bounds_.store(uint64_t{count} << 32, std::memory_order_release); }
-  std::optional<uint32_t> take_first() { return take(1, 0); }
-  std::optional<uint32_t> take_last() { return take(uint64_t{0} - (uint64_t{1} << 32), -1); }
-  // Takes them all, and returns how many.
-  uint32_t take_rest() {
+  std::optional<uint32_t> pop_front() { return pop(1, 0); }
+  std::optional<uint32_t> pop_back() { return pop(uint64_t{0} - (uint64_t{1} << 32), -1); }
+  // Removes all chunks and returns how many there were.
+  uint32_t clear() {
     const uint64_t bounds = bounds_.exchange(0, std::memory_order_acq_rel);
     return last(bounds) - first(bounds);
   }
@@ -122,9 +123,9 @@ class Pieces {
   static uint32_t first(uint64_t bounds) { return static_cast<uint32_t>(bounds); }
   static uint32_t last(uint64_t bounds) { return static_cast<uint32_t>(bounds >> 32); }
 
-  // A job cannot end while one of its pieces is taken and unfinished. So a late thread may take a piece of whatever job
-  // is current, but may read the job only after that.
-  std::optional<uint32_t> take(uint64_t step, int back) {
+  // A job cannot end while a thread has popped one of its chunks and not finished it. So a late thread may pop a chunk
+  // of whatever job is current, but may read the job only after that.
+  std::optional<uint32_t> pop(uint64_t step, int back) {
     uint64_t bounds = bounds_.load(std::memory_order_acquire);
     while (first(bounds) < last(bounds)) {
       if (bounds_.compare_exchange_weak(bounds, bounds + step, std::memory_order_acq_rel, std::memory_order_acquire)) {
@@ -139,7 +140,7 @@ class Pieces {
 
 // One cache line per thread (two on machines that prefetch pairs), to avoid false sharing.
 struct alignas(128) Thread {
-  Pieces pieces;
+  ChunkQueue chunks;
   std::atomic<uint32_t> ticket{0};  // changes when there is work for this thread, or it must end
   std::exception_ptr failure;       // of slice `failed`; the caller reads it once `unfinished` is 0
   int64_t failed = 0;
@@ -148,7 +149,7 @@ struct alignas(128) Thread {
 
 }  // namespace
 
-// `job` is published by the release store of the pieces and read after a piece was taken; `dispatch` admits one caller
+// `job` is published by the release store of the chunks and read after a chunk was popped; `dispatch` admits one caller
 // at a time.
 struct ThreadPool::State {
   State(int n, std::vector<int> where, WorkspaceBytes sizes)
@@ -164,45 +165,45 @@ struct ThreadPool::State {
   Job job;
   std::atomic<bool> stopping{false};
   std::vector<Thread> threads;                       // the first is the caller's
-  alignas(128) std::atomic<uint32_t> unfinished{0};  // pieces
+  alignas(128) std::atomic<uint32_t> unfinished{0};  // chunks
 
-  // Runs pieces that have not been started: first those of the own block, then those of other threads.
-  void take_part(size_t self) {
+  // Runs chunks that have not been started: first those of the thread's own block, then those of other blocks.
+  void run_chunks(size_t self) {
     uint32_t done = 0;
     Thread& me = threads[self];
     const auto runner = static_cast<int>(self);
     int64_t slice = 0;
     bool own = true;
     try {
-      while (const std::optional<uint32_t> piece = me.pieces.take_first()) {
+      while (const std::optional<uint32_t> chunk = me.chunks.pop_front()) {
         ++done;
-        job.run_piece(runner, runner, *piece, slice);
+        job.run_chunk(runner, runner, *chunk, slice);
       }
       own = false;
       for (size_t i = 1; i < threads.size(); ++i) {
         const size_t other = (self + i) % threads.size();
-        while (const std::optional<uint32_t> piece = threads[other].pieces.take_last()) {
+        while (const std::optional<uint32_t> chunk = threads[other].chunks.pop_back()) {
           ++done;
-          job.run_piece(runner, static_cast<int>(other), *piece, slice);
+          job.run_chunk(runner, static_cast<int>(other), *chunk, slice);
         }
       }
     } catch (...) {
-      // A late thread may enter twice during a job, and its own block may be filled while it takes pieces of others.
+      // A late thread may call this twice during a job: its own queue may be filled while it steals from others.
       if (!me.failure || slice < me.failed) {
         me.failure = std::current_exception();
         me.failed = slice;
       }
-      if (own) done += me.pieces.take_rest();
+      if (own) done += me.chunks.clear();
     }
     if (done > 0 && unfinished.fetch_sub(done, std::memory_order_acq_rel) == done) unfinished.notify_one();
   }
 
-  void work(size_t self) {
+  void worker_loop(size_t self) {
     uint32_t seen = 0;
     for (;;) {
       seen = wait_change(threads[self].ticket, seen);
       if (stopping) return;
-      take_part(self);
+      run_chunks(self);
     }
   }
 
@@ -233,7 +234,7 @@ ThreadPool::ThreadPool(int threads, std::vector<int> cpus, WorkspaceBytes worksp
   try {
     for (size_t i = 1; i < state_->threads.size(); ++i) {
       std::thread& thread = state_->threads[i].thread;
-      thread = std::thread([state = state_.get(), i] { state->work(i); });
+      thread = std::thread([state = state_.get(), i] { state->worker_loop(i); });
       if (!state_->cpus.empty()) bind_thread(thread.native_handle(), state_->cpus[i]);
     }
   } catch (const std::system_error& error) {
@@ -306,14 +307,14 @@ void ThreadPool::parallel_for(int64_t begin, int64_t end, int64_t grain,
   const MutexLock lock(state.dispatch);
   bound.emplace(*this);
   state.job = job;
-  uint32_t pieces = 0;
-  for (int i = 0; i < job.num_blocks; ++i) pieces += job.num_pieces(i);
-  state.unfinished.store(pieces, std::memory_order_relaxed);
+  uint32_t chunks = 0;
+  for (int i = 0; i < job.num_blocks; ++i) chunks += job.num_chunks(i);
+  state.unfinished.store(chunks, std::memory_order_relaxed);
   const auto threads = std::span(state.threads).first(static_cast<size_t>(job.num_blocks));
-  for (size_t i = 0; i < threads.size(); ++i) threads[i].pieces.set(job.num_pieces(static_cast<int>(i)));
+  for (size_t i = 0; i < threads.size(); ++i) threads[i].chunks.set(job.num_chunks(static_cast<int>(i)));
   for (Thread& thread : threads.subspan(1)) State::wake(thread);
 
-  state.take_part(0);
+  state.run_chunks(0);
   for (uint32_t left = state.unfinished.load(std::memory_order_acquire); left != 0;) {
     left = wait_change(state.unfinished, left);
   }
