@@ -1,20 +1,21 @@
 #include "backend/cpu/simd/activation.h"
 
-#include "backend/cpu/simd/curves.h"
+#include "backend/cpu/simd/activation_functions.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-template <class Curve, class T>
+template <class Function, class T>
 void forward(T* y, const T* x, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) { store_computed(y + i, Curve::value(load(x + i, extent)), extent); });
+  for_each_vector(0, n,
+                  [&](int64_t i, auto extent) { store_computed(y + i, Function::value(load(x + i, extent)), extent); });
 }
 
-template <class Curve, class T>
+template <class Function, class T>
 void backward(T* dx, const T* dy, const T* x, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) {
-    store_computed(dx + i, load(dy + i, extent) * Curve::both(load(x + i, extent)).slope, extent);
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
+    store_computed(dx + i, load(dy + i, extent) * Function::with_derivative(load(x + i, extent)).derivative, extent);
   });
 }
 

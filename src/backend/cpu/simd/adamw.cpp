@@ -6,7 +6,7 @@ namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
 void update(AdamwMemory memory, const float* gradient, int64_t n, AdamwStep step) {
-  sweep(0, n, [&](int64_t i, auto extent) {
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
     const Floats g = load(gradient + i, extent) * step.gradient_scale;
     const Floats m = load_either(memory.moment1, i, extent) * step.beta1 + g * step.one_minus_beta1;
     const Floats v = load_either(memory.moment2, i, extent) * step.beta2 + g * g * step.one_minus_beta2;
@@ -22,7 +22,7 @@ void update(AdamwMemory memory, const float* gradient, int64_t n, AdamwStep step
 double sum_squares(const float* x, int64_t n) {
   typedef double Doubles __attribute__((vector_size(8 * lanes)));
   Doubles sums{};
-  sweep(0, n, [&](int64_t i, auto extent) {
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
     const Doubles wide = __builtin_convertvector(load(x + i, extent), Doubles);
     sums += wide * wide;
   });

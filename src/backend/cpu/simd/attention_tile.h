@@ -30,7 +30,7 @@ template <class E>
 struct F32Step {
   using Element = E;
   static constexpr int64_t pack = 1;
-  static Floats dot(Floats sum, const float* a, const float* b) { return fma(splat(*a), load(b, Whole{}), sum); }
+  static Floats dot(Floats sum, const float* a, const float* b) { return fma(splat(*a), load(b, AllLanes{}), sum); }
 };
 
 #if defined(INGOT_SIMD_avx512)
@@ -64,7 +64,7 @@ template <class Step, int M, int N>
 void tile(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t k, bool add) {
   Floats sum[M][N];
   for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < N; ++j) sum[i][j] = add ? load(c + i * ldc + j * lanes, Whole{}) : Floats{};
+    for (int j = 0; j < N; ++j) sum[i][j] = add ? load(c + i * ldc + j * lanes, AllLanes{}) : Floats{};
   }
   for (int64_t p = 0; p < k; ++p) {
     for (int i = 0; i < M; ++i) {
@@ -72,7 +72,7 @@ void tile(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, in
     }
   }
   for (int i = 0; i < M; ++i) {
-    for (int j = 0; j < N; ++j) store(c + i * ldc + j * lanes, sum[i][j], Whole{});
+    for (int j = 0; j < N; ++j) store(c + i * ldc + j * lanes, sum[i][j], AllLanes{});
   }
 }
 
@@ -126,15 +126,15 @@ struct Rows {
 
   // Rows [begin, begin + count), at most kBlock; none if count is 0 or less.
   RowList<E> list(int64_t begin, int64_t count) const {
-    constexpr int64_t endless = int64_t{1} << 40;
+    constexpr int64_t unlimited = int64_t{1} << 40;
     RowList<E> rows;
     rows.count = count;
-    const int64_t unbroken = table == nullptr ? endless : page;
-    int64_t number = begin / unbroken;
-    int64_t place = begin % unbroken;
-    for (int64_t i = 0; i < count; ++number, place = 0) {
-      const E* at = base + (table == nullptr ? place : table[number] * page + place) * stride;
-      for (; i < count && place < unbroken; ++i, ++place, at += stride) rows.row[i] = at;
+    const int64_t rows_per_page = table == nullptr ? unlimited : page;
+    int64_t page_index = begin / rows_per_page;
+    int64_t offset = begin % rows_per_page;
+    for (int64_t i = 0; i < count; ++page_index, offset = 0) {
+      const E* at = base + (table == nullptr ? offset : table[page_index] * page + offset) * stride;
+      for (; i < count && offset < rows_per_page; ++i, ++offset, at += stride) rows.row[i] = at;
     }
     return rows;
   }
@@ -143,7 +143,7 @@ struct Rows {
 // Prefetches rows of d elements that will be read soon: in decode with one query, the memory latency is most of the
 // time, and the hardware does not prefetch rows that are far apart.
 template <class E>
-void ask(const RowList<E>& rows, int64_t d) {
+void prefetch_rows(const RowList<E>& rows, int64_t d) {
   for (int64_t i = 0; i < rows.count; ++i) {
     const auto* row = reinterpret_cast<const char*>(rows.row[i]);
     for (int64_t byte = 0; byte < d * static_cast<int64_t>(sizeof(E)); byte += 64) __builtin_prefetch(row + byte);
@@ -162,9 +162,9 @@ float word(const typename Step::Element* row, int64_t w, int64_t d) {
   }
 }
 
-// dst [count, ld words] = the rows as operand A: their words in order, padded with zeros to `ld`.
+// dst [count, ld words] = the rows as operand A, padded with zeros to `ld`.
 template <class Step, class E = typename Step::Element>
-void pack_rows(float* dst, int64_t ld, const RowList<E>& rows, int64_t d) {
+void pack_a(float* dst, int64_t ld, const RowList<E>& rows, int64_t d) {
   for (int64_t i = 0; i < rows.count; ++i) {
     const E* row = rows.row[i];
     float* to = dst + i * ld;
@@ -174,7 +174,7 @@ void pack_rows(float* dst, int64_t ld, const RowList<E>& rows, int64_t d) {
       __builtin_memcpy(to, row, static_cast<size_t>(whole) * sizeof(float));
       w = whole;
     } else {
-      for (; w + lanes <= whole; w += lanes) store(to + w, load(row + w, Whole{}), Whole{});
+      for (; w + lanes <= whole; w += lanes) store(to + w, load(row + w, AllLanes{}), AllLanes{});
     }
     for (; w < num_words<Step>(d); ++w) to[w] = word<Step>(row, w, d);
     for (; w < ld; ++w) to[w] = 0;
@@ -203,9 +203,10 @@ __m512 row_words(const typename Step::Element* row, int64_t w, int64_t d) {
 }
 #endif
 
-// dst [padded(words of d), kBlock] = the rows as columns; zeros in columns count .. padded(count).
+// dst [padded(words of d), kBlock] = the transposed rows, as operand B whose K is d; zeros in columns count ..
+// padded(count).
 template <class Step, class E = typename Step::Element>
-void pack_columns(float* dst, const RowList<E>& rows, int64_t d) {
+void pack_b_transposed(float* dst, const RowList<E>& rows, int64_t d) {
   const int64_t count = rows.count;
   const int64_t height = num_words<Step>(d);
 #if defined(INGOT_SIMD_avx512)
@@ -227,14 +228,14 @@ void pack_columns(float* dst, const RowList<E>& rows, int64_t d) {
 #endif
 }
 
-// dst [words of padded(count), padded(d)] = the rows as operand B whose K is the rows: word (p, j) holds column j of
-// rows p * pack ...; zeros in the padding.
+// dst [words of padded(count), padded(d)] = the rows, as operand B whose K is the index of the row: word (p, j) holds
+// column j of rows p * pack to p * pack + pack - 1; zeros in the padding.
 template <class Step, class E = typename Step::Element>
-void pack_summed(float* dst, const RowList<E>& rows, int64_t d) {
+void pack_b(float* dst, const RowList<E>& rows, int64_t d) {
   const int64_t count = rows.count;
   const int64_t ld = padded(d);
   if constexpr (Step::pack == 1) {
-    pack_rows<Step>(dst, ld, rows, d);
+    pack_a<Step>(dst, ld, rows, d);
     for (int64_t i = count * ld; i < padded(count) * ld; ++i) dst[i] = 0;
   } else {
 #if defined(INGOT_SIMD_avx512)
@@ -256,27 +257,27 @@ void pack_summed(float* dst, const RowList<E>& rows, int64_t d) {
   }
 }
 
-// Stores a vector of values, from column `j` on of a row of f32, as operand A: the row's values are replaced by words.
+// Stores the values x of a row from column `j` on as words of operand A, in place of the row's fp32 values.
 template <class Step>
-INGOT_INLINE void put_operand(float* row, int64_t j, Floats x) {
+INGOT_INLINE void store_as_a(float* row, int64_t j, Floats x) {
 #if defined(INGOT_SIMD_avx512)
   if constexpr (Step::pack == 2) {
     _mm256_storeu_ps(row + j / 2, (__m256)_mm512_cvtneps_pbh((__m512)x));
     return;
   }
 #endif
-  store(row + j, x, Whole{});
+  store(row + j, x, AllLanes{});
 }
 
 #if defined(INGOT_SIMD_avx512)
-// Stores 16 words of operand B: pairs of the values of a row of f32 and of the next row.
-INGOT_INLINE void put_pairs(float* dst, Floats row, Floats next) {
+// Stores 16 words of operand B: each holds the value of one column in two consecutive rows.
+INGOT_INLINE void store_pairs(float* dst, Floats row, Floats next) {
   store_pair(reinterpret_cast<Bf16*>(dst), Pair{row, next});  // interleaves them
 }
 #endif
 
 // Transposes words: dst [cols, rows] = src [rows, cols]; up to padded(rows) words of a row of dst are written.
-inline void turn(float* dst, int64_t dst_ld, const float* src, int64_t src_ld, int64_t rows, int64_t cols) {
+inline void transpose(float* dst, int64_t dst_ld, const float* src, int64_t src_ld, int64_t rows, int64_t cols) {
 #if defined(INGOT_SIMD_avx512)
   for (int64_t i = 0; i < rows; i += 16) {
     for (int64_t w = 0; w < cols; w += 16) {
@@ -300,47 +301,49 @@ inline void turn(float* dst, int64_t dst_ld, const float* src, int64_t src_ld, i
 template <class E>
 void write_row(E* y, const float* x, float factor, int64_t d) {
   const Floats scale = splat(factor);
-  sweep(0, d, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * scale, extent); });
+  for_each_vector(0, d, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * scale, extent); });
 }
 
 // Whether scores are more than scaled dot products (softcap, ALiBi slopes).
 inline bool has_score_mod(const AttentionScores& scores) { return scores.softcap > 0 || scores.slopes != nullptr; }
 
-struct Bent {
+struct ModifiedScore {
   Floats score;
-  Floats slope;  // derivative of the score with respect to the scaled product
+  Floats derivative;  // with respect to the scaled dot product
 };
 
-// `distance` is the key's position minus the query's, `rate` the head's ALiBi slope.
-INGOT_INLINE Bent bend(const AttentionScores& scores, Floats product, Floats distance, float rate) {
+// Applies scale, softcap and ALiBi to a dot product. `distance` is the key's position minus the query's, `slope` the
+// head's ALiBi slope.
+INGOT_INLINE ModifiedScore apply_score_mod(const AttentionScores& scores, Floats product, Floats distance,
+                                           float slope) {
   Floats score = product * scores.scale;
-  Floats slope = splat(1.0F);
+  Floats derivative = splat(1.0F);
   if (scores.softcap > 0) {
-    const Floats share = tanh(score * (1.0F / scores.softcap));
-    score = share * scores.softcap;
-    slope = fma(-share, share, slope);
+    const Floats tanh_score = tanh(score * (1.0F / scores.softcap));
+    score = tanh_score * scores.softcap;
+    derivative = fma(-tanh_score, tanh_score, derivative);
   }
-  return {fma(distance, splat(rate), score), slope};
+  return {fma(distance, splat(slope), score), derivative};
 }
 
 // e^x, but 0 below e^-80: with ALiBi the probabilities of distant keys would be subnormal, and arithmetic on these is
 // slow.
 INGOT_INLINE Floats exp_or_zero(Floats x) { return x <= -80.0F ? Floats{} : exp(x); }
 
-inline float rate_of(const AttentionScores& scores, int64_t head) {
+inline float alibi_slope(const AttentionScores& scores, int64_t head) {
   return scores.slopes == nullptr ? 0.0F : scores.slopes[head];
 }
 
 // 0, 1, 2, ...
-inline Floats lane_numbers() {
-  Floats numbers;
-  for (int i = 0; i < lanes; ++i) numbers[i] = static_cast<float>(i);
-  return numbers;
+inline Floats lane_indices() {
+  Floats indices;
+  for (int i = 0; i < lanes; ++i) indices[i] = static_cast<float>(i);
+  return indices;
 }
 
-// The first key of the first key block that a query at position `place` attends to.
-inline int64_t first_block(const AttentionScores& scores, int64_t place) {
-  const int64_t key = place - scores.window + 1;
+// The first key of the first key block that a query at `position` attends to.
+inline int64_t first_block(const AttentionScores& scores, int64_t position) {
+  const int64_t key = position - scores.window + 1;
   return key > 0 ? key / kBlock * kBlock : 0;
 }
 

@@ -21,12 +21,12 @@ struct Q8Block {
   INGOT_INLINE __m512i load(const unsigned char* from) {
     typedef signed char Integers __attribute__((vector_size(lanes)));
     const Floats factor = block_scale(from);
-    const auto part = [&](const unsigned char* from16) {
+    const auto decode16 = [&](const unsigned char* from16) {
       Integers integers;
       __builtin_memcpy(&integers, from16, sizeof integers);
       return (__m512)(factor * __builtin_convertvector(integers, Floats));
     };
-    return (__m512i)_mm512_cvtne2ps_pbh(part(from + 18), part(from + 2));
+    return (__m512i)_mm512_cvtne2ps_pbh(decode16(from + 18), decode16(from + 2));
   }
 };
 
@@ -37,8 +37,8 @@ struct Q4Block {
     const __m512i pairs = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)));
     // The values of the sixteen integers; the permutation selects one by the low four bits.
     const Floats values = block_scale(from) * Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    const auto part = [&](__m512i nibbles) { return _mm512_permutexvar_ps(nibbles, (__m512)values); };
-    return (__m512i)_mm512_cvtne2ps_pbh(part(_mm512_srli_epi32(pairs, 4)), part(pairs));
+    const auto decode16 = [&](__m512i nibbles) { return _mm512_permutexvar_ps(nibbles, (__m512)values); };
+    return (__m512i)_mm512_cvtne2ps_pbh(decode16(_mm512_srli_epi32(pairs, 4)), decode16(pairs));
   }
 };
 

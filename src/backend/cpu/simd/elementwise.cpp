@@ -8,22 +8,24 @@ namespace {
 
 template <class T>
 void add(T* y, const T* a, const T* b, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, load(a + i, extent) + load(b + i, extent), extent); });
+  for_each_vector(0, n,
+                  [&](int64_t i, auto extent) { store(y + i, load(a + i, extent) + load(b + i, extent), extent); });
 }
 
 template <class Y, class X>
 void scale(Y* y, const X* x, float factor, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, load(x + i, extent) * factor, extent); });
+  for_each_vector(0, n, [&](int64_t i, auto extent) { store(y + i, load(x + i, extent) * factor, extent); });
 }
 
 template <class T, class X>
 void add_to(T* y, const X* x, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, load(y + i, extent) + load(x + i, extent), extent); });
+  for_each_vector(0, n,
+                  [&](int64_t i, auto extent) { store(y + i, load(y + i, extent) + load(x + i, extent), extent); });
 }
 
 template <class T>
 void sum_rows(float* total, const T* dy, int64_t rows, int64_t n, int64_t stride, bool accumulate) {
-  sweep(0, n, [&](int64_t i, auto extent) {
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
     Floats column = accumulate ? load(total + i, extent) : Floats{};
     for (int64_t row = 0; row < rows; ++row) column += load(dy + row * stride + i, extent);
     store(total + i, column, extent);
@@ -59,7 +61,7 @@ void dropout(T* y, const T* x, int64_t n, DropoutRow row) {
       for (int i = 0; i < lanes; ++i) keep[4 * i + word] = kept[i];
     }
     const int64_t end = n - begin < 4 * lanes ? n : begin + 4 * lanes;
-    sweep(begin, end, [&](int64_t i, auto extent) {
+    for_each_vector(begin, end, [&](int64_t i, auto extent) {
       Words mask;
       __builtin_memcpy(&mask, keep + (i - begin), sizeof mask);
       store(y + i, floats(words(load(x + i, extent) * row.factor) & mask), extent);
@@ -71,12 +73,13 @@ template <class T>
 void clamp(T* y, const T* x, float limit, int64_t n) {
   const Floats high = splat(limit);
   const Floats low = splat(-limit);
-  sweep(0, n, [&](int64_t i, auto extent) { store(y + i, max(low, min(high, load(x + i, extent))), extent); });
+  for_each_vector(0, n,
+                  [&](int64_t i, auto extent) { store(y + i, max(low, min(high, load(x + i, extent))), extent); });
 }
 
 template <class T>
 void clamp_backward(T* dx, const T* dy, const T* x, float limit, int64_t n) {
-  sweep(0, n, [&](int64_t i, auto extent) {
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
     const Floats value = load(x + i, extent);
     store(dx + i, max(value, -value) <= limit ? load(dy + i, extent) : Floats{}, extent);
   });
@@ -85,16 +88,16 @@ void clamp_backward(T* dx, const T* dy, const T* x, float limit, int64_t n) {
 template <class T>
 void softcap(T* y, const T* x, float cap, int64_t n) {
   const float inverse = 1.0F / cap;
-  sweep(0, n,
-        [&](int64_t i, auto extent) { store_computed(y + i, tanh(load(x + i, extent) * inverse) * cap, extent); });
+  for_each_vector(
+      0, n, [&](int64_t i, auto extent) { store_computed(y + i, tanh(load(x + i, extent) * inverse) * cap, extent); });
 }
 
 template <class T>
 void softcap_backward(T* dx, const T* dy, const T* y, float cap, int64_t n) {
   const float inverse = 1.0F / cap;
-  sweep(0, n, [&](int64_t i, auto extent) {
-    const Floats share = load(y + i, extent) * inverse;
-    store_computed(dx + i, load(dy + i, extent) * fma(-share, share, splat(1.0F)), extent);
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
+    const Floats tanh_x = load(y + i, extent) * inverse;
+    store_computed(dx + i, load(dy + i, extent) * fma(-tanh_x, tanh_x, splat(1.0F)), extent);
   });
 }
 

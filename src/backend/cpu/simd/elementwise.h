@@ -26,7 +26,7 @@ using ScaleToF16Form = void(F16* y, const X* x, float factor, int64_t n);
 template <class T>
 using AddBiasForm = void(T* y, const float* bias, int64_t n);
 template <class T>
-using BoundForm = void(T* y, const T* x, float most, int64_t n);
+using BoundForm = void(T* y, const T* x, float limit, int64_t n);
 
 struct ElementwiseKernels {
   ForTypes<AddForm> add;  // y = a + b

@@ -28,7 +28,8 @@ void pack_lines(float* packed, const T* source, int64_t line_step, int64_t k_ste
     if (line_step == 1 && present == width) {
       for (int64_t i = 0; i < k; ++i) {
         if constexpr (width % lanes == 0) {
-          for (int v = 0; v < width; v += lanes) store(packed + v, load(lines + i * k_step + v, Whole{}), Whole{});
+          for (int v = 0; v < width; v += lanes)
+            store(packed + v, load(lines + i * k_step + v, AllLanes{}), AllLanes{});
         } else {
           for (int line = 0; line < width; ++line) packed[line] = widen(lines[i * k_step + line]);
         }
@@ -58,7 +59,7 @@ INGOT_INLINE void tile(const float* a, const float* b, int64_t k, Floats (&sums)
   for (int64_t p = 0; p < k; ++p) {
     Floats right[tile_v];
     INGOT_UNROLL
-    for (int v = 0; v < tile_v; ++v) right[v] = load(b + v * lanes, Whole{});
+    for (int v = 0; v < tile_v; ++v) right[v] = load(b + v * lanes, AllLanes{});
     INGOT_UNROLL
     for (int i = 0; i < tile_m; ++i) {
       const Floats left = splat(a[i]);
@@ -71,33 +72,33 @@ INGOT_INLINE void tile(const float* a, const float* b, int64_t k, Floats (&sums)
 }
 
 // Writes one tile to rows x columns of `c`; with `add` it is added.
-void tile_into(float* c, int64_t c_row, int64_t rows, int64_t columns, const float* a, const float* b, int64_t k,
-               bool add) {
+void store_tile(float* c, int64_t c_row, int64_t rows, int64_t columns, const float* a, const float* b, int64_t k,
+                bool add) {
   Floats sums[tile_m][tile_v];
   tile(a, b, k, sums);
   if (rows == tile_m && columns == tile_n) {
     for (int i = 0; i < tile_m; ++i) {
       for (int v = 0; v < tile_v; ++v) {
-        float* place = c + i * c_row + v * lanes;
-        store(place, add ? load(place, Whole{}) + sums[i][v] : sums[i][v], Whole{});
+        float* out = c + i * c_row + v * lanes;
+        store(out, add ? load(out, AllLanes{}) + sums[i][v] : sums[i][v], AllLanes{});
       }
     }
     return;
   }
   for (int64_t i = 0; i < rows; ++i) {
     float line[tile_n];
-    for (int v = 0; v < tile_v; ++v) store(line + v * lanes, sums[i][v], Whole{});
+    for (int v = 0; v < tile_v; ++v) store(line + v * lanes, sums[i][v], AllLanes{});
     for (int64_t j = 0; j < columns; ++j) c[i * c_row + j] = add ? c[i * c_row + j] + line[j] : line[j];
   }
 }
 
 // c [m, n] (+)= a b for n <= gemm_n_block, in fp32.
 template <class T>
-void columns_block(const GemmShape& s, int64_t n, float* c, int64_t c_row, const T* a, const T* b, float* packed_a,
-                   float* packed_b, bool accumulate) {
+void multiply_panel(const GemmShape& s, int64_t n, float* c, int64_t c_row, const T* a, const T* b, float* packed_a,
+                    float* packed_b, bool accumulate) {
   if (s.k == 0 && !accumulate) {
     for (int64_t i = 0; i < s.m; ++i)
-      sweep(0, n, [&](int64_t e, auto extent) { store(c + i * c_row + e, Floats{}, extent); });
+      for_each_vector(0, n, [&](int64_t e, auto extent) { store(c + i * c_row + e, Floats{}, extent); });
   }
   for (int64_t k0 = 0; k0 < s.k; k0 += gemm_k_block) {
     const int64_t k = s.k - k0 < gemm_k_block ? s.k - k0 : gemm_k_block;
@@ -108,8 +109,8 @@ void columns_block(const GemmShape& s, int64_t n, float* c, int64_t c_row, const
       pack_lines<tile_m>(packed_a, a + i0 * s.a_row + k0 * s.a_column, s.a_row, s.a_column, m, k);
       for (int64_t j = 0; j < n; j += tile_n) {
         for (int64_t i = 0; i < m; i += tile_m) {
-          tile_into(c + (i0 + i) * c_row + j, c_row, m - i < tile_m ? m - i : tile_m, n - j < tile_n ? n - j : tile_n,
-                    packed_a + i * k, packed_b + j * k, k, add);
+          store_tile(c + (i0 + i) * c_row + j, c_row, m - i < tile_m ? m - i : tile_m, n - j < tile_n ? n - j : tile_n,
+                     packed_a + i * k, packed_b + j * k, k, add);
         }
       }
     }
@@ -121,7 +122,7 @@ void gemm_f32(const GemmShape& s, float* c, const T* a, const T* b, float* pack)
   float* packed_b = pack + gemm_m_block * gemm_k_block;
   for (int64_t j = 0; j < s.n; j += gemm_n_block) {
     const int64_t n = s.n - j < gemm_n_block ? s.n - j : gemm_n_block;
-    columns_block(s, n, c + j, s.c_row, a, b + j * s.b_column, pack, packed_b, s.accumulate);
+    multiply_panel(s, n, c + j, s.c_row, a, b + j * s.b_column, pack, packed_b, s.accumulate);
   }
 }
 
@@ -131,15 +132,15 @@ void gemm_rounded(const GemmShape& s, C* c, const T* a, const T* b, float* pack)
   float* packed_b = pack + gemm_m_block * gemm_k_block;
   float* block = packed_b + gemm_n_block * gemm_k_block;
   for (int64_t i = 0; i < s.m; i += gemm_max_m) {
-    GemmShape part = s;
-    part.m = s.m - i < gemm_max_m ? s.m - i : gemm_max_m;
+    GemmShape row_block = s;
+    row_block.m = s.m - i < gemm_max_m ? s.m - i : gemm_max_m;
     for (int64_t j = 0; j < s.n; j += gemm_n_block) {
       const int64_t n = s.n - j < gemm_n_block ? s.n - j : gemm_n_block;
-      columns_block(part, n, block, gemm_n_block, a + i * s.a_row, b + j * s.b_column, pack, packed_b, false);
-      for (int64_t row = 0; row < part.m; ++row) {
+      multiply_panel(row_block, n, block, gemm_n_block, a + i * s.a_row, b + j * s.b_column, pack, packed_b, false);
+      for (int64_t row = 0; row < row_block.m; ++row) {
         C* out = c + (i + row) * s.c_row + j;
         const float* sums = block + row * gemm_n_block;
-        sweep(0, n, [&](int64_t e, auto extent) {
+        for_each_vector(0, n, [&](int64_t e, auto extent) {
           const Floats x = load(sums + e, extent);
           store(out + e, s.accumulate ? load(out + e, extent) + x : x, extent);
         });

@@ -1,41 +1,41 @@
 #include "backend/cpu/simd/glu.h"
 
-#include "backend/cpu/simd/curves.h"
+#include "backend/cpu/simd/activation_functions.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-template <class Curve, class T>
+template <class Function, class T>
 void forward(T* y, const T* gate, const T* up, int64_t n) {
   int64_t j = 0;
   for (; j + 2 * lanes <= n; j += 2 * lanes) {
     const Pair z = load_pair(gate + j);
     const Pair u = load_pair(up + j);
-    store_pair(y + j, {Curve::value(z.first) * u.first, Curve::value(z.second) * u.second});
+    store_pair(y + j, {Function::value(z.first) * u.first, Function::value(z.second) * u.second});
   }
-  sweep(j, n, [&](int64_t i, auto extent) {
-    store_computed(y + i, Curve::value(load(gate + i, extent)) * load(up + i, extent), extent);
+  for_each_vector(j, n, [&](int64_t i, auto extent) {
+    store_computed(y + i, Function::value(load(gate + i, extent)) * load(up + i, extent), extent);
   });
 }
 
-template <class Curve, class T>
+template <class Function, class T>
 void backward(T* dgate, T* dup, const T* dy, const T* gate, const T* up, int64_t n) {
   int64_t j = 0;
   for (; j + 2 * lanes <= n; j += 2 * lanes) {
     const Pair z = load_pair(gate + j);
     const Pair d = load_pair(dy + j);
     const Pair u = load_pair(up + j);
-    const Activated first = Curve::both(z.first);
-    const Activated second = Curve::both(z.second);
-    store_pair(dgate + j, {d.first * u.first * first.slope, d.second * u.second * second.slope});
+    const Activated first = Function::with_derivative(z.first);
+    const Activated second = Function::with_derivative(z.second);
+    store_pair(dgate + j, {d.first * u.first * first.derivative, d.second * u.second * second.derivative});
     store_pair(dup + j, {d.first * first.value, d.second * second.value});
   }
-  sweep(j, n, [&](int64_t i, auto extent) {
-    const Activated activated = Curve::both(load(gate + i, extent));
+  for_each_vector(j, n, [&](int64_t i, auto extent) {
+    const Activated activated = Function::with_derivative(load(gate + i, extent));
     const Floats dy_i = load(dy + i, extent);
     const Floats up_i = load(up + i, extent);
-    store_computed(dgate + i, dy_i * up_i * activated.slope, extent);
+    store_computed(dgate + i, dy_i * up_i * activated.derivative, extent);
     store_computed(dup + i, dy_i * activated.value, extent);
   });
 }

@@ -23,7 +23,7 @@ void forward(const LayerNormRows<T>& task) {
     const float rstd = 1.0F / __builtin_sqrtf(squares / count + task.epsilon);
     if (task.mean != nullptr) task.mean[r] = mean;
     if (task.rstd != nullptr) task.rstd[r] = rstd;
-    sweep(0, n, [&](int64_t j, auto extent) {
+    for_each_vector(0, n, [&](int64_t j, auto extent) {
       const Floats scaled = (load(x + j, extent) - mean) * rstd;
       const Floats bias = task.bias == nullptr ? Floats{} : load(task.bias + j, extent);
       store_computed(y + j, fma(scaled, load(task.weight + j, extent), bias), extent);
@@ -41,23 +41,23 @@ void backward(const LayerNormBackwardRows<T>& task) {
     T* dx = task.dx + r * n;
     const float mean = task.mean[r];
     const float rstd = task.rstd[r];
-    // Sums of g and of g (x - mean), as two interleaved sums each.
-    Floats gradients[2]{};
-    Floats products[2]{};
+    // With g = dy weight: sums of g and of g (x - mean), as two interleaved sums each.
+    Floats sums_g[2]{};
+    Floats sums_gx[2]{};
     const auto add = [&](int which, int64_t j, auto extent) {
       const Floats g = load(dy + j, extent) * load(task.weight + j, extent);
-      gradients[which] = gradients[which] + g;
-      products[which] = fma(g, load(x + j, extent) - mean, products[which]);
+      sums_g[which] = sums_g[which] + g;
+      sums_gx[which] = fma(g, load(x + j, extent) - mean, sums_gx[which]);
     };
-    int64_t at = 0;
-    for (; at + 2 * lanes <= n; at += 2 * lanes) {
-      add(0, at, Whole{});
-      add(1, at + lanes, Whole{});
+    int64_t i0 = 0;
+    for (; i0 + 2 * lanes <= n; i0 += 2 * lanes) {
+      add(0, i0, AllLanes{});
+      add(1, i0 + lanes, AllLanes{});
     }
-    sweep(at, n, [&](int64_t j, auto extent) { add(0, j, extent); });
-    const float constant = sum(gradients[0] + gradients[1]) / count;
-    const float pull = rstd * rstd * (sum(products[0] + products[1]) / count);
-    sweep(0, n, [&](int64_t j, auto extent) {
+    for_each_vector(i0, n, [&](int64_t j, auto extent) { add(0, j, extent); });
+    const float mean_g = reduce_add(sums_g[0] + sums_g[1]) / count;
+    const float projection = rstd * rstd * (reduce_add(sums_gx[0] + sums_gx[1]) / count);
+    for_each_vector(0, n, [&](int64_t j, auto extent) {
       const Floats dy_j = load(dy + j, extent);
       const Floats difference = load(x + j, extent) - mean;
       if (task.dweight != nullptr) {
@@ -68,7 +68,7 @@ void backward(const LayerNormBackwardRows<T>& task) {
         const Floats before = r == 0 ? Floats{} : load(task.dbias + j, extent);
         store(task.dbias + j, before + dy_j, extent);
       }
-      const Floats value = (dy_j * load(task.weight + j, extent) - constant - difference * pull) * rstd;
+      const Floats value = (dy_j * load(task.weight + j, extent) - mean_g - difference * projection) * rstd;
       store_computed(dx + j, task.accumulate_dx ? load(dx + j, extent) + value : value, extent);
     });
   }

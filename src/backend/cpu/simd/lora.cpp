@@ -10,16 +10,16 @@ namespace {
 
 // columns [rank, lanes] = `rows` rows of B (at most `lanes`), transposed; the remaining lanes are 0.
 template <class T>
-void turn(float* columns, const T* b, int64_t rows, int64_t rank) {
+void transpose_rows(float* columns, const T* b, int64_t rows, int64_t rank) {
 #if defined(INGOT_SIMD_avx512)
-  sweep(0, rank, [&](int64_t first, auto extent) {
+  for_each_vector(0, rank, [&](int64_t first, auto extent) {
     __m512 r[lanes];
     for (int64_t i = 0; i < lanes; ++i) {
       r[i] = i < rows ? (__m512)load(b + i * rank + first, extent) : _mm512_setzero_ps();
     }
     transpose16(r);
     const int64_t count = rank - first < lanes ? rank - first : lanes;
-    for (int64_t i = 0; i < count; ++i) store(columns + (first + i) * lanes, (Floats)r[i], Whole{});
+    for (int64_t i = 0; i < count; ++i) store(columns + (first + i) * lanes, (Floats)r[i], AllLanes{});
   });
 #else
   for (int64_t r = 0; r < rank; ++r) {
@@ -35,7 +35,7 @@ INGOT_INLINE void add(Y* y, int64_t y_row, const float* columns, const float* lo
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) sums[t] = Floats{};
   for (int64_t r = 0; r < rank; ++r) {
-    const Floats column = load(columns + r * lanes, Whole{});
+    const Floats column = load(columns + r * lanes, AllLanes{});
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t] = fma(column, splat(low[t * rank + r]), sums[t]);
   }
@@ -45,12 +45,12 @@ INGOT_INLINE void add(Y* y, int64_t y_row, const float* columns, const float* lo
 
 template <class T, class Y>
 void up_to(Y* y, const T* b, const float* low, float* columns, int64_t tokens, int64_t rank, int64_t out) {
-  constexpr int at_once = 8;  // for enough independent sums
-  sweep(0, out, [&](int64_t o, auto extent) {
-    turn(columns, b + o * rank, out - o < lanes ? out - o : lanes, rank);
+  constexpr int tokens_per_pass = 8;  // independent sums, to hide the latency of an fma
+  for_each_vector(0, out, [&](int64_t o, auto extent) {
+    transpose_rows(columns, b + o * rank, out - o < lanes ? out - o : lanes, rank);
     int64_t t = 0;
-    for (; t + at_once <= tokens; t += at_once)
-      add<at_once>(y + t * out + o, out, columns, low + t * rank, rank, extent);
+    for (; t + tokens_per_pass <= tokens; t += tokens_per_pass)
+      add<tokens_per_pass>(y + t * out + o, out, columns, low + t * rank, rank, extent);
     for (; t < tokens; ++t) add<1>(y + t * out + o, out, columns, low + t * rank, rank, extent);
   });
 }

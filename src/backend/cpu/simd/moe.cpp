@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 void combine(T* y, const T* z, const int32_t* rows, const float* weights, int64_t k, int64_t n, bool accumulate) {
-  sweep(0, n, [&](int64_t j, auto extent) {
+  for_each_vector(0, n, [&](int64_t j, auto extent) {
     Floats total = accumulate ? load(y + j, extent) : Floats{};
     for (int64_t i = 0; i < k; ++i) {
       const Floats row = load(z + rows[i] * n + j, extent);
@@ -26,7 +26,7 @@ float dot(const T* a, const T* b, int64_t n) {
 
 template <class T>
 void scale(T* y, const T* x, float weight, int64_t n) {
-  sweep(0, n, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * weight, extent); });
+  for_each_vector(0, n, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * weight, extent); });
 }
 
 }  // namespace

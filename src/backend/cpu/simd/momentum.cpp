@@ -6,7 +6,7 @@ namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
 void sgd(MomentumMemory memory, const float* gradient, int64_t n, SgdStep step) {
-  sweep(0, n, [&](int64_t i, auto extent) {
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
     const Floats before = load_either(memory.master, i, extent);
     const Floats g = load(gradient + i, extent) * step.gradient_scale + before * step.weight_decay;
     const Floats m = load_either(memory.momentum, i, extent) * step.momentum + g;
@@ -19,7 +19,7 @@ void sgd(MomentumMemory memory, const float* gradient, int64_t n, SgdStep step) 
 
 void lion(MomentumMemory memory, const float* gradient, int64_t n, LionStep step) {
   const Floats zero{};
-  sweep(0, n, [&](int64_t i, auto extent) {
+  for_each_vector(0, n, [&](int64_t i, auto extent) {
     const Floats g = load(gradient + i, extent) * step.gradient_scale;
     const Floats m = load_either(memory.momentum, i, extent);
     const Floats direction = m * step.beta1 + g * step.one_minus_beta1;

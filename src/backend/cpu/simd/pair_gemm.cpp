@@ -39,22 +39,22 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
     const int64_t begin = first / panel * panel;
     return count - begin < panel ? rounded_up(count - begin) : panel;
   };
-  const auto place = [&](int64_t first, int64_t pair) {
+  const auto word_at = [&](int64_t first, int64_t pair) {
     return packed + first / panel * panel * pairs + pair * width_at(first) + first % panel;
   };
   if (line_step == 1) {
-    constexpr int64_t ahead = 16, line = 32;  // prefetch distance in rows; elements per cache line
+    constexpr int64_t distance = 16, line = 32;  // prefetch distance in rows; elements per cache line
     for (int64_t p = 0; p < k; p += 2) {
       const Bf16* first = lines + p * k_step;
       const Bf16* second = p + 1 < k ? first + k_step : nullptr;
       for (int64_t begin = 0; begin < count; begin += panel) {
         const int64_t width = count - begin < panel ? count - begin : panel;
-        uint32_t* words = place(begin, p / 2);
+        uint32_t* words = word_at(begin, p / 2);
         for (int64_t i = 0; i < width; i += line) {
-          __builtin_prefetch(first + begin + i + ahead * k_step);
-          __builtin_prefetch(first + begin + i + (ahead + 1) * k_step);
+          __builtin_prefetch(first + begin + i + distance * k_step);
+          __builtin_prefetch(first + begin + i + (distance + 1) * k_step);
         }
-        sweep(0, width, [&](int64_t i, auto extent) {
+        for_each_vector(0, width, [&](int64_t i, auto extent) {
           interleave(words + i, first + begin + i, second == nullptr ? nullptr : second + begin + i, extent);
         });
       }
@@ -69,25 +69,25 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
         words[i] = first + i < count ? load_words(lines + (first + i) * line_step + p, k - p) : _mm512_setzero_ps();
       }
       transpose16(words);
-      uint32_t* to = place(first, p / 2);
+      uint32_t* to = word_at(first, p / 2);
       const int64_t present = pairs - p / 2 < lanes ? pairs - p / 2 : lanes;
       for (int64_t i = 0; i < present; ++i) _mm512_storeu_ps(to + i * width, words[i]);
     }
   }
 }
 
-// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes. `ahead`: prefetch the rows
-// after those of a tile.
+// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes. `prefetch`: while a tile is
+// computed, prefetch the rows of the next one.
 struct Left {
   const unsigned char* data;
   int64_t row, pair;
-  bool ahead;
+  bool prefetch;
 
-  // Rows per tile. Rows that are read in place and are a multiple of the page size apart share one set of L1, which has
-  // few ways: with 24 such rows 117 to 129 GFLOP/s were measured, with 8 298 to 305.
-  int64_t at_once(int64_t most) const {
+  // Rows per tile, at most `max_rows`. Rows that are read in place and are a multiple of the page size apart map to one
+  // set of L1, which has few ways: 117 to 129 GFLOP/s were measured with 24 such rows, and 298 to 305 with 8.
+  int64_t rows_per_tile(int64_t max_rows) const {
     constexpr int64_t page = 4096, few = 8;
-    return ahead && row % page == 0 && most > few ? few : most;
+    return prefetch && row % page == 0 && max_rows > few ? few : max_rows;
   }
 };
 
@@ -98,46 +98,46 @@ struct Result {
   bool accumulate;
 
   Result at(int64_t i, int64_t j) const {
-    const int64_t place = i * row + j;
-    return {c_float == nullptr ? nullptr : c_float + place, c_bf16 == nullptr ? nullptr : c_bf16 + place, row,
+    const int64_t offset = i * row + j;
+    return {c_float == nullptr ? nullptr : c_float + offset, c_bf16 == nullptr ? nullptr : c_bf16 + offset, row,
             accumulate};
   }
 };
 
 template <class C, class Extent>
-INGOT_INLINE void put(C* c, Floats sums, bool accumulate, Extent extent) {
+INGOT_INLINE void add_or_store(C* c, Floats sums, bool accumulate, Extent extent) {
   store_computed(c, accumulate ? load(c, extent) + sums : sums, extent);
 }
 
 // The operands of a tile: its rows of the left operand, its packed panel of the right one, and the number of pairs.
-struct Sum {
+struct TileOperands {
   Left a;
   const uint32_t* b;
   int64_t pairs;
 
   // The operands from row `row` and column `column` on; the column must start a panel.
-  Sum at(int64_t row, int64_t column) const {
-    return {{a.data + row * a.row, a.row, a.pair, a.ahead}, b + column * pairs, pairs};
+  TileOperands at(int64_t row, int64_t column) const {
+    return {{a.data + row * a.row, a.row, a.pair, a.prefetch}, b + column * pairs, pairs};
   }
 };
 
 // Adds the products to rows x vectors sums.
 template <int rows, int vectors>
-INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const Sum& sum) {
-  const Left& a = sum.a;
-  const uint32_t* b = sum.b;
-  // One pointer for every four rows, and the distances of the rows from it. The asm hides the distances from the
+INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const TileOperands& operands) {
+  const Left& a = operands.a;
+  const uint32_t* b = operands.b;
+  // One pointer for every four rows, and the offsets of the rows from it. The asm hides the offsets from the
   // compiler, which would otherwise step from row to row in one chain of additions.
   constexpr int groups = (rows + 3) / 4;
   const unsigned char* group[groups];
   for (int g = 0; g < groups; ++g) group[g] = a.data + 4 * g * a.row;
   constexpr int64_t words_of_line = 16;
-  int64_t distance[4] = {0, a.row, 2 * a.row, 3 * a.row};
-  for (int i = 1; i < 4; ++i) asm("" : "+r"(distance[i]));
-  for (int64_t p = 0; p < sum.pairs; ++p) {
-    if (a.ahead && p % words_of_line == 0) {
+  int64_t offset[4] = {0, a.row, 2 * a.row, 3 * a.row};
+  for (int i = 1; i < 4; ++i) asm("" : "+r"(offset[i]));
+  for (int64_t p = 0; p < operands.pairs; ++p) {
+    if (a.prefetch && p % words_of_line == 0) {
       INGOT_UNROLL
-      for (int i = 0; i < rows; ++i) __builtin_prefetch(group[i / 4] + distance[i % 4] + rows * a.row, 0, 2);
+      for (int i = 0; i < rows; ++i) __builtin_prefetch(group[i / 4] + offset[i % 4] + rows * a.row, 0, 2);
     }
     __m512bh right[vectors];
     INGOT_UNROLL
@@ -145,7 +145,7 @@ INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const Sum& sum) {
     INGOT_UNROLL
     for (int i = 0; i < rows; ++i) {
       int pair_of_a;
-      __builtin_memcpy(&pair_of_a, group[i / 4] + distance[i % 4], sizeof pair_of_a);
+      __builtin_memcpy(&pair_of_a, group[i / 4] + offset[i % 4], sizeof pair_of_a);
       const __m512bh left = (__m512bh)_mm512_set1_epi32(pair_of_a);
       INGOT_UNROLL
       for (int v = 0; v < vectors; ++v) sums[i][v] = (Floats)_mm512_dpbf16_ps((__m512)sums[i][v], left, right[v]);
@@ -158,7 +158,7 @@ INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const Sum& sum) {
 
 // rows x vectors sums over all pairs, then over the pairs of the term, into `columns` columns of c.
 template <int rows, int vectors>
-void tile(const Result& c, const Sum& product, const Sum& term, int64_t columns) {
+void tile(const Result& c, const TileOperands& product, const TileOperands& term, int64_t columns) {
   Floats sums[rows][vectors];
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
@@ -172,46 +172,49 @@ void tile(const Result& c, const Sum& product, const Sum& term, int64_t columns)
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
       const int64_t left = columns - v * lanes;
-      const Result place = c.at(i, v * lanes);
+      const Result out = c.at(i, v * lanes);
       const auto to = [&](auto extent) {
-        if (place.c_float != nullptr) {
-          put(place.c_float, sums[i][v], c.accumulate, extent);
+        if (out.c_float != nullptr) {
+          add_or_store(out.c_float, sums[i][v], c.accumulate, extent);
         } else {
-          put(place.c_bf16, sums[i][v], c.accumulate, extent);
+          add_or_store(out.c_bf16, sums[i][v], c.accumulate, extent);
         }
       };
       if (left >= lanes) {
-        to(Whole{});
+        to(AllLanes{});
       } else {
-        to(Part{static_cast<int>(left)});
+        to(FirstLanes{static_cast<int>(left)});
       }
     }
   }
 }
 
-template <int most, int vectors>
-void rows_of(const Result& c, const Sum& product, const Sum& term, int64_t columns, int64_t count) {
-  if (count == most) return tile<most, vectors>(c, product, term, columns);
-  if constexpr (most > 1) rows_of<most - 1, vectors>(c, product, term, columns, count);
+template <int max_rows, int vectors>
+void tile_rows_up_to(const Result& c, const TileOperands& product, const TileOperands& term, int64_t columns,
+                     int64_t count) {
+  if (count == max_rows) return tile<max_rows, vectors>(c, product, term, columns);
+  if constexpr (max_rows > 1) tile_rows_up_to<max_rows - 1, vectors>(c, product, term, columns, count);
 }
 
-using RowsOf = void(const Result& c, const Sum& product, const Sum& term, int64_t columns, int64_t count);
-constexpr RowsOf* by_vectors[max_vectors] = {rows_of<sums_at_once, 1>, rows_of<sums_at_once / 2, 2>,
-                                             rows_of<sums_at_once / 3, 3>, rows_of<sums_at_once / 4, 4>};
+using TileRows = void(const Result& c, const TileOperands& product, const TileOperands& term, int64_t columns,
+                      int64_t count);
+constexpr TileRows* tile_rows_by_vectors[max_vectors] = {
+    tile_rows_up_to<sums_at_once, 1>, tile_rows_up_to<sums_at_once / 2, 2>, tile_rows_up_to<sums_at_once / 3, 3>,
+    tile_rows_up_to<sums_at_once / 4, 4>};
 
 // Multiplies rows of a with packed columns of b, in tiles with about the same number of rows each. The loop over rows
 // is the outer one, so c is written from left to right.
-void multiply(const Result& c, const Sum& product, const Sum& term, int64_t m, int64_t n) {
+void multiply(const Result& c, const TileOperands& product, const TileOperands& term, int64_t m, int64_t n) {
   const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : max_vectors;
-  const int64_t most = product.a.at_once(sums_at_once / widest);
-  const int64_t tiles = (m + most - 1) / most;
+  const int64_t max_rows = product.a.rows_per_tile(sums_at_once / widest);
+  const int64_t tiles = (m + max_rows - 1) / max_rows;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = m * t / tiles, count = m * (t + 1) / tiles - first;
     for (int64_t j = 0; j < n; j += pair_gemm_panel) {
       const int64_t columns = n - j < pair_gemm_panel ? n - j : pair_gemm_panel;
-      Sum part = product.at(first, j);
-      part.a.ahead = part.a.ahead && j == 0;
-      by_vectors[(columns - 1) / lanes](c.at(first, j), part, term.at(first, j), columns, count);
+      TileOperands operands = product.at(first, j);
+      operands.a.prefetch = operands.a.prefetch && j == 0;
+      tile_rows_by_vectors[(columns - 1) / lanes](c.at(first, j), operands, term.at(first, j), columns, count);
     }
   }
 }
@@ -229,7 +232,7 @@ void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const 
   for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
     const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
     pack_lines(packed_b, b + j0 * s.b_column, s.b_column, s.b_row, n, pair_gemm_panel, s.k);
-    Sum added{{}, packed_term, term_pairs};
+    TileOperands added{{}, packed_term, term_pairs};
     if (term_pairs > 0) {
       pack_lines(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, pair_gemm_panel, term.k);
       added.a = {reinterpret_cast<const unsigned char*>(term.low), term.k * element, 2 * element, false};

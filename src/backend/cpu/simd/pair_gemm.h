@@ -25,14 +25,15 @@ struct PairGemmKernels {
               uint32_t* pack);
 };
 
-constexpr int64_t pair_gemm_rows = 96;       // rows of a packed at a time, if a is not read in place
-constexpr int64_t pair_gemm_panel = 64;      // columns of b that are multiplied at a time
-constexpr int64_t pair_gemm_near = 1 << 17;  // max words of b packed at a time (at least one panel is): half of an L2
+constexpr int64_t pair_gemm_rows = 96;   // rows of a packed at a time, if a is not read in place
+constexpr int64_t pair_gemm_panel = 64;  // columns of b that are multiplied at a time
+// Words of b packed at a time, at most (but at least one panel): half of an L2.
+constexpr int64_t pair_gemm_l2_words = 1 << 17;
 
 // Columns of b, and of the term's b, that are packed at a time; `pairs` is the number of pairs of both. (static,
 // because files of a single level call it, and no other file may link their copy.)
 static constexpr int64_t pair_gemm_columns(int64_t pairs) {
-  const int64_t fitting = pair_gemm_near / (pairs > 0 ? pairs : 1) / pair_gemm_panel * pair_gemm_panel;
+  const int64_t fitting = pair_gemm_l2_words / (pairs > 0 ? pairs : 1) / pair_gemm_panel * pair_gemm_panel;
   return fitting > pair_gemm_panel ? fitting : pair_gemm_panel;
 }
 

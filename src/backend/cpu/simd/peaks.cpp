@@ -19,7 +19,7 @@ double fused_multiply_adds(int64_t rounds, float* result) {
     INGOT_UNROLL
     for (int i = 0; i < chains; ++i) sums[i] = fma(sums[i], a, b);
   }
-  for (int i = 0; i < chains; ++i) *result += sum(sums[i]);
+  for (int i = 0; i < chains; ++i) *result += reduce_add(sums[i]);
   return 2.0 * lanes * chains * static_cast<double>(rounds);
 }
 
@@ -34,7 +34,7 @@ double bf16_dot_products(int64_t rounds, float* result) {
     INGOT_UNROLL
     for (int i = 0; i < chains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b);
   }
-  for (int i = 0; i < chains; ++i) *result += sum((Floats)sums[i]);
+  for (int i = 0; i < chains; ++i) *result += reduce_add((Floats)sums[i]);
   return 4.0 * lanes * chains * static_cast<double>(rounds);
 }
 #endif
@@ -43,10 +43,10 @@ float read(const float* data, int64_t n) {
   Words mixed[8] = {};
   int64_t i = 0;
   for (; i + 8 * lanes <= n; i += 8 * lanes) {
-    for (int way = 0; way < 8; ++way) mixed[way] ^= words(load(data + i + way * lanes, Whole{}));
+    for (int way = 0; way < 8; ++way) mixed[way] ^= words(load(data + i + way * lanes, AllLanes{}));
   }
   for (int way = 1; way < 8; ++way) mixed[0] ^= mixed[way];
-  return sum(__builtin_convertvector(mixed[0], Floats));
+  return reduce_add(__builtin_convertvector(mixed[0], Floats));
 }
 
 }  // namespace

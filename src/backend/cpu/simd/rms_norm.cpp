@@ -18,7 +18,7 @@ void forward(const RmsNormRows<T>& task) {
     });
     const float rstd = 1.0F / __builtin_sqrtf(squares / static_cast<float>(n) + task.epsilon);
     if (task.rstd != nullptr) task.rstd[r] = rstd;
-    sweep(0, n, [&](int64_t j, auto extent) {
+    for_each_vector(0, n, [&](int64_t j, auto extent) {
       store(y + j, load(x + j, extent) * rstd * (task.weight_offset + load(task.weight + j, extent)), extent);
     });
   }
@@ -31,20 +31,20 @@ void backward(const RmsNormBackwardRows<T>& task) {
     const T* x = task.x + r * n;
     const T* dy = task.dy + r * n;
     T* dx = task.dx + r * n;
-    const float products = sum_of(n, [&](Floats total, int64_t j, auto extent) {
+    const float sum_gx = sum_of(n, [&](Floats total, int64_t j, auto extent) {
       return fma(load(dy + j, extent) * (task.weight_offset + load(task.weight + j, extent)), load(x + j, extent),
                  total);
     });
     const float rstd = task.rstd[r];
-    const float pull = rstd * rstd * (products / static_cast<float>(n));
-    sweep(0, n, [&](int64_t j, auto extent) {
+    const float projection = rstd * rstd * (sum_gx / static_cast<float>(n));
+    for_each_vector(0, n, [&](int64_t j, auto extent) {
       const Floats dy_j = load(dy + j, extent);
       const Floats x_j = load(x + j, extent);
       if (task.dweight != nullptr) {
         const Floats before = r == 0 ? Floats{} : load(task.dweight + j, extent);
         store(task.dweight + j, fma(dy_j, x_j * rstd, before), extent);
       }
-      const Floats value = (dy_j * (task.weight_offset + load(task.weight + j, extent)) - x_j * pull) * rstd;
+      const Floats value = (dy_j * (task.weight_offset + load(task.weight + j, extent)) - x_j * projection) * rstd;
       store(dx + j, task.accumulate_dx ? load(dx + j, extent) + value : value, extent);
     });
   }

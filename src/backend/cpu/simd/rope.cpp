@@ -46,14 +46,14 @@ INGOT_INLINE void sincos_lanes(Floats a, Floats& sine, Floats& cosine) {
 
 void sincos(float* sine, float* cosine, const float* angles, int64_t count) {
   for (int64_t i = 0; i < count; i += lanes) {  // the arrays' lengths are multiples of `lanes`
-    const Floats a = load(angles + i, Whole{});
+    const Floats a = load(angles + i, AllLanes{});
     const Floats magnitude = max(a, -a);
-    if (largest(magnitude) <= largest_angle) {
+    if (reduce_max(magnitude) <= largest_angle) {
       Floats s;
       Floats c;
       sincos_lanes(a, s, c);
-      store(sine + i, s, Whole{});
-      store(cosine + i, c, Whole{});
+      store(sine + i, s, AllLanes{});
+      store(cosine + i, c, AllLanes{});
     } else {
       sincos_each(sine + i, cosine + i, angles + i, lanes);
     }
@@ -82,7 +82,7 @@ void rotate(T* y, const T* x, const int32_t* positions, const float* frequencies
       }
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t at = (t * heads + h) * head_dim + begin;
-        sweep(0, count, [&](int64_t i, auto extent) {
+        for_each_vector(0, count, [&](int64_t i, auto extent) {
           const Floats low = load(x + at + i, extent);
           const Floats high = load(x + at + pairs + i, extent);
           const Floats s = load(sine + i, extent);

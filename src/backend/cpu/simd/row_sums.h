@@ -16,19 +16,19 @@ float sum_of(int64_t n, Term term) {
   Floats d{};
   int64_t j = 0;
   for (; j + 4 * lanes <= n; j += 4 * lanes) {
-    a = term(a, j, Whole{});
-    b = term(b, j + lanes, Whole{});
-    c = term(c, j + 2 * lanes, Whole{});
-    d = term(d, j + 3 * lanes, Whole{});
+    a = term(a, j, AllLanes{});
+    b = term(b, j + lanes, AllLanes{});
+    c = term(c, j + 2 * lanes, AllLanes{});
+    d = term(d, j + 3 * lanes, AllLanes{});
   }
-  sweep(j, n, [&](int64_t i, auto extent) { a = term(a, i, extent); });
-  return sum((a + b) + (c + d));
+  for_each_vector(j, n, [&](int64_t i, auto extent) { a = term(a, i, extent); });
+  return reduce_add((a + b) + (c + d));
 }
 
 // y [begin, end) (+)= the sum of `count` vectors that are n apart, in order.
 [[maybe_unused]] void sum_blocks(float* y, const float* blocks, int64_t count, int64_t n, int64_t begin, int64_t end,
                                  bool accumulate) {
-  sweep(begin, end, [&](int64_t j, auto extent) {
+  for_each_vector(begin, end, [&](int64_t j, auto extent) {
     Floats total{};
     for (int64_t i = 0; i < count; ++i) total = total + load(blocks + i * n + j, extent);
     store(y + j, accumulate ? load(y + j, extent) + total : total, extent);

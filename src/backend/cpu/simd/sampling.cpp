@@ -24,29 +24,29 @@ INGOT_INLINE uint64_t weight(float power) {
   return (mantissa << 8) >> (uint64_t)-(fixed >> 32);
 }
 
-float largest_of(const float* logits, int64_t n, bool* good) {
+float largest_of(const float* logits, int64_t n, bool* all_valid) {
   constexpr int chains = 4;  // independent chains, because a comparison waits for the previous one of its chain
-  Floats tops[chains];
-  Ints fine[chains];
+  Floats maxima[chains];
+  Ints valid[chains];
   for (int c = 0; c < chains; ++c) {
-    tops[c] = splat(logits[0]);
-    fine[c] = Ints{} - 1;
+    maxima[c] = splat(logits[0]);
+    valid[c] = Ints{} - 1;
   }
-  const auto look = [&](int c, Floats x) {
-    fine[c] &= x <= __FLT_MAX__;
-    tops[c] = max(tops[c], x);
+  const auto update = [&](int c, Floats x) {
+    valid[c] &= x <= __FLT_MAX__;
+    maxima[c] = max(maxima[c], x);
   };
   int64_t i = 0;
   for (; i + chains * lanes <= n; i += chains * lanes) {
     INGOT_UNROLL
-    for (int c = 0; c < chains; ++c) look(c, load(logits + i + c * lanes, Whole{}));
+    for (int c = 0; c < chains; ++c) update(c, load(logits + i + c * lanes, AllLanes{}));
   }
-  sweep(i, n, [&](int64_t j, auto extent) { look(0, pad(load(logits + j, extent), extent, logits[0])); });
-  const Ints all = (fine[0] & fine[1]) & (fine[2] & fine[3]);
-  int32_t every = -1;
-  for (int lane = 0; lane < lanes; ++lane) every &= all[lane];
-  *good = every != 0;
-  return largest(max(max(tops[0], tops[1]), max(tops[2], tops[3])));
+  for_each_vector(i, n, [&](int64_t j, auto extent) { update(0, pad(load(logits + j, extent), extent, logits[0])); });
+  const Ints all = (valid[0] & valid[1]) & (valid[2] & valid[3]);
+  int32_t and_of_lanes = -1;
+  for (int lane = 0; lane < lanes; ++lane) and_of_lanes &= all[lane];
+  *all_valid = and_of_lanes != 0;
+  return reduce_max(max(max(maxima[0], maxima[1]), max(maxima[2], maxima[3])));
 }
 
 int64_t first_of(const float* logits, int64_t n, float wanted) {
@@ -54,10 +54,10 @@ int64_t first_of(const float* logits, int64_t n, float wanted) {
   int64_t i = 0;
   for (; i + block <= n; i += block) {
     Ints found{};
-    for (int64_t j = i; j < i + block; j += lanes) found |= load(logits + j, Whole{}) == wanted;
-    int32_t any = 0;
-    for (int lane = 0; lane < lanes; ++lane) any |= found[lane];
-    if (any != 0) break;
+    for (int64_t j = i; j < i + block; j += lanes) found |= load(logits + j, AllLanes{}) == wanted;
+    int32_t or_of_lanes = 0;
+    for (int lane = 0; lane < lanes; ++lane) or_of_lanes |= found[lane];
+    if (or_of_lanes != 0) break;
   }
   while (i < n && logits[i] != wanted) ++i;
   return i;

@@ -8,8 +8,8 @@
 namespace ingot::cpu {
 
 struct SamplingKernels {
-  // The largest of n logits; `good` is set to whether none of them is NaN or +infinity.
-  float (*largest)(const float* logits, int64_t n, bool* good);
+  // The largest of n logits; `all_valid` is set to whether none of them is NaN or +infinity.
+  float (*largest)(const float* logits, int64_t n, bool* all_valid);
   // Index of the first of n logits that equals `wanted`; n if none does.
   int64_t (*first_of)(const float* logits, int64_t n, float wanted);
   // weights (may be null) = ops::sampling_weight((logit - highest) * scale) of each logit; returns their sum.

@@ -13,7 +13,7 @@
 #include <arm_neon.h>
 #endif
 
-// Put before a loop of constant length whose arrays must live in registers.
+// Unrolls the following loop of constant length completely, so that the arrays it indexes stay in registers.
 #if defined(__clang__)
 #define INGOT_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -127,57 +127,57 @@ INGOT_INLINE Halves to_f16(Floats x) {
 #endif
 }
 
-// Extents: all lanes, or the first `count` of them (1 .. lanes - 1; the others are read as 0 and not written).
-struct Whole {};
-struct Part {
+// Which lanes a load or store accesses: all, or the first `count` (1 .. lanes - 1); loads set the other lanes to 0.
+struct AllLanes {};
+struct FirstLanes {
   int count;
 };
 
-INGOT_INLINE Floats load(const float* p, Whole) {
+INGOT_INLINE Floats load(const float* p, AllLanes) {
   Floats x;
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
-INGOT_INLINE void store(float* p, Floats x, Whole) { __builtin_memcpy(p, &x, sizeof x); }
+INGOT_INLINE void store(float* p, Floats x, AllLanes) { __builtin_memcpy(p, &x, sizeof x); }
 
-INGOT_INLINE Halves load_halves(const void* p, Whole) {
+INGOT_INLINE Halves load_halves(const void* p, AllLanes) {
   Halves x;
   __builtin_memcpy(&x, p, sizeof x);
   return x;
 }
 
 #if defined(__AVX512F__)
-INGOT_INLINE Floats load(const float* p, Part part) {
-  return (Floats)_mm512_maskz_loadu_ps((__mmask16)((1U << part.count) - 1U), p);
+INGOT_INLINE Floats load(const float* p, FirstLanes extent) {
+  return (Floats)_mm512_maskz_loadu_ps((__mmask16)((1U << extent.count) - 1U), p);
 }
-INGOT_INLINE void store(float* p, Floats x, Part part) {
-  _mm512_mask_storeu_ps(p, (__mmask16)((1U << part.count) - 1U), (__m512)x);
+INGOT_INLINE void store(float* p, Floats x, FirstLanes extent) {
+  _mm512_mask_storeu_ps(p, (__mmask16)((1U << extent.count) - 1U), (__m512)x);
 }
-INGOT_INLINE Halves load_halves(const void* p, Part part) {
-  return (Halves)_mm256_maskz_loadu_epi16((__mmask16)((1U << part.count) - 1U), p);
+INGOT_INLINE Halves load_halves(const void* p, FirstLanes extent) {
+  return (Halves)_mm256_maskz_loadu_epi16((__mmask16)((1U << extent.count) - 1U), p);
 }
 #else
-INGOT_INLINE Floats load(const float* p, Part part) {
+INGOT_INLINE Floats load(const float* p, FirstLanes extent) {
   Floats x{};
-  for (int i = 0; i < part.count; ++i) x[i] = p[i];
+  for (int i = 0; i < extent.count; ++i) x[i] = p[i];
   return x;
 }
-INGOT_INLINE void store(float* p, Floats x, Part part) {
-  for (int i = 0; i < part.count; ++i) p[i] = x[i];
+INGOT_INLINE void store(float* p, Floats x, FirstLanes extent) {
+  for (int i = 0; i < extent.count; ++i) p[i] = x[i];
 }
-INGOT_INLINE Halves load_halves(const void* p, Part part) {
+INGOT_INLINE Halves load_halves(const void* p, FirstLanes extent) {
   Halves x{};
-  for (int i = 0; i < part.count; ++i) x[i] = static_cast<const uint16_t*>(p)[i];
+  for (int i = 0; i < extent.count; ++i) x[i] = static_cast<const uint16_t*>(p)[i];
   return x;
 }
 #endif
 
-INGOT_INLINE void store_halves(void* p, Halves x, Whole) { __builtin_memcpy(p, &x, sizeof x); }
-INGOT_INLINE void store_halves(void* p, Halves x, Part part) {
+INGOT_INLINE void store_halves(void* p, Halves x, AllLanes) { __builtin_memcpy(p, &x, sizeof x); }
+INGOT_INLINE void store_halves(void* p, Halves x, FirstLanes extent) {
 #if defined(__AVX512F__)
-  _mm256_mask_storeu_epi16(p, (__mmask16)((1U << part.count) - 1U), (__m256i)x);
+  _mm256_mask_storeu_epi16(p, (__mmask16)((1U << extent.count) - 1U), (__m256i)x);
 #else
-  for (int i = 0; i < part.count; ++i) static_cast<uint16_t*>(p)[i] = x[i];
+  for (int i = 0; i < extent.count; ++i) static_cast<uint16_t*>(p)[i] = x[i];
 #endif
 }
 
@@ -208,23 +208,23 @@ INGOT_INLINE void store_computed(Bf16* p, Floats x, Extent extent) {
   store_halves(p, to_bf16_or_zero(x), extent);
 }
 
-// Two vectors of consecutive elements, in an order that only store_pair undoes. For element-wise work: bf16 is unpacked
-// and packed with fewer instructions than two vectors in order.
+// Two vectors that together hold consecutive elements, in an order that store_pair reverses. For element-wise kernels:
+// bf16 is unpacked and packed with fewer instructions than two vectors in order.
 struct Pair {
   Floats first, second;
 };
 template <class T>
 INGOT_INLINE Pair load_pair(const T* p) {
-  return {load(p, Whole{}), load(p + lanes, Whole{})};
+  return {load(p, AllLanes{}), load(p + lanes, AllLanes{})};
 }
 template <class T>
 INGOT_INLINE void store_pair(T* p, Pair x) {
-  store_computed(p, x.first, Whole{});
-  store_computed(p + lanes, x.second, Whole{});
+  store_computed(p, x.first, AllLanes{});
+  store_computed(p + lanes, x.second, AllLanes{});
 }
 #if defined(__AVX512BF16__)
 INGOT_INLINE Pair load_pair(const Bf16* p) {
-  const Words words_of = words(load(reinterpret_cast<const float*>(p), Whole{}));
+  const Words words_of = words(load(reinterpret_cast<const float*>(p), AllLanes{}));
   return {floats(words_of << 16), floats(words_of & 0xffff0000U)};
 }
 INGOT_INLINE void store_pair(Bf16* p, Pair x) {
@@ -249,16 +249,17 @@ INGOT_INLINE void narrow(float& y, float x) { y = x; }
 INGOT_INLINE void narrow(Bf16& y, float x) { y.bits = to_bf16(splat(x))[0]; }
 INGOT_INLINE void narrow(F16& y, float x) { y.bits = to_f16(splat(x))[0]; }
 
-// Calls body(i, extent) for the vectors that cover elements [begin, end); all but the last one are Whole.
+// Calls body(i, extent) for the vectors that cover elements [begin, end). The extent is AllLanes, but for the last
+// vector if it is not full.
 template <class Body>
-INGOT_INLINE void sweep(int64_t begin, int64_t end, Body body) {
+INGOT_INLINE void for_each_vector(int64_t begin, int64_t end, Body body) {
   int64_t i = begin;
-  for (; i + lanes <= end; i += lanes) body(i, Whole{});
-  if (i < end) body(i, Part{static_cast<int>(end - i)});
+  for (; i + lanes <= end; i += lanes) body(i, AllLanes{});
+  if (i < end) body(i, FirstLanes{static_cast<int>(end - i)});
 }
 
-// Sum and maximum of the lanes, by halving: a fixed order.
-INGOT_INLINE float sum(Floats x) {
+// Sum and maximum of the lanes, by halving, so that the order of additions is fixed.
+INGOT_INLINE float reduce_add(Floats x) {
   float lane[lanes];
   __builtin_memcpy(lane, &x, sizeof lane);
   for (int width = lanes / 2; width > 0; width /= 2) {
@@ -266,7 +267,7 @@ INGOT_INLINE float sum(Floats x) {
   }
   return lane[0];
 }
-INGOT_INLINE float largest(Floats x) {
+INGOT_INLINE float reduce_max(Floats x) {
   float lane[lanes];
   __builtin_memcpy(lane, &x, sizeof lane);
   for (int width = lanes / 2; width > 0; width /= 2) {
@@ -275,53 +276,54 @@ INGOT_INLINE float largest(Floats x) {
   return lane[0];
 }
 
-// Lane i is the sum, or the maximum, of the lanes of row i, with the same bits as sum() and largest().
+// Lane i is the sum, or the maximum, of the lanes of row i, with the same bits as reduce_add() and reduce_max().
 #if defined(__AVX512F__)
 template <class Fold>
-INGOT_INLINE Floats fold_each(const Floats (&rows)[lanes], Fold fold) {
+INGOT_INLINE Floats reduce_rows(const Floats (&rows)[lanes], Fold combine) {
   const auto halves = [&](Floats a, Floats b) {
-    return fold((Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b01'00'01'00),
-                (Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b11'10'11'10));
+    return combine((Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b01'00'01'00),
+                   (Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b11'10'11'10));
   };
   const auto quarters = [&](Floats a, Floats b) {
-    return fold((Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b10'00'10'00),
-                (Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b11'01'11'01));
+    return combine((Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b10'00'10'00),
+                   (Floats)_mm512_shuffle_f32x4((__m512)a, (__m512)b, 0b11'01'11'01));
   };
   const auto pairs = [&](Floats a, Floats b) {
-    return fold((Floats)_mm512_unpacklo_pd((__m512d)a, (__m512d)b), (Floats)_mm512_unpackhi_pd((__m512d)a, (__m512d)b));
+    return combine((Floats)_mm512_unpacklo_pd((__m512d)a, (__m512d)b),
+                   (Floats)_mm512_unpackhi_pd((__m512d)a, (__m512d)b));
   };
   const auto neighbours = [&](Floats a, Floats b) {
-    return fold((Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b10'00'10'00),
-                (Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b11'01'11'01));
+    return combine((Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b10'00'10'00),
+                   (Floats)_mm512_shuffle_ps((__m512)a, (__m512)b, 0b11'01'11'01));
   };
   Floats fours[4];  // 128 bits of each of the rows i, i + 4, i + 8, i + 12
   INGOT_UNROLL
   for (int i = 0; i < 4; ++i) fours[i] = quarters(halves(rows[i], rows[i + 4]), halves(rows[i + 8], rows[i + 12]));
   return neighbours(pairs(fours[0], fours[1]), pairs(fours[2], fours[3]));
 }
-INGOT_INLINE Floats sum_each(const Floats (&rows)[lanes]) {
-  return fold_each(rows, [](Floats a, Floats b) { return a + b; });
+INGOT_INLINE Floats reduce_add_rows(const Floats (&rows)[lanes]) {
+  return reduce_rows(rows, [](Floats a, Floats b) { return a + b; });
 }
-INGOT_INLINE Floats largest_each(const Floats (&rows)[lanes]) {
-  return fold_each(rows, [](Floats a, Floats b) { return max(a, b); });
+INGOT_INLINE Floats reduce_max_rows(const Floats (&rows)[lanes]) {
+  return reduce_rows(rows, [](Floats a, Floats b) { return max(a, b); });
 }
 #else
-INGOT_INLINE Floats sum_each(const Floats (&rows)[lanes]) {
+INGOT_INLINE Floats reduce_add_rows(const Floats (&rows)[lanes]) {
   Floats sums;
-  for (int i = 0; i < lanes; ++i) sums[i] = sum(rows[i]);
+  for (int i = 0; i < lanes; ++i) sums[i] = reduce_add(rows[i]);
   return sums;
 }
-INGOT_INLINE Floats largest_each(const Floats (&rows)[lanes]) {
-  Floats most;
-  for (int i = 0; i < lanes; ++i) most[i] = largest(rows[i]);
-  return most;
+INGOT_INLINE Floats reduce_max_rows(const Floats (&rows)[lanes]) {
+  Floats maxima;
+  for (int i = 0; i < lanes; ++i) maxima[i] = reduce_max(rows[i]);
+  return maxima;
 }
 #endif
 
 // Sets the lanes after the last element to `filler`: after arithmetic they are not 0 any more.
-INGOT_INLINE Floats pad(Floats x, Whole, float) { return x; }
-INGOT_INLINE Floats pad(Floats x, Part part, float filler) {
-  for (int i = part.count; i < lanes; ++i) x[i] = filler;
+INGOT_INLINE Floats pad(Floats x, AllLanes, float) { return x; }
+INGOT_INLINE Floats pad(Floats x, FirstLanes extent, float filler) {
+  for (int i = extent.count; i < lanes; ++i) x[i] = filler;
   return x;
 }
 
@@ -336,7 +338,7 @@ INGOT_INLINE Floats exp(Floats x) {
   const Floats shifted = fma(x, splat(0x1.715476p0F), splat(magic));
   const Floats n = shifted - magic;
   Floats r = fma(n, splat(-0x1.62e4p-1F), x);  // the upper 13 bits of ln 2: the product is exact
-  r = fma(n, splat(-0x1.7f7d1cp-20F), r);      // the rest
+  r = fma(n, splat(-0x1.7f7d1cp-20F), r);      // the lower bits of ln 2
   Floats p = splat(0.0001991844765143469F);
   p = fma(p, r, splat(0.001394611899740994F));
   p = fma(p, r, splat(0.008333263918757439F));
@@ -361,9 +363,9 @@ INGOT_INLINE Floats exp(Floats x) {
 INGOT_INLINE Floats reciprocal(Floats x) {
 #if defined(__AVX512F__)
   const __m512 estimate = _mm512_rcp14_ps((__m512)x);
-  const __m512 rest = _mm512_fnmadd_ps((__m512)x, estimate, _mm512_set1_ps(1.0F));
+  const __m512 residual = _mm512_fnmadd_ps((__m512)x, estimate, _mm512_set1_ps(1.0F));
   const __mmask16 finite = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(0x1p126F), _CMP_NGE_UQ);  // the others: 0
-  return (Floats)_mm512_maskz_fmadd_ps(finite, estimate, rest, estimate);
+  return (Floats)_mm512_maskz_fmadd_ps(finite, estimate, residual, estimate);
 #else
   return 1.0F / x;
 #endif

@@ -8,7 +8,7 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-// What is loaded of a row at a time, and how its products with another row are added to the partial sums.
+// The vector of a row that is loaded at a time, and how the products of two of them are added to the partial sums.
 template <class T>
 struct Step {
   static constexpr int size = lanes;
@@ -25,8 +25,10 @@ template <>
 struct Step<Bf16> {
   static constexpr int size = 2 * lanes;
   using Vector = __m512i;
-  static Vector load(const Bf16* p, Whole) { return _mm512_loadu_si512(p); }
-  static Vector load(const Bf16* p, Part part) { return _mm512_maskz_loadu_epi16((1U << part.count) - 1U, p); }
+  static Vector load(const Bf16* p, AllLanes) { return _mm512_loadu_si512(p); }
+  static Vector load(const Bf16* p, FirstLanes extent) {
+    return _mm512_maskz_loadu_epi16((1U << extent.count) - 1U, p);
+  }
   static Floats add(Floats sum, Vector a, Vector b) {
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
   }
@@ -37,11 +39,12 @@ struct Step<Bf16> {
 template <class T>
 struct PlainRows {
   static constexpr int64_t step = Step<T>::size * static_cast<int64_t>(sizeof(T));
-  static constexpr bool steady = true;  // sequential reads: the hardware prefetches them if there is little other work
+  // Whether the hardware prefetches the reads, which are sequential, as long as there is little other work.
+  static constexpr bool hardware_prefetches = true;
   const T* data;
   int64_t k;
 
-  PlainRows from(int64_t row) const { return {data + row * k, k}; }
+  PlainRows rows_from(int64_t row) const { return {data + row * k, k}; }
   const unsigned char* at(int64_t row, int64_t i) const {
     return reinterpret_cast<const unsigned char*>(data + row * k + i);
   }
@@ -55,11 +58,11 @@ struct PlainRows {
 template <class Block>
 struct BlockRows {
   static constexpr int64_t step = Block::bytes;
-  static constexpr bool steady = false;
+  static constexpr bool hardware_prefetches = false;
   const unsigned char* data;
   int64_t row_bytes;
 
-  BlockRows from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
+  BlockRows rows_from(int64_t row) const { return {data + row * row_bytes, row_bytes}; }
   const unsigned char* at(int64_t row, int64_t i) const {
     return data + row * row_bytes + i / block_elements * Block::bytes;
   }
@@ -70,20 +73,21 @@ struct BlockRows {
 };
 #endif
 
-// Prefetch distance during a tile, in bytes after the tile's end. The rows after the tile are prefetched in memory
-// order, whatever the order in which the next tile reads them: with many tokens the next tile; with few tokens further
-// ahead, because a tile then takes less time than the memory latency.
-constexpr int nothing_ahead = -1;
-constexpr int next_ahead = 0;
-constexpr int memory_ahead = 2048;
+// Software prefetch during a tile: the bytes between the tile's end and the data that is prefetched, or no_prefetch.
+// The rows after the tile are prefetched in memory order, whatever the order in which the next tile reads them. With
+// many tokens that is the next tile; with few tokens, whose tiles take less time than the memory latency, data further
+// on.
+constexpr int no_prefetch = -1;
+constexpr int prefetch_next_tile = 0;
+constexpr int prefetch_2k_later = 2048;
 
 // One step at element i.
-template <class T, int tokens, int rows, int ahead, class Rows, class Extent>
+template <class T, int tokens, int rows, int prefetch, class Rows, class Extent>
 INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i,
                            Extent extent) {
   using S = Step<T>;
-  if constexpr (ahead >= 0) {
-    const unsigned char* next = w.at(rows, 0) + ahead + i / S::size * (rows * Rows::step);
+  if constexpr (prefetch >= 0) {
+    const unsigned char* next = w.at(rows, 0) + prefetch + i / S::size * (rows * Rows::step);
     INGOT_UNROLL
     for (int b = 0; b < rows * Rows::step; b += 64) __builtin_prefetch(next + b);
   }
@@ -129,9 +133,9 @@ INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
 using Four = Floats;  // in the first four lanes
 constexpr auto four = [] {
   if constexpr (lanes == 4) {
-    return Whole{};
+    return AllLanes{};
   } else {
-    return Part{4};
+    return FirstLanes{4};
   }
 }();
 template <class T>
@@ -144,10 +148,10 @@ INGOT_INLINE void store_four(T* p, Four x) {
 }
 INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
   Floats sums{};
-  sums[0] = sum(a);
-  sums[1] = sum(b);
-  sums[2] = sum(c);
-  sums[3] = sum(d);
+  sums[0] = reduce_add(a);
+  sums[1] = reduce_add(b);
+  sums[2] = reduce_add(c);
+  sums[3] = reduce_add(d);
   return sums;
 }
 #endif
@@ -160,15 +164,15 @@ struct Outputs {
   bool accumulate;
 };
 
-// Writes the sums of `rows` rows (one or four), the first of which is `row`.
+// Stores the sums of `rows` rows of the weight (one or four), the first of which is `row`, or adds them to y.
 template <int rows, class T>
-INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
+INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
   const auto to = [&](auto* p) {
     if constexpr (rows == 4) {
       store_four(p, y.accumulate ? load_four(p) + sums : sums);
     } else {
       const Floats one = splat(sums[0]);
-      store_computed(p, y.accumulate ? load(p, Part{1}) + one : one, Part{1});
+      store_computed(p, y.accumulate ? load(p, FirstLanes{1}) + one : one, FirstLanes{1});
     }
   };
   const int64_t at = token * y.y_row + row;
@@ -180,7 +184,7 @@ INGOT_INLINE void put(const Outputs<T>& y, int64_t token, int64_t row, Four sums
 }
 
 // A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
-template <class T, int tokens, int rows, int ahead, class Rows>
+template <class T, int tokens, int rows, int prefetch, class Rows>
 void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row) {
   constexpr int size = Step<T>::size;
   Floats sums[tokens][rows];
@@ -188,18 +192,18 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
   }
   x += token * k;
-  const Rows w = weight.from(row);
+  const Rows w = weight.rows_from(row);
   int64_t i = 0;
-  for (; i + size <= k; i += size) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Whole{});
-  if (i < k) add_step<T, tokens, rows, ahead>(sums, x, w, k, i, Part{static_cast<int>(k - i)});
+  for (; i + size <= k; i += size) add_step<T, tokens, rows, prefetch>(sums, x, w, k, i, AllLanes{});
+  if (i < k) add_step<T, tokens, rows, prefetch>(sums, x, w, k, i, FirstLanes{static_cast<int>(k - i)});
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) {
     if constexpr (rows == 1) {
-      put<1>(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}));
+      store_sums<1>(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}));
     } else {
       INGOT_UNROLL
       for (int r = 0; r < rows; r += 4) {
-        put<4>(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
+        store_sums<4>(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
       }
     }
   }
@@ -213,13 +217,13 @@ constexpr int max_tokens = 5;
 constexpr int max_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 #endif
 
-// A tile of `count` tokens, at most `most`.
-template <class T, int most, int rows, class Rows>
+// A tile of `count` tokens, at most `limit`.
+template <class T, int limit, int rows, class Rows>
 void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row,
                        int64_t count) {
-  constexpr int ahead = most > 2 || !Rows::steady ? memory_ahead : nothing_ahead;
-  if (count == most) return tile<T, most, rows, ahead>(y, x, w, k, token, row);
-  if constexpr (most > 1) tile_tokens_up_to<T, most - 1, rows>(y, x, w, k, token, row, count);
+  constexpr int prefetch = limit > 2 || !Rows::hardware_prefetches ? prefetch_2k_later : no_prefetch;
+  if (count == limit) return tile<T, limit, rows, prefetch>(y, x, w, k, token, row);
+  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows>(y, x, w, k, token, row, count);
 }
 
 // Tokens [first, end) times `rows` rows from `row` on.
@@ -227,9 +231,9 @@ template <class T, int rows, class Rows>
 void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
   int64_t token = first;
   if (token + max_tokens <= end) {
-    tile<T, max_tokens, rows, next_ahead>(y, x, w, k, token, row);
+    tile<T, max_tokens, rows, prefetch_next_tile>(y, x, w, k, token, row);
     for (token += max_tokens; token + max_tokens <= end; token += max_tokens) {
-      tile<T, max_tokens, rows, nothing_ahead>(y, x, w, k, token, row);
+      tile<T, max_tokens, rows, no_prefetch>(y, x, w, k, token, row);
     }
   }
   tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, end - token);
@@ -237,12 +241,13 @@ void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t fi
 
 template <class T, class Rows>
 void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k) {
-  // Bytes of tokens that stay in L1 while rows are streamed, and of rows that stay in L2 over all groups of tokens.
-  constexpr int64_t near = 30 << 10, far = 384 << 10;
+  // Bytes of a group of tokens, which stays in L1 while rows are streamed, and of a span of rows, which stays in L2
+  // while all groups of tokens are multiplied with it.
+  constexpr int64_t l1_bytes = 30 << 10, l2_bytes = 384 << 10;
   const int64_t row_bytes = (k > 0 ? k : 1) * static_cast<int64_t>(sizeof(T));
-  const int64_t fitting = near / row_bytes / max_tokens * max_tokens;
+  const int64_t fitting = l1_bytes / row_bytes / max_tokens * max_tokens;
   const int64_t group = fitting > max_tokens ? fitting : max_tokens;
-  const int64_t span = far / row_bytes / 8 * 8 + 8;
+  const int64_t span = l2_bytes / row_bytes / 8 * 8 + 8;
   for (int64_t begin = 0; begin < rows; begin += span) {
     const int64_t last = begin + span < rows ? begin + span : rows;
     for (int64_t first = 0; first < tokens; first += group) {
