@@ -43,8 +43,8 @@ inline constexpr bool is_f16<F16> = true;
 //   GPU_UNROLL             precedes a loop that must be unrolled, so that the arrays it indexes stay in registers
 //   warp_width             lanes per warp: constexpr int
 //   thread_index(), block_index(), block_index_y(), grid_blocks(): int
-//   is_warp_uniform(int)      returns its argument, which must be warp-uniform; on AMD the result is a scalar, so that
-//                          branches on it are uniform
+//   assume_warp_uniform(int)   returns its argument, which must be warp-uniform; on AMD the result is in a scalar
+//                              register, so that branches on it are uniform
 //   block_barrier(), warp_barrier()
 //   shuffle(value, lane), shuffle_xor(value, mask): int32_t, uint32_t or float
 //   warp_sum(value), warp_max(value)   over all lanes, the same result in each; in butterfly order: lane ^ 1, ^ 2, ...
@@ -57,18 +57,18 @@ inline constexpr bool is_f16<F16> = true;
 //   fma, square_root (float and double), round_to_even: as IEEE 754 defines them
 //   exp2_approx(x)            2^x by the device's own instruction: 0 for -infinity, within about 2 ulp; the bits
 //                              differ between targets
-//   opaque_value(int)           returns its argument; where registers are few, the compiler cannot hoist what is
-//                              computed from it out of a loop
+//   opaque_value(int)          returns its argument; on targets with few registers, keeps the compiler from hoisting
+//                              computations with it out of a loop
 //   pack_rounded<T>(low, high): uint32_t   both rounded to T, Bf16 or F16, to nearest, ties to even
 //   f16_bits(value): uint16_t  rounded to nearest, ties to even, subnormals included; infinity from 65520 on; NaN stays
 //                              NaN
 //   f16_value(bits): float     exact, subnormals included
 //   AsyncCopies<n>             n asynchronous 16-byte copies of one thread from global to shared memory (cp.async)
-//     copies.begin(i, to, from, wanted)   called once for each i < n; unless `wanted`, writes zeros and does not read
+//     copies.begin(i, to, from, valid)   called once for each i < n; unless `valid`, writes zeros and does not read
 //                              `from`
-//     copies.commit()          called after the last begin(); until end() no thread may access the destinations
-//     copies.end<younger>()    waits; a block_barrier() then makes the data visible to the block. `younger`: commits
-//                              that this thread made after this one
+//     copies.commit()          called after the last begin(); until wait() no thread may access the destinations
+//     copies.wait<pending>()   waits; a block_barrier() then makes the data visible to the block. `pending`: the commits
+//                              that this thread made after this one, which may still be in flight
 //   async_groups               commits worth keeping in flight: 3 where copies need no registers, else 1
 //   load_streaming(address)         Bytes16 of aligned global memory that no other thread reads: a load that caches need not
 //                              keep
@@ -91,14 +91,14 @@ inline constexpr bool is_f16<F16> = true;
 //   mma_neighbours             1, 2 or 4: this many sums, from a multiple of it in `at`, are adjacent in a row
 //   mma_row_mask, mma_row_mask_end   shuffle_xor with mask, 2 mask, ... below the end reaches all lanes that share the
 //                              lane's rows
-//   mma_deep                   16 or 32: the operand columns that one load from shared memory fetches at best
-//   mma_piece_row(p), mma_piece(p)   for 32 operand columns loaded as chunks of 8: row and chunk (0 to 3) of the lane's
+//   mma_deep                   16 or 32: the columns of an operand that one load from shared memory can fetch
+//   mma_chunk_row(p), mma_chunk(p)   for 32 operand columns loaded as chunks of 8: row and chunk (0 to 3) of the lane's
 //                              p-th chunk. The target may permute the columns, in the same way for a and b
 // Derived from these for every target (mma.h):
 //   mma_load_a(tile, stride), mma_load_b(tile, stride)   tile[row * stride + k] is element (row, k) of a, or
 //                              (column, k) of b, in shared memory, with rows aligned to 16 bytes
 //   MmaLongA, MmaLongB         32 columns of an operand: 32 / mma_k tiles, `at`
-//   mma_long_a(piece), mma_long_b(piece)   from registers: piece(row, p), p < 4, returns 16 bytes: columns 8 p to
+//   mma_long_a(chunk), mma_long_b(chunk)   from registers: chunk(row, p), p < 4, returns 16 bytes: columns 8 p to
 //                              8 p + 7 of row `row` of a (column of b)
 //   MmaDeepA, MmaDeepB         mma_deep columns of an operand: mma_deep / mma_k tiles, `at`
 //   mma_load_deep_a(at), mma_load_deep_b(at)   as mma_load_a(at) and mma_load_b(at); where mma_deep is 32, with the
@@ -161,7 +161,7 @@ namespace ingot::gpu::GPU_TARGET {
 static_assert(warp_width == 32 || warp_width == 64);
 
 GPU_FN int lane_index() { return thread_index() % warp_width; }
-GPU_FN int warp_index() { return is_warp_uniform(thread_index() / warp_width); }
+GPU_FN int warp_index() { return assume_warp_uniform(thread_index() / warp_width); }
 
 #if !defined(INGOT_GPU_SIM)  // the simulation synchronises the lanes once here, not at every shuffle
 GPU_FN float warp_sum(float value) {
@@ -178,31 +178,31 @@ GPU_FN float warp_max(float value) {
 #endif
 
 // Sum over the block's `threads` threads, the same in each: first within each warp, then over the warps in order.
-// `room` is shared memory for threads / 32 floats. Two block barriers.
+// `shared` is shared memory for threads / 32 floats. Two block barriers.
 template <int threads>
-GPU_FN float block_sum(float value, float* room) {
+GPU_FN float block_sum(float value, float* shared) {
   constexpr int warps = threads / warp_width;
   value = warp_sum(value);
   if constexpr (warps == 1) return value;
-  if (lane_index() == 0) room[warp_index()] = value;
+  if (lane_index() == 0) shared[warp_index()] = value;
   block_barrier();
   float sum = 0;
-  for (int w = 0; w < warps; ++w) sum += room[w];
-  block_barrier();  // the caller may reuse `room`
+  for (int w = 0; w < warps; ++w) sum += shared[w];
+  block_barrier();  // the caller may reuse `shared`
   return sum;
 }
 
 template <int threads>
-GPU_FN float block_max(float value, float* room) {
+GPU_FN float block_max(float value, float* shared) {
   constexpr int warps = threads / warp_width;
   value = warp_max(value);
   if constexpr (warps == 1) return value;
-  if (lane_index() == 0) room[warp_index()] = value;
+  if (lane_index() == 0) shared[warp_index()] = value;
   block_barrier();
-  float most = room[0];
-  for (int w = 1; w < warps; ++w) most = room[w] > most ? room[w] : most;
+  float maximum = shared[0];
+  for (int w = 1; w < warps; ++w) maximum = shared[w] > maximum ? shared[w] : maximum;
   block_barrier();
-  return most;
+  return maximum;
 }
 
 }  // namespace ingot::gpu::GPU_TARGET

@@ -21,7 +21,7 @@ void launch(ops::Context& context, const Kernel<Args>& kernel, Grid grid, const 
   if (grid.x > 0 && grid.y > 0) device_of(context).launch(kernel.info, &args, grid, dynamic_shared_bytes);
 }
 
-inline int64_t blocks_of(int64_t count, int64_t a_block) { return (count + a_block - 1) / a_block; }
+inline int64_t blocks_of(int64_t count, int64_t per_block) { return (count + per_block - 1) / per_block; }
 
 // True if rows of n elements of all these tensors, whose dtypes may differ, can be moved 16 bytes at a time.
 inline bool is_vectorizable(int64_t n, std::initializer_list<Tensor> tensors) {

@@ -100,8 +100,8 @@ GPU_FN void store_floats(T* address, const Floats<V>& values) {
 
 // to[at], ... (+)= values, where `to` is f32 or T. Summed in fp32, rounded once.
 template <class T, int V>
-GPU_FN void put_floats(void* to, bool f32, int64_t at, Floats<V> values, bool accumulate) {
-  const auto put = [&](auto* address) {
+GPU_FN void store_or_add_floats(void* to, bool f32, int64_t at, Floats<V> values, bool accumulate) {
+  const auto store = [&](auto* address) {
     if (accumulate) {
       const auto before = load_floats<V>(address);
       GPU_UNROLL
@@ -110,9 +110,9 @@ GPU_FN void put_floats(void* to, bool f32, int64_t at, Floats<V> values, bool ac
     store_floats(address, values);
   };
   if (f32) {
-    put(static_cast<float*>(to) + at);
+    store(static_cast<float*>(to) + at);
   } else {
-    put(static_cast<T*>(to) + at);
+    store(static_cast<T*>(to) + at);
   }
 }
 

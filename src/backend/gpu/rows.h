@@ -9,17 +9,17 @@ namespace ingot::gpu::GPU_TARGET {
 
 inline constexpr int row_threads = 256;
 
-struct RowRoom {
+struct RowStorage {
   float sums[row_threads / 32];
 };
 
-// A row that may be absent; all its elements are then `otherwise`. A null pointer instead of `there` would hide from
-// the compiler which address space `row` points to.
+// A row that may be absent; its elements are then `fill`. It has `present` because a null pointer would hide from the
+// compiler the address space of `row`.
 template <class T>
-struct MaybeRow {
+struct OptionalRow {
   const T* row;
-  bool there;
-  float otherwise = 0;
+  bool present;
+  float fill = 0;
 };
 
 // V elements of a row, from j on.
@@ -28,10 +28,10 @@ GPU_FN Floats<V> row_part(const T* row, int64_t j) {
   return load_floats<V>(row + j);
 }
 template <int V, class T>
-GPU_FN Floats<V> row_part(const MaybeRow<T>& row, int64_t j) {
-  if (row.there) return load_floats<V>(row.row + j);
+GPU_FN Floats<V> row_part(const OptionalRow<T>& row, int64_t j) {
+  if (row.present) return load_floats<V>(row.row + j);
   Floats<V> values;
-  for (int i = 0; i < V; ++i) values.at[i] = row.otherwise;
+  for (int i = 0; i < V; ++i) values.at[i] = row.fill;
   return values;
 }
 
@@ -44,23 +44,23 @@ GPU_FN void map_row(int64_t n, Y* y, Function function, const X... x) {
 }
 
 template <int V, class Result, class Add, class... Values>
-GPU_FN Result fold_part(Result result, Add add, const Values&... values) {
+GPU_FN Result reduce_part(Result result, Add add, const Values&... values) {
   for (int i = 0; i < V; ++i) result = add(result, values.at[i]...);
   return result;
 }
 // result = add(result, x[j]...) over this thread's own j < n.
 template <int V, class Result, class Add, class... X>
-GPU_FN Result fold_row(int64_t n, Result result, Add add, const X... x) {
+GPU_FN Result reduce_row(int64_t n, Result result, Add add, const X... x) {
   for (int64_t j = thread_index() * V; j < n; j += row_threads * V) {
-    result = fold_part<V>(result, add, row_part<V>(x, j)...);
+    result = reduce_part<V>(result, add, row_part<V>(x, j)...);
   }
   return result;
 }
 // Starts from 0 with sum = add(sum, x[j]...) over the thread's own j, then sums over the block; the same in each
 // thread.
 template <int V, class Add, class... X>
-GPU_FN float sum_of_row(int64_t n, RowRoom& room, Add add, const X... x) {
-  return block_sum<row_threads>(fold_row<V>(n, 0.0F, add, x...), room.sums);
+GPU_FN float sum_of_row(int64_t n, RowStorage& shared, Add add, const X... x) {
+  return block_sum<row_threads>(reduce_row<V>(n, 0.0F, add, x...), shared.sums);
 }
 
 }  // namespace ingot::gpu::GPU_TARGET

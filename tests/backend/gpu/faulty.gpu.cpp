@@ -40,7 +40,7 @@ GPU_FN void copied(const FaultArgs& a) {
   AsyncCopies<1> copies;
   copies.begin(0, shared.at + at, a.out + at, at < 120);
   copies.commit();
-  if constexpr (waits >= 0) copies.end<waits>();
+  if constexpr (waits >= 0) copies.wait<waits>();
   for (int i = 0; i < 4; ++i) a.out[at + i] = shared.at[at + i] + 1.0F;
 }
 

@@ -16,20 +16,20 @@ constexpr int max_d = 256;
 constexpr int warps = 256 / warp_width;
 constexpr int lane_d = max_d / warp_width;  // elements of a head per lane
 
-// A warp's own shared memory. `left` and `right` hold the vectors that are multiplied with all the others.
-struct WarpRoom {
+// The shared memory of a warp. `left` and `right` hold the q and dout of its query, or the k and v of its key.
+struct WarpStorage {
   float left[max_d];
   float right[max_d];
-  float weights[warp_width];
-  float slopes[warp_width];
+  float weights[warp_width];  // softmax weights of a tile of keys or queries; in the gradient of queries dS
+  float dscores[warp_width];
 };
-struct Room {
-  WarpRoom of[warps];
+struct SharedStorage {
+  WarpStorage of[warps];
 };
 
 template <class T>
-GPU_FN void keep(float* room, const T* from, int d) {
-  for (int i = lane_index(); i < d; i += warp_width) room[i] = to_float(from[i]);
+GPU_FN void load_vector(float* to, const T* from, int d) {
+  for (int i = lane_index(); i < d; i += warp_width) to[i] = to_float(from[i]);
 }
 
 template <class Left, class Right>
@@ -53,7 +53,7 @@ GPU_FN void add_rows(float (&sums)[lane_d], const float* weights, int count, int
 }
 
 template <class T>
-GPU_FN void put(T* to, const float (&sums)[lane_d], float factor, int d) {
+GPU_FN void store_sums(T* to, const float (&sums)[lane_d], float factor, int d) {
   for (int c = 0; c < lane_d; ++c) {
     const int i = lane_index() + c * warp_width;
     if (i < d) to[i] = from_float<T>(sums[c] * factor);
@@ -63,39 +63,39 @@ GPU_FN void put(T* to, const float (&sums)[lane_d], float factor, int d) {
 // One query over its keys, by online softmax. key(j) and value(j) are the rows of key j. Returns the log-sum-exp of the
 // scores.
 template <class T, class Keys, class Values>
-GPU_FN float attend(WarpRoom& room, T* out, const T* q, int64_t query, int head, int d, const ScoreArgs& a, Keys key,
-                    Values value) {
-  keep(room.left, q, d);
+GPU_FN float attend(WarpStorage& shared, T* out, const T* q, int64_t query, int head, int d, const ScoreArgs& a,
+                    Keys key, Values value) {
+  load_vector(shared.left, q, d);
   warp_barrier();
   float sums[lane_d] = {};
-  float top = -bits_of<float>(0x7f800000);
+  float max_score = -bits_of<float>(0x7f800000);
   float total = 0;
   for (int64_t base = first_key(a, query); base <= query; base += warp_width) {
     const int64_t left = query - base + 1;
     const int count = left < warp_width ? static_cast<int>(left) : warp_width;
     const int64_t j = base + lane_index();
-    const bool seen = lane_index() < count;
+    const bool in_range = lane_index() < count;
     const float score =
-        seen ? score_of(a, dot(room.left, key(j), d), head, j - query).value : -bits_of<float>(0x7f800000);
-    const float most = warp_max(score);
-    const float new_top = most > top ? most : top;
-    const float weight = seen ? exponential(score - new_top) : 0.0F;
-    const float keep_share = exponential(top - new_top);
-    total = fma(total, keep_share, warp_sum(weight));
-    top = new_top;
-    room.weights[lane_index()] = weight;
+        in_range ? score_of(a, dot(shared.left, key(j), d), head, j - query).value : -bits_of<float>(0x7f800000);
+    const float tile_max = warp_max(score);
+    const float new_max = tile_max > max_score ? tile_max : max_score;
+    const float weight = in_range ? exponential(score - new_max) : 0.0F;
+    const float rescale = exponential(max_score - new_max);
+    total = fma(total, rescale, warp_sum(weight));
+    max_score = new_max;
+    shared.weights[lane_index()] = weight;
     warp_barrier();
-    for (int c = 0; c < lane_d; ++c) sums[c] *= keep_share;
-    add_rows(sums, room.weights, count, d, [&](int i) { return value(base + i); });
+    for (int c = 0; c < lane_d; ++c) sums[c] *= rescale;
+    add_rows(sums, shared.weights, count, d, [&](int i) { return value(base + i); });
     warp_barrier();
   }
-  put(out, sums, 1.0F / total, d);
-  return top + logarithm(total);
+  store_sums(out, sums, 1.0F / total, d);
+  return max_score + logarithm(total);
 }
 
 template <class T>
 GPU_FN void forward(const PackedAttentionArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, block_shared);
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
   if (row >= a.tokens) return;
   const int head = block_index_y();
@@ -106,14 +106,14 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const T* v = static_cast<const T*>(a.v) + start * width + column;
   const int64_t at = row * a.heads * a.d + head * a.d;
   const float lse = attend(
-      room.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, row - start, head, a.d,
-      a.score, [&](int64_t j) { return k + j * width; }, [&](int64_t j) { return v + j * width; });
+      block_shared.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, row - start, head,
+      a.d, a.score, [&](int64_t j) { return k + j * width; }, [&](int64_t j) { return v + j * width; });
   if (a.lse != nullptr && lane_index() == 0) a.lse[head * a.tokens + row] = lse;
 }
 
 template <class T>
 GPU_FN void over_pages(const PagedAttentionArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, block_shared);
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
   if (row >= a.tokens) return;
   const int head = block_index_y();
@@ -122,19 +122,19 @@ GPU_FN void over_pages(const PagedAttentionArgs& a) {
   const int32_t* table = a.tables + s * a.max_pages;
   const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
   const int64_t column = head / (a.heads / a.kv_heads) * a.d;
-  const auto place = [&](int64_t j) { return (table[j / a.page] * a.page + j % a.page) * width + column; };
+  const auto offset = [&](int64_t j) { return (table[j / a.page] * a.page + j % a.page) * width + column; };
   const int64_t at = row * a.heads * a.d + head * a.d;
   attend(
-      room.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, query, head, a.d, a.score,
-      [&](int64_t j) { return static_cast<const T*>(a.k) + place(j); },
-      [&](int64_t j) { return static_cast<const T*>(a.v) + place(j); });
+      block_shared.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, query, head, a.d,
+      a.score, [&](int64_t j) { return static_cast<const T*>(a.k) + offset(j); },
+      [&](int64_t j) { return static_cast<const T*>(a.v) + offset(j); });
 }
 
 // One warp per query: dq = sum over its keys of ds k.
 template <class T>
 GPU_FN void query_gradient(const PackedAttentionArgs& a) {
-  GPU_SHARED(Room, rooms);
-  WarpRoom& room = rooms.of[warp_index()];
+  GPU_SHARED(SharedStorage, block_shared);
+  WarpStorage& shared = block_shared.of[warp_index()];
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
   if (row >= a.tokens) return;
   const int head = block_index_y();
@@ -145,10 +145,10 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   const T* k = static_cast<const T*>(a.k) + start * width + column;
   const T* v = static_cast<const T*>(a.v) + start * width + column;
   const int64_t at = row * a.heads * a.d + head * a.d;
-  keep(room.left, static_cast<const T*>(a.q) + at, a.d);
-  keep(room.right, static_cast<const T*>(a.dout) + at, a.d);
+  load_vector(shared.left, static_cast<const T*>(a.q) + at, a.d);
+  load_vector(shared.right, static_cast<const T*>(a.dout) + at, a.d);
   warp_barrier();
-  const float delta = dot(room.right, static_cast<const T*>(a.out) + at, a.d);
+  const float delta = dot(shared.right, static_cast<const T*>(a.out) + at, a.d);
   const float lse = a.lse[head * a.tokens + row];
   float sums[lane_d] = {};
   for (int64_t base = first_key(a.score, query); base <= query; base += warp_width) {
@@ -156,22 +156,22 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
     const int count = left < warp_width ? static_cast<int>(left) : warp_width;
     const int64_t j = base + lane_index();
     if (lane_index() < count) {
-      const Score score = score_of(a.score, dot(room.left, k + j * width, a.d), head, j - query);
+      const Score score = score_of(a.score, dot(shared.left, k + j * width, a.d), head, j - query);
       const float p = exponential(score.value - lse);
-      room.weights[lane_index()] = p * (dot(room.right, v + j * width, a.d) - delta) * score.slope;
+      shared.weights[lane_index()] = p * (dot(shared.right, v + j * width, a.d) - delta) * score.derivative;
     }
     warp_barrier();
-    add_rows(sums, room.weights, count, a.d, [&](int i) { return k + (base + i) * width; });
+    add_rows(sums, shared.weights, count, a.d, [&](int i) { return k + (base + i) * width; });
     warp_barrier();
   }
-  put(static_cast<T*>(a.dq) + at, sums, 1.0F, a.d);
+  store_sums(static_cast<T*>(a.dq) + at, sums, 1.0F, a.d);
 }
 
 // One warp per key: dv = sum of p dout, dk = sum of ds q, over the queries of all its query heads in order.
 template <class T>
 GPU_FN void key_gradient(const PackedAttentionArgs& a) {
-  GPU_SHARED(Room, rooms);
-  WarpRoom& room = rooms.of[warp_index()];
+  GPU_SHARED(SharedStorage, block_shared);
+  WarpStorage& shared = block_shared.of[warp_index()];
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
   if (row >= a.tokens) return;
   const int kv_head = block_index_y();
@@ -182,11 +182,11 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
   const int64_t key = row - start;
   const int64_t end = a.score.window > 0 && key + a.score.window < length ? key + a.score.window : length;
   const int64_t at = row * a.kv_heads * a.d + kv_head * a.d;
-  keep(room.left, static_cast<const T*>(a.k) + at, a.d);
-  keep(room.right, static_cast<const T*>(a.v) + at, a.d);
+  load_vector(shared.left, static_cast<const T*>(a.k) + at, a.d);
+  load_vector(shared.right, static_cast<const T*>(a.v) + at, a.d);
   warp_barrier();
-  float of_k[lane_d] = {};
-  float of_v[lane_d] = {};
+  float dk[lane_d] = {};
+  float dv[lane_d] = {};
   const int64_t width = static_cast<int64_t>(a.heads) * a.d;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const int64_t first = start * width + head * a.d;
@@ -198,20 +198,20 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
       const int count = left < warp_width ? static_cast<int>(left) : warp_width;
       const int64_t i = base + lane_index();
       if (lane_index() < count) {
-        const Score score = score_of(a.score, dot(room.left, q + i * width, a.d), head, key - i);
+        const Score score = score_of(a.score, dot(shared.left, q + i * width, a.d), head, key - i);
         const float p = exponential(score.value - a.lse[head * a.tokens + start + i]);
         const float delta = dot(dout + i * width, out + i * width, a.d);
-        room.weights[lane_index()] = p;
-        room.slopes[lane_index()] = p * (dot(room.right, dout + i * width, a.d) - delta) * score.slope;
+        shared.weights[lane_index()] = p;
+        shared.dscores[lane_index()] = p * (dot(shared.right, dout + i * width, a.d) - delta) * score.derivative;
       }
       warp_barrier();
-      add_rows(of_v, room.weights, count, a.d, [&](int n) { return dout + (base + n) * width; });
-      add_rows(of_k, room.slopes, count, a.d, [&](int n) { return q + (base + n) * width; });
+      add_rows(dv, shared.weights, count, a.d, [&](int n) { return dout + (base + n) * width; });
+      add_rows(dk, shared.dscores, count, a.d, [&](int n) { return q + (base + n) * width; });
       warp_barrier();
     }
   }
-  put(static_cast<T*>(a.dk) + at, of_k, 1.0F, a.d);
-  put(static_cast<T*>(a.dv) + at, of_v, 1.0F, a.d);
+  store_sums(static_cast<T*>(a.dk) + at, dk, 1.0F, a.d);
+  store_sums(static_cast<T*>(a.dv) + at, dv, 1.0F, a.d);
 }
 
 }  // namespace

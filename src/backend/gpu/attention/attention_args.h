@@ -58,13 +58,13 @@ namespace ingot::gpu::GPU_TARGET {
 
 struct Score {
   float value;
-  float slope;  // derivative of the value with respect to <q, k>
+  float derivative;  // with respect to <q, k>
 };
 GPU_FN Score score_of(const ScoreArgs& a, float product, int head, int64_t distance) {
   Score score{a.scale * product, a.scale};
   if (a.softcap > 0) {
-    const float bent = hyperbolic_tangent(score.value / a.softcap);
-    score = {a.softcap * bent, a.scale * (1.0F - bent * bent)};
+    const float tanh_score = hyperbolic_tangent(score.value / a.softcap);
+    score = {a.softcap * tanh_score, a.scale * (1.0F - tanh_score * tanh_score)};
   }
   if (a.slopes != nullptr) score.value = fma(a.slopes[head], static_cast<float>(distance), score.value);
   return score;

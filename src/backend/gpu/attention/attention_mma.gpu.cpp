@@ -25,35 +25,35 @@ namespace {
 
 // The online softmax of 16 queries over the keys so far.
 struct Softmax {
-  float top[mma_lane_rows];    // running maximum of the scores (as Exponents has them)
-  float total[mma_lane_rows];  // the lane's part of the sum of weights relative to it
+  float max[mma_lane_rows];    // of the scores, in the units of Exponents
+  float total[mma_lane_rows];  // the lane's part of the sum of the weights exp(score - max)
   GPU_FN Softmax() {
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
-      top[m] = -infinity();
+      max[m] = -infinity();
       total[m] = 0;
     }
   }
 
-  // Replaces scores by weights. The caller must multiply what it has summed so far by `share`.
+  // Replaces scores by weights. The caller must multiply its sums so far by `rescale`.
   template <int count>
-  GPU_FN void add(MmaAccumulator (&scores)[count], float factor, float (&share)[mma_lane_rows]) {
+  GPU_FN void add(MmaAccumulator (&scores)[count], float factor, float (&rescale)[mma_lane_rows]) {
     float base[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
-      float most = top[m];
+      float new_max = max[m];
       GPU_UNROLL
       for (int n = 0; n < count; ++n) {
         GPU_UNROLL
         for (int i = 0; i < MmaAccumulator::count; ++i) {
-          if (mma_lane_row(i) == m) most = scores[n].at[i] > most ? scores[n].at[i] : most;
+          if (mma_lane_row(i) == m) new_max = scores[n].at[i] > new_max ? scores[n].at[i] : new_max;
         }
       }
-      most = row_max(most);
-      base[m] = most > -infinity() ? most * factor : 0.0F;  // no key so far: every weight is 0
-      share[m] = exp2_approx(fma(top[m], factor, -base[m]));
-      top[m] = most;
-      total[m] *= share[m];
+      new_max = row_max(new_max);
+      base[m] = new_max > -infinity() ? new_max * factor : 0.0F;  // no key so far: every weight is 0
+      rescale[m] = exp2_approx(fma(max[m], factor, -base[m]));
+      max[m] = new_max;
+      total[m] *= rescale[m];
     }
     GPU_UNROLL
     for (int n = 0; n < count; ++n) {
@@ -73,37 +73,37 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   constexpr int tiles = shape.tiles;
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
-  constexpr bool in_registers = warp_width == 64 || keeps<D, tiles, 1, 32>;
-  const Place place = place_of(a, block_rows, longest_first());
-  if (place.first >= place.length) return;
+  constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 1, 32>;
+  const BlockTokens tokens = block_tokens(a, block_rows, reversed_block_index());
+  if (tokens.first >= tokens.length) return;
   const int head = block_index_y();
-  const HeadRows<T> q_rows = head_rows<T>(a, place, a.heads, head);
-  const HeadRows<T> kv_rows = head_rows<T>(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const HeadRows<T> q_rows = head_rows<T>(a, tokens, a.heads, head);
+  const HeadRows<T> kv_rows = head_rows<T>(a, tokens, a.kv_heads, head / (a.heads / a.kv_heads));
   const Source<T> k = kv_rows.source(a.k);
   const Source<T> v = kv_rows.source(a.v);
 
   Stages<T, D, keys, shape.warps * warp_width> stages{dynamic_shared<T>(), {}, {}};
   const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(
-      dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), place.first);
+      dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), tokens.first);
   MmaAccumulator out[tiles][D / 16] = {};
   Softmax softmax[tiles];
 
   const Exponents exponents(a.score);
-  const float slope = slope_of(a.score, head);
+  const float slope = alibi_slope(a.score, head);
   const int window = window_of(a.score);
-  const int first = place.first + warp_index() * tiles * 16;  // first query of the warp
-  const int last_key = (place.first + block_rows < place.length ? place.first + block_rows : place.length) - 1;
-  int k0 = static_cast<int>(first_key(a.score, place.first)) / keys * keys;
+  const int first = tokens.first + warp_index() * tiles * 16;  // first query of the warp
+  const int last_key = (tokens.first + block_rows < tokens.length ? tokens.first + block_rows : tokens.length) - 1;
+  int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   stages.begin(0, k, v, k0);
   for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
-    stages.end();
+    stages.wait();
     if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
-    if (none_sees(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
-    const bool whole = all_see(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
+    if (none_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
+    const bool unmasked = all_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
     MmaAccumulator scores[tiles][keys / 16] = {};
     multiply(scores, q, stages.left(stage), 0);
-    bool changed = false;
-    float share[tiles][mma_lane_rows];
+    bool max_changed = false;
+    float rescale[tiles][mma_lane_rows];
     GPU_UNROLL
     for (int r = 0; r < tiles; ++r) {
       if (!exponents.plain) {
@@ -112,32 +112,32 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
           GPU_UNROLL
           for (int i = 0; i < MmaAccumulator::count; ++i) {
             const int distance = k0 + n * 16 + mma_column(i) - (first + r * 16 + mma_row(i));
-            scores[r][n].at[i] = exponents.bent(scores[r][n].at[i], slope, distance).value;
+            scores[r][n].at[i] = exponents.modified(scores[r][n].at[i], slope, distance).value;
           }
         }
       }
-      if (!whole) {
+      if (!unmasked) {
         GPU_UNROLL
         for (int n = 0; n < keys / 16; ++n) {
           GPU_UNROLL
           for (int i = 0; i < MmaAccumulator::count; ++i) {
-            if (!sees(first + r * 16 + mma_row(i), k0 + n * 16 + mma_column(i), window)) {
+            if (!attends(first + r * 16 + mma_row(i), k0 + n * 16 + mma_column(i), window)) {
               scores[r][n].at[i] = -infinity();
             }
           }
         }
       }
-      softmax[r].add(scores[r], exponents.factor, share[r]);
+      softmax[r].add(scores[r], exponents.factor, rescale[r]);
       GPU_UNROLL
-      for (int m = 0; m < mma_lane_rows; ++m) changed = changed || share[r][m] != 1.0F;
+      for (int m = 0; m < mma_lane_rows; ++m) max_changed = max_changed || rescale[r][m] != 1.0F;
     }
-    if (warp_ballot(changed) != 0) {
+    if (warp_ballot(max_changed) != 0) {
       GPU_UNROLL
       for (int r = 0; r < tiles; ++r) {
         GPU_UNROLL
         for (int n = 0; n < D / 16; ++n) {
           GPU_UNROLL
-          for (int i = 0; i < MmaAccumulator::count; ++i) out[r][n].at[i] *= share[r][mma_lane_row(i)];
+          for (int i = 0; i < MmaAccumulator::count; ++i) out[r][n].at[i] *= rescale[r][mma_lane_row(i)];
         }
       }
     }
@@ -158,14 +158,14 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
       softmax[r].total[m] = row_sum(softmax[r].total[m]);
       factors[m] = 1.0F / softmax[r].total[m];
     }
-    put_rows(q_rows.row(a.out, row), q_rows.stride, place.length - row, a.d, out[r], factors);
+    store_rows(q_rows.row(a.out, row), q_rows.stride, tokens.length - row, a.d, out[r], factors);
     if (a.lse == nullptr) continue;
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) {
-      if (mma_column(i) == 0 && row + mma_row(i) < place.length) {
+      if (mma_column(i) == 0 && row + mma_row(i) < tokens.length) {
         const int m = mma_lane_row(i);
-        a.lse[head * a.tokens + place.start + row + mma_row(i)] =
-            fma(softmax[r].top[m] * exponents.factor, ln_2, logarithm(softmax[r].total[m]));
+        a.lse[head * a.tokens + tokens.start + row + mma_row(i)] =
+            fma(softmax[r].max[m] * exponents.factor, ln_2, logarithm(softmax[r].total[m]));
       }
     }
   }

@@ -33,8 +33,8 @@ GPU_KERNEL_WARPS(flash_dv_256, FlashArgs, 2)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// Each query and head gets 8, 16 or 32 adjacent lanes: the packs of 8 elements of a head, rounded up to a power of two.
-GPU_FN void dots(const FlashArgs& args) {
+// delta = <dout, out>. Each query of a head has 8, 16 or 32 adjacent lanes, of which each loads 8 elements.
+GPU_FN void compute_delta(const FlashArgs& args) {
   const PackedAttentionArgs& a = args.packed;
   const int lanes = a.d <= 64 ? 8 : a.d <= 128 ? 16 : 32;
   const int64_t row = (static_cast<int64_t>(block_index()) * 128 + thread_index()) / lanes;
@@ -51,26 +51,26 @@ GPU_FN void dots(const FlashArgs& args) {
   if (column == 0 && row < a.tokens) args.delta[head * a.tokens + row] = sum;
 }
 
-// For <q, k> and <dout, v> of a query and key: the attention weight, and the gradient with respect to scale <q, k>.
-struct Gradient {
-  float weight, slope;
+// Of a query and a key: the attention weight, and the gradient with respect to scale <q, k>.
+struct WeightAndGradient {
+  float weight, dscore;
 };
-// lse: the base-2 logarithm of the sum of exponentials.
+// product: <q, k>; dweight: <dout, v>; lse: the base-2 logarithm of the sum of exponentials.
 template <bool plain>
-GPU_FN Gradient gradient_of(const Exponents& exponents, float product, float of_value, float lse, float delta,
-                            float slope, int distance) {
-  Exponents::Bent score{product, 1.0F};
-  if constexpr (!plain) score = exponents.bent(product, slope, distance);
+GPU_FN WeightAndGradient gradient_of(const Exponents& exponents, float product, float dweight, float lse, float delta,
+                                     float slope, int distance) {
+  Exponents::ModifiedScore score{product, 1.0F};
+  if constexpr (!plain) score = exponents.modified(product, slope, distance);
   const float weight = exp2_approx(fma(score.value, exponents.factor, -lse));
-  return {weight, plain ? weight * (of_value - delta) : weight * (of_value - delta) * score.bend};
+  return {weight, plain ? weight * (dweight - delta) : weight * (dweight - delta) * score.derivative};
 }
-// Calls each<true>() for plain exponents, else each<false>().
-template <class Each>
-GPU_FN void by_kind(const Exponents& exponents, Each each) {
+// Calls body<true>() for plain exponents, else body<false>().
+template <class Body>
+GPU_FN void with_plain(const Exponents& exponents, Body body) {
   if (exponents.plain) {
-    each.template operator()<true>();
+    body.template operator()<true>();
   } else {
-    each.template operator()<false>();
+    body.template operator()<false>();
   }
 }
 
@@ -80,28 +80,28 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   constexpr int tiles = shape.tiles;
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
-  constexpr bool in_registers = warp_width == 64 || keeps<D, tiles, 2, 64>;
+  constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 2, 64>;
   const PackedAttentionArgs& a = args.packed;
-  const Place place = place_of(a, block_rows, longest_first());
-  if (place.first >= place.length) return;
+  const BlockTokens tokens = block_tokens(a, block_rows, reversed_block_index());
+  if (tokens.first >= tokens.length) return;
   const int head = block_index_y();
-  const HeadRows<Bf16> q_rows = head_rows<Bf16>(a, place, a.heads, head);
-  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, place, a.kv_heads, head / (a.heads / a.kv_heads));
+  const HeadRows<Bf16> q_rows = head_rows<Bf16>(a, tokens, a.heads, head);
+  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, tokens, a.kv_heads, head / (a.heads / a.kv_heads));
   const Source<Bf16> k = kv_rows.source(a.k);
   const Source<Bf16> v = kv_rows.source(a.v);
 
   Stages<Bf16, D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
-  Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D);
-  const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(kept, q_rows.source(a.q), place.first);
-  const auto dout = load_own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
-                                                                       q_rows.source(a.dout), place.first);
+  Bf16* const resident = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D);
+  const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(resident, q_rows.source(a.q), tokens.first);
+  const auto dout = load_own_rows<D, tiles, shape.warps, in_registers>(resident + (in_registers ? 0 : block_rows * D),
+                                                                       q_rows.source(a.dout), tokens.first);
   MmaAccumulator dq[tiles][D / 16] = {};
 
   const Exponents exponents(a.score);
-  const float slope = slope_of(a.score, head);
+  const float slope = alibi_slope(a.score, head);
   const int window = window_of(a.score);
-  const int first = place.first + warp_index() * tiles * 16;
-  const int last_key = (place.first + block_rows < place.length ? place.first + block_rows : place.length) - 1;
+  const int first = tokens.first + warp_index() * tiles * 16;
+  const int last_key = (tokens.first + block_rows < tokens.length ? tokens.first + block_rows : tokens.length) - 1;
   float lse[tiles][mma_lane_rows];
   float delta[tiles][mma_lane_rows];
   GPU_UNROLL
@@ -109,26 +109,26 @@ GPU_FN void query_gradient(const FlashArgs& args) {
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) {
       const int row = first + r * 16 + mma_row(i);
-      const int64_t at = head * a.tokens + place.start + (row < place.length ? row : 0);
+      const int64_t at = head * a.tokens + tokens.start + (row < tokens.length ? row : 0);
       lse[r][mma_lane_row(i)] = a.lse[at] * log2_e;
       delta[r][mma_lane_row(i)] = args.delta[at];
     }
   }
 
-  int k0 = static_cast<int>(first_key(a.score, place.first)) / keys * keys;
+  int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   stages.begin(0, k, v, k0);
   for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
-    stages.end();
+    stages.wait();
     if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
     GPU_UNROLL
     for (int j = 0; j < keys; j += mma_k) {
-      if (none_sees(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
-      const bool whole = all_see(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
+      if (none_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
+      const bool unmasked = all_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window);
       MmaAccumulator products[tiles][operand_tiles] = {};
-      MmaAccumulator of_values[tiles][operand_tiles] = {};
+      MmaAccumulator dweights[tiles][operand_tiles] = {};
       multiply(products, q, stages.left(stage), j);
-      multiply(of_values, dout, stages.right(stage), j);
-      by_kind(exponents, [&]<bool plain>() {
+      multiply(dweights, dout, stages.right(stage), j);
+      with_plain(exponents, [&]<bool plain>() {
         GPU_UNROLL
         for (int r = 0; r < tiles; ++r) {
           GPU_UNROLL
@@ -137,19 +137,19 @@ GPU_FN void query_gradient(const FlashArgs& args) {
             for (int i = 0; i < MmaAccumulator::count; ++i) {
               const int query = first + r * 16 + mma_row(i);
               const int key = k0 + j + n * 16 + mma_column(i);
-              const float slope_here =
-                  gradient_of<plain>(exponents, products[r][n].at[i], of_values[r][n].at[i], lse[r][mma_lane_row(i)],
+              const float dscore =
+                  gradient_of<plain>(exponents, products[r][n].at[i], dweights[r][n].at[i], lse[r][mma_lane_row(i)],
                                      delta[r][mma_lane_row(i)], slope, key - query)
-                      .slope;
-              products[r][n].at[i] = whole || sees(query, key, window) ? slope_here : 0.0F;
+                      .dscore;
+              products[r][n].at[i] = unmasked || attends(query, key, window) ? dscore : 0.0F;
             }
           }
         }
       });
-      MmaA slopes[tiles];
+      MmaA dscores[tiles];
       GPU_UNROLL
-      for (int r = 0; r < tiles; ++r) slopes[r] = operand_of<Bf16>(products[r]);
-      multiply_transposed<Bf16, D>(dq, slopes, stages.left(stage), j);
+      for (int r = 0; r < tiles; ++r) dscores[r] = operand_of<Bf16>(products[r]);
+      multiply_transposed<Bf16, D>(dq, dscores, stages.left(stage), j);
     }
   }
   float factors[mma_lane_rows];
@@ -157,62 +157,62 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
     const int row = first + r * 16;
-    put_rows(q_rows.row(a.dq, row), q_rows.stride, place.length - row, a.d, dq[r], factors);
+    store_rows(q_rows.row(a.dq, row), q_rows.stride, tokens.length - row, a.d, dq[r], factors);
   }
 }
 
-// dk, dv or both: with the longest heads the sums of one of them fill a lane's registers.
-template <int D, bool of_keys, bool of_values>
+// Computes dk, dv or both: with the largest heads the accumulators of one of them fill a lane's registers.
+template <int D, bool with_dk, bool with_dv>
 GPU_FN void key_gradient(const FlashArgs& args) {
   constexpr FlashShape shape = dkv_shape(D, warp_width, wide);
   constexpr int tiles = shape.tiles;
   constexpr int block_rows = shape.rows();
   constexpr int queries = shape.inner;
-  constexpr bool in_registers = warp_width == 64 || keeps<D, tiles, 2, 32>;
+  constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 2, 32>;
   const PackedAttentionArgs& a = args.packed;
-  const Place place = place_of(a, block_rows, block_index());
-  if (place.first >= place.length) return;
+  const BlockTokens tokens = block_tokens(a, block_rows, block_index());
+  if (tokens.first >= tokens.length) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, place, a.kv_heads, kv_head);
+  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, tokens, a.kv_heads, kv_head);
 
   Stages<Bf16, D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
-  Bf16* const kept = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
-  const auto k = load_own_rows<D, tiles, shape.warps, in_registers>(kept, kv_rows.source(a.k), place.first);
-  const auto v = load_own_rows<D, tiles, shape.warps, in_registers>(kept + (in_registers ? 0 : block_rows * D),
-                                                                    kv_rows.source(a.v), place.first);
+  Bf16* const resident = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
+  const auto k = load_own_rows<D, tiles, shape.warps, in_registers>(resident, kv_rows.source(a.k), tokens.first);
+  const auto v = load_own_rows<D, tiles, shape.warps, in_registers>(resident + (in_registers ? 0 : block_rows * D),
+                                                                    kv_rows.source(a.v), tokens.first);
   MmaAccumulator dk[tiles][D / 16] = {};
   MmaAccumulator dv[tiles][D / 16] = {};
 
   const Exponents exponents(a.score);
   const int window = window_of(a.score);
-  const int first = place.first + warp_index() * tiles * 16;  // first key of the warp
-  int end = place.length;                                     // of the queries that attend to any of the block's keys
-  if (window > 0 && place.first + block_rows - 1 + window < end) end = place.first + block_rows - 1 + window;
+  const int first = tokens.first + warp_index() * tiles * 16;  // first key of the warp
+  int end = tokens.length;                                     // of the queries that attend to any of the block's keys
+  if (window > 0 && tokens.first + block_rows - 1 + window < end) end = tokens.first + block_rows - 1 + window;
   // Loops over the query heads of the group, and for each over its queries. The first tile of queries starts at
-  // place.first, a multiple of `queries`, because no earlier query attends to the keys.
+  // tokens.first, a multiple of `queries`, because no earlier query attends to the keys.
   int head = kv_head * group;
   const int last_head = head + group - 1;
-  int q0 = place.first;
+  int q0 = tokens.first;
   const auto begin = [&](int stage, int of_head, int at) {
-    const HeadRows<Bf16> rows = head_rows<Bf16>(a, place, a.heads, of_head);
+    const HeadRows<Bf16> rows = head_rows<Bf16>(a, tokens, a.heads, of_head);
     stages.begin(stage, rows.source(a.q), rows.source(a.dout), at);
   };
   begin(0, head, q0);
   for (int stage = 0; head <= last_head; stage ^= 1) {
-    stages.end();
+    stages.wait();
     const bool next_head = q0 + queries >= end;
     const int head_after = next_head ? head + 1 : head;
-    const int q0_after = next_head ? place.first : q0 + queries;
+    const int q0_after = next_head ? tokens.first : q0 + queries;
     if (head_after <= last_head) begin(stage ^ 1, head_after, q0_after);
-    const float slope = slope_of(a.score, head);
-    const float* const lse_of = a.lse + head * a.tokens + place.start;
-    const float* const delta_of = args.delta + head * a.tokens + place.start;
+    const float slope = alibi_slope(a.score, head);
+    const float* const lse_of = a.lse + head * a.tokens + tokens.start;
+    const float* const delta_of = args.delta + head * a.tokens + tokens.start;
     GPU_UNROLL
     for (int j = 0; j < queries; j += mma_k) {
       const int query0 = q0 + j;
-      if (none_sees(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window)) continue;
-      const bool whole = all_see(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window);
+      if (none_attend(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window)) continue;
+      const bool unmasked = all_attend(query0, query0 + mma_k - 1, first, first + tiles * 16 - 1, window);
       float lse[operand_tiles][MmaAccumulator::count];
       float delta[operand_tiles][MmaAccumulator::count];
       GPU_UNROLL
@@ -220,15 +220,15 @@ GPU_FN void key_gradient(const FlashArgs& args) {
         GPU_UNROLL
         for (int i = 0; i < MmaAccumulator::count; ++i) {
           const int query = query0 + n * 16 + mma_column(i);
-          lse[n][i] = query < place.length ? lse_of[query] : infinity();  // makes its weights 0
-          delta[n][i] = query < place.length ? delta_of[query] : 0.0F;
+          lse[n][i] = query < tokens.length ? lse_of[query] : infinity();  // makes its weights 0
+          delta[n][i] = query < tokens.length ? delta_of[query] : 0.0F;
         }
       }
       MmaAccumulator products[tiles][operand_tiles] = {};
-      MmaAccumulator of_value[tiles][operand_tiles] = {};
+      MmaAccumulator dweights[tiles][operand_tiles] = {};
       multiply(products, k, stages.left(stage), j);
-      if constexpr (of_keys) multiply(of_value, v, stages.right(stage), j);
-      by_kind(exponents, [&]<bool plain>() {
+      if constexpr (with_dk) multiply(dweights, v, stages.right(stage), j);
+      with_plain(exponents, [&]<bool plain>() {
         GPU_UNROLL
         for (int r = 0; r < tiles; ++r) {
           GPU_UNROLL
@@ -237,24 +237,25 @@ GPU_FN void key_gradient(const FlashArgs& args) {
             for (int i = 0; i < MmaAccumulator::count; ++i) {
               const int key = first + r * 16 + mma_row(i);
               const int query = query0 + n * 16 + mma_column(i);
-              const Gradient gradient = gradient_of<plain>(exponents, products[r][n].at[i], of_value[r][n].at[i],
-                                                           lse[n][i] * log2_e, delta[n][i], slope, key - query);
-              const bool seen = whole || sees(query, key, window);
-              products[r][n].at[i] = seen ? gradient.weight : 0.0F;
-              of_value[r][n].at[i] = seen ? gradient.slope : 0.0F;
+              const WeightAndGradient gradient =
+                  gradient_of<plain>(exponents, products[r][n].at[i], dweights[r][n].at[i], lse[n][i] * log2_e,
+                                     delta[n][i], slope, key - query);
+              const bool attended = unmasked || attends(query, key, window);
+              products[r][n].at[i] = attended ? gradient.weight : 0.0F;
+              dweights[r][n].at[i] = attended ? gradient.dscore : 0.0F;
             }
           }
         }
       });
       MmaA weights[tiles];
-      MmaA slopes[tiles];
+      MmaA dscores[tiles];
       GPU_UNROLL
       for (int r = 0; r < tiles; ++r) {
         weights[r] = operand_of<Bf16>(products[r]);
-        slopes[r] = operand_of<Bf16>(of_value[r]);
+        dscores[r] = operand_of<Bf16>(dweights[r]);
       }
-      if constexpr (of_values) multiply_transposed<Bf16, D>(dv, weights, stages.right(stage), j);
-      if constexpr (of_keys) multiply_transposed<Bf16, D>(dk, slopes, stages.left(stage), j);
+      if constexpr (with_dv) multiply_transposed<Bf16, D>(dv, weights, stages.right(stage), j);
+      if constexpr (with_dk) multiply_transposed<Bf16, D>(dk, dscores, stages.left(stage), j);
     }
     head = head_after;
     q0 = q0_after;
@@ -266,15 +267,15 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
     const int row = first + r * 16;
-    const int left = place.length - row;
-    if constexpr (of_keys) put_rows(kv_rows.row(a.dk, row), kv_rows.stride, left, a.d, dk[r], scales);
-    if constexpr (of_values) put_rows(kv_rows.row(a.dv, row), kv_rows.stride, left, a.d, dv[r], ones);
+    const int left = tokens.length - row;
+    if constexpr (with_dk) store_rows(kv_rows.row(a.dk, row), kv_rows.stride, left, a.d, dk[r], scales);
+    if constexpr (with_dv) store_rows(kv_rows.row(a.dv, row), kv_rows.stride, left, a.d, dv[r], ones);
   }
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY(flash_delta, FlashArgs) { dots(a); }
+GPU_KERNEL_BODY(flash_delta, FlashArgs) { compute_delta(a); }
 GPU_KERNEL_BODY(flash_dq_64, FlashArgs) { query_gradient<64>(a); }
 GPU_KERNEL_BODY(flash_dq_128, FlashArgs) { query_gradient<128>(a); }
 GPU_KERNEL_BODY(flash_dq_256, FlashArgs) { query_gradient<256>(a); }

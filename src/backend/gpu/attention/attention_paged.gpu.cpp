@@ -1,14 +1,15 @@
 // Attention over the paged KV cache on tensor cores, for bf16 and f16. The rows of a tile are the query heads that
 // share a key/value head, of one token or of all tokens of a prompt chunk. Keys are processed in units of 128 positions
-// of the sequence: softmax and the gemm with the values within a unit; then the units are combined in order. Either a
-// block loops over all units of its rows, or (few tokens; split-KV as in flash-decoding) each unit has its own block,
-// which writes partial sums to scratch, and a second kernel combines them. Both do the same arithmetic for a row, so
-// that its bits depend neither on the variant, nor on how the prompt was cut into chunks, nor on the other sequences.
+// of the sequence: softmax and the gemm with the values are computed within a unit, and the units are combined in
+// order. Either a block loops over all units of its rows, or (few tokens; split-KV as in flash-decoding) each unit has
+// its own block, which writes partial sums to scratch, and a second kernel combines them. Both do the same arithmetic
+// for a row, so that its bits depend neither on the variant, nor on how the prompt was cut into chunks, nor on the
+// other sequences.
 //
-// Keys and values are loaded in pieces of 128 positions and 64 columns (16 KiB), one loading while the other one is
-// multiplied, so that shared memory does not grow with the head: 33 KiB, and with 32 lanes at most 16 KiB for the
-// queries. Cost: for each position, a token reads 4 d bytes of a key/value head and does 64 d FLOPs with them (all 16
-// rows of a tile, of which a group of G uses G). That is 16 FLOPs per byte, so memory bounds it on every target.
+// Keys and values are loaded in chunks of 128 positions and 64 columns (16 KiB), double-buffered, so that shared memory
+// does not grow with the head: 33 KiB, and with 32 lanes at most 16 KiB for the queries. Cost: for each position, a
+// token reads 4 d bytes of a key/value head and does 64 d FLOPs with them (all 16 rows of a tile, of which a group of G
+// uses G). That is 16 FLOPs per byte, so memory bounds it on every target.
 #include "backend/gpu/attention/attention_tiles.h"
 
 namespace ingot::gpu {
@@ -19,7 +20,7 @@ struct PagedTilesArgs {
   PagedAttentionArgs paged;
   // Split-KV only, for each row [token, head, unit]:
   float* parts;  // [tokens, heads, units, d]: the unit's sums of weights times values
-  float* stats;  // [tokens, heads, units, 2]: its max score (as Exponents has it) and the sum of its weights
+  float* stats;  // [tokens, heads, units, 2]: its max score (in the units of Exponents) and the sum of its weights
   int32_t units;
 };
 
@@ -47,25 +48,26 @@ constexpr int chunk_columns = 64;
 struct Queries {
   int64_t first_token;  // its row in q
   int rows;
-  int first_place;  // position of first_token in its sequence
+  int first_position;  // of first_token in its sequence
   int sequence;
 };
 
-// The factors of the previous sum and of the added one when their maxima, `top` and `other`, are merged.
-struct Shares {
+// Merges two softmax sums: `max` becomes the larger of the maxima `max` and `other`; returns the factors that rescale
+// the previous sum and the added one to it.
+struct RescaleFactors {
   float old, added;
 };
-GPU_FN Shares meet(float& top, float other, float factor) {
-  const float both = other > top ? other : top;
-  const float base = both > -infinity() ? both * factor : 0.0F;  // no key so far: all factors are 0
-  const Shares shares{exp2_approx(fma(top, factor, -base)), exp2_approx(fma(other, factor, -base))};
-  top = both;
-  return shares;
+GPU_FN RescaleFactors merge_max(float& max, float other, float factor) {
+  const float new_max = other > max ? other : max;
+  const float base = new_max > -infinity() ? new_max * factor : 0.0F;  // no key so far: all factors are 0
+  const RescaleFactors factors{exp2_approx(fma(max, factor, -base)), exp2_approx(fma(other, factor, -base))};
+  max = new_max;
+  return factors;
 }
 
-// A block's loop over units of keys; each warp has 16 rows.
+// Loads keys and values from the cache's pages, unit by unit, for a block whose warps have 16 rows each.
 template <class T, int D, int warps, bool one_unit>
-struct Walk {
+struct PageLoader {
   static constexpr int threads = warps * warp_width;
   static constexpr int chunks = D / chunk_columns;  // of a unit's keys, and as many of its values
   static constexpr int n_tiles = unit_keys / 16;
@@ -74,20 +76,21 @@ struct Walk {
 
   const PagedTilesArgs& args;
   const Queries& queries;
-  T* room;
-  int* slots;  // [2][128]: rows of the cache; -1: none
+  T* shared;
+  int* slots;  // [2][128]: rows of the cache; -1: no key
   int kv_head;
-  int last_place;  // position of the block's last row
+  int last_position;  // position of the block's last row
   TileCopy<T, unit_keys, chunk_columns, threads> copy;
 
-  GPU_FN Chunk chunk(int stage) const { return {room + stage * unit_keys * chunk_columns}; }
+  GPU_FN Chunk chunk(int stage) const { return {shared + stage * unit_keys * chunk_columns}; }
   GPU_FN void find_slots(int unit) {
     const PagedAttentionArgs& a = args.paged;
     const int32_t* const table = a.tables + queries.sequence * a.max_pages;
     const int page = static_cast<int>(a.page);
     for (int i = thread_index(); i < unit_keys; i += threads) {
-      const int place = unit * unit_keys + i;
-      slots[unit % 2 * unit_keys + i] = place <= last_place ? table[place / page] * page + place % page : -1;
+      const int position = unit * unit_keys + i;
+      slots[unit % 2 * unit_keys + i] =
+          position <= last_position ? table[position / page] * page + position % page : -1;
     }
   }
   // Starts to load chunk c of the unit: first come the chunks of the keys, then those of the values.
@@ -101,7 +104,7 @@ struct Walk {
   }
   // Waits for chunk c and starts to load the one after it.
   GPU_FN void next(int unit, int c, bool is_last) {
-    copy.copies.end();
+    copy.copies.wait();
     block_barrier();
     if (c == 0 && !is_last) find_slots(unit + 1);
     if (c + 1 < 2 * chunks) {
@@ -114,98 +117,98 @@ struct Walk {
 
 template <class T, int D, int warps, bool one_unit>
 GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int first_row, int only_unit) {
-  using Way = Walk<T, D, warps, one_unit>;
+  using Loader = PageLoader<T, D, warps, one_unit>;
   const PagedAttentionArgs& a = args.paged;
   const int group = a.heads / a.kv_heads;
   const int rows = 16 * warps;
   const int kv_head = block_index_y() % a.kv_heads;
   const int last_row = (first_row + rows < queries.rows ? first_row + rows : queries.rows) - 1;
-  const int last_place = queries.first_place + last_row / group;
-  const int first_unit = static_cast<int>(first_key(a.score, queries.first_place + first_row / group)) / unit_keys;
-  const int last_unit = last_place / unit_keys;
+  const int last_position = queries.first_position + last_row / group;
+  const int first_unit = static_cast<int>(first_key(a.score, queries.first_position + first_row / group)) / unit_keys;
+  const int last_unit = last_position / unit_keys;
   if (one_unit && (only_unit < first_unit || only_unit > last_unit)) return;
 
   auto* const shared = dynamic_shared<T>();
-  T* const kept = shared + 2 * unit_keys * chunk_columns;  // the queries, unless they stay in registers
-  auto* const slots = reinterpret_cast<int*>(kept + (warp_width == 32 ? rows * D : 0));
-  Way way{args, queries, shared, slots, kv_head, last_place, {}};
+  T* const resident_q = shared + 2 * unit_keys * chunk_columns;  // the queries, unless they stay in registers
+  auto* const slots = reinterpret_cast<int*>(resident_q + (warp_width == 32 ? rows * D : 0));
+  Loader loader{args, queries, shared, slots, kv_head, last_position, {}};
   int unit = one_unit ? only_unit : first_unit;
-  way.find_slots(unit);
+  loader.find_slots(unit);
 
   // Index of element (row, 0) of q or out.
   const auto start_of = [&](int row) {
     return ((queries.first_token + row / group) * a.heads + kv_head * group + row % group) * a.d;
   };
-  T* const q_room = Way::in_registers ? shared : kept;
-  TileCopy<T, 16 * warps, D, Way::threads> q_copy = {};
-  q_copy.begin_at({q_room}, static_cast<const T*>(a.q), a.d,
+  T* const q_shared = Loader::in_registers ? shared : resident_q;
+  TileCopy<T, 16 * warps, D, Loader::threads> q_copy = {};
+  q_copy.begin_at({q_shared}, static_cast<const T*>(a.q), a.d,
                   [&](int row) { return first_row + row < queries.rows ? start_of(first_row + row) : int64_t{-1}; });
-  q_copy.copies.end();
+  q_copy.copies.wait();
   block_barrier();
-  const Rows<T, D, 1, Way::in_registers> q(Tile<T, D>{q_room}.from_row(warp_index() * 16));
-  if constexpr (Way::in_registers) block_barrier();
+  const Rows<T, D, 1, Loader::in_registers> q(Tile<T, D>{q_shared}.from_row(warp_index() * 16));
+  if constexpr (Loader::in_registers) block_barrier();
 
   const Exponents exponents(a.score);
   const int window = window_of(a.score);
   const int warp_row = first_row + warp_index() * 16;
-  int places[mma_lane_rows];
+  int positions[mma_lane_rows];
   float slopes[mma_lane_rows];
   GPU_UNROLL
   for (int i = 0; i < MmaAccumulator::count; ++i) {
     const int row = warp_row + mma_row(i) < queries.rows ? warp_row + mma_row(i) : queries.rows - 1;
-    places[mma_lane_row(i)] = queries.first_place + row / group;
-    slopes[mma_lane_row(i)] = slope_of(a.score, kv_head * group + row % group);
+    positions[mma_lane_row(i)] = queries.first_position + row / group;
+    slopes[mma_lane_row(i)] = alibi_slope(a.score, kv_head * group + row % group);
   }
   MmaAccumulator out[D / 16] = {};
-  float top[mma_lane_rows];
+  float max[mma_lane_rows];
   float total[mma_lane_rows];
-  for (float& each : top) each = -infinity();
+  for (float& each : max) each = -infinity();
   for (float& each : total) each = 0;
 
-  way.begin(unit, 0);
+  loader.begin(unit, 0);
   for (; unit <= (one_unit ? only_unit : last_unit); ++unit) {
     const bool is_last = one_unit || unit == last_unit;
     const int k0 = unit * unit_keys;
-    // Number of 16-key tiles that any of the block's rows attends to. Warps without rows only help to copy.
-    const int seen = warp_row <= last_row ? (last_place - k0) / 16 + 1 : 0;
-    MmaAccumulator scores[Way::n_tiles] = {};
+    // Number of 16-key tiles that any of the block's rows attends to. Warps without rows only take part in loading.
+    const int num_tiles = warp_row <= last_row ? (last_position - k0) / 16 + 1 : 0;
+    MmaAccumulator scores[Loader::n_tiles] = {};
     GPU_UNROLL
-    for (int c = 0; c < Way::chunks; ++c) {
-      way.next(unit, c, is_last);
+    for (int c = 0; c < Loader::chunks; ++c) {
+      loader.next(unit, c, is_last);
       GPU_UNROLL
       for (int k = 0; k < chunk_columns / mma_k; ++k) {
         const MmaA part = q.at(0, c * (chunk_columns / mma_k) + k);
         GPU_UNROLL
-        for (int n = 0; n < Way::n_tiles; ++n) {
-          if (n < seen) mma<T>(scores[n], part, load_b(way.chunk(c % 2), n * 16, k * mma_k));
+        for (int n = 0; n < Loader::n_tiles; ++n) {
+          if (n < num_tiles) mma<T>(scores[n], part, load_b(loader.chunk(c % 2), n * 16, k * mma_k));
         }
       }
     }
     // Weights relative to the row's max score in this unit.
-    float most[mma_lane_rows];
+    float unit_max[mma_lane_rows];
     float sum[mma_lane_rows] = {};
-    for (float& each : most) each = -infinity();
+    for (float& each : unit_max) each = -infinity();
     GPU_UNROLL
-    for (int n = 0; n < Way::n_tiles; ++n) {
+    for (int n = 0; n < Loader::n_tiles; ++n) {
       GPU_UNROLL
       for (int i = 0; i < MmaAccumulator::count; ++i) {
         const int m = mma_lane_row(i);
         const int key = k0 + n * 16 + mma_column(i);
         float score = scores[n].at[i];
-        if (!exponents.plain) score = exponents.bent(score, slopes[m], key - places[m]).value;
-        score = sees(places[m], key, window) ? score : -infinity();
+        if (!exponents.plain) score = exponents.modified(score, slopes[m], key - positions[m]).value;
+        score = attends(positions[m], key, window) ? score : -infinity();
         scores[n].at[i] = score;
-        most[m] = score > most[m] ? score : most[m];
+        unit_max[m] = score > unit_max[m] ? score : unit_max[m];
       }
     }
     float base[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
-      most[m] = row_max(most[m]);
-      base[m] = most[m] > -infinity() ? most[m] * exponents.factor : 0.0F;
+      unit_max[m] = row_max(unit_max[m]);
+      base[m] = unit_max[m] > -infinity() ? unit_max[m] * exponents.factor : 0.0F;
     }
     GPU_UNROLL
-    for (int n = 0; n < Way::n_tiles; ++n) {
+    for (int n = 0; n < Loader::n_tiles; ++n) {
       GPU_UNROLL
       for (int i = 0; i < MmaAccumulator::count; ++i) {
         const int m = mma_lane_row(i);
@@ -213,16 +216,16 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
         sum[m] += scores[n].at[i];
       }
     }
-    Shares shares[mma_lane_rows];
+    RescaleFactors rescale[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
       sum[m] = row_sum(sum[m]);
       if constexpr (one_unit) {
-        top[m] = most[m];
+        max[m] = unit_max[m];
         total[m] = sum[m];
       } else {
-        shares[m] = meet(top[m], most[m], exponents.factor);
-        total[m] = fma(total[m], shares[m].old, sum[m] * shares[m].added);
+        rescale[m] = merge_max(max[m], unit_max[m], exponents.factor);
+        total[m] = fma(total[m], rescale[m].old, sum[m] * rescale[m].added);
       }
     }
     MmaA weights[unit_keys / mma_k];
@@ -234,25 +237,25 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
       weights[j] = mma_operand<T>(part);
     }
     GPU_UNROLL
-    for (int c = 0; c < Way::chunks; ++c) {
-      way.next(unit, Way::chunks + c, is_last);
+    for (int c = 0; c < Loader::chunks; ++c) {
+      loader.next(unit, Loader::chunks + c, is_last);
       GPU_UNROLL
       for (int n = 0; n < chunk_columns / 16; ++n) {
         MmaAccumulator part = {};
         GPU_UNROLL
         for (int j = 0; j < unit_keys / mma_k; ++j) {
-          if (j * operand_tiles < seen) {
-            mma<T>(part, weights[j], load_b_transposed(way.chunk((Way::chunks + c) % 2), j * mma_k, n * 16));
+          if (j * operand_tiles < num_tiles) {
+            mma<T>(part, weights[j], load_b_transposed(loader.chunk((Loader::chunks + c) % 2), j * mma_k, n * 16));
           }
         }
-        MmaAccumulator& folded = out[c * (chunk_columns / 16) + n];
+        MmaAccumulator& sum_of_units = out[c * (chunk_columns / 16) + n];
         GPU_UNROLL
         for (int i = 0; i < MmaAccumulator::count; ++i) {
           if constexpr (one_unit) {
-            folded.at[i] = part.at[i];
+            sum_of_units.at[i] = part.at[i];
           } else {
-            const Shares& share = shares[mma_lane_row(i)];
-            folded.at[i] = fma(folded.at[i], share.old, part.at[i] * share.added);
+            const RescaleFactors& factors = rescale[mma_lane_row(i)];
+            sum_of_units.at[i] = fma(sum_of_units.at[i], factors.old, part.at[i] * factors.added);
           }
         }
       }
@@ -274,7 +277,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
         if (column < a.d) store_pack(args.parts + at * a.d + column, pack);
       }
       if (mma_column(i) == 0) {
-        args.stats[at * 2] = top[mma_lane_row(i)];
+        args.stats[at * 2] = max[mma_lane_row(i)];
         args.stats[at * 2 + 1] = total[mma_lane_row(i)];
       }
     }
@@ -288,7 +291,7 @@ GPU_FN void over_pages(const PagedTilesArgs& args, const Queries& queries, int f
     }
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) factors[m] = 1.0F / total[m];
-    put_rows(static_cast<T*>(a.out), at, a.d, out, factors);
+    store_rows(static_cast<T*>(a.out), at, a.d, out, factors);
   }
 }
 
@@ -317,7 +320,7 @@ GPU_FN void all_units(const PagedTilesArgs& args) {
 
 // Grid: x is (token, unit), y is (tile of the group's rows, key/value head).
 template <class T, int D, int warps>
-GPU_FN void unit_alone(const PagedTilesArgs& args) {
+GPU_FN void one_unit_of_token(const PagedTilesArgs& args) {
   const PagedAttentionArgs& a = args.paged;
   const int token = block_index() / args.units;
   const int s = sequence_of(a.query_offsets, a.sequences, token);
@@ -325,31 +328,31 @@ GPU_FN void unit_alone(const PagedTilesArgs& args) {
   over_pages<T, D, warps, true>(args, queries, block_index_y() / a.kv_heads * 16 * warps, block_index() % args.units);
 }
 
-// One block per token and head; each thread has two columns. Units are loaded a few at a time, ahead of their
-// combination, which is sequential.
+// Combines the units of a row, in order. One block per token and head; each thread has two columns. Some units are
+// loaded ahead, because the combination is sequential.
 template <class T>
-GPU_FN void fold(const PagedTilesArgs& args) {
+GPU_FN void combine_units(const PagedTilesArgs& args) {
   constexpr int ahead = 4;
   const PagedAttentionArgs& a = args.paged;
   const int token = block_index();
   const int s = sequence_of(a.query_offsets, a.sequences, token);
-  const int place = a.lengths[s] - (a.query_offsets[s + 1] - token);
-  const int first_unit = static_cast<int>(first_key(a.score, place)) / unit_keys;
-  const int last_unit = place / unit_keys;
+  const int position = a.lengths[s] - (a.query_offsets[s + 1] - token);
+  const int first_unit = static_cast<int>(first_key(a.score, position)) / unit_keys;
+  const int last_unit = position / unit_keys;
   const float factor = Exponents(a.score).factor;
   const int64_t row = static_cast<int64_t>(token) * a.heads + block_index_y();
-  float top = -infinity();
+  float max = -infinity();
   float total = 0;
   float sums[2] = {};
   for (int unit = first_unit; unit <= last_unit; unit += ahead) {
-    float tops[ahead];
-    float totals[ahead];
+    float unit_max[ahead];
+    float unit_total[ahead];
     float parts[ahead][2];
     GPU_UNROLL
     for (int j = 0; j < ahead; ++j) {
       const int64_t at = row * args.units + (unit + j <= last_unit ? unit + j : last_unit);
-      tops[j] = args.stats[at * 2];
-      totals[j] = args.stats[at * 2 + 1];
+      unit_max[j] = args.stats[at * 2];
+      unit_total[j] = args.stats[at * 2 + 1];
       GPU_UNROLL
       for (int c = 0; c < 2; ++c) {
         const int column = thread_index() + c * 128;
@@ -359,30 +362,30 @@ GPU_FN void fold(const PagedTilesArgs& args) {
     GPU_UNROLL
     for (int j = 0; j < ahead; ++j) {
       if (unit + j > last_unit) break;
-      const Shares shares = meet(top, tops[j], factor);
-      total = fma(total, shares.old, totals[j] * shares.added);
+      const RescaleFactors factors = merge_max(max, unit_max[j], factor);
+      total = fma(total, factors.old, unit_total[j] * factors.added);
       GPU_UNROLL
-      for (int c = 0; c < 2; ++c) sums[c] = fma(sums[c], shares.old, parts[j][c] * shares.added);
+      for (int c = 0; c < 2; ++c) sums[c] = fma(sums[c], factors.old, parts[j][c] * factors.added);
     }
   }
-  const float share = 1.0F / total;
+  const float inverse = 1.0F / total;
   GPU_UNROLL
   for (int c = 0; c < 2; ++c) {
     const int column = thread_index() + c * 128;
-    if (column < a.d) static_cast<T*>(a.out)[row * a.d + column] = from_float<T>(sums[c] * share);
+    if (column < a.d) static_cast<T*>(a.out)[row * a.d + column] = from_float<T>(sums[c] * inverse);
   }
 }
 
 }  // namespace
 
-#define PAGED_BODIES(NAME, T)                                                    \
-  GPU_KERNEL_BODY(NAME##_64, PagedTilesArgs) { all_units<T, 64, 4>(a); }         \
-  GPU_KERNEL_BODY(NAME##_128, PagedTilesArgs) { all_units<T, 128, 4>(a); }       \
-  GPU_KERNEL_BODY(NAME##_256, PagedTilesArgs) { all_units<T, 256, 2>(a); }       \
-  GPU_KERNEL_BODY(NAME##_unit_64, PagedTilesArgs) { unit_alone<T, 64, 2>(a); }   \
-  GPU_KERNEL_BODY(NAME##_unit_128, PagedTilesArgs) { unit_alone<T, 128, 2>(a); } \
-  GPU_KERNEL_BODY(NAME##_unit_256, PagedTilesArgs) { unit_alone<T, 256, 2>(a); } \
-  GPU_KERNEL_BODY(NAME##_fold, PagedTilesArgs) { fold<T>(a); }
+#define PAGED_BODIES(NAME, T)                                                           \
+  GPU_KERNEL_BODY(NAME##_64, PagedTilesArgs) { all_units<T, 64, 4>(a); }                \
+  GPU_KERNEL_BODY(NAME##_128, PagedTilesArgs) { all_units<T, 128, 4>(a); }              \
+  GPU_KERNEL_BODY(NAME##_256, PagedTilesArgs) { all_units<T, 256, 2>(a); }              \
+  GPU_KERNEL_BODY(NAME##_unit_64, PagedTilesArgs) { one_unit_of_token<T, 64, 2>(a); }   \
+  GPU_KERNEL_BODY(NAME##_unit_128, PagedTilesArgs) { one_unit_of_token<T, 128, 2>(a); } \
+  GPU_KERNEL_BODY(NAME##_unit_256, PagedTilesArgs) { one_unit_of_token<T, 256, 2>(a); } \
+  GPU_KERNEL_BODY(NAME##_fold, PagedTilesArgs) { combine_units<T>(a); }
 PAGED_BODIES(paged, Bf16)
 PAGED_BODIES(paged_f16, F16)
 
@@ -418,10 +421,10 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   const size_t size = d <= 64 ? 0 : d <= 128 ? 1 : 2;
   const int64_t padded_d = int64_t{64} << size;
   const int64_t group = attributes.heads / attributes.kv_heads;
-  const int64_t kept =
+  const int64_t q_row_bytes =
       device_of(context).warp_width() == 32 ? padded_d * 2 : 0;  // bytes of a query row in shared memory
   const int64_t chunks_and_slots = 2 * unit_keys * 64 * 2 + 2 * unit_keys * 4;
-  const auto shared = [&](int64_t warps) { return static_cast<size_t>(chunks_and_slots + 16 * warps * kept); };
+  const auto shared = [&](int64_t warps) { return static_cast<size_t>(chunks_and_slots + 16 * warps * q_row_bytes); };
 
   const int64_t tokens = q.shape[0];
   const int64_t longest = args.paged.max_pages * args.paged.page;

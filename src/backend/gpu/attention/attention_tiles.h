@@ -34,31 +34,31 @@ struct Source {
 // An asynchronous copy of `rows` rows into a tile by all `threads` threads of the block.
 template <class T, int rows, int D, int threads>
 struct TileCopy {
-  static constexpr int pieces = D / 8;  // 16-byte chunks per row
-  static constexpr int count = rows * pieces / threads;
-  static_assert(rows * pieces % threads == 0);
+  static constexpr int row_chunks = D / 8;  // 16-byte chunks per row
+  static constexpr int count = rows * row_chunks / threads;
+  static_assert(rows * row_chunks % threads == 0);
   AsyncCopies<count> copies;
 
   GPU_FN void begin(const Tile<T, D>& to, const Source<T>& from, int first) {
-    const int column = thread_index() % pieces * 8;
+    const int column = thread_index() % row_chunks * 8;
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {
-      const int row = thread_index() / pieces + i * (threads / pieces);
-      const bool wanted = first + row < from.end && column < from.d;
-      copies.begin(i, to.at(row, column), from.base + (wanted ? (first + row) * from.stride + column : 0), wanted);
+      const int row = thread_index() / row_chunks + i * (threads / row_chunks);
+      const bool valid = first + row < from.end && column < from.d;
+      copies.begin(i, to.at(row, column), from.base + (valid ? (first + row) * from.stride + column : 0), valid);
     }
     copies.commit();
   }
   // Row r of the tile is read from base[offset(r)] on; a negative offset means a row of zeros.
   template <class Offset>
   GPU_FN void begin_at(const Tile<T, D>& to, const T* base, int d, Offset offset) {
-    const int column = thread_index() % pieces * 8;
+    const int column = thread_index() % row_chunks * 8;
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {
-      const int row = thread_index() / pieces + i * (threads / pieces);
+      const int row = thread_index() / row_chunks + i * (threads / row_chunks);
       const int64_t from = offset(row);
-      const bool wanted = from >= 0 && column < d;
-      copies.begin(i, to.at(row, column), base + (wanted ? from + column : 0), wanted);
+      const bool valid = from >= 0 && column < d;
+      copies.begin(i, to.at(row, column), base + (valid ? from + column : 0), valid);
     }
     copies.commit();
   }
@@ -136,70 +136,72 @@ GPU_FN void multiply_transposed(MmaAccumulator (&sums)[tiles][D / 16], const Mma
 // Stores the first `d` columns of 16 rows, each row times its factor. The lane's row m begins at to[at[m]]; a negative
 // at[m] skips the row.
 template <class T, int count>
-GPU_FN void put_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const MmaAccumulator (&sums)[count],
-                     const float (&factors)[mma_lane_rows]) {
+GPU_FN void store_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const MmaAccumulator (&sums)[count],
+                       const float (&factors)[mma_lane_rows]) {
   GPU_UNROLL
   for (int n = 0; n < count; ++n) {
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; i += mma_neighbours) {
       const int m = mma_lane_row(i);
       const int column = n * 16 + mma_column(i);
-      const bool there = at[m] >= 0 && column < d;
+      const bool valid = at[m] >= 0 && column < d;
       if constexpr (mma_neighbours < 4) {
         Pack<T, mma_neighbours> pack;
         GPU_UNROLL
         for (int j = 0; j < mma_neighbours; ++j) pack.at[j] = from_float<T>(sums[n].at[i + j] * factors[m]);
-        if (there) store_pack(to + at[m] + column, pack);
+        if (valid) store_pack(to + at[m] + column, pack);
       } else {  // as pairs, which clang does not split
         Pack<uint32_t, mma_neighbours / 2> pairs;
         GPU_UNROLL
         for (int j = 0; j < mma_neighbours; j += 2) {
           pairs.at[j / 2] = pack_rounded<T>(sums[n].at[i + j] * factors[m], sums[n].at[i + j + 1] * factors[m]);
         }
-        if (there) store_pack(reinterpret_cast<uint32_t*>(to + at[m] + column), pairs);
+        if (valid) store_pack(reinterpret_cast<uint32_t*>(to + at[m] + column), pairs);
       }
     }
   }
 }
 // The same for rows that are `stride` elements apart; only the first `rows` of the 16 are stored.
 template <class T, int count>
-GPU_FN void put_rows(T* to, int64_t stride, int rows, int d, const MmaAccumulator (&sums)[count],
-                     const float (&factors)[mma_lane_rows]) {
+GPU_FN void store_rows(T* to, int64_t stride, int rows, int d, const MmaAccumulator (&sums)[count],
+                       const float (&factors)[mma_lane_rows]) {
   int64_t at[mma_lane_rows];
   GPU_UNROLL
   for (int i = 0; i < MmaAccumulator::count; ++i) at[mma_lane_row(i)] = mma_row(i) < rows ? mma_row(i) * stride : -1;
-  put_rows(to, at, d, sums, factors);
+  store_rows(to, at, d, sums, factors);
 }
 
 template <class Combine>
-GPU_FN float over_row(float value, Combine combine) {
+GPU_FN float reduce_row_lanes(float value, Combine combine) {
   GPU_UNROLL
   for (int mask = mma_row_mask; mask < mma_row_mask_end; mask *= 2) value = combine(value, shuffle_xor(value, mask));
   return value;
 }
 GPU_FN float row_sum(float value) {
-  return over_row(value, [](float a, float b) { return a + b; });
+  return reduce_row_lanes(value, [](float a, float b) { return a + b; });
 }
 GPU_FN float row_max(float value) {
-  return over_row(value, [](float a, float b) { return b > a ? b : a; });
+  return reduce_row_lanes(value, [](float a, float b) { return b > a ? b : a; });
 }
 
 // The window as an int; it is clamped to 2^30, because no sequence is longer.
 GPU_FN int window_of(const ScoreArgs& a) {
   return static_cast<int>(a.window < (int64_t{1} << 30) ? a.window : int64_t{1} << 30);
 }
-GPU_FN bool sees(int query, int key, int window) { return key <= query && (window <= 0 || key > query - window); }
-// all_see: every query attends to every key. none_sees: no query attends to any of the keys.
-GPU_FN bool all_see(int first_query, int last_query, int first_key, int last_key, int window) {
+// Whether the query attends to the key (causal, and within the window, if any).
+GPU_FN bool attends(int query, int key, int window) { return key <= query && (window <= 0 || key > query - window); }
+// Whether every query attends to every key.
+GPU_FN bool all_attend(int first_query, int last_query, int first_key, int last_key, int window) {
   return last_key <= first_query && (window <= 0 || first_key > last_query - window);
 }
-GPU_FN bool none_sees(int first_query, int last_query, int first_key, int last_key, int window) {
+// Whether no query attends to any of the keys.
+GPU_FN bool none_attend(int first_query, int last_query, int first_key, int last_key, int window) {
   return first_key > last_query || (window > 0 && last_key <= first_query - window);
 }
 
 // Scores as exponents of 2: exponent = factor * value. Plain scores (neither softcap nor slopes) have value = the raw
 // dot product <q, k>, so that one fma applies the factor and subtracts the maximum or log-sum-exp. Otherwise value
-// comes from bent(), and factor is 1.
+// comes from modified(), and factor is 1.
 struct Exponents {
   bool plain;
   float factor;
@@ -211,22 +213,23 @@ struct Exponents {
         scale(a.scale),
         softcap(a.softcap) {}
 
-  // `slope`: the head's slope times log2(e), or 0. `bend`: derivative of the score with respect to scale * product.
-  struct Bent {
-    float value, bend;
+  struct ModifiedScore {
+    float value;
+    float derivative;  // with respect to scale * product
   };
-  GPU_FN Bent bent(float product, float slope, int distance) const {
+  // Applies softcap and ALiBi. `slope`: the head's ALiBi slope times log2(e), or 0.
+  GPU_FN ModifiedScore modified(float product, float slope, int distance) const {
     float score = scale * product;
-    float bend = 1.0F;
+    float derivative = 1.0F;
     if (softcap > 0) {
       const float tangent = hyperbolic_tangent(score / softcap);
       score = softcap * tangent;
-      bend = 1.0F - tangent * tangent;
+      derivative = 1.0F - tangent * tangent;
     }
-    return {fma(slope, static_cast<float>(distance), score * log2_e), bend};
+    return {fma(slope, static_cast<float>(distance), score * log2_e), derivative};
   }
 };
-GPU_FN float slope_of(const ScoreArgs& a, int head) { return a.slopes != nullptr ? a.slopes[head] * log2_e : 0.0F; }
+GPU_FN float alibi_slope(const ScoreArgs& a, int head) { return a.slopes != nullptr ? a.slopes[head] * log2_e : 0.0F; }
 
 }  // namespace ingot::gpu::GPU_TARGET
 #endif

@@ -21,10 +21,10 @@ struct FlashShape {
   int inner;  // rows of the tiles that the block loops over
 
   GPU_FN constexpr int rows() const { return 16 * warps * tiles; }
-  // Two stages of two tiles each; with 32 lanes also `kept` matrices of the block's own rows.
-  GPU_FN constexpr size_t shared_bytes(int d, int lanes, int kept) const {
-    const int kept_rows = lanes == 32 ? kept * rows() : 0;
-    return sizeof(uint16_t) * static_cast<size_t>(4 * inner + kept_rows) * static_cast<size_t>(d);
+  // Two stages of two tiles each; with 32 lanes also `resident` matrices of the block's own rows.
+  GPU_FN constexpr size_t shared_bytes(int d, int lanes, int resident) const {
+    const int resident_rows = lanes == 32 ? resident * rows() : 0;
+    return sizeof(uint16_t) * static_cast<size_t>(4 * inner + resident_rows) * static_cast<size_t>(d);
   }
 };
 
@@ -35,14 +35,14 @@ namespace ingot::gpu::GPU_TARGET {
 
 inline constexpr bool wide = sizeof(MmaA) == 32;
 
-// The tokens that a block processes. Sequence s owns the blocks from offsets[s] / rows + s up to those of s + 1, which
-// are at least as many as it needs.
-struct Place {
+// The tokens that a block processes. Blocks offsets[s] / rows + s to offsets[s + 1] / rows + s belong to sequence s;
+// they are at least as many as it needs.
+struct BlockTokens {
   int64_t start;  // first token of the sequence in the pack
   int length;     // of the sequence
   int first;      // first token of the block in the sequence; from `length` on the block has nothing to do
 };
-GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
+GPU_FN BlockTokens block_tokens(const PackedAttentionArgs& a, int rows, int block) {
   int low = 0;
   int high = a.sequences - 1;
   while (low < high) {
@@ -57,7 +57,7 @@ GPU_FN Place place_of(const PackedAttentionArgs& a, int rows, int block) {
   return {start, a.offsets[low + 1] - start, (block - (start / rows + low)) * rows};
 }
 // Later queries attend to more keys, so their blocks start first.
-GPU_FN int longest_first() { return grid_blocks() - 1 - block_index(); }
+GPU_FN int reversed_block_index() { return grid_blocks() - 1 - block_index(); }
 
 // The rows of one head of a sequence.
 template <class T>
@@ -68,45 +68,46 @@ struct HeadRows {
   GPU_FN T* row(void* matrix, int row) const { return static_cast<T*>(matrix) + start + row * stride; }
 };
 template <class T>
-GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, const Place& place, int heads, int head) {
+GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int heads, int head) {
   const int64_t stride = static_cast<int64_t>(heads) * a.d;
-  return {place.start * stride + static_cast<int64_t>(head) * a.d, stride, place.length, a.d};
+  return {tokens.start * stride + static_cast<int64_t>(head) * a.d, stride, tokens.length, a.d};
 }
 
 // Double buffering: two stages of two tiles of `inner` rows; one stage is multiplied while the other one is loaded.
 template <class T, int D, int inner, int threads>
 struct Stages {
-  T* room;
+  T* shared;
   TileCopy<T, inner, D, threads> left_copy, right_copy;
 
-  GPU_FN Tile<T, D> left(int stage) const { return {room + stage * 2 * inner * D}; }
-  GPU_FN Tile<T, D> right(int stage) const { return {room + (stage * 2 + 1) * inner * D}; }
+  GPU_FN Tile<T, D> left(int stage) const { return {shared + stage * 2 * inner * D}; }
+  GPU_FN Tile<T, D> right(int stage) const { return {shared + (stage * 2 + 1) * inner * D}; }
   GPU_FN void begin(int stage, const Source<T>& from_left, const Source<T>& from_right, int first) {
     left_copy.begin(left(stage), from_left, first);
     right_copy.begin(right(stage), from_right, first);
   }
-  // On return the stage is complete, and no thread reads the other one any more.
-  GPU_FN void end() {
-    left_copy.copies.end();
-    right_copy.copies.end();
+  // On return the stage is loaded, and no thread reads the other one any more.
+  GPU_FN void wait() {
+    left_copy.copies.wait();
+    right_copy.copies.wait();
     block_barrier();
   }
 };
 
-// Loads the block's own rows through `room` (the block's rows of D elements); returns those of the warp.
+// Loads the block's own rows to `shared` (its rows times D elements); returns those of the warp.
 template <int D, int tiles, int warps, bool in_registers, class T>
-GPU_FN Rows<T, D, tiles, in_registers> load_own_rows(T* room, const Source<T>& from, int first) {
+GPU_FN Rows<T, D, tiles, in_registers> load_own_rows(T* shared, const Source<T>& from, int first) {
   TileCopy<T, 16 * tiles * warps, D, warps * warp_width> copy = {};
-  copy.begin({room}, from, first);
-  copy.copies.end();
+  copy.begin({shared}, from, first);
+  copy.copies.wait();
   block_barrier();
-  const Rows<T, D, tiles, in_registers> rows(Tile<T, D>{room}.from_row(warp_index() * tiles * 16));
-  if constexpr (in_registers) block_barrier();  // `room` may be reused
+  const Rows<T, D, tiles, in_registers> rows(Tile<T, D>{shared}.from_row(warp_index() * tiles * 16));
+  if constexpr (in_registers) block_barrier();  // `shared` may be reused
   return rows;
 }
-// True if the operands of `matrices` matrices take at most `most` 4-byte registers of a lane, and so stay there.
-template <int D, int tiles, int matrices, int most>
-constexpr bool keeps = static_cast<int>(sizeof(MmaA)) / 4 * (D / mma_k) * tiles * matrices <= most;
+// True if the operands of `matrices` matrices take at most `max_registers` 4-byte registers of a lane; they then stay
+// in registers.
+template <int D, int tiles, int matrices, int max_registers>
+constexpr bool fit_in_registers = static_cast<int>(sizeof(MmaA)) / 4 * (D / mma_k) * tiles * matrices <= max_registers;
 
 template <class T>
 GPU_FN MmaA operand_of(const MmaAccumulator* sums) {

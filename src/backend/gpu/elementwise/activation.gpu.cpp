@@ -1,4 +1,4 @@
-#include "backend/gpu/elementwise/curves.h"
+#include "backend/gpu/elementwise/activation_functions.h"
 #include "backend/gpu/elementwise/elements.h"
 
 namespace ingot::gpu {
@@ -6,7 +6,7 @@ namespace ingot::gpu {
 struct ActivationArgs {
   void* y;
   const void* x;
-  Curve curve;
+  ActivationType activation;
   int64_t n;
 };
 
@@ -14,7 +14,7 @@ struct ActivationBackwardArgs {
   void* dx;
   const void* dy;
   const void* x;
-  Curve curve;
+  ActivationType activation;
   int64_t n;
 };
 
@@ -29,17 +29,18 @@ namespace {
 
 template <class T, int V>
 GPU_FN void forward(const ActivationArgs& a) {
-  with_curve(a.curve, [&](auto curve) {
+  with_activation(a.activation, [&](auto activation) {
     map_elements<V>(
-        a.n, static_cast<T*>(a.y), [](float x) { return decltype(curve)::value(x); }, static_cast<const T*>(a.x));
+        a.n, static_cast<T*>(a.y), [](float x) { return decltype(activation)::value(x); }, static_cast<const T*>(a.x));
   });
 }
 
 template <class T, int V>
 GPU_FN void backward(const ActivationBackwardArgs& a) {
-  with_curve(a.curve, [&](auto curve) {
+  with_activation(a.activation, [&](auto activation) {
     map_elements<V>(
-        a.n, static_cast<T*>(a.dx), [](float dy, float x) { return dy * decltype(curve)::both(x).slope; },
+        a.n, static_cast<T*>(a.dx),
+        [](float dy, float x) { return dy * decltype(activation)::with_derivative(x).derivative; },
         static_cast<const T*>(a.dy), static_cast<const T*>(a.x));
   });
 }
@@ -61,11 +62,12 @@ namespace {
 using ops::Context;
 
 void forward(Context& context, const Tensor& y, const Tensor& x, ops::Activation activation) {
-  launch_elements(context, activation_y, {y, x}, {y.data, x.data, curve_of(activation), y.elements()});
+  launch_elements(context, activation_y, {y, x}, {y.data, x.data, activation_type_of(activation), y.elements()});
 }
 
 void backward(Context& context, const Tensor& dx, const Tensor& dy, const Tensor& x, ops::Activation activation) {
-  launch_elements(context, activation_dx, {dx, dy, x}, {dx.data, dy.data, x.data, curve_of(activation), dx.elements()});
+  launch_elements(context, activation_dx, {dx, dy, x},
+                  {dx.data, dy.data, x.data, activation_type_of(activation), dx.elements()});
 }
 
 }  // namespace

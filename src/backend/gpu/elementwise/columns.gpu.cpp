@@ -22,7 +22,7 @@ namespace ingot::gpu::GPU_TARGET {
 namespace {
 
 template <class T, int V>
-GPU_FN void move(const ColumnsArgs& a) {
+GPU_FN void copy_columns(const ColumnsArgs& a) {
   T* wide = static_cast<T*>(a.wide) + block_index() * a.wide_columns + a.offset;
   T* narrow = static_cast<T*>(a.narrow) + block_index() * a.narrow_columns;
   const auto width = static_cast<int>(a.width);
@@ -35,7 +35,7 @@ GPU_FN void move(const ColumnsArgs& a) {
 
 }  // namespace
 
-GPU_KERNEL_BODY_FORWARD_PACKS(columns, ColumnsArgs, move)
+GPU_KERNEL_BODY_FORWARD_PACKS(columns, ColumnsArgs, copy_columns)
 
 }  // namespace ingot::gpu::GPU_TARGET
 
@@ -56,8 +56,8 @@ void run(Context& context, const Tensor& wide, const Tensor& narrow, const ops::
          bool gather) {
   const int64_t stride = attributes.groups > 1 ? attributes.stride : 0;
   const int64_t n = wide.shape[1];
-  const int64_t together = std::gcd(std::gcd(attributes.width, stride), std::gcd(attributes.offset, n));
-  launch(context, of_rows(columns, together, {wide, narrow}), {wide.shape[0]},
+  const int64_t vector_divisor = std::gcd(std::gcd(attributes.width, stride), std::gcd(attributes.offset, n));
+  launch(context, of_rows(columns, vector_divisor, {wide, narrow}), {wide.shape[0]},
          {wide.data, narrow.data, gather, attributes.width, stride, attributes.offset, n, narrow.shape[1]});
 }
 

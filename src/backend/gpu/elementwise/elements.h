@@ -40,8 +40,8 @@ void launch_elements(ops::Context& context, const KernelPacks<Args>& kernels, st
                      const Args& args) {
   const Tensor& first = *tensors.begin();
   const int64_t n = first.elements();
-  const int64_t moved = is_vectorizable(n, tensors) ? static_cast<int64_t>(16 / size_of(first.dtype)) : 1;
-  launch(context, of_rows(kernels, n, tensors), {blocks_of(n, 256 * moved)}, args);
+  const int64_t per_thread = is_vectorizable(n, tensors) ? static_cast<int64_t>(16 / size_of(first.dtype)) : 1;
+  launch(context, of_rows(kernels, n, tensors), {blocks_of(n, 256 * per_thread)}, args);
 }
 
 }  // namespace ingot::gpu

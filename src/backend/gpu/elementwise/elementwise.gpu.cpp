@@ -62,32 +62,32 @@ GPU_FN void map_two(const ElementwiseArgs& args, Function function) {
 }
 
 template <class T, int V>
-GPU_FN void sum_of_two(const ElementwiseArgs& args) {
+GPU_FN void add_elements(const ElementwiseArgs& args) {
   map_two<V, T>(args, [](float x, float z) { return x + z; });
 }
 
 template <class T, int V>
-GPU_FN void bound(const ElementwiseArgs& args) {
+GPU_FN void clamp_elements(const ElementwiseArgs& args) {
   map_one<V, T>(args, [limit = args.number](float x) { return x > limit ? limit : x < -limit ? -limit : x; });
 }
 
 template <class T, int V>
-GPU_FN void bound_backward(const ElementwiseArgs& args) {
+GPU_FN void clamp_gradients(const ElementwiseArgs& args) {
   map_two<V, T>(args, [limit = args.number](float dy, float x) { return (x < 0 ? -x : x) <= limit ? dy : 0.0F; });
 }
 
 template <class T, int V>
-GPU_FN void bend(const ElementwiseArgs& args) {
+GPU_FN void softcap_elements(const ElementwiseArgs& args) {
   map_one<V, T>(args, [cap = args.number, inverse = 1.0F / args.number](float x) {
     return hyperbolic_tangent(x * inverse) * cap;
   });
 }
 
 template <class T, int V>
-GPU_FN void bend_backward(const ElementwiseArgs& args) {
+GPU_FN void softcap_gradients(const ElementwiseArgs& args) {
   map_two<V, T>(args, [inverse = 1.0F / args.number](float dy, float y) {
-    const float share = y * inverse;
-    return dy * fma(-share, share, 1.0F);
+    const float tanh_x = y * inverse;
+    return dy * fma(-tanh_x, tanh_x, 1.0F);
   });
 }
 
@@ -110,12 +110,12 @@ GPU_FN void add_to_rows(const AddBiasArgs& a) {
 }
 
 // A block sums 32 columns: thread group g sums rows g, g + 8, ..., then the groups are added in order.
-struct Room {
+struct SharedStorage {
   float sums[8][32];
 };
 template <class T>
 GPU_FN void sum_of_rows(const AddBiasBackwardArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, shared);
   const int column = thread_index() % 32;
   const int group = thread_index() / 32;
   const int64_t j = static_cast<int64_t>(block_index()) * 32 + column;
@@ -124,21 +124,21 @@ GPU_FN void sum_of_rows(const AddBiasBackwardArgs& a) {
   if (j < a.n) {
     for (int64_t t = group; t < a.rows; t += 8) sum += to_float(dy[t * a.n + j]);
   }
-  room.sums[group][column] = sum;
+  shared.sums[group][column] = sum;
   block_barrier();
   if (group > 0 || j >= a.n) return;
   float total = a.accumulate ? a.dbias[j] : 0.0F;
-  for (int g = 0; g < 8; ++g) total += room.sums[g][column];
+  for (int g = 0; g < 8; ++g) total += shared.sums[g][column];
   a.dbias[j] = total;
 }
 
 }  // namespace
 
-GPU_KERNEL_BODY_FORWARD_PACKS(add, ElementwiseArgs, sum_of_two)
-GPU_KERNEL_BODY_FORWARD_PACKS(clamp, ElementwiseArgs, bound)
-GPU_KERNEL_BODY_PACKS(clamp_backward, ElementwiseArgs, bound_backward)
-GPU_KERNEL_BODY_FORWARD_PACKS(softcap, ElementwiseArgs, bend)
-GPU_KERNEL_BODY_PACKS(softcap_backward, ElementwiseArgs, bend_backward)
+GPU_KERNEL_BODY_FORWARD_PACKS(add, ElementwiseArgs, add_elements)
+GPU_KERNEL_BODY_FORWARD_PACKS(clamp, ElementwiseArgs, clamp_elements)
+GPU_KERNEL_BODY_PACKS(clamp_backward, ElementwiseArgs, clamp_gradients)
+GPU_KERNEL_BODY_FORWARD_PACKS(softcap, ElementwiseArgs, softcap_elements)
+GPU_KERNEL_BODY_PACKS(softcap_backward, ElementwiseArgs, softcap_gradients)
 GPU_KERNEL_BODY_FORWARD_PACKS(scale, ScaleArgs, convert)
 GPU_KERNEL_BODY_FORWARD_PACKS(add_bias, AddBiasArgs, add_to_rows)
 GPU_KERNEL_BODY_TYPES(add_bias_backward, AddBiasBackwardArgs, sum_of_rows)

@@ -1,4 +1,4 @@
-#include "backend/gpu/elementwise/curves.h"
+#include "backend/gpu/elementwise/activation_functions.h"
 #include "backend/gpu/elementwise/elements.h"
 
 namespace ingot::gpu {
@@ -7,7 +7,7 @@ struct GluArgs {
   void* y;
   const void* gate;
   const void* up;
-  Curve curve;
+  ActivationType activation;
   int64_t n;
 };
 
@@ -17,7 +17,7 @@ struct GluBackwardArgs {
   const void* dy;
   const void* gate;
   const void* up;
-  Curve curve;
+  ActivationType activation;
   int64_t n;
 };
 
@@ -32,9 +32,9 @@ namespace {
 
 template <class T, int V>
 GPU_FN void forward(const GluArgs& a) {
-  with_curve(a.curve, [&](auto curve) {
+  with_activation(a.activation, [&](auto activation) {
     map_elements<V>(
-        a.n, static_cast<T*>(a.y), [](float gate, float up) { return decltype(curve)::value(gate) * up; },
+        a.n, static_cast<T*>(a.y), [](float gate, float up) { return decltype(activation)::value(gate) * up; },
         static_cast<const T*>(a.gate), static_cast<const T*>(a.up));
   });
 }
@@ -46,11 +46,11 @@ GPU_FN void backward(const GluBackwardArgs& a) {
   const auto dy = load_floats<V>(static_cast<const T*>(a.dy) + at);
   auto gate = load_floats<V>(static_cast<const T*>(a.gate) + at);
   auto up = load_floats<V>(static_cast<const T*>(a.up) + at);
-  with_curve(a.curve, [&](auto curve) {
+  with_activation(a.activation, [&](auto activation) {
     GPU_UNROLL
     for (int i = 0; i < V; ++i) {
-      const Activated activated = decltype(curve)::both(gate.at[i]);
-      gate.at[i] = dy.at[i] * up.at[i] * activated.slope;
+      const Activated activated = decltype(activation)::with_derivative(gate.at[i]);
+      gate.at[i] = dy.at[i] * up.at[i] * activated.derivative;
       up.at[i] = dy.at[i] * activated.value;
     }
   });
@@ -76,13 +76,14 @@ namespace {
 using ops::Context;
 
 void run_forward(Context& context, const Tensor& y, const Tensor& gate, const Tensor& up, ops::Activation activation) {
-  launch_elements(context, glu, {y, gate, up}, {y.data, gate.data, up.data, curve_of(activation), y.elements()});
+  launch_elements(context, glu, {y, gate, up},
+                  {y.data, gate.data, up.data, activation_type_of(activation), y.elements()});
 }
 
 void run_backward(Context& context, const Tensor& dgate, const Tensor& dup, const Tensor& dy, const Tensor& gate,
                   const Tensor& up, ops::Activation activation) {
   launch_elements(context, glu_backward, {dgate, dup, dy, gate, up},
-                  {dgate.data, dup.data, dy.data, gate.data, up.data, curve_of(activation), dy.elements()});
+                  {dgate.data, dup.data, dy.data, gate.data, up.data, activation_type_of(activation), dy.elements()});
 }
 
 }  // namespace

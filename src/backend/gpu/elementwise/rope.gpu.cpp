@@ -21,9 +21,9 @@ GPU_KERNEL_FORWARD_PACKS(rope, RopeArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-constexpr int chunk = 256;  // pairs whose sines are in shared memory at a time
+constexpr int chunk = 256;  // pairs whose sines and cosines are in shared memory at a time
 
-struct Room {
+struct SharedStorage {
   float sine[chunk];
   float cosine[chunk];
 };
@@ -31,7 +31,7 @@ struct Room {
 // One block per token: its sines serve all heads.
 template <class T, int V>
 GPU_FN void rotate(const RopeArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, shared);
   const int64_t token = block_index();
   const int64_t first = token * a.heads * a.head_dim;
   const T* x = static_cast<const T*>(a.x) + first;
@@ -41,8 +41,8 @@ GPU_FN void rotate(const RopeArgs& a) {
     const int count = a.pairs - begin < chunk ? a.pairs - begin : chunk;
     for (int i = thread_index(); i < count; i += 256) {
       const SineCosine of_angle = sine_cosine(position * a.frequencies[begin + i]);
-      room.sine[i] = a.inverse ? -of_angle.sine : of_angle.sine;
-      room.cosine[i] = of_angle.cosine;
+      shared.sine[i] = a.inverse ? -of_angle.sine : of_angle.sine;
+      shared.cosine[i] = of_angle.cosine;
     }
     block_barrier();
     for (int at = thread_index() * V; at < a.heads * count; at += 256 * V) {
@@ -51,8 +51,8 @@ GPU_FN void rotate(const RopeArgs& a) {
       auto low = load_floats<V>(x + low_at);
       auto high = load_floats<V>(x + low_at + a.pairs);
       for (int i = 0; i < V; ++i) {
-        const float s = room.sine[pair + i];
-        const float c = room.cosine[pair + i];
+        const float s = shared.sine[pair + i];
+        const float c = shared.cosine[pair + i];
         const float before = low.at[i];
         low.at[i] = fma(before, c, -(high.at[i] * s));
         high.at[i] = fma(high.at[i], c, before * s);

@@ -113,9 +113,9 @@ template <int V, int A>
 GPU_FN Floats<V> q6_k_block(const uint8_t* block, int first) {
   const int half = first / 128;
   const int quarter = first % 128 / 32;  // 32 elements: a nibble of `low`, two bits of `high`
-  const int place = first % 32;
-  const auto low = read_bytes<V, A>(block + 64 * half + quarter % 2 * 32 + place);
-  const auto high = read_bytes<V, A>(block + 128 + 32 * half + place);
+  const int offset = first % 32;
+  const auto low = read_bytes<V, A>(block + 64 * half + quarter % 2 * 32 + offset);
+  const auto high = read_bytes<V, A>(block + 128 + 32 * half + offset);
   const auto scale = static_cast<int8_t>(block[192 + first / 16]);
   const float d = half_at<A>(block + 208) * static_cast<float>(scale);
   Floats<V> values;

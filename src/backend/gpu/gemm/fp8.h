@@ -10,15 +10,15 @@ struct E4m3 {
   static constexpr int mantissa_bits = 3;
   static constexpr int bias = 7;
   static constexpr uint32_t largest_code = 0x7e;
-  static constexpr int top = 8;               // the largest value is 1.75 * 2^top
-  static constexpr uint32_t fits = 0x680000;  // values with at most this mantissa round to it
+  static constexpr int max_exponent = 8;              // of the largest value, 1.75 * 2^8
+  static constexpr uint32_t max_mantissa = 0x680000;  // with a larger one a value rounds to more than that
 };
 struct E5m2 {
   static constexpr int mantissa_bits = 2;
   static constexpr int bias = 15;
   static constexpr uint32_t largest_code = 0x7b;
-  static constexpr int top = 15;
-  static constexpr uint32_t fits = 0x6fffff;
+  static constexpr int max_exponent = 15;
+  static constexpr uint32_t max_mantissa = 0x6fffff;
 };
 
 template <class F>
@@ -51,7 +51,7 @@ GPU_FN float fp8_scale(float largest) {
   const uint32_t bits = bits_of<uint32_t>(largest);
   if (bits >= 0x7f800000U) return not_a_number();
   if (bits == 0) return 1.0F;
-  int exponent = static_cast<int>(bits >> 23) - F::top + ((bits & 0x7fffffU) > F::fits ? 1 : 0);
+  int exponent = static_cast<int>(bits >> 23) - F::max_exponent + ((bits & 0x7fffffU) > F::max_mantissa ? 1 : 0);
   exponent = exponent < 127 - 110 ? 127 - 110 : exponent;
   return bits_of<float>(static_cast<uint32_t>(exponent) << 23);
 }

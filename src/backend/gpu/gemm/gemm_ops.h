@@ -79,10 +79,10 @@ template <class Body>
 void for_slices(ops::Context& context, const Weight& weight, DType dtype, Body body) {
   if (in_place(weight, dtype)) return body(WeightRows{0, weight.out, weight.data});
   const Arena::Scope scope(context.scratch);
-  const int64_t most = ops::decoded_rows(weight.out, weight.in);
-  void* rows = context.scratch.allocate_bytes(static_cast<size_t>(most * weight.in) * size_of(dtype));
-  for (int64_t begin = 0; begin < weight.out; begin += most) {
-    const Weight slice = weight.slice(begin, std::min(begin + most, weight.out));
+  const int64_t max_rows = ops::decoded_rows(weight.out, weight.in);
+  void* rows = context.scratch.allocate_bytes(static_cast<size_t>(max_rows * weight.in) * size_of(dtype));
+  for (int64_t begin = 0; begin < weight.out; begin += max_rows) {
+    const Weight slice = weight.slice(begin, std::min(begin + max_rows, weight.out));
     ops::dequantize(context, {rows, dtype, {slice.out, slice.in}, &context.device}, slice);
     body(WeightRows{begin, slice.out, rows});
   }
@@ -112,13 +112,13 @@ template <auto multiply>
 void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Tensor& dy, const Weight& weight,
                                ops::LinearAttributes attributes) {
   const Arena::Scope scope(context.scratch);
-  const bool apart = staged(dx, dy, weight);
-  const Tensor sums = apart ? context.scratch.allocate(DType::f32, dx.shape) : dx;
-  if (apart && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
+  const bool use_fp32_sums = staged(dx, dy, weight);
+  const Tensor sums = use_fp32_sums ? context.scratch.allocate(DType::f32, dx.shape) : dx;
+  if (use_fp32_sums && attributes.accumulate) ops::scale(context, sums, dx, 1.0F);
   for_slices(context, weight, dy.dtype, [&](WeightRows slice) {
     multiply(context, input_gradient_gemm(sums, dy, weight, slice, slice.begin > 0 || attributes.accumulate));
   });
-  if (apart) ops::scale(context, dx, sums, 1.0F);
+  if (use_fp32_sums) ops::scale(context, dx, sums, 1.0F);
 }
 
 }  // namespace ingot::gpu

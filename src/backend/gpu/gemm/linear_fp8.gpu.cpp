@@ -1,6 +1,6 @@
 // Gemms of fp8 matrices (fp8.h) with tiles of 128 x 128, on tensor cores that support fp8. Rows are padded to a
-// multiple of 16 codes, so that codes are loaded by 16 or 4 up to the end of a row. Sums run over k in order, as in
-// matmul.gpu.cpp.
+// multiple of 16 codes, so that 16 or 4 codes can be loaded at a time up to the end of a row. Sums run over k in order,
+// as in matmul.gpu.cpp.
 #include <type_traits>
 
 #include "backend/gpu/gemm/fp8.h"
@@ -50,7 +50,7 @@ struct Rows {
   GPU_FN static int row(int p) { return (thread_index() + p * threads) / (depth / 16); }
   GPU_FN static int column(int p) { return (thread_index() + p * threads) % (depth / 16) * 16; }
 
-  GPU_FN void fetch(const void* from, int64_t first, int64_t rows, int64_t k0, int64_t k) {
+  GPU_FN void load(const void* from, int64_t first, int64_t rows, int64_t k0, int64_t k) {
     for (int p = 0; p < packs; ++p) {
       const int64_t line = first + row(p);
       const int64_t code = k0 + column(p);
@@ -58,14 +58,14 @@ struct Rows {
       at[p] = line < rows && code < k ? load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(address)) : Codes{};
     }
   }
-  GPU_FN void keep(uint8_t* shared) const {
+  GPU_FN void store(uint8_t* shared) const {
     for (int p = 0; p < packs; ++p) {
       store_pack<uint32_t, 4>(reinterpret_cast<uint32_t*>(shared + row(p) * stride + column(p)), at[p]);
     }
   }
 };
 
-// The same for a matrix [k, n]: 64 rows of 128 columns, which `keep` transposes in blocks of 4 x 4.
+// The same for a matrix [k, n]: 64 rows of 128 columns, which `store` transposes in blocks of 4 x 4.
 struct Columns {
   static constexpr int squares = tile * depth / 16 / threads;
   uint32_t at[squares][4];  // [k], each word with the codes of 4 adjacent columns
@@ -73,7 +73,7 @@ struct Columns {
   GPU_FN static int column(int s) { return (thread_index() + s * threads) % (tile / 4) * 4; }
   GPU_FN static int line(int s) { return (thread_index() + s * threads) / (tile / 4) * 4; }
 
-  GPU_FN void fetch(const void* from, int64_t first, int64_t n, int64_t k0, int64_t k) {
+  GPU_FN void load(const void* from, int64_t first, int64_t n, int64_t k0, int64_t k) {
     for (int s = 0; s < squares; ++s) {
       const int64_t code = first + column(s);
       for (int i = 0; i < 4; ++i) {
@@ -83,7 +83,7 @@ struct Columns {
       }
     }
   }
-  GPU_FN void keep(uint8_t* shared) const {
+  GPU_FN void store(uint8_t* shared) const {
     for (int s = 0; s < squares; ++s) {
       GPU_UNROLL
       for (int c = 0; c < 4; ++c) {
@@ -109,16 +109,16 @@ GPU_FN void multiply(const LinearFp8Args& a) {
 
   Rows next_a;
   std::conditional_t<backward, Columns, Rows> next_b;
-  next_a.fetch(a.a, first_row, a.m, 0, a.k);
-  next_b.fetch(a.b, first_column, a.n, 0, a.k);
+  next_a.load(a.a, first_row, a.m, 0, a.k);
+  next_b.load(a.b, first_column, a.n, 0, a.k);
   for (int64_t k0 = 0; k0 < a.k; k0 += depth) {
     block_barrier();  // the previous tiles have been multiplied
-    next_a.keep(shared.a);
-    next_b.keep(shared.b);
+    next_a.store(shared.a);
+    next_b.store(shared.b);
     block_barrier();
     if (k0 + depth < a.k) {
-      next_a.fetch(a.a, first_row, a.m, k0 + depth, a.k);
-      next_b.fetch(a.b, first_column, a.n, k0 + depth, a.k);
+      next_a.load(a.a, first_row, a.m, k0 + depth, a.k);
+      next_b.load(a.b, first_column, a.n, k0 + depth, a.k);
     }
     Mma8B b[sums.tiles_n][steps];
     GPU_UNROLL
@@ -144,13 +144,13 @@ GPU_FN void multiply(const LinearFp8Args& a) {
       }
     }
   }
-  sums.template each<1>([&](int row_in_tile, int column_in_tile, Floats<1> sum) {
+  sums.template for_each<1>([&](int row_in_tile, int column_in_tile, Floats<1> sum) {
     const int64_t row = first_row + row_in_tile;
     const int64_t column = first_column + column_in_tile;
     if (row >= a.m || column >= a.n) return;
     sum.at[0] = sum.at[0] * mma8_factor * fp8_row_scale(a.a, a.k, row);
     if constexpr (!backward) sum.at[0] *= fp8_row_scale(a.b, a.k, column);
-    put_floats<Bf16>(a.result, a.f32, row * a.n + column, sum, a.accumulate);
+    store_or_add_floats<Bf16>(a.result, a.f32, row * a.n + column, sum, a.accumulate);
   });
 }
 
@@ -212,9 +212,9 @@ void backward_input(Context& context, const Tensor& dx, const Weight& dy, const 
 bool no_gemm(const Context& context, const Tensor&, const Weight&, const Weight&, ops::LinearAttributes,
              ops::Refusal refuse) {
   const std::string arch = context.device.arch();
-  const bool there =
+  const bool has_fp8_mma =
       arch == "gfx942" || arch == "gfx950" || arch.starts_with("sm_12") || context.device.kind() == DeviceKind::sim;
-  return !there && refuse("{} has no native fp8 mma.sync or MFMA instructions", arch);
+  return !has_fp8_mma && refuse("{} has no native fp8 mma.sync or MFMA instructions", arch);
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 #include "backend/gpu/gemm/matmul_f32.h"
 #include "backend/gpu/gemm/tile_gemm.h"
 
-// NT: a is stored [m, k] and b [n, k]. NN: a [m, k] and b [k, n]. TN: a [k, m] and b [k, n].
+// NT: a is stored [m, k] and b [n, k]. NN: a [m, k] and b [k, n]. TN: a [k, m] and b [k, n]. (In the terms of CUTLASS:
+// K-major and K-major, K-major and MN-major, MN-major and MN-major.)
 GPU_KERNEL(gemm_nt_64, TileArgs, 256)
 GPU_KERNEL(gemm_nt_128, TileArgs, 256)
 GPU_KERNEL(gemm_nt_large, TileArgs, 256)
@@ -28,17 +29,18 @@ GPU_KERNEL(gemm_any_f16_128, TileArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-template <class T, int rows, int columns, bool a_across, bool b_across>
+template <class T, int rows, int columns, bool a_mn_major, bool b_mn_major>
 GPU_FN void multiply_copied(const TileArgs& a) {
-  multiply<T, rows, columns, Way<T, rows, a_across>, Way<T, columns, b_across>>(a, block_place(a));
+  multiply<T, rows, columns, AlignedLoader<T, rows, a_mn_major>, AlignedLoader<T, columns, b_mn_major>>(a,
+                                                                                                        block_tile(a));
 }
 template <class T, int size>
 GPU_FN void multiply_stored(const TileArgs& a) {
-  multiply<T, size, size, Copied<T, size, false>, Decoded<T, size>>(a, block_place(a));
+  multiply<T, size, size, Copied<T, size, false>, Decoded<T, size>>(a, block_tile(a));
 }
 template <class T, int size>
 GPU_FN void multiply_any(const TileArgs& a) {
-  multiply<T, size, size, Guarded<T, size>, Guarded<T, size>>(a, block_place(a));
+  multiply<T, size, size, Guarded<T, size>, Guarded<T, size>>(a, block_tile(a));
 }
 
 }  // namespace
@@ -127,12 +129,15 @@ TileArgs tile_args(const Gemm& p) {
 
 void multiply(ops::Context& context, const Gemm& p) {
   if (p.in == DType::f32) return multiply_f32(context, p);
-  const bool whole = p.k > 0 && is_vectorizable(p.a, p.lda, p.transpose_a ? p.m : p.k) &&
-                     is_vectorizable(p.b, p.ldb, p.transpose_b ? p.k : p.n);
+  const bool vectorizable = p.k > 0 && is_vectorizable(p.a, p.lda, p.transpose_a ? p.m : p.k) &&
+                            is_vectorizable(p.b, p.ldb, p.transpose_b ? p.k : p.n);
   if (p.in == DType::f16) {
-    return launch_tiles(context, whole && p.transpose_b && !p.transpose_a ? nt_f16 : any_f16, tile_args(p));
+    return launch_tiles(context, vectorizable && p.transpose_b && !p.transpose_a ? nt_f16 : any_f16, tile_args(p));
   }
-  const Form& form = !whole || (p.transpose_a && p.transpose_b) ? any : p.transpose_a ? tn : p.transpose_b ? nt : nn;
+  const Form& form = !vectorizable || (p.transpose_a && p.transpose_b) ? any
+                     : p.transpose_a                                   ? tn
+                     : p.transpose_b                                   ? nt
+                                                                       : nn;
   launch_tiles(context, form, tile_args(p));
 }
 
@@ -140,12 +145,12 @@ void multiply(ops::Context& context, const Gemm& p) {
 // is decoded once, a slice at a time. The bits are the same.
 void run_linear_tiles(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                       ops::LinearAttributes attributes) {
-  const Gemm whole = linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
+  const Gemm gemm = linear_gemm(y, x, weight, {0, weight.out, weight.data}, attributes.accumulate);
   const bool by_tiles = !in_place(weight, x.dtype) && !is_fp8(weight.storage) && x.dtype != DType::f32 &&
                         aligned(weight.data) && is_vectorizable(x.data, weight.in, weight.in) && weight.in > 0 &&
                         x.shape[0] <= tuning_of(device_of(context)).decoding_tile_tokens;
   if (!by_tiles) return run_linear<multiply>(context, y, x, weight, attributes);
-  TileArgs args = tile_args(whole);
+  TileArgs args = tile_args(gemm);
   args.stored_b = stored_as(weight);
   launch_tiles(context, x.dtype == DType::bf16 ? nt_stored : nt_stored_f16, args);
 }

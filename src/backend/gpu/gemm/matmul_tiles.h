@@ -12,20 +12,20 @@ inline constexpr int tile_threads = 256;
 // A warp's accumulators for its part of a rows x columns block tile.
 template <int rows, int columns>
 struct WarpSums {
-  static constexpr int abreast = tile_threads / warp_width / 2;
+  static constexpr int warps_n = tile_threads / warp_width / 2;
   static constexpr int tiles_m = rows / 2 / 16;
-  static constexpr int tiles_n = columns / abreast / 16;
+  static constexpr int tiles_n = columns / warps_n / 16;
 
   MmaAccumulator at[tiles_m][tiles_n] = {};
 
   // Position of the warp's first element in the block's tile.
-  GPU_FN static int row() { return warp_index() / abreast * (rows / 2); }
-  GPU_FN static int column() { return warp_index() % abreast * (columns / abreast); }
+  GPU_FN static int row() { return warp_index() / warps_n * (rows / 2); }
+  GPU_FN static int column() { return warp_index() % warps_n * (columns / warps_n); }
 
-  // Calls put(row, column, Floats<count>) for all of the warp's sums, `count` adjacent ones of a row at a time; count
+  // Calls store(row, column, Floats<count>) for all of the warp's sums, `count` adjacent ones of a row at a time; count
   // is 1 or mma_neighbours.
-  template <int count, class Put>
-  GPU_FN void each(Put put) const {
+  template <int count, class Store>
+  GPU_FN void for_each(Store store) const {
     GPU_UNROLL
     for (int i = 0; i < tiles_m; ++i) {
       GPU_UNROLL
@@ -35,7 +35,7 @@ struct WarpSums {
           Floats<count> values;
           GPU_UNROLL
           for (int x = 0; x < count; ++x) values.at[x] = at[i][j].at[e + x];
-          put(row() + i * 16 + mma_row(e), column() + j * 16 + mma_column(e), values);
+          store(row() + i * 16 + mma_row(e), column() + j * 16 + mma_column(e), values);
         }
       }
     }

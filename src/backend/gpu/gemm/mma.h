@@ -21,34 +21,34 @@ using MmaLongB = MmaTiles<MmaB, 32>;
 using MmaDeepA = MmaTiles<MmaA, mma_deep>;
 using MmaDeepB = MmaTiles<MmaB, mma_deep>;
 
-// Builds operand tiles from the 16-byte chunks that a lane loads. If all chunks are of one row they are the tiles as
-// they are. With two rows (mma.sync) a tile has four words: `row_step` is the distance in words from one row to the
-// other, 3 - row_step that from the lower half of its columns to the upper.
-template <class Tiles, int row_step, class Piece>
-GPU_FN Tiles mma_tiles_of(Piece piece) {
-  constexpr int pieces = static_cast<int>(sizeof(Tiles) / 16);
+// Builds operand tiles from the 16-byte chunks that a lane loads. If a lane has one row, the chunks are the tiles. If
+// it has two rows (mma.sync), words are permuted: of the four words of a tile, `row_step` is the distance from one row
+// to the other, and 3 - row_step that from the lower half of the columns to the upper half.
+template <class Tiles, int row_step, class LoadChunk>
+GPU_FN Tiles mma_tiles_of(LoadChunk chunk) {
+  constexpr int chunks = static_cast<int>(sizeof(Tiles) / 16);
   struct {
-    Bytes16 at[pieces];
-  } mine;
+    Bytes16 at[chunks];
+  } loaded;
   GPU_UNROLL
-  for (int p = 0; p < pieces; ++p) mine.at[p] = __builtin_bit_cast(Bytes16, piece(mma_piece_row(p), mma_piece(p)));
+  for (int p = 0; p < chunks; ++p) loaded.at[p] = __builtin_bit_cast(Bytes16, chunk(mma_chunk_row(p), mma_chunk(p)));
   if constexpr (mma_lane_rows == 2) {
-    const auto given = mine;
+    const auto unpermuted = loaded;
     GPU_UNROLL
     for (int w = 0; w < 4; ++w) {
       GPU_UNROLL
-      for (int p = 0; p < 2; ++p) mine.at[w / 2].at[p * row_step + w % 2 * (3 - row_step)] = given.at[p].at[w];
+      for (int p = 0; p < 2; ++p) loaded.at[w / 2].at[p * row_step + w % 2 * (3 - row_step)] = unpermuted.at[p].at[w];
     }
   }
-  return __builtin_bit_cast(Tiles, mine);
+  return __builtin_bit_cast(Tiles, loaded);
 }
-template <class Piece>
-GPU_FN MmaLongA mma_long_a(Piece piece) {
-  return mma_tiles_of<MmaLongA, 1>(piece);
+template <class LoadChunk>
+GPU_FN MmaLongA mma_long_a(LoadChunk chunk) {
+  return mma_tiles_of<MmaLongA, 1>(chunk);
 }
-template <class Piece>
-GPU_FN MmaLongB mma_long_b(Piece piece) {
-  return mma_tiles_of<MmaLongB, 2>(piece);
+template <class LoadChunk>
+GPU_FN MmaLongB mma_long_b(LoadChunk chunk) {
+  return mma_tiles_of<MmaLongB, 2>(chunk);
 }
 
 template <class At>

@@ -64,21 +64,21 @@ GPU_FN float mma8_value(bool e5m2, uint8_t code) {
 }
 template <bool a_is_e5m2>
 GPU_FN void mma8(MmaAccumulator& c, const Mma8A& a, const Mma8B& b, int line = __builtin_LINE()) {
-  struct Part {
+  struct Operands {
     MmaAccumulator* c;
     const Mma8A* a;
     const Mma8B* b;
-  } part{&c, &a, &b};
-  sim::together(
-      &part,
+  } operands{&c, &a, &b};
+  sim::warp_collective(
+      &operands,
       [](void* const* by_lane) {
         float as[16][mma8_k];
         float bs[mma8_k][16];
         for (int lane = 0; lane < warp_width; ++lane) {
-          const auto& mine = *static_cast<const Part*>(by_lane[lane]);
+          const auto& lane_operands = *static_cast<const Operands*>(by_lane[lane]);
           for (int i = 0; i < mma8_parts; ++i) {
-            as[mma8_a_row(lane, i)][mma8_a_k(lane, i)] = mma8_value(a_is_e5m2, mine.a->at[i]);
-            bs[mma8_b_k(lane, i)][mma8_b_column(lane, i)] = mma8_value(false, mine.b->at[i]);
+            as[mma8_a_row(lane, i)][mma8_a_k(lane, i)] = mma8_value(a_is_e5m2, lane_operands.a->at[i]);
+            bs[mma8_b_k(lane, i)][mma8_b_column(lane, i)] = mma8_value(false, lane_operands.b->at[i]);
           }
         }
         float sums[16][16] = {};
@@ -88,9 +88,9 @@ GPU_FN void mma8(MmaAccumulator& c, const Mma8A& a, const Mma8B& b, int line = _
           }
         }
         for (int lane = 0; lane < warp_width; ++lane) {
-          MmaAccumulator& mine = *static_cast<const Part*>(by_lane[lane])->c;
+          MmaAccumulator& lane_sums = *static_cast<const Operands*>(by_lane[lane])->c;
           for (int i = 0; i < MmaAccumulator::count; ++i)
-            mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
+            lane_sums.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
         }
       },
       line);

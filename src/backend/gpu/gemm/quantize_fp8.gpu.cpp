@@ -30,7 +30,7 @@ namespace {
 
 constexpr int threads = 256;
 
-struct Room {
+struct SharedStorage {
   float largest[threads / 32];
 };
 
@@ -42,22 +42,22 @@ GPU_FN Floats<V> scales_by(const Fp8RowsArgs& a, int64_t first) {
 }
 
 template <class F, class T, int V>
-GPU_FN void quantize_row(const Fp8RowsArgs& a, float* room) {
+GPU_FN void quantize_row(const Fp8RowsArgs& a, float* shared) {
   const T* x = static_cast<const T*>(a.values) + static_cast<int64_t>(block_index()) * a.n;
   uint8_t* codes = static_cast<uint8_t*>(a.codes) + static_cast<int64_t>(block_index()) * fp8_row_bytes(a.n);
-  // The maximum is taken over the bits of magnitudes, which sort like the values, with NaN above all. block_max would
-  // lose a NaN, so it becomes infinity.
-  uint32_t most = 0;
+  // The maximum is taken over the bits of the magnitudes, which sort like the values, with NaN above all. NaN is
+  // replaced by infinity, because block_max ignores NaN.
+  uint32_t max_bits = 0;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
     const auto values = load_floats<V>(x + j);
     const auto scales = scales_by<V>(a, j);
     for (int i = 0; i < V; ++i) {
       const uint32_t magnitude = bits_of<uint32_t>(values.at[i] * scales.at[i]) & 0x7fffffffU;
-      most = magnitude > most ? magnitude : most;
+      max_bits = magnitude > max_bits ? magnitude : max_bits;
     }
   }
-  most = most < 0x7f800000U ? most : 0x7f800000U;
-  const float scale = fp8_scale<F>(block_max<threads>(bits_of<float>(most), room));
+  max_bits = max_bits < 0x7f800000U ? max_bits : 0x7f800000U;
+  const float scale = fp8_scale<F>(block_max<threads>(bits_of<float>(max_bits), shared));
   const bool finite = scale > 0;
   const float inverse = 1.0F / scale;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
@@ -78,11 +78,11 @@ GPU_FN void quantize_row(const Fp8RowsArgs& a, float* room) {
 
 template <class T, int V>
 GPU_FN void quantize(const Fp8RowsArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, shared);
   if (a.e5m2) {
-    quantize_row<E5m2, T, V>(a, room.largest);
+    quantize_row<E5m2, T, V>(a, shared.largest);
   } else {
-    quantize_row<E4m3, T, V>(a, room.largest);
+    quantize_row<E4m3, T, V>(a, shared.largest);
   }
 }
 

@@ -39,25 +39,26 @@ namespace ingot::gpu::GPU_TARGET {
 constexpr int skinny_warps = 256 / warp_width;
 constexpr int skinny_rows = 16;  // of a warp, and max tokens
 
-// 16 rows of a span in a warp's shared memory. A row may begin at any address at which a unit (block_quant.h) may
-// begin. QuantFormat are the 16-byte pieces that contain any part of the row; the row begins inside the first of them.
+// A span of 16 rows in a warp's shared memory. A row may begin at any address at which a unit (block_quant.h) may
+// begin. Of each row, the aligned 16-byte chunks that contain any part of it are loaded; the row begins inside the
+// first one.
 template <QuantFormat S>
 struct Span {
   static constexpr int elements = span_elements(S);
   static constexpr int bytes = elements / unit_elements<S> * unit_bytes<S>;
   static constexpr int aligned = (unit_bytes<S> & -unit_bytes<S>) < 16 ? unit_bytes<S> & -unit_bytes<S> : 16;
-  static constexpr int pieces = (bytes + 16 - aligned + 15) / 16;
+  static constexpr int chunks = (bytes + 16 - aligned + 15) / 16;
   // Rows that are read together lie in different banks; rows of plain types are read 16 bytes at a time.
-  static constexpr int stride = S < QuantFormat::q8_0 ? bytes + 64 : (pieces | 1) * 16;
-  static constexpr int room = skinny_rows * stride;
-  static constexpr int loads = (skinny_rows * pieces + warp_width - 1) / warp_width;
+  static constexpr int stride = S < QuantFormat::q8_0 ? bytes + 64 : (chunks | 1) * 16;
+  static constexpr int shared_bytes = skinny_rows * stride;
+  static constexpr int loads = (skinny_rows * chunks + warp_width - 1) / warp_width;
 
-  Bytes16 at[loads];  // what a lane moves from global to shared memory
+  Bytes16 at[loads];  // the chunks that a lane copies from global to shared memory
 };
 
 template <QuantFormat S>
-struct Rooms {
-  alignas(16) uint8_t of_warp[skinny_warps][Span<S>::room];
+struct SharedStorage {
+  alignas(16) uint8_t of_warp[skinny_warps][Span<S>::shared_bytes];
 };
 
 // Byte offset of a row's span in the weight. Rows past the last one repeat it.
@@ -66,50 +67,50 @@ GPU_FN int64_t row_begin(const SkinnyGemmArgs& a, int64_t row, int column_byte) 
 }
 
 template <QuantFormat S>
-GPU_FN Span<S> fetch(const SkinnyGemmArgs& a, int64_t first_row, int span) {
+GPU_FN Span<S> load_span(const SkinnyGemmArgs& a, int64_t first_row, int span) {
   const auto* weight = static_cast<const uint8_t*>(a.weight);
   const int column_byte = span * Span<S>::bytes;
   const int bytes = a.row_bytes - column_byte < Span<S>::bytes ? a.row_bytes - column_byte : Span<S>::bytes;
   const int64_t total = a.out * a.row_bytes;
-  Span<S> fetched;
+  Span<S> loaded;
   GPU_UNROLL
   for (int i = 0; i < Span<S>::loads; ++i) {
     const int index = lane_index() + i * warp_width;
-    fetched.at[i] = {};
-    if (index >= skinny_rows * Span<S>::pieces) continue;
-    const int64_t begin = row_begin(a, first_row + index / Span<S>::pieces, column_byte);
-    const int64_t from = begin / 16 * 16 + index % Span<S>::pieces * 16;
+    loaded.at[i] = {};
+    if (index >= skinny_rows * Span<S>::chunks) continue;
+    const int64_t begin = row_begin(a, first_row + index / Span<S>::chunks, column_byte);
+    const int64_t from = begin / 16 * 16 + index % Span<S>::chunks * 16;
     if (from >= begin + bytes) continue;
-    fetched.at[i] = from + 16 <= total ? load_streaming(weight + from) : load_first(weight + from, total - from);
+    loaded.at[i] = from + 16 <= total ? load_streaming(weight + from) : load_first(weight + from, total - from);
   }
-  return fetched;
+  return loaded;
 }
 
 template <QuantFormat S>
-GPU_FN void keep(uint8_t* room, const Span<S>& fetched) {
+GPU_FN void store_span(uint8_t* shared, const Span<S>& loaded) {
   GPU_UNROLL
   for (int i = 0; i < Span<S>::loads; ++i) {
     const int index = lane_index() + i * warp_width;
-    if (index >= skinny_rows * Span<S>::pieces) continue;
-    uint8_t* to = room + index / Span<S>::pieces * Span<S>::stride + index % Span<S>::pieces * 16;
-    *reinterpret_cast<Bytes16*>(to) = fetched.at[i];
+    if (index >= skinny_rows * Span<S>::chunks) continue;
+    uint8_t* to = shared + index / Span<S>::chunks * Span<S>::stride + index % Span<S>::chunks * 16;
+    *reinterpret_cast<Bytes16*>(to) = loaded.at[i];
   }
 }
 
-// What a warp multiplies at a time: a span of its rows in shared memory.
-struct Work {
-  const uint8_t* room;
+// A span of a warp's rows in shared memory.
+struct SharedSpan {
+  const uint8_t* data;
   int64_t first_row;
   int column;  // first column of the span
   int left;    // columns from there to the end of the row
 };
 
 template <QuantFormat S>
-GPU_FN const uint8_t* row_of(const SkinnyGemmArgs& a, const Work& work, int row) {
-  const uint8_t* at = work.room + row * Span<S>::stride;
+GPU_FN const uint8_t* row_of(const SkinnyGemmArgs& a, const SharedSpan& span, int row) {
+  const uint8_t* at = span.data + row * Span<S>::stride;
   if constexpr (Span<S>::aligned == 16) return at;
-  const int column_byte = work.column / unit_elements<S> * unit_bytes<S>;
-  return at + static_cast<int>(row_begin(a, work.first_row + row, column_byte) & 15);
+  const int column_byte = span.column / unit_elements<S> * unit_bytes<S>;
+  return at + static_cast<int>(row_begin(a, span.first_row + row, column_byte) & 15);
 }
 
 // 8 weights, from column `element` of the span on.
@@ -138,24 +139,24 @@ struct Sums {
   MmaAccumulator at = {};
 
   template <QuantFormat S>
-  GPU_FN void add(const SkinnyGemmArgs& a, const Work& work) {
+  GPU_FN void add(const SkinnyGemmArgs& a, const SharedSpan& span) {
     const auto* x = static_cast<const X*>(a.x);
-    const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
-    for (int chunk = 0; chunk < end; chunk += 32) {
-      const MmaLongA weights = mma_long_a([&](int row, int piece) {
-        const int element = chunk + piece * 8;
-        return element < work.left ? rounded_weights_at<X, S>(row_of<S>(a, work, row), element) : Bytes16{};
+    const int end = span.left < Span<S>::elements ? span.left : Span<S>::elements;
+    for (int first = 0; first < end; first += 32) {
+      const MmaLongA weights = mma_long_a([&](int row, int chunk) {
+        const int element = first + chunk * 8;
+        return element < span.left ? rounded_weights_at<X, S>(row_of<S>(a, span, row), element) : Bytes16{};
       });
-      const MmaLongB tokens = mma_long_b([&](int token, int piece) {
-        const int element = chunk + piece * 8;
-        const bool there = token < a.tokens && element < work.left;
-        return there ? load_pack<X, 8>(x + static_cast<int64_t>(token) * a.in + work.column + element) : Pack<X, 8>{};
+      const MmaLongB tokens = mma_long_b([&](int token, int chunk) {
+        const int element = first + chunk * 8;
+        const bool valid = token < a.tokens && element < span.left;
+        return valid ? load_pack<X, 8>(x + static_cast<int64_t>(token) * a.in + span.column + element) : Pack<X, 8>{};
       });
       GPU_UNROLL
       for (int t = 0; t < 32 / mma_k; ++t) mma<X>(at, weights.at[t], tokens.at[t]);
     }
   }
-  GPU_FN void put(float* to) {  // [token][row]
+  GPU_FN void store(float* to) {  // [token][row]
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) to[mma_column(i) * skinny_rows + mma_row(i)] = at.at[i];
   }
@@ -167,12 +168,12 @@ struct Sums<float> {
   float at[skinny_rows] = {};
 
   template <QuantFormat S>
-  GPU_FN void add(const SkinnyGemmArgs& a, const Work& work) {
-    const uint8_t* row = row_of<S>(a, work, lane_index() % skinny_rows);
-    const int end = work.left < Span<S>::elements ? work.left : Span<S>::elements;
+  GPU_FN void add(const SkinnyGemmArgs& a, const SharedSpan& span) {
+    const uint8_t* row = row_of<S>(a, span, lane_index() % skinny_rows);
+    const int end = span.left < Span<S>::elements ? span.left : Span<S>::elements;
     for (int element = lane_index() / skinny_rows * 8; element < end; element += warp_width / skinny_rows * 8) {
       const Floats<8> weights = weights_at<S>(row, element);
-      const float* x = static_cast<const float*>(a.x) + work.column + element;
+      const float* x = static_cast<const float*>(a.x) + span.column + element;
       GPU_UNROLL
       for (int t = 0; t < skinny_rows; ++t) {
         if (t < a.tokens) {
@@ -183,7 +184,7 @@ struct Sums<float> {
       }
     }
   }
-  GPU_FN void put(float* to) {
+  GPU_FN void store(float* to) {
     GPU_UNROLL
     for (int t = 0; t < skinny_rows; ++t) {
       float sum = at[t];
@@ -195,26 +196,26 @@ struct Sums<float> {
 
 template <class X, QuantFormat S>
 GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
-  GPU_SHARED(Rooms<S>, rooms);
+  GPU_SHARED(SharedStorage<S>, shared);
   const int groups = skinny_warps / a.splits;  // of 16 rows
   const int64_t first_group = static_cast<int64_t>(block_index()) * groups;
   const int64_t first_row = (first_group + warp_index() / a.splits) * skinny_rows;
   const int spans = (a.in + Span<S>::elements - 1) / Span<S>::elements;
-  uint8_t* room = rooms.of_warp[warp_index()];
+  uint8_t* warp_shared = shared.of_warp[warp_index()];
 
   Sums<X> sums;
   int span = warp_index() % a.splits;
   Span<S> next = {};
-  if (span < spans) next = fetch<S>(a, first_row, span);
+  if (span < spans) next = load_span<S>(a, first_row, span);
   for (; span < spans; span += a.splits) {
-    keep<S>(room, next);
-    if (span + a.splits < spans) next = fetch<S>(a, first_row, span + a.splits);
+    store_span<S>(warp_shared, next);
+    if (span + a.splits < spans) next = load_span<S>(a, first_row, span + a.splits);
     warp_barrier();
     const int column = span * Span<S>::elements;
-    sums.template add<S>(a, {room, first_row, column, a.in - column});
+    sums.template add<S>(a, {warp_shared, first_row, column, a.in - column});
     warp_barrier();
   }
-  sums.put(reinterpret_cast<float*>(room));
+  sums.store(reinterpret_cast<float*>(warp_shared));
   block_barrier();
 
   const int64_t token = thread_index() / skinny_rows;
@@ -223,9 +224,9 @@ GPU_FN void skinny_gemm(const SkinnyGemmArgs& a) {
     if (token >= a.tokens || row >= a.out) continue;
     float sum = 0;
     for (int w = group * a.splits; w < (group + 1) * a.splits; ++w) {
-      sum += reinterpret_cast<const float*>(rooms.of_warp[w])[thread_index()];
+      sum += reinterpret_cast<const float*>(shared.of_warp[w])[thread_index()];
     }
-    put_floats<X, 1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
+    store_or_add_floats<X, 1>(a.y, a.y_f32, token * a.out + row, {sum}, a.accumulate);
   }
 }
 

@@ -3,9 +3,10 @@
 // or a column depend on k only, whatever the shape of the tiles. The tile shape is therefore free to follow the shape
 // of the gemm (arch/tuning.h).
 //
-// A stage is 32 columns of k: two or four mma instructions for each pair of operands between two barriers. Shared
-// memory is swizzled: 16-byte chunks of 8 adjacent elements stay together and are permuted within their line (of one
-// row, or of one k) so that lanes that read together read different banks, without padding.
+// A stage is 32 columns of k: two or four mma instructions for each pair of operands between two barriers. Operands are
+// K-major ([rows][k], k contiguous) or MN-major ([k][rows]), in memory and in shared memory. Shared memory is swizzled:
+// 16-byte chunks of 8 adjacent elements are permuted within their row (or k), so that lanes that read together read
+// different banks, without padding.
 #pragma once
 
 #include <type_traits>
@@ -39,52 +40,52 @@ constexpr int stages = async_groups + 1;
 // Columns of the large tiles: where copies wait in registers, only 128 fit.
 constexpr int large_columns = async_groups > 1 ? 256 : 128;
 
-// Swizzled index of element (row, k) in a stage laid out as [rows][k]. A row is 64 bytes, half of the banks; with the
-// XOR by row / 2, eight rows use all banks.
-GPU_FN int place_along(int row, int k) { return row * depth + ((k / 8) ^ (row / 2 % 4)) * 8 + k % 8; }
-// The same for a stage laid out as [k][rows].
+// Swizzled index of element (row, k) in a K-major stage, [rows][k]. A row is 64 bytes, half of the banks; with the XOR
+// by row / 2, eight rows use all banks.
+GPU_FN int swizzle_k_major(int row, int k) { return row * depth + ((k / 8) ^ (row / 2 % 4)) * 8 + k % 8; }
+// The same for an MN-major stage, [k][rows].
 template <int rows>
-GPU_FN int place_across(int k, int row) {
+GPU_FN int swizzle_mn_major(int k, int row) {
   return k * rows + ((row / 8) ^ (k % 8)) * 8 + row % 8;
 }
 
-// An operand in global memory: [rows, k], or [k, rows] if `across`.
+// An operand in global memory: [rows, k], or [k, rows] if `mn_major`.
 struct Operand {
   const void* data;
   int64_t ld;
   int64_t first, rows;  // first row of the block's tile; rows of the operand
   int64_t k;
-  bool across, packed;  // used only by some of the loaders below
+  bool mn_major, packed;  // used only by some of the loaders below
   QuantFormat stored;
 };
 
 // The 16-byte chunks (8 adjacent elements) that a thread loads for a stage of `rows` rows.
 template <class T, int rows>
-struct Pieces {
+struct ThreadChunks {
   static constexpr int count = rows * depth / 8 / threads;
 
-  int lines;            // lines of memory (rows, or k) from one chunk to the next
+  int lines;            // contiguous lines of memory (rows, or k) from one chunk to the next
   int row, k;           // position of the first chunk in the stage
   const T* from;        // address of the first chunk
   int64_t round, step;  // elements to the next chunk, and to the next stage
   int64_t rows_left;    // of the operand, from the first chunk on
   int64_t k_left;
 
-  GPU_FN Pieces(const Operand& operand, bool across) {
+  GPU_FN ThreadChunks(const Operand& operand, bool mn_major) {
     const int64_t ld = operand.ld;
-    const int line = across ? rows / 8 : depth / 8;  // chunks per line
+    const int line = mn_major ? rows / 8 : depth / 8;  // chunks per line
     lines = threads / line;
-    row = across ? thread_index() % line * 8 : thread_index() / line;
-    k = across ? thread_index() / line : thread_index() % line * 8;
-    from =
-        static_cast<const T*>(operand.data) + (across ? k * ld + operand.first + row : (operand.first + row) * ld + k);
+    row = mn_major ? thread_index() % line * 8 : thread_index() / line;
+    k = mn_major ? thread_index() / line : thread_index() % line * 8;
+    from = static_cast<const T*>(operand.data) +
+           (mn_major ? k * ld + operand.first + row : (operand.first + row) * ld + k);
     round = lines * ld;
-    step = across ? depth * ld : depth;
+    step = mn_major ? depth * ld : depth;
     rows_left = operand.rows - operand.first - row;
     k_left = operand.k - k;
   }
-  GPU_FN bool there(int p, bool across) const {
-    return across ? rows_left > 0 && k_left > p * lines : rows_left > p * lines && k_left > 0;
+  GPU_FN bool valid(int p, bool mn_major) const {
+    return mn_major ? rows_left > 0 && k_left > p * lines : rows_left > p * lines && k_left > 0;
   }
   GPU_FN const T* at(int p) const { return from + p * round; }
   GPU_FN void next() {
@@ -93,36 +94,37 @@ struct Pieces {
   }
 };
 
-// Loaders, which bring an operand to shared memory. Each uses `count` of the AsyncCopies. begin() starts to load a
-// stage (each call the next one); finish() completes it after the computation in between.
+// Loaders copy an operand to shared memory. Each uses `count` of the AsyncCopies. Each call of begin() starts to load
+// the next stage; finish(), after the computation in between, completes it.
 
-// Whole chunks, copied as they are.
-template <class T, int rows, bool across>
+// Aligned operands of either layout, copied asynchronously without change.
+template <class T, int rows, bool mn_major>
 struct Copied {
-  static constexpr bool transposed = across;  // the layout in shared memory
-  static constexpr int count = Pieces<T, rows>::count;
+  static constexpr bool transposed = mn_major;  // the stage is MN-major
+  static constexpr int count = ThreadChunks<T, rows>::count;
 
-  Pieces<T, rows> pieces;
-  int place;
+  ThreadChunks<T, rows> chunks;
+  int offset;  // of the first chunk in a stage
 
   GPU_FN explicit Copied(const Operand& operand)
-      : pieces(operand, across),
-        place(across ? place_across<rows>(pieces.k, pieces.row) : place_along(pieces.row, pieces.k)) {}
+      : chunks(operand, mn_major),
+        offset(mn_major ? swizzle_mn_major<rows>(chunks.k, chunks.row) : swizzle_k_major(chunks.row, chunks.k)) {}
   // Uses copies first_copy to first_copy + count - 1.
   template <class Copies>
   GPU_FN void begin(Copies& copies, int first_copy, T* stage) {
     GPU_UNROLL
     for (int p = 0; p < count; ++p) {
-      const bool there = pieces.there(p, across);
-      copies.begin(first_copy + p, stage + place + p * pieces.lines * (across ? rows : depth),
-                   there ? pieces.at(p) : pieces.from, there);
+      const bool valid = chunks.valid(p, mn_major);
+      copies.begin(first_copy + p, stage + offset + p * chunks.lines * (mn_major ? rows : depth),
+                   valid ? chunks.at(p) : chunks.from, valid);
     }
-    pieces.next();
+    chunks.next();
   }
   GPU_FN void finish(T*) {}
 };
 
-// A [k, rows] operand, transposed through registers: a thread loads 8 rows of two k and writes both k of a row at once.
+// MN-major operands, transposed to K-major in registers: a thread loads 8 rows of two k and writes both k of a row at
+// once.
 template <class T, int rows>
 struct Transposed {
   static constexpr bool transposed = false;
@@ -132,7 +134,7 @@ struct Transposed {
 
   const T* from;
   int64_t ld, rows_left, k_left;
-  Pack<T, 8> held[rounds][2];
+  Pack<T, 8> loaded[rounds][2];
 
   GPU_FN explicit Transposed(const Operand& operand) : ld(operand.ld) {
     const int k = thread_index() % 16 * 2;
@@ -147,9 +149,9 @@ struct Transposed {
     for (int r = 0; r < rounds; ++r) {
       GPU_UNROLL
       for (int i = 0; i < 2; ++i) {
-        held[r][i] = {};
-        const bool there = k_left > i && rows_left > r * 128 && (pairs >= threads || thread_index() < pairs);
-        if (there) held[r][i] = load_pack<T, 8>(from + i * ld + r * 128);
+        loaded[r][i] = {};
+        const bool valid = k_left > i && rows_left > r * 128 && (pairs >= threads || thread_index() < pairs);
+        if (valid) loaded[r][i] = load_pack<T, 8>(from + i * ld + r * 128);
       }
     }
     from += depth * ld;
@@ -163,13 +165,13 @@ struct Transposed {
       GPU_UNROLL
       for (int i = 0; i < 8; ++i) {
         const int row = thread_index() / 16 * 8 + r * 128 + i;
-        store_pack<T, 2>(stage + place_along(row, k), {held[r][0].at[i], held[r][1].at[i]});
+        store_pack<T, 2>(stage + swizzle_k_major(row, k), {loaded[r][0].at[i], loaded[r][1].at[i]});
       }
     }
   }
 };
 
-// Rows of a weight of any storage, decoded while loading.
+// K-major weights of any storage, decoded while they are loaded.
 template <class T, int rows>
 struct Decoded {
   static constexpr bool transposed = false;
@@ -182,7 +184,7 @@ struct Decoded {
   template <class Copies>
   GPU_FN void begin(Copies&, int, T*) {}
   GPU_FN void finish(T* stage) {
-    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
+    for (int p = 0; p < ThreadChunks<T, rows>::count; ++p) {
       const int row = (thread_index() + p * threads) / (depth / 8);
       const int k = thread_index() % (depth / 8) * 8;
       const int64_t line = operand.first + row;
@@ -190,64 +192,64 @@ struct Decoded {
       if (line < operand.rows && k0 + k < operand.k) {
         values = decode<8, 2>(operand.stored, operand.data, line * operand.ld + k0 + k);
       }
-      store_floats(stage + place_along(row, k), values);
+      store_floats(stage + swizzle_k_major(row, k), values);
     }
     k0 += depth;
   }
 };
 
-// Any layout and alignment, loaded through registers.
+// Operands of any layout and alignment, loaded through registers.
 template <class T, int rows>
 struct Guarded {
   static constexpr bool transposed = false;
   static constexpr int count = 0;
 
-  bool across, packed;
-  Pieces<T, rows> pieces;
-  Bytes16 held[Pieces<T, rows>::count];
+  bool mn_major, packed;
+  ThreadChunks<T, rows> chunks;
+  Bytes16 loaded[ThreadChunks<T, rows>::count];
 
   GPU_FN explicit Guarded(const Operand& operand)
-      : across(operand.across), packed(operand.packed), pieces(operand, across) {}
+      : mn_major(operand.mn_major), packed(operand.packed), chunks(operand, mn_major) {}
   template <class Copies>
   GPU_FN void begin(Copies&, int, T*) {
-    const int64_t left = across ? pieces.rows_left : pieces.k_left;  // valid elements of a chunk
+    const int64_t left = mn_major ? chunks.rows_left : chunks.k_left;  // valid elements of a chunk
     GPU_UNROLL
-    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
-      held[p] = {};
-      if (!pieces.there(p, across)) continue;
-      const auto* from = reinterpret_cast<const uint16_t*>(pieces.at(p));
-      held[p] = packed && left >= 8 ? *reinterpret_cast<const Bytes16*>(from) : load_first(from, left);
+    for (int p = 0; p < ThreadChunks<T, rows>::count; ++p) {
+      loaded[p] = {};
+      if (!chunks.valid(p, mn_major)) continue;
+      const auto* from = reinterpret_cast<const uint16_t*>(chunks.at(p));
+      loaded[p] = packed && left >= 8 ? *reinterpret_cast<const Bytes16*>(from) : load_first(from, left);
     }
-    pieces.next();
+    chunks.next();
   }
   GPU_FN void finish(T* stage) {
     GPU_UNROLL
-    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
-      if (across) {
-        const int row = pieces.row / 8 * 8;  // shows the compiler a multiple of 8: that needs fewer registers
+    for (int p = 0; p < ThreadChunks<T, rows>::count; ++p) {
+      if (mn_major) {
+        const int row = chunks.row / 8 * 8;  // shows the compiler a multiple of 8: that needs fewer registers
         GPU_UNROLL
         for (int i = 0; i < 8; ++i) {
-          const auto bits = static_cast<uint16_t>(held[p].at[i / 2] >> (i % 2 * 16));
-          stage[place_along(row + i, pieces.k + p * pieces.lines)] = {bits};
+          const auto bits = static_cast<uint16_t>(loaded[p].at[i / 2] >> (i % 2 * 16));
+          stage[swizzle_k_major(row + i, chunks.k + p * chunks.lines)] = {bits};
         }
       } else {
-        *reinterpret_cast<Bytes16*>(stage + place_along(pieces.row + p * pieces.lines, pieces.k)) = held[p];
+        *reinterpret_cast<Bytes16*>(stage + swizzle_k_major(chunks.row + p * chunks.lines, chunks.k)) = loaded[p];
       }
     }
   }
 };
 
-// Tile order for cache reuse: concurrent blocks share rows and columns, because they go down eight row blocks before
-// the next column.
-struct BlockPlace {
-  int64_t row, column;  // in blocks
+// The tile of c of a block. Tiles are rasterised in groups of eight row blocks, column by column, so that concurrent
+// blocks share rows of a and columns of b in the L2 cache.
+struct TileIndex {
+  int64_t row, column;  // in tiles
 };
-GPU_FN BlockPlace block_place(const TileArgs& a) {
-  constexpr int together = 8;
-  const int strip = together * a.blocks_n;
-  const int first = block_index() / strip * together;
-  const int rows = a.blocks_m - first < together ? a.blocks_m - first : together;
-  return {first + block_index() % strip % rows, block_index() % strip / rows};
+GPU_FN TileIndex block_tile(const TileArgs& a) {
+  constexpr int group_rows = 8;
+  const int group_blocks = group_rows * a.blocks_n;
+  const int first = block_index() / group_blocks * group_rows;
+  const int rows = a.blocks_m - first < group_rows ? a.blocks_m - first : group_rows;
+  return {first + block_index() % group_blocks % rows, block_index() % group_blocks / rows};
 }
 
 // 16 rows, or columns, of a stage as operand tiles, from `first` and k on.
@@ -255,9 +257,10 @@ template <int rows, bool transposed, class T>
 GPU_FN MmaDeepA load_rows(const T* stage, int first, int k) {
   static_assert(!transposed || mma_deep == mma_k);
   if constexpr (transposed) {
-    return {{mma_load_a_transposed([=](int i, int row) { return stage + place_across<rows>(k + i, first + row); })}};
+    return {
+        {mma_load_a_transposed([=](int i, int row) { return stage + swizzle_mn_major<rows>(k + i, first + row); })}};
   } else {
-    return mma_load_deep_a([=](int row, int i) { return stage + place_along(first + row, k + i); });
+    return mma_load_deep_a([=](int row, int i) { return stage + swizzle_k_major(first + row, k + i); });
   }
 }
 template <int columns, bool transposed, class T>
@@ -265,34 +268,34 @@ GPU_FN MmaDeepB load_columns(const T* stage, int first, int k) {
   static_assert(!transposed || mma_deep == mma_k);
   if constexpr (transposed) {
     return {{mma_load_b_transposed(
-        [=](int i, int column) { return stage + place_across<columns>(k + i, first + column); })}};
+        [=](int i, int column) { return stage + swizzle_mn_major<columns>(k + i, first + column); })}};
   } else {
-    return mma_load_deep_b([=](int column, int i) { return stage + place_along(first + column, k + i); });
+    return mma_load_deep_b([=](int column, int i) { return stage + swizzle_k_major(first + column, k + i); });
   }
 }
 
-// Computes the tile of c at `place`.
+// Computes tile `tile` of c.
 template <class T, int rows, int columns, class A, class B>
-GPU_FN void multiply(const TileArgs& a, BlockPlace place) {
-  constexpr int copied = A::count + B::count;
+GPU_FN void multiply(const TileArgs& a, TileIndex tile) {
+  constexpr int num_copies = A::count + B::count;
   auto* const shared = dynamic_shared<T>();
   const auto a_of = [&](int64_t step) { return shared + step % stages * ((rows + columns) * depth); };
   const auto b_of = [&](int64_t step) { return a_of(step) + rows * depth; };
-  const int64_t first_row = place.row * rows;
-  const int64_t first_column = place.column * columns;
-  A from_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.transpose_a, a.packed_a, QuantFormat::bf16});
-  B from_b(Operand{a.b, a.ldb, first_column, a.n, a.k, !a.transpose_b, a.packed_b, a.stored_b});
+  const int64_t first_row = tile.row * rows;
+  const int64_t first_column = tile.column * columns;
+  A loader_a(Operand{a.a, a.lda, first_row, a.m, a.k, a.transpose_a, a.packed_a, QuantFormat::bf16});
+  B loader_b(Operand{a.b, a.ldb, first_column, a.n, a.k, !a.transpose_b, a.packed_b, a.stored_b});
 
-  AsyncCopies<(copied > 0 ? copied : 1)> copies[stages - 1];
+  AsyncCopies<(num_copies > 0 ? num_copies : 1)> copies[stages - 1];
   const auto begin = [&](int64_t step) {
     auto& group = copies[step % (stages - 1)];
-    from_a.begin(group, 0, a_of(step));
-    from_b.begin(group, A::count, b_of(step));
-    if constexpr (copied > 0) group.commit();
+    loader_a.begin(group, 0, a_of(step));
+    loader_b.begin(group, A::count, b_of(step));
+    if constexpr (num_copies > 0) group.commit();
   };
   const auto finish = [&](int64_t step) {
-    from_a.finish(a_of(step));
-    from_b.finish(b_of(step));
+    loader_a.finish(a_of(step));
+    loader_b.finish(b_of(step));
   };
 
   WarpSums<rows, columns> sums;
@@ -303,7 +306,7 @@ GPU_FN void multiply(const TileArgs& a, BlockPlace place) {
     finish(step);
   }
   for (int64_t step = 0; step < steps; ++step) {
-    if constexpr (copied > 0) copies[step % (stages - 1)].template end<stages - 2>();
+    if constexpr (num_copies > 0) copies[step % (stages - 1)].template wait<stages - 2>();
     block_barrier();  // this stage is loaded; the previous one has been multiplied, so its buffer is free
     begin(step + stages - 1);
     const T* const a_stage = a_of(step);
@@ -327,25 +330,26 @@ GPU_FN void multiply(const TileArgs& a, BlockPlace place) {
     finish(step + stages - 1);
   }
 
-  sums.template each<mma_neighbours>([&](int row, int column, const Floats<mma_neighbours>& values) {
+  sums.template for_each<mma_neighbours>([&](int row, int column, const Floats<mma_neighbours>& values) {
     const int64_t r = first_row + row;
     const int64_t c = first_column + column;
-    const auto put = [&](int64_t column_of, const auto& some) {
+    const auto store = [&](int64_t column_of, const auto& some) {
       if (r < a.m && column_of < a.n)
-        put_floats<T>(a.c, a.out == DType::f32, r * a.ldc + column_of, some, a.accumulate);
+        store_or_add_floats<T>(a.c, a.out == DType::f32, r * a.ldc + column_of, some, a.accumulate);
     };
     if (a.packed_c) {
-      put(c, values);
+      store(c, values);
     } else {
       GPU_UNROLL
-      for (int x = 0; x < mma_neighbours; ++x) put(c + x, Floats<1>{values.at[x]});
+      for (int x = 0; x < mma_neighbours; ++x) store(c + x, Floats<1>{values.at[x]});
     }
   });
 }
 
-// Operands stored as [k, rows] are transposed while loading if the target has no transposing loads.
-template <class T, int rows, bool across>
-using Way = std::conditional_t<across && !mma_transposes, Transposed<T, rows>, Copied<T, rows, across>>;
+// The loader of an aligned operand: MN-major operands are transposed while loading if the target has no transposing
+// loads (ldmatrix.trans).
+template <class T, int rows, bool mn_major>
+using AlignedLoader = std::conditional_t<mn_major && !mma_transposes, Transposed<T, rows>, Copied<T, rows, mn_major>>;
 
 }  // namespace ingot::gpu::GPU_TARGET
 #endif

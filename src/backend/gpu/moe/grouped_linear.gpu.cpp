@@ -59,21 +59,21 @@ struct ExpertRows {
 GPU_FN ExpertRows expert_rows(const GroupedArgs& a, int tile, int index) {
   for (int first = 0; first < a.experts; first += warp_width) {
     const int expert = first + lane_index();
-    const bool there = expert < a.experts;
-    const int begin = a.offsets[there ? expert : a.experts];
-    const int count = a.offsets[there ? expert + 1 : a.experts] - begin;
+    const bool valid = expert < a.experts;
+    const int begin = a.offsets[valid ? expert : a.experts];
+    const int count = a.offsets[valid ? expert + 1 : a.experts] - begin;
     const int blocks = (count + tile - 1) / tile;
-    int up_to = blocks;  // sum over this and the lower lanes
+    int prefix_sum = blocks;  // sum over this and the lower lanes
     for (int step = 1; step < warp_width; step *= 2) {
-      const int other = shuffle(up_to, lane_index() >= step ? lane_index() - step : lane_index());
-      if (lane_index() >= step) up_to += other;
+      const int other = shuffle(prefix_sum, lane_index() >= step ? lane_index() - step : lane_index());
+      if (lane_index() >= step) prefix_sum += other;
     }
-    const uint64_t found = warp_ballot(index < up_to && index >= up_to - blocks);
+    const uint64_t found = warp_ballot(index < prefix_sum && index >= prefix_sum - blocks);
     if (found != 0) {
-      const int lane = is_warp_uniform(count_bits((found & (~found + 1)) - 1));
-      return {first + lane, shuffle(begin, lane), shuffle(count, lane), index - shuffle(up_to - blocks, lane)};
+      const int lane = assume_warp_uniform(count_bits((found & (~found + 1)) - 1));
+      return {first + lane, shuffle(begin, lane), shuffle(count, lane), index - shuffle(prefix_sum - blocks, lane)};
     }
-    index -= shuffle(up_to, warp_width - 1);
+    index -= shuffle(prefix_sum, warp_width - 1);
   }
   return {-1, 0, 0, 0};
 }
@@ -103,7 +103,7 @@ GPU_FN Floats<V> decode_weight(QuantFormat stored, const void* data, int64_t row
   return values;
 }
 
-// A loader (tile_gemm.h) of a weight of any storage, [rows, k] or [k, rows] if `across`, of any alignment.
+// A loader (tile_gemm.h) of a weight of any storage, [rows, k] or [k, rows] if `mn_major`, of any alignment.
 template <class T, int rows>
 struct DecodedAny {
   static constexpr bool transposed = false;
@@ -116,21 +116,21 @@ struct DecodedAny {
   template <class Copies>
   GPU_FN void begin(Copies&, int, T*) {}
   GPU_FN void finish(T* stage) {
-    const int line = operand.across ? rows / 8 : depth / 8;  // chunks of 8 per stored row
-    for (int p = 0; p < Pieces<T, rows>::count; ++p) {
+    const int line = operand.mn_major ? rows / 8 : depth / 8;  // chunks of 8 per stored row
+    for (int p = 0; p < ThreadChunks<T, rows>::count; ++p) {
       const int index = thread_index() + p * threads;
       const int at = index % line * 8;
-      const int row = operand.across ? at : index / line;
-      const int k = operand.across ? index / line : at;
-      const int64_t stored_row = operand.across ? k0 + k : operand.first + row;
-      const int64_t first = operand.across ? operand.first + row : k0 + k;
-      const int64_t stored_rows = operand.across ? operand.k : operand.rows;
+      const int row = operand.mn_major ? at : index / line;
+      const int k = operand.mn_major ? index / line : at;
+      const int64_t stored_row = operand.mn_major ? k0 + k : operand.first + row;
+      const int64_t first = operand.mn_major ? operand.first + row : k0 + k;
+      const int64_t stored_rows = operand.mn_major ? operand.k : operand.rows;
       Floats<8> values = {};
       if (stored_row < stored_rows) values = chunk(stored_row, first);
-      if (operand.across) {
-        for (int i = 0; i < 8; ++i) stage[place_along(row + i, k)] = from_float<T>(values.at[i]);
+      if (operand.mn_major) {
+        for (int i = 0; i < 8; ++i) stage[swizzle_k_major(row + i, k)] = from_float<T>(values.at[i]);
       } else {
-        store_floats(stage + place_along(row, k), values);
+        store_floats(stage + swizzle_k_major(row, k), values);
       }
     }
     k0 += depth;
@@ -154,16 +154,16 @@ struct DecodedAny {
 
 template <class T, int rows, int columns, class A, class B>
 GPU_FN void grouped(const GroupedArgs& args) {
-  const BlockPlace place = block_place(args.gemm);
-  const ExpertRows of = expert_rows(args, rows, static_cast<int>(place.row));
+  const TileIndex tile = block_tile(args.gemm);
+  const ExpertRows of = expert_rows(args, rows, static_cast<int>(tile.row));
   if (of.expert < 0) return;
   const TileArgs gemm = expert_gemm(args, of, 2, args.gemm.out == DType::f32 ? 4 : 2);
-  multiply<T, rows, columns, A, B>(gemm, {of.block, place.column});
+  multiply<T, rows, columns, A, B>(gemm, {of.block, tile.column});
 }
 
-template <class T, int size, bool b_across>
+template <class T, int size, bool b_mn_major>
 GPU_FN void grouped_copied(const GroupedArgs& args) {
-  grouped<T, size, size, Copied<T, size, false>, Way<T, size, b_across>>(args);
+  grouped<T, size, size, Copied<T, size, false>, AlignedLoader<T, size, b_mn_major>>(args);
 }
 template <class T>
 GPU_FN void grouped_any(const GroupedArgs& args) {
@@ -198,11 +198,11 @@ GPU_FN bool adds_nothing(const TileArgs& gemm) { return gemm.k == 0 && gemm.accu
 template <int size, class A, class B>
 GPU_FN void gradient(const GroupedGradientArgs& args) {
   const TileArgs gemm = gradient_gemm(args, 2);
-  if (!adds_nothing(gemm)) multiply<Bf16, size, size, A, B>(gemm, block_place(gemm));
+  if (!adds_nothing(gemm)) multiply<Bf16, size, size, A, B>(gemm, block_tile(gemm));
 }
 template <int size>
 GPU_FN void gradient_copied(const GroupedGradientArgs& args) {
-  gradient<size, Way<Bf16, size, true>, Way<Bf16, size, true>>(args);
+  gradient<size, AlignedLoader<Bf16, size, true>, AlignedLoader<Bf16, size, true>>(args);
 }
 
 }  // namespace
@@ -304,9 +304,10 @@ void multiply(ops::Context& context, const Gemm& gemm, std::span<const Weight> w
     if (gemm.in == DType::f32) {
       return launch(context, grouped_f32, {max_row_blocks(total, args.experts, 64), blocks_of(gemm.n, 64)}, args);
     }
-    const bool whole = in_place(weight, gemm.in) && gemm.k > 0 && tile.packed_a && gemm.k % 8 == 0 && tile.packed_b;
-    if (gemm.in == DType::f16) return launch_tiles(context, whole ? nt_f16 : any_f16, args, total);
-    launch_tiles(context, !whole ? any : gemm.transpose_b ? nt : nn, args, total);
+    const bool vectorizable =
+        in_place(weight, gemm.in) && gemm.k > 0 && tile.packed_a && gemm.k % 8 == 0 && tile.packed_b;
+    if (gemm.in == DType::f16) return launch_tiles(context, vectorizable ? nt_f16 : any_f16, args, total);
+    launch_tiles(context, !vectorizable ? any : gemm.transpose_b ? nt : nn, args, total);
   });
 }
 

@@ -9,7 +9,7 @@ struct RouteArgs {
   const void* logits;
   int64_t tokens;
   int num_experts;
-  int chosen;
+  int top_k;  // experts per token
 };
 
 struct RouteBackwardArgs {
@@ -19,7 +19,7 @@ struct RouteBackwardArgs {
   const float* weights;
   int64_t n;  // tokens x num_experts
   int num_experts;
-  int chosen;
+  int top_k;  // experts per token
 };
 
 struct GroupArgs {
@@ -29,7 +29,7 @@ struct GroupArgs {
   const int32_t* experts;
   int64_t n;  // choices (token, expert)
   int num_experts;
-  int chosen;
+  int top_k;  // experts per token
 };
 
 // One block per row of y.
@@ -49,7 +49,7 @@ struct CombineArgs {
   const float* weights;  // may be null
   int64_t num_grouped_rows;
   int64_t n;  // features
-  int chosen;
+  int top_k;  // experts per token
   bool accumulate;
 };
 
@@ -63,7 +63,7 @@ struct CombineBackwardArgs {
   const float* weights;
   int64_t num_grouped_rows;
   int64_t n;  // features
-  int chosen;
+  int top_k;  // experts per token
 };
 
 }  // namespace ingot::gpu
@@ -108,9 +108,9 @@ GPU_FN void route(const RouteArgs& a) {
   if (token >= a.tokens) return;
   const T* logits = static_cast<const T*>(a.logits) + token * a.num_experts;
   uint64_t bound = ~uint64_t{0};
-  float top = 0;
+  float max_logit = 0;
   float sum = 0;
-  for (int c = 0; c < a.chosen; ++c) {
+  for (int c = 0; c < a.top_k; ++c) {
     uint64_t best = 0;
     for (int e = lane_index(); e < a.num_experts; e += warp_width) {
       const uint64_t rank = rank_of(to_float(logits[e]), e);
@@ -119,15 +119,15 @@ GPU_FN void route(const RouteArgs& a) {
     bound = warp_largest(best);
     const int expert = expert_of(bound);
     const float logit = to_float(logits[expert]);
-    if (c == 0) top = logit;
-    const float share = exponential(logit - top);
-    sum += share;
+    if (c == 0) max_logit = logit;
+    const float weight = exponential(logit - max_logit);
+    sum += weight;
     if (c % warp_width == lane_index()) {
-      a.experts[token * a.chosen + c] = expert;
-      a.weights[token * a.chosen + c] = share;
+      a.experts[token * a.top_k + c] = expert;
+      a.weights[token * a.top_k + c] = weight;
     }
   }
-  for (int c = lane_index(); c < a.chosen; c += warp_width) a.weights[token * a.chosen + c] /= sum;
+  for (int c = lane_index(); c < a.top_k; c += warp_width) a.weights[token * a.top_k + c] /= sum;
 }
 
 // One thread per logit.
@@ -135,18 +135,18 @@ template <class T>
 GPU_FN void route_gradient(const RouteBackwardArgs& a) {
   const int64_t at = first_element<1>();
   if (at >= a.n) return;
-  const int64_t first = at / a.num_experts * a.chosen;
+  const int64_t first = at / a.num_experts * a.top_k;
   const auto expert = static_cast<int>(at % a.num_experts);
   float mean = 0;
-  for (int c = 0; c < a.chosen; ++c) mean = fma(a.weights[first + c], a.dweights[first + c], mean);
+  for (int c = 0; c < a.top_k; ++c) mean = fma(a.weights[first + c], a.dweights[first + c], mean);
   float gradient = 0;
-  for (int c = 0; c < a.chosen; ++c) {
+  for (int c = 0; c < a.top_k; ++c) {
     if (a.experts[first + c] == expert) gradient = a.weights[first + c] * (a.dweights[first + c] - mean);
   }
   static_cast<T*>(a.dlogits)[at] = from_float<T>(gradient);
 }
 
-struct GroupRoom {
+struct GroupStorage {
   int lower[8];  // per warp: its choices of lower experts than the block's
   int same[8];   // per warp: its choices of the block's expert
 };
@@ -154,50 +154,50 @@ struct GroupRoom {
 // One block per expert, and a last one that only writes offsets[num_experts], the number of choices. Each warp handles
 // a contiguous range of the choices: it counts them, then assigns grouped rows to those of the block's expert.
 GPU_FN void group(const GroupArgs& a) {
-  GPU_SHARED(GroupRoom, room);
+  GPU_SHARED(GroupStorage, shared);
   const int expert = block_index();
   const int last = a.num_experts - 1;
-  const int64_t run = (a.n + 256 - 1) / 256 * warp_width;
-  const int64_t begin = warp_index() * run;
-  const int64_t end = begin + run < a.n ? begin + run : a.n;
+  const int64_t choices_per_warp = (a.n + 256 - 1) / 256 * warp_width;
+  const int64_t begin = warp_index() * choices_per_warp;
+  const int64_t end = begin + choices_per_warp < a.n ? begin + choices_per_warp : a.n;
   const auto expert_at = [&](int64_t i) {  // indices out of range count as the nearest expert
-    const int given = a.experts[i];
-    return given < 0 ? 0 : given > last ? last : given;
+    const int chosen_expert = a.experts[i];
+    return chosen_expert < 0 ? 0 : chosen_expert > last ? last : chosen_expert;
   };
   int lower = 0;
   int same = 0;
   for (int64_t i = begin; i < end; i += warp_width) {
-    const int64_t mine = i + lane_index();
-    const int given = mine < end ? expert_at(mine) : a.num_experts + 1;
-    lower += count_bits(warp_ballot(given < expert));
-    same += count_bits(warp_ballot(given == expert));
+    const int64_t choice = i + lane_index();
+    const int chosen_expert = choice < end ? expert_at(choice) : a.num_experts + 1;
+    lower += count_bits(warp_ballot(chosen_expert < expert));
+    same += count_bits(warp_ballot(chosen_expert == expert));
   }
   if (lane_index() == 0) {
-    room.lower[warp_index()] = lower;
-    room.same[warp_index()] = same;
+    shared.lower[warp_index()] = lower;
+    shared.same[warp_index()] = same;
   }
   block_barrier();
   int next = 0;
-  for (int w = 0; w < warps; ++w) next += room.lower[w];
+  for (int w = 0; w < warps; ++w) next += shared.lower[w];
   if (thread_index() == 0) a.offsets[expert] = next;
   if (expert > last) return;
-  for (int w = 0; w < warp_index(); ++w) next += room.same[w];
+  for (int w = 0; w < warp_index(); ++w) next += shared.same[w];
   for (int64_t i = begin; i < end; i += warp_width) {
-    const int64_t mine = i + lane_index();
-    const bool is_same = mine < end && expert_at(mine) == expert;
+    const int64_t choice = i + lane_index();
+    const bool is_same = choice < end && expert_at(choice) == expert;
     const uint64_t all = warp_ballot(is_same);
     if (is_same) {
-      const int place = next + count_bits(all & ((uint64_t{1} << lane_index()) - 1));
-      a.places[mine] = place;
-      a.rows[place] = static_cast<int32_t>(mine / a.chosen);
+      const int grouped_row = next + count_bits(all & ((uint64_t{1} << lane_index()) - 1));
+      a.places[choice] = grouped_row;
+      a.rows[grouped_row] = static_cast<int32_t>(choice / a.top_k);
     }
     next += count_bits(all);
   }
 }
 
-// Row `index` of `rows` [count, n]; all NaN if the index is out of range.
+// Row `index` of `rows` [count, n]; its elements are NaN if the index is out of range.
 template <class T>
-GPU_FN MaybeRow<T> row_or_nan(const void* rows, int64_t index, int64_t count, int64_t n) {
+GPU_FN OptionalRow<T> row_or_nan(const void* rows, int64_t index, int64_t count, int64_t n) {
   return {static_cast<const T*>(rows) + index * n, index >= 0 && index < count, not_a_number()};
 }
 
@@ -211,11 +211,11 @@ GPU_FN void gather(const GatherArgs& a) {
 template <class T, int V>
 GPU_FN void combine(const CombineArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
-  const int64_t first = static_cast<int64_t>(block_index()) * a.chosen;
+  const int64_t first = static_cast<int64_t>(block_index()) * a.top_k;
   for (int64_t j = thread_index() * V; j < a.n; j += row_threads * V) {
     Floats<V> total{};
     if (a.accumulate) total = load_floats<V>(y + j);
-    for (int c = 0; c < a.chosen; ++c) {
+    for (int c = 0; c < a.top_k; ++c) {
       const auto row = row_part<V>(row_or_nan<T>(a.z, a.places[first + c], a.num_grouped_rows, a.n), j);
       const float weight = a.weights == nullptr ? 1.0F : a.weights[first + c];
       for (int i = 0; i < V; ++i) total.at[i] = fma(weight, row.at[i], total.at[i]);
@@ -224,20 +224,20 @@ GPU_FN void combine(const CombineArgs& a) {
   }
 }
 
-// dz is not written for a place that is out of range.
+// dz is not written for an entry of `places` that is out of range.
 template <class T, int V>
 GPU_FN void combine_gradient(const CombineBackwardArgs& a) {
-  GPU_SHARED(RowRoom, room);
+  GPU_SHARED(RowStorage, shared);
   const int64_t choice = block_index();
-  const T* dy = static_cast<const T*>(a.dy) + choice / a.chosen * a.n;
-  const int64_t place = a.places[choice];
+  const T* dy = static_cast<const T*>(a.dy) + choice / a.top_k * a.n;
+  const int64_t grouped_row = a.places[choice];
   if (a.dweights != nullptr) {  // must come first: dz may be z
     const auto add = [](float sum, float of_dy, float of_z) { return fma(of_dy, of_z, sum); };
-    const float product = sum_of_row<V>(a.n, room, add, dy, row_or_nan<T>(a.z, place, a.num_grouped_rows, a.n));
+    const float product = sum_of_row<V>(a.n, shared, add, dy, row_or_nan<T>(a.z, grouped_row, a.num_grouped_rows, a.n));
     if (thread_index() == 0) a.dweights[choice] = product;
   }
-  if (place < 0 || place >= a.num_grouped_rows) return;
-  T* dz = static_cast<T*>(a.dz) + place * a.n;
+  if (grouped_row < 0 || grouped_row >= a.num_grouped_rows) return;
+  T* dz = static_cast<T*>(a.dz) + grouped_row * a.n;
   map_row<V>(a.n, dz, [weight = a.weights[choice]](float value) { return value * weight; }, dy);
 }
 

@@ -36,14 +36,14 @@ namespace {
 // The variance is summed from the differences to the mean, so that no digits are lost when the mean is large.
 template <class T, int V>
 GPU_FN void forward(const LayerNormArgs& a) {
-  GPU_SHARED(RowRoom, room);
+  GPU_SHARED(RowStorage, shared);
   const int64_t row = block_index();
   const T* x = static_cast<const T*>(a.x) + row * a.n;
   T* y = static_cast<T*>(a.y) + row * a.n;
   const auto count = static_cast<float>(a.n);
-  const float mean = sum_of_row<V>(a.n, room, [](float sum, float value) { return sum + value; }, x) / count;
+  const float mean = sum_of_row<V>(a.n, shared, [](float sum, float value) { return sum + value; }, x) / count;
   const float squares =
-      sum_of_row<V>(a.n, room, [=](float sum, float value) { return fma(value - mean, value - mean, sum); }, x);
+      sum_of_row<V>(a.n, shared, [=](float sum, float value) { return fma(value - mean, value - mean, sum); }, x);
   const float rstd = 1.0F / square_root(squares / count + a.epsilon);
   if (thread_index() == 0) {
     if (a.mean != nullptr) a.mean[row] = mean;
@@ -51,12 +51,12 @@ GPU_FN void forward(const LayerNormArgs& a) {
   }
   map_row<V>(
       a.n, y, [=](float value, float weight, float bias) { return fma((value - mean) * rstd, weight, bias); }, x,
-      a.weight, MaybeRow<float>{a.bias, a.bias != nullptr});
+      a.weight, OptionalRow<float>{a.bias, a.bias != nullptr});
 }
 
 template <class T, int V>
 GPU_FN void input_gradient(const LayerNormDxArgs& a) {
-  GPU_SHARED(RowRoom, room);
+  GPU_SHARED(RowStorage, shared);
   const int64_t row = block_index();
   const T* x = static_cast<const T*>(a.x) + row * a.n;
   const T* dy = static_cast<const T*>(a.dy) + row * a.n;
@@ -65,19 +65,19 @@ GPU_FN void input_gradient(const LayerNormDxArgs& a) {
   const float mean = a.mean[row];
   const float rstd = a.rstd[row];
   struct Sums {
-    float gradients, products;
+    float g, gx;
   };
   const auto add = [=](const Sums& sums, float of_dy, float of_x, float weight) {
     const float g = of_dy * weight;
-    return Sums{sums.gradients + g, fma(g, of_x - mean, sums.products)};
+    return Sums{sums.g + g, fma(g, of_x - mean, sums.gx)};
   };
-  const Sums sums = fold_row<V>(a.n, Sums{0, 0}, add, dy, x, a.weight);
-  const float constant = block_sum<row_threads>(sums.gradients, room.sums) / count;
-  const float pull = rstd * rstd * (block_sum<row_threads>(sums.products, room.sums) / count);
-  const auto gradient = [=](float of_dy, float of_x, float weight, float before) {
-    return before + (of_dy * weight - constant - (of_x - mean) * pull) * rstd;
+  const Sums sums = reduce_row<V>(a.n, Sums{0, 0}, add, dy, x, a.weight);
+  const float mean_g = block_sum<row_threads>(sums.g, shared.sums) / count;
+  const float projection = rstd * rstd * (block_sum<row_threads>(sums.gx, shared.sums) / count);
+  const auto dx_of = [=](float of_dy, float of_x, float weight, float before) {
+    return before + (of_dy * weight - mean_g - (of_x - mean) * projection) * rstd;
   };
-  map_row<V>(a.n, dx, gradient, dy, x, a.weight, MaybeRow<T>{dx, a.accumulate});
+  map_row<V>(a.n, dx, dx_of, dy, x, a.weight, OptionalRow<T>{dx, a.accumulate});
 }
 
 }  // namespace

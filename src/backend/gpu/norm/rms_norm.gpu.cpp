@@ -34,11 +34,11 @@ namespace {
 
 template <class T, int V>
 GPU_FN void forward(const RmsNormArgs& a) {
-  GPU_SHARED(RowRoom, room);
+  GPU_SHARED(RowStorage, shared);
   const int64_t row = block_index();
   const T* x = static_cast<const T*>(a.x) + row * a.n;
   T* y = static_cast<T*>(a.y) + row * a.n;
-  const float squares = sum_of_row<V>(a.n, room, [](float sum, float value) { return fma(value, value, sum); }, x);
+  const float squares = sum_of_row<V>(a.n, shared, [](float sum, float value) { return fma(value, value, sum); }, x);
   const float rstd = 1.0F / square_root(squares / static_cast<float>(a.n) + a.epsilon);
   if (a.rstd != nullptr && thread_index() == 0) a.rstd[row] = rstd;
   const float offset = a.weight_offset;
@@ -47,7 +47,7 @@ GPU_FN void forward(const RmsNormArgs& a) {
 
 template <class T, int V>
 GPU_FN void input_gradient(const RmsNormDxArgs& a) {
-  GPU_SHARED(RowRoom, room);
+  GPU_SHARED(RowStorage, shared);
   const int64_t row = block_index();
   const T* x = static_cast<const T*>(a.x) + row * a.n;
   const T* dy = static_cast<const T*>(a.dy) + row * a.n;
@@ -56,13 +56,13 @@ GPU_FN void input_gradient(const RmsNormDxArgs& a) {
   const auto add = [=](float sum, float of_dy, float of_x, float weight) {
     return fma(of_dy * (offset + weight), of_x, sum);
   };
-  const float products = sum_of_row<V>(a.n, room, add, dy, x, a.weight);
+  const float sum_gx = sum_of_row<V>(a.n, shared, add, dy, x, a.weight);
   const float rstd = a.rstd[row];
-  const float pull = rstd * rstd * (products / static_cast<float>(a.n));
-  const auto gradient = [=](float of_dy, float of_x, float weight, float before) {
-    return before + rstd * fma(-of_x, pull, of_dy * (offset + weight));
+  const float projection = rstd * rstd * (sum_gx / static_cast<float>(a.n));
+  const auto dx_of = [=](float of_dy, float of_x, float weight, float before) {
+    return before + rstd * fma(-of_x, projection, of_dy * (offset + weight));
   };
-  map_row<V>(a.n, dx, gradient, dy, x, a.weight, MaybeRow<T>{dx, a.accumulate});
+  map_row<V>(a.n, dx, dx_of, dy, x, a.weight, OptionalRow<T>{dx, a.accumulate});
 }
 
 }  // namespace

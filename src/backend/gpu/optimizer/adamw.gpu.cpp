@@ -27,16 +27,16 @@ struct AdamwArgs {
 // With 8-bit moments in place of update.moment1 and update.moment2.
 struct AdamwBlockwiseArgs {
   AdamwArgs update;
-  Coded moment1;
-  Coded moment2;
+  BlockwiseState moment1;
+  BlockwiseState moment2;
 };
 
-// Block b sums the squares of the a_block elements from b * a_block on.
+// Block b sums the squares of the block_elements elements from b * block_elements on.
 struct SquareSumsArgs {
   double* sums;
   const float* x;
   int64_t n;
-  int64_t a_block;
+  int64_t block_elements;
 };
 
 struct SumInOrderArgs {
@@ -74,24 +74,24 @@ struct Adamw {
 };
 
 template <int V>
-GPU_FN void move(const AdamwArgs& a, const Gradients<V>& gradient, Adamw<V>& state) {
+GPU_FN void update_elements(const AdamwArgs& a, const Gradients<V>& gradient, Adamw<V>& state) {
   for (int i = 0; i < V; ++i) {
     const float g = gradient.sum.at[i] * gradient.scale;
     state.m.at[i] = state.m.at[i] * a.beta1 + g * a.one_minus_beta1;
     state.v.at[i] = state.v.at[i] * a.beta2 + g * g * a.one_minus_beta2;
-    const float share = state.m.at[i] * a.step_size / (square_root(state.v.at[i]) / a.root + a.epsilon);
-    state.master.at[i] = state.master.at[i] * a.decay - share;
+    const float step = state.m.at[i] * a.step_size / (square_root(state.v.at[i]) / a.root + a.epsilon);
+    state.master.at[i] = state.master.at[i] * a.decay - step;
   }
 }
 
 template <int V>
 GPU_FN void update(const AdamwArgs& a) {
   const int64_t at = first_element<V>();
-  if (at >= a.n || is_halted(a.decision)) return;
+  if (at >= a.n || is_skipped(a.decision)) return;
   const auto gradient = load_gradients<V>(a, at);
   Adamw<V> state{load_either<V>(a.moment1, a.moment1_bf16, at), load_either<V>(a.moment2, a.moment2_bf16, at),
                  load_either<V>(a.master, a.master_bf16, at)};
-  move(a, gradient, state);
+  update_elements(a, gradient, state);
   store_either(a.moment1, a.moment1_bf16, at, state.m);
   store_either(a.moment2, a.moment2_bf16, at, state.v);
   store_masters({a.master, a.master_bf16}, a.weight, at, state.master);
@@ -99,34 +99,34 @@ GPU_FN void update(const AdamwArgs& a) {
 
 GPU_FN void update_blockwise(const AdamwBlockwiseArgs& args) {
   const AdamwArgs& a = args.update;
-  if (is_halted(a.decision)) return;
-  GPU_SHARED(EncodeRoom, room);
+  if (is_skipped(a.decision)) return;
+  GPU_SHARED(EncodeStorage, shared);
   const int64_t at = first_element<1>();
   Adamw<1> state = {};
   if (at < a.n) {
     const auto gradient = load_gradients<1>(a, at);
     state = {decode(args.moment1, at), decode(args.moment2, at), load_either<1>(a.master, a.master_bf16, at)};
-    move(a, gradient, state);
+    update_elements(a, gradient, state);
     store_masters({a.master, a.master_bf16}, a.weight, at, state.master);
   }
   block_barrier();  // all threads have read the scales
-  encode(room, args.moment1, state.m.at[0], at, a.n);
-  encode(room, args.moment2, state.v.at[0], at, a.n);
+  encode(shared, args.moment1, state.m.at[0], at, a.n);
+  encode(shared, args.moment2, state.v.at[0], at, a.n);
 }
 
-struct SquaresRoom {
+struct SquaresStorage {
   double of_threads[256];
-  double of_eights[32];
+  double of_eight_threads[32];
 };
 
 // The order of the sum does not depend on `packed`: a thread adds four adjacent elements at a time, then eight threads'
 // sums are added, then these, in order.
 template <bool packed>
 GPU_FN void sum_of_squares(const SquareSumsArgs& a) {
-  GPU_SHARED(SquaresRoom, room);
+  GPU_SHARED(SquaresStorage, shared);
   const int thread = thread_index();
-  const int64_t begin = block_index() * a.a_block;
-  const int64_t end = begin + a.a_block < a.n ? begin + a.a_block : a.n;
+  const int64_t begin = block_index() * a.block_elements;
+  const int64_t end = begin + a.block_elements < a.n ? begin + a.block_elements : a.n;
   double sum = 0;
   for (int64_t at = begin + 4 * thread; at < end; at += 4 * 256) {
     Floats<4> values;
@@ -137,34 +137,34 @@ GPU_FN void sum_of_squares(const SquareSumsArgs& a) {
     }
     for (int i = 0; i < 4; ++i) sum += static_cast<double>(values.at[i]) * static_cast<double>(values.at[i]);
   }
-  room.of_threads[thread] = sum;
+  shared.of_threads[thread] = sum;
   block_barrier();
   if (thread < 32) {
     sum = 0;
-    for (int i = 0; i < 8; ++i) sum += room.of_threads[8 * thread + i];
-    room.of_eights[thread] = sum;
+    for (int i = 0; i < 8; ++i) sum += shared.of_threads[8 * thread + i];
+    shared.of_eight_threads[thread] = sum;
   }
   block_barrier();
   if (thread > 0) return;
   sum = 0;
-  for (int i = 0; i < 32; ++i) sum += room.of_eights[i];
+  for (int i = 0; i < 32; ++i) sum += shared.of_eight_threads[i];
   a.sums[block_index()] = sum;
 }
 
-struct PartsRoom {
+struct PartsStorage {
   double parts[256];
 };
 
 GPU_FN void sum_parts(const SumInOrderArgs& a) {
-  GPU_SHARED(PartsRoom, room);
+  GPU_SHARED(PartsStorage, shared);
   const int thread = thread_index();
   double sum = 0;
   for (int64_t begin = 0; begin < a.n; begin += 256) {
-    if (begin + thread < a.n) room.parts[thread] = a.parts[begin + thread];
+    if (begin + thread < a.n) shared.parts[thread] = a.parts[begin + thread];
     block_barrier();
     const auto count = static_cast<int>(a.n - begin < 256 ? a.n - begin : 256);
     if (thread == 0) {
-      for (int i = 0; i < count; ++i) sum += room.parts[i];
+      for (int i = 0; i < count; ++i) sum += shared.parts[i];
     }
     block_barrier();
   }
@@ -176,9 +176,9 @@ GPU_FN bool finite(double x) { return x - x == 0; }
 GPU_FN void decide(const DecideArgs& a) {
   if (thread_index() != 0) return;
   const double norm = square_root(a.decision[0]) / a.loss_tokens;
-  const double share = a.max_norm / (norm + 1e-6);
+  const double clip = a.max_norm / (norm + 1e-6);
   a.decision[0] = norm;
-  a.decision[1] = (a.max_norm > 0 && share < 1 ? share : 1.0) / a.loss_tokens;
+  a.decision[1] = (a.max_norm > 0 && clip < 1 ? clip : 1.0) / a.loss_tokens;
   if (!finite(norm) || !finite(*a.loss_squares)) a.decision[2] = 1;
 }
 
@@ -234,7 +234,8 @@ void run(Context& context, const ops::AdamwState& state, const Tensor& gradient,
                        .n = n};
   if (state.moment1.dtype == DType::u8) {
     launch(context, adamw_blockwise, {ops::blockwise_blocks(n)},
-           {args, coded(state.moment1, state.moment1_scales, true), coded(state.moment2, state.moment2_scales, false)});
+           {args, blockwise_state(state.moment1, state.moment1_scales, true),
+            blockwise_state(state.moment2, state.moment2_scales, false)});
     return;
   }
   launch_update(context, adamw, adamw_packed, {gradient, state.master, state.moment1, state.moment2, state.weight},

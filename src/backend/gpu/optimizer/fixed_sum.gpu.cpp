@@ -47,7 +47,7 @@ GPU_KERNEL(next_ranges, NextRangesArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-struct LargestRoom {
+struct LargestStorage {
   float of_warps[8];
 };
 
@@ -82,7 +82,7 @@ GPU_FN int64_t fixed_point(float x, int power) {
 }
 
 GPU_FN void add(const AddFixedArgs& a) {
-  GPU_SHARED(LargestRoom, room);
+  GPU_SHARED(LargestStorage, shared);
   const int range = *a.range;
   const int64_t first = static_cast<int64_t>(block_index()) * 256 * fixed_sum_elements + thread_index();
   float largest = 0;
@@ -95,15 +95,15 @@ GPU_FN void add(const AddFixedArgs& a) {
     const int64_t value = in_range(x, range) ? fixed_point(x, a.bits - range) : 0;
     a.sum[at] = a.accumulate ? a.sum[at] + value : value;
   }
-  largest = block_max<256>(largest, room.of_warps);
+  largest = block_max<256>(largest, shared.of_warps);
   if (thread_index() == 0) a.parts[block_index()] = largest;
 }
 
 GPU_FN void find_largest(const LargestArgs& a) {
-  GPU_SHARED(LargestRoom, room);
+  GPU_SHARED(LargestStorage, shared);
   float largest = a.accumulate ? *a.largest : 0.0F;
   for (int64_t at = thread_index(); at < a.n; at += 256) largest = a.parts[at] > largest ? a.parts[at] : largest;
-  largest = block_max<256>(largest, room.of_warps);
+  largest = block_max<256>(largest, shared.of_warps);
   if (thread_index() == 0) *a.largest = largest;
 }
 
@@ -120,7 +120,7 @@ GPU_FN void to_float(const FixedToFloatArgs& a) {
   a.y[at] = static_cast<float>(static_cast<double>(a.sum[at]) * factor);
 }
 
-GPU_FN void widen(const NextRangesArgs& a) {
+GPU_FN void set_range(const NextRangesArgs& a) {
   const int64_t at = first_element<1>();
   if (at >= a.n) return;
   const uint32_t bits = magnitude_bits(a.largest[at]);
@@ -134,7 +134,7 @@ GPU_FN void widen(const NextRangesArgs& a) {
 GPU_KERNEL_BODY(add_fixed, AddFixedArgs) { add(a); }
 GPU_KERNEL_BODY(largest_of_blocks, LargestArgs) { find_largest(a); }
 GPU_KERNEL_BODY(fixed_to_float, FixedToFloatArgs) { to_float(a); }
-GPU_KERNEL_BODY(next_ranges, NextRangesArgs) { widen(a); }
+GPU_KERNEL_BODY(next_ranges, NextRangesArgs) { set_range(a); }
 
 }  // namespace ingot::gpu::GPU_TARGET
 

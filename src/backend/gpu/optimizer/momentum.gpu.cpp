@@ -35,7 +35,7 @@ struct LionArgs {
 template <class Args>
 struct MomentumBlockwiseArgs {
   Args update;
-  Coded momentum_buffer;
+  BlockwiseState momentum_buffer;
 };
 using SgdBlockwiseArgs = MomentumBlockwiseArgs<SgdArgs>;
 using LionBlockwiseArgs = MomentumBlockwiseArgs<LionArgs>;
@@ -54,7 +54,7 @@ namespace ingot::gpu::GPU_TARGET {
 namespace {
 
 template <int V>
-GPU_FN void move(const SgdArgs& a, const Gradients<V>& gradient, Floats<V>& m, Floats<V>& master) {
+GPU_FN void update_elements(const SgdArgs& a, const Gradients<V>& gradient, Floats<V>& m, Floats<V>& master) {
   for (int i = 0; i < V; ++i) {
     const float g = gradient.sum.at[i] * gradient.scale + master.at[i] * a.weight_decay;
     m.at[i] = m.at[i] * a.momentum + g;
@@ -63,12 +63,12 @@ GPU_FN void move(const SgdArgs& a, const Gradients<V>& gradient, Floats<V>& m, F
 }
 
 template <int V>
-GPU_FN void move(const LionArgs& a, const Gradients<V>& gradient, Floats<V>& m, Floats<V>& master) {
+GPU_FN void update_elements(const LionArgs& a, const Gradients<V>& gradient, Floats<V>& m, Floats<V>& master) {
   for (int i = 0; i < V; ++i) {
     const float g = gradient.sum.at[i] * gradient.scale;
     const float direction = m.at[i] * a.beta1 + g * a.one_minus_beta1;
-    const float move = direction > 0 ? a.lr : direction < 0 ? -a.lr : 0.0F;
-    master.at[i] = master.at[i] * a.decay - move;
+    const float step = direction > 0 ? a.lr : direction < 0 ? -a.lr : 0.0F;
+    master.at[i] = master.at[i] * a.decay - step;
     m.at[i] = m.at[i] * a.beta2 + g * a.one_minus_beta2;
   }
 }
@@ -76,11 +76,11 @@ GPU_FN void move(const LionArgs& a, const Gradients<V>& gradient, Floats<V>& m, 
 template <int V, class Args>
 GPU_FN void update(const Args& a) {
   const int64_t at = first_element<V>();
-  if (at >= a.n || is_halted(a.decision)) return;
+  if (at >= a.n || is_skipped(a.decision)) return;
   const auto gradient = load_gradients<V>(a, at);
   auto m = load_either<V>(a.momentum_buffer, at);
   auto master = load_either<V>(a.master, at);
-  move(a, gradient, m, master);
+  update_elements(a, gradient, m, master);
   store_either(a.momentum_buffer, at, m);
   store_masters(a.master, a.weight, at, master);
 }
@@ -88,19 +88,19 @@ GPU_FN void update(const Args& a) {
 template <class Args>
 GPU_FN void update_blockwise(const MomentumBlockwiseArgs<Args>& args) {
   const Args& a = args.update;
-  if (is_halted(a.decision)) return;
-  GPU_SHARED(EncodeRoom, room);
+  if (is_skipped(a.decision)) return;
+  GPU_SHARED(EncodeStorage, shared);
   const int64_t at = first_element<1>();
   Floats<1> m = {};
   if (at < a.n) {
     const auto gradient = load_gradients<1>(a, at);
     m = decode(args.momentum_buffer, at);
     auto master = load_either<1>(a.master, at);
-    move(a, gradient, m, master);
+    update_elements(a, gradient, m, master);
     store_masters(a.master, a.weight, at, master);
   }
   block_barrier();  // all threads have read the scale
-  encode(room, args.momentum_buffer, m.at[0], at, a.n);
+  encode(shared, args.momentum_buffer, m.at[0], at, a.n);
 }
 
 }  // namespace
@@ -131,7 +131,7 @@ void launch_momentum(Context& context, const Kernel<Args>& single, const Kernel<
                      const Tensor& gradient, const Args& args) {
   if (state.momentum.dtype == DType::u8) {
     launch(context, blockwise, {ops::blockwise_blocks(args.n)},
-           {args, coded(state.momentum, state.momentum_scales, true)});
+           {args, blockwise_state(state.momentum, state.momentum_scales, true)});
     return;
   }
   launch_update(context, single, packed, {gradient, state.master, state.momentum, state.weight}, args);

@@ -16,7 +16,7 @@ struct MuonMomentumArgs {
 // With an 8-bit momentum in place of update.momentum_buffer.
 struct MuonMomentumBlockwiseArgs {
   MuonMomentumArgs update;
-  Coded momentum_buffer;
+  BlockwiseState momentum_buffer;
 };
 
 struct MuonNormalizeArgs {
@@ -63,7 +63,7 @@ namespace {
 
 // The update; m becomes the new momentum.
 template <int V>
-GPU_FN Floats<V> move(const MuonMomentumArgs& a, const Gradients<V>& gradient, Floats<V>& m) {
+GPU_FN Floats<V> update_elements(const MuonMomentumArgs& a, const Gradients<V>& gradient, Floats<V>& m) {
   Floats<V> update;
   for (int i = 0; i < V; ++i) {
     const float g = gradient.sum.at[i] * gradient.scale * a.one_minus_momentum;
@@ -78,10 +78,10 @@ GPU_FN void momentum(const MuonMomentumArgs& a) {
   const int64_t at = first_element<V>();
   if (at >= a.n) return;
   Floats<V> update = {};
-  if (!is_halted(a.decision)) {
+  if (!is_skipped(a.decision)) {
     const auto gradient = load_gradients<V>(a, at);
     auto m = load_either<V>(a.momentum_buffer, at);
-    update = move(a, gradient, m);
+    update = update_elements(a, gradient, m);
     store_either(a.momentum_buffer, at, m);
   }
   store_floats(a.update + at, update);
@@ -89,22 +89,22 @@ GPU_FN void momentum(const MuonMomentumArgs& a) {
 
 GPU_FN void momentum_blockwise(const MuonMomentumBlockwiseArgs& args) {
   const MuonMomentumArgs& a = args.update;
-  GPU_SHARED(EncodeRoom, room);
+  GPU_SHARED(EncodeStorage, shared);
   const int64_t at = first_element<1>();
-  const bool halted = is_halted(a.decision);
+  const bool skipped = is_skipped(a.decision);
   Floats<1> m = {};
   if (at < a.n) {
     Floats<1> update = {};
-    if (!halted) {
+    if (!skipped) {
       const auto gradient = load_gradients<1>(a, at);
       m = decode(args.momentum_buffer, at);
-      update = move(a, gradient, m);
+      update = update_elements(a, gradient, m);
     }
     store_floats(a.update + at, update);
   }
-  if (halted) return;
+  if (skipped) return;
   block_barrier();  // all threads have read the scale
-  encode(room, args.momentum_buffer, m.at[0], at, a.n);
+  encode(shared, args.momentum_buffer, m.at[0], at, a.n);
 }
 
 template <int V>
@@ -127,9 +127,9 @@ GPU_FN void combine(const MuonCombineArgs& a) {
 template <int V>
 GPU_FN void apply(const MuonApplyArgs& a) {
   const int64_t at = first_element<V>();
-  if (at >= a.n || is_halted(a.decision)) return;
-  const auto moved = [&](float master, float update) { return master * a.decay - update * a.step_size; };
-  const auto master = each_of<V>(moved, load_either<V>(a.master, at), load_floats<V>(a.update + at));
+  if (at >= a.n || is_skipped(a.decision)) return;
+  const auto step = [&](float master, float update) { return master * a.decay - update * a.step_size; };
+  const auto master = each_of<V>(step, load_either<V>(a.master, at), load_floats<V>(a.update + at));
   store_masters(a.master, a.weight, at, master);
 }
 
@@ -168,7 +168,8 @@ void run_momentum(Context& context, const Tensor& update, const Tensor& momentum
                               decision_of(attributes.decision),
                               gradient.elements()};
   if (scales) {
-    launch(context, muon_momentum_blockwise, {ops::blockwise_blocks(args.n)}, {args, coded(momentum, scales, true)});
+    launch(context, muon_momentum_blockwise, {ops::blockwise_blocks(args.n)},
+           {args, blockwise_state(momentum, scales, true)});
     return;
   }
   launch_update(context, muon_momentum, muon_momentum_packed, {update, momentum, gradient}, args);

@@ -13,7 +13,7 @@ struct Either {
 };
 
 // An 8-bit state, one thread block for each block of 256 elements.
-struct Coded {
+struct BlockwiseState {
   uint8_t* codes;
   float* scales;
   bool is_signed;
@@ -24,8 +24,8 @@ struct Coded {
 #if GPU_KERNEL_PASS
 namespace ingot::gpu::GPU_TARGET {
 
-// `decision`: the output of decide_update; may be null.
-GPU_FN bool is_halted(const double* decision) { return decision != nullptr && decision[2] != 0; }
+// Whether decide_update has decided to skip the update. `decision`: its output; may be null.
+GPU_FN bool is_skipped(const double* decision) { return decision != nullptr && decision[2] != 0; }
 GPU_FN float gradient_scale_of(const double* decision, float otherwise) {
   return decision != nullptr ? static_cast<float>(decision[1]) : otherwise;
 }
@@ -76,47 +76,48 @@ GPU_FN void store_masters(const Either& master, void* weight, int64_t at, const 
 GPU_FN float value_of(int code, bool is_signed) {
   if (code == 255) return 1.0F;
   const int zero = is_signed ? 127 : 0;
-  const int place = code < zero ? zero - code : code - zero;  // from 1 on: cells of all decades in ascending order
-  if (place == 0) return 0.0F;
-  int first = 1;
+  // From 1 on: the index of the cell, counted over all decades in ascending order.
+  const int index = code < zero ? zero - code : code - zero;
+  if (index == 0) return 0.0F;
+  int first_index = 1;
   int cells = is_signed ? 1 : 2;
-  double unit = 1e-6;
-  while (place >= first + cells) {
-    first += cells;
+  double decade_scale = 1e-6;
+  while (index >= first_index + cells) {
+    first_index += cells;
     cells *= 2;
-    unit *= 10;
+    decade_scale *= 10;
   }
-  const auto value = static_cast<float>(unit * (0.1 + 0.9 * (place - first + 0.5) / cells));
+  const auto value = static_cast<float>(decade_scale * (0.1 + 0.9 * (index - first_index + 0.5) / cells));
   return code < zero ? -value : value;
 }
 
 // The thread's element `at`, of this thread block's block.
-GPU_FN Floats<1> decode(const Coded& state, int64_t at) {
+GPU_FN Floats<1> decode(const BlockwiseState& state, int64_t at) {
   return {{value_of(state.codes[at], state.is_signed) * state.scales[block_index()]}};
 }
 
-struct EncodeRoom {
+struct EncodeStorage {
   float map[256];
   float bounds[256];  // bounds[c]: a value above it is nearer to code c + 1 than to code c; 255 are used
   float of_warps[8];
 };
 
 // Stores the block's scale and codes. All 256 threads call it, with x of element `at`; only those below n are stored.
-GPU_FN void encode(EncodeRoom& room, const Coded& state, float x, int64_t at, int64_t n) {
+GPU_FN void encode(EncodeStorage& shared, const BlockwiseState& state, float x, int64_t at, int64_t n) {
   const int thread = thread_index();
-  room.map[thread] = value_of(thread, state.is_signed);
+  shared.map[thread] = value_of(thread, state.is_signed);
   if (at >= n) x = 0;
-  const float largest = block_max<256>(x < 0 ? -x : x, room.of_warps);  // has barriers: `map` is complete
+  const float largest = block_max<256>(x < 0 ? -x : x, shared.of_warps);  // has barriers: `map` is complete
   if (thread < 255) {
-    room.bounds[thread] =
-        static_cast<float>(0.5 * (static_cast<double>(room.map[thread]) + static_cast<double>(room.map[thread + 1])));
+    shared.bounds[thread] = static_cast<float>(
+        0.5 * (static_cast<double>(shared.map[thread]) + static_cast<double>(shared.map[thread + 1])));
   }
   block_barrier();
   if (thread == 0) state.scales[block_index()] = largest;
   if (at >= n) return;
   const float value = x / (largest > 0 ? largest : 1.0F);
   int code = 0;
-  for (int step = 128; step > 0; step /= 2) code += value > room.bounds[code + step - 1] ? step : 0;
+  for (int step = 128; step > 0; step /= 2) code += value > shared.bounds[code + step - 1] ? step : 0;
   state.codes[at] = static_cast<uint8_t>(code);
 }
 
@@ -132,7 +133,7 @@ static_assert(ops::blockwise_elements == 256);
 
 inline Either either(const Tensor& tensor) { return {tensor.data, tensor.dtype == DType::bf16}; }
 
-inline Coded coded(const Tensor& codes, const Tensor& scales, bool is_signed) {
+inline BlockwiseState blockwise_state(const Tensor& codes, const Tensor& scales, bool is_signed) {
   return {codes.as<uint8_t>(), scales.as<float>(), is_signed};
 }
 

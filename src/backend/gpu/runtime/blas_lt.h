@@ -66,7 +66,7 @@ struct LtFunctions {
   LtStatus (*MatmulPreferenceDestroy)(LtDescriptor);
   LtStatus (*MatmulPreferenceSetAttribute)(LtDescriptor, int attribute, const void*, size_t);
   LtStatus (*MatmulAlgoGetHeuristic)(LtHandle, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor, LtDescriptor,
-                                     LtDescriptor preference, int asked, LtResult<Algorithm>*, int* returned);
+                                     LtDescriptor preference, int requested, LtResult<Algorithm>*, int* returned);
   LtStatus (*Matmul)(LtHandle, LtDescriptor, const void* alpha, const void* a, LtDescriptor, const void* b,
                      LtDescriptor, const void* beta, const void* c, LtDescriptor, void* d, LtDescriptor,
                      const Algorithm*, void* workspace, size_t workspace_bytes, void* stream);
@@ -88,8 +88,8 @@ struct LtPreference {
 // transposed, not_transposed; transpose_a, transpose_b, a_scales, b_scales (attributes of a matmul), max_workspace (of
 // a preference) and the vendor's own `preferences`; a constructor from SharedLibrary; and
 //   const char* decline_codes(product): why it cannot run this fp8 gemm, even if the library offers algorithms;
-//   bool whole_sums(algorithm): whether it computes every sum without split-k;
-//   bool takes(handle, product, a, b, c, algorithm, size_t& workspace_bytes): whether the algorithm supports the gemm;
+//   bool has_no_split_k(algorithm): whether it computes every sum without split-k;
+//   bool supports(handle, product, a, b, c, algorithm, size_t& workspace_bytes): whether it can run the gemm;
 //   std::string version(LtFunctions): empty if the query needs a device and there is none.
 template <class Vendor>
 class BlasLt : public MatmulLibrary {
@@ -261,10 +261,10 @@ class BlasLt : public MatmulLibrary {
             .fnuz = form.fnuz};
   }
 
-  bool takes(const Shape& shape, const Algorithm& algorithm) {
+  bool supports(const Shape& shape, const Algorithm& algorithm) {
     size_t workspace_bytes = 0;
-    return vendor_.takes(handle_, shape.product.get(), shape.a.get(), shape.b.get(), shape.c.get(), algorithm,
-                         workspace_bytes) &&
+    return vendor_.supports(handle_, shape.product.get(), shape.a.get(), shape.b.get(), shape.c.get(), algorithm,
+                            workspace_bytes) &&
            workspace_bytes == 0;
   }
 
@@ -298,9 +298,9 @@ class BlasLt : public MatmulLibrary {
                             shape(dense(form, few_rows, 8))};
     for (int i = 0; i < returned && !at->second.found; ++i) {
       const LtResult<Algorithm>& result = results[static_cast<size_t>(i)];
-      if (result.status != 0 || result.workspace_bytes != 0 || !vendor_.whole_sums(result.algorithm)) continue;
-      bool all = takes(largest, result.algorithm);
-      for (const Shape& other : others) all = all && takes(other, result.algorithm);
+      if (result.status != 0 || result.workspace_bytes != 0 || !vendor_.has_no_split_k(result.algorithm)) continue;
+      bool all = supports(largest, result.algorithm);
+      for (const Shape& other : others) all = all && supports(other, result.algorithm);
       if (all) at->second = {true, result.algorithm, {}};
     }
     return at->second;
@@ -318,7 +318,7 @@ class BlasLt : public MatmulLibrary {
     } else {
       made.shape = shape(p);
       made.algorithm = pin.algorithm;
-      if (!takes(made.shape, pin.algorithm)) {
+      if (!supports(made.shape, pin.algorithm)) {
         made.reason = fmt::format("{}'s algorithm for k = {} does not support {} x {}", Vendor::name, p.k, p.m, p.n);
       }
     }

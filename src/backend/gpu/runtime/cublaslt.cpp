@@ -48,18 +48,18 @@ struct CublasLt {
     return p.out == DType::bf16 ? "" : "fp8 accumulation has fewer bits than fp32; supports bf16 results only";
   }
 
-  bool whole_sums(const Algorithm& algorithm) const {
+  bool has_no_split_k(const Algorithm& algorithm) const {
     constexpr int split_k = 2;           // cublasLtMatmulAlgoConfigAttributes_t
     constexpr int reduction_scheme = 3;  // cublasLtMatmulAlgoConfigAttributes_t
-    int32_t pieces = 0;
+    int32_t splits = 0;
     uint32_t scheme = 0;
     size_t written = 0;
-    return configuration(&algorithm, split_k, &pieces, sizeof pieces, &written) == 0 && pieces <= 1 && pieces >= 0 &&
+    return configuration(&algorithm, split_k, &splits, sizeof splits, &written) == 0 && splits <= 1 && splits >= 0 &&
            configuration(&algorithm, reduction_scheme, &scheme, sizeof scheme, &written) == 0 && scheme == 0;
   }
 
-  bool takes(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
-             const Algorithm& algorithm, size_t& workspace_bytes) const {
+  bool supports(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
+                const Algorithm& algorithm, size_t& workspace_bytes) const {
     LtResult<Algorithm> result{};
     const LtStatus status = check_algorithm(handle, product, a, b, c, c, &algorithm, &result);
     workspace_bytes = result.workspace_bytes;

@@ -22,22 +22,36 @@ namespace {
 using cudnn::Descriptor;
 using cudnn::Functions;
 
-constexpr size_t least_version = 92400;  // 9.24.0: cumulative sequence lengths, and offsets in rows
+constexpr size_t min_version = 92400;  // 9.24.0: cumulative sequence lengths, and offsets in rows
 
 std::string version_text(size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 // Unique ids of the graph's tensors.
-enum Uid : int64_t { q = 1, k, v, out, lse, offsets, lengths, scale, hidden, far, scores, causal, windowed };
+enum Uid : int64_t {
+  q = 1,
+  k,
+  v,
+  out,
+  lse,
+  offsets,
+  lengths,
+  scale,
+  mask_value,
+  window_size,
+  scores,
+  causal,
+  windowed
+};
 
 class Cudnn : public AttentionLibrary {
  public:
   Cudnn(std::unique_ptr<SharedLibrary> library, const std::string& device_json)
       : library_(std::move(library)), functions_(*library_) {
-    if (functions_.GetVersion() < least_version) {
+    if (functions_.GetVersion() < min_version) {
       throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library_->path(),
-                  version_text(functions_.GetVersion()), version_text(least_version));
+                  version_text(functions_.GetVersion()), version_text(min_version));
     }
     if (device_json.empty()) {
       functions_.check(functions_.Create(&handle_), "a handle");
@@ -61,9 +75,10 @@ class Cudnn : public AttentionLibrary {
     const Plan& with = plan(call);
     if (!with.reason.empty() || with.plan.empty()) throw_error(ErrorKind::internal, "cuDNN: {}", with.reason);
     float scale = call.scale;
-    float hidden = std::numeric_limits<float>::lowest();  // the score of masked keys
-    auto far = static_cast<float>(call.window);
-    std::vector<int64_t> uids{Uid::q, Uid::k, Uid::v, Uid::out, Uid::offsets, Uid::lengths, Uid::scale, Uid::hidden};
+    float mask_value = std::numeric_limits<float>::lowest();  // the score of masked keys
+    auto window_size = static_cast<float>(call.window);
+    std::vector<int64_t> uids{Uid::q,       Uid::k,       Uid::v,     Uid::out,
+                              Uid::offsets, Uid::lengths, Uid::scale, Uid::mask_value};
     auto* offsets = const_cast<int32_t*>(call.offsets);
     std::vector<void*> data{const_cast<void*>(call.q),
                             const_cast<void*>(call.k),
@@ -72,14 +87,14 @@ class Cudnn : public AttentionLibrary {
                             offsets,
                             offsets,
                             &scale,
-                            &hidden};
+                            &mask_value};
     if (call.lse != nullptr) {
       uids.push_back(Uid::lse);
       data.push_back(call.lse);
     }
     if (call.window > 0) {
-      uids.push_back(Uid::far);
-      data.push_back(&far);
+      uids.push_back(Uid::window_size);
+      data.push_back(&window_size);
     }
     constexpr int unique_ids = 1000;
     constexpr int data_pointers = 1001;
@@ -107,9 +122,9 @@ class Cudnn : public AttentionLibrary {
     std::vector<std::pair<int, int64_t>> knobs;
   };
   struct Plan {
-    std::string reason;              // why there is none
-    std::vector<Descriptor> plan;    // at most one
-    std::vector<Descriptor> behind;  // the descriptors that it is built from
+    std::string reason;                   // why there is none
+    std::vector<Descriptor> plan;         // at most one
+    std::vector<Descriptor> descriptors;  // the descriptors that it is built from
   };
   struct Graph {
     std::vector<Descriptor> parts;
@@ -139,30 +154,30 @@ class Cudnn : public AttentionLibrary {
     const int64_t longest = call.tokens;  // max length of a sequence, as far as the host knows
     std::vector<Descriptor> parts;
     parts.reserve(24);
-    const auto keep = [&](Descriptor part) -> const Descriptor& {
+    const auto add = [&](Descriptor part) -> const Descriptor& {
       parts.push_back(std::move(part));
       return parts.back();
     };
     const auto value = [&](int64_t uid) -> const Descriptor& {
-      return keep(tensor(uid, cudnn::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, {.by_value = true}));
+      return add(tensor(uid, cudnn::f32, {1, 1, 1, 1}, {1, 1, 1, 1}, {.by_value = true}));
     };
     const auto table = [&](int64_t uid) -> const Descriptor& {
-      return keep(tensor(uid, cudnn::i32, {batch + 1, 1, 1, 1}, {1, 1, 1, 1}, {}));
+      return add(tensor(uid, cudnn::i32, {batch + 1, 1, 1, 1}, {1, 1, 1, 1}, {}));
     };
     const Descriptor& begins = table(Uid::offsets);
     const auto rows = [&](int64_t uid, int64_t heads) -> const Descriptor& {
       const int64_t row = heads * call.d;
-      return keep(tensor(uid, cudnn::bf16, {batch, heads, longest, call.d}, {longest * row, call.d, row, 1},
-                         {.rows_from = &begins, .multiplier = row}));
+      return add(tensor(uid, cudnn::bf16, {batch, heads, longest, call.d}, {longest * row, call.d, row, 1},
+                        {.rows_from = &begins, .multiplier = row}));
     };
     const auto score = [&](int64_t uid) -> const Descriptor& {
       const int64_t square = longest * longest;
-      return keep(tensor(uid, cudnn::f32, {batch, call.heads, longest, longest},
-                         {call.heads * square, square, longest, 1}, {.is_virtual = true}));
+      return add(tensor(uid, cudnn::f32, {batch, call.heads, longest, longest},
+                        {call.heads * square, square, longest, 1}, {.is_virtual = true}));
     };
     // The masks keep the scores with query + 0 >= key (causal) and key + window > query (window); the others become
-    // `hidden`.
-    const Descriptor& masked = value(Uid::hidden);
+    // `mask_value`.
+    const Descriptor& masked = value(Uid::mask_value);
     std::vector<const Descriptor*> masks;
     const auto mask = [&](const Descriptor& from, const Descriptor& to, int comparison, const Descriptor* left_bound) {
       Descriptor made(functions_, cudnn::band_mask);
@@ -170,24 +185,24 @@ class Cudnn : public AttentionLibrary {
       made.set_choice(3007, cudnn::pointwise_mode_type, comparison);
       if (left_bound != nullptr) made.set_descriptor(3003, *left_bound);
       made.finalize("a mask");
-      masks.push_back(&keep(std::move(made)));
+      masks.push_back(&add(std::move(made)));
     };
     constexpr int greater = 302;
     constexpr int greater_or_equal = 303;
     const Descriptor& first = score(Uid::scores);
     const Descriptor& second = score(Uid::causal);
     mask(first, second, greater_or_equal, nullptr);
-    if (call.window > 0) mask(second, score(Uid::windowed), greater, &value(Uid::far));
+    if (call.window > 0) mask(second, score(Uid::windowed), greater, &value(Uid::window_size));
     Descriptor band(functions_, cudnn::graph);
     band.set_descriptors(801, masks).finalize("the mask's graph");
-    const Descriptor& inner = keep(std::move(band));
+    const Descriptor& inner = add(std::move(band));
 
     Descriptor attention(functions_, cudnn::sdpa_forward);
     attention.set_descriptor(2800, rows(Uid::q, call.heads)).set_descriptor(2801, rows(Uid::k, call.kv_heads));
     attention.set_descriptor(2802, rows(Uid::v, call.kv_heads)).set_descriptor(2803, rows(Uid::out, call.heads));
     if (call.lse != nullptr) {
-      attention.set_descriptor(2804, keep(tensor(Uid::lse, cudnn::f32, {batch, call.heads, longest, 1},
-                                                 {longest, call.tokens, 1, 1}, {.rows_from = &begins})));
+      attention.set_descriptor(2804, add(tensor(Uid::lse, cudnn::f32, {batch, call.heads, longest, 1},
+                                                {longest, call.tokens, 1, 1}, {.rows_from = &begins})));
     }
     attention.set_descriptor(2805, value(Uid::scale));
     const Descriptor& sums = table(Uid::lengths);
@@ -195,7 +210,7 @@ class Cudnn : public AttentionLibrary {
     attention.set_descriptor(2811, inner).set_integers(2812, {Uid::scores});
     attention.set_integers(2813, {call.window > 0 ? Uid::windowed : Uid::causal});
     attention.finalize("attention");
-    const Descriptor& operation = keep(std::move(attention));
+    const Descriptor& operation = add(std::move(attention));
     Descriptor graph(functions_, cudnn::graph);
     graph.set_descriptor(801, operation);
     if (handle_ != nullptr) graph.set_pointers(800, cudnn::handle_type, {handle_});
@@ -214,11 +229,11 @@ class Cudnn : public AttentionLibrary {
       ordinary.sequences = 2;
       const Graph graph = graph_of(ordinary);
       constexpr int mode_a = 3;
-      Descriptor asked(functions_, cudnn::heuristic);
-      asked.set_choice(200, cudnn::heuristic_mode_type, mode_a).set_descriptor(201, graph.graph);
-      if (!properties_.empty()) asked.set_descriptor(204, properties_.front());
-      asked.finalize("the choice of an engine");
-      const std::vector<Descriptor> configs = asked.descriptors(202, cudnn::engine_config, 1);
+      Descriptor heuristic(functions_, cudnn::heuristic);
+      heuristic.set_choice(200, cudnn::heuristic_mode_type, mode_a).set_descriptor(201, graph.graph);
+      if (!properties_.empty()) heuristic.set_descriptor(204, properties_.front());
+      heuristic.finalize("the choice of an engine");
+      const std::vector<Descriptor> configs = heuristic.descriptors(202, cudnn::engine_config, 1);
       if (configs.empty()) {
         made.reason = fmt::format("cuDNN has no engine for head size {} on this device", call.d);
         return made;
@@ -283,11 +298,11 @@ class Cudnn : public AttentionLibrary {
     ready.finalize("a plan");
     made.plan.push_back(std::move(ready));
     for (std::vector<Descriptor>* parts : {&knobs, &graph.parts}) {
-      for (Descriptor& part : *parts) made.behind.push_back(std::move(part));
+      for (Descriptor& part : *parts) made.descriptors.push_back(std::move(part));
     }
-    made.behind.push_back(std::move(config));
-    made.behind.push_back(std::move(engine));
-    made.behind.push_back(std::move(graph.graph));
+    made.descriptors.push_back(std::move(config));
+    made.descriptors.push_back(std::move(engine));
+    made.descriptors.push_back(std::move(graph.graph));
   }
 
   std::unique_ptr<SharedLibrary> library_;
@@ -330,9 +345,9 @@ LibraryInfo info_of_cudnn() {
   info.reason = try_libraries(names(), [&](std::unique_ptr<SharedLibrary> library) {
     const Functions functions(*library);
     info.version = version_text(functions.GetVersion());
-    if (functions.GetVersion() < least_version) {
+    if (functions.GetVersion() < min_version) {
       throw_error(ErrorKind::unavailable, "{} is version {}; fused attention needs {} or later", library->path(),
-                  info.version, version_text(least_version));
+                  info.version, version_text(min_version));
     }
     info.path = library->path();
   });

@@ -6,9 +6,10 @@ namespace ingot::gpu::cudnn {
 
 void Functions::check(Status status, const char* what) const {
   if (status == 0) return;
-  char words[512] = {};
-  GetLastErrorString(words, sizeof words - 1);
-  throw_error(ErrorKind::unavailable, "cuDNN: {}: status {}{}{}", what, status, words[0] != '\0' ? ": " : "", words);
+  char message[512] = {};
+  GetLastErrorString(message, sizeof message - 1);
+  throw_error(ErrorKind::unavailable, "cuDNN: {}: status {}{}{}", what, status, message[0] != '\0' ? ": " : "",
+              message);
 }
 
 Descriptor::Descriptor(const Functions& functions, Kind kind) : functions_(&functions) {
@@ -61,15 +62,15 @@ int Descriptor::choice(int attribute, Type type) const {
   return value;
 }
 
-std::vector<Descriptor> Descriptor::descriptors(int attribute, Kind kind, size_t most) const {
+std::vector<Descriptor> Descriptor::descriptors(int attribute, Kind kind, size_t max_count) const {
   std::vector<Descriptor> made;
   std::vector<void*> raw;
-  for (size_t i = 0; i < most; ++i) {
+  for (size_t i = 0; i < max_count; ++i) {
     made.emplace_back(*functions_, kind);
     raw.push_back(made.back().get());
   }
   int64_t returned = 0;
-  functions_->check(functions_->GetAttribute(descriptor_, attribute, descriptor_type, static_cast<int64_t>(most),
+  functions_->check(functions_->GetAttribute(descriptor_, attribute, descriptor_type, static_cast<int64_t>(max_count),
                                              &returned, static_cast<void*>(raw.data())),
                     "an attribute");
   while (static_cast<int64_t>(made.size()) > returned) made.pop_back();

@@ -101,8 +101,8 @@ class Descriptor {
 
   int64_t integer(int attribute) const;
   int choice(int attribute, Type type) const;
-  // Up to `most` descriptors of the attribute.
-  std::vector<Descriptor> descriptors(int attribute, Kind kind, size_t most) const;
+  // Up to `max_count` descriptors of the attribute.
+  std::vector<Descriptor> descriptors(int attribute, Kind kind, size_t max_count) const;
 
  private:
   const Functions* functions_;

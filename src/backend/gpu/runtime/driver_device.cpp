@@ -14,7 +14,7 @@
 namespace ingot::gpu {
 namespace {
 
-constexpr size_t shared_without_asking = size_t{48} << 10;
+constexpr size_t default_dynamic_shared = size_t{48} << 10;
 
 class DriverDevice : public GpuDevice {
  public:
@@ -29,8 +29,8 @@ class DriverDevice : public GpuDevice {
     if (settings_.code.empty()) {
       throw_hint(ErrorKind::unavailable, "build with ./run build --gpu all", "this build has no GPU code");
     }
-    const std::string_view any = settings_.code.front().file;
-    code_architecture_ = find_code(any, modules_[any]);
+    const std::string_view first_file = settings_.code.front().file;
+    code_architecture_ = find_code(first_file, modules_[first_file]);
     architecture_ = driver_->architecture(index_);
     if (architecture_.empty()) architecture_ = code_architecture_;
     for (Driver::StreamHandle& stream : streams_) stream = driver_->make_stream();
@@ -38,7 +38,7 @@ class DriverDevice : public GpuDevice {
   DriverDevice(const DriverDevice&) = delete;
   DriverDevice& operator=(const DriverDevice&) = delete;
   ~DriverDevice() override {
-    if (!usable()) return;
+    if (!driver_responds()) return;
     attention_.reset();
     matmul_.reset();
     for (Driver::StreamHandle stream : streams_) driver_->release_stream(stream);
@@ -54,7 +54,7 @@ class DriverDevice : public GpuDevice {
   }
   std::optional<double> joules() override {
     try {
-      if (!std::exchange(meter_sought_, true)) {
+      if (!std::exchange(meter_opened_, true)) {
         const auto find = kind() == DeviceKind::cuda ? find_nvml_meter : find_rocm_smi_meter;
         meter_ = find(driver_->pci_address(index_));
       }
@@ -84,7 +84,7 @@ class DriverDevice : public GpuDevice {
     }
   }
   void release(void* data, size_t) noexcept override {
-    if (data == nullptr || !idle()) return;
+    if (data == nullptr || !synchronized()) return;
     driver_->release(data);
   }
   void* allocate_pinned(size_t bytes) override {
@@ -94,7 +94,7 @@ class DriverDevice : public GpuDevice {
     return driver_->allocate_pinned(bytes);
   }
   void release_host(void* data, size_t) noexcept override {
-    if (data == nullptr || !idle()) return;
+    if (data == nullptr || !synchronized()) return;
     driver_->release_host(data);
   }
 
@@ -110,13 +110,13 @@ class DriverDevice : public GpuDevice {
     if (bytes == 0) return;
     refuse_to_record("memory is copied");
     driver_->use(index_);
-    waited([&] { driver_->copy_to_device(destination, source, bytes, handle(stream)); });
+    with_async_errors([&] { driver_->copy_to_device(destination, source, bytes, handle(stream)); });
   }
   void copy_to_host_async(Stream stream, void* destination, const void* source, size_t bytes) override {
     if (bytes == 0) return;
     refuse_to_record("memory is copied");
     driver_->use(index_);
-    waited([&] { driver_->copy_to_host(destination, source, bytes, handle(stream)); });
+    with_async_errors([&] { driver_->copy_to_host(destination, source, bytes, handle(stream)); });
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<DriverEvent>(*this); }
 
@@ -195,7 +195,7 @@ class DriverDevice : public GpuDevice {
  private:
   struct Loaded {
     Driver::Function function = nullptr;
-    size_t shared_allowed = shared_without_asking;
+    size_t shared_allowed = default_dynamic_shared;
   };
 
   class DriverEvent : public Event {
@@ -207,7 +207,7 @@ class DriverDevice : public GpuDevice {
     DriverEvent(const DriverEvent&) = delete;
     DriverEvent& operator=(const DriverEvent&) = delete;
     ~DriverEvent() override {
-      if (device_.usable()) device_.driver_->release_event(event_);
+      if (device_.driver_responds()) device_.driver_->release_event(event_);
     }
     void record(Stream stream) override {
       device_.refuse_to_record("an event is used");
@@ -222,13 +222,13 @@ class DriverDevice : public GpuDevice {
     bool done() override {
       bool done = false;
       device_.driver_->use(device_.index_);
-      device_.waited([&] { done = device_.driver_->done(event_); });
+      device_.with_async_errors([&] { done = device_.driver_->done(event_); });
       return done;
     }
     void wait() override {
       device_.refuse_to_record("the host waits");
       device_.driver_->use(device_.index_);
-      device_.waited([&] { device_.driver_->wait(event_); });
+      device_.with_async_errors([&] { device_.driver_->wait(event_); });
     }
 
    private:
@@ -243,11 +243,11 @@ class DriverDevice : public GpuDevice {
     DriverReplay(const DriverReplay&) = delete;
     DriverReplay& operator=(const DriverReplay&) = delete;
     ~DriverReplay() override {
-      if (device_.idle()) device_.driver_->release_graph(graph_);
+      if (device_.synchronized()) device_.driver_->release_graph(graph_);
     }
     void run() override {
       device_.driver_->use(device_.index_);
-      device_.waited([&] { device_.driver_->run(graph_, device_.handle(Stream::compute)); });
+      device_.with_async_errors([&] { device_.driver_->run(graph_, device_.handle(Stream::compute)); });
       device_.last_op_ = last_;
       device_.last_kernel_ = "a graph that ends with it";
     }
@@ -261,12 +261,12 @@ class DriverDevice : public GpuDevice {
   Driver::StreamHandle handle(Stream stream) const { return streams_[stream == Stream::compute ? 0 : 1]; }
 
   void synchronize() {
-    waited([&] { driver_->synchronize(handle(Stream::compute)); });
+    with_async_errors([&] { driver_->synchronize(handle(Stream::compute)); });
   }
 
   // Runs `call`, which may report an error of an earlier kernel; the error thrown then names the last launch.
   template <class Call>
-  void waited(Call call) {
+  void with_async_errors(Call call) {
     try {
       call();
     } catch (const Error& error) {
@@ -285,7 +285,7 @@ class DriverDevice : public GpuDevice {
   }
 
   // For functions that must not throw. False if the driver no longer responds; then there is nothing left to release.
-  bool usable() const noexcept {
+  bool driver_responds() const noexcept {
     try {
       driver_->use(index_);
       return true;
@@ -293,7 +293,7 @@ class DriverDevice : public GpuDevice {
       return false;
     }
   }
-  bool idle() const noexcept {
+  bool synchronized() const noexcept {
     try {
       driver_->use(index_);
       for (Driver::StreamHandle stream : streams_) driver_->synchronize(stream);
@@ -314,18 +314,18 @@ class DriverDevice : public GpuDevice {
 
   // Loads the code object of a source file that this device can run; returns the architecture it was compiled for.
   std::string find_code(std::string_view file, Driver::Module& module) {
-    std::string there;
+    std::string available;
     for (const CodeObject& code : settings_.code) {
       const bool cuda = code.architecture == "cuda";
       if (code.file != file || cuda != (kind() == DeviceKind::cuda)) continue;
-      there += fmt::format("{}{}", there.empty() ? "" : ", ", code.architecture);
+      available += fmt::format("{}{}", available.empty() ? "" : ", ", code.architecture);
       module = driver_->load(code.begin);
       if (module != nullptr) return std::string(code.architecture);
     }
     const std::string architecture = driver_->architecture(index_);
     throw_error(ErrorKind::unavailable, "{} ({}{}{}): this build has no code of {} for this device, only for: {}",
                 name(), driver_->device_name(index_), architecture.empty() ? "" : ", ", architecture, file,
-                there.empty() ? "none" : there);
+                available.empty() ? "none" : available);
   }
 
   std::shared_ptr<Driver> driver_;
@@ -341,7 +341,7 @@ class DriverDevice : public GpuDevice {
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;
   std::unique_ptr<AttentionLibrary> attention_;
-  bool meter_sought_ = false;
+  bool meter_opened_ = false;
   std::unique_ptr<EnergyMeter> meter_;
 };
 

@@ -78,9 +78,9 @@ class RocmSmi : public EnergyMeter {
   double joules() override {
     uint64_t counts = 0;
     uint64_t nanoseconds = 0;
-    float microjoules_a_count = 0;
-    check(energy_(index_, &counts, &microjoules_a_count, &nanoseconds), name, "energy");
-    return static_cast<double>(counts) * static_cast<double>(microjoules_a_count) / 1e6;
+    float microjoules_per_count = 0;
+    check(energy_(index_, &counts, &microjoules_per_count, &nanoseconds), name, "energy");
+    return static_cast<double>(counts) * static_cast<double>(microjoules_per_count) / 1e6;
   }
 
  private:

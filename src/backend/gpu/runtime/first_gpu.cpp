@@ -10,7 +10,7 @@ namespace ingot::gpu {
 namespace {
 
 // Tests memory, copies and one of our kernels by computing 3 x for some x. Returns what fails; empty if nothing does.
-std::string what_fails(GpuDevice& device) {
+std::string failed_test(GpuDevice& device) {
   ops::Registry registry;
   register_ops(registry, device.kind());
   Arena scratch;
@@ -34,39 +34,39 @@ std::string what_fails(GpuDevice& device) {
 
 FirstGpu first_gpu(std::vector<FoundDriver> drivers, const DriverDeviceSettings& settings) {
   FirstGpu first;
-  const auto miss = [&](const std::string& reason) {
+  const auto add_reason = [&](const std::string& reason) {
     first.missing += fmt::format("{}{}", first.missing.empty() ? "" : "; ", reason);
   };
   for (FoundDriver& found : drivers) {
     if (!found.driver) {
-      miss(found.reason);
+      add_reason(found.reason);
       continue;
     }
     const std::shared_ptr<Driver> driver = std::move(found.driver);
     try {
       const int count = driver->num_devices();
-      if (count == 0) miss(fmt::format("{} ({}) found no device", driver->version(), driver->library()));
+      if (count == 0) add_reason(fmt::format("{} ({}) found no device", driver->version(), driver->library()));
       first.any |= count > 0;
       if (count > 0 && settings.code.empty()) {
-        miss("this build has no GPU code");
+        add_reason("this build has no GPU code");
         continue;
       }
       for (int index = 0; index < count; ++index) {
         try {
           std::unique_ptr<GpuDevice> device = make_device(driver, index, settings);
-          const std::string fault = what_fails(*device);
+          const std::string fault = failed_test(*device);
           if (fault.empty()) {
             first.device = std::move(device);
             first.model = driver->device_name(index);
             return first;
           }
-          miss(fault);
+          add_reason(fault);
         } catch (const Error& error) {
-          miss(error.message());
+          add_reason(error.message());
         }
       }
     } catch (const Error& error) {
-      miss(error.message());
+      add_reason(error.message());
     }
   }
   return first;

@@ -54,10 +54,10 @@ struct HipblasLt {
   const char* decline_codes(const Gemm&) const { return ""; }
 
   // The library does not report it. Without a workspace its kernels have nowhere to store partial sums.
-  bool whole_sums(const Algorithm&) const { return true; }
+  bool has_no_split_k(const Algorithm&) const { return true; }
 
-  bool takes(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
-             const Algorithm& algorithm, size_t& workspace_bytes) const {
+  bool supports(LtHandle handle, LtDescriptor product, LtDescriptor a, LtDescriptor b, LtDescriptor c,
+                const Algorithm& algorithm, size_t& workspace_bytes) const {
     const float one = 1;
     Algorithm copy = algorithm;  // the library writes to it
     return is_supported(handle, product, &one, a, b, &one, c, c, copy, workspace_bytes) == 0;

@@ -48,20 +48,20 @@ struct Worker {
   void* fake_stack = nullptr;
 };
 
-// A point where the lanes of a warp or the threads of a block wait for one another. `turn` alternates between two
-// buffers, so that the values of one meeting can still be read while the next one fills.
-struct Meeting {
+// The barrier of a warp's lanes or of a block's threads. `buffer` alternates between 0 and 1, so that the values of one
+// exchange can still be read while those of the next are written.
+struct Barrier {
   int arrived = 0;
   int line = 0;
-  int turn = 0;
+  int buffer = 0;
   std::vector<Worker*> waiting = {};
 };
 
 struct Warp {
-  Meeting meeting;
+  Barrier barrier;
   uint32_t bits[2][max_width];
   float result[2];
-  void* places[max_width];
+  void* operands[max_width];
 };
 
 }  // namespace
@@ -78,12 +78,12 @@ class Executor::State {
 
   void run(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_bytes, Schedule schedule);
 
-  void meet_block(int line) { meet(block_, static_cast<int>(order_.size()), line, "block"); }
-  void meet_warp(int line) { meet(warp().meeting, width_, line, "warp"); }
+  void wait_for_block(int line) { wait_at(block_, static_cast<int>(order_.size()), line, "block"); }
+  void wait_for_warp(int line) { wait_at(warp().barrier, width_, line, "warp"); }
   uint32_t exchange(uint32_t value, int lane, int line);
-  template <class Fold>
-  float fold(float value, int line, Fold fold);
-  void together(void* mine, Combine combine, int line);
+  template <class Reduce>
+  float reduce(float value, int line, Reduce reduce);
+  void warp_collective(void* operands, Combine combine, int line);
   void* shared_memory(size_t bytes, bool is_static);
 
   static __thread State* active;
@@ -95,10 +95,10 @@ class Executor::State {
   bool run_thread();
   void resume(Worker* worker);
   void pause();
-  void meet(Meeting& meeting, int wanted, int line, const char* what);
+  void wait_at(Barrier& barrier, int num_threads, int line, const char* what);
   Warp& warp() { return warps_[static_cast<size_t>(current.thread / width_)]; }
   [[noreturn]] void fail(const std::string& text);
-  std::string who_waits() const;
+  std::string describe_waiting() const;
 
   const int width_;
   const KernelInfo* kernel_ = nullptr;
@@ -118,7 +118,7 @@ class Executor::State {
   [[maybe_unused]] const void* scheduler_bottom_ = nullptr;  // for the address sanitizer
   [[maybe_unused]] size_t scheduler_size_ = 0;
 
-  Meeting block_;
+  Barrier block_;
   std::vector<Warp> warps_;
   std::unique_ptr<unsigned char[]> shared_;
   size_t shared_bytes_ = 0;
@@ -157,11 +157,11 @@ void Executor::State::run(const KernelInfo& kernel, const void* args, Grid grid,
 void Executor::State::run_block() {
   started_ = ended_ = 0;
   shared_in_use_ = false;
-  const Current place = current;
+  const Current position_of_block = current;
   while (failure_.empty() && ended_ < order_.size()) {
     if (started_ < order_.size()) {
       Worker* worker = idle_worker();
-      worker->position = place;
+      worker->position = position_of_block;
       worker->position.thread = order_[started_++];
       resume(worker);
     } else if (!ready_.empty()) {
@@ -178,27 +178,27 @@ void Executor::State::run_block() {
       }
       resume(worker);
     } else {
-      failure_ = fmt::format("kernel {} on sim{}, block ({}, {}): {}", kernel_->name, width_, place.block_x,
-                             place.block_y, who_waits());
+      failure_ = fmt::format("kernel {} on sim{}, block ({}, {}): {}", kernel_->name, width_, position_of_block.block_x,
+                             position_of_block.block_y, describe_waiting());
     }
   }
   if (failure_.empty()) return;
   // Resumes every thread that still waits; it unwinds by an exception on its own stack.
   std::vector<Worker*> waiting = std::exchange(ready_, {});
-  const auto add = [&](Meeting& meeting) {
-    waiting.insert(waiting.end(), meeting.waiting.begin(), meeting.waiting.end());
-    meeting = {};
+  const auto add = [&](Barrier& barrier) {
+    waiting.insert(waiting.end(), barrier.waiting.begin(), barrier.waiting.end());
+    barrier = {};
   };
   add(block_);
-  for (Warp& each : warps_) add(each.meeting);
+  for (Warp& each : warps_) add(each.barrier);
   for (Worker* worker : waiting) resume(worker);
 }
 
-std::string Executor::State::who_waits() const {
+std::string Executor::State::describe_waiting() const {
   for (const Warp& each : warps_) {
-    if (each.meeting.arrived > 0) {
+    if (each.barrier.arrived > 0) {
       return fmt::format("{} lanes of a warp wait at line {} for others that have ended or wait elsewhere",
-                         each.meeting.arrived, each.meeting.line);
+                         each.barrier.arrived, each.barrier.line);
     }
   }
   return fmt::format("{} of {} threads wait at the barrier of line {} for others that have ended", block_.arrived,
@@ -291,56 +291,56 @@ void Executor::State::fail(const std::string& text) {
   throw Abandoned{};
 }
 
-void Executor::State::meet(Meeting& meeting, int wanted, int line, const char* what) {
-  if (meeting.arrived == 0) {
-    meeting.line = line;
-  } else if (meeting.line != line) {
-    fail(fmt::format("at line {} while others of its {} wait at line {}", line, what, meeting.line));
+void Executor::State::wait_at(Barrier& barrier, int num_threads, int line, const char* what) {
+  if (barrier.arrived == 0) {
+    barrier.line = line;
+  } else if (barrier.line != line) {
+    fail(fmt::format("at line {} while others of its {} wait at line {}", line, what, barrier.line));
   }
-  if (++meeting.arrived < wanted) {
-    meeting.waiting.push_back(running_);
+  if (++barrier.arrived < num_threads) {
+    barrier.waiting.push_back(running_);
     pause();
     if (!failure_.empty()) throw Abandoned{};
     return;
   }
-  meeting.arrived = 0;
-  meeting.turn = 1 - meeting.turn;
-  ready_.insert(ready_.end(), meeting.waiting.begin(), meeting.waiting.end());
-  meeting.waiting.clear();
+  barrier.arrived = 0;
+  barrier.buffer = 1 - barrier.buffer;
+  ready_.insert(ready_.end(), barrier.waiting.begin(), barrier.waiting.end());
+  barrier.waiting.clear();
 }
 
 uint32_t Executor::State::exchange(uint32_t value, int lane, int line) {
   if (lane < 0 || lane >= width_) fail(fmt::format("line {} asks for lane {}", line, lane));
-  Warp& mine = warp();
-  uint32_t* bits = mine.bits[mine.meeting.turn];
+  Warp& own_warp = warp();
+  uint32_t* bits = own_warp.bits[own_warp.barrier.buffer];
   bits[current.thread % width_] = value;
-  meet(mine.meeting, width_, line, "warp");
+  wait_at(own_warp.barrier, width_, line, "warp");
   return bits[lane];
 }
 
-template <class Fold>
-float Executor::State::fold(float value, int line, Fold fold) {
-  Warp& mine = warp();
-  uint32_t* bits = mine.bits[mine.meeting.turn];
-  float* result = &mine.result[mine.meeting.turn];
+template <class Reduce>
+float Executor::State::reduce(float value, int line, Reduce reduce) {
+  Warp& own_warp = warp();
+  uint32_t* bits = own_warp.bits[own_warp.barrier.buffer];
+  float* result = &own_warp.result[own_warp.barrier.buffer];
   std::memcpy(bits + current.thread % width_, &value, sizeof value);
-  if (mine.meeting.arrived + 1 == width_) {
+  if (own_warp.barrier.arrived + 1 == width_) {
     float values[max_width];
     std::memcpy(values, bits, sizeof(float) * static_cast<size_t>(width_));
     for (int left = width_ / 2; left > 0; left /= 2) {
-      for (int i = 0; i < left; ++i) values[i] = fold(values[2 * i], values[2 * i + 1]);
+      for (int i = 0; i < left; ++i) values[i] = reduce(values[2 * i], values[2 * i + 1]);
     }
     *result = values[0];
   }
-  meet(mine.meeting, width_, line, "warp");
+  wait_at(own_warp.barrier, width_, line, "warp");
   return *result;
 }
 
-void Executor::State::together(void* mine, Combine combine, int line) {
+void Executor::State::warp_collective(void* operands, Combine combine, int line) {
   Warp& group = warp();
-  group.places[current.thread % width_] = mine;
-  if (group.meeting.arrived + 1 == width_) combine(group.places);
-  meet(group.meeting, width_, line, "warp");
+  group.operands[current.thread % width_] = operands;
+  if (group.barrier.arrived + 1 == width_) combine(group.operands);
+  wait_at(group.barrier, width_, line, "warp");
 }
 
 void* Executor::State::shared_memory(size_t bytes, bool is_static) {
@@ -368,18 +368,20 @@ void Executor::run(const KernelInfo& kernel, const void* args, Grid grid, size_t
   state_->run(kernel, args, grid, dynamic_shared_bytes, schedule);
 }
 
-void block_barrier(int line) { Executor::State::active->meet_block(line); }
-void warp_barrier(int line) { Executor::State::active->meet_warp(line); }
+void block_barrier(int line) { Executor::State::active->wait_for_block(line); }
+void warp_barrier(int line) { Executor::State::active->wait_for_warp(line); }
 uint32_t exchange_bits(uint32_t value, int lane, int line) {
   return Executor::State::active->exchange(value, lane, line);
 }
 float warp_sum(float value, int line) {
-  return Executor::State::active->fold(value, line, [](float a, float b) { return a + b; });
+  return Executor::State::active->reduce(value, line, [](float a, float b) { return a + b; });
 }
 float warp_max(float value, int line) {
-  return Executor::State::active->fold(value, line, [](float a, float b) { return b > a ? b : a; });
+  return Executor::State::active->reduce(value, line, [](float a, float b) { return b > a ? b : a; });
 }
-void together(void* mine, Combine combine, int line) { Executor::State::active->together(mine, combine, line); }
+void warp_collective(void* operands, Combine combine, int line) {
+  Executor::State::active->warp_collective(operands, combine, line);
+}
 void* shared_memory(size_t bytes, bool is_static) { return Executor::State::active->shared_memory(bytes, is_static); }
 
 }  // namespace ingot::gpu::sim

@@ -5,19 +5,19 @@
 namespace ingot::gpu::sim {
 
 void Streams::add(Stream stream, std::function<void()> work) {
-  line(stream).items.push_back({std::move(work), {}});
-  ++line(stream).given;
+  queue(stream).items.push_back({std::move(work), {}});
+  ++queue(stream).num_added;
   run_ahead();
 }
 
-Streams::Mark Streams::mark(Stream stream) const { return {stream, line(stream).given}; }
+Streams::Mark Streams::mark(Stream stream) const { return {stream, queue(stream).num_added}; }
 
 void Streams::wait_on(Stream stream, Mark mark) {
-  line(stream).items.push_back({{}, mark});
-  ++line(stream).given;
+  queue(stream).items.push_back({{}, mark});
+  ++queue(stream).num_added;
 }
 
-bool Streams::reached(Mark mark) const { return line(mark.stream).run >= mark.number; }
+bool Streams::reached(Mark mark) const { return queue(mark.stream).num_run >= mark.number; }
 
 void Streams::run_to(Mark mark) {
   if (failure_) std::rethrow_exception(failure_);
@@ -35,17 +35,17 @@ void Streams::run_all() {
 }
 
 void Streams::drop_all() noexcept {
-  for (Line& line : lines_) {
-    line.items.clear();
-    line.run = line.given;
+  for (Queue& queue : queues_) {
+    queue.items.clear();
+    queue.num_run = queue.num_added;
   }
 }
 
 void Streams::run_one(Stream stream) {
-  Line& own = line(stream);
+  Queue& own = queue(stream);
   const Item item = std::move(own.items.front());
   own.items.pop_front();
-  ++own.run;
+  ++own.num_run;
   try {
     if (item.work) {
       item.work();
@@ -62,7 +62,7 @@ void Streams::run_one(Stream stream) {
 // Runs copy-stream items that do not wait for the compute stream.
 void Streams::run_ahead() {
   if (failure_ || schedule_ == Schedule::forward) return;
-  Line& copies = line(Stream::copy);
+  Queue& copies = queue(Stream::copy);
   while (!copies.items.empty()) {
     const Item& next = copies.items.front();
     if (!next.work && !reached(next.wait_on)) return;

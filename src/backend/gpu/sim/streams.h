@@ -37,19 +37,19 @@ class Streams {
     std::function<void()> work;  // empty: a wait for `wait_on`
     Mark wait_on;
   };
-  struct Line {
+  struct Queue {
     std::deque<Item> items;
-    uint64_t given = 0;  // items added
-    uint64_t run = 0;
+    uint64_t num_added = 0;  // items
+    uint64_t num_run = 0;
   };
-  Line& line(Stream stream) { return lines_[stream == Stream::compute ? 0 : 1]; }
-  const Line& line(Stream stream) const { return lines_[stream == Stream::compute ? 0 : 1]; }
+  Queue& queue(Stream stream) { return queues_[stream == Stream::compute ? 0 : 1]; }
+  const Queue& queue(Stream stream) const { return queues_[stream == Stream::compute ? 0 : 1]; }
   bool reached(Mark mark) const;
   void run_one(Stream stream);  // runs the next item, first what it waits for
   void run_ahead();
 
   Schedule schedule_;
-  std::array<Line, 2> lines_;
+  std::array<Queue, 2> queues_;
   std::exception_ptr failure_;
   uint32_t random_ = 1;
 };

@@ -40,10 +40,10 @@ T exchange(T value, int lane, int line) {
 float warp_sum(float value, int line);
 float warp_max(float value, int line);
 
-// For the matrix instructions. Every lane passes the address of its part; the last lane to arrive calls `combine` with
-// the addresses of all, indexed by lane. `combine` reads them and writes the results in place.
+// For matrix instructions and ballots: every lane passes the address of its operands; the last lane to arrive calls
+// `combine` with all addresses, indexed by lane, which reads the operands and writes the results in place.
 using Combine = void (*)(void* const* by_lane);
-void together(void* mine, Combine combine, int line);
+void warp_collective(void* operands, Combine combine, int line);
 
 void* shared_memory(size_t bytes, bool is_static);
 template <class T>

@@ -48,7 +48,7 @@ GPU_FN void warp_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
-GPU_FN int is_warp_uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
+GPU_FN int assume_warp_uniform(int value) { return __builtin_amdgcn_readfirstlane(value); }
 
 template <class T>
 GPU_FN T shuffle(T value, int lane) {
@@ -119,30 +119,30 @@ GPU_FN uint32_t pack_rounded(float low, float high) {
 GPU_FN uint16_t f16_bits(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 GPU_FN float f16_value(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
 
-// The loads stay in registers until end() writes them to shared memory. RDNA has half as many registers, and more waves
-// to hide latency with: there begin() writes at once.
+// The loads stay in registers until wait() writes them to shared memory. RDNA has half as many registers, and more
+// waves to hide latency with: there begin() writes at once.
 inline constexpr int async_groups = 1;
 template <int count>
 struct AsyncCopies {
   using Value = __attribute__((ext_vector_type(4))) uint32_t;
   using Shared = __attribute__((address_space(3))) Value;
   Value value[count];
-  Shared* place[count];
-  GPU_FN void begin(int i, void* to, const void* from, bool wanted) {
-    place[i] = (Shared*)to;
+  Shared* destination[count];
+  GPU_FN void begin(int i, void* to, const void* from, bool valid) {
+    destination[i] = (Shared*)to;
     value[i] = Value{};
-    if (wanted) value[i] = *static_cast<const Value*>(from);
+    if (valid) value[i] = *static_cast<const Value*>(from);
 #if !defined(__GFX9__)
-    *place[i] = value[i];
+    *destination[i] = value[i];
 #endif
   }
   // Keeps later instructions after the loads.
   GPU_FN void commit() { __builtin_amdgcn_sched_barrier(0); }
-  template <int younger = 0>
-  GPU_FN void end() {
+  template <int pending = 0>
+  GPU_FN void wait() {
 #if defined(__GFX9__)
     GPU_UNROLL
-    for (int i = 0; i < count; ++i) *place[i] = value[i];
+    for (int i = 0; i < count; ++i) *destination[i] = value[i];
 #endif
   }
 };
@@ -270,10 +270,10 @@ GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[mma_k / 16]) {
   const bool odd = thread_index() % 32 >= 16;
   GPU_UNROLL
   for (int i = 0; i < 4; ++i) {
-    const uint32_t mine = pack_rounded<T>(sums[0].at[2 * i], sums[0].at[2 * i + 1]);
-    const uint32_t other = __builtin_amdgcn_permlanex16(mine, mine, 0x76543210, 0xfedcba98, false, false);
-    const uint32_t even_columns = odd ? other : mine;
-    const uint32_t odd_columns = odd ? mine : other;
+    const uint32_t own = pack_rounded<T>(sums[0].at[2 * i], sums[0].at[2 * i + 1]);
+    const uint32_t other = __builtin_amdgcn_permlanex16(own, own, 0x76543210, 0xfedcba98, false, false);
+    const uint32_t even_columns = odd ? other : own;
+    const uint32_t odd_columns = odd ? own : other;
     pairs[2 * i] = __builtin_amdgcn_perm(odd_columns, even_columns, 0x05040100);
     pairs[2 * i + 1] = __builtin_amdgcn_perm(odd_columns, even_columns, 0x07060302);
   }
@@ -281,12 +281,12 @@ GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[mma_k / 16]) {
 #endif
 }
 // A lane has one row: a quarter of its 32 columns, or on RDNA 3 all of them.
-GPU_FN int mma_piece_row(int) { return thread_index() % 16; }
+GPU_FN int mma_chunk_row(int) { return thread_index() % 16; }
 #if defined(__GFX9__)
-GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
+GPU_FN int mma_chunk(int) { return thread_index() % 64 / 16; }
 inline constexpr int mma_deep = 32;  // one 16-byte load per lane; on CDNA 2 and 3 it feeds two instructions
 #else
-GPU_FN int mma_piece(int p) { return p; }
+GPU_FN int mma_chunk(int p) { return p; }
 inline constexpr int mma_deep = 16;
 #endif
 template <class T>

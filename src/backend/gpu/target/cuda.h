@@ -25,7 +25,7 @@ GPU_FN int grid_blocks() { return static_cast<int>(gridDim.x); }
 GPU_FN void block_barrier() { __syncthreads(); }
 GPU_FN void warp_barrier() { __syncwarp(); }
 
-GPU_FN int is_warp_uniform(int value) { return value; }
+GPU_FN int assume_warp_uniform(int value) { return value; }
 
 template <class T>
 GPU_FN T shuffle(T value, int lane) {
@@ -93,16 +93,16 @@ GPU_FN float f16_value(uint16_t bits) {
 inline constexpr int async_groups = 3;
 template <int count>
 struct AsyncCopies {
-  GPU_FN void begin(int, void* to, const void* from, bool wanted) {
+  GPU_FN void begin(int, void* to, const void* from, bool valid) {
     asm volatile(
         "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-        "l"(__cvta_generic_to_global(from)), "r"(wanted ? 16 : 0)
+        "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
         : "memory");
   }
   GPU_FN void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-  template <int younger = 0>
-  GPU_FN void end() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(younger) : "memory");
+  template <int pending = 0>
+  GPU_FN void wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
   }
 };
 
@@ -184,8 +184,8 @@ GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[1]) {
 }
 // A lane l has rows l / 4 and l / 4 + 8. Four lanes share a row; each loads one chunk of 8 of its 32 columns, 4 for
 // each of the two tiles.
-GPU_FN int mma_piece_row(int p) { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * p; }
-GPU_FN int mma_piece(int) { return static_cast<int>(threadIdx.x) % 4; }
+GPU_FN int mma_chunk_row(int p) { return static_cast<int>(threadIdx.x) % 32 / 4 + 8 * p; }
+GPU_FN int mma_chunk(int) { return static_cast<int>(threadIdx.x) % 4; }
 inline constexpr int mma_deep = 16;
 template <class T>
 GPU_FN void mma_half(float* c, const MmaA& a, uint32_t b0, uint32_t b1) {

@@ -48,7 +48,7 @@ GPU_FN int grid_blocks() { return sim::current.grid_x; }
 GPU_FN void block_barrier(int line = __builtin_LINE()) { sim::block_barrier(line); }
 GPU_FN void warp_barrier(int line = __builtin_LINE()) { sim::warp_barrier(line); }
 
-GPU_FN int is_warp_uniform(int value) { return value; }
+GPU_FN int assume_warp_uniform(int value) { return value; }
 
 template <class T>
 GPU_FN T shuffle(T value, int lane, int line = __builtin_LINE()) {
@@ -65,14 +65,14 @@ GPU_FN float warp_max(float value, int line = __builtin_LINE()) { return sim::wa
 
 GPU_FN uint64_t warp_ballot(bool value, int line = __builtin_LINE()) {
   struct Vote {
-    bool mine;
+    bool value;
     uint64_t all;
   } vote{value, 0};
-  sim::together(
+  sim::warp_collective(
       &vote,
       [](void* const* by_lane) {
         uint64_t all = 0;
-        for (int l = 0; l < warp_width; ++l) all |= uint64_t{static_cast<const Vote*>(by_lane[l])->mine} << l;
+        for (int l = 0; l < warp_width; ++l) all |= uint64_t{static_cast<const Vote*>(by_lane[l])->value} << l;
         for (int l = 0; l < warp_width; ++l) static_cast<Vote*>(by_lane[l])->all = all;
       },
       line);
@@ -112,8 +112,8 @@ GPU_FN uint16_t f16_bits(float value) { return float_to_f16(value); }
 GPU_FN float f16_value(uint16_t bits) { return f16_to_float(bits); }
 
 inline constexpr int async_groups = warp_width == 32 ? 3 : 1;
-// The destination is NaN until end(). It stays NaN if commit() was not called, or if `younger` exceeds the number of
-// commits since.
+// The destination is NaN until wait(). It stays NaN if commit() was not called, or if `pending` exceeds the number of
+// later commits.
 template <int count>
 struct AsyncCopies {
   struct Copy {
@@ -122,14 +122,14 @@ struct AsyncCopies {
   } copies[count];
   int group = 0;
 
-  void begin(int i, void* to, const void* from, bool wanted) {
+  void begin(int i, void* to, const void* from, bool valid) {
     std::memset(to, 0xff, 16);
-    copies[i] = {to, wanted ? from : nullptr};
+    copies[i] = {to, valid ? from : nullptr};
   }
   void commit() { group = ++sim::current.async_groups; }
-  template <int younger = 0>
-  void end() const {
-    if (group == 0 || sim::current.async_groups - group < younger) return;
+  template <int pending = 0>
+  void wait() const {
+    if (group == 0 || sim::current.async_groups - group < pending) return;
     for (const auto& [to, from] : copies) {
       if (from != nullptr) {
         std::memcpy(to, from, 16);
@@ -188,26 +188,27 @@ struct MmaA {
 struct MmaB {
   uint16_t at[mma_parts];
 };
-// Element (row, column) of what `at` points to. It calls `at` only for the columns for which a device calls it:
-// multiples of `asked`, which is 8 with ldmatrix, else 4, and 1 for transposed loads without ldmatrix.
-template <int asked, class At>
+// Element (row, column) of the matrix that `at` addresses. It calls `at` only for columns for which the device calls it
+// too: multiples of `contiguous`, which is 8 with ldmatrix, else 4, and 1 for transposed loads without ldmatrix.
+template <int contiguous, class At>
 GPU_FN uint16_t mma_element(At at, int row, int column) {
-  return at(row, column / asked * asked)[column % asked].bits;
+  return at(row, column / contiguous * contiguous)[column % contiguous].bits;
 }
-inline constexpr int mma_asked = warp_width == 32 ? 8 : 4;
-inline constexpr int mma_asked_transposed = warp_width == 32 ? 8 : 1;
+inline constexpr int mma_contiguous = warp_width == 32 ? 8 : 4;
+inline constexpr int mma_contiguous_transposed = warp_width == 32 ? 8 : 1;
 template <class At>
 GPU_FN MmaA mma_load_a(At at) {
   const int lane = thread_index() % warp_width;
   MmaA a;
-  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element<mma_asked>(at, mma_a_row(lane, i), mma_a_k(lane, i));
+  for (int i = 0; i < mma_parts; ++i) a.at[i] = mma_element<mma_contiguous>(at, mma_a_row(lane, i), mma_a_k(lane, i));
   return a;
 }
 template <class At>
 GPU_FN MmaB mma_load_b(At at) {
   const int lane = thread_index() % warp_width;
   MmaB b;
-  for (int i = 0; i < mma_parts; ++i) b.at[i] = mma_element<mma_asked>(at, mma_b_column(lane, i), mma_b_k(lane, i));
+  for (int i = 0; i < mma_parts; ++i)
+    b.at[i] = mma_element<mma_contiguous>(at, mma_b_column(lane, i), mma_b_k(lane, i));
   return b;
 }
 inline constexpr bool mma_transposes = warp_width == 32;
@@ -216,7 +217,7 @@ GPU_FN MmaA mma_load_a_transposed(At at) {
   const int lane = thread_index() % warp_width;
   MmaA a;
   for (int i = 0; i < mma_parts; ++i)
-    a.at[i] = mma_element<mma_asked_transposed>(at, mma_a_k(lane, i), mma_a_row(lane, i));
+    a.at[i] = mma_element<mma_contiguous_transposed>(at, mma_a_k(lane, i), mma_a_row(lane, i));
   return a;
 }
 template <class At>
@@ -224,7 +225,7 @@ GPU_FN MmaB mma_load_b_transposed(At at) {
   const int lane = thread_index() % warp_width;
   MmaB b;
   for (int i = 0; i < mma_parts; ++i)
-    b.at[i] = mma_element<mma_asked_transposed>(at, mma_b_k(lane, i), mma_b_column(lane, i));
+    b.at[i] = mma_element<mma_contiguous_transposed>(at, mma_b_k(lane, i), mma_b_column(lane, i));
   return b;
 }
 // A lane's sums have the positions of its fragment of a: the same rows, and their columns as k.
@@ -235,32 +236,32 @@ GPU_FN MmaA mma_operand(const MmaAccumulator (&sums)[1]) {
   return a;
 }
 #if INGOT_GPU_SIM == 32
-GPU_FN int mma_piece_row(int p) { return thread_index() % 32 / 4 + 8 * p; }
-GPU_FN int mma_piece(int) { return thread_index() % 4; }
+GPU_FN int mma_chunk_row(int p) { return thread_index() % 32 / 4 + 8 * p; }
+GPU_FN int mma_chunk(int) { return thread_index() % 4; }
 inline constexpr int mma_deep = 16;
 #else
-GPU_FN int mma_piece_row(int) { return thread_index() % 16; }
-GPU_FN int mma_piece(int) { return thread_index() % 64 / 16; }
+GPU_FN int mma_chunk_row(int) { return thread_index() % 16; }
+GPU_FN int mma_chunk(int) { return thread_index() % 64 / 16; }
 inline constexpr int mma_deep = 32;
 #endif
 template <class T>
 GPU_FN void mma(MmaAccumulator& c, const MmaA& a, const MmaB& b, int line = __builtin_LINE()) {
-  struct Part {
+  struct Operands {
     MmaAccumulator* c;
     const MmaA* a;
     const MmaB* b;
-  } part{&c, &a, &b};
-  sim::together(
-      &part,
+  } operands{&c, &a, &b};
+  sim::warp_collective(
+      &operands,
       [](void* const* by_lane) {
         const auto wide = [](uint16_t bits) { return is_f16<T> ? f16_to_float(bits) : bf16_to_float(bits); };
         float as[16][mma_k];
         float bs[mma_k][16];
         for (int lane = 0; lane < warp_width; ++lane) {
-          const auto& mine = *static_cast<const Part*>(by_lane[lane]);
+          const auto& lane_operands = *static_cast<const Operands*>(by_lane[lane]);
           for (int i = 0; i < mma_parts; ++i) {
-            as[mma_a_row(lane, i)][mma_a_k(lane, i)] = wide(mine.a->at[i]);
-            bs[mma_b_k(lane, i)][mma_b_column(lane, i)] = wide(mine.b->at[i]);
+            as[mma_a_row(lane, i)][mma_a_k(lane, i)] = wide(lane_operands.a->at[i]);
+            bs[mma_b_k(lane, i)][mma_b_column(lane, i)] = wide(lane_operands.b->at[i]);
           }
         }
         float sums[16][16] = {};
@@ -270,9 +271,9 @@ GPU_FN void mma(MmaAccumulator& c, const MmaA& a, const MmaB& b, int line = __bu
           }
         }
         for (int lane = 0; lane < warp_width; ++lane) {
-          MmaAccumulator& mine = *static_cast<const Part*>(by_lane[lane])->c;
+          MmaAccumulator& lane_sums = *static_cast<const Operands*>(by_lane[lane])->c;
           for (int i = 0; i < MmaAccumulator::count; ++i)
-            mine.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
+            lane_sums.at[i] += sums[mma_row_of(lane, i)][mma_column_of(lane, i)];
         }
       },
       line);

@@ -31,10 +31,10 @@ bool decline(const Context& context, const Gemm& product, ops::Refusal refuse) {
 template <class Product>
 bool decline_slices(const Context& context, const Weight& weight, DType dtype, ops::Refusal refuse, Product product) {
   if (in_place(weight, dtype)) return decline(context, product(WeightRows{0, weight.out, weight.data}), refuse);
-  const int64_t most = ops::decoded_rows(weight.out, weight.in);
-  if (most == 0) return refuse("out or in is 0");
-  const int64_t last = (weight.out - 1) / most * most;
-  return decline(context, product(WeightRows{0, most, nullptr}), refuse) ||
+  const int64_t max_rows = ops::decoded_rows(weight.out, weight.in);
+  if (max_rows == 0) return refuse("out or in is 0");
+  const int64_t last = (weight.out - 1) / max_rows * max_rows;
+  return decline(context, product(WeightRows{0, max_rows, nullptr}), refuse) ||
          (last > 0 && decline(context, product(WeightRows{last, weight.out - last, nullptr}), refuse));
 }
 

@@ -20,14 +20,14 @@ namespace {
 
 constexpr int threads = 1024;
 
-struct Room {
+struct SharedStorage {
   float parts[threads / 32];
 };
 
 // A target outside the vocabulary, other than -1, gives NaN.
 template <class D, int V>
 GPU_FN void row_of(const CrossEntropyArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, shared);
   const int64_t token = block_index();
   const float* logits = a.logits + token * a.n;
   D* dlogits = a.dlogits == nullptr ? nullptr : static_cast<D*>(a.dlogits) + token * a.n;
@@ -41,21 +41,21 @@ GPU_FN void row_of(const CrossEntropyArgs& a) {
   const float at_target = target >= 0 && target < a.n ? logits[target] : not_a_number();
 
   // Online softmax: the maximum so far, and the sum of exponentials relative to it.
-  float top = -bits_of<float>(0x7f800000);
+  float max_logit = -bits_of<float>(0x7f800000);
   float sum = 0;
   for (int64_t j = thread_index() * V; j < a.n; j += threads * V) {
     const auto values = load_floats<V>(logits + j);
-    float highest = top;
-    for (int i = 0; i < V; ++i) highest = values.at[i] > highest ? values.at[i] : highest;
-    if (highest > top) {
-      sum *= exponential(top - highest);
-      top = highest;
+    float new_max = max_logit;
+    for (int i = 0; i < V; ++i) new_max = values.at[i] > new_max ? values.at[i] : new_max;
+    if (new_max > max_logit) {
+      sum *= exponential(max_logit - new_max);
+      max_logit = new_max;
     }
-    for (int i = 0; i < V; ++i)
-      sum += values.at[i] == top ? 1.0F : exponential(values.at[i] - top);  // 1 for top, also if it is infinite
+    // The maximum itself adds 1, also if it is infinite.
+    for (int i = 0; i < V; ++i) sum += values.at[i] == max_logit ? 1.0F : exponential(values.at[i] - max_logit);
   }
-  const float largest = block_max<threads>(top, room.parts);
-  const float total = block_sum<threads>(sum * exponential(top - largest), room.parts);
+  const float largest = block_max<threads>(max_logit, shared.parts);
+  const float total = block_sum<threads>(sum * exponential(max_logit - largest), shared.parts);
   if (thread_index() == 0) a.losses[token] = logarithm(total) + (largest - at_target);
   if (dlogits == nullptr) return;
   const float inverse = at_target == at_target ? 1.0F / total : not_a_number();

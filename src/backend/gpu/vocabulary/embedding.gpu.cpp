@@ -52,43 +52,43 @@ GPU_FN void look_up(const EmbeddingArgs& a) {
   }
 }
 
-constexpr int ids_a_thread = 4;  // that it compares between two block barriers
+constexpr int ids_per_thread = 4;  // compared between two block barriers
 
-// By round and warp: the ballot of the ids that equal the block's id.
-struct Room {
-  uint64_t same[ids_a_thread][256 / 32];
+// By round and warp: a ballot of the threads whose id equals the block's id.
+struct SharedStorage {
+  uint64_t same[ids_per_thread][256 / 32];
 };
 
 // Block (t, c) has columns c * 256 V and following. If token t is the first one of its id, the block adds up the rows
 // of all tokens of that id in their order; else it does nothing. Ids outside the vocabulary are skipped.
 template <class T, int V>
 GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, shared);
   const int64_t token = block_index();
   const int32_t id = a.ids[token];
   if (id < 0 || id >= a.vocabulary) return;
   const int64_t j = (static_cast<int64_t>(block_index_y()) * 256 + thread_index()) * V;
-  const bool mine = j < a.n;
+  const bool has_column = j < a.n;
   const T* dy = static_cast<const T*>(a.dy) + j;
   float* sums = a.dtable + id * a.n + j;
   Floats<V> total{};
-  if (a.accumulate && mine) total = load_floats<V>(sums);
+  if (a.accumulate && has_column) total = load_floats<V>(sums);
   bool first = true;
-  for (int64_t begin = 0; begin < a.tokens; begin += 256 * ids_a_thread) {
-    for (int i = 0; i < ids_a_thread; ++i) {
+  for (int64_t begin = 0; begin < a.tokens; begin += 256 * ids_per_thread) {
+    for (int i = 0; i < ids_per_thread; ++i) {
       const int64_t t = begin + i * 256 + thread_index();
       const uint64_t same = warp_ballot(t < a.tokens && a.ids[t] == id);
-      if (lane_index() == 0) room.same[i][warp_index()] = same;
+      if (lane_index() == 0) shared.same[i][warp_index()] = same;
     }
     block_barrier();
-    for (int i = 0; i < ids_a_thread; ++i) {
+    for (int i = 0; i < ids_per_thread; ++i) {
       for (int w = 0; w < 256 / warp_width; ++w) {
-        for (uint64_t same = room.same[i][w]; same != 0; same &= same - 1) {
+        for (uint64_t same = shared.same[i][w]; same != 0; same &= same - 1) {
           const int bit = count_bits((same & (~same + 1)) - 1);
           const int64_t t = begin + i * 256 + w * warp_width + bit;
           if (first && t != token) return;
           first = false;
-          if (!mine) continue;
+          if (!has_column) continue;
           const auto row = load_floats<V>(dy + t * a.n);
           for (int k = 0; k < V; ++k) total.at[k] += row.at[k];
         }
@@ -96,7 +96,7 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
     }
     block_barrier();
   }
-  if (mine) store_floats(sums, total);
+  if (has_column) store_floats(sums, total);
 }
 
 }  // namespace
@@ -133,8 +133,8 @@ void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, cons
     launch(context, embedding_zero, {blocks_of(dtable.elements(), 256 * zeros_per_thread)},
            {dtable.as<float>(), dtable.elements()});
   }
-  const int64_t moved = is_vectorizable(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
-  launch(context, of_rows(embedding_backward, n, {dy, dtable}), {ids.shape[0], blocks_of(n, 256 * moved)},
+  const int64_t per_thread = is_vectorizable(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
+  launch(context, of_rows(embedding_backward, n, {dy, dtable}), {ids.shape[0], blocks_of(n, 256 * per_thread)},
          {dtable.as<float>(), dy.data, ids.as<int32_t>(), ids.shape[0], dtable.shape[0], n, accumulate});
 }
 

@@ -28,11 +28,11 @@ namespace {
 constexpr int threads = 1024;
 constexpr int warps = threads / warp_width;
 
-struct Room {
+struct SharedStorage {
   uint64_t parts[threads / 32];
   int64_t bins[256];
-  uint64_t left;    // what is wanted from the bin that was found
-  uint64_t inside;  // the total of that bin
+  uint64_t wanted;  // weight that is still wanted, from the bin of `digit`
+  uint64_t in_bin;  // total weight of that bin
   int64_t found;
   uint32_t digit;
   float before;  // the sampled token's logit before its edit, if any
@@ -47,26 +47,26 @@ GPU_FN uint64_t warp_total(uint64_t value) {
   for (int mask = 1; mask < warp_width; mask *= 2) value += shuffled(value, mask);
   return value;
 }
-GPU_FN uint64_t block_total(uint64_t value, Room& room) {
+GPU_FN uint64_t block_total(uint64_t value, SharedStorage& shared) {
   value = warp_total(value);
-  if (lane_index() == 0) room.parts[warp_index()] = value;
+  if (lane_index() == 0) shared.parts[warp_index()] = value;
   block_barrier();
   uint64_t sum = 0;
-  for (int w = 0; w < warps; ++w) sum += room.parts[w];
+  for (int w = 0; w < warps; ++w) sum += shared.parts[w];
   block_barrier();
   return sum;
 }
-GPU_FN uint64_t block_largest(uint64_t value, Room& room) {
+GPU_FN uint64_t block_largest(uint64_t value, SharedStorage& shared) {
   for (int mask = 1; mask < warp_width; mask *= 2) {
     const uint64_t other = shuffled(value, mask);
     value = other > value ? other : value;
   }
-  if (lane_index() == 0) room.parts[warp_index()] = value;
+  if (lane_index() == 0) shared.parts[warp_index()] = value;
   block_barrier();
-  uint64_t most = 0;
-  for (int w = 0; w < warps; ++w) most = room.parts[w] > most ? room.parts[w] : most;
+  uint64_t largest = 0;
+  for (int w = 0; w < warps; ++w) largest = shared.parts[w] > largest ? shared.parts[w] : largest;
   block_barrier();
-  return most;
+  return largest;
 }
 
 // The arithmetic of ops/sampling_weight.h.
@@ -117,66 +117,66 @@ GPU_FN uint64_t rank_of(uint32_t key, int64_t i) {
 }
 GPU_FN int32_t id_of(uint64_t rank) { return static_cast<int32_t>(0xffffffffU - static_cast<uint32_t>(rank)); }
 
-GPU_FN uint64_t best_below(const Row& row, uint64_t bound, Room& room) {
+GPU_FN uint64_t best_below(const Row& row, uint64_t bound, SharedStorage& shared) {
   uint64_t best = 0;
   for (int64_t i = thread_index(); i < row.n; i += threads) {
     const uint64_t rank = rank_of(row.key(i), i);
     if (rank < bound && rank > best) best = rank;
   }
-  return block_largest(best, room);
+  return block_largest(best, shared);
 }
 
 template <class Weigh>
-GPU_FN uint64_t sum_of(const Row& row, Room& room, Weigh weigh) {
+GPU_FN uint64_t sum_of(const Row& row, SharedStorage& shared, Weigh weigh) {
   uint64_t sum = 0;
   for (int64_t i = thread_index(); i < row.n; i += threads) sum += weigh(row.key(i), i);
-  return block_total(sum, room);
+  return block_total(sum, shared);
 }
 
-// The lowest id at which the cumulative weight, in order of ids, exceeds `place`; the last id if it never does. Each
+// The lowest id at which the cumulative weight, in order of ids, exceeds `target`; the last id if it never does. Each
 // warp has a contiguous range of ids; the warp in whose range it happens scans it, one id per lane at a time.
 template <class Weigh>
-GPU_FN int64_t locate(const Row& row, Room& room, uint64_t place, Weigh weigh) {
-  const int64_t share = (row.n + threads - 1) / threads * warp_width;
-  const int64_t begin = warp_index() * share;
-  const int64_t end = begin + share < row.n ? begin + share : row.n;
+GPU_FN int64_t find_cumulative(const Row& row, SharedStorage& shared, uint64_t target, Weigh weigh) {
+  const int64_t ids_per_warp = (row.n + threads - 1) / threads * warp_width;
+  const int64_t begin = warp_index() * ids_per_warp;
+  const int64_t end = begin + ids_per_warp < row.n ? begin + ids_per_warp : row.n;
   uint64_t sum = 0;
   for (int64_t i = begin + lane_index(); i < end; i += warp_width) sum += weigh(row.key(i), i);
   sum = warp_total(sum);
-  if (lane_index() == 0) room.parts[warp_index()] = sum;
-  if (thread_index() == 0) room.found = row.n - 1;
+  if (lane_index() == 0) shared.parts[warp_index()] = sum;
+  if (thread_index() == 0) shared.found = row.n - 1;
   block_barrier();
   for (int w = 0; w < warp_index(); ++w) {
-    const uint64_t part = room.parts[w];
-    place = place < part ? ~uint64_t{0} : place - part;  // exceeded in an earlier warp: beyond every sum
-    if (place == ~uint64_t{0}) break;
+    const uint64_t part = shared.parts[w];
+    target = target < part ? ~uint64_t{0} : target - part;  // exceeded in an earlier warp: beyond every sum
+    if (target == ~uint64_t{0}) break;
   }
-  if (place < sum) {
+  if (target < sum) {
     for (int64_t first = begin; first < end; first += warp_width) {
       const int64_t i = first + lane_index();
-      const uint64_t mine = i < end ? weigh(row.key(i), i) : 0;
-      uint64_t reached = mine;  // prefix sum over the lanes up to this one
+      const uint64_t weight = i < end ? weigh(row.key(i), i) : 0;
+      uint64_t prefix_sum = weight;  // over the lanes up to this one
       for (int step = 1; step < warp_width; step *= 2) {
         const int from = lane_index() >= step ? lane_index() - step : lane_index();
-        const uint64_t high = shuffle(static_cast<uint32_t>(reached >> 32), from);
-        const uint64_t other = high << 32 | shuffle(static_cast<uint32_t>(reached), from);
-        if (lane_index() >= step) reached += other;
+        const uint64_t high = shuffle(static_cast<uint32_t>(prefix_sum >> 32), from);
+        const uint64_t other = high << 32 | shuffle(static_cast<uint32_t>(prefix_sum), from);
+        if (lane_index() >= step) prefix_sum += other;
       }
-      if (place < reached && place >= reached - mine) room.found = i;
-      const uint64_t high = shuffle(static_cast<uint32_t>(reached >> 32), warp_width - 1);
-      const uint64_t all = high << 32 | shuffle(static_cast<uint32_t>(reached), warp_width - 1);
-      if (place < all) break;
-      place -= all;
+      if (target < prefix_sum && target >= prefix_sum - weight) shared.found = i;
+      const uint64_t high = shuffle(static_cast<uint32_t>(prefix_sum >> 32), warp_width - 1);
+      const uint64_t all = high << 32 | shuffle(static_cast<uint32_t>(prefix_sum), warp_width - 1);
+      if (target < all) break;
+      target -= all;
     }
   }
   block_barrier();
-  const int64_t found = room.found;
+  const int64_t found = shared.found;
   block_barrier();
   return found;
 }
 
-// The tokens that are kept: all ranks from the largest down to `last`.
-struct Kept {
+// The tokens that top-k and top-p keep: those of all ranks from the largest down to `last`.
+struct KeptTokens {
   uint64_t last;
   GPU_FN bool has(uint32_t key, int64_t i) const { return rank_of(key, i) >= last; }
 };
@@ -185,106 +185,106 @@ struct Kept {
 // all. A radix select, 8 bits of the key at a time. Tokens of equal key have equal weights, except those of weight 0,
 // which have the lower ranks.
 template <class Weigh>
-GPU_FN Kept fewest(const Row& row, Room& room, uint64_t wanted, Weigh weigh) {
-  uint32_t known = 0;
+GPU_FN KeptTokens keep_largest(const Row& row, SharedStorage& shared, uint64_t wanted, Weigh weigh) {
+  uint32_t known_bits = 0;
   uint32_t key = 0;
-  uint64_t inside = 0;
+  uint64_t in_bin = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
-    for (int b = thread_index(); b < 256; b += threads) room.bins[b] = 0;
+    for (int b = thread_index(); b < 256; b += threads) shared.bins[b] = 0;
     block_barrier();
     for (int64_t i = thread_index(); i < row.n; i += threads) {
-      const uint32_t mine = row.key(i);
-      if ((mine & known) != key) continue;
-      const uint64_t weight = weigh(mine, i);
-      if (weight > 0) atomic_add(&room.bins[(mine >> shift) & 255U], static_cast<int64_t>(weight));
+      const uint32_t key_of_i = row.key(i);
+      if ((key_of_i & known_bits) != key) continue;
+      const uint64_t weight = weigh(key_of_i, i);
+      if (weight > 0) atomic_add(&shared.bins[(key_of_i >> shift) & 255U], static_cast<int64_t>(weight));
     }
     block_barrier();
     if (thread_index() < 256) {
       uint64_t above = 0;
-      for (int b = 255; b > thread_index(); --b) above += static_cast<uint64_t>(room.bins[b]);
-      const uint64_t here = static_cast<uint64_t>(room.bins[thread_index()]);
+      for (int b = 255; b > thread_index(); --b) above += static_cast<uint64_t>(shared.bins[b]);
+      const uint64_t here = static_cast<uint64_t>(shared.bins[thread_index()]);
       if (above < wanted && above + here >= wanted) {
-        room.digit = static_cast<uint32_t>(thread_index());
-        room.left = wanted - above;
-        room.inside = here;
+        shared.digit = static_cast<uint32_t>(thread_index());
+        shared.wanted = wanted - above;
+        shared.in_bin = here;
       }
     }
     block_barrier();
-    wanted = room.left;
-    inside = room.inside;
-    key |= room.digit << shift;
-    known |= 255U << shift;
+    wanted = shared.wanted;
+    in_bin = shared.in_bin;
+    key |= shared.digit << shift;
+    known_bits |= 255U << shift;
     block_barrier();
   }
-  if (wanted == inside) return {static_cast<uint64_t>(key) << 32};
-  const int64_t last = locate(row, room, wanted - 1,
-                              [&](uint32_t other, int64_t i) { return other == key ? weigh(other, i) : uint64_t{0}; });
+  if (wanted == in_bin) return {static_cast<uint64_t>(key) << 32};
+  const int64_t last = find_cumulative(
+      row, shared, wanted - 1, [&](uint32_t other, int64_t i) { return other == key ? weigh(other, i) : uint64_t{0}; });
   return {rank_of(key, last)};
 }
 
-GPU_FN int32_t draw(const SampleArgs& a, const Row& row, Room& room, float highest) {
+GPU_FN int32_t draw(const SampleArgs& a, const Row& row, SharedStorage& shared, float highest) {
   const int64_t r = block_index();
   const float scale = a.scales[r * 2];
-  const float least = a.scales[r * 2 + 1];
+  const float min_power = a.scales[r * 2 + 1];
   const int32_t* cuts = a.cuts + r * 5;
   const auto weight = [&](uint32_t key) { return weight_of((logit_of(key) - highest) * scale); };
-  Kept kept = {static_cast<uint64_t>(excluded + 1) << 32};
+  KeptTokens kept = {static_cast<uint64_t>(excluded + 1) << 32};
   if (cuts[0] > 0) {
     const auto one = [&](uint32_t key, int64_t) { return static_cast<uint64_t>(key > excluded); };
-    if (sum_of(row, room, one) > static_cast<uint64_t>(cuts[0])) {
-      kept = fewest(row, room, static_cast<uint64_t>(cuts[0]), one);
+    if (sum_of(row, shared, one) > static_cast<uint64_t>(cuts[0])) {
+      kept = keep_largest(row, shared, static_cast<uint64_t>(cuts[0]), one);
     }
   }
   if (cuts[1] != 0) {
     const auto weigh = [&](uint32_t key, int64_t i) { return kept.has(key, i) ? weight(key) : 0; };
-    const uint64_t total = sum_of(row, room, weigh);
+    const uint64_t total = sum_of(row, shared, weigh);
     const uint64_t part = static_cast<uint32_t>(cuts[1]);
     const uint64_t wanted = (total >> 32) * part + ((total & 0xffffffffU) * part >> 32);
-    const Kept fewer = fewest(row, room, wanted > 0 ? wanted : 1, weigh);
+    const KeptTokens fewer = keep_largest(row, shared, wanted > 0 ? wanted : 1, weigh);
     if (fewer.last > kept.last) kept = fewer;
   }
   const auto weigh = [&](uint32_t key, int64_t i) {
     const float power = (logit_of(key) - highest) * scale;
-    return kept.has(key, i) && power >= least ? weight_of(power) : 0;
+    return kept.has(key, i) && power >= min_power ? weight_of(power) : 0;
   };
   const uint64_t random = static_cast<uint32_t>(cuts[2]) | static_cast<uint64_t>(static_cast<uint32_t>(cuts[3])) << 32;
-  const uint64_t total = sum_of(row, room, weigh);
-  return static_cast<int32_t>(locate(row, room, high_product(random, total), weigh));
+  const uint64_t total = sum_of(row, shared, weigh);
+  return static_cast<int32_t>(find_cumulative(row, shared, high_product(random, total), weigh));
 }
 
 }  // namespace
 
 GPU_KERNEL_BODY(sample, SampleArgs) {
-  GPU_SHARED(Room, room);
+  GPU_SHARED(SharedStorage, shared);
   const int64_t r = block_index();
   float* logits = a.logits + r * a.n;
   int32_t* chosen = a.chosen + r * a.columns;
   float* logprobs = a.logprobs + r * a.columns;
   const int32_t mask = a.cuts[r * 5 + 4];
-  const Row plain = {logits, nullptr, a.n};
+  const Row unmasked = {logits, nullptr, a.n};
   const Row row = {logits, mask < 0 ? nullptr : a.masks + mask * a.words, a.n};
 
-  // Keys from 0xff800000 on are +infinity and NaN; NaN with the sign bit set has a key below that of -infinity.
-  uint64_t bad = 0;
-  for (int64_t i = thread_index(); i < a.n; i += threads) bad += !(logits[i] < bits_of<float>(0x7f800000));
-  bad = block_total(bad, room);
-  const uint64_t first = best_below(plain, ~uint64_t{0}, room);
-  const float top = logit_of(static_cast<uint32_t>(first >> 32));
-  if (bad > 0 || first >> 32 <= excluded) {
+  // Counts +infinity and NaN by value, not by key: a NaN with the sign bit set has a key below that of -infinity.
+  uint64_t num_invalid = 0;
+  for (int64_t i = thread_index(); i < a.n; i += threads) num_invalid += !(logits[i] < bits_of<float>(0x7f800000));
+  num_invalid = block_total(num_invalid, shared);
+  const uint64_t first = best_below(unmasked, ~uint64_t{0}, shared);
+  const float max_logit = logit_of(static_cast<uint32_t>(first >> 32));
+  if (num_invalid > 0 || first >> 32 <= excluded) {
     if (thread_index() == 0) {
-      chosen[0] = bad > 0 ? -1 : -2;
+      chosen[0] = num_invalid > 0 ? -1 : -2;
       logprobs[0] = 0;
     }
     return;
   }
-  const auto chance = [&](uint32_t key, int64_t) { return weight_of((logit_of(key) - top) * 0x1.715476p0F); };
-  const float total = logarithm(static_cast<float>(sum_of(plain, room, chance)) * 0x1p-40F);
+  const auto exp_weight = [&](uint32_t key, int64_t) { return weight_of((logit_of(key) - max_logit) * 0x1.715476p0F); };
+  const float log_total = logarithm(static_cast<float>(sum_of(unmasked, shared, exp_weight)) * 0x1p-40F);
   uint64_t bound = first;
   for (int c = 1; c < a.columns; ++c) {
-    if (c > 1) bound = best_below(plain, bound, room);
+    if (c > 1) bound = best_below(unmasked, bound, shared);
     if (thread_index() == 0) {
       chosen[c] = id_of(bound);
-      logprobs[c] = logit_of(static_cast<uint32_t>(bound >> 32)) - top - total;
+      logprobs[c] = logit_of(static_cast<uint32_t>(bound >> 32)) - max_logit - log_total;
     }
   }
 
@@ -298,9 +298,9 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
     logits[a.edit_ids[e]] = scaled + edit[2];
     edit[0] = logit;
   }
-  if (thread_index() == 0) room.edited = 0;
+  if (thread_index() == 0) shared.edited = 0;
   block_barrier();
-  const uint64_t best = best_below(row, ~uint64_t{0}, room);
+  const uint64_t best = best_below(row, ~uint64_t{0}, shared);
   const float highest = logit_of(static_cast<uint32_t>(best >> 32));
   if (best >> 32 <= excluded) {
     if (thread_index() == 0) {
@@ -309,11 +309,11 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
     }
     return;
   }
-  const int32_t id = a.scales[r * 2] == 0 ? id_of(best) : draw(a, row, room, highest);
+  const int32_t id = a.scales[r * 2] == 0 ? id_of(best) : draw(a, row, shared, highest);
   for (int e = edits_begin + thread_index(); e < edits_end; e += threads) {
     if (a.edit_ids[e] == id) {
-      room.before = a.edit_values[int64_t{3} * e];
-      room.edited = 1;
+      shared.before = a.edit_values[int64_t{3} * e];
+      shared.edited = 1;
     }
   }
   block_barrier();
@@ -321,7 +321,7 @@ GPU_KERNEL_BODY(sample, SampleArgs) {
     chosen[0] = id;
     const float logit =
         logits[id];  // read in any case, to avoid a flat load, for which tools/emulate_amd.py has no address
-    logprobs[0] = (room.edited != 0 ? room.before : logit) - top - total;
+    logprobs[0] = (shared.edited != 0 ? shared.before : logit) - max_logit - log_total;
   }
 }
 
