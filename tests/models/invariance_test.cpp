@@ -2,6 +2,8 @@
 // and it takes exactly the predicted memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "models/testing/family_specs.h"
 #include "tests/train/small_run.h"
 
@@ -21,7 +23,18 @@ struct Job {
   bool lora = false;
   DType type = DType::f32;
   DType weights = DType::f32;
+  bool visible = true;  // with false, experts are computed by grouped gemms
 };
+
+// The job, and for a mixture of experts the same with grouped gemms.
+std::vector<Job> both_ways(const Job& job) {
+  std::vector<Job> jobs = {job};
+  if (std::ranges::any_of(job.spec.layers, [](const spec::LayerSpec& layer) { return spec::experts_of(layer.mlp); })) {
+    jobs.push_back(job);
+    jobs.back().visible = false;
+  }
+  return jobs;
+}
 
 SmallRun::Settings settings_of(const Job& job, const Machine& machine) {
   SmallRun::Settings settings;
@@ -31,6 +44,7 @@ SmallRun::Settings settings_of(const Job& job, const Machine& machine) {
     settings.lora->dropout = 0.2;
   }
   settings.weights = job.weights;
+  settings.visible = job.visible;
   settings.threads = machine.threads;
   settings.step.activation = job.type;
   settings.step.recompute = machine.recompute;
@@ -66,22 +80,26 @@ TEST_P(Invariance, ResultsDoNotDependOnMicroBatchRecomputeOrThreads) {
                                  {GetParam().spec, true},
                                  {GetParam().spec, false, DType::bf16, DType::bf16},
                                  {GetParam().spec, true, DType::bf16, DType::f32}};
-  for (const Job& job : jobs) {
-    const Outcome expected = three_steps(job, {1, 1, spec::Recompute::none});
-    EXPECT_GT(expected.numbers[1], 0);
-    for (const Machine& machine : {Machine{2, 1, spec::Recompute::selective},
-                                   {3, 5, spec::Recompute::full},
-                                   {1, 2, spec::Recompute::none},
-                                   {2, 3, spec::Recompute::selective}}) {
-      EXPECT_TRUE(three_steps(job, machine) == expected)
-          << name(job.type) << (job.lora ? " LoRA" : " full") << ", threads " << machine.threads << ", micro "
-          << machine.micro << ", recompute " << spec::name(machine.recompute);
+  for (const Job& each : jobs) {
+    for (const Job& job : both_ways(each)) {
+      const Outcome expected = three_steps(job, {1, 1, spec::Recompute::none});
+      EXPECT_GT(expected.numbers[1], 0);
+      for (const Machine& machine : {Machine{2, 1, spec::Recompute::selective},
+                                     {3, 5, spec::Recompute::full},
+                                     {1, 2, spec::Recompute::none},
+                                     {2, 3, spec::Recompute::selective}}) {
+        EXPECT_TRUE(three_steps(job, machine) == expected)
+            << name(job.type) << (job.lora ? " LoRA" : " full") << (job.visible ? "" : " grouped") << ", threads "
+            << machine.threads << ", micro " << machine.micro << ", recompute " << spec::name(machine.recompute);
+      }
     }
   }
 }
 
 TEST_P(Invariance, AllocatesExactlyThePredictedBytes) {
-  for (const Job& job : {Job{GetParam().spec}, {GetParam().spec, true, DType::bf16, DType::f32}}) {
+  std::vector<Job> jobs = both_ways({GetParam().spec});
+  for (const Job& job : both_ways({GetParam().spec, true, DType::bf16, DType::f32})) jobs.push_back(job);
+  for (const Job& job : jobs) {
     for (const Machine& machine :
          {Machine{1, 1, spec::Recompute::none}, {3, 3, spec::Recompute::selective}, {2, 2, spec::Recompute::full}}) {
       const SmallRun::Settings settings = settings_of(job, machine);

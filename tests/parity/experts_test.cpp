@@ -17,14 +17,14 @@ struct Job {
   const char* model;
   int width;
   DType activation;
-  bool lora;
+  bool lora;  // of every linear layer, with dropout
 };
 
 void PrintTo(const Job& job, std::ostream* out) { *out << job.model << (job.lora ? " LoRA" : ""); }
 
 class ExpertsOnDevice : public testing::TestWithParam<Job> {
  protected:
-  ExpertsOnDevice() : sequences_(3, golden_sequence(GetParam().model)) {
+  ExpertsOnDevice() : sequences_(different_sequences(GetParam().model, 3)) {
     auto device = std::make_unique<CountingGpu>(GetParam().width);
     device_ = device.get();
     machine_.device = std::move(device);
@@ -32,10 +32,11 @@ class ExpertsOnDevice : public testing::TestWithParam<Job> {
 
   std::unique_ptr<Bench> bench(int64_t micro, spec::Recompute recompute) {
     const Job& job = GetParam();
-    auto made = make_bench(machine_, job.model,
-                           {.activation = job.activation, .lora = job.lora, .recompute = recompute, .micro = micro});
-    if (job.lora) made->optimizer_state->adapter()->dropout = 0.25F;
-    return made;
+    BenchSettings settings{.activation = job.activation, .recompute = recompute, .micro = micro};
+    if (job.lora) {
+      settings.new_adapter = spec::LoraSpec{.rank = 4, .alpha = 8, .dropout = 0.25, .targets = {"all-linear"}};
+    }
+    return make_bench(machine_, job.model, settings);
   }
 
   // The losses, and the weights after the steps.

@@ -9,6 +9,7 @@
 #include "backend/gpu/ops.h"
 #include "backend/gpu/sim/sim_device.h"
 #include "base/half.h"
+#include "base/philox.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
 #include "tensor/tolerance.h"
@@ -145,15 +146,35 @@ data::PackedSequence golden_sequence(const std::string& model) {
   return sequence;
 }
 
+std::vector<data::PackedSequence> different_sequences(const std::string& model, int count) {
+  std::vector<data::PackedSequence> sequences(static_cast<size_t>(count), golden_sequence(model));
+  const int32_t ids = std::ranges::max(sequences.front().ids) + 1;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    for (int32_t& id : sequences[i].ids) id = (id + 7 * static_cast<int32_t>(i)) % ids;
+  }
+  return sequences;
+}
+
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, const BenchSettings& settings) {
   auto bench = std::make_unique<Bench>();
+  const bool adapted = settings.lora || settings.new_adapter;
   const checkpoint::LoadOptions options{.device = *machine.device,
                                         .storage = {checkpoint::storage_of(settings.activation)},
-                                        .writable = !settings.lora,
+                                        .writable = !adapted,
                                         .pool = &machine.threads};
   bench->loaded = checkpoint::load_model(checkpoint::open_model(golden_folder(model).string()), options);
   bench->model = models::make_model(bench->loaded.spec, bench->loaded.weights, *machine.device);
-  if (settings.lora) {
+  if (settings.new_adapter) {
+    bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, *settings.new_adapter, settings.activation,
+                                   settings.types, 1);
+    int64_t index = 0;
+    for (train::TrainedParameter& t : bench->optimizer_state->tensors()) {
+      RandomStream random(7, index++);
+      std::vector<float> values(static_cast<size_t>(t.shape.elements()));
+      for (float& value : values) value = static_cast<float>(random.normal()) * 0.1F;
+      machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
+    }
+  } else if (settings.lora) {
     const std::filesystem::path adapter = golden_folder(model) / "lora";
     const spec::LoraSpec lora = checkpoint::read_adapter(adapter, bench->loaded.spec).lora;
     bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, lora, settings.activation, settings.types, 1);
@@ -173,7 +194,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
   step.micro = settings.micro;
   step.optimizer.weight_decay = 0.1;
   const std::string name = !settings.steps.empty() ? settings.steps
-                           : settings.lora         ? "lora.safetensors"
+                           : adapted               ? "lora.safetensors"
                                                    : "adamw.safetensors";
   const formats::SafetensorsFile steps(golden_folder(model) / name);
   const auto setting = [&](const char* key) { return static_cast<double>(floats(steps, key).at(0)); };
@@ -185,7 +206,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
   }
   bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->optimizer_state, step,
                       false);
-  if (settings.lora) {
+  if (adapted) {
     bench->optimizer_state->refresh_weights(bench->step->context());
   } else {
     bench->optimizer_state->init_masters(bench->step->context());

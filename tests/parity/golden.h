@@ -65,6 +65,8 @@ struct Machine {
 
 // The packed sequence of state.safetensors as one accumulation unit.
 data::PackedSequence golden_sequence(const std::string& model);
+// `count` sequences: the golden one, and others with its documents and targets, each with other tokens.
+std::vector<data::PackedSequence> different_sequences(const std::string& model, int count);
 
 // A model of a golden folder in `type`, with memory for training steps on its sequence.
 struct Bench {
@@ -82,6 +84,8 @@ struct BenchSettings {
   // The golden file of the steps ("muon.safetensors"), whose optimizer settings are used. Empty: adamw.safetensors, or
   // lora.safetensors with `lora`.
   std::string steps = {};
+  // A new adapter of random values, also in B, in place of the golden folder's.
+  std::optional<spec::LoraSpec> new_adapter = {};
 };
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, const BenchSettings& settings);
 

@@ -101,12 +101,8 @@ TEST(Invariance, ResultsDoNotDependOnMicroBatchRecomputeOrThreads) {
   const auto run = [](int threads, int64_t micro, spec::Recompute recompute, DType type, bool lora) {
     Machine machine(threads);
     const auto bench = make_bench(machine, "llama/a", {type, lora, recompute, micro});
-    std::vector<data::PackedSequence> sequences(5, golden_sequence("llama/a"));
-    std::vector<int64_t> samples;
-    for (size_t i = 0; i < sequences.size(); ++i) {  // five different sequences
-      samples.push_back(static_cast<int64_t>(i));
-      for (int32_t& id : sequences[i].ids) id = static_cast<int32_t>((id + 7 * static_cast<int32_t>(i)) % 131);
-    }
+    const std::vector<data::PackedSequence> sequences = different_sequences("llama/a", 5);
+    const std::vector<int64_t> samples{0, 1, 2, 3, 4};
     std::vector<double> results;
     for (int64_t step = 1; step <= 3; ++step) {
       const train::StepResult result = bench->step->run(step, 1e-2, sequences, samples);

@@ -1,9 +1,11 @@
-// Decoding with recorded launches (CUDA graphs) gives the tokens and probabilities of decoding without them.
+// Decoding with recorded launches (CUDA graphs) gives the tokens and probabilities of decoding without them, and the
+// tokens of the CPU.
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "infer/engine.h"
+#include "tensor/tolerance.h"
 #include "tests/parity/counting_gpu.h"
 #include "tests/parity/golden.h"
 
@@ -26,10 +28,15 @@ class ReplayTest : public testing::TestWithParam<Subject> {
     machine_.device = std::move(device);
   }
 
+  // With random adapters of every linear layer, so also of experts.
+  static std::unique_ptr<Bench> bench(Machine& machine) {
+    return make_bench(machine, GetParam().model,
+                      {.new_adapter = spec::LoraSpec{.rank = 4, .alpha = 8, .targets = {"all-linear"}}});
+  }
+
   // The answers of an engine with pages of four tokens to two requests, with an adapter and without. The second starts
   // later, so that batches of one and two rows alternate.
-  std::map<int64_t, std::vector<infer::SampledToken>> answers(Bench& bench, bool replaying) {
-    device_->replaying = replaying;
+  std::map<int64_t, std::vector<infer::SampledToken>> answers(Machine& machine, Bench& bench) {
     infer::EngineSettings settings;
     settings.activation = DType::f32;
     settings.context = 32;
@@ -37,7 +44,7 @@ class ReplayTest : public testing::TestWithParam<Subject> {
     settings.batch_tokens = 8;
     settings.page_tokens = 4;
     settings.adapter_rank = 16;
-    infer::Engine engine(*machine_.device, machine_.registry, machine_.threads, *bench.model, settings);
+    infer::Engine engine(*machine.device, machine.registry, machine.threads, *bench.model, settings);
     allocations_ = device_->allocations;
     std::map<int64_t, std::vector<infer::SampledToken>> all;
     const auto submit = [&](std::vector<int32_t> prompt, int64_t most, const nn::Adapter* adapter) {
@@ -63,11 +70,13 @@ class ReplayTest : public testing::TestWithParam<Subject> {
 };
 
 TEST_P(ReplayTest, EqualsDecodingWithoutGraphs) {
-  const auto bench = make_bench(machine_, GetParam().model, {.lora = true});
-  const auto expected = answers(*bench, false);
+  const auto made = bench(machine_);
+  device_->replaying = false;
+  const auto expected = answers(machine_, *made);
   EXPECT_EQ(device_->recordings, 0);
   const int launches = std::exchange(device_->launches, 0);
-  const auto found = answers(*bench, true);
+  device_->replaying = true;
+  const auto found = answers(machine_, *made);
   EXPECT_EQ(device_->allocations, allocations_);
   EXPECT_EQ(device_->recordings, 2);  // one row with the adapter, and two rows with and without it
   EXPECT_LT(device_->launches, launches / 2);
@@ -78,6 +87,17 @@ TEST_P(ReplayTest, EqualsDecodingWithoutGraphs) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       EXPECT_EQ(found.at(request)[i].id, tokens[i].id) << i;
       EXPECT_EQ(found.at(request)[i].logprob, tokens[i].logprob) << i;
+    }
+  }
+
+  Machine cpu{1, "cpu"};
+  const auto on_cpu = bench(cpu);
+  const double bound = tolerance(DType::f32, chain_length(on_cpu->loaded.spec, 32));
+  for (const auto& [request, tokens] : answers(cpu, *on_cpu)) {
+    ASSERT_EQ(found.at(request).size(), tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      EXPECT_EQ(found.at(request)[i].id, tokens[i].id) << i;
+      EXPECT_NEAR(found.at(request)[i].logprob / tokens[i].logprob, 1, bound) << i;
     }
   }
 }
