@@ -118,6 +118,7 @@ void GroupedLayer::gradients(Pass& pass, const ExpertGroups& groups, std::span<c
     for (size_t unit = 0; unit + 1 < offsets.size(); ++unit) {
       const GradientAccumulator::Slot slot = accumulator.open(trainable[e], static_cast<int64_t>(unit), 0);
       ops::grouped_weight_gradient(pass.ops, slot.out, dy, x, groups.offsets, groups.tokens,
+                                    .batch_tokens = pass.batch.tokens(),
                                    {.expert = static_cast<int64_t>(e),
                                     .token_begin = offsets[unit],
                                     .token_end = offsets[unit + 1],

@@ -24,7 +24,7 @@ class OpObserver {
   virtual void begins(const char*) {}
   // Called after an op with the tensors and the unencoded matrices among its arguments, in the order of its signature
   // (outputs first). Absent tensors, encoded matrices (block-quantised, fp8), and tensors inside attributes or inside
-  // structs without tensors() are left out. `work` is the op's work_of(tensors).
+  // structs without tensors() are left out. `work` is the call's work_of.
   virtual void ran(const char* op, std::span<const Tensor> tensors, const OpWork& work) = 0;
 };
 

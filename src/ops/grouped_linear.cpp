@@ -1,5 +1,7 @@
 #include "ops/grouped_linear.h"
 
+#include <algorithm>
+
 #include "ops/check.h"
 #include "ops/registry.h"
 
@@ -60,16 +62,22 @@ void grouped_weight_gradient(Context& context, const Tensor& dw, const Tensor& d
   if (attributes.expert < 0 || attributes.expert + 1 >= offsets.shape[0]) {
     throw_error(ErrorKind::internal, "{}: expert {} of offsets {}", op, attributes.expert, offsets.text());
   }
+  if (attributes.token_begin < 0 || attributes.token_end < attributes.token_begin ||
+      attributes.token_end > attributes.batch_tokens) {
+    throw_error(ErrorKind::internal, "{}: tokens {} to {} of {}", op, attributes.token_begin, attributes.token_end,
+                attributes.batch_tokens);
+  }
   if (dw.elements() == 0) return;
   dispatch<GroupedWeightGradient>(context, dw, dy, x, offsets, tokens, attributes);
 }
 
-OpWork GroupedWeightGradient::work(std::span<const Tensor> tensors) {
-  const Tensor &dw = tensors[0], &dy = tensors[1], &x = tensors[2];
-  const auto experts = static_cast<double>(tensors[3].shape[0] - 1);
-  OpWork work{.wide = dy.dtype == DType::f32};
-  work.bytes = static_cast<double>(dw.bytes()) + static_cast<double>(dy.bytes() + x.bytes()) / experts;
-  work.gemm = {dw.shape[0], dw.shape[1], dy.shape[0] / (tensors[3].shape[0] - 1)};
+OpWork GroupedWeightGradient::work(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets,
+                                   const Tensor&, GroupedWeightGradientAttributes attributes) {
+  const auto tokens = static_cast<double>(attributes.token_end - attributes.token_begin);
+  const int64_t experts = offsets.shape[0] - 1;
+  OpWork work{.gemm = {dw.shape[0], dw.shape[1], x.shape[0]}, .wide = x.dtype == DType::f32};
+  work.share = tokens / static_cast<double>(std::max<int64_t>(experts * attributes.batch_tokens, 1));
+  work.bytes = static_cast<double>(dw.bytes()) + work.share * static_cast<double>(dy.bytes() + x.bytes());
   return work;
 }
 

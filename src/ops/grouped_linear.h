@@ -30,7 +30,7 @@ struct GroupedLinear {
   static constexpr const char* name = "grouped_linear";
   using Signature = void(Context&, const Tensor&, const Tensor&, std::span<const Weight>, const Tensor&,
                          GroupedLinearAttributes);
-  // Each row is multiplied with one expert's weight. The weights are not among the tensors.
+  // Each row is multiplied with one expert's weight.
   static OpWork work(std::span<const Tensor> tensors) { return gemm_work(tensors); }
 };
 
@@ -51,6 +51,7 @@ struct GroupedWeightGradientAttributes {
   int64_t token_begin = 0, token_end = 0;  // the tokens whose rows are summed
   bool accumulate = false;                 // add to dw instead of assigning
 };
+  int64_t batch_tokens = 0;                // T
 
 // The weight gradient of one expert over some tokens, an accumulation unit: dw [O, I] f32 (+)= dy^T x over the rows of
 // the expert whose token is in [token_begin, token_end); zeros if there are none. dy [N, O] and x [N, I], both f32 or
@@ -63,7 +64,10 @@ struct GroupedWeightGradient {
   static constexpr const char* name = "grouped_weight_gradient";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                          GroupedWeightGradientAttributes);
-  static OpWork work(std::span<const Tensor> tensors);  // of an expert with its share of the rows
+  // How many of the N rows a call sums is only on the device. Each call counts the mean over experts and tokens, so the
+  // calls for all experts and all tokens have the work of one gemm over N rows.
+  static OpWork work(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& tokens,
+                     GroupedWeightGradientAttributes attributes);
 };
 
 }  // namespace ingot::ops

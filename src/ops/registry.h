@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -89,12 +90,17 @@ class Registry {
 template <class Op, class... Args>
 void notify_observer(Context& context, const Args&... args) {
   std::vector<Tensor> tensors;
+  const auto add_weight = [&](const Weight& weight) {
+    if (weight && is_plain(weight.storage)) tensors.push_back(weight.tensor());
+  };
   const auto add = [&](const auto& arg) {
     using Arg = std::decay_t<decltype(arg)>;
     if constexpr (std::is_same_v<Arg, Tensor>) {
       if (arg) tensors.push_back(arg);
     } else if constexpr (std::is_same_v<Arg, Weight>) {
-      if (arg && is_plain(arg.storage)) tensors.push_back(arg.tensor());
+      add_weight(arg);
+    } else if constexpr (std::is_same_v<Arg, std::span<const Weight>>) {
+      for (const Weight& weight : arg) add_weight(weight);
     } else if constexpr (requires { arg.tensors(); }) {
       for (const Tensor& tensor : arg.tensors()) {
         if (tensor) tensors.push_back(tensor);
@@ -102,7 +108,7 @@ void notify_observer(Context& context, const Args&... args) {
     }
   };
   (add(args), ...);
-  context.watch->ran(Op::name, tensors, work_of<Op>(tensors));
+  context.watch->ran(Op::name, tensors, work_of<Op>(tensors, args...));
 }
 
 // Reports to the device which op the following launches belong to.
@@ -116,6 +122,8 @@ void report_to_device(Context& context, const char* op, const Args&... args) {
       if (arg) operands[count++] = {ingot::name(arg.dtype), arg.shape};
     } else if constexpr (std::is_same_v<Arg, Weight>) {
       operands[count++] = {ingot::name(arg.storage), Shape{arg.out, arg.in}};
+    } else if constexpr (std::is_same_v<Arg, std::span<const Weight>>) {
+      operands[count++] = {ingot::name(arg.front().storage), Shape{std::ssize(arg), arg.front().out, arg.front().in}};
     }
   };
   (add(args), ...);

@@ -1,14 +1,19 @@
-// Properties of the mixture of experts outside the op table: indices out of range, and NaN.
+// Properties of the mixture of experts outside the op table: indices out of range, NaN, and what a watch is told.
 #include "ops/moe.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "ops/elementwise.h"
+#include "ops/grouped_linear.h"
+#include "ops/lora.h"
 #include "ops/registry.h"
 #include "tests/ops/expect_internal.h"
 
@@ -85,3 +90,43 @@ TEST_F(Moe, NanLogitsGiveNanWeights) {
 
 }  // namespace
 }  // namespace ingot
+// The work of all calls by op.
+class WorkByOp : public ops::OpObserver {
+ public:
+  void ran(const char* op, std::span<const Tensor>, const ops::OpWork& work) override {
+    flops[op] += work.gemm_flops();
+    bytes[op] += work.bytes;
+  }
+  std::map<std::string, double> flops, bytes;
+};
+
+// Three tokens with one expert each, of four experts, in two accumulation units.
+TEST_F(Moe, TheWorkOfAllWeightGradientsIsThatOfOneGemm) {
+  std::vector<float> x(3 * 2), dy(3 * 5), dw(5 * 2);
+  std::vector<int32_t> offsets{0, 2, 2, 3, 3}, tokens{0, 2, 1};
+  WorkByOp work;
+  context_.watch = &work;
+  for (int64_t expert = 0; expert < 4; ++expert) {
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {1, 3}}) {
+      ops::grouped_weight_gradient(context_, tensor(dw, {5, 2}), tensor(dy, {3, 5}), tensor(x, {3, 2}),
+                                   tensor(offsets, {5}), tensor(tokens, {3}),
+                                   {.expert = expert, .token_begin = begin, .token_end = end, .batch_tokens = 3});
+    }
+  }
+  EXPECT_NEAR(work.flops["grouped_weight_gradient"], 2.0 * 3 * 5 * 2, 1e-9);
+  EXPECT_NEAR(work.bytes["grouped_weight_gradient"], 4.0 * (8 * 5 * 2 + 3 * (5 + 2)), 1e-9);
+}
+
+TEST_F(Moe, TheWorkOfAGroupedGemmHasTheBytesOfItsWeights) {
+  std::vector<float> x(3 * 2), y(3 * 5), values(4 * 5 * 2);
+  std::vector<int32_t> offsets{0, 2, 2, 3, 3};
+  const Weight all = weight_of(tensor(values, {4 * 5, 2}));
+  std::vector<Weight> weights;
+  for (int64_t e = 0; e < 4; ++e) weights.push_back(all.slice(e * 5, (e + 1) * 5));
+  WorkByOp work;
+  context_.watch = &work;
+  ops::grouped_linear(context_, tensor(y, {3, 5}), tensor(x, {3, 2}), weights, tensor(offsets, {5}), {});
+  EXPECT_EQ(work.flops["grouped_linear"], 2.0 * 3 * 5 * 2);
+  EXPECT_EQ(work.bytes["grouped_linear"], 4.0 * (3 * 5 + 3 * 2 + 4 * 5 * 2 + 5));
+}
+

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/grouped_linear.h"
 #include "tests/train/small_run.h"
 
 namespace ingot::train {
@@ -63,6 +64,33 @@ TEST(NonFiniteLocator, NamesAWeightOfAMiddleLayer) {
       }
     }
   }
+}
+
+// The experts' weights are among the tensors of a grouped gemm. Without kernels, as the CPU's calls other gemms, which
+// would be named.
+TEST(NonFiniteLocator, NamesAWeightOfAnExpert) {
+  SmallRun::Settings settings;
+  settings.spec.family = "mixtral";
+  for (spec::LayerSpec& layer : settings.spec.layers) layer.mlp = spec::Experts{4, 2, spec::dense_of(layer.mlp)};
+  SmallRun run(settings);
+  const auto name = [](int expert) {
+    return "model.layers.1.block_sparse_moe.experts." + std::to_string(expert) + ".w3.weight";
+  };
+  std::vector<Weight> weights;
+  for (int e = 0; e < 4; ++e) weights.push_back(parameter(run, name(e)).matrix);
+  set(parameter(run, name(2)), 5, INFINITY);
+
+  std::vector<float> x(static_cast<size_t>(3 * weights[0].in)), y(static_cast<size_t>(3 * weights[0].out), NAN);
+  std::vector<int32_t> offsets{0, 1, 1, 3, 3};
+  const auto tensor = [&](auto& values, DType dtype, const Shape& shape) {
+    return Tensor{values.data(), dtype, shape, &run.device};
+  };
+  const ops::Registry idle = run.registry.without_kernels();
+  NonFiniteLocator locator(run.device, run.spec, run.weights, *run.optimizer_state);
+  ops::Context context{run.device, idle, run.step->context().scratch, &run.threads, &locator};
+  ops::grouped_linear(context, tensor(y, DType::f32, {3, weights[0].out}), tensor(x, DType::f32, {3, weights[0].in}),
+                      weights, tensor(offsets, DType::i32, {5}), {});
+  EXPECT_EQ(locator.found(), "grouped_linear with " + name(2) + ", whose values are not finite");
 }
 
 // One of an op's two parameters is not finite.

@@ -115,7 +115,7 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
   return c;
 }
 
-// An expert, and the tokens whose rows are summed.
+// An expert, and the tokens whose rows are summed, of 1000.
 struct Range {
   int64_t expert, token_begin, token_end;
 };
@@ -138,6 +138,7 @@ OpCase gradient_case(DType dtype, const Sizes& s, Range range, bool accumulate) 
                                  {.expert = range.expert,
                                   .token_begin = range.token_begin,
                                   .token_end = range.token_end,
+                                  .batch_tokens = 1000,
                                   .accumulate = accumulate});
   };
   c.reference = [=](Values& v, Conditions& conditions) {
