@@ -215,6 +215,10 @@ std::vector<OpCase> grouped_linear_cases() {
   add_linears(cases, true);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Sizes odd{{5, 0, 40, 3}, 35, 33}, whole{{5, 0, 70, 3}, 40, 72}, wide{{200, 9}, 264, 136};
+    for (const Sizes& s : {Sizes{{0, 0}, 35, 33}, Sizes{{0, 0}, 40, 72}}) {
+      cases.push_back(gradient_case(dtype, s, {1, 0, 1000}, false));
+      cases.push_back(gradient_case(dtype, s, {1, 0, 1000}, true));
+    }
     for (const Sizes& s : {odd, whole, wide}) {
       cases.push_back(gradient_case(dtype, s, {0, 0, 1000}, false));
       cases.push_back(gradient_case(dtype, s, {0, 3, 7}, true));

@@ -79,8 +79,6 @@ GPU_KERNEL_BODY(gemm_any_f16_128, TileArgs) { multiply_any<F16, 128>(a); }
 namespace ingot::gpu {
 namespace {
 
-bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 // True if rows [.., inner] of 16-bit elements can be moved 16 bytes at a time.
 bool is_vectorizable(const void* data, int64_t ld, int64_t inner) {
   return aligned(data) && ld % 8 == 0 && inner % 8 == 0;
@@ -116,15 +114,6 @@ void launch_tiles(ops::Context& context, const Form& form, TileArgs args) {
   }
   if (args.m > 64 && blocks(128, 128) >= tuning.tile_blocks) return start(*form.tile_128, 128, 128);
   start(*form.tile_64, 64, 64);
-}
-
-TileArgs tile_args(const Gemm& p) {
-  TileArgs args{p};
-  if (p.k == 0) args.a = args.b = p.c;  // may be null; nothing is read, but addresses are computed from it
-  args.packed_a = aligned(p.a) && p.lda % 8 == 0;
-  args.packed_b = aligned(p.b) && p.ldb % 8 == 0;
-  args.packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0;
-  return args;
 }
 
 void multiply(ops::Context& context, const Gemm& p) {

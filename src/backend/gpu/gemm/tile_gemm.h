@@ -352,4 +352,22 @@ template <class T, int rows, bool mn_major>
 using AlignedLoader = std::conditional_t<mn_major && !mma_transposes, Transposed<T, rows>, Copied<T, rows, mn_major>>;
 
 }  // namespace ingot::gpu::GPU_TARGET
+
+#else
+
+namespace ingot::gpu {
+
+inline bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+// The arguments of a tile kernel for `p`, whose b is not encoded.
+inline TileArgs tile_args(const Gemm& p) {
+  TileArgs args{p};
+  if (p.k == 0) args.a = args.b = p.c;  // may be null; nothing is read, but addresses are computed from it
+  args.packed_a = aligned(p.a) && p.lda % 8 == 0;
+  args.packed_b = aligned(p.b) && p.ldb % 8 == 0;
+  args.packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0;
+  return args;
+}
+
+}  // namespace ingot::gpu
 #endif

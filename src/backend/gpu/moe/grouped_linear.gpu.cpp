@@ -253,16 +253,6 @@ namespace {
 static_assert(static_cast<int>(fp8_e4m3) == static_cast<int>(StorageType::fp8_e4m3) &&
               static_cast<int>(fp8_e5m2) == static_cast<int>(StorageType::fp8_e5m2));
 
-bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
-TileArgs tile_args(const Gemm& p) {
-  TileArgs args{p};
-  args.packed_a = aligned(p.a) && p.lda % 8 == 0;
-  args.packed_b = aligned(p.b) && p.ldb % 8 == 0;
-  args.packed_c = aligned(p.c) && p.n % 4 == 0 && p.ldc % 4 == 0;
-  return args;
-}
-
 struct Tiles {
   const Kernel<GroupedArgs>*tile_64, *tile_128;
 };
