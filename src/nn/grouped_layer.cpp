@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/grouped_linear.h"
 #include "ops/lora.h"
@@ -46,15 +47,11 @@ int64_t parameter_step(const GroupedLayer& layer) {
   return static_cast<int64_t>(layer.of(1).parameter) - static_cast<int64_t>(layer.of(0).parameter);
 }
 
-bool drops(const Pass& pass, const Adapter& adapter) { return pass.training && adapter.dropout > 0; }
-
 // out = in with the experts' dropout.
 void drop(Pass& pass, const ExpertGroups& groups, const GroupedLayer& layer, const Adapter& adapter, const Tensor& out,
           const Tensor& in) {
-  const Training& training = *pass.training;
-  ops::grouped_dropout(pass.ops, out, in, training.dropout_rows, groups.tokens, groups.offsets,
-                       {adapter.dropout, training.dropout_seed, (training.step << 20) + layer.of(0).parameter},
-                       parameter_step(layer));
+  ops::grouped_dropout(pass.ops, out, in, pass.training->dropout_rows, groups.tokens, groups.offsets,
+                       dropout_attributes(pass, adapter, layer.of(0).parameter), parameter_step(layer));
 }
 
 // The adapter's input: x, or x with dropout in scratch memory.
@@ -118,10 +115,10 @@ void GroupedLayer::gradients(Pass& pass, const ExpertGroups& groups, std::span<c
     for (size_t unit = 0; unit + 1 < offsets.size(); ++unit) {
       const GradientAccumulator::Slot slot = accumulator.open(trainable[e], static_cast<int64_t>(unit), 0);
       ops::grouped_weight_gradient(pass.ops, slot.out, dy, x, groups.offsets, groups.tokens,
-                                    .batch_tokens = pass.batch.tokens(),
                                    {.expert = static_cast<int64_t>(e),
                                     .token_begin = offsets[unit],
                                     .token_end = offsets[unit + 1],
+                                    .batch_tokens = pass.batch.tokens(),
                                     .accumulate = slot.accumulate});
       accumulator.close(trainable[e], static_cast<int64_t>(unit), 0);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/dropout.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
@@ -15,14 +16,6 @@
 namespace ingot::nn {
 
 namespace {
-
-// Every use of dropout in a step has a random stream of its own, derived from the step and the parameter.
-ops::DropoutAttributes dropout_attributes(const Pass& pass, const Adapter& adapter, size_t parameter) {
-  const Training& training = *pass.training;
-  return {adapter.dropout, training.dropout_seed, (training.step << 20) + parameter};
-}
-
-bool drops(const Pass& pass, const Adapter& adapter) { return pass.training && adapter.dropout > 0; }
 
 const LoraWeights* layer_of(const AdapterSegment& segment, size_t parameter) {
   if (!segment.adapter) return nullptr;
