@@ -68,6 +68,57 @@ TEST_F(Moe, IndicesOutOfRangeAreNamed) {
       "combine_rows_backward: places[0] is 2, outside [0, 2)");
 }
 
+// Of the ops on rows that are grouped by two experts: offsets that do not ascend from 0 to the number of rows, and rows
+// of tokens that do not exist.
+TEST_F(Moe, WrongGroupsAreNamed) {
+  std::vector<float> x(6), y(6), values(9);
+  std::vector<int32_t> offsets{0, 1, 2}, tokens{0, 1}, slots{-1, -1};
+  std::vector<int64_t> ids{5, 6}, table(6);
+  const Tensor dropout_rows{ids.data(), DType::i64, {2}, &*device_};
+  const Tensor entries{table.data(), DType::i64, {1, 2, 3}, &*device_};
+  const std::vector<Weight> weights(2, weight_of(tensor(values, {3, 3})));
+  const auto linear = [&] {
+    ops::grouped_linear(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), weights, tensor(offsets, {3}), {});
+  };
+  const auto backward_input = [&] {
+    ops::grouped_linear_backward_input(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), weights, tensor(offsets, {3}),
+                                       {});
+  };
+  const auto weight_gradient = [&] {
+    ops::grouped_weight_gradient(context_, tensor(values, {3, 3}), tensor(y, {2, 3}), tensor(x, {2, 3}),
+                                 tensor(offsets, {3}), tensor(tokens, {2}), {.token_end = 2, .batch_tokens = 2});
+  };
+  const auto dropout = [&] {
+    ops::grouped_dropout(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), dropout_rows, tensor(tokens, {2}),
+                         tensor(offsets, {3}), {.probability = 0.5F}, 1);
+  };
+  const auto lora = [&] {
+    ops::grouped_lora(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), entries, tensor(slots, {2}), tensor(tokens, {2}),
+                      tensor(offsets, {3}), {.rank = 1});
+  };
+  const auto expect_of_all = [&](const std::string& text) {
+    expect_internal(linear, ("grouped_linear: " + text).c_str());
+    expect_internal(backward_input, ("grouped_linear_backward_input: " + text).c_str());
+    expect_internal(weight_gradient, ("grouped_weight_gradient: " + text).c_str());
+    expect_internal(dropout, ("grouped_dropout: " + text).c_str());
+    expect_internal(lora, ("grouped_lora: " + text).c_str());
+  };
+  offsets = {1, 1, 2};
+  expect_of_all("offsets from 1 to 2 of 2 rows");
+  offsets = {0, 1, 1};
+  expect_of_all("offsets from 0 to 1 of 2 rows");
+  offsets = {0, 3, 2};
+  expect_of_all("offsets[2] is 2, below the 3 before it");
+  offsets = {0, 1, 2};
+  tokens = {0, 2};
+  expect_internal(dropout, "grouped_dropout: tokens[1] is 2, outside [0, 2)");
+  expect_internal(lora, "grouped_lora: tokens[1] is 2, outside [0, 2)");
+  tokens = {0, 1};
+  for (const auto& op : std::vector<std::function<void()>>{linear, backward_input, weight_gradient, dropout, lora}) {
+    EXPECT_NO_THROW(op());
+  }
+}
+
 TEST_F(Moe, ChoosingMoreExpertsThanThereAreIsAnError) {
   std::vector<float> logits(2);
   std::vector<int32_t> experts(3);
@@ -88,8 +139,6 @@ TEST_F(Moe, NanLogitsGiveNanWeights) {
   EXPECT_FALSE(std::isnan(weights[2]) || std::isnan(weights[3]));
 }
 
-}  // namespace
-}  // namespace ingot
 // The work of all calls by op.
 class WorkByOp : public ops::OpObserver {
  public:
@@ -130,3 +179,5 @@ TEST_F(Moe, TheWorkOfAGroupedGemmHasTheBytesOfItsWeights) {
   EXPECT_EQ(work.bytes["grouped_linear"], 4.0 * (3 * 5 + 3 * 2 + 4 * 5 * 2 + 5));
 }
 
+}  // namespace
+}  // namespace ingot

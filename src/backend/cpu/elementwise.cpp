@@ -2,6 +2,7 @@
 
 #include "backend/cpu/decode.h"
 #include "backend/cpu/glue.h"
+#include "backend/cpu/grouped_rows.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/elementwise.h"
 #include "base/philox.h"
@@ -132,9 +133,12 @@ void run_dropout(Context& context, const Tensor& y, const Tensor& x, const Tenso
 // One expert after another.
 void run_grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
                          const Tensor& offsets, ops::DropoutAttributes attributes, int64_t stream_step) {
-  const int32_t* begin = offsets.as<int32_t>();
-  std::vector<int64_t> own(static_cast<size_t>(x.shape[0]));
-  for (size_t n = 0; n < own.size(); ++n) own[n] = rows.as<int64_t>()[tokens.as<int32_t>()[n]];
+  constexpr const char* op = ops::GroupedDropout::name;
+  const int32_t* begin = checked_offsets(op, offsets, x.shape[0]);
+  std::vector<int64_t> own;
+  for (int64_t n = 0; n < x.shape[0]; ++n) {
+    own.push_back(rows.as<int64_t>()[index_of(op, "tokens", tokens, n, rows.shape[0])]);
+  }
   const Tensor by_row{own.data(), DType::i64, tokens.shape, &context.device};
   const uint64_t first = attributes.stream;
   for (int64_t e = 0; e + 1 < offsets.shape[0]; ++e) {

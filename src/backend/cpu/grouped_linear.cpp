@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/grouped_rows.h"
 #include "backend/cpu/ops.h"
-#include "base/error.h"
 #include "ops/matmul.h"
 
 namespace ingot::cpu {
@@ -12,43 +12,29 @@ namespace {
 
 using ops::Context;
 
-struct Rows {
-  int64_t begin, end;
-};
-
-// The rows of an expert. ErrorKind::internal when offsets do not ascend from 0 to `count`.
-Rows rows_of(const char* op, const Tensor& offsets, size_t expert, int64_t count) {
-  const int32_t* at = offsets.as<int32_t>() + expert;
-  if (at[0] < 0 || at[1] < at[0] || at[1] > count) {
-    throw_error(ErrorKind::internal, "{}: expert {} has rows {} to {} of {}", op, expert, at[0], at[1], count);
-  }
-  return {at[0], at[1]};
-}
-
 void run_linear(Context& context, const Tensor& y, const Tensor& x, std::span<const Weight> weights,
                 const Tensor& offsets, ops::GroupedLinearAttributes attributes) {
+  const int32_t* rows = checked_offsets(ops::GroupedLinear::name, offsets, y.rows());
   for (size_t e = 0; e < weights.size(); ++e) {
-    const Rows rows = rows_of(ops::GroupedLinear::name, offsets, e, y.rows());
-    ops::linear(context, y.slice(rows.begin, rows.end), x.slice(rows.begin, rows.end), weights[e],
+    ops::linear(context, y.slice(rows[e], rows[e + 1]), x.slice(rows[e], rows[e + 1]), weights[e],
                 {.accumulate = attributes.accumulate, .row_invariant = attributes.row_invariant});
   }
 }
 
 void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor& dy, std::span<const Weight> weights,
                                const Tensor& offsets, ops::GroupedLinearAttributes attributes) {
+  const int32_t* rows = checked_offsets(ops::GroupedLinearBackwardInput::name, offsets, dx.rows());
   for (size_t e = 0; e < weights.size(); ++e) {
-    const Rows rows = rows_of(ops::GroupedLinearBackwardInput::name, offsets, e, dx.rows());
-    ops::linear_backward_input(context, dx.slice(rows.begin, rows.end), dy.slice(rows.begin, rows.end), weights[e],
+    ops::linear_backward_input(context, dx.slice(rows[e], rows[e + 1]), dy.slice(rows[e], rows[e + 1]), weights[e],
                                {.accumulate = attributes.accumulate});
   }
 }
 
 void run_weight_gradient(Context& context, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets,
                          const Tensor& tokens, ops::GroupedWeightGradientAttributes attributes) {
-  const Rows rows =
-      rows_of(ops::GroupedWeightGradient::name, offsets, static_cast<size_t>(attributes.expert), x.rows());
+  const int32_t* rows = checked_offsets(ops::GroupedWeightGradient::name, offsets, x.rows()) + attributes.expert;
   const int32_t* all = tokens.as<int32_t>();
-  const auto row_of = [&](int64_t token) { return std::lower_bound(all + rows.begin, all + rows.end, token) - all; };
+  const auto row_of = [&](int64_t token) { return std::lower_bound(all + rows[0], all + rows[1], token) - all; };
   const int64_t begin = row_of(attributes.token_begin), end = row_of(attributes.token_end);
   ops::matmul(context, dw, dy.slice(begin, end), x.slice(begin, end),
               {.transpose_a = true, .accumulate = attributes.accumulate});

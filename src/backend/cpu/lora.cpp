@@ -1,6 +1,7 @@
 #include "ops/lora.h"
 
 #include "backend/cpu/glue.h"
+#include "backend/cpu/grouped_rows.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/lora.h"
 #include "backend/cpu/workspace.h"
@@ -97,9 +98,12 @@ void reference(ops::Context&, const Tensor& y, const Tensor& x, const Tensor& en
 // One expert after another.
 void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
                  const Tensor& tokens, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
-  const int32_t* begin = offsets.as<int32_t>();
-  std::vector<int32_t> own(static_cast<size_t>(x.shape[0]));
-  for (size_t n = 0; n < own.size(); ++n) own[n] = slots.as<int32_t>()[tokens.as<int32_t>()[n]];
+  constexpr const char* op = ops::GroupedLora::name;
+  const int32_t* begin = checked_offsets(op, offsets, x.shape[0]);
+  std::vector<int32_t> own;
+  for (int64_t n = 0; n < x.shape[0]; ++n) {
+    own.push_back(slots.as<int32_t>()[index_of(op, "tokens", tokens, n, slots.shape[0])]);
+  }
   const Tensor by_row{own.data(), DType::i32, tokens.shape, &context.device};
   for (int64_t e = 0; e + 1 < offsets.shape[0]; ++e) {
     const int64_t from = begin[e], to = begin[e + 1];

@@ -1,23 +1,14 @@
 #include "ops/moe.h"
 
 #include "backend/cpu/glue.h"
+#include "backend/cpu/grouped_rows.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/simd/moe.h"
-#include "base/error.h"
 
 namespace ingot::cpu {
 namespace {
 
 using ops::Context;
-
-// Element i of `indices`, which is used to address memory; ErrorKind::internal unless it is in [0, count).
-int64_t index_of(const char* op, const char* what, const Tensor& indices, int64_t i, int64_t count) {
-  const int64_t index = indices.as<int32_t>()[i];
-  if (index < 0 || index >= count) {
-    throw_error(ErrorKind::internal, "{}: {}[{}] is {}, outside [0, {})", op, what, i, index, count);
-  }
-  return index;
-}
 
 // Routing is a few numbers per token, so there is only the reference implementation. It computes K exponentials per
 // token, in double.
@@ -102,15 +93,10 @@ void reference_gather(Context&, const Tensor& y, const Tensor& x, const Tensor& 
   }
 }
 
-// Checks all of `places`, because the kernels address memory with them.
-void check_places(const char* op, const Tensor& places, int64_t count) {
-  for (int64_t i = 0; i < places.elements(); ++i) index_of(op, "places", places, i, count);
-}
-
 template <const MoeKernels& K>
 void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
                  bool accumulate) {
-  check_places(ops::CombineRows::name, places, z.shape[0]);
+  check_indices(ops::CombineRows::name, "places", places, z.shape[0]);  // the kernels address memory with them
   const int64_t h = y.shape[1];
   const int64_t k = places.shape[1];
   by_type(y.dtype, [&]<class T>() {
@@ -127,7 +113,7 @@ void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tenso
 template <const MoeKernels& K>
 void run_combine_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy, const Tensor& z,
                           const Tensor& places, const Tensor& weights) {
-  check_places(ops::CombineRowsBackward::name, places, dz.shape[0]);
+  check_indices(ops::CombineRowsBackward::name, "places", places, dz.shape[0]);
   const int64_t h = dy.shape[1];
   const int64_t k = places.shape[1];
   context.threads->parallel_for(0, places.elements(), row_grain(h), [&](int64_t lo, int64_t hi) {
