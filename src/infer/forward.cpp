@@ -301,16 +301,15 @@ ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std
   cache_.layout = {flat.offsets, lengths_.slice(0, count), used};
 
   const bool every_row = rows == tokens;
+  nn::Pass pass{context_, flat, settings_.activation, {}, &cache_};
+  pass.row_invariant = row_invariant_;
+  if (adapted) pass.lora = &lora_;
   const auto work = [&] {
-    nn::Pass pass{context_, flat, settings_.activation, {}, &cache_};
-    pass.row_invariant = row_invariant_;
-    if (adapted) pass.lora = &lora_;
     model_.forward(pass, normed_.slice(0, tokens));
     if (rows > 0) compute_logits(flat, adapted, logit_rows, every_row);
   };
-  // Every chunk is one token then. Not for experts with biases: to add them, the host has to know which rows an expert
-  // has (nn/experts.h), and waits for the router.
-  if (every_row && tokens == count && device_.replays() && !spec::has_expert_biases(model_.spec())) {
+  // Every chunk is one token then.
+  if (every_row && tokens == count && device_.replays() && model_.is_recordable(pass)) {
     decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {
     work();

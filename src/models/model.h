@@ -33,6 +33,10 @@ class Model {
   // Serving. normed [T, H]: the final norm's output for every token of the batch.
   virtual void forward(nn::Pass& pass, const Tensor& normed) const = 0;
 
+  // Serving. Whether the launches of `forward` depend on the shapes of the batch alone and nothing waits for the
+  // device, so that they can be recorded and replayed (Device::record).
+  virtual bool is_recordable(const nn::Pass& pass) const = 0;
+
   // Serving. logits [R, V] f32 of rows of normed [R, H]; the row ranges of pass.adapters refer to these rows.
   virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
 

@@ -22,6 +22,9 @@ struct Experts {
   explicit operator bool() const { return !mlps.empty(); }
   void add(Mlp mlp);  // the next expert
 
+  // Whether the experts' layers are grouped gemms in this pass. The host waits for the router otherwise.
+  bool is_grouped(const Pass& pass) const;
+
   // Fills the members of `state` from `router` to `expert_out`, from state.mlp_normed. out [T, H] = the sum of the
   // selected experts' results times their router weights, or is increased by it with `accumulate`; `out` is absent when
   // only the state is to be filled.
@@ -44,7 +47,6 @@ struct Experts {
   GroupedLayer gate() const { return {mlps, &Mlp::gate, gates_}; }
   GroupedLayer up() const { return {mlps, &Mlp::up, ups_}; }
   GroupedLayer down() const { return {mlps, &Mlp::down, downs_}; }
-  bool is_grouped(const Pass& pass) const;
   ExpertGroups groups(Pass& pass, const BlockState& state) const;
   void forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const;
   void forward_by_expert(Pass& pass, BlockState& state) const;

@@ -54,13 +54,6 @@ int64_t longest_row(const ModelSpec& model) {
                   }));
 }
 
-bool has_expert_biases(const ModelSpec& model) {
-  return std::any_of(model.layers.begin(), model.layers.end(), [](const LayerSpec& layer) {
-    const Experts* experts = experts_of(layer.mlp);
-    return experts && experts->expert.bias;
-  });
-}
-
 void check(const ModelSpec& model) {
   family_named(model.family);
   check_positive("vocabulary size", model.vocab);

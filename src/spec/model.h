@@ -58,9 +58,6 @@ auto max_over_layers(const ModelSpec& model, Fn fn) {
 // Rounding errors grow with it.
 int64_t longest_row(const ModelSpec& model);
 
-// Whether some experts have biases.
-bool has_expert_biases(const ModelSpec& model);
-
 // ErrorKind::unsupported or corrupt, naming the key, for hyper-parameters that contradict each other or are not
 // supported; unsupported, naming families(), for an unknown family.
 void check(const ModelSpec& model);

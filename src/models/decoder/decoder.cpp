@@ -202,6 +202,11 @@ void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
   final_norm_.forward(pass, normed, {}, residual);
 }
 
+bool Decoder::is_recordable(const nn::Pass& pass) const {
+  return std::ranges::all_of(blocks_,
+                             [&](const nn::Block& block) { return !block.experts || block.experts.is_grouped(pass); });
+}
+
 void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const {
   head_.forward(pass, logits, normed);
 }

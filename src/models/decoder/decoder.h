@@ -20,6 +20,7 @@ class Decoder : public Model {
   const spec::ModelSpec& spec() const override { return spec_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) override;
   void forward(nn::Pass& pass, const Tensor& normed) const override;
+  bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
   void forward(nn::Pass& pass, Slot& slot) const override;
   void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const override;
