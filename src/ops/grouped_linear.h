@@ -23,7 +23,8 @@ struct GroupedLinearAttributes {
 
 // y [N, O]: the rows of expert e are those of x [N, I] times the transpose of weights[e] [O, I]. Dtypes, storages and
 // rounding are those of linear (ops/matmul.h), and so are the bits of a row, except that a decoded weight is never
-// summed in slices, and that without row_invariant few rows may be summed in the order of many.
+// summed in slices, and that without row_invariant few rows may be summed in the order of many. (On GPUs a vendor's
+// library, whose order may be another, may compute linear, linear_backward_input and matmul, and never the ops here.)
 void grouped_linear(Context& context, const Tensor& y, const Tensor& x, std::span<const Weight> weights,
                     const Tensor& offsets, GroupedLinearAttributes attributes);
 
@@ -50,9 +51,9 @@ struct GroupedLinearBackwardInput {
 struct GroupedWeightGradientAttributes {
   int64_t expert = 0;
   int64_t token_begin = 0, token_end = 0;  // the tokens whose rows are summed
+  int64_t batch_tokens = 0;                // T
   bool accumulate = false;                 // add to dw instead of assigning
 };
-  int64_t batch_tokens = 0;                // T
 
 // The weight gradient of one expert over some tokens, an accumulation unit: dw [O, I] f32 (+)= dy^T x over the rows of
 // the expert whose token is in [token_begin, token_end); zeros if there are none. dy [N, O] and x [N, I], both f32 or

@@ -24,6 +24,10 @@ void add_linears(TableBuilder& table, const Dense& mlp, const Roles& roles, int6
       {.out = h, .in = f, .bias = mlp.bias, .split = Split::columns, .residual = true, .expert = expert, .used = used});
 }
 
+// Kernels for few tokens have a row of blocks for each expert, and no grid has more (CUDA programming guide, "Compute
+// Capabilities").
+constexpr int64_t max_experts = 65535;
+
 void add_activations(SavedList& list, const Dense& mlp, int64_t rows) {
   if (mlp.gated) list.matrix(Saved::gate, mlp.features, rows);
   list.matrix(Saved::up, mlp.features, rows);
@@ -50,7 +54,7 @@ Dense Dense::split(int64_t tp) const {
 
 void Experts::check() const {
   expert.check();
-  if (count < 1 || count > 65536 || per_token < 1 || per_token > count) {
+  if (count < 1 || count > max_experts || per_token < 1 || per_token > count) {
     throw_error(ErrorKind::corrupt, "{} of {} experts per token is not possible", per_token, count);
   }
 }

@@ -161,6 +161,22 @@ TEST(Parameters, OfLayersThatTheFamilyLacksAreRefused) {
   }
 }
 
+TEST(Parameters, OfMoreExpertsThanAGridHasRowsAreRefused) {
+  ModelSpec m = small();
+  m.family = "mixtral";
+  m.layers = repeated(1, m.layers.front());
+  set_experts(m, 65535, 2);
+  EXPECT_NO_THROW(check(m));
+  set_experts(m, 65536, 2);
+  try {
+    check(m);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::corrupt);
+    EXPECT_NE(error.message().find("2 of 65536 experts"), std::string::npos) << error.message();
+  }
+}
+
 TEST(Layers, MayBeRepeatedWithinBounds) {
   EXPECT_EQ(repeated(3, {}).size(), 3U);
   for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{65537}, int64_t{1} << 40}) {

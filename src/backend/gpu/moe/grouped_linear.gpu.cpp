@@ -1,7 +1,7 @@
 // Gemms over rows that are grouped by expert (ops/grouped_linear.h): the tiles of all experts in one launch. How many
 // row blocks an expert has is only in the offsets on the device, so the grid has as many as there may be, and each
 // block searches the offsets for its expert. A tile is computed as in matmul.gpu.cpp and matmul_f32.gpu.cpp, so the
-// bits of a row are those of a gemm of its expert alone.
+// bits of a row are those of a gemm of its expert alone by these kernels. (A vendor's library may use another order.)
 #include "backend/gpu/gemm/fp8.h"
 #include "backend/gpu/gemm/matmul_f32.h"
 #include "backend/gpu/gemm/tile_gemm.h"
