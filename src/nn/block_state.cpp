@@ -32,7 +32,7 @@ Tensor& BlockState::tensor_of(spec::Saved id) {
     case Saved::router: return router;
     case Saved::topk_ids: return topk_ids;
     case Saved::topk_weights: return topk_weights;
-    case Saved::grouped_token: return grouped_token;
+    case Saved::token_of_row: return token_of_row;
     case Saved::row_of_choice: return row_of_choice;
     case Saved::grouped: return grouped;
     case Saved::gate: return gate;

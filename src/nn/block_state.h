@@ -29,7 +29,7 @@ struct BlockState {
   Tensor router;         // [T, E] router logits
   Tensor topk_ids;       // [T, K] i32 selected experts
   Tensor topk_weights;   // [T, K] f32
-  Tensor grouped_token;  // [T, K] i32, read as N numbers: the token of each grouped row
+  Tensor token_of_row;   // [T, K] i32, read as N numbers: the token of each grouped row
   Tensor row_of_choice;  // [T, K] i32: the grouped row of each choice
   Tensor grouped;        // [N, H] rows of mlp_normed
   Tensor gate, up;       // [T, F] or [N, F]

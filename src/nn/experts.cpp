@@ -12,10 +12,10 @@ namespace {
 Tensor flat(const Tensor& x) { return x.reshape(Shape{x.elements()}); }
 
 // A Pass over the grouped rows of one expert.
-class ExpertRows {
+class ExpertPass {
  public:
   // `tokens`: the batch token of each row, ascending.
-  ExpertRows(Pass& whole, std::span<const int32_t> tokens) : pass_(whole) {
+  ExpertPass(Pass& whole, std::span<const int32_t> tokens) : pass_(whole) {
     const auto row_of = [&](int64_t token) {
       return static_cast<int64_t>(std::lower_bound(tokens.begin(), tokens.end(), token) - tokens.begin());
     };
@@ -67,17 +67,17 @@ BlockState part_of(const BlockState& state, bool gated, int64_t begin, int64_t e
 }
 
 // On the host: the first row of each expert, and the token of each row.
-struct Groups {
+struct HostGroups {
   std::vector<int64_t> offsets;
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> token_of_row;
 };
 
-Groups groups_of(const Pass& pass, const BlockState& state, size_t experts) {
+HostGroups groups_of(const Pass& pass, const BlockState& state, size_t experts) {
   Device& device = pass.ops.device;
-  Groups groups;
-  groups.tokens.resize(static_cast<size_t>(state.grouped_token.elements()));
-  device.copy_to_host(groups.tokens.data(), state.grouped_token.data, state.grouped_token.bytes());
-  std::vector<int32_t> chosen(groups.tokens.size());
+  HostGroups groups;
+  groups.token_of_row.resize(static_cast<size_t>(state.token_of_row.elements()));
+  device.copy_to_host(groups.token_of_row.data(), state.token_of_row.data, state.token_of_row.bytes());
+  std::vector<int32_t> chosen(groups.token_of_row.size());
   device.copy_to_host(chosen.data(), state.topk_ids.data, state.topk_ids.bytes());
   groups.offsets.assign(experts + 1, 0);
   for (const int32_t e : chosen) ++groups.offsets[static_cast<size_t>(e) + 1];
@@ -87,15 +87,15 @@ Groups groups_of(const Pass& pass, const BlockState& state, size_t experts) {
 
 // Calls fn(expert, pass, begin, end) for every expert that has rows.
 template <class Fn>
-void for_experts(Pass& pass, const Groups& groups, Fn fn) {
-  const std::span<const int32_t> tokens = groups.tokens;
+void for_experts(Pass& pass, const HostGroups& groups, Fn fn) {
+  const std::span<const int32_t> tokens = groups.token_of_row;
   for (size_t e = 0; e + 1 < groups.offsets.size(); ++e) {
     const int64_t begin = groups.offsets[e];
     const int64_t end = groups.offsets[e + 1];
     if (begin == end) continue;
     const Arena::Scope scope(pass.ops.scratch);
-    ExpertRows rows(pass, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
-    fn(e, rows.pass(), begin, end);
+    ExpertPass own(pass, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    fn(e, own.pass(), begin, end);
   }
 }
 
@@ -133,12 +133,12 @@ bool Experts::is_grouped(const Pass& pass) const {
   return !pass.ops.device.host_visible() && gate().supports(pass) && up().supports(pass) && down().supports(pass);
 }
 
-// Fills state.grouped_token and state.row_of_choice, from state.topk_ids. The offsets are in scratch memory.
+// Fills state.token_of_row and state.row_of_choice, from state.topk_ids. The offsets are in scratch memory.
 ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
   ExpertGroups groups{.offsets = pass.ops.scratch.allocate(DType::i32, Shape{std::ssize(mlps) + 1}),
-                      .tokens = flat(state.grouped_token),
+                      .token_of_row = flat(state.token_of_row),
                       .max_rows = state.topk_ids.rows()};
-  ops::moe_group(pass.ops, groups.tokens, flat(state.row_of_choice), groups.offsets, state.topk_ids);
+  ops::moe_group(pass.ops, groups.token_of_row, flat(state.row_of_choice), groups.offsets, state.topk_ids);
   return groups;
 }
 
@@ -148,7 +148,7 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
   {
     const Arena::Scope scope(pass.ops.scratch);
     const ExpertGroups rows = groups(pass, state);
-    ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, rows.tokens);
+    ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, rows.token_of_row);
     if (is_grouped(pass)) {
       forward_grouped(pass, rows, state);
     } else {
@@ -173,7 +173,7 @@ void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
 }
 
 void Experts::recompute_activations(Pass& pass, BlockState& state) const {
-  ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.grouped_token));
+  ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.token_of_row));
   mlps.front().recompute_activations(pass, state);  // the activation, which is the same in all experts
 }
 
@@ -213,7 +213,7 @@ void Experts::backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& s
 }
 
 void Experts::backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
-  const Groups groups = groups_of(pass, state, mlps.size());
+  const HostGroups groups = groups_of(pass, state, mlps.size());
   for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
     mlps[e].backward(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);

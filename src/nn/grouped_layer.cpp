@@ -50,7 +50,7 @@ int64_t parameter_step(const GroupedLayer& layer) {
 // out = in with the experts' dropout.
 void drop(Pass& pass, const ExpertGroups& groups, const GroupedLayer& layer, const Adapter& adapter, const Tensor& out,
           const Tensor& in) {
-  ops::grouped_dropout(pass.ops, out, in, pass.training->dropout_rows, groups.tokens, groups.offsets,
+  ops::grouped_dropout(pass.ops, out, in, pass.training->dropout_rows, groups.token_of_row, groups.offsets,
                        dropout_attributes(pass, adapter, layer.of(0).parameter), parameter_step(layer));
 }
 
@@ -102,7 +102,7 @@ void GroupedLayer::add_lora(Pass& pass, const ExpertGroups& groups, const Tensor
   for (size_t e = 0; e < mlps.size(); ++e) rank = std::max(rank, pass.lora->ranks[of(e).parameter]);
   if (rank == 0) return;
   ops::grouped_lora(
-      pass.ops, y, x, pass.lora->entries, pass.lora->slots, groups.tokens, groups.offsets,
+      pass.ops, y, x, pass.lora->entries, pass.lora->slots, groups.token_of_row, groups.offsets,
       {.layer = static_cast<int64_t>(of(0).parameter), .layer_step = parameter_step(*this), .rank = rank});
 }
 
@@ -114,7 +114,7 @@ void GroupedLayer::gradients(Pass& pass, const ExpertGroups& groups, std::span<c
     if (trainable[e] < 0) continue;
     for (size_t unit = 0; unit + 1 < offsets.size(); ++unit) {
       const GradientAccumulator::Slot slot = accumulator.open(trainable[e], static_cast<int64_t>(unit), 0);
-      ops::grouped_weight_gradient(pass.ops, slot.out, dy, x, groups.offsets, groups.tokens,
+      ops::grouped_weight_gradient(pass.ops, slot.out, dy, x, groups.offsets, groups.token_of_row,
                                    {.expert = static_cast<int64_t>(e),
                                     .token_begin = offsets[unit],
                                     .token_end = offsets[unit + 1],

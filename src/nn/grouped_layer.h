@@ -10,9 +10,9 @@ namespace ingot::nn {
 
 // The rows of a batch, grouped by expert.
 struct ExpertGroups {
-  Tensor offsets;      // [E + 1] i32: rows [e] .. [e + 1] are of expert e
-  Tensor tokens;       // [N] i32: the token of each row, ascending within an expert
-  int64_t max_rows{};  // no expert has more: T
+  Tensor offsets;       // [E + 1] i32: rows [e] .. [e + 1] are of expert e
+  Tensor token_of_row;  // [N] i32: the token of each row, ascending within an expert
+  int64_t max_rows{};   // no expert has more: T
 };
 
 struct GroupedLayer {

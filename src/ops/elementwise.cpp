@@ -123,13 +123,13 @@ void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& r
   dispatch<Dropout>(context, y, x, rows, attributes);
 }
 
-void grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
+void grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& token_of_row,
                      const Tensor& offsets, DropoutAttributes attributes, int64_t stream_step) {
   constexpr const char* op = GroupedDropout::name;
   check_dropout(op, context, y, x, attributes);
   check_rank(op, "rows", rows, 1);
   check(op, "rows", context, rows, rows.shape, {DType::i64});
-  check(op, "tokens", context, tokens, Shape{x.shape[0]}, {DType::i32});
+  check(op, "token_of_row", context, token_of_row, Shape{x.shape[0]}, {DType::i32});
   check_rank(op, "offsets", offsets, 1);
   check(op, "offsets", context, offsets, offsets.shape, {DType::i32});
   const uint64_t last = attributes.stream + static_cast<uint64_t>((offsets.shape[0] - 2) * stream_step);
@@ -137,7 +137,7 @@ void grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const T
     throw_error(ErrorKind::internal, "{}: streams {} to {} differ in their upper words", op, attributes.stream, last);
   }
   if (x.elements() == 0) return;
-  dispatch<GroupedDropout>(context, y, x, rows, tokens, offsets, attributes, stream_step);
+  dispatch<GroupedDropout>(context, y, x, rows, token_of_row, offsets, attributes, stream_step);
 }
 
 }  // namespace ingot::ops

@@ -81,11 +81,11 @@ struct Dropout {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, DropoutAttributes);
 };
 
-// The same for rows that are grouped by expert (ops/moe.h): row n of y and x [N, I] is of token tokens[n] (i32 [N], in
-// [0, T), else ErrorKind::internal) and uses rows[tokens[n]] (rows [T] i64). The stream of expert e, whose rows are
-// offsets[e] .. offsets[e + 1] (i32 [E + 1]), is attributes.stream + e stream_step; all experts' streams have the same
-// upper word.
-void grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
+// The same for rows that are grouped by expert (ops/moe.h): row n of y and x [N, I] is of token token_of_row[n] (i32
+// [N], in [0, T), else ErrorKind::internal) and uses rows[token_of_row[n]] (rows [T] i64). The stream of expert e,
+// whose rows are offsets[e] .. offsets[e + 1] (i32 [E + 1]), is attributes.stream + e stream_step; all experts' streams
+// have the same upper word.
+void grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& token_of_row,
                      const Tensor& offsets, DropoutAttributes attributes, int64_t stream_step);
 struct GroupedDropout {
   static constexpr const char* name = "grouped_dropout";

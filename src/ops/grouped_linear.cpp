@@ -50,7 +50,8 @@ void grouped_linear_backward_input(Context& context, const Tensor& dx, const Ten
 }
 
 void grouped_weight_gradient(Context& context, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                             const Tensor& offsets, const Tensor& tokens, GroupedWeightGradientAttributes attributes) {
+                             const Tensor& offsets, const Tensor& token_of_row,
+                             GroupedWeightGradientAttributes attributes) {
   const char* op = GroupedWeightGradient::name;
   check_offsets(op, context, offsets);
   check_rank(op, "dw", dw, 2);
@@ -58,7 +59,7 @@ void grouped_weight_gradient(Context& context, const Tensor& dw, const Tensor& d
   check_rank(op, "x", x, 2);
   check(op, "x", context, x, {x.shape[0], dw.shape[1]}, optimizer_types);
   check(op, "dy", context, dy, {x.shape[0], dw.shape[0]}, {x.dtype});
-  check(op, "tokens", context, tokens, {x.shape[0]}, {DType::i32});
+  check(op, "token_of_row", context, token_of_row, {x.shape[0]}, {DType::i32});
   if (attributes.expert < 0 || attributes.expert + 1 >= offsets.shape[0]) {
     throw_error(ErrorKind::internal, "{}: expert {} of offsets {}", op, attributes.expert, offsets.text());
   }
@@ -68,7 +69,7 @@ void grouped_weight_gradient(Context& context, const Tensor& dw, const Tensor& d
                 attributes.batch_tokens);
   }
   if (dw.elements() == 0) return;
-  dispatch<GroupedWeightGradient>(context, dw, dy, x, offsets, tokens, attributes);
+  dispatch<GroupedWeightGradient>(context, dw, dy, x, offsets, token_of_row, attributes);
 }
 
 OpWork GroupedWeightGradient::work(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets,

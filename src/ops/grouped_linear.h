@@ -57,10 +57,11 @@ struct GroupedWeightGradientAttributes {
 
 // The weight gradient of one expert over some tokens, an accumulation unit: dw [O, I] f32 (+)= dy^T x over the rows of
 // the expert whose token is in [token_begin, token_end); zeros if there are none. dy [N, O] and x [N, I], both f32 or
-// both bf16. tokens [N] i32: the token of each row, ascending within an expert. Sums in fp32 in the order of rows, as
-// matmul with transpose_a.
+// both bf16. token_of_row [N] i32: the token of each row, ascending within an expert. Sums in fp32 in the order of
+// rows, as matmul with transpose_a.
 void grouped_weight_gradient(Context& context, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                             const Tensor& offsets, const Tensor& tokens, GroupedWeightGradientAttributes attributes);
+                             const Tensor& offsets, const Tensor& token_of_row,
+                             GroupedWeightGradientAttributes attributes);
 
 struct GroupedWeightGradient {
   static constexpr const char* name = "grouped_weight_gradient";
@@ -68,8 +69,8 @@ struct GroupedWeightGradient {
                          GroupedWeightGradientAttributes);
   // How many of the N rows a call sums is only on the device. Each call counts the mean over experts and tokens, so the
   // calls for all experts and all tokens have the work of one gemm over N rows.
-  static OpWork work(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets, const Tensor& tokens,
-                     GroupedWeightGradientAttributes attributes);
+  static OpWork work(const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets,
+                     const Tensor& token_of_row, GroupedWeightGradientAttributes attributes);
 };
 
 }  // namespace ingot::ops

@@ -25,7 +25,7 @@ void lora(Context& context, const Tensor& y, const Tensor& x, const Tensor& entr
 }
 
 void grouped_lora(Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
-                  const Tensor& tokens, const Tensor& offsets, GroupedLoraAttributes attributes) {
+                  const Tensor& token_of_row, const Tensor& offsets, GroupedLoraAttributes attributes) {
   constexpr const char* op = GroupedLora::name;
   check_rank(op, "y", y, 2);
   check_rank(op, "x", x, 2);
@@ -37,7 +37,7 @@ void grouped_lora(Context& context, const Tensor& y, const Tensor& x, const Tens
   check(op, "y", context, y, Shape{rows, y.shape[1]}, {x.dtype, DType::f32});
   check(op, "entries", context, entries, Shape{entries.shape[0], entries.shape[1], 3}, {DType::i64});
   check(op, "slots", context, slots, slots.shape, {DType::i32});
-  check(op, "tokens", context, tokens, Shape{rows}, {DType::i32});
+  check(op, "token_of_row", context, token_of_row, Shape{rows}, {DType::i32});
   check(op, "offsets", context, offsets, offsets.shape, {DType::i32});
   const int64_t last = attributes.layer + (offsets.shape[0] - 2) * attributes.layer_step;
   if (attributes.layer < 0 || attributes.layer_step < 0 || last < 0 || last >= entries.shape[1] ||
@@ -46,7 +46,7 @@ void grouped_lora(Context& context, const Tensor& y, const Tensor& x, const Tens
                 entries.text(), attributes.rank);
   }
   if (y.elements() == 0 || attributes.rank == 0) return;
-  dispatch<GroupedLora>(context, y, x, entries, slots, tokens, offsets, attributes);
+  dispatch<GroupedLora>(context, y, x, entries, slots, token_of_row, offsets, attributes);
 }
 
 }  // namespace ingot::ops

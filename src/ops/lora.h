@@ -43,11 +43,11 @@ struct GroupedLoraAttributes {
 };
 
 // The same for the linear layers of E experts, on N rows that are grouped by expert (ops/moe.h): row n of y [N, O] and
-// x [N, I] is of token tokens[n] (i32 [N], in [0, T), else ErrorKind::internal), uses the adapter slots[tokens[n]]
-// (slots [T]), and layer + e layer_step if it lies in offsets[e] .. offsets[e + 1] (i32 [E + 1]). A row's bits are
-// those of `lora`.
+// x [N, I] is of token token_of_row[n] (i32 [N], in [0, T), else ErrorKind::internal), uses the adapter
+// slots[token_of_row[n]] (slots [T]), and layer + e layer_step if it lies in offsets[e] .. offsets[e + 1] (i32 [E +
+// 1]). A row's bits are those of `lora`.
 void grouped_lora(Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
-                  const Tensor& tokens, const Tensor& offsets, GroupedLoraAttributes attributes);
+                  const Tensor& token_of_row, const Tensor& offsets, GroupedLoraAttributes attributes);
 
 struct GroupedLora {
   static constexpr const char* name = "grouped_lora";

@@ -16,14 +16,14 @@ void check_choices(const char* op, const Context& context, const Tensor& experts
   }
 }
 
-// Checks the arguments that combine rows of z [T K, H] at `places` [T, K] into the rows of y [T, H].
-void check_combined(const char* op, const Context& context, const char* y_name, const Tensor& y, const Tensor& places,
-                    std::initializer_list<DType> types) {
+// Checks the arguments that combine rows of z [T K, H] at `row_of_choice` [T, K] into the rows of y [T, H].
+void check_combined(const char* op, const Context& context, const char* y_name, const Tensor& y,
+                    const Tensor& row_of_choice, std::initializer_list<DType> types) {
   check_rank(op, y_name, y, 2);
   check_dtype(op, y_name, y, types);
   check_device(op, y_name, context, y);
-  check_rank(op, "places", places, 2);
-  check(op, "places", context, places, {y.shape[0], places.shape[1]}, {DType::i32});
+  check_rank(op, "row_of_choice", row_of_choice, 2);
+  check(op, "row_of_choice", context, row_of_choice, {y.shape[0], row_of_choice.shape[1]}, {DType::i32});
 }
 
 }  // namespace
@@ -54,53 +54,53 @@ void moe_route_backward(Context& context, const Tensor& dlogits, const Tensor& d
   dispatch<MoeRouteBackward>(context, dlogits, dweights, experts, weights);
 }
 
-void moe_group(Context& context, const Tensor& rows, const Tensor& places, const Tensor& offsets,
+void moe_group(Context& context, const Tensor& token_of_row, const Tensor& row_of_choice, const Tensor& offsets,
                const Tensor& experts) {
   const char* op = MoeGroup::name;
   check_rank(op, "offsets", offsets, 1);
   check_dtype(op, "offsets", offsets, {DType::i32});
   check_device(op, "offsets", context, offsets);
   check_choices(op, context, experts, offsets.shape[0] - 1);
-  check(op, "rows", context, rows, {experts.elements()}, {DType::i32});
-  check(op, "places", context, places, {experts.elements()}, {DType::i32});
-  dispatch<MoeGroup>(context, rows, places, offsets, experts);
+  check(op, "token_of_row", context, token_of_row, {experts.elements()}, {DType::i32});
+  check(op, "row_of_choice", context, row_of_choice, {experts.elements()}, {DType::i32});
+  dispatch<MoeGroup>(context, token_of_row, row_of_choice, offsets, experts);
 }
 
-void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows) {
+void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& token_of_row) {
   const char* op = GatherRows::name;
   check_rank(op, "x", x, 2);
   check_dtype(op, "x", x, forward_types);
   check_device(op, "x", context, x);
-  check_rank(op, "rows", rows, 1);
-  check_dtype(op, "rows", rows, {DType::i32});
-  check_device(op, "rows", context, rows);
-  check(op, "y", context, y, {rows.shape[0], x.shape[1]}, {x.dtype});
+  check_rank(op, "token_of_row", token_of_row, 1);
+  check_dtype(op, "token_of_row", token_of_row, {DType::i32});
+  check_device(op, "token_of_row", context, token_of_row);
+  check(op, "y", context, y, {token_of_row.shape[0], x.shape[1]}, {x.dtype});
   if (y.elements() == 0) return;
-  dispatch<GatherRows>(context, y, x, rows);
+  dispatch<GatherRows>(context, y, x, token_of_row);
 }
 
-void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
-                  bool accumulate) {
+void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& row_of_choice,
+                  const Tensor& weights, bool accumulate) {
   const char* op = CombineRows::name;
-  check_combined(op, context, "y", y, places, forward_types);
-  check(op, "z", context, z, {places.elements(), y.shape[1]}, {y.dtype});
-  if (weights) check(op, "weights", context, weights, places.shape, {DType::f32});
+  check_combined(op, context, "y", y, row_of_choice, forward_types);
+  check(op, "z", context, z, {row_of_choice.elements(), y.shape[1]}, {y.dtype});
+  if (weights) check(op, "weights", context, weights, row_of_choice.shape, {DType::f32});
   if (y.elements() == 0) return;
-  dispatch<CombineRows>(context, y, z, places, weights, accumulate);
+  dispatch<CombineRows>(context, y, z, row_of_choice, weights, accumulate);
 }
 
 void combine_rows_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
-                           const Tensor& z, const Tensor& places, const Tensor& weights) {
+                           const Tensor& z, const Tensor& row_of_choice, const Tensor& weights) {
   const char* op = CombineRowsBackward::name;
-  check_combined(op, context, "dy", dy, places, optimizer_types);
-  check(op, "dz", context, dz, {places.elements(), dy.shape[1]}, {dy.dtype});
-  check(op, "weights", context, weights, places.shape, {DType::f32});
+  check_combined(op, context, "dy", dy, row_of_choice, optimizer_types);
+  check(op, "dz", context, dz, {row_of_choice.elements(), dy.shape[1]}, {dy.dtype});
+  check(op, "weights", context, weights, row_of_choice.shape, {DType::f32});
   if (dweights) {
-    check(op, "dweights", context, dweights, places.shape, {DType::f32});
+    check(op, "dweights", context, dweights, row_of_choice.shape, {DType::f32});
     check(op, "z", context, z, dz.shape, {dz.dtype});
   }
   if (dy.elements() == 0) return;
-  dispatch<CombineRowsBackward>(context, dz, dweights, dy, z, places, weights);
+  dispatch<CombineRowsBackward>(context, dz, dweights, dy, z, row_of_choice, weights);
 }
 
 }  // namespace ingot::ops

@@ -35,9 +35,9 @@ struct MoeRouteBackward {
 };
 
 // Sorts the N choices by expert: the grouped rows of expert e are offsets[e] .. offsets[e + 1], in ascending order of
-// token. rows [N] i32: the token of each grouped row; places [N] i32: the grouped row of choice t K + k; offsets [E +
-// 1] i32. experts [T, K] i32 in [0, E), else ErrorKind::internal.
-void moe_group(Context& context, const Tensor& rows, const Tensor& places, const Tensor& offsets,
+// token. token_of_row [N] i32: the token of each grouped row; row_of_choice [N] i32: the grouped row of choice t K + k;
+// offsets [E + 1] i32. experts [T, K] i32 in [0, E), else ErrorKind::internal.
+void moe_group(Context& context, const Tensor& token_of_row, const Tensor& row_of_choice, const Tensor& offsets,
                const Tensor& experts);
 
 struct MoeGroup {
@@ -45,30 +45,31 @@ struct MoeGroup {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// y [N, H]: row n is row rows[n] of x [T, H]; both f32, both bf16 or both f16. rows [N] i32 in [0, T), else
-// ErrorKind::internal. The backward is combine_rows without weights.
-void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows);
+// y [N, H]: row n is row token_of_row[n] of x [T, H]; both f32, both bf16 or both f16. token_of_row [N] i32 in [0, T),
+// else ErrorKind::internal. The backward is combine_rows without weights.
+void gather_rows(Context& context, const Tensor& y, const Tensor& x, const Tensor& token_of_row);
 
 struct GatherRows {
   static constexpr const char* name = "gather_rows";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&);
 };
 
-// y [T, H] (+)= sum over k of weights[t, k] z[places[t, k]], in order of k, in fp32, rounded once. z [N, H] of y's
-// dtype, f32, bf16 or f16; places [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, 1 when absent.
-void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
-                  bool accumulate);
+// y [T, H] (+)= sum over k of weights[t, k] z[row_of_choice[t, k]], in order of k, in fp32, rounded once. z [N, H] of
+// y's dtype, f32, bf16 or f16; row_of_choice [T, K] i32 in [0, N), else ErrorKind::internal; weights [T, K] f32, 1 when
+// absent.
+void combine_rows(Context& context, const Tensor& y, const Tensor& z, const Tensor& row_of_choice,
+                  const Tensor& weights, bool accumulate);
 
 struct CombineRows {
   static constexpr const char* name = "combine_rows";
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool);
 };
 
-// Assigns dz [N, H]: row places[t, k] = weights[t, k] dy[t], and dweights [T, K] f32 = <dy[t], z[places[t, k]]>. If
-// dweights is absent it is not computed, z is not read, and z may be absent too. Every row of dz occurs exactly once in
-// `places`. dz may be z.
+// Assigns dz [N, H]: row row_of_choice[t, k] = weights[t, k] dy[t], and dweights [T, K] f32 = <dy[t],
+// z[row_of_choice[t, k]]>. If dweights is absent it is not computed, z is not read, and z may be absent too. Every row
+// of dz occurs exactly once in `row_of_choice`. dz may be z.
 void combine_rows_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
-                           const Tensor& z, const Tensor& places, const Tensor& weights);
+                           const Tensor& z, const Tensor& row_of_choice, const Tensor& weights);
 
 struct CombineRowsBackward {
   static constexpr const char* name = "combine_rows_backward";

@@ -72,7 +72,7 @@ void Experts::add_saved(SavedList& list, int64_t hidden) const {
   list.matrix(Saved::router, count);
   list.numbers(Saved::topk_ids, per_token, Kind::index);
   list.numbers(Saved::topk_weights, per_token, Kind::real);
-  list.numbers(Saved::grouped_token, per_token, Kind::index);
+  list.numbers(Saved::token_of_row, per_token, Kind::index);
   list.numbers(Saved::row_of_choice, per_token, Kind::index);
   list.cheap_matrix(Saved::grouped, hidden, per_token);
   add_activations(list, expert, per_token);

@@ -39,7 +39,7 @@ enum class Saved {
   router,
   topk_ids,
   topk_weights,
-  grouped_token,
+  token_of_row,
   row_of_choice,
   grouped,
   gate,

@@ -40,11 +40,12 @@ class Moe : public testing::Test {
 
 TEST_F(Moe, IndicesOutOfRangeAreNamed) {
   std::vector<int32_t> experts{0, 4};
-  std::vector<int32_t> rows(2);
-  std::vector<int32_t> places(2);
+  std::vector<int32_t> token_of_row(2);
+  std::vector<int32_t> row_of_choice(2);
   std::vector<int32_t> offsets(5);
   const auto group = [&] {
-    ops::moe_group(context_, tensor(rows, {2}), tensor(places, {2}), tensor(offsets, {5}), tensor(experts, {2, 1}));
+    ops::moe_group(context_, tensor(token_of_row, {2}), tensor(row_of_choice, {2}), tensor(offsets, {5}),
+                   tensor(experts, {2, 1}));
   };
   expect_internal(group, "moe_group: experts[1] is 4, outside [0, 4)");
   experts[1] = 3;
@@ -53,26 +54,28 @@ TEST_F(Moe, IndicesOutOfRangeAreNamed) {
   std::vector<float> x(6);
   std::vector<float> y(6);
   std::vector<float> weights{1, 1};
-  rows = {0, -1};
-  expect_internal([&] { ops::gather_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(rows, {2})); },
-                  "gather_rows: rows[1] is -1, outside [0, 2)");
-  places = {2, 0};
-  expect_internal(
-      [&] { ops::combine_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(places, {2, 1}), {}, false); },
-      "combine_rows: places[0] is 2, outside [0, 2)");
+  token_of_row = {0, -1};
+  expect_internal([&] { ops::gather_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(token_of_row, {2})); },
+                  "gather_rows: token_of_row[1] is -1, outside [0, 2)");
+  row_of_choice = {2, 0};
   expect_internal(
       [&] {
-        ops::combine_rows_backward(context_, tensor(x, {2, 3}), {}, tensor(y, {2, 3}), {}, tensor(places, {2, 1}),
-                                   tensor(weights, {2, 1}));
+        ops::combine_rows(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), tensor(row_of_choice, {2, 1}), {}, false);
       },
-      "combine_rows_backward: places[0] is 2, outside [0, 2)");
+      "combine_rows: row_of_choice[0] is 2, outside [0, 2)");
+  expect_internal(
+      [&] {
+        ops::combine_rows_backward(context_, tensor(x, {2, 3}), {}, tensor(y, {2, 3}), {},
+                                   tensor(row_of_choice, {2, 1}), tensor(weights, {2, 1}));
+      },
+      "combine_rows_backward: row_of_choice[0] is 2, outside [0, 2)");
 }
 
 // Of the ops on rows that are grouped by two experts: offsets that do not ascend from 0 to the number of rows, and rows
 // of tokens that do not exist.
 TEST_F(Moe, WrongGroupsAreNamed) {
   std::vector<float> x(6), y(6), values(9);
-  std::vector<int32_t> offsets{0, 1, 2}, tokens{0, 1}, slots{-1, -1};
+  std::vector<int32_t> offsets{0, 1, 2}, token_of_row{0, 1}, slots{-1, -1};
   std::vector<int64_t> ids{5, 6}, table(6);
   const Tensor dropout_rows{ids.data(), DType::i64, {2}, &*device_};
   const Tensor entries{table.data(), DType::i64, {1, 2, 3}, &*device_};
@@ -86,15 +89,15 @@ TEST_F(Moe, WrongGroupsAreNamed) {
   };
   const auto weight_gradient = [&] {
     ops::grouped_weight_gradient(context_, tensor(values, {3, 3}), tensor(y, {2, 3}), tensor(x, {2, 3}),
-                                 tensor(offsets, {3}), tensor(tokens, {2}), {.token_end = 2, .batch_tokens = 2});
+                                 tensor(offsets, {3}), tensor(token_of_row, {2}), {.token_end = 2, .batch_tokens = 2});
   };
   const auto dropout = [&] {
-    ops::grouped_dropout(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), dropout_rows, tensor(tokens, {2}),
+    ops::grouped_dropout(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), dropout_rows, tensor(token_of_row, {2}),
                          tensor(offsets, {3}), {.probability = 0.5F}, 1);
   };
   const auto lora = [&] {
-    ops::grouped_lora(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), entries, tensor(slots, {2}), tensor(tokens, {2}),
-                      tensor(offsets, {3}), {.rank = 1});
+    ops::grouped_lora(context_, tensor(y, {2, 3}), tensor(x, {2, 3}), entries, tensor(slots, {2}),
+                      tensor(token_of_row, {2}), tensor(offsets, {3}), {.rank = 1});
   };
   const auto expect_of_all = [&](const std::string& text) {
     expect_internal(linear, ("grouped_linear: " + text).c_str());
@@ -110,10 +113,10 @@ TEST_F(Moe, WrongGroupsAreNamed) {
   offsets = {0, 3, 2};
   expect_of_all("offsets[2] is 2, below the 3 before it");
   offsets = {0, 1, 2};
-  tokens = {0, 2};
-  expect_internal(dropout, "grouped_dropout: tokens[1] is 2, outside [0, 2)");
-  expect_internal(lora, "grouped_lora: tokens[1] is 2, outside [0, 2)");
-  tokens = {0, 1};
+  token_of_row = {0, 2};
+  expect_internal(dropout, "grouped_dropout: token_of_row[1] is 2, outside [0, 2)");
+  expect_internal(lora, "grouped_lora: token_of_row[1] is 2, outside [0, 2)");
+  token_of_row = {0, 1};
   for (const auto& op : std::vector<std::function<void()>>{linear, backward_input, weight_gradient, dropout, lora}) {
     EXPECT_NO_THROW(op());
   }
@@ -152,13 +155,13 @@ class WorkByOp : public ops::OpObserver {
 // Three tokens with one expert each, of four experts, in two accumulation units.
 TEST_F(Moe, TheWorkOfAllWeightGradientsIsThatOfOneGemm) {
   std::vector<float> x(3 * 2), dy(3 * 5), dw(5 * 2);
-  std::vector<int32_t> offsets{0, 2, 2, 3, 3}, tokens{0, 2, 1};
+  std::vector<int32_t> offsets{0, 2, 2, 3, 3}, token_of_row{0, 2, 1};
   WorkByOp work;
   context_.watch = &work;
   for (int64_t expert = 0; expert < 4; ++expert) {
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {1, 3}}) {
       ops::grouped_weight_gradient(context_, tensor(dw, {5, 2}), tensor(dy, {3, 5}), tensor(x, {3, 2}),
-                                   tensor(offsets, {5}), tensor(tokens, {3}),
+                                   tensor(offsets, {5}), tensor(token_of_row, {3}),
                                    {.expert = expert, .token_begin = begin, .token_end = end, .batch_tokens = 3});
     }
   }

@@ -131,15 +131,16 @@ void run_dropout(Context& context, const Tensor& y, const Tensor& x, const Tenso
 }
 
 // One expert after another.
-void run_grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
-                         const Tensor& offsets, ops::DropoutAttributes attributes, int64_t stream_step) {
+void run_grouped_dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows,
+                         const Tensor& token_of_row, const Tensor& offsets, ops::DropoutAttributes attributes,
+                         int64_t stream_step) {
   constexpr const char* op = ops::GroupedDropout::name;
   const int32_t* begin = checked_offsets(op, offsets, x.shape[0]);
   std::vector<int64_t> own;
   for (int64_t n = 0; n < x.shape[0]; ++n) {
-    own.push_back(rows.as<int64_t>()[index_of(op, "tokens", tokens, n, rows.shape[0])]);
+    own.push_back(rows.as<int64_t>()[index_of(op, "token_of_row", token_of_row, n, rows.shape[0])]);
   }
-  const Tensor by_row{own.data(), DType::i64, tokens.shape, &context.device};
+  const Tensor by_row{own.data(), DType::i64, token_of_row.shape, &context.device};
   const uint64_t first = attributes.stream;
   for (int64_t e = 0; e + 1 < offsets.shape[0]; ++e) {
     const int64_t from = begin[e], to = begin[e + 1];

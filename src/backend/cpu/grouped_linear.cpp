@@ -31,9 +31,9 @@ void run_linear_backward_input(Context& context, const Tensor& dx, const Tensor&
 }
 
 void run_weight_gradient(Context& context, const Tensor& dw, const Tensor& dy, const Tensor& x, const Tensor& offsets,
-                         const Tensor& tokens, ops::GroupedWeightGradientAttributes attributes) {
+                         const Tensor& token_of_row, ops::GroupedWeightGradientAttributes attributes) {
   const int32_t* rows = checked_offsets(ops::GroupedWeightGradient::name, offsets, x.rows()) + attributes.expert;
-  const int32_t* all = tokens.as<int32_t>();
+  const int32_t* all = token_of_row.as<int32_t>();
   const auto row_of = [&](int64_t token) { return std::lower_bound(all + rows[0], all + rows[1], token) - all; };
   const int64_t begin = row_of(attributes.token_begin), end = row_of(attributes.token_end);
   ops::matmul(context, dw, dy.slice(begin, end), x.slice(begin, end),

@@ -97,14 +97,14 @@ void reference(ops::Context&, const Tensor& y, const Tensor& x, const Tensor& en
 
 // One expert after another.
 void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
-                 const Tensor& tokens, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
+                 const Tensor& token_of_row, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
   constexpr const char* op = ops::GroupedLora::name;
   const int32_t* begin = checked_offsets(op, offsets, x.shape[0]);
   std::vector<int32_t> own;
   for (int64_t n = 0; n < x.shape[0]; ++n) {
-    own.push_back(slots.as<int32_t>()[index_of(op, "tokens", tokens, n, slots.shape[0])]);
+    own.push_back(slots.as<int32_t>()[index_of(op, "token_of_row", token_of_row, n, slots.shape[0])]);
   }
-  const Tensor by_row{own.data(), DType::i32, tokens.shape, &context.device};
+  const Tensor by_row{own.data(), DType::i32, token_of_row.shape, &context.device};
   for (int64_t e = 0; e + 1 < offsets.shape[0]; ++e) {
     const int64_t from = begin[e], to = begin[e + 1];
     ops::lora(context, y.slice(from, to), x.slice(from, to), entries, by_row.slice(from, to),

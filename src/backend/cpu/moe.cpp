@@ -59,7 +59,8 @@ void reference_route_backward(Context& context, const Tensor& dlogits, const Ten
 }
 
 // A stable counting sort: counts the choices, then numbers them in order.
-void reference_group(Context&, const Tensor& rows, const Tensor& places, const Tensor& offsets, const Tensor& experts) {
+void reference_group(Context&, const Tensor& token_of_row, const Tensor& row_of_choice, const Tensor& offsets,
+                     const Tensor& experts) {
   const int64_t count = offsets.shape[0] - 1;
   const int64_t choices = experts.elements();
   std::vector<int32_t> next(static_cast<size_t>(count) + 1, 0);
@@ -70,39 +71,41 @@ void reference_group(Context&, const Tensor& rows, const Tensor& places, const T
   std::copy(next.begin(), next.end(), offsets.as<int32_t>());
   for (int64_t i = 0; i < choices; ++i) {
     const int32_t place = next[static_cast<size_t>(experts.as<int32_t>()[i])]++;
-    places.as<int32_t>()[i] = place;
-    rows.as<int32_t>()[place] = static_cast<int32_t>(i / experts.shape[1]);
+    row_of_choice.as<int32_t>()[i] = place;
+    token_of_row.as<int32_t>()[place] = static_cast<int32_t>(i / experts.shape[1]);
   }
 }
 
-void run_gather(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows) {
+void run_gather(Context& context, const Tensor& y, const Tensor& x, const Tensor& token_of_row) {
   const size_t bytes = static_cast<size_t>(x.shape[1]) * size_of(x.dtype);
-  context.threads->parallel_for(0, rows.shape[0], row_grain(x.shape[1]), [&](int64_t lo, int64_t hi) {
+  context.threads->parallel_for(0, token_of_row.shape[0], row_grain(x.shape[1]), [&](int64_t lo, int64_t hi) {
     for (int64_t i = lo; i < hi; ++i) {
-      const int64_t from = index_of(ops::GatherRows::name, "rows", rows, i, x.shape[0]);
+      const int64_t from = index_of(ops::GatherRows::name, "token_of_row", token_of_row, i, x.shape[0]);
       std::memcpy(static_cast<std::byte*>(y.data) + static_cast<size_t>(i) * bytes,
                   static_cast<const std::byte*>(x.data) + static_cast<size_t>(from) * bytes, bytes);
     }
   });
 }
 
-void reference_gather(Context&, const Tensor& y, const Tensor& x, const Tensor& rows) {
+void reference_gather(Context&, const Tensor& y, const Tensor& x, const Tensor& token_of_row) {
   const int64_t h = x.shape[1];
   for (int64_t i = 0; i < y.elements(); ++i) {
-    set_element(y, i, element(x, index_of(ops::GatherRows::name, "rows", rows, i / h, x.shape[0]) * h + i % h));
+    set_element(
+        y, i, element(x, index_of(ops::GatherRows::name, "token_of_row", token_of_row, i / h, x.shape[0]) * h + i % h));
   }
 }
 
 template <const MoeKernels& K>
-void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
+void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& row_of_choice, const Tensor& weights,
                  bool accumulate) {
-  check_indices(ops::CombineRows::name, "places", places, z.shape[0]);  // the kernels address memory with them
+  check_indices(ops::CombineRows::name, "row_of_choice", row_of_choice,
+                z.shape[0]);  // the kernels address memory with them
   const int64_t h = y.shape[1];
-  const int64_t k = places.shape[1];
+  const int64_t k = row_of_choice.shape[1];
   by_type(y.dtype, [&]<class T>() {
     context.threads->parallel_for(0, y.shape[0], row_grain(h * k), [&](int64_t lo, int64_t hi) {
       for (int64_t t = lo; t < hi; ++t) {
-        const int32_t* rows = places.as<int32_t>() + t * k;
+        const int32_t* rows = row_of_choice.as<int32_t>() + t * k;
         const float* factors = weights ? weights.as<float>() + t * k : nullptr;
         of_type<T>(K.combine)(elements<T>(y) + t * h, elements<T>(z), rows, factors, k, h, accumulate);
       }
@@ -112,13 +115,13 @@ void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tenso
 
 template <const MoeKernels& K>
 void run_combine_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy, const Tensor& z,
-                          const Tensor& places, const Tensor& weights) {
-  check_indices(ops::CombineRowsBackward::name, "places", places, dz.shape[0]);
+                          const Tensor& row_of_choice, const Tensor& weights) {
+  check_indices(ops::CombineRowsBackward::name, "row_of_choice", row_of_choice, dz.shape[0]);
   const int64_t h = dy.shape[1];
-  const int64_t k = places.shape[1];
-  context.threads->parallel_for(0, places.elements(), row_grain(h), [&](int64_t lo, int64_t hi) {
+  const int64_t k = row_of_choice.shape[1];
+  context.threads->parallel_for(0, row_of_choice.elements(), row_grain(h), [&](int64_t lo, int64_t hi) {
     for (int64_t i = lo; i < hi; ++i) {
-      const int64_t at = places.as<int32_t>()[i] * h;
+      const int64_t at = row_of_choice.as<int32_t>()[i] * h;
       const int64_t from = i / k * h;
       const float weight = weights.as<float>()[i];
       if (dweights) {  // before dz is written: dz may be z
@@ -134,16 +137,16 @@ void run_combine_backward(Context& context, const Tensor& dz, const Tensor& dwei
   });
 }
 
-void reference_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
-                       bool accumulate) {
+void reference_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& row_of_choice,
+                       const Tensor& weights, bool accumulate) {
   const int64_t h = y.shape[1];
-  const int64_t k = places.shape[1];
+  const int64_t k = row_of_choice.shape[1];
   context.threads->parallel_for(0, y.shape[0], row_grain(h * k), [&](int64_t lo, int64_t hi) {
     for (int64_t t = lo; t < hi; ++t) {
       for (int64_t j = 0; j < h; ++j) {
         double sum = accumulate ? element(y, t * h + j) : 0.0;
         for (int64_t i = t * k; i < (t + 1) * k; ++i) {
-          const int64_t place = index_of(ops::CombineRows::name, "places", places, i, z.shape[0]);
+          const int64_t place = index_of(ops::CombineRows::name, "row_of_choice", row_of_choice, i, z.shape[0]);
           sum += (weights ? element(weights, i) : 1.0) * element(z, place * h + j);
         }
         set_element(y, t * h + j, sum);
@@ -153,12 +156,12 @@ void reference_combine(Context& context, const Tensor& y, const Tensor& z, const
 }
 
 void reference_combine_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy,
-                                const Tensor& z, const Tensor& places, const Tensor& weights) {
+                                const Tensor& z, const Tensor& row_of_choice, const Tensor& weights) {
   const int64_t h = dy.shape[1];
-  const int64_t k = places.shape[1];
-  context.threads->parallel_for(0, places.elements(), row_grain(h), [&](int64_t lo, int64_t hi) {
+  const int64_t k = row_of_choice.shape[1];
+  context.threads->parallel_for(0, row_of_choice.elements(), row_grain(h), [&](int64_t lo, int64_t hi) {
     for (int64_t i = lo; i < hi; ++i) {
-      const int64_t place = index_of(ops::CombineRowsBackward::name, "places", places, i, dz.shape[0]);
+      const int64_t place = index_of(ops::CombineRowsBackward::name, "row_of_choice", row_of_choice, i, dz.shape[0]);
       double product = 0;  // before dz is written: dz may be z
       for (int64_t j = 0; dweights && j < h; ++j) product += element(dy, i / k * h + j) * element(z, place * h + j);
       if (dweights) set_element(dweights, i, product);

@@ -206,7 +206,7 @@ OpCase grouped_dropout_case(DType dtype, const std::vector<int64_t>& counts, int
   c.op = "grouped_dropout";
   c.name = fmt::format("{} E={} N={} I={}", name(dtype), counts.size(), rows, width);
   c.operands[2].shape = Shape{tokens};
-  c.operands.push_back({"tokens", DType::i32, {rows}, Role::input, integers(0, tokens - 1)});
+  c.operands.push_back({"token_of_row", DType::i32, {rows}, Role::input, integers(0, tokens - 1)});
   c.operands.push_back({"offsets", DType::i32, {std::ssize(offsets)}, Role::input, fixed(offsets)});
   c.run = [attributes](ops::Context& context, const Arguments& a) {
     ops::grouped_dropout(context, a[0], a[1], a[2], a[3], a[4], attributes, step);

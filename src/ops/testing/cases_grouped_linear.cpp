@@ -132,7 +132,7 @@ OpCase gradient_case(DType dtype, const Sizes& s, Range range, bool accumulate) 
                 {"dy", dtype, {s.rows(), s.out}},
                 {"x", dtype, {s.rows(), s.in}},
                 {"offsets", DType::i32, {s.experts() + 1}, Role::input, s.fill_offsets()},
-                {"tokens", DType::i32, {s.rows()}, Role::input, fixed(std::move(tokens))}};
+                {"token_of_row", DType::i32, {s.rows()}, Role::input, fixed(std::move(tokens))}};
   c.run = [=](ops::Context& context, const Arguments& a) {
     ops::grouped_weight_gradient(context, a[0], a[1], a[2], a[3], a[4],
                                  {.expert = range.expert,

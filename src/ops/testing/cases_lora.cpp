@@ -98,7 +98,7 @@ struct GroupedSizes {
 };
 
 OpCase grouped_lora_case(const GroupedSizes& s) {
-  constexpr size_t tokens = 3, offsets = 4, weights = 5;  // operands behind y, x and slots
+  constexpr size_t token_of_row = 3, offsets = 4, weights = 5;  // operands behind y, x and slots
   const size_t experts = s.counts.size();
   constexpr int64_t first_layer = 1, step = 2;
   const int64_t layer_count = first_layer + static_cast<int64_t>(experts) * step;
@@ -113,7 +113,7 @@ OpCase grouped_lora_case(const GroupedSizes& s) {
   c.operands = {{"y", s.dtype, {rows, s.out}, Role::inout},
                 {"x", s.dtype, {rows, s.in}},
                 {"slots", DType::i32, {s.tokens}, Role::input, integers(-1, std::ssize(s.ranks) - 1)},
-                {"tokens", DType::i32, {rows}, Role::input, integers(0, s.tokens - 1)},
+                {"token_of_row", DType::i32, {rows}, Role::input, integers(0, s.tokens - 1)},
                 {"offsets", DType::i32, {std::ssize(begins)}, Role::input, fixed(begins)}};
   for (const auto& of_adapter : s.ranks) {
     for (const int64_t rank : of_adapter) {
@@ -135,7 +135,7 @@ OpCase grouped_lora_case(const GroupedSizes& s) {
       }
     }
     context.device.copy_from_host(entries.data, table.data(), entries.bytes());
-    ops::grouped_lora(context, a[y], a[x], entries, a[slots], a[tokens], a[offsets],
+    ops::grouped_lora(context, a[y], a[x], entries, a[slots], a[token_of_row], a[offsets],
                       {.layer = first_layer, .layer_step = step, .rank = most});
   };
   c.reference = [=](Values& v, Conditions& conditions) {
@@ -144,7 +144,7 @@ OpCase grouped_lora_case(const GroupedSizes& s) {
     terms = absolute(v[y]);
     for (size_t e = 0; e < experts; ++e) {
       for (auto n = static_cast<size_t>(begins[e]); n < static_cast<size_t>(begins[e + 1]); ++n) {
-        const double slot = v[slots][static_cast<size_t>(v[tokens][n])];
+        const double slot = v[slots][static_cast<size_t>(v[token_of_row][n])];
         if (slot < 0) continue;
         const auto adapter = static_cast<size_t>(slot);
         const size_t operand = weights + 2 * (adapter * experts + e);

@@ -141,8 +141,8 @@ OpCase route_backward_case(DType dtype, Sizes s) {
 OpCase group_case(Sizes s) {
   OpCase c{.op = "moe_group", .name = s.text()};
   const int64_t count = s.tokens * s.chosen;
-  c.operands = {{"rows", DType::i32, {count}, Role::output},
-                {"places", DType::i32, {count}, Role::output},
+  c.operands = {{"token_of_row", DType::i32, {count}, Role::output},
+                {"row_of_choice", DType::i32, {count}, Role::output},
                 {"offsets", DType::i32, {s.experts + 1}, Role::output},
                 {"experts", DType::i32, {s.tokens, s.chosen}, Role::input, choices(s)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::moe_group(context, a[0], a[1], a[2], a[3]); };
@@ -170,7 +170,7 @@ OpCase gather_case(DType dtype, int64_t tokens, int64_t count, int64_t width) {
   c.also_f16 = true;
   c.operands = {{"y", dtype, {count, width}, Role::output},
                 {"x", dtype, {tokens, width}},
-                {"rows", DType::i32, {count}, Role::input, integers(0, tokens - 1)}};
+                {"token_of_row", DType::i32, {count}, Role::input, integers(0, tokens - 1)}};
   c.run = [](ops::Context& context, const Arguments& a) { ops::gather_rows(context, a[0], a[1], a[2]); };
   c.reference = [w = static_cast<size_t>(width)](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) v[0][i] = v[1][static_cast<size_t>(v[2][i / w]) * w + i % w];
@@ -180,12 +180,12 @@ OpCase gather_case(DType dtype, int64_t tokens, int64_t count, int64_t width) {
   return c;
 }
 
-std::vector<double> combined(const std::vector<double>& z, const std::vector<double>& places,
+std::vector<double> combined(const std::vector<double>& z, const std::vector<double>& row_of_choice,
                              const std::vector<double>& weights, size_t chosen, size_t width) {
-  std::vector<double> y(places.size() / chosen * width, 0.0);
-  for (size_t i = 0; i < places.size(); ++i) {
+  std::vector<double> y(row_of_choice.size() / chosen * width, 0.0);
+  for (size_t i = 0; i < row_of_choice.size(); ++i) {
     for (size_t j = 0; j < width; ++j) {
-      y[i / chosen * width + j] += weights[i] * z[static_cast<size_t>(places[i]) * width + j];
+      y[i / chosen * width + j] += weights[i] * z[static_cast<size_t>(row_of_choice[i]) * width + j];
     }
   }
   return y;
@@ -199,7 +199,7 @@ OpCase combine_case(DType dtype, int64_t tokens, int64_t chosen, int64_t width, 
   c.also_f16 = true;
   c.operands = {{"y", dtype, {tokens, width}, accumulate ? Role::inout : Role::output},
                 {"z", dtype, {count, width}},
-                {"places", DType::i32, {tokens, chosen}, Role::input, permutation},
+                {"row_of_choice", DType::i32, {tokens, chosen}, Role::input, permutation},
                 {"weights", DType::f32, {tokens, chosen}}};
   c.operands[3].absent = !with_weights;
   c.run = [accumulate](ops::Context& context, const Arguments& a) {
@@ -233,7 +233,7 @@ OpCase combine_backward_case(DType dtype, int64_t tokens, int64_t chosen, int64_
                 {"dweights", DType::f32, {tokens, chosen}, Role::output},
                 {"dy", dtype, {tokens, width}},
                 {"z", dtype, {count, width}},
-                {"places", DType::i32, {tokens, chosen}, Role::input, permutation},
+                {"row_of_choice", DType::i32, {tokens, chosen}, Role::input, permutation},
                 {"weights", DType::f32, {tokens, chosen}}};
   c.operands[0].alias = in_place ? 3 : -1;
   c.operands[1].absent = c.operands[3].absent = !with_dweights;

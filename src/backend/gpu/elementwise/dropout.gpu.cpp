@@ -15,7 +15,7 @@ struct DropoutArgs {
   int64_t n;  // columns; one block per row
   // Of rows that are grouped by expert: each row's token, whose `rows` is meant, and the experts' first rows [experts +
   // 1]; the stream of expert e is stream + e stream_step. null: a row is a token.
-  const int32_t* row_tokens;
+  const int32_t* token_of_row;
   const int32_t* offsets;
   uint32_t stream_step;
   int experts;
@@ -36,8 +36,8 @@ GPU_FN void drop(const DropoutArgs& a) {
   const int64_t row = block_index();
   const T* x = static_cast<const T*>(a.x) + row * a.n;
   T* y = static_cast<T*>(a.y) + row * a.n;
-  const bool grouped = a.row_tokens != nullptr;
-  const auto id = static_cast<uint64_t>(a.rows[grouped ? a.row_tokens[row] : row]);
+  const bool grouped = a.token_of_row != nullptr;
+  const auto id = static_cast<uint64_t>(a.rows[grouped ? a.token_of_row[row] : row]);
   const uint32_t expert = grouped ? static_cast<uint32_t>(expert_of_row(a.offsets, a.experts, row)) : 0U;
   const uint32_t stream = a.stream + expert * a.stream_step;
   for (int64_t j = thread_index() * count; j < a.n; j += 256 * count) {
@@ -95,7 +95,7 @@ DropoutArgs args_of(const Tensor& y, const Tensor& x, const Tensor& rows, const 
           .drop_below = static_cast<uint32_t>(std::ceil(probability * 0x1p24)),
           .factor = static_cast<float>(1.0 / (1.0 - probability)),
           .n = x.shape[1],
-          .row_tokens = nullptr,
+          .token_of_row = nullptr,
           .offsets = nullptr,
           .stream_step = 0,
           .experts = 0};
@@ -106,10 +106,11 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& 
   launch(context, of_rows(dropout, x.shape[1], {y, x}), {x.shape[0]}, args_of(y, x, rows, attributes));
 }
 
-void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, const Tensor& tokens,
-                 const Tensor& offsets, ops::DropoutAttributes attributes, int64_t stream_step) {
+void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& rows,
+                 const Tensor& token_of_row, const Tensor& offsets, ops::DropoutAttributes attributes,
+                 int64_t stream_step) {
   DropoutArgs args = args_of(y, x, rows, attributes);
-  args.row_tokens = tokens.as<int32_t>();
+  args.token_of_row = token_of_row.as<int32_t>();
   args.offsets = offsets.as<int32_t>();
   args.stream_step = static_cast<uint32_t>(stream_step);
   args.experts = static_cast<int>(offsets.shape[0] - 1);

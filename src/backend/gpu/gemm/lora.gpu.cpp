@@ -25,7 +25,7 @@ struct LoraArgs {
   bool wide;       // y is f32
   // Of rows that are grouped by expert: each row's token, whose slot is meant, and the experts' first rows [experts +
   // 1]; the layer of expert e is layer + e layer_step. null: a row is a token.
-  const int32_t* row_tokens;
+  const int32_t* token_of_row;
   const int32_t* offsets;
   int64_t layer_step;
   int experts;
@@ -42,8 +42,8 @@ namespace {
 
 // The adapter of a row; rank 0 if it has none.
 GPU_FN LoraEntryArgs entry_of(const LoraArgs& a, int64_t row) {
-  const bool grouped = a.row_tokens != nullptr;
-  const int32_t slot = a.slots[grouped ? a.row_tokens[row] : row];
+  const bool grouped = a.token_of_row != nullptr;
+  const int32_t slot = a.slots[grouped ? a.token_of_row[row] : row];
   if (slot < 0) return {};
   return a.entries[slot * a.layers + a.layer + (grouped ? expert_of_row(a.offsets, a.experts, row) * a.layer_step : 0)];
 }
@@ -127,9 +127,9 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& 
 }
 
 void run_grouped(ops::Context& context, const Tensor& y, const Tensor& x, const Tensor& entries, const Tensor& slots,
-                 const Tensor& tokens, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
+                 const Tensor& token_of_row, const Tensor& offsets, ops::GroupedLoraAttributes attributes) {
   LoraArgs args = args_of(y, x, entries, slots, attributes.layer, attributes.rank);
-  args.row_tokens = tokens.as<int32_t>();
+  args.token_of_row = token_of_row.as<int32_t>();
   args.offsets = offsets.as<int32_t>();
   args.layer_step = attributes.layer_step;
   args.experts = static_cast<int>(offsets.shape[0] - 1);

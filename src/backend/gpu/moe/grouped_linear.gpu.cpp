@@ -23,7 +23,7 @@ struct GroupedArgs {
 struct GroupedGradientArgs {
   TileArgs gemm;
   const int32_t* offsets;  // the expert's two
-  const int32_t* tokens;
+  const int32_t* token_of_row;
   int64_t token_begin, token_end;
 };
 
@@ -171,10 +171,10 @@ GPU_FN void grouped_any(const GroupedArgs& args) {
 }
 
 // First of the rows [begin, end), whose tokens ascend, with a token of at least `token`; `end` if there is none.
-GPU_FN int64_t first_row_of(const int32_t* tokens, int64_t begin, int64_t end, int64_t token) {
+GPU_FN int64_t first_row_of(const int32_t* token_of_row, int64_t begin, int64_t end, int64_t token) {
   while (begin < end) {
     const int64_t middle = (begin + end) / 2;
-    if (tokens[middle] < token) {
+    if (token_of_row[middle] < token) {
       begin = middle + 1;
     } else {
       end = middle;
@@ -185,8 +185,8 @@ GPU_FN int64_t first_row_of(const int32_t* tokens, int64_t begin, int64_t end, i
 
 GPU_FN TileArgs gradient_gemm(const GroupedGradientArgs& args, int size) {
   TileArgs gemm = args.gemm;
-  const int64_t begin = first_row_of(args.tokens, args.offsets[0], args.offsets[1], args.token_begin);
-  gemm.k = first_row_of(args.tokens, begin, args.offsets[1], args.token_end) - begin;
+  const int64_t begin = first_row_of(args.token_of_row, args.offsets[0], args.offsets[1], args.token_begin);
+  gemm.k = first_row_of(args.token_of_row, begin, args.offsets[1], args.token_end) - begin;
   gemm.a = static_cast<const uint8_t*>(gemm.a) + begin * gemm.lda * size;
   gemm.b = static_cast<const uint8_t*>(gemm.b) + begin * gemm.ldb * size;
   return gemm;
@@ -316,11 +316,12 @@ void run_linear_backward_input(ops::Context& context, const Tensor& dx, const Te
 }
 
 void run_weight_gradient(ops::Context& context, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                         const Tensor& offsets, const Tensor& tokens, ops::GroupedWeightGradientAttributes attributes) {
+                         const Tensor& offsets, const Tensor& token_of_row,
+                         ops::GroupedWeightGradientAttributes attributes) {
   const Gemm gemm = gemm_of(dw, dy, x, {.transpose_a = true, .accumulate = attributes.accumulate});
   GroupedGradientArgs args{.gemm = tile_args(gemm),
                            .offsets = offsets.as<int32_t>() + attributes.expert,
-                           .tokens = tokens.as<int32_t>(),
+                           .token_of_row = token_of_row.as<int32_t>(),
                            .token_begin = attributes.token_begin,
                            .token_end = attributes.token_end};
   if (gemm.in == DType::f32) {

@@ -23,8 +23,8 @@ struct RouteBackwardArgs {
 };
 
 struct GroupArgs {
-  int32_t* rows;
-  int32_t* places;
+  int32_t* token_of_row;
+  int32_t* row_of_choice;
   int32_t* offsets;
   const int32_t* experts;
   int64_t n;  // choices (token, expert)
@@ -36,7 +36,7 @@ struct GroupArgs {
 struct GatherArgs {
   void* y;
   const void* x;
-  const int32_t* rows;
+  const int32_t* token_of_row;
   int64_t tokens;
   int64_t n;  // features
 };
@@ -45,7 +45,7 @@ struct GatherArgs {
 struct CombineArgs {
   void* y;
   const void* z;
-  const int32_t* places;
+  const int32_t* row_of_choice;
   const float* weights;  // may be null
   int64_t num_grouped_rows;
   int64_t n;  // features
@@ -59,7 +59,7 @@ struct CombineBackwardArgs {
   float* dweights;  // may be null; then z may be null, too
   const void* dy;
   const void* z;
-  const int32_t* places;
+  const int32_t* row_of_choice;
   const float* weights;
   int64_t num_grouped_rows;
   int64_t n;  // features
@@ -188,8 +188,8 @@ GPU_FN void group(const GroupArgs& a) {
     const uint64_t all = warp_ballot(is_same);
     if (is_same) {
       const int grouped_row = next + count_bits(all & ((uint64_t{1} << lane_index()) - 1));
-      a.places[choice] = grouped_row;
-      a.rows[grouped_row] = static_cast<int32_t>(choice / a.top_k);
+      a.row_of_choice[choice] = grouped_row;
+      a.token_of_row[grouped_row] = static_cast<int32_t>(choice / a.top_k);
     }
     next += count_bits(all);
   }
@@ -204,7 +204,7 @@ GPU_FN OptionalRow<T> row_or_nan(const void* rows, int64_t index, int64_t count,
 template <class T, int V>
 GPU_FN void gather(const GatherArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
-  const auto x = row_or_nan<T>(a.x, a.rows[block_index()], a.tokens, a.n);
+  const auto x = row_or_nan<T>(a.x, a.token_of_row[block_index()], a.tokens, a.n);
   map_row<V>(a.n, y, [](float value) { return value; }, x);
 }
 
@@ -216,7 +216,7 @@ GPU_FN void combine(const CombineArgs& a) {
     Floats<V> total{};
     if (a.accumulate) total = load_floats<V>(y + j);
     for (int c = 0; c < a.top_k; ++c) {
-      const auto row = row_part<V>(row_or_nan<T>(a.z, a.places[first + c], a.num_grouped_rows, a.n), j);
+      const auto row = row_part<V>(row_or_nan<T>(a.z, a.row_of_choice[first + c], a.num_grouped_rows, a.n), j);
       const float weight = a.weights == nullptr ? 1.0F : a.weights[first + c];
       for (int i = 0; i < V; ++i) total.at[i] = fma(weight, row.at[i], total.at[i]);
     }
@@ -230,7 +230,7 @@ GPU_FN void combine_gradient(const CombineBackwardArgs& a) {
   GPU_SHARED(RowStorage, shared);
   const int64_t choice = block_index();
   const T* dy = static_cast<const T*>(a.dy) + choice / a.top_k * a.n;
-  const int64_t grouped_row = a.places[choice];
+  const int64_t grouped_row = a.row_of_choice[choice];
   if (a.dweights != nullptr) {  // must come first: dz may be z
     const auto add = [](float sum, float of_dy, float of_z) { return fma(of_dy, of_z, sum); };
     const float product = sum_of_row<V>(a.n, shared, add, dy, row_or_nan<T>(a.z, grouped_row, a.num_grouped_rows, a.n));
@@ -277,41 +277,41 @@ void run_route_backward(Context& context, const Tensor& dlogits, const Tensor& d
           static_cast<int>(dlogits.shape[1]), static_cast<int>(experts.shape[1])});
 }
 
-void run_group(Context& context, const Tensor& rows, const Tensor& places, const Tensor& offsets,
+void run_group(Context& context, const Tensor& token_of_row, const Tensor& row_of_choice, const Tensor& offsets,
                const Tensor& experts) {
   const int64_t count = offsets.shape[0];
   launch(context, moe_group, {count},
-         {rows.as<int32_t>(), places.as<int32_t>(), offsets.as<int32_t>(), experts.as<int32_t>(), experts.elements(),
-          static_cast<int>(count - 1), static_cast<int>(experts.shape[1])});
+         {token_of_row.as<int32_t>(), row_of_choice.as<int32_t>(), offsets.as<int32_t>(), experts.as<int32_t>(),
+          experts.elements(), static_cast<int>(count - 1), static_cast<int>(experts.shape[1])});
 }
 
-void run_gather(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows) {
+void run_gather(Context& context, const Tensor& y, const Tensor& x, const Tensor& token_of_row) {
   const int64_t n = x.shape[1];
-  launch(context, of_rows(gather_rows, n, {y, x}), {rows.shape[0]},
-         {y.data, x.data, rows.as<int32_t>(), x.shape[0], n});
+  launch(context, of_rows(gather_rows, n, {y, x}), {token_of_row.shape[0]},
+         {y.data, x.data, token_of_row.as<int32_t>(), x.shape[0], n});
 }
 
-void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& places, const Tensor& weights,
+void run_combine(Context& context, const Tensor& y, const Tensor& z, const Tensor& row_of_choice, const Tensor& weights,
                  bool accumulate) {
   const int64_t n = y.shape[1];
   launch(context, of_rows(combine_rows, n, {y, z}), {y.shape[0]},
-         {y.data, z.data, places.as<int32_t>(), weights ? weights.as<float>() : nullptr, z.shape[0], n,
-          static_cast<int>(places.shape[1]), accumulate});
+         {y.data, z.data, row_of_choice.as<int32_t>(), weights ? weights.as<float>() : nullptr, z.shape[0], n,
+          static_cast<int>(row_of_choice.shape[1]), accumulate});
 }
 
 void run_combine_backward(Context& context, const Tensor& dz, const Tensor& dweights, const Tensor& dy, const Tensor& z,
-                          const Tensor& places, const Tensor& weights) {
+                          const Tensor& row_of_choice, const Tensor& weights) {
   const int64_t n = dy.shape[1];
   const CombineBackwardArgs args{dz.data,
                                  dweights ? dweights.as<float>() : nullptr,
                                  dy.data,
                                  z.data,
-                                 places.as<int32_t>(),
+                                 row_of_choice.as<int32_t>(),
                                  weights.as<float>(),
                                  dz.shape[0],
                                  n,
-                                 static_cast<int>(places.shape[1])};
-  launch(context, of_rows(combine_rows_backward, n, {dz, dy, z}), {places.elements()}, args);
+                                 static_cast<int>(row_of_choice.shape[1])};
+  launch(context, of_rows(combine_rows_backward, n, {dz, dy, z}), {row_of_choice.elements()}, args);
 }
 
 }  // namespace
