@@ -14,7 +14,7 @@ namespace ingot::infer {
 
 namespace {
 
-models::PassShape pass_shape(const EngineSettings& settings, int threads) {
+models::PassShape pass_shape(const EngineSettings& settings, int threads, bool host_visible) {
   models::PassShape shape;
   shape.tokens = settings.batch_tokens;
   shape.longest = settings.context;
@@ -24,6 +24,8 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads) {
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
   shape.threads = threads;
+  shape.lora_batch = true;
+  shape.host_visible = host_visible;
   return shape;
 }
 
@@ -87,7 +89,7 @@ int64_t num_pages(const EngineSettings& settings) {
 
 EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wanted, int threads, bool host_visible) {
   const EngineSettings settings = resolved(wanted, model);
-  const models::PassShape shape = pass_shape(settings, threads);
+  const models::PassShape shape = pass_shape(settings, threads, host_visible);
   const size_t activation = size_of(settings.activation);
   const size_t tokens = static_cast<size_t>(settings.batch_tokens);
   const size_t sequences = static_cast<size_t>(settings.sequences);
@@ -124,7 +126,7 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
     const Tensor k = kv_.allocate(s.activation, Shape{num_pages(s), s.page_tokens, entry.keys});
     cache_.layers.push_back({k, kv_.allocate(s.activation, Shape{num_pages(s), s.page_tokens, entry.values})});
   }
-  const int64_t rows = pass_shape(s, threads.threads()).logit_rows;
+  const int64_t rows = pass_shape(s, threads.threads(), device.host_visible()).logit_rows;
   ids_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
   positions_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});
   slots_ = batch_.allocate(DType::i32, Shape{s.batch_tokens});

@@ -115,6 +115,7 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
   shape.threads = threads.threads();
+  shape.host_visible = device.host_visible();
   scratch_ = Arena(device, models::pass_bytes(spec, shape).forward, "scratch");
 
   const size_t activation = size_of(settings.activation);

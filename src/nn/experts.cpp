@@ -234,8 +234,9 @@ std::vector<Linear*> Experts::linears() {
 
 namespace {
 
-// Of the experts' layers, grouped.
+// Of the experts' layers, grouped; 0 where they never are.
 size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
+  if (shape.host_visible) return 0;
   const int64_t rows = shape.tokens * spec.per_token;
   const int64_t features = spec.expert.features;
   return std::max(GroupedLayer::bytes(rows, features, hidden, shape),

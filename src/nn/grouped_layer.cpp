@@ -160,12 +160,14 @@ void GroupedLayer::backward(Pass& pass, const ExpertGroups& groups, const Tensor
 }
 
 size_t GroupedLayer::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape) {
-  // What the experts' gemms take where they are computed one by one.
-  const size_t base = Linear::bytes(shape.tokens, out, in, shape);
   const int64_t rank = shape.adapter_rank;
+  PassShape plain = shape;
+  plain.adapter_rank = 0;
+  // What the experts' gemms take where they are computed one by one.
+  const size_t base = Linear::bytes(shape.tokens, out, in, plain);
   if (rank == 0) return base;
-  const size_t low_rank = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
-  return std::max(base + low_rank, ops::lora_bytes(rows, rank));
+  if (shape.lora_batch) return std::max(base, ops::lora_bytes(rows, rank));
+  return base + 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
 }
 
 }  // namespace ingot::nn

@@ -184,7 +184,7 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
   const size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
                                            : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
   const int64_t rank = shape.adapter_rank;
-  const size_t low_rank = 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
+  const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
   // The low-rank tensors exist while the base gemm runs.
   const size_t product = rank > 0 ? std::max(base + low_rank, ops::lora_bytes(rows, rank)) : base;
   const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;

@@ -101,6 +101,8 @@ struct PassShape {
   bool fp8 = false;      // as in Pass
   int64_t tp = 1;        // number of tensor-parallel ranks
   int threads = 1;
+  bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
+  bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)
 
   // Bytes that an arena uses for a matrix [rows, features] of activations.
   size_t matrix_bytes(int64_t rows, int64_t features) const {

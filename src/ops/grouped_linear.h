@@ -2,9 +2,8 @@
 // experts, I in, O out, T tokens.
 //
 // offsets [E + 1] i32, as moe_group assigns them: rows offsets[e] .. offsets[e + 1] of the N belong to expert e. They
-// ascend from 0 to N, else ErrorKind::internal on devices whose memory the host can see.
-// Devices whose memory the host cannot see read them where they are: nothing is copied, and the launches depend on the
-// shapes alone. Experts without rows are allowed.
+// ascend from 0 to N, else ErrorKind::internal on devices whose memory the host can see. Others read them where they
+// are: nothing is copied, and the launches depend on the shapes alone. Experts without rows are allowed.
 #pragma once
 
 #include <cstdint>

@@ -140,6 +140,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
+  plan.host_visible = runtime.device->host_visible();
   plan.decoded = weight_storage_of(r).decoded(s.activation);
   s.fp8 = r.precision == train::Precision::fp8;
   if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = StorageType::fp8_e5m2;
@@ -207,9 +208,9 @@ void set_micro_batch(RunPlan& plan, int64_t micro) {
   }
   plan.step.micro = micro;
   plan.recipe.batch.micro.value = micro * plan.step.accumulation_unit;
-  plan.memory.step =
-      train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
-                         static_cast<int>(*plan.recipe.threads.value), plan.memory.optimizer_state.update);
+  plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
+                                        static_cast<int>(*plan.recipe.threads.value),
+                                        plan.memory.optimizer_state.update, plan.host_visible);
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,

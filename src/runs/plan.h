@@ -38,6 +38,7 @@ struct RunPlan {
   double flops_per_token = 0;  // useful FLOPs, causal attention, at the data's sub-sequence lengths
   int64_t trainable_parameters = 0;
   std::optional<infer::EngineSettings> samples;  // engine for eval.prompts, when there are any
+  bool host_visible = true;                      // of the device
   bool decoded = false;                 // weights are not stored in the activations' type, and are decoded on use
   bool micro_batch_auto = false;        // the recipe has batch.micro: auto
   std::string micro_batch_reason;       // why the micro-batch has its size

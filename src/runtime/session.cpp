@@ -118,6 +118,7 @@ models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
   shape.activation = activation;
   shape.decoded = decoded;
   shape.threads = runtime.threads->threads();
+  shape.host_visible = runtime.device->host_visible();
   return shape;
 }
 

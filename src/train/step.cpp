@@ -17,7 +17,8 @@ namespace ingot::train {
 
 namespace {
 
-models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads) {
+models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads,
+                             bool host_visible) {
   models::PassShape shape;
   shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
   shape.longest = settings.sequence_length;
@@ -26,6 +27,7 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.fp8 = settings.fp8;
   shape.decoded = decoded;
   shape.threads = threads;
+  shape.host_visible = host_visible;
   return shape;
 }
 
@@ -76,8 +78,8 @@ int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
 }  // namespace
 
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
-                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes) {
-  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads);
+                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible) {
+  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible);
   StepBytes bytes;
   bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
                                   shape.tokens, model.num_layers() - lowest_trainable_layer);
@@ -111,8 +113,9 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
     accumulator_ = std::make_unique<Fp32Accumulator>(optimizer_state, context_, gradient_sync_);
   }
   model.set_trainable(optimizer_state.trainable_index(), optimizer_state.lowest_trainable_layer());
-  const StepBytes sizes = bytes(model.spec(), settings, optimizer_state.lowest_trainable_layer(),
-                                rank_of(optimizer_state), decoded, threads.threads(), optimizer_state.update_bytes());
+  const StepBytes sizes =
+      bytes(model.spec(), settings, optimizer_state.lowest_trainable_layer(), rank_of(optimizer_state), decoded,
+            threads.threads(), optimizer_state.update_bytes(), device.host_visible());
   scratch_ = Arena(device, sizes.scratch, "scratch");
   saved_ = Arena(device, sizes.saved, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");

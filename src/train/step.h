@@ -52,9 +52,9 @@ struct StepBytes {
 // Runs optimizer steps and owns their memory, which is allocated once. One thread at a time. The references outlive it.
 class Step {
  public:
-  // `update_bytes`: OptimizerState::update_bytes().
+  // `update_bytes`: OptimizerState::update_bytes(). `host_visible`: of the device.
   static StepBytes bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
-                         int64_t adapter_rank, bool decoded, int threads, size_t update_bytes);
+                         int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible);
 
   // `optimizer_state` is this rank's share.
   Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,

@@ -1,10 +1,13 @@
 // A step of a mixture of experts by grouped gemms agrees with one that computes one expert after another.
+#include "nn/experts.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <set>
 
 #include "models/testing/family_specs.h"
+#include "ops/lora_bytes.h"
 #include "tensor/tolerance.h"
 #include "tests/train/small_run.h"
 
@@ -86,6 +89,27 @@ TEST_P(GroupedExperts, AgreeWithAdapters) {
   expect_agreement(lora);
   lora.dropout = 0.3;
   expect_agreement(lora);
+}
+
+// Scratch memory for the low-rank terms of K rows a token is reserved only where they are computed: grouped, in
+// training.
+TEST_P(GroupedExperts, ReserveLowRankTensorsOnlyWhereTheyAreUsed) {
+  const spec::ModelSpec& model = GetParam().spec;
+  const spec::Experts& experts = *spec::experts_of(model.layers.front().mlp);
+  constexpr int64_t tokens = 512, rank = 4;
+  const nn::PassShape grouped{.tokens = tokens, .longest = tokens, .adapter_rank = rank};
+  nn::PassShape by_expert = grouped, served = grouped;
+  by_expert.host_visible = true;
+  served.lora_batch = true;
+  nn::PassShape plain = served;
+  plain.adapter_rank = 0;
+  using nn::Experts;
+  EXPECT_LT(Experts::forward_bytes(experts, model.hidden, by_expert),
+            Experts::forward_bytes(experts, model.hidden, grouped));
+  EXPECT_LT(Experts::backward_bytes(experts, model.hidden, by_expert),
+            Experts::backward_bytes(experts, model.hidden, grouped));
+  EXPECT_LE(Experts::forward_bytes(experts, model.hidden, served),
+            Experts::forward_bytes(experts, model.hidden, plain) + ops::lora_bytes(tokens * experts.per_token, rank));
 }
 
 std::vector<FamilyCase> mixtures() {

@@ -106,7 +106,7 @@ TEST_P(Invariance, AllocatesExactlyThePredictedBytes) {
       SmallRun run(settings);
       const train::StepBytes bytes = train::Step::bytes(
           run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(), job.lora ? settings.lora->rank : 0,
-          job.weights != job.type, machine.threads, run.optimizer_state->update_bytes());
+          job.weights != job.type, machine.threads, run.optimizer_state->update_bytes(), job.visible);
       EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
       const std::vector<data::PackedSequence> batch = run.sequences(machine.micro + 1);
       EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);

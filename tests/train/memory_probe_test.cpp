@@ -31,7 +31,7 @@ class MemoryProbe : public testing::TestWithParam<bool> {
   StepBytes bytes(int64_t micro) const {
     StepSettings settings = settings_.step;
     settings.micro = micro;
-    return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads, 0);
+    return Step::bytes(settings_.spec, settings, 0, 0, false, settings_.threads, 0, settings_.visible);
   }
   size_t saved(int64_t micro) const { return bytes(micro).saved; }
   // The largest allocation of the run.

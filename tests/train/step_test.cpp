@@ -408,9 +408,9 @@ TEST(Step, AllocatesExactlyThePredictedBytes) {
                              .micro = micro,
                              .accumulation_unit = unit};
             SmallRun run(settings);
-            const StepBytes bytes =
-                Step::bytes(run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(),
-                            lora ? lora->rank : 0, weights != activation, threads, run.optimizer_state->update_bytes());
+            const StepBytes bytes = Step::bytes(run.spec, settings.step, run.optimizer_state->lowest_trainable_layer(),
+                                                lora ? lora->rank : 0, weights != activation, threads,
+                                                run.optimizer_state->update_bytes(), run.device.host_visible());
             EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
             const std::vector<data::PackedSequence> batch = run.sequences(micro * unit + unit);
             EXPECT_FALSE(run.run(1, 1e-3, batch).skipped);
