@@ -122,11 +122,11 @@ void no_gradient(Pass& pass, const Linear& linear) {
 
 }  // namespace
 
-void Experts::add(Mlp mlp) {
+void Experts::add(const Mlp& mlp) {
   if (mlp.gate) gates_.push_back(mlp.gate.weight);
   ups_.push_back(mlp.up.weight);
   downs_.push_back(mlp.down.weight);
-  mlps.push_back(std::move(mlp));
+  mlps.push_back(mlp);
 }
 
 bool Experts::is_grouped(const Pass& pass) const {

@@ -20,7 +20,7 @@ struct Experts {
   std::vector<Mlp> mlps;
 
   explicit operator bool() const { return !mlps.empty(); }
-  void add(Mlp mlp);  // the next expert
+  void add(const Mlp& mlp);  // the next expert
 
   // Whether the experts' layers are grouped gemms in this pass. The host waits for the router otherwise.
   bool is_grouped(const Pass& pass) const;
