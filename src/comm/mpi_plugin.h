@@ -12,7 +12,7 @@ extern "C" {
 enum { INGOT_MPI_ABI = 1, INGOT_MPI_ANY = -1 };
 
 typedef struct ingot_mpi_group ingot_mpi_group;     /* a communicator */
-typedef struct ingot_mpi_request ingot_mpi_request; /* an operation that was begun; memory stays until it is done */
+typedef struct ingot_mpi_request ingot_mpi_request; /* a started operation; its memory stays valid until it is done */
 
 typedef struct {
   int abi; /* INGOT_MPI_ABI of the plug-in; the other members are valid only if it equals the executable's */

@@ -131,8 +131,8 @@ bool made_steps(const fs::path& events) {
   std::ostringstream read;
   read << file.rdbuf();
   const std::string tail = read.str();
-  const size_t begun = tail.rfind(R"({"type":"start")"), step = tail.rfind(R"({"type":"step")");
-  return step != std::string::npos && (begun == std::string::npos || step > begun);
+  const size_t start = tail.rfind(R"({"type":"start")"), step = tail.rfind(R"({"type":"step")");
+  return step != std::string::npos && (start == std::string::npos || step > start);
 }
 
 bool may_mend(int code, const fs::path& run) {

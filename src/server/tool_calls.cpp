@@ -64,9 +64,9 @@ std::string ToolReader::push(std::string_view piece) {
   held_ += piece;
   if (form_ == ToolForm::forced || holding_) return {};
   if (form_ == ToolForm::whole) {
-    const std::string_view begun = trim(held_);
-    if (begun.empty()) return {};
-    holding_ = begun.front() == '{' || begun.front() == '[';
+    const std::string_view text = trim(held_);
+    if (text.empty()) return {};
+    holding_ = text.front() == '{' || text.front() == '[';
     if (holding_) return {};
     text_ = true;
     return std::move(held_);

@@ -240,8 +240,8 @@ void S3Store::put_file(const std::string& key, const std::filesystem::path& file
 }
 
 void S3Store::put_parts(const std::string& key, std::span<const std::byte> bytes) {
-  const Answer begun = call_or_throw({.method = "POST", .key = key, .query = {{"uploads", ""}}});
-  const std::string upload = element(begun.body, "UploadId");
+  const Answer created = call_or_throw({.method = "POST", .key = key, .query = {{"uploads", ""}}});
+  const std::string upload = element(created.body, "UploadId");
   if (upload.empty()) throw_error(ErrorKind::unavailable, "{}: the server did not start a multipart upload", uri(key));
   const size_t size =
       std::max<size_t>(static_cast<size_t>(options_.part_bytes), (bytes.size() + max_parts - 1) / max_parts);

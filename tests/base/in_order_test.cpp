@@ -21,7 +21,7 @@ struct Item {
 // appended, negated.
 std::vector<int64_t> results_of(int threads, int count, FunctionRef<void(const std::string&, int)> fail) {
   ThreadPool pool(threads);
-  std::atomic<int> in_first_stage = 0, in_last_stage = 0, begun = 0, ended = 0;
+  std::atomic<int> in_first_stage = 0, in_last_stage = 0, started = 0, ended = 0;
   std::vector<int64_t> put;
   int taken = 0;
   try {
@@ -36,7 +36,7 @@ std::vector<int64_t> results_of(int threads, int count, FunctionRef<void(const s
           return item.number < count ? std::optional<int64_t>(1) : std::nullopt;
         },
         [&](Item& item) {
-          ++begun;
+          ++started;
           fail("work", item.number);
           for (int i = 0; i < (item.number % 7) * 1000; ++i) item.worked += i % 3;
           item.worked = int64_t{item.number} * item.number;
@@ -53,7 +53,7 @@ std::vector<int64_t> results_of(int threads, int count, FunctionRef<void(const s
   } catch (const std::runtime_error& error) {
     put.push_back(-std::stoi(error.what()));
   }
-  EXPECT_LE(begun, count);
+  EXPECT_LE(started, count);
   return put;
 }
 

@@ -202,7 +202,7 @@ size_t count(const std::vector<int32_t>& ids, int32_t id) {
   return static_cast<size_t>(std::count(ids.begin(), ids.end(), id));
 }
 
-// added_tokens.json has no flags: the configuration beside it tells which tokens are special.
+// added_tokens.json has no flags: tokenizer_config.json states which tokens are special.
 TEST(SentencePieceFolder, ContentGivesNoTokensThatTheConfigurationNamesSpecial) {
   const Scratch scratch;
   const fs::path& folder = scratch.path;

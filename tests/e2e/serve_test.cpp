@@ -340,7 +340,7 @@ TEST_F(Serving, AnIncompleteAdapterIsNamedAtTheStart) {
   EXPECT_NE(completion(port, "poet"), "");
 }
 
-// Every response that has begun before the end is complete.
+// Every response that started before shutdown is complete.
 TEST_F(Serving, ShutdownCompletesEveryResponse) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1",
                    "--sequences", "1", "--drain-seconds", "0", "--access-log", (program_ / "log").string()});

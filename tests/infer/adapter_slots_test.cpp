@@ -133,13 +133,13 @@ TEST_F(AdapterSlotsTest, ACopyEndsWithItsLastUser) {
   AdapterSlots& slots = made.slots;
   for (float time = 0; time < 8; ++time) {
     std::vector<float> first, second, third;
-    const int64_t begun = slots.acquire(adapter(first, 1)), behind = slots.acquire(adapter(second, 2));
-    EXPECT_NE(begun, behind);
+    const int64_t held = slots.acquire(adapter(first, 1)), other = slots.acquire(adapter(second, 2));
+    EXPECT_NE(held, other);
     const std::vector<int64_t> order =
-        static_cast<int>(time) % 2 == 0 ? std::vector{begun, behind} : std::vector{behind, begun};
+        static_cast<int>(time) % 2 == 0 ? std::vector{held, other} : std::vector{other, held};
     for (const int64_t slot : order) {
       slots.release(slot);
-      std::vector<float>& memory = slot == begun ? first : second;
+      std::vector<float>& memory = slot == held ? first : second;
       std::fill(memory.begin(), memory.end(), -1.0F);
     }
     // An interrupted copy starts again from the beginning.

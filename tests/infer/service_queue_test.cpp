@@ -118,9 +118,9 @@ TEST_F(ServiceTest, AnOwnersFirstRequestDoesNotWaitForAllOfAnotherOwner) {
   Guarded<std::vector<uint64_t>> first_tokens;  // owners in the order in which their requests started
   Guarded<bool> all_wait{false};
   const auto listener = [&](uint64_t owner, bool hold) {
-    return [&, owner, hold, begun = std::map<int64_t, bool>()](const Output& output) mutable {
+    return [&, owner, hold, has_token = std::map<int64_t, bool>()](const Output& output) mutable {
       if (hold) all_wait.lock().wait([](bool there) { return there; });
-      if (output.token && !std::exchange(begun[output.request], true)) first_tokens.lock()->push_back(owner);
+      if (output.token && !std::exchange(has_token[output.request], true)) first_tokens.lock()->push_back(owner);
       first_tokens.notify_all();
       return true;
     };

@@ -1,4 +1,4 @@
-// Properties of the mixture of experts outside the op table: indices out of range, NaN, and what a watch is told.
+// Properties of the mixture of experts outside the op table: indices out of range, NaN, and what an observer sees.
 #include "ops/moe.h"
 
 #include <gtest/gtest.h>

@@ -357,9 +357,9 @@ TEST_F(TrainerTest, EndsWhenAModelFileIsModified) {
     const MappedFile file(path);
     FileWatch watch;
     watch.add(file);
-    int64_t begun = 0;
+    int64_t started = 0;
     const auto write = [&](int64_t step, const Tensor&) {
-      begun = step;
+      started = step;
       if (step == 3) std::ofstream(path, std::ios::app) << "more";
       return false;
     };
@@ -370,7 +370,7 @@ TEST_F(TrainerTest, EndsWhenAModelFileIsModified) {
       EXPECT_EQ(error.kind(), ErrorKind::corrupt);
       EXPECT_NE(error.message().find(path.string()), std::string::npos) << error.message();
     }
-    EXPECT_EQ(begun, every == 3 ? 3 : 4);
+    EXPECT_EQ(started, every == 3 ? 3 : 4);
     EXPECT_FALSE(std::filesystem::exists(files_.path() / name / "checkpoints/step-3"));
   }
 }

@@ -159,13 +159,13 @@ TEST(Admission, OneKeyMayNotUseAllThreads) {
   settings.http.workers = 3;
   TinyServer server(std::move(settings));
   struct Held {
-    int begun = 0;
+    int started = 0;
     bool open = false;
   };
   Guarded<Held> held;
   server.masks.before = [&] {
     auto now = held.lock();
-    ++now->begun;
+    ++now->started;
     held.notify_all();
     EXPECT_TRUE(now.wait_for(60, [](const Held& h) { return h.open; }));
   };
@@ -174,9 +174,9 @@ TEST(Admission, OneKeyMayNotUseAllThreads) {
   for (int i = 0; i < 3; ++i) {
     clients.emplace_back([&] { EXPECT_EQ(server.ask("POST", "/v1/completions", guided, bearer(secret)).status, 200); });
   }
-  EXPECT_TRUE(held.lock().wait_for(60, [](const Held& h) { return h.begun == 2; }));
+  EXPECT_TRUE(held.lock().wait_for(60, [](const Held& h) { return h.started == 2; }));
   EXPECT_EQ(server.ask("POST", "/v1/tokenize", R"({"prompt":"a"})", bearer(other)).status, 200);
-  EXPECT_EQ(held.lock()->begun, 2);
+  EXPECT_EQ(held.lock()->started, 2);
   held.lock()->open = true;
   held.notify_all();
   for (std::thread& client : clients) client.join();

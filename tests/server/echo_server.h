@@ -77,9 +77,9 @@ class Echo : public Exchange {
     part.head.emplace();
     part.head->status = status_;
     if (target_ == "/stream") {
-      if (!begun_) part.head->streamed = true;
-      if (begun_) part.head.reset();
-      begun_ = true;
+      if (!started_) part.head->streamed = true;
+      if (started_) part.head.reset();
+      started_ = true;
       part.bytes = std::string(100000, 'x');
       return part;
     }
@@ -99,7 +99,7 @@ class Echo : public Exchange {
   std::string body_;
   int status_ = 200;
   bool ready_ = false;
-  bool begun_ = false;
+  bool started_ = false;
 };
 
 class EchoHandler : public Handler {

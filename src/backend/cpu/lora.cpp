@@ -25,8 +25,8 @@ size_t vectors_bytes(int64_t count, int64_t rank) {
 
 bool declines(const ops::Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
               ops::LoraAttributes attributes, ops::Refusal refuse) {
-  constexpr int64_t most_lanes = 16;
-  return vectors_bytes(most_lanes, attributes.rank) + vectors_bytes(1, attributes.rank) > thread_workspace &&
+  constexpr int64_t max_lanes = 16;
+  return vectors_bytes(max_lanes, attributes.rank) + vectors_bytes(1, attributes.rank) > thread_workspace &&
          refuse("the rank's columns do not fit into the workspace");  // ranks over 61,000
 }
 

@@ -3,22 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/half.h"
 #include "ops/grouped_linear.h"
 #include "ops/matmul_bytes.h"
+#include "ops/testing/linear_types.h"
 #include "ops/testing/op_table.h"
 
 namespace ingot::ops::testing {
 namespace {
-
-double rounded_to(DType dtype, double value) {
-  const float single = static_cast<float>(value);
-  switch (dtype) {
-    case DType::bf16: return static_cast<double>(bf16_to_float(float_to_bf16(single)));
-    case DType::f16: return static_cast<double>(f16_to_float(float_to_f16(single)));
-    default: return static_cast<double>(single);
-  }
-}
 
 // Rows of each expert, and the sizes of the experts' weights.
 struct Sizes {
@@ -26,7 +17,7 @@ struct Sizes {
   int64_t out, in;
 
   int64_t experts() const { return std::ssize(counts); }
-  int64_t most() const { return *std::max_element(counts.begin(), counts.end()); }
+  int64_t max_rows() const { return *std::max_element(counts.begin(), counts.end()); }
   int64_t rows() const { return offsets().back(); }
   std::vector<int64_t> offsets() const {
     std::vector<int64_t> all = {0};
@@ -78,7 +69,7 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
                 {"weights", DType::u8, {s.experts() * s.out, s.in}, Role::input, normal(), storage},
                 {"offsets", DType::i32, {s.experts() + 1}, Role::input, s.fill_offsets()}};
   const ops::GroupedLinearAttributes attributes{
-      .accumulate = accumulate, .row_invariant = row_invariant, .max_rows = s.most()};
+      .accumulate = accumulate, .row_invariant = row_invariant, .max_rows = s.max_rows()};
   c.run = [=](ops::Context& context, const Arguments& a) {
     std::vector<Weight> weights;
     for (size_t e = 0; e < s.counts.size(); ++e) {
@@ -107,7 +98,7 @@ OpCase linear_case(bool backward, DType result, DType given, StorageType storage
                     }}};
   }
   c.length = k + 1;
-  c.scratch = [=](int) { return ops::linear_bytes(s.most(), s.out, s.in, size_of(given), true); };
+  c.scratch = [=](int) { return ops::linear_bytes(s.max_rows(), s.out, s.in, size_of(given), true); };
   c.flops = 2.0 * static_cast<double>(s.rows() * s.out * s.in);
   c.bytes = static_cast<double>(static_cast<size_t>(s.experts() * s.out) * row_bytes(storage, s.in)) +
             static_cast<double>(s.rows() * k) * static_cast<double>(size_of(given)) +
@@ -155,7 +146,7 @@ OpCase gradient_case(DType dtype, const Sizes& s, Range range, bool accumulate) 
       }
     }
   };
-  c.length = s.most() + 1;
+  c.length = s.max_rows() + 1;
   c.flops = 2.0 * static_cast<double>(s.counts[static_cast<size_t>(range.expert)] * s.out * s.in);
   c.bytes = static_cast<double>(s.out * s.in) * 4.0 +
             static_cast<double>(s.counts[static_cast<size_t>(range.expert)] * (s.out + s.in)) *
@@ -163,19 +154,10 @@ OpCase gradient_case(DType dtype, const Sizes& s, Range range, bool accumulate) 
   return c;
 }
 
-constexpr StorageType storages[] = {StorageType::f32,  StorageType::bf16, StorageType::f16,     StorageType::q8_0,
-                                    StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,    StorageType::q5_1,
-                                    StorageType::q4_k, StorageType::q6_k, StorageType::fp8_e4m3};
-
 void add_linears(std::vector<OpCase>& cases, bool backward) {
-  constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},
-                                               {DType::f32, DType::bf16},
-                                               {DType::bf16, DType::bf16},
-                                               {DType::f32, DType::f16},
-                                               {DType::f16, DType::f16}};
-  for (const auto& [result, given] : types) {
+  for (const auto& [result, given] : linear_types) {
     if (backward && given == DType::f16) continue;
-    for (const StorageType storage : storages) {
+    for (const StorageType storage : linear_storages) {
       const int64_t block = block_elements(storage);
       // Rows that are no multiple of 16 bytes, and rows that are; with few rows, and with more than a tile has.
       const int64_t odd = block == 1 ? 33 : block;
@@ -205,6 +187,9 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
     const Sizes layer{std::vector<int64_t>(128, rows), 768, 2048};
     cases.push_back(timing(linear_case(backward, DType::bf16, DType::bf16, StorageType::bf16, layer, false)));
   }
+  // The kernels also decode fp8_e5m2.
+  cases.push_back(
+      linear_case(backward, DType::bf16, DType::bf16, StorageType::fp8_e5m2, {{3, 0, 1, 2}, 35, 33}, false));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "base/error.h"
-#include "base/half.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
+#include "ops/testing/linear_types.h"
 #include "ops/testing/op_table.h"
 
 namespace ingot::ops::testing {
@@ -55,15 +55,6 @@ OpCase matmul_case(DType out, DType in, Sizes s, ops::MatmulAttributes attribute
   c.bytes = static_cast<double>((s.m + s.n) * s.k) * static_cast<double>(size_of(in)) +
             static_cast<double>(s.m * s.n) * static_cast<double>(size_of(out));
   return c;
-}
-
-double rounded_to(DType dtype, double value) {
-  const float single = static_cast<float>(value);
-  switch (dtype) {
-    case DType::bf16: return static_cast<double>(bf16_to_float(float_to_bf16(single)));
-    case DType::f16: return static_cast<double>(f16_to_float(float_to_f16(single)));
-    default: return static_cast<double>(single);
-  }
 }
 
 bool decoded(StorageType storage, DType activation) {
@@ -195,10 +186,6 @@ OpCase dequantize_case(DType dtype, StorageType storage, int64_t out, int64_t in
   return c;
 }
 
-constexpr StorageType storages[] = {StorageType::f32,  StorageType::bf16, StorageType::f16,     StorageType::q8_0,
-                                    StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,    StorageType::q5_1,
-                                    StorageType::q4_k, StorageType::q6_k, StorageType::fp8_e4m3};
-
 void add_matmuls(std::vector<OpCase>& cases) {
   constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},   {DType::f32, DType::bf16},
                                                {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
@@ -285,14 +272,9 @@ void add_large_matmuls(std::vector<OpCase>& cases) {
 }
 
 void add_linears(std::vector<OpCase>& cases, bool backward) {
-  constexpr std::pair<DType, DType> types[] = {{DType::f32, DType::f32},
-                                               {DType::f32, DType::bf16},
-                                               {DType::bf16, DType::bf16},
-                                               {DType::f32, DType::f16},
-                                               {DType::f16, DType::f16}};
-  for (const auto& [result, given] : types) {
+  for (const auto& [result, given] : linear_types) {
     if (backward && given == DType::f16) continue;
-    for (const StorageType storage : storages) {
+    for (const StorageType storage : linear_storages) {
       const int64_t block = block_elements(storage);
       const int64_t in = block == 1 ? 33 : block == 32 ? 96 : 256;
       for (const int64_t tokens : {1, 2, 3, 17}) {
@@ -305,7 +287,7 @@ void add_linears(std::vector<OpCase>& cases, bool backward) {
     // Rows that are a multiple of 16 bytes for every storage type, for the skinny gemm kernels: partial spans and
     // chunks, and more rows than a block has.
     if (!backward) {
-      for (const StorageType storage : storages) {
+      for (const StorageType storage : linear_storages) {
         const int64_t in = block_elements(storage) == 256 ? 768 : block_elements(storage) == 32 ? 608 : 296;
         cases.push_back(linear_case(false, result, given, storage, {7, 133, in}, false));
         cases.push_back(linear_case(false, result, given, storage, {16, 17, in}, true));
@@ -345,7 +327,7 @@ std::vector<OpCase> matmul_cases() {
   add_linears(cases, true);
   add_low_ranks(cases, false);
   add_low_ranks(cases, true);
-  for (const StorageType storage : storages) {
+  for (const StorageType storage : linear_storages) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       const int64_t in = block_elements(storage) == 1 ? 33 : 1280;
       cases.push_back(dequantize_case(dtype, storage, 1, in));
