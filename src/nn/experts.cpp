@@ -126,7 +126,7 @@ void Experts::add(const Mlp& mlp) {
   if (mlp.gate) gates_.push_back(mlp.gate.weight);
   ups_.push_back(mlp.up.weight);
   downs_.push_back(mlp.down.weight);
-  mlps.push_back(mlp);
+  mlps_.push_back(mlp);
 }
 
 bool Experts::is_grouped(const Pass& pass) const {
@@ -135,7 +135,7 @@ bool Experts::is_grouped(const Pass& pass) const {
 
 // Fills state.token_of_row and state.row_of_choice, from state.topk_ids. The offsets are in scratch memory.
 ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
-  ExpertGroups groups{.offsets = pass.ops.scratch.allocate(DType::i32, Shape{std::ssize(mlps) + 1}),
+  ExpertGroups groups{.offsets = pass.ops.scratch.allocate(DType::i32, Shape{std::ssize(mlps_) + 1}),
                       .token_of_row = flat(state.token_of_row),
                       .max_rows = state.topk_ids.rows()};
   ops::moe_group(pass.ops, groups.token_of_row, flat(state.row_of_choice), groups.offsets, state.topk_ids);
@@ -161,20 +161,20 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
 void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const {
   if (!gates_.empty()) gate().forward(pass, groups, state.gate, state.grouped);
   up().forward(pass, groups, state.up, state.grouped);
-  mlps.front().recompute_activations(pass, state);
+  mlps_.front().recompute_activations(pass, state);
   down().forward(pass, groups, state.expert_out, state.activated);
 }
 
 void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
-  for_experts(pass, groups_of(pass, state, mlps.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
-    BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
-    mlps[e].forward(own, state.expert_out.slice(begin, end), part, false);
+  for_experts(pass, groups_of(pass, state, mlps_.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
+    BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
+    mlps_[e].forward(own, state.expert_out.slice(begin, end), part, false);
   });
 }
 
 void Experts::recompute_activations(Pass& pass, BlockState& state) const {
   ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, flat(state.token_of_row));
-  mlps.front().recompute_activations(pass, state);  // the activation, which is the same in all experts
+  mlps_.front().recompute_activations(pass, state);  // the activation, which is the same in all experts
 }
 
 void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
@@ -202,7 +202,7 @@ void Experts::backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& s
   const ExpertGroups rows = groups(pass, state);
   const Tensor& dactivated = state.activated;
   down().backward(pass, rows, dactivated, state.expert_out, state.activated, false);
-  const ops::Activation activation = mlps.front().activation;
+  const ops::Activation activation = mlps_.front().activation;
   if (gates_.empty()) {
     ops::activation_backward(pass.ops, state.up, dactivated, state.up, activation);
   } else {
@@ -213,20 +213,20 @@ void Experts::backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& s
 }
 
 void Experts::backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
-  const HostGroups groups = groups_of(pass, state, mlps.size());
+  const HostGroups groups = groups_of(pass, state, mlps_.size());
   for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
-    BlockState part = part_of(state, static_cast<bool>(mlps[e].gate), begin, end);
-    mlps[e].backward(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);
+    BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
+    mlps_[e].backward(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);
   });
-  for (size_t e = 0; e < mlps.size(); ++e) {
+  for (size_t e = 0; e < mlps_.size(); ++e) {
     if (groups.offsets[e] != groups.offsets[e + 1]) continue;
-    for (const Linear* linear : {&mlps[e].gate, &mlps[e].up, &mlps[e].down}) no_gradient(pass, *linear);
+    for (const Linear* linear : {&mlps_[e].gate, &mlps_[e].up, &mlps_[e].down}) no_gradient(pass, *linear);
   }
 }
 
 std::vector<Linear*> Experts::linears() {
   std::vector<Linear*> all = {&router};
-  for (Mlp& mlp : mlps) {
+  for (Mlp& mlp : mlps_) {
     for (Linear* linear : mlp.linears()) all.push_back(linear);
   }
   return all;

@@ -17,10 +17,9 @@ namespace ingot::nn {
 // copied to the host or from it; but passes that GroupedLayer does not support copy the groups to the host.
 struct Experts {
   Linear router;  // [E, H]
-  std::vector<Mlp> mlps;
 
-  explicit operator bool() const { return !mlps.empty(); }
-  void add(const Mlp& mlp);  // the next expert
+  explicit operator bool() const { return !mlps_.empty(); }
+  void add(const Mlp& mlp);  // the next expert, whose weights stay where they are
 
   // Whether the experts' layers are grouped gemms in this pass. The host waits for the router otherwise.
   bool is_grouped(const Pass& pass) const;
@@ -36,7 +35,7 @@ struct Experts {
   // state.mlp_normed. Overwrites state.gate, up, activated and expert_out.
   void backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const;
 
-  // All of them, also those that are absent.
+  // The router and the linear layers of every expert, also absent ones (a gate, for example).
   std::vector<Linear*> linears();
 
   // Scratch bytes of forward and of backward, as in Block.
@@ -44,16 +43,17 @@ struct Experts {
   static size_t backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape);
 
  private:
-  GroupedLayer gate() const { return {mlps, &Mlp::gate, gates_}; }
-  GroupedLayer up() const { return {mlps, &Mlp::up, ups_}; }
-  GroupedLayer down() const { return {mlps, &Mlp::down, downs_}; }
+  GroupedLayer gate() const { return {mlps_, &Mlp::gate, gates_}; }
+  GroupedLayer up() const { return {mlps_, &Mlp::up, ups_}; }
+  GroupedLayer down() const { return {mlps_, &Mlp::down, downs_}; }
   ExpertGroups groups(Pass& pass, const BlockState& state) const;
   void forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const;
   void forward_by_expert(Pass& pass, BlockState& state) const;
   void backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
   void backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
 
-  std::vector<Weight> gates_, ups_, downs_;  // of `mlps`; no gates_ where these have none
+  std::vector<Mlp> mlps_;
+  std::vector<Weight> gates_, ups_, downs_;  // of `mlps_`; no gates_ where these have none
 };
 
 }  // namespace ingot::nn
