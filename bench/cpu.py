@@ -5,10 +5,10 @@
 
 Jobs with random weights in the shapes of SmolLM2-135M and a llama of 1.1B:
   - training (`ingot bench train`, which first verifies the job on a small model) in bf16 and fp32, of all weights and with LoRA of
-    rank 16 on every linear layer, alternating with the same job in PyTorch: transformers' model with SDPA, peft's adapters,
-    AdamW (fused), clipping; bf16 by autocast over fp32 weights, LoRA's frozen base in bf16;
-  - prefill and decoding (`ingot bench decode`, verified before) as shares of the measured gemm and read rates, alternating with
-    llama.cpp's llama-bench;
+    rank 16 on every linear layer, alternating with the same job in PyTorch in each of its modes (MODES): transformers' model with
+    SDPA, peft's adapters, AdamW (fused), clipping. The peer is the fastest mode;
+  - prefill and decoding (`ingot bench decode`, verified before) as shares of the measured gemm and read rates, with one thread and
+    with all, alternating with llama.cpp's llama-bench;
   - the start-up time of `ingot generate`, the memory of a training job compared with its plan, and AVX2 compared with AVX-512.
 --quick: one short round, to try this script. Needs ./run build, ./run oracles once (it makes build/oracles, whose Python runs
 this) and tools/llamacpp.sh --server, which also makes llama-bench. The numbers are meaningful only on an otherwise idle machine.
@@ -37,6 +37,9 @@ TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 60),
             ("LoRA on int8", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int8"], None),
             ("LoRA on int4", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int4"], None),
             ("LoRA, bf16", "llama-1.1b", 512, 4, ["--rank", "16"], 55)]
+# PyTorch's modes for a job in bf16: autocast over fp32 weights (of LoRA: over a frozen base in bf16), all weights in bf16, and
+# autocast with torch.compile, which needs a C++ compiler and Python's headers.
+MODES = ["autocast", "bf16 weights", "compile"]
 
 
 def ingot(*words, env=None):
@@ -52,37 +55,42 @@ def train(shape, sequence, batch, options, steps, env=None):
                  steps, "--seconds", 600, *options, env=env)
 
 
-def torch_train(shape, sequence, batch, options, steps):
+def torch_train(shape, sequence, batch, options, steps, mode):
     """Runs PyTorch in a process of its own, so that neither program keeps memory from the other."""
-    done = subprocess.run([sys.executable, __file__, "--torch", json.dumps([shape, sequence, batch, options, steps])],
+    done = subprocess.run([sys.executable, __file__, "--torch", json.dumps([shape, sequence, batch, options, steps, mode])],
                           capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(f"PyTorch, {shape} {options}: {done.stderr[-2000:]}")
+        sys.exit(f"PyTorch, {shape} {options}, {mode}: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_torch(shape, sequence, batch, options, steps):
+def run_torch(shape, sequence, batch, options, steps, mode):
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(1)
     lora, single = "--rank" in options, "fp32" in options
     config = AutoConfig.from_pretrained(SHAPES / shape)
-    network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if lora else torch.float32)
+    stored = torch.bfloat16 if lora or mode == "bf16 weights" else torch.float32
+    network = AutoModelForCausalLM.from_config(config, dtype=stored)
     if lora:
         import peft
         network = peft.get_peft_model(network, peft.LoraConfig(r=16, lora_alpha=32, target_modules="all-linear",
-                                                               task_type="CAUSAL_LM"))
+                                                               task_type="CAUSAL_LM"),
+                                      autocast_adapter_dtype=mode != "bf16 weights")
     network.train()
     trained = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     micro = 2  # micro-batch: larger ones are no faster, and their logits do not fit
+    if mode == "compile":
+        network.compile()
+    autocast = not single and mode != "bf16 weights"
     seconds, losses = [], []
     for _ in range(1 + steps):
         began = time.perf_counter()
         for _ in range(batch // micro):
             ids = torch.randint(0, config.vocab_size, (micro, sequence))
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not single):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
                 loss = network(input_ids=ids, labels=ids, use_cache=False).loss / (batch // micro)
             loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -126,41 +134,45 @@ def peak_memory(*words):
 
 
 def training_lines(options):
-    lines = ["| job | tokens/s at the peak | tokens/s | share of the peak | wanted | PyTorch tokens/s | ratio |",
-             "|---|---|---|---|---|---|---|"]
+    lines = [f"| job | tokens/s at the peak | tokens/s | share of the peak | wanted | {' | '.join(f'PyTorch, {mode}' for mode in MODES)} "
+             "| ratio to the fastest |", f"|---|---|---|---|---|{'---|' * len(MODES)}---|"]
     version = ""
     for name, shape, sequence, batch, words, wanted in TRAINING:
         steps = options.steps
         if options.quick:
             sequence, batch = 64, 2
-        ours, theirs = [], []
+        ours, theirs = [], {}
         for _ in range(options.rounds):
             ours.append(train(shape, sequence, batch, words, steps))
-            if shape == "smollm2-135m" and "--weights" not in words:
-                theirs.append(torch_train(shape, sequence, batch, words, steps))
+            for mode in MODES:
+                if shape == "smollm2-135m" and "--weights" not in words and not (mode == "bf16 weights" and "fp32" in words):
+                    theirs.setdefault(mode, []).append(torch_train(shape, sequence, batch, words, steps, mode))
         best = max(ours, key=lambda job: job["tokens_per_s"])
         line = (f"| {shape}, {name}, sequence {sequence}, {sequence * batch} tokens a step | {best['tokens_per_s'] / best['mfu']:.0f} | "
                 f"{best['tokens_per_s']:.0f} | "
                 f"{100 * best['mfu']:.1f} % of {best['peak_tflops']:.3f} TFLOP/s | "
                 f"{f'{wanted} %' if wanted else 'none'} | ")
         if theirs:
-            peer = max(theirs, key=lambda job: job["tokens_per_s"])
-            version = peer["version"]
-            line += f"{peer['tokens_per_s']:.0f} | {best['tokens_per_s'] / peer['tokens_per_s']:.2f} |"
+            version = next(iter(theirs.values()))[0]["version"]
+            peers = {mode: max(job["tokens_per_s"] for job in jobs) for mode, jobs in theirs.items()}
+            line += f"{' | '.join(f'{peers[mode]:.0f}' if mode in peers else '' for mode in MODES)} | "
+            line += f"{best['tokens_per_s'] / max(peers.values()):.2f} |"
         else:
-            line += "not asked | |"
+            line += f"not asked |{' |' * len(MODES)}"
         lines.append(line)
     return lines, version
 
 
-def read_rate():
-    """This machine's current memory read rate in GB/s, which other virtual machines on the same host change."""
-    return next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")["read_gb_s"]
+def read_rate(threads):
+    """The current memory read rate of that many threads in GB/s, which other virtual machines on the same host change."""
+    with tempfile.TemporaryDirectory() as home:  # where no rate is cached
+        devices = ingot("devices", "--seconds", 1, "--threads", threads, env={"INGOT_HOME": home})["devices"]
+    return next(d for d in devices if d["name"] == "cpu")["read_gb_s"]
 
 
-def llama_bench(file, prompt, tokens):
+def llama_bench(file, prompt, tokens, threads):
     """llama.cpp's tokens per second in prefill, or in decoding after it."""
-    words = [LLAMA_BENCH, "--model", file, "--n-prompt", prompt, "--n-gen", tokens, "--repetitions", 1, "--threads", CPUS,
+    words = [LLAMA_BENCH, "--model", file, "--n-prompt", prompt, "--n-gen", tokens, "--repetitions", 1, "--threads", threads,
              "--output", "json"]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     if done.returncode != 0:
@@ -188,40 +200,48 @@ def random_files(folder, shape):
 
 
 def decoding_lines(options, folder, peak):
-    """For both shapes: a long prompt, one stream for each storage type, eight streams."""
+    """For both shapes: a long prompt, one stream for each storage type and number of threads, eight streams."""
     prompt, tokens = (64, 8) if options.quick else (1024, 64)
-    streams = ["| shape | weights | tokens/s at the read rate | tokens/s | memory read | share of the read rate | times bf16 | llama.cpp, tokens/s | ratio |",
+    streams = ["| shape | weights | threads | tokens/s at the read rate | tokens/s | memory read | share of the read rate | llama.cpp, tokens/s | ratio |",
                "|---|---|---|---|---|---|---|---|---|"]
     others = [f"| shape | prompt of {prompt} tokens, at the peak | measured | share of bf16 peak | llama.cpp | ratio | 8 streams, times one |", "|---|---|---|---|---|---|---|"]
     for name, shape in (("smollm2-135m", "135m"), ("llama-1.1b", "1.1b")):
         files = random_files(folder, shape)
         rounds = []
         for _ in range(options.rounds):
-            one = {"read": read_rate()}
-            for weights, file in files.items():
-                one[weights] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens, "--weights", weights)
-                one[weights]["peer"] = llama_bench(file, 0, tokens)
-            one["read"] = (one["read"] + read_rate()) / 2
+            one = {}
+            for threads in sorted({1, CPUS}):
+                before = read_rate(threads)
+                for weights, file in files.items():
+                    one[weights, threads] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens, "--weights",
+                                                  weights, "--threads", threads)
+                    one[weights, threads]["peer"] = llama_bench(file, 0, tokens, threads)
+                one["read", threads] = (before + read_rate(threads)) / 2
             one["prompt"] = ingot("bench", "decode", SHAPES / name, "--prompt", prompt, "--tokens", 8)["prompt_seconds"]
-            one["prompt peer"] = llama_bench(files["bf16"], prompt, 0)
+            one["prompt peer"] = llama_bench(files["bf16"], prompt, 0, CPUS)
             one["many"] = ingot("bench", "decode", SHAPES / name, "--prompt", 16, "--tokens", 32, "--batch", 8)["ms_per_token"]
             rounds.append(one)
 
         def middle(value):
             return statistics.median(value(one) for one in rounds)
 
-        for weights in files:
-            streams.append(
-                f"| {name} | {weights} | {middle(lambda r: r[weights]['tokens_per_s'] * r['read'] / r[weights]['gb_s']):.1f} | "
-                f"{middle(lambda r: r[weights]['tokens_per_s']):.1f} | {middle(lambda r: r[weights]['gb_s']):.1f} GB/s | "
-                f"{100 * middle(lambda r: r[weights]['gb_s'] / r['read']):.0f} % of {middle(lambda r: r['read']):.1f} | "
-                f"{middle(lambda r: r['bf16']['ms_per_token'] / r[weights]['ms_per_token']):.2f} | {middle(lambda r: r[weights]['peer']):.1f} | "
-                f"{middle(lambda r: r[weights]['tokens_per_s'] / r[weights]['peer']):.2f} |")
+        for threads in sorted({1, CPUS}):
+            for weights in files:
+                def job(field):
+                    return middle(lambda r: r[weights, threads][field])
+
+                streams.append(
+                    f"| {name} | {weights} | {threads} | "
+                    f"{middle(lambda r: r[weights, threads]['tokens_per_s'] * r['read', threads] / r[weights, threads]['gb_s']):.1f} | "
+                    f"{job('tokens_per_s'):.1f} | {job('gb_s'):.1f} GB/s | "
+                    f"{100 * middle(lambda r: r[weights, threads]['gb_s'] / r['read', threads]):.0f} % of "
+                    f"{middle(lambda r: r['read', threads]):.1f} | {job('peer'):.1f} | "
+                    f"{middle(lambda r: r[weights, threads]['tokens_per_s'] / r[weights, threads]['peer']):.2f} |")
         rate = middle(lambda r: prompt / r["prompt"])
         share = 100 * prompt_flops(name, prompt) / peak * middle(lambda r: 1 / r["prompt"])
         others.append(
             f"| {name} | {100 * rate / share:.0f} tokens/s | {rate:.0f} tokens/s | {share:.0f} % | {middle(lambda r: r['prompt peer']):.0f} tokens/s | "
-            f"{middle(lambda r: prompt / r['prompt'] / r['prompt peer']):.2f} | {middle(lambda r: 8 * r['bf16']['ms_per_token'] / r['many']):.2f} |")
+            f"{middle(lambda r: prompt / r['prompt'] / r['prompt peer']):.2f} | {middle(lambda r: 8 * r['bf16', CPUS]['ms_per_token'] / r['many']):.2f} |")
         for file in files.values():
             file.unlink()
     return [*streams, "", *others]
@@ -266,10 +286,9 @@ def main():
         sys.exit(f"{LLAMA_BENCH} is not there: tools/llamacpp.sh --server makes it")
     device = next(d for d in ingot("devices")["devices"] if d["name"] == "cpu")
     peak = 1e12 * device["peak_tflops"]
-    machine = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     text = [f"# What the CPU gives ({time.strftime('%Y-%m-%d')})", "",
             f"`bench/cpu.py --rounds {options.rounds} --steps {options.steps} --parts {' '.join(options.parts)}`, commit {commit()}, "
-            f"{CPUS} CPUs ({machine}, {device['arch']}); measured once before: {peak / 1e12:.3f} TFLOP/s in bf16. "
+            f"{CPUS} CPUs ({device['model']}, {device['arch']}); measured once before: {peak / 1e12:.3f} TFLOP/s in bf16. "
             "Each training job measures its own peak; of it the best of the rounds counts."]
     if "serving" in options.parts:
         with tempfile.TemporaryDirectory() as scratch:
@@ -277,7 +296,7 @@ def main():
             lines = decoding_lines(options, folder, peak)
             text += ["", "## Serving", "", "One stream with a context that begins empty, beside llama.cpp's llama-bench on the same shape, "
                      "weights of the same precision (q8_0, q4_0; where all of llama.cpp's are q4_0, ingot's int4 keeps embedding and head in "
-                     "q8_0) and as many threads. Medians of the rounds; the read rate is measured around each.", "", *lines, "", start_line(folder)]
+                     "q8_0) and as many threads, llama.cpp built as it is by default. Medians of the rounds; the read rate is measured around each.", "", *lines, "", start_line(folder)]
     if "memory" in options.parts:
         text += ["", "## Memory", "", *memory_lines(options)]
     if "levels" in options.parts and device["arch"] == "avx512":

@@ -31,11 +31,11 @@ fi
 [ "$1" != --model ] || exit 0
 
 program=$folder/llamacpp_run
-# build_llamacpp FOLDER TOOLS TARGET...: TOOLS is ON for targets beyond the library.
+# build_llamacpp FOLDER TOOLS TARGET...: TOOLS is ON for targets beyond the library, which are for bench and built as by default.
 build_llamacpp() {
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-  cmake -G Ninja -S "$source" -B "$1" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_OPENMP=OFF \
+  cmake -G Ninja -S "$source" -B "$1" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_OPENMP="$2" \
     -DGGML_CCACHE=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_COMMON="$2" -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_TESTS=OFF \
     -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TOOLS="$2" -DLLAMA_BUILD_SERVER="$2" -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
     ${launcher[@]+"${launcher[@]}"}

@@ -1,5 +1,6 @@
 #include "base/machine.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -135,12 +136,36 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
+ProcessorId processor_id(const fs::path& root) {
+  const std::string info = read_if_there(root / "proc/cpuinfo");
+  const auto number = [&](std::string_view key, int base) {
+    std::string_view text = line_value(info, key);
+    if (base == 16 && text.starts_with("0x")) text.remove_prefix(2);
+    int64_t value = -1;
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    return result.ec == std::errc() ? value : -1;
+  };
+  // With the tab, since "model name" is another line.
+  if (const auto vendor = line_value(info, "vendor_id"); !vendor.empty()) {
+    return {std::string(vendor), number("cpu family", 10), number("model\t", 10)};
+  }
+  if (const auto implementer = line_value(info, "CPU implementer"); !implementer.empty()) {
+    return {std::string(implementer), 0, number("CPU part", 16)};
+  }
+  return {};
+}
+
 std::string cpu_name(const fs::path& root) {
   const std::string info = read_if_there(root / "proc/cpuinfo");
-  const std::string_view model = line_value(info, "model name");
-  if (!model.empty()) return std::string(model);
-  utsname system{};
-  return ::uname(&system) == 0 ? system.machine : "unknown";
+  std::string name(line_value(info, "model name"));
+  if (name.empty()) {
+    utsname system{};
+    name = ::uname(&system) == 0 ? system.machine : "unknown";
+  }
+  const ProcessorId id = processor_id(root);
+  if (id.family < 0 || id.model < 0) return name;
+  if (id.family == 0) return fmt::format("{} (implementer {}, part {:#x})", name, id.vendor, id.model);
+  return fmt::format("{} (family {}, model {})", name, id.family, id.model);
 }
 
 std::string process_start(int64_t pid, const fs::path& root) {

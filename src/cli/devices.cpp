@@ -86,6 +86,7 @@ class Devices : public Command {
                       {"gemm_bf16_tflops", tera(bf16.rates.gemm)},
                       {"gemm_f32_tflops", tera(f32.rates.gemm)},
                       {"read_gb_s", read.values[0] / 1e9},
+                      {"weight_reads", {{"pattern", runtime.reads.pattern}, {"measured", runtime.reads.date}}},
                       {"measured", {{"bf16", bf16.rates.date}, {"f32", f32.rates.date}, {"read", read.date}}},
                       {"cached", not_cached.empty()},
                       {"not_cached", not_cached.empty() ? Json() : Json(not_cached)}};
@@ -96,6 +97,9 @@ class Devices : public Command {
       output.print(fmt::format("     {}: peak {:.3f} TFLOP/s, matrix product {:.3f}, as measured {}\n", name,
                                tera(measured.rates.peak), tera(measured.rates.gemm), measured.rates.date));
     }
+    output.print(
+        fmt::format("     pattern of reading weights for one stream: {}, {}\n", runtime.reads.pattern,
+                    runtime.reads.date.empty() ? "as suits this processor" : "as measured " + runtime.reads.date));
     if (!not_cached.empty()) output.print(fmt::format("     these rates are not cached: {}\n", not_cached));
     devices.push_back(cpu);
     Json unavailable = Json::array();

@@ -4,6 +4,8 @@
 #include <charconv>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/read_pattern.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/first_gpu.h"
 #include "backend/gpu/sim/sim_device.h"
@@ -13,6 +15,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "ops/device_runs.h"
+#include "runtime/device_rates.h"
 #include "runtime/device_runs.h"
 
 namespace ingot::runtime {
@@ -108,6 +111,26 @@ void open_device(Runtime& runtime, const std::string& device) {
   throw_hint(ErrorKind::usage, "use auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
 }
 
+// The CPU's ops. On a processor that is not known, the fastest pattern of reading weights is measured once and cached.
+void register_cpu_ops(Runtime& runtime) {
+  cpu::Levels levels = cpu::machine_levels();
+  if (runtime.device->kind() == DeviceKind::cpu) {
+    if (!cpu::known_read_pattern(processor_id())) {
+      const RateCache cache = rate_cache(rates_key(runtime));
+      const MeasuredRates found = cached_or_measured(cache, "read-pattern", 1, Measure::if_missing, [&] {
+        Arena scratch;
+        ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+        return std::vector<double>{1 + static_cast<double>(cpu::measure_read_pattern(context))};  // 0 is no rate
+      });
+      const auto index = static_cast<size_t>(found.values[0]) - 1;
+      levels.reads = cpu::read_patterns[std::min(index, cpu::read_patterns.size() - 1)];
+      runtime.reads.date = found.date;
+    }
+    runtime.reads.pattern = cpu::name(levels.reads);
+  }
+  cpu::register_ops(runtime.registry, levels);
+}
+
 }  // namespace
 
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
@@ -120,12 +143,12 @@ Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, 
   require_cpus(cpus, num_threads);
   Runtime runtime;
   open_device(runtime, device);
-  cpu::register_ops(runtime.registry);
-  if (runtime.device->kind() != DeviceKind::cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
-  if (const char* restricted = environment("INGOT_OPS")) runtime.registry.select_implementation(restricted);
   const bool on_cpu = runtime.device->kind() == DeviceKind::cpu;
   const WorkspaceBytes workspace = on_cpu ? cpu::workspace_bytes(cpu::best_isa()) : no_workspace;
   runtime.threads = std::make_unique<ThreadPool>(num_threads, cpus, workspace);
+  register_cpu_ops(runtime);
+  if (!on_cpu) gpu::register_ops(runtime.registry, runtime.device->kind());
+  if (const char* restricted = environment("INGOT_OPS")) runtime.registry.select_implementation(restricted);
   return runtime;
 }
 

@@ -12,11 +12,18 @@
 
 namespace ingot::runtime {
 
+// How a CPU reads weights for one or two tokens (cpu::ReadPattern).
+struct WeightReads {
+  std::string pattern;  // its name; empty on another device
+  std::string date;     // when it was measured here; empty if it is known for the processor
+};
+
 struct Runtime {
   std::unique_ptr<Device> device;
   std::string model;  // the vendor's name of the device: "NVIDIA H200"
   ops::Registry registry;
   std::unique_ptr<ThreadPool> threads;
+  WeightReads reads;
 };
 
 // `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64",

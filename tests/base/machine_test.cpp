@@ -75,6 +75,25 @@ TEST(Machine, MissingKernelFilesGiveUnknown) {
   EXPECT_FALSE(cpu_name(root.folder()).empty());
   put(root / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU 9000\n");
   EXPECT_EQ(cpu_name(root.folder()), "Some CPU 9000");
+  EXPECT_EQ(processor_id(root.folder()).vendor, "");
+}
+
+TEST(Machine, ProcessorsOfTheSameNameAreToldApart) {
+  const Scratch root;
+  put(root / "proc/cpuinfo",
+      "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n");
+  EXPECT_EQ(cpu_name(root.folder()), "AMD EPYC (family 25, model 17)");
+  const ProcessorId genoa = processor_id(root.folder());
+  EXPECT_EQ(genoa.vendor, "AuthenticAMD");
+  EXPECT_EQ(genoa.family, 25);
+  EXPECT_EQ(genoa.model, 17);
+
+  put(root / "proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd4f\n");
+  const ProcessorId neoverse = processor_id(root.folder());
+  EXPECT_EQ(neoverse.vendor, "0x41");
+  EXPECT_EQ(neoverse.family, 0);
+  EXPECT_EQ(neoverse.model, 0xd4f);
+  EXPECT_NE(cpu_name(root.folder()).find("(implementer 0x41, part 0xd4f)"), std::string::npos);
 }
 
 TEST(Clock, FormatsTime) {

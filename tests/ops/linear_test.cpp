@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "backend/cpu/cpu_device.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/read_pattern.h"
 #include "base/thread_pool.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
@@ -62,7 +64,7 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, StorageType>>
 // Widths that are no multiple of the vector width, rows that are no multiple of the tile, and more tokens than a block.
 TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) {
   const auto [dtype, storage] = GetParam();
-  const int64_t in = is_block(storage) ? 1024 : 1013;
+  const int64_t in = is_block(storage) ? 65 * 32 : 1013;  // an odd number of blocks, more than 64
   const Weight w = weight(107, in);
   constexpr int64_t tokens = 401;
   const Tensor x{keep_as(storage_of(dtype), random_values(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
@@ -76,6 +78,59 @@ TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) {
       EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(begin) * row, some.size()), 0) << count;
     }
   }
+}
+
+// Tokens and rows that fill tiles of every pattern and leave some over, in one thread and in several.
+TEST(ReadPatterns, GiveTheSameBits) {
+  const auto device = cpu::make_device();
+  constexpr int64_t in = 1013, out = 107;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const std::vector<std::byte> stored_w = stored(storage_of(dtype), random_values(out * in, 1));
+    const std::vector<std::byte> stored_x = stored(storage_of(dtype), random_values(2 * in, 2));
+    Buffer w_memory(*device, stored_w.size()), x_memory(*device, stored_x.size());
+    std::memcpy(w_memory.data(), stored_w.data(), stored_w.size());
+    std::memcpy(x_memory.data(), stored_x.data(), stored_x.size());
+    const Weight w{.storage = storage_of(dtype), .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
+    for (const int64_t tokens : {1, 2}) {
+      std::vector<std::byte> first;
+      for (const cpu::ReadPattern pattern : cpu::read_patterns) {
+        ops::Registry registry;
+        cpu::Levels levels = cpu::machine_levels();
+        levels.reads = pattern;
+        cpu::register_ops(registry, levels);
+        registry.select_implementation("linear", "dot");
+        for (const int threads : {1, 3}) {
+          ThreadPool pool(threads);
+          Arena scratch;
+          ops::Context context{*device, registry, scratch, &pool};
+          Buffer y_memory(*device, static_cast<size_t>(tokens * out) * sizeof(float));
+          const Tensor y = y_memory.view(DType::f32, {tokens, out});
+          ops::linear(context, y, x_memory.view(dtype, {tokens, in}), w, {});
+          const auto* bytes = static_cast<const std::byte*>(y.data);
+          const std::vector<std::byte> found(bytes, bytes + y.bytes());
+          if (first.empty()) first = found;
+          EXPECT_EQ(found, first) << name(dtype) << ", " << cpu::name(pattern) << ", " << tokens << " tokens";
+        }
+      }
+    }
+  }
+}
+
+TEST(ReadPatterns, AreKnownByProcessorFamilyOrMeasured) {
+  using cpu::ReadPattern;
+  EXPECT_EQ(cpu::known_read_pattern({"AuthenticAMD", 25, 17}), ReadPattern::sequential);    // Zen 4
+  EXPECT_EQ(cpu::known_read_pattern({"AuthenticAMD", 26, 2}), ReadPattern::side_by_side);   // Zen 5
+  EXPECT_EQ(cpu::known_read_pattern({"GenuineIntel", 6, 143}), ReadPattern::side_by_side);  // Sapphire Rapids
+  EXPECT_EQ(cpu::known_read_pattern({"AuthenticAMD", 25, 1}), std::nullopt);                // Zen 3
+  EXPECT_EQ(cpu::known_read_pattern({"0x41", 0, 0xd4f}), std::nullopt);
+  EXPECT_EQ(cpu::known_read_pattern({}), std::nullopt);
+
+  const auto device = cpu::make_device();
+  ThreadPool pool(2);
+  Arena scratch;
+  const ops::Registry none;
+  ops::Context context{*device, none, scratch, &pool};
+  EXPECT_NE(std::string(cpu::name(cpu::measure_read_pattern(context))), "?");
 }
 
 // Some levels have kernels that dequantize to bf16; the others use the codec.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #endif
 
+#include "backend/cpu/read_pattern.h"
 #include "backend/cpu/workspace.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -103,7 +104,10 @@ WorkspaceBytes workspace_bytes(Isa isa) {
 
 Levels machine_levels() {
   const Isa best = best_isa();
-  return {best, std::min(best, Isa::avx512) == std::min(machine_isa(), Isa::avx512)};
+  Levels levels{best, std::min(best, Isa::avx512) == std::min(machine_isa(), Isa::avx512)};
+  static const std::optional<ReadPattern> known = known_read_pattern(processor_id());
+  levels.reads = known.value_or(levels.reads);
+  return levels;
 }
 
 }  // namespace ingot::cpu

@@ -9,6 +9,10 @@ namespace ingot::cpu::INGOT_SIMD_LEVEL {
 
 constexpr int64_t block_elements = 32;
 
+// The scale of the block at `from`: once, and in every lane. Blocks have more than eight bytes.
+INGOT_INLINE float one_scale(const unsigned char* from) {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
 INGOT_INLINE Floats block_scale(const unsigned char* from) {
   int16_t scale;
   __builtin_memcpy(&scale, from, sizeof scale);
@@ -18,7 +22,7 @@ INGOT_INLINE Floats block_scale(const unsigned char* from) {
 // Blocks of 8-bit integers.
 struct Q8Block {
   static constexpr int64_t bytes = 34;
-  INGOT_INLINE __m512i load(const unsigned char* from) {
+  INGOT_INLINE __m512i decode(const unsigned char* from) {
     typedef signed char Integers __attribute__((vector_size(lanes)));
     const Floats factor = block_scale(from);
     const auto decode16 = [&](const unsigned char* from16) {
@@ -30,15 +34,30 @@ struct Q8Block {
   }
 };
 
-// Blocks of 4-bit integers from -8 to 7: element j is the low half of byte j, element 16 + j its high half.
+// Blocks of 4-bit integers from -8 to 7: element j is the low half of byte j, element 16 + j its high half. The
+// integers select from a table of the sixteen values that they can have, so that few values are rounded.
 struct Q4Block {
   static constexpr int64_t bytes = 18;
-  INGOT_INLINE __m512i load(const unsigned char* from) {
-    const __m512i pairs = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)));
-    // The values of the sixteen integers; the permutation selects one by the low four bits.
-    const Floats values = block_scale(from) * Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-    const auto decode16 = [&](__m512i nibbles) { return _mm512_permutexvar_ps(nibbles, (__m512)values); };
-    return (__m512i)_mm512_cvtne2ps_pbh(decode16(_mm512_srli_epi32(pairs, 4)), decode16(pairs));
+  INGOT_INLINE __m512 values(Floats scale) {
+    return (__m512)(scale * Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7});
+  }
+  // The 32 integers, each plus 8, in 16-bit words, whose bits above the fourth are undefined.
+  INGOT_INLINE __m512i integers(const unsigned char* from) {
+    const __m256i pairs = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(pairs), _mm256_srli_epi16(pairs, 4), 1);
+  }
+  INGOT_INLINE __m512i decode(const unsigned char* from) { return decode(from, block_scale(from)); }
+  INGOT_INLINE __m512i decode(const unsigned char* from, Floats scale) {
+    const __m512i table = _mm512_zextsi256_si512((__m256i)_mm512_cvtneps_pbh(values(scale)));
+    return _mm512_permutexvar_epi16(_mm512_and_si512(integers(from), _mm512_set1_epi16(15)), table);
+  }
+  // The block at `from` and the one after it, whose values are the second half of one table.
+  INGOT_INLINE void decode_two(const unsigned char* from, Floats scale, Floats scale_after, __m512i (&blocks)[2]) {
+    const __m512i table = (__m512i)_mm512_cvtne2ps_pbh(values(scale_after), values(scale));
+    const __m512i low = _mm512_set1_epi16(15), second = _mm512_set1_epi16(16);
+    const __m512i low_and_second = _mm512_ternarylogic_epi32(integers(from + bytes), low, second, 0xea);  // a & b | c
+    blocks[0] = _mm512_permutexvar_epi16(_mm512_and_si512(integers(from), low), table);
+    blocks[1] = _mm512_permutexvar_epi16(low_and_second, table);
   }
 };
 

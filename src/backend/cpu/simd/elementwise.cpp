@@ -106,7 +106,7 @@ using BlocksToBf16 = void(Bf16* y, const void* blocks, int64_t n);
 template <class Block>
 void blocks_to_bf16(Bf16* y, const void* blocks, int64_t n) {
   const auto* from = static_cast<const unsigned char*>(blocks);
-  for (int64_t i = 0; i < n; i += block_elements, from += Block::bytes) _mm512_storeu_si512(y + i, Block::load(from));
+  for (int64_t i = 0; i < n; i += block_elements, from += Block::bytes) _mm512_storeu_si512(y + i, Block::decode(from));
 }
 constexpr BlocksToBf16* q8_to_bf16 = blocks_to_bf16<Q8Block>;
 constexpr BlocksToBf16* q4_to_bf16 = blocks_to_bf16<Q4Block>;

@@ -35,12 +35,10 @@ struct Step<Bf16> {
 };
 #endif
 
-// The rows of a weight, as a tile reads them.
+// The rows of a weight, as a tile reads them: vectors of Step<T>::size elements.
 template <class T>
 struct PlainRows {
-  static constexpr int64_t step = Step<T>::size * static_cast<int64_t>(sizeof(T));
-  // Whether the hardware prefetches the reads, which are sequential, as long as there is little other work.
-  static constexpr bool hardware_prefetches = true;
+  static constexpr int64_t vector_bytes = Step<T>::size * static_cast<int64_t>(sizeof(T));
   const T* data;
   int64_t k;
 
@@ -57,8 +55,7 @@ struct PlainRows {
 // Quantised blocks, decoded to bf16 when loaded, with the same result as decoding whole rows.
 template <class Block>
 struct BlockRows {
-  static constexpr int64_t step = Block::bytes;
-  static constexpr bool hardware_prefetches = false;
+  static constexpr int64_t vector_bytes = Block::bytes;
   const unsigned char* data;
   int64_t row_bytes;
 
@@ -68,39 +65,77 @@ struct BlockRows {
   }
   template <class Extent>
   __m512i load(int64_t row, int64_t i, Extent) const {
-    return Block::load(at(row, i));
+    return Block::decode(at(row, i));
   }
 };
 #endif
 
-// Software prefetch during a tile: the bytes between the tile's end and the data that is prefetched, or no_prefetch.
-// The rows after the tile are prefetched in memory order, whatever the order in which the next tile reads them. With
-// many tokens that is the next tile; with few tokens, whose tiles take less time than the memory latency, data further
-// on.
-constexpr int no_prefetch = -1;
-constexpr int prefetch_next_tile = 0;
-constexpr int prefetch_2k_later = 2048;
+// Software prefetch during a tile, in memory order, whatever the order in which the tiles are read: of the data that
+// lies `distance` bytes after the tile's rows. With many tokens that is the next tile (0 bytes); with few, whose tiles
+// take less time than the memory's latency, it is further on.
+struct NoPrefetch {};
+struct Prefetch {
+  int64_t distance;
+};
+constexpr Prefetch prefetch_next_tile{0};
+constexpr Prefetch prefetch_2k_later{2 << 10};
+constexpr Prefetch prefetch_4k_later{4 << 10};
 
-// One step at element i.
-template <class T, int tokens, int rows, int prefetch, class Rows, class Extent>
-INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i,
-                           Extent extent) {
+// Asks for the memory `ahead` of a tile that ends at `end`: `bytes`, from `done` bytes on.
+template <int64_t bytes>
+INGOT_INLINE void prefetch(NoPrefetch, const unsigned char*, int64_t) {}
+template <int64_t bytes>
+INGOT_INLINE void prefetch(Prefetch ahead, const unsigned char* end, int64_t done) {
+  INGOT_UNROLL
+  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(end + ahead.distance + done + b);
+}
+
+// One step at element i: the sums of `streams` rows from `row` on, which are read side by side.
+template <int streams, class T, int tokens, int rows, class Rows, class Ahead, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int row, int64_t k, int64_t i,
+                           Ahead ahead, Extent extent) {
   using S = Step<T>;
-  if constexpr (prefetch >= 0) {
-    const unsigned char* next = w.at(rows, 0) + prefetch + i / S::size * (rows * Rows::step);
-    INGOT_UNROLL
-    for (int b = 0; b < rows * Rows::step; b += 64) __builtin_prefetch(next + b);
-  }
+  constexpr int64_t bytes = streams * Rows::vector_bytes;
+  prefetch<bytes>(ahead, w.at(row + streams, 0), i / S::size * bytes);
   typename S::Vector left[tokens];
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
   INGOT_UNROLL
-  for (int r = 0; r < rows; ++r) {
+  for (int r = row; r < row + streams; ++r) {
     const typename S::Vector right = w.load(r, i, extent);
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
   }
 }
+
+#if defined(__AVX512BF16__)
+// `count` blocks, one or two, from block first + b on, of every row; `scales` are those of the blocks from `first` on.
+template <int count, int tokens, int rows, class Ahead, int64_t converted>
+INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const BlockRows<Q4Block>& w,
+                             const float (&scales)[rows][converted], int64_t k, int64_t first, int64_t b, Ahead ahead) {
+  using S = Step<Bf16>;
+  constexpr int64_t bytes = rows * Q4Block::bytes;
+  const int64_t i = (first + b) * block_elements;
+  prefetch<count * bytes>(ahead, w.at(rows, 0), (first + b) * bytes);
+  INGOT_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    __m512i decoded[2];
+    if constexpr (count == 2) {
+      Q4Block::decode_two(w.at(r, i), splat(scales[r][b]), splat(scales[r][b + 1]), decoded);
+    } else {
+      decoded[0] = Q4Block::decode(w.at(r, i), splat(scales[r][b]));
+    }
+    INGOT_UNROLL
+    for (int t = 0; t < tokens; ++t) {
+      INGOT_UNROLL
+      for (int c = 0; c < count; ++c) {
+        const __m512i left = S::load(x + t * k + i + c * block_elements, AllLanes{});
+        sums[t][r] = S::add(sums[t][r], left, decoded[c]);
+      }
+    }
+  }
+}
+#endif
 
 // Four consecutive elements of a row of y.
 #if defined(__AVX512BF16__)
@@ -158,8 +193,8 @@ INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
 
 template <class T>
 struct Outputs {
-  float* y_float;  // if null: y_own
-  T* y_own;
+  float* y_float;  // if null: y_typed
+  T* y_typed;
   int64_t y_row;
   bool accumulate;
 };
@@ -179,23 +214,13 @@ INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Fo
   if (y.y_float != nullptr) {
     to(y.y_float + at);
   } else {
-    to(y.y_own + at);
+    to(y.y_typed + at);
   }
 }
 
-// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
-template <class T, int tokens, int rows, int prefetch, class Rows>
-void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row) {
-  constexpr int size = Step<T>::size;
-  Floats sums[tokens][rows];
-  for (int t = 0; t < tokens; ++t) {
-    for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
-  }
-  x += token * k;
-  const Rows w = weight.rows_from(row);
-  int64_t i = 0;
-  for (; i + size <= k; i += size) add_step<T, tokens, rows, prefetch>(sums, x, w, k, i, AllLanes{});
-  if (i < k) add_step<T, tokens, rows, prefetch>(sums, x, w, k, i, FirstLanes{static_cast<int>(k - i)});
+// Stores the sums of a tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
+template <class T, int tokens, int rows>
+INGOT_INLINE void store_tile(const Outputs<T>& y, const Floats (&sums)[tokens][rows], int64_t token, int64_t row) {
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) {
     if constexpr (rows == 1) {
@@ -209,6 +234,55 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
   }
 }
 
+// Such a tile. `streams` rows are read side by side, which changes no sum.
+template <class T, int tokens, int rows, int streams, class Rows, class Ahead>
+void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row, Ahead ahead) {
+  static_assert(rows % streams == 0);
+  constexpr int size = Step<T>::size;
+  Floats sums[tokens][rows];
+  for (int t = 0; t < tokens; ++t) {
+    for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
+  }
+  x += token * k;
+  const Rows w = weight.rows_from(row);
+  INGOT_UNROLL
+  for (int r = 0; r < rows; r += streams) {
+    int64_t i = 0;
+    for (; i + size <= k; i += size) add_step<streams>(sums, x, w, r, k, i, ahead, AllLanes{});
+    if (i < k) add_step<streams>(sums, x, w, r, k, i, ahead, FirstLanes{static_cast<int>(k - i)});
+  }
+  store_tile(y, sums, token, row);
+}
+
+#if defined(__AVX512BF16__)
+// 4-bit blocks, whose decoding takes longer than reading them: scales are converted before their blocks, one
+// instruction each, and broadcast when loaded, and two blocks are decoded together. The rows are read side by side,
+// whatever `streams` is.
+template <class T, int tokens, int rows, int streams, class Ahead>
+void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Q4Block>& weight, int64_t k, int64_t token,
+          int64_t row, Ahead ahead) {
+  constexpr int64_t converted = 64;  // scales of a row
+  float scales[rows][converted];
+  Floats sums[tokens][rows];
+  for (int t = 0; t < tokens; ++t) {
+    for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
+  }
+  x += token * k;
+  const BlockRows<Q4Block> w = weight.rows_from(row);
+  const int64_t blocks = k / block_elements;
+  for (int64_t first = 0; first < blocks; first += converted) {
+    const int64_t count = blocks - first < converted ? blocks - first : converted;
+    for (int r = 0; r < rows; ++r) {
+      for (int64_t b = 0; b < count; ++b) scales[r][b] = one_scale(w.at(r, (first + b) * block_elements));
+    }
+    int64_t b = 0;
+    for (; b + 2 <= count; b += 2) add_blocks<2>(sums, x, w, scales, k, first, b, ahead);
+    if (b < count) add_blocks<1>(sums, x, w, scales, k, first, b, ahead);
+  }
+  store_tile(y, sums, token, row);
+}
+#endif
+
 #if defined(__AVX512F__)
 constexpr int max_tokens = 6;  // per tile of four rows: 24 sums, 6 of x, 1 of w, of 32 registers
 #elif defined(__aarch64__)
@@ -218,12 +292,11 @@ constexpr int max_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 #endif
 
 // A tile of `count` tokens, at most `limit`.
-template <class T, int limit, int rows, class Rows>
+template <class T, int limit, int rows, int streams, class Ahead, class Rows>
 void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row,
-                       int64_t count) {
-  constexpr int prefetch = limit > 2 || !Rows::hardware_prefetches ? prefetch_2k_later : no_prefetch;
-  if (count == limit) return tile<T, limit, rows, prefetch>(y, x, w, k, token, row);
-  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows>(y, x, w, k, token, row, count);
+                       int64_t count, Ahead ahead) {
+  if (count == limit) return tile<T, limit, rows, streams>(y, x, w, k, token, row, ahead);
+  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows, streams>(y, x, w, k, token, row, count, ahead);
 }
 
 // Tokens [first, end) times `rows` rows from `row` on.
@@ -231,16 +304,51 @@ template <class T, int rows, class Rows>
 void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
   int64_t token = first;
   if (token + max_tokens <= end) {
-    tile<T, max_tokens, rows, prefetch_next_tile>(y, x, w, k, token, row);
+    tile<T, max_tokens, rows, rows>(y, x, w, k, token, row, prefetch_next_tile);
     for (token += max_tokens; token + max_tokens <= end; token += max_tokens) {
-      tile<T, max_tokens, rows, no_prefetch>(y, x, w, k, token, row);
+      tile<T, max_tokens, rows, rows>(y, x, w, k, token, row, NoPrefetch{});
     }
   }
-  tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, end - token);
+  if (token < end) {
+    tile_tokens_up_to<T, max_tokens - 1, rows, rows>(y, x, w, k, token, row, end - token, prefetch_2k_later);
+  }
 }
 
+// `tokens` <= few_tokens, times as many of the rows [row, last) as make whole tiles; returns the next row.
+constexpr int few_tokens = 2;
+template <class T, int rows, int streams, class Rows, class Ahead>
+int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t tokens,
+                            int64_t row, int64_t last, Ahead ahead) {
+  for (; row + rows <= last; row += rows) {
+    tile_tokens_up_to<T, few_tokens, rows, streams>(y, x, w, k, first, row, tokens, ahead);
+  }
+  return row;
+}
+template <class T>
+int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t k, int64_t first,
+                            int64_t tokens, int64_t row, int64_t last, ReadPattern pattern) {
+  switch (pattern) {
+    case ReadPattern::sequential: {
+      return tiles_of_few_tokens<T, 4, 1>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
+    }
+    case ReadPattern::side_by_side: {
+      return tiles_of_few_tokens<T, 8, 8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
+    }
+    case ReadPattern::prefetched: break;
+  }
+  return tiles_of_few_tokens<T, 4, 4>(y, x, w, k, first, tokens, row, last, prefetch_4k_later);
+}
+#if defined(__AVX512BF16__)
+template <class Block>
+int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Block>& w, int64_t k, int64_t first,
+                            int64_t tokens, int64_t row, int64_t last, ReadPattern) {
+  return tiles_of_few_tokens<Bf16, 8, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
+}
+#endif
+
 template <class T, class Rows>
-void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k) {
+void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k,
+               ReadPattern pattern) {
   // Bytes of a group of tokens, which stays in L1 while rows are streamed, and of a span of rows, which stays in L2
   // while all groups of tokens are multiplied with it.
   constexpr int64_t l1_bytes = 30 << 10, l2_bytes = 384 << 10;
@@ -253,10 +361,7 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
     for (int64_t first = 0; first < tokens; first += group) {
       const int64_t end = first + group < tokens ? first + group : tokens;
       int64_t row = begin;
-      // With few tokens, tiles have more rows, for enough independent sums.
-      if (end - first <= max_tokens / 2) {
-        for (; row + 8 <= last; row += 8) tile_tokens_up_to<T, max_tokens / 2, 8>(y, x, w, k, first, row, end - first);
-      }
+      if (end - first <= few_tokens) row = tiles_of_few_tokens(y, x, w, k, first, end - first, row, last, pattern);
       for (; row + 4 <= last; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
       for (; row < last; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
     }
@@ -264,17 +369,17 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
 }
 
 template <class T>
-void skinny_gemm(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
-                 int64_t k, bool accumulate) {
-  all_tiles(Outputs<T>{y_float, y_own, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k);
+void skinny_gemm(float* y_float, T* y_typed, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
+                 int64_t k, bool accumulate, ReadPattern pattern) {
+  all_tiles(Outputs<T>{y_float, y_typed, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k, pattern);
 }
 
 #if defined(__AVX512BF16__)
 template <class Block>
-void block_skinny_gemm(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
-                       int64_t rows, int64_t k, bool accumulate) {
+void block_skinny_gemm(float* y_float, Bf16* y_typed, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
+                       int64_t rows, int64_t k, bool accumulate, ReadPattern pattern) {
   const BlockRows<Block> blocks{static_cast<const unsigned char*>(w), k / block_elements * Block::bytes};
-  all_tiles(Outputs<Bf16>{y_float, y_own, y_row, accumulate}, x, blocks, tokens, rows, k);
+  all_tiles(Outputs<Bf16>{y_float, y_typed, y_row, accumulate}, x, blocks, tokens, rows, k, pattern);
 }
 constexpr BlockSkinnyGemm* q8_skinny_gemm = block_skinny_gemm<Q8Block>;
 constexpr BlockSkinnyGemm* q4_skinny_gemm = block_skinny_gemm<Q4Block>;

@@ -7,16 +7,24 @@
 
 namespace ingot::cpu {
 
-template <class T>
-using SkinnyGemm = void(float* y_float, T* y_own, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
-                        int64_t k, bool accumulate);
+// How a weight that is not quantised is read for one or two tokens, when memory is the limit. Which one is fastest
+// depends on the processor's prefetchers; no bit of a result does.
+enum class ReadPattern {
+  sequential,    // one row after the other
+  side_by_side,  // eight rows at a time
+  prefetched,    // four rows at a time, by software prefetches 4 KiB ahead
+};
 
-using BlockSkinnyGemm = void(float* y_float, Bf16* y_own, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
-                             int64_t rows, int64_t k, bool accumulate);
+template <class T>
+using SkinnyGemm = void(float* y_float, T* y_typed, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
+                        int64_t k, bool accumulate, ReadPattern pattern);
+
+using BlockSkinnyGemm = void(float* y_float, Bf16* y_typed, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
+                             int64_t rows, int64_t k, bool accumulate, ReadPattern pattern);
 
 struct SkinnyGemmKernels {
   // y[t * y_row + r] (+)= sum over i < k of x[t * k + i] w[r * k + i] for t < tokens and r < rows. y is `y_float` if
-  // not null, else `y_own`. Sums in fp32, in an order that depends on k alone.
+  // not null, else `y_typed`. Sums in fp32, in an order that depends on k alone.
   ForTypes<SkinnyGemm> skinny_gemm;
   // The same for a weight in blocks of q8_0 or q4_0, which are decoded to bf16 in registers, again for every tile of
   // tokens; null at levels without bf16 dot products.
