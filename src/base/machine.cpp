@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/processor.h"
 #include "base/strings.h"
 
 namespace ingot {
@@ -134,25 +135,6 @@ uint64_t total_memory(const fs::path& root) {
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-ProcessorId processor_id(const fs::path& root) {
-  const std::string info = read_if_there(root / "proc/cpuinfo");
-  const auto number = [&](std::string_view key, int base) {
-    std::string_view text = line_value(info, key);
-    if (base == 16 && text.starts_with("0x")) text.remove_prefix(2);
-    int64_t value = -1;
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), value, base);
-    return result.ec == std::errc() ? value : -1;
-  };
-  // With the tab, since "model name" is another line.
-  if (const auto vendor = line_value(info, "vendor_id"); !vendor.empty()) {
-    return {std::string(vendor), number("cpu family", 10), number("model\t", 10)};
-  }
-  if (const auto implementer = line_value(info, "CPU implementer"); !implementer.empty()) {
-    return {std::string(implementer), 0, number("CPU part", 16)};
-  }
-  return {};
 }
 
 std::string cpu_name(const fs::path& root) {

@@ -26,16 +26,6 @@ uint64_t total_memory(const std::filesystem::path& root = "/");
 // Host name of the machine.
 std::string host_name();
 
-// How the kernel identifies the processor in /proc/cpuinfo. On x86: CPUID's vendor ("AuthenticAMD"), family and model,
-// extended parts included. On ARM: the implementer ("0x41") and part numbers of the Main ID Register, family 0. Empty
-// and -1 when it does not report them.
-struct ProcessorId {
-  std::string vendor;
-  int64_t family = -1;
-  int64_t model = -1;
-};
-ProcessorId processor_id(const std::filesystem::path& root = "/");
-
 // "AMD EPYC 9R45 (family 26, model 2)", which tells processors apart that call themselves the same; the architecture
 // when the kernel reports no name.
 std::string cpu_name(const std::filesystem::path& root = "/");

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/processor.h"
 #include "ops/device_runs.h"
 #include "runtime/device_rates.h"
 #include "runtime/device_runs.h"

@@ -1,4 +1,5 @@
 #include "base/machine.h"
+#include "base/processor.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -167,12 +167,11 @@ TEST(Dequantization, GivesTheSameBitsAtEveryIsaLevel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, LinearBits,
-                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
-                                          testing::Values(StorageType::f32, StorageType::bf16, StorageType::q8_0)),
-                         [](const auto& info) {
-                           return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Cpu, LinearBits,
+    testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
+                     testing::Values(StorageType::f32, StorageType::bf16, StorageType::q8_0, StorageType::q4_0)),
+    [](const auto& info) { return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param)); });
 
 }  // namespace
 }  // namespace ingot

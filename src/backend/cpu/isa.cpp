@@ -12,6 +12,7 @@
 #include "backend/cpu/workspace.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/processor.h"
 
 namespace ingot::cpu {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "backend/cpu/simd/skinny_gemm.h"
-#include "base/machine.h"
+#include "base/processor.h"
 #include "ops/context.h"
 
 namespace ingot::cpu {
