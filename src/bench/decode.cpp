@@ -29,7 +29,7 @@ class DecodeBench {
  public:
   DecodeBench(runtime::Runtime& runtime, const spec::ModelSpec& model, DType activation,
               const checkpoint::WeightStorage& weights, int64_t batch, int64_t context, const DecodeAdapters& adapters,
-              bool row_invariant)
+              const DecodeOptions& options)
       : model_(model), weights_(random_model(*runtime.device, model, weights, 1)) {
     computed_ = models::make_model(model_, weights_, *runtime.device);
     infer::EngineSettings settings;
@@ -37,7 +37,8 @@ class DecodeBench {
     settings.context = context;
     settings.sequences = batch;
     settings.decoded = weights.decoded(activation);
-    settings.row_invariant = row_invariant;
+    settings.row_invariant = options.row_invariant;
+    settings.int8_activations = runtime::has_int8_activations(options.compute, weights_, *runtime.device);
     if (adapters.count > 0) {
       settings.adapter_rank = adapters.lora.rank;
       settings.adapter_slots = adapters.alternate ? adapters.count : std::min(adapters.count, batch);
@@ -92,14 +93,15 @@ class DecodeBench {
 // Compares log-probabilities of greedily sampled tokens of the reduced model, up to where the devices sample different
 // tokens (in 16 bits two tokens may be that close).
 SmallCheck check_decode(runtime::Runtime& runtime, const spec::ModelSpec& model, DType activation,
-                        const checkpoint::WeightStorage& weights, const DecodeAdapters& adapters, bool row_invariant) {
+                        const checkpoint::WeightStorage& weights, const DecodeAdapters& adapters,
+                        const DecodeOptions& options) {
   const spec::ModelSpec small = reduced(model);
   const int64_t prompt = std::min<int64_t>(20, small.context / 2);
   constexpr int64_t tokens = 8;
   const int64_t batch = std::max<int64_t>(adapters.count, 1);  // one request per adapter
   using Choices = std::vector<std::vector<infer::SampledToken>>;
   const auto serve = [&](runtime::Runtime& on) {
-    DecodeBench bench(on, small, activation, weights, batch, prompt + tokens, adapters, row_invariant);
+    DecodeBench bench(on, small, activation, weights, batch, prompt + tokens, adapters, options);
     bench.submit(batch, prompt, tokens);
     Choices choices(static_cast<size_t>(batch));
     while (!bench.idle()) {
@@ -225,7 +227,7 @@ DecodeReport bench_decode(const DecodeOptions& options) {
                 options.adapters);
   }
   adapters.alternate = options.alternate;
-  const SmallCheck check = check_decode(runtime, model, activation, weights, adapters, options.row_invariant);
+  const SmallCheck check = check_decode(runtime, model, activation, weights, adapters, options);
   if (!check.agrees()) {
     throw_error(ErrorKind::internal,
                 "{} disagrees with the CPU: log-probabilities of a small model are {:.6g}, on the CPU {:.6g}; "
@@ -235,7 +237,7 @@ DecodeReport bench_decode(const DecodeOptions& options) {
   const bool gpu = runtime.device->kind() == DeviceKind::cuda || runtime.device->kind() == DeviceKind::hip;
   if (gpu) report.copied = runtime::measure_gpu(*runtime.device, runtime.registry).copied;
 
-  DecodeBench bench(runtime, model, activation, weights, batch, prompt + tokens, adapters, options.row_invariant);
+  DecodeBench bench(runtime, model, activation, weights, batch, prompt + tokens, adapters, options);
   // An untimed first round.
   bench.submit(batch, prompt, 3);
   while (!bench.idle()) bench.step();

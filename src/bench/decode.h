@@ -13,7 +13,7 @@ namespace ingot::bench {
 
 struct DecodeOptions {
   std::string model;  // a folder with a config.json (weights are not needed), or a model
-  std::string device = "cpu", dtype = "bf16", weights = "auto";
+  std::string device = "cpu", dtype = "bf16", weights = "auto", compute = "auto";
   std::optional<int64_t> threads;
   int64_t batch = 1;                 // concurrent requests
   int64_t prompt = 128;              // tokens per prompt

@@ -31,6 +31,7 @@ class BenchDecode : public Command {
     a.option("threads", options_.threads, "CPU threads (default: all)");
     a.option("dtype", options_.dtype, dtype_help);
     a.option("weights", options_.weights, bench::random_weights_help);
+    a.option("compute", options_.compute, "auto (default: as --dtype), or int8: activations rounded to 8 bits");
     a.option("batch", options_.batch, "concurrent requests");
     a.option("prompt", options_.prompt, "tokens per prompt");
     a.option("tokens", options_.tokens,
@@ -75,6 +76,7 @@ class BenchDecode : public Command {
                    {"device_model", report.device_model},
                    {"dtype", options_.dtype},
                    {"weights", weights},
+                   {"compute", options_.compute},
                    {"batch", options_.batch},
                    {"prompt", options_.prompt},
                    {"tokens", options_.tokens},

@@ -58,6 +58,7 @@ class Chat : public Command {
     settings.batch_tokens = std::min(settings.batch_tokens, settings.context);
     settings.adapter_rank = session.adapter_rank;
     settings.decoded = session.decoded;
+    settings.int8_activations = session.int8_activations;
     infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
                          settings);
 

@@ -15,6 +15,9 @@ void declare(runtime::ModelOptions& options, Arguments& arguments, bool with_ada
                    "type of the weights in memory: auto (default: as --dtype), stored (as in the file), bf16, fp16, "
                    "fp32, int8 (GGUF's q8_0), int4 (the blocks' linear layers in q4_0, the rest in q8_0), or fp8 (the "
                    "blocks' linear layers in e4m3, the rest as --dtype)");
+  arguments.option("compute", options.compute,
+                   "auto (default: as --dtype), or int8: weights in int8 or int4 are multiplied in integers, with "
+                   "activations rounded to 8 bits; CPU only");
   arguments.option("threads", options.threads, "CPU threads (default: all)");
 }
 

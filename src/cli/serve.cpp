@@ -266,6 +266,7 @@ class Serve : public Command {
     settings.adapter_rank = adapters_ ? max_rank() : 0;
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;
+    settings.int8_activations = session.int8_activations;
     settings.prefix_cache = !no_prefix_cache_;
     settings.draft_tokens = draft_tokens_;
     settings.scored_at_once = 64;  // scoring one row at a time would read the whole output head for each

@@ -91,6 +91,7 @@ std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& evaluated
   settings.activation = session.activation;
   settings.adapter_rank = session.adapter_rank;
   settings.decoded = session.decoded;
+  settings.int8_activations = session.int8_activations;
   infer::LogLikelihoodScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
                                     *session.model, settings, items);
   return scorer.score(items, evaluated.adapter, done);
@@ -108,6 +109,7 @@ std::vector<std::string> generate_answers(const EvaluatedModel& evaluated, std::
   settings.activation = session.activation;
   settings.adapter_rank = session.adapter_rank;
   settings.decoded = session.decoded;
+  settings.int8_activations = session.int8_activations;
   settings.sequences = answers_at_once;
   for (const Question& question : questions) {
     settings.context = std::max(settings.context, std::ssize(question.prompt) + question.max_tokens);

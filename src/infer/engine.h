@@ -30,10 +30,11 @@ struct EngineSettings {
   int64_t batch_tokens = 512;  // max tokens computed in a step
   int64_t sequences = 1;       // max running sequences
   int64_t page_tokens = 16;
-  int64_t pages = 0;          // KV cache pages; 0: enough for `sequences` full contexts
-  int64_t adapter_rank = 0;   // max rank of any request's adapter; 0: no adapters
-  bool decoded = false;       // weights are stored in another dtype than `activation`
-  int64_t adapter_slots = 0;  // max adapters on the device; 0: as many as sequences
+  int64_t pages = 0;              // KV cache pages; 0: enough for `sequences` full contexts
+  int64_t adapter_rank = 0;       // max rank of any request's adapter; 0: no adapters
+  bool decoded = false;           // weights are stored in another dtype than `activation`
+  bool int8_activations = false;  // as in nn::Pass; CPU only
+  int64_t adapter_slots = 0;      // max adapters on the device; 0: as many as sequences
   // Row-invariant: the bits of a row's logits, and so a request's text, do not depend on the other requests in the
   // batch or on how the prompt was chunked. CPU only: GPU kernels sum small batches in another order.
   bool row_invariant = true;

@@ -23,6 +23,7 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads, bool h
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
+  shape.int8_activations = settings.int8_activations;
   shape.threads = threads;
   shape.lora_batch = true;
   shape.host_visible = host_visible;
@@ -247,6 +248,7 @@ void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span
   }
   nn::Pass head{context_, flat, settings_.activation, {}};
   head.row_invariant = true;
+  head.int8_activations = settings_.int8_activations;
   if (adapted) head.lora = &head_lora_;
   model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : selected_).slice(0, rows));
 }
@@ -305,6 +307,7 @@ ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std
   const bool every_row = rows == tokens;
   nn::Pass pass{context_, flat, settings_.activation, {}, &cache_};
   pass.row_invariant = row_invariant_;
+  pass.int8_activations = settings_.int8_activations;
   if (adapted) pass.lora = &lora_;
   const auto work = [&] {
     model_.forward(pass, normed_.slice(0, tokens));

@@ -114,6 +114,7 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
+  shape.int8_activations = settings.int8_activations;
   shape.threads = threads.threads();
   shape.host_visible = device.host_visible();
   scratch_ = Arena(device, models::pass_bytes(spec, shape).forward, "scratch");
@@ -200,6 +201,7 @@ std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::A
   // Each layer stores keys and values of the whole batch before attention, so that a continuation attends to the pages
   // of its context.
   nn::Pass pass{context_, flat, settings_.activation, segments(tokens), &cache_};
+  pass.int8_activations = settings_.int8_activations;
   const Tensor normed = batch_arena_.allocate(settings_.activation, Shape{tokens, spec.hidden});
   model_.forward(pass, normed);
 
@@ -215,6 +217,7 @@ std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::A
       ops::scale(context_, logit_inputs.slice(row, row + 1), normed.slice(from, from + 1), 1);
     }
     nn::Pass head{context_, flat, settings_.activation, segments(rows)};
+    head.int8_activations = settings_.int8_activations;
     const Tensor part = logits.slice(0, rows);
     model_.logits(head, part, logit_inputs.slice(0, rows));
     device_.copy_to_host(host.data(), part.data, part.bytes());

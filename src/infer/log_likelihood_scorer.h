@@ -26,7 +26,8 @@ struct LogLikelihoodSettings {
   int64_t batch_tokens = 1024;     // max tokens of a batch; more if one item needs more
   int64_t page_tokens = 16;
   int64_t adapter_rank = 0;
-  bool decoded = false;  // weights are stored in another dtype than `activation`
+  bool decoded = false;           // weights are stored in another dtype than `activation`
+  bool int8_activations = false;  // as in nn::Pass; CPU only
 };
 
 class LogLikelihoodScorer {

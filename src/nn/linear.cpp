@@ -7,6 +7,8 @@
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
+#include "ops/linear_int8.h"
+#include "ops/linear_int8_bytes.h"
 #include "ops/linear_low_rank.h"
 #include "ops/lora.h"
 #include "ops/lora_bytes.h"
@@ -85,7 +87,8 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   const bool in_fp8 = fp8 && pass.fp8;
-  const auto linear = in_fp8 ? ops::linear_fp8 : ops::linear;
+  const bool in_int8 = pass.int8_activations && ops::has_linear_int8(weight.storage);
+  const auto linear = in_fp8 ? ops::linear_fp8 : in_int8 ? ops::linear_int8 : ops::linear;
   // Outside serving always row-invariant: an expert may have one or two rows in one micro-batch and more in another.
   ops::LinearAttributes attributes{.row_invariant = pass.row_invariant || pass.cache == nullptr,
                                    .prefer_skinny = pass.row_invariant};
@@ -99,7 +102,7 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
     return;
   }
   attributes.accumulate = accumulate;
-  const AdapterSegment* whole = in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
+  const AdapterSegment* whole = in_fp8 || in_int8 ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole) {
     const Arena::Scope scope(pass.ops.scratch);
     const Adapter& adapter = *whole->adapter;
@@ -181,8 +184,9 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
 
 size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8) {
   // In an fp8 pass, weights of another type than the activations are already in fp8.
-  const size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
-                                           : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
+  size_t base = shape.fp8 && may_fp8 ? ops::linear_fp8_bytes(rows, out, in, !shape.decoded)
+                                     : ops::linear_bytes(rows, out, in, size_of(shape.activation), shape.decoded);
+  if (shape.int8_activations) base = std::max(base, ops::linear_int8_bytes(rows, in));
   const int64_t rank = shape.adapter_rank;
   const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
   // The low-rank tensors exist while the base gemm runs.

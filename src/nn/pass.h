@@ -77,9 +77,10 @@ struct Pass {
   const TokenBatch& batch;
   DType activation = DType::f32;  // f32, bf16 or, outside training, f16
   std::vector<AdapterSegment> adapters;
-  KvCache* cache = nullptr;      // null: attention inside the batch's own sequences
-  Training* training = nullptr;  // null: backward state is not saved
-  bool fp8 = false;              // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
+  KvCache* cache = nullptr;       // null: attention inside the batch's own sequences
+  Training* training = nullptr;   // null: backward state is not saved
+  bool fp8 = false;               // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
+  bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
   // For a shard of a model (spec/model_shard.h): tp is the ranks of the same stage, pp the ranks of the same tensor
   // shard. No adapters then.
   comm::Group tp{};
@@ -99,7 +100,8 @@ struct PassShape {
   DType activation = DType::f32;
   bool decoded = false;  // weights are stored in another type than the activations, so they are decoded when used
   bool fp8 = false;      // as in Pass
-  int64_t tp = 1;        // number of tensor-parallel ranks
+  bool int8_activations = false;
+  int64_t tp = 1;  // number of tensor-parallel ranks
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
   bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)

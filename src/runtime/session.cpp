@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
+#include "ops/linear_int8.h"
 
 namespace ingot::runtime {
 
@@ -52,6 +53,23 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
 
 }  // namespace
 
+bool has_int8_activations(const std::string& compute, const WeightSet& weights, const Device& device) {
+  if (compute == "auto") return false;
+  if (compute != "int8") throw_hint(ErrorKind::usage, "use auto or int8", "--compute '{}' is not known", compute);
+  if (device.kind() != DeviceKind::cpu) {
+    throw_hint(ErrorKind::usage, "leave --compute out, or use --device cpu", "--compute int8 is for CPUs, not {}",
+               device.name());
+  }
+  const bool any = std::any_of(weights.parameters.begin(), weights.parameters.end(), [](const Parameter& parameter) {
+    return parameter.matrix && ops::has_linear_int8(parameter.matrix.storage);
+  });
+  if (!any) {
+    throw_hint(ErrorKind::usage, "use --weights int8 or int4",
+               "--compute int8 multiplies weights in q8_0 or q4_0, and this model has none in memory");
+  }
+  return true;
+}
+
 DType activation_of(const std::string& dtype) {
   if (dtype == "bf16") return DType::bf16;
   if (dtype == "fp16") return DType::f16;
@@ -69,6 +87,7 @@ Session::Session(const ModelOptions& options)
   decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
     return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
   });
+  int8_activations = has_int8_activations(options.compute, loaded.weights, *runtime.device);
   if (options.adapter) open_adapter(*options.adapter);
 }
 
@@ -117,6 +136,7 @@ models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
   shape.adapter_rank = adapter_rank;
   shape.activation = activation;
   shape.decoded = decoded;
+  shape.int8_activations = int8_activations;
   shape.threads = runtime.threads->threads();
   shape.host_visible = runtime.device->host_visible();
   return shape;

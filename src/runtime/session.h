@@ -17,20 +17,26 @@ namespace ingot::runtime {
 // Parses --dtype for inference. ErrorKind::usage for an unknown word.
 DType activation_of(const std::string& dtype);
 
-// The options --model, --adapter, --device, --dtype, --weights and --threads.
+// The options --model, --adapter, --device, --dtype, --weights, --compute and --threads.
 struct ModelOptions {
   std::string model;
   std::optional<std::string> adapter;
   std::string device = "auto";
   std::string dtype = "bf16";
   std::string weights = "auto";
+  std::string compute = "auto";
   std::optional<int64_t> threads;
 };
+
+// Whether --compute asks for linear layers with int8 activations (ops/linear_int8.h). Errors: usage for an unknown
+// word, for a device that is not the CPU, and when no matrix of `weights` is stored so.
+bool has_int8_activations(const std::string& compute, const WeightSet& weights, const Device& device);
 
 // Owns the runtime, the weights and the adapter; to be used by one thread at a time.
 class Session {
  public:
-  // Errors: usage for an unknown option value; unsupported for weight types that this build does not support; those of
+  // Errors: usage for an unknown option value, and for --compute int8 without such weights or on another device than
+  // the CPU; unsupported for weight types that this build does not support; those of
   // open_runtime, open_model, load_model and load_adapter.
   explicit Session(const ModelOptions& options);
 
@@ -49,7 +55,8 @@ class Session {
   DType activation;
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
-  bool decoded = false;  // a matrix has a storage type other than the activations
+  bool decoded = false;           // a matrix has a storage type other than the activations
+  bool int8_activations = false;  // --compute int8, as in nn::Pass
   std::optional<nn::Adapter> adapter;
   int64_t adapter_rank = 0;
   // The adapter replaces weights (DoRA, modules_to_save), so it is merged into `loaded`, `adapter` is empty, and the

@@ -2,6 +2,9 @@
 
 namespace ingot::gpu {
 
+// int8 activations are for CPUs: a GPU decodes weights as fast as it reads them.
+void register_linear_int8(ops::Registry&, DeviceKind) {}
+
 void register_ops(ops::Registry& registry, DeviceKind kind) {
 #define INGOT_REGISTER(noun) register_##noun(registry, kind);
   INGOT_OP_NOUNS(INGOT_REGISTER)

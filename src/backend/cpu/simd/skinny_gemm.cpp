@@ -4,6 +4,7 @@
 
 #include "backend/cpu/simd/blocks.h"
 #include "backend/cpu/simd/simd.h"
+#include "backend/cpu/simd/tile_outputs.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
@@ -137,104 +138,8 @@ INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const 
 }
 #endif
 
-// Four consecutive elements of a row of y.
-#if defined(__AVX512BF16__)
-using Four = __m128;
-INGOT_INLINE Four load_four(const float* p) { return _mm_loadu_ps(p); }
-INGOT_INLINE Four load_four(const Bf16* p) {
-  const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  return _mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(halves), 16));
-}
-INGOT_INLINE Four load_four(const F16* p) { return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))); }
-INGOT_INLINE void store_four(float* p, Four x) { _mm_storeu_ps(p, x); }
-INGOT_INLINE void store_four(Bf16* p, Four x) {
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), (__m128i)_mm_cvtneps_pbh(x));
-}
-INGOT_INLINE void store_four(F16* p, Four x) {
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-}
-
-// The sums of the lanes of four vectors, all in the same order.
-INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
-  const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps((__m512)a, (__m512)b), _mm512_unpackhi_ps((__m512)a, (__m512)b));
-  const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps((__m512)c, (__m512)d), _mm512_unpackhi_ps((__m512)c, (__m512)d));
-  const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const __m512 quarters = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
-  const __m256 halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps(quarters, 1));
-  return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
-}
-#else
-using Four = Floats;  // in the first four lanes
-constexpr auto four = [] {
-  if constexpr (lanes == 4) {
-    return AllLanes{};
-  } else {
-    return FirstLanes{4};
-  }
-}();
-template <class T>
-INGOT_INLINE Four load_four(const T* p) {
-  return load(p, four);
-}
-template <class T>
-INGOT_INLINE void store_four(T* p, Four x) {
-  store_computed(p, x, four);
-}
-INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
-  Floats sums{};
-  sums[0] = reduce_add(a);
-  sums[1] = reduce_add(b);
-  sums[2] = reduce_add(c);
-  sums[3] = reduce_add(d);
-  return sums;
-}
-#endif
-
-template <class T>
-struct Outputs {
-  float* y_float;  // if null: y_typed
-  T* y_typed;
-  int64_t y_row;
-  bool accumulate;
-};
-
-// Stores the sums of `rows` rows of the weight (one or four), the first of which is `row`, or adds them to y.
-template <int rows, class T>
-INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
-  const auto to = [&](auto* p) {
-    if constexpr (rows == 4) {
-      store_four(p, y.accumulate ? load_four(p) + sums : sums);
-    } else {
-      const Floats one = splat(sums[0]);
-      store_computed(p, y.accumulate ? load(p, FirstLanes{1}) + one : one, FirstLanes{1});
-    }
-  };
-  const int64_t at = token * y.y_row + row;
-  if (y.y_float != nullptr) {
-    to(y.y_float + at);
-  } else {
-    to(y.y_typed + at);
-  }
-}
-
-// Stores the sums of a tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
-template <class T, int tokens, int rows>
-INGOT_INLINE void store_tile(const Outputs<T>& y, const Floats (&sums)[tokens][rows], int64_t token, int64_t row) {
-  INGOT_UNROLL
-  for (int t = 0; t < tokens; ++t) {
-    if constexpr (rows == 1) {
-      store_sums<1>(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}));
-    } else {
-      INGOT_UNROLL
-      for (int r = 0; r < rows; r += 4) {
-        store_sums<4>(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
-      }
-    }
-  }
-}
-
-// Such a tile. `streams` rows are read side by side, which changes no sum.
+// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four. `streams` rows are read side
+// by side, which changes no sum.
 template <class T, int tokens, int rows, int streams, class Rows, class Ahead>
 void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row, Ahead ahead) {
   static_assert(rows % streams == 0);
