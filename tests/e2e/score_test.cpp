@@ -144,6 +144,26 @@ TEST(ScoreText, Int4WeightsScoreNearlyTheSame) {
   EXPECT_NEAR(int4, plain, 0.1 * plain);
 }
 
+// Rounding activations to 8 bits changes the loss a little, with an adapter as without, and as often as it is computed.
+TEST(ScoreText, Int8ActivationsScoreNearlyTheSame) {
+  const Program program;
+  for (const std::string weights : {"int8", "int4"}) {
+    for (const bool adapted : {false, true}) {
+      const auto losses = [&](const std::string& compute) {
+        std::vector<std::string> words = {"score",     "--model", llama("a"),  "--ids", "1,5,9,12,100",
+                                          "--weights", weights,   "--compute", compute};
+        if (adapted) words.insert(words.end(), {"--adapter", llama("a") + "/lora"});
+        return program.report(words);
+      };
+      const Json rounded = losses("int8"), exact = losses("auto");
+      EXPECT_NE(rounded["tokens"], exact["tokens"]);
+      EXPECT_EQ(rounded["tokens"], losses("int8")["tokens"]);
+      const double loss = exact["loss"].get<double>();
+      EXPECT_NEAR(rounded["loss"].get<double>(), loss, 0.01 * loss) << weights;
+    }
+  }
+}
+
 // Rounding the matrices of blocks to e4m3 changes the loss a little.
 TEST(ScoreText, Fp8WeightsScoreNearlyTheSame) {
   const Program program;
@@ -185,6 +205,11 @@ TEST(ScoreErrors, AreOneLineEach) {
   program.refuses({"score", "--model", (program / "gone").string(), "--ids", "1,2"}, 3, "gone");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--dtype", "fp8"}, 2, "--dtype 'fp8'");
   program.refuses({"score", "--model", a, "--ids", "1,2", "--weights", "fp4"}, 2, "--weights 'fp4'");
+  program.refuses({"score", "--model", a, "--ids", "1,2", "--compute", "int4"}, 2, "--compute 'int4'");
+  program.refuses({"score", "--model", a, "--ids", "1,2", "--compute", "int8"}, 2, "has none in memory");
+  program.refuses(
+      {"score", "--model", a, "--ids", "1,2", "--weights", "int8", "--compute", "int8", "--device", "sim32"}, 2,
+      "is for CPUs");
   program.refuses({"score", "--model", llama("b"), "--ids", "1,2", "--weights", "int8"}, 3,
                   "not a multiple of the q8_0 block size 32");
   program.refuses({"score", "--model", llama("b"), "--ids", "1,2", "--weights", "int4"}, 3, " block size 32");

@@ -8,6 +8,8 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/read_pattern.h"
 #include "base/thread_pool.h"
+#include "ops/linear_int8.h"
+#include "ops/linear_int8_bytes.h"
 #include "ops/matmul.h"
 #include "ops/matmul_bytes.h"
 #include "ops/registry.h"
@@ -44,25 +46,30 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, StorageType>>
     ThreadPool pool(threads);
     const Tensor part = x.slice(begin, end);
     const Tensor own{keep(part.data, part.bytes()), x.dtype, part.shape, device_.get()};
-    Arena scratch(*device_, ops::linear_bytes(end - begin, w.out, w.in, size_of(x.dtype), true), "scratch");
+    const size_t bytes_needed = std::max(ops::linear_bytes(end - begin, w.out, w.in, size_of(x.dtype), true),
+                                         ops::linear_int8_bytes(end - begin, w.in));
+    Arena scratch(*device_, bytes_needed, "scratch");
     Buffer memory(*device_, static_cast<size_t>((end - begin) * w.out) * size_of(x.dtype));
     const Tensor y = memory.view(x.dtype, {end - begin, w.out});
     ops::Context context{*device_, registry_, scratch, &pool};
     ops::LinearAttributes attributes{.row_invariant = true, .prefer_skinny = true};
-    ops::linear(context, y, own, w, attributes);
+    linear_(context, y, own, w, attributes);
     attributes.accumulate = true;
-    if (accumulate) ops::linear(context, y, own, w, attributes);
+    if (accumulate) linear_(context, y, own, w, attributes);
     const auto* bytes = static_cast<const std::byte*>(y.data);
     return {bytes, bytes + y.bytes()};
   }
 
+  void expect_rows_alone_equal_rows_together();
+
+  decltype(&ops::linear) linear_ = ops::linear;
   std::unique_ptr<Device> device_ = cpu::make_device();
   ops::Registry registry_;
   std::vector<Buffer> buffers_;
 };
 
 // Widths that are no multiple of the vector width, rows that are no multiple of the tile, and more tokens than a block.
-TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) {
+void LinearBits::expect_rows_alone_equal_rows_together() {
   const auto [dtype, storage] = GetParam();
   const int64_t in = is_block(storage) ? 65 * 32 : 1013;  // an odd number of blocks, more than 64
   const Weight w = weight(107, in);
@@ -76,6 +83,42 @@ TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) {
       const int64_t begin = (tokens - count) / 3;
       const std::vector<std::byte> some = rows(w, x, begin, begin + count, 2, accumulate);
       EXPECT_EQ(std::memcmp(some.data(), whole.data() + static_cast<size_t>(begin) * row, some.size()), 0) << count;
+    }
+  }
+}
+
+TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) { expect_rows_alone_equal_rows_together(); }
+
+TEST_P(LinearBits, OfARowDoNotDependOnOtherRowsWithInt8Activations) {
+  if (!is_block(std::get<1>(GetParam()))) return;  // only for weights in blocks
+  linear_ = ops::linear_int8;
+  expect_rows_alone_equal_rows_together();
+}
+
+// At every level: what is not finite must not become a number, since that is how damaged computations are found.
+TEST(Int8Activations, StayNotFinite) {
+  const auto device = cpu::make_device();
+  constexpr int64_t in = 96, out = 5;
+  ThreadPool pool(1);
+  Arena scratch(*device, ops::linear_int8_bytes(1, in), "scratch");
+  const std::vector<std::byte> weights = stored(StorageType::q8_0, random_values(out * in, 1));
+  Buffer w_memory(*device, weights.size()), x_memory(*device, in * sizeof(float)),
+      y_memory(*device, out * sizeof(float));
+  std::memcpy(w_memory.data(), weights.data(), weights.size());
+  const Weight w{.storage = StorageType::q8_0, .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
+  const Tensor x = x_memory.view(DType::f32, {1, in}), y = y_memory.view(DType::f32, {1, out});
+  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512}) {
+    if (isa > cpu::machine_isa()) continue;
+    ops::Registry registry;
+    cpu::register_ops(registry, {.best = isa});
+    ops::Context context{*device, registry, scratch, &pool};
+    for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+      for (const int64_t at : {int64_t{0}, int64_t{45}, in - 1}) {
+        std::fill_n(x.as<float>(), in, 1.0F);
+        x.as<float>()[at] = value;
+        ops::linear_int8(context, y, x, w, {});
+        for (int64_t o = 0; o < out; ++o) EXPECT_FALSE(std::isfinite(y.as<float>()[o])) << cpu::name(isa) << value;
+      }
     }
   }
 }
