@@ -37,9 +37,9 @@ TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 60),
             ("LoRA on int8", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int8"], None),
             ("LoRA on int4", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int4"], None),
             ("LoRA, bf16", "llama-1.1b", 512, 4, ["--rank", "16"], 55)]
-# PyTorch's modes for a job in bf16: autocast over fp32 weights (of LoRA: over a frozen base in bf16), all weights in bf16, and
-# autocast with torch.compile, which needs a C++ compiler and Python's headers.
-MODES = ["autocast", "bf16 weights", "compile"]
+# PyTorch's modes. A job in bf16 is eager or compiled (torch.compile, which needs a C++ compiler and Python's headers) with autocast
+# over fp32 weights (of LoRA: over a frozen base in bf16), or eager with weights and optimizer states in bf16, which is less exact.
+MODES = ["eager", "bf16 weights", "compile"]
 
 
 def ingot(*words, env=None):

@@ -38,7 +38,8 @@ class DecodeBench {
     settings.sequences = batch;
     settings.decoded = weights.decoded(activation);
     settings.row_invariant = options.row_invariant;
-    settings.int8_activations = runtime::has_int8_activations(options.compute, weights_, *runtime.device);
+    settings.int8_activations = runtime::asks_for_int8(options.compute, *runtime.device);
+    if (settings.int8_activations) runtime::require_int8_weights(weights_);
     if (adapters.count > 0) {
       settings.adapter_rank = adapters.lora.rank;
       settings.adapter_slots = adapters.alternate ? adapters.count : std::min(adapters.count, batch);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/machine.h"
+#include "base/processor.h"
 #include "base/strings.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -67,8 +68,15 @@ class Devices : public Command {
     const runtime::CpuRates f32 = runtime::cpu_rates(cache, context, DType::f32, when, seconds_ * 2 / 5);
     const runtime::MeasuredRates read = runtime::cpu_read_rate(cache, context, when, seconds_ / 5);
 
+    runtime::WeightOrder order = runtime.weight_order;
+    if (measure_) {
+      const auto again = [&] { return cpu::measure_row_order(context); };
+      const runtime::CpuRowOrder found = runtime::cpu_row_order(processor_id(), cache, again, when);
+      order = {cpu::name(found.order), found.date, found.not_cached};
+    }
+
     std::string not_cached;
-    for (const std::string& why : {bf16.not_cached, f32.not_cached, read.not_cached}) {
+    for (const std::string& why : {bf16.not_cached, f32.not_cached, read.not_cached, order.not_cached}) {
       if (!why.empty()) not_cached = why;
     }
 
@@ -86,7 +94,8 @@ class Devices : public Command {
                       {"gemm_bf16_tflops", tera(bf16.rates.gemm)},
                       {"gemm_f32_tflops", tera(f32.rates.gemm)},
                       {"read_gb_s", read.values[0] / 1e9},
-                      {"weight_reads", {{"pattern", runtime.reads.pattern}, {"measured", runtime.reads.date}}},
+                      {"row_order", order.name},
+                      {"row_order_measured", order.date.empty() ? Json() : Json(order.date)},
                       {"measured", {{"bf16", bf16.rates.date}, {"f32", f32.rates.date}, {"read", read.date}}},
                       {"cached", not_cached.empty()},
                       {"not_cached", not_cached.empty() ? Json() : Json(not_cached)}};
@@ -97,9 +106,8 @@ class Devices : public Command {
       output.print(fmt::format("     {}: peak {:.3f} TFLOP/s, matrix product {:.3f}, as measured {}\n", name,
                                tera(measured.rates.peak), tera(measured.rates.gemm), measured.rates.date));
     }
-    output.print(
-        fmt::format("     pattern of reading weights for one stream: {}, {}\n", runtime.reads.pattern,
-                    runtime.reads.date.empty() ? "as suits this processor" : "as measured " + runtime.reads.date));
+    output.print(fmt::format("     rows of weights are read in the order '{}', {}\n", order.name,
+                             order.date.empty() ? "known for this processor" : "as measured " + order.date));
     if (!not_cached.empty()) output.print(fmt::format("     these rates are not cached: {}\n", not_cached));
     devices.push_back(cpu);
     Json unavailable = Json::array();

@@ -51,8 +51,7 @@ void for_logits(runtime::Session& session, const std::vector<int32_t>& ids,
   flat.ids = upload(ids);
   flat.positions = upload(positions);
   flat.offsets = upload({0, static_cast<int32_t>(tokens)});
-  nn::Pass pass{context, flat, session.activation, session.segments(tokens)};
-  pass.int8_activations = session.int8_activations;
+  nn::Pass pass = session.pass(context, flat, session.segments(tokens));
   const Tensor normed = batch.allocate(session.activation, Shape{tokens, spec.hidden});
   session.model->forward(pass, normed);
 
@@ -60,8 +59,7 @@ void for_logits(runtime::Session& session, const std::vector<int32_t>& ids,
   std::vector<float> host(static_cast<size_t>(rows * spec.vocab));
   for (int64_t first = 0; first < tokens; first += rows) {
     const int64_t count = std::min(rows, tokens - first);
-    nn::Pass head{context, flat, session.activation, session.segments(count)};
-    head.int8_activations = session.int8_activations;
+    nn::Pass head = session.pass(context, flat, session.segments(count));
     const Tensor part = logits.slice(0, count);
     session.model->logits(head, part, normed.slice(first, first + count));
     device.copy_to_host(host.data(), part.data, part.bytes());

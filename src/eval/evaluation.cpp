@@ -61,7 +61,7 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   const Tensor losses = batch_.allocate(DType::f32, Shape{flat.tokens()});
 
   ops::Context context{device, session_.runtime.registry, scratch_, session_.runtime.threads.get()};
-  nn::Pass pass{context, flat, session_.activation, {}};
+  nn::Pass pass = session_.pass(context, flat, {});
   if (adapter) pass.adapters = {{0, flat.tokens(), adapter}};
   models::Slot slot(hidden_);
   session_.model->forward(pass, slot);

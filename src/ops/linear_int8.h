@@ -2,10 +2,10 @@
 // integers. Letters: T tokens.
 //
 // Numerics: of each block of 32 elements of a row of x, with a the largest magnitude, the scale is a / 127 and the
-// integers are x * (127 / a), rounded to nearest even, all in fp32. The products of a block are summed exactly in
-// integers, multiplied by both scales, and summed over blocks in fp32, in an order that depends on `in` alone. Results
-// differ from `linear`, which decodes the weight and rounds neither operand further. llama.cpp multiplies these weights
-// in the same way, with scales of activations in f16.
+// integers are x * (127 / a), rounded to nearest even, all in fp32; where a is below 2^-121 both are 0. The products of
+// a block are summed exactly in integers, multiplied by both scales, and summed over blocks in fp32, in an order that
+// depends on `in` alone. Results differ from `linear`, which decodes the weight and rounds neither operand further.
+// llama.cpp multiplies these weights in the same way, with scales of activations in f16.
 #pragma once
 
 #include "ops/matmul.h"

@@ -120,6 +120,18 @@ MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measu
                             [&] { return std::vector<double>{cpu::measure_read(context, seconds)}; });
 }
 
+CpuRowOrder cpu_row_order(const ProcessorId& processor, const RateCache& cache, FunctionRef<cpu::RowOrder()> measure,
+                          Measure when) {
+  if (const auto known = cpu::known_row_order(processor)) return {*known, "", ""};
+  // Cached as one more than its number, since rates are above 0.
+  const auto measured = [&] { return std::vector<double>{1 + static_cast<double>(measure())}; };
+  MeasuredRates found = cached_or_measured(cache, "row-order", 1, when, measured);
+  const double last = static_cast<double>(cpu::row_orders.size());
+  if (found.values[0] > last) found = cached_or_measured(cache, "row-order", 1, Measure::again, measured);
+  return {cpu::row_orders[static_cast<size_t>(std::clamp(found.values[0], 1.0, last)) - 1], found.date,
+          found.not_cached};
+}
+
 PeakRates find_peak_rates(const Runtime& runtime) {
   if (runtime.device->kind() == DeviceKind::cpu) {
     Arena scratch(*runtime.device, size_t{256} << 20, "scratch");

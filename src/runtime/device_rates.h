@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "backend/cpu/row_order.h"
 #include "ops/context.h"
 #include "runtime/rate_cache.h"
 #include "runtime/runtime.h"
@@ -39,6 +40,15 @@ CpuRates cpu_rates(const RateCache& cache, ops::Context& context, DType dtype, M
 // The same for the memory read bandwidth in bytes/s, one value.
 MeasuredRates cpu_read_rate(const RateCache& cache, ops::Context& context, Measure when = Measure::if_missing,
                             double seconds = 0.4);
+
+// The order of reading weights: the one known for the processor, else from the cache, else from `measure`.
+struct CpuRowOrder {
+  cpu::RowOrder order;
+  std::string date;        // when it was measured; empty if it is known
+  std::string not_cached;  // error message when it could not be cached
+};
+CpuRowOrder cpu_row_order(const ProcessorId& processor, const RateCache& cache, FunctionRef<cpu::RowOrder()> measure,
+                          Measure when = Measure::if_missing);
 
 // Upper bounds for an op's speed, on any device; 0 where unknown.
 struct PeakRates {

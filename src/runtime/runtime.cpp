@@ -5,7 +5,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/read_pattern.h"
+#include "backend/cpu/row_order.h"
 #include "backend/gpu/ops.h"
 #include "backend/gpu/runtime/first_gpu.h"
 #include "backend/gpu/sim/sim_device.h"
@@ -112,22 +112,16 @@ void open_device(Runtime& runtime, const std::string& device) {
   throw_hint(ErrorKind::usage, "use auto, cpu, cuda:N, hip:N, sim32 or sim64", "device '{}' is not known", device);
 }
 
-// The CPU's ops. On a processor that is not known, the fastest pattern of reading weights is measured once and cached.
+// The CPU's ops. For a processor that is not known, the fastest order of reading weights is measured once and cached.
 void register_cpu_ops(Runtime& runtime) {
   cpu::Levels levels = cpu::machine_levels();
   if (runtime.device->kind() == DeviceKind::cpu) {
-    if (!cpu::known_read_pattern(processor_id())) {
-      const RateCache cache = rate_cache(rates_key(runtime));
-      const MeasuredRates found = cached_or_measured(cache, "read-pattern", 1, Measure::if_missing, [&] {
-        Arena scratch;
-        ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
-        return std::vector<double>{1 + static_cast<double>(cpu::measure_read_pattern(context))};  // 0 is no rate
-      });
-      const auto index = static_cast<size_t>(found.values[0]) - 1;
-      levels.reads = cpu::read_patterns[std::min(index, cpu::read_patterns.size() - 1)];
-      runtime.reads.date = found.date;
-    }
-    runtime.reads.pattern = cpu::name(levels.reads);
+    Arena scratch;
+    ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+    const CpuRowOrder chosen =
+        cpu_row_order(processor_id(), rate_cache(rates_key(runtime)), [&] { return cpu::measure_row_order(context); });
+    levels.row_order = chosen.order;
+    runtime.weight_order = {cpu::name(chosen.order), chosen.date, chosen.not_cached};
   }
   cpu::register_ops(runtime.registry, levels);
 }

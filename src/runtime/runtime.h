@@ -12,10 +12,11 @@
 
 namespace ingot::runtime {
 
-// How a CPU reads weights for one or two tokens (cpu::ReadPattern).
-struct WeightReads {
-  std::string pattern;  // its name; empty on another device
-  std::string date;     // when it was measured here; empty if it is known for the processor
+// The order in which a CPU reads weights for one or two tokens (cpu::RowOrder).
+struct WeightOrder {
+  std::string name;        // empty on another device
+  std::string date;        // when it was measured; empty if it is known for the processor
+  std::string not_cached;  // error message when it could not be cached
 };
 
 struct Runtime {
@@ -23,7 +24,7 @@ struct Runtime {
   std::string model;  // the vendor's name of the device: "NVIDIA H200"
   ops::Registry registry;
   std::unique_ptr<ThreadPool> threads;
-  WeightReads reads;
+  WeightOrder weight_order;
 };
 
 // `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64",

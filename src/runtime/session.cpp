@@ -53,21 +53,23 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
 
 }  // namespace
 
-bool has_int8_activations(const std::string& compute, const WeightSet& weights, const Device& device) {
+bool asks_for_int8(const std::string& compute, const Device& device) {
   if (compute == "auto") return false;
   if (compute != "int8") throw_hint(ErrorKind::usage, "use auto or int8", "--compute '{}' is not known", compute);
   if (device.kind() != DeviceKind::cpu) {
     throw_hint(ErrorKind::usage, "leave --compute out, or use --device cpu", "--compute int8 is for CPUs, not {}",
                device.name());
   }
+  return true;
+}
+
+void require_int8_weights(const WeightSet& weights) {
   const bool any = std::any_of(weights.parameters.begin(), weights.parameters.end(), [](const Parameter& parameter) {
     return parameter.matrix && ops::has_linear_int8(parameter.matrix.storage);
   });
-  if (!any) {
-    throw_hint(ErrorKind::usage, "use --weights int8 or int4",
-               "--compute int8 multiplies weights in q8_0 or q4_0, and this model has none in memory");
-  }
-  return true;
+  if (any) return;
+  throw_hint(ErrorKind::usage, "use --weights int8 or int4",
+             "--compute int8 multiplies weights in q8_0 or q4_0, and this model has none in memory");
 }
 
 DType activation_of(const std::string& dtype) {
@@ -81,13 +83,14 @@ Session::Session(const ModelOptions& options)
     : runtime(open_runtime(options.device, options.threads)),
       source(checkpoint::open_model(options.model)),
       activation(activation_of(options.dtype)),
+      int8_activations(asks_for_int8(options.compute, *runtime.device)),
       loaded(load(options, source, activation, runtime)),
       model(models::make_model(loaded.spec, loaded.weights, *runtime.device)) {
   const std::vector<Parameter>& parameters = loaded.weights.parameters;
   decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
     return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
   });
-  int8_activations = has_int8_activations(options.compute, loaded.weights, *runtime.device);
+  if (int8_activations) require_int8_weights(loaded.weights);
   if (options.adapter) open_adapter(*options.adapter);
 }
 
@@ -145,6 +148,13 @@ models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
 std::vector<nn::AdapterSegment> Session::segments(int64_t tokens) const {
   if (!adapter) return {};
   return {{0, tokens, &*adapter}};
+}
+
+nn::Pass Session::pass(ops::Context& context, const nn::TokenBatch& batch,
+                       std::vector<nn::AdapterSegment> adapters) const {
+  nn::Pass pass{context, batch, activation, std::move(adapters)};
+  pass.int8_activations = int8_activations;
+  return pass;
 }
 
 void check_ids(const std::vector<int32_t>& ids, int64_t vocab) {

@@ -28,9 +28,11 @@ struct ModelOptions {
   std::optional<int64_t> threads;
 };
 
-// Whether --compute asks for linear layers with int8 activations (ops/linear_int8.h). Errors: usage for an unknown
-// word, for a device that is not the CPU, and when no matrix of `weights` is stored so.
-bool has_int8_activations(const std::string& compute, const WeightSet& weights, const Device& device);
+// Whether --compute asks for linear layers with int8 activations (ops/linear_int8.h). Errors: usage for an unknown word
+// and for a device that is not the CPU.
+bool asks_for_int8(const std::string& compute, const Device& device);
+// ErrorKind::usage when no matrix is in q8_0 or q4_0.
+void require_int8_weights(const WeightSet& weights);
 
 // Owns the runtime, the weights and the adapter; to be used by one thread at a time.
 class Session {
@@ -47,16 +49,18 @@ class Session {
 
   // The shape of a forward pass over `tokens` tokens of one sequence, with logits for `logit_rows` of them.
   models::PassShape shape(int64_t tokens, int64_t logit_rows) const;
+  // A pass without a cache that computes as the options say.
+  nn::Pass pass(ops::Context& context, const nn::TokenBatch& batch, std::vector<nn::AdapterSegment> adapters) const;
   // One segment over `tokens` rows when there is an adapter, else none.
   std::vector<nn::AdapterSegment> segments(int64_t tokens) const;
 
   Runtime runtime;
   checkpoint::ModelSource source;
   DType activation;
+  bool int8_activations;  // --compute int8, as in nn::Pass
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
-  bool decoded = false;           // a matrix has a storage type other than the activations
-  bool int8_activations = false;  // --compute int8, as in nn::Pass
+  bool decoded = false;  // a matrix has a storage type other than the activations
   std::optional<nn::Adapter> adapter;
   int64_t adapter_rank = 0;
   // The adapter replaces weights (DoRA, modules_to_save), so it is merged into `loaded`, `adapter` is empty, and the

@@ -47,6 +47,23 @@ double mean_of(const Json& items, const std::string& model, const std::string& m
   return sum / number;
 }
 
+// Held-out loss, choices and answers are computed as asked for.
+TEST(EvalTasks, Int8ActivationsChangeEveryResultALittle) {
+  const Program program;
+  const std::string model = golden_model(program), text = (program / "text.txt").string();
+  write(text, "The quick brown fox jumps over the lazy dog, and the dog does not mind.\n");
+  const auto evaluated = [&](const char* compute, const std::string& items) {
+    return program.report({"eval", "--model", model, "--weights", "int8", "--compute", compute, "--data", text,
+                           "--task", (golden / "choices.jsonl").string(), "--items", items});
+  };
+  const std::string exact_items = (program / "exact.jsonl").string(), items = (program / "int8.jsonl").string();
+  const Json exact = evaluated("auto", exact_items), rounded = evaluated("int8", items);
+  const auto loss = [](const Json& report) { return report.at("loss").get<double>(); };
+  EXPECT_NE(loss(rounded), loss(exact));
+  EXPECT_NEAR(loss(rounded), loss(exact), 0.01 * loss(exact));
+  EXPECT_NE(lines_of(items)[0]["models"][0]["logprobs"], lines_of(exact_items)[0]["models"][0]["logprobs"]);
+}
+
 TEST(EvalTasks, ChoicesAndAnswersAgreeWithTransformers) {
   const Program program;
   const std::string model = golden_model(program);

@@ -42,6 +42,26 @@ TEST_P(EngineMemoryTest, AllocatesExactlyEngineBytes) {
   }
 }
 
+class EngineInt8MemoryTest : public EngineTest {};
+
+TEST_P(EngineInt8MemoryTest, Int8ActivationsAreInEngineBytes) {
+  SmallModel model(GetParam(), StorageType::q4_0);
+  const auto adapter = model.adapter(8, 3, DType::bf16);
+  for (const int64_t batch_tokens : {1, 40}) {
+    EngineSettings s = settings(8, batch_tokens, 16);
+    s.activation = DType::bf16;
+    s.decoded = s.int8_activations = true;
+    const size_t before = model.device.allocated();
+    Engine e(model.device, model.registry, model.threads, *model.model, s);
+    for (uint64_t i = 0; i < 9; ++i) e.submit(request(model.prompt(i, 40), 20, i % 2 ? &adapter->adapter : nullptr));
+    std::map<int64_t, Answer> found;
+    run(e, found);
+    for (const auto& [name, answer] : found) EXPECT_EQ(answer.tokens.size(), 8U) << name;
+    const EngineBytes bytes = engine_bytes(model.spec(), s, model.threads.threads(), true);
+    EXPECT_EQ(model.device.allocated() - before, bytes.kv + bytes.scratch + bytes.batch + bytes.adapters);
+  }
+}
+
 // An engine computes with the workspace of its thread pool: prefill and decode steps allocate nothing on the heap. The
 // first engine has filled the tables that a process has once.
 TEST_P(EngineMemoryTest, StepsAllocateNoHostMemory) {
@@ -109,6 +129,9 @@ TEST_P(EngineMemoryTest, WithoutAContextUsesTheModels) {
   EXPECT_GT(bytes.kv, 0U);
 }
 
+// The shape whose row sizes are multiples of 32.
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineInt8MemoryTest, testing::Values("a"),
+                         [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Shapes, EngineMemoryTest, testing::Values("a", "b", "c"),
                          [](const auto& info) { return info.param; });
 

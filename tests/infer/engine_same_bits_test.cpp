@@ -22,6 +22,8 @@ class EngineSameBitsTest : public EngineTest {
                   const BatchConditions& conditions, FunctionRef<void(Request&, int64_t)> set);
   void expect_same_bits(StorageType matrices);
   void expect_same_prompt_bits(StorageType matrices);
+
+  bool int8_activations_ = false;
 };
 
 // The next turn of a conversation reuses the cached prefix of the turns before it and gives the same text as without
@@ -76,6 +78,7 @@ Answer EngineSameBitsTest::reported(SmallModel& model, StorageType matrices, con
   EngineSettings s = conditions.settings;
   s.activation = DType::bf16;
   s.decoded = matrices != StorageType::bf16;
+  s.int8_activations = int8_activations_;
   Engine e(model.device, model.registry, model.threads, *model.model, s);
   Answer last;
   for (int64_t time = 0; time < conditions.times; ++time) {
@@ -171,6 +174,14 @@ TEST_P(EngineSameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(
 TEST_P(EngineSameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(StorageType::bf16); }
 
 class EngineInt8SameBitsTest : public EngineSameBitsTest {};
+
+TEST_P(EngineInt8SameBitsTest, LogitsFromInt8ActivationsDoNotDependOnOtherRequests) {
+  int8_activations_ = true;
+  for (const StorageType matrices : {StorageType::q8_0, StorageType::q4_0}) {
+    expect_same_bits(matrices);
+    expect_same_prompt_bits(matrices);
+  }
+}
 
 TEST_P(EngineInt8SameBitsTest, LogitsDoNotDependOnOtherRequests) { expect_same_bits(StorageType::q8_0); }
 TEST_P(EngineInt8SameBitsTest, PromptLogitsDoNotDependOnOtherRequests) { expect_same_prompt_bits(StorageType::q8_0); }

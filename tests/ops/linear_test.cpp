@@ -6,7 +6,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/isa.h"
-#include "backend/cpu/read_pattern.h"
+#include "backend/cpu/row_order.h"
 #include "base/thread_pool.h"
 #include "ops/linear_int8.h"
 #include "ops/linear_int8_bytes.h"
@@ -89,8 +89,9 @@ void LinearBits::expect_rows_alone_equal_rows_together() {
 
 TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) { expect_rows_alone_equal_rows_together(); }
 
-TEST_P(LinearBits, OfARowDoNotDependOnOtherRowsWithInt8Activations) {
-  if (!is_block(std::get<1>(GetParam()))) return;  // only for weights in blocks
+class Int8LinearBits : public LinearBits {};
+
+TEST_P(Int8LinearBits, OfARowDoNotDependOnOtherRows) {
   linear_ = ops::linear_int8;
   expect_rows_alone_equal_rows_together();
 }
@@ -124,9 +125,9 @@ TEST(Int8Activations, StayNotFinite) {
 }
 
 // Tokens and rows that fill tiles of every pattern and leave some over, in one thread and in several.
-TEST(ReadPatterns, GiveTheSameBits) {
+TEST(RowOrders, GiveTheSameBits) {
   const auto device = cpu::make_device();
-  constexpr int64_t in = 1013, out = 107;
+  constexpr int64_t in = 1013, out = 111;  // slices of 48 and 15 rows: tiles of 8, 4 and 1
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const std::vector<std::byte> stored_w = stored(storage_of(dtype), random_values(out * in, 1));
     const std::vector<std::byte> stored_x = stored(storage_of(dtype), random_values(2 * in, 2));
@@ -136,10 +137,10 @@ TEST(ReadPatterns, GiveTheSameBits) {
     const Weight w{.storage = storage_of(dtype), .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
     for (const int64_t tokens : {1, 2}) {
       std::vector<std::byte> first;
-      for (const cpu::ReadPattern pattern : cpu::read_patterns) {
+      for (const cpu::RowOrder pattern : cpu::row_orders) {
         ops::Registry registry;
         cpu::Levels levels = cpu::machine_levels();
-        levels.reads = pattern;
+        levels.row_order = pattern;
         cpu::register_ops(registry, levels);
         registry.select_implementation("linear", "dot");
         for (const int threads : {1, 3}) {
@@ -159,21 +160,15 @@ TEST(ReadPatterns, GiveTheSameBits) {
   }
 }
 
-TEST(ReadPatterns, AreKnownByProcessorFamilyOrMeasured) {
-  using cpu::ReadPattern;
-  EXPECT_EQ(cpu::known_read_pattern({"AuthenticAMD", 25, 17}), ReadPattern::sequential);    // Zen 4
-  EXPECT_EQ(cpu::known_read_pattern({"AuthenticAMD", 26, 2}), ReadPattern::side_by_side);   // Zen 5
-  EXPECT_EQ(cpu::known_read_pattern({"GenuineIntel", 6, 143}), ReadPattern::side_by_side);  // Sapphire Rapids
-  EXPECT_EQ(cpu::known_read_pattern({"AuthenticAMD", 25, 1}), std::nullopt);                // Zen 3
-  EXPECT_EQ(cpu::known_read_pattern({"0x41", 0, 0xd4f}), std::nullopt);
-  EXPECT_EQ(cpu::known_read_pattern({}), std::nullopt);
-
-  const auto device = cpu::make_device();
-  ThreadPool pool(2);
-  Arena scratch;
-  const ops::Registry none;
-  ops::Context context{*device, none, scratch, &pool};
-  EXPECT_NE(std::string(cpu::name(cpu::measure_read_pattern(context))), "?");
+TEST(RowOrders, AreKnownByProcessorFamily) {
+  using cpu::RowOrder;
+  EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 25, 17}), RowOrder::sequential);   // Zen 4
+  EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 26, 2}), RowOrder::interleaved);   // Zen 5
+  EXPECT_EQ(cpu::known_row_order({"GenuineIntel", 6, 143}), RowOrder::interleaved);  // Sapphire Rapids
+  EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 25, 1}), std::nullopt);            // Zen 3
+  EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 26, 0x50}), std::nullopt);         // Zen 6
+  EXPECT_EQ(cpu::known_row_order({"0x41", 0, 0xd4f}), std::nullopt);
+  EXPECT_EQ(cpu::known_row_order({}), std::nullopt);
 }
 
 // Some levels have kernels that dequantize to bf16; the others use the codec.
@@ -210,6 +205,12 @@ TEST(Dequantization, GivesTheSameBitsAtEveryIsaLevel) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Cpu, Int8LinearBits,
+                         testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),
+                                          testing::Values(StorageType::q8_0, StorageType::q4_0)),
+                         [](const auto& info) {
+                           return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
+                         });
 INSTANTIATE_TEST_SUITE_P(
     Cpu, LinearBits,
     testing::Combine(testing::Values(DType::f32, DType::bf16, DType::f16),

@@ -45,6 +45,14 @@ constexpr int64_t element_grain = 16384;
 // Rows per slice, for rows of `width` elements.
 inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, element_grain / std::max<int64_t>(1, width)); }
 
+// Rows of a weight [out, in] per slice of a skinny gemm: at most 64 slices, each a multiple of the 4, 6 or 8 rows of a
+// tile.
+inline int64_t weight_row_grain(int64_t out, int64_t in) {
+  constexpr int64_t whole_tiles = 48;
+  const int64_t wanted = std::max(row_grain(in), (out + 63) / 64);
+  return (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+}
+
 // One element of an f32, bf16 or f16 tensor, for the reference implementations.
 inline double element(const Tensor& tensor, int64_t i) {
   if (tensor.dtype == DType::f32) return static_cast<double>(tensor.as<float>()[i]);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #endif
 
-#include "backend/cpu/read_pattern.h"
+#include "backend/cpu/row_order.h"
 #include "backend/cpu/workspace.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -106,8 +106,8 @@ WorkspaceBytes workspace_bytes(Isa isa) {
 Levels machine_levels() {
   const Isa best = best_isa();
   Levels levels{best, std::min(best, Isa::avx512) == std::min(machine_isa(), Isa::avx512)};
-  static const std::optional<ReadPattern> known = known_read_pattern(processor_id());
-  levels.reads = known.value_or(levels.reads);
+  static const std::optional<RowOrder> known = known_row_order(processor_id());
+  levels.row_order = known.value_or(levels.row_order);
   return levels;
 }
 

@@ -14,11 +14,11 @@ struct Levels {
   Isa best = Isa::plain;  // register the levels up to this one
   bool onednn = false;  // oneDNN selects instructions by itself, up to avx512, so it is left out if `best` is below the
                         // machine's level
-  ReadPattern reads = ReadPattern::side_by_side;
+  RowOrder row_order = RowOrder::interleaved;
 };
 
 // The levels that `register_ops(registry)` uses: best_isa(), oneDNN if that is the machine's level, not counting AMX,
-// and the pattern that is known for the processor.
+// and the row order that is known for the processor.
 Levels machine_levels();
 
 // Like `register_ops(registry)`, for the given levels. Only registers: the machine need not support them.

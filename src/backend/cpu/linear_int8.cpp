@@ -9,6 +9,8 @@
 namespace ingot::cpu {
 namespace {
 
+static_assert(ops::linear_int8_bytes(1, 64) == int8_pair_bytes);
+
 template <const Int8GemmKernels& K>
 void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
          ops::LinearAttributes attributes) {
@@ -26,9 +28,7 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
       }
     });
     const auto gemm = of_type<T>(four_bits ? K.q4 : K.q8);
-    constexpr int64_t whole_tiles = 48;
-    const int64_t wanted = std::max(row_grain(weight.in), (weight.out + 63) / 64);
-    const int64_t grain = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+    const int64_t grain = weight_row_grain(weight.out, weight.in);
     context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
       float* y_float = y.dtype == DType::f32 ? y.as<float>() + lo : nullptr;
       T* y_typed = y.dtype == DType::f32 ? nullptr : elements<T>(y) + lo;

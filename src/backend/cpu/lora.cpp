@@ -48,8 +48,9 @@ void add_terms(const Tensor& y, const Tensor& x, const Tensor& entries, const Te
     const ops::LoraEntry* entry = entry_of(entries, slots, begin, attributes);
     if (entry == nullptr) continue;
     const int64_t tokens = end - begin, rank = entry->rank;
+    // Interleaved, since these few rows stay in the caches.
     of_type<T>(K.down->skinny_gemm)(low, nullptr, rank, elements<T>(x) + begin * in, static_cast<const T*>(entry->a),
-                                    tokens, rank, in, false, ReadPattern::side_by_side);
+                                    tokens, rank, in, false, RowOrder::interleaved);
     for (int64_t i = 0; i < tokens * rank; ++i) low[i] *= entry->factor;
     const int64_t first = begin * out;
     const bool wide = y.dtype == DType::f32;

@@ -30,13 +30,13 @@ bool declines(const ops::Context&, const Tensor&, const Tensor& x, const Weight&
 }
 
 // Rows [lo, hi) of the weight. T is the type of the activations, to which the weight is decoded.
-template <class T, const SkinnyGemmKernels& K, const ElementwiseKernels& E, ReadPattern pattern>
+template <class T, const SkinnyGemmKernels& K, const ElementwiseKernels& E, RowOrder order>
 void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64_t lo, int64_t hi, bool accumulate,
                    std::span<std::byte> workspace) {
   const auto put = [&](auto kernel, int64_t row, int64_t rows, const auto* data) {
     float* y_float = y.dtype == DType::f32 ? y.as<float>() + row : nullptr;
     T* y_typed = y.dtype == DType::f32 ? nullptr : elements<T>(y) + row;
-    kernel(y_float, y_typed, weight.out, elements<T>(x), data, x.shape[0], rows, weight.in, accumulate, pattern);
+    kernel(y_float, y_typed, weight.out, elements<T>(x), data, x.shape[0], rows, weight.in, accumulate, order);
   };
   const auto skinny_gemm = [&](int64_t row, int64_t rows, const void* data) {
     put(of_type<T>(K.skinny_gemm), row, rows, static_cast<const T*>(data));
@@ -61,27 +61,25 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
   }
 }
 
-template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, ReadPattern pattern>
+template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, RowOrder order>
 void run_skinny_gemm(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                      ops::LinearAttributes attributes) {
-  constexpr int64_t whole_tiles = 48;
-  const int64_t wanted = std::max(row_grain(weight.in), (weight.out + 63) / 64);
-  const int64_t grain = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+  const int64_t grain = weight_row_grain(weight.out, weight.in);
   const ThreadPool::Workspace workspace(*context.threads);
   by_type(x.dtype, [&]<class T>() {
     context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi, int thread) {
-      multiply_rows<T, K, E, pattern>(y, x, weight, lo, hi, attributes.accumulate, workspace.of(thread));
+      multiply_rows<T, K, E, order>(y, x, weight, lo, hi, attributes.accumulate, workspace.of(thread));
     });
   });
 }
 
 template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, bool serves>
-void add_skinny_gemm(ops::Registry& registry, ReadPattern pattern) {
+void add_skinny_gemm(ops::Registry& registry, RowOrder order) {
   const auto add = [&](auto run) { registry.add<ops::Linear>(DeviceKind::cpu, "dot", run, declines<serves>); };
-  switch (pattern) {
-    case ReadPattern::sequential: return add(run_skinny_gemm<K, E, ReadPattern::sequential>);
-    case ReadPattern::side_by_side: return add(run_skinny_gemm<K, E, ReadPattern::side_by_side>);
-    case ReadPattern::prefetched: return add(run_skinny_gemm<K, E, ReadPattern::prefetched>);
+  switch (order) {
+    case RowOrder::sequential: return add(run_skinny_gemm<K, E, RowOrder::sequential>);
+    case RowOrder::interleaved: return add(run_skinny_gemm<K, E, RowOrder::interleaved>);
+    case RowOrder::prefetched: return add(run_skinny_gemm<K, E, RowOrder::prefetched>);
   }
 }
 
@@ -92,13 +90,13 @@ void register_skinny_gemm(ops::Registry& registry, Levels levels) {
   // `serves` only with AVX-512 and no AMX: AMX tiles are much faster for prompts, and this kernel is much slower with
   // narrower registers, so there the engines that pack are better.
   if (levels.best == Isa::amx)
-    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, false>(registry, levels.reads);
+    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, false>(registry, levels.row_order);
   if (levels.best == Isa::avx512)
-    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, true>(registry, levels.reads);
+    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, true>(registry, levels.row_order);
   if (levels.best == Isa::avx2)
-    return add_skinny_gemm<avx2::skinny_gemm_kernels, avx2::elementwise_kernels, false>(registry, levels.reads);
+    return add_skinny_gemm<avx2::skinny_gemm_kernels, avx2::elementwise_kernels, false>(registry, levels.row_order);
 #endif
-  add_skinny_gemm<plain::skinny_gemm_kernels, plain::elementwise_kernels, false>(registry, levels.reads);
+  add_skinny_gemm<plain::skinny_gemm_kernels, plain::elementwise_kernels, false>(registry, levels.row_order);
 }
 
 }  // namespace ingot::cpu

@@ -2,7 +2,7 @@
 
 namespace ingot::gpu {
 
-// int8 activations are for CPUs: a GPU decodes weights as fast as it reads them.
+// CPU only.
 void register_linear_int8(ops::Registry&, DeviceKind) {}
 
 void register_ops(ops::Registry& registry, DeviceKind kind) {

@@ -18,20 +18,21 @@ void round_to_int8(double* row, int64_t n) {
   for (int64_t begin = 0; begin < n; begin += 32) {
     float largest = 0;
     for (int64_t i = begin; i < begin + 32; ++i) largest = std::max(largest, std::abs(static_cast<float>(row[i])));
-    const float inverse = largest > 0 ? 127.0F / largest : 0.0F, scale = largest / 127.0F;
+    const bool tiny = largest < std::ldexp(1.0F, -121);
+    const float inverse = tiny ? 0.0F : 127.0F / largest, scale = tiny ? 0.0F : largest / 127.0F;
     for (int64_t i = begin; i < begin + 32; ++i) {
       row[i] = std::nearbyint(static_cast<double>(static_cast<float>(row[i]) * inverse)) * static_cast<double>(scale);
     }
   }
 }
 
-// Rows of zeros, of equal numbers, and of numbers of many magnitudes.
+// Blocks of zeros, of equal numbers, of numbers that are too small, and of numbers of many magnitudes.
 Fill rows_of_every_kind(int64_t width) {
   return [width](std::vector<double>& values, RandomStream& random) {
     for (size_t i = 0; i < values.size(); ++i) {
       const size_t block = i / 32, row = i / static_cast<size_t>(width);
       values[i] = random.normal() * std::exp2(-8.0 * static_cast<double>(block % 3));
-      if (row % 5 == 3) values[i] = block % 2 == 0 ? 0.0 : -3.0;
+      if (row % 5 == 3) values[i] = block % 3 == 0 ? 0.0 : block % 3 == 1 ? -3.0 : 1e-38;
     }
   };
 }

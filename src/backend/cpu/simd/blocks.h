@@ -1,14 +1,15 @@
-// Decoding of blocks of 32 quantised elements (an f16 scale, then integers) to bf16. Rounded once, so the result equals
-// decoding to f32 and rounding. Included by simd/*.cpp only.
+// Blocks of 32 quantised elements: an f16 scale, then 8-bit or 4-bit integers. With AVX-512 they are decoded to bf16,
+// rounded once, so the result equals decoding to f32 and rounding. Included by simd/*.cpp only.
 #pragma once
 
 #include "backend/cpu/simd/simd.h"
 
-#if defined(__AVX512BF16__)
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 
 constexpr int64_t block_elements = 32;
+constexpr int64_t q8_block_bytes = 2 + block_elements, q4_block_bytes = 2 + block_elements / 2;
 
+#if defined(__AVX512BF16__)
 // The scale of the block at `from`: once, and in every lane. Blocks have more than eight bytes.
 INGOT_INLINE float one_scale(const unsigned char* from) {
   return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
@@ -21,7 +22,7 @@ INGOT_INLINE Floats block_scale(const unsigned char* from) {
 
 // Blocks of 8-bit integers.
 struct Q8Block {
-  static constexpr int64_t bytes = 34;
+  static constexpr int64_t bytes = q8_block_bytes;
   INGOT_INLINE __m512i decode(const unsigned char* from) {
     typedef signed char Integers __attribute__((vector_size(lanes)));
     const Floats factor = block_scale(from);
@@ -37,7 +38,7 @@ struct Q8Block {
 // Blocks of 4-bit integers from -8 to 7: element j is the low half of byte j, element 16 + j its high half. The
 // integers select from a table of the sixteen values that they can have, so that few values are rounded.
 struct Q4Block {
-  static constexpr int64_t bytes = 18;
+  static constexpr int64_t bytes = q4_block_bytes;
   INGOT_INLINE __m512 values(Floats scale) {
     return (__m512)(scale * Floats{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7});
   }
@@ -60,6 +61,6 @@ struct Q4Block {
     blocks[1] = _mm512_permutexvar_epi16(low_and_second, table);
   }
 };
+#endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
-#endif

@@ -10,15 +10,22 @@
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 namespace {
 
-constexpr int64_t elements = 32;  // of a block
-constexpr int64_t q8_bytes = 2 + elements, q4_bytes = 2 + elements / 2;
+// How a block of x is rounded: to x * inverse, in units of `scale`.
+struct Rounding {
+  float scale, inverse;
+};
+INGOT_INLINE Rounding rounding_of(float largest) {
+  constexpr float smallest = 0x1p-121F;  // below it 127 / largest may be infinite
+  if (largest < smallest) return {0, 0};
+  return {largest / 127.0F, 127.0F / largest};  // NaN stays NaN
+}
 
-// The largest magnitude of a block; infinite or NaN if one of its elements is.
+// The largest magnitude of a block; infinite or NaN if one of its block_elements is.
 template <class T>
 INGOT_INLINE float largest_magnitude(const T* x) {
   Words most{};
   INGOT_UNROLL
-  for (int i = 0; i < elements; i += lanes) {
+  for (int i = 0; i < block_elements; i += lanes) {
     const Words magnitude = words(load(x + i, AllLanes{})) & 0x7fffffffU;
     most = magnitude > most ? magnitude : most;  // NaN is above infinity
   }
@@ -52,17 +59,16 @@ template <class T>
 void quantize(unsigned char* q, const T* x, int64_t k, bool four_bits) {
   const __mmask16 second = four_bits ? second_of_q4 : second_of_q8;
   const __m512i offset = _mm512_set1_epi32(four_bits ? -8 : -128);
-  for (int64_t i = 0; i < k; i += 2 * elements, q += int8_pair_bytes) {
+  for (int64_t i = 0; i < k; i += 2 * block_elements, q += int8_pair_bytes) {
     __m128i parts[4] = {};
     float scales[2] = {};
-    for (int block = 0; block < 2 && i + block * elements < k; ++block) {
-      const T* from = x + i + block * elements;
-      const float largest = largest_magnitude(from);
-      const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
-      scales[block] = largest / 127.0F;
+    for (int block = 0; block < 2 && i + block * block_elements < k; ++block) {
+      const T* from = x + i + block * block_elements;
+      const Rounding rounding = rounding_of(largest_magnitude(from));
+      scales[block] = rounding.scale;
       const int first = four_bits ? block : 2 * block, step = four_bits ? 2 : 1;
-      parts[first] = rounded(from, inverse);
-      parts[first + step] = rounded(from + 16, inverse);
+      parts[first] = rounded(from, rounding.inverse);
+      parts[first + step] = rounded(from + 16, rounding.inverse);
     }
     __m512i integers = _mm512_castsi128_si512(parts[0]);
     integers = _mm512_inserti32x4(integers, parts[1], 1);
@@ -77,7 +83,7 @@ void quantize(unsigned char* q, const T* x, int64_t k, bool four_bits) {
 
 // Two blocks of a weight from `from` on, or one and zeros, as unsigned integers.
 struct Q8Weights {
-  static constexpr int64_t bytes = q8_bytes;
+  static constexpr int64_t bytes = q8_block_bytes;
   static constexpr __mmask16 second = second_of_q8;
   INGOT_INLINE __m256i one(const unsigned char* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 2));
@@ -89,7 +95,7 @@ struct Q8Weights {
   }
 };
 struct Q4Weights {
-  static constexpr int64_t bytes = q4_bytes;
+  static constexpr int64_t bytes = q4_block_bytes;
   static constexpr __mmask16 second = second_of_q4;
   INGOT_INLINE __m128i one(const unsigned char* from) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2));
@@ -122,7 +128,7 @@ template <class Weights, int tokens, int rows, class T>
 void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token, int64_t row) {
   constexpr int64_t converted = 64;  // scales of a row, an even number
   constexpr int64_t ahead = 2048;    // bytes after the tile that are prefetched
-  const int64_t blocks = k / elements, row_bytes = blocks * Weights::bytes;
+  const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
   const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
   float scales[rows][converted];
   Floats sums[tokens][rows];
@@ -162,20 +168,19 @@ void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, i
 // A block of x: its scale, and its integers in order.
 struct BlockOfX {
   float scale;
-  int8_t integers[elements];
+  int8_t integers[block_elements];
 };
 constexpr int64_t block_stride = int8_pair_bytes / 2;
 static_assert(sizeof(BlockOfX) <= block_stride);
 
 template <class T>
 void quantize(unsigned char* q, const T* x, int64_t k, bool) {
-  for (int64_t i = 0; i < k; i += elements, q += block_stride) {
+  for (int64_t i = 0; i < k; i += block_elements, q += block_stride) {
     BlockOfX block;
-    const float largest = largest_magnitude(x + i);
-    const float inverse = largest > 0 ? 127.0F / largest : 0.0F;
-    block.scale = largest / 127.0F;
-    for (int j = 0; j < elements; j += lanes) {
-      const Floats scaled = load(x + i + j, AllLanes{}) * splat(inverse);
+    const Rounding rounding = rounding_of(largest_magnitude(x + i));
+    block.scale = rounding.scale;
+    for (int j = 0; j < block_elements; j += lanes) {
+      const Floats scaled = load(x + i + j, AllLanes{}) * splat(rounding.inverse);
       // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even. What is not finite is of no importance: the
       // scale is not finite either.
       const Floats shifted = scaled + splat(0x1.8p23F);
@@ -187,13 +192,13 @@ void quantize(unsigned char* q, const T* x, int64_t k, bool) {
 }
 
 struct Q8Weights {
-  static constexpr int64_t bytes = q8_bytes;
+  static constexpr int64_t bytes = q8_block_bytes;
   INGOT_INLINE void decode(const unsigned char* from, int8_t* integers) {
-    __builtin_memcpy(integers, from + 2, elements);
+    __builtin_memcpy(integers, from + 2, block_elements);
   }
 };
 struct Q4Weights {
-  static constexpr int64_t bytes = q4_bytes;
+  static constexpr int64_t bytes = q4_block_bytes;
   INGOT_INLINE void decode(const unsigned char* from, int8_t* integers) {
     for (int j = 0; j < 16; ++j) {
       integers[j] = static_cast<int8_t>((from[2 + j] & 15) - 8);
@@ -204,7 +209,7 @@ struct Q4Weights {
 
 template <class Weights, int tokens, int rows, class T>
 void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token, int64_t row) {
-  const int64_t blocks = k / elements, row_bytes = blocks * Weights::bytes;
+  const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
   const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
   Floats sums[tokens][rows];
   for (int t = 0; t < tokens; ++t) {
@@ -214,7 +219,7 @@ void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, i
     float totals[tokens] = {};
     for (int64_t b = 0; b < blocks; ++b) {
       const unsigned char* from = w + (row + r) * row_bytes + b * Weights::bytes;
-      int8_t weights[elements];
+      int8_t weights[block_elements];
       Weights::decode(from, weights);
       Halves half{};
       __builtin_memcpy(&half, from, 2);
@@ -223,7 +228,7 @@ void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, i
         BlockOfX block;
         __builtin_memcpy(&block, x + (token + t) * x_row + b * block_stride, sizeof block);
         int32_t sum = 0;
-        for (int j = 0; j < elements; ++j) sum += weights[j] * block.integers[j];
+        for (int j = 0; j < block_elements; ++j) sum += weights[j] * block.integers[j];
         totals[t] += static_cast<float>(sum) * (scale * block.scale);
       }
     }
@@ -256,7 +261,7 @@ void int8_gemm(float* y_float, T* y_typed, int64_t y_row, const unsigned char* x
   const auto* weight = static_cast<const unsigned char*>(w);
   const int64_t fitting = l1_bytes / (3 * k + 1) / max_tokens * max_tokens;
   const int64_t group = fitting > max_tokens ? fitting : max_tokens;
-  const int64_t span = l2_bytes / (k / elements * Weights::bytes + 1) / 8 * 8 + 8;
+  const int64_t span = l2_bytes / (k / block_elements * Weights::bytes + 1) / 8 * 8 + 8;
   for (int64_t begin = 0; begin < rows; begin += span) {
     const int64_t last = begin + span < rows ? begin + span : rows;
     for (int64_t first = 0; first < tokens; first += group) {

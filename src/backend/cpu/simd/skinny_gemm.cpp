@@ -91,18 +91,18 @@ INGOT_INLINE void prefetch(Prefetch ahead, const unsigned char* end, int64_t don
   for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(end + ahead.distance + done + b);
 }
 
-// One step at element i: the sums of `streams` rows from `row` on, which are read side by side.
-template <int streams, class T, int tokens, int rows, class Rows, class Ahead, class Extent>
+// One step at element i: the sums of `rows_at_once` rows from `row` on, which are read side by side.
+template <int rows_at_once, class T, int tokens, int rows, class Rows, class Ahead, class Extent>
 INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int row, int64_t k, int64_t i,
                            Ahead ahead, Extent extent) {
   using S = Step<T>;
-  constexpr int64_t bytes = streams * Rows::vector_bytes;
-  prefetch<bytes>(ahead, w.at(row + streams, 0), i / S::size * bytes);
+  constexpr int64_t bytes = rows_at_once * Rows::vector_bytes;
+  prefetch<bytes>(ahead, w.at(row + rows_at_once, 0), i / S::size * bytes);
   typename S::Vector left[tokens];
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
   INGOT_UNROLL
-  for (int r = row; r < row + streams; ++r) {
+  for (int r = row; r < row + rows_at_once; ++r) {
     const typename S::Vector right = w.load(r, i, extent);
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
@@ -138,11 +138,11 @@ INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const 
 }
 #endif
 
-// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four. `streams` rows are read side
-// by side, which changes no sum.
-template <class T, int tokens, int rows, int streams, class Rows, class Ahead>
+// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four. `rows_at_once` rows are read
+// side by side, which changes no sum.
+template <class T, int tokens, int rows, int rows_at_once, class Rows, class Ahead>
 void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row, Ahead ahead) {
-  static_assert(rows % streams == 0);
+  static_assert(rows % rows_at_once == 0);
   constexpr int size = Step<T>::size;
   Floats sums[tokens][rows];
   for (int t = 0; t < tokens; ++t) {
@@ -151,10 +151,10 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
   x += token * k;
   const Rows w = weight.rows_from(row);
   INGOT_UNROLL
-  for (int r = 0; r < rows; r += streams) {
+  for (int r = 0; r < rows; r += rows_at_once) {
     int64_t i = 0;
-    for (; i + size <= k; i += size) add_step<streams>(sums, x, w, r, k, i, ahead, AllLanes{});
-    if (i < k) add_step<streams>(sums, x, w, r, k, i, ahead, FirstLanes{static_cast<int>(k - i)});
+    for (; i + size <= k; i += size) add_step<rows_at_once>(sums, x, w, r, k, i, ahead, AllLanes{});
+    if (i < k) add_step<rows_at_once>(sums, x, w, r, k, i, ahead, FirstLanes{static_cast<int>(k - i)});
   }
   store_tile(y, sums, token, row);
 }
@@ -162,8 +162,8 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
 #if defined(__AVX512BF16__)
 // 4-bit blocks, whose decoding takes longer than reading them: scales are converted before their blocks, one
 // instruction each, and broadcast when loaded, and two blocks are decoded together. The rows are read side by side,
-// whatever `streams` is.
-template <class T, int tokens, int rows, int streams, class Ahead>
+// whatever `rows_at_once` is.
+template <class T, int tokens, int rows, int rows_at_once, class Ahead>
 void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Q4Block>& weight, int64_t k, int64_t token,
           int64_t row, Ahead ahead) {
   constexpr int64_t converted = 64;  // scales of a row
@@ -197,11 +197,11 @@ constexpr int max_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 #endif
 
 // A tile of `count` tokens, at most `limit`.
-template <class T, int limit, int rows, int streams, class Ahead, class Rows>
+template <class T, int limit, int rows, int rows_at_once, class Ahead, class Rows>
 void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row,
                        int64_t count, Ahead ahead) {
-  if (count == limit) return tile<T, limit, rows, streams>(y, x, w, k, token, row, ahead);
-  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows, streams>(y, x, w, k, token, row, count, ahead);
+  if (count == limit) return tile<T, limit, rows, rows_at_once>(y, x, w, k, token, row, ahead);
+  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows, rows_at_once>(y, x, w, k, token, row, count, ahead);
 }
 
 // Tokens [first, end) times `rows` rows from `row` on.
@@ -219,41 +219,46 @@ void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t fi
   }
 }
 
+// With few tokens tiles have up to eight rows, for enough independent sums.
+constexpr int few_tokens = max_tokens / 2;
+
 // `tokens` <= few_tokens, times as many of the rows [row, last) as make whole tiles; returns the next row.
-constexpr int few_tokens = 2;
-template <class T, int rows, int streams, class Rows, class Ahead>
+template <class T, int rows, int rows_at_once, class Rows, class Ahead>
 int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t tokens,
                             int64_t row, int64_t last, Ahead ahead) {
   for (; row + rows <= last; row += rows) {
-    tile_tokens_up_to<T, few_tokens, rows, streams>(y, x, w, k, first, row, tokens, ahead);
+    tile_tokens_up_to<T, few_tokens, rows, rows_at_once>(y, x, w, k, first, row, tokens, ahead);
   }
   return row;
 }
 template <class T>
 int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t k, int64_t first,
-                            int64_t tokens, int64_t row, int64_t last, ReadPattern pattern) {
-  switch (pattern) {
-    case ReadPattern::sequential: {
+                            int64_t tokens, int64_t row, int64_t last, RowOrder order) {
+  if (tokens > 2) {  // arithmetic is the limit
+    return tiles_of_few_tokens<T, 8, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
+  }
+  switch (order) {
+    case RowOrder::sequential: {
       return tiles_of_few_tokens<T, 4, 1>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
     }
-    case ReadPattern::side_by_side: {
+    case RowOrder::interleaved: {
       return tiles_of_few_tokens<T, 8, 8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
     }
-    case ReadPattern::prefetched: break;
+    case RowOrder::prefetched: break;
   }
   return tiles_of_few_tokens<T, 4, 4>(y, x, w, k, first, tokens, row, last, prefetch_4k_later);
 }
 #if defined(__AVX512BF16__)
 template <class Block>
 int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Block>& w, int64_t k, int64_t first,
-                            int64_t tokens, int64_t row, int64_t last, ReadPattern) {
+                            int64_t tokens, int64_t row, int64_t last, RowOrder) {
   return tiles_of_few_tokens<Bf16, 8, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
 }
 #endif
 
 template <class T, class Rows>
 void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k,
-               ReadPattern pattern) {
+               RowOrder order) {
   // Bytes of a group of tokens, which stays in L1 while rows are streamed, and of a span of rows, which stays in L2
   // while all groups of tokens are multiplied with it.
   constexpr int64_t l1_bytes = 30 << 10, l2_bytes = 384 << 10;
@@ -266,7 +271,7 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
     for (int64_t first = 0; first < tokens; first += group) {
       const int64_t end = first + group < tokens ? first + group : tokens;
       int64_t row = begin;
-      if (end - first <= few_tokens) row = tiles_of_few_tokens(y, x, w, k, first, end - first, row, last, pattern);
+      if (end - first <= few_tokens) row = tiles_of_few_tokens(y, x, w, k, first, end - first, row, last, order);
       for (; row + 4 <= last; row += 4) tiles<T, 4>(y, x, w, k, first, end, row);
       for (; row < last; ++row) tiles<T, 1>(y, x, w, k, first, end, row);
     }
@@ -275,16 +280,16 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
 
 template <class T>
 void skinny_gemm(float* y_float, T* y_typed, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
-                 int64_t k, bool accumulate, ReadPattern pattern) {
-  all_tiles(Outputs<T>{y_float, y_typed, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k, pattern);
+                 int64_t k, bool accumulate, RowOrder order) {
+  all_tiles(Outputs<T>{y_float, y_typed, y_row, accumulate}, x, PlainRows<T>{w, k}, tokens, rows, k, order);
 }
 
 #if defined(__AVX512BF16__)
 template <class Block>
 void block_skinny_gemm(float* y_float, Bf16* y_typed, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
-                       int64_t rows, int64_t k, bool accumulate, ReadPattern pattern) {
+                       int64_t rows, int64_t k, bool accumulate, RowOrder order) {
   const BlockRows<Block> blocks{static_cast<const unsigned char*>(w), k / block_elements * Block::bytes};
-  all_tiles(Outputs<Bf16>{y_float, y_typed, y_row, accumulate}, x, blocks, tokens, rows, k, pattern);
+  all_tiles(Outputs<Bf16>{y_float, y_typed, y_row, accumulate}, x, blocks, tokens, rows, k, order);
 }
 constexpr BlockSkinnyGemm* q8_skinny_gemm = block_skinny_gemm<Q8Block>;
 constexpr BlockSkinnyGemm* q4_skinny_gemm = block_skinny_gemm<Q4Block>;

@@ -7,20 +7,20 @@
 
 namespace ingot::cpu {
 
-// How a weight that is not quantised is read for one or two tokens, when memory is the limit. Which one is fastest
-// depends on the processor's prefetchers; no bit of a result does.
-enum class ReadPattern {
-  sequential,    // one row after the other
-  side_by_side,  // eight rows at a time
-  prefetched,    // four rows at a time, by software prefetches 4 KiB ahead
+// The order in which the rows of a weight that is not quantised are read for one or two tokens, when memory is the
+// limit. Which one is fastest depends on the processor's prefetchers; no bit of a result depends on it.
+enum class RowOrder {
+  sequential,   // one row after the other
+  interleaved,  // eight rows at a time
+  prefetched,   // four rows at a time, by software prefetches 4 KiB ahead
 };
 
 template <class T>
 using SkinnyGemm = void(float* y_float, T* y_typed, int64_t y_row, const T* x, const T* w, int64_t tokens, int64_t rows,
-                        int64_t k, bool accumulate, ReadPattern pattern);
+                        int64_t k, bool accumulate, RowOrder order);
 
 using BlockSkinnyGemm = void(float* y_float, Bf16* y_typed, int64_t y_row, const Bf16* x, const void* w, int64_t tokens,
-                             int64_t rows, int64_t k, bool accumulate, ReadPattern pattern);
+                             int64_t rows, int64_t k, bool accumulate, RowOrder order);
 
 struct SkinnyGemmKernels {
   // y[t * y_row + r] (+)= sum over i < k of x[t * k + i] w[r * k + i] for t < tokens and r < rows. y is `y_float` if

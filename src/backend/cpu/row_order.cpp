@@ -1,4 +1,4 @@
-#include "backend/cpu/read_pattern.h"
+#include "backend/cpu/row_order.h"
 
 #include <algorithm>
 #include <array>
@@ -15,43 +15,45 @@ namespace {
 struct KnownProcessors {
   const char* vendor;
   int64_t family, first_model, last_model;
-  ReadPattern pattern;
+  RowOrder order;
 };
 
-// AMD: Processor Programming References of families 19h and 1Ah; Intel: CPUID signatures of its Software Developer's
-// Manual, volume 4, table 2-1.
+// AMD: as Linux names families 19h and 1Ah (arch/x86/kernel/cpu/amd.c); Intel: CPUID signatures of its Software
+// Developer's Manual, volume 4, table 2-1.
 constexpr KnownProcessors known_processors[] = {
-    {"AuthenticAMD", 0x19, 0x10, 0x1f, ReadPattern::sequential},    // Zen 4: EPYC 9004, Threadripper 7000
-    {"AuthenticAMD", 0x19, 0x60, 0x7f, ReadPattern::sequential},    // Zen 4: Ryzen 7000 and 8000
-    {"AuthenticAMD", 0x19, 0xa0, 0xaf, ReadPattern::sequential},    // Zen 4c: EPYC 97x4
-    {"AuthenticAMD", 0x1a, 0x00, 0xff, ReadPattern::side_by_side},  // Zen 5
-    {"GenuineIntel", 6, 0x8f, 0x8f, ReadPattern::side_by_side},     // Sapphire Rapids
+    {"AuthenticAMD", 0x19, 0x10, 0x1f, RowOrder::sequential},   // Zen 4: EPYC 9004, Threadripper 7000
+    {"AuthenticAMD", 0x19, 0x60, 0x7f, RowOrder::sequential},   // Zen 4: Ryzen 7000 and 8000
+    {"AuthenticAMD", 0x19, 0xa0, 0xaf, RowOrder::sequential},   // Zen 4c: EPYC 97x4
+    {"AuthenticAMD", 0x1a, 0x00, 0x2f, RowOrder::interleaved},  // Zen 5: EPYC 9005, Ryzen AI 300
+    {"AuthenticAMD", 0x1a, 0x40, 0x4f, RowOrder::interleaved},  // Zen 5: Ryzen 9000
+    {"AuthenticAMD", 0x1a, 0x60, 0x7f, RowOrder::interleaved},  // Zen 5: Ryzen AI 300 and Max
+    {"GenuineIntel", 6, 0x8f, 0x8f, RowOrder::interleaved},     // Sapphire Rapids
 };
 
 }  // namespace
 
-const char* name(ReadPattern pattern) {
-  switch (pattern) {
-    case ReadPattern::sequential: return "sequential";
-    case ReadPattern::side_by_side: return "side by side";
-    case ReadPattern::prefetched: return "prefetched";
+const char* name(RowOrder order) {
+  switch (order) {
+    case RowOrder::sequential: return "sequential";
+    case RowOrder::interleaved: return "interleaved";
+    case RowOrder::prefetched: return "prefetched";
   }
   return "?";
 }
 
-std::optional<ReadPattern> known_read_pattern(const ProcessorId& processor) {
+std::optional<RowOrder> known_row_order(const ProcessorId& processor) {
   for (const KnownProcessors& known : known_processors) {
     if (processor.vendor == known.vendor && processor.family == known.family && processor.model >= known.first_model &&
         processor.model <= known.last_model) {
-      return known.pattern;
+      return known.order;
     }
   }
   return std::nullopt;
 }
 
-ReadPattern measure_read_pattern(ops::Context& context) {
-  constexpr int rounds = 4;
-  constexpr int64_t in = 1024, out = (int64_t{64} << 20) / (in * 2);
+RowOrder measure_row_order(ops::Context& context) {
+  constexpr int rounds = 2;
+  constexpr int64_t in = 1024, out = (int64_t{256} << 20) / (in * 2);  // larger than the caches
   const Buffer memory(context.device, static_cast<size_t>(in * out) * 2);
   const Buffer activations(context.device, static_cast<size_t>(in + out) * 2);
   // Pages that were never written would all be one page of zeros.
@@ -64,16 +66,16 @@ ReadPattern measure_read_pattern(ops::Context& context) {
   const Tensor x = both.slice(0, in).reshape({1, in});
   const Tensor y = both.slice(in, in + out).reshape({1, out});
 
-  std::array<ops::Registry, read_patterns.size()> registries;
-  std::array<double, read_patterns.size()> seconds;
+  std::array<ops::Registry, row_orders.size()> registries;
+  std::array<double, row_orders.size()> seconds;
   seconds.fill(std::numeric_limits<double>::infinity());
   Levels levels = machine_levels();
-  for (size_t i = 0; i < read_patterns.size(); ++i) {
-    levels.reads = read_patterns[i];
+  for (size_t i = 0; i < row_orders.size(); ++i) {
+    levels.row_order = row_orders[i];
     register_ops(registries[i], levels);
   }
   for (int round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < read_patterns.size(); ++i) {
+    for (size_t i = 0; i < row_orders.size(); ++i) {
       ops::Context measured{context.device, registries[i], context.scratch, context.threads};
       const auto start = std::chrono::steady_clock::now();
       ops::linear(measured, y, x, weight, {});
@@ -81,7 +83,7 @@ ReadPattern measure_read_pattern(ops::Context& context) {
       seconds[i] = std::min(seconds[i], taken.count());
     }
   }
-  return read_patterns[static_cast<size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin())];
+  return row_orders[static_cast<size_t>(std::min_element(seconds.begin(), seconds.end()) - seconds.begin())];
 }
 
 }  // namespace ingot::cpu
