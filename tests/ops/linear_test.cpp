@@ -162,7 +162,7 @@ TEST(RowOrders, GiveTheSameBits) {
 
 TEST(RowOrders, AreKnownByProcessorFamily) {
   using cpu::RowOrder;
-  EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 25, 17}), RowOrder::sequential);   // Zen 4
+  EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 25, 17}), RowOrder::streams);      // Zen 4
   EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 26, 2}), RowOrder::interleaved);   // Zen 5
   EXPECT_EQ(cpu::known_row_order({"GenuineIntel", 6, 143}), RowOrder::interleaved);  // Sapphire Rapids
   EXPECT_EQ(cpu::known_row_order({"AuthenticAMD", 25, 1}), std::nullopt);            // Zen 3

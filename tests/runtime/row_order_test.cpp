@@ -25,22 +25,22 @@ TEST(RowOrder, OfAnUnknownProcessorIsMeasuredOnceAndAgainOnRequest) {
   EXPECT_EQ(first.order, cpu::RowOrder::prefetched);
   EXPECT_FALSE(first.date.empty());
   EXPECT_EQ(first.not_cached, "");
-  next = cpu::RowOrder::sequential;
+  next = cpu::RowOrder::streams;
   EXPECT_EQ(cpu_row_order(unknown, cache, measure).order, cpu::RowOrder::prefetched);
   EXPECT_EQ(measurements, 1);
-  EXPECT_EQ(cpu_row_order(unknown, cache, measure, Measure::again).order, cpu::RowOrder::sequential);
-  EXPECT_EQ(cpu_row_order(unknown, cache, measure).order, cpu::RowOrder::sequential);
+  EXPECT_EQ(cpu_row_order(unknown, cache, measure, Measure::again).order, cpu::RowOrder::streams);
+  EXPECT_EQ(cpu_row_order(unknown, cache, measure).order, cpu::RowOrder::streams);
   EXPECT_EQ(measurements, 2);
   // A number that stands for no order.
   EXPECT_EQ(cache.store("row-order", {{9}, "2026-11-26T00:00:00Z"}), "");
-  EXPECT_EQ(cpu_row_order(unknown, cache, measure).order, cpu::RowOrder::sequential);
+  EXPECT_EQ(cpu_row_order(unknown, cache, measure).order, cpu::RowOrder::streams);
   EXPECT_EQ(measurements, 3);
 }
 
 TEST(RowOrder, IsNotMeasuredWhereItIsKnownAndSaysWhyItIsNotCached) {
   const auto fail = []() -> cpu::RowOrder { throw std::logic_error("measured"); };
   const CpuRowOrder zen4 = cpu_row_order({"AuthenticAMD", 25, 17}, RateCache({}, key), fail);
-  EXPECT_EQ(zen4.order, cpu::RowOrder::sequential);
+  EXPECT_EQ(zen4.order, cpu::RowOrder::streams);
   EXPECT_EQ(zen4.date, "");
   const CpuRowOrder homeless = cpu_row_order(unknown, RateCache({}, key), [] { return cpu::RowOrder::interleaved; });
   EXPECT_EQ(homeless.order, cpu::RowOrder::interleaved);

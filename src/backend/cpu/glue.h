@@ -45,11 +45,16 @@ constexpr int64_t element_grain = 16384;
 // Rows per slice, for rows of `width` elements.
 inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, element_grain / std::max<int64_t>(1, width)); }
 
-// Rows of a weight [out, in] per slice of a skinny gemm: at most 64 slices, each a multiple of the 4, 6 or 8 rows of a
-// tile.
-inline int64_t weight_row_grain(int64_t out, int64_t in) {
+// Rows of a weight [out, in] per slice of a skinny gemm, a multiple of the rows of a tile. With few tokens, when memory
+// is read as fast as it can be, slices are as long as leaves four for each thread; but at most a mebibyte.
+inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64_t tokens, int threads) {
   constexpr int64_t whole_tiles = 48;
-  const int64_t wanted = std::max(row_grain(in), (out + 63) / 64);
+  int64_t wanted = std::max(row_grain(in), (out + 63) / 64);
+  if (tokens <= 2) {
+    const int64_t mebibyte = (int64_t{1} << 20) / std::max<int64_t>(1, static_cast<int64_t>(row_bytes));
+    const int64_t slices = 4 * static_cast<int64_t>(threads);
+    wanted = std::max(row_grain(in), std::min((out + slices - 1) / slices, mebibyte));
+  }
   return (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
 }
 

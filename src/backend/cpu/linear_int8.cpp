@@ -17,18 +17,19 @@ void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& 
   const bool four_bits = weight.storage == StorageType::q4_0;
   const int64_t tokens = x.shape[0];
   const Arena::Scope scope(context.scratch);
-  const size_t row_bytes = ops::linear_int8_bytes(1, weight.in);
+  const size_t rounded_row = ops::linear_int8_bytes(1, weight.in);
   auto* rounded =
       static_cast<unsigned char*>(context.scratch.allocate_bytes(ops::linear_int8_bytes(tokens, weight.in)));
   by_type(x.dtype, [&]<class T>() {
     context.threads->parallel_for(0, tokens, row_grain(weight.in), [&](int64_t lo, int64_t hi) {
       for (int64_t t = lo; t < hi; ++t) {
-        of_type<T>(K.quantize)(rounded + static_cast<size_t>(t) * row_bytes, elements<T>(x) + t * weight.in, weight.in,
-                               four_bits);
+        of_type<T>(K.quantize)(rounded + static_cast<size_t>(t) * rounded_row, elements<T>(x) + t * weight.in,
+                               weight.in, four_bits);
       }
     });
     const auto gemm = of_type<T>(four_bits ? K.q4 : K.q8);
-    const int64_t grain = weight_row_grain(weight.out, weight.in);
+    const int64_t grain = weight_row_grain(weight.out, weight.in, row_bytes(weight.storage, weight.in), tokens,
+                                           context.threads->threads());
     context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi) {
       float* y_float = y.dtype == DType::f32 ? y.as<float>() + lo : nullptr;
       T* y_typed = y.dtype == DType::f32 ? nullptr : elements<T>(y) + lo;

@@ -21,9 +21,9 @@ struct KnownProcessors {
 // AMD: as Linux names families 19h and 1Ah (arch/x86/kernel/cpu/amd.c); Intel: CPUID signatures of its Software
 // Developer's Manual, volume 4, table 2-1.
 constexpr KnownProcessors known_processors[] = {
-    {"AuthenticAMD", 0x19, 0x10, 0x1f, RowOrder::sequential},   // Zen 4: EPYC 9004, Threadripper 7000
-    {"AuthenticAMD", 0x19, 0x60, 0x7f, RowOrder::sequential},   // Zen 4: Ryzen 7000 and 8000
-    {"AuthenticAMD", 0x19, 0xa0, 0xaf, RowOrder::sequential},   // Zen 4c: EPYC 97x4
+    {"AuthenticAMD", 0x19, 0x10, 0x1f, RowOrder::streams},      // Zen 4: EPYC 9004, Threadripper 7000
+    {"AuthenticAMD", 0x19, 0x60, 0x7f, RowOrder::streams},      // Zen 4: Ryzen 7000 and 8000
+    {"AuthenticAMD", 0x19, 0xa0, 0xaf, RowOrder::streams},      // Zen 4c: EPYC 97x4
     {"AuthenticAMD", 0x1a, 0x00, 0x2f, RowOrder::interleaved},  // Zen 5: EPYC 9005, Ryzen AI 300
     {"AuthenticAMD", 0x1a, 0x40, 0x4f, RowOrder::interleaved},  // Zen 5: Ryzen 9000
     {"AuthenticAMD", 0x1a, 0x60, 0x7f, RowOrder::interleaved},  // Zen 5: Ryzen AI 300 and Max
@@ -34,7 +34,7 @@ constexpr KnownProcessors known_processors[] = {
 
 const char* name(RowOrder order) {
   switch (order) {
-    case RowOrder::sequential: return "sequential";
+    case RowOrder::streams: return "streams";
     case RowOrder::interleaved: return "interleaved";
     case RowOrder::prefetched: return "prefetched";
   }

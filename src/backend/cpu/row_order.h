@@ -10,7 +10,7 @@
 
 namespace ingot::cpu {
 
-constexpr std::array row_orders = {RowOrder::sequential, RowOrder::interleaved, RowOrder::prefetched};
+constexpr std::array row_orders = {RowOrder::streams, RowOrder::interleaved, RowOrder::prefetched};
 
 const char* name(RowOrder order);
 

@@ -64,7 +64,8 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
 template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, RowOrder order>
 void run_skinny_gemm(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                      ops::LinearAttributes attributes) {
-  const int64_t grain = weight_row_grain(weight.out, weight.in);
+  const int64_t grain = weight_row_grain(weight.out, weight.in, row_bytes(weight.storage, weight.in), x.shape[0],
+                                         context.threads->threads());
   const ThreadPool::Workspace workspace(*context.threads);
   by_type(x.dtype, [&]<class T>() {
     context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi, int thread) {
@@ -77,7 +78,7 @@ template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, bool serves>
 void add_skinny_gemm(ops::Registry& registry, RowOrder order) {
   const auto add = [&](auto run) { registry.add<ops::Linear>(DeviceKind::cpu, "dot", run, declines<serves>); };
   switch (order) {
-    case RowOrder::sequential: return add(run_skinny_gemm<K, E, RowOrder::sequential>);
+    case RowOrder::streams: return add(run_skinny_gemm<K, E, RowOrder::streams>);
     case RowOrder::interleaved: return add(run_skinny_gemm<K, E, RowOrder::interleaved>);
     case RowOrder::prefetched: return add(run_skinny_gemm<K, E, RowOrder::prefetched>);
   }

@@ -122,12 +122,34 @@ INGOT_INLINE void add_pair(Floats (&sums)[tokens][rows], const unsigned char* x,
   }
 }
 
+// The blocks first + b and, if `both`, the one after it, of every row; `scales` are those of the blocks from `first`
+// on.
+template <class Weights, bool both, int tokens, int rows, int64_t converted>
+INGOT_INLINE void add_pairs(Floats (&sums)[tokens][rows], const unsigned char* x, int64_t x_row, const unsigned char* w,
+                            int64_t row_bytes, const float (&scales)[rows][converted], int64_t first, int64_t b) {
+  constexpr int64_t ahead = 1024;  // bytes after the tile that are prefetched
+  const unsigned char* next = w + rows * row_bytes + ahead + (first + b) * rows * Weights::bytes;
+  INGOT_UNROLL
+  for (int64_t i = 0; i < 2 * rows * Weights::bytes; i += 64) __builtin_prefetch(next + i);
+  x += (first + b) / 2 * int8_pair_bytes;
+  w += (first + b) * Weights::bytes;
+  INGOT_UNROLL
+  for (int r = 0; r < rows; ++r) {
+    const __m512 of_first = _mm512_set1_ps(scales[r][b]);
+    if constexpr (both) {
+      const __m512 of_both = _mm512_mask_blend_ps(Weights::second, of_first, _mm512_set1_ps(scales[r][b + 1]));
+      add_pair<Weights>(sums, x, x_row, r, Weights::both(w + r * row_bytes), of_both);
+    } else {  // the scales of the missing block of x are 0
+      add_pair<Weights>(sums, x, x_row, r, Weights::first_of(w + r * row_bytes), of_first);
+    }
+  }
+}
+
 // A tile of tokens x rows. Scales of the weight are converted before their blocks, one instruction each, and broadcast
 // when loaded.
 template <class Weights, int tokens, int rows, class T>
 void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token, int64_t row) {
   constexpr int64_t converted = 64;  // scales of a row, an even number
-  constexpr int64_t ahead = 2048;    // bytes after the tile that are prefetched
   const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
   const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
   float scales[rows][converted];
@@ -142,23 +164,9 @@ void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, i
     for (int r = 0; r < rows; ++r) {
       for (int64_t b = 0; b < count; ++b) scales[r][b] = one_scale(w + r * row_bytes + (first + b) * Weights::bytes);
     }
-    for (int64_t b = 0; b < count; b += 2) {
-      const unsigned char* next = w + rows * row_bytes + ahead + (first + b) * rows * Weights::bytes;
-      INGOT_UNROLL
-      for (int64_t i = 0; i < 2 * rows * Weights::bytes; i += 64) __builtin_prefetch(next + i);
-      const unsigned char* pair = x + (first + b) / 2 * int8_pair_bytes;
-      INGOT_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        const unsigned char* from = w + r * row_bytes + (first + b) * Weights::bytes;
-        if (b + 2 <= count) {
-          const __m512 of_first = _mm512_set1_ps(scales[r][b]);
-          const __m512 both = _mm512_mask_blend_ps(Weights::second, of_first, _mm512_set1_ps(scales[r][b + 1]));
-          add_pair<Weights>(sums, pair, x_row, r, Weights::both(from), both);
-        } else {  // the scales of the missing block of x are 0
-          add_pair<Weights>(sums, pair, x_row, r, Weights::first_of(from), _mm512_set1_ps(scales[r][b]));
-        }
-      }
-    }
+    int64_t b = 0;
+    for (; b + 2 <= count; b += 2) add_pairs<Weights, true>(sums, x, x_row, w, row_bytes, scales, first, b);
+    if (b < count) add_pairs<Weights, false>(sums, x, x_row, w, row_bytes, scales, first, b);
   }
   store_tile(y, sums, token, row);
 }
@@ -267,9 +275,6 @@ void int8_gemm(float* y_float, T* y_typed, int64_t y_row, const unsigned char* x
     for (int64_t first = 0; first < tokens; first += group) {
       const int64_t end = first + group < tokens ? first + group : tokens;
       int64_t row = begin;
-      if (end - first == 1) {  // with one token tiles have more rows, for enough independent sums
-        for (; row + 8 <= last; row += 8) tile<Weights, 1, 8>(y, x, weight, k, first, row);
-      }
       for (; row + 4 <= last; row += 4) tokens_of_rows<Weights, max_tokens, 4>(y, x, weight, k, first, end, row);
       for (; row < last; ++row) tokens_of_rows<Weights, max_tokens, 1>(y, x, weight, k, first, end, row);
     }

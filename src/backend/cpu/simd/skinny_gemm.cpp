@@ -41,15 +41,15 @@ template <class T>
 struct PlainRows {
   static constexpr int64_t vector_bytes = Step<T>::size * static_cast<int64_t>(sizeof(T));
   const T* data;
-  int64_t k;
+  int64_t stride;  // elements from row to row
 
-  PlainRows rows_from(int64_t row) const { return {data + row * k, k}; }
+  PlainRows rows_from(int64_t row) const { return {data + row * stride, stride}; }
   const unsigned char* at(int64_t row, int64_t i) const {
-    return reinterpret_cast<const unsigned char*>(data + row * k + i);
+    return reinterpret_cast<const unsigned char*>(data + row * stride + i);
   }
   template <class Extent>
   typename Step<T>::Vector load(int64_t row, int64_t i, Extent extent) const {
-    return Step<T>::load(data + row * k + i, extent);
+    return Step<T>::load(data + row * stride + i, extent);
   }
 };
 #if defined(__AVX512BF16__)
@@ -79,6 +79,7 @@ struct Prefetch {
   int64_t distance;
 };
 constexpr Prefetch prefetch_next_tile{0};
+[[maybe_unused]] constexpr Prefetch prefetch_1k_later{1 << 10};
 constexpr Prefetch prefetch_2k_later{2 << 10};
 constexpr Prefetch prefetch_4k_later{4 << 10};
 
@@ -91,18 +92,18 @@ INGOT_INLINE void prefetch(Prefetch ahead, const unsigned char* end, int64_t don
   for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(end + ahead.distance + done + b);
 }
 
-// One step at element i: the sums of `rows_at_once` rows from `row` on, which are read side by side.
-template <int rows_at_once, class T, int tokens, int rows, class Rows, class Ahead, class Extent>
-INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int row, int64_t k, int64_t i,
-                           Ahead ahead, Extent extent) {
+// One step at element i.
+template <class T, int tokens, int rows, class Rows, class Ahead, class Extent>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i, Ahead ahead,
+                           Extent extent) {
   using S = Step<T>;
-  constexpr int64_t bytes = rows_at_once * Rows::vector_bytes;
-  prefetch<bytes>(ahead, w.at(row + rows_at_once, 0), i / S::size * bytes);
+  constexpr int64_t bytes = rows * Rows::vector_bytes;
+  prefetch<bytes>(ahead, w.at(rows, 0), i / S::size * bytes);
   typename S::Vector left[tokens];
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
   INGOT_UNROLL
-  for (int r = row; r < row + rows_at_once; ++r) {
+  for (int r = 0; r < rows; ++r) {
     const typename S::Vector right = w.load(r, i, extent);
     INGOT_UNROLL
     for (int t = 0; t < tokens; ++t) sums[t][r] = S::add(sums[t][r], left[t], right);
@@ -138,32 +139,30 @@ INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const 
 }
 #endif
 
-// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four. `rows_at_once` rows are read
-// side by side, which changes no sum.
-template <class T, int tokens, int rows, int rows_at_once, class Rows, class Ahead>
-void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row, Ahead ahead) {
-  static_assert(rows % rows_at_once == 0);
+// The sums of `tokens` rows of x with `rows` rows of w.
+template <class T, int tokens, int rows, class Rows, class Ahead>
+INGOT_INLINE void add_all(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, Ahead ahead) {
   constexpr int size = Step<T>::size;
-  Floats sums[tokens][rows];
   for (int t = 0; t < tokens; ++t) {
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
   }
-  x += token * k;
-  const Rows w = weight.rows_from(row);
-  INGOT_UNROLL
-  for (int r = 0; r < rows; r += rows_at_once) {
-    int64_t i = 0;
-    for (; i + size <= k; i += size) add_step<rows_at_once>(sums, x, w, r, k, i, ahead, AllLanes{});
-    if (i < k) add_step<rows_at_once>(sums, x, w, r, k, i, ahead, FirstLanes{static_cast<int>(k - i)});
-  }
+  int64_t i = 0;
+  for (; i + size <= k; i += size) add_step(sums, x, w, k, i, ahead, AllLanes{});
+  if (i < k) add_step(sums, x, w, k, i, ahead, FirstLanes{static_cast<int>(k - i)});
+}
+
+// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
+template <class T, int tokens, int rows, class Rows, class Ahead>
+void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row, Ahead ahead) {
+  Floats sums[tokens][rows];
+  add_all(sums, x + token * k, weight.rows_from(row), k, ahead);
   store_tile(y, sums, token, row);
 }
 
 #if defined(__AVX512BF16__)
 // 4-bit blocks, whose decoding takes longer than reading them: scales are converted before their blocks, one
-// instruction each, and broadcast when loaded, and two blocks are decoded together. The rows are read side by side,
-// whatever `rows_at_once` is.
-template <class T, int tokens, int rows, int rows_at_once, class Ahead>
+// instruction each, and broadcast when loaded, and two blocks are decoded together.
+template <class T, int tokens, int rows, class Ahead>
 void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Q4Block>& weight, int64_t k, int64_t token,
           int64_t row, Ahead ahead) {
   constexpr int64_t converted = 64;  // scales of a row
@@ -197,11 +196,11 @@ constexpr int max_tokens = 2;  // 8 sums, 2 of x, 1 of w, of 16
 #endif
 
 // A tile of `count` tokens, at most `limit`.
-template <class T, int limit, int rows, int rows_at_once, class Ahead, class Rows>
+template <class T, int limit, int rows, class Ahead, class Rows>
 void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t token, int64_t row,
                        int64_t count, Ahead ahead) {
-  if (count == limit) return tile<T, limit, rows, rows_at_once>(y, x, w, k, token, row, ahead);
-  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows, rows_at_once>(y, x, w, k, token, row, count, ahead);
+  if (count == limit) return tile<T, limit, rows>(y, x, w, k, token, row, ahead);
+  if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows>(y, x, w, k, token, row, count, ahead);
 }
 
 // Tokens [first, end) times `rows` rows from `row` on.
@@ -209,25 +208,23 @@ template <class T, int rows, class Rows>
 void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
   int64_t token = first;
   if (token + max_tokens <= end) {
-    tile<T, max_tokens, rows, rows>(y, x, w, k, token, row, prefetch_next_tile);
+    tile<T, max_tokens, rows>(y, x, w, k, token, row, prefetch_next_tile);
     for (token += max_tokens; token + max_tokens <= end; token += max_tokens) {
-      tile<T, max_tokens, rows, rows>(y, x, w, k, token, row, NoPrefetch{});
+      tile<T, max_tokens, rows>(y, x, w, k, token, row, NoPrefetch{});
     }
   }
-  if (token < end) {
-    tile_tokens_up_to<T, max_tokens - 1, rows, rows>(y, x, w, k, token, row, end - token, prefetch_2k_later);
-  }
+  if (token < end) tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, end - token, prefetch_2k_later);
 }
 
 // With few tokens tiles have up to eight rows, for enough independent sums.
 constexpr int few_tokens = max_tokens / 2;
 
 // `tokens` <= few_tokens, times as many of the rows [row, last) as make whole tiles; returns the next row.
-template <class T, int rows, int rows_at_once, class Rows, class Ahead>
+template <class T, int rows, class Rows, class Ahead>
 int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t tokens,
                             int64_t row, int64_t last, Ahead ahead) {
   for (; row + rows <= last; row += rows) {
-    tile_tokens_up_to<T, few_tokens, rows, rows_at_once>(y, x, w, k, first, row, tokens, ahead);
+    tile_tokens_up_to<T, few_tokens, rows>(y, x, w, k, first, row, tokens, ahead);
   }
   return row;
 }
@@ -235,24 +232,50 @@ template <class T>
 int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t k, int64_t first,
                             int64_t tokens, int64_t row, int64_t last, RowOrder order) {
   if (tokens > 2) {  // arithmetic is the limit
-    return tiles_of_few_tokens<T, 8, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
+    return tiles_of_few_tokens<T, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
   }
-  switch (order) {
-    case RowOrder::sequential: {
-      return tiles_of_few_tokens<T, 4, 1>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
-    }
-    case RowOrder::interleaved: {
-      return tiles_of_few_tokens<T, 8, 8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
-    }
-    case RowOrder::prefetched: break;
+  if (order == RowOrder::prefetched) {
+    return tiles_of_few_tokens<T, 4>(y, x, w, k, first, tokens, row, last, prefetch_4k_later);
   }
-  return tiles_of_few_tokens<T, 4, 4>(y, x, w, k, first, tokens, row, last, prefetch_4k_later);
+  return tiles_of_few_tokens<T, 8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
 }
 #if defined(__AVX512BF16__)
 template <class Block>
 int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Block>& w, int64_t k, int64_t first,
-                            int64_t tokens, int64_t row, int64_t last, RowOrder) {
-  return tiles_of_few_tokens<Bf16, 8, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
+                            int64_t tokens, int64_t row, int64_t last, RowOrder order) {
+  if (order == RowOrder::streams) {
+    return tiles_of_few_tokens<Bf16, 4>(y, x, w, k, first, tokens, row, last, prefetch_1k_later);
+  }
+  return tiles_of_few_tokens<Bf16, 8>(y, x, w, k, first, tokens, row, last, prefetch_2k_later);
+}
+#endif
+
+// One or two tokens times the rows of four streams, each of a quarter of the rows; returns the next row.
+constexpr int num_streams = 4;
+template <class T, int tokens>
+int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t rows, int64_t k) {
+  const int64_t each = rows / num_streams;
+  for (int64_t row = 0; row < each; ++row) {
+    Floats sums[tokens][num_streams];
+    add_all(sums, x, PlainRows<T>{w.data + row * k, each * k}, k, NoPrefetch{});
+    for (int t = 0; t < tokens; ++t) {
+      const Four sum = sum_four(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
+      for (int s = 0; s < num_streams; ++s) store_one(y, t, row + s * each, sum[s]);
+    }
+  }
+  return each * num_streams;
+}
+template <class T>
+int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t tokens, int64_t rows, int64_t k,
+                        RowOrder order) {
+  if (order != RowOrder::streams || tokens > 2) return 0;
+  return tokens == 2 ? rows_of_streams<T, 2>(y, x, w, rows, k) : rows_of_streams<T, 1>(y, x, w, rows, k);
+}
+#if defined(__AVX512BF16__)
+template <class Block>
+int64_t rows_of_streams(const Outputs<Bf16>&, const Bf16*, const BlockRows<Block>&, int64_t, int64_t, int64_t,
+                        RowOrder) {
+  return 0;
 }
 #endif
 
@@ -266,7 +289,7 @@ void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, i
   const int64_t fitting = l1_bytes / row_bytes / max_tokens * max_tokens;
   const int64_t group = fitting > max_tokens ? fitting : max_tokens;
   const int64_t span = l2_bytes / row_bytes / 8 * 8 + 8;
-  for (int64_t begin = 0; begin < rows; begin += span) {
+  for (int64_t begin = rows_of_streams(y, x, w, tokens, rows, k, order); begin < rows; begin += span) {
     const int64_t last = begin + span < rows ? begin + span : rows;
     for (int64_t first = 0; first < tokens; first += group) {
       const int64_t end = first + group < tokens ? first + group : tokens;

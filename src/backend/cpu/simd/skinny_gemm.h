@@ -7,12 +7,12 @@
 
 namespace ingot::cpu {
 
-// The order in which the rows of a weight that is not quantised are read for one or two tokens, when memory is the
-// limit. Which one is fastest depends on the processor's prefetchers; no bit of a result depends on it.
+// The order in which the rows of a weight are read for one or two tokens, when memory is the limit. Which one is
+// fastest depends on the processor's prefetchers; no bit of a result depends on it.
 enum class RowOrder {
-  sequential,   // one row after the other
-  interleaved,  // eight rows at a time
-  prefetched,   // four rows at a time, by software prefetches 4 KiB ahead
+  streams,      // four at a time, a quarter of the rows apart, so that each quarter is read from begin to end
+  interleaved,  // eight neighbours at a time
+  prefetched,   // four neighbours at a time, by software prefetches 4 KiB ahead
 };
 
 template <class T>

@@ -69,17 +69,9 @@ struct Outputs {
   bool accumulate;
 };
 
-// Stores the sums of `rows` rows of the weight (one or four), the first of which is `row`, or adds them to y.
-template <int rows, class T>
-INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
-  const auto to = [&](auto* p) {
-    if constexpr (rows == 4) {
-      store_four(p, y.accumulate ? load_four(p) + sums : sums);
-    } else {
-      const Floats one = splat(sums[0]);
-      store_computed(p, y.accumulate ? load(p, FirstLanes{1}) + one : one, FirstLanes{1});
-    }
-  };
+// Calls to(address) for the element of y, whichever type it has.
+template <class T, class To>
+INGOT_INLINE void at_output(const Outputs<T>& y, int64_t token, int64_t row, To to) {
   const int64_t at = token * y.y_row + row;
   if (y.y_float != nullptr) {
     to(y.y_float + at);
@@ -88,17 +80,30 @@ INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Fo
   }
 }
 
+// Stores the sum of one row of the weight, or of four consecutive ones, the first of which is `row`, or adds it to y.
+template <class T>
+INGOT_INLINE void store_one(const Outputs<T>& y, int64_t token, int64_t row, float sum) {
+  at_output(y, token, row, [&](auto* p) {
+    const Floats one = splat(sum);
+    store_computed(p, y.accumulate ? load(p, FirstLanes{1}) + one : one, FirstLanes{1});
+  });
+}
+template <class T>
+INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Four sums) {
+  at_output(y, token, row, [&](auto* p) { store_four(p, y.accumulate ? load_four(p) + sums : sums); });
+}
+
 // Stores the sums of a tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
 template <class T, int tokens, int rows>
 INGOT_INLINE void store_tile(const Outputs<T>& y, const Floats (&sums)[tokens][rows], int64_t token, int64_t row) {
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) {
     if constexpr (rows == 1) {
-      store_sums<1>(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{}));
+      store_one(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{})[0]);
     } else {
       INGOT_UNROLL
       for (int r = 0; r < rows; r += 4) {
-        store_sums<4>(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
+        store_sums(y, token + t, row + r, sum_four(sums[t][r], sums[t][r + 1], sums[t][r + 2], sums[t][r + 3]));
       }
     }
   }
