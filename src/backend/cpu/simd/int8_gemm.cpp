@@ -148,7 +148,8 @@ INGOT_INLINE void add_pairs(Floats (&sums)[tokens][rows], const unsigned char* x
 // A tile of tokens x rows. Scales of the weight are converted before their blocks, one instruction each, and broadcast
 // when loaded.
 template <class Weights, int tokens, int rows, class T>
-void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token, int64_t row) {
+INGOT_NOINLINE void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token,
+                         int64_t row) {
   constexpr int64_t converted = 64;  // scales of a row, an even number
   const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
   const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
@@ -216,7 +217,8 @@ struct Q4Weights {
 };
 
 template <class Weights, int tokens, int rows, class T>
-void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token, int64_t row) {
+INGOT_NOINLINE void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token,
+                         int64_t row) {
   const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
   const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
   Floats sums[tokens][rows];

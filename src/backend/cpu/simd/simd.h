@@ -21,6 +21,7 @@
 #endif
 
 #define INGOT_INLINE static inline __attribute__((always_inline))
+#define INGOT_NOINLINE __attribute__((noinline))
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
 

@@ -40,6 +40,8 @@ struct Step<Bf16> {
 template <class T>
 struct PlainRows {
   static constexpr int64_t vector_bytes = Step<T>::size * static_cast<int64_t>(sizeof(T));
+  // With little other work, the hardware prefetches what is read.
+  static constexpr bool hardware_prefetches = true;
   const T* data;
   int64_t stride;  // elements from row to row
 
@@ -57,6 +59,7 @@ struct PlainRows {
 template <class Block>
 struct BlockRows {
   static constexpr int64_t vector_bytes = Block::bytes;
+  static constexpr bool hardware_prefetches = false;
   const unsigned char* data;
   int64_t row_bytes;
 
@@ -151,9 +154,11 @@ INGOT_INLINE void add_all(Floats (&sums)[tokens][rows], const T* x, const Rows& 
   if (i < k) add_step(sums, x, w, k, i, ahead, FirstLanes{static_cast<int>(k - i)});
 }
 
-// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
+// A tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four. Inlined, the registers of
+// many such loops would be saved around each of them, which takes longer than the call.
 template <class T, int tokens, int rows, class Rows, class Ahead>
-void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row, Ahead ahead) {
+INGOT_NOINLINE void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_t token, int64_t row,
+                         Ahead ahead) {
   Floats sums[tokens][rows];
   add_all(sums, x + token * k, weight.rows_from(row), k, ahead);
   store_tile(y, sums, token, row);
@@ -163,8 +168,8 @@ void tile(const Outputs<T>& y, const T* x, const Rows& weight, int64_t k, int64_
 // 4-bit blocks, whose decoding takes longer than reading them: scales are converted before their blocks, one
 // instruction each, and broadcast when loaded, and two blocks are decoded together.
 template <class T, int tokens, int rows, class Ahead>
-void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Q4Block>& weight, int64_t k, int64_t token,
-          int64_t row, Ahead ahead) {
+INGOT_NOINLINE void tile(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Q4Block>& weight, int64_t k,
+                         int64_t token, int64_t row, Ahead ahead) {
   constexpr int64_t converted = 64;  // scales of a row
   float scales[rows][converted];
   Floats sums[tokens][rows];
@@ -213,7 +218,12 @@ void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t fi
       tile<T, max_tokens, rows>(y, x, w, k, token, row, NoPrefetch{});
     }
   }
-  if (token < end) tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, end - token, prefetch_2k_later);
+  const int64_t left = end - token;
+  if (left > 2 || (left > 0 && !Rows::hardware_prefetches)) {
+    tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, left, prefetch_2k_later);
+  } else if (left > 0) {
+    tile_tokens_up_to < T, max_tokens<3 ? max_tokens - 1 : 2, rows>(y, x, w, k, token, row, left, NoPrefetch{});
+  }
 }
 
 // With few tokens tiles have up to eight rows, for enough independent sums.
