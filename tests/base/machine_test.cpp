@@ -1,5 +1,4 @@
 #include "base/machine.h"
-#include "base/processor.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/processor.h"
 #include "tests/base/scratch.h"
 
 namespace ingot {
