@@ -26,7 +26,7 @@ uint64_t total_memory(const std::filesystem::path& root = "/");
 // Host name of the machine.
 std::string host_name();
 
-// "AMD EPYC 9R45 (family 26, model 2)", which tells processors apart that call themselves the same; the architecture
+// "AMD EPYC 9R45 (family 26, model 2)": processors of different generations may have the same name. The architecture
 // when the kernel reports no name.
 std::string cpu_name(const std::filesystem::path& root = "/");
 

@@ -19,7 +19,8 @@ struct KnownProcessors {
 };
 
 // AMD: as Linux names families 19h and 1Ah (arch/x86/kernel/cpu/amd.c); Intel: CPUID signatures of its Software
-// Developer's Manual, volume 4, table 2-1.
+// Developer's Manual, volume 4, table 2-1. Zen 5 and Sapphire Rapids were measured before `streams` existed: they keep
+// what they had.
 constexpr KnownProcessors known_processors[] = {
     {"AuthenticAMD", 0x19, 0x10, 0x1f, RowOrder::streams},      // Zen 4: EPYC 9004, Threadripper 7000
     {"AuthenticAMD", 0x19, 0x60, 0x7f, RowOrder::streams},      // Zen 4: Ryzen 7000 and 8000

@@ -250,6 +250,8 @@ int64_t tiles_of_few_tokens(const Outputs<T>& y, const T* x, const PlainRows<T>&
   return tiles_of_few_tokens<T, 8>(y, x, w, k, first, tokens, row, last, NoPrefetch{});
 }
 #if defined(__AVX512BF16__)
+// Blocks need prefetches in every order, since their decoding leaves the hardware too little to look ahead at. Where
+// `streams` is best for other weights (Zen 4), fewer rows and a shorter distance are best for blocks.
 template <class Block>
 int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRows<Block>& w, int64_t k, int64_t first,
                             int64_t tokens, int64_t row, int64_t last, RowOrder order) {
