@@ -6,7 +6,7 @@ scratch, shared memory and matrix-core instructions.
   device_code.py --update [FOLDER]   writes the table for the targets that FOLDER has; review the difference, commit it
   device_code.py --self-test         tests the checker
 
-FOLDER is the build's device folder (default build/release/src/backend/gpu/device; `./run device-code` makes it) and contains
+FOLDER is the build's device folder (default build/device/src/backend/gpu/device; `./run device-code` makes it) and contains
 STEM.TARGET for each source STEM.gpu.cpp. These differences fail, by kernel and target:
 - more spilled registers, scratch (stack) or static shared memory than in the table;
 - fewer blocks per compute unit (by registers, static shared memory and waves) than the table's numbers give;
@@ -352,7 +352,7 @@ def main():
     action = parser.add_mutually_exclusive_group(required=True)
     for name in ("--check", "--update", "--self-test"):
         action.add_argument(name, action="store_true")
-    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build/release/src/backend/gpu/device")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build/device/src/backend/gpu/device")
     options = parser.parse_args()
     if options.self_test:
         return self_test()

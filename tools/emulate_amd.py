@@ -331,7 +331,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tinygrad", type=Path, required=True, help="a working tree of tinygrad's repository")
     parser.add_argument("--launches", type=Path, default=ROOT / "build/launches", help="what record_launches wrote")
-    parser.add_argument("--code", type=Path, default=ROOT / "build/release/src/backend/gpu/device", help="code objects")
+    parser.add_argument("--code", type=Path, default=ROOT / "build/device/src/backend/gpu/device", help="code objects")
     parser.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
     parser.add_argument("--kernels", default="", help="a regular expression")
     parser.add_argument("--seconds", type=float, default=120, help="for one kernel")
