@@ -159,12 +159,12 @@ TEST_P(MatmulBits, DoNotDependOnRowsColumnsOrThreads) {
   }
 }
 
-// Sizes at which implementations split k (4200) and n (2100).
+// Sizes at which implementations split k (4200), n (2100), and m (2100, with k of more than one part).
 TEST_P(MatmulBits, LongSumsAndWideProductsAgreeWithTheReference) {
   if (!present_) return;  // this machine lacks the ISA level
   const DType out = std::get<2>(GetParam());
   ThreadPool two(2);
-  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>(19, 37, 4200), {5, 2100, 600}}) {
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>(19, 37, 4200), {5, 2100, 600}, {2100, 5, 1101}}) {
     for (const Form& form :
          {Form{"NT", false, true}, Form{"NN", false, false}, Form{"TN", true, false}, Form{"TT", true, true}}) {
       const Operands made = operands(form, m, n, k);

@@ -9,7 +9,7 @@
 namespace ingot::cpu {
 namespace {
 
-static_assert(ops::linear_int8_bytes(1, 64) == int8_pair_bytes);
+static_assert(ops::linear_int8_bytes(1, 160) == int8_row_bytes(160));
 
 template <const Int8GemmKernels& K>
 void run(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,

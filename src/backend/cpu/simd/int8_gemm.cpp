@@ -1,6 +1,6 @@
 // With AVX-512 VNNI one instruction multiplies 64 unsigned integers of the weight (each plus an offset) with signed
 // ones of x and adds groups of four. It starts from a correction that subtracts the offset's part: -offset times the
-// sum of the group's integers of x. Elsewhere the integers are multiplied as they are.
+// sum of the integers of x that are multiplied. Elsewhere the integers are multiplied as they are.
 #include "backend/cpu/simd/int8_gemm.h"
 
 #include "backend/cpu/simd/blocks.h"
@@ -38,136 +38,163 @@ INGOT_INLINE float largest_magnitude(const T* x) {
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
 
-// Two blocks of x: 64 integers, 16 corrections, and for each of the 16 sums of four products the scale of its block.
-// The integers of 8-bit blocks are in order; 4-bit blocks A and B are in the order A[0..16), B[0..16), A[16..32),
-// B[16..32), in which their bytes hold them.
-struct PairOfX {
-  const unsigned char* at;
-  __m512i integers() const { return _mm512_loadu_si512(at); }
-  __m512i corrections() const { return _mm512_loadu_si512(at + 64); }
-  __m512 scales() const { return _mm512_loadu_ps(at + 128); }
+// x in the steps of a weight's loop: of two 8-bit blocks or four 4-bit ones, the last of which may be missing. A step
+// has the integers, in the order in which the weight's are loaded; 16 corrections; and for each of the 16 sums of
+// products the scale of its block.
+//
+// 8-bit blocks: one vector of 64 integers in order. The first eight sums are the first block's.
+struct Q8Weights {
+  static constexpr int64_t bytes = q8_block_bytes;
+  static constexpr int64_t step_blocks = 2, vectors = 1;
+  static constexpr int offset = 128;
+  // Where a block's integers i and i + 16 are in a step of x.
+  static int64_t place(int64_t block, int64_t half) { return (2 * block + half) * 16; }
+  // Which sums a block has.
+  static int64_t first_sum(int64_t block) { return 8 * block; }
+
+  template <int count>
+  INGOT_INLINE void load(const unsigned char* from, __m512i (&integers)[1]) {
+    const auto block = [&](int64_t b) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + b * bytes + 2));
+    };
+    __m512i all = _mm512_zextsi256_si512(block(0));
+    if constexpr (count > 1) all = _mm512_inserti64x4(all, block(1), 1);
+    integers[0] = _mm512_xor_si512(all, _mm512_set1_epi8(-128));
+  }
 };
-constexpr __mmask16 second_of_q8 = 0xff00, second_of_q4 = 0xf0f0;  // which sums are the second block's
+
+// 4-bit blocks: the first vector has elements 0 to 15 of each of the four blocks, which are the lower halves of their
+// bytes, the second elements 16 to 31. Both are added to the same sums, of which each block has four.
+struct Q4Weights {
+  static constexpr int64_t bytes = q4_block_bytes;
+  static constexpr int64_t step_blocks = 4, vectors = 2;
+  static constexpr int offset = 8;
+  static int64_t place(int64_t block, int64_t half) { return (step_blocks * half + block) * 16; }
+  static int64_t first_sum(int64_t block) { return 4 * block; }
+
+  template <int count>
+  INGOT_INLINE void load(const unsigned char* from, __m512i (&integers)[2]) {
+    const auto block = [&](int64_t b) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + b * bytes + 2));
+    };
+    __m512i all = _mm512_zextsi128_si512(block(0));
+    if constexpr (count > 1) all = _mm512_inserti32x4(all, block(1), 1);
+    if constexpr (count > 2) all = _mm512_inserti32x4(all, block(2), 2);
+    if constexpr (count > 3) all = _mm512_inserti32x4(all, block(3), 3);
+    const __m512i low = _mm512_set1_epi8(15);
+    integers[0] = _mm512_and_si512(all, low);
+    integers[1] = _mm512_and_si512(_mm512_srli_epi16(all, 4), low);
+  }
+};
+
+template <class Weights>
+constexpr int64_t step_bytes = (Weights::vectors + 2) * 64;
+template <class Weights>
+constexpr int64_t row_steps(int64_t blocks) {
+  return (blocks + Weights::step_blocks - 1) / Weights::step_blocks;
+}
+static_assert(step_bytes<Q8Weights> * 2 <= int8_group_bytes && step_bytes<Q4Weights> <= int8_group_bytes);
+
+// The scales of `count` blocks of a weight, each for the sums that its block has, and 0 for the sums of missing blocks.
+template <class Weights, int count>
+INGOT_INLINE __m512 scales_of(const unsigned char* from) {
+  constexpr int64_t bytes = count * Weights::bytes;
+  constexpr __mmask64 present = bytes < 64 ? (uint64_t{1} << (bytes % 64)) - 1 : ~uint64_t{0};
+  // Each scale is the first 16-bit word of its block. A word past the last of the vector is a missing block's.
+  const auto word = [](int64_t sum) { return static_cast<short>(sum / Weights::first_sum(1) * (Weights::bytes / 2)); };
+  const __m256i words = _mm256_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7),
+                                          word(8), word(9), word(10), word(11), word(12), word(13), word(14), word(15));
+  const __m512i front = _mm512_maskz_loadu_epi8(present, from);
+  const __m512i halves = _mm512_permutexvar_epi16(_mm512_zextsi256_si512(words), front);
+  return _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+}
 
 template <class T>
-INGOT_INLINE __m128i rounded(const T* x, float inverse) {
+INGOT_INLINE void store_rounded(unsigned char* q, const T* x, float inverse) {
   const __m512 scaled = (__m512)(load(x, AllLanes{}) * splat(inverse));
-  return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(scaled));  // to nearest even
+  // to nearest even
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(scaled)));
+}
+
+template <class Weights, class T>
+void quantize_steps(unsigned char* q, const T* x, int64_t k) {
+  constexpr int64_t elements = Weights::step_blocks * block_elements;
+  for (int64_t i = 0; i < k; i += elements, q += step_bytes<Weights>) {
+    unsigned char* corrections = q + Weights::vectors * 64;
+    float scales[lanes] = {};
+    for (int64_t v = 0; v < Weights::vectors; ++v) _mm512_storeu_si512(q + v * 64, _mm512_setzero_si512());
+    for (int64_t block = 0; block < Weights::step_blocks && i + block * block_elements < k; ++block) {
+      const T* from = x + i + block * block_elements;
+      const Rounding rounding = rounding_of(largest_magnitude(from));
+      store_rounded(q + Weights::place(block, 0), from, rounding.inverse);
+      store_rounded(q + Weights::place(block, 1), from + 16, rounding.inverse);
+      for (int64_t s = Weights::first_sum(block); s < Weights::first_sum(block + 1); ++s) scales[s] = rounding.scale;
+    }
+    __m512i sums = _mm512_setzero_si512();
+    for (int64_t v = 0; v < Weights::vectors; ++v) {
+      sums = _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), _mm512_loadu_si512(q + v * 64));
+    }
+    _mm512_storeu_si512(corrections, _mm512_mullo_epi32(sums, _mm512_set1_epi32(-Weights::offset)));
+    _mm512_storeu_ps(corrections + 64, _mm512_loadu_ps(scales));
+  }
 }
 
 template <class T>
 void quantize(unsigned char* q, const T* x, int64_t k, bool four_bits) {
-  const __mmask16 second = four_bits ? second_of_q4 : second_of_q8;
-  const __m512i offset = _mm512_set1_epi32(four_bits ? -8 : -128);
-  for (int64_t i = 0; i < k; i += 2 * block_elements, q += int8_pair_bytes) {
-    __m128i parts[4] = {};
-    float scales[2] = {};
-    for (int block = 0; block < 2 && i + block * block_elements < k; ++block) {
-      const T* from = x + i + block * block_elements;
-      const Rounding rounding = rounding_of(largest_magnitude(from));
-      scales[block] = rounding.scale;
-      const int first = four_bits ? block : 2 * block, step = four_bits ? 2 : 1;
-      parts[first] = rounded(from, rounding.inverse);
-      parts[first + step] = rounded(from + 16, rounding.inverse);
-    }
-    __m512i integers = _mm512_castsi128_si512(parts[0]);
-    integers = _mm512_inserti32x4(integers, parts[1], 1);
-    integers = _mm512_inserti32x4(integers, parts[2], 2);
-    integers = _mm512_inserti32x4(integers, parts[3], 3);
-    const __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), integers);
-    _mm512_storeu_si512(q, integers);
-    _mm512_storeu_si512(q + 64, _mm512_mullo_epi32(sums, offset));
-    _mm512_storeu_ps(q + 128, _mm512_mask_blend_ps(second, _mm512_set1_ps(scales[0]), _mm512_set1_ps(scales[1])));
-  }
+  return four_bits ? quantize_steps<Q4Weights>(q, x, k) : quantize_steps<Q8Weights>(q, x, k);
 }
 
-// Two blocks of a weight from `from` on, or one and zeros, as unsigned integers.
-struct Q8Weights {
-  static constexpr int64_t bytes = q8_block_bytes;
-  static constexpr __mmask16 second = second_of_q8;
-  INGOT_INLINE __m256i one(const unsigned char* from) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 2));
-  }
-  INGOT_INLINE __m512i signs(__m512i integers) { return _mm512_xor_si512(integers, _mm512_set1_epi8(-128)); }
-  INGOT_INLINE __m512i first_of(const unsigned char* from) { return signs(_mm512_zextsi256_si512(one(from))); }
-  INGOT_INLINE __m512i both(const unsigned char* from) {
-    return signs(_mm512_inserti64x4(_mm512_castsi256_si512(one(from)), one(from + bytes), 1));
-  }
-};
-struct Q4Weights {
-  static constexpr int64_t bytes = q4_block_bytes;
-  static constexpr __mmask16 second = second_of_q4;
-  INGOT_INLINE __m128i one(const unsigned char* from) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2));
-  }
-  INGOT_INLINE __m512i halves(__m256i pairs) {
-    const __m512i all = _mm512_inserti64x4(_mm512_castsi256_si512(pairs), _mm256_srli_epi16(pairs, 4), 1);
-    return _mm512_and_si512(all, _mm512_set1_epi8(15));
-  }
-  INGOT_INLINE __m512i first_of(const unsigned char* from) { return halves(_mm256_zextsi128_si256(one(from))); }
-  INGOT_INLINE __m512i both(const unsigned char* from) {
-    return halves(_mm256_inserti128_si256(_mm256_castsi128_si256(one(from)), one(from + bytes), 1));
-  }
-};
-
-template <class Weights, int tokens, int rows>
-INGOT_INLINE void add_pair(Floats (&sums)[tokens][rows], const unsigned char* x, int64_t x_row, int row,
-                           __m512i weights, __m512 scales) {
+// Step `step`, of which `count` blocks are there, of every row.
+template <class Weights, int count, int tokens, int rows>
+INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const unsigned char* x, int64_t x_row, const unsigned char* w,
+                           int64_t row_bytes, int64_t step) {
+  constexpr int64_t ahead = 3 << 10;  // bytes after the tile that are prefetched
+  constexpr int64_t row_step = Weights::step_blocks * Weights::bytes;
+  const unsigned char* next = w + rows * row_bytes + ahead + step * rows * row_step;
   INGOT_UNROLL
-  for (int t = 0; t < tokens; ++t) {
-    const PairOfX pair{x + t * x_row};
-    const __m512i products = _mm512_dpbusd_epi32(pair.corrections(), weights, pair.integers());
-    const __m512 scale = _mm512_mul_ps(scales, pair.scales());
-    sums[t][row] = (Floats)_mm512_fmadd_ps(_mm512_cvtepi32_ps(products), scale, (__m512)sums[t][row]);
-  }
-}
-
-// The blocks first + b and, if `both`, the one after it, of every row; `scales` are those of the blocks from `first`
-// on.
-template <class Weights, bool both, int tokens, int rows, int64_t converted>
-INGOT_INLINE void add_pairs(Floats (&sums)[tokens][rows], const unsigned char* x, int64_t x_row, const unsigned char* w,
-                            int64_t row_bytes, const float (&scales)[rows][converted], int64_t first, int64_t b) {
-  constexpr int64_t ahead = 1024;  // bytes after the tile that are prefetched
-  const unsigned char* next = w + rows * row_bytes + ahead + (first + b) * rows * Weights::bytes;
-  INGOT_UNROLL
-  for (int64_t i = 0; i < 2 * rows * Weights::bytes; i += 64) __builtin_prefetch(next + i);
-  x += (first + b) / 2 * int8_pair_bytes;
-  w += (first + b) * Weights::bytes;
+  for (int64_t i = 0; i < rows * row_step; i += 64) __builtin_prefetch(next + i);
+  x += step * step_bytes<Weights>;
+  w += step * row_step;
   INGOT_UNROLL
   for (int r = 0; r < rows; ++r) {
-    const __m512 of_first = _mm512_set1_ps(scales[r][b]);
-    if constexpr (both) {
-      const __m512 of_both = _mm512_mask_blend_ps(Weights::second, of_first, _mm512_set1_ps(scales[r][b + 1]));
-      add_pair<Weights>(sums, x, x_row, r, Weights::both(w + r * row_bytes), of_both);
-    } else {  // the scales of the missing block of x are 0
-      add_pair<Weights>(sums, x, x_row, r, Weights::first_of(w + r * row_bytes), of_first);
+    __m512i integers[Weights::vectors];
+    Weights::template load<count>(w + r * row_bytes, integers);
+    const __m512 scales = scales_of<Weights, count>(w + r * row_bytes);
+    INGOT_UNROLL
+    for (int t = 0; t < tokens; ++t) {
+      const unsigned char* of_x = x + t * x_row;
+      __m512i products = _mm512_loadu_si512(of_x + Weights::vectors * 64);
+      INGOT_UNROLL
+      for (int64_t v = 0; v < Weights::vectors; ++v) {
+        products = _mm512_dpbusd_epi32(products, integers[v], _mm512_loadu_si512(of_x + v * 64));
+      }
+      const __m512 scale = _mm512_mul_ps(scales, _mm512_loadu_ps(of_x + Weights::vectors * 64 + 64));
+      sums[t][r] = (Floats)_mm512_fmadd_ps(_mm512_cvtepi32_ps(products), scale, (__m512)sums[t][r]);
     }
   }
 }
 
-// A tile of tokens x rows. Scales of the weight are converted before their blocks, one instruction each, and broadcast
-// when loaded.
+// A tile of tokens x rows.
 template <class Weights, int tokens, int rows, class T>
 INGOT_NOINLINE void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token,
                          int64_t row) {
-  constexpr int64_t converted = 64;  // scales of a row, an even number
   const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
-  const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
-  float scales[rows][converted];
+  const int64_t x_row = int8_row_bytes(k);
   Floats sums[tokens][rows];
   for (int t = 0; t < tokens; ++t) {
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};
   }
   x += token * x_row;
   w += row * row_bytes;
-  for (int64_t first = 0; first < blocks; first += converted) {
-    const int64_t count = blocks - first < converted ? blocks - first : converted;
-    for (int r = 0; r < rows; ++r) {
-      for (int64_t b = 0; b < count; ++b) scales[r][b] = one_scale(w + r * row_bytes + (first + b) * Weights::bytes);
-    }
-    int64_t b = 0;
-    for (; b + 2 <= count; b += 2) add_pairs<Weights, true>(sums, x, x_row, w, row_bytes, scales, first, b);
-    if (b < count) add_pairs<Weights, false>(sums, x, x_row, w, row_bytes, scales, first, b);
+  const int64_t whole = blocks / Weights::step_blocks;
+  for (int64_t step = 0; step < whole; ++step) {
+    add_step<Weights, Weights::step_blocks>(sums, x, x_row, w, row_bytes, step);
+  }
+  switch (blocks % Weights::step_blocks) {
+    case 1: add_step<Weights, 1>(sums, x, x_row, w, row_bytes, whole); break;
+    case 2: add_step<Weights, 2>(sums, x, x_row, w, row_bytes, whole); break;
+    case 3: add_step<Weights, 3>(sums, x, x_row, w, row_bytes, whole); break;
+    default: break;
   }
   store_tile(y, sums, token, row);
 }
@@ -179,7 +206,7 @@ struct BlockOfX {
   float scale;
   int8_t integers[block_elements];
 };
-constexpr int64_t block_stride = int8_pair_bytes / 2;
+constexpr int64_t block_stride = int8_group_bytes / 4;
 static_assert(sizeof(BlockOfX) <= block_stride);
 
 template <class T>
@@ -220,7 +247,7 @@ template <class Weights, int tokens, int rows, class T>
 INGOT_NOINLINE void tile(const Outputs<T>& y, const unsigned char* x, const unsigned char* w, int64_t k, int64_t token,
                          int64_t row) {
   const int64_t blocks = k / block_elements, row_bytes = blocks * Weights::bytes;
-  const int64_t x_row = (blocks + 1) / 2 * int8_pair_bytes;
+  const int64_t x_row = int8_row_bytes(k);
   Floats sums[tokens][rows];
   for (int t = 0; t < tokens; ++t) {
     for (int r = 0; r < rows; ++r) sums[t][r] = Floats{};

@@ -7,9 +7,10 @@
 
 namespace ingot::cpu {
 
-// Rounds a row of k elements to int8, in the layout that the gemms of the level and of `four_bits` read: 192 bytes for
-// two blocks, the last of which may be missing.
-constexpr int64_t int8_pair_bytes = 192;
+// Rounds a row of k elements to int8, in the layout that the gemms of the level and of `four_bits` read. It takes at
+// most int8_group_bytes for four blocks of 32 elements, the last of which may be missing.
+constexpr int64_t int8_group_bytes = 384;
+constexpr int64_t int8_row_bytes(int64_t k) { return (k + 127) / 128 * int8_group_bytes; }
 template <class T>
 using QuantizeInt8 = void(unsigned char* q, const T* x, int64_t k, bool four_bits);
 

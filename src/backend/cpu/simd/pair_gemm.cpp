@@ -15,14 +15,6 @@ namespace {
 constexpr int sums_at_once = 24;
 constexpr int max_vectors = pair_gemm_panel / lanes;
 
-// Interleaves two lines that are not contiguous along k into words; `second` is null after the last element.
-template <class Extent>
-INGOT_INLINE void interleave(uint32_t* packed, const Bf16* first, const Bf16* second, Extent extent) {
-  Words words = __builtin_convertvector(load_halves(first, extent), Words);
-  if (second != nullptr) words |= __builtin_convertvector(load_halves(second, extent), Words) << 16;
-  __builtin_memcpy(packed, &words, sizeof words);
-}
-
 INGOT_INLINE __m512 load_words(const Bf16* p, int64_t count) {
   const __mmask32 present = count < 32 ? (__mmask32)((1U << count) - 1U) : ~(__mmask32)0;
   return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(present, p));
@@ -30,48 +22,48 @@ INGOT_INLINE __m512 load_words(const Bf16* p, int64_t count) {
 
 int64_t rounded_up(int64_t count) { return (count + lanes - 1) / lanes * lanes; }
 
+// The 32 elements from `p` on, or the first `count`, then zeros.
+INGOT_INLINE __m512i load_line(const Bf16* p, int64_t count) { return _mm512_castps_si512(load_words(p, count)); }
+
 // Packs `count` lines of k elements into panels of `panel` lines, a multiple of the lanes: per panel, words [pairs, its
 // number of lines, rounded up]. One of the steps is 1.
-void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t k_step, int64_t count, int64_t panel,
-                int64_t k) {
+template <int64_t panel>
+void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t k_step, int64_t count, int64_t k) {
   const int64_t pairs = (k + 1) / 2;
-  const auto width_at = [&](int64_t first) {
+  const auto put = [&](int64_t first, int64_t pair, __m512i words) {
     const int64_t begin = first / panel * panel;
-    return count - begin < panel ? rounded_up(count - begin) : panel;
-  };
-  const auto word_at = [&](int64_t first, int64_t pair) {
-    return packed + first / panel * panel * pairs + pair * width_at(first) + first % panel;
+    const int64_t width = count - begin < panel ? rounded_up(count - begin) : panel;
+    _mm512_storeu_si512(packed + begin * pairs + pair * width + (first - begin), words);
   };
   if (line_step == 1) {
-    constexpr int64_t distance = 16, line = 32;  // prefetch distance in rows; elements per cache line
+    constexpr int64_t distance = 16, step = 32;  // prefetch distance in rows; elements per vector and cache line
+    // Elements 0 and 32, 1 and 33, ... of two vectors, of which the second begins with element 32.
+    __m512i pairs_of_low = _mm512_set1_epi32(32 << 16);
+    for (int i = 0; i < lanes; ++i) reinterpret_cast<int32_t*>(&pairs_of_low)[i] += i * 0x10001;
+    const __m512i pairs_of_high = _mm512_add_epi16(pairs_of_low, _mm512_set1_epi16(lanes));
     for (int64_t p = 0; p < k; p += 2) {
       const Bf16* first = lines + p * k_step;
-      const Bf16* second = p + 1 < k ? first + k_step : nullptr;
-      for (int64_t begin = 0; begin < count; begin += panel) {
-        const int64_t width = count - begin < panel ? count - begin : panel;
-        uint32_t* words = word_at(begin, p / 2);
-        for (int64_t i = 0; i < width; i += line) {
-          __builtin_prefetch(first + begin + i + distance * k_step);
-          __builtin_prefetch(first + begin + i + (distance + 1) * k_step);
-        }
-        for_each_vector(0, width, [&](int64_t i, auto extent) {
-          interleave(words + i, first + begin + i, second == nullptr ? nullptr : second + begin + i, extent);
-        });
+      const bool last = p + 1 == k;
+      for (int64_t i = 0; i < count; i += step) {
+        __builtin_prefetch(first + i + distance * k_step);
+        __builtin_prefetch(first + i + (distance + 1) * k_step);
+        const __m512i even = load_line(first + i, count - i);
+        const __m512i odd = last ? _mm512_setzero_si512() : load_line(first + k_step + i, count - i);
+        put(i, p / 2, _mm512_permutex2var_epi16(even, pairs_of_low, odd));
+        if (i + lanes < count) put(i + lanes, p / 2, _mm512_permutex2var_epi16(even, pairs_of_high, odd));
       }
     }
     return;
   }
   for (int64_t first = 0; first < count; first += lanes) {
-    const int64_t width = width_at(first);
     for (int64_t p = 0; p < k; p += 2 * lanes) {
       __m512 words[lanes];
       for (int64_t i = 0; i < lanes; ++i) {
         words[i] = first + i < count ? load_words(lines + (first + i) * line_step + p, k - p) : _mm512_setzero_ps();
       }
       transpose16(words);
-      uint32_t* to = word_at(first, p / 2);
       const int64_t present = pairs - p / 2 < lanes ? pairs - p / 2 : lanes;
-      for (int64_t i = 0; i < present; ++i) _mm512_storeu_ps(to + i * width, words[i]);
+      for (int64_t i = 0; i < present; ++i) put(first, p / 2 + i, _mm512_castps_si512(words[i]));
     }
   }
 }
@@ -82,6 +74,15 @@ struct Left {
   const unsigned char* data;
   int64_t row, pair;
   bool prefetch;
+
+  static Left of_rows(const Bf16* rows, int64_t stride, bool prefetch) {
+    constexpr auto element = static_cast<int64_t>(sizeof(Bf16));
+    return {reinterpret_cast<const unsigned char*>(rows), stride * element, 2 * element, prefetch};
+  }
+  static Left of_panel(const uint32_t* packed, int64_t rows) {
+    constexpr auto word = static_cast<int64_t>(sizeof(uint32_t));
+    return {reinterpret_cast<const unsigned char*>(packed), word, rounded_up(rows) * word, false};
+  }
 
   // Rows per tile, at most `max_rows`. Rows that are read in place and are a multiple of the page size apart map to one
   // set of L1, which has few ways: 117 to 129 GFLOP/s were measured with 24 such rows, and 298 to 305 with 8.
@@ -108,6 +109,15 @@ template <class C, class Extent>
 INGOT_INLINE void add_or_store(C* c, Floats sums, bool accumulate, Extent extent) {
   store_computed(c, accumulate ? load(c, extent) + sums : sums, extent);
 }
+
+// Sums between two parts of k, in fp32, with whole vectors in every row.
+struct Partial {
+  float* data;
+  int64_t row;
+  bool begins, ends;  // whether the part is the first, and the last
+
+  Partial at(int64_t i, int64_t j) const { return {data + i * row + j, row, begins, ends}; }
+};
 
 // The operands of a tile: its rows of the left operand, its packed panel of the right one, and the number of pairs.
 struct TileOperands {
@@ -156,14 +166,18 @@ INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const TileOperands& o
   }
 }
 
-// rows x vectors sums over all pairs, then over the pairs of the term, into `columns` columns of c.
+// rows x vectors sums over the pairs of a part of k, then over the pairs of the term. They go on from those of the part
+// before, and go into `columns` columns of c after the last one.
 template <int rows, int vectors>
-void tile(const Result& c, const TileOperands& product, const TileOperands& term, int64_t columns) {
+void tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
+          int64_t columns) {
   Floats sums[rows][vectors];
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
     INGOT_UNROLL
-    for (int v = 0; v < vectors; ++v) sums[i][v] = Floats{};
+    for (int v = 0; v < vectors; ++v) {
+      sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
+    }
   }
   add_pairs<rows, vectors>(sums, product);
   if (term.pairs > 0) add_pairs<rows, vectors>(sums, term);
@@ -171,6 +185,10 @@ void tile(const Result& c, const TileOperands& product, const TileOperands& term
   for (int i = 0; i < rows; ++i) {
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
+      if (!partial.ends) {
+        store(partial.data + i * partial.row + v * lanes, sums[i][v], AllLanes{});
+        continue;
+      }
       const int64_t left = columns - v * lanes;
       const Result out = c.at(i, v * lanes);
       const auto to = [&](auto extent) {
@@ -190,21 +208,24 @@ void tile(const Result& c, const TileOperands& product, const TileOperands& term
 }
 
 template <int max_rows, int vectors>
-void tile_rows_up_to(const Result& c, const TileOperands& product, const TileOperands& term, int64_t columns,
-                     int64_t count) {
-  if (count == max_rows) return tile<max_rows, vectors>(c, product, term, columns);
-  if constexpr (max_rows > 1) tile_rows_up_to<max_rows - 1, vectors>(c, product, term, columns, count);
+void tile_rows_up_to(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
+                     int64_t columns, int64_t count) {
+  if (count == max_rows) return tile<max_rows, vectors>(c, partial, product, term, columns);
+  if constexpr (max_rows > 1) {
+    tile_rows_up_to<max_rows - 1, vectors>(c, partial, product, term, columns, count);
+  }
 }
 
-using TileRows = void(const Result& c, const TileOperands& product, const TileOperands& term, int64_t columns,
-                      int64_t count);
+using TileRows = void(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
+                      int64_t columns, int64_t count);
 constexpr TileRows* tile_rows_by_vectors[max_vectors] = {
     tile_rows_up_to<sums_at_once, 1>, tile_rows_up_to<sums_at_once / 2, 2>, tile_rows_up_to<sums_at_once / 3, 3>,
     tile_rows_up_to<sums_at_once / 4, 4>};
 
 // Multiplies rows of a with packed columns of b, in tiles with about the same number of rows each. The loop over rows
 // is the outer one, so c is written from left to right.
-void multiply(const Result& c, const TileOperands& product, const TileOperands& term, int64_t m, int64_t n) {
+void multiply(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term, int64_t m,
+              int64_t n) {
   const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : max_vectors;
   const int64_t max_rows = product.a.rows_per_tile(sums_at_once / widest);
   const int64_t tiles = (m + max_rows - 1) / max_rows;
@@ -214,40 +235,75 @@ void multiply(const Result& c, const TileOperands& product, const TileOperands& 
       const int64_t columns = n - j < pair_gemm_panel ? n - j : pair_gemm_panel;
       TileOperands operands = product.at(first, j);
       operands.a.prefetch = operands.a.prefetch && j == 0;
-      tile_rows_by_vectors[(columns - 1) / lanes](c.at(first, j), operands, term.at(first, j), columns, count);
+      tile_rows_by_vectors[(columns - 1) / lanes](c.at(first, j), partial.at(first, j), operands, term.at(first, j),
+                                                  columns, count);
+    }
+  }
+}
+
+// A gemm whose left operand is read in place.
+void run_in_place(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const PairTerm& term,
+                  uint32_t* pack) {
+  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
+  const int64_t max_n = pair_gemm_columns(pairs + term_pairs);
+  uint32_t* packed_term = pack + max_n * pairs;
+  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
+    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
+    pack_lines<pair_gemm_panel>(pack, b + j0 * s.b_column, s.b_column, s.b_row, n, s.k);
+    TileOperands added{{}, packed_term, term_pairs};
+    if (term_pairs > 0) {
+      pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
+      added.a = Left::of_rows(term.low, term.k, false);
+    }
+    multiply(c.at(0, j0), {nullptr, 0, true, true}, {Left::of_rows(a, s.a_row, true), pack, pairs}, added, s.m, n);
+  }
+}
+
+// A gemm whose left operand is packed. Parts of k are packed one after the other, so that they stay in the caches.
+void run_packed(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* b, const PairTerm& term,
+                uint32_t* pack) {
+  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
+  const int64_t parts = pairs == 0 ? 1 : (pairs + pair_gemm_pairs - 1) / pair_gemm_pairs;
+  const int64_t part_pairs = pairs < pair_gemm_pairs ? pairs : pair_gemm_pairs;
+  const int64_t max_n = pair_gemm_columns(part_pairs + term_pairs);
+  const int64_t max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
+  uint32_t* packed_a = pack;
+  uint32_t* packed_b = packed_a + pair_gemm_rows * part_pairs;
+  uint32_t* packed_term = packed_b + max_n * part_pairs;
+  auto* partial_sums = reinterpret_cast<float*>(packed_term + max_n * term_pairs);
+  // Rows [i0, i0 + m) and columns [j0, j0 + n) of c, part `part` of k.
+  const auto add_part = [&](int64_t i0, int64_t m, int64_t j0, int64_t n, int64_t part) {
+    const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
+    const int64_t k0 = 2 * first, k = s.k - k0 < 2 * count ? s.k - k0 : 2 * count;
+    const Partial partial{partial_sums, max_n, part == 0, part == parts - 1};
+    pack_lines<pair_gemm_panel>(packed_b, b + j0 * s.b_column + k0 * s.b_row, s.b_column, s.b_row, n, k);
+    for (int64_t i = 0; i < m; i += pair_gemm_rows) {
+      const int64_t rows = m - i < pair_gemm_rows ? m - i : pair_gemm_rows;
+      pack_lines<pair_gemm_rows>(packed_a, a + (i0 + i) * s.a_row + k0 * s.a_column, s.a_row, s.a_column, rows, k);
+      TileOperands added{{}, packed_term, partial.ends ? term_pairs : 0};
+      if (added.pairs > 0) added.a = Left::of_rows(term.low + (i0 + i) * term.k, term.k, false);
+      multiply(c.at(i0 + i, j0), partial.at(i, 0), {Left::of_panel(packed_a, rows), packed_b, count}, added, rows, n);
+    }
+  };
+  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
+    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
+    if (term_pairs > 0) {
+      pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
+    }
+    for (int64_t i0 = 0; i0 < s.m; i0 += max_m) {
+      const int64_t m = s.m - i0 < max_m ? s.m - i0 : max_m;
+      for (int64_t part = 0; part < parts; ++part) add_part(i0, m, j0, n, part);
     }
   }
 }
 
 void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
          uint32_t* pack) {
-  constexpr auto element = static_cast<int64_t>(sizeof(Bf16)), word = static_cast<int64_t>(sizeof(uint32_t));
-  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
-  const int64_t max_n = pair_gemm_columns(pairs + term_pairs);
-  uint32_t* packed_a = pack;
-  uint32_t* packed_b = packed_a + pair_gemm_rows * pairs;
-  uint32_t* packed_term = packed_b + max_n * pairs;
-  const bool in_place = s.a_column == 1 && s.k % 2 == 0;
   const Result c{c_float, c_bf16, s.c_row, s.accumulate};
-  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
-    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
-    pack_lines(packed_b, b + j0 * s.b_column, s.b_column, s.b_row, n, pair_gemm_panel, s.k);
-    TileOperands added{{}, packed_term, term_pairs};
-    if (term_pairs > 0) {
-      pack_lines(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, pair_gemm_panel, term.k);
-      added.a = {reinterpret_cast<const unsigned char*>(term.low), term.k * element, 2 * element, false};
-    }
-    if (in_place) {
-      const Left left{reinterpret_cast<const unsigned char*>(a), s.a_row * element, 2 * element, true};
-      multiply(c.at(0, j0), {left, packed_b, pairs}, added, s.m, n);
-      continue;
-    }
-    for (int64_t i0 = 0; i0 < s.m; i0 += pair_gemm_rows) {
-      const int64_t m = s.m - i0 < pair_gemm_rows ? s.m - i0 : pair_gemm_rows;
-      pack_lines(packed_a, a + i0 * s.a_row, s.a_row, s.a_column, m, pair_gemm_rows, s.k);
-      const Left left{reinterpret_cast<const unsigned char*>(packed_a), word, rounded_up(m) * word, false};
-      multiply(c.at(i0, j0), {left, packed_b, pairs}, added.at(i0, 0), m, n);
-    }
+  if (s.a_column == 1 && s.k % 2 == 0) {
+    run_in_place(s, c, a, b, term, pack);
+  } else {
+    run_packed(s, c, a, b, term, pack);
   }
 }
 

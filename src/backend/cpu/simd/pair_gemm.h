@@ -27,6 +27,9 @@ struct PairGemmKernels {
 
 constexpr int64_t pair_gemm_rows = 96;   // rows of a packed at a time, if a is not read in place
 constexpr int64_t pair_gemm_panel = 64;  // columns of b that are multiplied at a time
+// Pairs of a packed at a time. Longer sums are kept in fp32 in between, for so many rows of c.
+constexpr int64_t pair_gemm_pairs = 256;
+constexpr int64_t pair_gemm_partial_rows = 1024;
 // Words of b packed at a time, at most (but at least one panel): half of an L2.
 constexpr int64_t pair_gemm_l2_words = 1 << 17;
 
@@ -37,9 +40,14 @@ static constexpr int64_t pair_gemm_columns(int64_t pairs) {
   return fitting > pair_gemm_panel ? fitting : pair_gemm_panel;
 }
 
+// Words that a gemm needs, whether a is read in place or packed.
 static constexpr int64_t pair_gemm_pack(int64_t k, int64_t term_k) {
-  const int64_t pairs = (k + 1) / 2, all = pairs + term_k / 2;
-  return pair_gemm_columns(all) * all + pair_gemm_rows * pairs;
+  const int64_t pairs = (k + 1) / 2, at_once = pairs < pair_gemm_pairs ? pairs : pair_gemm_pairs;
+  const int64_t partial_rows = pairs > at_once ? pair_gemm_partial_rows : 0;
+  const int64_t all = pairs + term_k / 2, part = at_once + term_k / 2;
+  const int64_t packed = pair_gemm_columns(part) * (part + partial_rows) + pair_gemm_rows * at_once;
+  const int64_t in_place = pair_gemm_columns(all) * all;
+  return packed > in_place ? packed : in_place;
 }
 
 }  // namespace ingot::cpu
