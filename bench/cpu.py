@@ -199,6 +199,11 @@ def random_files(folder, shape):
     return files
 
 
+def decode_jobs(weights):
+    """How weights are decoded with: the job's name and its --compute. llama.cpp multiplies blocks in integers only."""
+    return [(weights, "auto")] + ([] if weights == "bf16" else [(f"{weights}, `--compute int8`", "int8")])
+
+
 def decoding_lines(options, folder, peak):
     """For both shapes: a long prompt, one stream for each storage type and number of threads, eight streams."""
     prompt, tokens = (64, 8) if options.quick else (1024, 64)
@@ -213,9 +218,11 @@ def decoding_lines(options, folder, peak):
             for threads in sorted({1, CPUS}):
                 before = read_rate(threads)
                 for weights, file in files.items():
-                    one[weights, threads] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens, "--weights",
-                                                  weights, "--threads", threads)
-                    one[weights, threads]["peer"] = llama_bench(file, 0, tokens, threads)
+                    peer = llama_bench(file, 0, tokens, threads)
+                    for job, compute in decode_jobs(weights):
+                        one[job, threads] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens, "--weights",
+                                                  weights, "--compute", compute, "--threads", threads)
+                        one[job, threads]["peer"] = peer
                 one["read", threads] = (before + read_rate(threads)) / 2
             one["prompt"] = ingot("bench", "decode", SHAPES / name, "--prompt", prompt, "--tokens", 8)["prompt_seconds"]
             one["prompt peer"] = llama_bench(files["bf16"], prompt, 0, CPUS)
@@ -226,7 +233,7 @@ def decoding_lines(options, folder, peak):
             return statistics.median(value(one) for one in rounds)
 
         for threads in sorted({1, CPUS}):
-            for weights in files:
+            for weights in [job for file in files for job, _ in decode_jobs(file)]:
                 def job(field):
                     return middle(lambda r: r[weights, threads][field])
 
