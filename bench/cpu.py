@@ -220,8 +220,8 @@ def decoding_lines(options, folder, peak):
                 for weights, file in files.items():
                     peer = llama_bench(file, 0, tokens, threads)
                     for job, compute in decode_jobs(weights):
-                        one[job, threads] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens, "--weights",
-                                                  weights, "--compute", compute, "--threads", threads)
+                        one[job, threads] = ingot("bench", "decode", SHAPES / name, "--prompt", 1, "--tokens", tokens,
+                                                  "--weights", weights, "--compute", compute, "--threads", threads)
                         one[job, threads]["peer"] = peer
                 one["read", threads] = (before + read_rate(threads)) / 2
             one["prompt"] = ingot("bench", "decode", SHAPES / name, "--prompt", prompt, "--tokens", 8)["prompt_seconds"]
@@ -233,17 +233,17 @@ def decoding_lines(options, folder, peak):
             return statistics.median(value(one) for one in rounds)
 
         for threads in sorted({1, CPUS}):
-            for weights in [job for file in files for job, _ in decode_jobs(file)]:
-                def job(field):
-                    return middle(lambda r: r[weights, threads][field])
+            for job in [job for weights in files for job, _ in decode_jobs(weights)]:
+                def median_of(field):
+                    return middle(lambda r: r[job, threads][field])
 
                 streams.append(
-                    f"| {name} | {weights} | {threads} | "
-                    f"{middle(lambda r: r[weights, threads]['tokens_per_s'] * r['read', threads] / r[weights, threads]['gb_s']):.1f} | "
-                    f"{job('tokens_per_s'):.1f} | {job('gb_s'):.1f} GB/s | "
-                    f"{100 * middle(lambda r: r[weights, threads]['gb_s'] / r['read', threads]):.0f} % of "
-                    f"{middle(lambda r: r['read', threads]):.1f} | {job('peer'):.1f} | "
-                    f"{middle(lambda r: r[weights, threads]['tokens_per_s'] / r[weights, threads]['peer']):.2f} |")
+                    f"| {name} | {job} | {threads} | "
+                    f"{middle(lambda r: r[job, threads]['tokens_per_s'] * r['read', threads] / r[job, threads]['gb_s']):.1f} | "
+                    f"{median_of('tokens_per_s'):.1f} | {median_of('gb_s'):.1f} GB/s | "
+                    f"{100 * middle(lambda r: r[job, threads]['gb_s'] / r['read', threads]):.0f} % of "
+                    f"{middle(lambda r: r['read', threads]):.1f} | {median_of('peer'):.1f} | "
+                    f"{middle(lambda r: r[job, threads]['tokens_per_s'] / r[job, threads]['peer']):.2f} |")
         rate = middle(lambda r: prompt / r["prompt"])
         share = 100 * prompt_flops(name, prompt) / peak * middle(lambda r: 1 / r["prompt"])
         others.append(

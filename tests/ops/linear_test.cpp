@@ -71,7 +71,7 @@ class LinearBits : public testing::TestWithParam<std::tuple<DType, StorageType>>
 // Widths that are no multiple of the vector width, rows that are no multiple of the tile, and more tokens than a block.
 void LinearBits::expect_rows_alone_equal_rows_together() {
   const auto [dtype, storage] = GetParam();
-  const int64_t in = is_block(storage) ? 65 * 32 : 1013;  // an odd number of blocks, more than 64
+  const int64_t in = is_block(storage) ? 65 * 32 : 1013;  // an odd number of blocks
   const Weight w = weight(107, in);
   constexpr int64_t tokens = 401;
   const Tensor x{keep_as(storage_of(dtype), random_values(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
@@ -99,26 +99,28 @@ TEST_P(Int8LinearBits, OfARowDoNotDependOnOtherRows) {
 // At every level: what is not finite must not become a number, since that is how damaged computations are found.
 TEST(Int8Activations, StayNotFinite) {
   const auto device = cpu::make_device();
-  constexpr int64_t in = 96, out = 5;
+  constexpr int64_t in = 160, out = 5;
   ThreadPool pool(1);
   Arena scratch(*device, ops::linear_int8_bytes(1, in), "scratch");
-  const std::vector<std::byte> weights = stored(StorageType::q8_0, random_values(out * in, 1));
-  Buffer w_memory(*device, weights.size()), x_memory(*device, in * sizeof(float)),
-      y_memory(*device, out * sizeof(float));
-  std::memcpy(w_memory.data(), weights.data(), weights.size());
-  const Weight w{.storage = StorageType::q8_0, .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
-  const Tensor x = x_memory.view(DType::f32, {1, in}), y = y_memory.view(DType::f32, {1, out});
-  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512}) {
-    if (isa > cpu::machine_isa()) continue;
-    ops::Registry registry;
-    cpu::register_ops(registry, {.best = isa});
-    ops::Context context{*device, registry, scratch, &pool};
-    for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
-      for (const int64_t at : {int64_t{0}, int64_t{45}, in - 1}) {
-        std::fill_n(x.as<float>(), in, 1.0F);
-        x.as<float>()[at] = value;
-        ops::linear_int8(context, y, x, w, {});
-        for (int64_t o = 0; o < out; ++o) EXPECT_FALSE(std::isfinite(y.as<float>()[o])) << cpu::name(isa) << value;
+  for (const StorageType storage : {StorageType::q8_0, StorageType::q4_0}) {
+    const std::vector<std::byte> weights = stored(storage, random_values(out * in, 1));
+    Buffer w_memory(*device, weights.size()), x_memory(*device, in * sizeof(float)),
+        y_memory(*device, out * sizeof(float));
+    std::memcpy(w_memory.data(), weights.data(), weights.size());
+    const Weight w{.storage = storage, .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
+    const Tensor x = x_memory.view(DType::f32, {1, in}), y = y_memory.view(DType::f32, {1, out});
+    for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512}) {
+      if (isa > cpu::machine_isa()) continue;
+      ops::Registry registry;
+      cpu::register_ops(registry, {.best = isa});
+      ops::Context context{*device, registry, scratch, &pool};
+      for (const float value : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+        for (const int64_t at : {0, 45, 64, 100, 159}) {  // in every block
+          std::fill_n(x.as<float>(), in, 1.0F);
+          x.as<float>()[at] = value;
+          ops::linear_int8(context, y, x, w, {});
+          for (int64_t o = 0; o < out; ++o) EXPECT_FALSE(std::isfinite(y.as<float>()[o])) << cpu::name(isa) << value;
+        }
       }
     }
   }

@@ -239,7 +239,7 @@ bool pair_term_declines(const Context&, const Tensor& result, const Tensor& give
                         const Tensor&, ops::LinearAttributes, ops::Refusal refuse) {
   if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return refuse("supports even ranks from 2 on only");
   if (pair_gemm_bytes(std::min(given.shape[1], longest_pair_sum), low.shape[1]) > thread_workspace) {
-    return refuse("the rank's panels do not fit into the workspace");  // ranks over 17,000
+    return refuse("the rank's panels do not fit into the workspace");  // ranks over 26,000
   }
   return pair_gemm_declines(given.dtype, result.dtype, given.shape[1], refuse);
 }

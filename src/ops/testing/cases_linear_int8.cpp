@@ -80,12 +80,15 @@ std::vector<OpCase> linear_int8_cases() {
   std::vector<OpCase> cases;
   for (const StorageType storage : {StorageType::q8_0, StorageType::q4_0}) {
     for (const auto& [result, given] : linear_types) {
-      // One block; an odd number of blocks; more than the 64 whose scales are converted at once; rows and tokens that
-      // leave every remainder of a tile.
+      // One block; whole steps of two and four blocks with every number of blocks left over; rows and tokens that leave
+      // every remainder of a tile.
       cases.push_back(linear_case(result, given, storage, {1, 5, 32}, false));
       cases.push_back(linear_case(result, given, storage, {1, 27, 96}, false));
       cases.push_back(linear_case(result, given, storage, {7, 14, 65 * 32}, false));
       cases.push_back(linear_case(result, given, storage, {2, 9, 64}, true));
+      cases.push_back(linear_case(result, given, storage, {3, 9, 4 * 32}, false));
+      cases.push_back(linear_case(result, given, storage, {5, 6, 6 * 32}, false));
+      cases.push_back(linear_case(result, given, storage, {2, 13, 7 * 32}, true));
     }
     for (const Sizes s : {Sizes{1, 8192, 2048}, Sizes{8, 8192, 2048}, Sizes{512, 2048, 2048}}) {
       cases.push_back(timing(linear_case(DType::bf16, DType::bf16, storage, s, false)));

@@ -255,6 +255,9 @@ void add_low_ranks(std::vector<OpCase>& cases, bool backward) {
     cases.push_back(low_rank_case(backward, result, given, StorageType::q8_0, {3, 400, 6144}, 4, false));
     cases.push_back(low_rank_case(backward, result, given, StorageType::bf16, {5, 700, 1024}, 2, false));
     cases.push_back(low_rank_case(backward, result, given, StorageType::bf16, {131, 150, 33}, 2, true));
+    // Several parts of an odd k, which is in backward the second size, and several blocks of columns.
+    cases.push_back(backward ? low_rank_case(true, result, given, StorageType::bf16, {17, 1101, 520}, 6, true)
+                             : low_rank_case(false, result, given, StorageType::bf16, {17, 520, 1101}, 6, true));
   }
   cases.push_back(
       timing(low_rank_case(backward, DType::bf16, DType::bf16, StorageType::bf16, {2048, 1536, 576}, 16, false)));

@@ -100,7 +100,8 @@ template <class Weights, int count>
 INGOT_INLINE __m512 scales_of(const unsigned char* from) {
   constexpr int64_t bytes = count * Weights::bytes;
   constexpr __mmask64 present = bytes < 64 ? (uint64_t{1} << (bytes % 64)) - 1 : ~uint64_t{0};
-  // Each scale is the first 16-bit word of its block. A word past the last of the vector is a missing block's.
+  // Each scale is the first 16-bit word of its block. Words of missing blocks are loaded as zeros.
+  static_assert((Weights::step_blocks - 1) * Weights::bytes / 2 < 32);
   const auto word = [](int64_t sum) { return static_cast<short>(sum / Weights::first_sum(1) * (Weights::bytes / 2)); };
   const __m256i words = _mm256_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7),
                                           word(8), word(9), word(10), word(11), word(12), word(13), word(14), word(15));

@@ -38,9 +38,11 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
   if (line_step == 1) {
     constexpr int64_t distance = 16, step = 32;  // prefetch distance in rows; elements per vector and cache line
     // Elements 0 and 32, 1 and 33, ... of two vectors, of which the second begins with element 32.
-    __m512i pairs_of_low = _mm512_set1_epi32(32 << 16);
-    for (int i = 0; i < lanes; ++i) reinterpret_cast<int32_t*>(&pairs_of_low)[i] += i * 0x10001;
-    const __m512i pairs_of_high = _mm512_add_epi16(pairs_of_low, _mm512_set1_epi16(lanes));
+    Words low, high;
+    for (int i = 0; i < lanes; ++i) {
+      low[i] = static_cast<uint32_t>(i | (32 + i) << 16);
+      high[i] = static_cast<uint32_t>(16 + i | (48 + i) << 16);
+    }
     for (int64_t p = 0; p < k; p += 2) {
       const Bf16* first = lines + p * k_step;
       const bool last = p + 1 == k;
@@ -49,8 +51,8 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
         __builtin_prefetch(first + i + (distance + 1) * k_step);
         const __m512i even = load_line(first + i, count - i);
         const __m512i odd = last ? _mm512_setzero_si512() : load_line(first + k_step + i, count - i);
-        put(i, p / 2, _mm512_permutex2var_epi16(even, pairs_of_low, odd));
-        if (i + lanes < count) put(i + lanes, p / 2, _mm512_permutex2var_epi16(even, pairs_of_high, odd));
+        put(i, p / 2, _mm512_permutex2var_epi16(even, (__m512i)low, odd));
+        if (i + lanes < count) put(i + lanes, p / 2, _mm512_permutex2var_epi16(even, (__m512i)high, odd));
       }
     }
     return;
@@ -116,7 +118,7 @@ struct Partial {
   int64_t row;
   bool begins, ends;  // whether the part is the first, and the last
 
-  Partial at(int64_t i, int64_t j) const { return {data + i * row + j, row, begins, ends}; }
+  Partial at(int64_t i, int64_t j) const { return {data == nullptr ? nullptr : data + i * row + j, row, begins, ends}; }
 };
 
 // The operands of a tile: its rows of the left operand, its packed panel of the right one, and the number of pairs.

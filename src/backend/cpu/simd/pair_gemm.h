@@ -27,7 +27,8 @@ struct PairGemmKernels {
 
 constexpr int64_t pair_gemm_rows = 96;   // rows of a packed at a time, if a is not read in place
 constexpr int64_t pair_gemm_panel = 64;  // columns of b that are multiplied at a time
-// Pairs of a packed at a time. Longer sums are kept in fp32 in between, for so many rows of c.
+// Pairs of k packed at a time, if a is packed. Longer sums are kept in fp32 between the parts of k, for at most
+// pair_gemm_partial_rows rows of c at a time.
 constexpr int64_t pair_gemm_pairs = 256;
 constexpr int64_t pair_gemm_partial_rows = 1024;
 // Words of b packed at a time, at most (but at least one panel): half of an L2.
