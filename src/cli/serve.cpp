@@ -290,7 +290,8 @@ class Serve : public Command {
     model.vocab = session.loaded.spec.vocab;
     model.longest_token = server::longest_token_of(*model.tokenizer);
     model.hidden = session.loaded.spec.hidden;
-    model.fingerprint = fmt::format("fp_{}_{}_{}", INGOT_VERSION, options_.dtype, options_.weights);
+    model.fingerprint = fmt::format("fp_{}_{}_{}{}", INGOT_VERSION, options_.dtype, options_.weights,
+                                    session.int8_activations ? "_int8_activations" : "");
     return model;
   }
 

@@ -152,6 +152,21 @@ TEST_F(Serving, AnswersLikeGenerateWithInt8Weights) {
   EXPECT_NE(found, other) << "the weights are not in int8";
 }
 
+TEST_F(Serving, AnswersLikeGenerateWithInt8Activations) {
+  const std::vector<std::string> options = {"--model", model_, "--weights", "int8", "--compute", "int8"};
+  std::vector<std::string> serve = {"serve", "--name", "tiny", "--port", "0"};
+  std::vector<std::string> generate = {"generate", "--prompt", "Hello", "--max-tokens", "12"};
+  serve.insert(serve.end(), options.begin(), options.end());
+  generate.insert(generate.end(), options.begin(), options.end());
+  Process server(serve);
+  const int port = port_of(server);
+  const std::string text = program_.report(generate)["text"];
+  EXPECT_EQ(completion(port, "tiny"), text);
+  const server::Answer answer =
+      ask(port, "POST", "/v1/completions", R"({"model":"tiny","prompt":"Hello","max_tokens":1})");
+  EXPECT_NE(answer.body.find("_int8_activations"), std::string::npos) << answer.body;
+}
+
 // Constraints hold for whatever a random model would generate.
 TEST_F(Serving, AnswersFollowExpressionsGrammarsAndChoices) {
   Process process({"serve", "--model", model_, "--dtype", "fp32", "--name", "tiny", "--port", "0", "--threads", "1"});
