@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the CPU kernels for aarch64 with clang, and runs every case of the op table on them under qemu (tests/aarch64).
-# With --build it builds only.
-# Called by `./run test`. QEMU names another emulator than qemu-aarch64-static; it is empty on an aarch64 machine.
+# With --build it builds only. Called by `./run test`. QEMU names another emulator than qemu-aarch64-static; it is empty on an
+# aarch64 machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=build/aarch64

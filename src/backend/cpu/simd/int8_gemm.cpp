@@ -49,8 +49,6 @@ struct Q8Weights {
   static constexpr int offset = 128;
   // Where a block's integers i and i + 16 are in a step of x.
   static int64_t place(int64_t block, int64_t half) { return (2 * block + half) * 16; }
-  // Which sums a block has.
-  static int64_t first_sum(int64_t block) { return 8 * block; }
 
   template <int count>
   INGOT_INLINE void load(const unsigned char* from, __m512i (&integers)[1]) {
@@ -70,7 +68,6 @@ struct Q4Weights {
   static constexpr int64_t step_blocks = 4, vectors = 2;
   static constexpr int offset = 8;
   static int64_t place(int64_t block, int64_t half) { return (step_blocks * half + block) * 16; }
-  static int64_t first_sum(int64_t block) { return 4 * block; }
 
   template <int count>
   INGOT_INLINE void load(const unsigned char* from, __m512i (&integers)[2]) {
@@ -89,10 +86,9 @@ struct Q4Weights {
 
 template <class Weights>
 constexpr int64_t step_bytes = (Weights::vectors + 2) * 64;
+// How many of the 16 sums a block has; they are consecutive.
 template <class Weights>
-constexpr int64_t row_steps(int64_t blocks) {
-  return (blocks + Weights::step_blocks - 1) / Weights::step_blocks;
-}
+constexpr int64_t block_sums = lanes / Weights::step_blocks;
 static_assert(step_bytes<Q8Weights> * 2 <= int8_group_bytes && step_bytes<Q4Weights> <= int8_group_bytes);
 
 // The scales of `count` blocks of a weight, each for the sums that its block has, and 0 for the sums of missing blocks.
@@ -102,7 +98,7 @@ INGOT_INLINE __m512 scales_of(const unsigned char* from) {
   constexpr __mmask64 present = bytes < 64 ? (uint64_t{1} << (bytes % 64)) - 1 : ~uint64_t{0};
   // Each scale is the first 16-bit word of its block. Words of missing blocks are loaded as zeros.
   static_assert((Weights::step_blocks - 1) * Weights::bytes / 2 < 32);
-  const auto word = [](int64_t sum) { return static_cast<short>(sum / Weights::first_sum(1) * (Weights::bytes / 2)); };
+  const auto word = [](int64_t sum) { return static_cast<short>(sum / block_sums<Weights> * (Weights::bytes / 2)); };
   const __m256i words = _mm256_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7),
                                           word(8), word(9), word(10), word(11), word(12), word(13), word(14), word(15));
   const __m512i front = _mm512_maskz_loadu_epi8(present, from);
@@ -129,7 +125,7 @@ void quantize_steps(unsigned char* q, const T* x, int64_t k) {
       const Rounding rounding = rounding_of(largest_magnitude(from));
       store_rounded(q + Weights::place(block, 0), from, rounding.inverse);
       store_rounded(q + Weights::place(block, 1), from + 16, rounding.inverse);
-      for (int64_t s = Weights::first_sum(block); s < Weights::first_sum(block + 1); ++s) scales[s] = rounding.scale;
+      for (int64_t s = 0; s < block_sums<Weights>; ++s) scales[block * block_sums<Weights> + s] = rounding.scale;
     }
     __m512i sums = _mm512_setzero_si512();
     for (int64_t v = 0; v < Weights::vectors; ++v) {

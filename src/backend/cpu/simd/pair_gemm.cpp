@@ -1,6 +1,6 @@
 // Words are pairs of bf16 that are consecutive along k. A register tile holds the sums of some rows and of one to four
-// vectors of columns, over all of k. Each step loads vectors of words of b for one pair, and broadcasts a word of a for
-// every row.
+// vectors of columns, over all of k or over the part that is packed. Each step loads vectors of words of b for one
+// pair, and broadcasts a word of a for every row.
 #include "backend/cpu/simd/pair_gemm.h"
 
 #include "backend/cpu/simd/simd.h"
