@@ -13,8 +13,9 @@ void check_queries(const char* op, const Context& context, const Tensor& q, cons
     throw_error(ErrorKind::internal, "{}: invalid shape of {} heads of {} elements with {} key/value heads", op,
                 a.heads, a.head_dim, a.kv_heads);
   }
-  if (a.window < 0 || !(a.softcap >= 0.0F)) {
-    throw_error(ErrorKind::internal, "{}: window {} and softcap {} must not be negative", op, a.window, a.softcap);
+  if (a.window < 0 || !(a.softcap >= 0.0F) || !(a.scale > 0.0F)) {
+    throw_error(ErrorKind::internal, "{}: window {} and softcap {} must not be negative, and scale {} must be positive",
+                op, a.window, a.softcap, a.scale);
   }
   if (a.slopes) check(op, "slopes", context, a.slopes, {a.heads}, {DType::f32});
   check_rank(op, "q", q, 2);

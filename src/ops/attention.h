@@ -14,7 +14,7 @@ struct AttentionAttributes {
   int64_t heads = 0;     // Q
   int64_t kv_heads = 0;  // G
   int64_t head_dim = 0;  // D
-  float scale = 0;       // multiplies the scores; 1/sqrt(D) for llama
+  float scale = 0;       // > 0, multiplies the scores; 1/sqrt(D) for llama
   int64_t window = 0;    // token i attends to tokens j with i - window < j <= i (sliding window); 0: to all j <= i
   float softcap = 0;     // scores become softcap tanh(score / softcap) (Gemma 2); 0: no capping
   // [Q] f32, may be absent: slopes[h] (j - i) is added to the score of query i and key j of head h, after the softcap

@@ -33,7 +33,7 @@ void run_attention(Context& context, const Tensor& out, const Tensor& lse, const
   const auto starts = sequence_offsets(ops::Attention::name, offsets, tokens);
   std::vector<AttentionSlice> slices;
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    cut_queries(slices, attributes, static_cast<int64_t>(s), starts[s + 1] - starts[s], 0);
+    cut_queries(slices, attributes, static_cast<int64_t>(s), starts[s + 1] - starts[s], 0, 1);
   }
   longest_first(slices);
   run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
@@ -55,6 +55,7 @@ void run_attention(Context& context, const Tensor& out, const Tensor& lse, const
     task.page = 1;
     task.queries = slice.end - slice.begin;
     task.heads = slice.heads;
+    task.kv_heads = slice.kv_heads;
     task.first = slice.begin;
     task.head_dim = d;
     task.scores = scores_of(attributes, slice.head);
@@ -174,10 +175,11 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
   const int64_t d = attributes.head_dim;
   const int32_t* starts = layout.query_offsets.as<int32_t>();
   const int32_t* lengths = layout.lengths.as<int32_t>();
+  const int64_t kv_heads = kv_heads_a_call(attributes, layout.lengths.elements(), context.threads->threads());
   std::vector<AttentionSlice> slices;
   for (int64_t s = 0; s < layout.lengths.elements(); ++s) {
     const int64_t queries = starts[s + 1] - starts[s];
-    cut_queries(slices, attributes, s, queries, lengths[s] - queries);
+    cut_queries(slices, attributes, s, queries, lengths[s] - queries, kv_heads);
   }
   longest_first(slices);
   run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
@@ -198,6 +200,7 @@ void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::
     task.page = pages.k.shape[1];
     task.queries = slice.end - slice.begin;
     task.heads = slice.heads;
+    task.kv_heads = slice.kv_heads;
     task.first = lengths[slice.sequence] - queries + slice.begin;
     task.head_dim = d;
     task.scores = scores_of(attributes, slice.head);

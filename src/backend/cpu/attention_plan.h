@@ -14,14 +14,27 @@
 
 namespace ingot::cpu {
 
-// Some queries of some heads of a sequence: queries [begin, end) relative to the sequence, heads [head, head + heads).
+// Some queries of some heads of a sequence: queries [begin, end) relative to the sequence, heads [head, head + heads),
+// which share `kv_heads` key/value heads.
 struct AttentionSlice {
-  int64_t sequence, head, heads, begin, end;
+  int64_t sequence, head, heads, kv_heads, begin, end;
   int64_t cost;  // keys times rows; the most expensive slices start first
 };
 
 inline int64_t heads_a_call(const ops::AttentionAttributes& attributes) {
   return std::min<int64_t>(attributes.heads / attributes.kv_heads, 16);
+}
+
+// How many key/value heads a slice of few queries has. The rows of a key of all heads are contiguous in memory, so more
+// heads are read faster; but no thread may get more of them than with one head a slice.
+inline int64_t kv_heads_a_call(const ops::AttentionAttributes& attributes, int64_t sequences, int64_t threads) {
+  const auto rounds = [&](int64_t heads) {
+    const int64_t slices = sequences * ((attributes.kv_heads + heads - 1) / heads);
+    return (slices + threads - 1) / threads * heads;  // heads of the thread that has most
+  };
+  int64_t heads = attributes.kv_heads;
+  while (rounds(heads) > rounds(1)) --heads;
+  return heads;
 }
 
 // Upper bound, from the window, on the keys that `queries` consecutive queries attend to; equally, on the queries that
@@ -30,21 +43,29 @@ inline int64_t max_keys(const ops::AttentionAttributes& attributes, int64_t quer
   return attributes.window > 0 ? attributes.window + queries - 1 : no_window;
 }
 
-// Splits the queries [0, queries) of a sequence into slices; query i attends to keys 0 .. first + i.
+// Splits the queries [0, queries) of a sequence into slices of at most `kv_heads` key/value heads; query i attends to
+// keys 0 .. first + i.
 inline void cut_queries(std::vector<AttentionSlice>& slices, const ops::AttentionAttributes& attributes,
-                        int64_t sequence, int64_t queries, int64_t first) {
+                        int64_t sequence, int64_t queries, int64_t first, int64_t kv_heads) {
   const int64_t group = attributes.heads / attributes.kv_heads;
   const int64_t most = heads_a_call(attributes);
-  const int64_t step = std::min<int64_t>(attention_rows / 2, attention_rows / most);
-  for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
-    for (int64_t at = 0; at < group; at += most) {
-      const int64_t heads = std::min(most, group - at);
-      for (int64_t begin = 0; begin < queries; begin += step) {
-        const int64_t end = std::min(begin + step, queries);
-        const int64_t keys = std::min(first + end, max_keys(attributes, end - begin));
-        slices.push_back({sequence, kv_head * group + at, heads, begin, end, keys * heads * (end - begin)});
-      }
+  const int64_t step = std::min(attention_block, attention_rows / most);
+  const auto add = [&](int64_t head, int64_t heads, int64_t kv_heads_here) {
+    for (int64_t begin = 0; begin < queries; begin += step) {
+      const int64_t end = std::min(begin + step, queries);
+      const int64_t keys = std::min(first + end, max_keys(attributes, end - begin));
+      slices.push_back({sequence, head, heads, kv_heads_here, begin, end, keys * heads * (end - begin)});
     }
+  };
+  const int64_t kv_step =
+      most < group ? 1 : std::clamp(attention_rows / (group * std::max<int64_t>(1, queries)), int64_t{1}, kv_heads);
+  for (int64_t kv_head = 0; kv_head < attributes.kv_heads; kv_head += kv_step) {
+    const int64_t here = std::min(kv_step, attributes.kv_heads - kv_head);
+    if (here > 1) {
+      add(kv_head * group, here * group, here);
+      continue;
+    }
+    for (int64_t at = 0; at < group; at += most) add(kv_head * group + at, std::min(most, group - at), 1);
   }
 }
 

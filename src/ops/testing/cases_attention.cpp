@@ -426,6 +426,7 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(paged_case(dtype, {1, 1}, {140, 20}, 16, {4, 1, 256}));
     cases.push_back(paged_case(dtype, {3, 20}, {200, 20}, 16, {4, 2, 128, 100, 3.0F}));
     cases.push_back(paged_case(dtype, {3, 18}, {70, 18}, 16, {4, 2, 256}));
+    cases.push_back(paged_case(dtype, {1}, {150}, 16, {8, 4, 16, 100, 0, true}));
     // Window, softcap and slopes, alone and together; windows smaller than, equal to and larger than a block of keys.
     for (const Heads heads : {Heads{3, 1, 20, 5},
                               {4, 2, 16, 64},

@@ -16,8 +16,8 @@ struct Block {
   float* values;  // panel [kBlock / pack, width]
   float* scores;  // [R, kBlock], then the probabilities as operand A
   float* out;     // [R, width], before the division by `sum`
-  float* max;     // [kRows]: max score so far
-  float* sum;     // [kRows]: sum of exp(score - max) so far
+  float* max;     // [kRows + lanes]: max score so far, divided by score_unit()
+  float* sum;     // [kRows + lanes]: sum of exp(score - max) so far
   int64_t width;  // padded head size
 };
 
@@ -35,8 +35,8 @@ Block divide_scratch(void* scratch, int64_t head_dim) {
   block.values = allocate(kBlock * width);
   block.scores = allocate(kRows * kBlock);
   block.out = allocate(kRows * width);
-  block.max = allocate(kRows);
-  block.sum = allocate(kRows);
+  block.max = allocate(kRows + lanes);
+  block.sum = allocate(kRows + lanes);
   block.width = width;
   return block;
 }
@@ -52,86 +52,139 @@ void apply_score_mod_row(const AttentionScores& score_rule, float* scores, int64
   }
 }
 
-// Converts the dot products of row `r` with a block of `columns` keys from key `begin` on to scores, -inf where `query`
-// of `head` does not attend to the key. Returns the maximum of each lane.
-Floats score_row(const AttentionForward& task, const Block& block, int64_t r, int64_t head, int64_t query,
-                 int64_t begin, int64_t columns) {
-  const bool has_mod = has_score_mod(task.scores);
-  const Floats scale = splat(has_mod ? 1.0F : task.scores.scale);
+// Some rows of a block of keys, whose queries attend to at most the first `columns` keys (a multiple of kAlign).
+struct RowStrip {
+  int64_t row, count;   // in the order of Block::q
+  int64_t head, query;  // of the first row
+  int64_t columns;
+};
+
+// The keys of a block that a query attends to: from .. to - 1, counted from the block's first one.
+struct KeyRange {
+  int64_t from, to;
+};
+
+KeyRange keys_of(const AttentionForward& task, int64_t query, int64_t begin, int64_t columns) {
+  const int64_t causal_end = task.first + query + 1 - begin;
+  const int64_t window_begin = causal_end - task.scores.window;
+  return {at_most(window_begin > 0 ? window_begin : 0, columns), at_most(causal_end > 0 ? causal_end : 0, columns)};
+}
+
+// Sets the scores of a row outside `keys` to -inf. Returns the maximum of each lane.
+Floats mask_row(float* scores, KeyRange keys, int64_t columns) {
+  const auto from = static_cast<int32_t>(keys.from), to = static_cast<int32_t>(keys.to);
   const Floats masked = splat(-__builtin_inff());
-  float* scores = block.scores + r * kBlock;
-  const int64_t position = task.first + query;
-  // Keys window_begin .. causal_end - 1, counted from the block's first one, are those that the query attends to.
-  const int64_t causal_end = position + 1 - begin;
-  const int64_t window_begin = position + 1 - task.scores.window - begin;
-  if (has_mod && causal_end > 0 && window_begin < columns)
-    apply_score_mod_row(task.scores, scores, columns, head, position, begin);
   Floats lane_max = masked;
-  if (causal_end >= columns && window_begin <= 0) {
-    for (int64_t j = 0; j < columns; j += lanes) {
-      const Floats score = load(scores + j, AllLanes{}) * scale;
-      store(scores + j, score, AllLanes{});
-      lane_max = max(lane_max, score);
-    }
-    return lane_max;
-  }
-  const auto from = static_cast<int32_t>(window_begin > 0 ? at_most(window_begin, columns) : 0);
-  const auto to = static_cast<int32_t>(causal_end > 0 ? at_most(causal_end, columns) : 0);
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
   for (int64_t j = 0; j < columns; j += lanes) {
     const Ints key = lane + static_cast<int32_t>(j);
-    const Floats score = ((key >= to) | (key < from)) ? masked : load(scores + j, AllLanes{}) * scale;
+    const Floats score = ((key >= to) | (key < from)) ? masked : load(scores + j, AllLanes{});
     store(scores + j, score, AllLanes{});
     lane_max = max(lane_max, score);
   }
   return lane_max;
 }
 
-// One step of the online softmax, for a block of `columns` keys (a multiple of kAlign) from key `begin` on: converts
-// dot products to masked scores and those to probabilities as operand A, updates the running max and sum, and rescales
-// the output. Processes as many rows at a time as a vector has lanes. The sums of a row that attends to no key of the
-// block keep their bits.
+// Converts the dot products of the rows of `strip` with the keys from `begin` on to scores, divided by score_unit(),
+// and -inf where a query does not attend to a key. Sets `lane_max` to the maxima of the lanes of each row.
+void score_rows(const AttentionForward& task, const Block& block, RowStrip strip, int64_t begin,
+                Floats (&lane_max)[lanes]) {
+  for (int64_t i = 0; i < strip.count; ++i) {
+    float* scores = block.scores + (strip.row + i) * kBlock;
+    const KeyRange keys = keys_of(task, strip.query, begin, strip.columns);
+    if (has_score_mod(task.scores) && keys.from < keys.to)
+      apply_score_mod_row(task.scores, scores, strip.columns, strip.head, task.first + strip.query, begin);
+    lane_max[i] = mask_row(scores, keys, strip.columns);
+    if (++strip.query == task.queries) {
+      strip.query = 0;
+      ++strip.head;
+    }
+  }
+}
+
+// One step of the online softmax for at most `lanes` rows, with the keys from `begin` on: converts dot products to
+// probabilities as operand A, updates the running max and sum, and rescales the output. The sums of a row that attends
+// to none of the keys keep their bits. `IsPlain`: kBlock keys, which all queries attend to, without a score mod.
+template <class Step, bool IsPlain>
+void softmax_rows(const AttentionForward& task, const Block& block, const RowStrip& strip, int64_t begin) {
+  const int64_t columns = IsPlain ? kBlock : strip.columns;
+  const float unit = score_unit(task.scores) * log2_e;
+  Floats vectors[lanes];
+  for (int64_t i = 0; i < lanes; ++i) vectors[i] = splat(-__builtin_inff());
+  if constexpr (IsPlain) {
+    for (int64_t i = 0; i < strip.count; ++i) {
+      const float* scores = block.scores + (strip.row + i) * kBlock;
+      for (int64_t j = 0; j < columns; j += lanes) vectors[i] = max(vectors[i], load(scores + j, AllLanes{}));
+    }
+  } else {
+    score_rows(task, block, strip, begin, vectors);
+  }
+  const Floats old_max = load(block.max + strip.row, AllLanes{});
+  // The lower bound keeps it finite in a row that has attended to no key yet.
+  const Floats new_max = max(max(old_max, reduce_max_rows(vectors)), splat(-1e30F));
+  const Floats rescale = exp2((old_max - new_max) * unit);  // of the sums so far
+  store(block.max + strip.row, new_max, AllLanes{});
+  float offsets[lanes], rescales[lanes];
+  store(offsets, Floats{} - new_max * unit, AllLanes{});
+  store(rescales, rescale, AllLanes{});
+  for (int64_t i = 0; i < lanes; ++i) vectors[i] = Floats{};
+  for (int64_t i = 0; i < strip.count; ++i) {
+    float* scores = block.scores + (strip.row + i) * kBlock;
+    const Floats offset = splat(offsets[i]);
+    Floats total{};
+    for (int64_t j = 0; j < columns; j += lanes) {
+      const Floats p = exp2(fma(load(scores + j, AllLanes{}), splat(unit), offset));
+      total = total + p;
+      store_as_a<Step>(scores, j, p);
+    }
+    vectors[i] = total;
+  }
+  store(block.sum + strip.row, load(block.sum + strip.row, AllLanes{}) * rescale + reduce_add_rows(vectors),
+        AllLanes{});
+  for (int64_t i = 0; i < strip.count; ++i) {
+    if (rescales[i] == 1.0F) continue;
+    float* out = block.out + (strip.row + i) * block.width;
+    const Floats factor = splat(rescales[i]);
+    for (int64_t j = 0; j < block.width; j += lanes) store(out + j, load(out + j, AllLanes{}) * factor, AllLanes{});
+  }
+}
+
+// The rows of `strip` with the packed block of `columns` keys from `begin` on.
 template <class Step>
-void softmax_block(const AttentionForward& task, const Block& block, int64_t rows, int64_t begin, int64_t columns) {
-  int64_t head = 0;
-  int64_t query = 0;
-  for (int64_t first = 0; first < rows; first += lanes) {
-    const int64_t count = at_most(lanes, rows - first);
-    Floats vectors[lanes];
-    for (int64_t i = 0; i < lanes; ++i) vectors[i] = splat(-__builtin_inff());
-    for (int64_t i = 0; i < count; ++i) {
-      vectors[i] = score_row(task, block, first + i, head, query, begin, columns);
-      if (++query == task.queries) {
-        query = 0;
-        ++head;
-      }
-    }
-    const Floats old_max = load(block.max + first, AllLanes{});
-    // The lower bound keeps it finite in a row that has attended to no key yet.
-    const Floats new_max = max(max(old_max, reduce_max_rows(vectors)), splat(-0x1.fffffep127F));
-    const Floats rescale = exp(old_max - new_max);  // of the sums so far
-    store(block.max + first, new_max, AllLanes{});
-    for (int64_t i = 0; i < lanes; ++i) vectors[i] = Floats{};
-    for (int64_t i = 0; i < count; ++i) {
-      float* scores = block.scores + (first + i) * kBlock;
-      const Floats row_max = splat(block.max[first + i]);
-      Floats total{};
-      for (int64_t j = 0; j < columns; j += lanes) {
-        const Floats p = exp(load(scores + j, AllLanes{}) - row_max);
-        total = total + p;
-        store_as_a<Step>(scores, j, p);
-      }
-      vectors[i] = total;
-    }
-    store(block.sum + first, load(block.sum + first, AllLanes{}) * rescale + reduce_add_rows(vectors), AllLanes{});
-    float rescales[lanes];
-    store(rescales, rescale, AllLanes{});
-    for (int64_t i = 0; i < count; ++i) {
-      if (rescales[i] == 1.0F) continue;
-      float* out = block.out + (first + i) * block.width;
-      const Floats factor = splat(rescales[i]);
-      for (int64_t j = 0; j < block.width; j += lanes) store(out + j, load(out + j, AllLanes{}) * factor, AllLanes{});
+void attend(const AttentionForward& task, const Block& block, const RowStrip& strip, int64_t begin) {
+  float* scores = block.scores + strip.row * kBlock;
+  product<Step>(scores, kBlock, block.q + strip.row * block.width, block.width, block.keys, kBlock, strip.count,
+                strip.columns, num_words<Step>(task.head_dim), false);
+  // The last query's window begins last, the first query's causal end is first.
+  const bool is_plain = strip.columns == kBlock && !has_score_mod(task.scores) &&
+                        keys_of(task, 0, begin, kBlock).to == kBlock &&
+                        keys_of(task, task.queries - 1, begin, kBlock).from == 0;
+  int64_t head = strip.head, query = strip.query;
+  for (int64_t i = 0; i < strip.count; i += lanes) {
+    const RowStrip rows{strip.row + i, at_most(lanes, strip.count - i), head, query, strip.columns};
+    is_plain ? softmax_rows<Step, true>(task, block, rows, begin) : softmax_rows<Step, false>(task, block, rows, begin);
+    query += lanes;
+    for (; query >= task.queries; query -= task.queries) ++head;
+  }
+  product<Step>(block.out + strip.row * block.width, block.width, scores, kBlock, block.values, block.width,
+                strip.count, block.width, num_words<Step>(strip.columns), true);
+}
+
+// Calls body(strip) for all rows of the heads from `head` on that share a key/value head, with its block of `count`
+// keys from `begin` on. Where queries do not attend to the last of these keys, strips of kAlign queries leave out what
+// none of them attends to: the products with zeros that are saved change no sum.
+template <class Body>
+void for_each_strip(const AttentionForward& task, int64_t head, int64_t begin, int64_t count, Body body) {
+  const int64_t heads = task.heads / task.kv_heads;
+  const int64_t keys = task.first + 1 - begin;  // that the first query attends to
+  if (task.queries <= kAlign || keys >= count)
+    return body(RowStrip{head * task.queries, heads * task.queries, head, 0, padded(count)});
+  for (int64_t h = head; h < head + heads; ++h) {
+    for (int64_t query = 0; query < task.queries; query += kAlign) {
+      const int64_t queries = at_most(kAlign, task.queries - query);
+      const int64_t columns = padded(at_most(count, keys + query + queries - 1));
+      body(RowStrip{h * task.queries + query, queries, h, query, columns});
     }
   }
 }
@@ -147,7 +200,7 @@ void run_forward(const AttentionForward& task) {
     pack_a<Step>(block.q + h * task.queries * block.width, block.width, queries.list(0, task.queries), d);
   }
   for (int64_t i = 0; i < rows * block.width; ++i) block.out[i] = 0;
-  for (int64_t r = 0; r < kRows; ++r) {
+  for (int64_t r = 0; r < kRows + lanes; ++r) {
     block.max[r] = -__builtin_inff();
     block.sum[r] = 0;
   }
@@ -155,29 +208,29 @@ void run_forward(const AttentionForward& task) {
   const Rows<E> values{static_cast<const E*>(task.v), task.kv_stride, task.table, task.page};
   const int64_t end = task.first + task.queries;
   const int64_t first = first_block(task.scores, task.first);
-  RowList<E> key_rows = keys.list(first, at_most(kBlock, end - first));
-  prefetch_rows(key_rows, d);
   for (int64_t begin = first; begin < end; begin += kBlock) {
     const int64_t count = at_most(kBlock, end - begin);
-    const int64_t columns = padded(count);
-    const RowList<E> value_rows = values.list(begin, count);
-    prefetch_rows(value_rows, d);
-    pack_b_transposed<Step>(block.keys, key_rows, d);
-    key_rows = keys.list(begin + count, at_most(kBlock, end - begin - count));
-    prefetch_rows(key_rows, d);
-    pack_b<Step>(block.values, value_rows, d);
-    product<Step>(block.scores, kBlock, block.q, block.width, block.keys, kBlock, rows, columns, num_words<Step>(d),
-                  false);
-    softmax_block<Step>(task, block, rows, begin, columns);
-    product<Step>(block.out, block.width, block.scores, kBlock, block.values, block.width, rows, block.width,
-                  num_words<Step>(columns), true);
+    RowList<E> key_rows = keys.list(begin, count);
+    RowList<E> value_rows = values.list(begin, count);
+    touch_rows(key_rows, d * task.kv_heads);
+    touch_rows(value_rows, d * task.kv_heads);
+    for (int64_t kv_head = 0; kv_head < task.kv_heads; ++kv_head) {
+      pack_b_transposed<Step>(block.keys, key_rows, d);
+      pack_b<Step>(block.values, value_rows, d);
+      for_each_strip(task, kv_head * task.heads / task.kv_heads, begin, count,
+                     [&](const RowStrip& strip) { attend<Step>(task, block, strip, begin); });
+      key_rows.advance(d);
+      value_rows.advance(d);
+    }
   }
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t h = r / task.queries;
     const int64_t i = r % task.queries;
     write_row(static_cast<E*>(task.out) + i * task.q_stride + h * d, block.out + r * block.width, 1.0F / block.sum[r],
               d);
-    if (task.lse != nullptr) task.lse[h * task.lse_stride + i] = block.max[r] + __builtin_logf(block.sum[r]);
+    if (task.lse != nullptr) {
+      task.lse[h * task.lse_stride + i] = block.max[r] * score_unit(task.scores) + __builtin_logf(block.sum[r]);
+    }
   }
 }
 

@@ -11,7 +11,7 @@ namespace ingot::cpu {
 // depend neither on the other sequences nor on how a prompt was chunked.
 inline constexpr int64_t attention_block = 64;
 // Max rows (queries times heads) of one call.
-inline constexpr int64_t attention_rows = 96;
+inline constexpr int64_t attention_rows = 192;
 
 // Parameters of the scores, see ops/attention.h.
 struct AttentionScores {
@@ -24,13 +24,13 @@ inline constexpr int64_t no_window = int64_t{1} << 40;
 
 enum class ElementType { f32, bf16, f16 };
 
-// Some queries of some heads that share one key/value head. Strides are in elements.
+// Some queries of all heads that share some consecutive key/value heads. Strides are in elements.
 struct AttentionForward {
   ElementType type;   // of q, k, v and out
   const void* q;      // first query, first head; consecutive heads are head_dim apart
   void* out;          // like q
   float* lse;         // first head, first query; consecutive heads are lse_stride apart; null: not computed
-  const void* k;      // this key/value head in the first row (of the sequence, or of page 0)
+  const void* k;      // first key/value head in the first row (of the sequence, or of page 0); heads are head_dim apart
   const void* v;      // like k
   int64_t q_stride;   // between tokens of q and of out
   int64_t kv_stride;  // between tokens of k and of v
@@ -38,6 +38,7 @@ struct AttentionForward {
   const int32_t* table;  // page numbers: key i is row table[i / page] * page + i % page; null: row i
   int64_t page;
   int64_t queries, heads;  // queries <= attention_block, queries * heads <= attention_rows
+  int64_t kv_heads;        // divides heads
   int64_t first;           // query i is token first + i of the sequence
   int64_t head_dim;
   AttentionScores scores;

@@ -114,6 +114,11 @@ template <class E>
 struct RowList {
   const E* row[kBlock];
   int64_t count;
+
+  // To the elements of the rows that are `elements` further on.
+  void advance(int64_t elements) {
+    for (int64_t i = 0; i < count; ++i) row[i] += elements;
+  }
 };
 
 // The addresses of all rows of an operand. Strides are in elements.
@@ -140,13 +145,23 @@ struct Rows {
   }
 };
 
-// Prefetches rows of d elements that will be read soon: in decode with one query, the memory latency is most of the
-// time, and the hardware does not prefetch rows that are far apart.
+// Prefetches rows of d elements that will be read soon. The processor may drop some of many prefetches.
 template <class E>
 void prefetch_rows(const RowList<E>& rows, int64_t d) {
   for (int64_t i = 0; i < rows.count; ++i) {
     const auto* row = reinterpret_cast<const char*>(rows.row[i]);
     for (int64_t byte = 0; byte < d * static_cast<int64_t>(sizeof(E)); byte += 64) __builtin_prefetch(row + byte);
+  }
+}
+
+// Reads each cache line of rows of d elements, in the order of their addresses. In decode with one query the keys and
+// values come from memory, and reading them is most of the time: in this order the hardware prefetches them, and no
+// read is dropped.
+template <class E>
+void touch_rows(const RowList<E>& rows, int64_t d) {
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const auto* row = reinterpret_cast<const volatile char*>(rows.row[i]);
+    for (int64_t byte = 0; byte < d * static_cast<int64_t>(sizeof(E)); byte += 64) (void)row[byte];
   }
 }
 
@@ -306,6 +321,11 @@ void write_row(E* y, const float* x, float factor, int64_t d) {
 
 // Whether scores are more than scaled dot products (softcap, ALiBi slopes).
 inline bool has_score_mod(const AttentionScores& scores) { return scores.softcap > 0 || scores.slopes != nullptr; }
+
+// The factor that is left to be applied to dot products, after apply_score_mod() if there is a modification.
+inline float score_unit(const AttentionScores& scores) { return has_score_mod(scores) ? 1.0F : scores.scale; }
+
+constexpr float log2_e = 1.44269504F;
 
 struct ModifiedScore {
   Floats score;
