@@ -80,6 +80,7 @@ class DecodeBench {
   std::vector<infer::Output> step() { return engine_->step(); }
   bool idle() const { return engine_->idle(); }
   infer::EngineCounts counts() const { return engine_->counts(); }
+  void observe(ops::OpObserver* observer) { engine_->observe(observer); }
 
  private:
   spec::ModelSpec model_;
@@ -178,6 +179,32 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
   return {median(times[0]), median(times[1])};
 }
 
+// The mean of all steps in which each of `batch` requests gets a token that is not its first.
+StepProfile profile_steps(const runtime::Runtime& runtime, DecodeBench& bench, const spec::ModelSpec& model,
+                          const DecodeOptions& options) {
+  StepProfile profile;
+  profile.most = runtime::find_peak_rates(runtime);
+  // FLOPs of attention per token and layer: 2 for each product with a key and with a value, in the middle of an answer.
+  const double context = static_cast<double>(options.prompt) + static_cast<double>(options.tokens) / 2;
+  double attention = 0;
+  for (const spec::LayerSpec& layer : model.layers) {
+    const int64_t window = layer.attention.window;
+    const double keys = window > 0 ? std::min(context, static_cast<double>(window)) : context;
+    attention += 4 * keys * static_cast<double>(layer.attention.query_width());
+  }
+  OpProfile ops(*runtime.device, attention / static_cast<double>(model.num_layers()));
+  bench.submit(options.batch, options.prompt, options.tokens);
+  for (int64_t given = 0; given < options.batch;) given += std::ssize(bench.step());
+  bench.observe(&ops);
+  int64_t steps = 0;
+  const double from = steady_seconds();
+  for (; !bench.idle(); ++steps) bench.step();
+  profile.seconds = (steady_seconds() - from) / static_cast<double>(steps);
+  bench.observe(nullptr);
+  profile.rows = ops.rows(steps);
+  return profile;
+}
+
 // Bytes of weights that are read for one token: all except embedding tables of which only single rows are looked up.
 double read_bytes(const spec::ModelSpec& model, const checkpoint::WeightStorage& weights) {
   double bytes = 0;
@@ -269,6 +296,7 @@ DecodeReport bench_decode(const DecodeOptions& options) {
   report.seconds = median(steps);
   report.fastest = steps.front();  // median() sorts
   report.outside_us = 1e6 * median(outside);
+  if (options.profile) report.profile = profile_steps(runtime, bench, model, options);
   if (options.alternate) report.alternation = alternate(bench, prompt, tokens, check.allowed);
   // All weights, those of every adapter in the batch, and the keys and values of each request in the middle of its
   // answer.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/op_profile.h"
 #include "bench/random_model.h"
 #include "spec/model.h"
 
@@ -23,6 +24,7 @@ struct DecodeOptions {
   std::vector<std::string> targets;  // adapted linear layers; empty: all of them
   bool alternate = false;            // also time steps that alternate between two adapters
   bool row_invariant = true;         // gemms whose results do not depend on the number of rows
+  bool profile = false;              // answer the prompts once more and time every op
 };
 
 // The cost of a step that uses another adapter than the previous step.
@@ -45,6 +47,7 @@ struct DecodeReport {
   std::optional<double> copied;  // bytes/s of a copy; GPUs only
   uint64_t memory_bytes = 0;
   std::optional<Alternation> alternation;
+  std::optional<StepProfile> profile;  // mean of the steps that decode
   SmallCheck check;
 };
 

@@ -41,9 +41,16 @@ void OpProfile::ran(const char* op, std::span<const Tensor>, const ops::OpWork& 
   row.bytes += work.bytes;
 }
 
-std::vector<OpProfile::Row> OpProfile::rows() const {
+std::vector<OpProfile::Row> OpProfile::rows(int64_t steps) const {
+  const auto count = static_cast<double>(steps);
   std::vector<Row> rows;
-  for (const auto& [key, row] : rows_) rows.push_back(row);
+  for (const auto& [key, row] : rows_) {
+    Row& mean = rows.emplace_back(row);
+    mean.calls /= steps;
+    mean.seconds /= count;
+    mean.flops /= count;
+    mean.bytes /= count;
+  }
   std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
   return rows;
 }

@@ -1,4 +1,4 @@
-// Time of a training step by op, compared with a lower bound of each: the time of its arithmetic and of its memory
+// Time of a step by op, compared with a lower bound of each: the time of its arithmetic and of its memory
 // traffic at the device's rates.
 #pragma once
 
@@ -26,7 +26,7 @@ class OpProfile : public ops::OpObserver {
     // Only for gemms and attention (ops/work.h). Zero, as is `bytes`, for an op that calls gemms, which have rows of
     // their own.
     double flops = 0;
-    double bytes = 0;  // each operand counted once, quantised weights excluded
+    double bytes = 0;  // each operand counted once
 
     // A lower bound in seconds: the larger of arithmetic time and traffic time. Operands in a cache may be faster.
     double floor(const runtime::PeakRates& most) const;
@@ -39,8 +39,8 @@ class OpProfile : public ops::OpObserver {
   void begins(const char* op) override;
   void ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork& work) override;
 
-  // Sorted by descending time.
-  std::vector<Row> rows() const;
+  // The mean over `steps` steps of the same calls, sorted by descending time.
+  std::vector<Row> rows(int64_t steps = 1) const;
 
  private:
   struct RunningOp {
@@ -53,6 +53,13 @@ class OpProfile : public ops::OpObserver {
   double attention_;
   std::vector<RunningOp> running_;
   std::map<std::pair<std::string, std::string>, Row> rows_;  // by op and shape
+};
+
+// Time of a step by op.
+struct StepProfile {
+  double seconds = 0;
+  std::vector<OpProfile::Row> rows;
+  runtime::PeakRates most;
 };
 
 }  // namespace ingot::bench

@@ -34,13 +34,6 @@ struct TrainOptions {
   int64_t document_tokens() const { return document.value_or(sequence); }
 };
 
-// Time of a step by op.
-struct StepProfile {
-  double seconds = 0;
-  std::vector<OpProfile::Row> rows;
-  runtime::PeakRates most;
-};
-
 struct TrainReport {
   spec::ModelSpec model;
   std::string device, arch, device_model;

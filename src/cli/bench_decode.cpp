@@ -3,6 +3,7 @@
 
 #include "base/json_text.h"
 #include "bench/decode.h"
+#include "cli/bench_profile.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
@@ -44,6 +45,8 @@ class BenchDecode : public Command {
     a.flag("alternate", options_.alternate,
            "also time steps that alternate between two adapters; needs --batch 1 --adapters 2");
     a.flag("any-bits", any_bits_, "allow gemms whose results depend on the number of rows (not row-invariant)");
+    a.flag("profile", options_.profile,
+           "answer once more and print the mean time of every op in a step, next to its lower bound");
     a.example("ingot bench decode recipes/models/llama-2-13b --device cuda:0 --dtype fp16 --prompt 128 --tokens 64");
   }
 
@@ -65,6 +68,7 @@ class BenchDecode : public Command {
       output.print(fmt::format("  {:.3f} ms a step with one adapter, {:.3f} alternating two: {:+.2f} %\n",
                                1e3 * alternation->same, 1e3 * alternation->alternating, alternation->percent()));
     }
+    if (report.profile) print_profile(*report.profile, output);
     const bench::SmallCheck& check = report.check;
     output.print_json(
         json_line({{"job", "decode"},
@@ -89,6 +93,7 @@ class BenchDecode : public Command {
                    {"tokens_per_s", batch / report.seconds},
                    {"prompt_seconds", report.prompt_seconds},
                    {"alternate", json(report.alternation)},
+                   {"profile", report.profile ? profile_json(*report.profile) : Json()},
                    {"read_bytes", report.read_bytes},
                    {"adapter_bytes", report.adapter_bytes},
                    {"gb_s", rate / 1e9},

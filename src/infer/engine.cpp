@@ -183,6 +183,8 @@ void Engine::cancel(int64_t request) noexcept {
 
 bool Engine::idle() const { return state_->sequences.empty(); }
 
+void Engine::observe(ops::OpObserver* observer) { state_->forward.observe(observer); }
+
 EngineCounts Engine::counts() const {
   const State& s = *state_;
   EngineCounts counts = s.counted;

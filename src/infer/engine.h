@@ -157,6 +157,9 @@ class Engine {
   bool idle() const;
   EngineCounts counts() const;
 
+  // Calls `observer` around every op of the following steps; null: none. Observed steps are not recorded on the device.
+  void observe(ops::OpObserver* observer);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -313,8 +313,8 @@ ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std
     model_.forward(pass, normed_.slice(0, tokens));
     if (rows > 0) compute_logits(flat, adapted, logit_rows, every_row);
   };
-  // Every chunk is one token then.
-  if (every_row && tokens == count && device_.replays() && model_.is_recordable(pass)) {
+  // Every chunk is one token then. An observer waits for each op, which cannot be recorded.
+  if (every_row && tokens == count && context_.watch == nullptr && device_.replays() && model_.is_recordable(pass)) {
     decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {
     work();

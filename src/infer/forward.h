@@ -53,6 +53,8 @@ class Forward {
   // once the model's work is queued on the device, and returns how to sample each of them.
   ForwardResult run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted);
 
+  void observe(ops::OpObserver* observer) { context_.watch = observer; }
+
   std::span<uint32_t> mask(int64_t row) { return sampler_->mask(row); }
   AdapterSlots* adapters() { return adapters_ ? &*adapters_ : nullptr; }  // null: no adapters
   double device_seconds() const { return device_seconds_; }  // total time of the model's and the sampler's ops in `run`

@@ -90,13 +90,21 @@ class Registry {
 template <class Op, class... Args>
 void notify_observer(Context& context, const Args&... args) {
   std::vector<Tensor> tensors;
+  double encoded_bytes = 0;
   const auto add_weight = [&](const Weight& weight) {
-    if (weight && is_plain(weight.storage)) tensors.push_back(weight.tensor());
+    if (!weight) return;
+    if (is_plain(weight.storage)) {
+      tensors.push_back(weight.tensor());
+    } else {
+      encoded_bytes += static_cast<double>(row_bytes(weight.storage, weight.in)) * static_cast<double>(weight.out);
+    }
   };
   const auto add = [&](const auto& arg) {
     using Arg = std::decay_t<decltype(arg)>;
     if constexpr (std::is_same_v<Arg, Tensor>) {
       if (arg) tensors.push_back(arg);
+    } else if constexpr (std::is_same_v<Arg, std::span<const Tensor>>) {
+      tensors.insert(tensors.end(), arg.begin(), arg.end());
     } else if constexpr (std::is_same_v<Arg, Weight>) {
       add_weight(arg);
     } else if constexpr (std::is_same_v<Arg, std::span<const Weight>>) {
@@ -108,7 +116,9 @@ void notify_observer(Context& context, const Args&... args) {
     }
   };
   (add(args), ...);
-  context.watch->ran(Op::name, tensors, work_of<Op>(tensors, args...));
+  OpWork work = work_of<Op>(tensors, args...);
+  if (work.is_gemm()) work.bytes += encoded_bytes;
+  context.watch->ran(Op::name, tensors, work);
 }
 
 // Reports to the device which op the following launches belong to.
@@ -120,6 +130,8 @@ void report_to_device(Context& context, const char* op, const Args&... args) {
     using Arg = std::decay_t<decltype(arg)>;
     if constexpr (std::is_same_v<Arg, Tensor>) {
       if (arg) operands[count++] = {ingot::name(arg.dtype), arg.shape};
+    } else if constexpr (std::is_same_v<Arg, std::span<const Tensor>>) {
+      operands[count++] = {ingot::name(arg.front().dtype), arg.front().shape};
     } else if constexpr (std::is_same_v<Arg, Weight>) {
       operands[count++] = {ingot::name(arg.storage), Shape{arg.out, arg.in}};
     } else if constexpr (std::is_same_v<Arg, std::span<const Weight>>) {
