@@ -54,9 +54,9 @@ void Attention::project(Pass& pass, BlockState& state) const {
     ops::gather_columns(pass.ops, raw_k, clamped, k_columns);
     ops::gather_columns(pass.ops, state.v, clamped, v_columns);
   } else {
-    q.forward(pass, raw_q, state.attention_normed);
-    k.forward(pass, raw_k, state.attention_normed);
-    v.forward(pass, state.v, state.attention_normed);
+    const Linear* const layers[] = {&q, &k, &v};
+    const Tensor outputs[] = {raw_q, raw_k, state.v};
+    Linear::forward_each(pass, layers, outputs, state.attention_normed);
   }
   if (q_norm) q_norm.forward(pass, rows_of(q_norm, state.q), state.q_statistics, rows_of(q_norm, raw_q));
   if (k_norm) k_norm.forward(pass, rows_of(k_norm, state.k), state.k_statistics, rows_of(k_norm, raw_k));

@@ -1,12 +1,15 @@
 #include "nn/linear.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/error.h"
 #include "nn/dropout.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
 #include "ops/linear_fp8_bytes.h"
+#include "ops/linear_group.h"
 #include "ops/linear_int8.h"
 #include "ops/linear_int8_bytes.h"
 #include "ops/linear_low_rank.h"
@@ -41,6 +44,11 @@ Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const
   ops::dropout(pass.ops, dropped, x, pass.training->dropout_rows.slice(begin, begin + x.rows()),
                dropout_attributes(pass, adapter, parameter));
   return dropped;
+}
+
+ops::LinearAttributes linear_attributes(const Pass& pass) {
+  // Outside serving always row-invariant: an expert may have one or two rows in one micro-batch and more in another.
+  return {.row_invariant = pass.row_invariant || pass.cache == nullptr, .prefer_skinny = pass.row_invariant};
 }
 
 // factor * input A^T, [T, R], in scratch memory.
@@ -85,13 +93,11 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 
 }  // namespace
 
+bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
+
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  const bool in_fp8 = fp8 && pass.fp8;
-  const bool in_int8 = pass.int8_activations && ops::has_linear_int8(weight.storage);
-  const auto linear = in_fp8 ? ops::linear_fp8 : in_int8 ? ops::linear_int8 : ops::linear;
-  // Outside serving always row-invariant: an expert may have one or two rows in one micro-batch and more in another.
-  ops::LinearAttributes attributes{.row_invariant = pass.row_invariant || pass.cache == nullptr,
-                                   .prefer_skinny = pass.row_invariant};
+  const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
+  ops::LinearAttributes attributes = linear_attributes(pass);
   if (row_parallel && pass.tp.size() > 1) {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
@@ -102,7 +108,7 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
     return;
   }
   attributes.accumulate = accumulate;
-  const AdapterSegment* whole = in_fp8 || in_int8 ? nullptr : whole_segment(pass, parameter, x.rows());
+  const AdapterSegment* whole = in_fp8(pass) || in_int8(pass) ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole) {
     const Arena::Scope scope(pass.ops.scratch);
     const Adapter& adapter = *whole->adapter;
@@ -112,6 +118,31 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
   } else {
     linear(pass.ops, y, x, weight, attributes);
   }
+  add_terms(pass, y, x, whole);
+}
+
+void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
+                          const Tensor& x) {
+  const bool int8 = layers.front()->in_int8(pass);
+  const bool together = pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
+                          return !layer->in_fp8(pass) && !layer->row_parallel && layer->in_int8(pass) == int8 &&
+                                 (int8 || !whole_segment(pass, layer->parameter, x.rows()));
+                        });
+  if (!together) {
+    for (size_t i = 0; i < layers.size(); ++i) layers[i]->forward(pass, y[i], x);
+    return;
+  }
+  std::array<Weight, 3> weights;
+  if (layers.size() > weights.size()) {
+    throw_error(ErrorKind::internal, "{} linear layers with one input; at most {}", layers.size(), weights.size());
+  }
+  std::ranges::transform(layers, weights.begin(), [](const Linear* layer) { return layer->weight; });
+  ops::linear_group(pass.ops, y, x, std::span(weights).first(layers.size()),
+                    {.linear = linear_attributes(pass), .int8_activations = int8});
+  for (size_t i = 0; i < layers.size(); ++i) layers[i]->add_terms(pass, y[i], x, nullptr);
+}
+
+void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const {
   if (bias) ops::add_bias(pass.ops, y, bias);
   if (pass.lora && pass.lora->ranks[parameter] > 0) {
     ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,
@@ -130,7 +161,7 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
 }
 
 void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
-  const bool in_fp8 = fp8 && pass.fp8;
+  const bool in_fp8 = this->in_fp8(pass);
   const Arena::Scope scope(pass.ops.scratch);
   const AdapterSegment* whole = !dx || in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole && drops(pass, *whole->adapter)) whole = nullptr;  // with dropout its term of dx is not a plain gemm

@@ -1,6 +1,8 @@
 // A linear layer y = x W^T + b with low-rank adapters. Letters: T tokens, I in, O out, R rank.
 #pragma once
 
+#include <span>
+
 #include "nn/pass.h"
 #include "tensor/weight.h"
 
@@ -25,6 +27,10 @@ struct Linear {
   // y [T, O] = x [T, I] W^T + b, plus the adapter of each segment. Added to y with `accumulate`.
   void forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate = false) const;
 
+  // The same as forward of each of at most three layers, to y[i].
+  static void forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
+                           const Tensor& x);
+
   // dx [T, I] = the gradient of x (added to dx with `accumulate`; not computed when absent). The gradients of weight,
   // bias and adapters go to the accumulator, one accumulation unit at a time. x is the input of forward.
   void backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const;
@@ -32,6 +38,12 @@ struct Linear {
   // Scratch bytes for `rows` in a pass of this shape, the maximum of forward and backward. `may_fp8`: the layer's
   // `fp8`.
   static size_t bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8 = true);
+
+ private:
+  bool in_fp8(const Pass& pass) const { return fp8 && pass.fp8; }
+  bool in_int8(const Pass& pass) const;
+  // Adds the bias and the terms of adapters; not those of `whole`, the segment whose term y has already.
+  void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
 };
 
 }  // namespace ingot::nn

@@ -15,8 +15,13 @@ void Mlp::recompute_activations(Pass& pass, BlockState& state) const {
 }
 
 void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
-  if (gate) gate.forward(pass, state.gate, state.mlp_normed);
-  up.forward(pass, state.up, state.mlp_normed);
+  if (gate) {
+    const Linear* const layers[] = {&gate, &up};
+    const Tensor outputs[] = {state.gate, state.up};
+    Linear::forward_each(pass, layers, outputs, state.mlp_normed);
+  } else {
+    up.forward(pass, state.up, state.mlp_normed);
+  }
   recompute_activations(pass, state);
   if (out) down.forward(pass, out, state.activated, accumulate);
 }

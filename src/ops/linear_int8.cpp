@@ -5,13 +5,16 @@
 
 namespace ingot::ops {
 
+void check_int8_weight(const char* op, const Weight& weight) {
+  if (has_linear_int8(weight.storage)) return;
+  throw_error(ErrorKind::internal, "{}: the weight is {}, it should be q8_0 or q4_0", op, weight.text());
+}
+
 void linear_int8(Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
                  LinearAttributes attributes) {
   constexpr const char* op = "linear_int8";
   check_device(op, "weight", context, weight);
-  if (!has_linear_int8(weight.storage)) {
-    throw_error(ErrorKind::internal, "{}: the weight is {}, it should be q8_0 or q4_0", op, weight.text());
-  }
+  check_int8_weight(op, weight);
   check_rank(op, "x", x, 2);
   check(op, "x", context, x, Shape{x.shape[0], weight.in}, {DType::f32, DType::bf16, DType::f16});
   check_shape(op, "y", y, Shape{x.shape[0], weight.out});

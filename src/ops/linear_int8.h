@@ -16,10 +16,12 @@ namespace ingot::ops {
 // element that is not finite makes its results NaN or infinite.
 void linear_int8(Context& context, const Tensor& y, const Tensor& x, const Weight& weight, LinearAttributes attributes);
 
-// The weights that it accepts.
+// The weights that it accepts; check_int8_weight: ErrorKind::internal for others, in the name of `op`.
 inline bool has_linear_int8(StorageType storage) {
   return storage == StorageType::q8_0 || storage == StorageType::q4_0;
 }
+
+void check_int8_weight(const char* op, const Weight& weight);
 
 struct LinearInt8 {
   static constexpr const char* name = "linear_int8";

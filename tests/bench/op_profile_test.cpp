@@ -1,4 +1,4 @@
-// ingot bench train --profile: the FLOPs and bytes of each op, with nothing counted twice.
+// ingot bench train and decode with --profile: the FLOPs and bytes of each op, with nothing counted twice.
 #include "bench/op_profile.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "ops/attention.h"
 #include "ops/embedding.h"
+#include "ops/linear_group.h"
 #include "ops/linear_low_rank.h"
 #include "ops/matmul_bytes.h"
 
@@ -84,6 +85,45 @@ TEST_F(OpProfileTest, AttentionHasTheModelsFlopsPerTokenAndItsGradientTwoAndAHal
 TEST_F(OpProfileTest, AnEmbeddingReadsOnlyTheRowsItReturns) {
   call<ops::Embedding>({tensor(DType::f32, {2, 8}), tensor(DType::f32, {1000, 8})});
   EXPECT_EQ(row().bytes, 2.0 * 2 * 8 * 4);
+}
+
+// Weights in blocks are read as they are stored, by a group of layers too.
+TEST_F(OpProfileTest, EncodedWeightsCountInTheirStoredForm) {
+  ops::Registry registry;
+  cpu::register_ops(registry);
+  ThreadPool threads(1);
+  constexpr int64_t in = 64;
+  Arena scratch(*device_, ops::linear_bytes(1, 32, in, size_of(DType::f32), true), "scratch");
+  ops::Context context{*device_, registry, scratch, &threads, &profile_};
+  const Tensor enough = tensor(DType::f32, {32, in});
+  const auto weight = [&](StorageType storage, int64_t out) {
+    return Weight{.storage = storage, .data = enough.data, .out = out, .in = in, .device = device_.get()};
+  };
+  const Tensor x = tensor(DType::f32, {1, in});
+  ops::linear(context, tensor(DType::f32, {1, 32}), x, weight(StorageType::q8_0, 32), {});
+  EXPECT_EQ(row().bytes, 32.0 * 2 * 34 + (in + 32) * 4);
+  const Tensor y[] = {tensor(DType::f32, {1, 8}), tensor(DType::f32, {1, 16})};
+  const Weight weights[] = {weight(StorageType::q4_0, 8), weight(StorageType::f32, 16)};
+  ops::linear_group(context, y, x, weights, {.linear = {.row_invariant = true, .prefer_skinny = true}});
+  for (const OpProfile::Row& row : profile_.rows()) {
+    if (row.op != "linear_group") continue;
+    EXPECT_EQ(row.shape, "1x24x64");
+    EXPECT_EQ(row.flops, 2.0 * 24 * in);
+    EXPECT_EQ(row.bytes, 8.0 * 2 * 18 + 16.0 * in * 4 + (in + 8 + 16) * 4);
+  }
+}
+
+TEST_F(OpProfileTest, RowsAreTheMeanOfSteps) {
+  const Tensor y = tensor(DType::bf16, {4, 6}), x = tensor(DType::bf16, {4, 8}), w = tensor(DType::bf16, {6, 8});
+  for (int step = 0; step < 3; ++step) {
+    call<ops::Linear>({y, x, w});
+    call<ops::Linear>({y, x, w});
+  }
+  const OpProfile::Row whole = row(), mean = profile_.rows(3).at(0);
+  EXPECT_EQ(mean.calls, 2);
+  EXPECT_EQ(mean.flops, 2 * 2.0 * 4 * 6 * 8);
+  EXPECT_EQ(mean.bytes, whole.bytes / 3);
+  EXPECT_EQ(mean.seconds, whole.seconds / 3);
 }
 
 // An op's own time excludes that of ops it calls; otherwise the sum would exceed the total.

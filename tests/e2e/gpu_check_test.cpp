@@ -134,6 +134,32 @@ TEST(Bench, TrainsAndDecodesOnTheCpu) {
   EXPECT_GT(two.at("alternate").at("alternating_ms").get<double>(), 0);
 }
 
+// On a GPU, decode steps are recorded; those that are observed are not, and give the same text.
+TEST(Bench, ProfilesDecodeSteps) {
+  const Program program;
+  for (const char* device : {"cpu", "sim32"}) {
+    const Json result = program.report({"bench", "decode", llama("a"), "--device", device, "--dtype", "fp32",
+                                        "--prompt", "9", "--tokens", "7", "--batch", "2", "--profile"});
+    const Json& profile = result.at("profile");
+    std::map<std::string, int64_t> calls;
+    double seconds = 0;
+    for (const Json& row : profile.at("rows")) {
+      calls[row.at("op")] += row.at("calls").get<int64_t>();
+      seconds += row.at("seconds").get<double>();
+    }
+    EXPECT_LE(seconds, profile.at("seconds").get<double>());
+    EXPECT_EQ(calls["linear_group"], 2 * 2) << device;
+    EXPECT_EQ(calls["paged_attention"], 2);
+    EXPECT_EQ(calls["embedding"], 1);
+    EXPECT_EQ(calls["sample"], 1);
+    EXPECT_TRUE(program
+                    .report({"bench", "decode", llama("a"), "--device", device, "--dtype", "fp32", "--prompt", "9",
+                             "--tokens", "7"})
+                    .at("profile")
+                    .is_null());
+  }
+}
+
 // The profile contains every gemm of a step, and counts nothing twice.
 TEST(Bench, ProfilesAStep) {
   const Program program;

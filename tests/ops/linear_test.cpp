@@ -8,6 +8,7 @@
 #include "backend/cpu/isa.h"
 #include "backend/cpu/row_order.h"
 #include "base/thread_pool.h"
+#include "ops/linear_group.h"
 #include "ops/linear_int8.h"
 #include "ops/linear_int8_bytes.h"
 #include "ops/matmul.h"
@@ -88,6 +89,40 @@ void LinearBits::expect_rows_alone_equal_rows_together() {
 }
 
 TEST_P(LinearBits, OfARowDoNotDependOnOtherRows) { expect_rows_alone_equal_rows_together(); }
+
+// Also where a thread's rows are of several layers.
+TEST_P(LinearBits, OfAGroupEqualThoseOfItsLayers) {
+  const auto [dtype, storage] = GetParam();
+  const int64_t in = is_block(storage) ? 16 * 32 : 1013;
+  const Weight weights[] = {weight(107, in), weight(3, in), weight(160, in)};
+  const auto zeros = [&](int64_t tokens, int64_t out) {
+    const std::vector<float> values(static_cast<size_t>(tokens * out), 0.0F);
+    return Tensor{keep_as(storage_of(dtype), values), dtype, {tokens, out}, device_.get()};
+  };
+  constexpr ops::LinearAttributes attributes{.row_invariant = true, .prefer_skinny = true};
+  for (const bool int8 : {false, true}) {
+    if (int8 && !ops::has_linear_int8(storage)) continue;
+    const auto linear = int8 ? ops::linear_int8 : ops::linear;
+    for (const int64_t tokens : {1, 2, 5}) {
+      const Tensor x{keep_as(storage_of(dtype), random_values(tokens * in, 2)), dtype, {tokens, in}, device_.get()};
+      Arena scratch(
+          *device_,
+          std::max(ops::linear_bytes(tokens, 160, in, size_of(dtype), true), ops::linear_int8_bytes(tokens, in)),
+          "scratch");
+      for (const int threads : {1, 3}) {
+        ThreadPool pool(threads);
+        ops::Context context{*device_, registry_, scratch, &pool};
+        const Tensor y[] = {zeros(tokens, 107), zeros(tokens, 3), zeros(tokens, 160)};
+        ops::linear_group(context, y, x, weights, {.linear = attributes, .int8_activations = int8});
+        for (size_t i = 0; i < 3; ++i) {
+          const Tensor alone = zeros(tokens, weights[i].out);
+          linear(context, alone, x, weights[i], attributes);
+          EXPECT_EQ(std::memcmp(y[i].data, alone.data, alone.bytes()), 0) << tokens << " tokens, layer " << i;
+        }
+      }
+    }
+  }
+}
 
 class Int8LinearBits : public LinearBits {};
 

@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "ops/context.h"
 #include "tensor/tensor.h"
+#include "tensor/weight.h"
 
 namespace ingot::cpu {
 
@@ -46,7 +47,8 @@ constexpr int64_t element_grain = 16384;
 inline int64_t row_grain(int64_t width) { return std::max<int64_t>(1, element_grain / std::max<int64_t>(1, width)); }
 
 // Rows of a weight [out, in] per slice of a skinny gemm, a multiple of the rows of a tile. With few tokens, when memory
-// is read as fast as it can be, slices are as long as leaves four for each thread; but at most a mebibyte.
+// is read as fast as it can be, slices are as long as leaves four for each thread; but at most a mebibyte, and up to
+// half as long where the thread that has most of them then has fewer rows.
 inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64_t tokens, int threads) {
   constexpr int64_t whole_tiles = 48;
   int64_t wanted = std::max(row_grain(in), (out + 63) / 64);
@@ -55,7 +57,31 @@ inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64
     const int64_t slices = 4 * static_cast<int64_t>(threads);
     wanted = std::max(row_grain(in), std::min((out + slices - 1) / slices, mebibyte));
   }
-  return (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+  const int64_t longest = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
+  int64_t grain = longest;
+  if (tokens <= 2) {
+    const auto most_rows = [&](int64_t rows) { return ((out + rows - 1) / rows + threads - 1) / threads * rows; };
+    for (int64_t rows = longest - whole_tiles; rows >= longest / 2 && rows > 0; rows -= whole_tiles) {
+      if (most_rows(rows) < most_rows(grain)) grain = rows;
+    }
+  }
+  return grain;
+}
+
+// The rows of several weights of equal width, one weight after the other.
+inline int64_t num_rows(std::span<const Weight> weights) {
+  int64_t rows = 0;
+  for (const Weight& weight : weights) rows += weight.out;
+  return rows;
+}
+// Calls body(i, lo, hi) for the rows of each weight i that are among rows [lo, hi) of all.
+template <class Body>
+void for_each_weight(std::span<const Weight> weights, int64_t lo, int64_t hi, Body body) {
+  int64_t first = 0;
+  for (size_t i = 0; i < weights.size(); first += weights[i].out, ++i) {
+    const int64_t from = std::max(lo, first), to = std::min(hi, first + weights[i].out);
+    if (from < to) body(i, from - first, to - first);
+  }
 }
 
 // One element of an f32, bf16 or f16 tensor, for the reference implementations.

@@ -13,5 +13,8 @@ INGOT_OP_NOUNS(INGOT_DECLARE)
 // Parts of register_attention and of register_matmul.
 void register_kv_store(ops::Registry& registry, Levels levels);
 void register_skinny_gemm(ops::Registry& registry, Levels levels);
+// Parts of register_linear_group.
+void register_int8_group(ops::Registry& registry, Levels levels);
+void register_skinny_group(ops::Registry& registry, Levels levels);
 
 }  // namespace ingot::cpu

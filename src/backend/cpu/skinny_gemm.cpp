@@ -5,6 +5,7 @@
 #include "backend/cpu/glue.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/workspace.h"
+#include "ops/linear_group.h"
 #include "ops/matmul.h"
 
 namespace ingot::cpu {
@@ -61,43 +62,76 @@ void multiply_rows(const Tensor& y, const Tensor& x, const Weight& weight, int64
   }
 }
 
+template <bool serves>
+bool declines_group(const ops::Context& context, std::span<const Tensor> y, const Tensor& x,
+                    std::span<const Weight> weights, ops::LinearGroupAttributes attributes, ops::Refusal refuse) {
+  if (attributes.int8_activations) return refuse("does not round activations to 8 bits");
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (declines<serves>(context, y[i], x, weights[i], attributes.linear, refuse)) return true;
+  }
+  return false;
+}
+
 template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, RowOrder order>
-void run_skinny_gemm(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
-                     ops::LinearAttributes attributes) {
-  const int64_t grain = weight_row_grain(weight.out, weight.in, row_bytes(weight.storage, weight.in), x.shape[0],
-                                         context.threads->threads());
+void run_group(ops::Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+               ops::LinearGroupAttributes attributes) {
+  const Weight& first = weights.front();
+  const int64_t rows = num_rows(weights);
+  const int64_t grain =
+      weight_row_grain(rows, first.in, row_bytes(first.storage, first.in), x.shape[0], context.threads->threads());
   const ThreadPool::Workspace workspace(*context.threads);
   by_type(x.dtype, [&]<class T>() {
-    context.threads->parallel_for(0, weight.out, grain, [&](int64_t lo, int64_t hi, int thread) {
-      multiply_rows<T, K, E, order>(y, x, weight, lo, hi, attributes.accumulate, workspace.of(thread));
+    context.threads->parallel_for(0, rows, grain, [&](int64_t begin, int64_t end, int thread) {
+      for_each_weight(weights, begin, end, [&](size_t i, int64_t lo, int64_t hi) {
+        multiply_rows<T, K, E, order>(y[i], x, weights[i], lo, hi, attributes.linear.accumulate, workspace.of(thread));
+      });
     });
   });
 }
 
-template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, bool serves>
-void add_skinny_gemm(ops::Registry& registry, RowOrder order) {
-  const auto add = [&](auto run) { registry.add<ops::Linear>(DeviceKind::cpu, "dot", run, declines<serves>); };
+template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, RowOrder order>
+void run_skinny_gemm(ops::Context& context, const Tensor& y, const Tensor& x, const Weight& weight,
+                     ops::LinearAttributes attributes) {
+  run_group<K, E, order>(context, std::span(&y, 1), x, std::span(&weight, 1), {.linear = attributes});
+}
+
+// Calls add for the kernels of the level and the order of rows.
+template <const SkinnyGemmKernels& K, const ElementwiseKernels& E, bool serves, class Add>
+void add_in_order(RowOrder order, Add add) {
   switch (order) {
-    case RowOrder::streams: return add(run_skinny_gemm<K, E, RowOrder::streams>);
-    case RowOrder::interleaved: return add(run_skinny_gemm<K, E, RowOrder::interleaved>);
-    case RowOrder::prefetched: return add(run_skinny_gemm<K, E, RowOrder::prefetched>);
+    case RowOrder::streams: return add.template operator()<K, E, RowOrder::streams, serves>();
+    case RowOrder::interleaved: return add.template operator()<K, E, RowOrder::interleaved, serves>();
+    case RowOrder::prefetched: return add.template operator()<K, E, RowOrder::prefetched, serves>();
   }
+}
+
+template <class Add>
+void add_best(Levels levels, Add add) {
+#if defined(INGOT_SIMD_X86)
+  // `serves` only with AVX-512 and no AMX: AMX tiles are much faster for prompts, and this kernel is much slower with
+  // narrower registers, so there the engines that pack are better.
+  if (levels.best == Isa::amx)
+    return add_in_order<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, false>(levels.row_order, add);
+  if (levels.best == Isa::avx512)
+    return add_in_order<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, true>(levels.row_order, add);
+  if (levels.best == Isa::avx2)
+    return add_in_order<avx2::skinny_gemm_kernels, avx2::elementwise_kernels, false>(levels.row_order, add);
+#endif
+  add_in_order<plain::skinny_gemm_kernels, plain::elementwise_kernels, false>(levels.row_order, add);
 }
 
 }  // namespace
 
 void register_skinny_gemm(ops::Registry& registry, Levels levels) {
-#if defined(INGOT_SIMD_X86)
-  // `serves` only with AVX-512 and no AMX: AMX tiles are much faster for prompts, and this kernel is much slower with
-  // narrower registers, so there the engines that pack are better.
-  if (levels.best == Isa::amx)
-    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, false>(registry, levels.row_order);
-  if (levels.best == Isa::avx512)
-    return add_skinny_gemm<avx512::skinny_gemm_kernels, avx512::elementwise_kernels, true>(registry, levels.row_order);
-  if (levels.best == Isa::avx2)
-    return add_skinny_gemm<avx2::skinny_gemm_kernels, avx2::elementwise_kernels, false>(registry, levels.row_order);
-#endif
-  add_skinny_gemm<plain::skinny_gemm_kernels, plain::elementwise_kernels, false>(registry, levels.row_order);
+  add_best(levels, [&]<const SkinnyGemmKernels & K, const ElementwiseKernels & E, RowOrder order, bool serves>() {
+    registry.add<ops::Linear>(DeviceKind::cpu, "dot", run_skinny_gemm<K, E, order>, declines<serves>);
+  });
+}
+
+void register_skinny_group(ops::Registry& registry, Levels levels) {
+  add_best(levels, [&]<const SkinnyGemmKernels & K, const ElementwiseKernels & E, RowOrder order, bool serves>() {
+    registry.add<ops::LinearGroup>(DeviceKind::cpu, "dot", run_group<K, E, order>, declines_group<serves>);
+  });
 }
 
 }  // namespace ingot::cpu

@@ -13,19 +13,6 @@ struct Sizes {
   int64_t tokens, out, in;
 };
 
-// A row rounded to int8 in blocks of 32, decoded again. In fp32, as ops/linear_int8.h defines it.
-void round_to_int8(double* row, int64_t n) {
-  for (int64_t begin = 0; begin < n; begin += 32) {
-    float largest = 0;
-    for (int64_t i = begin; i < begin + 32; ++i) largest = std::max(largest, std::abs(static_cast<float>(row[i])));
-    const bool tiny = largest < std::ldexp(1.0F, -121);
-    const float inverse = tiny ? 0.0F : 127.0F / largest, scale = tiny ? 0.0F : largest / 127.0F;
-    for (int64_t i = begin; i < begin + 32; ++i) {
-      row[i] = std::nearbyint(static_cast<double>(static_cast<float>(row[i]) * inverse)) * static_cast<double>(scale);
-    }
-  }
-}
-
 // Blocks of zeros, of equal numbers, of numbers that are too small, and of numbers of many magnitudes.
 Fill rows_of_every_kind(int64_t width) {
   return [width](std::vector<double>& values, RandomStream& random) {

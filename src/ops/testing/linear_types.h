@@ -1,6 +1,8 @@
-// What the op-table cases of linear and grouped_linear share: types of activations and weights.
+// What the op-table cases of linear layers share: types of activations and weights, and how values are rounded.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/half.h"
@@ -27,6 +29,19 @@ inline double rounded_to(DType dtype, double value) {
     case DType::bf16: return static_cast<double>(bf16_to_float(float_to_bf16(single)));
     case DType::f16: return static_cast<double>(f16_to_float(float_to_f16(single)));
     default: return static_cast<double>(single);
+  }
+}
+
+// A row rounded to int8 in blocks of 32, decoded again. In fp32, as ops/linear_int8.h defines it.
+inline void round_to_int8(double* row, int64_t n) {
+  for (int64_t begin = 0; begin < n; begin += 32) {
+    float largest = 0;
+    for (int64_t i = begin; i < begin + 32; ++i) largest = std::max(largest, std::abs(static_cast<float>(row[i])));
+    const bool tiny = largest < std::ldexp(1.0F, -121);
+    const float inverse = tiny ? 0.0F : 127.0F / largest, scale = tiny ? 0.0F : largest / 127.0F;
+    for (int64_t i = begin; i < begin + 32; ++i) {
+      row[i] = std::nearbyint(static_cast<double>(static_cast<float>(row[i]) * inverse)) * static_cast<double>(scale);
+    }
   }
 }
 

@@ -1,0 +1,50 @@
+#include "ops/linear_group.h"
+
+#include "base/error.h"
+#include "ops/check.h"
+#include "ops/linear_int8.h"
+#include "ops/registry.h"
+
+namespace ingot::ops {
+
+namespace {
+
+void run_apart(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+               LinearGroupAttributes attributes) {
+  const auto run = attributes.int8_activations ? linear_int8 : linear;
+  for (size_t i = 0; i < weights.size(); ++i) run(context, y[i], x, weights[i], attributes.linear);
+}
+
+}  // namespace
+
+void linear_group(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+                  LinearGroupAttributes attributes) {
+  constexpr const char* op = LinearGroup::name;
+  if (weights.empty() || y.size() != weights.size()) {
+    throw_error(ErrorKind::internal, "{}: {} results for {} weights", op, y.size(), weights.size());
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    check_linear(op, context, y[i], "y", weights[i].out, x, "x", weights[i].in, weights[i], forward_types);
+    if (attributes.int8_activations) check_int8_weight(op, weights[i]);
+  }
+  if (x.elements() != 0) dispatch<LinearGroup>(context, y, x, weights, attributes);
+}
+
+OpWork LinearGroup::work(std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+                         LinearGroupAttributes) {
+  OpWork work{.bytes = static_cast<double>(x.bytes()), .wide = x.dtype == DType::f32};
+  int64_t out = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    out += weights[i].out;
+    work.bytes += static_cast<double>(y[i].bytes());
+    if (is_plain(weights[i].storage)) work.bytes += static_cast<double>(weights[i].tensor().bytes());
+  }
+  work.gemm = {x.shape[0], out, x.shape[1]};
+  return work;
+}
+
+void add_linear_group_apart(Registry& registry, DeviceKind kind) {
+  registry.add<LinearGroup>(kind, "apart", run_apart);
+}
+
+}  // namespace ingot::ops

@@ -1,0 +1,36 @@
+// Linear layers with the same input, such as the projections to queries, keys and values, in one op: the threads are
+// woken once, and the input is rounded to 8 bits once.
+#pragma once
+
+#include <span>
+
+#include "ops/context.h"
+#include "ops/matmul.h"
+
+namespace ingot::ops {
+
+class Registry;
+
+struct LinearGroupAttributes {
+  LinearAttributes linear;
+  bool int8_activations = false;  // each as linear_int8, else as linear
+};
+
+// y[i] [T, out i] = x [T, in] W[i]^T for each of at least one weight, with the same bits as `linear` or `linear_int8`
+// for each. Scratch: the largest of theirs. Errors: as theirs; internal for different numbers of results and weights.
+void linear_group(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+                  LinearGroupAttributes attributes);
+
+struct LinearGroup {
+  static constexpr const char* name = "linear_group";
+  using Signature = void(Context&, std::span<const Tensor>, const Tensor&, std::span<const Weight>,
+                         LinearGroupAttributes);
+  static OpWork work(std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
+                     LinearGroupAttributes attributes);
+};
+
+// Registers the implementation "apart" for any kind of device: one op after the other. It declines no call, so a
+// backend registers its own implementations before it.
+void add_linear_group_apart(Registry& registry, DeviceKind kind);
+
+}  // namespace ingot::ops
