@@ -31,8 +31,8 @@ LLAMA_BENCH = ROOT / "build/llamacpp/server/bin/llama-bench"
 CPUS = len(os.sched_getaffinity(0))
 PARTS = ["serving", "memory", "levels", "training"]
 # Name, shape, sequence length, sequences per step, options of `ingot bench train`, and the target share of the peak.
-TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 60),
-            ("LoRA, bf16", "smollm2-135m", 1024, 8, ["--rank", "16"], 55),
+TRAINING = [("all weights, bf16", "smollm2-135m", 1024, 8, [], 80),
+            ("LoRA, bf16", "smollm2-135m", 1024, 8, ["--rank", "16"], 80),
             ("all weights, fp32", "smollm2-135m", 1024, 8, ["--dtype", "fp32"], 60),
             ("LoRA on int8", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int8"], None),
             ("LoRA on int4", "smollm2-135m", 1024, 8, ["--rank", "16", "--weights", "int4"], None),

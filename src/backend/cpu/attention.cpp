@@ -236,6 +236,11 @@ void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLa
 
 void register_attention(ops::Registry& registry, Levels levels) {
   register_kv_store(registry, levels);
+#if defined(INGOT_SIMD_X86)
+  INGOT_ADD_LEVEL(registry, levels.best, ops::Attention, run_attention, amx, attention_kernels);
+  INGOT_ADD_LEVEL(registry, levels.best, ops::AttentionBackward, run_backward, amx, attention_kernels);
+  INGOT_ADD_LEVEL(registry, levels.best, ops::PagedAttention, run_paged, amx, attention_kernels);
+#endif
   INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels);
   registry.add<ops::Attention>(DeviceKind::cpu, "reference", reference_attention);
   INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels);

@@ -97,5 +97,13 @@ extern const AttentionKernels attention_kernels;
 namespace avx512 {
 extern const AttentionKernels attention_kernels;
 }
+namespace amx {
+extern const AttentionKernels attention_kernels;
+}
+#if defined(INGOT_SIMD_LEVEL)  // the level that is being compiled, which in tests may be another one
+namespace INGOT_SIMD_LEVEL {
+extern const AttentionKernels attention_kernels;
+}
+#endif
 
 }  // namespace ingot::cpu

@@ -2,7 +2,8 @@
 //
 // A gemm C [M, N] += A [M, K] B [K, N] has A row-major and B as a panel, both in 32-bit words: a word is one f32 or,
 // for bf16 dot products, two bf16 that are consecutive along K. Every element of C is one chain of fused multiply-adds
-// (or of two-term dot products) in the order of K, so its bits do not depend on M, N or the tile that it is in.
+// (or of two-term dot products, or at the level `amx` of products of 16 words) in the order of K, so its bits do not
+// depend on M, N or the tile that it is in.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@
 
 #if defined(INGOT_SIMD_avx512)
 #include <immintrin.h>
+#endif
+#if defined(INGOT_SIMD_amx)  // always with INGOT_SIMD_avx512
+#include "backend/cpu/amx/tile_registers.h"
 #endif
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
@@ -96,10 +100,9 @@ void tile_columns(int64_t vecs, int64_t rows, float* c, int64_t ldc, const float
   }
 }
 
-// C [m, n] = or += A [m, k words] B [k words, n]; n is a multiple of kAlign; strides in words.
 template <class Step>
-void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t m, int64_t n,
-             int64_t k, bool add) {
+void vector_product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t m,
+                    int64_t n, int64_t k, bool add) {
   for (int64_t j = 0; j < n; j += kTileVecs * lanes) {
     const int64_t vecs = at_most(kTileVecs, (n - j) / lanes);
     for (int64_t i = 0; i < m; i += kTileRows) {
@@ -107,6 +110,107 @@ void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b,
                                     k, add);
     }
   }
+}
+
+#if defined(INGOT_SIMD_amx)
+constexpr int64_t kTileLines = 16;  // rows of a register, and its words
+
+// Registers 0 .. 3: sums of 2 x 2 blocks; 4 and 5: A; 6 and 7: B. `rows`: of A and of the sums, at most two registers.
+inline TileShapes tile_shapes(int64_t rows) {
+  TileShapes shapes;
+  const auto upper = static_cast<uint8_t>(at_most(kTileLines, rows));
+  const auto lower = static_cast<uint8_t>(rows > kTileLines ? rows - kTileLines : 1);
+  const uint8_t of[8] = {upper, upper, lower, lower, upper, lower, kTileLines, kTileLines};
+  for (int t = 0; t < 8; ++t) {
+    shapes.row_bytes[t] = 64;
+    shapes.rows[t] = of[t];
+  }
+  return shapes;
+}
+
+// Blocks of one or two registers of rows and of columns, with the shapes of tile_shapes().
+template <bool two_rows, bool two_columns>
+void tile_block(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t k, bool add) {
+  float* below = c + kTileLines * ldc;
+  if (add) {
+    load_tile<0>(c, ldc);
+    if constexpr (two_columns) load_tile<1>(c + kTileLines, ldc);
+    if constexpr (two_rows) load_tile<2>(below, ldc);
+    if constexpr (two_rows && two_columns) load_tile<3>(below + kTileLines, ldc);
+  } else {
+    zero_tile<0>();
+    if constexpr (two_columns) zero_tile<1>();
+    if constexpr (two_rows) zero_tile<2>();
+    if constexpr (two_rows && two_columns) zero_tile<3>();
+  }
+  for (int64_t p = 0; p < k; p += kTileLines) {
+    load_tile<4>(a + p, lda);
+    load_tile<6>(b + p * ldb, ldb);
+    add_tile_product<0, 4, 6>();
+    if constexpr (two_columns) {
+      load_tile<7>(b + p * ldb + kTileLines, ldb);
+      add_tile_product<1, 4, 7>();
+    }
+    if constexpr (two_rows) {
+      load_tile<5>(a + kTileLines * lda + p, lda);
+      add_tile_product<2, 5, 6>();
+      if constexpr (two_columns) add_tile_product<3, 5, 7>();
+    }
+  }
+  store_tile<0>(c, ldc);
+  if constexpr (two_columns) store_tile<1>(c + kTileLines, ldc);
+  if constexpr (two_rows) store_tile<2>(below, ldc);
+  if constexpr (two_rows && two_columns) store_tile<3>(below + kTileLines, ldc);
+}
+
+template <bool two_rows>
+void tile_block_row(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t n,
+                    int64_t k, bool add) {
+  int64_t j = 0;
+  for (; j + 2 * kTileLines <= n; j += 2 * kTileLines)
+    tile_block<two_rows, true>(c + j, ldc, a, lda, b + j, ldb, k, add);
+  if (j < n) tile_block<two_rows, false>(c + j, ldc, a, lda, b + j, ldb, k, add);
+}
+
+// As product(), for k a multiple of kTileLines.
+inline void tile_product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t m,
+                         int64_t n, int64_t k, bool add) {
+  constexpr int64_t step = 2 * kTileLines;
+  int64_t configured = 0;  // rows
+  for (int64_t i = 0; i < m; i += step) {
+    const int64_t rows = at_most(step, m - i);
+    if (rows != configured) configure_tiles(tile_shapes(rows));
+    configured = rows;
+    float* c_row = c + i * ldc;
+    const float* a_row = a + i * lda;
+    if (rows > kTileLines) {
+      tile_block_row<true>(c_row, ldc, a_row, lda, b, ldb, n, k, add);
+    } else {
+      tile_block_row<false>(c_row, ldc, a_row, lda, b, ldb, n, k, add);
+    }
+  }
+  release_tiles();
+}
+#endif
+
+// C [m, n] = or += A [m, k words] B [k words, n]; n is a multiple of kAlign; strides in words.
+template <class Step>
+void product(float* c, int64_t ldc, const float* a, int64_t lda, const float* b, int64_t ldb, int64_t m, int64_t n,
+             int64_t k, bool add) {
+#if defined(INGOT_SIMD_amx)
+  if constexpr (Step::pack == 2) {
+    const int64_t whole = k / kTileLines * kTileLines;
+    if (whole > 0) {
+      tile_product(c, ldc, a, lda, b, ldb, m, n, whole, add);
+      if (whole == k) return;
+      a += whole;
+      b += whole * ldb;
+      k -= whole;
+      add = true;
+    }
+  }
+#endif
+  vector_product<Step>(c, ldc, a, lda, b, ldb, m, n, k, add);
 }
 
 // The addresses of up to kBlock consecutive rows of an operand.
