@@ -179,7 +179,7 @@ Alternation alternate(DecodeBench& bench, int64_t prompt, int64_t steps, double 
   return {median(times[0]), median(times[1])};
 }
 
-// The mean of all steps in which each of `batch` requests gets a token that is not its first.
+// The mean of all steps that decode a token for each request.
 StepProfile profile_steps(const runtime::Runtime& runtime, DecodeBench& bench, const spec::ModelSpec& model,
                           const DecodeOptions& options) {
   StepProfile profile;
@@ -194,13 +194,20 @@ StepProfile profile_steps(const runtime::Runtime& runtime, DecodeBench& bench, c
   }
   OpProfile ops(*runtime.device, attention / static_cast<double>(model.num_layers()));
   bench.submit(options.batch, options.prompt, options.tokens);
-  for (int64_t given = 0; given < options.batch;) given += std::ssize(bench.step());
+  // Prompts may take several steps, so that some requests begin before others. `produced`: tokens of the first one.
+  int64_t produced = 0;
+  for (int64_t given = 0; given < options.batch; produced += given > 0 ? 1 : 0) given = std::ssize(bench.step());
+  const int64_t steps = options.tokens - produced;
+  if (steps < 1) {
+    throw_hint(ErrorKind::usage, "raise --tokens or lower --batch",
+               "--profile: the first of {} requests ends before all decode", options.batch);
+  }
   bench.observe(&ops);
-  int64_t steps = 0;
   const double from = steady_seconds();
-  for (; !bench.idle(); ++steps) bench.step();
+  for (int64_t i = 0; i < steps; ++i) bench.step();
   profile.seconds = (steady_seconds() - from) / static_cast<double>(steps);
   bench.observe(nullptr);
+  while (!bench.idle()) bench.step();
   profile.rows = ops.rows(steps);
   return profile;
 }

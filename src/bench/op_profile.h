@@ -26,7 +26,7 @@ class OpProfile : public ops::OpObserver {
     // Only for gemms and attention (ops/work.h). Zero, as is `bytes`, for an op that calls gemms, which have rows of
     // their own.
     double flops = 0;
-    double bytes = 0;  // each operand counted once
+    double bytes = 0;  // each operand counted once (ops/work.h)
 
     // A lower bound in seconds: the larger of arithmetic time and traffic time. Operands in a cache may be faster.
     double floor(const runtime::PeakRates& most) const;

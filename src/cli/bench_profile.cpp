@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 namespace ingot::cli {
 
 void print_profile(const bench::StepProfile& profile, const Output& output) {

@@ -1,7 +1,7 @@
 // A step's time by op, as `ingot bench` shows it with --profile.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "bench/op_profile.h"
 #include "cli/command.h"

@@ -123,6 +123,10 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
 
 void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
                           const Tensor& x) {
+  std::array<Weight, 3> weights;
+  if (layers.size() > weights.size()) {
+    throw_error(ErrorKind::internal, "{} linear layers with one input; at most {}", layers.size(), weights.size());
+  }
   const bool int8 = layers.front()->in_int8(pass);
   const bool together = pass.cache != nullptr && std::ranges::all_of(layers, [&](const Linear* layer) {
                           return !layer->in_fp8(pass) && !layer->row_parallel && layer->in_int8(pass) == int8 &&
@@ -131,10 +135,6 @@ void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std
   if (!together) {
     for (size_t i = 0; i < layers.size(); ++i) layers[i]->forward(pass, y[i], x);
     return;
-  }
-  std::array<Weight, 3> weights;
-  if (layers.size() > weights.size()) {
-    throw_error(ErrorKind::internal, "{} linear layers with one input; at most {}", layers.size(), weights.size());
   }
   std::ranges::transform(layers, weights.begin(), [](const Linear* layer) { return layer->weight; });
   ops::linear_group(pass.ops, y, x, std::span(weights).first(layers.size()),

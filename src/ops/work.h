@@ -17,7 +17,7 @@ struct OpWork {
   std::array<int64_t, 3> gemm{};  // m, n, k of a gemm: 2 m n k FLOPs; zeros for other ops
   double share = 1;               // of these FLOPs: several calls divide the gemm among them
   double attention_tokens = 0;    // counts a token of attention's forward pass as 1: its FLOPs depend on the sequences
-  double bytes = 0;               // each operand counted once; encoded weights of gemms only
+  double bytes = 0;               // each operand counted once; encoded weights are counted for gemms only
   bool wide = false;              // computes in f32
 
   bool is_gemm() const { return gemm[0] != 0; }

@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "ops/attention_bytes.h"
 #include "ops/registry.h"
+#include "tests/ops/emulated_amx.h"
 #include "tests/ops/expect_internal.h"
 
 namespace ingot {
@@ -68,6 +69,7 @@ class AttentionBits : public testing::TestWithParam<Choice> {
  protected:
   AttentionBits() {
     cpu::register_ops(registry_);
+    add_emulated_amx(registry_);
     for (const char* op : {"attention", "attention_backward", "paged_attention"}) {
       registry_.select_implementation(op, GetParam().implementation);
     }
@@ -253,6 +255,7 @@ std::vector<Choice> choices() {
   std::vector<Choice> all;
   ops::Registry registry;
   cpu::register_ops(registry);
+  add_emulated_amx(registry);
   for (const auto& entry : registry.list<ops::Attention>(DeviceKind::cpu)) {
     for (const DType dtype : {DType::f32, DType::bf16}) all.push_back({entry.name, dtype});
   }

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/cpu_device.h"
 #include "base/thread_pool.h"
+#include "tests/ops/emulated_amx.h"
 #include "tests/sanitized.h"
 
 namespace ingot {
@@ -22,6 +23,7 @@ struct Choice {
 std::vector<Choice> choices() {
   ops::Registry registry;
   cpu::register_ops(registry);
+  add_emulated_amx(registry);
   std::vector<Choice> all;
   for (const ops::Registry::Listing& listing : registry.listings()) {
     for (const std::string& implementation : listing.implementations) all.push_back({listing.op, implementation});
@@ -33,6 +35,7 @@ class OpTable : public testing::TestWithParam<Choice> {
  protected:
   OpTable() {
     cpu::register_ops(registry_);
+    add_emulated_amx(registry_);
     registry_.select_implementation(GetParam().op, GetParam().implementation);
   }
 

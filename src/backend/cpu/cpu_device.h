@@ -13,7 +13,7 @@ struct WorkspaceBytes;
 namespace ingot::cpu {
 
 // The instruction-set levels that kernels are compiled for. A later one includes the earlier ones. avx512: F, BW, DQ,
-// VL, VNNI and BF16; amx: also AMX bf16 tiles, used for gemms only.
+// VL, VNNI and BF16; amx: also AMX bf16 tiles, used for gemms and attention.
 enum class Isa { plain, avx2, avx512, amx };
 
 const char* name(Isa isa);

@@ -90,6 +90,8 @@ std::vector<OpCase> linear_group_cases() {
     cases.push_back(group_case(result, given, {{17, f32}, {200, q4_0}}, 2, 64, {.linear = adding}));
     cases.push_back(group_case(result, given, {{90, q8_0}, {31, q8_0}, {5, fp8_e4m3}}, 5, 160, {}));
     cases.push_back(group_case(result, given, {{33, q4_k}}, 1, 256, {.linear = serving}));
+    cases.push_back(group_case(result, given, {{150, bf16}, {3, q8_0}, {47, f32}}, 1, 96, {}));
+    cases.push_back(group_case(result, given, {{17, q4_0}, {200, q4_0}}, 2, 64, {.linear = {.accumulate = true}}));
     for (const StorageType storage : {q8_0, q4_0}) {
       cases.push_back(group_case(result, given, {{150, storage}, {3, storage}, {47, storage}}, 1, 96,
                                  {.linear = serving, .int8_activations = true}));

@@ -1,4 +1,5 @@
-// The tile registers of AMX, for source files of the level `amx`. Up to 16 rows of up to 64 bytes each. Where
+// The tile registers of AMX, for source files of the level `amx` (clang: g++'s intrinsics take literals only). Up to 16
+// rows of up to 64 bytes each. Where
 // INGOT_TILE_REGISTERS names another header, that one defines the same functions: a test emulates them.
 #pragma once
 

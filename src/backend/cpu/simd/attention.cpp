@@ -21,6 +21,10 @@ struct Block {
   int64_t width;  // padded head size
 };
 
+// The memory that ops::attention_thread_bytes plans for the panels and the scores of a backward pass.
+static_assert(2 * kRows + 2 * kBlock <= 10 * kBlock && kRows * kBlock <= 3 * kBlock * kBlock &&
+              2 * (kRows + lanes) <= 1024);
+
 Block divide_scratch(void* scratch, int64_t head_dim) {
   const int64_t width = padded(head_dim);
   auto* at = static_cast<float*>(scratch);
@@ -121,7 +125,7 @@ void softmax_rows(const AttentionForward& task, const Block& block, const RowStr
     score_rows(task, block, strip, begin, vectors);
   }
   const Floats old_max = load(block.max + strip.row, AllLanes{});
-  // The lower bound keeps it finite in a row that has attended to no key yet.
+  // The lower bound keeps it finite in a row that has attended to no key yet, and also its product with `unit`.
   const Floats new_max = max(max(old_max, reduce_max_rows(vectors)), splat(-1e30F));
   const Floats rescale = exp2((old_max - new_max) * unit);  // of the sums so far
   store(block.max + strip.row, new_max, AllLanes{});
@@ -183,8 +187,8 @@ void for_each_strip(const AttentionForward& task, int64_t head, int64_t begin, i
   for (int64_t h = head; h < head + heads; ++h) {
     for (int64_t query = 0; query < task.queries; query += kAlign) {
       const int64_t queries = at_most(kAlign, task.queries - query);
-      const int64_t columns = padded(at_most(count, keys + query + queries - 1));
-      body(RowStrip{h * task.queries + query, queries, h, query, columns});
+      const int64_t attended = at_most(count, keys + query + queries - 1);  // by the last query
+      if (attended > 0) body(RowStrip{h * task.queries + query, queries, h, query, padded(attended)});
     }
   }
 }

@@ -1,6 +1,5 @@
 // Attention kernels, compiled once per level. One call computes one block on one thread, with raw pointers only.
-// Letters: R rows of a block (queries of several heads that share a key/value head), B = attention_block keys, D head
-// size.
+// Letters: R rows of a block (queries of several heads), B = attention_block keys, D head size.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +23,8 @@ inline constexpr int64_t no_window = int64_t{1} << 40;
 
 enum class ElementType { f32, bf16, f16 };
 
-// Some queries of all heads that share some consecutive key/value heads. Strides are in elements.
+// Some queries of some heads: of several that share one key/value head, or of all that share some consecutive ones.
+// Strides are in elements.
 struct AttentionForward {
   ElementType type;   // of q, k, v and out
   const void* q;      // first query, first head; consecutive heads are head_dim apart

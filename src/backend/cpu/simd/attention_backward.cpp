@@ -103,7 +103,7 @@ void for_each_strip(const ScoreBlock& block, Body body) {
 template <class Step, bool HasScoreMod, bool HasMask>
 void softmax_gradient(const AttentionScores& score_rule, const Panels& panels, const ScoreBlock& block, float slope) {
   constexpr int pack = static_cast<int>(Step::pack);
-  const Floats scale = splat(score_rule.scale * log2_e);
+  const Floats unit = splat(score_rule.scale * log2_e);
   const Floats indices = lane_indices();
   Ints lane;
   for (int i = 0; i < lanes; ++i) lane[i] = i;
@@ -111,7 +111,8 @@ void softmax_gradient(const AttentionScores& score_rule, const Panels& panels, c
     // On the diagonal, dq reads strips of kStrip keys and queries, so their elements that no gemm assigned become 0
     // too.
     for (int64_t j = block.on_diagonal ? r / kStrip * kStrip : 0; j < block.columns; j += lanes) {
-      const Floats lse = load(panels.lse + j, AllLanes{}) * (HasScoreMod ? 1.0F : -log2_e);
+      const Floats lse = load(panels.lse + j, AllLanes{});
+      const Floats offset = lse * -log2_e;
       const Floats delta = load(panels.delta + j, AllLanes{});
       Floats ds[pack];
       for (int i = 0; i < pack; ++i) {
@@ -125,7 +126,7 @@ void softmax_gradient(const AttentionScores& score_rule, const Panels& panels, c
           p = exp_or_zero(score.score - lse);
           dscore = p * (dscore - delta) * score.derivative;
         } else {
-          p = exp2(fma(p, scale, lse));
+          p = exp2(fma(p, unit, offset));
           dscore = p * (dscore - delta);
         }
         if constexpr (HasMask) {

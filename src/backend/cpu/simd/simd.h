@@ -331,13 +331,13 @@ INGOT_INLINE Floats pad(Floats x, FirstLanes extent, float filler) {
 // Adding it leaves the nearest integer in the low bits.
 constexpr float magic_integer = 0x1.8p23F;
 
-// p 2^n for an integer n, -252 <= n <= 254.
-INGOT_INLINE Floats scale_by_power(Floats p, Floats n) {
+// p 2^n for an integer n, -252 <= n <= 254; `shifted` is n + magic_integer.
+INGOT_INLINE Floats scale_by_power(Floats p, [[maybe_unused]] Floats n, [[maybe_unused]] Floats shifted) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
 #else
   // 2^n as two factors, so that the multiplication produces results below 2^-126 and the overflow to infinity.
-  const Ints exponent = __builtin_convertvector(n, Ints);
+  const Ints exponent = (Ints)words(shifted) - 0x4b400000;
   const Ints half = exponent >> 1;
   const Floats first = floats((Words)((half + 127) << 23));
   const Floats second = floats((Words)((exponent - half + 127) << 23));
@@ -352,7 +352,8 @@ INGOT_INLINE Floats exp(Floats x) {
   const Floats low = splat(-105.0F);
   x = x > high ? high : x;
   x = x < low ? low : x;
-  const Floats n = fma(x, splat(0x1.715476p0F), splat(magic_integer)) - magic_integer;
+  const Floats shifted = fma(x, splat(0x1.715476p0F), splat(magic_integer));
+  const Floats n = shifted - magic_integer;
   Floats r = fma(n, splat(-0x1.62e4p-1F), x);  // the upper 13 bits of ln 2: the product is exact
   r = fma(n, splat(-0x1.7f7d1cp-20F), r);      // the lower bits of ln 2
   Floats p = splat(0.0001991844765143469F);
@@ -362,19 +363,21 @@ INGOT_INLINE Floats exp(Floats x) {
   p = fma(p, r, splat(0.1666666716337204F));
   p = fma(p, r, splat(0.5F));
   p = fma(p * r, r, r) + 1.0F;
-  return scale_by_power(p, n);
+  return scale_by_power(p, n, shifted);
 }
 
-// 2^x within 2 ulp for x <= 127, 1 for 0; 0 below about -150, NaN for NaN. Cheaper than exp: the reduction r = x - n is
-// exact. The polynomial is the minimax one for 2^r, |r| <= 1/2, with value 1 at 0, in relative error (3e-9, computed by
-// Remez' exchange).
+// 2^x within 2 ulp for x <= 127 (above, any number), 1 for 0; 0 below about -150, NaN for NaN. Cheaper than exp: the
+// reduction r = x - n is exact. The polynomial is the minimax one for 2^r, |r| <= 1/2, with value 1 at 0, in relative
+// error (3e-9, computed by Remez' exchange).
 INGOT_INLINE Floats exp2(Floats x) {
   const Floats low = splat(-160.0F);
   x = x < low ? low : x;
 #if defined(__AVX512F__)
   const Floats n = (Floats)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const Floats shifted{};
 #else
-  const Floats n = x + magic_integer - magic_integer;
+  const Floats shifted = x + magic_integer;
+  const Floats n = shifted - magic_integer;
 #endif
   const Floats r = x - n;
   Floats p = splat(0.00015594678F);
@@ -384,7 +387,7 @@ INGOT_INLINE Floats exp2(Floats x) {
   p = fma(p, r, splat(0.24022652F));
   p = fma(p, r, splat(0.69314724F));
   p = fma(p, r, splat(1.0F));
-  return scale_by_power(p, n);
+  return scale_by_power(p, n, shifted);
 }
 
 // 1 / x within 2 ulp for x >= 1, infinity and NaN included: on avx512 a 14-bit estimate and one Newton step instead of

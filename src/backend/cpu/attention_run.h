@@ -1,0 +1,210 @@
+// The attention ops with the kernels of any level.
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "backend/cpu/attention_plan.h"
+#include "backend/cpu/glue.h"
+#include "backend/cpu/simd/attention.h"
+#include "ops/attention.h"
+
+namespace ingot::cpu {
+
+// The score parameters for the heads from `head` on.
+inline AttentionScores scores_of(const ops::AttentionAttributes& attributes, int64_t head) {
+  return {attributes.scale, attributes.softcap, attributes.window > 0 ? attributes.window : no_window,
+          attributes.slopes ? attributes.slopes.as<float>() + head : nullptr};
+}
+
+inline ElementType type_of(const Tensor& q) {
+  return q.dtype == DType::f32 ? ElementType::f32 : q.dtype == DType::bf16 ? ElementType::bf16 : ElementType::f16;
+}
+
+template <const AttentionKernels& K>
+void run_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
+                   const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  const int64_t tokens = q.shape[0];
+  const int64_t d = attributes.head_dim;
+  const auto starts = sequence_offsets(ops::Attention::name, offsets, tokens);
+  std::vector<AttentionSlice> slices;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    cut_queries(slices, attributes, static_cast<int64_t>(s), starts[s + 1] - starts[s], 0, 1);
+  }
+  longest_first(slices);
+  run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
+    const AttentionSlice& slice = slices[static_cast<size_t>(i)];
+    const int64_t start = starts[static_cast<size_t>(slice.sequence)];
+    const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
+    AttentionForward task{};
+    task.type = type_of(q);
+    task.q_stride = attributes.heads * d;
+    task.kv_stride = attributes.kv_heads * d;
+    const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
+    const int64_t first_key = start * task.kv_stride + kv_head * d;
+    task.q = address(q, first_row);
+    task.out = address(out, first_row);
+    task.lse = lse ? lse.as<float>() + slice.head * tokens + start + slice.begin : nullptr;
+    task.lse_stride = tokens;
+    task.k = address(k, first_key);
+    task.v = address(v, first_key);
+    task.page = 1;
+    task.queries = slice.end - slice.begin;
+    task.heads = slice.heads;
+    task.kv_heads = slice.kv_heads;
+    task.first = slice.begin;
+    task.head_dim = d;
+    task.scores = scores_of(attributes, slice.head);
+    task.scratch = scratch;
+    K.forward(task);
+  });
+}
+
+// A block of keys of one key/value head of a sequence, and the queries that attend to it.
+struct KeyBlock {
+  int64_t sequence, kv_head, begin, end;
+  int64_t last;  // one past the last query that attends to the block, relative to the sequence
+  int64_t sums;  // index of the sequence's first block of dq sums; a block covers all heads
+  int64_t number;
+  int64_t blocks() const { return (last - begin + attention_block - 1) / attention_block; }
+  // Calls of backward_queries per head, up to and including the block at `begin_query`.
+  int64_t steps(int64_t begin_query) const { return (begin_query - begin) / attention_block + 1; }
+};
+
+// All key blocks. Those of one key/value head of a sequence are contiguous and in order.
+inline std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, const ops::AttentionAttributes& attributes) {
+  std::vector<KeyBlock> blocks;
+  int64_t sums = 0;
+  for (size_t s = 0; s + 1 < starts.size(); ++s) {
+    const int64_t length = starts[s + 1] - starts[s];
+    for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
+      for (int64_t begin = 0; begin < length; begin += attention_block) {
+        const int64_t end = std::min(begin + attention_block, length);
+        const int64_t last = begin + std::min(length - begin, max_keys(attributes, end - begin));
+        blocks.push_back({static_cast<int64_t>(s), kv_head, begin, end, last, sums, std::ssize(blocks)});
+      }
+    }
+    if (length > 0) sums += (length - 1) / attention_block;
+  }
+  return blocks;
+}
+
+// One task per key block, the longest first. dq of a query block is accumulated by several tasks in the order of their
+// keys, so a task waits until the task of the preceding key block has added its part. That task started earlier, and
+// can itself only wait for tasks that started even earlier, so there is no deadlock.
+template <const AttentionKernels& K>
+void run_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
+                  const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
+  const int64_t tokens = dout.shape[0];
+  const int64_t d = attributes.head_dim;
+  const int64_t group = attributes.heads / attributes.kv_heads;
+  const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, tokens);
+  const Arena::Scope scope(context.scratch);
+  float* delta = static_cast<float*>(
+      context.scratch.allocate_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
+  auto* sums = static_cast<float*>(
+      context.scratch.allocate_bytes(ops::attention_dq_accumulator_bytes(tokens, attributes.heads, d)));
+  context.threads->parallel_for(0, tokens, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
+    K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, tokens, lo, hi);
+  });
+
+  const std::vector<KeyBlock> blocks = key_blocks(starts, attributes);
+  std::vector<KeyBlock> order = blocks;
+  std::sort(order.begin(), order.end(), [](const KeyBlock& a, const KeyBlock& b) {
+    return a.blocks() != b.blocks() ? a.blocks() > b.blocks() : a.number < b.number;
+  });
+  std::vector<std::atomic<int64_t>> done(blocks.size());  // calls of backward_queries so far, by block number
+  run_slices(context, std::ssize(order), d, [&](int64_t i, void* scratch) {
+    const KeyBlock& block = order[static_cast<size_t>(i)];
+    const int64_t start = starts[static_cast<size_t>(block.sequence)];
+    AttentionBackward task{};
+    task.bf16 = dout.dtype == DType::bf16;
+    task.q_stride = attributes.heads * d;
+    task.kv_stride = attributes.kv_heads * d;
+    task.row_stride = tokens;
+    const int64_t first_head = block.kv_head * group;
+    const int64_t first_row = start * task.q_stride + first_head * d;
+    const int64_t first_key = start * task.kv_stride + block.kv_head * d;
+    task.q = address(saved.q, first_row);
+    task.dout = address(dout, first_row);
+    task.dq = address(dq, first_row);
+    task.lse = saved.lse.as<float>() + first_head * tokens + start;
+    task.delta = delta + first_head * tokens + start;
+    task.k = address(saved.k, first_key);
+    task.v = address(saved.v, first_key);
+    task.dk = address(dk, first_key);
+    task.dv = address(dv, first_key);
+    task.length = starts[static_cast<size_t>(block.sequence) + 1] - start;
+    task.begin = block.begin;
+    task.end = block.end;
+    task.head_dim = d;
+    task.scores = scores_of(attributes, first_head);
+    task.scratch = scratch;
+    K.backward_begin(task);
+    int64_t steps = 0;
+    for (int64_t h = 0; h < group; ++h) {
+      for (int64_t begin = block.begin; begin < block.last; begin += attention_block) {
+        AttentionQueries queries{.head = h, .begin = begin, .sums = nullptr, .first = true};
+        if (begin > 0) {
+          const int64_t at = (block.sums + begin / attention_block - 1) * attributes.heads + first_head + h;
+          queries.sums = sums + at * d * attention_block;
+        }
+        if (block.begin > 0) {
+          const KeyBlock& before = blocks[static_cast<size_t>(block.number - 1)];
+          queries.first = begin >= before.last;
+          const std::atomic<int64_t>& reached = done[static_cast<size_t>(before.number)];
+          const int64_t wanted = queries.first ? 0 : h * before.blocks() + before.steps(begin);
+          while (reached.load(std::memory_order_acquire) < wanted) std::this_thread::yield();
+        }
+        K.backward_queries(task, queries);
+        done[static_cast<size_t>(block.number)].store(++steps, std::memory_order_release);
+      }
+    }
+    K.backward_end(task);
+  });
+}
+
+template <const AttentionKernels& K>
+void run_paged(ops::Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,
+               const ops::PagedLayout& layout, ops::AttentionAttributes attributes) {
+  check_layout(q, pages, layout);
+  const int64_t d = attributes.head_dim;
+  const int32_t* starts = layout.query_offsets.as<int32_t>();
+  const int32_t* lengths = layout.lengths.as<int32_t>();
+  const int64_t kv_heads = kv_heads_a_call(attributes, layout.lengths.elements(), context.threads->threads());
+  std::vector<AttentionSlice> slices;
+  for (int64_t s = 0; s < layout.lengths.elements(); ++s) {
+    const int64_t queries = starts[s + 1] - starts[s];
+    cut_queries(slices, attributes, s, queries, lengths[s] - queries, kv_heads);
+  }
+  longest_first(slices);
+  run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
+    const AttentionSlice& slice = slices[static_cast<size_t>(i)];
+    const int64_t start = starts[slice.sequence];
+    const int64_t queries = starts[slice.sequence + 1] - start;
+    const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
+    AttentionForward task{};
+    task.type = type_of(q);
+    task.q_stride = attributes.heads * d;
+    task.kv_stride = attributes.kv_heads * d;
+    const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
+    task.q = address(q, first_row);
+    task.out = address(out, first_row);
+    task.k = address(pages.k, kv_head * d);
+    task.v = address(pages.v, kv_head * d);
+    task.table = layout.tables.as<int32_t>() + slice.sequence * layout.tables.shape[1];
+    task.page = pages.k.shape[1];
+    task.queries = slice.end - slice.begin;
+    task.heads = slice.heads;
+    task.kv_heads = slice.kv_heads;
+    task.first = lengths[slice.sequence] - queries + slice.begin;
+    task.head_dim = d;
+    task.scores = scores_of(attributes, slice.head);
+    task.scratch = scratch;
+    K.forward(task);
+  });
+}
+
+}  // namespace ingot::cpu
