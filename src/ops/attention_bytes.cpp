@@ -5,8 +5,8 @@
 namespace ingot::ops {
 
 size_t attention_thread_bytes(int64_t head_dim) {
-  // The backward pass needs most (the forward pass as much for its scores): ten panels of 64 rows (keys twice, values, their gradients, dq, and q and dout twice)
-  // and three blocks of 64 x 64 scores, plus some rows of sums.
+  // The backward pass needs most (the forward pass as much for its scores): ten panels of 64 rows (keys twice, values,
+  // their gradients, dq, and q and dout twice) and three blocks of 64 x 64 scores, plus some rows of sums.
   const int64_t padded = (head_dim + 15) / 16 * 16;
   return static_cast<size_t>(10 * 64 * padded + 3 * 64 * 64 + 1024) * sizeof(float);
 }

@@ -16,8 +16,9 @@ struct LinearGroupAttributes {
   bool int8_activations = false;  // each as linear_int8, else as linear
 };
 
-// y[i] [T, out i] = x [T, in] W[i]^T for each of at least one weight (added with `linear.accumulate`), with the same bits as `linear` or `linear_int8`
-// for each. Scratch: the largest of theirs. Errors: as theirs; internal for different numbers of results and weights.
+// y[i] [T, out i] = x [T, in] W[i]^T for each of at least one weight (added with `linear.accumulate`), with the same
+// bits as `linear` or `linear_int8` for each. Scratch: the largest of theirs. Errors: as theirs; internal for different
+// numbers of results and weights.
 void linear_group(Context& context, std::span<const Tensor> y, const Tensor& x, std::span<const Weight> weights,
                   LinearGroupAttributes attributes);
 
