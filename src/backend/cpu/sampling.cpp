@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numbers>
 #include <vector>
 
 #include "backend/cpu/glue.h"
@@ -16,7 +15,6 @@ namespace ingot::cpu {
 namespace {
 
 constexpr float excluded = -std::numeric_limits<float>::infinity();
-constexpr auto log2e = static_cast<float>(std::numbers::log2e);
 
 // A row's settings, and where its logits and results are.
 struct Row {
@@ -155,8 +153,7 @@ void choose(const Row& row) {
     row.logprobs[0] = 0;
     return;
   }
-  const double weighed = static_cast<double>(K.weigh(row.logits, row.width, top, log2e, nullptr));
-  const double total = static_cast<double>(top) + std::log(weighed * 0x1p-40);
+  const double total = static_cast<double>(top) + std::log(K.sum_exp(row.logits, row.width, top));
   if (row.num_top > 0) write_likeliest(row, total);
   std::vector<float> before(static_cast<size_t>(row.edits));
   for (int64_t e = 0; e < row.edits; ++e) {

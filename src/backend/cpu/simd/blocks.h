@@ -10,14 +10,14 @@ constexpr int64_t block_elements = 32;
 constexpr int64_t q8_block_bytes = 2 + block_elements, q4_block_bytes = 2 + block_elements / 2;
 
 #if defined(__AVX512BF16__)
-// The scale of the block at `from`: once, and in every lane. Blocks have more than eight bytes.
-INGOT_INLINE float one_scale(const unsigned char* from) {
-  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+// The scale of the block at `from`: in the first lane, once, and in every lane. Blocks have more than eight bytes.
+INGOT_INLINE __m128 first_lane_scale(const unsigned char* from) {
+  return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
 }
+INGOT_INLINE float one_scale(const unsigned char* from) { return _mm_cvtss_f32(first_lane_scale(from)); }
+// One number is converted, then broadcast: the conversion of a whole vector takes longer.
 INGOT_INLINE Floats block_scale(const unsigned char* from) {
-  int16_t scale;
-  __builtin_memcpy(&scale, from, sizeof scale);
-  return (Floats)_mm512_cvtph_ps(_mm256_set1_epi16(scale));
+  return (Floats)_mm512_broadcastss_ps(first_lane_scale(from));
 }
 
 // Blocks of 8-bit integers.

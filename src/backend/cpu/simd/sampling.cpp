@@ -63,12 +63,27 @@ int64_t first_of(const float* logits, int64_t n, float wanted) {
   return i;
 }
 
+double sum_exp(const float* logits, int64_t n, float highest) {
+  constexpr int chains = 4;  // independent, and short, so that few terms are added in fp32
+  constexpr float log2_e = 1.44269504F;
+  Floats sums[chains] = {};
+  const auto term = [&](Floats x) { return exp2((x - highest) * log2_e); };
+  int64_t i = 0;
+  for (; i + chains * lanes <= n; i += chains * lanes) {
+    INGOT_UNROLL
+    for (int c = 0; c < chains; ++c) sums[c] = sums[c] + term(load(logits + i + c * lanes, AllLanes{}));
+  }
+  for_each_vector(
+      i, n, [&](int64_t j, auto extent) { sums[0] = sums[0] + pad(term(load(logits + j, extent)), extent, 0.0F); });
+  double sum = 0;
+  for (int c = 0; c < chains; ++c) {
+    for (int lane = 0; lane < lanes; ++lane) sum += (double)sums[c][lane];
+  }
+  return sum;
+}
+
 uint64_t weigh(const float* logits, int64_t n, float highest, float scale, uint64_t* weights) {
   uint64_t sum = 0;
-  if (weights == nullptr) {
-    for (int64_t i = 0; i < n; ++i) sum += weight((logits[i] - highest) * scale);
-    return sum;
-  }
   for (int64_t i = 0; i < n; ++i) {
     weights[i] = weight((logits[i] - highest) * scale);
     sum += weights[i];
@@ -78,6 +93,6 @@ uint64_t weigh(const float* logits, int64_t n, float highest, float scale, uint6
 
 }  // namespace
 
-const SamplingKernels sampling_kernels = {largest_of, first_of, weigh};
+const SamplingKernels sampling_kernels = {largest_of, first_of, sum_exp, weigh};
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

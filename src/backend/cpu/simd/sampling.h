@@ -12,7 +12,9 @@ struct SamplingKernels {
   float (*largest)(const float* logits, int64_t n, bool* all_valid);
   // Index of the first of n logits that equals `wanted`; n if none does.
   int64_t (*first_of)(const float* logits, int64_t n, float wanted);
-  // weights (may be null) = ops::sampling_weight((logit - highest) * scale) of each logit; returns their sum.
+  // The sum of e^(logit - highest) over n logits, none above `highest`.
+  double (*sum_exp)(const float* logits, int64_t n, float highest);
+  // weights = ops::sampling_weight((logit - highest) * scale) of each logit; returns their sum.
   uint64_t (*weigh)(const float* logits, int64_t n, float highest, float scale, uint64_t* weights);
 };
 
