@@ -60,9 +60,9 @@ inline int64_t weight_row_grain(int64_t out, int64_t in, size_t row_bytes, int64
   const int64_t longest = (wanted + whole_tiles - 1) / whole_tiles * whole_tiles;
   int64_t grain = longest;
   if (tokens <= 2) {
-    const auto most_rows = [&](int64_t rows) { return ((out + rows - 1) / rows + threads - 1) / threads * rows; };
+    const auto max_thread_rows = [&](int64_t rows) { return ((out + rows - 1) / rows + threads - 1) / threads * rows; };
     for (int64_t rows = longest - whole_tiles; rows >= longest / 2 && rows > 0; rows -= whole_tiles) {
-      if (most_rows(rows) < most_rows(grain)) grain = rows;
+      if (max_thread_rows(rows) < max_thread_rows(grain)) grain = rows;
     }
   }
   return grain;
