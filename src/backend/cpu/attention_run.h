@@ -23,6 +23,27 @@ inline ElementType type_of(const Tensor& q) {
   return q.dtype == DType::f32 ? ElementType::f32 : q.dtype == DType::bf16 ? ElementType::bf16 : ElementType::f16;
 }
 
+// The parts of a task that do not depend on where keys and values are: the queries of `slice`, of a sequence whose
+// first query is row `start` of q and out.
+inline AttentionForward forward_task(const Tensor& q, const Tensor& out, const ops::AttentionAttributes& attributes,
+                                     const AttentionSlice& slice, int64_t start, void* scratch) {
+  const int64_t d = attributes.head_dim;
+  AttentionForward task{};
+  task.type = type_of(q);
+  task.q_stride = attributes.heads * d;
+  task.kv_stride = attributes.kv_heads * d;
+  const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
+  task.q = address(q, first_row);
+  task.out = address(out, first_row);
+  task.queries = slice.end - slice.begin;
+  task.heads = slice.heads;
+  task.kv_heads = slice.kv_heads;
+  task.head_dim = d;
+  task.scores = scores_of(attributes, slice.head);
+  task.scratch = scratch;
+  return task;
+}
+
 template <const AttentionKernels& K>
 void run_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                    const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
@@ -38,26 +59,14 @@ void run_attention(ops::Context& context, const Tensor& out, const Tensor& lse, 
     const AttentionSlice& slice = slices[static_cast<size_t>(i)];
     const int64_t start = starts[static_cast<size_t>(slice.sequence)];
     const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
-    AttentionForward task{};
-    task.type = type_of(q);
-    task.q_stride = attributes.heads * d;
-    task.kv_stride = attributes.kv_heads * d;
-    const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
+    AttentionForward task = forward_task(q, out, attributes, slice, start, scratch);
     const int64_t first_key = start * task.kv_stride + kv_head * d;
-    task.q = address(q, first_row);
-    task.out = address(out, first_row);
     task.lse = lse ? lse.as<float>() + slice.head * tokens + start + slice.begin : nullptr;
     task.lse_stride = tokens;
     task.k = address(k, first_key);
     task.v = address(v, first_key);
     task.page = 1;
-    task.queries = slice.end - slice.begin;
-    task.heads = slice.heads;
-    task.kv_heads = slice.kv_heads;
     task.first = slice.begin;
-    task.head_dim = d;
-    task.scores = scores_of(attributes, slice.head);
-    task.scratch = scratch;
     K.forward(task);
   });
 }
@@ -185,24 +194,12 @@ void run_paged(ops::Context& context, const Tensor& out, const Tensor& q, const 
     const int64_t start = starts[slice.sequence];
     const int64_t queries = starts[slice.sequence + 1] - start;
     const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
-    AttentionForward task{};
-    task.type = type_of(q);
-    task.q_stride = attributes.heads * d;
-    task.kv_stride = attributes.kv_heads * d;
-    const int64_t first_row = (start + slice.begin) * task.q_stride + slice.head * d;
-    task.q = address(q, first_row);
-    task.out = address(out, first_row);
+    AttentionForward task = forward_task(q, out, attributes, slice, start, scratch);
     task.k = address(pages.k, kv_head * d);
     task.v = address(pages.v, kv_head * d);
     task.table = layout.tables.as<int32_t>() + slice.sequence * layout.tables.shape[1];
     task.page = pages.k.shape[1];
-    task.queries = slice.end - slice.begin;
-    task.heads = slice.heads;
-    task.kv_heads = slice.kv_heads;
     task.first = lengths[slice.sequence] - queries + slice.begin;
-    task.head_dim = d;
-    task.scores = scores_of(attributes, slice.head);
-    task.scratch = scratch;
     K.forward(task);
   });
 }
