@@ -42,6 +42,8 @@ struct PlainRows {
   static constexpr int64_t vector_bytes = Step<T>::size * static_cast<int64_t>(sizeof(T));
   // With little other work, the hardware prefetches what is read.
   static constexpr bool hardware_prefetches = true;
+  // Software prefetches go into L2. From there the hardware continues; on Zen 4, many at once into L1 delay the loads.
+  static constexpr int prefetch_locality = 2;
   const T* data;
   int64_t stride;  // elements from row to row
 
@@ -60,6 +62,7 @@ template <class Block>
 struct BlockRows {
   static constexpr int64_t vector_bytes = Block::bytes;
   static constexpr bool hardware_prefetches = false;
+  static constexpr int prefetch_locality = 3;  // into L1: measured on Zen 4, decoding from L2 takes 1.2 times as long
   const unsigned char* data;
   int64_t row_bytes;
 
@@ -74,25 +77,38 @@ struct BlockRows {
 };
 #endif
 
-// Software prefetch during a tile, in memory order, whatever the order in which the tiles are read: of the data that
-// lies `distance` bytes after the tile's rows. With many tokens that is the next tile (0 bytes); with few, whose tiles
-// take less time than the memory's latency, it is further on.
+// Software prefetch during a tile, in memory order, whatever the order in which the tiles are read. With few tokens,
+// whose tiles take less time than the memory's latency: of the data that lies `distance` bytes after the tile's rows.
 struct NoPrefetch {};
 struct Prefetch {
   int64_t distance;
 };
-constexpr Prefetch prefetch_next_tile{0};
 [[maybe_unused]] constexpr Prefetch prefetch_1k_later{1 << 10};
 constexpr Prefetch prefetch_2k_later{2 << 10};
 constexpr Prefetch prefetch_4k_later{4 << 10};
 
-// Asks for the memory `ahead` of a tile that ends at `end`: `bytes`, from `done` bytes on.
-template <int64_t bytes>
-INGOT_INLINE void prefetch(NoPrefetch, const unsigned char*, int64_t) {}
-template <int64_t bytes>
-INGOT_INLINE void prefetch(Prefetch ahead, const unsigned char* end, int64_t done) {
+// With many tokens: of part `part` of the `parts` equal parts of the next rows, so that as many tiles, of different
+// tokens, share the reading of memory evenly.
+template <int parts>
+struct PrefetchPart {
+  int64_t part;
+};
+
+// Asks for the memory `ahead` of the first `rows` rows of w: step `step` of `step_bytes` of each row.
+template <int rows, int64_t step_bytes, class Rows>
+INGOT_INLINE void prefetch(NoPrefetch, const Rows&, int64_t) {}
+template <int rows, int64_t step_bytes, class Rows>
+INGOT_INLINE void prefetch(Prefetch ahead, const Rows& w, int64_t step) {
+  const unsigned char* at = w.at(rows, 0) + ahead.distance + step * rows * step_bytes;
   INGOT_UNROLL
-  for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(end + ahead.distance + done + b);
+  for (int64_t b = 0; b < rows * step_bytes; b += 64) __builtin_prefetch(at + b, 0, Rows::prefetch_locality);
+}
+template <int rows, int64_t step_bytes, class Rows, int parts>
+INGOT_INLINE void prefetch(PrefetchPart<parts> ahead, const Rows& w, int64_t step) {
+  const unsigned char* end = w.at(rows, 0);
+  const unsigned char* at = end + (ahead.part * (end - w.at(0, 0)) + step * rows * step_bytes) / parts;
+  INGOT_UNROLL
+  for (int64_t b = 0; b < rows * step_bytes / parts; b += 64) __builtin_prefetch(at + b, 0, Rows::prefetch_locality);
 }
 
 // One step at element i.
@@ -100,8 +116,7 @@ template <class T, int tokens, int rows, class Rows, class Ahead, class Extent>
 INGOT_INLINE void add_step(Floats (&sums)[tokens][rows], const T* x, const Rows& w, int64_t k, int64_t i, Ahead ahead,
                            Extent extent) {
   using S = Step<T>;
-  constexpr int64_t bytes = rows * Rows::vector_bytes;
-  prefetch<bytes>(ahead, w.at(rows, 0), i / S::size * bytes);
+  prefetch<rows, Rows::vector_bytes>(ahead, w, i / S::size);
   typename S::Vector left[tokens];
   INGOT_UNROLL
   for (int t = 0; t < tokens; ++t) left[t] = S::load(x + t * k + i, extent);
@@ -119,9 +134,8 @@ template <int count, int tokens, int rows, class Ahead, int64_t converted>
 INGOT_INLINE void add_blocks(Floats (&sums)[tokens][rows], const Bf16* x, const BlockRows<Q4Block>& w,
                              const float (&scales)[rows][converted], int64_t k, int64_t first, int64_t b, Ahead ahead) {
   using S = Step<Bf16>;
-  constexpr int64_t bytes = rows * Q4Block::bytes;
   const int64_t i = (first + b) * block_elements;
-  prefetch<count * bytes>(ahead, w.at(rows, 0), (first + b) * bytes);
+  prefetch<rows, count * Q4Block::bytes>(ahead, w, (first + b) / count);
   INGOT_UNROLL
   for (int r = 0; r < rows; ++r) {
     __m512i decoded[2];
@@ -208,21 +222,34 @@ void tile_tokens_up_to(const Outputs<T>& y, const T* x, const Rows& w, int64_t k
   if constexpr (limit > 1) tile_tokens_up_to<T, limit - 1, rows>(y, x, w, k, token, row, count, ahead);
 }
 
-// Tokens [first, end) times `rows` rows from `row` on.
-template <class T, int rows, class Rows>
-void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
+// The whole tiles of tokens [first, end); returns the next token.
+template <class T, int parts, int rows, class Rows>
+int64_t whole_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end,
+                    int64_t row) {
   int64_t token = first;
-  if (token + max_tokens <= end) {
-    tile<T, max_tokens, rows>(y, x, w, k, token, row, prefetch_next_tile);
-    for (token += max_tokens; token + max_tokens <= end; token += max_tokens) {
+  for (int64_t part = 0; token + max_tokens <= end; ++part, token += max_tokens) {
+    if (part < parts) {
+      tile<T, max_tokens, rows>(y, x, w, k, token, row, PrefetchPart<parts>{part});
+    } else {
       tile<T, max_tokens, rows>(y, x, w, k, token, row, NoPrefetch{});
     }
   }
+  return token;
+}
+
+// Tokens [first, end) times `rows` rows from `row` on.
+template <class T, int rows, class Rows>
+void tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t k, int64_t first, int64_t end, int64_t row) {
+  const int64_t whole = (end - first) / max_tokens;
+  const int64_t token = whole >= 4   ? whole_tiles<T, 4, rows>(y, x, w, k, first, end, row)
+                        : whole >= 2 ? whole_tiles<T, 2, rows>(y, x, w, k, first, end, row)
+                                     : whole_tiles<T, 1, rows>(y, x, w, k, first, end, row);
   const int64_t left = end - token;
-  if (left > 2 || (left > 0 && !Rows::hardware_prefetches)) {
+  if (left == 0) return;
+  if (whole == 0 && (left > 2 || !Rows::hardware_prefetches)) {
     tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, left, prefetch_2k_later);
-  } else if (left > 0) {
-    tile_tokens_up_to < T, max_tokens<3 ? max_tokens - 1 : 2, rows>(y, x, w, k, token, row, left, NoPrefetch{});
+  } else {
+    tile_tokens_up_to<T, max_tokens - 1, rows>(y, x, w, k, token, row, left, NoPrefetch{});
   }
 }
 
@@ -262,7 +289,7 @@ int64_t tiles_of_few_tokens(const Outputs<Bf16>& y, const Bf16* x, const BlockRo
 }
 #endif
 
-// One or two tokens times the rows of four streams, each of a quarter of the rows; returns the next row.
+// One to three tokens times the rows of four streams, each of a quarter of the rows; returns the next row.
 constexpr int num_streams = 4;
 template <class T, int tokens>
 int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t rows, int64_t k) {
@@ -280,8 +307,13 @@ int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, 
 template <class T>
 int64_t rows_of_streams(const Outputs<T>& y, const T* x, const PlainRows<T>& w, int64_t tokens, int64_t rows, int64_t k,
                         RowOrder order) {
-  if (order != RowOrder::streams || tokens > 2) return 0;
-  return tokens == 2 ? rows_of_streams<T, 2>(y, x, w, rows, k) : rows_of_streams<T, 1>(y, x, w, rows, k);
+  if (order != RowOrder::streams) return 0;
+  switch (tokens) {
+    case 1: return rows_of_streams<T, 1>(y, x, w, rows, k);
+    case 2: return rows_of_streams<T, 2>(y, x, w, rows, k);
+    case 3: return rows_of_streams<T, 3>(y, x, w, rows, k);
+    default: return 0;
+  }
 }
 #if defined(__AVX512BF16__)
 template <class Block>
@@ -294,13 +326,13 @@ int64_t rows_of_streams(const Outputs<Bf16>&, const Bf16*, const BlockRows<Block
 template <class T, class Rows>
 void all_tiles(const Outputs<T>& y, const T* x, const Rows& w, int64_t tokens, int64_t rows, int64_t k,
                RowOrder order) {
-  // Bytes of a group of tokens, which stays in L1 while rows are streamed, and of a span of rows, which stays in L2
-  // while all groups of tokens are multiplied with it.
-  constexpr int64_t l1_bytes = 30 << 10, l2_bytes = 384 << 10;
+  // Bytes of a group of tokens and of a span of rows, which stay in L2 together: a group while the rows of the span are
+  // streamed, the span while all groups are multiplied with it.
+  constexpr int64_t group_bytes = 128 << 10, span_bytes = 384 << 10;
   const int64_t row_bytes = (k > 0 ? k : 1) * static_cast<int64_t>(sizeof(T));
-  const int64_t fitting = l1_bytes / row_bytes / max_tokens * max_tokens;
+  const int64_t fitting = group_bytes / row_bytes / max_tokens * max_tokens;
   const int64_t group = fitting > max_tokens ? fitting : max_tokens;
-  const int64_t span = l2_bytes / row_bytes / 8 * 8 + 8;
+  const int64_t span = span_bytes / row_bytes / 8 * 8 + 8;
   for (int64_t begin = rows_of_streams(y, x, w, tokens, rows, k, order); begin < rows; begin += span) {
     const int64_t last = begin + span < rows ? begin + span : rows;
     for (int64_t first = 0; first < tokens; first += group) {

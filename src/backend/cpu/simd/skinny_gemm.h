@@ -7,7 +7,7 @@
 
 namespace ingot::cpu {
 
-// The order in which the rows of a weight are read for one or two tokens, when memory is the limit. Which one is
+// The order in which the rows of a weight are read for one to three tokens, when memory is the limit. Which one is
 // fastest depends on the processor's prefetchers; no bit of a result depends on it.
 enum class RowOrder {
   streams,      // four at a time, a quarter of the rows apart, so that each quarter is read from begin to end

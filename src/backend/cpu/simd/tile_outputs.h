@@ -23,15 +23,29 @@ INGOT_INLINE void store_four(F16* p, Four x) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-// The sums of the lanes of four vectors, all in the same order.
-INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
+// The sums of the lanes of vectors are added in one order: 0 to 3 of each quarter, then quarters 0 + 2 and 1 + 3, then
+// both. Here those of each quarter of four vectors.
+INGOT_INLINE __m512 sum_quarters(Floats a, Floats b, Floats c, Floats d) {
   const __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps((__m512)a, (__m512)b), _mm512_unpackhi_ps((__m512)a, (__m512)b));
   const __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps((__m512)c, (__m512)d), _mm512_unpackhi_ps((__m512)c, (__m512)d));
   const __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
   const __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd));
-  const __m512 quarters = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+  return _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+}
+INGOT_INLINE Four sum_four(Floats a, Floats b, Floats c, Floats d) {
+  const __m512 quarters = sum_quarters(a, b, c, d);
   const __m256 halves = _mm256_add_ps(_mm512_castps512_ps256(quarters), _mm512_extractf32x8_ps(quarters, 1));
   return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+}
+// Of 16 vectors, four of each of a, b, c and d, in as many quarters of the result.
+INGOT_INLINE __m512 sum_sixteen(const Floats* a, const Floats* b, const Floats* c, const Floats* d) {
+  const auto halves = [](const Floats* one, const Floats* other) {
+    const __m512 first = sum_quarters(one[0], one[1], one[2], one[3]);
+    const __m512 second = sum_quarters(other[0], other[1], other[2], other[3]);
+    return _mm512_add_ps(_mm512_shuffle_f32x4(first, second, 0x44), _mm512_shuffle_f32x4(first, second, 0xee));
+  };
+  const __m512 ab = halves(a, b), cd = halves(c, d);
+  return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
 }
 #else
 using Four = Floats;  // in the first four lanes
@@ -96,8 +110,21 @@ INGOT_INLINE void store_sums(const Outputs<T>& y, int64_t token, int64_t row, Fo
 // Stores the sums of a tile of tokens x rows, starting at `token` and `row`; one row, or a multiple of four.
 template <class T, int tokens, int rows>
 INGOT_INLINE void store_tile(const Outputs<T>& y, const Floats (&sums)[tokens][rows], int64_t token, int64_t row) {
+  int t = 0;
+#if defined(__AVX512BF16__)
+  if constexpr (rows == 4) {
+    INGOT_UNROLL
+    for (; t + 4 <= tokens; t += 4) {
+      const __m512 all = sum_sixteen(sums[t], sums[t + 1], sums[t + 2], sums[t + 3]);
+      store_sums(y, token + t, row, _mm512_castps512_ps128(all));
+      store_sums(y, token + t + 1, row, _mm512_extractf32x4_ps(all, 1));
+      store_sums(y, token + t + 2, row, _mm512_extractf32x4_ps(all, 2));
+      store_sums(y, token + t + 3, row, _mm512_extractf32x4_ps(all, 3));
+    }
+  }
+#endif
   INGOT_UNROLL
-  for (int t = 0; t < tokens; ++t) {
+  for (; t < tokens; ++t) {
     if constexpr (rows == 1) {
       store_one(y, token + t, row, sum_four(sums[t][0], Floats{}, Floats{}, Floats{})[0]);
     } else {
