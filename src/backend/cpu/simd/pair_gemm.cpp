@@ -107,6 +107,27 @@ struct Result {
   }
 };
 
+// Prefetches the lines of rows x vectors elements, which are stored (and perhaps added to) after many products: the
+// store would wait for them. Past the last column it asks for lines that are not needed.
+template <int rows, int vectors, class C>
+INGOT_INLINE void prefetch_lines(const C* c, int64_t row) {
+  constexpr int64_t bytes = vectors * lanes * static_cast<int64_t>(sizeof(C));
+  INGOT_UNROLL
+  for (int i = 0; i < rows; ++i) {
+    const auto* at = reinterpret_cast<const unsigned char*>(c + i * row);
+    INGOT_UNROLL
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(at + b, 1, 2);
+  }
+}
+template <int rows, int vectors>
+INGOT_INLINE void prefetch_result(const Result& c) {
+  if (c.c_float != nullptr) {
+    prefetch_lines<rows, vectors>(c.c_float, c.row);
+  } else {
+    prefetch_lines<rows, vectors>(c.c_bf16, c.row);
+  }
+}
+
 template <class C, class Extent>
 INGOT_INLINE void add_or_store(C* c, Floats sums, bool accumulate, Extent extent) {
   store_computed(c, accumulate ? load(c, extent) + sums : sums, extent);
@@ -181,6 +202,7 @@ void tile(const Result& c, const Partial& partial, const TileOperands& product, 
       sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
     }
   }
+  if (partial.ends) prefetch_result<rows, vectors>(c);
   add_pairs<rows, vectors>(sums, product);
   if (term.pairs > 0) add_pairs<rows, vectors>(sums, term);
   INGOT_UNROLL
