@@ -173,6 +173,7 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
   const int64_t next = queries.begin + count;
   prefetch_rows(all_q.list(next, at_most(kBlock, task.length - next)), d);
   prefetch_rows(all_dout.list(next, at_most(kBlock, task.length - next)), d);
+  if (!queries.first) prefetch_lines(queries.sums, d * kBlock);
   for_each_strip(block, [&](int64_t row, int64_t keys, int64_t from) {
     const int64_t at = row * kBlock + from;
     const int64_t columns = block.columns - from;
