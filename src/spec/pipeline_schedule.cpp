@@ -1,0 +1,286 @@
+#include "spec/pipeline_schedule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace ingot::spec {
+
+namespace {
+
+using enum PipelineAction;
+using Steps = std::vector<PipelineStep>;
+
+constexpr std::array<std::string_view, 5> names = {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"};
+
+int rank_of_stage(PipelineScheduleName name, int ranks, int virtual_stage) {
+  if (name != PipelineScheduleName::zb_v) return virtual_stage % ranks;
+  return virtual_stage < ranks ? virtual_stage : 2 * ranks - 1 - virtual_stage;
+}
+
+// The computations of one rank, in order.
+Steps gpipe(const PipelineShape& shape, int rank) {
+  Steps steps;
+  for (int i = 0; i < shape.micro_batches; ++i) steps.push_back({forward, rank, i});
+  for (int i = 0; i < shape.micro_batches; ++i) steps.push_back({backward, rank, i});
+  return steps;
+}
+
+// A rank begins with as many forwards as there are ranks from it to the end; then a forward follows every backward.
+// zb_h1: rank r runs the weight gradients r micro-batches later, so all ranks keep as many activations as rank 0.
+Steps one_f_one_b(const PipelineShape& shape, int rank, bool zero_bubble) {
+  Steps steps;
+  int forwards = 0, weights = 0;
+  const auto next_forward = [&] {
+    if (forwards < shape.micro_batches) steps.push_back({forward, rank, forwards++});
+  };
+  const auto next_weights = [&] { steps.push_back({backward_weight, rank, weights++}); };
+  for (int i = rank; i < shape.ranks; ++i) next_forward();
+  for (int i = 0; i < shape.micro_batches; ++i) {
+    steps.push_back({zero_bubble ? backward_input : backward, rank, i});
+    if (zero_bubble && i >= rank) next_weights();
+    next_forward();
+  }
+  while (zero_bubble && weights < shape.micro_batches) next_weights();
+  return steps;
+}
+
+// Work `number` of the forwards of an interleaved rank: groups of `ranks` micro-batches go through the chunks in turn.
+// Backwards are the same with the chunks in descending order.
+PipelineStep interleaved_work(const PipelineShape& shape, int rank, int number, bool is_backward) {
+  const int group = number / shape.virtual_stages(), within = number % shape.virtual_stages();
+  const int turn = within / shape.ranks;
+  const int chunk = is_backward ? shape.chunks - 1 - turn : turn;
+  return {is_backward ? backward : forward, chunk * shape.ranks + rank, group * shape.ranks + within % shape.ranks};
+}
+
+Steps interleaved(const PipelineShape& shape, int rank) {
+  const int total = shape.micro_batches * shape.chunks;
+  const int ahead = std::min(total, 2 * (shape.ranks - rank - 1) + (shape.chunks - 1) * shape.ranks);
+  Steps steps;
+  int forwards = 0;
+  const auto next_forward = [&] {
+    if (forwards < total) steps.push_back(interleaved_work(shape, rank, forwards++, false));
+  };
+  for (int i = 0; i < ahead; ++i) next_forward();
+  for (int i = 0; i < total; ++i) {
+    next_forward();
+    steps.push_back(interleaved_work(shape, rank, i, true));
+  }
+  return steps;
+}
+
+// zb_v has no closed form: each rank takes the first computation in a fixed order of preference that is possible, in
+// rounds in which every action takes the same time, and keeps at most two activations (of half a stage) a rank.
+class ZeroBubbleV {
+ public:
+  explicit ZeroBubbleV(const PipelineShape& shape) : shape_(shape) {
+    for (auto* done : {&forwards_, &inputs_, &weights_}) done->resize(static_cast<size_t>(shape.virtual_stages()));
+  }
+
+  std::vector<Steps> make() {
+    std::vector<Steps> ranks(static_cast<size_t>(shape_.ranks));
+    const size_t all = static_cast<size_t>(6 * shape_.micro_batches);
+    const auto unfinished = [&](const Steps& steps) { return steps.size() < all; };
+    while (std::ranges::any_of(ranks, unfinished)) {
+      std::vector<PipelineStep> round;  // decided on what was done before it
+      for (int rank = 0; rank < shape_.ranks; ++rank) {
+        if (const auto next = next_of(rank)) {
+          ranks[static_cast<size_t>(rank)].push_back(*next);
+          round.push_back(*next);
+        }
+      }
+      for (const PipelineStep& step : round) ++done(step.action)[static_cast<size_t>(step.virtual_stage)];
+    }
+    return ranks;
+  }
+
+ private:
+  std::vector<int>& done(PipelineAction action) {
+    return action == forward ? forwards_ : action == backward_input ? inputs_ : weights_;
+  }
+  int finished(const std::vector<int>& done, int stage) const { return done[static_cast<size_t>(stage)]; }
+
+  std::optional<PipelineStep> next_of(int rank) const {
+    const int first = rank, last = 2 * shape_.ranks - 1 - rank;  // virtual stages
+    const int kept =
+        finished(forwards_, first) - finished(weights_, first) + finished(forwards_, last) - finished(weights_, last);
+    const bool has_room = kept < 2 * shape_.ranks;
+    if (has_room && can_forward(last)) return step(forward, last);
+    if (can_backward(first)) return step(backward_input, first);
+    if (can_backward(last)) return step(backward_input, last);
+    // More would take the room that the last virtual stage needs.
+    const int ahead = finished(forwards_, first) - finished(forwards_, last);
+    if (has_room && ahead < 2 * (shape_.ranks - rank) && can_forward(first)) return step(forward, first);
+    for (const int stage : {last, first}) {
+      if (finished(weights_, stage) < finished(inputs_, stage)) return step(backward_weight, stage);
+    }
+    return std::nullopt;
+  }
+  PipelineStep step(PipelineAction action, int stage) const {
+    const auto& done = action == forward ? forwards_ : action == backward_input ? inputs_ : weights_;
+    return {action, stage, finished(done, stage)};
+  }
+  bool can_forward(int stage) const {
+    const int next = finished(forwards_, stage);
+    return next < shape_.micro_batches && (stage == 0 || finished(forwards_, stage - 1) > next);
+  }
+  bool can_backward(int stage) const {
+    const int next = finished(inputs_, stage);
+    return next < finished(forwards_, stage) &&
+           (stage == shape_.virtual_stages() - 1 || finished(inputs_, stage + 1) > next);
+  }
+
+  const PipelineShape& shape_;
+  std::vector<int> forwards_, inputs_, weights_;  // by virtual stage: micro-batches done
+};
+
+std::vector<Steps> computations(PipelineScheduleName name, const PipelineShape& shape) {
+  if (name == PipelineScheduleName::zb_v) return ZeroBubbleV(shape).make();
+  std::vector<Steps> ranks;
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    switch (name) {
+      case PipelineScheduleName::gpipe: ranks.push_back(gpipe(shape, rank)); break;
+      case PipelineScheduleName::one_f_one_b: ranks.push_back(one_f_one_b(shape, rank, false)); break;
+      case PipelineScheduleName::interleaved: ranks.push_back(interleaved(shape, rank)); break;
+      case PipelineScheduleName::zb_h1: ranks.push_back(one_f_one_b(shape, rank, true)); break;
+      case PipelineScheduleName::zb_v: break;
+    }
+  }
+  return ranks;
+}
+
+bool is_backward(PipelineAction action) {
+  return action == backward || action == backward_input || action == backward_weight;
+}
+
+// Adds messages, sums and the update to the computations of a rank. The receive for a computation starts before the
+// computation that precedes it, so that the message arrives meanwhile.
+class Completion {
+ public:
+  Completion(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {}
+
+  Steps complete(Steps steps) {
+    const int first_trainable = schedule_.shape.first_trainable;
+    std::erase_if(steps, [&](const PipelineStep& step) {
+      return is_backward(step.action) && step.virtual_stage < first_trainable;
+    });
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (i == 0) receive_for(steps[0]);
+      if (i + 1 < steps.size()) receive_for(steps[i + 1]);
+      steps_.push_back(steps[i]);
+      send_after(steps[i]);
+      const bool last_micro_batch = steps[i].micro_batch == schedule_.shape.micro_batches - 1;
+      if (last_micro_batch && (steps[i].action == backward || steps[i].action == backward_weight))
+        steps_.push_back({reduce, steps[i].virtual_stage});
+    }
+    steps_.push_back({update});
+    return std::move(steps_);
+  }
+
+ private:
+  // The rank of a neighbouring virtual stage, if there is one and this rank does not hold it.
+  std::optional<int> other_rank(int virtual_stage) const {
+    if (virtual_stage < 0 || virtual_stage >= schedule_.shape.virtual_stages()) return std::nullopt;
+    const int rank = schedule_.rank_of(virtual_stage);
+    return rank == rank_ ? std::nullopt : std::optional(rank);
+  }
+  void receive_for(const PipelineStep& step) {
+    const bool is_forward = step.action == forward;
+    if (!is_forward && step.action != backward && step.action != backward_input) return;
+    const auto from = other_rank(step.virtual_stage + (is_forward ? -1 : 1));
+    if (from) add(is_forward ? receive_activation : receive_gradient, step, *from);
+  }
+  void send_after(const PipelineStep& step) {
+    if (step.action == forward) {
+      if (const auto to = other_rank(step.virtual_stage + 1)) add(send_activation, step, *to);
+    } else if (step.action != backward_weight && step.virtual_stage > schedule_.shape.first_trainable) {
+      if (const auto to = other_rank(step.virtual_stage - 1)) add(send_gradient, step, *to);
+    }
+  }
+  void add(PipelineAction action, const PipelineStep& of, int peer) {
+    steps_.push_back({action, of.virtual_stage, of.micro_batch, peer});
+  }
+
+  const PipelineSchedule& schedule_;
+  int rank_;
+  Steps steps_;
+};
+
+void check_shape(PipelineScheduleName name, const PipelineShape& shape) {
+  const auto [ranks, chunks, micro_batches, first_trainable] = shape;
+  if (ranks < 1 || chunks < 1 || micro_batches < 1 || first_trainable < 0) {
+    throw_error(ErrorKind::usage, "a pipeline of {} ranks with {} chunks and {} micro-batches; all must be at least 1",
+                ranks, chunks, micro_batches);
+  }
+  if (name == PipelineScheduleName::interleaved) {
+    if (chunks < 2) {
+      throw_hint(ErrorKind::usage, "set parallel.chunks to 2 or more, or parallel.schedule to 1f1b",
+                 "the schedule interleaved needs several chunks a rank, and parallel.chunks is {}", chunks);
+    }
+    if (micro_batches % ranks != 0) {
+      throw_hint(ErrorKind::usage,
+                 fmt::format("{} or {} micro-batches would do, or another parallel.schedule",
+                             std::max(1, micro_batches / ranks) * ranks, (micro_batches / ranks + 1) * ranks),
+                 "the schedule interleaved needs a multiple of the {} stages as micro-batches, and a step has {}",
+                 ranks, micro_batches);
+    }
+    return;
+  }
+  const int wanted = name == PipelineScheduleName::zb_v ? 2 : 1;
+  if (chunks != wanted) {
+    throw_hint(ErrorKind::usage, fmt::format("leave out parallel.chunks, or set it to {}", wanted),
+               "the schedule {} has {} chunk{} a rank, and parallel.chunks is {}", name_of(name), wanted,
+               wanted == 1 ? "" : "s", chunks);
+  }
+}
+
+}  // namespace
+
+std::span<const std::string_view> pipeline_schedule_names() { return names; }
+
+std::string_view name_of(PipelineScheduleName name) { return names[static_cast<size_t>(name)]; }
+
+PipelineScheduleName pipeline_schedule_named(std::string_view word) {
+  const auto found = std::ranges::find(names, word);
+  if (found == names.end()) {
+    throw_error(ErrorKind::usage, "no pipeline schedule is named '{}'; there are {}", word, fmt::join(names, ", "));
+  }
+  return static_cast<PipelineScheduleName>(found - names.begin());
+}
+
+std::string_view name_of(PipelineAction action) {
+  switch (action) {
+    case receive_activation: return "receive_activation";
+    case forward: return "forward";
+    case send_activation: return "send_activation";
+    case receive_gradient: return "receive_gradient";
+    case backward: return "backward";
+    case backward_input: return "backward_input";
+    case backward_weight: return "backward_weight";
+    case send_gradient: return "send_gradient";
+    case reduce: return "reduce";
+    case update: return "update";
+  }
+  return "";
+}
+
+int PipelineSchedule::rank_of(int virtual_stage) const { return rank_of_stage(name, shape.ranks, virtual_stage); }
+
+PipelineSchedule make_pipeline_schedule(PipelineScheduleName name, const PipelineShape& shape) {
+  check_shape(name, shape);
+  PipelineSchedule schedule{name, shape, {}};
+  std::vector<Steps> ranks = computations(name, shape);
+  for (int rank = 0; rank < shape.ranks; ++rank) {
+    Steps& steps = ranks[static_cast<size_t>(rank)];
+    schedule.ranks.push_back(Completion(schedule, rank).complete(std::move(steps)));
+  }
+  return schedule;
+}
+
+}  // namespace ingot::spec

@@ -1,0 +1,216 @@
+// Pipeline schedules: every micro-batch through every stage, no deadlock, and the bubbles and activations that the
+// papers give.
+#include "spec/pipeline_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "spec/pipeline_timing.h"
+
+namespace ingot::spec {
+namespace {
+
+using enum PipelineScheduleName;
+
+PipelineSchedule made(PipelineScheduleName name, int ranks, int micro_batches, int chunks = 1,
+                      int first_trainable = 0) {
+  return make_pipeline_schedule(
+      name, {.ranks = ranks, .chunks = chunks, .micro_batches = micro_batches, .first_trainable = first_trainable});
+}
+
+int chunks_of(PipelineScheduleName name) { return name == interleaved || name == zb_v ? 2 : 1; }
+
+std::vector<PipelineScheduleName> all_schedules() { return {gpipe, one_f_one_b, interleaved, zb_h1, zb_v}; }
+
+class PipelineSchedules : public testing::TestWithParam<PipelineScheduleName> {};
+
+TEST_P(PipelineSchedules, RunToTheEnd) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    for (const int micro_batches : {1, ranks, ranks + 1, 2 * ranks, 3 * ranks}) {
+      if (GetParam() == interleaved && micro_batches % ranks != 0) continue;
+      const int chunks = chunks_of(GetParam());
+      for (const int first_trainable : {0, 1, ranks * chunks - 1, ranks * chunks}) {
+        EXPECT_NO_THROW(check(made(GetParam(), ranks, micro_batches, chunks, first_trainable)))
+            << ranks << " ranks, " << micro_batches << " micro-batches, trainable from " << first_trainable;
+      }
+    }
+  }
+}
+
+TEST_P(PipelineSchedules, RanksWithoutTrainableParametersHaveNoBackward) {
+  const PipelineSchedule schedule = made(GetParam(), 4, 8, chunks_of(GetParam()), 2);
+  for (int rank = 0; rank < 4; ++rank) {
+    for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
+      const bool is_forward = step.action == PipelineAction::forward || step.action == PipelineAction::update ||
+                              step.action == PipelineAction::send_activation ||
+                              step.action == PipelineAction::receive_activation;
+      EXPECT_TRUE(is_forward || step.virtual_stage >= 2) << name_of(step.action) << " " << step.virtual_stage;
+      if (step.action == PipelineAction::send_gradient) EXPECT_GT(step.virtual_stage, 2);
+    }
+  }
+}
+
+TEST_P(PipelineSchedules, MicroBatchesOfAStageAreInOrder) {
+  const PipelineSchedule schedule = made(GetParam(), 4, 8, chunks_of(GetParam()));
+  for (const auto action : {PipelineAction::forward, PipelineAction::backward, PipelineAction::backward_input,
+                            PipelineAction::backward_weight}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      std::vector<int> next(static_cast<size_t>(schedule.shape.virtual_stages()));
+      for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
+        if (step.action == action) EXPECT_EQ(step.micro_batch, next[static_cast<size_t>(step.virtual_stage)]++);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PipelineSchedules, testing::ValuesIn(all_schedules()),
+                         [](const auto& one) { return "_" + std::string(name_of(one.param)); });
+
+// The time of a step beyond that of one rank's computations.
+double bubble(const PipelineSchedule& schedule, StageDurations stage) {
+  const PipelineTiming timing = time_pipeline(schedule, {.stages = {stage}});
+  const double busy = timing.ranks[0].busy;
+  for (const PipelineTiming::Rank& rank : timing.ranks) EXPECT_NEAR(rank.busy, busy, 1e-9 * busy);
+  return timing.total - busy;
+}
+
+const std::vector<StageDurations> durations = {{1, 1, 1}, {2, 3, 1}, {10, 12, 8}};
+const std::vector<std::pair<int, int>> ranks_and_micro_batches = {{2, 4}, {4, 8}, {4, 12}, {8, 16}};
+
+TEST(PipelineBubble, OfGpipeAnd1f1bIsThatOfAllStagesButOne) {  // Narayanan et al. 2021, section 2.2
+  for (const auto& [p, m] : ranks_and_micro_batches) {
+    for (const StageDurations& d : durations) {
+      const double one = d.forward + d.backward_input + d.backward_weight;
+      EXPECT_NEAR(bubble(made(one_f_one_b, p, m), d), (p - 1) * one, 1e-9) << p << " " << m;
+      EXPECT_NEAR(bubble(made(gpipe, p, m), d), (p - 1) * one, 1e-9) << p << " " << m;
+    }
+  }
+}
+
+TEST(PipelineBubble, OfInterleavedIsShorterByTheChunks) {  // section 2.2.2; durations are of one chunk
+  for (const int v : {2, 3, 4}) {
+    for (const auto& [p, m] : ranks_and_micro_batches) {
+      const StageDurations d{1, 1, 1};
+      EXPECT_NEAR(bubble(made(interleaved, p, m, v), d), (p - 1) * 3.0, 1e-9) << p << " " << m << " " << v;
+    }
+  }
+}
+
+TEST(PipelineBubble, OfZbH1) {  // Qi et al. 2023, table 2: (p - 1) (T_F + T_B - T_W)
+  for (const auto& [p, m] : ranks_and_micro_batches) {
+    for (const StageDurations& d : durations) {
+      EXPECT_NEAR(bubble(made(zb_h1, p, m), d), (p - 1) * (d.forward + d.backward_input - d.backward_weight), 1e-9)
+          << p << " " << m;
+    }
+  }
+}
+
+TEST(PipelineBubble, OfZbVIsTheTimeUntilTheLastRankBegins) {  // no schedule with a joint update has less
+  for (const auto& [p, m] : {std::pair(2, 8), std::pair(4, 8), std::pair(4, 16), std::pair(8, 16), std::pair(8, 24)}) {
+    EXPECT_NEAR(bubble(made(zb_v, p, m, 2), {1, 1, 1}), p - 1, 1e-9) << p << " " << m;
+  }
+}
+
+TEST(PipelineBubble, GrowsByTheMessagesOnTheWay) {
+  const PipelineSchedule schedule = made(gpipe, 4, 8);
+  const double without = time_pipeline(schedule, {.stages = {StageDurations{}}}).total;
+  EXPECT_NEAR(time_pipeline(schedule, {.stages = {StageDurations{}}, .message = 0.25}).total, without + 6 * 0.25, 1e-9);
+}
+
+TEST(PipelineTimes, AreThoseOfTheSlowestStage) {
+  std::vector<StageDurations> stages(4);
+  stages[2] = {2, 2, 2};
+  const PipelineTiming timing = time_pipeline(made(one_f_one_b, 4, 16), {.stages = stages});
+  // The slowest stage's work, and before and after it the stages on the way to it.
+  EXPECT_GE(timing.total, 16 * 6 + 2 + 2 * 2);
+  EXPECT_LE(timing.total, 16 * 6 + 3 * 3);
+  EXPECT_NEAR(timing.idle(2), timing.total - 16 * 6, 1e-9);
+  EXPECT_NEAR(timing.idle(0), timing.total - 16 * 3, 1e-9);
+}
+
+TEST(PipelineTimes, SumsOfChunksOverlapWithComputations) {
+  const PipelineSchedule schedule = made(interleaved, 2, 4, 2);
+  const double without = time_pipeline(schedule, {.stages = {StageDurations{}}}).total;
+  const PipelineTiming timing = time_pipeline(schedule, {.stages = {StageDurations{}}, .reduce = 1, .update = 5});
+  EXPECT_NEAR(timing.total, without + 1 + 5, 1e-9);  // the first chunk's sum alone is not hidden
+}
+
+TEST(PipelineMemory, Activations) {
+  constexpr int p = 4, m = 16;
+  for (int rank = 0; rank < p; ++rank) {
+    EXPECT_EQ(kept_activations(made(gpipe, p, m), rank), m);
+    EXPECT_EQ(kept_activations(made(one_f_one_b, p, m), rank), p - rank);
+    EXPECT_EQ(kept_activations(made(interleaved, p, m, 3), rank), 2 * (p - rank - 1) + 2 * p + 1);
+    EXPECT_EQ(kept_activations(made(zb_h1, p, m), rank), p);
+    EXPECT_LE(kept_activations(made(zb_v, p, m, 2), rank), 2 * p);  // of half the size
+    EXPECT_LE(receive_buffers(made(one_f_one_b, p, m), rank), 2);
+  }
+  EXPECT_EQ(kept_activations(made(one_f_one_b, p, 2), 0), 2);  // as many as there are micro-batches
+  EXPECT_EQ(kept_activations(made(one_f_one_b, p, m, 1, 2), 1), 0);
+}
+
+TEST(PipelineMessages, CrossEveryBoundaryOnceForwardAndOnceBackward) {
+  for (const PipelineScheduleName name : all_schedules()) {
+    const PipelineSchedule schedule = made(name, 4, 8, chunks_of(name));
+    int sends = 0, receives = 0;
+    for (const auto& steps : schedule.ranks) {
+      for (const PipelineStep& step : steps) {
+        sends += step.action == PipelineAction::send_activation || step.action == PipelineAction::send_gradient;
+        receives +=
+            step.action == PipelineAction::receive_activation || step.action == PipelineAction::receive_gradient;
+      }
+    }
+    const int turns = name == zb_v ? 1 : 0;  // the boundary of the V's two halves is within a rank
+    EXPECT_EQ(sends, 2 * 8 * (schedule.shape.virtual_stages() - 1 - turns));
+    EXPECT_EQ(receives, sends);
+  }
+}
+
+TEST(PipelineCheck, FindsWhatIsWrong) {
+  const PipelineSchedule right = made(zb_h1, 3, 6);
+  const auto find = [](std::vector<PipelineStep>& steps, PipelineAction action) {
+    return std::ranges::find(steps, action, &PipelineStep::action);
+  };
+  const auto breaks = [&](auto change) {
+    PipelineSchedule schedule = right;
+    change(schedule.ranks[1]);
+    EXPECT_THROW(check(schedule), Error);
+  };
+  check(right);
+  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::forward)); });
+  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::backward_weight)); });
+  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::send_gradient)); });
+  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::receive_activation)); });
+  breaks([&](auto& steps) { steps.pop_back(); });
+  breaks([&](auto& steps) { std::iter_swap(find(steps, PipelineAction::send_activation), steps.end() - 2); });
+  breaks([&](auto& steps) { steps.insert(steps.begin(), *find(steps, PipelineAction::backward_weight)); });
+  breaks([&](auto& steps) { steps.insert(steps.begin(), *find(steps, PipelineAction::reduce)); });
+  breaks([&](auto& steps) { find(steps, PipelineAction::forward)->virtual_stage = 2; });
+  // Two forwards in another order: the messages do not match.
+  breaks([&](auto& steps) {
+    for (PipelineStep& step : steps) {
+      if (step.micro_batch < 2 && step.action != PipelineAction::reduce) step.micro_batch = 1 - step.micro_batch;
+    }
+  });
+}
+
+TEST(PipelineShapes, ThatDoNotExistAreRefused) {
+  EXPECT_THROW(made(gpipe, 0, 1), Error);
+  EXPECT_THROW(made(one_f_one_b, 2, 4, 2), Error);
+  EXPECT_THROW(made(interleaved, 2, 4, 1), Error);
+  EXPECT_THROW(made(zb_v, 2, 4, 1), Error);
+  try {
+    made(interleaved, 4, 10, 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_NE(std::string(error.what()).find("10"), std::string::npos);
+  }
+  EXPECT_EQ(pipeline_schedule_named("1f1b"), one_f_one_b);
+  EXPECT_THROW(pipeline_schedule_named("2f2b"), Error);
+}
+
+}  // namespace
+}  // namespace ingot::spec
