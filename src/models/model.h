@@ -30,8 +30,9 @@ class Model {
   // a backward, because it or something below it is trainable; the blocks below save nothing.
   virtual void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) = 0;
 
-  // Serving. normed [T, H]: the final norm's output for every token of the batch.
-  virtual void forward(nn::Pass& pass, const Tensor& normed) const = 0;
+  // Serving. output [T, H]: the final norm's output for every token of the batch; on stages before the last, what the
+  // next one takes as its input [T, H].
+  virtual void forward(nn::Pass& pass, const Tensor& output, const Tensor& input = {}) const = 0;
 
   // Serving. Whether the launches of `forward` depend on the shapes of the batch alone and nothing waits for the
   // device, so that they can be recorded and replayed (Device::record).
@@ -41,15 +42,16 @@ class Model {
   virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
 
   // Training and evaluation, in this order for each micro-batch; those of several micro-batches may interleave, with
-  // one slot each. A later stage of a pipeline receives its input in forward and sends its gradient in backward; an
-  // earlier one sends its output in forward and receives its gradient in backward.
+  // one slot each. A stage of a pipeline computes its part of the model; its caller moves what crosses the boundaries:
+  // Slot::input in, Slot::residual out, and in backward Slot::dresidual in and out.
   //
-  // Clears the slot and runs the blocks. With pass.training the slot keeps what backward needs.
+  // Runs the blocks. With pass.training the slot keeps what backward needs. The first stage clears the slot before.
   virtual void forward(nn::Pass& pass, Slot& slot) const = 0;
   // The objective over the final norm's output and, with pass.training, its gradient down to the last block's output.
   // On stages before the last it does nothing.
   virtual void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const = 0;
-  // With pass.training: the rest of the backward pass, to the lowest trainable layer. Clears the slot.
+  // With pass.training: the rest of the backward pass, to the lowest trainable layer, or on a later stage to its input.
+  // The caller clears the slot.
   virtual void backward(nn::Pass& pass, Slot& slot) const = 0;
 };
 

@@ -13,23 +13,36 @@ namespace ingot::models {
 // Model::forward fills a slot, Model::loss and Model::backward use it. One thread at a time.
 struct Slot {
   // `arena` is this slot's alone and must outlive it: spec::saved_bytes for training; for losses without training one
-  // [T, H] of activations.
+  // [T, H] of activations, and one more on a later stage of a pipeline.
   explicit Slot(Arena& arena) : arena(arena) {}
+
+  // For a later stage of a pipeline, before Model::forward: memory for its input, to be filled by the caller.
+  const Tensor& begin(DType activation, const Shape& shape) {
+    clear();
+    input = arena.allocate(activation, shape);
+    return input;
+  }
+  // For an earlier stage, before Model::backward: memory for the gradient of its output, to be filled by the caller.
+  const Tensor& begin_backward() {
+    dresidual = arena.allocate(residual.dtype, residual.shape);
+    return dresidual;
+  }
 
   // Forgets the micro-batch and frees its memory.
   void clear() {
     states.clear();
-    residual = normed = dresidual = {};
+    input = residual = normed = dresidual = {};
     statistics = {};
     arena.release(0);
   }
 
   Arena& arena;
   std::vector<nn::BlockState> states;  // of the blocks that run backward, in order
+  Tensor input;                        // [T, H] on later stages: what the stage before computed
   Tensor residual;                     // [T, H] after the last block of this part of the model
   Tensor normed;                       // [T, H] the final norm's output; the last stage only
   nn::NormStatistics statistics;       // of the final norm
-  Tensor dresidual;                    // [T, H] the gradient of `residual`, from the loss on
+  Tensor dresidual;                    // [T, H] the gradient of `residual`; after Model::backward, of `input`
 };
 
 }  // namespace ingot::models

@@ -9,12 +9,6 @@ namespace ingot::nn {
 
 namespace {
 
-std::vector<std::byte> bytes_of(Device& device, const Tensor& x) {
-  std::vector<std::byte> bytes(x.bytes());
-  device.copy_to_host(bytes.data(), x.data, bytes.size());
-  return bytes;
-}
-
 template <class Widen, class Narrow>
 void sum_halves(Device& device, const comm::Group& group, const Tensor& x, Widen widen, Narrow narrow) {
   std::vector<uint16_t> halves(static_cast<size_t>(x.elements()));
@@ -40,17 +34,6 @@ void sum_over(Device& device, const comm::Group& group, const Tensor& x) {
   device.copy_to_host(sums.data(), x.data, x.bytes());
   group.all_reduce(std::span(sums), comm::ReduceOp::sum);
   device.copy_from_host(x.data, sums.data(), x.bytes());
-}
-
-void send(Device& device, const comm::Group& group, const Tensor& x, int to) {
-  const std::vector<std::byte> bytes = bytes_of(device, x);
-  group.begin_send(bytes, to).wait();
-}
-
-void receive(Device& device, const comm::Group& group, const Tensor& x, int from) {
-  std::vector<std::byte> bytes(x.bytes());
-  group.begin_receive(bytes, from).wait();
-  device.copy_from_host(x.data, bytes.data(), bytes.size());
 }
 
 }  // namespace ingot::nn

@@ -10,8 +10,4 @@ namespace ingot::nn {
 // rounded once. Does nothing in a group of one.
 void sum_over(Device& device, const comm::Group& group, const Tensor& x);
 
-// Point-to-point; the tensors of both ranks have the same number of bytes.
-void send(Device& device, const comm::Group& group, const Tensor& x, int to);
-void receive(Device& device, const comm::Group& group, const Tensor& x, int from);
-
 }  // namespace ingot::nn

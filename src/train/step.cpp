@@ -214,6 +214,7 @@ void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
   model_.forward(pass, slot);
   model_.loss(pass, slot, nn::NextTokenLoss(batch.losses, batch.targets));
   model_.backward(pass, slot);
+  slot.clear();
   ops::sum_squares(context_, loss_squares_, batch.losses, !first);
 }
 

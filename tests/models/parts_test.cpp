@@ -1,5 +1,5 @@
-// A model partitioned over ranks (spec/model_shard.h) gives the losses and gradients of the whole model, for every
-// family that can be partitioned: over tensor-parallel ranks, pipeline stages, and both.
+// A model partitioned over tensor-parallel ranks (spec/model_shard.h) gives the losses and gradients of the whole
+// model, for every family that can be partitioned. Pipeline stages: tests/train/pipeline_test.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
-#include "comm/grid.h"
 #include "comm/in_process.h"
 #include "models/model.h"
 #include "models/testing/family_specs.h"
@@ -19,8 +18,7 @@
 #include "ops/registry.h"
 #include "tensor/tolerance.h"
 #include "tests/counting_device.h"
-#include "tests/models/sums.h"
-#include "train/initialise.h"
+#include "tests/models/held_weights.h"
 
 namespace ingot::models {
 namespace {
@@ -43,74 +41,22 @@ Batch batch_of(const spec::ModelSpec& spec) {
   return batch;
 }
 
-using Values = std::vector<float>;
-
-// The whole model's parameters in host memory.
-std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
-  CountingDevice device;
-  const WeightSet weights = train::random_weights(device, spec, DType::f32, 11);
-  std::vector<Values> values;
-  for (const Parameter& p : weights.parameters) {
-    const Tensor t = p.matrix ? p.matrix.tensor() : p.vector;
-    values.emplace_back(t.as<float>(), t.as<float>() + t.elements());
-    if (p.matrix) continue;
-    // Away from 0 and 1, so that a missing factor or term would be noticed.
-    for (size_t i = 0; i < values.back().size(); ++i)
-      values.back()[i] += 0.3F * std::sin(static_cast<float>(i * 7 + 1));
-  }
-  return values;
-}
-
-// Maps a part's elements of a parameter to the whole: fn(index in the whole, index in the part).
-template <class Fn>
-void for_elements(const spec::HeldParameter& p, const spec::ParamSpec& whole, Fn fn) {
-  const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
-  size_t at = 0;
-  for (const spec::Range& rows : p.rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t column = p.columns.begin; column < p.columns.end; ++column) {
-        fn(static_cast<size_t>(row * width + column), at++);
-      }
-    }
-  }
-  EXPECT_EQ(static_cast<int64_t>(at), p.held.elements()) << p.held.name;
-}
-
 struct Outcome {
-  Values losses;                       // on the last pipeline stage
+  Values losses;
   std::map<size_t, Values> gradients;  // by index in the whole parameter table, as the part stores them
 };
 
 // One forward and backward pass of a part, with arenas of exactly the predicted sizes.
 Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std::vector<Values>& whole,
-            const comm::Grid& grid, spec::Recompute recompute) {
+            const comm::Group& tp, spec::Recompute recompute) {
   CountingDevice device;
   ops::Registry registry;
   cpu::register_ops(registry);
   ThreadPool threads(1);
-  const std::vector<spec::ParamSpec> table = spec::parameters(spec);
-  const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, part);
+  HeldWeights own(device, spec, part, whole);
   const spec::ModelSpec sizes = spec::sizes_of(spec, part);
-
-  std::vector<Values> own;
-  std::vector<Values> gradients;
-  WeightSet weights;
-  std::vector<Tensor> sums;
-  std::vector<int> trainable;
-  for (const spec::HeldParameter& p : held) {
-    const auto elements = static_cast<size_t>(p.held.elements());
-    own.emplace_back(elements);
-    gradients.emplace_back(elements);
-    for_elements(p, table[p.whole], [&](size_t from, size_t to) { own.back()[to] = whole[p.whole][from]; });
-    const Shape shape(p.held.shape);
-    const Tensor tensor{own.back().data(), DType::f32, shape, &device};
-    weights.parameters.push_back(shape.rank() == 2 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor});
-    sums.push_back({gradients.back().data(), DType::f32, shape, &device});
-    trainable.push_back(static_cast<int>(trainable.size()));
-  }
-
-  const std::unique_ptr<Model> model = make_model(spec, weights, device, part);
-  model->set_trainable(trainable, 0);
+  const std::unique_ptr<Model> model = make_model(spec, own.weights, device, part);
+  model->set_trainable(own.trainable, 0);
   const PassShape shape{.tokens = tokens, .longest = tokens, .tp = part.tp};
   const PassBytes bytes = pass_bytes(sizes, shape);
   const size_t head = bytes.loss_gradient + nn::NextTokenLoss::bytes(sizes, shape, true);
@@ -122,9 +68,9 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   };
   const nn::TokenBatch tokens_of{view(batch.ids), view(batch.positions), view(batch.offsets)};
   ops::Context context{device, registry, scratch, &threads};
-  Sums accumulator(sums);
+  Sums accumulator(own.sums);
   nn::Training training{.accumulator = accumulator, .accumulation_offsets = {0, 9, tokens}, .recompute = recompute};
-  nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = grid.tp, .pp = grid.pp};
+  nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = tp};
   Outcome outcome;
   outcome.losses.resize(tokens);
   Slot slot(saved);
@@ -133,18 +79,19 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
     model->loss(pass, slot,
                 nn::NextTokenLoss({losses.data(), DType::f32, Shape{tokens}, &device}, view(batch.targets)));
     if (pass.training) model->backward(pass, slot);
+    slot.clear();
   };
   compute(outcome.losses);
-  for (size_t i = 0; i < held.size(); ++i) {
-    EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << held[i].held.name;
-    outcome.gradients[held[i].whole] = gradients[i];
+  for (size_t i = 0; i < own.held.size(); ++i) {
+    EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << own.held[i].held.name;
+    outcome.gradients[own.held[i].whole] = own.gradients[i];
   }
 
   // The losses without training are the same.
   pass.training = nullptr;
   Values again(tokens);
   compute(again);
-  if (part.last()) EXPECT_EQ(again, outcome.losses);
+  EXPECT_EQ(again, outcome.losses);
   return outcome;
 }
 
@@ -154,21 +101,18 @@ double largest(const Values& values) {
   return most;
 }
 
-void compare_with_whole(const spec::ModelSpec& spec, int tp, int pp, spec::Recompute recompute) {
+void compare_with_whole(const spec::ModelSpec& spec, int tp, spec::Recompute recompute) {
   const std::vector<Values> weights = whole_weights(spec);
   const Outcome one = run(spec, {}, weights, {}, recompute);
   const std::vector<spec::ParamSpec> table = spec::parameters(spec);
   // The rounding error of sums of this many terms propagates through all blocks, forward and backward.
   const int64_t terms = std::max(spec::longest_row(spec), tokens) * 7 * spec.num_layers();
   const double share = tolerance(DType::f32, terms);
-  comm::run_in_process({.ranks = tp * pp, .timeout_s = 60}, [&](const comm::Group& world) {
-    const comm::Grid grid = comm::make_grid(world, {.pp = pp, .tp = tp});
-    const spec::ModelShard part{tp, grid.tp.rank(), pp, grid.pp.rank()};
-    const Outcome outcome = run(spec, part, weights, grid, recompute);
-    if (part.last()) {
-      for (size_t t = 0; t < outcome.losses.size(); ++t) {
-        EXPECT_NEAR(outcome.losses[t], one.losses[t], share * largest(one.losses)) << t;
-      }
+  comm::run_in_process({.ranks = tp, .timeout_s = 60}, [&](const comm::Group& ranks) {
+    const spec::ModelShard part{.tp = tp, .tp_rank = ranks.rank()};
+    const Outcome outcome = run(spec, part, weights, ranks, recompute);
+    for (size_t t = 0; t < outcome.losses.size(); ++t) {
+      EXPECT_NEAR(outcome.losses[t], one.losses[t], share * largest(one.losses)) << t;
     }
     for (const spec::HeldParameter& p : spec::held_parameters(spec, part)) {
       const Values& expected = one.gradients.at(p.whole);
@@ -198,26 +142,12 @@ std::vector<FamilyCase> cases(const spec::ModelShard& part) {
 
 class TensorParallel : public testing::TestWithParam<FamilyCase> {};
 
-TEST_P(TensorParallel, EqualsOneDevice) { compare_with_whole(GetParam().spec, 2, 1, spec::Recompute::none); }
+TEST_P(TensorParallel, EqualsOneDevice) { compare_with_whole(GetParam().spec, 2, spec::Recompute::none); }
 TEST_P(TensorParallel, EqualsOneDeviceWhenRecomputing) {
-  compare_with_whole(GetParam().spec, 2, 1, spec::Recompute::full);
+  compare_with_whole(GetParam().spec, 2, spec::Recompute::full);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallel, testing::ValuesIn(cases({.tp = 2})),
-                         [](const auto& info) { return info.param.name; });
-
-class Pipeline : public testing::TestWithParam<FamilyCase> {};
-
-TEST_P(Pipeline, EqualsOneDevice) { compare_with_whole(GetParam().spec, 1, 2, spec::Recompute::selective); }
-
-INSTANTIATE_TEST_SUITE_P(Families, Pipeline, testing::ValuesIn(cases({.pp = 2})),
-                         [](const auto& info) { return info.param.name; });
-
-class TensorAndPipelineParallel : public testing::TestWithParam<FamilyCase> {};
-
-TEST_P(TensorAndPipelineParallel, EqualsOneDevice) { compare_with_whole(GetParam().spec, 2, 2, spec::Recompute::none); }
-
-INSTANTIATE_TEST_SUITE_P(Families, TensorAndPipelineParallel, testing::ValuesIn(cases({.tp = 2, .pp = 2})),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

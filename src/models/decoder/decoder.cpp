@@ -5,7 +5,6 @@
 
 #include "base/half.h"
 #include "models/decoder/binder.h"
-#include "nn/transfer.h"
 #include "spec/model_shard.h"
 
 namespace ingot::models {
@@ -162,23 +161,18 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
   lowest_trainable_layer_ = embedding_.has_trainable() ? 0 : lowest_trainable_layer;
 }
 
-void Decoder::begin_residual(nn::Pass& pass, const Tensor& residual) const {
-  if (shard_.first()) return embedding_.forward(pass, residual);
-  nn::receive(pass.ops.device, pass.pp, residual, pass.pp.rank() - 1);
-}
-
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
   return spec::block_tensors(spec_, spec_.layers[block], static_cast<int64_t>(size_of(activation)));
 }
 
-Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& last) const {
+Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input, const Tensor& last) const {
   Arena& scratch = pass.ops.scratch;
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
+  const Tensor buffers[2] = {scratch.allocate(pass.activation, shape), scratch.allocate(pass.activation, shape)};
+  if (shard_.first()) embedding_.forward(pass, buffers[0]);
   nn::BlockState state;
-  state.input = scratch.allocate(pass.activation, shape);
-  Tensor next = scratch.allocate(pass.activation, shape);
-  begin_residual(pass, state.input);
+  state.input = shard_.first() ? buffers[0] : input;
   const size_t begin = scratch.mark();
   for (size_t layer = 0; layer < count; ++layer) {
     if (layer == 0 || !like_previous(layer)) {
@@ -188,18 +182,18 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& last)
       state = other;
       state.allocate(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
     }
-    blocks_[layer].forward(pass, last && layer + 1 == count ? last : next, state);
-    std::swap(state.input, next);
+    const Tensor& output = last && layer + 1 == count ? last : buffers[(layer + 1) % 2];
+    blocks_[layer].forward(pass, output, state);
+    state.input = output;
   }
-  return last ? last : state.input;
+  return state.input;
 }
 
-void Decoder::forward(nn::Pass& pass, const Tensor& normed) const {
+void Decoder::forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor residual = forward_blocks(pass, blocks_.size(), {});
-  if (!shard_.last()) return nn::send(pass.ops.device, pass.pp, residual, pass.pp.rank() + 1);
-  final_norm_.forward(pass, normed, {}, residual);
+  const Tensor residual = forward_blocks(pass, blocks_.size(), input, shard_.last() ? Tensor{} : output);
+  if (shard_.last()) final_norm_.forward(pass, output, {}, residual);
 }
 
 bool Decoder::is_recordable(const nn::Pass& pass) const {
@@ -212,14 +206,15 @@ void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed)
 }
 
 void Decoder::forward(nn::Pass& pass, Slot& slot) const {
-  slot.clear();
+  if (shard_.first()) slot.clear();
   const Shape shape{pass.batch.tokens(), spec_.hidden};
   if (!pass.training) {
-    if (shard_.last()) slot.normed = slot.arena.allocate(pass.activation, shape);
-    return forward(pass, slot.normed);
+    Tensor& output = shard_.last() ? slot.normed : slot.residual;
+    output = slot.arena.allocate(pass.activation, shape);
+    return forward(pass, output, slot.input);
   }
   forward_saving(pass, slot);
-  if (!shard_.last()) return nn::send(pass.ops.device, pass.pp, slot.residual, pass.pp.rank() + 1);
+  if (!shard_.last()) return;
   slot.normed = slot.arena.allocate(pass.activation, shape);
   slot.statistics.rstd = slot.arena.allocate(DType::f32, Shape{shape[0]});
   if (spec_.norm == spec::NormKind::layer) slot.statistics.mean = slot.arena.allocate(DType::f32, Shape{shape[0]});
@@ -247,12 +242,12 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
     end = std::max(end, slot.arena.mark());
   }
   slot.arena.allocate_bytes(end - slot.arena.mark());
-  slot.residual = slot.arena.allocate(pass.activation, shape);
+  slot.residual = shard_.first() || lowest > 0 ? slot.arena.allocate(pass.activation, shape) : slot.input;
   if (lowest > 0) {
     const Arena::Scope below(pass.ops.scratch);
-    forward_blocks(pass, lowest, slot.residual);
-  } else {
-    begin_residual(pass, slot.residual);
+    forward_blocks(pass, lowest, slot.input, slot.residual);
+  } else if (shard_.first()) {
+    embedding_.forward(pass, slot.residual);
   }
   for (size_t layer = lowest; layer < blocks_.size(); ++layer) {
     nn::BlockState& state = slot.states[layer - lowest];
@@ -280,25 +275,15 @@ void Decoder::loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) c
 }
 
 void Decoder::backward(nn::Pass& pass, Slot& slot) const {
-  if (!shard_.last()) {
-    slot.dresidual = slot.arena.allocate(pass.activation, slot.residual.shape);
-    nn::receive(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() + 1);
+  if (only_head_trainable()) return;
+  const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
+  for (size_t layer = blocks_.size(); layer-- > lowest;) {
+    nn::BlockState& state = slot.states[layer - lowest];
+    blocks_[layer].recompute_activations(pass, state, pass.training->recompute);
+    const bool input_gradient = layer > lowest || embedding_.has_trainable() || !shard_.first();
+    blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);
   }
-  if (!only_head_trainable()) {
-    const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
-    for (size_t layer = blocks_.size(); layer-- > lowest;) {
-      nn::BlockState& state = slot.states[layer - lowest];
-      blocks_[layer].recompute_activations(pass, state, pass.training->recompute);
-      const bool input_gradient = layer > lowest || embedding_.has_trainable() || !shard_.first();
-      blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);
-    }
-    if (shard_.first()) {
-      embedding_.backward(pass, slot.dresidual);
-    } else {
-      nn::send(pass.ops.device, pass.pp, slot.dresidual, pass.pp.rank() - 1);
-    }
-  }
-  slot.clear();
+  if (shard_.first()) embedding_.backward(pass, slot.dresidual);
 }
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {

@@ -19,7 +19,7 @@ class Decoder : public Model {
 
   const spec::ModelSpec& spec() const override { return spec_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) override;
-  void forward(nn::Pass& pass, const Tensor& normed) const override;
+  void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
   void forward(nn::Pass& pass, Slot& slot) const override;
@@ -29,11 +29,9 @@ class Decoder : public Model {
  private:
   // Runs the blocks from the lowest trainable one upwards, saving what backward needs, and sets slot.residual.
   void forward_saving(nn::Pass& pass, Slot& slot) const;
-  // Sets the residual before the first block: the embeddings, or what the previous stage sends.
-  void begin_residual(nn::Pass& pass, const Tensor& residual) const;
   // The residual after the first `count` blocks, which save nothing: in `last` if that is given, else in scratch, of
-  // which the caller has a scope.
-  Tensor forward_blocks(nn::Pass& pass, size_t count, const Tensor& last) const;
+  // which the caller has a scope. `input`: of a later stage.
+  Tensor forward_blocks(nn::Pass& pass, size_t count, const Tensor& input, const Tensor& last) const;
 
   // Whether no gradient goes below the output head.
   bool only_head_trainable() const;

@@ -1,0 +1,76 @@
+// A model's weights in host memory, whole and as a shard holds them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "spec/model_shard.h"
+#include "tensor/weight_set.h"
+#include "tests/counting_device.h"
+#include "tests/models/sums.h"
+#include "train/initialise.h"
+
+namespace ingot::models {
+
+using Values = std::vector<float>;
+
+// The whole model's parameters in host memory.
+inline std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
+  CountingDevice device;
+  const WeightSet weights = train::random_weights(device, spec, DType::f32, 11);
+  std::vector<Values> values;
+  for (const Parameter& p : weights.parameters) {
+    const Tensor t = p.matrix ? p.matrix.tensor() : p.vector;
+    values.emplace_back(t.as<float>(), t.as<float>() + t.elements());
+    if (p.matrix) continue;
+    // Away from 0 and 1, so that a missing factor or term would be noticed.
+    for (size_t i = 0; i < values.back().size(); ++i)
+      values.back()[i] += 0.3F * std::sin(static_cast<float>(i * 7 + 1));
+  }
+  return values;
+}
+
+// Maps a part's elements of a parameter to the whole: fn(index in the whole, index in the part).
+template <class Fn>
+void for_elements(const spec::HeldParameter& p, const spec::ParamSpec& whole, Fn fn) {
+  const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
+  size_t at = 0;
+  for (const spec::Range& rows : p.rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t column = p.columns.begin; column < p.columns.end; ++column) {
+        fn(static_cast<size_t>(row * width + column), at++);
+      }
+    }
+  }
+  EXPECT_EQ(static_cast<int64_t>(at), p.held.elements()) << p.held.name;
+}
+
+// The parameters of a shard, and a sum of gradients for each. They point into this object.
+struct HeldWeights {
+  std::vector<spec::HeldParameter> held;
+  std::vector<Values> values, gradients;  // by held parameter
+  WeightSet weights;
+  std::vector<Tensor> sums;
+  std::vector<int> trainable;  // all
+
+  HeldWeights(Device& device, const spec::ModelSpec& spec, const spec::ModelShard& shard,
+              const std::vector<Values>& whole)
+      : held(spec::held_parameters(spec, shard)) {
+    const std::vector<spec::ParamSpec> table = spec::parameters(spec);
+    for (const spec::HeldParameter& p : held) {
+      const auto elements = static_cast<size_t>(p.held.elements());
+      values.emplace_back(elements);
+      gradients.emplace_back(elements);
+      for_elements(p, table[p.whole], [&](size_t from, size_t to) { values.back()[to] = whole[p.whole][from]; });
+      const Shape shape(p.held.shape);
+      const Tensor tensor{values.back().data(), DType::f32, shape, &device};
+      weights.parameters.push_back(shape.rank() == 2 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor});
+      sums.push_back({gradients.back().data(), DType::f32, shape, &device});
+      trainable.push_back(static_cast<int>(trainable.size()));
+    }
+  }
+};
+
+}  // namespace ingot::models
