@@ -24,6 +24,10 @@ std::vector<Range> rows_of(const ParamSpec& p, const ModelShard& shard) {
   return rows;
 }
 
+bool is_copy(const ModelSpec& model, const ParamSpec& p, const ModelShard& shard) {
+  return model.tied_head && p.role == Role::embedding && shard.last() && !shard.first();
+}
+
 bool is_held(const ParamSpec& p, const ModelShard& shard, const Range& blocks) {
   if (p.layer < 0) return p.after_blocks ? shard.last() : shard.first();
   return p.layer >= blocks.begin && p.layer < blocks.end;
@@ -39,9 +43,6 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   for (const LayerSpec& layer : model.layers) layer.check_split(shard.tp);
   if (shard.pp > model.num_layers()) {
     throw_error(ErrorKind::usage, "parallel.pp is {}, but the model has {} blocks", shard.pp, model.num_layers());
-  }
-  if (shard.pp > 1 && model.tied_head) {
-    throw_error(ErrorKind::unsupported, "tied embeddings are not supported with pipeline parallelism yet");
   }
 }
 
@@ -69,8 +70,9 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
   std::vector<HeldParameter> list;
   for (size_t i = 0; i < table.size(); ++i) {
     const ParamSpec& p = table[i];
-    if (!is_held(p, shard, blocks)) continue;
-    HeldParameter held{i, p, {{0, p.shape[0]}}, {0, p.shape.size() > 1 ? p.shape[1] : 1}};
+    const bool copy = is_copy(model, p, shard);
+    if (!copy && !is_held(p, shard, blocks)) continue;
+    HeldParameter held{i, p, {{0, p.shape[0]}}, {0, p.shape.size() > 1 ? p.shape[1] : 1}, copy};
     const bool in_block = p.layer >= 0;
     if (in_block && p.split == Split::rows) held.rows = rows_of(p, shard);
     if (in_block && p.split == Split::columns) held.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);

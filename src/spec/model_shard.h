@@ -1,6 +1,7 @@
 // The share of a model that one rank of a process grid holds: an equal share of the attention heads and of the MLPs'
 // inner features (tensor parallelism, Shoeybi et al. 2019, arXiv 1909.08053), and a range of the blocks (a pipeline
-// stage). Embeddings, norms, routers and the head are replicated on every rank of a stage that has them.
+// stage). Embeddings, norms, routers and the head are replicated on every rank of a stage that has them. The last stage
+// has a copy of a tied embedding, as its head.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,9 @@ struct HeldParameter {
   ParamSpec held;           // names and indices as in the whole model, shape as held
   std::vector<Range> rows;  // of the whole parameter; the held rows are these ranges, concatenated
   Range columns;
+  // The last stage's copy of a tied embedding, which the first stage holds too: each computes the gradient of its own
+  // use, and the parameter's is their sum.
+  bool copy = false;
 };
 
 // The shard's parameters, in the order of parameters(model).

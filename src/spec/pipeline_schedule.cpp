@@ -85,7 +85,7 @@ class ZeroBubbleV {
 
   std::vector<Steps> make() {
     std::vector<Steps> ranks(static_cast<size_t>(shape_.ranks));
-    const size_t all = static_cast<size_t>(6 * shape_.micro_batches);
+    const size_t all = 6 * static_cast<size_t>(shape_.micro_batches);
     const auto unfinished = [&](const Steps& steps) { return steps.size() < all; };
     while (std::ranges::any_of(ranks, unfinished)) {
       std::vector<PipelineStep> round;  // decided on what was done before it

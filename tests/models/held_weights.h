@@ -54,6 +54,7 @@ struct HeldWeights {
   WeightSet weights;
   std::vector<Tensor> sums;
   std::vector<int> trainable;  // all
+  Values lookup;               // gradient of a tied embedding's lookup, where the head is held too
 
   HeldWeights(Device& device, const spec::ModelSpec& spec, const spec::ModelShard& shard,
               const std::vector<Values>& whole)
@@ -70,6 +71,11 @@ struct HeldWeights {
       sums.push_back({gradients.back().data(), DType::f32, shape, &device});
       trainable.push_back(static_cast<int>(trainable.size()));
     }
+    if (spec.tied_head && shard.first() && shard.last()) lookup.resize(values.front().size());
+  }
+
+  Sums make_sums(Device& device) {
+    return lookup.empty() ? Sums(sums) : Sums(sums, {lookup.data(), DType::f32, sums.front().shape, &device});
   }
 };
 

@@ -112,9 +112,9 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
   if (!shard.last()) return;
   final_norm_ = binder.norm(Role::final_norm);
   if (spec.tied_head) {
-    head_.linear.parameter = embedding_.parameter;
-    head_.linear.weight = embedding_.table;
-    embedding_.tied = true;
+    head_.linear.parameter = binder.index(Role::embedding);
+    head_.linear.weight = binder.matrix(Role::embedding);
+    embedding_.tied = shard.first();
   } else {
     head_.linear = binder.linear(Role::head);
   }
