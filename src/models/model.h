@@ -27,8 +27,11 @@ class Model {
 
   // For every parameter of spec::parameters, its index among the trainable parameters, or -1. Initially all are frozen.
   // Low-rank weights have their own indices (nn::LoraWeights). `lowest_trainable_layer` is the lowest block that needs
-  // a backward, because it or something below it is trainable; the blocks below save nothing.
-  virtual void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) = 0;
+  // a backward, because it or something below it is trainable; the blocks below save nothing. `input_gradient`: of a
+  // later stage of a pipeline, whether an earlier one has trainable parameters, so that backward goes down to the
+  // stage's input.
+  virtual void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
+                             bool input_gradient = false) = 0;
 
   // Serving. output [T, H]: the final norm's output for every token of the batch; on stages before the last, what the
   // next one takes as its input [T, H].
@@ -45,13 +48,14 @@ class Model {
   // one slot each. A stage of a pipeline computes its part of the model; its caller moves what crosses the boundaries:
   // Slot::input in, Slot::residual out, and in backward Slot::dresidual in and out.
   //
-  // Runs the blocks. With pass.training the slot keeps what backward needs. The first stage clears the slot before.
+  // Runs the blocks. With pass.training the slot keeps what backward needs. The slot is empty, except for a later
+  // stage's input. ErrorKind::internal without that.
   virtual void forward(nn::Pass& pass, Slot& slot) const = 0;
   // The objective over the final norm's output and, with pass.training, its gradient down to the last block's output.
   // On stages before the last it does nothing.
   virtual void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const = 0;
-  // With pass.training: the rest of the backward pass, to the lowest trainable layer, or on a later stage to its input.
-  // The caller clears the slot.
+  // With pass.training: the rest of the backward pass, to the lowest trainable layer or, with input_gradient, to the
+  // stage's input. The caller clears the slot.
   virtual void backward(nn::Pass& pass, Slot& slot) const = 0;
 };
 

@@ -10,15 +10,15 @@
 
 namespace ingot::models {
 
-// Model::forward fills a slot, Model::loss and Model::backward use it. One thread at a time.
+// Model::forward fills a slot, Model::loss and Model::backward use it; then its owner clears it for the next
+// micro-batch. One thread at a time.
 struct Slot {
-  // `arena` is this slot's alone and must outlive it: spec::saved_bytes for training; for losses without training one
-  // [T, H] of activations, and one more on a later stage of a pipeline.
-  explicit Slot(Arena& arena) : arena(arena) {}
+  // `arena` is this slot's alone, is emptied, and must outlive it: spec::saved_bytes for training; for losses without
+  // training one [T, H] of activations, and one more on a later stage of a pipeline.
+  explicit Slot(Arena& arena) : arena(arena) { arena.release(0); }
 
   // For a later stage of a pipeline, before Model::forward: memory for its input, to be filled by the caller.
-  const Tensor& begin(DType activation, const Shape& shape) {
-    clear();
+  const Tensor& begin_forward(DType activation, const Shape& shape) {
     input = arena.allocate(activation, shape);
     return input;
   }
@@ -42,7 +42,8 @@ struct Slot {
   Tensor residual;                     // [T, H] after the last block of this part of the model
   Tensor normed;                       // [T, H] the final norm's output; the last stage only
   nn::NormStatistics statistics;       // of the final norm
-  Tensor dresidual;                    // [T, H] the gradient of `residual`; after Model::backward, of `input`
+  // [T, H]: the gradient of `residual`; after Model::backward that of `input`, where it was asked for.
+  Tensor dresidual;
 };
 
 }  // namespace ingot::models

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -76,11 +77,13 @@ Steps interleaved(const PipelineShape& shape, int rank) {
 }
 
 // zb_v has no closed form: each rank takes the first computation in a fixed order of preference that is possible, in
-// rounds in which every action takes the same time, and keeps at most two activations (of half a stage) a rank.
+// rounds in which every action takes the same time. It keeps at most 2 x ranks activations of half a stage: as much
+// memory as 1F1B's first rank.
 class ZeroBubbleV {
  public:
   explicit ZeroBubbleV(const PipelineShape& shape) : shape_(shape) {
-    for (auto* done : {&forwards_, &inputs_, &weights_}) done->resize(static_cast<size_t>(shape.virtual_stages()));
+    for (const PipelineAction action : {forward, backward_input, backward_weight})
+      done_[action].resize(static_cast<size_t>(shape.virtual_stages()));
   }
 
   std::vector<Steps> make() {
@@ -88,56 +91,53 @@ class ZeroBubbleV {
     const size_t all = 6 * static_cast<size_t>(shape_.micro_batches);
     const auto unfinished = [&](const Steps& steps) { return steps.size() < all; };
     while (std::ranges::any_of(ranks, unfinished)) {
-      std::vector<PipelineStep> round;  // decided on what was done before it
+      Steps round;  // decided on what was done before it
       for (int rank = 0; rank < shape_.ranks; ++rank) {
         if (const auto next = next_of(rank)) {
           ranks[static_cast<size_t>(rank)].push_back(*next);
           round.push_back(*next);
         }
       }
-      for (const PipelineStep& step : round) ++done(step.action)[static_cast<size_t>(step.virtual_stage)];
+      if (round.empty()) throw_error(ErrorKind::internal, "the schedule zb_v cannot go on");
+      for (const PipelineStep& step : round) ++done_[step.action][static_cast<size_t>(step.virtual_stage)];
     }
     return ranks;
   }
 
  private:
-  std::vector<int>& done(PipelineAction action) {
-    return action == forward ? forwards_ : action == backward_input ? inputs_ : weights_;
-  }
-  int finished(const std::vector<int>& done, int stage) const { return done[static_cast<size_t>(stage)]; }
+  // Micro-batches done.
+  int done(PipelineAction action, int stage) const { return done_.at(action)[static_cast<size_t>(stage)]; }
+  int kept(int stage) const { return done(forward, stage) - done(backward_weight, stage); }
 
   std::optional<PipelineStep> next_of(int rank) const {
     const int first = rank, last = 2 * shape_.ranks - 1 - rank;  // virtual stages
-    const int kept =
-        finished(forwards_, first) - finished(weights_, first) + finished(forwards_, last) - finished(weights_, last);
-    const bool has_room = kept < 2 * shape_.ranks;
-    if (has_room && can_forward(last)) return step(forward, last);
-    if (can_backward(first)) return step(backward_input, first);
-    if (can_backward(last)) return step(backward_input, last);
+    const auto next = [&](PipelineAction action, int stage) {
+      return PipelineStep{action, stage, done(action, stage)};
+    };
+    const bool has_room = kept(first) + kept(last) < 2 * shape_.ranks;
+    if (has_room && can_forward(last)) return next(forward, last);
+    if (can_backward(first)) return next(backward_input, first);
+    if (can_backward(last)) return next(backward_input, last);
     // More would take the room that the last virtual stage needs.
-    const int ahead = finished(forwards_, first) - finished(forwards_, last);
-    if (has_room && ahead < 2 * (shape_.ranks - rank) && can_forward(first)) return step(forward, first);
+    const int ahead = done(forward, first) - done(forward, last);
+    if (has_room && ahead < 2 * (shape_.ranks - rank) && can_forward(first)) return next(forward, first);
     for (const int stage : {last, first}) {
-      if (finished(weights_, stage) < finished(inputs_, stage)) return step(backward_weight, stage);
+      if (done(backward_weight, stage) < done(backward_input, stage)) return next(backward_weight, stage);
     }
     return std::nullopt;
   }
-  PipelineStep step(PipelineAction action, int stage) const {
-    const auto& done = action == forward ? forwards_ : action == backward_input ? inputs_ : weights_;
-    return {action, stage, finished(done, stage)};
-  }
   bool can_forward(int stage) const {
-    const int next = finished(forwards_, stage);
-    return next < shape_.micro_batches && (stage == 0 || finished(forwards_, stage - 1) > next);
+    const int next = done(forward, stage);
+    return next < shape_.micro_batches && (stage == 0 || done(forward, stage - 1) > next);
   }
   bool can_backward(int stage) const {
-    const int next = finished(inputs_, stage);
-    return next < finished(forwards_, stage) &&
-           (stage == shape_.virtual_stages() - 1 || finished(inputs_, stage + 1) > next);
+    const int next = done(backward_input, stage);
+    return next < done(forward, stage) &&
+           (stage == shape_.virtual_stages() - 1 || done(backward_input, stage + 1) > next);
   }
 
   const PipelineShape& shape_;
-  std::vector<int> forwards_, inputs_, weights_;  // by virtual stage: micro-batches done
+  std::map<PipelineAction, std::vector<int>> done_;  // by virtual stage
 };
 
 std::vector<Steps> computations(PipelineScheduleName name, const PipelineShape& shape) {
@@ -161,11 +161,11 @@ bool is_backward(PipelineAction action) {
 
 // Adds messages, sums and the update to the computations of a rank. The receive for a computation starts before the
 // computation that precedes it, so that the message arrives meanwhile.
-class Completion {
+class MessageAdder {
  public:
-  Completion(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {}
+  MessageAdder(const PipelineSchedule& schedule, int rank) : schedule_(schedule), rank_(rank) {}
 
-  Steps complete(Steps steps) {
+  Steps add_to(Steps steps) {
     const int first_trainable = schedule_.shape.first_trainable;
     std::erase_if(steps, [&](const PipelineStep& step) {
       return is_backward(step.action) && step.virtual_stage < first_trainable;
@@ -214,18 +214,22 @@ class Completion {
 
 void check_shape(PipelineScheduleName name, const PipelineShape& shape) {
   const auto [ranks, chunks, micro_batches, first_trainable] = shape;
-  if (ranks < 1 || chunks < 1 || micro_batches < 1 || first_trainable < 0) {
+  if (ranks < 1 || chunks < 1 || micro_batches < 1) {
     throw_error(ErrorKind::usage, "a pipeline of {} ranks with {} chunks and {} micro-batches; all must be at least 1",
                 ranks, chunks, micro_batches);
   }
+  if (first_trainable < 0 || first_trainable > shape.virtual_stages()) {
+    throw_error(ErrorKind::usage, "virtual stage {} is the lowest trainable one, and there are {}", first_trainable,
+                shape.virtual_stages());
+  }
   if (name == PipelineScheduleName::interleaved) {
     if (chunks < 2) {
-      throw_hint(ErrorKind::usage, "set parallel.chunks to 2 or more, or parallel.schedule to 1f1b",
-                 "the schedule interleaved needs several chunks a rank, and parallel.chunks is {}", chunks);
+      throw_hint(ErrorKind::usage, "use two chunks or more, or the schedule 1f1b",
+                 "the schedule interleaved needs several chunks a rank, not {}", chunks);
     }
     if (micro_batches % ranks != 0) {
       throw_hint(ErrorKind::usage,
-                 fmt::format("{} or {} micro-batches would do, or another parallel.schedule",
+                 fmt::format("use {} or {} micro-batches, or another schedule",
                              std::max(1, micro_batches / ranks) * ranks, (micro_batches / ranks + 1) * ranks),
                  "the schedule interleaved needs a multiple of the {} stages as micro-batches, and a step has {}",
                  ranks, micro_batches);
@@ -234,9 +238,8 @@ void check_shape(PipelineScheduleName name, const PipelineShape& shape) {
   }
   const int wanted = name == PipelineScheduleName::zb_v ? 2 : 1;
   if (chunks != wanted) {
-    throw_hint(ErrorKind::usage, fmt::format("leave out parallel.chunks, or set it to {}", wanted),
-               "the schedule {} has {} chunk{} a rank, and parallel.chunks is {}", name_of(name), wanted,
-               wanted == 1 ? "" : "s", chunks);
+    throw_error(ErrorKind::usage, "the schedule {} has {} chunk{} a rank, not {}", name_of(name), wanted,
+                wanted == 1 ? "" : "s", chunks);
   }
 }
 
@@ -270,6 +273,18 @@ std::string_view name_of(PipelineAction action) {
   return "";
 }
 
+PipelineMessage input_of(const PipelineStep& step) {
+  const bool is_activation = step.action == forward || step.action == receive_activation;
+  return {is_activation ? PipelineMessage::Kind::activation : PipelineMessage::Kind::gradient, step.virtual_stage,
+          step.micro_batch};
+}
+
+PipelineMessage output_of(const PipelineStep& step) {
+  const bool is_activation = step.action == forward || step.action == send_activation;
+  return {is_activation ? PipelineMessage::Kind::activation : PipelineMessage::Kind::gradient,
+          step.virtual_stage + (is_activation ? 1 : -1), step.micro_batch};
+}
+
 int PipelineSchedule::rank_of(int virtual_stage) const { return rank_of_stage(name, shape.ranks, virtual_stage); }
 
 PipelineSchedule make_pipeline_schedule(PipelineScheduleName name, const PipelineShape& shape) {
@@ -278,7 +293,7 @@ PipelineSchedule make_pipeline_schedule(PipelineScheduleName name, const Pipelin
   std::vector<Steps> ranks = computations(name, shape);
   for (int rank = 0; rank < shape.ranks; ++rank) {
     Steps& steps = ranks[static_cast<size_t>(rank)];
-    schedule.ranks.push_back(Completion(schedule, rank).complete(std::move(steps)));
+    schedule.ranks.push_back(MessageAdder(schedule, rank).add_to(std::move(steps)));
   }
   return schedule;
 }

@@ -5,6 +5,7 @@
 // Without interleaving there is one chunk, and virtual stages are ranks.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -50,11 +51,25 @@ struct PipelineStep {
   bool operator==(const PipelineStep&) const = default;
 };
 
+// What crosses from one virtual stage to the next.
+struct PipelineMessage {
+  enum class Kind : uint8_t { activation, gradient };
+  Kind kind = Kind::activation;
+  int virtual_stage = 0;  // that uses it: of an activation the next one, of a gradient the one before
+  int micro_batch = 0;
+  auto operator<=>(const PipelineMessage&) const = default;
+};
+// The message that a computation uses, or that a receive gets.
+PipelineMessage input_of(const PipelineStep& step);
+// The message that a computation makes, or that a send sends.
+PipelineMessage output_of(const PipelineStep& step);
+
 struct PipelineShape {
   int ranks = 1;
   int chunks = 1;  // of each rank
   int micro_batches = 1;
   // The lowest virtual stage with trainable parameters: those before it have no backward, and it sends no gradient.
+  // virtual_stages() if there is none: then there are forwards alone, as for an evaluation.
   int first_trainable = 0;
 
   int virtual_stages() const { return ranks * chunks; }

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "base/error.h"
@@ -46,11 +48,10 @@ class VirtualClock {
   }
 
  private:
-  // From one rank to another, of activations or of gradients.
-  using Channel = std::tuple<int, int, bool>;
+  // From one rank to another.
+  using Channel = std::tuple<int, int, PipelineMessage::Kind>;
   struct Message {
-    int virtual_stage = 0;  // that uses it
-    int micro_batch = 0;
+    PipelineMessage what;
     std::optional<double> sent, expected;  // when either side started it
     double arrival = 0;
     std::pair<int, size_t> sender, receiver;
@@ -60,8 +61,6 @@ class VirtualClock {
     size_t sends = 0, receives = 0, arrived = 0;
     double last_arrival = 0;
   };
-  using Key = std::tuple<bool, int, int>;  // backward or forward, virtual stage, micro-batch
-
   const StageDurations& of(int virtual_stage) const {
     return durations_.stages.size() == 1 ? durations_.stages.front()
                                          : durations_.stages[static_cast<size_t>(virtual_stage)];
@@ -105,47 +104,48 @@ class VirtualClock {
     clock = begin + seconds(step);
     timing_.ranks[static_cast<size_t>(rank)].busy += seconds(step);
     spans.push_back({begin, clock});
-    if (step.action != backward_weight) done_[{step.action != forward, step.virtual_stage, step.micro_batch}] = clock;
+    if (step.action != backward_weight) made_[output_of(step)] = clock;
     return true;
   }
 
   // When the data of a computation are there; nothing while they are not.
   std::optional<double> inputs_ready(int rank, const PipelineStep& step) const {
     const int stage = step.virtual_stage, last = schedule_.shape.virtual_stages() - 1;
-    const auto time_of = [&](const std::map<Key, double>& times, bool is_backward, int at) -> std::optional<double> {
-      const auto found = times.find({is_backward, at, step.micro_batch});
+    const auto time_of = [](const std::map<PipelineMessage, double>& times,
+                            const PipelineMessage& message) -> std::optional<double> {
+      const auto found = times.find(message);
       return found == times.end() ? std::nullopt : std::optional(found->second);
     };
-    const auto from = [&](bool is_backward, int neighbour) {
-      return schedule_.rank_of(neighbour) == rank ? time_of(done_, is_backward, neighbour)
-                                                  : time_of(arrivals_, is_backward, stage);
+    const auto made_by = [&](PipelineAction action) {  // by this virtual stage, of this micro-batch
+      return time_of(made_, output_of({action, stage, step.micro_batch}));
     };
-    if (step.action == forward) return stage == 0 ? 0 : from(false, stage - 1);
-    if (step.action == backward_weight) return time_of(done_, true, stage);
-    const auto own = time_of(done_, false, stage);
-    const auto gradient = stage == last ? own : from(true, stage + 1);
+    const auto from = [&](int neighbour) {
+      return time_of(schedule_.rank_of(neighbour) == rank ? made_ : arrivals_, input_of(step));
+    };
+    if (step.action == forward) return stage == 0 ? 0 : from(stage - 1);
+    if (step.action == backward_weight) return made_by(backward_input);
+    const auto own = made_by(forward);
+    const auto gradient = stage == last ? own : from(stage + 1);
     if (!own || !gradient) return std::nullopt;
     return std::max(*own, *gradient);
   }
 
-  static bool is_gradient(const PipelineStep& step) {
-    return step.action == send_gradient || step.action == receive_gradient;
+  static PipelineMessage message_of(const PipelineStep& step) {
+    return is_send(step.action) ? output_of(step) : input_of(step);
   }
   Messages& channel_of(int rank, const PipelineStep& step) {
-    return channels_[is_send(step.action) ? Channel{rank, step.peer, is_gradient(step)}
-                                          : Channel{step.peer, rank, is_gradient(step)}];
+    const PipelineMessage::Kind kind = message_of(step).kind;
+    return channels_[is_send(step.action) ? Channel{rank, step.peer, kind} : Channel{step.peer, rank, kind}];
   }
 
   void exchange(int rank, const PipelineStep& step, Messages& messages, double now) {
     const bool sends = is_send(step.action);
-    const bool gradient = is_gradient(step);
     size_t& next = sends ? messages.sends : messages.receives;
-    const int user = sends ? step.virtual_stage + (gradient ? -1 : 1) : step.virtual_stage;
-    if (next == messages.list.size()) messages.list.push_back({.virtual_stage = user, .micro_batch = step.micro_batch});
+    if (next == messages.list.size()) messages.list.push_back({.what = message_of(step)});
     Message& message = messages.list[next++];
-    if (message.virtual_stage != user || message.micro_batch != step.micro_batch) {
+    if (message.what != message_of(step)) {
       throw_error(ErrorKind::internal, "rank {}: {} comes where rank {} has micro-batch {} for virtual stage {}", rank,
-                  described(step), step.peer, message.micro_batch, message.virtual_stage);
+                  described(step), step.peer, message.what.micro_batch, message.what.virtual_stage);
     }
     (sends ? message.sent : message.expected) = now;
     (sends ? message.sender : message.receiver) = {rank, timing_.ranks[static_cast<size_t>(rank)].steps.size() - 1};
@@ -154,7 +154,7 @@ class VirtualClock {
       if (!first.sent || !first.expected) break;
       first.arrival = messages.last_arrival =
           std::max({*first.sent, *first.expected, messages.last_arrival}) + durations_.message;
-      arrivals_[{gradient, first.virtual_stage, first.micro_batch}] = messages.last_arrival;
+      arrivals_[first.what] = messages.last_arrival;
       for (const auto& [of, index] : {first.sender, first.receiver})
         timing_.ranks[static_cast<size_t>(of)].steps[index].end = messages.last_arrival;
     }
@@ -171,8 +171,8 @@ class VirtualClock {
     if (!waiting.empty()) throw_error(ErrorKind::internal, "the pipeline schedule cannot go on: {}", waiting);
     for (const auto& [channel, messages] : channels_) {
       if (messages.arrived < messages.list.size()) {
-        const auto& [from, to, gradient] = channel;
-        throw_error(ErrorKind::internal, "a message from rank {} to rank {} of the pipeline never arrives", from, to);
+        throw_error(ErrorKind::internal, "a message from rank {} to rank {} of the pipeline never arrives",
+                    std::get<0>(channel), std::get<1>(channel));
       }
     }
   }
@@ -191,7 +191,7 @@ class VirtualClock {
         end = std::max(end, span.end);
       }
     }
-    timing_.update = durations_.update;
+    timing_.updates_begin = end;
     timing_.total = end + durations_.update;
     for (PipelineTiming::Rank& rank : timing_.ranks) rank.steps.back() = {end, timing_.total};
   }
@@ -201,13 +201,11 @@ class VirtualClock {
   PipelineTiming timing_;
   std::vector<double> clocks_;  // by rank: when its last computation ended
   std::map<Channel, Messages> channels_;
-  std::map<Key, double> done_;      // when the forward, or the gradient of the input, was computed
-  std::map<Key, double> arrivals_;  // by the virtual stage that uses the message
+  std::map<PipelineMessage, double> made_;      // when computations made them
+  std::map<PipelineMessage, double> arrivals_;  // of those that were sent
 };
 
 }  // namespace
-
-double PipelineTiming::idle(int rank) const { return total - update - ranks[static_cast<size_t>(rank)].busy; }
 
 PipelineTiming time_pipeline(const PipelineSchedule& schedule, const PipelineDurations& durations) {
   const size_t stages = durations.stages.size();
@@ -218,71 +216,106 @@ PipelineTiming time_pipeline(const PipelineSchedule& schedule, const PipelineDur
   return VirtualClock(schedule, durations).run();
 }
 
-int kept_activations(const PipelineSchedule& schedule, int rank) {
+int activation_slots(const PipelineSchedule& schedule, int rank) {
   int kept = 0, most = 0;
   for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
-    if (step.action == forward && step.virtual_stage >= schedule.shape.first_trainable) most = std::max(most, ++kept);
+    if (step.action == forward) {
+      most = std::max(most, kept + 1);
+      if (step.virtual_stage >= schedule.shape.first_trainable) ++kept;
+    }
     if (is_last_backward(step.action)) --kept;
   }
   return most;
 }
 
 int receive_buffers(const PipelineSchedule& schedule, int rank) {
-  int used = 0, most = 0;
-  std::map<std::tuple<bool, int, int>, bool> open;  // gradient or activation, virtual stage, micro-batch
+  std::set<PipelineMessage> waiting;
+  size_t most = 0;
   for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
-    const bool gradient = step.action != receive_activation && step.action != forward;
-    const std::tuple key{gradient, step.virtual_stage, step.micro_batch};
     if (is_receive(step.action)) {
-      most = std::max(most, ++used);
-      open[key] = true;
+      waiting.insert(input_of(step));
+      most = std::max(most, waiting.size());
     } else if (step.action == forward || step.action == backward || step.action == backward_input) {
-      if (open.erase(key) > 0) --used;
+      waiting.erase(input_of(step));
     }
   }
-  return most;
+  return static_cast<int>(most);
 }
 
-void check(const PipelineSchedule& schedule) {
-  const auto fail = [](int rank, const PipelineStep& step, std::string_view why) {
+namespace {
+
+// Which computations of each virtual stage and micro-batch came, for check().
+class Coverage {
+ public:
+  explicit Coverage(const PipelineSchedule& schedule) : schedule_(schedule) {}
+
+  void add(int rank, const PipelineStep& step) {
+    const PipelineShape& shape = schedule_.shape;
+    if (step.virtual_stage < 0 || step.virtual_stage >= shape.virtual_stages() ||
+        schedule_.rank_of(step.virtual_stage) != rank) {
+      fail(rank, step, "another rank holds the virtual stage");
+    }
+    if (step.micro_batch < 0 || step.micro_batch >= shape.micro_batches)
+      fail(rank, step, "there is no such micro-batch");
+    if (step.action != forward && step.virtual_stage < shape.first_trainable)
+      fail(rank, step, "the virtual stage has no backward");
+    if (!seen_.insert({step.virtual_stage, step.micro_batch, step.action}).second) fail(rank, step, "it comes twice");
+    if (step.action == backward_weight && !has(step.virtual_stage, step.micro_batch, backward_input))
+      fail(rank, step, "backward_input does not precede it");
+    for (int i = 0; step.action == reduce && i < shape.micro_batches; ++i) {
+      if (!has(step.virtual_stage, i, backward) && !has(step.virtual_stage, i, backward_weight))
+        fail(rank, step, "gradients are missing");
+    }
+  }
+
+  void require_all() const {
+    const PipelineShape& shape = schedule_.shape;
+    for (int stage = 0; stage < shape.virtual_stages(); ++stage) {
+      const int rank = schedule_.rank_of(stage);
+      const bool trainable = stage >= shape.first_trainable;
+      for (int i = 0; i < shape.micro_batches; ++i) {
+        if (!has(stage, i, forward)) fail(rank, {forward, stage, i}, "it is missing");
+        if (!trainable) continue;
+        if (has(stage, i, backward) == has(stage, i, backward_input))
+          fail(rank, {backward, stage, i}, "it is missing, or there are two");
+        if (has(stage, i, backward_input) != has(stage, i, backward_weight))
+          fail(rank, {backward_weight, stage, i}, "it is missing");
+      }
+      if (trainable && !has(stage, 0, reduce)) fail(rank, {reduce, stage}, "it is missing");
+    }
+  }
+
+  [[noreturn]] static void fail(int rank, const PipelineStep& step, std::string_view why) {
     throw_error(ErrorKind::internal, "rank {} of the pipeline schedule, {}: {}", rank, described(step), why);
-  };
-  const PipelineShape& shape = schedule.shape;
-  std::map<std::tuple<int, int, PipelineAction>, int> seen;
-  for (int rank = 0; rank < shape.ranks; ++rank) {
-    for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
-      if (step.action == update || is_send(step.action) || is_receive(step.action)) continue;
-      if (step.virtual_stage < 0 || step.virtual_stage >= shape.virtual_stages() ||
-          schedule.rank_of(step.virtual_stage) != rank) {
-        fail(rank, step, "another rank holds the virtual stage");
-      }
-      if (++seen[{step.virtual_stage, step.micro_batch, step.action}] > 1) fail(rank, step, "it comes twice");
-      const auto before = [&](PipelineAction action, int micro_batch) {
-        return seen.contains({step.virtual_stage, micro_batch, action});
-      };
-      if (step.action == backward_weight && !before(backward_input, step.micro_batch))
-        fail(rank, step, "backward_input does not precede it");
-      if (step.action == reduce) {
-        for (int i = 0; i < shape.micro_batches; ++i) {
-          if (!before(backward, i) && !before(backward_weight, i)) fail(rank, step, "gradients are missing");
-        }
-      }
-    }
-    if (schedule.ranks[static_cast<size_t>(rank)].back().action != update)
-      throw_error(ErrorKind::internal, "rank {} of the pipeline schedule does not end with the update", rank);
   }
-  for (int stage = 0; stage < shape.virtual_stages(); ++stage) {
-    const int rank = schedule.rank_of(stage);
-    for (int i = 0; i < shape.micro_batches; ++i) {
-      if (!seen.contains({stage, i, forward})) fail(rank, {forward, stage, i}, "it is missing");
-      const bool whole = seen.contains({stage, i, backward});
-      const bool parts = seen.contains({stage, i, backward_input}) && seen.contains({stage, i, backward_weight});
-      if (whole == parts && stage >= shape.first_trainable)
-        fail(rank, {backward, stage, i}, "it is missing, or double");
-    }
-    if (stage >= shape.first_trainable && !seen.contains({stage, 0, reduce}))
-      fail(rank, {reduce, stage}, "it is missing");
+
+ private:
+  bool has(int stage, int micro_batch, PipelineAction action) const {
+    return seen_.contains({stage, micro_batch, action});
   }
+
+  const PipelineSchedule& schedule_;
+  std::set<std::tuple<int, int, PipelineAction>> seen_;  // virtual stage, micro-batch
+};
+
+}  // namespace
+
+void check(const PipelineSchedule& schedule) {
+  if (std::ssize(schedule.ranks) != schedule.shape.ranks) {
+    throw_error(ErrorKind::internal, "the pipeline schedule has {} lists for {} ranks", schedule.ranks.size(),
+                schedule.shape.ranks);
+  }
+  Coverage coverage(schedule);
+  for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
+    const auto& steps = schedule.ranks[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const bool ends = i + 1 == steps.size();
+      if ((steps[i].action == update) != ends) Coverage::fail(rank, steps[i], "the update is not the last action");
+      if (!ends && !is_send(steps[i].action) && !is_receive(steps[i].action)) coverage.add(rank, steps[i]);
+    }
+    if (steps.empty()) throw_error(ErrorKind::internal, "rank {} of the pipeline schedule has no update", rank);
+  }
+  coverage.require_all();
   time_pipeline(schedule, {.stages = {StageDurations{}}});
 }
 

@@ -29,14 +29,14 @@ struct PipelineTiming {
   };
   struct Rank {
     std::vector<Span> steps;  // of each action; sends and receives end when the message has arrived
-    double busy = 0;          // seconds of computations, without the update
+    double busy = 0;          // seconds of computations: without waiting, messages and the update
   };
   std::vector<Rank> ranks;
-  double total = 0;  // until the last update ends
+  double updates_begin = 0;  // when all gradients are complete on all ranks
+  double total = 0;          // until the updates end
 
-  // The time that a rank does not compute in, before the last update begins.
-  double idle(int rank) const;
-  double update = 0;
+  // The time before the updates in which a rank computes nothing.
+  double idle(int rank) const { return updates_begin - ranks[static_cast<size_t>(rank)].busy; }
 };
 
 // Runs the schedule: every rank executes its actions in order. Sends and receives are started and not waited for, but
@@ -46,15 +46,16 @@ struct PipelineTiming {
 // when no rank can go on, and when two ranks disagree about which message comes next.
 PipelineTiming time_pipeline(const PipelineSchedule& schedule, const PipelineDurations& durations);
 
-// The most activations that a rank keeps at once, one for each micro-batch of a chunk: from a forward to the last
-// backward action of it. A chunk without trainable parameters in it or before it keeps none.
-int kept_activations(const PipelineSchedule& schedule, int rank);
+// The most micro-batches of a chunk whose activations a rank has at once: from a forward to the last backward action of
+// it. One of a chunk without trainable parameters in it or before it is forgotten after its forward.
+int activation_slots(const PipelineSchedule& schedule, int rank);
 // The most messages that a rank has started to receive and not used yet.
 int receive_buffers(const PipelineSchedule& schedule, int rank);
 
 // ErrorKind::internal, naming the rank and the action, unless each micro-batch goes through every virtual stage once
-// forward and, from the first trainable one on, once backward, on the ranks that hold them; nothing precedes what it
-// depends on; each sum over data-parallel ranks follows all gradients of its chunk; and time_pipeline() ends.
+// forward and, from the first trainable one on, once backward (in one action or in two), on the rank that holds it;
+// each sum over data-parallel ranks follows all gradients of its chunk; each rank has one update, at the end; and
+// time_pipeline() ends.
 void check(const PipelineSchedule& schedule);
 
 }  // namespace ingot::spec

@@ -50,7 +50,7 @@ bool is_saved(const SavedTensor& tensor, Recompute recompute) {
 }
 
 size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
-                   int64_t layers) {
+                   int64_t layers, const ModelShard& shard) {
   const size_t residual = round_up(static_cast<size_t>(tokens * model.hidden * activation_bytes));
   const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(tokens) * 4);
   BlockBytes sum;
@@ -61,8 +61,11 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
     sum.saved += one.saved + residual;
     sum.recomputed = std::max(sum.recomputed, one.recomputed);
   }
-  // The residual after the last block and its gradient, and the final norm's output and statistics.
-  return sum.saved + sum.recomputed + 3 * residual + statistics;
+  size_t bytes = sum.saved + sum.recomputed + 2 * residual;  // the residual after the last block and its gradient
+  if (shard.last()) bytes += residual + statistics;          // the final norm's output and statistics
+  // The input, where it is not the residual before the first of these blocks.
+  if (!shard.first() && layers < model.num_layers()) bytes += residual;
+  return bytes;
 }
 
 int64_t loss_chunk(int64_t vocab) {

@@ -8,6 +8,7 @@
 
 #include "spec/lora.h"
 #include "spec/model.h"
+#include "spec/model_shard.h"
 
 namespace ingot::spec {
 
@@ -19,9 +20,10 @@ bool is_saved(const SavedTensor& tensor, Recompute recompute);
 
 // Bytes of saved activations of a micro-batch of `tokens` when the upper `layers` blocks run backward: the tensors that
 // these blocks keep, the residual before each and after the last, its gradient, the final norm's results, and the
-// recomputed tensors of the block that has most of them. Every tensor is rounded up as an arena does.
+// recomputed tensors of the block that has most of them. Every tensor is rounded up as an arena does. For a stage of a
+// pipeline `model` has its sizes; a later stage keeps its input, and only the last one has the final norm.
 size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
-                   int64_t layers);
+                   int64_t layers, const ModelShard& shard = {});
 
 // Tokens per chunk of the loss, so that logits take at most 2^24 elements (64 MiB in fp32), but at least 64 and at most
 // 1024: a function of the vocabulary alone, because it determines the order in which the head's gradient is summed.

@@ -7,33 +7,30 @@
 
 namespace ingot::train {
 
-namespace {
-
 using spec::PipelineAction;
 using spec::PipelineStep;
 
-}  // namespace
-
 Pipeline::Pipeline(Device& device, const spec::PipelineSchedule& schedule, const comm::Group& ranks,
                    std::vector<const models::Model*> chunks, std::span<Arena> saved)
-    : device_(device), schedule_(schedule), ranks_(ranks), chunks_(std::move(chunks)), slot_users_(saved.size()) {
+    : device_(device), schedule_(schedule), ranks_(ranks), chunks_(std::move(chunks)) {
+  spec::check(schedule);
   const spec::PipelineShape& shape = schedule.shape;
-  const auto kept = static_cast<size_t>(std::max(1, spec::kept_activations(schedule, ranks.rank())));
-  if (ranks.size() != shape.ranks || std::ssize(chunks_) != shape.chunks || saved.size() < kept) {
+  const int slots = spec::activation_slots(schedule, ranks.rank());
+  if (ranks.size() != shape.ranks || std::ssize(chunks_) != shape.chunks || std::ssize(saved) != slots) {
     throw_error(ErrorKind::internal,
                 "a pipeline of {} ranks with {} chunks and {} slots, for a schedule of {} with {} and {}", ranks.size(),
-                chunks_.size(), saved.size(), shape.ranks, shape.chunks, kept);
+                chunks_.size(), saved.size(), shape.ranks, shape.chunks, slots);
   }
   for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(ranks.rank())]) {
-    if (step.action == PipelineAction::backward_input || step.action == PipelineAction::backward_weight) {
+    if (step.action == PipelineAction::backward_input) {
       throw_hint(ErrorKind::unsupported, "use the schedule gpipe, 1f1b or interleaved",
                  "the schedule {} computes the gradients of weights apart, which is not supported yet",
                  spec::name_of(schedule.name));
     }
   }
-  for (Arena& arena : saved) slots_.emplace_back(arena);
-  // Messages between two ranks arrive in the order in which they were sent, so each kind has a group of its own.
+  for (Arena& arena : saved) slots_.push_back({models::Slot(arena), std::nullopt});
   if (ranks.size() == 1) return;
+  // Messages between two ranks arrive in the order in which they were sent, so each kind has a group of its own.
   activations_ = ranks.split(0, ranks.rank(), "pipeline activations");
   gradients_ = ranks.split(0, ranks.rank(), "pipeline gradients");
 }
@@ -41,10 +38,10 @@ Pipeline::Pipeline(Device& device, const spec::PipelineSchedule& schedule, const
 void Pipeline::run(PipelineWork& work) {
   for (const PipelineStep& step : schedule_.ranks[static_cast<size_t>(ranks_.rank())]) {
     switch (step.action) {
-      case PipelineAction::receive_activation: receive(work, false, step); break;
-      case PipelineAction::receive_gradient: receive(work, true, step); break;
-      case PipelineAction::send_activation: send(false, step.virtual_stage + 1, step); break;
-      case PipelineAction::send_gradient: send(true, step.virtual_stage - 1, step); break;
+      case PipelineAction::receive_activation:
+      case PipelineAction::receive_gradient: receive(work, step); break;
+      case PipelineAction::send_activation:
+      case PipelineAction::send_gradient: send(step); break;
       case PipelineAction::forward: forward(work, step); break;
       case PipelineAction::backward: backward(work, step); break;
       case PipelineAction::reduce: work.reduce(schedule_.chunk_of(step.virtual_stage)); break;
@@ -53,88 +50,86 @@ void Pipeline::run(PipelineWork& work) {
       case PipelineAction::backward_weight: break;  // refused by the constructor
     }
   }
-  for (auto& [channel, messages] : outgoing_) {
-    for (Message& message : messages) message.operation.wait();
-    messages.clear();
+  for (auto& [channel, transfers] : outgoing_) {
+    for (Transfer& transfer : transfers) transfer.operation.wait();
+    transfers.clear();
   }
 }
 
-size_t Pipeline::free_slot() const {
-  const auto found = std::ranges::find_if(slot_users_, [](const auto& user) { return !user; });
-  if (found == slot_users_.end())
-    throw_error(ErrorKind::internal, "all {} slots of the pipeline are in use", slots_.size());
-  return static_cast<size_t>(found - slot_users_.begin());
+Pipeline::StageSlot& Pipeline::slot_with(std::optional<std::pair<int, int>> held) {
+  const auto found = std::ranges::find(slots_, held, &StageSlot::holds);
+  if (found == slots_.end()) throw_error(ErrorKind::internal, "the pipeline has no such slot among {}", slots_.size());
+  return *found;
 }
 
 void Pipeline::forward(PipelineWork& work, const PipelineStep& step) {
-  const bool first = step.virtual_stage == 0, last = step.virtual_stage == schedule_.shape.virtual_stages() - 1;
-  const size_t at = free_slot();
-  models::Slot& slot = slots_[at];
-  nn::Pass pass = work.pass(step.micro_batch, saves(step.virtual_stage));
-  const models::Model& part = model(step.virtual_stage);
-  if (!first) take(false, step, slot.begin(pass.activation, Shape{pass.batch.tokens(), part.spec().hidden}));
-  part.forward(pass, slot);
-  part.loss(pass, slot, work.objective(step.micro_batch));
-  if (!last) keep(false, step.virtual_stage + 1, step.micro_batch, slot.residual);
-  if (saves(step.virtual_stage)) {
-    slot_users_[at] = {step.virtual_stage, step.micro_batch};
+  const int stage = step.virtual_stage, chunk = schedule_.chunk_of(stage);
+  StageSlot& used = slot_with(std::nullopt);
+  models::Slot& slot = used.slot;
+  if (stage > 0)
+    take(step, slot.begin_forward(work.activation(), Shape{work.tokens(step.micro_batch), model(stage).spec().hidden}));
+  nn::Pass pass = work.pass(step.micro_batch, is_trained(stage));
+  model(stage).forward(pass, slot);
+  if (is_last(stage)) {
+    const nn::Objective& objective = work.objective(step.micro_batch);
+    if (is_trained(stage)) work.begin_gradients(chunk, step.micro_batch);
+    model(stage).loss(pass, slot, objective);
+    if (is_trained(stage)) work.end_gradients(chunk, step.micro_batch);
+  } else {
+    keep(step, slot.residual);
+  }
+  if (is_trained(stage)) {
+    used.holds = {stage, step.micro_batch};
   } else {
     slot.clear();
   }
 }
 
 void Pipeline::backward(PipelineWork& work, const PipelineStep& step) {
-  const int chunk = schedule_.chunk_of(step.virtual_stage);
-  const std::optional user = std::pair{step.virtual_stage, step.micro_batch};
-  const auto at = static_cast<size_t>(std::ranges::find(slot_users_, user) - slot_users_.begin());
-  models::Slot& slot = slots_[at];
-  if (step.virtual_stage < schedule_.shape.virtual_stages() - 1) take(true, step, slot.begin_backward());
+  const int stage = step.virtual_stage, chunk = schedule_.chunk_of(stage);
+  StageSlot& used = slot_with(std::pair{stage, step.micro_batch});
+  if (!is_last(stage)) take(step, used.slot.begin_backward());
   nn::Pass pass = work.pass(step.micro_batch, true);
-  work.begin_backward(chunk, step.micro_batch);
-  model(step.virtual_stage).backward(pass, slot);
-  work.end_backward(chunk, step.micro_batch);
-  if (step.virtual_stage > schedule_.shape.first_trainable)
-    keep(true, step.virtual_stage - 1, step.micro_batch, slot.dresidual);
-  slot.clear();
-  slot_users_[at].reset();
+  work.begin_gradients(chunk, step.micro_batch);
+  model(stage).backward(pass, used.slot);
+  work.end_gradients(chunk, step.micro_batch);
+  if (stage > schedule_.shape.first_trainable) keep(step, used.slot.dresidual);
+  used.slot.clear();
+  used.holds.reset();
 }
 
-void Pipeline::keep(bool gradient, int user, int micro_batch, const Tensor& x) {
+void Pipeline::keep(const PipelineStep& step, const Tensor& x) {
   Bytes bytes(x.bytes());
   device_.copy_to_host(bytes.data(), x.data, bytes.size());
-  kept_[{gradient, user, micro_batch}] = std::move(bytes);
+  kept_[spec::output_of(step)] = std::move(bytes);
 }
 
-void Pipeline::send(bool gradient, int user, const PipelineStep& step) {
-  std::deque<Message>& under_way = outgoing_[{gradient, step.peer}];
+void Pipeline::send(const PipelineStep& step) {
+  const spec::PipelineMessage message = spec::output_of(step);
+  std::deque<Transfer>& under_way = outgoing_[{message.kind, step.peer}];
   if (under_way.size() >= spec::max_sends_under_way) {
     under_way.front().operation.wait();
     under_way.pop_front();
   }
-  const auto kept = kept_.extract({gradient, user, step.micro_batch});
-  Message& message = under_way.emplace_back();
-  message.bytes = std::move(kept.mapped());
-  message.operation = group(gradient).begin_send(message.bytes, step.peer);
+  Transfer& transfer = under_way.emplace_back();
+  transfer.bytes = std::move(kept_.extract(message).mapped());
+  transfer.operation = group(message.kind).begin_send(transfer.bytes, step.peer);
 }
 
-void Pipeline::receive(PipelineWork& work, bool gradient, const PipelineStep& step) {
-  const nn::Pass pass = work.pass(step.micro_batch, saves(step.virtual_stage));
-  Message& message = incoming_[{gradient, step.virtual_stage, step.micro_batch}];
-  const int64_t elements = pass.batch.tokens() * model(step.virtual_stage).spec().hidden;
-  message.bytes.resize(static_cast<size_t>(elements) * size_of(pass.activation));
-  message.operation = group(gradient).begin_receive(message.bytes, step.peer);
+void Pipeline::receive(const PipelineWork& work, const PipelineStep& step) {
+  const spec::PipelineMessage message = spec::input_of(step);
+  const int64_t elements = work.tokens(step.micro_batch) * model(step.virtual_stage).spec().hidden;
+  Transfer& transfer = incoming_[message];
+  transfer.bytes.resize(static_cast<size_t>(elements) * size_of(work.activation()));
+  transfer.operation = group(message.kind).begin_receive(transfer.bytes, step.peer);
 }
 
-void Pipeline::take(bool gradient, const PipelineStep& step, const Tensor& into) {
-  const Key key{gradient, step.virtual_stage, step.micro_batch};
-  auto incoming = incoming_.extract(key);
-  Bytes bytes;
-  if (incoming.empty()) {
-    bytes = std::move(kept_.extract(key).mapped());
-  } else {
-    incoming.mapped().operation.wait();
-    bytes = std::move(incoming.mapped().bytes);
-  }
+void Pipeline::take(const PipelineStep& step, const Tensor& into) {
+  const spec::PipelineMessage message = spec::input_of(step);
+  auto received = incoming_.extract(message);
+  if (!received.empty()) received.mapped().operation.wait();
+  const Bytes bytes =
+      received.empty() ? std::move(kept_.extract(message).mapped()) : std::move(received.mapped().bytes);
   device_.copy_from_host(into.data, bytes.data(), bytes.size());
 }
 

@@ -140,15 +140,16 @@ TEST(PipelineTimes, SumsOfChunksOverlapWithComputations) {
 TEST(PipelineMemory, Activations) {
   constexpr int p = 4, m = 16;
   for (int rank = 0; rank < p; ++rank) {
-    EXPECT_EQ(kept_activations(made(gpipe, p, m), rank), m);
-    EXPECT_EQ(kept_activations(made(one_f_one_b, p, m), rank), p - rank);
-    EXPECT_EQ(kept_activations(made(interleaved, p, m, 3), rank), 2 * (p - rank - 1) + 2 * p + 1);
-    EXPECT_EQ(kept_activations(made(zb_h1, p, m), rank), p);
-    EXPECT_LE(kept_activations(made(zb_v, p, m, 2), rank), 2 * p);  // of half the size
+    EXPECT_EQ(activation_slots(made(gpipe, p, m), rank), m);
+    EXPECT_EQ(activation_slots(made(one_f_one_b, p, m), rank), p - rank);
+    EXPECT_EQ(activation_slots(made(interleaved, p, m, 3), rank), 2 * (p - rank - 1) + 2 * p + 1);
+    EXPECT_EQ(activation_slots(made(zb_h1, p, m), rank), p);
+    EXPECT_LE(activation_slots(made(zb_v, p, m, 2), rank), 2 * p);  // of half the size
     EXPECT_LE(receive_buffers(made(one_f_one_b, p, m), rank), 2);
   }
-  EXPECT_EQ(kept_activations(made(one_f_one_b, p, 2), 0), 2);  // as many as there are micro-batches
-  EXPECT_EQ(kept_activations(made(one_f_one_b, p, m, 1, 2), 1), 0);
+  EXPECT_EQ(activation_slots(made(one_f_one_b, p, 2), 0), 2);        // as many as there are micro-batches
+  EXPECT_EQ(activation_slots(made(one_f_one_b, p, m, 1, 2), 1), 1);  // forgotten after each forward
+  EXPECT_EQ(activation_slots(made(interleaved, 2, 4, 2, 2), 0), 3);  // two kept, and one of a frozen chunk
 }
 
 TEST(PipelineMessages, CrossEveryBoundaryOnceForwardAndOnceBackward) {
@@ -173,31 +174,53 @@ TEST(PipelineCheck, FindsWhatIsWrong) {
   const auto find = [](std::vector<PipelineStep>& steps, PipelineAction action) {
     return std::ranges::find(steps, action, &PipelineStep::action);
   };
-  const auto breaks = [&](auto change) {
+  const auto breaks = [&](const std::string& words, auto change) {
     PipelineSchedule schedule = right;
     change(schedule.ranks[1]);
-    EXPECT_THROW(check(schedule), Error);
+    try {
+      check(schedule);
+      ADD_FAILURE() << "nothing was found; expected: " << words;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
   };
+  using enum PipelineAction;
   check(right);
-  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::forward)); });
-  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::backward_weight)); });
-  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::send_gradient)); });
-  breaks([&](auto& steps) { steps.erase(find(steps, PipelineAction::receive_activation)); });
-  breaks([&](auto& steps) { steps.pop_back(); });
-  breaks([&](auto& steps) { std::iter_swap(find(steps, PipelineAction::send_activation), steps.end() - 2); });
-  breaks([&](auto& steps) { steps.insert(steps.begin(), *find(steps, PipelineAction::backward_weight)); });
-  breaks([&](auto& steps) { steps.insert(steps.begin(), *find(steps, PipelineAction::reduce)); });
-  breaks([&](auto& steps) { find(steps, PipelineAction::forward)->virtual_stage = 2; });
+  breaks("forward of micro-batch 0 in virtual stage 1: it is missing",
+         [&](auto& steps) { steps.erase(find(steps, forward)); });
+  breaks("gradients are missing", [&](auto& steps) { steps.erase(find(steps, backward_weight)); });
+  breaks("comes where rank", [&](auto& steps) { steps.erase(find(steps, receive_activation)); });
+  breaks("cannot go on", [&](auto& steps) {
+    std::erase_if(steps, [](const PipelineStep& step) { return step.action == receive_activation; });
+  });
+  breaks("the update is not the last action", [&](auto& steps) { steps.pop_back(); });
+  breaks("the update is not the last action", [&](auto& steps) { steps.insert(steps.begin(), steps.back()); });
+  breaks("has no update", [&](auto& steps) { steps.clear(); });
+  breaks("backward_input does not precede it",
+         [&](auto& steps) { steps.insert(steps.begin(), *find(steps, backward_weight)); });
+  breaks("gradients are missing", [&](auto& steps) { steps.insert(steps.begin(), *find(steps, reduce)); });
+  breaks("another rank holds", [&](auto& steps) { find(steps, forward)->virtual_stage = 2; });
+  breaks("it comes twice", [&](auto& steps) { steps.insert(steps.begin(), *find(steps, forward)); });
+  breaks("no such micro-batch", [&](auto& steps) { find(steps, forward)->micro_batch = 6; });
+  breaks("or there are two", [&](auto& steps) { steps.insert(steps.end() - 1, {backward, 1, 3}); });
+  breaks("comes where rank", [&](auto& steps) { steps.erase(find(steps, send_gradient)); });
   // Two forwards in another order: the messages do not match.
-  breaks([&](auto& steps) {
+  breaks("comes where rank", [&](auto& steps) {
     for (PipelineStep& step : steps) {
-      if (step.micro_batch < 2 && step.action != PipelineAction::reduce) step.micro_batch = 1 - step.micro_batch;
+      if (step.micro_batch < 2 && step.action != reduce) step.micro_batch = 1 - step.micro_batch;
     }
   });
+  PipelineSchedule fewer = right;
+  fewer.ranks.pop_back();
+  EXPECT_THROW(check(fewer), Error);
+  PipelineSchedule frozen = right;
+  frozen.shape.first_trainable = 2;
+  EXPECT_THROW(check(frozen), Error);
 }
 
 TEST(PipelineShapes, ThatDoNotExistAreRefused) {
   EXPECT_THROW(made(gpipe, 0, 1), Error);
+  EXPECT_THROW(made(gpipe, 2, 1, 1, 3), Error);
   EXPECT_THROW(made(one_f_one_b, 2, 4, 2), Error);
   EXPECT_THROW(made(interleaved, 2, 4, 1), Error);
   EXPECT_THROW(made(zb_v, 2, 4, 1), Error);

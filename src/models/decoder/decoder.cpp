@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/half.h"
 #include "models/decoder/binder.h"
 #include "spec/model_shard.h"
@@ -147,7 +148,8 @@ Tensor Decoder::slopes(const spec::Attention& whole, Device& device) {
   return upload(device, {begin, begin + heads});
 }
 
-void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) {
+void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
+                            bool input_gradient) {
   for (nn::Block& block : blocks_) {
     for (nn::Linear* linear : block.linears()) set_layer(*linear, trainable_of_parameter);
     for (nn::Norm* norm : block.norms()) set_layer(*norm, trainable_of_parameter);
@@ -158,7 +160,8 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
   }
   if (embedding_.table) embedding_.trainable = trainable_of_parameter[embedding_.parameter];
   if (embedding_.positions) embedding_.positions_trainable = trainable_of_parameter[embedding_.positions_parameter];
-  lowest_trainable_layer_ = embedding_.has_trainable() ? 0 : lowest_trainable_layer;
+  input_gradient_ = input_gradient;
+  lowest_trainable_layer_ = embedding_.has_trainable() || input_gradient ? 0 : lowest_trainable_layer;
 }
 
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
@@ -206,7 +209,7 @@ void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed)
 }
 
 void Decoder::forward(nn::Pass& pass, Slot& slot) const {
-  if (shard_.first()) slot.clear();
+  if (!shard_.first() && !slot.input) throw_error(ErrorKind::internal, "a later stage of a pipeline has no input");
   const Shape shape{pass.batch.tokens(), spec_.hidden};
   if (!pass.training) {
     Tensor& output = shard_.last() ? slot.normed : slot.residual;
@@ -280,7 +283,7 @@ void Decoder::backward(nn::Pass& pass, Slot& slot) const {
   for (size_t layer = blocks_.size(); layer-- > lowest;) {
     nn::BlockState& state = slot.states[layer - lowest];
     blocks_[layer].recompute_activations(pass, state, pass.training->recompute);
-    const bool input_gradient = layer > lowest || embedding_.has_trainable() || !shard_.first();
+    const bool input_gradient = layer > lowest || embedding_.has_trainable() || input_gradient_;
     blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);
   }
   if (shard_.first()) embedding_.backward(pass, slot.dresidual);

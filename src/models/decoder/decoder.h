@@ -18,7 +18,8 @@ class Decoder : public Model {
   Decoder(const spec::ModelSpec& spec, const spec::ModelShard& shard, const WeightSet& weights, Device& device);
 
   const spec::ModelSpec& spec() const override { return spec_; }
-  void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer) override;
+  void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
+                     bool input_gradient) override;
   void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
@@ -58,6 +59,7 @@ class Decoder : public Model {
   nn::Norm final_norm_;
   nn::Head head_;
   int64_t lowest_trainable_layer_ = 0;
+  bool input_gradient_ = false;
 };
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
