@@ -12,7 +12,7 @@
 
 namespace ingot::runtime {
 
-// The order in which a CPU reads weights for one or two tokens (cpu::RowOrder).
+// The order in which a CPU reads weights for one to three tokens (cpu::RowOrder).
 struct WeightOrder {
   std::string name;        // empty on another device
   std::string date;        // when it was measured; empty if it is known for the processor

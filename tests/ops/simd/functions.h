@@ -1,4 +1,4 @@
-// The functions of simd/simd.h over arrays, at every level, for functions_test.cpp.
+// The functions of simd/simd.h over arrays, at every level, for simd_functions_test.cpp.
 #pragma once
 
 #include <stdint.h>
