@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nn/block_state.h"
+#include "nn/deferred_gradients.h"
 #include "nn/norm.h"
 #include "tensor/arena.h"
 
@@ -15,7 +16,7 @@ namespace ingot::models {
 struct Slot {
   // `arena` is this slot's alone, is emptied, and must outlive it: spec::saved_bytes for training; for losses without
   // training one [T, H] of activations, and one more on a later stage of a pipeline.
-  explicit Slot(Arena& arena) : arena(arena) { arena.release(0); }
+  explicit Slot(Arena& arena) : arena(arena), deferred(arena) { arena.release(0); }
 
   // For a later stage of a pipeline, before Model::forward: memory for its input, to be filled by the caller.
   const Tensor& begin_forward(DType activation, const Shape& shape) {
@@ -33,6 +34,7 @@ struct Slot {
     states.clear();
     input = residual = normed = dresidual = {};
     statistics = {};
+    deferred.clear();
     arena.release(0);
   }
 
@@ -44,6 +46,8 @@ struct Slot {
   nn::NormStatistics statistics;       // of the final norm
   // [T, H]: the gradient of `residual`; after Model::backward that of `input`, where it was asked for.
   Tensor dresidual;
+  // Where Training::deferred asks for it: the gradients of weights that Model::backward has left.
+  nn::DeferredGradients deferred;
 };
 
 }  // namespace ingot::models

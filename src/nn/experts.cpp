@@ -35,6 +35,7 @@ class ExpertPass {
     }
     if (!whole.training) return;
     Training& training = training_.emplace(*whole.training);
+    training.deferred = nullptr;  // its rows are not the batch's
     for (int64_t& offset : training.accumulation_offsets) offset = row_of(offset);
     if (training.dropout_rows) {
       Device& device = whole.ops.device;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "nn/deferred_gradients.h"
 #include "nn/dropout.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
@@ -91,6 +92,18 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
   });
 }
 
+// The gradients of an adapter's A and B. dlow [T, R]: low_rank_gradient of `out`, the segment's rows of dy; x: of the
+// whole batch.
+void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeights& layer, size_t parameter,
+                       const Tensor& dlow, const Tensor& out, const Tensor& x) {
+  const Adapter& adapter = *segment.adapter;
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor input = adapter_input(pass, adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
+  if (layer.b_trainable >= 0)
+    matrix_gradient(pass, layer.b_trainable, out, low_rank(pass, adapter, layer, input), segment.begin);
+  matrix_gradient(pass, layer.a_trainable, dlow, input, segment.begin);
+}
+
 }  // namespace
 
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
@@ -160,8 +173,40 @@ void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const Adapt
   }
 }
 
+bool Linear::has_gradients(const Pass& pass) const {
+  return weight_trainable >= 0 || bias_trainable >= 0 ||
+         std::ranges::any_of(pass.adapters, [&](const AdapterSegment& segment) {
+           const LoraWeights* layer = layer_of(segment, parameter);
+           return layer && (layer->a_trainable >= 0 || layer->b_trainable >= 0);
+         });
+}
+
+void Linear::add_own_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const {
+  matrix_gradient(pass, weight_trainable, dy, x, 0);
+  if (bias_trainable < 0) return;
+  GradientAccumulator& accumulator = pass.training->accumulator;
+  for_units(pass, 0, dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
+    const GradientAccumulator::Slot slot = accumulator.open(bias_trainable, unit, 0);
+    ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
+    accumulator.close(bias_trainable, unit, 0);
+  });
+}
+
+void Linear::add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const {
+  add_own_gradients(pass, dy, x);
+  for (const AdapterSegment& segment : pass.adapters) {
+    const LoraWeights* layer = layer_of(segment, parameter);
+    if (!layer) continue;
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor out = dy.slice(segment.begin, segment.end);
+    const Tensor dlow = low_rank_gradient(pass, *segment.adapter, *layer, out);
+    adapter_gradients(pass, segment, *layer, parameter, dlow, out, x);
+  }
+}
+
 void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const {
   const bool in_fp8 = this->in_fp8(pass);
+  DeferredGradients* deferred = pass.training->deferred;
   const Arena::Scope scope(pass.ops.scratch);
   const AdapterSegment* whole = !dx || in_fp8 ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole && drops(pass, *whole->adapter)) whole = nullptr;  // with dropout its term of dx is not a plain gemm
@@ -175,30 +220,19 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   } else if (dx) {
     ops::linear_backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
   }
-  matrix_gradient(pass, weight_trainable, dy, x, 0);
-  if (bias_trainable >= 0) {
-    GradientAccumulator& accumulator = pass.training->accumulator;
-    for_units(pass, 0, dy.rows(), [&](int64_t unit, int64_t from, int64_t to) {
-      const GradientAccumulator::Slot slot = accumulator.open(bias_trainable, unit, 0);
-      ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
-      accumulator.close(bias_trainable, unit, 0);
-    });
+  if (deferred == nullptr) {
+    add_own_gradients(pass, dy, x);
+  } else if (has_gradients(pass)) {
+    deferred->add(pass, *this, dy, x);
   }
   for (const AdapterSegment& segment : pass.adapters) {
     const LoraWeights* layer = layer_of(segment, parameter);
-    if (!layer) continue;
+    if (!layer || (deferred != nullptr && (!dx || whole))) continue;
     const Adapter& adapter = *segment.adapter;
     const Arena::Scope own(pass.ops.scratch);
     const Tensor out = dy.slice(segment.begin, segment.end);
     const Tensor dlow = whole ? whole_dlow : low_rank_gradient(pass, adapter, *layer, out);
-    {
-      const Arena::Scope inner(pass.ops.scratch);
-      const Tensor input = adapter_input(pass, adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
-      if (layer->b_trainable >= 0) {
-        matrix_gradient(pass, layer->b_trainable, out, low_rank(pass, adapter, *layer, input), segment.begin);
-      }
-      matrix_gradient(pass, layer->a_trainable, dlow, input, segment.begin);
-    }
+    if (deferred == nullptr) adapter_gradients(pass, segment, *layer, parameter, dlow, out, x);
     if (!dx || whole) continue;
     const Tensor din = dx.slice(segment.begin, segment.end);
     if (!drops(pass, adapter)) {

@@ -32,8 +32,12 @@ struct Linear {
                            const Tensor& x);
 
   // dx [T, I] = the gradient of x (added to dx with `accumulate`; not computed when absent). The gradients of weight,
-  // bias and adapters go to the accumulator, one accumulation unit at a time. x is the input of forward.
+  // bias and adapters go to the accumulator, one accumulation unit at a time, or are deferred (Training::deferred). x
+  // is the input of forward.
   void backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const;
+
+  // The part of backward that adds to the accumulator.
+  void add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;
 
   // Scratch bytes for `rows` in a pass of this shape, the maximum of forward and backward. `may_fp8`: the layer's
   // `fp8`.
@@ -42,6 +46,9 @@ struct Linear {
  private:
   bool in_fp8(const Pass& pass) const { return fp8 && pass.fp8; }
   bool in_int8(const Pass& pass) const;
+  // Whether the weight, the bias or an adapter of the pass is trained.
+  bool has_gradients(const Pass& pass) const;
+  void add_own_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;  // of weight and bias
   // Adds the bias and the terms of adapters; not those of `whole`, the segment whose term y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
 };

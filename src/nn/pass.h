@@ -70,6 +70,9 @@ struct Training {
   uint64_t dropout_seed = 0;
   uint64_t step = 0;
   StorageType fp8_gradients = StorageType::fp8_e4m3;  // in an fp8 pass: what gradients of activations are rounded to
+  // If not null, backward leaves the gradients of linear layers' weights, biases and adapters to it; those of experts,
+  // norms, embeddings and the head are still computed in backward and loss.
+  class DeferredGradients* deferred = nullptr;
 };
 
 struct Pass {

@@ -68,6 +68,23 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
   return bytes;
 }
 
+size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
+                               int64_t layers) {
+  size_t bytes = 0;
+  for (const ParamSpec& p : parameters(model)) {
+    const bool deferred = p.linear || p.role == Role::router;
+    if (!deferred || p.bias || p.expert >= 0 || p.layer < model.num_layers() - layers) continue;
+    const auto matrix = [&](int64_t features) {
+      return round_up(static_cast<size_t>(tokens * features * activation_bytes));
+    };
+    bytes += matrix(p.shape[0]);
+    // k and v have q's input, gate and up too (the first of them in backward copies it).
+    const bool shares = p.role == Role::k || p.role == Role::v || p.role == Role::gate;
+    if (recompute != Recompute::none && !shares) bytes += matrix(p.shape[1]);
+  }
+  return bytes;
+}
+
 int64_t loss_chunk(int64_t vocab) {
   const int64_t elements = int64_t{1} << 24;
   const int64_t rows = elements / vocab / 64 * 64;

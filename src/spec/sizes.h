@@ -25,6 +25,11 @@ bool is_saved(const SavedTensor& tensor, Recompute recompute);
 size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
                    int64_t layers, const ModelShard& shard = {});
 
+// Bytes of copies that nn::DeferredGradients makes in the backward of the upper `layers` blocks: the gradients of the
+// outputs of linear layers, except those of experts, and their inputs if `recompute` does not save them all.
+size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
+                               int64_t layers);
+
 // Tokens per chunk of the loss, so that logits take at most 2^24 elements (64 MiB in fp32), but at least 64 and at most
 // 1024: a function of the vocabulary alone, because it determines the order in which the head's gradient is summed.
 int64_t loss_chunk(int64_t vocab);

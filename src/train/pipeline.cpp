@@ -21,13 +21,6 @@ Pipeline::Pipeline(Device& device, const spec::PipelineSchedule& schedule, const
                 "a pipeline of {} ranks with {} chunks and {} slots, for a schedule of {} with {} and {}", ranks.size(),
                 chunks_.size(), saved.size(), shape.ranks, shape.chunks, slots);
   }
-  for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(ranks.rank())]) {
-    if (step.action == PipelineAction::backward_input) {
-      throw_hint(ErrorKind::unsupported, "use the schedule gpipe, 1f1b or interleaved",
-                 "the schedule {} computes the gradients of weights apart, which is not supported yet",
-                 spec::name_of(schedule.name));
-    }
-  }
   for (Arena& arena : saved) slots_.push_back({models::Slot(arena), std::nullopt});
   if (ranks.size() == 1) return;
   // Messages between two ranks arrive in the order in which they were sent, so each kind has a group of its own.
@@ -43,11 +36,11 @@ void Pipeline::run(PipelineWork& work) {
       case PipelineAction::send_activation:
       case PipelineAction::send_gradient: send(step); break;
       case PipelineAction::forward: forward(work, step); break;
-      case PipelineAction::backward: backward(work, step); break;
+      case PipelineAction::backward: backward(work, step, false); break;
+      case PipelineAction::backward_input: backward(work, step, true); break;
+      case PipelineAction::backward_weight: backward_weight(work, step); break;
       case PipelineAction::reduce: work.reduce(schedule_.chunk_of(step.virtual_stage)); break;
       case PipelineAction::update: work.update(); break;
-      case PipelineAction::backward_input:
-      case PipelineAction::backward_weight: break;  // refused by the constructor
     }
   }
   for (auto& [channel, transfers] : outgoing_) {
@@ -85,15 +78,32 @@ void Pipeline::forward(PipelineWork& work, const PipelineStep& step) {
   }
 }
 
-void Pipeline::backward(PipelineWork& work, const PipelineStep& step) {
+void Pipeline::backward(PipelineWork& work, const PipelineStep& step, bool defers) {
   const int stage = step.virtual_stage, chunk = schedule_.chunk_of(stage);
   StageSlot& used = slot_with(std::pair{stage, step.micro_batch});
   if (!is_last(stage)) take(step, used.slot.begin_backward());
   nn::Pass pass = work.pass(step.micro_batch, true);
+  nn::Training training = *pass.training;
+  if (defers) training.deferred = &used.slot.deferred;
+  pass.training = &training;
   work.begin_gradients(chunk, step.micro_batch);
   model(stage).backward(pass, used.slot);
   work.end_gradients(chunk, step.micro_batch);
   if (stage > schedule_.shape.first_trainable) keep(step, used.slot.dresidual);
+  if (!defers) release(used);
+}
+
+void Pipeline::backward_weight(PipelineWork& work, const PipelineStep& step) {
+  const int chunk = schedule_.chunk_of(step.virtual_stage);
+  StageSlot& used = slot_with(std::pair{step.virtual_stage, step.micro_batch});
+  nn::Pass pass = work.pass(step.micro_batch, true);
+  work.begin_gradients(chunk, step.micro_batch);
+  used.slot.deferred.compute(pass);
+  work.end_gradients(chunk, step.micro_batch);
+  release(used);
+}
+
+void Pipeline::release(StageSlot& used) {
   used.slot.clear();
   used.holds.reset();
 }

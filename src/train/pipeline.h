@@ -25,7 +25,7 @@ class PipelineWork {
   virtual nn::Pass pass(int micro_batch, bool saves) = 0;
   // Called on the rank of the last virtual stage alone.
   virtual const nn::Objective& objective(int micro_batch) = 0;
-  // Around everything that adds to the gradients of a chunk: its backward and, in the chunk with the head, the loss.
+  // Around everything that adds to the gradients of a chunk: its backward actions and, with the head, the loss.
   virtual void begin_gradients(int chunk, int micro_batch) = 0;
   virtual void end_gradients(int chunk, int micro_batch) = 0;
   // The gradients of a chunk are complete; their sum over data-parallel ranks may start.
@@ -67,7 +67,10 @@ class Pipeline {
   bool is_last(int virtual_stage) const { return virtual_stage == schedule_.shape.virtual_stages() - 1; }
   bool is_trained(int virtual_stage) const { return virtual_stage >= schedule_.shape.first_trainable; }
   void forward(PipelineWork& work, const spec::PipelineStep& step);
-  void backward(PipelineWork& work, const spec::PipelineStep& step);
+  // `defers`: leaves gradients of weights to backward_weight().
+  void backward(PipelineWork& work, const spec::PipelineStep& step, bool defers);
+  void backward_weight(PipelineWork& work, const spec::PipelineStep& step);
+  void release(StageSlot& used);
   // Copies what a computation has made to the host, for send() or, within this rank, take().
   void keep(const spec::PipelineStep& step, const Tensor& x);
   void send(const spec::PipelineStep& step);
