@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/half.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
+#include "nn/deferred_gradients.h"
 #include "ops/registry.h"
 #include "tensor/tolerance.h"
 
@@ -229,6 +231,49 @@ TEST_P(LinearTest, BackwardSumsEachAdaptersRows) {
   add(dx, exact(sum));
   layer_.backward(pass, view(sum, Shape{T, I}), view(dy_, Shape{T, O}), view(x_, Shape{T, I}), true);
   expect_close(sum, dx, "dx accumulated");
+}
+
+// Deferred gradients have the bits of those computed at once, although dy, and with recomputation x, are overwritten.
+TEST_P(LinearTest, DeferredGradientsAreTheSame) {
+  std::vector<Shape> shapes = {Shape{O, I}, Shape{O}};
+  for (const LowRank& l : adapters_) {
+    shapes.push_back(Shape{l.rank, I});
+    shapes.push_back(Shape{O, l.rank});
+  }
+  std::vector<int64_t> dropout_rows(T);
+  std::iota(dropout_rows.begin(), dropout_rows.end(), int64_t{5} << 32);
+  const Tensor rows_of_dropout{dropout_rows.data(), DType::i64, Shape{T}, device_.get()};
+  const auto run = [&](float dropout, spec::Recompute recompute, bool defers) {
+    for (LowRank& l : adapters_) l.adapter.dropout = dropout;
+    std::vector<Matrix> results;
+    std::map<int, Tensor> tensors;
+    for (const Shape& shape : shapes) results.emplace_back(static_cast<size_t>(shape.elements()), 99.0F);
+    for (size_t i = 0; i < shapes.size(); ++i) tensors[static_cast<int>(i)] = view(results[i], shapes[i]);
+    MapAccumulator accumulator(tensors);
+    const size_t bytes = Arena::footprint(DType::f32, Shape{T, O}) +
+                         (recompute == spec::Recompute::none ? 0 : Arena::footprint(DType::f32, Shape{T, I}));
+    Arena kept(*device_, bytes, "kept");
+    DeferredGradients deferred(kept);
+    Training training{accumulator, {0, 3, 7, 9}, recompute, rows_of_dropout, 11, 1};
+    if (defers) training.deferred = &deferred;
+    Pass pass{context_, batch_, DType::f32, segments(), nullptr, &training};
+    Matrix dx(static_cast<size_t>(T * I)), dy = dy_, x = x_;
+    layer_.backward(pass, view(dx, Shape{T, I}), view(dy, Shape{T, O}), view(x, Shape{T, I}), false);
+    if (defers) {
+      EXPECT_FALSE(accumulator.has(0));
+      std::ranges::fill(dy, 7.0F);
+      if (recompute != spec::Recompute::none) std::ranges::fill(x, 7.0F);
+      training.deferred = nullptr;
+      deferred.compute(pass);
+    }
+    results.push_back(dx);
+    return results;
+  };
+  for (const float dropout : {0.0F, 0.25F}) {
+    const std::vector<Matrix> at_once = run(dropout, spec::Recompute::none, false);
+    EXPECT_EQ(run(dropout, spec::Recompute::none, true), at_once);
+    EXPECT_EQ(run(dropout, spec::Recompute::full, true), at_once);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Batches, LinearTest,
