@@ -390,8 +390,8 @@ INGOT_INLINE Floats exp2(Floats x) {
   return scale_by_power(p, n, shifted);
 }
 
-// 1 / x within 2 ulp for 1 <= x <= 2^125, 0 for infinity, NaN for NaN: on avx512 a 14-bit estimate and one Newton step instead of
-// a division.
+// 1 / x within 2 ulp for 1 <= x <= 2^125, 0 for infinity, NaN for NaN: on avx512 a 14-bit estimate and one Newton step
+// instead of a division.
 INGOT_INLINE Floats reciprocal(Floats x) {
 #if defined(__AVX512F__)
   const __m512 estimate = _mm512_rcp14_ps((__m512)x);
