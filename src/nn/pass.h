@@ -60,6 +60,8 @@ struct KvCache {
   ops::PagedLayout layout;
 };
 
+class DeferredGradients;
+
 // Training only. An accumulation unit is `determinism_unit` packed sequences, whose gradient is added as one
 // contribution.
 struct Training {
@@ -72,7 +74,7 @@ struct Training {
   StorageType fp8_gradients = StorageType::fp8_e4m3;  // in an fp8 pass: what gradients of activations are rounded to
   // If not null, backward leaves the gradients of linear layers' weights, biases and adapters to it; those of experts,
   // norms, embeddings and the head are still computed in backward and loss.
-  class DeferredGradients* deferred = nullptr;
+  DeferredGradients* deferred = nullptr;
 };
 
 struct Pass {
