@@ -11,13 +11,9 @@ void DeferredGradients::add(Pass& pass, const Linear& layer, const Tensor& dy, c
     ops::scale(pass.ops, to, from, 1);
     return to;
   };
-  Deferred deferred{&layer, copy(dy), x, x.data};
-  if (pass.training->recompute != spec::Recompute::none) {
-    // Layers with one input follow each other.
-    const bool again = !list_.empty() && list_.back().source == x.data;
-    deferred.x = again ? list_.back().x : copy(x);
-  }
-  list_.push_back(deferred);
+  // Recomputed activations of all blocks use the same memory.
+  const bool keeps_x = pass.training->recompute == spec::Recompute::none;
+  list_.push_back({&layer, copy(dy), keeps_x ? x : copy(x)});
 }
 
 void DeferredGradients::compute(Pass& pass) {

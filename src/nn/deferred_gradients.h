@@ -28,7 +28,6 @@ class DeferredGradients {
   struct Deferred {
     const Linear* layer = nullptr;
     Tensor dy, x;
-    const void* source = nullptr;  // of x
   };
   Arena* arena_;
   std::vector<Deferred> list_;

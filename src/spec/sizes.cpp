@@ -78,9 +78,7 @@ size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int6
       return round_up(static_cast<size_t>(tokens * features * activation_bytes));
     };
     bytes += matrix(p.shape[0]);
-    // k and v have q's input, gate and up too (the first of them in backward copies it).
-    const bool shares = p.role == Role::k || p.role == Role::v || p.role == Role::gate;
-    if (recompute != Recompute::none && !shares) bytes += matrix(p.shape[1]);
+    if (recompute != Recompute::none) bytes += matrix(p.shape[1]);
   }
   return bytes;
 }

@@ -38,9 +38,9 @@ class Pipeline {
  public:
   // Collective over `ranks`, the ranks of the schedule. `chunks`: the models of this rank's virtual stages, in order;
   // each is the shard {pp = virtual stages, stage} of one model, with input_gradient for stages above the schedule's
-  // first trainable one. `saved`: spec::activation_slots arenas, each large enough for any of the chunks
-  // (models::Slot). All outlive the pipeline. Errors: those of spec::check; unsupported for schedules with separate
-  // gradients of weights.
+  // first trainable one. `saved`: spec::activation_slots arenas, each large enough for any of the chunks (models::Slot)
+  // and, in schedules with separate gradients of weights, spec::deferred_gradient_bytes in addition. All outlive the
+  // pipeline. Errors: those of spec::check; internal for another number of ranks, chunks or arenas than the schedule's.
   Pipeline(Device& device, const spec::PipelineSchedule& schedule, const comm::Group& ranks,
            std::vector<const models::Model*> chunks, std::span<Arena> saved);
 
