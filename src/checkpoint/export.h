@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,8 @@
 
 namespace ingot::checkpoint {
 
-// A model to export. Weights are indexed as spec::parameters(spec), in any storage type, on `device`.
+// A model to export. Weights are indexed as spec::parameters(spec), in any storage type, on `device`. Those that are
+// empty are `fetch`ed, one at a time: the result is valid until the next call.
 struct ExportModel {
   const spec::ModelSpec& spec;
   const WeightSet& weights;
@@ -22,6 +24,12 @@ struct ExportModel {
   std::string name;                 // general.name of GGUF files
   std::optional<ModelSource> text;  // source of tokenizer, chat template and generation settings
   ThreadPool* pool = nullptr;
+  std::function<Parameter(size_t index)> fetch = {};
+
+  Parameter parameter(size_t index) const {
+    const Parameter& here = weights.parameters.at(index);
+    return here.matrix || here.vector ? here : fetch(index);
+  }
 };
 
 constexpr uint64_t default_shard_bytes = 5'000'000'000;

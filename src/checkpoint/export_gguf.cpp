@@ -171,7 +171,7 @@ std::vector<std::string> write_gguf(const fs::path& file, const ExportModel& mod
   for (const FileTensor& tensor : tensors) {
     const std::string& name = tensor.declaration.name;
     for (const auto& [index, placement] : tensor.parts) {
-      read_parameter(model.device, model.weights.parameters.at(index), placement, tensor.storage, model.pool, name,
+      read_parameter(model.device, model.parameter(index), placement, tensor.storage, model.pool, name,
                      [&](std::span<const std::byte> bytes) { writer.write(name, bytes); });
     }
   }

@@ -52,8 +52,8 @@ void write_weights(const fs::path& folder, const ExportModel& model, DType dtype
     for (const formats::TensorDeclaration& tensor : writer.layout()) {
       const size_t i = places.at(tensor.name);
       index.weight_map[tensor.name] = file;
-      read_parameter(model.device, model.weights.parameters.at(i), hf_placements(model.spec, table[i]).front(),
-                     storage_of(dtype), model.pool, tensor.name, [&](std::span<const std::byte> bytes) {
+      read_parameter(model.device, model.parameter(i), hf_placements(model.spec, table[i]).front(), storage_of(dtype),
+                     model.pool, tensor.name, [&](std::span<const std::byte> bytes) {
                        writer.write(tensor.name, bytes);
                        index.total_size += bytes.size();
                      });

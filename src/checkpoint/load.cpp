@@ -230,14 +230,26 @@ spec::ModelSpec read_model_spec(const ModelSource& source) {
 
 namespace {
 
-// The transfers of a model's parameters, and their memory.
+// The transfers of the wanted parameters, and their memory.
 struct Plan {
   spec::ModelSpec spec;
   std::vector<spec::ParamSpec> table;
   std::shared_ptr<const TensorStore> store;
-  std::vector<Transfer> transfers;
+  std::vector<size_t> parameters;   // by transfer: its index in the table
+  std::vector<Transfer> transfers;  // in the order of the table
   WeightSizes sizes;
 };
+
+// By index in the table.
+std::vector<bool> wanted_parameters(const spec::ModelSpec& model, size_t count, const LoadOptions& options) {
+  if (options.shards.empty()) return std::vector<bool>(count, true);
+  std::vector<bool> wanted(count);
+  for (const spec::ModelShard& shard : options.shards) {
+    if (shard.tp > 1) throw_error(ErrorKind::unsupported, "weights cannot be read in tensor-parallel shards yet");
+  }
+  for (const spec::HeldParameter& p : spec::held_parameters(model, options.shards)) wanted[p.whole] = true;
+  return wanted;
+}
 
 Plan plan_transfers(const ModelSource& source, const LoadOptions& options) {
   Plan plan;
@@ -245,16 +257,20 @@ Plan plan_transfers(const ModelSource& source, const LoadOptions& options) {
   plan.store = std::make_shared<const TensorStore>(source);
   if (plan.store->gguf() != nullptr) plan.spec = gguf_model(*plan.store);
   plan.table = spec::parameters(plan.spec);
-  for (const spec::ParamSpec& p : plan.table) {
-    plan.transfers.push_back(plan_transfer(*plan.store, plan.spec, p, options));
-    const Transfer& transfer = plan.transfers.back();
-    if (transfer.mapped) {
-      plan.sizes.mapped += transfer.bytes();
+  const std::vector<bool> wanted = wanted_parameters(plan.spec, plan.table.size(), options);
+  std::vector<Transfer> all;  // a file that lacks any of them is refused
+  for (const spec::ParamSpec& p : plan.table) all.push_back(plan_transfer(*plan.store, plan.spec, p, options));
+  check_no_others(*plan.store, plan.spec, all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!wanted[i]) continue;
+    if (all[i].mapped) {
+      plan.sizes.mapped += all[i].bytes();
     } else {
-      plan.sizes.copied += Arena::footprint(transfer.bytes());
+      plan.sizes.copied += Arena::footprint(all[i].bytes());
     }
+    plan.parameters.push_back(i);
+    plan.transfers.push_back(std::move(all[i]));
   }
-  check_no_others(*plan.store, plan.spec, plan.transfers);
   return plan;
 }
 
@@ -293,15 +309,16 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     model.files = files;
   }
 
-  for (size_t i = 0; i < table.size(); ++i) {
+  model.weights.parameters.resize(table.size());
+  for (size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& transfer = transfers[i];
-    Parameter parameter;
-    if (table[i].shape.size() == 2) {
+    const spec::ParamSpec& p = table[plan.parameters[i]];
+    Parameter& parameter = model.weights.parameters[plan.parameters[i]];
+    if (p.shape.size() == 2) {
       parameter.matrix = Weight{transfer.to, transfer.data, transfer.rows, transfer.in, &options.device};
     } else {
-      parameter.vector = Tensor{transfer.data, DType::f32, Shape{table[i].shape[0]}, &options.device};
+      parameter.vector = Tensor{transfer.data, DType::f32, Shape{p.shape[0]}, &options.device};
     }
-    model.weights.parameters.push_back(parameter);
   }
   model.stored_dtype = common_storage(transfers);
   return model;

@@ -7,7 +7,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/model_source.h"
 #include "checkpoint/weight_storage.h"
-#include "spec/model.h"
+#include "spec/model_shard.h"
 #include "tensor/device.h"
 #include "tensor/weight_set.h"
 
@@ -18,11 +18,13 @@ struct LoadOptions {
   WeightStorage storage = {StorageType::f32};  // storage types of the matrices in memory
   bool writable = false;                       // the weights will be modified: none may point into a file
   ThreadPool* pool = nullptr;                  // null: converts on the calling thread
+  // What to read; empty: the whole model. The others are not read.
+  std::vector<spec::ModelShard> shards = {};
 };
 
 struct LoadedModel {
   spec::ModelSpec spec;
-  WeightSet weights;                       // by index of spec::parameters(spec)
+  WeightSet weights;                       // by index of spec::parameters(spec); empty where not in options.shards
   std::string name;                        // the source's name
   std::string stored_dtype;                // the most common type of matrix elements in the file: "bf16", "q4_1"
   size_t copied_bytes = 0;                 // size of the one arena; all other weights point into the mapped files
@@ -36,7 +38,7 @@ struct LoadedModel {
 // Errors: those of TensorStore and of the configuration; corrupt, naming the file, for one that is truncated or
 // modified during loading; corrupt, naming tensor, found and expected shape and file, for a missing tensor, one that
 // does not belong to the model, a wrong shape, and non-finite values; unsupported for a stored type that Ingot does not
-// compute with, and for rows that are not whole blocks of the requested type.
+// compute with, for rows that are not whole blocks of the requested type, and for tensor-parallel shards.
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options);
 
 // The memory that load_model would use, computed without reading weights: bytes of its one arena, and bytes used in

@@ -17,7 +17,13 @@ struct Grid {
   Group dp;  // ranks with the same part of the model
   Group pp;  // ranks with the same sequences and tp rank, ordered by stage
   Group tp;  // ranks with the same sequences and stage
+
+  // Group::waited_s() of all of them.
+  double waited_s() const;
 };
+
+// All ranks are data-parallel.
+Grid data_parallel(const Group& world);
 
 // Collective. ErrorKind::usage when dp * pp * tp is not the world size, naming both.
 Grid make_grid(const Group& world, const Extents& extents);

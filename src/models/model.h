@@ -25,7 +25,7 @@ class Model {
   // The sizes of the model, or of its shard.
   virtual const spec::ModelSpec& spec() const = 0;
 
-  // For every parameter of spec::parameters, its index among the trainable parameters, or -1. Initially all are frozen.
+  // For every parameter of the whole model, its index among the trainable parameters, or -1. Initially all are frozen.
   // Low-rank weights have their own indices (nn::LoraWeights). `lowest_trainable_layer` is the lowest block that needs
   // a backward, because it or something below it is trainable; the blocks below save nothing. `input_gradient`: of a
   // later stage of a pipeline, whether an earlier one has trainable parameters, so that backward goes down to the
@@ -72,8 +72,9 @@ struct PassBytes {
 PassBytes pass_bytes(const spec::ModelSpec& spec, const PassShape& shape);
 
 // The model of spec.family over these weights, which are not copied: `weights` must outlive the model. Tables such as
-// rotary frequencies are allocated on `device`. For a shard of the model the weights are those of
-// spec::held_parameters, passes use the shard's groups, and only the last stage computes logits and losses.
+// rotary frequencies are allocated on `device`. `weights`: by index of spec::parameters(spec); for a shard of the model
+// those of spec::held_parameters suffice. Its passes use the shard's groups, and only the last stage computes logits
+// and losses.
 // ErrorKind::unsupported for an unknown family, and the errors of spec::check for shards.
 std::unique_ptr<Model> make_model(const spec::ModelSpec& spec, const WeightSet& weights, Device& device,
                                   const spec::ModelShard& shard = {});

@@ -79,23 +79,25 @@ void RunFolder::require_lock() const {
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
 
-std::string weights_fingerprint(const WeightSet& weights, Device& device) {
+std::string weights_fingerprint(const WeightSet& weights, Device& device, const comm::Group& stages) {
   constexpr size_t sampled = 4096;
   Sha256 digest;
-  std::vector<std::byte> sample;
-  const auto add = [&](const std::byte* from, size_t bytes) {
-    sample.resize(bytes);
-    device.copy_to_host(sample.data(), from, bytes);
-    digest.update(sample);
-  };
   for (const Parameter& p : weights.parameters) {
-    const bool matrix = static_cast<bool>(p.matrix);
-    const size_t bytes =
-        matrix ? static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in) : p.vector.bytes();
+    const bool matrix = static_cast<bool>(p.matrix), held = matrix || p.vector;
+    const size_t bytes = matrix ? static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in)
+                         : held ? p.vector.bytes()
+                                : 0;
     const auto* begin = static_cast<const std::byte*>(matrix ? p.matrix.data : p.vector.data);
     const size_t part = std::min(sampled, bytes);
-    add(begin, part);
-    add(begin + bytes - part, part);
+    std::string sample(2 * part, '\0');  // of the beginning and of the end
+    if (held) device.copy_to_host(sample.data(), begin, part);
+    if (held) device.copy_to_host(sample.data() + part, begin + bytes - part, part);
+    if (stages.size() > 1) {  // of the lowest stage that holds it
+      const std::vector<std::string> samples = stages.gather(sample);
+      const auto first = std::ranges::find_if(samples, [](const std::string& each) { return !each.empty(); });
+      if (first != samples.end()) sample = *first;
+    }
+    digest.update(std::as_bytes(std::span(sample)));
   }
   return digest.hex();
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/folder_lock.h"
+#include "comm/group.h"
 #include "runs/plan.h"
 #include "tensor/weight_set.h"
 
@@ -47,7 +48,8 @@ class RunFolder {
 std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base);
 
 // SHA-256 over the first and last 4 KiB of every parameter in the device's memory: identifies a model without reading
-// all weights.
-std::string weights_fingerprint(const WeightSet& weights, Device& device);
+// all weights. Collective over `stages`, the ranks of a pipeline, each with its own parameters: the same as of the
+// whole model.
+std::string weights_fingerprint(const WeightSet& weights, Device& device, const comm::Group& stages = {});
 
 }  // namespace ingot::runs

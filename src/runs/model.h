@@ -13,23 +13,26 @@
 
 namespace ingot::runs {
 
-// How much of the weights would be copied, and how much mapped.
+// How much of the weights of share.shards would be copied, and how much mapped.
 WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const spec::ModelSpec& model);
+                        const spec::ModelSpec& model, const train::ShardSpec& share = {});
 
+// What one rank has.
 struct RunModel {
-  std::unique_ptr<checkpoint::LoadedModel> loaded;  // owns the weights to which the others refer
-  std::unique_ptr<models::Model> model;
+  std::unique_ptr<checkpoint::LoadedModel> loaded;    // owns the weights to which the others refer
+  std::vector<std::unique_ptr<models::Model>> parts;  // of ShardSpec::shards: one whole model, or stages of a pipeline
   std::unique_ptr<train::OptimizerState> optimizer_state;
   std::string base;  // identifies the initial weights, for run_identity
 
+  // The argument of train::Step.
+  train::TrainedModel trained() const;
   // Makes the weights used in computation and their master copies agree. Collective over the ranks.
   void begin(train::Step& step);
 };
 
-// Creates random weights, or loads those of `source`, as the recipe says; the optimizer state is this rank's share.
-// Errors: those of load_model.
+// Creates random weights, or loads those of `source`, as the recipe says: of plan.share. Collective over the stages of
+// a pipeline. Errors: those of load_model.
 RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const train::ShardSpec& share = {});
+                        const comm::Group& stages = {});
 
 }  // namespace ingot::runs

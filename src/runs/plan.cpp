@@ -25,6 +25,9 @@ int64_t rank_for(int64_t loss_tokens) {
 // More tokens per micro-batch do not make gemms faster on any device we measured.
 constexpr int64_t max_useful_tokens = 4096;
 
+// With 1F1B and m micro-batches for p stages, (p - 1) / (m + p - 1) of the time is idle: a fifth with m = 4 p.
+constexpr int64_t micro_batches_per_stage = 4;
+
 std::optional<spec::LoraSpec> resolve_adapter(train::Recipe& r, int64_t loss_tokens) {
   if (!r.adapter) return std::nullopt;
   train::AdapterRecipe& a = *r.adapter;
@@ -69,7 +72,8 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 
 size_t MemoryPlan::total() const {
   return weights + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
-         optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples;
+         optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples +
+         (host_visible ? step.messages : 0);
 }
 
 std::string MemoryPlan::table() const {
@@ -87,10 +91,13 @@ std::string MemoryPlan::table() const {
   row("batch", step.batch);
   row("CPU workspace", workspace);
   row("samples' engine", samples);
+  if (host_visible) row("pipeline's messages", step.messages);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
   if (mapped)
     text +=
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
+  if (!host_visible && step.messages)
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
   if (copy)
     text += fmt::format("  {:<22}{:>12} (host memory, for checkpoints beside the steps)\n", "checkpoint's copy",
                         format_bytes(copy));
@@ -113,7 +120,10 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   RunPlan plan;
   plan.recipe = recipe;
   plan.model = model;
+  plan.share = share;
   train::Recipe& r = plan.recipe;
+  r.parallel.resolve();
+  for (const spec::ModelShard& shard : share.shards) spec::check(model, shard);
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);
@@ -140,7 +150,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
-  plan.host_visible = runtime.device->host_visible();
+  plan.memory.host_visible = runtime.device->host_visible();
   plan.decoded = weight_storage_of(r).decoded(s.activation);
   s.fp8 = r.precision == train::Precision::fp8;
   if (r.fp8_gradients == train::Fp8Gradients::e5m2) s.fp8_gradients = StorageType::fp8_e5m2;
@@ -148,6 +158,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   s.sequence_length = r.data.sequence_length;
   s.accumulation_unit = r.determinism_unit;
   if (plan.optimizer_types.fixed_point_sums) s.units = r.batch.global / r.determinism_unit;
+  s.schedule = r.parallel.schedule;
   s.seed = static_cast<uint64_t>(r.seed);
   s.optimizer = r.optimizer.settings();
 
@@ -178,10 +189,19 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   // The last rank has the most units.
   const int64_t max_sequences =
       train::rank_sequences(r.batch.global, s.accumulation_unit, share.ranks - 1, share.ranks).count();
+  s.sequences = max_sequences;
   int64_t micro = std::min(r.batch.micro.value_or(max_sequences), max_sequences);
   plan.micro_batch_reason = !automatic        ? "set in the recipe"
                             : share.ranks > 1 ? "a rank's share"
                                               : "the whole global batch";
+  const int64_t pipelined =
+      std::max<int64_t>(1, max_sequences / (micro_batches_per_stage * share.stages() * s.accumulation_unit)) *
+      s.accumulation_unit;
+  if (automatic && share.stages() > 1 && micro > pipelined) {
+    micro = pipelined;
+    plan.micro_batch_reason =
+        fmt::format("{} stages are kept busy by {} micro-batches each", share.stages(), micro_batches_per_stage);
+  }
   if (automatic && micro > s.accumulation_unit && micro * s.sequence_length > max_useful_tokens) {
     const int64_t units = max_useful_tokens / (s.sequence_length * s.accumulation_unit);
     micro = s.accumulation_unit * std::max<int64_t>(1, units);
@@ -210,7 +230,7 @@ void set_micro_batch(RunPlan& plan, int64_t micro) {
   plan.recipe.batch.micro.value = micro * plan.step.accumulation_unit;
   plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,
                                         static_cast<int>(*plan.recipe.threads.value),
-                                        plan.memory.optimizer_state.update, plan.host_visible);
+                                        plan.memory.optimizer_state.update, plan.memory.host_visible, plan.share);
 }
 
 RunPlan plan_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,

@@ -19,11 +19,12 @@ struct MemoryPlan {
   size_t weights = 0;  // in allocated memory
   size_t mapped = 0;   // weights read in place from the model's files: the system may evict and reread them
   train::OptimizerStateBytes optimizer_state;
-  train::StepBytes step;
+  train::StepBytes step;  // its messages are host memory, in total() where that is the device's too
   size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs
   size_t samples = 0;    // engine that generates the samples of eval.prompts
   size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
-  size_t total() const;  // without mapped weights
+  bool host_visible = true;  // of the device
+  size_t total() const;      // without mapped weights
   std::string table() const;
 };
 
@@ -38,7 +39,7 @@ struct RunPlan {
   double flops_per_token = 0;  // useful FLOPs, causal attention, at the data's sub-sequence lengths
   int64_t trainable_parameters = 0;
   std::optional<infer::EngineSettings> samples;  // engine for eval.prompts, when there are any
-  bool host_visible = true;                      // of the device
+  train::ShardSpec share;                        // what this rank stores
   bool decoded = false;                 // weights are not stored in the activations' type, and are decoded on use
   bool micro_batch_auto = false;        // the recipe has batch.micro: auto
   std::string micro_batch_reason;       // why the micro-batch has its size
@@ -68,8 +69,8 @@ data::DatasetStatistics placeholder_statistics(int64_t sequence_length);
 
 // Resolves everything that is `auto` and checks that the settings are consistent. `longest_prompt`: tokens of the
 // longest of eval.prompts; 0 without any. `available`: usable memory of `runtime`'s device; a run that needs more is
-// sized with the smallest allowed micro-batch, and has `fits` false. `share`: rank and number of ranks. Errors: usage
-// for a sequence longer than the model's context and for contradictory settings.
+// sized with the smallest allowed micro-batch, and has `fits` false. `share`: what this rank stores. Errors: usage for
+// a sequence longer than the model's context, for contradictory settings, and for more pipeline stages than blocks.
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
                  const train::ShardSpec& share = {});

@@ -62,32 +62,52 @@ int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
   return std::max<int64_t>(1, share);
 }
 
+// Sets parallel.dp to what the launcher has started.
+void set_launched(train::ParallelRecipe& parallel, const comm::Launch& launch) {
+  const int64_t replicas = launch.size / parallel.pp;
+  if (launch.size % parallel.pp != 0) {
+    throw_hint(ErrorKind::usage, "start a multiple of parallel.pp processes",
+               "parallel.pp is {}, and {} has started {} processes", parallel.pp, launch.launcher, launch.size);
+  }
+  if (parallel.dp != 1 && parallel.dp != replicas) {
+    throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes over parallel.pp",
+               "parallel.dp is {} and parallel.pp {}, but {} has started {} processes", parallel.dp, parallel.pp,
+               launch.launcher, launch.size);
+  }
+  parallel.dp = replicas;
+}
+
 }  // namespace
 
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
   int code = 0;
+  const auto grid_of = [&](const comm::Group& world) {
+    return comm::make_grid(world, {.dp = static_cast<int>(parallel.dp), .pp = static_cast<int>(parallel.pp)});
+  };
   if (const std::optional<comm::Launch> launch = comm::find_launch(environment)) {
-    if (parallel.dp != 1 && parallel.dp != launch->size) {
-      throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes",
-                 "parallel.dp is {}, but {} has started {} processes", parallel.dp, launch->launcher, launch->size);
-    }
-    parallel.dp = launch->size;
-    comm::run_mpi({comm::find_mpi_plugin(), launch->size, static_cast<double>(parallel.timeout_s)},
-                  [&](const comm::MpiRank& rank) { code = run({rank.world, rank.local, rank.locals}); });
+    set_launched(parallel, *launch);
+    comm::run_mpi(
+        {comm::find_mpi_plugin(), launch->size, static_cast<double>(parallel.timeout_s)},
+        [&](const comm::MpiRank& rank) { code = run({rank.world, grid_of(rank.world), rank.local, rank.locals}); });
     return code;
   }
-  const comm::InProcess settings{.ranks = static_cast<int>(parallel.dp),
+  const comm::InProcess settings{.ranks = static_cast<int>(parallel.dp * parallel.pp),
                                  .timeout_s = static_cast<double>(parallel.timeout_s),
                                  .stuck = end_process};
   comm::run_in_process(settings, [&](const comm::Group& world) {
-    const int own = run({world, world.rank(), world.size(), world.rank() == 0});
+    const int own = run({world, grid_of(world), world.rank(), world.size(), world.rank() == 0});
     if (world.rank() == 0) code = own;
   });
   return code;
 }
 
-train::ShardSpec share_of(const train::Recipe& recipe, const comm::Group& world) {
-  return {world.rank(), world.size(), static_cast<int>(recipe.parallel.zero)};
+train::ShardSpec share_of(const train::ParallelRecipe& parallel, const comm::Grid& grid) {
+  train::ParallelRecipe p = parallel;
+  p.resolve();
+  train::ShardSpec share{grid.dp.rank(), grid.dp.size(), static_cast<int>(p.zero)};
+  if (p.pp > 1)
+    share.shards = spec::pipeline_shards(p.schedule, grid.pp.size(), static_cast<int>(*p.chunks.value), grid.pp.rank());
+  return share;
 }
 
 runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads,

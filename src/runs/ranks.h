@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
-#include "comm/group.h"
+#include "comm/grid.h"
 #include "runtime/runtime.h"
 #include "train/recipe.h"
 #include "train/sharding.h"
@@ -15,19 +15,21 @@ namespace ingot::runs {
 
 struct Rank {
   comm::Group world;
+  comm::Grid grid;            // the world by the recipe's layout
   int local = 0;              // rank number on this machine
   int locals = 1;             // number of ranks on this machine
   bool leads_process = true;  // the first rank of its process, which handles the signals
 };
 
 // Calls run(rank) for each of the recipe's ranks in this process, and returns the result of the first of them. Under a
-// launcher the process is one rank, and parallel.dp becomes the number of processes; otherwise all ranks are threads of
-// this process. When a rank fails, or does not arrive within parallel.timeout_s, all ranks end with its error; a rank
-// that cannot be ended ends the process. Other errors: usage for a parallel.dp that differs from the launcher's number;
-// those of comm::find_mpi_plugin and run_mpi.
+// launcher the process is one rank, and parallel.dp becomes the number of processes over parallel.pp; otherwise all
+// ranks are threads of this process. When a rank fails, or does not arrive within parallel.timeout_s, all ranks end
+// with its error; a rank that cannot be ended ends the process. Other errors: usage for a layout that differs from the
+// launcher's number; those of comm::find_mpi_plugin and run_mpi.
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run);
 
-train::ShardSpec share_of(const train::Recipe& recipe, const comm::Group& world);
+// What this rank stores.
+train::ShardSpec share_of(const train::ParallelRecipe& parallel, const comm::Grid& grid);
 
 // Opens this rank's device with its share of the threads. `device`: one per rank, separated by commas; "cpu" or a
 // simulated device, shared by all ranks; or a kind of GPU or "auto", where each rank uses the GPU with its number on

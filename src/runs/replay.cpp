@@ -74,7 +74,7 @@ train::Recipe read_recipe(const fs::path& run, const std::vector<std::string>& c
     throw_hint(ErrorKind::not_found, "give a run folder of ingot pretrain or ingot finetune: runs/NAME",
                "{}: has no recipe.yaml", run.string());
   }
-  std::vector<std::string> overrides = {"parallel.dp=1", "parallel.zero=0"};
+  std::vector<std::string> overrides = {"parallel.dp=1", "parallel.pp=1", "parallel.zero=0"};
   overrides.insert(overrides.end(), changes.begin(), changes.end());
   train::Recipe recipe = train::read_recipe(path, overrides);
   recipe.device = recipe.device.substr(0, recipe.device.find(','));  // the first of the ranks' devices
@@ -122,8 +122,8 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
       plan_run(recipe, model, data.train->statistics(), 0, plan_weights(recipe, runtime, source, model),
                runtime.device->memory_available(), runtime);
   RunModel made = make_run_model(plan, runtime, source);
-  train::Step work(*runtime.device, runtime.registry, *runtime.threads, *made.model, *made.optimizer_state, plan.step,
-                   plan.decoded);
+  train::Step work(*runtime.device, runtime.registry, *runtime.threads, made.trained(), *made.optimizer_state,
+                   plan.step, plan.decoded);
   made.begin(work);
 
   const fs::path checkpoints = folder / "checkpoints";

@@ -23,6 +23,7 @@
 #include "runs/plan.h"
 #include "runs/ranks.h"
 #include "runs/samples.h"
+#include "runs/stage_weights.h"
 #include "runs/summary.h"
 #include "runs/tensorboard_log.h"
 #include "runtime/device_rates.h"
@@ -61,18 +62,15 @@ void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, con
   }
 }
 
-// The adapter's master weights, by layer; `memory` owns those that are gathered from several ranks.
-std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan,
-                                                       const train::OptimizerState& optimizer_state, train::Step& step,
+// The adapter's master weights, by layer; `memory` owns those that are gathered from several ranks. Collective.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, train::Step& step,
                                                        std::vector<Buffer>& memory) {
   std::vector<checkpoint::AdapterModule> modules;
-  const auto master = [&](int trainable) { return step.master(static_cast<size_t>(trainable), memory.emplace_back()); };
+  size_t number = 0;  // of the trainable tensors of the whole model: A and B of each layer
+  const auto next = [&] { return step.master(number++, memory.emplace_back()); };
   for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
-    const nn::LoraWeights& layer = optimizer_state.adapter()->layers[p.base];
-    modules.push_back({.param = p,
-                       .factor = static_cast<float>(plan.lora->factor()),
-                       .a = master(layer.a_trainable),
-                       .b = master(layer.b_trainable)});
+    const Tensor a = next(), b = next();
+    modules.push_back({.param = p, .factor = static_cast<float>(plan.lora->factor()), .a = a, .b = b});
   }
   return modules;
 }
@@ -89,24 +87,24 @@ struct Sources {
 
 // Makes the Step. With `batch.micro: auto` it first runs a memory probe; if memory runs out on any rank, the plan gets
 // a smaller micro-batch.
-std::unique_ptr<train::Step> make_step(RunPlan& plan, runtime::Runtime& runtime, models::Model& model,
-                                       train::OptimizerState& optimizer_state, const RunData& data, const Log& log,
-                                       const comm::Group& world) {
+std::unique_ptr<train::Step> make_step(RunPlan& plan, runtime::Runtime& runtime, const RunModel& made,
+                                       const RunData& data, const Log& log, const comm::Grid& grid) {
   if (!plan.micro_batch_auto) {
-    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, model, optimizer_state,
-                                         plan.step, plan.decoded, world);
+    return std::make_unique<train::Step>(*runtime.device, runtime.registry, *runtime.threads, made.trained(),
+                                         *made.optimizer_state, plan.step, plan.decoded, grid);
   }
   std::vector<int64_t> samples = data.order->step_samples(0);
   samples.resize(std::min(samples.size(), static_cast<size_t>(*plan.recipe.batch.micro.value)));
   std::vector<data::PackedSequence> sequences;
   for (const int64_t sample : samples) sequences.push_back(data.train->get(sample));
-  train::ProbedStep tried = train::probe_memory(*runtime.device, runtime.registry, *runtime.threads, model,
-                                                optimizer_state, plan.step, plan.decoded, sequences, samples, world);
+  train::ProbedStep tried =
+      train::probe_memory(*runtime.device, runtime.registry, *runtime.threads, made.trained(), *made.optimizer_state,
+                          plan.step, plan.decoded, sequences, samples, grid);
   if (!tried.shortage.empty()) {
     plan.micro_batch_reason = fmt::format("with {} there was not enough memory for a step: {}",
                                           *plan.recipe.batch.micro.value, tried.shortage);
     set_micro_batch(plan, tried.step->settings().micro);
-    if (world.rank() == 0)
+    if (grid.world.rank() == 0)
       log.warning("batch.micro: auto is {}: {}", *plan.recipe.batch.micro.value, plan.micro_batch_reason);
   }
   return std::move(tried.step);
@@ -243,14 +241,15 @@ int Runner::run_rank(const Rank& rank) {
   const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
 
-  const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model);
+  const train::ShardSpec share = share_of(recipe.parallel, rank.grid);
+  const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model, share);
   const size_t available = memory_of(*runtime.device, rank);
   std::vector<std::vector<int32_t>> prompts;  // only on the first rank
   if (first) prompts = encode_prompts(recipe, text, data);
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
   RunPlan plan = plan_run(recipe, model, data.train->statistics(), static_cast<int64_t>(longest), weights, available,
-                          runtime, share_of(recipe, world));
+                          runtime, share);
   const int64_t micro = -world.all_max(-plan.step.micro);  // all ranks use the same micro-batch
   if (micro != plan.step.micro) {
     set_micro_batch(plan, micro);
@@ -276,9 +275,9 @@ int Runner::plan_without_data(const train::Recipe& r, runtime::Runtime& runtime,
   train::Recipe recipe = r;
   recipe.eval.prompts.clear();
   const size_t available = memory_of(*runtime.device, rank);
-  const RunPlan plan =
-      size_run(recipe, model, placeholder_statistics(r.data.sequence_length), 0,
-               plan_weights(r, runtime, source, model), available, runtime, share_of(recipe, rank.world));
+  const train::ShardSpec share = share_of(recipe.parallel, rank.grid);
+  const RunPlan plan = size_run(recipe, model, placeholder_statistics(r.data.sequence_length), 0,
+                                plan_weights(r, runtime, source, model, share), available, runtime, share);
   print_plan(request_.print, plan, available, rank.world);
   if (rank.world.rank() > 0) return 0;
   request_.print("# no data.train: estimated for full sequences of one document, without eval.prompts\n");
@@ -309,11 +308,10 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
                                     ? DeviceRates{}
                                     : runtime::gpu_training_rates(runtime, plan.step.activation);
-  RunModel made = make_run_model(plan, runtime, sources.model, share_of(r, world));
+  RunModel made = make_run_model(plan, runtime, sources.model, rank.grid.pp);
   const WeightSet& weights = made.loaded->weights;
   train::OptimizerState& optimizer_state = *made.optimizer_state;
-  const std::unique_ptr<train::Step> step_made =
-      make_step(plan, runtime, *made.model, optimizer_state, data, log, world);
+  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, made, data, log, rank.grid);
   train::Step& step = *step_made;
   made.begin(step);
 
@@ -327,7 +325,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
 
   Observers observers;
   Console console(log, request_.quiet);
-  train::Trainer trainer(step, *made.model, weights, optimizer_state, plan.lora, *data.train, *data.order,
+  train::Trainer trainer(step, plan.model, weights, optimizer_state, plan.lora, *data.train, *data.order,
                          data.eval.get(), settings, observers);
   const int64_t done = request_.resume == Resume::yes ? trainer.resume() : 0;  // RunFolder has checked that one exists
   std::optional<train::EventLog> events;
@@ -346,7 +344,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
                       settings.rates, done > 0, *r.batch.micro.value, plan.micro_batch_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
-  Sampler sampler(runtime, *made.model, text, plan, std::move(prompts), optimizer_state.adapter());
+  Sampler sampler(runtime, *made.parts.front(), text, plan, std::move(prompts), optimizer_state.adapter());
   std::optional<StopSignal> stop;  // one per process
   if (rank.leads_process) stop.emplace(request_.second_signal);
   const auto stops = [&] {
@@ -369,15 +367,28 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   if (plan.lora) {
     result = run_dir / "adapter";
     std::vector<Buffer> masters;  // gathered from several ranks
-    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, optimizer_state, step, masters);
+    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, step, masters);
     if (!first) return 0;
     checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, modules, *runtime.device);
   } else {
-    if (!first) return 0;
+    if (rank.grid.dp.rank() > 0) return 0;
+    StageWeights stages(*runtime.device, weights, rank.grid.pp);
+    if (!first) {
+      stages.serve();
+      return 0;
+    }
     result = run_dir / "model";
     remove_tree(result);
-    checkpoint::write_hf(result, {plan.model, weights, *runtime.device, r.name, sources.text, runtime.threads.get()},
+    checkpoint::write_hf(result,
+                         {.spec = plan.model,
+                          .weights = weights,
+                          .device = *runtime.device,
+                          .name = r.name,
+                          .text = sources.text,
+                          .pool = runtime.threads.get(),
+                          .fetch = [&](size_t index) { return stages.fetch(index); }},
                          plan.step.activation);
+    stages.end();
   }
   request_.print(end_report(plan, data, console.summary(), result));
   require_stored(trainer);

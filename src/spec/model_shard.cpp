@@ -1,5 +1,8 @@
 #include "spec/model_shard.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/error.h"
 
 namespace ingot::spec {
@@ -85,6 +88,32 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     list.push_back(std::move(held));
   }
   return list;
+}
+
+std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<const ModelShard> shards) {
+  std::map<size_t, HeldParameter> held;
+  for (const ModelShard& shard : shards) {
+    for (HeldParameter& p : held_parameters(model, shard)) {
+      const auto [place, added] = held.try_emplace(p.whole, p);
+      if (!added) place->second.copy = place->second.copy && p.copy;
+    }
+  }
+  std::vector<HeldParameter> list;
+  for (auto& [whole, p] : held) list.push_back(std::move(p));
+  return list;
+}
+
+int64_t first_trainable_stage(const ModelSpec& model, int64_t virtual_stages, int64_t lowest_layer) {
+  ModelShard shard{.pp = virtual_stages};
+  while (!shard.last() && blocks_of(model, shard).end <= lowest_layer) ++shard.stage;
+  return shard.stage;
+}
+
+BackwardEnd backward_end(const ModelSpec& model, const ModelShard& shard, int64_t lowest_layer) {
+  const bool input_gradient = shard.stage > first_trainable_stage(model, shard.pp, lowest_layer);
+  const Range blocks = blocks_of(model, shard);
+  if (input_gradient) return {0, true};
+  return {std::clamp(lowest_layer - blocks.begin, int64_t{0}, blocks.end - blocks.begin), false};
 }
 
 }  // namespace ingot::spec

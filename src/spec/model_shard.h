@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "spec/model.h"
@@ -50,5 +51,21 @@ struct HeldParameter {
 
 // The shard's parameters, in the order of parameters(model).
 std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelShard& shard);
+
+// Those of a rank of a pipeline, whose `shards` are its virtual stages. Each comes once: a rank with the first and the
+// last stage has one tied embedding for both uses, and it is no copy.
+std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<const ModelShard> shards);
+
+// The lowest of `virtual_stages` with a trainable parameter, when the blocks below `lowest_layer`, and with
+// `lowest_layer` > 0 the embedding, are frozen. The last one where only the head can be trained.
+int64_t first_trainable_stage(const ModelSpec& model, int64_t virtual_stages, int64_t lowest_layer);
+
+// Where backward ends in a shard, for blocks frozen as above: its own lowest block that has a backward (the number of
+// its blocks if none has), and whether backward goes on to the shard's input.
+struct BackwardEnd {
+  int64_t lowest_layer = 0;
+  bool input_gradient = false;
+};
+BackwardEnd backward_end(const ModelSpec& model, const ModelShard& shard, int64_t lowest_layer);
 
 }  // namespace ingot::spec

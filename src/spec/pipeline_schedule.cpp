@@ -285,6 +285,14 @@ PipelineMessage output_of(const PipelineStep& step) {
           step.virtual_stage + (is_activation ? 1 : -1), step.micro_batch};
 }
 
+std::vector<ModelShard> pipeline_shards(PipelineScheduleName name, int ranks, int chunks, int rank) {
+  std::vector<ModelShard> shards;
+  for (int stage = 0; stage < ranks * chunks; ++stage) {
+    if (rank_of_stage(name, ranks, stage) == rank) shards.push_back({.pp = ranks * chunks, .stage = stage});
+  }
+  return shards;
+}
+
 int PipelineSchedule::rank_of(int virtual_stage) const { return rank_of_stage(name, shape.ranks, virtual_stage); }
 
 PipelineSchedule make_pipeline_schedule(PipelineScheduleName name, const PipelineShape& shape) {

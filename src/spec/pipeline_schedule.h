@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "spec/model_shard.h"
+
 namespace ingot::spec {
 
 enum class PipelineScheduleName {
@@ -63,6 +65,9 @@ struct PipelineMessage {
 PipelineMessage input_of(const PipelineStep& step);
 // The message that a computation makes, or that a send sends.
 PipelineMessage output_of(const PipelineStep& step);
+
+// The parts of a model that a rank of a pipeline holds: its virtual stages, in order.
+std::vector<ModelShard> pipeline_shards(PipelineScheduleName name, int ranks, int chunks, int rank);
 
 struct PipelineShape {
   int ranks = 1;

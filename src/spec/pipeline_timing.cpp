@@ -228,18 +228,52 @@ int activation_slots(const PipelineSchedule& schedule, int rank) {
   return most;
 }
 
-int receive_buffers(const PipelineSchedule& schedule, int rank) {
-  std::set<PipelineMessage> waiting;
-  size_t most = 0;
+int message_buffers(const PipelineSchedule& schedule, int rank) {
+  const auto neighbour = [&](const PipelineMessage& message) {
+    return message.virtual_stage >= 0 && message.virtual_stage < schedule.shape.virtual_stages();
+  };
+  int held = 0, most = 0;
+  std::map<std::pair<PipelineMessage::Kind, int>, int> under_way;  // by kind and peer
   for (const PipelineStep& step : schedule.ranks[static_cast<size_t>(rank)]) {
-    if (is_receive(step.action)) {
-      waiting.insert(input_of(step));
-      most = std::max(most, waiting.size());
-    } else if (step.action == forward || step.action == backward || step.action == backward_input) {
-      waiting.erase(input_of(step));
+    if (is_receive(step.action)) ++held;
+    if (step.action == forward || step.action == backward || step.action == backward_input) {
+      const bool has_input =
+          step.action == forward ? step.virtual_stage > 0 : neighbour({{}, step.virtual_stage + 1, 0});
+      if (has_input) --held;
+      const bool is_lowest = step.action != forward && step.virtual_stage <= schedule.shape.first_trainable;
+      if (neighbour(output_of(step)) && !is_lowest) ++held;
     }
+    if (is_send(step.action)) {
+      int& sends = under_way[{output_of(step).kind, step.peer}];
+      if (sends == max_sends_under_way) {
+        --held;
+      } else {
+        ++sends;
+      }
+    }
+    most = std::max(most, held);
   }
-  return static_cast<int>(most);
+  return most;
+}
+
+int micro_batches_at_once(const PipelineSchedule& schedule, int rank) {
+  const auto& steps = schedule.ranks[static_cast<size_t>(rank)];
+  const auto computes = [](const PipelineStep& step) {
+    return step.action == forward || step.action == backward || step.action == backward_input ||
+           step.action == backward_weight;
+  };
+  std::vector<size_t> ends(static_cast<size_t>(schedule.shape.micro_batches));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (computes(steps[i])) ends[static_cast<size_t>(steps[i].micro_batch)] = i;
+  }
+  int begun = 0, first = 0, most = 0;  // micro-batches [first, begun) are in use
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (!computes(steps[i])) continue;
+    begun = std::max(begun, steps[i].micro_batch + 1);
+    most = std::max(most, begun - first);
+    while (first < begun && ends[static_cast<size_t>(first)] <= i) ++first;
+  }
+  return most;
 }
 
 namespace {

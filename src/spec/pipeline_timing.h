@@ -49,8 +49,12 @@ PipelineTiming time_pipeline(const PipelineSchedule& schedule, const PipelineDur
 // The most micro-batches of a chunk whose activations a rank has at once: from a forward to the last backward action of
 // it. One of a chunk without trainable parameters in it or before it is forgotten after its forward.
 int activation_slots(const PipelineSchedule& schedule, int rank);
-// The most messages that a rank has started to receive and not used yet.
-int receive_buffers(const PipelineSchedule& schedule, int rank);
+// The most messages that a rank holds at once: those that it has started to receive and not used yet, those that it has
+// made and not used or sent yet, and those under way.
+int message_buffers(const PipelineSchedule& schedule, int rank);
+// The most micro-batches whose data a rank needs at once: from the first computation on one, or on a later one, to the
+// last computation on it.
+int micro_batches_at_once(const PipelineSchedule& schedule, int rank);
 
 // ErrorKind::internal, naming the rank and the action, unless each micro-batch goes through every virtual stage once
 // forward and, from the first trainable one on, once backward (in one action or in two), on the rank that holds it;

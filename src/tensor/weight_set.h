@@ -1,4 +1,5 @@
-// The weights of a model in memory, indexed as in its parameter table (spec::parameters).
+// The weights of a model in memory, indexed as in its parameter table (spec::parameters). Where a rank holds a part of
+// the model, the other parameters are empty.
 #pragma once
 
 #include <memory>

@@ -6,17 +6,19 @@
 
 namespace ingot::train {
 
-size_t BatchUploader::bytes(int64_t tokens) {
+size_t BatchUploader::bytes(int64_t tokens, int held) {
   // ids, positions, targets, losses; dropout rows; sub-sequence offsets (at most one per token, plus one)
-  return 2 * (4 * Arena::footprint(DType::i32, Shape{tokens}) + Arena::footprint(DType::i64, Shape{tokens}) +
-              Arena::footprint(DType::i32, Shape{tokens + 1}));
+  return static_cast<size_t>(held) *
+         (4 * Arena::footprint(DType::i32, Shape{tokens}) + Arena::footprint(DType::i64, Shape{tokens}) +
+          Arena::footprint(DType::i32, Shape{tokens + 1}));
 }
 
 namespace {
 const std::byte* end_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.data) + tensor.bytes(); }
 }  // namespace
 
-BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens) : device_(device) {
+BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens, int held)
+    : device_(device), slots_(static_cast<size_t>(held)) {
   for (Slot& slot : slots_) {
     slot.ids = memory.allocate(DType::i32, Shape{tokens});
     slot.positions = memory.allocate(DType::i32, Shape{tokens});
@@ -28,14 +30,15 @@ BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens) : de
     slot.download = PinnedBuffer(device, slot.losses.bytes());
     slot.uploaded = device.make_event();
     slot.computed = device.make_event();
+    slot.done = device.make_event();
   }
 }
 
-void BatchUploader::put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-                        int64_t length, int64_t accumulation_unit, std::vector<double>& sums) {
-  current_ = 1 - current_;
-  Slot& slot = slots_[current_];
-  collect(slot);  // waits until the device has finished with the slot's previous contents
+int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
+                           int64_t length, int64_t accumulation_unit, std::vector<double>* sums) {
+  Slot& slot = slot_of(next_);
+  collect(slot);
+  slot.done->wait();  // the device has finished with the slot's previous contents
   slot.uploaded->wait();
 
   const int64_t tokens = static_cast<int64_t>(sequences.size()) * length;
@@ -79,16 +82,19 @@ void BatchUploader::put(std::span<const data::PackedSequence> sequences, std::sp
   batch.accumulation_offsets.clear();
   for (int64_t row = 0; row <= tokens; row += accumulation_unit * length) batch.accumulation_offsets.push_back(row);
   slot.length = length;
-  slot.sums = &sums;
+  slot.sums = sums;
+  return next_++;
 }
 
-const MicroBatch& BatchUploader::take() {
-  slots_[current_].uploaded->wait_on(Stream::compute);
-  return slots_[current_].batch;
+const MicroBatch& BatchUploader::take(int64_t number) {
+  slot_of(number).uploaded->wait_on(Stream::compute);
+  return slot_of(number).batch;
 }
 
-void BatchUploader::computed() {
-  Slot& slot = slots_[current_];
+void BatchUploader::done(int64_t number) { slot_of(number).done->record(Stream::compute); }
+
+void BatchUploader::computed(int64_t number) {
+  Slot& slot = slot_of(number);
   device_.copy_to_host_async(Stream::compute, slot.download.data(), slot.batch.losses.data, slot.batch.losses.bytes());
   slot.computed->record(Stream::compute);
 }
@@ -106,8 +112,9 @@ void BatchUploader::collect(Slot& slot) {
 }
 
 void BatchUploader::collect(const std::vector<double>& sums) {
-  for (Slot* slot : {&slots_[1 - current_], &slots_[current_]}) {
-    if (slot->sums == &sums) collect(*slot);
+  const int64_t oldest = std::max<int64_t>(0, next_ - std::ssize(slots_));
+  for (int64_t number = oldest; number < next_; ++number) {
+    if (slot_of(number).sums == &sums) collect(slot_of(number));
   }
 }
 

@@ -1,7 +1,6 @@
 // Uploads micro-batches to the device, each while the previous one is computed, and downloads their losses.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,26 +20,28 @@ struct MicroBatch {
   std::vector<int64_t> accumulation_offsets;
 };
 
-// Double-buffered. Per micro-batch: put(), then enqueue the ops on take(), then computed(). put() blocks only until the
-// device has finished with the micro-batch before the previous one. One thread at a time.
+// Per micro-batch: put(), then enqueue the ops on take(), computed() after those that write losses, and done() after
+// the last one. Micro-batches have consecutive numbers, from 0. put() blocks only until the device has finished with
+// the micro-batch whose memory it reuses, that of `held` micro-batches before. One thread at a time.
 class BatchUploader {
  public:
-  // Device memory for micro-batches of at most `tokens` tokens.
-  static size_t bytes(int64_t tokens);
+  // Device memory for `held` >= 2 micro-batches of at most `tokens` tokens.
+  static size_t bytes(int64_t tokens, int held);
   // Allocates that memory from the arena.
-  BatchUploader(Device& device, Arena& memory, int64_t tokens);
+  BatchUploader(Device& device, Arena& memory, int64_t tokens, int held);
 
   // Starts the upload of sequences of `length` tokens each, in accumulation units of `accumulation_unit` sequences.
   // samples[i] is the number of sequence i in the data set (for dropout); all 0 when `samples` is empty. When the
   // losses have arrived on the host, the loss sum of each sequence, in double and in token order, is appended to
-  // `sums`, which must live until then. ErrorKind::internal for sequences of another length.
-  void put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
-           int64_t accumulation_unit, std::vector<double>& sums);
-  // The last micro-batch that was put; the compute stream waits for its upload. Valid until put() has been called twice
-  // more.
-  const MicroBatch& take();
-  // To be called after the ops on it were enqueued: starts copying its losses to the host.
-  void computed();
+  // `sums`, which must live until then; null where none are computed. Returns the micro-batch's number.
+  // ErrorKind::internal for sequences of another length.
+  int64_t put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
+              int64_t accumulation_unit, std::vector<double>* sums);
+  // A micro-batch that was put; the compute stream waits for its upload. Valid until its memory is reused.
+  const MicroBatch& take(int64_t number);
+  // Starts copying its losses to the host.
+  void computed(int64_t number);
+  void done(int64_t number);
 
   // Waits for all losses that belong in `sums`.
   void collect(const std::vector<double>& sums);
@@ -51,16 +52,17 @@ class BatchUploader {
   struct Slot {
     Tensor ids, positions, offsets, targets, rows, losses;  // sized for the largest micro-batch
     PinnedBuffer upload, download;
-    std::unique_ptr<Event> uploaded, computed;
+    std::unique_ptr<Event> uploaded, computed, done;
     MicroBatch batch;
     int64_t length = 0;
     std::vector<double>* sums = nullptr;  // null once the losses were collected
   };
   void collect(Slot& slot);
+  Slot& slot_of(int64_t number) { return slots_[static_cast<size_t>(number) % slots_.size()]; }
 
   Device& device_;
-  std::array<Slot, 2> slots_;
-  size_t current_ = 1;
+  std::vector<Slot> slots_;
+  int64_t next_ = 0;  // number of the next micro-batch
 };
 
 }  // namespace ingot::train

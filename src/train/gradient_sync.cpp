@@ -30,12 +30,25 @@ size_t section_start(const Bucket& bucket, int rank) {
 
 }  // namespace
 
-GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Group& ranks)
-    : device_(device), optimizer_state_(optimizer_state), ranks_(ranks), host_visible_(device.host_visible()) {
+GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid)
+    : device_(device),
+      optimizer_state_(optimizer_state),
+      ranks_(grid.dp),
+      stages_(grid.pp),
+      host_visible_(device.host_visible()) {
   const ShardSpec& share = optimizer_state.share();
-  if (share.rank != ranks.rank() || share.ranks != ranks.size()) {
-    throw_error(ErrorKind::internal, "optimizer state is that of rank {} of {}, this is rank {} of {}", share.rank,
-                share.ranks, ranks.rank(), ranks.size());
+  if (share.rank != ranks_.rank() || share.ranks != ranks_.size() || share.stage() != stages_.rank() ||
+      share.stages() != stages_.size()) {
+    throw_error(ErrorKind::internal,
+                "optimizer state is that of rank {} of {} and stage {} of {}, not {} of {}, {} of {}", share.rank,
+                share.ranks, share.stage(), share.stages(), ranks_.rank(), ranks_.size(), stages_.rank(),
+                stages_.size());
+  }
+  if (optimizer_state.ranges()) largest_.resize(optimizer_state.num_trainable());
+  if (!one_stage()) {
+    const auto is_split = [](const Bucket& bucket) { return bucket.split.has_value(); };
+    const bool splits = std::ranges::any_of(optimizer_state.buckets(), is_split);
+    uses_ = stages_.split(splits ? 0 : 1, stages_.rank(), "tied embedding");
   }
   if (alone()) return;
   transfers_.resize(optimizer_state.buckets().size());
@@ -51,12 +64,11 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
     std::vector<std::byte>& received = received_[b % 2];
     received.resize(std::max(received.size(), optimizer_state.buckets()[b].shard_sum.bytes()));
   }
-  if (optimizer_state.ranges()) largest_.resize(optimizer_state.tensors().size());
 }
 
 void GradientSync::begin_step() {
-  if (alone()) return;
   std::fill(largest_.begin(), largest_.end(), 0.0F);
+  if (alone()) return;
   for (size_t b = 0; b < transfers_.size(); ++b) {
     const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
     if (!shard_sum || shard_sum.elements() == 0) continue;
@@ -98,7 +110,7 @@ void GradientSync::begin_operation(size_t b) {
   if (!host_visible_) transfer.copied->wait();
   transfer.operation = with_numbers(host_memory(b), bucket.memory, [&]<class T>(std::span<T> all) {
     const size_t section = bucket.sections[static_cast<size_t>(ranks_.rank())];
-    switch (optimizer_state_.share().stage()) {
+    switch (optimizer_state_.share().zero_stage()) {
       case 0: return ranks_.begin_all_reduce(all, comm::ReduceOp::sum);
       case 1:
         return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), section), all,
@@ -127,16 +139,23 @@ void GradientSync::accumulate_pending() {
 
 void GradientSync::record_largest(bool empty) {
   accumulate_pending();
-  if (largest_.empty()) return;
-  std::vector<float> local_largest(largest_.size());
-  if (!empty)
-    device_.copy_to_host(local_largest.data(), optimizer_state_.largest().data, optimizer_state_.largest().bytes());
-  std::transform(local_largest.begin(), local_largest.end(), largest_.begin(), largest_.begin(),
-                 [](float a, float b) { return std::max(a, b); });
+  if (largest_.empty() || empty || (alone() && one_stage())) return;
+  std::vector<float> of_step(largest_.size());
+  device_.copy_to_host(of_step.data(), optimizer_state_.largest().data, optimizer_state_.largest().bytes());
+  // Those of other stages' tensors are from the step before.
+  for (const TrainedParameter& t : optimizer_state_.tensors())
+    largest_[t.number] = std::max(largest_[t.number], of_step[t.number]);
 }
 
 void GradientSync::finish() {
-  if (alone()) return;
+  if (!alone()) finish_buckets();
+  if (largest_.empty() || (alone() && one_stage())) return;
+  ranks_.all_reduce(std::span(largest_), comm::ReduceOp::max);
+  stages_.all_reduce(std::span(largest_), comm::ReduceOp::max);
+  device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
+}
+
+void GradientSync::finish_buckets() {
   if (every_micro_batch()) {
     for (size_t b = 0; b < transfers_.size() && !host_visible_; ++b) {
       const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
@@ -149,7 +168,7 @@ void GradientSync::finish() {
       transfer.operation.wait();
       if (host_visible_) continue;
       const Bucket& bucket = optimizer_state_.buckets()[b];
-      const bool scattered = optimizer_state_.share().stage() == 1;
+      const bool scattered = optimizer_state_.share().zero_stage() == 1;
       const size_t begin = scattered ? section_start(bucket, ranks_.rank()) : 0;
       const size_t count = scattered ? bucket.sections[static_cast<size_t>(ranks_.rank())]
                                      : static_cast<size_t>(bucket.memory.elements());
@@ -160,9 +179,17 @@ void GradientSync::finish() {
     }
   }
   in_flight_.clear();
-  if (largest_.empty()) return;
-  ranks_.all_reduce(std::span(largest_), comm::ReduceOp::max);
-  device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
+}
+
+void GradientSync::sum_uses(size_t index) const {
+  if (one_stage()) return;
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
+  const Tensor& total = t.sum ? t.sum : t.gradient;
+  std::vector<std::byte> staged(host_visible_ ? 0 : total.bytes());
+  if (!host_visible_) device_.copy_to_host(staged.data(), total.data, total.bytes());
+  std::byte* memory = host_visible_ ? static_cast<std::byte*>(total.data) : staged.data();
+  with_numbers(memory, total, [&]<class T>(std::span<T> all) { uses_.all_reduce(all, comm::ReduceOp::sum); });
+  if (!host_visible_) device_.copy_from_host(total.data, staged.data(), total.bytes());
 }
 
 void GradientSync::abandon() {
@@ -172,11 +199,20 @@ void GradientSync::abandon() {
 }
 
 void GradientSync::sum(const Tensor& x) const {
-  if (alone()) return;
+  if (alone() && one_stage()) return;
   std::vector<double> values(static_cast<size_t>(x.elements()));
   device_.copy_to_host(values.data(), x.data, x.bytes());
   ranks_.all_reduce(std::span(values), comm::ReduceOp::sum);
+  stages_.all_reduce(std::span(values), comm::ReduceOp::sum);
   device_.copy_from_host(x.data, values.data(), x.bytes());
+}
+
+void GradientSync::gather_squares(const Tensor& squares) const {
+  if (one_stage()) return;
+  std::vector<double> values(static_cast<size_t>(squares.elements()));
+  device_.copy_to_host(values.data(), squares.data, squares.bytes());
+  stages_.all_reduce(std::span(values), comm::ReduceOp::sum);
+  device_.copy_from_host(squares.data, values.data(), squares.bytes());
 }
 
 void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) const {
@@ -186,15 +222,16 @@ void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) c
   // Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the ranks.
   const std::vector<std::vector<double>> all = ranks_.gather(std::span<const double>(local_blocks));
   std::vector<size_t> next_block(all.size());
-  std::vector<double> totals;
+  std::vector<double> totals(optimizer_state_.num_trainable());
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     double total = 0;
     for (size_t rank = 0; rank < all.size(); ++rank) {
       const int64_t count = (t.parts[rank].count() + block - 1) / block;
       for (int64_t i = 0; i < count; ++i) total += all[rank].at(next_block[rank]++);
     }
-    totals.push_back(total);
+    if (!t.copy) totals[t.number] = total;
   }
+  if (!one_stage()) stages_.all_reduce(std::span(totals), comm::ReduceOp::sum);
   device_.copy_from_host(squares.data, totals.data(), squares.bytes());
 }
 
@@ -215,7 +252,7 @@ void GradientSync::gather(const Tensor& whole, const Tensor& shard, const std::v
 }
 
 void GradientSync::gather_weights() const {
-  if (optimizer_state_.share().stage() == 0) return;
+  if (optimizer_state_.share().zero_stage() == 0) return;
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
     gather(flat, flat.slice(t.shard.begin, t.shard.end), t.parts);

@@ -1,12 +1,13 @@
 // Gradient synchronisation of data-parallel ranks, bucket by bucket while backward runs, and the all-gather of the
-// weights that ranks have updated. Transports work on host memory; device memory is staged through the host.
+// weights that ranks have updated; in a pipeline also what its stages tell each other about gradients. Transports work
+// on host memory; device memory is staged through the host.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/grid.h"
 #include "tensor/staging.h"
 #include "train/optimizer_state.h"
 
@@ -14,11 +15,12 @@ namespace ingot::train {
 
 class GradientSync {
  public:
-  // In a group of one rank all calls do nothing and nothing is allocated. The arguments must outlive it.
-  GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Group& ranks);
+  // Collective over the grid's pipeline. For one rank all calls do nothing and nothing is allocated. The arguments must
+  // outlive it.
+  GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid);
 
   // Whether buckets are synchronised after every micro-batch (ZeRO stage 2) instead of once at the end of a step.
-  bool every_micro_batch() const { return optimizer_state_.share().stage() == 2; }
+  bool every_micro_batch() const { return optimizer_state_.share().zero_stage() == 2; }
 
   void begin_step();
   // Starts the synchronisation of the bucket's memory, which holds this rank's gradients. All ranks call it for the
@@ -32,17 +34,23 @@ class GradientSync {
   // Waits for everything. The totals are then in shard_gradient, and OptimizerState::largest() is the maximum over all
   // ranks.
   void finish();
+  // Of a split bucket: replaces the total of tensors()[index] by its sum over the two stages that compute its uses.
+  // They call it together.
+  void sum_uses(size_t index) const;
   // After an error: abandons the pending operations.
   void abandon();
   // While set, nothing is exchanged with other ranks: for memory probes.
   void set_local_only(bool local_only) { local_only_ = local_only; }
 
-  // Replaces x [n] f64, on the device, by its sum over ranks, added in rank order.
+  // Replaces x [n] f64, on the device, by its sum over all ranks: over the data-parallel ranks in order, then over the
+  // stages, all but one of which have zeros.
   void sum(const Tensor& x) const;
-  // squares [tensors()] f64, output: for each trainable tensor, the sum of squares of the shard_gradients of all ranks.
-  // `blocks` f64: for each tensor in order, this rank's sum of squares of each block (ops::sum_squares_block elements)
-  // of its shard_gradient.
+  // squares [num_trainable()] f64, output: for each trainable tensor of the model, the sum of squares of its gradient.
+  // `blocks` f64: for each of tensors() in order, this rank's sum of squares of each block (ops::sum_squares_block
+  // elements) of its shard_gradient.
   void gather_squares(const Tensor& squares, const Tensor& blocks) const;
+  // The same without shards: `squares` has this stage's sums, and zeros for other tensors.
+  void gather_squares(const Tensor& squares) const;
   // All-gathers the weights: every rank contributes the part that it updates.
   void gather_weights() const;
   // All-gathers the master of tensors()[index] into `whole` [n], on the device, of the same dtype.
@@ -56,21 +64,25 @@ class GradientSync {
     comm::Operation operation;
   };
   bool alone() const { return ranks_.size() == 1 || local_only_; }
+  bool one_stage() const { return stages_.size() == 1 || local_only_; }
   std::byte* host_memory(size_t bucket);
   void begin_operation(size_t bucket);
   void accumulate_pending();
+  void finish_buckets();
   void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
 
   Device& device_;
   OptimizerState& optimizer_state_;
-  comm::Group ranks_;
+  comm::Group ranks_;   // data-parallel
+  comm::Group stages_;  // of the pipeline
+  comm::Group uses_;    // the stages that use a split tied embedding
   bool host_visible_;
   bool local_only_ = false;
   std::vector<BucketTransfer> transfers_;  // by bucket
   std::vector<size_t> in_flight_;          // buckets whose synchronisation has started
-  std::vector<float> largest_;             // [tensors()]: largest contributions to fixed-point sums in this step so far
-  std::optional<size_t> pending_bucket_;   // with every_micro_batch(): the bucket not yet added to Bucket::shard_sum
-  std::vector<std::byte> received_[2];     // reduce-scatter results of two buckets, to be added to Bucket::shard_sum
+  std::vector<float> largest_;  // [num_trainable()]: largest contributions to fixed-point sums in this step so far
+  std::optional<size_t> pending_bucket_;  // with every_micro_batch(): the bucket not yet added to Bucket::shard_sum
+  std::vector<std::byte> received_[2];    // reduce-scatter results of two buckets, to be added to Bucket::shard_sum
   // By bucket, where the host cannot access device memory: Bucket::shard_sum on the host.
   std::vector<std::vector<std::byte>> shard_sums_;
   mutable std::vector<std::byte> gathered_;

@@ -19,24 +19,44 @@ std::vector<float> values_of(const spec::ParamSpec& p, uint64_t seed, size_t ind
   return values;
 }
 
+// The held elements of a parameter.
+std::vector<float> held_values(const spec::HeldParameter& held, const spec::ParamSpec& whole,
+                               const std::vector<float>& values) {
+  const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
+  std::vector<float> part;
+  part.reserve(static_cast<size_t>(held.held.elements()));
+  for (const spec::Range& rows : held.rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      const auto from = values.begin() + row * width;
+      part.insert(part.end(), from + held.columns.begin, from + held.columns.end);
+    }
+  }
+  return part;
+}
+
 }  // namespace
 
-size_t weight_bytes(const spec::ModelSpec& model, DType type) {
+size_t weight_bytes(std::span<const spec::HeldParameter> held, DType type) {
   size_t bytes = 0;
-  for (const spec::ParamSpec& p : spec::parameters(model)) {
-    bytes += Arena::footprint(type_of(p, type), Shape(std::span<const int64_t>(p.shape)));
-  }
+  for (const spec::HeldParameter& p : held) bytes += Arena::footprint(type_of(p.held, type), Shape(p.held.shape));
   return bytes;
 }
 
 WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed) {
+  return random_weights(device, model, type, seed, spec::held_parameters(model, spec::ModelShard{}));
+}
+
+WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed,
+                         std::span<const spec::HeldParameter> held) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  const auto arena = std::make_shared<Arena>(device, weight_bytes(model, type), "weights");
+  const auto arena = std::make_shared<Arena>(device, weight_bytes(held, type), "weights");
   WeightSet weights;
-  for (size_t index = 0; index < table.size(); ++index) {
-    const spec::ParamSpec& p = table[index];
-    const Tensor tensor = arena->allocate(type_of(p, type), Shape(std::span<const int64_t>(p.shape)));
-    const std::vector<float> values = values_of(p, seed, index);
+  weights.parameters.resize(table.size());
+  for (const spec::HeldParameter& each : held) {
+    const spec::ParamSpec& p = each.held;
+    const Tensor tensor = arena->allocate(type_of(p, type), Shape(p.shape));
+    const std::vector<float> values =
+        held_values(each, table[each.whole], values_of(table[each.whole], seed, each.whole));
     if (tensor.dtype == DType::f32) {
       device.copy_from_host(tensor.data, values.data(), tensor.bytes());
     } else {
@@ -44,13 +64,12 @@ WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType typ
       for (size_t i = 0; i < values.size(); ++i) rounded[i] = float_to_bf16(values[i]);
       device.copy_from_host(tensor.data, rounded.data(), tensor.bytes());
     }
-    Parameter parameter;
+    Parameter& parameter = weights.parameters[each.whole];
     if (p.shape.size() == 2) {
       parameter.matrix = weight_of(tensor);
     } else {
       parameter.vector = tensor;
     }
-    weights.parameters.push_back(parameter);
   }
   weights.owners.push_back(arena);
   return weights;

@@ -37,18 +37,19 @@ Shortage shortage_of(const comm::Group& ranks, FunctionRef<void()> work) {
 
 }  // namespace
 
-ProbedStep probe_memory(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
+ProbedStep probe_memory(Device& device, const ops::Registry& registry, ThreadPool& threads, const TrainedModel& model,
                         OptimizerState& optimizer_state, StepSettings settings, bool decoded,
                         std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-                        const comm::Group& ranks) {
+                        const comm::Grid& grid) {
   ProbedStep found;
   while (true) {
-    Shortage shortage = shortage_of(ranks, [&] {
-      found.step = std::make_unique<Step>(device, registry, threads, model, optimizer_state, settings, decoded, ranks);
+    Shortage shortage = shortage_of(grid.world, [&] {
+      found.step = std::make_unique<Step>(device, registry, threads, model, optimizer_state, settings, decoded, grid);
     });
     if (shortage.text.empty()) {
       const size_t count = std::min(static_cast<size_t>(settings.micro * settings.accumulation_unit), sequences.size());
-      shortage = shortage_of(ranks, [&] { found.step->probe_memory(sequences.first(count), samples.first(count)); });
+      shortage =
+          shortage_of(grid.world, [&] { found.step->probe_memory(sequences.first(count), samples.first(count)); });
     }
     if (shortage.text.empty()) return found;
     if (settings.micro == 1 && shortage.local) std::rethrow_exception(shortage.local);

@@ -19,9 +19,9 @@ struct ProbedStep {
 // it fits. Ranks call it together, with the same settings and the same number of sequences. The references outlive the
 // step; samples[i] is the number of sequence i in the data set. Errors: resource, on all ranks, when a micro-batch of
 // one unit does not fit.
-ProbedStep probe_memory(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
+ProbedStep probe_memory(Device& device, const ops::Registry& registry, ThreadPool& threads, const TrainedModel& model,
                         OptimizerState& optimizer_state, StepSettings settings, bool decoded,
                         std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-                        const comm::Group& ranks = {});
+                        const comm::Grid& grid = {});
 
 }  // namespace ingot::train

@@ -26,13 +26,13 @@ NonFiniteLocator::NonFiniteLocator(Device& device, const spec::ModelSpec& model,
     if (p.matrix) {
       add(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table[i].name,
           false);
-    } else {
+    } else if (p.vector) {
       add(p.vector.data, p.vector.bytes(), table[i].name, false);
     }
   }
   for (const TrainedParameter& t : optimizer_state.tensors()) {
     add(t.weight.data, t.weight.bytes(), t.name, false);
-    const bool shared = t.sum || optimizer_state.share().stage() == 2;  // memory shared by all tensors
+    const bool shared = t.sum || optimizer_state.share().zero_stage() == 2;  // memory shared by all tensors
     if (!shared) add(t.gradient.data, t.gradient.bytes(), t.name, true);
     if (t.tied_gradient) add(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
   }
@@ -88,6 +88,7 @@ void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, cons
   }
   // A parameter alone is no fault: an embedding row that no token looks up may hold anything.
   if (!broken) return;
+  place_found_ = place_;
   if (!with.empty()) {
     found_ = fmt::format("{} with {}{}", op, with, broken_parameter ? ", whose values are not finite" : "");
   } else {

@@ -15,14 +15,18 @@ namespace ingot::train {
 // after the last parameter that an earlier op was called with, so every message names a layer.
 class NonFiniteLocator : public ops::OpObserver {
  public:
-  // `weights`: by index of spec::parameters(model). The arguments outlive it.
+  // `weights`: by index of spec::parameters(model), those of this rank. The arguments outlive it.
   NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
                    const OptimizerState& optimizer_state);
 
   void ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork& work) override;
 
+  // The place in a pass through the whole model of what is computed next: those that follow depend on it.
+  void set_place(int64_t place) { place_ = place; }
+
   // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.
   const std::string& found() const { return found_; }
+  int64_t place_found() const { return place_found_; }
 
  private:
   struct NamedMemory {
@@ -38,6 +42,7 @@ class NonFiniteLocator : public ops::OpObserver {
   std::map<const std::byte*, NamedMemory> memory_;  // by start address
   std::string last_;                                // the parameter of the last op that was called with one
   std::string found_;
+  int64_t place_ = 0, place_found_ = 0;
 };
 
 }  // namespace ingot::train

@@ -23,6 +23,19 @@ bool is_tied(const spec::ModelSpec& model, const spec::ParamSpec& p) {
   return model.tied_head && p.role == spec::Role::embedding;
 }
 
+// The parts of a model that have this parameter.
+std::vector<int> chunks_of(const spec::ModelSpec& model, const std::vector<spec::ModelShard>& shards,
+                           const spec::ParamSpec& p) {
+  std::vector<int> chunks;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const spec::ModelShard& shard = shards[i];
+    const spec::Range blocks = spec::blocks_of(model, shard);
+    const bool outside = p.after_blocks ? shard.last() : shard.first() || (is_tied(model, p) && shard.last());
+    if (p.layer < 0 ? outside : p.layer >= blocks.begin && p.layer < blocks.end) chunks.push_back(static_cast<int>(i));
+  }
+  return chunks;
+}
+
 // Dtype of the tensor that the model computes with: matrices in the activations' dtype, vectors in f32.
 DType weight_type(const Shape& shape, DType activation) { return shape.rank() == 2 ? activation : DType::f32; }
 
@@ -32,30 +45,66 @@ bool shares_memory(DType weight, OptimizerDtypes types) { return weight == types
 // Initial range, when nothing is known of the contributions. A step with a larger one is restarted with a larger range.
 constexpr int32_t first_range = 20;
 
+// Trainable tensors of the whole model.
+int64_t count_trainable(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora) {
+  return lora ? 2 * std::ssize(spec::lora_parameters(model, *lora)) : std::ssize(spec::parameters(model));
+}
+
 struct Planned {
   Shape shape;
   DType weight;
   const Optimizer* optimizer = nullptr;
   int64_t layer = -1;
-  bool tied = false;
+  std::vector<int> chunks = {};
+  bool tied = false;   // this rank computes both uses of a tied embedding
+  bool split = false;  // it computes one of them
 };
 
+// The adapters of the parts of a model that a rank holds. `number`: of A, among all trainable tensors; that of B
+// follows.
+struct HeldAdapter {
+  spec::LoraParam adapter;
+  std::vector<int> chunks;
+  size_t number = 0;
+};
+
+std::vector<HeldAdapter> held_adapters(const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                                       const std::vector<spec::ModelShard>& shards) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  std::vector<HeldAdapter> held;
+  size_t number = 0;
+  for (const spec::LoraParam& p : spec::lora_parameters(model, lora)) {
+    std::vector<int> chunks = chunks_of(model, shards, table[p.base]);
+    if (!chunks.empty()) held.push_back({p, std::move(chunks), number});
+    number += 2;
+  }
+  return held;
+}
+
 std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
-                                     DType activation, OptimizerName name) {
+                                     DType activation, OptimizerName name,
+                                     const std::vector<spec::ModelShard>& shards) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   std::vector<Planned> planned;
   if (lora) {
-    for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
+    for (const HeldAdapter& held : held_adapters(model, *lora, shards)) {
+      const spec::LoraParam& p = held.adapter;
       for (const Shape& shape : {Shape{p.rank, p.in}, Shape{p.out, p.rank}}) {
         const int64_t layer = table[p.base].layer;
-        planned.push_back({shape, activation, &optimizer_for(name, shape, layer), layer});
+        planned.push_back({shape, activation, &optimizer_for(name, shape, layer), layer, held.chunks});
       }
     }
   } else {
-    for (const spec::ParamSpec& p : table) {
+    const auto has = [&](bool (spec::ModelShard::*end)() const) {
+      return std::ranges::any_of(shards, [&](const spec::ModelShard& shard) { return (shard.*end)(); });
+    };
+    const bool both = has(&spec::ModelShard::first) && has(&spec::ModelShard::last);
+    for (const spec::HeldParameter& held : spec::held_parameters(model, shards)) {
+      const spec::ParamSpec& p = held.held;
       const Shape shape = shape_of(p);
-      planned.push_back(
-          {shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer, is_tied(model, p)});
+      const bool tied = is_tied(model, p);
+      planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
+                         chunks_of(model, shards, p), tied && both, tied && !both});
     }
   }
   return planned;
@@ -64,8 +113,6 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
 Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
 
 Tensor shard_of(const Tensor& tensor, const Range& shard) { return flat(tensor).slice(shard.begin, shard.end); }
-
-DType number_of(OptimizerDtypes types) { return types.fixed_point_sums ? DType::i64 : DType::f32; }
 
 // Elements from the start of a tensor in a bucket's memory to the start of the next one (padded).
 int64_t padded_elements(const Shape& shape, DType number) {
@@ -81,30 +128,36 @@ struct OptimizerState::Layout {
   std::vector<int64_t> offsets;           // by tensor: its first element in its bucket's memory
   std::vector<Bucket> buckets;            // without memory
   std::vector<int64_t> bucket_elements;   // by bucket: elements of its memory
+  int64_t whole_tensors;                  // trainable tensors of the whole model
   ShardSpec share;
   DType number;
 
-  Layout(std::vector<Planned> planned, const ShardSpec& its_share, DType its_number)
-      : tensors(std::move(planned)),
+  Layout(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,
+         OptimizerDtypes types, const ShardSpec& its_share)
+      : tensors(planned_tensors(model, lora, activation, types.optimizer, its_share.shards)),
         parts(tensors.size()),
         offsets(tensors.size()),
+        whole_tensors(count_trainable(model, lora)),
         share(its_share),
-        number(its_number),
+        number(types.fixed_point_sums ? DType::i64 : DType::f32),
         loads_(static_cast<size_t>(share.ranks)) {
     int64_t before = -1;  // layer of the current bucket's tensors; -1 before the blocks, model_end after them
     for (size_t i = 0; i < tensors.size(); ++i) {
       const int64_t layer = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
-      if (buckets.empty() || layer != before) buckets.push_back({.first = i, .last = i});
+      if (buckets.empty() || layer != before) {
+        buckets.push_back({.chunks = tensors[i].chunks, .first = i, .last = i});
+      }
       before = layer;
       ++buckets.back().last;
       buckets.back().early = buckets.back().early || tensors[i].tied;
+      if (tensors[i].split) buckets.back().split = i;
     }
     for (Bucket& bucket : buckets) divide_bucket(bucket);
   }
 
   Range shard(size_t tensor) const {
     const Range all{0, tensors[tensor].shape.elements()};
-    return share.stage() == 0 ? all : parts[tensor][static_cast<size_t>(share.rank)];
+    return share.zero_stage() == 0 ? all : parts[tensor][static_cast<size_t>(share.rank)];
   }
   int64_t shard_elements(size_t bucket) const {
     return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank)]);
@@ -171,7 +224,7 @@ struct OptimizerState::Layout {
 OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtypes types) {
   OptimizerStateBytes bytes;
   size_t largest = 0;
-  const bool shared = layout.share.stage() == 2;
+  const bool shared = layout.share.zero_stage() == 2;
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
@@ -193,7 +246,7 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     }
   }
   if (types.fixed_point_sums) {
-    const Shape all{static_cast<int64_t>(layout.tensors.size())};
+    const Shape all{layout.whole_tensors};
     bytes.gradients += largest + state_footprint(all, DType::i32) + state_footprint(all, DType::f32);
   }
   return bytes;
@@ -201,8 +254,7 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
 
 OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                           DType activation, OptimizerDtypes types, const ShardSpec& share) {
-  const OptimizerState::Layout layout(planned_tensors(model, lora, activation, types.optimizer), share,
-                                      number_of(types));
+  const OptimizerState::Layout layout(model, lora, activation, types, share);
   OptimizerStateBytes bytes = OptimizerState::bytes_of(layout, types);
   if (lora) {
     for (const Planned& p : layout.tensors) bytes.adapter += state_footprint(p.shape, p.weight);
@@ -214,30 +266,31 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
                                OptimizerDtypes types, const ShardSpec& share)
     : share_(share) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  trainable_index_.resize(table.size());
-  for (size_t i = 0; i < table.size(); ++i) {
-    const Parameter& parameter = weights.parameters[i];
+  trainable_index_.assign(table.size(), -1);
+  for (const spec::HeldParameter& held : spec::held_parameters(model, share.shards)) {
+    const Parameter& parameter = weights.parameters[held.whole];
     TrainedParameter t;
-    t.name = table[i].name;
-    t.shape = shape_of(table[i]);
-    t.decay = table[i].decay;
+    t.name = held.held.name;
+    t.number = held.whole;
+    t.copy = held.copy;
+    t.shape = shape_of(held.held);
+    t.decay = held.held.decay;
     t.weight = t.shape.rank() == 2 ? parameter.matrix.tensor() : parameter.vector;
     if (t.weight.dtype != weight_type(t.shape, activation)) {
       throw_error(ErrorKind::internal, "{} is stored as {} and cannot be trained in {}", t.name, name(t.weight.dtype),
                   name(activation));
     }
-    trainable_index_[i] = static_cast<int>(tensors_.size());
+    trainable_index_[held.whole] = static_cast<int>(tensors_.size());
     tensors_.push_back(std::move(t));
   }
-  allocate_state(device, types,
-                 Layout(planned_tensors(model, std::nullopt, activation, types.optimizer), share, number_of(types)));
+  allocate_state(device, types, Layout(model, std::nullopt, activation, types, share));
 }
 
 OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora,
                                DType activation, OptimizerDtypes types, uint64_t seed, const ShardSpec& share)
     : share_(share) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  const std::vector<spec::LoraParam> adapted = spec::lora_parameters(model, lora);
+  const std::vector<HeldAdapter> adapted = held_adapters(model, lora, share.shards);
   adapter_arena_ = Arena(device, optimizer_state_bytes(model, lora, activation, types, share).adapter, "adapter");
   trainable_index_.assign(table.size(), -1);
   lowest_trainable_layer_ = model.num_layers();
@@ -245,8 +298,10 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   adapter_->factor = static_cast<float>(lora.factor());
   adapter_->dropout = static_cast<float>(lora.dropout);
   adapter_->layers.resize(table.size());
-  for (const spec::LoraParam& p : adapted) {
+  for (const spec::LoraParam& p : spec::lora_parameters(model, lora)) {
     if (table[p.base].layer >= 0) lowest_trainable_layer_ = std::min(lowest_trainable_layer_, table[p.base].layer);
+  }
+  for (const auto& [p, chunks, number] : adapted) {
     nn::LoraWeights& layer = adapter_->layers[p.base];
     layer.a = adapter_arena_.allocate(activation, Shape{p.rank, p.in});
     layer.b = adapter_arena_.allocate(activation, Shape{p.out, p.rank});
@@ -255,22 +310,22 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     for (const auto& [part, weight] : {std::pair{"lora_A", layer.a}, {"lora_B", layer.b}}) {
       TrainedParameter t;
       t.name = fmt::format("{}.{}.weight", p.module, part);
+      t.number = number + (weight.data == layer.a.data ? 0 : 1);
       t.shape = weight.shape;
       t.decay = true;
       t.weight = weight;
       tensors_.push_back(std::move(t));
     }
   }
-  allocate_state(device, types,
-                 Layout(planned_tensors(model, lora, activation, types.optimizer), share, number_of(types)));
+  allocate_state(device, types, Layout(model, lora, activation, types, share));
 
-  for (const spec::LoraParam& p : adapted) {
+  for (const auto& [p, chunks, number] : adapted) {
     const size_t index = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
     const Tensor& master = tensors_[index].master;
     const Range shard = tensors_[index].shard;
     const double bound = 1.0 / std::sqrt(static_cast<double>(p.in));
     std::vector<float> values(static_cast<size_t>(p.rank * p.in));
-    RandomStream random(seed, index);
+    RandomStream random(seed, number);
     for (float& value : values) value = static_cast<float>((2.0 * random.uniform() - 1.0) * bound);
     values.erase(values.begin() + shard.end, values.end());
     values.erase(values.begin(), values.begin() + shard.begin);
@@ -289,8 +344,9 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
   optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
   gradient_arena_ = Arena(device, bytes.gradients, "gradients");
   update_bytes_ = bytes.update;
+  num_trainable_ = static_cast<size_t>(layout.whole_tensors);
   buckets_ = layout.buckets;
-  const bool whole = share_.stage() == 0;
+  const bool whole = share_.zero_stage() == 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     TrainedParameter& t = tensors_[i];
     t.parts = layout.parts[i];
@@ -307,7 +363,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
       state.tensor = optimizer_arena_.allocate(state.tensor.dtype, state.tensor.shape);
     }
   }
-  share_.stage() == 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
+  share_.zero_stage() == 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
   if (types.fixed_point_sums) {
     allocate_fixed_sums(device);
   } else {
@@ -362,11 +418,13 @@ void OptimizerState::allocate_fixed_sums(Device& device) {
   for (const TrainedParameter& t : tensors_) max_elements = std::max(max_elements, t.shape.elements());
   const Tensor shared = gradient_arena_.allocate(DType::f32, Shape{max_elements});
   for (TrainedParameter& t : tensors_) t.gradient = shared.slice(0, t.shape.elements()).reshape(t.shape);
-  const Shape all{static_cast<int64_t>(tensors_.size())};
+  const Shape all{static_cast<int64_t>(num_trainable_)};
   ranges_ = gradient_arena_.allocate(DType::i32, all);
   largest_ = gradient_arena_.allocate(DType::f32, all);
-  const std::vector<int32_t> first(tensors_.size(), first_range);
+  const std::vector<int32_t> first(num_trainable_, first_range);
+  const std::vector<float> none(num_trainable_);
   device.copy_from_host(ranges_.data, first.data(), ranges_.bytes());
+  device.copy_from_host(largest_.data, none.data(), largest_.bytes());
 }
 
 int64_t OptimizerState::num_parameters() const {

@@ -17,7 +17,11 @@ namespace ingot::train {
 // A trainable tensor and its optimizer state. Where ranks shard the state (train/sharding.h), masters and state are
 // flat and hold this rank's own elements; otherwise they have the tensor's shape.
 struct TrainedParameter {
-  std::string name;  // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
+  std::string name;   // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
+  size_t number = 0;  // among the trainable tensors of the whole model
+  // Of a pipeline's last stage: a tied embedding that the first stage has too. Both stages update theirs with the sum
+  // of their gradients; norms and checkpoints have it once.
+  bool copy = false;
   Shape shape;
   bool decay = false;        // weight decay applies
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
@@ -26,9 +30,10 @@ struct TrainedParameter {
   Tensor master;                   // f32 or bf16: the weights that the optimizer updates
   std::vector<StateTensor> state;  // of `optimizer`
   Tensor gradient;  // f32; with fixed-point sums: one contribution or the final value, in memory shared by all tensors
-  Tensor
-      tied_gradient;  // f32: the tied embedding's gradient from the lookup; absent elsewhere, and with fixed-point sums
-  Tensor sum;         // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
+  // f32: of a tied embedding that this rank uses twice, the gradient from the lookup; absent elsewhere, and with
+  // fixed-point sums.
+  Tensor tied_gradient;
+  Tensor sum;             // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
   Tensor shard_gradient;  // [own elements], f32 or fixed-point i64: gradient over all ranks, at a step's end
   Tensor weight;          // what the model computes with; the same memory as master when the dtypes agree
 };
@@ -36,6 +41,9 @@ struct TrainedParameter {
 // Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There
 // is one bucket per block, one for the tensors before the blocks and one for those after them.
 struct Bucket {
+  std::vector<int> chunks;  // of ShardSpec::shards: those that add gradients to it
+  // The tied embedding among its tensors, if this rank computes one use of it only, and another stage the other.
+  std::optional<size_t> split;
   size_t first = 0;  // tensors [first, last)
   size_t last = 0;
   // Its tensors in memory order: by rank and, for each rank, in the order of the tensors.
@@ -73,22 +81,26 @@ OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const st
 // first step.
 class OptimizerState {
  public:
-  // Full training: every parameter. `weights` are writable, with matrices of dtype `activation` and vectors of f32.
+  // Full training: every parameter of share.shards. `weights` are writable, with matrices of dtype `activation` and
+  // vectors of f32.
   OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
                  OptimizerDtypes types, const ShardSpec& share = {});
-  // LoRA: A is uniform in +-1/sqrt(in) (PEFT's Kaiming initialisation with a = sqrt(5)), drawn from `seed`; B is zero.
+  // LoRA: the adapters of share.shards. A is uniform in +-1/sqrt(in) (PEFT's Kaiming initialisation with a = sqrt(5)),
+  // drawn from `seed`; B is zero.
   OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,
                  OptimizerDtypes types, uint64_t seed, const ShardSpec& share = {});
 
   std::vector<TrainedParameter>& tensors() { return tensors_; }
   const std::vector<TrainedParameter>& tensors() const { return tensors_; }
   int64_t num_parameters() const;
+  // Trainable tensors of the whole model.
+  size_t num_trainable() const { return num_trainable_; }
   const ShardSpec& share() const { return share_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
-  // Present only with fixed-point sums (ops/fixed_sum.h). ranges [tensors] i32: the next step's contributions to a
-  // tensor's gradient are below 2^range in magnitude; saved in checkpoints. largest [tensors] f32: the largest
-  // magnitude among the last step's contributions.
+  // Present only with fixed-point sums (ops/fixed_sum.h), of all trainable tensors of the whole model. ranges
+  // [num_trainable()] i32: the next step's contributions to a tensor's gradient are below 2^range in magnitude; saved
+  // in checkpoints. largest [num_trainable()] f32: the largest magnitude among the last step's contributions.
   const Tensor& ranges() const { return ranges_; }
   const Tensor& largest() const { return largest_; }
 
@@ -99,7 +111,8 @@ class OptimizerState {
   // Scratch bytes that update_parameter() takes at most.
   size_t update_bytes() const { return update_bytes_; }
 
-  // For Model::set_trainable.
+  // For Model::set_trainable: by parameter of the whole model, its index in tensors(). The layer is one of the whole
+  // model, wherever it is held.
   const std::vector<int>& trainable_index() const { return trainable_index_; }
   int64_t lowest_trainable_layer() const { return lowest_trainable_layer_; }
   // The LoRA adapter with the trainable weights; null in full training.
@@ -125,6 +138,7 @@ class OptimizerState {
 
   ShardSpec share_;
   std::vector<TrainedParameter> tensors_;
+  size_t num_trainable_ = 0;
   std::vector<Bucket> buckets_;
   Tensor ranges_;
   Tensor largest_;

@@ -1,52 +1,103 @@
 #include "train/pipeline.h"
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 
 #include "base/error.h"
-#include "spec/pipeline_timing.h"
 
 namespace ingot::train {
 
 using spec::PipelineAction;
 using spec::PipelineStep;
 
-Pipeline::Pipeline(Device& device, const spec::PipelineSchedule& schedule, const comm::Group& ranks,
-                   std::vector<const models::Model*> chunks, std::span<Arena> saved)
-    : device_(device), schedule_(schedule), ranks_(ranks), chunks_(std::move(chunks)) {
-  spec::check(schedule);
-  const spec::PipelineShape& shape = schedule.shape;
-  const int slots = spec::activation_slots(schedule, ranks.rank());
-  if (ranks.size() != shape.ranks || std::ssize(chunks_) != shape.chunks || std::ssize(saved) != slots) {
-    throw_error(ErrorKind::internal,
-                "a pipeline of {} ranks with {} chunks and {} slots, for a schedule of {} with {} and {}", ranks.size(),
-                chunks_.size(), saved.size(), shape.ranks, shape.chunks, slots);
-  }
+namespace {
+
+bool is_computation(PipelineAction action) {
+  return action == PipelineAction::forward || action == PipelineAction::backward ||
+         action == PipelineAction::backward_input || action == PipelineAction::backward_weight;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(Device& device, const comm::Group& ranks, std::vector<const models::Model*> chunks,
+                   std::span<Arena> saved, PipelineMessages messages)
+    : device_(device), ranks_(ranks), chunks_(std::move(chunks)) {
   for (Arena& arena : saved) slots_.push_back({models::Slot(arena), std::nullopt});
+  for (int i = 0; i < messages.count; ++i) buffers_.emplace_back(device, messages.bytes);
+  forget();
   if (ranks.size() == 1) return;
   // Messages between two ranks arrive in the order in which they were sent, so each kind has a group of its own.
   activations_ = ranks.split(0, ranks.rank(), "pipeline activations");
   gradients_ = ranks.split(0, ranks.rank(), "pipeline gradients");
 }
 
-void Pipeline::run(PipelineWork& work) {
-  for (const PipelineStep& step : schedule_.ranks[static_cast<size_t>(ranks_.rank())]) {
-    switch (step.action) {
-      case PipelineAction::receive_activation:
-      case PipelineAction::receive_gradient: receive(work, step); break;
-      case PipelineAction::send_activation:
-      case PipelineAction::send_gradient: send(step); break;
-      case PipelineAction::forward: forward(work, step); break;
-      case PipelineAction::backward: backward(work, step, false); break;
-      case PipelineAction::backward_input: backward(work, step, true); break;
-      case PipelineAction::backward_weight: backward_weight(work, step); break;
-      case PipelineAction::reduce: work.reduce(schedule_.chunk_of(step.virtual_stage)); break;
-      case PipelineAction::update: work.update(); break;
+void Pipeline::run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers) {
+  if (ranks_.size() != schedule.shape.ranks || std::ssize(chunks_) != schedule.shape.chunks) {
+    throw_error(ErrorKind::internal, "a pipeline of {} ranks with {} chunks, for a schedule of {} with {}",
+                ranks_.size(), chunks_.size(), schedule.shape.ranks, schedule.shape.chunks);
+  }
+  Run run{schedule, work, peers};
+  try {
+    execute(run);
+  } catch (...) {
+    forget();
+    throw;
+  }
+}
+
+void Pipeline::execute(Run& run) {
+  const std::vector<PipelineStep>& steps = run.schedule.ranks[static_cast<size_t>(ranks_.rank())];
+  std::vector<size_t> ends(static_cast<size_t>(run.schedule.shape.micro_batches));  // by micro-batch: its last step
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (is_computation(steps[i].action)) ends[static_cast<size_t>(steps[i].micro_batch)] = i;
+  }
+  int begun = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const PipelineStep& step = steps[i];
+    if (step.action == PipelineAction::reduce) {
+      run.work.reduce(run.schedule.chunk_of(step.virtual_stage));
+    } else if (step.action == PipelineAction::update) {
+      run.work.update();
+    } else {
+      for (; is_computation(step.action) && begun <= step.micro_batch; ++begun) run.work.begin(begun);
+      if (run.work.tokens(step.micro_batch) > 0) compute(run, step);
+      if (ends[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
     }
   }
   for (auto& [channel, transfers] : outgoing_) {
-    for (Transfer& transfer : transfers) transfer.operation.wait();
+    for (Transfer& transfer : transfers) {
+      transfer.operation.wait();
+      free_buffers_.push_back(transfer.buffer);
+    }
     transfers.clear();
   }
+}
+
+void Pipeline::compute(Run& run, const PipelineStep& step) {
+  if (is_computation(step.action)) run.work.computes(step);
+  switch (step.action) {
+    case PipelineAction::receive_activation:
+    case PipelineAction::receive_gradient: return receive(run, step);
+    case PipelineAction::send_activation:
+    case PipelineAction::send_gradient: return send(run, step);
+    case PipelineAction::forward: return forward(run, step);
+    case PipelineAction::backward: return backward(run, step, false);
+    case PipelineAction::backward_input: return backward(run, step, true);
+    case PipelineAction::backward_weight: return backward_weight(run, step);
+    case PipelineAction::reduce:
+    case PipelineAction::update: return;
+  }
+}
+
+// Makes all slots and buffers free.
+void Pipeline::forget() {
+  for (StageSlot& used : slots_) release(used);
+  kept_.clear();
+  incoming_.clear();
+  outgoing_.clear();
+  free_buffers_.resize(buffers_.size());
+  std::iota(free_buffers_.begin(), free_buffers_.end(), size_t{0});
 }
 
 Pipeline::StageSlot& Pipeline::slot_with(std::optional<std::pair<int, int>> held) {
@@ -55,51 +106,53 @@ Pipeline::StageSlot& Pipeline::slot_with(std::optional<std::pair<int, int>> held
   return *found;
 }
 
-void Pipeline::forward(PipelineWork& work, const PipelineStep& step) {
-  const int stage = step.virtual_stage, chunk = schedule_.chunk_of(stage);
+size_t Pipeline::take_buffer() {
+  if (free_buffers_.empty()) throw_error(ErrorKind::internal, "{} messages of a pipeline are in use", buffers_.size());
+  const size_t buffer = free_buffers_.back();
+  free_buffers_.pop_back();
+  return buffer;
+}
+
+void Pipeline::forward(Run& run, const PipelineStep& step) {
+  const int stage = step.virtual_stage;
   StageSlot& used = slot_with(std::nullopt);
   models::Slot& slot = used.slot;
-  if (stage > 0)
-    take(step, slot.begin_forward(work.activation(), Shape{work.tokens(step.micro_batch), model(stage).spec().hidden}));
-  nn::Pass pass = work.pass(step.micro_batch, is_trained(stage));
-  model(stage).forward(pass, slot);
-  if (is_last(stage)) {
-    const nn::Objective& objective = work.objective(step.micro_batch);
-    if (is_trained(stage)) work.begin_gradients(chunk, step.micro_batch);
-    model(stage).loss(pass, slot, objective);
-    if (is_trained(stage)) work.end_gradients(chunk, step.micro_batch);
+  if (stage > 0) {
+    const Shape shape{run.work.tokens(step.micro_batch), model(run, stage).spec().hidden};
+    take(run, step, slot.begin_forward(run.work.activation(), shape));
+  }
+  nn::Pass pass = run.work.pass(step.micro_batch, run.is_trained(stage));
+  model(run, stage).forward(pass, slot);
+  if (run.is_last(stage)) {
+    model(run, stage).loss(pass, slot, run.work.objective(step.micro_batch));
+    run.work.computed_loss(step.micro_batch);
   } else {
     keep(step, slot.residual);
   }
-  if (is_trained(stage)) {
+  if (run.is_trained(stage)) {
     used.holds = {stage, step.micro_batch};
   } else {
     slot.clear();
   }
 }
 
-void Pipeline::backward(PipelineWork& work, const PipelineStep& step, bool defers) {
-  const int stage = step.virtual_stage, chunk = schedule_.chunk_of(stage);
+void Pipeline::backward(Run& run, const PipelineStep& step, bool defers) {
+  const int stage = step.virtual_stage;
   StageSlot& used = slot_with(std::pair{stage, step.micro_batch});
-  if (!is_last(stage)) take(step, used.slot.begin_backward());
-  nn::Pass pass = work.pass(step.micro_batch, true);
+  if (!run.is_last(stage)) take(run, step, used.slot.begin_backward());
+  nn::Pass pass = run.work.pass(step.micro_batch, true);
   nn::Training training = *pass.training;
   if (defers) training.deferred = &used.slot.deferred;
   pass.training = &training;
-  work.begin_gradients(chunk, step.micro_batch);
-  model(stage).backward(pass, used.slot);
-  work.end_gradients(chunk, step.micro_batch);
-  if (stage > schedule_.shape.first_trainable) keep(step, used.slot.dresidual);
+  model(run, stage).backward(pass, used.slot);
+  if (stage > run.schedule.shape.first_trainable) keep(step, used.slot.dresidual);
   if (!defers) release(used);
 }
 
-void Pipeline::backward_weight(PipelineWork& work, const PipelineStep& step) {
-  const int chunk = schedule_.chunk_of(step.virtual_stage);
+void Pipeline::backward_weight(Run& run, const PipelineStep& step) {
   StageSlot& used = slot_with(std::pair{step.virtual_stage, step.micro_batch});
-  nn::Pass pass = work.pass(step.micro_batch, true);
-  work.begin_gradients(chunk, step.micro_batch);
+  nn::Pass pass = run.work.pass(step.micro_batch, true);
   used.slot.deferred.compute(pass);
-  work.end_gradients(chunk, step.micro_batch);
   release(used);
 }
 
@@ -108,39 +161,54 @@ void Pipeline::release(StageSlot& used) {
   used.holds.reset();
 }
 
-void Pipeline::keep(const PipelineStep& step, const Tensor& x) {
-  Bytes bytes(x.bytes());
-  device_.copy_to_host(bytes.data(), x.data, bytes.size());
-  kept_[spec::output_of(step)] = std::move(bytes);
+std::span<std::byte> Pipeline::message(Run& run, const PipelineStep& step, size_t buffer) {
+  const int64_t elements = run.work.tokens(step.micro_batch) * model(run, step.virtual_stage).spec().hidden;
+  return {buffers_[buffer].data(), static_cast<size_t>(elements) * size_of(run.work.activation())};
 }
 
-void Pipeline::send(const PipelineStep& step) {
-  const spec::PipelineMessage message = spec::output_of(step);
-  std::deque<Transfer>& under_way = outgoing_[{message.kind, step.peer}];
+void Pipeline::keep(const PipelineStep& step, const Tensor& x) {
+  const size_t buffer = take_buffer();
+  device_.copy_to_host(buffers_[buffer].data(), x.data, x.bytes());
+  kept_[spec::output_of(step)] = buffer;
+}
+
+void Pipeline::send(Run& run, const PipelineStep& step) {
+  const spec::PipelineMessage sent = spec::output_of(step);
+  const size_t buffer = kept_.extract(sent).mapped();
+  if (run.peers == Peers::absent) return free_buffers_.push_back(buffer);
+  std::deque<Transfer>& under_way = outgoing_[{sent.kind, step.peer}];
   if (under_way.size() >= spec::max_sends_under_way) {
     under_way.front().operation.wait();
+    free_buffers_.push_back(under_way.front().buffer);
     under_way.pop_front();
   }
-  Transfer& transfer = under_way.emplace_back();
-  transfer.bytes = std::move(kept_.extract(message).mapped());
-  transfer.operation = group(message.kind).begin_send(transfer.bytes, step.peer);
+  under_way.push_back({buffer, group(sent.kind).begin_send(message(run, step, buffer), step.peer)});
 }
 
-void Pipeline::receive(const PipelineWork& work, const PipelineStep& step) {
-  const spec::PipelineMessage message = spec::input_of(step);
-  const int64_t elements = work.tokens(step.micro_batch) * model(step.virtual_stage).spec().hidden;
-  Transfer& transfer = incoming_[message];
-  transfer.bytes.resize(static_cast<size_t>(elements) * size_of(work.activation()));
-  transfer.operation = group(message.kind).begin_receive(transfer.bytes, step.peer);
+void Pipeline::receive(Run& run, const PipelineStep& step) {
+  const spec::PipelineMessage received = spec::input_of(step);
+  const size_t buffer = take_buffer();
+  const std::span<std::byte> bytes = message(run, step, buffer);
+  Transfer transfer{buffer, {}};
+  if (run.peers == Peers::absent) {
+    std::memset(bytes.data(), 0, bytes.size());
+  } else {
+    transfer.operation = group(received.kind).begin_receive(bytes, step.peer);
+  }
+  incoming_[received] = std::move(transfer);
 }
 
-void Pipeline::take(const PipelineStep& step, const Tensor& into) {
-  const spec::PipelineMessage message = spec::input_of(step);
-  auto received = incoming_.extract(message);
-  if (!received.empty()) received.mapped().operation.wait();
-  const Bytes bytes =
-      received.empty() ? std::move(kept_.extract(message).mapped()) : std::move(received.mapped().bytes);
-  device_.copy_from_host(into.data, bytes.data(), bytes.size());
+void Pipeline::take(Run& run, const PipelineStep& step, const Tensor& into) {
+  const spec::PipelineMessage wanted = spec::input_of(step);
+  size_t buffer = 0;
+  if (auto received = incoming_.extract(wanted)) {
+    if (run.peers == Peers::present) received.mapped().operation.wait();
+    buffer = received.mapped().buffer;
+  } else {
+    buffer = kept_.extract(wanted).mapped();
+  }
+  device_.copy_from_host(into.data, buffers_[buffer].data(), into.bytes());
+  free_buffers_.push_back(buffer);
 }
 
 }  // namespace ingot::train

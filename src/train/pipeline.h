@@ -1,4 +1,5 @@
-// Executes one rank's actions of a pipeline schedule (spec/pipeline_schedule.h).
+// Executes one rank's actions of a pipeline schedule (spec/pipeline_schedule.h). A training step without a pipeline is
+// the schedule of one rank.
 #pragma once
 
 #include <deque>
@@ -11,80 +12,111 @@
 #include "comm/group.h"
 #include "models/model.h"
 #include "spec/pipeline_schedule.h"
+#include "tensor/staging.h"
 
 namespace ingot::train {
 
-// What a pipeline computes with. Chunks are numbered as in the schedule.
+// What a pipeline computes with: the micro-batches of one step, or of an evaluation.
 class PipelineWork {
  public:
   virtual ~PipelineWork() = default;
+  // 0 for a micro-batch without sequences: nothing is computed or sent for it.
   virtual int64_t tokens(int micro_batch) const = 0;
   virtual DType activation() const = 0;
-  // The arguments of a pass over a micro-batch. With `saves` it is a training pass, else one without backward. What it
-  // refers to is valid until the next call; the micro-batch's data are the same in each of its passes.
+  // Before a micro-batch's first computation on this rank, and after its last. Micro-batches begin in ascending order.
+  virtual void begin(int micro_batch) = 0;
+  virtual void end(int micro_batch) = 0;
+  // Before each computation.
+  virtual void computes(const spec::PipelineStep& step) = 0;
+  // The arguments of a pass over a micro-batch, between its begin() and its end(). With `saves` it is a training pass,
+  // else one without backward. What it refers to is valid until the next call.
   virtual nn::Pass pass(int micro_batch, bool saves) = 0;
-  // Called on the rank of the last virtual stage alone.
+  // On the rank of the last virtual stage alone: what is computed there, and after that.
   virtual const nn::Objective& objective(int micro_batch) = 0;
-  // Around everything that adds to the gradients of a chunk: its backward actions and, with the head, the loss.
-  virtual void begin_gradients(int chunk, int micro_batch) = 0;
-  virtual void end_gradients(int chunk, int micro_batch) = 0;
+  virtual void computed_loss(int micro_batch) = 0;
   // The gradients of a chunk are complete; their sum over data-parallel ranks may start.
   virtual void reduce(int chunk) = 0;
   virtual void update() = 0;
 };
 
-// Activations and gradients cross stages by way of host memory, on every device; it is allocated for each message.
+// Memory of a pipeline besides the slots: activations and gradients cross stages by way of host memory, on every
+// device.
+struct PipelineMessages {
+  int count = 0;     // the most at a time (spec::message_buffers)
+  size_t bytes = 0;  // of the largest
+};
+
 class Pipeline {
  public:
-  // Collective over `ranks`, the ranks of the schedule. `chunks`: the models of this rank's virtual stages, in order;
-  // each is the shard {pp = virtual stages, stage} of one model, with input_gradient for stages above the schedule's
-  // first trainable one. `saved`: spec::activation_slots arenas, each large enough for any of the chunks (models::Slot)
-  // and, in schedules with separate gradients of weights, spec::deferred_gradient_bytes in addition. All outlive the
-  // pipeline. Errors: those of spec::check; internal for another number of ranks, chunks or arenas than the schedule's.
-  Pipeline(Device& device, const spec::PipelineSchedule& schedule, const comm::Group& ranks,
-           std::vector<const models::Model*> chunks, std::span<Arena> saved);
+  // Collective over `ranks`, the ranks of the pipeline. `chunks`: the models of this rank's virtual stages, in order;
+  // each is the shard {pp = virtual stages, stage} of one model, with its gradient for the input where
+  // spec::backward_end says so. `saved`: as many arenas as spec::activation_slots says for any of the schedules to be
+  // run, each large enough for any of the chunks (models::Slot) and, in schedules with separate gradients of weights,
+  // spec::deferred_gradient_bytes in addition. Models and arenas outlive the pipeline. Errors: resource.
+  Pipeline(Device& device, const comm::Group& ranks, std::vector<const models::Model*> chunks, std::span<Arena> saved,
+           PipelineMessages messages);
 
-  // One step of the schedule. Collective. Errors: those of `work` and of the group; after one the pipeline cannot be
-  // used again.
-  void run(PipelineWork& work);
+  enum class Peers {
+    present,
+    // This rank runs its list alone: zeros stand for what others would send, and what it sends is dropped. For memory
+    // probes.
+    absent
+  };
+  // Collective, unless peers are absent. `schedule` has passed spec::check. Errors: those of `work` and of the group;
+  // internal for another number of ranks or chunks than the schedule's, and when slots or messages do not suffice.
+  void run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers = Peers::present);
+
+  // Seconds that this rank has waited for messages so far.
+  double waited_s() const { return activations_.waited_s() + gradients_.waited_s(); }
 
  private:
-  using Bytes = std::vector<std::byte>;
   using Kind = spec::PipelineMessage::Kind;
   struct Transfer {
-    Bytes bytes;
+    size_t buffer = 0;  // index into buffers_
     comm::Operation operation;
   };
   struct StageSlot {
     models::Slot slot;
     std::optional<std::pair<int, int>> holds;  // a virtual stage's activations of a micro-batch
   };
+  // One run.
+  struct Run {
+    const spec::PipelineSchedule& schedule;
+    PipelineWork& work;
+    Peers peers;
+    bool is_last(int virtual_stage) const { return virtual_stage == schedule.shape.virtual_stages() - 1; }
+    bool is_trained(int virtual_stage) const { return virtual_stage >= schedule.shape.first_trainable; }
+  };
 
-  const models::Model& model(int virtual_stage) const {
-    return *chunks_[static_cast<size_t>(schedule_.chunk_of(virtual_stage))];
+  const models::Model& model(const Run& run, int virtual_stage) const {
+    return *chunks_[static_cast<size_t>(run.schedule.chunk_of(virtual_stage))];
   }
   const comm::Group& group(Kind kind) const { return kind == Kind::gradient ? gradients_ : activations_; }
-  bool is_last(int virtual_stage) const { return virtual_stage == schedule_.shape.virtual_stages() - 1; }
-  bool is_trained(int virtual_stage) const { return virtual_stage >= schedule_.shape.first_trainable; }
-  void forward(PipelineWork& work, const spec::PipelineStep& step);
+  void execute(Run& run);
+  void compute(Run& run, const spec::PipelineStep& step);
+  void forward(Run& run, const spec::PipelineStep& step);
   // `defers`: leaves gradients of weights to backward_weight().
-  void backward(PipelineWork& work, const spec::PipelineStep& step, bool defers);
-  void backward_weight(PipelineWork& work, const spec::PipelineStep& step);
-  void release(StageSlot& used);
+  void backward(Run& run, const spec::PipelineStep& step, bool defers);
+  void backward_weight(Run& run, const spec::PipelineStep& step);
   // Copies what a computation has made to the host, for send() or, within this rank, take().
   void keep(const spec::PipelineStep& step, const Tensor& x);
-  void send(const spec::PipelineStep& step);
-  void receive(const PipelineWork& work, const spec::PipelineStep& step);
+  void send(Run& run, const spec::PipelineStep& step);
+  void receive(Run& run, const spec::PipelineStep& step);
   // The input of a computation.
-  void take(const spec::PipelineStep& step, const Tensor& into);
+  void take(Run& run, const spec::PipelineStep& step, const Tensor& into);
+  std::span<std::byte> message(Run& run, const spec::PipelineStep& step, size_t buffer);
   StageSlot& slot_with(std::optional<std::pair<int, int>> held);
+  size_t take_buffer();
+  static void release(StageSlot& used);
+  void forget();
 
   Device& device_;
-  const spec::PipelineSchedule& schedule_;
   comm::Group ranks_, activations_, gradients_;
   std::vector<const models::Model*> chunks_;
   std::vector<StageSlot> slots_;
-  std::map<spec::PipelineMessage, Bytes> kept_;
+  std::vector<PinnedBuffer> buffers_;  // of messages
+  std::vector<size_t> free_buffers_;
+  std::map<spec::PipelineMessage, size_t> kept_;  // made and not yet sent or used: their buffers
   std::map<spec::PipelineMessage, Transfer> incoming_;
   std::map<std::pair<Kind, int>, std::deque<Transfer>> outgoing_;  // by rank: sends under way
 };

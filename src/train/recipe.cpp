@@ -159,7 +159,11 @@ template <class Visitor>
 void describe(Visitor& v, ParallelRecipe& r) {
   v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
   v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1});
-  v.field("pp", r.pp, "pipeline stages", {.min = 1});
+  v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
+  v.field("schedule", r.schedule,
+          "order of work in a pipeline; zb_h1 and zb_v compute the gradients of weights in what would be idle time");
+  v.field("chunks", r.chunks, "parts of the model on each pipeline stage; auto: 2 for interleaved and zb_v, else 1",
+          {.min = 1, .max = 64});
   v.field("zero", r.zero, "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too",
           {.min = 0, .max = 2});
   v.field("timeout_s", r.timeout_s, "seconds that a rank waits for another before the run is aborted", {.min = 1});
@@ -269,6 +273,33 @@ void check_optimizer(const OptimizerRecipe& o, Fail fail) {
     fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
 }
 
+template <class Fail>
+void check_parallel(const Recipe& r, Fail fail) {
+  ParallelRecipe p = r.parallel;
+  p.resolve();
+  if (p.tp != 1) {
+    fail("set parallel.tp to 1, and cut the model by parallel.pp",
+         fmt::format("parallel.tp is {}: tensor-parallel training is not supported yet", p.tp));
+  }
+  if (p.pp == 1) return;
+  if (p.zero == 2) {
+    fail("set parallel.zero to 1",
+         fmt::format("parallel.zero 2 with parallel.pp {}: a pipeline's stages add up whole gradients over a step",
+                     p.pp));
+  }
+  if (!r.eval.prompts.empty()) {
+    fail("remove eval.prompts, or set parallel.pp to 1",
+         fmt::format("eval.prompts with parallel.pp {}: samples need the whole model on one rank", p.pp));
+  }
+  try {
+    const auto ranks = static_cast<int>(p.pp);
+    spec::make_pipeline_schedule(p.schedule,
+                                 {.ranks = ranks, .chunks = static_cast<int>(*p.chunks.value), .micro_batches = ranks});
+  } catch (const Error& error) {
+    fail("change parallel.schedule or parallel.chunks", "parallel: " + error.message());
+  }
+}
+
 void check(const Recipe& r, const std::string& path) {
   const auto fail = [&](std::string hint, const std::string& message) {
     throw Error(ErrorKind::usage, path + ": " + message, std::move(hint));
@@ -344,11 +375,7 @@ void check(const Recipe& r, const std::string& path) {
   } catch (const Error& error) {
     fail("give none, or numbers and ranges of logical CPUs, such as 0-3,8", "affinity: " + error.message());
   }
-  if (r.parallel.tp != 1 || r.parallel.pp != 1) {
-    fail("set parallel.tp and parallel.pp to 1",
-         fmt::format("parallel.tp {}, parallel.pp {}: this version supports data parallelism only", r.parallel.tp,
-                     r.parallel.pp));
-  }
+  check_parallel(r, fail);
 }
 
 template <class Enum>
@@ -390,6 +417,11 @@ DType dtype_of(StateType type) {
   return DType::f32;
 }
 DType dtype_of(MasterType type) { return type == MasterType::fp32 ? DType::f32 : DType::bf16; }
+
+void ParallelRecipe::resolve() {
+  using enum spec::PipelineScheduleName;
+  if (chunks.is_auto()) chunks.value = pp > 1 && (schedule == interleaved || schedule == zb_v) ? 2 : 1;
+}
 
 void OptimizerRecipe::resolve() {
   const bool adamw = name == OptimizerName::adamw || name == OptimizerName::muon;

@@ -10,6 +10,7 @@
 #include "data/packing.h"
 #include "data/source.h"
 #include "data/streaming_order.h"
+#include "spec/pipeline_schedule.h"
 #include "spec/sizes.h"
 #include "tensor/dtype.h"
 #include "train/optimizer.h"
@@ -107,7 +108,12 @@ struct BatchRecipe {
 
 struct ParallelRecipe {
   int64_t dp = 1, tp = 1, pp = 1, zero = 0;
+  spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
+  AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   int64_t timeout_s = 600;
+
+  // Fills in `chunks`.
+  void resolve();
 };
 
 struct EvalRecipe {

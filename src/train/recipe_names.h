@@ -38,6 +38,15 @@ struct ingot::EnumNames<ingot::train::OptimizerName> {
                                                                            {train::OptimizerName::lion, "lion"}};
 };
 template <>
+struct ingot::EnumNames<ingot::spec::PipelineScheduleName> {
+  static constexpr std::pair<spec::PipelineScheduleName, const char*> names[] = {
+      {spec::PipelineScheduleName::gpipe, "gpipe"},
+      {spec::PipelineScheduleName::one_f_one_b, "1f1b"},
+      {spec::PipelineScheduleName::interleaved, "interleaved"},
+      {spec::PipelineScheduleName::zb_h1, "zb_h1"},
+      {spec::PipelineScheduleName::zb_v, "zb_v"}};
+};
+template <>
 struct ingot::EnumNames<ingot::train::Order> {
   static constexpr std::pair<train::Order, const char*> names[] = {
       {train::Order::ingot, "ingot"}, {train::Order::megatron, "megatron"}, {train::Order::streaming, "streaming"}};

@@ -43,9 +43,11 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
 // The state that this rank writes. Ranks write disjoint parts even where each has the whole state.
 std::vector<checkpoint::NamedTensor> written_by(const OptimizerState& optimizer_state) {
   const ShardSpec& share = optimizer_state.share();
-  std::vector<checkpoint::NamedTensor> state =
-      state_of(optimizer_state, [&](const TrainedParameter& t) { return t.parts[static_cast<size_t>(share.rank)]; });
-  if (optimizer_state.ranges() && share.rank == 0) state.push_back({"gradient_ranges", optimizer_state.ranges()});
+  std::vector<checkpoint::NamedTensor> state = state_of(optimizer_state, [&](const TrainedParameter& t) {
+    return t.copy ? Range{} : t.parts[static_cast<size_t>(share.rank)];
+  });
+  if (optimizer_state.ranges() && share.rank == 0 && share.stage() == 0)
+    state.push_back({"gradient_ranges", optimizer_state.ranges()});
   return state;
 }
 

@@ -6,17 +6,24 @@
 #include <vector>
 
 #include "data/order.h"
+#include "spec/model_shard.h"
 
 namespace ingot::train {
 
-// What one rank stores. ZeRO stage 0: everything; 1: only its part of masters and moments; 2: also only its part of the
-// step's gradients. A single rank stores everything at every stage.
+// What one rank stores: of the parts of the model that it holds, at ZeRO stage 0 everything; 1: only its share of
+// masters and moments; 2: also only its share of the step's gradients. A single data-parallel rank stores everything at
+// every stage.
 struct ShardSpec {
-  int rank = 0;
-  int ranks = 1;
+  int rank = 0;   // among the data-parallel ranks, which hold the same parts of the model
+  int ranks = 1;  // their number
   int zero = 0;
+  // The parts: in a pipeline the rank's virtual stages, in order.
+  std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
-  int stage() const { return ranks > 1 ? zero : 0; }
+  int zero_stage() const { return ranks > 1 ? zero : 0; }
+  // The pipeline.
+  int stages() const { return static_cast<int>(shards.front().pp / std::ssize(shards)); }
+  int stage() const { return static_cast<int>(shards.front().stage); }
 };
 
 // Elements [begin, end) of a flattened tensor.

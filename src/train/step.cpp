@@ -11,6 +11,7 @@
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
 #include "ops/fixed_sum.h"
+#include "spec/pipeline_timing.h"
 #include "train/non_finite_locator.h"
 
 namespace ingot::train {
@@ -41,9 +42,10 @@ int64_t rank_of(const OptimizerState& optimizer_state) {
 }
 
 // Elements of the largest tensor whose squares are summed.
-int64_t max_elements(const spec::ModelSpec& model, int64_t tokens) {
+int64_t max_elements(const spec::ModelSpec& model, const ShardSpec& share, int64_t tokens) {
   int64_t elements = tokens;
-  for (const spec::ParamSpec& p : spec::parameters(model)) elements = std::max(elements, p.elements());
+  for (const spec::HeldParameter& p : spec::held_parameters(model, share.shards))
+    elements = std::max(elements, p.held.elements());
   return elements;
 }
 
@@ -75,55 +77,144 @@ int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
   return blocks;
 }
 
+// Sequences that a pipeline evaluates at a time: enough to keep all stages busy most of the time.
+int evaluated_at_once(int stages) { return stages == 1 ? 1 : 4 * stages; }
+
+// Micro-batches of `sequences`, of which the last may be smaller. Interleaved schedules need a multiple of the stages,
+// so some at the end may be empty.
+int micro_batches_of(int64_t sequences, const StepSettings& settings, const ShardSpec& share) {
+  const int64_t each = settings.micro * settings.accumulation_unit;
+  const int64_t needed = std::max<int64_t>(1, (sequences + each - 1) / each);
+  const bool whole_groups = settings.schedule == spec::PipelineScheduleName::interleaved;
+  const int64_t group = whole_groups ? share.stages() : 1;
+  return static_cast<int>((needed + group - 1) / group * group);
+}
+
+spec::PipelineSchedule make_schedule(const spec::ModelSpec& model, spec::PipelineScheduleName name,
+                                     const ShardSpec& share, int64_t lowest_trainable_layer, int micro_batches,
+                                     bool trains) {
+  if (share.stages() == 1) name = spec::PipelineScheduleName::one_f_one_b;
+  spec::PipelineShape shape{
+      .ranks = share.stages(), .chunks = static_cast<int>(share.shards.size()), .micro_batches = micro_batches};
+  const int stages = shape.virtual_stages();
+  shape.first_trainable =
+      trains ? static_cast<int>(spec::first_trainable_stage(model, stages, lowest_trainable_layer)) : stages;
+  return spec::make_pipeline_schedule(name, shape);
+}
+
+// What a pipeline's rank has at once, in steps and in evaluations.
+struct AtOnce {
+  int saved = 1;  // micro-batches with saved activations
+  int messages = 0;
+  int micro_batches = 1;  // with their ids, targets and so on
+};
+
+AtOnce at_once(const spec::ModelSpec& model, const StepSettings& settings, const ShardSpec& share,
+               int64_t lowest_trainable_layer) {
+  AtOnce most;
+  if (share.stages() == 1) return most;
+  const auto schedule = [&](int micro_batches, bool trains) {
+    return make_schedule(model, settings.schedule, share, lowest_trainable_layer, micro_batches, trains);
+  };
+  for (const spec::PipelineSchedule& each : {schedule(micro_batches_of(settings.sequences, settings, share), true),
+                                             schedule(evaluated_at_once(share.stages()), false)}) {
+    most.saved = std::max(most.saved, spec::activation_slots(each, share.stage()));
+    most.messages = std::max(most.messages, spec::message_buffers(each, share.stage()));
+    most.micro_batches = std::max(most.micro_batches, spec::micro_batches_at_once(each, share.stage()));
+  }
+  return most;
+}
+
+size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shape) {
+  return static_cast<size_t>(shape.tokens * model.hidden) * size_of(shape.activation);
+}
+
+// Of one micro-batch in one of the parts.
+size_t saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, const spec::ModelShard& shard,
+                   int64_t lowest_trainable_layer, int64_t tokens) {
+  const spec::ModelSpec sizes = spec::sizes_of(model, shard);
+  const auto activation = static_cast<int64_t>(size_of(settings.activation));
+  const int64_t blocks = sizes.num_layers() - spec::backward_end(model, shard, lowest_trainable_layer).lowest_layer;
+  size_t bytes = spec::saved_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
+  const bool defers =
+      settings.schedule == spec::PipelineScheduleName::zb_h1 || settings.schedule == spec::PipelineScheduleName::zb_v;
+  if (shard.pp > 1 && defers)
+    bytes += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks);
+  return bytes;
+}
+
 }  // namespace
 
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
-                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible) {
+                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible,
+                      const ShardSpec& share) {
   const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible);
-  StepBytes bytes;
-  bytes.saved = spec::saved_bytes(model, settings.recompute, static_cast<int64_t>(size_of(settings.activation)),
-                                  shape.tokens, model.num_layers() - lowest_trainable_layer);
-  const models::PassBytes pass = models::pass_bytes(model, shape);
-  const int64_t elements = max_elements(model, shape.tokens);
+  const int64_t elements = max_elements(model, share, shape.tokens);
   const size_t accumulator =
       settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
   const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
-  const size_t training = std::max({pass.forward, pass.loss_gradient + objective(true), pass.backward});
-  bytes.scratch = std::max({training + accumulator, objective(false), ops::sum_squares_bytes(elements), update_bytes});
-  // Micro-batches; sums of squared gradients and losses; the update decision; sums of squares by block.
-  bytes.batch = BatchUploader::bytes(shape.tokens) + Arena::footprint(DType::f64, Shape{max_trainable(model)}) +
-                Arena::footprint(DType::f64, Shape{1}) + Arena::footprint(DType::f64, Shape{3}) +
+  StepBytes bytes;
+  bytes.scratch = std::max(ops::sum_squares_bytes(elements), update_bytes);
+  for (const spec::ModelShard& shard : share.shards) {
+    bytes.saved = std::max(bytes.saved, saved_bytes(model, settings, shard, lowest_trainable_layer, shape.tokens));
+    const models::PassBytes pass = models::pass_bytes(spec::sizes_of(model, shard), shape);
+    const size_t loss = shard.last() ? pass.loss_gradient + objective(true) : 0;
+    bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
+    if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
+  }
+  const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
+  bytes.saved *= static_cast<size_t>(most.saved);
+  bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);
+  // Micro-batches, one of which is uploaded ahead; sums of squared gradients and losses; the update decision; sums of
+  // squares by block.
+  bytes.batch = BatchUploader::bytes(shape.tokens, most.micro_batches + 1) +
+                Arena::footprint(DType::f64, Shape{max_trainable(model)}) + Arena::footprint(DType::f64, Shape{1}) +
+                Arena::footprint(DType::f64, Shape{3}) +
                 Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank)});
   return bytes;
 }
 
-Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
-           OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Group& ranks)
+Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, const TrainedModel& model,
+           OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Grid& grid)
     : device_(device),
-      model_(model),
+      model_(model.spec),
       optimizer_state_(optimizer_state),
       settings_(settings),
       context_{device, registry, scratch_, &threads},
-      ranks_(ranks),
-      gradient_sync_(device, optimizer_state, ranks) {
+      grid_(grid),
+      gradient_sync_(device, optimizer_state, grid) {
+  const ShardSpec& share = optimizer_state.share();
+  const int64_t lowest = optimizer_state.lowest_trainable_layer();
+  if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() == 2)) {
+    throw_error(ErrorKind::internal, "a step of {} parts with optimizer state of {}, ZeRO stage {}", model.parts.size(),
+                share.shards.size(), share.zero_stage());
+  }
   if (optimizer_state.ranges()) {
     accumulator_ = std::make_unique<FixedPointAccumulator>(optimizer_state, context_, gradient_sync_,
-                                                           settings.units * contributions(model.spec(), settings));
+                                                           settings.units * contributions(model.spec, settings));
   } else {
     accumulator_ = std::make_unique<Fp32Accumulator>(optimizer_state, context_, gradient_sync_);
   }
-  model.set_trainable(optimizer_state.trainable_index(), optimizer_state.lowest_trainable_layer());
-  const StepBytes sizes =
-      bytes(model.spec(), settings, optimizer_state.lowest_trainable_layer(), rank_of(optimizer_state), decoded,
-            threads.threads(), optimizer_state.update_bytes(), device.host_visible());
+  for (size_t i = 0; i < model.parts.size(); ++i) {
+    const spec::BackwardEnd end = spec::backward_end(model.spec, share.shards[i], lowest);
+    model.parts[i]->set_trainable(optimizer_state.trainable_index(), end.lowest_layer, end.input_gradient);
+  }
+  const StepBytes sizes = bytes(model.spec, settings, lowest, rank_of(optimizer_state), decoded, threads.threads(),
+                                optimizer_state.update_bytes(), device.host_visible(), share);
+  const AtOnce most = at_once(model.spec, settings, share, lowest);
   scratch_ = Arena(device, sizes.scratch, "scratch");
-  saved_ = Arena(device, sizes.saved, "saved activations");
+  for (int i = 0; i < most.saved; ++i)
+    saved_.emplace_back(device, sizes.saved / static_cast<size_t>(most.saved), "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");
-  squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.tensors().size())});
+  pipeline_.emplace(
+      device, grid.pp, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_,
+      PipelineMessages{most.messages, most.messages > 0 ? sizes.messages / static_cast<size_t>(most.messages) : 0});
+  squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.num_trainable())});
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
   decision_ = batch_.allocate(DType::f64, Shape{3});
-  if (optimizer_state.share().stage() > 0) blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
-  uploader_.emplace(device, batch_, settings.micro * settings.accumulation_unit * settings.sequence_length);
+  if (share.zero_stage() > 0) blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
+  uploader_.emplace(device, batch_, settings.micro * settings.accumulation_unit * settings.sequence_length,
+                    most.micro_batches + 1);
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
     update.arrived = device.make_event();
@@ -132,6 +223,14 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, m
     update.largest = PinnedBuffer(device, optimizer_state.largest().bytes());
   }
 }
+
+StepBytes Step::peak() const {
+  StepBytes peak{.scratch = scratch_.peak(), .batch = batch_.peak()};
+  for (const Arena& slot : saved_) peak.saved += slot.peak();
+  return peak;
+}
+
+bool Step::is_last_stage() const { return optimizer_state_.share().shards.back().last(); }
 
 nn::Pass Step::pass_over(const MicroBatch& batch) {
   std::vector<nn::AdapterSegment> adapters;
@@ -142,13 +241,17 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
 }
 
 void Step::sum_squares() {
+  if (grid_.pp.size() > 1) {
+    const std::vector<double> none(optimizer_state_.num_trainable());  // other stages' tensors
+    device_.copy_from_host(squares_.data, none.data(), squares_.bytes());
+  }
   int64_t block = 0;
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.shard.count() == 0) continue;
+    if (t.shard.count() == 0 || (t.copy && !blocks_)) continue;
     const Tensor gradient = accumulator_->gradient(i);
     if (!blocks_) {
-      const auto index = static_cast<int64_t>(i);
+      const auto index = static_cast<int64_t>(t.number);
       ops::sum_squares(context_, squares_.slice(index, index + 1), gradient);
       continue;
     }
@@ -157,7 +260,11 @@ void Step::sum_squares() {
       ops::sum_squares(context_, blocks_.slice(block, block + 1), gradient.slice(begin, end));
     }
   }
-  if (blocks_) gradient_sync_.gather_squares(squares_, blocks_);
+  if (blocks_) {
+    gradient_sync_.gather_squares(squares_, blocks_);
+  } else {
+    gradient_sync_.gather_squares(squares_);
+  }
 }
 
 void Step::decide(double loss_tokens) {
@@ -190,7 +297,7 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
     }
   }
   std::array<int64_t, 5> counts{result.tokens, result.loss_tokens, squares, std::ssize(sequences), result.positions};
-  ranks_.all_reduce(std::span<int64_t>(counts), comm::ReduceOp::sum);
+  grid_.dp.all_reduce(std::span<int64_t>(counts), comm::ReduceOp::sum);
   result.tokens = counts[0];
   result.loss_tokens = counts[1];
   result.squared_lengths = static_cast<double>(counts[2]);
@@ -205,51 +312,143 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
   }
 }
 
-void Step::compute(const MicroBatch& batch, int64_t step, bool first) {
-  nn::Training training{*accumulator_,  batch.accumulation_offsets,  settings_.recompute,    batch.rows,
-                        settings_.seed, static_cast<uint64_t>(step), settings_.fp8_gradients};
-  nn::Pass pass = pass_over(batch);
-  pass.training = &training;
-  models::Slot slot(saved_);
-  model_.forward(pass, slot);
-  model_.loss(pass, slot, nn::NextTokenLoss(batch.losses, batch.targets));
-  model_.backward(pass, slot);
-  slot.clear();
-  ops::sum_squares(context_, loss_squares_, batch.losses, !first);
+// The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, on the last stage.
+class Step::MicroBatches final : public PipelineWork {
+ public:
+  MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
+               size_t each, int count, std::vector<double>& losses)
+      : step_(step),
+        sequences_(sequences),
+        samples_(samples),
+        each_(each),
+        count_(count),
+        losses_(step.is_last_stage() ? &losses : nullptr) {}
+
+  // For training; `number`: of the step, for dropout.
+  void train(int64_t number) {
+    const StepSettings& s = step_.settings_;
+    training_.emplace(
+        nn::Training{*step_.accumulator_, {}, s.recompute, {}, s.seed, static_cast<uint64_t>(number), s.fp8_gradients});
+  }
+
+  int64_t tokens(int micro_batch) const override {
+    return static_cast<int64_t>(num_sequences(micro_batch)) * step_.settings_.sequence_length;
+  }
+  DType activation() const override { return step_.settings_.activation; }
+
+  void begin(int micro_batch) override {
+    begun_ = micro_batch + 1;
+    while (put_ < begun_) put_next();
+    if (follows_backward() && tokens(micro_batch) > 0) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
+  }
+  void end(int micro_batch) override {
+    if (tokens(micro_batch) > 0) step_.uploader_->done(first_ + micro_batch);
+    if (put_ < count_ && put_ == begun_) put_next();  // while the device computes
+    if (!follows_backward()) return;
+    if (tokens(micro_batch) > 0) {
+      step_.accumulator_->end_micro_batch();
+    } else {
+      step_.accumulator_->empty_micro_batch(is_final(micro_batch));
+    }
+  }
+
+  void computes(const spec::PipelineStep& step) override {
+    if (step_.locator_ == nullptr) return;
+    const int64_t stages = step_.optimizer_state_.share().shards.front().pp;
+    const bool is_forward = step.action == spec::PipelineAction::forward;
+    step_.locator_->set_place(is_forward ? step.virtual_stage : 2 * stages - 1 - step.virtual_stage);
+  }
+  nn::Pass pass(int micro_batch, bool saves) override {
+    const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
+    nn::Pass pass = step_.pass_over(batch);
+    if (!saves) return pass;
+    training_->accumulation_offsets = batch.accumulation_offsets;
+    training_->dropout_rows = batch.rows;
+    pass.training = &*training_;
+    return pass;
+  }
+  const nn::Objective& objective(int micro_batch) override {
+    const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
+    return objective_.emplace(batch.losses, batch.targets);
+  }
+  void computed_loss(int micro_batch) override {
+    const Tensor& losses = step_.uploader_->take(first_ + micro_batch).losses;
+    if (training_) ops::sum_squares(step_.context_, step_.loss_squares_, losses, std::exchange(has_loss_, true));
+    step_.uploader_->computed(first_ + micro_batch);
+  }
+
+  void reduce(int chunk) override {
+    if (!follows_backward()) step_.accumulator_->end_chunk(chunk, sequences_.empty());
+  }
+  void update() override {
+    if (!training_) return;
+    if (!has_loss_) {  // this rank's losses add nothing to the sum
+      const double none = 0;
+      step_.device_.copy_from_host(step_.loss_squares_.data, &none, sizeof none);
+    }
+    step_.accumulator_->end_step(sequences_.empty());
+  }
+
+ private:
+  // Whether the accumulator follows backward bucket by bucket: without a pipeline, where micro-batches do not overlap.
+  bool follows_backward() const { return training_ && step_.grid_.pp.size() == 1; }
+  bool is_final(int micro_batch) const { return micro_batch + 1 == count_; }
+  size_t num_sequences(int micro_batch) const {
+    const size_t begin = std::min(sequences_.size(), static_cast<size_t>(micro_batch) * each_);
+    return std::min(each_, sequences_.size() - begin);
+  }
+  void put_next() {
+    const size_t begin = static_cast<size_t>(put_) * each_, count = num_sequences(put_);
+    ++put_;
+    if (count == 0) return;
+    const StepSettings& s = step_.settings_;
+    const int64_t number = step_.uploader_->put(sequences_.subspan(begin, count),
+                                                samples_.empty() ? samples_ : samples_.subspan(begin, count),
+                                                s.sequence_length, s.accumulation_unit, losses_);
+    if (begin == 0) first_ = number;
+  }
+
+  Step& step_;
+  std::span<const data::PackedSequence> sequences_;
+  std::span<const int64_t> samples_;
+  size_t each_;  // sequences of a micro-batch
+  int count_;    // micro-batches; some at the end may be empty
+  std::vector<double>* losses_;
+  std::optional<nn::Training> training_;
+  std::optional<nn::NextTokenLoss> objective_;
+  int64_t first_ = 0;  // the uploader's number of the first micro-batch
+  int begun_ = 0;      // micro-batches
+  int put_ = 0;        // those that the uploader has, or that are empty
+  bool has_loss_ = false;
+};
+
+// Pipelines have several micro-batches, of which each data-parallel rank has the same number, where that decides which
+// collective operations come.
+int Step::scheduled_micro_batches(size_t sequences) const {
+  const int count = micro_batches_of(static_cast<int64_t>(sequences), settings_, optimizer_state_.share());
+  const bool alike = gradient_sync_.every_micro_batch() || grid_.pp.size() > 1;
+  return alike ? static_cast<int>(grid_.dp.all_max(int64_t{count})) : count;
+}
+
+const spec::PipelineSchedule& Step::schedule(int micro_batches, bool trains) {
+  const auto known = schedules_.find({micro_batches, trains});
+  if (known != schedules_.end()) return known->second;
+  spec::PipelineSchedule made = make_schedule(model_, settings_.schedule, optimizer_state_.share(),
+                                              optimizer_state_.lowest_trainable_layer(), micro_batches, trains);
+  spec::check(made);
+  return schedules_.emplace(std::pair(micro_batches, trains), std::move(made)).first->second;
 }
 
 void Step::accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
-                      std::span<const int64_t> samples) {
-  const size_t max_sequences = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
-  const size_t micro_batches = (sequences.size() + max_sequences - 1) / max_sequences;
-  size_t rounds = std::max<size_t>(1, micro_batches);  // of synchronisation; other ranks may have more
-  if (gradient_sync_.every_micro_batch()) rounds = static_cast<size_t>(ranks_.all_max(static_cast<int64_t>(rounds)));
+                      std::span<const int64_t> samples, Pipeline::Peers peers) {
+  const bool alone = peers == Pipeline::Peers::absent;
+  const int count = alone ? micro_batches_of(std::ssize(sequences), settings_, optimizer_state_.share())
+                          : scheduled_micro_batches(sequences.size());
   accumulator_->begin_step();
-  const auto put = [&](size_t round) {
-    if (round >= micro_batches) return;
-    const size_t begin = round * max_sequences;
-    const size_t count = std::min(max_sequences, sequences.size() - begin);
-    uploader_->put(sequences.subspan(begin, count), samples.subspan(begin, count), settings_.sequence_length,
-                   settings_.accumulation_unit, losses);
-  };
-  put(0);
-  for (size_t round = 0; round < rounds; ++round) {
-    const bool last = round + 1 == rounds;
-    if (round >= micro_batches) {
-      accumulator_->empty_micro_batch(last);
-      continue;
-    }
-    accumulator_->begin_micro_batch(last);
-    compute(uploader_->take(), step, round == 0);
-    uploader_->computed();
-    put(round + 1);  // while the device computes
-    accumulator_->end_micro_batch();
-  }
-  if (micro_batches == 0) {
-    const double none = 0;
-    device_.copy_from_host(loss_squares_.data, &none, sizeof none);
-  }
-  accumulator_->end_step();
+  MicroBatches work(*this, sequences, samples, static_cast<size_t>(settings_.micro * settings_.accumulation_unit),
+                    count, losses);
+  work.train(step);
+  pipeline_->run(schedule(count, true), work, peers);
 }
 
 void Step::enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
@@ -299,7 +498,7 @@ StepResult Step::finish() {
   InFlightStep& in_flight = in_flight_.front();
   uploader_->collect(in_flight.losses);
   StepResult result = in_flight.result;
-  for (const std::vector<double>& losses : ranks_.gather(std::span<const double>(in_flight.losses))) {
+  for (const std::vector<double>& losses : grid_.world.gather(std::span<const double>(in_flight.losses))) {
     for (const double loss : losses) result.loss += loss;  // in the order of the step's sequences
   }
   if (!in_flight.undecided) {
@@ -328,7 +527,7 @@ bool Step::exceeded_range(const UpdateDecision& update) const {
   const auto* ranges = reinterpret_cast<const int32_t*>(update.ranges.data());
   const auto* largest = reinterpret_cast<const float*>(update.largest.data());
   bool some = false;
-  for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
+  for (size_t i = 0; i < optimizer_state_.num_trainable(); ++i) {
     if (!std::isfinite(largest[i])) return false;
     some = some || !ops::in_range(ranges[i], largest[i]);
   }
@@ -339,7 +538,7 @@ bool Step::exceeded_range(const UpdateDecision& update) const {
 // step: the steps enqueued after it have changed the ranges on the device.
 void Step::rewind(const UpdateDecision& update) {
   if (optimizer_state_.ranges()) {
-    std::vector<int32_t> ranges(optimizer_state_.tensors().size());
+    std::vector<int32_t> ranges(optimizer_state_.num_trainable());
     for (size_t i = 0; i < ranges.size(); ++i) {
       ranges[i] = ops::next_range(reinterpret_cast<const int32_t*>(update.ranges.data())[i],
                                   reinterpret_cast<const float*>(update.largest.data())[i]);
@@ -370,21 +569,28 @@ void Step::refuse_while_in_flight(const char* what) const {
 std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSequence> sequences,
                                     std::span<const int64_t> samples, const WeightSet& weights) {
   refuse_while_in_flight("a step is run again");
-  NonFiniteLocator locator(device_, model_.spec(), weights, optimizer_state_);
+  NonFiniteLocator locator(device_, model_, weights, optimizer_state_);
   struct Watching {
-    ops::Context& context;
-    ~Watching() { context.watch = nullptr; }
-  } const watching{context_};
+    Step& step;
+    ~Watching() {
+      step.context_.watch = nullptr;
+      step.locator_ = nullptr;
+    }
+  } const watching{*this};
   context_.watch = &locator;
+  locator_ = &locator;
   std::vector<double> losses;
   run_or_drop([&] {
     accumulate(losses, step, sequences, samples);
     uploader_->collect(losses);
   });
-  for (const std::string& found : ranks_.gather(locator.found())) {
-    if (!found.empty()) return found;
+  const std::vector<std::string> found = grid_.world.gather(locator.found());
+  const std::vector<int64_t> places = grid_.world.gather_one(locator.place_found());
+  std::optional<size_t> first;
+  for (size_t rank = 0; rank < found.size(); ++rank) {
+    if (!found[rank].empty() && (!first || places[rank] < places[*first])) first = rank;
   }
-  return {};
+  return first ? found[*first] : std::string();
 }
 
 void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
@@ -396,38 +602,25 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     ~Together() { gradient_sync.set_local_only(false); }
   } const together{gradient_sync_};
   run_or_drop([&] {
-    accumulate(losses, 1, sequences, samples);
+    accumulate(losses, 1, sequences, samples, Pipeline::Peers::absent);
     uploader_->collect(losses);
   });
 }
 
-Step::Loss Step::evaluate(std::span<const data::PackedSequence> sequences) {
+std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequences) {
   refuse_while_in_flight("a model is evaluated");
   std::vector<double> losses;
-  const size_t max_sequences = static_cast<size_t>(settings_.micro * settings_.accumulation_unit);
-  const auto put = [&](size_t begin) {
-    if (begin >= sequences.size()) return;
-    const size_t count = std::min(max_sequences, sequences.size() - begin);
-    uploader_->put(sequences.subspan(begin, count), {}, settings_.sequence_length, settings_.accumulation_unit, losses);
-  };
+  const int stages = grid_.pp.size();
+  const auto at_once = static_cast<size_t>(evaluated_at_once(stages));
   run_or_drop([&] {
-    put(0);
-    for (size_t begin = 0; begin < sequences.size(); begin += max_sequences) {
-      const MicroBatch& batch = uploader_->take();
-      nn::Pass pass = pass_over(batch);
-      models::Slot slot(saved_);
-      model_.forward(pass, slot);
-      model_.loss(pass, slot, nn::NextTokenLoss(batch.losses, batch.targets));
-      slot.clear();
-      uploader_->computed();
-      put(begin + max_sequences);
+    for (size_t begin = 0; begin < sequences.size(); begin += at_once) {
+      const size_t count = std::min(at_once, sequences.size() - begin);
+      MicroBatches work(*this, sequences.subspan(begin, count), {}, 1, static_cast<int>(at_once), losses);
+      pipeline_->run(schedule(static_cast<int>(at_once), false), work);
     }
     uploader_->collect(losses);
   });
-  Loss total;
-  for (const double loss : losses) total.sum += loss;
-  for (const data::PackedSequence& sequence : sequences) total.loss_tokens += sequence.loss_tokens;
-  return total;
+  return losses;
 }
 
 void Step::refresh_weights() {
@@ -435,13 +628,43 @@ void Step::refresh_weights() {
   gradient_sync_.gather_weights();
 }
 
-Tensor Step::master(size_t index, Buffer& memory) {
-  const TrainedParameter& t = optimizer_state_.tensors()[index];
-  if (optimizer_state_.share().stage() == 0) return t.master;
-  memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));
-  const Tensor whole = memory.view(t.master.dtype, Shape{t.shape.elements()});
-  gradient_sync_.gather_master(index, whole);
-  return whole.reshape(t.shape);
+Tensor Step::master(size_t number, Buffer& memory) {
+  const auto is_it = [&](const TrainedParameter& t) { return t.number == number && !t.copy; };
+  const auto found = std::ranges::find_if(optimizer_state_.tensors(), is_it);
+  const bool here = found != optimizer_state_.tensors().end();
+  Tensor whole;
+  if (here && optimizer_state_.share().zero_stage() == 0) {
+    whole = found->master;
+  } else if (here) {
+    memory = Buffer(device_, static_cast<size_t>(found->shape.elements()) * size_of(found->master.dtype));
+    whole = memory.view(found->master.dtype, Shape{found->shape.elements()});
+    gradient_sync_.gather_master(static_cast<size_t>(found - optimizer_state_.tensors().begin()), whole);
+    whole = whole.reshape(found->shape);
+  }
+  return from_stage(here, whole, memory);
+}
+
+// Of the one stage that has it, `x` is copied to all others, into `memory`.
+Tensor Step::from_stage(bool here, const Tensor& x, Buffer& memory) const {
+  const comm::Group& stages = grid_.pp;
+  if (stages.size() == 1) return x;
+  const int root = stages.all_max(here ? stages.rank() : -1);
+  struct Header {
+    DType dtype = DType::f32;
+    int64_t rows = 0, columns = 0;  // 0 columns: a vector
+  };
+  Header header;
+  if (here) header = {x.dtype, x.shape[0], x.shape.rank() > 1 ? x.shape[1] : 0};
+  stages.begin_broadcast(std::as_writable_bytes(std::span(&header, 1)), root).wait();
+  const Shape shape = header.columns > 0 ? Shape{header.rows, header.columns} : Shape{header.rows};
+  std::vector<std::byte> bytes(static_cast<size_t>(shape.elements()) * size_of(header.dtype));
+  if (here) device_.copy_to_host(bytes.data(), x.data, bytes.size());
+  stages.begin_broadcast(bytes, root).wait();
+  if (here) return x;
+  memory = Buffer(device_, bytes.size());
+  const Tensor copy = memory.view(header.dtype, shape);
+  device_.copy_from_host(copy.data, bytes.data(), bytes.size());
+  return copy;
 }
 
 }  // namespace ingot::train

@@ -1,22 +1,28 @@
-// One optimizer step: forward and backward over micro-batches of accumulation units, gradient norm, clipping, update.
+// One optimizer step: forward and backward over micro-batches of accumulation units, as a pipeline schedule orders
+// them, gradient norm, clipping, update.
 #pragma once
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "base/function_ref.h"
+#include "comm/grid.h"
 #include "data/packing.h"
 #include "models/model.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
+#include "train/pipeline.h"
 #include "train/step_accumulator.h"
 
 namespace ingot::train {
+
+class NonFiniteLocator;
 
 struct StepSettings {
   DType activation = DType::f32;
@@ -27,6 +33,8 @@ struct StepSettings {
   int64_t micro = 1;              // accumulation units in a micro-batch
   int64_t accumulation_unit = 1;  // packed sequences in an accumulation unit (`determinism_unit`)
   int64_t units = 0;  // with fixed-point sums (OptimizerDtypes): maximum units in a step, over all ranks; else 0
+  spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;  // of a pipeline (ShardSpec::shards)
+  int64_t sequences = 0;  // of a pipeline: maximum sequences in a step, on one data-parallel rank; else unused
   OptimizerSettings optimizer;
   uint64_t seed = 0;  // of dropout
 };
@@ -47,24 +55,38 @@ struct StepBytes {
   size_t saved = 0;
   size_t scratch = 0;
   size_t batch = 0;
+  size_t messages = 0;  // of a pipeline, in host memory
+};
+
+// A model, or the parts of it that a rank holds (ShardSpec::shards). The references outlive it.
+struct TrainedModel {
+  TrainedModel(models::Model& model) : spec(model.spec()), parts{&model} {}
+  TrainedModel(const spec::ModelSpec& whole, std::vector<models::Model*> its_parts)
+      : spec(whole), parts(std::move(its_parts)) {}
+
+  const spec::ModelSpec& spec;  // of the whole model
+  std::vector<models::Model*> parts;
 };
 
 // Runs optimizer steps and owns their memory, which is allocated once. One thread at a time. The references outlive it.
 class Step {
  public:
-  // `update_bytes`: OptimizerState::update_bytes(). `host_visible`: of the device.
+  // `lowest_trainable_layer`: of the whole model. `update_bytes`: OptimizerState::update_bytes(). `host_visible`: of
+  // the device. `share`: of the optimizer state.
   static StepBytes bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
-                         int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible);
+                         int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible,
+                         const ShardSpec& share = {});
 
-  // `optimizer_state` is this rank's share.
-  Step(Device& device, const ops::Registry& registry, ThreadPool& threads, models::Model& model,
-       OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Group& ranks = {});
+  // `optimizer_state` is this rank's share. Collective over the grid. Errors: internal for a grid that does not fit it;
+  // those of make_pipeline_schedule.
+  Step(Device& device, const ops::Registry& registry, ThreadPool& threads, const TrainedModel& model,
+       OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Grid& grid = {});
 
   // Enqueues a step on `sequences`, a whole number of accumulation units in order; samples[i] is the number of sequence
-  // i in the data set. Ranks call all functions together, each with its own sequences (train::rank_sequences), of which
-  // there may be none; results are over all ranks' sequences. `step` counts from 1 and selects the random numbers of
-  // dropout; `lr` is the step's learning rate. At most `max_in_flight` steps may be in flight. ErrorKind::internal when
-  // a trainable tensor got no gradient.
+  // i in the data set. Ranks call all functions together, each with the sequences of its data-parallel rank
+  // (train::rank_sequences), of which there may be none; results are over all ranks' sequences. `step` counts from 1
+  // and selects the random numbers of dropout; `lr` is the step's learning rate. At most `max_in_flight` steps may be
+  // in flight. ErrorKind::internal when a trainable tensor got no gradient.
   void begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
              std::span<const int64_t> samples);
   // Waits for the oldest in-flight step and returns its result. The device decides whether the step updates the
@@ -79,8 +101,8 @@ class Step {
 
   // For a skipped step, while no step is in flight: runs it again, checks the results of every op, and returns the
   // first op that produced a non-finite value, with its layer (NonFiniteLocator::found), or an empty string if there
-  // was none. Overwrites gradients. `weights` are the model's. With several ranks, returns the finding of the lowest
-  // rank that has one.
+  // was none. Overwrites gradients. `weights` are the model's. With several ranks, returns the finding of the earliest
+  // pipeline stage in forward, else of the latest in backward, and of these the lowest rank's.
   std::string locate_non_finite(int64_t step, std::span<const data::PackedSequence> sequences,
                                 std::span<const int64_t> samples, const WeightSet& weights);
 
@@ -89,24 +111,24 @@ class Step {
   // resource when this rank runs out of memory.
   void probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
 
-  struct Loss {
-    double sum = 0;  // over loss tokens
-    int64_t loss_tokens = 0;
-  };
-  // Loss of `sequences` on this rank alone, without training, one micro-batch at a time. Only while no step is in
-  // flight.
-  Loss evaluate(std::span<const data::PackedSequence> sequences);
+  // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks of a pipeline call it
+  // together, and the one with the last stage gets the losses; others get none. Only while no step is in flight.
+  std::vector<double> evaluate(std::span<const data::PackedSequence> sequences);
 
   // After masters were written: updates the weights that the model computes with, on all ranks.
   void refresh_weights();
-  // The whole master of tensor `index`, on the device. Where ranks shard the state it is gathered into `memory`.
-  Tensor master(size_t index, Buffer& memory);
+  // The whole master of the trainable tensor `number` (TrainedParameter::number), on the device. Where ranks shard the
+  // state, or it is another stage's, it is copied to `memory`.
+  Tensor master(size_t number, Buffer& memory);
 
   ops::Context& context() { return context_; }
-  const comm::Group& ranks() const { return ranks_; }
+  const comm::Group& ranks() const { return grid_.world; }
+  const comm::Grid& grid() const { return grid_; }
+  // Seconds that this rank has waited for others so far.
+  double waited_s() const { return grid_.waited_s() + pipeline_->waited_s(); }
   const StepSettings& settings() const { return settings_; }
   // Peak use so far of the memory that bytes() predicts.
-  StepBytes peak() const { return {saved_.peak(), scratch_.peak(), batch_.peak()}; }
+  StepBytes peak() const;
 
  private:
   struct InFlightStep {
@@ -122,14 +144,19 @@ class Step {
     PinnedBuffer largest;
     std::unique_ptr<Event> arrived;
   };
+  // What a schedule is executed with.
+  class MicroBatches;
+
+  bool is_last_stage() const;
   nn::Pass pass_over(const MicroBatch& batch);
+  const spec::PipelineSchedule& schedule(int micro_batches, bool trains);
+  int scheduled_micro_batches(size_t sequences) const;
   void enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                std::span<const int64_t> samples);
   void count(StepResult& result, std::span<const data::PackedSequence> sequences) const;
   // Forward and backward over all micro-batches; their losses are appended to `losses` as they arrive.
   void accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
-                  std::span<const int64_t> samples);
-  void compute(const MicroBatch& batch, int64_t step, bool first);
+                  std::span<const int64_t> samples, Pipeline::Peers peers = Pipeline::Peers::present);
   void sum_squares();
   void decide(double loss_tokens);
   void update(double lr);
@@ -138,25 +165,29 @@ class Step {
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
   void run_or_drop(FunctionRef<void()> work);
   void refuse_while_in_flight(const char* what) const;
+  Tensor from_stage(bool here, const Tensor& x, Buffer& memory) const;
 
   Device& device_;
-  models::Model& model_;
+  const spec::ModelSpec& model_;
   OptimizerState& optimizer_state_;
   StepSettings settings_;
   Arena scratch_;
-  Arena saved_;
+  std::vector<Arena> saved_;  // one for each micro-batch that a pipeline's rank keeps
   Arena batch_;
   ops::Context context_;
-  comm::Group ranks_;
+  comm::Grid grid_;
   GradientSync gradient_sync_;
   std::unique_ptr<StepAccumulator> accumulator_;
-  Tensor squares_;       // [trainable tensors] f64: sums of squares of their gradients
+  std::optional<Pipeline> pipeline_;
+  std::map<std::pair<int, bool>, spec::PipelineSchedule> schedules_;  // by micro-batches, and whether they train
+  Tensor squares_;       // [num_trainable()] f64: sums of squares of their gradients
   Tensor blocks_;        // f64, where ranks shard the state: the same of this rank's blocks
   Tensor loss_squares_;  // [1] f64: sum of the squared losses
   Tensor decision_;      // [3] f64: output of ops::decide_update
   std::optional<BatchUploader> uploader_;
   std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;
+  NonFiniteLocator* locator_ = nullptr;  // while a step is run again
 };
 
 }  // namespace ingot::train

@@ -22,6 +22,7 @@ Tensor one_of(const Tensor& tensor, size_t index) {
 
 void StepAccumulator::begin_step() {
   gradient_sync_.begin_step();
+  ended_chunks_.clear();
   reset();
 }
 
@@ -32,6 +33,7 @@ void StepAccumulator::begin_micro_batch(bool last) {
 }
 
 void StepAccumulator::finish_buckets_after(size_t index, int use) {
+  if (in_pipeline()) return;
   const std::vector<Bucket>& buckets = optimizer_state_.buckets();
   size_t bucket = open_;
   while (bucket > 0 && index < buckets[bucket - 1].first) --bucket;
@@ -52,10 +54,16 @@ void StepAccumulator::leave(size_t bucket, bool empty) {
 void StepAccumulator::end_micro_batch() {
   while (open_ > 0) leave(--open_, false);
   if (!last_ && !gradient_sync_.every_micro_batch()) return;
-  if (!std::all_of(touched_.begin(), touched_.end(), [](bool touched) { return touched; })) {
-    throw_error(ErrorKind::internal, "a trained tensor received no gradient");
-  }
+  for (const Bucket& bucket : optimizer_state_.buckets()) require_contributions(bucket);
   gradient_sync_.record_largest(false);
+}
+
+void StepAccumulator::require_contributions(const Bucket& bucket) const {
+  for (size_t index = bucket.first; index < bucket.last; ++index) {
+    if (!touched_[index])
+      throw_error(ErrorKind::internal, "{} is trained and received no gradient",
+                  optimizer_state_.tensors()[index].name);
+  }
 }
 
 void StepAccumulator::empty_micro_batch(bool last) {
@@ -64,7 +72,38 @@ void StepAccumulator::empty_micro_batch(bool last) {
   if (last_ || gradient_sync_.every_micro_batch()) gradient_sync_.record_largest(true);
 }
 
-void StepAccumulator::end_step() { gradient_sync_.finish(); }
+void StepAccumulator::end_chunk(int chunk, bool empty) {
+  ended_chunks_.push_back(chunk);
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  for (size_t b = buckets.size(); b-- > 0;) {
+    const std::vector<int>& chunks = buckets[b].chunks;
+    const auto has_ended = [&](int each) { return std::ranges::find(ended_chunks_, each) != ended_chunks_.end(); };
+    const bool ends = std::ranges::find(chunks, chunk) != chunks.end() && std::ranges::all_of(chunks, has_ended);
+    if (ends && !buckets[b].split) end_bucket(b, empty);
+  }
+}
+
+void StepAccumulator::end_bucket(size_t bucket, bool empty) {
+  if (!empty) {
+    require_contributions(optimizer_state_.buckets()[bucket]);
+    complete(optimizer_state_.buckets()[bucket]);
+  }
+  gradient_sync_.begin(bucket, empty);
+}
+
+// The stages of a split bucket wait for each other, so it comes when all of a rank's computations are done.
+void StepAccumulator::end_step(bool empty) {
+  if (in_pipeline()) {
+    const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      if (!buckets[b].split) continue;
+      if (!empty) gradient_sync_.sum_uses(*buckets[b].split);
+      end_bucket(b, empty);
+    }
+    gradient_sync_.record_largest(empty);
+  }
+  gradient_sync_.finish();
+}
 
 void StepAccumulator::abandon() { gradient_sync_.abandon(); }
 
@@ -84,11 +123,14 @@ nn::GradientAccumulator::Slot Fp32Accumulator::open(int trainable, int64_t, int 
   const auto index = static_cast<size_t>(trainable);
   finish_buckets_after(index, use);
   const TrainedParameter& t = optimizer_state_.tensors()[index];
-  return use == 0 ? Slot{t.gradient, touched_[index]} : Slot{t.tied_gradient, tied_touched_[index]};
+  const bool apart = use == 1 && t.tied_gradient;
+  return apart ? Slot{t.tied_gradient, tied_touched_[index]} : Slot{t.gradient, touched_[index]};
 }
 
 void Fp32Accumulator::close(int trainable, int64_t, int use) {
-  (use == 0 ? touched_ : tied_touched_)[static_cast<size_t>(trainable)] = true;
+  const auto index = static_cast<size_t>(trainable);
+  const bool apart = use == 1 && optimizer_state_.tensors()[index].tied_gradient;
+  (apart ? tied_touched_ : touched_)[index] = true;
 }
 
 FixedPointAccumulator::FixedPointAccumulator(OptimizerState& optimizer_state, ops::Context& context,
@@ -105,16 +147,16 @@ nn::GradientAccumulator::Slot FixedPointAccumulator::open(int trainable, int64_t
 void FixedPointAccumulator::close(int trainable, int64_t, int) {
   const auto index = static_cast<size_t>(trainable);
   const TrainedParameter& t = optimizer_state_.tensors()[index];
-  ops::add_fixed(context_, flat(t.sum), one_of(optimizer_state_.largest(), index), flat(t.gradient),
-                 one_of(optimizer_state_.ranges(), index), bits_, touched_[index]);
+  ops::add_fixed(context_, flat(t.sum), one_of(optimizer_state_.largest(), t.number), flat(t.gradient),
+                 one_of(optimizer_state_.ranges(), t.number), bits_, touched_[index]);
   touched_[index] = true;
 }
 
 Tensor FixedPointAccumulator::gradient(size_t index) {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
   const Tensor contribution = flat(t.gradient).slice(0, t.shard.count());
-  ops::fixed_to_float(context_, contribution, t.shard_gradient, one_of(optimizer_state_.largest(), index),
-                      one_of(optimizer_state_.ranges(), index), bits_);
+  ops::fixed_to_float(context_, contribution, t.shard_gradient, one_of(optimizer_state_.largest(), t.number),
+                      one_of(optimizer_state_.ranges(), t.number), bits_);
   return contribution;
 }
 

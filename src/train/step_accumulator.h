@@ -17,15 +17,18 @@ class StepAccumulator : public nn::GradientAccumulator {
 
   // Before the first unit of a step: the next contribution to each tensor overwrites it.
   void begin_step();
-  // Called around each micro-batch; `last`: it is this rank's last one in the step. The synchronisation of a bucket
-  // starts as soon as backward has finished it.
+  // Without a pipeline, called around each micro-batch; `last`: it is this rank's last one in the step. The
+  // synchronisation of a bucket starts as soon as backward has finished it. Errors: internal when some trainable tensor
+  // got no contribution.
   void begin_micro_batch(bool last);
-  // Errors: internal when some trainable tensor got no contribution.
   void end_micro_batch();
   // Called instead of a micro-batch on a rank that has none while others have one; `last` as above.
   void empty_micro_batch(bool last);
-  // After the last unit: waits for the totals over all ranks.
-  void end_step();
+  // In a pipeline, whose micro-batches overlap, called in place of these once for each chunk: its buckets get no more
+  // contributions. `empty`: this rank had no micro-batch. Errors: as above.
+  void end_chunk(int chunk, bool empty);
+  // After the last unit: waits for the totals over all ranks. `empty` as in end_chunk().
+  void end_step(bool empty);
   void abandon();  // after an error
 
   bool has(int trainable) const override { return touched_[static_cast<size_t>(trainable)]; }
@@ -34,7 +37,7 @@ class StepAccumulator : public nn::GradientAccumulator {
   virtual Tensor gradient(size_t index) = 0;
 
  protected:
-  // Called before a contribution to tensor `index`: all buckets after its bucket are final.
+  // Called before a contribution to tensor `index`: without a pipeline, all buckets after its bucket are final.
   void finish_buckets_after(size_t index, int use);
   virtual void reset() { touched_.assign(optimizer_state_.tensors().size(), false); }
   virtual void complete(const Bucket&) {}  // the bucket gets no more contributions
@@ -44,11 +47,15 @@ class StepAccumulator : public nn::GradientAccumulator {
   std::vector<bool> touched_;  // by tensor: has got a contribution
 
  private:
+  bool in_pipeline() const { return optimizer_state_.share().stages() > 1; }
   void leave(size_t bucket, bool empty);
+  void end_bucket(size_t bucket, bool empty);
+  void require_contributions(const Bucket& bucket) const;
 
   GradientSync& gradient_sync_;
   size_t open_ = 0;  // buckets [0, open_) may still get contributions from this micro-batch
   bool last_ = false;
+  std::vector<int> ended_chunks_;
 };
 
 // Adds the units' contributions in fp32, for each tensor in the order of the units. The bits do not depend on how units

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 // Left free beside a checkpoint, for its headers and manifest, which are not counted, and for the run's logs.
 constexpr uint64_t reserved_disk_bytes = uint64_t{64} << 20;
 
-Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, OptimizerState& optimizer_state,
+Trainer::Trainer(Step& step, const spec::ModelSpec& model, const WeightSet& weights, OptimizerState& optimizer_state,
                  const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
                  const data::SequenceSet* eval, TrainerSettings settings, Observer& observer)
     : step_(step),
@@ -28,13 +29,13 @@ Trainer::Trainer(Step& step, models::Model& model, const WeightSet& weights, Opt
       optimizer_state_(optimizer_state),
       lora_(lora),
       train_(train),
-      order_(order, step.settings().accumulation_unit, step.ranks().rank(), step.ranks().size()),
+      order_(order, step.settings().accumulation_unit, step.grid().dp.rank(), step.grid().dp.size()),
       eval_(eval),
       settings_(std::move(settings)),
       observer_(observer),
       utilisation_(settings_.rates, settings_.measure_rates),
       checkpoint_(step.ranks()) {
-  if (lora_) adapters_ = spec::lora_parameters(model.spec(), *lora_);
+  if (lora_) adapters_ = spec::lora_parameters(model_, *lora_);
   if (settings_.remote != nullptr) {
     upload_.emplace(*settings_.remote, settings_.run_dir / "checkpoints", settings_.checkpoints_kept);
   }
@@ -76,20 +77,22 @@ int64_t Trainer::resume() {
 
 EvalEvent Trainer::evaluate(int64_t step) {
   const double begin = steady_seconds();
-  const Range local = rank_sequences(eval_->num_sequences(), 1, step_.ranks().rank(), step_.ranks().size());
-  std::vector<double> losses;  // by sequence
+  const comm::Grid& grid = step_.grid();
+  const Range local = rank_sequences(eval_->num_sequences(), 1, grid.dp.rank(), grid.dp.size());
+  constexpr int64_t at_once = 64;  // sequences in memory
+  std::vector<double> losses;      // by sequence; only on a pipeline's last stage
   int64_t loss_tokens = 0;
-  for (int64_t i = local.begin; i < local.end; ++i) {
-    const data::PackedSequence sequence = eval_->get(i);
-    const Step::Loss one = step_.evaluate({&sequence, 1});
-    losses.push_back(one.sum);
-    loss_tokens += one.loss_tokens;
+  for (int64_t from = local.begin; from < local.end; from += at_once) {
+    std::vector<data::PackedSequence> sequences;
+    for (int64_t i = from; i < std::min(from + at_once, local.end); ++i) sequences.push_back(eval_->get(i));
+    for (const data::PackedSequence& sequence : sequences) loss_tokens += sequence.loss_tokens;
+    std::ranges::copy(step_.evaluate(sequences), std::back_inserter(losses));
   }
   double sum = 0;
   for (const std::vector<double>& part : step_.ranks().gather(std::span<const double>(losses))) {
     for (const double loss : part) sum += loss;
   }
-  loss_tokens = step_.ranks().all_sum(loss_tokens);
+  loss_tokens = grid.dp.all_sum(loss_tokens);
   require_same_files();
   EvalEvent event;
   event.step = step;
@@ -102,7 +105,7 @@ EvalEvent Trainer::evaluate(int64_t step) {
 
 Trainer::RankStepStats Trainer::rank_step_stats(const InFlightStep& in_flight, double now) {
   RankStepStats stats;
-  stats.time.own_s = now - in_flight.from - (step_.ranks().waited_s() - in_flight.waited);
+  stats.time.own_s = now - in_flight.from - (step_.waited_s() - in_flight.waited);
   stats.time.data_s = in_flight.data;
   for (const data::PackedSequence& sequence : in_flight.batch.sequences) stats.time.tokens += std::ssize(sequence.ids);
   stats.has_meter = static_cast<bool>(settings_.joules);
@@ -115,7 +118,7 @@ Trainer::RankStepStats Trainer::rank_step_stats(const InFlightStep& in_flight, d
 
 void Trainer::report(const StepResult& result, const InFlightStep& in_flight, double seconds,
                      const std::vector<RankStepStats>& ranks) {
-  const spec::ModelSpec& model = model_.spec();
+  const spec::ModelSpec& model = model_;
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
   // Executed FLOPs include padding, except in attention, where padding counts no FLOPs.
   const spec::AttentionSquares computed{static_cast<double>(result.positions), result.squared_lengths};
@@ -167,7 +170,22 @@ void Trainer::report(const StepResult& result, const InFlightStep& in_flight, do
   warn(loss_watch_.check(result.loss));
   if (!std::exchange(first_reported_, true)) return;
   warn(loader_watch_.check(event.data_s, seconds));
-  warn(straggler_watch_->check(times));
+  const size_t stage_ranks = times.size() / straggler_watches_.size();
+  for (size_t stage = 0; stage < straggler_watches_.size(); ++stage) {
+    const auto begin = times.begin() + static_cast<int64_t>(stage * stage_ranks);
+    warn(straggler_watches_[stage].check({begin, begin + static_cast<int64_t>(stage_ranks)}));
+  }
+}
+
+// Ranks are compared with those of their own pipeline stage, which have the same work. Stages follow each other in the
+// order of ranks.
+void Trainer::watch_ranks() {
+  std::vector<std::string> names = step_.ranks().gather(host_name());
+  for (size_t rank = 0; rank < names.size(); ++rank) names[rank] = fmt::format("rank {} ({})", rank, names[rank]);
+  const auto stage_ranks = std::ssize(names) / step_.grid().pp.size();
+  straggler_watches_.clear();
+  for (auto begin = names.begin(); begin != names.end(); begin += stage_ranks)
+    straggler_watches_.emplace_back(std::vector<std::string>(begin, begin + stage_ranks));
 }
 
 // All memory of steps is allocated before the first one, so the device memory in use on a GPU is its peak.
@@ -310,7 +328,7 @@ void Trainer::begin(data::Loader& loader) {
   const int64_t step = done_ + static_cast<int64_t>(in_flight_.size()) + 1;
   data::HostBatch batch = loader.next();
   in_flight_.push_back(
-      {settings_.schedule.at(step), from, step_.ranks().waited_s(), steady_seconds() - from, std::move(batch)});
+      {settings_.schedule.at(step), from, step_.waited_s(), steady_seconds() - from, std::move(batch)});
   step_.begin(step, in_flight_.back().lr, in_flight_.back().batch.sequences, in_flight_.back().batch.samples);
 }
 
@@ -318,7 +336,7 @@ void Trainer::restart_in_flight() {
   int64_t step = done_;
   for (InFlightStep& again : in_flight_) {
     again.from = steady_seconds();
-    again.waited = step_.ranks().waited_s();
+    again.waited = step_.waited_s();
     step_.begin(++step, again.lr, again.batch.sequences, again.batch.samples);
   }
 }
@@ -347,9 +365,7 @@ void Trainer::finish() {
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
   const double started = steady_seconds();
   if (settings_.joules) joules_ = settings_.joules();
-  std::vector<std::string> names = step_.ranks().gather(host_name());
-  for (size_t rank = 0; rank < names.size(); ++rank) names[rank] = fmt::format("rank {} ({})", rank, names[rank]);
-  straggler_watch_.emplace(std::move(names));
+  watch_ranks();
   const int64_t tokens_before = tokens_;
   const auto evaluate_now = [&] {
     if (!eval_) return;

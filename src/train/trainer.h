@@ -53,9 +53,9 @@ struct TrainerSettings {
 // rank 0 only.
 class Trainer {
  public:
-  // All references outlive the trainer. `weights` are the model's. `eval` may be null. `lora` is the adapter's
-  // specification, for counting FLOPs.
-  Trainer(Step& step, models::Model& model, const WeightSet& weights, OptimizerState& optimizer_state,
+  // All references outlive the trainer. `model` is the whole one, `weights` are those of this rank. `eval` may be null.
+  // `lora` is the adapter's specification, for counting FLOPs.
+  Trainer(Step& step, const spec::ModelSpec& model, const WeightSet& weights, OptimizerState& optimizer_state,
           const std::optional<spec::LoraSpec>& lora, const data::SequenceSet& train, const data::Order& order,
           const data::SequenceSet* eval, TrainerSettings settings, Observer& observer);
 
@@ -81,7 +81,7 @@ class Trainer {
   struct InFlightStep {
     double lr = 0;
     double from = 0;    // steady_seconds() when it began
-    double waited = 0;  // Group::waited_s() when it began
+    double waited = 0;  // Step::waited_s() when it began
     double data = 0;    // seconds it waited for its batch
     data::HostBatch batch;
   };
@@ -101,6 +101,7 @@ class Trainer {
   void upload(int64_t step);
   void report_upload(double seconds);
   uint64_t memory_taken() const;
+  void watch_ranks();
   // Whether an action with the interval `every` takes place after step `step`; it needs that step's weights.
   bool due(int64_t every, int64_t step) const { return every > 0 && step % every == 0; }
   bool pauses_after(int64_t step) const;
@@ -119,7 +120,7 @@ class Trainer {
               const std::vector<RankStepStats>& ranks);
 
   Step& step_;
-  models::Model& model_;
+  const spec::ModelSpec& model_;
   const WeightSet& weights_;
   OptimizerState& optimizer_state_;
   const std::optional<spec::LoraSpec>& lora_;
@@ -132,8 +133,8 @@ class Trainer {
   Utilisation utilisation_;
   LossWatch loss_watch_;
   LoaderWatch loader_watch_;
-  std::optional<StragglerWatch> straggler_watch_;
-  std::optional<double> joules_;        // settings_.joules() after the last step
+  std::vector<StragglerWatch> straggler_watches_;  // by pipeline stage
+  std::optional<double> joules_;                   // settings_.joules() after the last step
   bool first_reported_ = false;         // this process has reported a step; the first one's batch was not prefetched
   std::deque<InFlightStep> in_flight_;  // steps done_ + 1, ...
   int64_t done_ = 0;                    // completed steps

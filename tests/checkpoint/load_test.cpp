@@ -160,6 +160,44 @@ TEST(Load, ShardsLoadLikeOneFile) {
   expect_same_values(model, golden("b"));
 }
 
+// The stages of a pipeline together have the whole model, and each allocates its own part alone.
+TEST(Load, StagesLoadTheirPartsOnly) {
+  for (const char* name : {"a", "b"}) {  // a has a tied embedding, of which the last stage has a copy
+    HostDevice whole_device;
+    const LoadedModel whole =
+        load(golden(name), {.device = whole_device, .storage = {StorageType::bf16}, .writable = true});
+    std::vector<int> held(whole.weights.parameters.size());
+    size_t bytes = 0;
+    for (const int64_t stage : {0, 1}) {
+      HostDevice device;
+      const LoadOptions options{
+          .device = device, .storage = {StorageType::bf16}, .writable = true, .shards = {{.pp = 2, .stage = stage}}};
+      const LoadedModel part = load(golden(name), options);
+      EXPECT_EQ(part.spec.num_layers(), whole.spec.num_layers());
+      EXPECT_EQ(device.allocated, weight_sizes(open_model(golden(name).string(), ""), options).copied);
+      bytes += device.allocated;
+      ASSERT_EQ(part.weights.parameters.size(), held.size());
+      for (size_t i = 0; i < held.size(); ++i) {
+        const Parameter &here = part.weights.parameters[i], &there = whole.weights.parameters[i];
+        if (!here.matrix && !here.vector) continue;
+        ++held[i];
+        const bool matrix = static_cast<bool>(here.matrix);
+        const size_t size = matrix ? here.matrix.tensor().bytes() : here.vector.bytes();
+        EXPECT_EQ(std::memcmp(matrix ? here.matrix.data : here.vector.data,
+                              matrix ? there.matrix.data : there.vector.data, size),
+                  0)
+            << name << " " << i;
+      }
+    }
+    const auto copies = static_cast<size_t>(whole.spec.tied_head ? 1 : 0);
+    const size_t embedding = (whole.weights.parameters[0].matrix.tensor().bytes() + 63) / 64 * 64;
+    EXPECT_EQ(bytes, whole_device.allocated + copies * embedding);
+    for (size_t i = 0; i < held.size(); ++i) EXPECT_EQ(held[i], i == 0 && copies > 0 ? 2 : 1) << name << " " << i;
+  }
+  HostDevice device;
+  EXPECT_THROW(load(golden("a"), {.device = device, .shards = {{.tp = 2}}}), Error);
+}
+
 TEST(Load, ATiedHeadInTheFileIsIgnored) {
   const Scratch scratch;
   const fs::path folder = copy_model("a", scratch.path / "m");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mpi.sh INGOT SOURCE MPIRUN PLUGIN: a run of three processes started by MPIRUN has the weights and losses of a run of
-# one process and is resumed by two; invalid settings are refused.
+# mpi.sh INGOT SOURCE MPIRUN PLUGIN: runs of several processes started by MPIRUN, data-parallel and as pipelines, have the
+# weights and losses of a run of one process and are resumed in another layout; invalid settings are refused.
 set -euo pipefail
 ingot=$1 source=$2 mpirun=$3 plugin=$4
 folder=$(mktemp -d)
@@ -51,6 +51,20 @@ ranks 2
 run three --resume threads=2 parallel.zero=0 || fail "two processes did not continue"
 same_as one three
 
+# Two pipelines of two stages; its last checkpoint is continued by one pipeline, with another schedule.
+ranks 4
+run pipeline threads=4 parallel.pp=2 parallel.zero=1 batch.micro=1 || fail "two pipelines failed"
+same_as one pipeline
+rm -rf "$folder/pipeline/run/checkpoints/step-8"
+ranks 2
+run pipeline --resume threads=2 parallel.pp=2 parallel.schedule=zb_v || fail "one pipeline did not continue"
+same_as one pipeline
+status=0
+ranks 3
+run odd threads=3 parallel.pp=2 || status=$?
+[ "$status" = 2 ] || fail "parallel.pp=2 in three processes ended with $status"
+grep -q 'parallel.pp is 2, and mpirun has started 3 processes' "$folder/log" || fail "the message does not name the number of processes"
+
 # Muon: each matrix is on one rank as a whole.
 launch=(env)
 run muon optimizer.name=muon threads=1 || fail "one process failed with muon"
@@ -62,7 +76,7 @@ ranks 2
 status=0
 run other threads=2 parallel.dp=3 || status=$?
 [ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
-grep -q 'parallel.dp is 3, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
+grep -q 'parallel.dp is 3 and parallel.pp 1, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
 
 status=0
 launch=(env "INGOT_MPI=$folder/nowhere.so" "$mpirun" -n 2)

@@ -1,5 +1,6 @@
 // Runs that are killed, stopped or out of disk space, and then resumed, compared with an uninterrupted run.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -146,12 +147,16 @@ TEST_P(Elastic, KilledAndResumedByOtherRanksItEqualsOneRank) {
   std::string layouts;
   ASSERT_NO_FATAL_FAILURE(run_and_kill("killed", 2100, [&](std::mt19937& random) {
     const auto ranks = 1 + random() % 4;
-    std::vector<std::string> more = batch;
-    more.push_back(fmt::format("parallel.dp={}", ranks));
-    more.push_back(fmt::format("threads={}", ranks));
-    more.push_back(fmt::format("parallel.zero={}", random() % 3));
-    more.push_back(fmt::format("batch.micro={}", 1 + random() % 3));
-    layouts += more[2] + " " + more[4] + " " + more[5] + "\n";
+    const auto stages = random() % 2 == 0 ? 1 : 2;
+    static constexpr const char* schedules[] = {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"};
+    std::vector<std::string> more = {fmt::format("parallel.dp={}", ranks),
+                                     fmt::format("parallel.pp={}", stages),
+                                     fmt::format("parallel.schedule={}", schedules[random() % 5]),
+                                     fmt::format("parallel.zero={}", random() % (stages == 1 ? 3 : 2)),
+                                     fmt::format("batch.micro={}", 1 + random() % 3),
+                                     fmt::format("threads={}", ranks * static_cast<unsigned>(stages))};
+    layouts += fmt::format("{}\n", fmt::join(more, " "));
+    more.insert(more.end(), batch.begin(), batch.end());
     return more;
   }));
   EXPECT_EQ(curve("killed"), curve("whole")) << layouts;
@@ -270,7 +275,8 @@ TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
   expect({fmt::format("affinity={}-{}", usable.front(), usable.back() + 1), "threads=3"},
          "is not available to this process");
   expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' lists 2 devices for 3 ranks");
-  expect({"parallel.tp=2"}, "parallel.tp 2");
+  expect({"parallel.tp=2"}, "parallel.tp is 2");
+  expect({"parallel.pp=5", "threads=15"}, "parallel.pp is 5, but the model has 4 blocks");
 }
 
 class Faults : public Resume {};

@@ -34,7 +34,7 @@ void compare_with_differences(SmallRun& run) {
   const std::vector<data::PackedSequence> batch = run.sequences(2);
   ASSERT_FALSE(run.run(1, 0, batch).skipped);
   const std::vector<std::vector<float>> gradients = train::gradients_of(*run.optimizer_state);
-  const double loss = run.step->evaluate(batch).sum;
+  const double loss = run.evaluate(batch);
   const spec::ModelSpec& m = run.spec;
   const int64_t terms = spec::longest_row(m) * 7 * m.num_layers();
   for (size_t place = 0; place < gradients.size(); ++place) {
@@ -54,7 +54,7 @@ void compare_with_differences(SmallRun& run) {
         t.master.as<float>()[i] = static_cast<float>(before[i] + along * static_cast<double>(g[i]) / norm);
       }
       run.optimizer_state->refresh_weights(run.step->context());
-      return run.step->evaluate(batch).sum;
+      return run.evaluate(batch);
     };
     const double change = (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) / 12;
     loss_at(0);

@@ -53,13 +53,15 @@ struct HeldWeights {
   std::vector<Values> values, gradients;  // by held parameter
   WeightSet weights;
   std::vector<Tensor> sums;
-  std::vector<int> trainable;  // all
+  std::vector<int> trainable;  // by parameter of the whole model, its index among those held: all are trained
   Values lookup;               // gradient of a tied embedding's lookup, where the head is held too
 
   HeldWeights(Device& device, const spec::ModelSpec& spec, const spec::ModelShard& shard,
               const std::vector<Values>& whole)
       : held(spec::held_parameters(spec, shard)) {
     const std::vector<spec::ParamSpec> table = spec::parameters(spec);
+    weights.parameters.resize(table.size());
+    trainable.assign(table.size(), -1);
     for (const spec::HeldParameter& p : held) {
       const auto elements = static_cast<size_t>(p.held.elements());
       values.emplace_back(elements);
@@ -67,9 +69,9 @@ struct HeldWeights {
       for_elements(p, table[p.whole], [&](size_t from, size_t to) { values.back()[to] = whole[p.whole][from]; });
       const Shape shape(p.held.shape);
       const Tensor tensor{values.back().data(), DType::f32, shape, &device};
-      weights.parameters.push_back(shape.rank() == 2 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor});
+      weights.parameters[p.whole] = shape.rank() == 2 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor};
+      trainable[p.whole] = static_cast<int>(sums.size());
       sums.push_back({gradients.back().data(), DType::f32, shape, &device});
-      trainable.push_back(static_cast<int>(trainable.size()));
     }
     if (spec.tied_head && shard.first() && shard.last()) lookup.resize(values.front().size());
   }

@@ -127,7 +127,8 @@ class TrainerTest : public testing::Test {
       machine.device->copy_from_host(optimizer_state.ranges().data, ranges.data(), optimizer_state.ranges().bytes());
     }
     train::Step step(*machine.device, machine.registry, machine.threads, *model, optimizer_state,
-                     {.sequence_length = length, .units = options.fixed_point_sums ? 2 : 0}, false, options.ranks);
+                     {.sequence_length = length, .units = options.fixed_point_sums ? 2 : 0}, false,
+                     comm::data_parallel(options.ranks));
     train::TrainerSettings settings;
     settings.steps = options.steps;
     settings.schedule = {.lr = 1e-2, .steps = options.steps};
@@ -152,7 +153,7 @@ class TrainerTest : public testing::Test {
       diary.tokens_after.push_back(tokens);
     }
     const SlowSet slow(*data_, options.late);
-    train::Trainer trainer(step, *model, weights, optimizer_state, no_adapter, slow, order, &*eval_, settings, diary);
+    train::Trainer trainer(step, spec_, weights, optimizer_state, no_adapter, slow, order, &*eval_, settings, diary);
     int64_t next = trainer.resume() + 1;
     const auto stop = [&] { return before(next++, optimizer_state.tensors().front().weight); };
     trainer.run(stop, [](int64_t) {});

@@ -59,5 +59,39 @@ TEST_F(PlanTest, HasNoWorkspaceOnGpus) {
   EXPECT_EQ(memory.table().find("CPU workspace"), std::string::npos) << memory.table();
 }
 
+// A stage of a pipeline has its part of the weights' state, as many activations as its schedule keeps, and messages.
+TEST_F(PlanTest, CountsAStageOfAPipeline) {
+  model_.layers = spec::repeated(8, model_.layers.front());
+  recipe_.batch.global = 64;
+  recipe_.parallel.pp = 4;
+  const runtime::Runtime runtime = runtime::open_runtime("cpu", 1);
+  const auto planned = [&](const train::ShardSpec& share, size_t available = size_t{1} << 40) {
+    return size_run(recipe_, model_, placeholder_statistics(32), 0, {}, available, runtime, share);
+  };
+  const RunPlan whole = planned({});
+  EXPECT_EQ(whole.memory.step.messages, 0U);
+  size_t moments = 0, first_saved = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    train::ShardSpec share;
+    share.shards = spec::pipeline_shards(recipe_.parallel.schedule, 4, 1, rank);
+    const RunPlan stage = planned(share);
+    moments += stage.memory.optimizer_state.moments;
+    // Four micro-batches for each stage.
+    EXPECT_EQ(*stage.recipe.batch.micro.value, 4);
+    EXPECT_NE(stage.micro_batch_reason.find("4 stages"), std::string::npos) << stage.micro_batch_reason;
+    EXPECT_EQ(*stage.recipe.parallel.chunks.value, 1);
+    EXPECT_GT(stage.memory.step.messages, 0U);
+    EXPECT_NE(stage.memory.table().find("pipeline's messages"), std::string::npos) << stage.memory.table();
+    EXPECT_EQ(stage.trainable_parameters, whole.trainable_parameters);
+    if (rank == 0) first_saved = stage.memory.step.saved;
+    if (rank == 3) EXPECT_LT(stage.memory.step.saved, first_saved / 2);  // one micro-batch, not four
+  }
+  EXPECT_EQ(moments, whole.memory.optimizer_state.moments);
+  recipe_.parallel.pp = 9;
+  train::ShardSpec share;
+  share.shards = spec::pipeline_shards(recipe_.parallel.schedule, 9, 1, 0);
+  EXPECT_THROW(planned(share), Error);  // more than blocks
+}
+
 }  // namespace
 }  // namespace ingot::runs

@@ -145,7 +145,11 @@ TEST(PipelineMemory, Activations) {
     EXPECT_EQ(activation_slots(made(interleaved, p, m, 3), rank), 2 * (p - rank - 1) + 2 * p + 1);
     EXPECT_EQ(activation_slots(made(zb_h1, p, m), rank), p);
     EXPECT_LE(activation_slots(made(zb_v, p, m, 2), rank), 2 * p);  // of half the size
-    EXPECT_LE(receive_buffers(made(one_f_one_b, p, m), rank), 2);
+    // Of each kind one that is awaited, and two under way and the next.
+    const int neighbours = rank == 0 || rank == p - 1 ? 1 : 2;
+    EXPECT_LE(message_buffers(made(one_f_one_b, p, m), rank), 4 * neighbours);
+    EXPECT_EQ(micro_batches_at_once(made(one_f_one_b, p, m), rank), p - rank);
+    EXPECT_EQ(micro_batches_at_once(made(gpipe, p, m), rank), m);
   }
   EXPECT_EQ(activation_slots(made(one_f_one_b, p, 2), 0), 2);        // as many as there are micro-batches
   EXPECT_EQ(activation_slots(made(one_f_one_b, p, m, 1, 2), 1), 1);  // forgotten after each forward

@@ -25,8 +25,8 @@ class MemoryProbe : public testing::TestWithParam<bool> {
     asked.micro = micro;
     const std::vector<data::PackedSequence> batch = run.sequences(6);
     run.device.limit(most);
-    return probe_memory(run.device, run.registry, run.threads, *run.model, *run.optimizer_state, asked, false, batch,
-                        SmallRun::samples(6), ranks);
+    return probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state, asked, false, batch,
+                        SmallRun::samples(6), comm::data_parallel(ranks));
   }
   StepBytes bytes(int64_t micro) const {
     StepSettings settings = settings_.step;

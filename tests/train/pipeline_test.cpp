@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 
 #include "backend/cpu/cpu_device.h"
 #include "base/error.h"
@@ -64,20 +65,20 @@ struct Chunk {
   std::unique_ptr<models::Sums> sums;
   int64_t blocks_with_backward = 0;
 
+  // Trainable parameters are numbered from `first_index` on.
   Chunk(Device& device, const spec::ModelSpec& spec, const spec::ModelShard& shard, const std::vector<Values>& whole,
-        int64_t lowest, int first_trainable)
+        int64_t lowest, int first_index)
       : sizes(spec::sizes_of(spec, shard)),
         own(device, spec, shard, whole),
         model(models::make_model(spec, own.weights, device, shard)),
         sums(std::make_unique<models::Sums>(own.make_sums(device))) {
-    for (size_t i = 0; i < own.held.size(); ++i) {
-      if (is_frozen(own.held[i].held, lowest)) own.trainable[i] = -1;
+    for (const spec::HeldParameter& p : own.held) {
+      int& index = own.trainable[p.whole];
+      index = is_frozen(p.held, lowest) ? -1 : index + first_index;
     }
-    const spec::Range blocks = spec::blocks_of(spec, shard);
-    const bool input_gradient = shard.stage > first_trainable;
-    const int64_t own_lowest = input_gradient ? 0 : std::clamp(lowest - blocks.begin, int64_t{0}, sizes.num_layers());
-    model->set_trainable(own.trainable, own_lowest, input_gradient);
-    blocks_with_backward = sizes.num_layers() - own_lowest;
+    const spec::BackwardEnd end = spec::backward_end(spec, shard, lowest);
+    model->set_trainable(own.trainable, end.lowest_layer, end.input_gradient);
+    blocks_with_backward = sizes.num_layers() - end.lowest_layer;
   }
 
   static bool is_frozen(const spec::ParamSpec& p, int64_t lowest) {
@@ -90,14 +91,15 @@ class Part : public PipelineWork {
  public:
   Part(const spec::ModelSpec& spec, const spec::PipelineSchedule& schedule, const std::vector<Values>& whole,
        const comm::Group& pp, const comm::Group& tp, spec::Recompute recompute, int64_t lowest, Batches& batches)
-      : recompute_(recompute), batches_(batches), tp_(tp) {
+      : schedule_(schedule), recompute_(recompute), batches_(batches), tp_(tp) {
     cpu::register_ops(registry_);
     size_t scratch = 0, saved = 0;
     for (int stage = 0; stage < schedule.shape.virtual_stages(); ++stage) {
       if (schedule.rank_of(stage) != pp.rank()) continue;
       const spec::ModelShard shard{tp.size(), tp.rank(), schedule.shape.virtual_stages(), stage};
       Chunk& chunk = *chunks_.emplace_back(
-          std::make_unique<Chunk>(device_, spec, shard, whole, lowest, schedule.shape.first_trainable));
+          std::make_unique<Chunk>(device_, spec, shard, whole, lowest, Sums::first_index(chunks_.size())));
+      sums_.chunks.push_back(chunk.sums.get());
       const nn::PassShape shape{.tokens = tokens_each, .longest = tokens_each, .tp = tp.size()};
       const models::PassBytes bytes = models::pass_bytes(chunk.sizes, shape);
       const size_t loss = bytes.loss_gradient + nn::NextTokenLoss::bytes(chunk.sizes, shape, true);
@@ -113,16 +115,18 @@ class Part : public PipelineWork {
     for (int i = 0; i < slots; ++i) saved_.emplace_back(device_, saved, "saved");
     std::vector<const models::Model*> parts;
     for (const auto& chunk : chunks_) parts.push_back(chunk->model.get());
-    pipeline_.emplace(device_, schedule, pp, std::move(parts), saved_);
+    const PipelineMessages messages{spec::message_buffers(schedule, pp.rank()),
+                                    static_cast<size_t>(tokens_each * spec.hidden) * sizeof(float)};
+    pipeline_.emplace(device_, pp, std::move(parts), saved_, messages);
   }
 
-  void run() { pipeline_->run(*this); }
+  void run() { run(schedule_); }
+  void run(const spec::PipelineSchedule& schedule) { pipeline_->run(schedule, *this); }
 
   // The same without a pipeline, of a whole model.
   void run_alone(bool trains) {
     for (int i = 0; i < std::ssize(batches_.all); ++i) {
       nn::Pass one = pass(i, trains);
-      sums_.current = chunks_.front()->sums.get();
       models::Slot slot(saved_.front());
       chunks_.front()->model->forward(one, slot);
       chunks_.front()->model->loss(one, slot, objective(i));
@@ -131,6 +135,9 @@ class Part : public PipelineWork {
   }
 
   int64_t tokens(int) const override { return tokens_each; }
+  void begin(int micro_batch) override { begun.push_back(micro_batch); }
+  void end(int micro_batch) override { ended.push_back(micro_batch); }
+  void computes(const spec::PipelineStep&) override {}
   DType activation() const override { return DType::f32; }
   nn::Pass pass(int micro_batch, bool saves) override {
     Batches::One& one = batches_.all[static_cast<size_t>(micro_batch)];
@@ -144,8 +151,7 @@ class Part : public PipelineWork {
     objective_.emplace(Tensor{one.losses.data(), DType::f32, Shape{tokens_each}, &device_}, view(one.targets));
     return *objective_;
   }
-  void begin_gradients(int chunk, int) override { sums_.current = chunks_[static_cast<size_t>(chunk)]->sums.get(); }
-  void end_gradients(int, int) override { sums_.current = nullptr; }
+  void computed_loss(int) override {}
   void reduce(int chunk) override { reduced.push_back(chunk); }
   void update() override { ++updates; }
 
@@ -159,16 +165,20 @@ class Part : public PipelineWork {
     }
   }
 
+  std::vector<int> begun, ended;  // micro-batches
   std::vector<int> reduced;
   int updates = 0;
 
  private:
-  // Of the chunk that adds gradients.
-  struct CurrentSums : nn::GradientAccumulator {
-    bool has(int trainable) const override { return current->has(trainable); }
-    Slot open(int trainable, int64_t unit, int use) override { return current->open(trainable, unit, use); }
-    void close(int trainable, int64_t unit, int use) override { current->close(trainable, unit, use); }
-    models::Sums* current = nullptr;
+  // Those of all chunks, which number their parameters one after another.
+  struct Sums : nn::GradientAccumulator {
+    static int first_index(size_t chunk) { return static_cast<int>(chunk) * most; }
+    models::Sums& of(int trainable) const { return *chunks[static_cast<size_t>(trainable / most)]; }
+    bool has(int trainable) const override { return of(trainable).has(trainable % most); }
+    Slot open(int trainable, int64_t unit, int use) override { return of(trainable).open(trainable % most, unit, use); }
+    void close(int trainable, int64_t unit, int use) override { of(trainable).close(trainable % most, unit, use); }
+    static constexpr int most = 10000;  // parameters of a chunk
+    std::vector<models::Sums*> chunks;
   };
   Tensor view(std::vector<int32_t>& numbers) {
     return {numbers.data(), DType::i32, Shape{std::ssize(numbers)}, &device_};
@@ -177,6 +187,7 @@ class Part : public PipelineWork {
   CountingDevice device_;
   ops::Registry registry_;
   ThreadPool threads_{1};
+  const spec::PipelineSchedule& schedule_;
   spec::Recompute recompute_;
   Batches& batches_;
   comm::Group tp_;
@@ -184,7 +195,7 @@ class Part : public PipelineWork {
   Arena scratch_;
   std::vector<Arena> saved_;
   ops::Context context_{device_, registry_, scratch_, &threads_};
-  CurrentSums sums_;
+  Sums sums_;
   nn::Training training_{.accumulator = sums_, .accumulation_offsets = {0, 5, tokens_each}, .recompute = recompute_};
   nn::TokenBatch token_batch_;
   std::optional<nn::NextTokenLoss> objective_;
@@ -272,6 +283,11 @@ void expect_bits(const spec::ModelSpec& spec, const Whole& whole, const Setting&
     part.run();
     gradients.add(part);
     EXPECT_EQ(part.updates, 1);
+    std::vector<int> all(static_cast<size_t>(setting.micro_batches));
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(part.begun, all);
+    std::ranges::sort(part.ended);
+    EXPECT_EQ(part.ended, all);
     // Once for each chunk with something to train in it or before it.
     std::vector<int> trained;
     for (int stage = first; stage < stages; ++stage) {
@@ -404,15 +420,14 @@ TEST(Pipeline, HasTheSameBitsWithEveryScheduleAndNumberOfMicroBatches) {
 
 TEST(Pipeline, RefusesWhatDoesNotFitTheSchedule) {
   const spec::ModelSpec spec = cases().front().spec;
-  const spec::PipelineSchedule schedule = spec::make_pipeline_schedule(gpipe, {.micro_batches = 2});
   const std::vector<Values> weights = models::whole_weights(spec);
-  CountingDevice device;
-  const std::vector<const models::Model*> models(1);
-  std::vector<Arena> saved(1);
-  EXPECT_THROW(Pipeline(device, schedule, {}, models, saved), Error);  // two micro-batches are kept
-  spec::PipelineSchedule broken = spec::make_pipeline_schedule(gpipe, {.micro_batches = 1});
-  broken.ranks.front().pop_back();
-  EXPECT_THROW(Pipeline(device, broken, {}, models, saved), Error);
+  const spec::PipelineSchedule one = spec::make_pipeline_schedule(gpipe, {.micro_batches = 1});
+  Batches batches(spec, 2);
+  Part part(spec, one, weights, {}, {}, spec::Recompute::none, 0, batches);
+  EXPECT_THROW(part.run(spec::make_pipeline_schedule(gpipe, {.ranks = 2, .micro_batches = 1})), Error);
+  EXPECT_THROW(part.run(spec::make_pipeline_schedule(interleaved, {.chunks = 2, .micro_batches = 1})), Error);
+  EXPECT_THROW(part.run(spec::make_pipeline_schedule(gpipe, {.micro_batches = 2})), Error);  // keeps two
+  EXPECT_NO_THROW(part.run());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Training steps over several ranks: results for any distribution of micro-batches and optimizer state.
+// Training steps over several ranks: results for any distribution of micro-batches, optimizer state and pipeline
+// stages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace {
 struct Outcome {
   std::vector<double> losses;
   std::vector<double> norms;
-  std::vector<std::vector<float>> weights;
+  std::map<size_t, std::vector<float>> weights;  // by TrainedParameter::number
   std::vector<int32_t> ranges;
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
@@ -83,7 +84,7 @@ std::vector<Case> cases() {
 StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
   const std::vector<data::PackedSequence> all = run.sequences(sequences);
   const std::vector<int64_t> samples = SmallRun::samples(sequences);
-  const comm::Group& ranks = run.step->ranks();
+  const comm::Group& ranks = run.step->grid().dp;
   const Range share = rank_sequences(sequences, run.step->settings().accumulation_unit, ranks.rank(), ranks.size());
   StepResult result;
   do {
@@ -95,10 +96,10 @@ StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
 }
 
 void add_weights(Outcome& outcome, const OptimizerState& optimizer_state) {
-  for (const TrainedParameter& t : optimizer_state.tensors()) outcome.weights.push_back(floats(t.weight));
+  for (const TrainedParameter& t : optimizer_state.tensors()) outcome.weights[t.number] = floats(t.weight);
   if (!optimizer_state.ranges()) return;
   const auto* ranges = optimizer_state.ranges().as<int32_t>();
-  outcome.ranges.assign(ranges, ranges + optimizer_state.tensors().size());
+  outcome.ranges.assign(ranges, ranges + optimizer_state.num_trainable());
 }
 
 Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_t sequences, int64_t steps) {
@@ -115,17 +116,36 @@ Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_
   return outcome;
 }
 
-// The outcome of rank 0; the other ranks' must be equal.
+// What all ranks have; what several of them have must be equal.
+class Outcomes {
+ public:
+  void add(Outcome outcome) {
+    const std::lock_guard lock(mutex_);
+    if (!all_) {
+      all_ = std::move(outcome);
+      return;
+    }
+    EXPECT_EQ(outcome.losses, all_->losses);
+    EXPECT_EQ(outcome.norms, all_->norms);
+    EXPECT_EQ(outcome.ranges, all_->ranges);
+    for (auto& [number, weight] : outcome.weights) {
+      const auto [place, added] = all_->weights.try_emplace(number, weight);
+      if (!added) EXPECT_EQ(weight, place->second) << "tensor " << number;
+    }
+  }
+  const Outcome& all() const { return *all_; }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Outcome> all_;
+};
+
+// `ranks`: the data-parallel ones of each of settings.stages.
 Outcome train(const SmallRun::Settings& settings, int ranks, int64_t sequences = 6, int64_t steps = 3) {
-  std::mutex mutex;
-  std::map<int, Outcome> outcomes;
-  comm::run_in_process({.ranks = ranks, .timeout_s = 120}, [&](const comm::Group& group) {
-    Outcome outcome = train_rank(settings, group, sequences, steps);
-    const std::lock_guard lock(mutex);
-    outcomes[group.rank()] = std::move(outcome);
-  });
-  for (const auto& [rank, outcome] : outcomes) EXPECT_EQ(outcome, outcomes[0]) << "rank " << rank;
-  return outcomes[0];
+  Outcomes outcomes;
+  comm::run_in_process({.ranks = ranks * settings.stages, .timeout_s = 120},
+                       [&](const comm::Group& world) { outcomes.add(train_rank(settings, world, sequences, steps)); });
+  return outcomes.all();
 }
 
 TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
@@ -147,6 +167,179 @@ TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
       EXPECT_EQ(train(c.settings, ranks), expected) << c.name << ", " << ranks << " ranks, zero " << zero;
     }
   }
+}
+
+// Each with data-parallel ranks, ZeRO, a micro-batch and a schedule. Five blocks, so that stages differ.
+struct PipelineLayout {
+  spec::PipelineScheduleName schedule;
+  int stages, chunks, ranks, zero;
+  int64_t micro;
+  bool visible = true;
+};
+
+SmallRun::Settings laid_out(SmallRun::Settings settings, const PipelineLayout& layout, int64_t sequences) {
+  settings.step.schedule = layout.schedule;
+  settings.stages = layout.stages;
+  settings.chunks = layout.chunks;
+  settings.zero = layout.zero;
+  settings.step.micro = layout.micro;
+  settings.visible = layout.visible;
+  settings.step.sequences =
+      rank_sequences(sequences, settings.step.accumulation_unit, layout.ranks - 1, layout.ranks).count();
+  return settings;
+}
+
+std::vector<PipelineLayout> pipeline_layouts() {
+  using enum spec::PipelineScheduleName;
+  return {{one_f_one_b, 2, 1, 1, 0, 1}, {gpipe, 3, 1, 2, 1, 2, false}, {zb_h1, 2, 1, 2, 0, 1},
+          {zb_v, 2, 2, 1, 0, 2},        {interleaved, 2, 2, 2, 1, 1},  {one_f_one_b, 5, 1, 1, 0, 8}};
+}
+
+std::vector<Case> pipeline_cases() {
+  std::vector<Case> all = cases();
+  for (Case& c : all) c.settings.spec.layers = spec::repeated(5, c.settings.spec.layers.front());
+  Case head{"the head's adapter alone", {.threads = 1}};
+  head.settings.spec.layers = spec::repeated(5, head.settings.spec.layers.front());
+  head.settings.lora = small_lora({"lm_head"});
+  all.push_back(head);
+  head.name = "adapters of the upper blocks";
+  head.settings.lora = small_lora({"layers.3.self_attn.q_proj", "layers.4.mlp.up_proj"});
+  all.push_back(head);
+  return all;
+}
+
+TEST(Pipelines, FixedPointSumsHaveTheSameBitsForAnyScheduleStagesRanksAndMicroBatches) {
+  for (Case& c : pipeline_cases()) {
+    c.settings.types.fixed_point_sums = true;
+    c.settings.step.units = 6;
+    const Outcome expected = train(c.settings, 1);
+    for (const PipelineLayout& layout : pipeline_layouts()) {
+      EXPECT_EQ(train(laid_out(c.settings, layout, 6), layout.ranks), expected)
+          << c.name << ", " << spec::name_of(layout.schedule) << ", " << layout.stages << " stages, " << layout.ranks
+          << " ranks, zero " << layout.zero;
+    }
+  }
+}
+
+// In fp32 too a pipeline adds what one rank adds, in the same order.
+TEST(Pipelines, Fp32SumsHaveTheBitsOfOneRank) {
+  for (Case& c : pipeline_cases()) {
+    c.settings.step.micro = 2;
+    const Outcome expected = train(c.settings, 1);
+    for (PipelineLayout layout : pipeline_layouts()) {
+      layout.ranks = 1;
+      layout.zero = 0;
+      EXPECT_EQ(train(laid_out(c.settings, layout, 6), 1), expected)
+          << c.name << ", " << spec::name_of(layout.schedule);
+    }
+  }
+}
+
+// Three units of two sequences over four pipelines, one of which has none.
+TEST(Pipelines, MayHaveFewerAccumulationUnitsOrNone) {
+  SmallRun::Settings settings{.threads = 1};
+  settings.spec = small_spec(true);
+  settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
+  settings.types.fixed_point_sums = true;
+  settings.step.accumulation_unit = 2;
+  settings.step.units = 3;
+  const Outcome expected = train(settings, 1);
+  using enum spec::PipelineScheduleName;
+  for (const PipelineLayout& layout :
+       {PipelineLayout{one_f_one_b, 2, 1, 4, 1, 1}, {zb_v, 2, 2, 4, 0, 1}, {interleaved, 2, 2, 2, 1, 1}}) {
+    EXPECT_EQ(train(laid_out(settings, layout, 6), layout.ranks), expected) << spec::name_of(layout.schedule);
+  }
+}
+
+// Losses of an evaluation, of more sequences than a pipeline takes at a time.
+TEST(Pipelines, EvaluateLikeOneRank) {
+  SmallRun::Settings settings{.threads = 1};
+  settings.spec.layers = spec::repeated(5, settings.spec.layers.front());
+  SmallRun one(settings);
+  const std::vector<double> expected = one.step->evaluate(one.sequences(11));
+  EXPECT_EQ(expected.size(), 11U);
+  for (const PipelineLayout& layout : pipeline_layouts()) {
+    comm::run_in_process({.ranks = layout.stages, .timeout_s = 120}, [&](const comm::Group& world) {
+      SmallRun::Settings own = laid_out(settings, {layout.schedule, layout.stages, layout.chunks, 1, 0, 1}, 6);
+      own.ranks = world;
+      SmallRun run(own);
+      const std::vector<double> losses = run.step->evaluate(run.sequences(11));
+      const bool last = run.optimizer_state->share().shards.back().last();
+      EXPECT_EQ(losses, last ? expected : std::vector<double>{}) << spec::name_of(layout.schedule);
+    });
+  }
+}
+
+// Allocations equal the prediction, which every stage's peak reaches.
+TEST(Pipelines, TakeThePredictedMemory) {
+  for (const bool adapter : {false, true}) {
+    SmallRun::Settings settings{.threads = 1};
+    settings.spec.layers = spec::repeated(5, settings.spec.layers.front());
+    if (adapter) settings.lora = small_lora();
+    for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::full}) {
+      settings.step.recompute = recompute;
+      for (const PipelineLayout& layout : pipeline_layouts()) {
+        comm::run_in_process({.ranks = layout.stages, .timeout_s = 120}, [&](const comm::Group& world) {
+          SmallRun::Settings own = laid_out(settings, {layout.schedule, layout.stages, layout.chunks, 1, 0, 1}, 6);
+          own.ranks = world;
+          SmallRun run(own);
+          const StepBytes bytes = Step::bytes(run.spec, own.step, run.optimizer_state->lowest_trainable_layer(),
+                                              adapter ? own.lora->rank : 0, false, 1,
+                                              run.optimizer_state->update_bytes(), true, run.optimizer_state->share());
+          EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);  // messages are host memory
+          run_step(run, 1, 6);
+          const std::string where =
+              fmt::format("{}, stage {} of {}", spec::name_of(layout.schedule), world.rank(), layout.stages);
+          // A slot is as large as its rank's largest chunk needs.
+          if (layout.chunks == 1) EXPECT_EQ(run.step->peak().saved, bytes.saved) << where;
+          EXPECT_LE(run.step->peak().saved, bytes.saved) << where;
+          EXPECT_GE(run.step->peak().saved, bytes.saved * 3 / 4) << where;
+          EXPECT_LE(run.step->peak().scratch, bytes.scratch) << where;
+        });
+      }
+    }
+  }
+}
+
+// A range that a contribution exceeds on one stage is enlarged everywhere and the step repeated.
+TEST(Pipelines, AgreeOnSkippedAndRepeatedSteps) {
+  SmallRun::Settings settings{.threads = 1};
+  settings.spec = small_spec(true);
+  settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
+  settings.types.fixed_point_sums = true;
+  settings.step.units = 6;
+  comm::run_in_process({.ranks = 4, .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = laid_out(settings, {spec::PipelineScheduleName::one_f_one_b, 2, 1, 2, 0, 1}, 6);
+    own.ranks = world;
+    SmallRun run(own);
+    EXPECT_FALSE(run_step(run, 1, 6).skipped);
+    const auto weights = [&] {
+      Outcome outcome;
+      add_weights(outcome, *run.optimizer_state);
+      return outcome;
+    };
+    const Outcome before = weights();
+    float& one = run.optimizer_state->tensors().back().weight.as<float>()[0];
+    const float was = one;
+    if (world.rank() == 3) one = INFINITY;  // the last stage of the second pipeline
+    EXPECT_TRUE(run_step(run, 2, 6).skipped);
+    const std::vector<data::PackedSequence> all = run.sequences(6);
+    const std::vector<int64_t> samples = SmallRun::samples(6);
+    const size_t begin = run.step->grid().dp.rank() == 0 ? 0 : 3;
+    const std::string found = run.step->locate_non_finite(2, std::span(all).subspan(begin, 3),
+                                                          std::span(samples).subspan(begin, 3), run.weights);
+    EXPECT_NE(found.find("model.norm.weight"), std::string::npos) << found;
+    one = was;
+    EXPECT_EQ(weights(), before);
+
+    auto* ranges = run.optimizer_state->ranges().as<int32_t>();
+    ranges[1] = -80;  // of the first stage
+    EXPECT_FALSE(run_step(run, 2, 6).skipped);
+    EXPECT_GT(ranges[1], -80);
+    EXPECT_EQ(run.optimizer_state->updates(), 2);
+    const auto everywhere = world.gather(std::span<const int32_t>(ranges, run.optimizer_state->num_trainable()));
+    for (const std::vector<int32_t>& each : everywhere) EXPECT_EQ(each, everywhere[0]);
+  });
 }
 
 // Accumulation units of two sequences: three units over two ranks, and over four, one of which has none.
@@ -198,7 +391,7 @@ TEST(Ranks, ContinueWhileABucketIsInFlight) {
     std::promise<void> next;
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& ranks) {
       SmallRun run({.ranks = ranks, .zero = zero});
-      GradientSync gradient_sync(run.device, *run.optimizer_state, ranks);
+      GradientSync gradient_sync(run.device, *run.optimizer_state, comm::data_parallel(ranks));
       gradient_sync.begin_step();
       if (ranks.rank() == 1 && next.get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
         throw_error(ErrorKind::internal, "the first rank waits for this one, zero {}", zero);
@@ -259,17 +452,19 @@ TEST(Ranks, AgreeOnSkippedAndRepeatedSteps) {
   }
 }
 
-// The run ends after every step and resumes with another number of ranks, which have other shards of the state.
+// The run ends after every step and resumes in another layout, whose ranks have other parts of the state.
 TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
+  using enum spec::PipelineScheduleName;
   struct Leg {
-    int ranks;
-    int zero;
-    int64_t micro;
+    PipelineLayout layout;
     bool background;
   };
-  const std::vector<Leg> legs = {{1, 0, 2, false}, {3, 1, 1, true}, {2, 2, 8, false}, {1, 0, 1, true},
-                                 {2, 0, 2, true},  {4, 2, 1, true}, {3, 1, 3, false}};
-  for (Case& c : cases()) {
+  const std::vector<Leg> legs = {{{one_f_one_b, 1, 1, 1, 0, 2}, false}, {{one_f_one_b, 1, 1, 3, 1, 1}, true},
+                                 {{zb_v, 2, 2, 2, 1, 1}, false},        {{one_f_one_b, 1, 1, 2, 2, 8}, false},
+                                 {{one_f_one_b, 5, 1, 1, 0, 1}, true},  {{one_f_one_b, 1, 1, 1, 0, 1}, true},
+                                 {{gpipe, 2, 1, 3, 1, 1}, true},        {{one_f_one_b, 1, 1, 2, 0, 2}, true},
+                                 {{one_f_one_b, 1, 1, 4, 2, 1}, true},  {{one_f_one_b, 1, 1, 3, 1, 3}, false}};
+  for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;
     const Outcome expected = train(c.settings, 1, 6, std::ssize(legs));
@@ -277,32 +472,37 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
     Outcome found;
     for (int64_t step = 1; step <= std::ssize(legs); ++step) {
       const Leg& leg = legs[static_cast<size_t>(step - 1)];
-      SmallRun::Settings settings = c.settings;
-      settings.zero = leg.zero;
-      settings.step.micro = leg.micro;
-      comm::run_in_process({.ranks = leg.ranks, .timeout_s = 120}, [&](const comm::Group& ranks) {
-        SmallRun::Settings own = settings;
-        own.ranks = ranks;
-        SmallRun run(own);
-        const std::string identity = "{}";
-        const auto progress = read_run_checkpoint(files.path(), identity, *run.optimizer_state, run.device, ranks);
-        EXPECT_EQ(progress ? progress->step : 0, step - 1);
-        if (progress) run.step->refresh_weights();
-        const StepResult result = run_step(run, step, 6);
-        if (leg.background) {
-          BackgroundCheckpoint background(ranks);
-          background.begin(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.step->context(), 2);
-          while (!background.advance() && background.is_writing()) {
-          }
-          if (background.is_writing()) EXPECT_GT(background.wait().bytes, 0U);
-        } else {
-          write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.device, 2, ranks);
-        }
-        if (ranks.rank() != 0) return;
-        found.losses.push_back(result.loss);
-        found.norms.push_back(result.grad_norm);
-        if (step == std::ssize(legs)) add_weights(found, *run.optimizer_state);
-      });
+      const SmallRun::Settings settings = laid_out(c.settings, leg.layout, 6);
+      Outcomes outcomes;
+      comm::run_in_process(
+          {.ranks = leg.layout.ranks * leg.layout.stages, .timeout_s = 120}, [&](const comm::Group& ranks) {
+            SmallRun::Settings own = settings;
+            own.ranks = ranks;
+            SmallRun run(own);
+            const std::string identity = "{}";
+            const auto progress = read_run_checkpoint(files.path(), identity, *run.optimizer_state, run.device, ranks);
+            EXPECT_EQ(progress ? progress->step : 0, step - 1);
+            if (progress) run.step->refresh_weights();
+            const StepResult result = run_step(run, step, 6);
+            if (leg.background) {
+              BackgroundCheckpoint background(ranks);
+              background.begin(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.step->context(),
+                               2);
+              while (!background.advance() && background.is_writing()) {
+              }
+              if (background.is_writing()) EXPECT_GT(background.wait().bytes, 0U);
+            } else {
+              write_run_checkpoint(files.path(), {step, step * 144}, identity, *run.optimizer_state, run.device, 2,
+                                   ranks);
+            }
+            Outcome outcome{{result.loss}, {result.grad_norm}, {}, {}};
+            if (step == std::ssize(legs)) add_weights(outcome, *run.optimizer_state);
+            outcomes.add(std::move(outcome));
+          });
+      found.losses.push_back(outcomes.all().losses.front());
+      found.norms.push_back(outcomes.all().norms.front());
+      found.weights = outcomes.all().weights;
+      found.ranges = outcomes.all().ranges;
     }
     EXPECT_EQ(found, expected) << c.name;
   }

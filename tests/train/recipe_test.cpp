@@ -184,8 +184,13 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
                                     {"affinity: 2-0", "is descending"},
                                     {"affinity: 0,0", "CPU 0 is listed twice"},
                                     {"affinity: ''", "affinity"},
-                                    {"parallel: {tp: 2}", "parallel.tp 2"},
-                                    {"parallel: {dp: 2, pp: 2}", "parallel.pp 2"},
+                                    {"parallel: {tp: 2}", "parallel.tp is 2"},
+                                    {"parallel: {dp: 2, pp: 2, zero: 2}", "parallel.zero 2 with parallel.pp 2"},
+                                    {"parallel: {pp: 2}\neval: {prompts: [hello]}", "eval.prompts with parallel.pp 2"},
+                                    {"parallel: {pp: 2, chunks: 2}", "the schedule 1f1b has 1 chunk a rank, not 2"},
+                                    {"parallel: {pp: 2, schedule: zb_v, chunks: 3}", "zb_v has 2 chunks"},
+                                    {"parallel: {pp: 2, schedule: interleaved, chunks: 1}", "several chunks"},
+                                    {"parallel: {pp: 2, schedule: 2f2b}", "1f1b"},
                                     {"determinism: exact", "bitwise"},
                                     {"adapter: {dropout: 1}", "dropout"}}) {
     const std::string text = refused(std::string(least) + lines + "\n");

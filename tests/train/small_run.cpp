@@ -32,23 +32,33 @@ spec::LoraSpec small_lora(std::vector<std::string> targets) {
 SmallRun::SmallRun(const Settings& settings)
     : device(settings.visible), threads(settings.threads), spec(settings.spec) {
   cpu::register_ops(registry);
-  weights = random_weights(device, spec, settings.weights, 11);
-  model = models::make_model(spec, weights, device);
-  const ShardSpec share{settings.ranks.rank(), settings.ranks.size(), settings.zero};
+  const comm::Grid grid =
+      comm::make_grid(settings.ranks, {.dp = settings.ranks.size() / settings.stages, .pp = settings.stages});
+  ShardSpec share{grid.dp.rank(), grid.dp.size(), settings.zero};
+  if (settings.stages > 1)
+    share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());
+  weights = random_weights(device, spec, settings.weights, 11, spec::held_parameters(spec, share.shards));
+  for (const spec::ModelShard& shard : share.shards) parts.push_back(models::make_model(spec, weights, device, shard));
   if (settings.lora) {
     optimizer_state.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5, share);
   } else {
     optimizer_state.emplace(device, spec, weights, settings.step.activation, settings.types, share);
   }
   const size_t before = device.allocated();
-  step.emplace(device, registry, threads, *model, *optimizer_state, settings.step,
-               settings.weights != settings.step.activation, settings.ranks);
+  step.emplace(device, registry, threads, model(), *optimizer_state, settings.step,
+               settings.weights != settings.step.activation, grid);
   step_bytes = device.allocated() - before;
   if (settings.lora) {
     step->refresh_weights();
   } else {
     optimizer_state->init_masters(step->context());
   }
+}
+
+TrainedModel SmallRun::model() const {
+  std::vector<models::Model*> models;
+  for (const std::unique_ptr<models::Model>& part : parts) models.push_back(part.get());
+  return {spec, std::move(models)};
 }
 
 void SmallRun::randomise_b(uint64_t seed) {
@@ -96,6 +106,11 @@ std::vector<int64_t> SmallRun::samples(int64_t count) {
 
 StepResult SmallRun::run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch) {
   return step->run(at, lr, batch, samples(static_cast<int64_t>(batch.size())));
+}
+
+double SmallRun::evaluate(const std::vector<data::PackedSequence>& batch) {
+  const std::vector<double> losses = step->evaluate(batch);
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
 std::vector<float> floats(const Tensor& tensor) {

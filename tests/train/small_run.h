@@ -25,7 +25,9 @@ struct SmallRun {
     OptimizerDtypes types;
     int threads = 2;
     StepSettings step = {.sequence_length = 24};
-    comm::Group ranks;
+    comm::Group ranks;  // the world: pipelines of `stages`, and what is left is data-parallel
+    int stages = 1;
+    int chunks = 1;
     int zero = 0;
     bool visible = true;  // whether the host can access the device's memory
   };
@@ -35,12 +37,13 @@ struct SmallRun {
   ThreadPool threads;
   spec::ModelSpec spec;
   WeightSet weights;
-  std::unique_ptr<models::Model> model;
+  std::vector<std::unique_ptr<models::Model>> parts;  // the whole model, or a rank's virtual stages
   std::optional<OptimizerState> optimizer_state;
   std::optional<Step> step;
   size_t step_bytes = 0;  // allocated by creating `step`
 
   explicit SmallRun(const Settings& settings);
+  TrainedModel model() const;
 
   // Sets B of every adapter to random values instead of zeros.
   void randomise_b(uint64_t seed);
@@ -48,6 +51,8 @@ struct SmallRun {
   std::vector<data::PackedSequence> sequences(int64_t count) const;
   static std::vector<int64_t> samples(int64_t count);
   StepResult run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch);
+  // The loss of a batch, summed over its loss tokens.
+  double evaluate(const std::vector<data::PackedSequence>& batch);
 };
 
 // An f32, bf16 or u8 tensor as floats.

@@ -288,7 +288,7 @@ TEST(Step, DropoutDependsOnSampleAndStep) {
     lora.dropout = dropout;
     SmallRun run({.lora = lora, .step = {.recompute = recompute, .sequence_length = 24, .micro = micro, .seed = seed}});
     run.randomise_b(1);
-    const double evaluated = run.step->evaluate({run.sequences(1)}).sum;
+    const double evaluated = run.step->evaluate({run.sequences(1)}).at(0);
     run.run(at, 0, run.sequences(5));
     return std::pair(gradients_of(*run.optimizer_state), evaluated);
   };

@@ -6,17 +6,14 @@
 
 namespace ingot::models {
 
-Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::ParamSpec>& table, const WeightSet& weights)
-    : model_(model), weights_(weights) {
-  if (weights.parameters.size() != table.size()) {
-    throw_error(ErrorKind::internal, "{} weights given for a model with {} parameters", weights.parameters.size(),
-                table.size());
-  }
-  for (size_t i = 0; i < table.size(); ++i) {
-    const spec::ParamSpec& p = table[i];
-    fp8_.push_back(spec::is_block_linear(p));
-    row_parallel_.push_back(p.split == spec::Split::columns);
-    if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), i).second) {
+Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::HeldParameter>& held, const WeightSet& weights)
+    : model_(model), weights_(weights), fp8_(weights.parameters.size()), row_parallel_(weights.parameters.size()) {
+  for (const auto& [whole, p, rows, columns, copy] : held) {
+    if (whole >= weights.parameters.size() || !(weights.parameters[whole].matrix || weights.parameters[whole].vector))
+      throw_error(ErrorKind::internal, "{} has no weight for {}", model.family, p.name);
+    fp8_[whole] = spec::is_block_linear(p);
+    row_parallel_[whole] = p.split == spec::Split::columns;
+    if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), whole).second) {
       throw_error(ErrorKind::internal, "{} has the same role and position as another parameter of {}", p.name,
                   model.family);
     }

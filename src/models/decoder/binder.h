@@ -6,7 +6,7 @@
 
 #include "nn/linear.h"
 #include "nn/norm.h"
-#include "spec/model.h"
+#include "spec/model_shard.h"
 #include "tensor/weight_set.h"
 
 namespace ingot::models {
@@ -19,9 +19,9 @@ struct Place {
 
 class Binder {
  public:
-  // `table` has one row per weight. All arguments outlive the binder. ErrorKind::internal when table and weights do not
-  // match.
-  Binder(const spec::ModelSpec& model, const std::vector<spec::ParamSpec>& table, const WeightSet& weights);
+  // `held`: the parameters of a shard; `weights`: by index in the whole model. Parameters are numbered as there. All
+  // arguments outlive the binder. ErrorKind::internal when a weight is missing.
+  Binder(const spec::ModelSpec& model, const std::vector<spec::HeldParameter>& held, const WeightSet& weights);
 
   // `layer` is the block's index in the whole model.
   bool has(spec::Role role, Place at = {}) const;
@@ -36,7 +36,8 @@ class Binder {
   const spec::ModelSpec& model_;
   const WeightSet& weights_;
   std::map<std::tuple<spec::Role, int64_t, int64_t, bool>, size_t> index_;
-  std::vector<bool> fp8_;  // by parameter: spec::is_block_linear
+  // By parameter; false for those that are not held.
+  std::vector<bool> fp8_;  // spec::is_block_linear
   std::vector<bool> row_parallel_;
 };
 

@@ -79,13 +79,13 @@ void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
 Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, const WeightSet& weights, Device& device)
     : shard_(shard), spec_(spec::sizes_of(whole, shard)) {
   const spec::ModelSpec& spec = spec_;
-  std::vector<spec::ParamSpec> table;
-  for (spec::HeldParameter& p : spec::held_parameters(whole, shard)) table.push_back(std::move(p.held));
-  const Binder binder(spec, table, weights);
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(whole, shard);
+  const Binder binder(spec, held, weights);
   if (shard.first()) {
     embedding_.parameter = binder.index(Role::embedding);
     embedding_.table = binder.matrix(Role::embedding);
     embedding_.scale = static_cast<float>(spec.embedding_scale);
+    embedding_.tied = spec.tied_head;
     if (spec.learned_positions) {
       embedding_.positions_parameter = binder.index(Role::position_embedding);
       embedding_.positions = binder.matrix(Role::position_embedding);
@@ -115,7 +115,6 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
   if (spec.tied_head) {
     head_.linear.parameter = binder.index(Role::embedding);
     head_.linear.weight = binder.matrix(Role::embedding);
-    embedding_.tied = shard.first();
   } else {
     head_.linear = binder.linear(Role::head);
   }

@@ -14,7 +14,7 @@ namespace ingot::models {
 
 class Decoder : public Model {
  public:
-  // `weights` are those of spec::held_parameters.
+  // `weights`: by index in the whole model; those of spec::held_parameters are there.
   Decoder(const spec::ModelSpec& spec, const spec::ModelShard& shard, const WeightSet& weights, Device& device);
 
   const spec::ModelSpec& spec() const override { return spec_; }
