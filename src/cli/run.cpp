@@ -26,6 +26,7 @@ class RunCommand : public Command {
     a.positional("recipe", recipe_path_, "a recipe (YAML)");
     a.positional("overrides", overrides_, "settings that replace the recipe's, for instance optimizer.lr=1e-4", false);
     a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it needs, and stop");
+    a.option("rank", rank_, "with --dry-run: the memory of this rank alone");
     a.flag("resume", resume_word_,
            "continue the run from its newest checkpoint; --resume=fresh restarts a run that has no checkpoint");
     a.flag("quiet", quiet_, "no progress bar");
@@ -47,6 +48,7 @@ class RunCommand : public Command {
   std::optional<std::string> resume_word_;
   runs::Resume resume_ = runs::Resume::no;
   bool dry_run_ = false, quiet_ = false;
+  std::optional<int64_t> rank_;
   int64_t restarts_ = 0;
   double restart_wait_ = 10;
   std::optional<std::string> launcher_;
@@ -63,6 +65,7 @@ int RunCommand::run(const Output& output) {
     throw_hint(ErrorKind::usage, "use ingot pretrain",
                "init: random cannot be fine-tuned: there are no pretrained weights");
   }
+  if (rank_ && !dry_run_) throw_error(ErrorKind::usage, "--rank needs --dry-run");
   if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher needs --restarts");
   if (restarts_ < 0 || restart_wait_ < 0)
     throw_error(ErrorKind::usage, "--restarts and --restart-wait must be at least 0");
@@ -70,6 +73,7 @@ int RunCommand::run(const Output& output) {
   return runs::run({.recipe = std::move(recipe),
                     .resume = resume_,
                     .dry_run = dry_run_,
+                    .rank = rank_,
                     .quiet = quiet_,
                     .print = [&output](std::string_view text) { output.print(text); },
                     .second_signal = &exit_interrupted});

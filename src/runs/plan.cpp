@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/strings.h"
 #include "models/model.h"
 #include "spec/flops.h"
@@ -216,6 +217,18 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     plan.micro_batch_reason = fmt::format("the most that fit in {} of memory", format_bytes(available));
   }
   return plan;
+}
+
+CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t available, int locals) {
+  if (plan.recipe.checkpoint.every == 0 && *plan.recipe.checkpoint.minutes.value == 0) return {};
+  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
+  const size_t left = available - std::min(available, plan.memory.total());
+  return {plan.memory.optimizer_state.state, own_memory ? available_memory() / static_cast<size_t>(locals) : left};
+}
+
+void set_background_checkpoints(RunPlan& plan, bool background) {
+  plan.background_checkpoints = background;
+  plan.memory.copy = background ? plan.memory.optimizer_state.state : 0;
 }
 
 void set_micro_batch(RunPlan& plan, int64_t micro) {

@@ -75,6 +75,16 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
                  const train::ShardSpec& share = {});
 
+// The host memory for a copy of this rank's state, from which checkpoints are written while training goes on.
+struct CheckpointCopy {
+  size_t wanted = 0;  // 0: the run writes no checkpoints before its end
+  size_t room = 0;
+  bool fits() const { return wanted <= room; }
+};
+// `available`: as for size_run. `locals`: ranks on this machine, which share its memory.
+CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t available, int locals);
+void set_background_checkpoints(RunPlan& plan, bool background);
+
 // Changes the micro-batch to `micro` accumulation units and recomputes the memory of steps.
 void set_micro_batch(RunPlan& plan, int64_t micro);
 

@@ -101,12 +101,14 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
   return code;
 }
 
-train::ShardSpec share_of(const train::ParallelRecipe& parallel, const comm::Grid& grid) {
+train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   train::ParallelRecipe p = parallel;
   p.resolve();
-  train::ShardSpec share{grid.dp.rank(), grid.dp.size(), static_cast<int>(p.zero)};
-  if (p.pp > 1)
-    share.shards = spec::pipeline_shards(p.schedule, grid.pp.size(), static_cast<int>(*p.chunks.value), grid.pp.rank());
+  train::ShardSpec share{static_cast<int>(rank % p.dp), static_cast<int>(p.dp), static_cast<int>(p.zero)};
+  if (p.pp > 1) {
+    share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
+                                         static_cast<int>(rank / p.dp));
+  }
   return share;
 }
 

@@ -28,8 +28,8 @@ struct Rank {
 // launcher's number; those of comm::find_mpi_plugin and run_mpi.
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run);
 
-// What this rank stores.
-train::ShardSpec share_of(const train::ParallelRecipe& parallel, const comm::Grid& grid);
+// What a rank stores, by its number in the world (comm/grid.h).
+train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank);
 
 // Opens this rank's device with its share of the threads. `device`: one per rank, separated by commas; "cpu" or a
 // simulated device, shared by all ranks; or a kind of GPU or "auto", where each rank uses the GPU with its number on

@@ -18,7 +18,8 @@
 #include "comm/failure.h"
 #include "runs/checkpoint_store.h"
 #include "runs/console.h"
-#include "runs/data.h"
+#include "runs/dry_run.h"
+#include "runs/inputs.h"
 #include "runs/model.h"
 #include "runs/plan.h"
 #include "runs/ranks.h"
@@ -46,20 +47,14 @@ train::DataCounts counts(const data::SequenceSet& set) {
 
 // Enables background checkpoints if every rank's host has room for a copy of its state.
 void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Rank& rank, const Log& log) {
-  if (plan.recipe.checkpoint.every == 0 && *plan.recipe.checkpoint.minutes.value == 0) return;
-  const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
-  const size_t room =
-      own_memory ? available_memory() / static_cast<size_t>(rank.locals) : available - plan.memory.total();
-  const size_t state = plan.memory.optimizer_state.state;
-  plan.background_checkpoints = rank.world.all_max<int32_t>(state <= room ? 0 : 1) == 0;
-  if (plan.background_checkpoints) {
-    plan.memory.copy = state;
-  } else {
-    log.info(
-        "checkpoints are written between steps (training pauses): a copy of the state needs {}, only {} of memory are "
-        "available",
-        format_bytes(state), format_bytes(room));
-  }
+  const CheckpointCopy copy = checkpoint_copy(plan, device, available, rank.locals);
+  if (copy.wanted == 0) return;
+  set_background_checkpoints(plan, rank.world.all_max<int32_t>(copy.fits() ? 0 : 1) == 0);
+  if (plan.background_checkpoints) return;
+  log.info(
+      "checkpoints are written between steps (training pauses): a copy of the state needs {}, only {} of memory are "
+      "available",
+      format_bytes(copy.wanted), format_bytes(copy.room));
 }
 
 // The adapter's master weights, by layer; `memory` owns those that are gathered from several ranks. Collective.
@@ -79,11 +74,6 @@ std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, trai
 std::string address_of(const std::optional<checkpoint::RemoteCheckpoints>& remote) {
   return remote && remote->any() ? remote->address() : "";
 }
-
-// The sources of the weights (or the model's shape) and of the tokenizer.
-struct Sources {
-  checkpoint::ModelSource model, text;
-};
 
 // Makes the Step. With `batch.micro: auto` it first runs a memory probe; if memory runs out on any rank, the plan gets
 // a smaller micro-batch.
@@ -125,24 +115,6 @@ void require_like_devices(const Device& device, const train::Recipe& r, const co
   throw_hint(ErrorKind::usage, "use identical devices, or set parallel.zero to 1 or 2",
              "rank 0 has {} and rank {} has {}: with parallel.zero 0 their weights would drift apart", kinds.front(),
              other - kinds.begin(), *other);
-}
-
-// The memory table of this run; with several ranks one table for each.
-std::string memory_table(const RunPlan& plan, const comm::Group& world) {
-  if (world.size() == 1) return plan.memory.table();
-  std::string text;
-  int rank = 0;
-  for (const std::string& table : world.gather(plan.memory.table())) text += fmt::format("rank {}\n{}", rank++, table);
-  return text;
-}
-
-// Collective; the first rank prints.
-void print_plan(const Print& print, const RunPlan& plan, size_t available, const comm::Group& world) {
-  const std::string table = memory_table(plan, world);
-  if (world.rank() > 0) return;
-  print(fmt::format("{}\n# memory (available: {})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
-                    train::write_recipe(plan.recipe), format_bytes(available), table, plan.flops_per_token / 1e9,
-                    plan.trainable_parameters, spec::num_parameters(plan.model)));
 }
 
 DeviceRates scaled(const DeviceRates& rates, double factor) {
@@ -205,9 +177,7 @@ class Runner {
 
  private:
   int train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime, const Rank& rank,
-                const Sources& sources, const checkpoint::TextAssets& text, const RunData& data, Log& log);
-  int plan_without_data(const train::Recipe& r, runtime::Runtime& runtime, const Rank& rank,
-                        const checkpoint::ModelSource& source, const spec::ModelSpec& model) const;
+                const RunInputs& inputs, Log& log);
 
   const RunRequest& request_;
 };
@@ -218,38 +188,22 @@ int Runner::run_rank(const Rank& rank) {
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
   // Checked before anything is read, not at the first checkpoint.
-  if (!request_.dry_run) {
-    on_rank0(world, [&] {
-      const std::optional<checkpoint::RemoteCheckpoints> remote = remote_checkpoints(recipe);
-      if (remote) remote->require_writable();
-      RunFolder::check(run_folder(recipe), request_.resume, address_of(remote));
-    });
-  }
+  on_rank0(world, [&] {
+    const std::optional<checkpoint::RemoteCheckpoints> remote = remote_checkpoints(recipe);
+    if (remote) remote->require_writable();
+    RunFolder::check(run_folder(recipe), request_.resume, address_of(remote));
+  });
   runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
-  Sources sources{checkpoint::open_model(recipe.model), {}};
-  const spec::ModelSpec model = checkpoint::read_model_spec(sources.model);
-  if (recipe.data.sequence_length > model.context) {
-    throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
-               "data.sequence_length {} is more than the model's context of {}", recipe.data.sequence_length,
-               model.context);
-  }
-  if (request_.dry_run && recipe.data.train.values.empty()) {
-    return plan_without_data(recipe, runtime, rank, sources.model, model);
-  }
-  train::require_training_data(recipe);
-  sources.text = recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : sources.model;
-  const checkpoint::TextAssets text = checkpoint::load_text(sources.text);
-  const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
-
-  const train::ShardSpec share = share_of(recipe.parallel, rank.grid);
-  const WeightPlan weights = plan_weights(recipe, runtime, sources.model, model, share);
+  const RunInputs inputs = read_run_inputs(recipe, *runtime.threads, log);
+  const train::ShardSpec share = share_of(recipe.parallel, world.rank());
+  const WeightPlan weights = plan_weights(recipe, runtime, inputs.source, inputs.model, share);
   const size_t available = memory_of(*runtime.device, rank);
   std::vector<std::vector<int32_t>> prompts;  // only on the first rank
-  if (first) prompts = encode_prompts(recipe, text, data);
+  if (first) prompts = encode_prompts(recipe, inputs.text, inputs.data);
   size_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, prompt.size());
-  RunPlan plan = plan_run(recipe, model, data.train->statistics(), static_cast<int64_t>(longest), weights, available,
-                          runtime, share);
+  RunPlan plan = plan_run(recipe, inputs.model, inputs.data.train->statistics(), static_cast<int64_t>(longest), weights,
+                          available, runtime, share);
   const int64_t micro = -world.all_max(-plan.step.micro);  // all ranks use the same micro-batch
   if (micro != plan.step.micro) {
     set_micro_batch(plan, micro);
@@ -258,40 +212,13 @@ int Runner::run_rank(const Rank& rank) {
   // The recipe states the total over all ranks.
   plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
   plan_checkpoints(plan, *runtime.device, available, rank, log);
-  if (request_.dry_run) {
-    print_plan(request_.print, plan, available, world);
-    return 0;
-  }
-  return train_run(std::move(plan), std::move(prompts), runtime, rank, sources, text, data, log);
-}
-
-// Prints the resolved recipe whether or not it fits: a laptop may plan a cluster's run.
-int Runner::plan_without_data(const train::Recipe& r, runtime::Runtime& runtime, const Rank& rank,
-                              const checkpoint::ModelSource& source, const spec::ModelSpec& model) const {
-  if (r.epochs) {
-    throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
-               "epochs is {}, but without data.train the number of steps is unknown", *r.epochs);
-  }
-  train::Recipe recipe = r;
-  recipe.eval.prompts.clear();
-  const size_t available = memory_of(*runtime.device, rank);
-  const train::ShardSpec share = share_of(recipe.parallel, rank.grid);
-  const RunPlan plan = size_run(recipe, model, placeholder_statistics(r.data.sequence_length), 0,
-                                plan_weights(r, runtime, source, model, share), available, runtime, share);
-  print_plan(request_.print, plan, available, rank.world);
-  if (rank.world.rank() > 0) return 0;
-  request_.print("# no data.train: estimated for full sequences of one document, without eval.prompts\n");
-  if (!plan.fits) {
-    request_.print(fmt::format("# does not fit: it needs {} and {} are available; {}\n",
-                               format_bytes(plan.memory.total()), format_bytes(available), memory_hint));
-  }
-  return 0;
+  return train_run(std::move(plan), std::move(prompts), runtime, rank, inputs, log);
 }
 
 int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime,
-                      const Rank& rank, const Sources& sources, const checkpoint::TextAssets& text, const RunData& data,
-                      Log& log) {
+                      const Rank& rank, const RunInputs& inputs, Log& log) {
   const train::Recipe& r = plan.recipe;
+  const RunData& data = inputs.data;
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;
   const std::filesystem::path run_dir = run_folder(r);
@@ -308,7 +235,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
                                     ? DeviceRates{}
                                     : runtime::gpu_training_rates(runtime, plan.step.activation);
-  RunModel made = make_run_model(plan, runtime, sources.model, rank.grid.pp);
+  RunModel made = make_run_model(plan, runtime, inputs.source, rank.grid.pp);
   const WeightSet& weights = made.loaded->weights;
   train::OptimizerState& optimizer_state = *made.optimizer_state;
   const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, made, data, log, rank.grid);
@@ -344,7 +271,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
                       settings.rates, done > 0, *r.batch.micro.value, plan.micro_batch_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
-  Sampler sampler(runtime, *made.parts.front(), text, plan, std::move(prompts), optimizer_state.adapter());
+  Sampler sampler(runtime, *made.parts.front(), inputs.text, plan, std::move(prompts), optimizer_state.adapter());
   std::optional<StopSignal> stop;  // one per process
   if (rank.leads_process) stop.emplace(request_.second_signal);
   const auto stops = [&] {
@@ -384,7 +311,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
                           .weights = weights,
                           .device = *runtime.device,
                           .name = r.name,
-                          .text = sources.text,
+                          .text = inputs.text_source,
                           .pool = runtime.threads.get(),
                           .fetch = [&](size_t index) { return stages.fetch(index); }},
                          plan.step.activation);
@@ -403,6 +330,10 @@ std::filesystem::path run_folder(const train::Recipe& recipe) {
 
 int run(RunRequest request) {
   // The ranks of this process change parallel.dp of one recipe.
+  if (request.dry_run) {
+    dry_run(request.recipe, request.rank, request.print);
+    return 0;
+  }
   return run_ranks(request.recipe.parallel, [&](const Rank& rank) { return Runner(request).run_rank(rank); });
 }
 

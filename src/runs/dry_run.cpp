@@ -1,0 +1,171 @@
+#include "runs/dry_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/cpu_list.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "base/thread_pool.h"
+#include "comm/launcher.h"
+#include "runs/inputs.h"
+#include "runs/model.h"
+#include "runs/plan.h"
+#include "runs/ranks.h"
+#include "runs/samples.h"
+#include "spec/sizes.h"
+
+namespace ingot::runs {
+
+namespace {
+
+// With more ranks than this, the first of each pipeline stage stands for the others.
+constexpr int64_t max_listed = 64;
+
+void refuse_launcher() {
+  const std::optional<comm::Launch> launch = comm::find_launch(environment);
+  if (!launch) return;
+  throw_hint(ErrorKind::usage, fmt::format("run it without {}, with parallel.dp=N", launch->launcher),
+             "--dry-run plans all ranks in one process, and {} has started {}", launch->launcher, launch->size);
+}
+
+// The threads of one of `ranks`.
+int64_t threads_of(const train::Recipe& recipe, int64_t ranks) {
+  const int64_t all = recipe.threads.value.value_or(available_cpus());
+  return std::max<int64_t>(1, all / ranks);
+}
+
+class DryRun {
+ public:
+  DryRun(const train::Recipe& recipe)
+      : recipe_(recipe),
+        ranks_(recipe.parallel.dp * recipe.parallel.pp),
+        log_(LogLevel::info),
+        runtime_(runtime::open_runtime(recipe.device.substr(0, recipe.device.find(',')), threads_of(recipe, ranks_))),
+        has_data_(!recipe.data.train.values.empty()),
+        inputs_(has_data_ ? read_run_inputs(recipe_, *runtime_.threads, log_) : read_run_model(recipe_)) {
+    if (!has_data_ && recipe.epochs) {
+      throw_hint(ErrorKind::usage, "give data.train=PATH, or a length in steps or tokens",
+                 "epochs is {}, but without data.train the number of steps is unknown", *recipe.epochs);
+    }
+    const DeviceKind kind = runtime_.device->kind();
+    own_memory_ = kind == DeviceKind::cuda || kind == DeviceKind::hip;
+    available_ = runtime_.device->memory_available() / static_cast<size_t>(own_memory_ ? 1 : ranks_);
+    if (!has_data_) {
+      recipe_.eval.prompts.clear();
+    } else {
+      for (const auto& prompt : encode_prompts(recipe_, inputs_.text, inputs_.data))
+        longest_prompt_ = std::max(longest_prompt_, std::ssize(prompt));
+    }
+  }
+
+  std::string text(std::optional<int64_t> rank) {
+    if (rank && (*rank < 0 || *rank >= ranks_)) {
+      throw_error(ErrorKind::usage, "--rank {}: parallel.dp {} x parallel.pp {} has the ranks 0 to {}", *rank,
+                  recipe_.parallel.dp, recipe_.parallel.pp, ranks_ - 1);
+    }
+    const bool all = ranks_ <= max_listed;
+    std::vector<int64_t> numbers;
+    for (int64_t i = 0; i < ranks_; i += all ? 1 : recipe_.parallel.dp) numbers.push_back(i);
+    if (rank && std::ranges::find(numbers, *rank) == numbers.end()) numbers.push_back(*rank);
+    plan(numbers);
+    std::string tables;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!rank) {
+        tables += group(numbers, i);
+      } else if (numbers[i] == *rank) {
+        tables += fmt::format("rank {}\n{}", *rank, plans_[i].memory.table());
+      }
+    }
+    const RunPlan& first = plans_.front();
+    const std::string shared =
+        ranks_ > 1 && !own_memory_ ? fmt::format(" a rank, with all {} on this machine", ranks_) : "";
+    std::string text =
+        fmt::format("{}\n# memory (available: {}{})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
+                    train::write_recipe(first.recipe), format_bytes(available_), shared, tables,
+                    first.flops_per_token / 1e9, first.trainable_parameters, spec::num_parameters(first.model));
+    if (has_data_) return text;
+    text += "# no data.train: estimated for full sequences of one document, without eval.prompts\n";
+    const auto most = std::ranges::max_element(plans_, {}, [](const RunPlan& p) { return p.memory.total(); });
+    if (!most->fits) {
+      text +=
+          fmt::format("# does not fit: {} {} and {} are available{}; {}\n", ranks_ > 1 ? "a rank needs" : "it needs",
+                      format_bytes(most->memory.total()), format_bytes(available_), shared, memory_hint);
+    }
+    return text;
+  }
+
+ private:
+  RunPlan plan_of(int64_t rank) {
+    const train::ShardSpec share = share_of(recipe_.parallel, rank);
+    const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share);
+    const auto size = [&](auto how, const data::DatasetStatistics& data, int64_t prompt) {
+      return how(recipe_, inputs_.model, data, prompt, weights, available_, runtime_, share);
+    };
+    if (!has_data_) return size(size_run, placeholder_statistics(recipe_.data.sequence_length), 0);
+    return size(plan_run, inputs_.data.train->statistics(), rank == 0 ? longest_prompt_ : 0);
+  }
+
+  // All ranks have the same micro-batch, and write checkpoints in the same way.
+  void plan(const std::vector<int64_t>& numbers) {
+    for (const int64_t rank : numbers) plans_.push_back(plan_of(rank));
+    const auto micro_of = [](const RunPlan& p) { return p.step.micro; };
+    const int64_t micro = micro_of(*std::ranges::min_element(plans_, {}, micro_of));
+    const int locals = static_cast<int>(ranks_);
+    const auto copy_fits = [&](const RunPlan& p) {
+      return checkpoint_copy(p, *runtime_.device, available_, locals).fits();
+    };
+    const int64_t threads = recipe_.threads.value.value_or(runtime_.threads->threads() * ranks_);
+    for (RunPlan& each : plans_) {
+      if (each.step.micro != micro) set_micro_batch(each, micro);
+    }
+    const bool wanted = checkpoint_copy(plans_.front(), *runtime_.device, available_, locals).wanted > 0;
+    const bool background = wanted && std::ranges::all_of(plans_, copy_fits);
+    for (RunPlan& each : plans_) {
+      each.recipe.threads.value = threads;  // the recipe states the total over all ranks
+      set_background_checkpoints(each, background);
+    }
+  }
+
+  // The table of plan `index` for all ranks in a row that have the same; nothing if an earlier one has said it.
+  std::string group(const std::vector<int64_t>& numbers, size_t index) const {
+    const std::string table = plans_[index].memory.table();
+    if (ranks_ == 1) return table;
+    if (ranks_ > max_listed) {
+      return fmt::format("ranks {} to {}, as for the first of them\n{}", numbers[index],
+                         numbers[index] + recipe_.parallel.dp - 1, table);
+    }
+    if (index > 0 && plans_[index - 1].memory.table() == table) return {};
+    size_t last = index;
+    while (last + 1 < plans_.size() && plans_[last + 1].memory.table() == table) ++last;
+    const std::string which = last == index ? fmt::format("rank {}", numbers[index])
+                                            : fmt::format("ranks {} to {}", numbers[index], numbers[last]);
+    return fmt::format("{}\n{}", which, table);
+  }
+
+  train::Recipe recipe_;
+  int64_t ranks_;
+  Log log_;
+  runtime::Runtime runtime_;
+  bool has_data_;
+  RunInputs inputs_;
+  bool own_memory_ = false;
+  size_t available_ = 0;
+  int64_t longest_prompt_ = 0;
+  std::vector<RunPlan> plans_;
+};
+
+}  // namespace
+
+void dry_run(const train::Recipe& recipe, std::optional<int64_t> rank,
+             const std::function<void(std::string_view)>& print) {
+  refuse_launcher();
+  print(DryRun(recipe).text(rank));
+}
+
+}  // namespace ingot::runs

@@ -1,0 +1,80 @@
+// The plan that a dry run prints, of layouts that are not started.
+#include "runs/dry_run.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "tests/base/scratch.h"
+#include "tests/locations.h"
+
+namespace ingot::runs {
+namespace {
+
+class DryRunTest : public testing::Test {
+ protected:
+  std::string text(const std::vector<std::string>& more, std::optional<int64_t> rank = {}) const {
+    const std::filesystem::path path = scratch_ / "recipe.yaml";
+    std::ofstream(path) << "name: run\nmodel: " << source_root << "/recipes/models/tiny\ninit: random\nsteps: 5\n"
+                        << "data: {sequence_length: 32}\nbatch: {global: 400}\ndevice: cpu\nthreads: 1\n"
+                        << "checkpoint: {minutes: 0}\n";
+    std::string printed;
+    dry_run(train::read_recipe(path, more), rank, [&](std::string_view part) { printed += part; });
+    return printed;
+  }
+  // From the first table on.
+  std::string tables(const std::vector<std::string>& more, std::optional<int64_t> rank = {}) const {
+    const std::string all = text(more, rank);
+    return all.substr(all.find("\n# memory"));
+  }
+  static int count(const std::string& text, const std::string& words) {
+    int found = 0;
+    for (size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++found;
+    return found;
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(DryRunTest, ListsRanksWithEqualMemoryOnce) {
+  const std::string one = tables({});
+  EXPECT_EQ(count(one, "  total"), 1);
+  EXPECT_EQ(count(one, "rank"), 0) << one;
+  const std::string four = tables({"parallel.dp=2", "parallel.pp=2"});
+  EXPECT_EQ(count(four, "\nranks 0 to 1\n"), 1) << four;
+  EXPECT_EQ(count(four, "\nranks 2 to 3\n"), 1) << four;
+  EXPECT_EQ(count(four, "  total"), 2) << four;
+  // Shares of the optimizer's state differ.
+  const std::string sharded = tables({"parallel.dp=3", "parallel.zero=1"});
+  EXPECT_GE(count(sharded, "  total"), 2) << sharded;
+}
+
+TEST_F(DryRunTest, PlansMoreRanksThanTheMachineCouldRun) {
+  const std::string many = tables({"parallel.dp=100", "parallel.pp=4"});
+  EXPECT_EQ(count(many, "  total"), 4) << many;
+  EXPECT_EQ(count(many, "ranks 300 to 399, as for the first of them"), 1) << many;
+  EXPECT_EQ(count(many, "a rank, with all 400 on this machine"), 1) << many;
+  const std::string alone = tables({"parallel.dp=100", "parallel.pp=4"}, 342);
+  EXPECT_EQ(count(alone, "  total"), 1) << alone;
+  const auto table_under = [](const std::string& text, const std::string& heading) {
+    const size_t begin = text.find(heading) + heading.size();
+    return text.substr(begin, text.find("  total", begin) - begin);
+  };
+  EXPECT_EQ(table_under(alone, "rank 342\n"), table_under(many, "ranks 300 to 399, as for the first of them\n"));
+}
+
+TEST_F(DryRunTest, RefusesARankThatTheLayoutDoesNotHave) {
+  for (const int64_t rank : {-1, 8}) {
+    try {
+      text({"parallel.dp=2", "parallel.pp=4"}, rank);
+      FAIL() << rank;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_NE(error.message().find("the ranks 0 to 7"), std::string::npos) << error.message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ingot::runs
