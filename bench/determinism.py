@@ -6,9 +6,11 @@
 Trains recipes/models/tiny from random weights on the speeches of data/sotu, with 24 sequences of 64 tokens per step,
   (a) with 1, 2, 3, 4 and 6 ranks x micro-batches of 1, 2, 3 and 8 x 1 and 2 threads per rank
   (b) with parallel.zero 0, 1 and 2 x 2, 3 and 4 ranks
-  (c) as a run of --kill-steps steps that is killed at random and resumed each time with another number of ranks, ZeRO stage and
-      micro-batch
+  (c) as a run of --kill-steps steps that is killed at random and resumed each time in another layout: ranks, pipeline stages,
+      schedule, ZeRO stage and micro-batch
   (d) with recompute none, selective and full
+  (e) as pipelines: every schedule x stages x 1 and 2 data-parallel ranks, with ZeRO 0 and 1, micro-batches of 1, 2 and 8 and every
+      kind of recompute in turn
 and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank. Then it times steps
 against `determinism: fast`. The table goes to standard output, or to FILE. Exit code 1: something differs.
 --quick runs a small part of each. Build first: ./run build --gpu none.
@@ -30,6 +32,10 @@ from repository import INGOT, ROOT, commit
 
 SETTINGS = ["init=random", "device=cpu", "data.sequence_length=64", "batch.global=24", "eval.every=0", "eval.prompts=[]",
             "optimizer.clip_grad_norm=0.5", "schedule.warmup_steps=0"]
+
+
+# Schedules of pipelines, and the numbers of stages into which they can cut the tiny model's four blocks.
+STAGES = {"gpipe": [2, 3, 4], "1f1b": [2, 3, 4], "interleaved": [2], "zb_h1": [2, 3, 4], "zb_v": [2]}
 
 
 class Runs:
@@ -88,10 +94,14 @@ class Runs:
         layouts = []
         while True:
             ranks = draw.randint(1, most_ranks)
-            layout = (ranks, draw.randint(0, 2), draw.choice([1, 2, 3, 8]))
+            schedule = draw.choice([None, *STAGES])
+            stages = draw.choice(STAGES[schedule]) if schedule else 1
+            layout = (ranks, f"{schedule} {stages}" if schedule else 1, draw.randint(0, 1 if schedule else 2),
+                      draw.choice([1, 2, 3, 8]))
             layouts.append(layout)
-            settings = ["determinism=bitwise", f"parallel.dp={ranks}", f"threads={ranks}", f"parallel.zero={layout[1]}",
-                        f"batch.micro={layout[2]}", "checkpoint.every=1", "checkpoint.keep=2"]
+            settings = ["determinism=bitwise", f"parallel.dp={ranks}", f"parallel.pp={stages}", f"threads={ranks * stages}",
+                        f"parallel.zero={layout[2]}", f"batch.micro={layout[3]}", "checkpoint.every=1", "checkpoint.keep=2"]
+            settings += [f"parallel.schedule={schedule}"] if schedule else []
             if (folder / "run/events.jsonl").exists():
                 kept = [path for path in (folder / "run/checkpoints").glob("step-*") if path.suffix != ".partial"]
                 settings.append("--resume" if kept else "--resume=fresh")
@@ -159,13 +169,28 @@ def main():
         if result != unbroken:
             differ.append("killed and resumed")
         lines += ["", "## (c) Killed and resumed", "",
-                  f"{options.kill_steps} steps, {len(layouts) - 1} kills; ranks, zero and micro-batch of each leg: "
+                  f"{options.kill_steps} steps, {len(layouts) - 1} kills; data-parallel ranks, schedule and stages of a pipeline, zero "
+                  "and micro-batch of each leg: "
                   + ", ".join("/".join(map(str, layout)) for layout in layouts)
                   + f". Result: {'same' if result == unbroken else '**differs**'}.", "",
                   "## (d) Recompute", "", "| none | selective | full |", "|---|---|---|"]
         cells = [compare(f"recompute {kind}", [f"recompute={kind}", "parallel.dp=2", "threads=2", "batch.micro=2"])[0]
                  for kind in ("none", "selective", "full")]
         lines.append(f"| {' | '.join(cells)} |")
+        lines += ["", "## (e) Pipelines", "", "| schedule | stages | 1 rank a stage | 2 ranks a stage |", "|---|---|---|---|"]
+        turn = 0
+        for schedule, numbers in STAGES.items():
+            for stages in numbers[:1] if options.quick else numbers:
+                cells = []
+                for ranks in (1, 2):
+                    micro, zero, recompute = [1, 2, 8][turn % 3], turn % 2, ["none", "selective", "full"][turn // 3 % 3]
+                    turn += 1
+                    same = compare(f"{schedule} of {stages} stages, {ranks} ranks, micro-batch {micro}, zero {zero}, recompute {recompute}",
+                                   [f"parallel.schedule={schedule}", f"parallel.pp={stages}", f"parallel.dp={ranks}",
+                                    f"parallel.zero={zero}", f"batch.micro={micro}", f"recompute={recompute}",
+                                    f"threads={stages * ranks}"])[0]
+                    cells.append(f"{same} (micro-batch {micro}, zero {zero}, {recompute})")
+                lines.append(f"| {schedule} | {stages} | {' | '.join(cells)} |")
         lines += ["", "## Cost", "", "Median seconds of a step of 24 x 64 tokens, one rank, micro-batch 8:", "",
                   "| threads | fast | bitwise | cost |", "|---|---|---|---|"]
         for threads in (1, 2):

@@ -15,8 +15,8 @@
 
 namespace ingot::checkpoint {
 
-// A model to export. Weights are indexed as spec::parameters(spec), in any storage type, on `device`. Those that are
-// empty are `fetch`ed, one at a time: the result is valid until the next call.
+// A model to export. Weights are indexed as spec::parameters(spec), in any storage type, on `device`. With `fetch` they
+// come from there, one at a time: its result is valid until the next call.
 struct ExportModel {
   const spec::ModelSpec& spec;
   const WeightSet& weights;
@@ -26,10 +26,7 @@ struct ExportModel {
   ThreadPool* pool = nullptr;
   std::function<Parameter(size_t index)> fetch = {};
 
-  Parameter parameter(size_t index) const {
-    const Parameter& here = weights.parameters.at(index);
-    return here.matrix || here.vector ? here : fetch(index);
-  }
+  Parameter parameter(size_t index) const { return fetch ? fetch(index) : weights.parameters.at(index); }
 };
 
 constexpr uint64_t default_shard_bytes = 5'000'000'000;

@@ -3,12 +3,18 @@
 namespace ingot::comm {
 
 double Grid::waited_s() const {
-  double sum = world.waited_s() + pp.waited_s() + tp.waited_s();
-  if (dp.size() != world.size()) sum += dp.waited_s();  // else it is the same group
+  double sum = world.waited_s() + forward.waited_s() + backward.waited_s() + ends.waited_s();
+  for (const Group* group : {&dp, &pp, &tp}) {
+    if (group->size() != world.size()) sum += group->waited_s();  // else it is the same group
+  }
   return sum;
 }
 
-Grid data_parallel(const Group& world) { return {world, world, {}, {}}; }
+Grid data_parallel(const Group& world) {
+  Grid grid;
+  grid.world = grid.dp = world;
+  return grid;
+}
 
 Grid make_grid(const Group& world, const Extents& extents) {
   const auto [dp, pp, tp] = extents;
@@ -23,8 +29,17 @@ Grid make_grid(const Group& world, const Extents& extents) {
     // The same branch on every rank.
     return extent == 1 ? Group() : extent == world.size() ? world : world.split(color, key, name);
   };
-  return {world, along(dp, pp_rank * tp + tp_rank, dp_rank, "dp"), along(pp, dp_rank * tp + tp_rank, pp_rank, "pp"),
-          along(tp, pp_rank * dp + dp_rank, tp_rank, "tp")};
+  Grid grid;
+  grid.world = world;
+  grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
+  grid.pp = along(pp, dp_rank * tp + tp_rank, pp_rank, "pp");
+  grid.tp = along(tp, pp_rank * dp + dp_rank, tp_rank, "tp");
+  if (pp == 1) return grid;
+  grid.forward = grid.pp.split(0, pp_rank, "pp forward");
+  grid.backward = grid.pp.split(0, pp_rank, "pp backward");
+  const bool is_end = pp_rank == 0 || pp_rank == pp - 1;
+  grid.ends = grid.pp.split(is_end ? 0 : pp_rank, pp_rank, "ends of pp");
+  return grid;
 }
 
 }  // namespace ingot::comm

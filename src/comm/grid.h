@@ -17,6 +17,10 @@ struct Grid {
   Group dp;  // ranks with the same part of the model
   Group pp;  // ranks with the same sequences and tp rank, ordered by stage
   Group tp;  // ranks with the same sequences and stage
+  // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
+  // those of each direction have a group of their own.
+  Group forward, backward;
+  Group ends;  // the first and the last stage; a group of one on the others
 
   // Group::waited_s() of all of them.
   double waited_s() const;

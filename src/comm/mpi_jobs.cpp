@@ -28,6 +28,8 @@ namespace {
 // Size of an operation's own buffers. MPI uses only these, because an operation can be given up while MPI works on it.
 constexpr size_t staged_bytes = size_t{4} << 20;
 
+using Buffer = std::vector<std::byte>;
+
 // Each round handles one chunk of every section. Reduce: each rank receives its section's chunk from all ranks and
 // combines them in rank order. Gather: each rank sends its section's chunk to all ranks.
 class ExchangeJob : public Job {
@@ -44,11 +46,7 @@ class ExchangeJob : public Job {
     counts_.resize(ranks);
     local_counts_.resize(ranks);
     offsets_.resize(ranks);
-    const size_t max_bytes = std::min(chunk_, longest_) * exchange_.width;
-    for (size_t r = 0; r < ranks; ++r) offsets_[r] = static_cast<int>(r * max_bytes);
-    local_.resize(max_bytes);
-    all_.resize(max_bytes * ranks);
-    if (exchange_.reduce) received_.resize(max_bytes * ranks);
+    for (size_t r = 0; r < ranks; ++r) offsets_[r] = static_cast<int>(r * max_bytes());
     size_t begin = 0;
     for (const size_t section : exchange_.sections) {
       section_begins_.push_back(begin);
@@ -57,7 +55,15 @@ class ExchangeJob : public Job {
   }
 
   bool begin(const ingot_mpi& mpi, Request& request) override {
-    if (done_ >= longest_) return false;
+    if (done_ >= longest_) {
+      for (Buffer* buffer : {&local_, &all_, &received_}) Buffer().swap(*buffer);  // frees it
+      return false;
+    }
+    if (done_ == 0 && !reduced_) {
+      local_.resize(max_bytes());
+      all_.resize(max_bytes() * counts_.size());
+      if (exchange_.reduce) received_.resize(max_bytes() * counts_.size());
+    }
     for (size_t r = 0; r < counts_.size(); ++r) {
       counts_[r] = static_cast<int>(elements(r) * exchange_.width);
       local_counts_[r] = static_cast<int>(elements(rank_) * exchange_.width);
@@ -106,6 +112,7 @@ class ExchangeJob : public Job {
   size_t elements(size_t r) const {
     return exchange_.sections[r] > done_ ? std::min(chunk_, exchange_.sections[r] - done_) : 0;
   }
+  size_t max_bytes() const { return std::min(chunk_, longest_) * exchange_.width; }  // of a section in a round
   size_t byte_offset(size_t element) const { return element * exchange_.width; }
   size_t offset(size_t r) const { return static_cast<size_t>(offsets_[r]); }
   static void copy(std::byte* to, const std::byte* from, int bytes) {
@@ -123,7 +130,7 @@ class ExchangeJob : public Job {
   bool reduced_ = false;  // this round has been reduced and not yet gathered
   std::vector<size_t> section_begins_;
   std::vector<int> counts_, local_counts_, offsets_;  // bytes
-  std::vector<std::byte> local_, all_, received_;
+  Buffer local_, all_, received_;
 };
 
 // A contiguous block of bytes that is sent, received or broadcast.
@@ -131,12 +138,14 @@ class ByteTransfer : public Job {
  public:
   enum class Direction { send, receive, broadcast };
   ByteTransfer(ingot_mpi_group* group, Direction direction, int peer, bool source, std::byte* data, size_t bytes)
-      : group_(group), direction_(direction), peer_(peer), source_(source), data_(data), bytes_(bytes) {
-    staged_.resize(std::min(bytes, staged_bytes));
-  }
+      : group_(group), direction_(direction), peer_(peer), source_(source), data_(data), bytes_(bytes) {}
 
   bool begin(const ingot_mpi& mpi, Request& request) override {
-    if (done_ >= bytes_) return false;
+    if (done_ >= bytes_) {
+      Buffer().swap(staged_);  // frees it
+      return false;
+    }
+    if (done_ == 0) staged_.resize(std::min(bytes_, staged_bytes));
     const int count = static_cast<int>(chunk());
     if (source_) std::memcpy(staged_.data(), data_ + done_, chunk());
     switch (direction_) {
@@ -164,7 +173,7 @@ class ByteTransfer : public Job {
   std::byte* data_;  // only read when this rank is the source
   size_t bytes_;
   size_t done_ = 0;
-  std::vector<std::byte> staged_;
+  Buffer staged_;
 };
 
 class Barrier : public Job {

@@ -1,9 +1,9 @@
 // Jobs for MPI's thread (mpi_world.h): operations that are cut into chunks of a size that MPI accepts.
 //
 // Any thread may make a job; only MPI's thread calls begin() and end(). User memory (`out`, `in`, `data`) belongs to
-// the job until it is done or given up. MPI never accesses it: it works on buffers that the job owns, which live until
-// MPI is done with them. Errors of begin() and end(): unavailable, with MPI's own message; internal when an integer sum
-// overflows.
+// the job until it is done or given up. MPI never accesses it: it works on buffers that the job owns, from its first
+// chunk to its last. So of the jobs that wait for each other one has buffers. Errors of begin() and end(): unavailable,
+// with MPI's own message; internal when an integer sum overflows.
 #pragma once
 
 #include <cstddef>

@@ -34,10 +34,11 @@ void refuse_launcher() {
              "--dry-run plans all ranks in one process, and {} has started {}", launch->launcher, launch->size);
 }
 
-// The threads of one of `ranks`.
-int64_t threads_of(const train::Recipe& recipe, int64_t ranks) {
-  const int64_t all = recipe.threads.value.value_or(available_cpus());
-  return std::max<int64_t>(1, all / ranks);
+// The first rank's device, with all ranks on this machine.
+runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks) {
+  const auto all = static_cast<int>(ranks);
+  return open_runtime_at(recipe.device, recipe.threads.value, train::cpus_of(recipe),
+                         {.ranks = all, .locals = all, .cpu_sharers = ranks});
 }
 
 class DryRun {
@@ -46,7 +47,7 @@ class DryRun {
       : recipe_(recipe),
         ranks_(recipe.parallel.dp * recipe.parallel.pp),
         log_(LogLevel::info),
-        runtime_(runtime::open_runtime(recipe.device.substr(0, recipe.device.find(',')), threads_of(recipe, ranks_))),
+        runtime_(first_runtime(recipe, ranks_)),
         has_data_(!recipe.data.train.values.empty()),
         inputs_(has_data_ ? read_run_inputs(recipe_, *runtime_.threads, log_) : read_run_model(recipe_)) {
     if (!has_data_ && recipe.epochs) {
@@ -124,8 +125,8 @@ class DryRun {
     for (RunPlan& each : plans_) {
       if (each.step.micro != micro) set_micro_batch(each, micro);
     }
-    const bool wanted = checkpoint_copy(plans_.front(), *runtime_.device, available_, locals).wanted > 0;
-    const bool background = wanted && std::ranges::all_of(plans_, copy_fits);
+    const bool background =
+        writes_checkpoints_between_steps(plans_.front().recipe) && std::ranges::all_of(plans_, copy_fits);
     for (RunPlan& each : plans_) {
       each.recipe.threads.value = threads;  // the recipe states the total over all ranks
       set_background_checkpoints(each, background);

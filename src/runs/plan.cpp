@@ -74,7 +74,7 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 size_t MemoryPlan::total() const {
   return weights + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
          optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples +
-         (host_visible ? step.messages : 0);
+         (host_visible ? step.messages + optimizer_state.received : 0);
 }
 
 std::string MemoryPlan::table() const {
@@ -93,6 +93,7 @@ std::string MemoryPlan::table() const {
   row("CPU workspace", workspace);
   row("samples' engine", samples);
   if (host_visible) row("pipeline's messages", step.messages);
+  if (host_visible) row("received gradients", optimizer_state.received);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
   if (mapped)
     text +=
@@ -220,10 +221,13 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 }
 
 CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t available, int locals) {
-  if (plan.recipe.checkpoint.every == 0 && *plan.recipe.checkpoint.minutes.value == 0) return {};
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
   const size_t left = available - std::min(available, plan.memory.total());
   return {plan.memory.optimizer_state.state, own_memory ? available_memory() / static_cast<size_t>(locals) : left};
+}
+
+bool writes_checkpoints_between_steps(const train::Recipe& r) {
+  return r.checkpoint.every > 0 || *r.checkpoint.minutes.value > 0;
 }
 
 void set_background_checkpoints(RunPlan& plan, bool background) {

@@ -77,13 +77,15 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
 // The host memory for a copy of this rank's state, from which checkpoints are written while training goes on.
 struct CheckpointCopy {
-  size_t wanted = 0;  // 0: the run writes no checkpoints before its end
+  size_t wanted = 0;
   size_t room = 0;
   bool fits() const { return wanted <= room; }
 };
 // `available`: as for size_run. `locals`: ranks on this machine, which share its memory.
 CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t available, int locals);
 void set_background_checkpoints(RunPlan& plan, bool background);
+// Whether checkpoints are written before the run's end. The same on all ranks.
+bool writes_checkpoints_between_steps(const train::Recipe& resolved);
 
 // Changes the micro-batch to `micro` accumulation units and recomputes the memory of steps.
 void set_micro_batch(RunPlan& plan, int64_t micro);

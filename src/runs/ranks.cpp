@@ -38,27 +38,26 @@ std::vector<std::string> names_in(const std::string& list) {
 
 bool of_one_machine(const std::string& device) { return device == "cpu" || device == "sim32" || device == "sim64"; }
 
-std::string device_of(const std::string& device, const Rank& rank) {
-  const comm::Group& world = rank.world;
+std::string device_of(const std::string& device, const RankPlace& rank) {
   const std::vector<std::string> names = names_in(device);
   if (names.size() == 1 && of_one_machine(device)) return device;
   if (names.size() == 1 && (device == "cuda" || device == "hip")) return fmt::format("{}:{}", device, rank.local);
-  if (std::ssize(names) != world.size()) {
+  if (std::ssize(names) != rank.ranks) {
     throw_hint(ErrorKind::usage, "give one device per rank (device: \"cuda:0,cuda:1\"), or a kind: cpu, cuda, hip",
-               "device '{}' lists {} devices for {} ranks", device, names.size(), world.size());
+               "device '{}' lists {} devices for {} ranks", device, names.size(), rank.ranks);
   }
-  return names[static_cast<size_t>(world.rank())];
+  return names[static_cast<size_t>(rank.rank)];
 }
 
-// Number of ranks that may use the same CPUs as this one: launchers may assign CPUs to each rank.
+// Number of ranks that may use the same CPUs as this one.
 int64_t cpu_sharers(const comm::Group& world) {
   const std::string own = host_name() + " " + format_cpu_list(usable_cpus());
   return std::ranges::count(world.gather(own), own);
 }
 
 // Threads of one of several ranks when the recipe does not state them.
-int64_t automatic_share(const std::vector<int>& cpus, const Rank& rank) {
-  const int64_t share = cpus.empty() ? available_cpus() / cpu_sharers(rank.world) : std::ssize(cpus) / rank.locals;
+int64_t automatic_share(const std::vector<int>& cpus, const RankPlace& rank) {
+  const int64_t share = cpus.empty() ? available_cpus() / rank.cpu_sharers : std::ssize(cpus) / rank.locals;
   return std::max<int64_t>(1, share);
 }
 
@@ -115,12 +114,23 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
 runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads,
                                    const std::vector<int>& cpus, const Rank& rank) {
   const comm::Group& world = rank.world;
-  if (world.size() == 1) return runtime::open_runtime(device, threads, cpus);
-  if (threads && *threads < world.size()) {
+  const bool shares = world.size() > 1 && !threads && cpus.empty();  // the same on all ranks
+  return open_runtime_at(device, threads, cpus,
+                         {.rank = world.rank(),
+                          .ranks = world.size(),
+                          .local = rank.local,
+                          .locals = rank.locals,
+                          .cpu_sharers = shares ? cpu_sharers(world) : 1});
+}
+
+runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_t> threads,
+                                 const std::vector<int>& cpus, const RankPlace& rank) {
+  if (rank.ranks == 1) return runtime::open_runtime(device, threads, cpus);
+  if (threads && *threads < rank.ranks) {
     throw_hint(ErrorKind::usage, "set threads to at least the number of ranks",
-               "threads: {} is less than the number of ranks, {}", *threads, world.size());
+               "threads: {} is less than the number of ranks, {}", *threads, rank.ranks);
   }
-  const int64_t own = threads ? *threads / world.size() : automatic_share(cpus, rank);
+  const int64_t own = threads ? *threads / rank.ranks : automatic_share(cpus, rank);
   require_cpus(cpus, own * rank.locals);
   const std::vector<int> own_cpus = share_of_cpus(cpus, own, rank.local);
   if (device != "auto") return runtime::open_runtime(device_of(device, rank), own, own_cpus);

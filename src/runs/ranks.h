@@ -31,6 +31,17 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
 // What a rank stores, by its number in the world (comm/grid.h).
 train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank);
 
+// Numbers that decide which device, threads and CPUs a rank has.
+struct RankPlace {
+  int rank = 0, ranks = 1;
+  int local = 0, locals = 1;  // among those of its machine
+  int64_t cpu_sharers = 1;    // ranks that may use the same CPUs as this one: launchers may assign CPUs to each
+};
+
+// open_rank_runtime for a rank at this place, which need not have been started.
+runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_t> threads,
+                                 const std::vector<int>& cpus, const RankPlace& place);
+
 // Opens this rank's device with its share of the threads. `device`: one per rank, separated by commas; "cpu" or a
 // simulated device, shared by all ranks; or a kind of GPU or "auto", where each rank uses the GPU with its number on
 // its machine. `threads`: total of all ranks; when absent, the ranks of a machine share its cores, unless the launcher

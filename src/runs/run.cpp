@@ -47,8 +47,8 @@ train::DataCounts counts(const data::SequenceSet& set) {
 
 // Enables background checkpoints if every rank's host has room for a copy of its state.
 void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, const Rank& rank, const Log& log) {
+  if (!writes_checkpoints_between_steps(plan.recipe)) return;
   const CheckpointCopy copy = checkpoint_copy(plan, device, available, rank.locals);
-  if (copy.wanted == 0) return;
   set_background_checkpoints(plan, rank.world.all_max<int32_t>(copy.fits() ? 0 : 1) == 0);
   if (plan.background_checkpoints) return;
   log.info(
@@ -107,14 +107,26 @@ size_t memory_of(const Device& device, const Rank& rank) {
   return static_cast<size_t>(-rank.world.all_max(-available));
 }
 
-// With replicated optimizer state each rank updates by itself, so all devices must round alike.
-void require_like_devices(const Device& device, const train::Recipe& r, const comm::Group& world) {
-  const std::vector<std::string> kinds = world.gather(fmt::format("{} {}", name(device.kind()), device.arch()));
-  const auto other = std::ranges::find_if(kinds, [&](const std::string& kind) { return kind != kinds.front(); });
-  if (r.parallel.zero > 0 || other == kinds.end()) return;
-  throw_hint(ErrorKind::usage, "use identical devices, or set parallel.zero to 1 or 2",
-             "rank 0 has {} and rank {} has {}: with parallel.zero 0 their weights would drift apart", kinds.front(),
-             other - kinds.begin(), *other);
+// Ranks that update the same parameters by themselves must round alike: data-parallel ones without ZeRO, and in a
+// pipeline the stages that both have a tied embedding.
+void require_like_devices(const Device& device, const RunPlan& plan, const comm::Grid& grid) {
+  const std::string own = fmt::format("rank {} has {} {}", grid.world.rank(), name(device.kind()), device.arch());
+  const auto require = [&](const comm::Group& group, const char* hint, const char* why) {
+    const std::vector<std::string> all = group.gather(own);
+    const auto kind = [](const std::string& text) { return text.substr(text.find(" has ")); };
+    const auto other = std::ranges::find_if(all, [&](const std::string& each) { return kind(each) != kind(all[0]); });
+    if (other == all.end()) return;
+    throw_hint(ErrorKind::usage, hint, "{} and {}: {}", all[0], *other, why);
+  };
+  if (plan.recipe.parallel.zero == 0) {
+    require(grid.dp, "use identical devices, or set parallel.zero to 1 or 2",
+            "with parallel.zero 0 their weights would drift apart");
+  }
+  const bool both_in_rank0 = plan.recipe.parallel.schedule == spec::PipelineScheduleName::zb_v;
+  if (plan.model.tied_head && !plan.lora && !both_in_rank0) {
+    require(grid.ends, "use identical devices for the first and the last stage, or parallel.schedule: zb_v",
+            "the tied embedding of these stages would drift apart");
+  }
 }
 
 DeviceRates scaled(const DeviceRates& rates, double factor) {
@@ -230,7 +242,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     if (!folder->taken_over().empty()) log.warning("took over the run's folder from {}", folder->taken_over());
     if (remote) remove_leftovers(*remote, log);
   });
-  require_like_devices(*runtime.device, r, world);
+  require_like_devices(*runtime.device, plan, rank.grid);
 
   const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
                                     ? DeviceRates{}
@@ -329,11 +341,11 @@ std::filesystem::path run_folder(const train::Recipe& recipe) {
 }
 
 int run(RunRequest request) {
-  // The ranks of this process change parallel.dp of one recipe.
   if (request.dry_run) {
     dry_run(request.recipe, request.rank, request.print);
     return 0;
   }
+  // The ranks of this process change parallel.dp of one recipe.
   return run_ranks(request.recipe.parallel, [&](const Rank& rank) { return Runner(request).run_rank(rank); });
 }
 

@@ -29,6 +29,12 @@ StageWeights::Request StageWeights::next(Request request) const {
 }
 
 Parameter StageWeights::fetch(size_t index) {
+  const Parameter& here = weights_.parameters[index];
+  if (stages_.size() == 1) return here;
+  if (here.matrix || here.vector) {
+    next({static_cast<int64_t>(index), 0});
+    return here;
+  }
   const auto has_it = [&](const std::vector<int64_t>& held) {
     return std::ranges::binary_search(held, static_cast<int64_t>(index));
   };
@@ -41,13 +47,16 @@ Parameter StageWeights::fetch(size_t index) {
   const Shape shape = header.columns > 0 ? Shape{header.rows, header.columns} : Shape{header.rows};
   std::vector<std::byte> bytes(static_cast<size_t>(shape.elements()) * size_of(header.dtype));
   stages_.begin_receive(bytes, stage).wait();
+  fetched_ = {};  // before its successor is allocated
   fetched_ = Buffer(device_, bytes.size());
   const Tensor tensor = fetched_.view(header.dtype, shape);
   device_.copy_from_host(tensor.data, bytes.data(), bytes.size());
   return header.columns > 0 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor};
 }
 
-void StageWeights::end() { next({}); }
+void StageWeights::end() {
+  if (stages_.size() > 1) next({});
+}
 
 void StageWeights::serve() {
   for (Request request = next({}); request.index >= 0; request = next({})) {

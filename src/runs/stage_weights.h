@@ -17,7 +17,8 @@ class StageWeights {
   // f32. They outlive this object.
   StageWeights(Device& device, const WeightSet& weights, const comm::Group& stages);
 
-  // On stage 0: a parameter that another stage has. Valid until the next call. Errors: internal for one that none has.
+  // On stage 0: a parameter. One that another stage has is valid until the next call. To be called for every parameter,
+  // since the others wait for the next call no longer than parallel.timeout_s. Errors: internal for one that none has.
   Parameter fetch(size_t index);
   // On stage 0: lets the others return.
   void end();

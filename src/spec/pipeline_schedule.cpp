@@ -245,17 +245,7 @@ void check_shape(PipelineScheduleName name, const PipelineShape& shape) {
 
 }  // namespace
 
-std::span<const std::string_view> pipeline_schedule_names() { return names; }
-
 std::string_view name_of(PipelineScheduleName name) { return names[static_cast<size_t>(name)]; }
-
-PipelineScheduleName pipeline_schedule_named(std::string_view word) {
-  const auto found = std::ranges::find(names, word);
-  if (found == names.end()) {
-    throw_error(ErrorKind::usage, "no pipeline schedule is named '{}'; there are {}", word, fmt::join(names, ", "));
-  }
-  return static_cast<PipelineScheduleName>(found - names.begin());
-}
 
 std::string_view name_of(PipelineAction action) {
   switch (action) {

@@ -25,12 +25,8 @@ enum class PipelineScheduleName {
   zb_v,  // two chunks a rank, placed in a V: the first rank has the first and the last virtual stage
 };
 
-// The names in recipes: gpipe, 1f1b, interleaved, zb_h1, zb_v.
-std::span<const std::string_view> pipeline_schedule_names();
+// As recipes write it.
 std::string_view name_of(PipelineScheduleName name);
-// ErrorKind::usage, listing the names, for any other word.
-PipelineScheduleName pipeline_schedule_named(std::string_view word);
-
 enum class PipelineAction : uint8_t {
   receive_activation,  // starts to receive the input of a forward; the forward waits for it
   forward,

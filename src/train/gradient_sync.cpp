@@ -24,6 +24,9 @@ auto with_numbers(std::byte* data, const Tensor& tensor, Fn fn) {
   return fn(std::span(reinterpret_cast<float*>(data), count));
 }
 
+// Where a tensor's gradient is summed.
+const Tensor& total_of(const TrainedParameter& t) { return t.sum ? t.sum : t.gradient; }
+
 size_t section_start(const Bucket& bucket, int rank) {
   return std::accumulate(bucket.sections.begin(), bucket.sections.begin() + rank, size_t{0});
 }
@@ -35,6 +38,7 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
       optimizer_state_(optimizer_state),
       ranks_(grid.dp),
       stages_(grid.pp),
+      uses_(grid.ends),
       host_visible_(device.host_visible()) {
   const ShardSpec& share = optimizer_state.share();
   if (share.rank != ranks_.rank() || share.ranks != ranks_.size() || share.stage() != stages_.rank() ||
@@ -45,10 +49,9 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
                 stages_.size());
   }
   if (optimizer_state.ranges()) largest_.resize(optimizer_state.num_trainable());
-  if (!one_stage()) {
-    const auto is_split = [](const Bucket& bucket) { return bucket.split.has_value(); };
-    const bool splits = std::ranges::any_of(optimizer_state.buckets(), is_split);
-    uses_ = stages_.split(splits ? 0 : 1, stages_.rank(), "tied embedding");
+  for (const Bucket& bucket : optimizer_state.buckets()) {
+    if (bucket.split && !host_visible_)
+      uses_staging_ = PinnedBuffer(device, total_of(optimizer_state.tensors()[*bucket.split]).bytes());
   }
   if (alone()) return;
   transfers_.resize(optimizer_state.buckets().size());
@@ -184,12 +187,11 @@ void GradientSync::finish_buckets() {
 void GradientSync::sum_uses(size_t index) const {
   if (one_stage()) return;
   const TrainedParameter& t = optimizer_state_.tensors()[index];
-  const Tensor& total = t.sum ? t.sum : t.gradient;
-  std::vector<std::byte> staged(host_visible_ ? 0 : total.bytes());
-  if (!host_visible_) device_.copy_to_host(staged.data(), total.data, total.bytes());
-  std::byte* memory = host_visible_ ? static_cast<std::byte*>(total.data) : staged.data();
+  const Tensor& total = total_of(t);
+  std::byte* memory = host_visible_ ? static_cast<std::byte*>(total.data) : uses_staging_.data();
+  if (!host_visible_) device_.copy_to_host(memory, total.data, total.bytes());
   with_numbers(memory, total, [&]<class T>(std::span<T> all) { uses_.all_reduce(all, comm::ReduceOp::sum); });
-  if (!host_visible_) device_.copy_from_host(total.data, staged.data(), total.bytes());
+  if (!host_visible_) device_.copy_from_host(total.data, memory, total.bytes());
 }
 
 void GradientSync::abandon() {

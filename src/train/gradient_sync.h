@@ -15,8 +15,7 @@ namespace ingot::train {
 
 class GradientSync {
  public:
-  // Collective over the grid's pipeline. For one rank all calls do nothing and nothing is allocated. The arguments must
-  // outlive it.
+  // For one rank all calls do nothing, and no buffers are allocated. The arguments must outlive it.
   GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid);
 
   // Whether buckets are synchronised after every micro-batch (ZeRO stage 2) instead of once at the end of a step.
@@ -73,9 +72,10 @@ class GradientSync {
 
   Device& device_;
   OptimizerState& optimizer_state_;
-  comm::Group ranks_;   // data-parallel
-  comm::Group stages_;  // of the pipeline
-  comm::Group uses_;    // the stages that use a split tied embedding
+  comm::Group ranks_;                  // data-parallel
+  comm::Group stages_;                 // of the pipeline
+  comm::Group uses_;                   // the stages that use a split tied embedding
+  mutable PinnedBuffer uses_staging_;  // for its gradient, where the host cannot access device memory
   bool host_visible_;
   bool local_only_ = false;
   std::vector<BucketTransfer> transfers_;  // by bucket

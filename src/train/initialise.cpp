@@ -21,7 +21,8 @@ std::vector<float> values_of(const spec::ParamSpec& p, uint64_t seed, size_t ind
 
 // The held elements of a parameter.
 std::vector<float> held_values(const spec::HeldParameter& held, const spec::ParamSpec& whole,
-                               const std::vector<float>& values) {
+                               std::vector<float> values) {
+  if (held.held.elements() == whole.elements()) return values;
   const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
   std::vector<float> part;
   part.reserve(static_cast<size_t>(held.held.elements()));

@@ -21,7 +21,8 @@ class NonFiniteLocator : public ops::OpObserver {
 
   void ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork& work) override;
 
-  // The place in a pass through the whole model of what is computed next: those that follow depend on it.
+  // The position of the next computation in a pass through the whole model: forward by virtual stage, then backward.
+  // Later positions depend on earlier ones.
   void set_place(int64_t place) { place_ = place; }
 
   // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.

@@ -58,6 +58,7 @@ struct Planned {
   std::vector<int> chunks = {};
   bool tied = false;   // this rank computes both uses of a tied embedding
   bool split = false;  // it computes one of them
+  bool copy = false;   // TrainedParameter::copy
 };
 
 // The adapters of the parts of a model that a rank holds. `number`: of A, among all trainable tensors; that of B
@@ -104,7 +105,7 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       const Shape shape = shape_of(p);
       const bool tied = is_tied(model, p);
       planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
-                         chunks_of(model, shards, p), tied && both, tied && !both});
+                         chunks_of(model, shards, p), tied && both, tied && !both, held.copy});
     }
   }
   return planned;
@@ -174,6 +175,13 @@ struct OptimizerState::Layout {
     return sizes;
   }
 
+  // Of the two buffers that GradientSync receives sums in, alternately.
+  std::array<int64_t, 2> received_elements() const {
+    std::array<int64_t, 2> sizes{};
+    for (size_t b = 0; b < buckets.size(); ++b) sizes[b % 2] = std::max(sizes[b % 2], shard_elements(b));
+    return sizes;
+  }
+
  private:
   static constexpr int64_t model_end = INT64_MAX;
 
@@ -228,7 +236,8 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
-    const int64_t part = layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
+    // What this rank writes to checkpoints.
+    const int64_t part = p.copy ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{elements}, types.master);
     bytes.moments += state_bytes(*p.optimizer, p.shape, elements, types.state);
     bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, p.weight));
@@ -240,6 +249,8 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
   }
   if (shared) {
     for (const int64_t room : layout.buffer_elements()) bytes.gradients += state_footprint(Shape{room}, layout.number);
+    for (const int64_t elements : layout.received_elements())
+      bytes.received += static_cast<size_t>(elements) * size_of(layout.number);
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       bytes.gradients += state_footprint(Shape{layout.shard_elements(b)}, layout.number);
       if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.bucket_elements[b]}, layout.number);
@@ -295,6 +306,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   trainable_index_.assign(table.size(), -1);
   lowest_trainable_layer_ = model.num_layers();
   adapter_.emplace();
+  adapter_rank_ = lora.rank;
   adapter_->factor = static_cast<float>(lora.factor());
   adapter_->dropout = static_cast<float>(lora.dropout);
   adapter_->layers.resize(table.size());

@@ -68,8 +68,9 @@ struct OptimizerStateBytes {
   size_t master = 0;   // 0 where master and weight share memory
   size_t moments = 0;  // the optimizer's state
   size_t gradients = 0;
-  size_t update = 0;   // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
-  size_t adapter = 0;  // the adapter weights that the model computes with
+  size_t received = 0;  // host memory: sums of gradients on their way into `gradients`, at ZeRO stage 2
+  size_t update = 0;    // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
+  size_t adapter = 0;   // the adapter weights that the model computes with
   size_t state =
       0;  // this rank's part of a checkpoint: optimizer state, and masters even if they share the weights' memory
 };
@@ -118,6 +119,7 @@ class OptimizerState {
   // The LoRA adapter with the trainable weights; null in full training.
   const nn::Adapter* adapter() const { return adapter_ ? &*adapter_ : nullptr; }
   nn::Adapter* adapter() { return adapter_ ? &*adapter_ : nullptr; }
+  int64_t adapter_rank() const { return adapter_rank_; }  // the adapter's; 0 in full training
 
   // At the start of full training: copies the weights into the masters.
   void init_masters(ops::Context& context);
@@ -147,6 +149,7 @@ class OptimizerState {
   int64_t updates_ = 0;
   size_t update_bytes_ = 0;
   std::optional<nn::Adapter> adapter_;
+  int64_t adapter_rank_ = 0;
   Arena adapter_arena_;
   Arena optimizer_arena_;
   Arena gradient_arena_;

@@ -20,16 +20,16 @@ bool is_computation(PipelineAction action) {
 
 }  // namespace
 
-Pipeline::Pipeline(Device& device, const comm::Group& ranks, std::vector<const models::Model*> chunks,
+Pipeline::Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks,
                    std::span<Arena> saved, PipelineMessages messages)
-    : device_(device), ranks_(ranks), chunks_(std::move(chunks)) {
+    : device_(device),
+      ranks_(grid.pp),
+      activations_(grid.forward),
+      gradients_(grid.backward),
+      chunks_(std::move(chunks)) {
   for (Arena& arena : saved) slots_.push_back({models::Slot(arena), std::nullopt});
   for (int i = 0; i < messages.count; ++i) buffers_.emplace_back(device, messages.bytes);
   forget();
-  if (ranks.size() == 1) return;
-  // Messages between two ranks arrive in the order in which they were sent, so each kind has a group of its own.
-  activations_ = ranks.split(0, ranks.rank(), "pipeline activations");
-  gradients_ = ranks.split(0, ranks.rank(), "pipeline gradients");
 }
 
 void Pipeline::run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers) {
@@ -61,7 +61,7 @@ void Pipeline::execute(Run& run) {
       run.work.update();
     } else {
       for (; is_computation(step.action) && begun <= step.micro_batch; ++begun) run.work.begin(begun);
-      if (run.work.tokens(step.micro_batch) > 0) compute(run, step);
+      if (run.work.tokens(step.micro_batch) > 0) run_action(run, step);
       if (ends[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
     }
   }
@@ -74,7 +74,7 @@ void Pipeline::execute(Run& run) {
   }
 }
 
-void Pipeline::compute(Run& run, const PipelineStep& step) {
+void Pipeline::run_action(Run& run, const PipelineStep& step) {
   if (is_computation(step.action)) run.work.computes(step);
   switch (step.action) {
     case PipelineAction::receive_activation:

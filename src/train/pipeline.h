@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/group.h"
+#include "comm/grid.h"
 #include "models/model.h"
 #include "spec/pipeline_schedule.h"
 #include "tensor/staging.h"
@@ -48,12 +48,12 @@ struct PipelineMessages {
 
 class Pipeline {
  public:
-  // Collective over `ranks`, the ranks of the pipeline. `chunks`: the models of this rank's virtual stages, in order;
+  // `grid`: of the pipeline's ranks. `chunks`: the models of this rank's virtual stages, in order;
   // each is the shard {pp = virtual stages, stage} of one model, with its gradient for the input where
   // spec::backward_end says so. `saved`: as many arenas as spec::activation_slots says for any of the schedules to be
   // run, each large enough for any of the chunks (models::Slot) and, in schedules with separate gradients of weights,
   // spec::deferred_gradient_bytes in addition. Models and arenas outlive the pipeline. Errors: resource.
-  Pipeline(Device& device, const comm::Group& ranks, std::vector<const models::Model*> chunks, std::span<Arena> saved,
+  Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks, std::span<Arena> saved,
            PipelineMessages messages);
 
   enum class Peers {
@@ -65,9 +65,6 @@ class Pipeline {
   // Collective, unless peers are absent. `schedule` has passed spec::check. Errors: those of `work` and of the group;
   // internal for another number of ranks or chunks than the schedule's, and when slots or messages do not suffice.
   void run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers = Peers::present);
-
-  // Seconds that this rank has waited for messages so far.
-  double waited_s() const { return activations_.waited_s() + gradients_.waited_s(); }
 
  private:
   using Kind = spec::PipelineMessage::Kind;
@@ -93,7 +90,7 @@ class Pipeline {
   }
   const comm::Group& group(Kind kind) const { return kind == Kind::gradient ? gradients_ : activations_; }
   void execute(Run& run);
-  void compute(Run& run, const spec::PipelineStep& step);
+  void run_action(Run& run, const spec::PipelineStep& step);
   void forward(Run& run, const spec::PipelineStep& step);
   // `defers`: leaves gradients of weights to backward_weight().
   void backward(Run& run, const spec::PipelineStep& step, bool defers);

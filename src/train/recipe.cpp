@@ -296,7 +296,7 @@ void check_parallel(const Recipe& r, Fail fail) {
     spec::make_pipeline_schedule(p.schedule,
                                  {.ranks = ranks, .chunks = static_cast<int>(*p.chunks.value), .micro_batches = ranks});
   } catch (const Error& error) {
-    fail("change parallel.schedule or parallel.chunks", "parallel: " + error.message());
+    fail(error.hint().empty() ? "change parallel.schedule or parallel.chunks" : error.hint(), error.message());
   }
 }
 

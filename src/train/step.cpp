@@ -13,41 +13,12 @@
 #include "ops/fixed_sum.h"
 #include "spec/pipeline_timing.h"
 #include "train/non_finite_locator.h"
+#include "train/step_micro_batches.h"
+#include "train/step_schedule.h"
 
 namespace ingot::train {
 
 namespace {
-
-models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads,
-                             bool host_visible) {
-  models::PassShape shape;
-  shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
-  shape.longest = settings.sequence_length;
-  shape.adapter_rank = adapter_rank;
-  shape.activation = settings.activation;
-  shape.fp8 = settings.fp8;
-  shape.decoded = decoded;
-  shape.threads = threads;
-  shape.host_visible = host_visible;
-  return shape;
-}
-
-int64_t rank_of(const OptimizerState& optimizer_state) {
-  int64_t rank = 0;
-  if (!optimizer_state.adapter()) return rank;
-  for (const nn::LoraWeights& layer : optimizer_state.adapter()->layers) {
-    if (layer.a) rank = std::max(rank, layer.a.rows());
-  }
-  return rank;
-}
-
-// Elements of the largest tensor whose squares are summed.
-int64_t max_elements(const spec::ModelSpec& model, const ShardSpec& share, int64_t tokens) {
-  int64_t elements = tokens;
-  for (const spec::HeldParameter& p : spec::held_parameters(model, share.shards))
-    elements = std::max(elements, p.held.elements());
-  return elements;
-}
 
 // Maximum contributions of an accumulation unit to a tensor: the output head's gradient arrives once per loss chunk,
 // and the embedding lookup adds one more if tied.
@@ -55,9 +26,6 @@ int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings
   const int64_t chunk = spec::loss_chunk(model.vocab);
   return (settings.accumulation_unit * settings.sequence_length + chunk - 1) / chunk + 1;
 }
-
-// At most two tensors per parameter (a low-rank pair) are trainable.
-int64_t max_trainable(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
 
 int64_t own_blocks(const OptimizerState& optimizer_state) {
   int64_t blocks = 0;
@@ -67,112 +35,7 @@ int64_t own_blocks(const OptimizerState& optimizer_state) {
   return blocks;
 }
 
-// Maximum ops::sum_squares blocks in the trainable tensors: the parameters, or a low-rank pair of each.
-int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
-  int64_t blocks = 0;
-  for (const spec::ParamSpec& p : spec::parameters(model)) {
-    const int64_t sides = std::accumulate(p.shape.begin(), p.shape.end(), int64_t{0});
-    blocks += std::max(p.elements(), adapter_rank * sides) / ops::sum_squares_block + 2;
-  }
-  return blocks;
-}
-
-// Sequences that a pipeline evaluates at a time: enough to keep all stages busy most of the time.
-int evaluated_at_once(int stages) { return stages == 1 ? 1 : 4 * stages; }
-
-// Micro-batches of `sequences`, of which the last may be smaller. Interleaved schedules need a multiple of the stages,
-// so some at the end may be empty.
-int micro_batches_of(int64_t sequences, const StepSettings& settings, const ShardSpec& share) {
-  const int64_t each = settings.micro * settings.accumulation_unit;
-  const int64_t needed = std::max<int64_t>(1, (sequences + each - 1) / each);
-  const bool whole_groups = settings.schedule == spec::PipelineScheduleName::interleaved;
-  const int64_t group = whole_groups ? share.stages() : 1;
-  return static_cast<int>((needed + group - 1) / group * group);
-}
-
-spec::PipelineSchedule make_schedule(const spec::ModelSpec& model, spec::PipelineScheduleName name,
-                                     const ShardSpec& share, int64_t lowest_trainable_layer, int micro_batches,
-                                     bool trains) {
-  if (share.stages() == 1) name = spec::PipelineScheduleName::one_f_one_b;
-  spec::PipelineShape shape{
-      .ranks = share.stages(), .chunks = static_cast<int>(share.shards.size()), .micro_batches = micro_batches};
-  const int stages = shape.virtual_stages();
-  shape.first_trainable =
-      trains ? static_cast<int>(spec::first_trainable_stage(model, stages, lowest_trainable_layer)) : stages;
-  return spec::make_pipeline_schedule(name, shape);
-}
-
-// What a pipeline's rank has at once, in steps and in evaluations.
-struct AtOnce {
-  int saved = 1;  // micro-batches with saved activations
-  int messages = 0;
-  int micro_batches = 1;  // with their ids, targets and so on
-};
-
-AtOnce at_once(const spec::ModelSpec& model, const StepSettings& settings, const ShardSpec& share,
-               int64_t lowest_trainable_layer) {
-  AtOnce most;
-  if (share.stages() == 1) return most;
-  const auto schedule = [&](int micro_batches, bool trains) {
-    return make_schedule(model, settings.schedule, share, lowest_trainable_layer, micro_batches, trains);
-  };
-  for (const spec::PipelineSchedule& each : {schedule(micro_batches_of(settings.sequences, settings, share), true),
-                                             schedule(evaluated_at_once(share.stages()), false)}) {
-    most.saved = std::max(most.saved, spec::activation_slots(each, share.stage()));
-    most.messages = std::max(most.messages, spec::message_buffers(each, share.stage()));
-    most.micro_batches = std::max(most.micro_batches, spec::micro_batches_at_once(each, share.stage()));
-  }
-  return most;
-}
-
-size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shape) {
-  return static_cast<size_t>(shape.tokens * model.hidden) * size_of(shape.activation);
-}
-
-// Of one micro-batch in one of the parts.
-size_t saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, const spec::ModelShard& shard,
-                   int64_t lowest_trainable_layer, int64_t tokens) {
-  const spec::ModelSpec sizes = spec::sizes_of(model, shard);
-  const auto activation = static_cast<int64_t>(size_of(settings.activation));
-  const int64_t blocks = sizes.num_layers() - spec::backward_end(model, shard, lowest_trainable_layer).lowest_layer;
-  size_t bytes = spec::saved_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
-  const bool defers =
-      settings.schedule == spec::PipelineScheduleName::zb_h1 || settings.schedule == spec::PipelineScheduleName::zb_v;
-  if (shard.pp > 1 && defers)
-    bytes += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks);
-  return bytes;
-}
-
 }  // namespace
-
-StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
-                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible,
-                      const ShardSpec& share) {
-  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible);
-  const int64_t elements = max_elements(model, share, shape.tokens);
-  const size_t accumulator =
-      settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
-  const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
-  StepBytes bytes;
-  bytes.scratch = std::max(ops::sum_squares_bytes(elements), update_bytes);
-  for (const spec::ModelShard& shard : share.shards) {
-    bytes.saved = std::max(bytes.saved, saved_bytes(model, settings, shard, lowest_trainable_layer, shape.tokens));
-    const models::PassBytes pass = models::pass_bytes(spec::sizes_of(model, shard), shape);
-    const size_t loss = shard.last() ? pass.loss_gradient + objective(true) : 0;
-    bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
-    if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
-  }
-  const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
-  bytes.saved *= static_cast<size_t>(most.saved);
-  bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);
-  // Micro-batches, one of which is uploaded ahead; sums of squared gradients and losses; the update decision; sums of
-  // squares by block.
-  bytes.batch = BatchUploader::bytes(shape.tokens, most.micro_batches + 1) +
-                Arena::footprint(DType::f64, Shape{max_trainable(model)}) + Arena::footprint(DType::f64, Shape{1}) +
-                Arena::footprint(DType::f64, Shape{3}) +
-                Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank)});
-  return bytes;
-}
 
 Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, const TrainedModel& model,
            OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Grid& grid)
@@ -199,15 +62,15 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     const spec::BackwardEnd end = spec::backward_end(model.spec, share.shards[i], lowest);
     model.parts[i]->set_trainable(optimizer_state.trainable_index(), end.lowest_layer, end.input_gradient);
   }
-  const StepBytes sizes = bytes(model.spec, settings, lowest, rank_of(optimizer_state), decoded, threads.threads(),
-                                optimizer_state.update_bytes(), device.host_visible(), share);
+  const StepBytes sizes = bytes(model.spec, settings, lowest, optimizer_state.adapter_rank(), decoded,
+                                threads.threads(), optimizer_state.update_bytes(), device.host_visible(), share);
   const AtOnce most = at_once(model.spec, settings, share, lowest);
   scratch_ = Arena(device, sizes.scratch, "scratch");
   for (int i = 0; i < most.saved; ++i)
     saved_.emplace_back(device, sizes.saved / static_cast<size_t>(most.saved), "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");
   pipeline_.emplace(
-      device, grid.pp, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_,
+      device, grid, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_,
       PipelineMessages{most.messages, most.messages > 0 ? sizes.messages / static_cast<size_t>(most.messages) : 0});
   squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.num_trainable())});
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
@@ -312,118 +175,8 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
   }
 }
 
-// The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, on the last stage.
-class Step::MicroBatches final : public PipelineWork {
- public:
-  MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-               size_t each, int count, std::vector<double>& losses)
-      : step_(step),
-        sequences_(sequences),
-        samples_(samples),
-        each_(each),
-        count_(count),
-        losses_(step.is_last_stage() ? &losses : nullptr) {}
-
-  // For training; `number`: of the step, for dropout.
-  void train(int64_t number) {
-    const StepSettings& s = step_.settings_;
-    training_.emplace(
-        nn::Training{*step_.accumulator_, {}, s.recompute, {}, s.seed, static_cast<uint64_t>(number), s.fp8_gradients});
-  }
-
-  int64_t tokens(int micro_batch) const override {
-    return static_cast<int64_t>(num_sequences(micro_batch)) * step_.settings_.sequence_length;
-  }
-  DType activation() const override { return step_.settings_.activation; }
-
-  void begin(int micro_batch) override {
-    begun_ = micro_batch + 1;
-    while (put_ < begun_) put_next();
-    if (follows_backward() && tokens(micro_batch) > 0) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
-  }
-  void end(int micro_batch) override {
-    if (tokens(micro_batch) > 0) step_.uploader_->done(first_ + micro_batch);
-    if (put_ < count_ && put_ == begun_) put_next();  // while the device computes
-    if (!follows_backward()) return;
-    if (tokens(micro_batch) > 0) {
-      step_.accumulator_->end_micro_batch();
-    } else {
-      step_.accumulator_->empty_micro_batch(is_final(micro_batch));
-    }
-  }
-
-  void computes(const spec::PipelineStep& step) override {
-    if (step_.locator_ == nullptr) return;
-    const int64_t stages = step_.optimizer_state_.share().shards.front().pp;
-    const bool is_forward = step.action == spec::PipelineAction::forward;
-    step_.locator_->set_place(is_forward ? step.virtual_stage : 2 * stages - 1 - step.virtual_stage);
-  }
-  nn::Pass pass(int micro_batch, bool saves) override {
-    const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
-    nn::Pass pass = step_.pass_over(batch);
-    if (!saves) return pass;
-    training_->accumulation_offsets = batch.accumulation_offsets;
-    training_->dropout_rows = batch.rows;
-    pass.training = &*training_;
-    return pass;
-  }
-  const nn::Objective& objective(int micro_batch) override {
-    const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
-    return objective_.emplace(batch.losses, batch.targets);
-  }
-  void computed_loss(int micro_batch) override {
-    const Tensor& losses = step_.uploader_->take(first_ + micro_batch).losses;
-    if (training_) ops::sum_squares(step_.context_, step_.loss_squares_, losses, std::exchange(has_loss_, true));
-    step_.uploader_->computed(first_ + micro_batch);
-  }
-
-  void reduce(int chunk) override {
-    if (!follows_backward()) step_.accumulator_->end_chunk(chunk, sequences_.empty());
-  }
-  void update() override {
-    if (!training_) return;
-    if (!has_loss_) {  // this rank's losses add nothing to the sum
-      const double none = 0;
-      step_.device_.copy_from_host(step_.loss_squares_.data, &none, sizeof none);
-    }
-    step_.accumulator_->end_step(sequences_.empty());
-  }
-
- private:
-  // Whether the accumulator follows backward bucket by bucket: without a pipeline, where micro-batches do not overlap.
-  bool follows_backward() const { return training_ && step_.grid_.pp.size() == 1; }
-  bool is_final(int micro_batch) const { return micro_batch + 1 == count_; }
-  size_t num_sequences(int micro_batch) const {
-    const size_t begin = std::min(sequences_.size(), static_cast<size_t>(micro_batch) * each_);
-    return std::min(each_, sequences_.size() - begin);
-  }
-  void put_next() {
-    const size_t begin = static_cast<size_t>(put_) * each_, count = num_sequences(put_);
-    ++put_;
-    if (count == 0) return;
-    const StepSettings& s = step_.settings_;
-    const int64_t number = step_.uploader_->put(sequences_.subspan(begin, count),
-                                                samples_.empty() ? samples_ : samples_.subspan(begin, count),
-                                                s.sequence_length, s.accumulation_unit, losses_);
-    if (begin == 0) first_ = number;
-  }
-
-  Step& step_;
-  std::span<const data::PackedSequence> sequences_;
-  std::span<const int64_t> samples_;
-  size_t each_;  // sequences of a micro-batch
-  int count_;    // micro-batches; some at the end may be empty
-  std::vector<double>* losses_;
-  std::optional<nn::Training> training_;
-  std::optional<nn::NextTokenLoss> objective_;
-  int64_t first_ = 0;  // the uploader's number of the first micro-batch
-  int begun_ = 0;      // micro-batches
-  int put_ = 0;        // those that the uploader has, or that are empty
-  bool has_loss_ = false;
-};
-
-// Pipelines have several micro-batches, of which each data-parallel rank has the same number, where that decides which
-// collective operations come.
+// The micro-batches that this rank's schedule has. In a pipeline and at ZeRO 2 all data-parallel ranks have the same
+// number, since each micro-batch, or the end of a schedule, has collective operations.
 int Step::scheduled_micro_batches(size_t sequences) const {
   const int count = micro_batches_of(static_cast<int64_t>(sequences), settings_, optimizer_state_.share());
   const bool alike = gradient_sync_.every_micro_batch() || grid_.pp.size() > 1;
@@ -433,7 +186,7 @@ int Step::scheduled_micro_batches(size_t sequences) const {
 const spec::PipelineSchedule& Step::schedule(int micro_batches, bool trains) {
   const auto known = schedules_.find({micro_batches, trains});
   if (known != schedules_.end()) return known->second;
-  spec::PipelineSchedule made = make_schedule(model_, settings_.schedule, optimizer_state_.share(),
+  spec::PipelineSchedule made = step_schedule(model_, settings_.schedule, optimizer_state_.share(),
                                               optimizer_state_.lowest_trainable_layer(), micro_batches, trains);
   spec::check(made);
   return schedules_.emplace(std::pair(micro_batches, trains), std::move(made)).first->second;

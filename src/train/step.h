@@ -125,9 +125,9 @@ class Step {
   const comm::Group& ranks() const { return grid_.world; }
   const comm::Grid& grid() const { return grid_; }
   // Seconds that this rank has waited for others so far.
-  double waited_s() const { return grid_.waited_s() + pipeline_->waited_s(); }
+  double waited_s() const { return grid_.waited_s(); }
   const StepSettings& settings() const { return settings_; }
-  // Peak use so far of the memory that bytes() predicts.
+  // Peak use so far of the memory that bytes() predicts, except messages.
   StepBytes peak() const;
 
  private:
@@ -144,7 +144,7 @@ class Step {
     PinnedBuffer largest;
     std::unique_ptr<Event> arrived;
   };
-  // What a schedule is executed with.
+  // The micro-batches of a step or an evaluation, with which a schedule is executed.
   class MicroBatches;
 
   bool is_last_stage() const;

@@ -118,7 +118,6 @@ Trainer::RankStepStats Trainer::rank_step_stats(const InFlightStep& in_flight, d
 
 void Trainer::report(const StepResult& result, const InFlightStep& in_flight, double seconds,
                      const std::vector<RankStepStats>& ranks) {
-  const spec::ModelSpec& model = model_;
   const spec::AttentionSquares squares{static_cast<double>(result.tokens), result.squared_lengths};
   // Executed FLOPs include padding, except in attention, where padding counts no FLOPs.
   const spec::AttentionSquares computed{static_cast<double>(result.positions), result.squared_lengths};
@@ -126,14 +125,14 @@ void Trainer::report(const StepResult& result, const InFlightStep& in_flight, do
   const double length = static_cast<double>(train_.sequence_length());
   const spec::AttentionSquares whole{squares.tokens, squares.tokens * length};
   const auto flops = [&](spec::AttentionSquares s, spec::AttentionCount count) {
-    return lora_ ? spec::lora_training_flops(model, adapters_, s, count) : spec::training_flops(model, s, count);
+    return lora_ ? spec::lora_training_flops(model_, adapters_, s, count) : spec::training_flops(model_, s, count);
   };
   StepWork work;
   work.useful = flops(squares, spec::AttentionCount::causal);
   work.full_square = flops(whole, spec::AttentionCount::full_square);
   work.executed = flops(computed, spec::AttentionCount::causal);
   if (step_.settings().recompute == spec::Recompute::full) {
-    work.executed += spec::recompute_flops(model, computed, spec::AttentionCount::causal);
+    work.executed += spec::recompute_flops(model_, computed, spec::AttentionCount::causal);
   }
   const auto [shares, warning] = utilisation_.of(work, seconds);
   StepEvent event;

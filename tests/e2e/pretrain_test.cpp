@@ -7,6 +7,7 @@
 #include <functional>
 #include <sstream>
 
+#include "base/file.h"
 #include "tests/e2e/program.h"
 #include "tests/locations.h"
 
@@ -54,6 +55,29 @@ class Pretrain : public testing::Test {
 
   Program program_;
 };
+
+// Ranks without any adapter: of three, which share the optimizer's state, and the lower stage of a pipeline.
+TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
+  ASSERT_NO_FATAL_FAILURE(trains("base", {"steps=1"}));
+  const auto adapter = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> words = command(name, more);
+    words.front() = "finetune";
+    words.insert(words.end(), {"init=pretrained", "model=" + (run("base") / "model").string(), "determinism=bitwise"});
+    const Result result = program_.run(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result.code == 0 ? read_file(run(name) / "adapter" / "adapter_model.safetensors", uint64_t{1} << 30)
+                            : "failed";
+  };
+  const std::string few = "adapter={rank: 4, targets: [layers.3.self_attn.q_proj]}";
+  const std::string expected = adapter("one", {few});
+  EXPECT_EQ(adapter("shared", {few, "parallel.dp=3", "parallel.zero=1", "threads=3"}), expected);
+  EXPECT_EQ(adapter("stages", {few, "parallel.pp=2", "threads=2"}), expected);
+  EXPECT_EQ(adapter("both",
+                    {few, "parallel.pp=2", "parallel.dp=2", "parallel.zero=1", "parallel.schedule=zb_v", "threads=4"}),
+            expected);
+  const std::string all = "adapter={rank: 4, dropout: 0.1}";
+  EXPECT_EQ(adapter("all-stages", {all, "parallel.pp=4", "threads=4", "batch.micro=2"}), adapter("all-one", {all}));
+}
 
 // Without settings, the clock limits what a crash can cost; with checkpoint.every, only steps count.
 TEST_F(Pretrain, CheckpointsAreTimedUnlessSetBySteps) {

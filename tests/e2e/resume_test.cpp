@@ -276,7 +276,7 @@ TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
          "is not available to this process");
   expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' lists 2 devices for 3 ranks");
   expect({"parallel.tp=2"}, "parallel.tp is 2");
-  expect({"parallel.pp=5", "threads=15"}, "parallel.pp is 5, but the model has 4 blocks");
+  expect({"parallel.pp=5", "threads=15"}, "the model has 4 blocks, and parallel.pp x parallel.chunks is 5");
 }
 
 class Faults : public Resume {};

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/cpu_list.h"
 #include "base/error.h"
 #include "tests/base/scratch.h"
 #include "tests/locations.h"
@@ -17,7 +18,7 @@ class DryRunTest : public testing::Test {
   std::string text(const std::vector<std::string>& more, std::optional<int64_t> rank = {}) const {
     const std::filesystem::path path = scratch_ / "recipe.yaml";
     std::ofstream(path) << "name: run\nmodel: " << source_root << "/recipes/models/tiny\ninit: random\nsteps: 5\n"
-                        << "data: {sequence_length: 32}\nbatch: {global: 400}\ndevice: cpu\nthreads: 1\n"
+                        << "data: {sequence_length: 32}\nbatch: {global: 400}\ndevice: cpu\n"
                         << "checkpoint: {minutes: 0}\n";
     std::string printed;
     dry_run(train::read_recipe(path, more), rank, [&](std::string_view part) { printed += part; });
@@ -62,6 +63,25 @@ TEST_F(DryRunTest, PlansMoreRanksThanTheMachineCouldRun) {
     return text.substr(begin, text.find("  total", begin) - begin);
   };
   EXPECT_EQ(table_under(alone, "rank 342\n"), table_under(many, "ranks 300 to 399, as for the first of them\n"));
+}
+
+// As the run would be: threads are those of affinity's CPUs, and too few are refused.
+TEST_F(DryRunTest, SharesThreadsLikeARun) {
+  const std::string cpu = std::to_string(usable_cpus().front());
+  const auto threads_of = [](const std::string& text) { return text.substr(text.find("\nthreads:") + 1, 11); };
+  EXPECT_EQ(threads_of(text({"threads=auto", "affinity=" + cpu})), "threads: 1 ");
+  EXPECT_EQ(threads_of(text({"threads=6", "parallel.dp=3"})), "threads: 6 ");
+  const auto refused = [&](const std::vector<std::string>& more) {
+    try {
+      text(more);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(refused({"threads=2", "parallel.dp=3"}).find("less than the number of ranks"), std::string::npos);
+  EXPECT_NE(refused({"device=cpu,cpu", "threads=3", "parallel.dp=3"}).find("lists 2 devices"), std::string::npos);
+  EXPECT_NE(refused({"threads=3", "affinity=" + cpu}).find("cannot bind 3 threads"), std::string::npos);
 }
 
 TEST_F(DryRunTest, RefusesARankThatTheLayoutDoesNotHave) {

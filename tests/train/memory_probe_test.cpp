@@ -108,6 +108,37 @@ TEST_P(MemoryProbe, RanksUseTheSmallestMicroBatchOfAll) {
   }
 }
 
+// One stage of a pipeline has little memory: both are made again with the smaller micro-batch, and train together.
+TEST_P(MemoryProbe, StagesUseTheSmallestMicroBatchOfAll) {
+  SmallRun::Settings settings = settings_;
+  settings.stages = 2;
+  settings.step.sequences = 6;
+  const auto largest_of = [&](int64_t micro, const SmallRun& run) {
+    StepSettings step = settings.step;
+    step.micro = micro;
+    const StepBytes bytes = Step::bytes(run.spec, step, 0, 0, false, settings.threads,
+                                        run.optimizer_state->update_bytes(), true, run.optimizer_state->share());
+    return std::max(bytes.saved, bytes.scratch);
+  };
+  comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& ranks) {
+    SmallRun::Settings own = settings;
+    own.ranks = ranks;
+    SmallRun run(own);
+    if (ranks.rank() == 1) EXPECT_GT(largest_of(6, run), largest_of(4, run));
+    StepSettings asked = settings.step;
+    asked.micro = 6;
+    const std::vector<data::PackedSequence> batch = run.sequences(6);
+    run.device.limit(ranks.rank() == 1 ? largest_of(4, run) : std::numeric_limits<size_t>::max());
+    const ProbedStep tried = probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state,
+                                          asked, false, batch, SmallRun::samples(6), run.step->grid());
+    EXPECT_EQ(tried.step->settings().micro, 4);
+    EXPECT_NE(tried.shortage.find("rank 1: "), std::string::npos) << tried.shortage;
+    const double probed = tried.step->run(1, 0.01, batch, SmallRun::samples(6)).loss;
+    SmallRun whole(settings_);
+    EXPECT_EQ(probed, whole.run(1, 0.01, batch).loss);
+  });
+}
+
 TEST_P(MemoryProbe, OutOfMemoryOnOneRankIsAnErrorOfAll) {
   std::atomic<int> errors{0};
   try {

@@ -90,8 +90,9 @@ struct Chunk {
 class Part : public PipelineWork {
  public:
   Part(const spec::ModelSpec& spec, const spec::PipelineSchedule& schedule, const std::vector<Values>& whole,
-       const comm::Group& pp, const comm::Group& tp, spec::Recompute recompute, int64_t lowest, Batches& batches)
-      : schedule_(schedule), recompute_(recompute), batches_(batches), tp_(tp) {
+       const comm::Grid& grid, spec::Recompute recompute, int64_t lowest, Batches& batches)
+      : schedule_(schedule), recompute_(recompute), batches_(batches), tp_(grid.tp) {
+    const comm::Group &pp = grid.pp, &tp = grid.tp;
     cpu::register_ops(registry_);
     size_t scratch = 0, saved = 0;
     for (int stage = 0; stage < schedule.shape.virtual_stages(); ++stage) {
@@ -117,7 +118,7 @@ class Part : public PipelineWork {
     for (const auto& chunk : chunks_) parts.push_back(chunk->model.get());
     const PipelineMessages messages{spec::message_buffers(schedule, pp.rank()),
                                     static_cast<size_t>(tokens_each * spec.hidden) * sizeof(float)};
-    pipeline_.emplace(device_, pp, std::move(parts), saved_, messages);
+    pipeline_.emplace(device_, grid, std::move(parts), saved_, messages);
   }
 
   void run() { run(schedule_); }
@@ -246,7 +247,7 @@ struct Whole {
       : weights(models::whole_weights(spec)), lowest(its_lowest) {
     const spec::PipelineSchedule one = spec::make_pipeline_schedule(gpipe, {.micro_batches = 1});
     Batches batches(spec, micro_batches);
-    Part part(spec, one, weights, {}, {}, spec::Recompute::none, lowest, batches);
+    Part part(spec, one, weights, {}, spec::Recompute::none, lowest, batches);
     part.run_alone(true);
     for (const Batches::One& batch : batches.all) losses.push_back(batch.losses);
     gradients.add(part);
@@ -278,8 +279,9 @@ void expect_bits(const spec::ModelSpec& spec, const Whole& whole, const Setting&
                                                   .first_trainable = first});
   Gradients gradients;
   comm::run_in_process({.ranks = setting.ranks, .timeout_s = 60}, [&](const comm::Group& pp) {
+    const comm::Grid grid = comm::make_grid(pp, {.pp = pp.size()});
     Batches batches(spec, setting.micro_batches);
-    Part part(spec, schedule, whole.weights, pp, {}, setting.recompute, whole.lowest, batches);
+    Part part(spec, schedule, whole.weights, grid, setting.recompute, whole.lowest, batches);
     part.run();
     gradients.add(part);
     EXPECT_EQ(part.updates, 1);
@@ -332,8 +334,9 @@ TEST_P(PipelineOfFamily, HasTheLossesOfTheWholeModelWithoutTraining) {
   const spec::PipelineSchedule schedule =
       spec::make_pipeline_schedule(gpipe, {.ranks = 4, .micro_batches = 3, .first_trainable = 4});
   comm::run_in_process({.ranks = 4, .timeout_s = 60}, [&](const comm::Group& pp) {
+    const comm::Grid grid = comm::make_grid(pp, {.pp = pp.size()});
     Batches batches(spec, 3);
-    Part part(spec, schedule, whole.weights, pp, {}, spec::Recompute::none, spec.num_layers(), batches);
+    Part part(spec, schedule, whole.weights, grid, spec::Recompute::none, spec.num_layers(), batches);
     part.run();
     if (pp.rank() == 3) expect_losses(batches, whole);
   });
@@ -358,7 +361,7 @@ TEST_P(PipelineOfTensorParallelStages, EqualsTheWholeModel) {
   comm::run_in_process({.ranks = 4, .timeout_s = 60}, [&](const comm::Group& world) {
     const comm::Grid grid = comm::make_grid(world, {.pp = 2, .tp = 2});
     Batches batches(spec, 3);
-    Part part(spec, schedule, whole.weights, grid.pp, grid.tp, spec::Recompute::none, 0, batches);
+    Part part(spec, schedule, whole.weights, grid, spec::Recompute::none, 0, batches);
     part.run();
     if (grid.pp.rank() == 1) {
       for (size_t i = 0; i < whole.losses.size(); ++i) {
@@ -423,7 +426,7 @@ TEST(Pipeline, RefusesWhatDoesNotFitTheSchedule) {
   const std::vector<Values> weights = models::whole_weights(spec);
   const spec::PipelineSchedule one = spec::make_pipeline_schedule(gpipe, {.micro_batches = 1});
   Batches batches(spec, 2);
-  Part part(spec, one, weights, {}, {}, spec::Recompute::none, 0, batches);
+  Part part(spec, one, weights, {}, spec::Recompute::none, 0, batches);
   EXPECT_THROW(part.run(spec::make_pipeline_schedule(gpipe, {.ranks = 2, .micro_batches = 1})), Error);
   EXPECT_THROW(part.run(spec::make_pipeline_schedule(interleaved, {.chunks = 2, .micro_batches = 1})), Error);
   EXPECT_THROW(part.run(spec::make_pipeline_schedule(gpipe, {.micro_batches = 2})), Error);  // keeps two

@@ -14,9 +14,29 @@
 #include "comm/mpi.h"
 #include "comm/mpi_plugin.h"
 #include "tests/comm/transport_checks.h"
+#include "tests/host_heap.h"
 
 namespace ingot::comm {
 namespace {
+
+// Of operations that wait for each other, one has buffers.
+void check_waiting_operations_have_no_buffers(const Group& world) {
+  if (world.size() == 1) return;
+  constexpr int64_t buffers_of_one = int64_t{13} << 20;  // three of 4 MiB, and small objects
+  std::vector<std::vector<float>> values(24, std::vector<float>(1 << 20, 1.0F));
+  world.barrier();
+  const int64_t before = host_heap_bytes();
+  std::vector<Operation> operations;
+  for (std::vector<float>& each : values) operations.push_back(world.begin_all_reduce(std::span(each), ReduceOp::sum));
+  int64_t most = 0;
+  for (Operation& operation : operations) {
+    most = std::max(most, host_heap_bytes() - before);
+    operation.wait();
+  }
+  EXPECT_LT(most, buffers_of_one);
+  EXPECT_LT(host_heap_bytes() - before, int64_t{1} << 20);
+  EXPECT_EQ(values.back().back(), static_cast<float>(world.size()));
+}
 
 void checks(const MpiRank& rank) {
   const Group& world = rank.world;
@@ -29,6 +49,7 @@ void checks(const MpiRank& rank) {
   check_messages_arrive_in_order(world);
   check_many_operations_at_once(world);
   check_subgroups_work_independently(world);
+  check_waiting_operations_have_no_buffers(world);
   // More bytes than the staging buffer holds.
   std::vector<int64_t> many(3'000'001, world.rank() + 1);
   world.all_reduce(std::span(many), ReduceOp::sum);

@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <numeric>
+
+#include "nn/next_token_loss.h"
+#include "ops/adamw_bytes.h"
+#include "ops/fixed_sum.h"
+#include "train/step.h"
+#include "train/step_schedule.h"
+
+namespace ingot::train {
+
+namespace {
+
+models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads,
+                             bool host_visible) {
+  models::PassShape shape;
+  shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
+  shape.longest = settings.sequence_length;
+  shape.adapter_rank = adapter_rank;
+  shape.activation = settings.activation;
+  shape.fp8 = settings.fp8;
+  shape.decoded = decoded;
+  shape.threads = threads;
+  shape.host_visible = host_visible;
+  return shape;
+}
+
+// Elements of the largest tensor whose squares are summed.
+int64_t max_elements(const spec::ModelSpec& model, const ShardSpec& share, int64_t tokens) {
+  int64_t elements = tokens;
+  for (const spec::HeldParameter& p : spec::held_parameters(model, share.shards))
+    elements = std::max(elements, p.held.elements());
+  return elements;
+}
+
+// At most two tensors per parameter (a low-rank pair) are trainable.
+int64_t max_trainable(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
+
+// Maximum ops::sum_squares blocks in the trainable tensors: the parameters, or a low-rank pair of each.
+int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
+  int64_t blocks = 0;
+  for (const spec::ParamSpec& p : spec::parameters(model)) {
+    const int64_t sides = std::accumulate(p.shape.begin(), p.shape.end(), int64_t{0});
+    blocks += std::max(p.elements(), adapter_rank * sides) / ops::sum_squares_block + 2;
+  }
+  return blocks;
+}
+
+size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shape) {
+  return static_cast<size_t>(shape.tokens * model.hidden) * size_of(shape.activation);
+}
+
+// Of one micro-batch in one of the parts.
+size_t saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, const spec::ModelShard& shard,
+                   int64_t lowest_trainable_layer, int64_t tokens) {
+  const spec::ModelSpec sizes = spec::sizes_of(model, shard);
+  const auto activation = static_cast<int64_t>(size_of(settings.activation));
+  const int64_t blocks = sizes.num_layers() - spec::backward_end(model, shard, lowest_trainable_layer).lowest_layer;
+  size_t bytes = spec::saved_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
+  const bool defers =
+      settings.schedule == spec::PipelineScheduleName::zb_h1 || settings.schedule == spec::PipelineScheduleName::zb_v;
+  if (shard.pp > 1 && defers)
+    bytes += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks);
+  return bytes;
+}
+
+}  // namespace
+
+StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
+                      int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible,
+                      const ShardSpec& share) {
+  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible);
+  const int64_t elements = max_elements(model, share, shape.tokens);
+  const size_t accumulator =
+      settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
+  const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
+  StepBytes bytes;
+  bytes.scratch = std::max(ops::sum_squares_bytes(elements), update_bytes);
+  for (const spec::ModelShard& shard : share.shards) {
+    bytes.saved = std::max(bytes.saved, saved_bytes(model, settings, shard, lowest_trainable_layer, shape.tokens));
+    const models::PassBytes pass = models::pass_bytes(spec::sizes_of(model, shard), shape);
+    const size_t loss = shard.last() ? pass.loss_gradient + objective(true) : 0;
+    bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
+    if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
+  }
+  const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
+  bytes.saved *= static_cast<size_t>(most.saved);
+  bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);
+  // Micro-batches, one of which is uploaded ahead; sums of squared gradients and losses; the update decision; sums of
+  // squares by block.
+  bytes.batch = BatchUploader::bytes(shape.tokens, most.micro_batches + 1) +
+                Arena::footprint(DType::f64, Shape{max_trainable(model)}) + Arena::footprint(DType::f64, Shape{1}) +
+                Arena::footprint(DType::f64, Shape{3}) +
+                Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank)});
+  return bytes;
+}
+
+}  // namespace ingot::train

@@ -1,0 +1,125 @@
+// What Step executes a pipeline schedule with.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "nn/next_token_loss.h"
+#include "train/non_finite_locator.h"
+#include "train/step.h"
+
+namespace ingot::train {
+
+// The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, on the last stage.
+class Step::MicroBatches final : public PipelineWork {
+ public:
+  MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
+               size_t each, int count, std::vector<double>& losses)
+      : step_(step),
+        sequences_(sequences),
+        samples_(samples),
+        each_(each),
+        count_(count),
+        losses_(step.is_last_stage() ? &losses : nullptr) {}
+
+  // For training; `number`: of the step, for dropout.
+  void train(int64_t number) {
+    const StepSettings& s = step_.settings_;
+    training_.emplace(
+        nn::Training{*step_.accumulator_, {}, s.recompute, {}, s.seed, static_cast<uint64_t>(number), s.fp8_gradients});
+  }
+
+  int64_t tokens(int micro_batch) const override {
+    return static_cast<int64_t>(num_sequences(micro_batch)) * step_.settings_.sequence_length;
+  }
+  DType activation() const override { return step_.settings_.activation; }
+
+  void begin(int micro_batch) override {
+    begun_ = micro_batch + 1;
+    while (put_ < begun_) put_next();
+    if (follows_backward() && tokens(micro_batch) > 0) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
+  }
+  void end(int micro_batch) override {
+    if (tokens(micro_batch) > 0) step_.uploader_->done(first_ + micro_batch);
+    if (put_ < count_ && put_ == begun_) put_next();  // while the device computes
+    if (!follows_backward()) return;
+    if (tokens(micro_batch) > 0) {
+      step_.accumulator_->end_micro_batch();
+    } else {
+      step_.accumulator_->empty_micro_batch(is_final(micro_batch));
+    }
+  }
+
+  void computes(const spec::PipelineStep& step) override {
+    if (step_.locator_ == nullptr) return;
+    const int64_t stages = step_.optimizer_state_.share().shards.front().pp;
+    const bool is_forward = step.action == spec::PipelineAction::forward;
+    step_.locator_->set_place(is_forward ? step.virtual_stage : 2 * stages - 1 - step.virtual_stage);
+  }
+  nn::Pass pass(int micro_batch, bool saves) override {
+    const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
+    nn::Pass pass = step_.pass_over(batch);
+    if (!saves) return pass;
+    training_->accumulation_offsets = batch.accumulation_offsets;
+    training_->dropout_rows = batch.rows;
+    pass.training = &*training_;
+    return pass;
+  }
+  const nn::Objective& objective(int micro_batch) override {
+    const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
+    return objective_.emplace(batch.losses, batch.targets);
+  }
+  void computed_loss(int micro_batch) override {
+    const Tensor& losses = step_.uploader_->take(first_ + micro_batch).losses;
+    if (training_) ops::sum_squares(step_.context_, step_.loss_squares_, losses, std::exchange(has_loss_, true));
+    step_.uploader_->computed(first_ + micro_batch);
+  }
+
+  void reduce(int chunk) override {
+    if (!follows_backward()) step_.accumulator_->end_chunk(chunk, sequences_.empty());
+  }
+  void update() override {
+    if (!training_) return;
+    if (!has_loss_) {  // this rank's losses add nothing to the sum
+      const double none = 0;
+      step_.device_.copy_from_host(step_.loss_squares_.data, &none, sizeof none);
+    }
+    step_.accumulator_->end_step(sequences_.empty());
+  }
+
+ private:
+  // Whether the accumulator follows backward bucket by bucket: without a pipeline, where micro-batches do not overlap.
+  bool follows_backward() const { return training_ && step_.grid_.pp.size() == 1; }
+  bool is_final(int micro_batch) const { return micro_batch + 1 == count_; }
+  size_t num_sequences(int micro_batch) const {
+    const size_t begin = std::min(sequences_.size(), static_cast<size_t>(micro_batch) * each_);
+    return std::min(each_, sequences_.size() - begin);
+  }
+  void put_next() {
+    const size_t begin = static_cast<size_t>(put_) * each_, count = num_sequences(put_);
+    ++put_;
+    if (count == 0) return;
+    const StepSettings& s = step_.settings_;
+    const int64_t number = step_.uploader_->put(sequences_.subspan(begin, count),
+                                                samples_.empty() ? samples_ : samples_.subspan(begin, count),
+                                                s.sequence_length, s.accumulation_unit, losses_);
+    if (begin == 0) first_ = number;
+  }
+
+  Step& step_;
+  std::span<const data::PackedSequence> sequences_;
+  std::span<const int64_t> samples_;
+  size_t each_;  // sequences of a micro-batch
+  int count_;    // micro-batches; some at the end may be empty
+  std::vector<double>* losses_;
+  std::optional<nn::Training> training_;
+  std::optional<nn::NextTokenLoss> objective_;
+  int64_t first_ = 0;  // the uploader's number of the first micro-batch
+  int begun_ = 0;      // micro-batches
+  int put_ = 0;        // those that the uploader has, or that are empty
+  bool has_loss_ = false;
+};
+
+}  // namespace ingot::train

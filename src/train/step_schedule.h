@@ -1,0 +1,33 @@
+// The micro-batches of a step, the pipeline schedules that order them, and how many of them a rank has at once: what
+// the step executes and what its memory is sized by.
+#pragma once
+
+#include "spec/pipeline_schedule.h"
+#include "train/sharding.h"
+#include "train/step.h"
+
+namespace ingot::train {
+
+// Sequences that are evaluated at a time: in a pipeline enough to keep all stages busy most of the time.
+int evaluated_at_once(int stages);
+
+// Micro-batches of `sequences`, of which the last may be smaller. Interleaved schedules need a multiple of the stages,
+// so some at the end may be empty.
+int micro_batches_of(int64_t sequences, const StepSettings& settings, const ShardSpec& share);
+
+// `trains`: else forwards alone, as for an evaluation. Without a pipeline the name does not matter.
+spec::PipelineSchedule step_schedule(const spec::ModelSpec& model, spec::PipelineScheduleName name,
+                                     const ShardSpec& share, int64_t lowest_trainable_layer, int micro_batches,
+                                     bool trains);
+
+// What a pipeline's rank has at once, in steps and in evaluations.
+struct AtOnce {
+  int saved = 1;  // micro-batches with saved activations
+  int messages = 0;
+  int micro_batches = 1;  // with their ids, targets and so on
+};
+
+AtOnce at_once(const spec::ModelSpec& model, const StepSettings& settings, const ShardSpec& share,
+               int64_t lowest_trainable_layer);
+
+}  // namespace ingot::train
