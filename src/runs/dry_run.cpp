@@ -135,7 +135,7 @@ class DryRun {
 
   // The table of plan `index` for all ranks in a row that have the same; nothing if an earlier one has said it.
   std::string group(const std::vector<int64_t>& numbers, size_t index) const {
-    const std::string table = plans_[index].memory.table();
+    std::string table = plans_[index].memory.table();
     if (ranks_ == 1) return table;
     if (ranks_ > max_listed) {
       return fmt::format("ranks {} to {}, as for the first of them\n{}", numbers[index],
