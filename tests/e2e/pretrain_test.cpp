@@ -59,7 +59,7 @@ class Pretrain : public testing::Test {
 // Ranks without any adapter: of three, which share the optimizer's state, and the lower stage of a pipeline.
 TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
   ASSERT_NO_FATAL_FAILURE(trains("base", {"steps=1"}));
-  const auto adapter = [&](const std::string& name, std::vector<std::string> more) {
+  const auto adapter = [&](const std::string& name, const std::vector<std::string>& more) {
     std::vector<std::string> words = command(name, more);
     words.front() = "finetune";
     words.insert(words.end(), {"init=pretrained", "model=" + (run("base") / "model").string(), "determinism=bitwise"});
