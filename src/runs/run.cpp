@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 
 #include "base/error.h"
 #include "base/machine.h"
@@ -13,7 +12,6 @@
 #include "base/strings.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/export.h"
-#include "checkpoint/load.h"
 #include "checkpoint/text_assets.h"
 #include "comm/failure.h"
 #include "runs/checkpoint_store.h"
@@ -30,15 +28,12 @@
 #include "runtime/device_rates.h"
 #include "runtime/runtime.h"
 #include "train/event_log.h"
-#include "train/initialise.h"
 #include "train/memory_probe.h"
 #include "train/trainer.h"
 
 namespace ingot::runs {
 
 namespace {
-
-using Print = std::function<void(std::string_view)>;
 
 train::DataCounts counts(const data::SequenceSet& set) {
   const data::DatasetStatistics& s = set.statistics();

@@ -67,6 +67,10 @@ ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard) {
   return sizes;
 }
 
+bool holds(const ModelSpec& model, const ModelShard& shard, const ParamSpec& p) {
+  return is_held(p, shard, blocks_of(model, shard)) || is_copy(model, p, shard);
+}
+
 std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelShard& shard) {
   check(model, shard);
   const std::vector<ParamSpec> table = parameters(model);

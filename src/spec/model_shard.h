@@ -39,6 +39,9 @@ Range blocks_of(const ModelSpec& model, const ModelShard& shard);
 // The model's hyper-parameters with the shard's sizes: its blocks, with its share of their heads and MLP features.
 ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard);
 
+// Whether a shard has this parameter, or its part of it, or a copy of a tied embedding.
+bool holds(const ModelSpec& model, const ModelShard& shard, const ParamSpec& p);
+
 struct HeldParameter {
   size_t whole = 0;         // index in parameters(model)
   ParamSpec held;           // names and indices as in the whole model, shape as held

@@ -247,6 +247,8 @@ void check_shape(PipelineScheduleName name, const PipelineShape& shape) {
 
 std::string_view name_of(PipelineScheduleName name) { return names[static_cast<size_t>(name)]; }
 
+bool is_computation(PipelineAction action) { return action == forward || is_backward(action); }
+
 std::string_view name_of(PipelineAction action) {
   switch (action) {
     case receive_activation: return "receive_activation";

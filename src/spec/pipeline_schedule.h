@@ -40,6 +40,8 @@ enum class PipelineAction : uint8_t {
   update,            // the optimizer; waits for the sums
 };
 std::string_view name_of(PipelineAction action);
+// Whether it is a forward or one of the kinds of backward.
+bool is_computation(PipelineAction action);
 
 struct PipelineStep {
   PipelineAction action = PipelineAction::forward;

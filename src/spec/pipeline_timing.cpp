@@ -256,22 +256,24 @@ int message_buffers(const PipelineSchedule& schedule, int rank) {
   return most;
 }
 
+std::vector<size_t> last_computations(const PipelineSchedule& schedule, int rank) {
+  const auto& steps = schedule.ranks[static_cast<size_t>(rank)];
+  std::vector<size_t> last(static_cast<size_t>(schedule.shape.micro_batches));
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (is_computation(steps[i].action)) last[static_cast<size_t>(steps[i].micro_batch)] = i;
+  }
+  return last;
+}
+
 int micro_batches_at_once(const PipelineSchedule& schedule, int rank) {
   const auto& steps = schedule.ranks[static_cast<size_t>(rank)];
-  const auto computes = [](const PipelineStep& step) {
-    return step.action == forward || step.action == backward || step.action == backward_input ||
-           step.action == backward_weight;
-  };
-  std::vector<size_t> ends(static_cast<size_t>(schedule.shape.micro_batches));
+  const std::vector<size_t> last = last_computations(schedule, rank);
+  int started = 0, first = 0, most = 0;  // micro-batches [first, started) are in use
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (computes(steps[i])) ends[static_cast<size_t>(steps[i].micro_batch)] = i;
-  }
-  int begun = 0, first = 0, most = 0;  // micro-batches [first, begun) are in use
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (!computes(steps[i])) continue;
-    begun = std::max(begun, steps[i].micro_batch + 1);
-    most = std::max(most, begun - first);
-    while (first < begun && ends[static_cast<size_t>(first)] <= i) ++first;
+    if (!is_computation(steps[i].action)) continue;
+    started = std::max(started, steps[i].micro_batch + 1);
+    most = std::max(most, started - first);
+    while (first < started && last[static_cast<size_t>(first)] <= i) ++first;
   }
   return most;
 }

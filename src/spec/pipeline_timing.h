@@ -52,6 +52,8 @@ int activation_slots(const PipelineSchedule& schedule, int rank);
 // The most messages that a rank holds at once: those that it has started to receive and not used yet, those that it has
 // made and not used or sent yet, and those under way.
 int message_buffers(const PipelineSchedule& schedule, int rank);
+// By micro-batch, the index of a rank's last computation on it in its list.
+std::vector<size_t> last_computations(const PipelineSchedule& schedule, int rank);
 // The most micro-batches whose data a rank needs at once: from the first computation on one, or on a later one, to the
 // last computation on it.
 int micro_batches_at_once(const PipelineSchedule& schedule, int rank);

@@ -1,5 +1,5 @@
 // Gradient synchronisation of data-parallel ranks, bucket by bucket while backward runs, and the all-gather of the
-// weights that ranks have updated; in a pipeline also what its stages tell each other about gradients. Transports work
+// weights that ranks have updated; in a pipeline also what its stages exchange about gradients. Transports work
 // on host memory; device memory is staged through the host.
 #pragma once
 

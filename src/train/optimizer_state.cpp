@@ -28,10 +28,7 @@ std::vector<int> chunks_of(const spec::ModelSpec& model, const std::vector<spec:
                            const spec::ParamSpec& p) {
   std::vector<int> chunks;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const spec::ModelShard& shard = shards[i];
-    const spec::Range blocks = spec::blocks_of(model, shard);
-    const bool outside = p.after_blocks ? shard.last() : shard.first() || (is_tied(model, p) && shard.last());
-    if (p.layer < 0 ? outside : p.layer >= blocks.begin && p.layer < blocks.end) chunks.push_back(static_cast<int>(i));
+    if (spec::holds(model, shards[i], p)) chunks.push_back(static_cast<int>(i));
   }
   return chunks;
 }

@@ -5,20 +5,12 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "spec/pipeline_timing.h"
 
 namespace ingot::train {
 
 using spec::PipelineAction;
 using spec::PipelineStep;
-
-namespace {
-
-bool is_computation(PipelineAction action) {
-  return action == PipelineAction::forward || action == PipelineAction::backward ||
-         action == PipelineAction::backward_input || action == PipelineAction::backward_weight;
-}
-
-}  // namespace
 
 Pipeline::Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks,
                    std::span<Arena> saved, PipelineMessages messages)
@@ -48,11 +40,8 @@ void Pipeline::run(const spec::PipelineSchedule& schedule, PipelineWork& work, P
 
 void Pipeline::execute(Run& run) {
   const std::vector<PipelineStep>& steps = run.schedule.ranks[static_cast<size_t>(ranks_.rank())];
-  std::vector<size_t> ends(static_cast<size_t>(run.schedule.shape.micro_batches));  // by micro-batch: its last step
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (is_computation(steps[i].action)) ends[static_cast<size_t>(steps[i].micro_batch)] = i;
-  }
-  int begun = 0;
+  const std::vector<size_t> last = spec::last_computations(run.schedule, ranks_.rank());
+  int started = 0;  // micro-batches
   for (size_t i = 0; i < steps.size(); ++i) {
     const PipelineStep& step = steps[i];
     if (step.action == PipelineAction::reduce) {
@@ -60,9 +49,9 @@ void Pipeline::execute(Run& run) {
     } else if (step.action == PipelineAction::update) {
       run.work.update();
     } else {
-      for (; is_computation(step.action) && begun <= step.micro_batch; ++begun) run.work.begin(begun);
+      for (; is_computation(step.action) && started <= step.micro_batch; ++started) run.work.begin(started);
       if (run.work.tokens(step.micro_batch) > 0) run_action(run, step);
-      if (ends[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
+      if (last[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
     }
   }
   for (auto& [channel, transfers] : outgoing_) {

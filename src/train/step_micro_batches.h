@@ -37,13 +37,13 @@ class Step::MicroBatches final : public PipelineWork {
   DType activation() const override { return step_.settings_.activation; }
 
   void begin(int micro_batch) override {
-    begun_ = micro_batch + 1;
-    while (put_ < begun_) put_next();
+    started_ = micro_batch + 1;
+    while (put_ < started_) put_next();
     if (follows_backward() && tokens(micro_batch) > 0) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
   }
   void end(int micro_batch) override {
     if (tokens(micro_batch) > 0) step_.uploader_->done(first_ + micro_batch);
-    if (put_ < count_ && put_ == begun_) put_next();  // while the device computes
+    if (put_ < count_ && put_ == started_) put_next();  // while the device computes
     if (!follows_backward()) return;
     if (tokens(micro_batch) > 0) {
       step_.accumulator_->end_micro_batch();
@@ -117,7 +117,7 @@ class Step::MicroBatches final : public PipelineWork {
   std::optional<nn::Training> training_;
   std::optional<nn::NextTokenLoss> objective_;
   int64_t first_ = 0;  // the uploader's number of the first micro-batch
-  int begun_ = 0;      // micro-batches
+  int started_ = 0;    // micro-batches
   int put_ = 0;        // those that the uploader has, or that are empty
   bool has_loss_ = false;
 };

@@ -13,6 +13,12 @@
 namespace ingot::runs {
 namespace {
 
+// The weights that a stage of a pipeline over `stages` holds.
+WeightSet held_by(Device& device, const spec::ModelSpec& model, const comm::Group& stages) {
+  const spec::ModelShard shard{.pp = stages.size(), .stage = stages.rank()};
+  return train::random_weights(device, model, DType::bf16, 3, spec::held_parameters(model, shard));
+}
+
 TEST(StageWeights, FetchesWhatOtherStagesHave) {
   for (const bool tied : {false, true}) {
     spec::ModelSpec model = spec::small_model("llama", 5);
@@ -21,8 +27,7 @@ TEST(StageWeights, FetchesWhatOtherStagesHave) {
     const WeightSet whole = train::random_weights(device, model, DType::bf16, 3);
     comm::run_in_process({.ranks = 3, .timeout_s = 60}, [&](const comm::Group& stages) {
       CountingDevice own;
-      const spec::ModelShard shard{.pp = 3, .stage = stages.rank()};
-      const WeightSet weights = train::random_weights(own, model, DType::bf16, 3, spec::held_parameters(model, shard));
+      const WeightSet weights = held_by(own, model, stages);
       StageWeights all(own, weights, stages);
       if (stages.rank() > 0) return all.serve();
       for (size_t i = 0; i < whole.parameters.size(); ++i) {
@@ -43,8 +48,7 @@ TEST(StageWeights, AnErrorOfTheWriterEndsTheOthers) {
   try {
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& stages) {
       CountingDevice own;
-      const spec::ModelShard shard{.pp = 2, .stage = stages.rank()};
-      const WeightSet weights = train::random_weights(own, model, DType::f32, 3, spec::held_parameters(model, shard));
+      const WeightSet weights = held_by(own, model, stages);
       StageWeights all(own, weights, stages);
       if (stages.rank() > 0) return all.serve();
       throw_error(ErrorKind::resource, "the disk is full");

@@ -136,7 +136,7 @@ class Part : public PipelineWork {
   }
 
   int64_t tokens(int) const override { return tokens_each; }
-  void begin(int micro_batch) override { begun.push_back(micro_batch); }
+  void begin(int micro_batch) override { started.push_back(micro_batch); }
   void end(int micro_batch) override { ended.push_back(micro_batch); }
   void computes(const spec::PipelineStep&) override {}
   DType activation() const override { return DType::f32; }
@@ -166,7 +166,7 @@ class Part : public PipelineWork {
     }
   }
 
-  std::vector<int> begun, ended;  // micro-batches
+  std::vector<int> started, ended;  // micro-batches
   std::vector<int> reduced;
   int updates = 0;
 
@@ -287,7 +287,7 @@ void expect_bits(const spec::ModelSpec& spec, const Whole& whole, const Setting&
     EXPECT_EQ(part.updates, 1);
     std::vector<int> all(static_cast<size_t>(setting.micro_batches));
     std::iota(all.begin(), all.end(), 0);
-    EXPECT_EQ(part.begun, all);
+    EXPECT_EQ(part.started, all);
     std::ranges::sort(part.ended);
     EXPECT_EQ(part.ended, all);
     // Once for each chunk with something to train in it or before it.
