@@ -21,20 +21,31 @@ namespace {
 constexpr size_t staging_bytes = size_t{16} << 20;  // per buffer, for a device that the host cannot write
 constexpr int64_t slice_elements = 1 << 16;         // per task of the thread pool
 
-// The transfer of one parameter from the file to memory.
+// Bytes of `elements` of a row, whole blocks.
+size_t bytes_of(StorageType type, int64_t elements) {
+  return static_cast<size_t>(elements / block_elements(type)) * block_bytes(type);
+}
+
+// The transfer of one parameter, or of the slice of it that is wanted, from the file to memory.
 struct Transfer {
   const StoredTensor* from = nullptr;
   Placement placement;
   StorageType to = StorageType::f32;
-  int64_t rows = 0;  // rows of the parameter; a vector whose elements are reordered counts as rows of one element
-  int64_t in = 0;
+  int64_t whole_rows = 0;  // of the parameter; a vector that is reordered or cut counts as rows of one element
+  int64_t whole_in = 0;
+  spec::Slice slice;
   std::byte* data = nullptr;
   bool mapped = false;
 
-  size_t bytes() const { return static_cast<size_t>(rows) * row_bytes(to, in); }
-  // The parameter's first row in the file; not for transposed parameters.
-  const std::byte* source() const {
-    return from->bytes.data() + static_cast<size_t>(placement.first_row) * row_bytes(*from->storage, in);
+  // Of the slice.
+  int64_t rows() const { return slice.num_rows(); }
+  int64_t in() const { return slice.columns.count(); }
+  size_t bytes() const { return static_cast<size_t>(rows()) * row_bytes(to, in()); }
+  // The slice's elements of row `row` of the parameter; not for transposed parameters.
+  const std::byte* source(int64_t row) const {
+    const auto index = static_cast<size_t>(placement.first_row + file_row(placement, whole_rows, row));
+    return from->bytes.data() + index * row_bytes(*from->storage, whole_in) +
+           bytes_of(*from->storage, slice.columns.begin);
   }
 };
 
@@ -64,8 +75,21 @@ void check_no_others(const TensorStore& store, const spec::ModelSpec& model, con
   }
 }
 
+// A rank's columns of a matrix whose rows are stored in blocks are whole blocks, or refused.
+void check_blocks(const Transfer& transfer, StorageType type) {
+  const int64_t block = block_elements(type);
+  const spec::Range& columns = transfer.slice.columns;
+  if (columns.begin % block == 0 && columns.end % block == 0) return;
+  throw_hint(
+      ErrorKind::unsupported, "use another storage type (weights), or cut the model by parallel.pp",
+      "{}: tensor '{}': parallel.tp cuts its rows of {} elements at elements {} and {}, inside blocks of {} ({})",
+      transfer.from->file, transfer.from->name, transfer.whole_in, columns.begin, columns.end, block,
+      ingot::name(type));
+}
+
+// `held`: the part that is wanted; null: all.
 Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, const spec::ParamSpec& p,
-                       const LoadOptions& options) {
+                       const spec::HeldParameter* held, const LoadOptions& options) {
   const std::vector<Placement> placements = placements_of(store, model, p);
   Transfer transfer;
   const StoredTensor* tensor = find_tensor(store, placements, transfer.placement);
@@ -94,32 +118,40 @@ Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, c
                "{}: tensor '{}': rows of {} elements are not a multiple of the {} block size {}", tensor->file,
                tensor->name, p.shape[1], ingot::name(transfer.to), block_elements(transfer.to));
   }
-  const bool single_rows = !matrix && transfer.placement.order != RowOrder::same;
-  transfer.rows = matrix || single_rows ? p.shape[0] : 1;
-  transfer.in = single_rows ? 1 : p.shape.back();
+  const bool cut = held != nullptr && held->share == spec::TensorShare::cut;
+  const bool single_rows = !matrix && (cut || transfer.placement.order != RowOrder::same);
+  transfer.whole_rows = matrix || single_rows ? p.shape[0] : 1;
+  transfer.whole_in = single_rows ? 1 : p.shape.back();
+  transfer.slice = cut ? held->slice : spec::whole_slice(transfer.whole_rows, transfer.whole_in);
+  if (cut) {
+    check_blocks(transfer, *tensor->storage);
+    check_blocks(transfer, transfer.to);
+  }
+  const bool consecutive = transfer.slice.rows.size() == 1 && transfer.in() == transfer.whole_in;
   const size_t unit = !is_plain(transfer.to) ? alignof(uint16_t) : block_bytes(transfer.to);
-  transfer.mapped = *tensor->storage == transfer.to && transfer.placement.plain() && !options.writable &&
-                    options.device.host_visible() && reinterpret_cast<uintptr_t>(transfer.source()) % unit == 0;
-  if (transfer.mapped) transfer.data = const_cast<std::byte*>(transfer.source());
+  if (*tensor->storage == transfer.to && transfer.placement.plain() && consecutive && !options.writable &&
+      options.device.host_visible()) {
+    const std::byte* source = transfer.source(transfer.slice.rows.front().begin);
+    transfer.mapped = reinterpret_cast<uintptr_t>(source) % unit == 0;
+    if (transfer.mapped) transfer.data = const_cast<std::byte*>(source);
+  }
   return transfer;
 }
 
 // Rows [begin, end) of a parameter that the file stores as [in, out]: the columns [begin, end) there.
 void convert_columns(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
   const StorageType from = *transfer.from->storage;
-  const auto columns = static_cast<size_t>(end - begin);
+  const auto columns = static_cast<size_t>(end - begin), in = static_cast<size_t>(transfer.in());
   std::vector<float> across(columns);
-  std::vector<float> values(columns * static_cast<size_t>(transfer.in));
-  for (int64_t i = 0; i < transfer.in; ++i) {
-    const int64_t element = i * transfer.rows + begin;
+  std::vector<float> values(columns * in);
+  for (size_t i = 0; i < in; ++i) {
+    const int64_t element = (transfer.slice.columns.begin + static_cast<int64_t>(i)) * transfer.whole_rows + begin;
     decode_row(from, transfer.from->bytes.data() + static_cast<size_t>(element) * block_bytes(from), end - begin,
                across.data());
-    for (size_t c = 0; c < columns; ++c)
-      values[c * static_cast<size_t>(transfer.in) + static_cast<size_t>(i)] = across[c];
+    for (size_t c = 0; c < columns; ++c) values[c * in + i] = across[c];
   }
   for (size_t c = 0; c < columns; ++c) {
-    encode_row(transfer.to, values.data() + c * static_cast<size_t>(transfer.in), transfer.in,
-               out + c * row_bytes(transfer.to, transfer.in));
+    encode_row(transfer.to, values.data() + c * in, transfer.in(), out + c * row_bytes(transfer.to, transfer.in()));
   }
 }
 
@@ -127,38 +159,42 @@ void convert_columns(const Transfer& transfer, int64_t begin, int64_t end, std::
 void convert_rows(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
   if (transfer.placement.transposed) return convert_columns(transfer, begin, end, out);
   const StorageType from = *transfer.from->storage;
-  const size_t from_row = row_bytes(from, transfer.in);
-  const size_t to_row = row_bytes(transfer.to, transfer.in);
+  const size_t to_row = row_bytes(transfer.to, transfer.in());
   const auto offset = static_cast<float>(transfer.placement.offset);
   const bool same = from == transfer.to && offset == 0;
-  std::vector<float> values(same ? 0 : static_cast<size_t>(transfer.in));
+  std::vector<float> values(same ? 0 : static_cast<size_t>(transfer.in()));
   for (int64_t row = begin; row < end; ++row, out += to_row) {
-    const std::byte* source =
-        transfer.source() + static_cast<size_t>(file_row(transfer.placement, transfer.rows, row)) * from_row;
+    const std::byte* source = transfer.source(row);
     if (same) {
       std::memcpy(out, source, to_row);
       continue;
     }
-    decode_row(from, source, transfer.in, values.data());
+    decode_row(from, source, transfer.in(), values.data());
     for (float& value : values) value -= offset;
-    encode_row(transfer.to, values.data(), transfer.in, out);
+    encode_row(transfer.to, values.data(), transfer.in(), out);
   }
 }
 
+// Rows [begin, end) of the slice, to `out`.
 void convert_parallel(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out, ThreadPool* pool) {
-  if (pool == nullptr) return convert_rows(transfer, begin, end, out);
-  const size_t to_row = row_bytes(transfer.to, transfer.in);
-  pool->parallel_for(begin, end, std::max<int64_t>(1, slice_elements / transfer.in), [&](int64_t lo, int64_t hi) {
-    convert_rows(transfer, lo, hi, out + static_cast<size_t>(lo - begin) * to_row);
-  });
+  const size_t to_row = row_bytes(transfer.to, transfer.in());
+  const auto convert = [&](int64_t lo, int64_t hi) {
+    std::byte* to = out + static_cast<size_t>(lo - begin) * to_row;
+    spec::for_rows(transfer.slice, lo, hi, [&](const spec::Range& rows) {
+      convert_rows(transfer, rows.begin, rows.end, to);
+      to += static_cast<size_t>(rows.count()) * to_row;
+    });
+  };
+  if (pool == nullptr) return convert(begin, end);
+  pool->parallel_for(begin, end, std::max<int64_t>(1, slice_elements / transfer.in()), convert);
 }
 
 // Writes to memory that the host cannot write: rows are read and converted while previous ones are uploaded.
 void upload_rows(const Transfer& transfer, Uploader& uploader, ThreadPool* pool) {
-  const size_t to_row = row_bytes(transfer.to, transfer.in);
+  const size_t to_row = row_bytes(transfer.to, transfer.in());
   const int64_t step = static_cast<int64_t>(uploader.chunk_bytes() / to_row);
-  for (int64_t row = 0; row < transfer.rows; row += step) {
-    const int64_t end = std::min(row + step, transfer.rows);
+  for (int64_t row = 0; row < transfer.rows(); row += step) {
+    const int64_t end = std::min(row + step, transfer.rows());
     convert_parallel(transfer, row, end, uploader.next_chunk(), pool);
     uploader.send(transfer.data + static_cast<size_t>(row) * to_row, static_cast<size_t>(end - row) * to_row);
   }
@@ -168,14 +204,14 @@ void upload_rows(const Transfer& transfer, Uploader& uploader, ThreadPool* pool)
 void run_transfers(const std::vector<Transfer>& transfers, const LoadOptions& options) {
   if (options.device.host_visible()) {
     for (const Transfer& transfer : transfers) {
-      if (!transfer.mapped) convert_parallel(transfer, 0, transfer.rows, transfer.data, options.pool);
+      if (!transfer.mapped) convert_parallel(transfer, 0, transfer.rows(), transfer.data, options.pool);
     }
     return;
   }
   size_t largest_row = 0;  // at least one row of each parameter
   size_t max_parameter_bytes = 0;
   for (const Transfer& transfer : transfers) {
-    largest_row = std::max(largest_row, row_bytes(transfer.to, transfer.in));
+    largest_row = std::max(largest_row, row_bytes(transfer.to, transfer.in()));
     max_parameter_bytes = std::max(max_parameter_bytes, transfer.bytes());
   }
   Uploader uploader(options.device, std::max(largest_row, std::min(max_parameter_bytes, staging_bytes)));
@@ -186,30 +222,45 @@ void run_transfers(const std::vector<Transfer>& transfers, const LoadOptions& op
 // Non-finite values in a file would turn every result into NaN, with no hint of the cause.
 void check_finite(const Transfer& transfer, ThreadPool* pool) {
   const StorageType storage = *transfer.from->storage;
-  const int64_t in = transfer.placement.transposed ? transfer.rows : transfer.in;
-  const int64_t rows = transfer.placement.transposed ? transfer.in : transfer.rows;
-  const size_t bytes = row_bytes(storage, in);
-  const std::byte* first = transfer.placement.transposed ? transfer.from->bytes.data() : transfer.source();
-  const auto check = [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const std::byte* data = first + static_cast<size_t>(row) * bytes;
-      const int64_t at = find_non_finite(storage, data, in);
-      if (at < 0) continue;
-      throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
-                 "{}: tensor '{}' has a value that is not finite: element {} of row {}{}", transfer.from->file,
-                 transfer.from->name, at, row + transfer.placement.first_row,
-                 is_block(storage) ? " (from its block's scale)" : "");
+  const bool transposed = transfer.placement.transposed;
+  // `data`: elements [first, first + count) of row `row` of the file's tensor.
+  const auto check = [&](const std::byte* data, int64_t row, int64_t first, int64_t count) {
+    const int64_t at = find_non_finite(storage, data, count);
+    if (at < 0) return;
+    throw_hint(ErrorKind::corrupt, "the file is damaged, or the run that wrote it had diverged",
+               "{}: tensor '{}' has a value that is not finite: element {} of row {}{}", transfer.from->file,
+               transfer.from->name, first + at, row, is_block(storage) ? " (from its block's scale)" : "");
+  };
+  const spec::Range& columns = transfer.slice.columns;
+  const auto check_rows = [&](int64_t begin, int64_t end) {
+    spec::for_rows(transfer.slice, begin, end, [&](const spec::Range& rows) {
+      for (int64_t row = rows.begin; row < rows.end; ++row) {
+        const int64_t in_file = transfer.placement.first_row + file_row(transfer.placement, transfer.whole_rows, row);
+        check(transfer.source(row), in_file, columns.begin, columns.count());
+      }
+    });
+  };
+  const auto check_transposed = [&](int64_t begin, int64_t end) {
+    for (int64_t row = columns.begin + begin; row < columns.begin + end; ++row) {
+      for (const spec::Range& part : transfer.slice.rows) {
+        const auto element = static_cast<size_t>(row * transfer.whole_rows + part.begin);
+        check(transfer.from->bytes.data() + element * block_bytes(storage), row, part.begin, part.count());
+      }
     }
   };
-  if (pool == nullptr) return check(0, rows);
-  pool->parallel_for(0, rows, std::max<int64_t>(1, 4 * slice_elements / in), check);
+  const FunctionRef<void(int64_t, int64_t)> run =
+      transposed ? FunctionRef<void(int64_t, int64_t)>(check_transposed) : check_rows;
+  const int64_t rows = transposed ? transfer.in() : transfer.rows();
+  if (pool == nullptr) return run(0, rows);
+  const int64_t each = transposed ? transfer.rows() : transfer.in();
+  pool->parallel_for(0, rows, std::max<int64_t>(1, 4 * slice_elements / each), run);
 }
 
 std::string common_storage(const std::vector<Transfer>& transfers) {
   std::map<StorageType, int64_t> elements;
   for (const Transfer& transfer : transfers) {
-    if (transfer.rows > 1 || transfer.from->shape.size() == 2)
-      elements[*transfer.from->storage] += transfer.rows * transfer.in;
+    if (transfer.whole_rows > 1 || transfer.from->shape.size() == 2)
+      elements[*transfer.from->storage] += transfer.rows() * transfer.in();
   }
   const auto largest = std::max_element(elements.begin(), elements.end(),
                                         [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -240,29 +291,23 @@ struct Plan {
   WeightSizes sizes;
 };
 
-// By index in the table.
-std::vector<bool> wanted_parameters(const spec::ModelSpec& model, size_t count, const LoadOptions& options) {
-  if (options.shards.empty()) return std::vector<bool>(count, true);
-  std::vector<bool> wanted(count);
-  for (const spec::ModelShard& shard : options.shards) {
-    if (shard.tp > 1) throw_error(ErrorKind::unsupported, "weights cannot be read in tensor-parallel shards yet");
-  }
-  for (const spec::HeldParameter& p : spec::held_parameters(model, options.shards)) wanted[p.whole] = true;
-  return wanted;
-}
-
 Plan plan_transfers(const ModelSource& source, const LoadOptions& options) {
   Plan plan;
   if (source.kind == SourceKind::hugging_face) plan.spec = read_hf_spec(source);
   plan.store = std::make_shared<const TensorStore>(source);
   if (plan.store->gguf() != nullptr) plan.spec = gguf_model(*plan.store);
   plan.table = spec::parameters(plan.spec);
-  const std::vector<bool> wanted = wanted_parameters(plan.spec, plan.table.size(), options);
+  const std::vector<spec::ModelShard> whole(1);
+  const std::vector<spec::HeldParameter> held =
+      spec::held_parameters(plan.spec, options.shards.empty() ? whole : options.shards);
+  std::vector<const spec::HeldParameter*> wanted(plan.table.size());  // null where it is not
+  for (const spec::HeldParameter& p : held) wanted[p.whole] = &p;
   std::vector<Transfer> all;  // a file that lacks any of them is refused
-  for (const spec::ParamSpec& p : plan.table) all.push_back(plan_transfer(*plan.store, plan.spec, p, options));
+  for (size_t i = 0; i < plan.table.size(); ++i)
+    all.push_back(plan_transfer(*plan.store, plan.spec, plan.table[i], wanted[i], options));
   check_no_others(*plan.store, plan.spec, all);
   for (size_t i = 0; i < all.size(); ++i) {
-    if (!wanted[i]) continue;
+    if (wanted[i] == nullptr) continue;
     if (all[i].mapped) {
       plan.sizes.mapped += all[i].bytes();
     } else {
@@ -315,9 +360,10 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     const spec::ParamSpec& p = table[plan.parameters[i]];
     Parameter& parameter = model.weights.parameters[plan.parameters[i]];
     if (p.shape.size() == 2) {
-      parameter.matrix = Weight{transfer.to, transfer.data, transfer.rows, transfer.in, &options.device};
+      parameter.matrix = Weight{transfer.to, transfer.data, transfer.rows(), transfer.in(), &options.device};
     } else {
-      parameter.vector = Tensor{transfer.data, DType::f32, Shape{p.shape[0]}, &options.device};
+      const Shape shape{transfer.rows() * transfer.in()};
+      parameter.vector = Tensor{transfer.data, DType::f32, shape, &options.device};
     }
   }
   model.stored_dtype = common_storage(transfers);

@@ -18,7 +18,7 @@ struct LoadOptions {
   WeightStorage storage = {StorageType::f32};  // storage types of the matrices in memory
   bool writable = false;                       // the weights will be modified: none may point into a file
   ThreadPool* pool = nullptr;                  // null: converts on the calling thread
-  // What to read; empty: the whole model. The others are not read.
+  // What to read; empty: the whole model. Nothing else of the files is read.
   std::vector<spec::ModelShard> shards = {};
 };
 
@@ -38,7 +38,7 @@ struct LoadedModel {
 // Errors: those of TensorStore and of the configuration; corrupt, naming the file, for one that is truncated or
 // modified during loading; corrupt, naming tensor, found and expected shape and file, for a missing tensor, one that
 // does not belong to the model, a wrong shape, and non-finite values; unsupported for a stored type that Ingot does not
-// compute with, for rows that are not whole blocks of the requested type, and for tensor-parallel shards.
+// compute with, and for rows, or a tensor-parallel rank's part of them, that are not whole blocks of a type.
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options);
 
 // The memory that load_model would use, computed without reading weights: bytes of its one arena, and bytes used in

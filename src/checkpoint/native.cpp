@@ -96,11 +96,46 @@ void prune(const fs::path& checkpoint) {
   if (!failed) fs::remove_all(removal_path, failed);
 }
 
+bool is_whole(const NamedTensor& named) {
+  return !named.part || named.tensor.elements() == named.part->whole.elements();
+}
+
+// Consecutive elements of a tensor: elements [whole, whole + count) of the flattened tensor are elements [local, local
+// + count) of a part of it.
+struct Run {
+  int64_t whole = 0;
+  int64_t count = 0;
+  int64_t local = 0;
+};
+
+int64_t width_of(const Shape& whole) { return whole.rank() > 1 ? whole[1] : 1; }
+
+// The elements of a part of `count` elements, ascending.
+std::vector<Run> runs_of(const PartOf& part, int64_t count) {
+  const int64_t end = part.begin + count;
+  if (!part.slice) return {{part.begin, count, 0}};
+  std::vector<Run> runs;
+  spec::for_runs(*part.slice, width_of(part.whole), [&](int64_t first, int64_t in_run, int64_t at) {
+    const int64_t from = std::max(at, part.begin), to = std::min(at + in_run, end);
+    if (from < to) runs.push_back({first + from - at, to - from, from - part.begin});
+  });
+  return runs;
+}
+
+std::string text_of(const spec::Range& range) { return fmt::format("{}:{}", range.begin, range.end); }
+
 // The name in files of a tensor or of a part of one.
 std::string file_name_of(const NamedTensor& named) {
-  if (!named.part || named.tensor.elements() == named.part->whole.elements()) return named.name;
-  const int64_t begin = named.part->begin;
-  return fmt::format("{}[{}:{}]", named.name, begin, begin + named.tensor.elements());
+  if (is_whole(named)) return named.name;
+  const PartOf& part = *named.part;
+  const int64_t count = named.tensor.elements();
+  const std::vector<Run> runs = runs_of(part, count);
+  if (runs.size() == 1) return fmt::format("{}[{}:{}]", named.name, runs[0].whole, runs[0].whole + count);
+  std::string rows;
+  for (const spec::Range& range : part.slice->rows) rows += (rows.empty() ? "" : "+") + text_of(range);
+  std::string name = fmt::format("{}[{},{}]", named.name, rows, text_of(part.slice->columns));
+  if (count < part.slice->elements()) name += fmt::format("[{}]", text_of({part.begin, part.begin + count}));
+  return name;
 }
 
 json write_shards(const fs::path& folder, const std::string& stem, std::span<const NamedTensor> tensors, Device* device,
@@ -108,8 +143,7 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
   std::vector<formats::TensorDeclaration> declarations;
   std::map<std::string, const Tensor*> by_name;
   for (const NamedTensor& named : tensors) {
-    const bool whole = named.part && named.tensor.elements() == named.part->whole.elements();
-    const auto dims = whole ? named.part->whole.dims() : named.tensor.shape.dims();
+    const auto dims = named.part && is_whole(named) ? named.part->whole.dims() : named.tensor.shape.dims();
     declarations.push_back({file_name_of(named), file_dtype(named.tensor.dtype), {dims.begin(), dims.end()}});
     by_name[declarations.back().name] = &named.tensor;
   }
@@ -338,30 +372,69 @@ NativeCheckpoint open_checkpoint(const fs::path& folder, std::optional<int64_t> 
 
 namespace {
 
-// Elements [begin, end) of a tensor, stored in a file.
+// What a name in a file says of a part: a slice, flat elements, or both.
 struct StoredPart {
-  int64_t begin = 0;
-  int64_t end = 0;
+  std::optional<spec::Slice> slice;
+  std::optional<spec::Range> elements;
   const formats::TensorEntry* entry = nullptr;
 };
 
-// The stored parts of tensors by the tensor's name, in the order of their elements.
+// Parses "a:b".
+std::optional<spec::Range> range_in(std::string_view text) {
+  spec::Range range;
+  const char* end = text.data() + text.size();
+  const auto [colon, bad] = std::from_chars(text.data(), end, range.begin);
+  if (bad != std::errc() || colon == end || *colon != ':') return std::nullopt;
+  const auto [stop, worse] = std::from_chars(colon + 1, end, range.end);
+  const bool valid = worse == std::errc() && stop == end && 0 <= range.begin && range.begin <= range.end;
+  return valid ? std::optional(range) : std::nullopt;
+}
+
+// Parses "r:s+t:u,c:d".
+std::optional<spec::Slice> slice_in(std::string_view text) {
+  const size_t comma = text.find(',');
+  if (comma == std::string_view::npos) return std::nullopt;
+  spec::Slice slice;
+  const std::optional<spec::Range> columns = range_in(text.substr(comma + 1));
+  if (!columns) return std::nullopt;
+  slice.columns = *columns;
+  std::string_view rows = text.substr(0, comma);
+  for (bool more = true; more;) {
+    const size_t plus = rows.find('+');
+    const std::optional<spec::Range> range = range_in(rows.substr(0, plus));
+    if (!range || (!slice.rows.empty() && range->begin < slice.rows.back().end)) return std::nullopt;
+    slice.rows.push_back(*range);
+    more = plus != std::string_view::npos;
+    if (more) rows.remove_prefix(plus + 1);
+  }
+  return slice;
+}
+
+// The last "[...]" of a name, which it loses; empty if it has none.
+std::string_view take_bracket(std::string_view& name) {
+  const size_t bracket = name.rfind('[');
+  if (bracket == std::string_view::npos || name.back() != ']') return {};
+  const std::string_view text = name.substr(bracket + 1, name.size() - bracket - 2);
+  name.remove_suffix(name.size() - bracket);
+  return text;
+}
+
+// The stored parts of tensors by the tensor's name.
 std::map<std::string, std::vector<StoredPart>> stored_parts_of(const formats::SafetensorsSet& tensors) {
   std::map<std::string, std::vector<StoredPart>> stored_parts;
   for (const formats::TensorEntry* entry : tensors.entries()) {
-    const std::string& name = entry->name;
-    const size_t bracket = name.rfind('[');
-    StoredPart part;
-    part.entry = entry;
-    if (bracket == std::string::npos || name.back() != ']') continue;
-    const char* end = name.data() + name.size() - 1;
-    const auto [colon, bad] = std::from_chars(name.data() + bracket + 1, end, part.begin);
-    if (bad != std::errc() || colon == end || *colon != ':') continue;
-    const auto [stop, worse] = std::from_chars(colon + 1, end, part.end);
-    if (worse == std::errc() && stop == end) stored_parts[name.substr(0, bracket)].push_back(part);
-  }
-  for (auto& [name, parts] : stored_parts) {
-    std::sort(parts.begin(), parts.end(), [](const StoredPart& a, const StoredPart& b) { return a.begin < b.begin; });
+    std::string_view name = entry->name;
+    StoredPart part{.entry = entry};
+    std::string_view text = take_bracket(name);
+    part.elements = range_in(text);
+    if (part.elements && name.ends_with(']')) {
+      std::string_view before = name;
+      part.slice = slice_in(take_bracket(before));
+      if (part.slice) name = before;
+    } else {
+      part.slice = slice_in(text);
+    }
+    if (part.elements || part.slice) stored_parts[std::string(name)].push_back(part);
   }
   return stored_parts;
 }
@@ -370,6 +443,35 @@ int64_t elements_of(const formats::TensorEntry& entry) {
   int64_t elements = 1;
   for (const int64_t dim : entry.shape) elements *= dim;
   return elements;
+}
+
+// Elements of a stored part.
+struct StoredRun {
+  Run run;
+  const formats::TensorEntry* entry = nullptr;
+};
+
+// The elements of the stored parts of a tensor of shape `whole`, in its order; empty, with the part in `unfit`, when
+// one cannot be a part of it.
+std::vector<StoredRun> stored_runs(const std::vector<StoredPart>& parts, const Shape& whole,
+                                   const formats::TensorEntry*& unfit) {
+  std::vector<StoredRun> all;
+  for (const StoredPart& part : parts) {
+    const int64_t elements = elements_of(*part.entry);
+    const PartOf of{whole, part.elements ? part.elements->begin : 0, part.slice};
+    const spec::Range rows{0, whole.rank() > 0 ? whole[0] : 1}, columns{0, width_of(whole)};
+    const bool inside =
+        !part.slice || (part.slice->rows.back().end <= rows.end && part.slice->columns.end <= columns.end);
+    const int64_t limit = !inside ? 0 : part.slice ? part.slice->elements() : whole.elements();
+    const int64_t end = part.elements ? part.elements->end : limit;
+    if (!inside || end > limit || end - of.begin != elements) {
+      unfit = part.entry;
+      return {};
+    }
+    for (const Run& run : runs_of(of, elements)) all.push_back({run, part.entry});
+  }
+  std::ranges::sort(all, {}, [](const StoredRun& each) { return each.run.whole; });
+  return all;
 }
 
 }  // namespace
@@ -394,36 +496,50 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
                  "checkpoint {}: tensor '{}' is {} {}, expected {} {}", checkpoint.path.string(), entry.name,
                  entry.dtype, shape_text(entry.shape), name(to.dtype), part.whole.text());
     };
-    std::vector<StoredPart> sources;
+    std::vector<StoredRun> sources;
     if (const formats::TensorEntry* whole = checkpoint.tensors->find(named.name); whole != nullptr) {
       const auto dims = part.whole.dims();
       if (!std::equal(dims.begin(), dims.end(), whole->shape.begin(), whole->shape.end())) refuse(*whole);
-      sources.push_back({0, part.whole.elements(), whole});
+      sources.push_back({{0, part.whole.elements(), 0}, whole});
     } else if (const auto found = stored_parts.find(named.name); found != stored_parts.end()) {
-      sources = found->second;
-      if (sources.back().end != part.whole.elements()) refuse(*sources.back().entry);
+      const formats::TensorEntry* unfit = nullptr;
+      sources = stored_runs(found->second, part.whole, unfit);
+      if (unfit != nullptr) refuse(*unfit);
+      const int64_t end = sources.empty() ? 0 : sources.back().run.whole + sources.back().run.count;
+      if (end != part.whole.elements()) refuse(*found->second.back().entry);
     } else {
       checkpoint.tensors->at(named.name);  // throws an error that lists the existing tensors
     }
+    for (const StoredRun& source : sources) {
+      if (source.entry->dtype != file_dtype(to.dtype)) refuse(*source.entry);
+    }
     const size_t width = size_of(to.dtype);
-    const int64_t end = part.begin + to.elements();
-    int64_t at = part.begin;
-    for (const StoredPart& source : sources) {
-      if (source.entry->dtype != file_dtype(to.dtype) || elements_of(*source.entry) != source.end - source.begin) {
-        refuse(*source.entry);
+    const std::vector<Run> wanted = runs_of(part, to.elements());
+    // Many short runs are put together on the host.
+    std::vector<std::byte> assembled(wanted.size() > 1 && !device.host_visible() ? to.bytes() : 0);
+    auto source = sources.begin();
+    for (const Run& run : wanted) {
+      for (int64_t at = run.whole, end = run.whole + run.count; at < end;) {
+        while (source != sources.end() && source->run.whole + source->run.count <= at) ++source;
+        if (source == sources.end() || source->run.whole > at) {
+          throw_error(ErrorKind::corrupt,
+                      "checkpoint {}: tensor '{}' is incomplete: the elements from {} on are missing",
+                      checkpoint.path.string(), named.name, at);
+        }
+        const int64_t count = std::min(end, source->run.whole + source->run.count) - at;
+        const auto bytes =
+            source->entry->bytes.subspan(static_cast<size_t>(source->run.local + at - source->run.whole) * width,
+                                         static_cast<size_t>(count) * width);
+        const size_t place = static_cast<size_t>(run.local + at - run.whole) * width;
+        if (assembled.empty()) {
+          upload(static_cast<std::byte*>(to.data) + place, bytes);
+        } else {
+          std::ranges::copy(bytes, assembled.begin() + static_cast<std::ptrdiff_t>(place));
+        }
+        at += count;
       }
-      if (source.end <= at || source.begin >= end) continue;
-      if (source.begin > at) break;
-      const int64_t upto = std::min(end, source.end);
-      upload(static_cast<std::byte*>(to.data) + static_cast<size_t>(at - part.begin) * width,
-             source.entry->bytes.subspan(static_cast<size_t>(at - source.begin) * width,
-                                         static_cast<size_t>(upto - at) * width));
-      at = upto;
     }
-    if (at != end) {
-      throw_error(ErrorKind::corrupt, "checkpoint {}: tensor '{}' is incomplete: the elements from {} on are missing",
-                  checkpoint.path.string(), named.name, at);
-    }
+    if (!assembled.empty()) upload(static_cast<std::byte*>(to.data), assembled);
   }
   if (uploader) uploader->finish();
 }

@@ -7,8 +7,11 @@
 // at that point restores its name.
 //
 // Several ranks write a checkpoint together, each its own files ("rank-2-of-3.safetensors"). Whole tensors are stored
-// under their names, and parts of a tensor, flat elements [a, b), as "NAME[a:b]". Any rank can read any tensor or part,
-// independent of how many ranks wrote the checkpoint.
+// under their names, and parts of a tensor under one of
+//   NAME[a:b]              the flat elements [a, b)
+//   NAME[r:s,c:d]          of a matrix the columns [c, d) of the rows [r, s); several ranges of rows as "r:s+t:u"
+//   NAME[r:s,c:d][a:b]     of those the flat elements [a, b)
+// Any rank can read any tensor or part, whatever parts the ranks had that wrote the checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,7 @@
 #include "base/function_ref.h"
 #include "base/host_memory.h"
 #include "formats/safetensors_set.h"
+#include "spec/slice.h"
 #include "tensor/tensor.h"
 
 namespace ingot {
@@ -30,10 +34,11 @@ class ThreadPool;
 
 namespace ingot::checkpoint {
 
-// The tensor of which a flat `tensor` is a part.
+// The tensor of which a flat `tensor` is a part: consecutive elements of the flattened slice.
 struct PartOf {
   Shape whole;
-  int64_t begin = 0;  // index of the part's first element in the flattened whole
+  int64_t begin = 0;                      // index of the part's first element in the slice
+  std::optional<spec::Slice> slice = {};  // of the whole, which has one or two dimensions; absent: all of it
 };
 
 struct NamedTensor {

@@ -7,6 +7,7 @@ double Grid::waited_s() const {
   for (const Group* group : {&dp, &pp, &tp}) {
     if (group->size() != world.size()) sum += group->waited_s();  // else it is the same group
   }
+  if (pp.size() > 1 && tp.size() > 1 && model.size() != world.size()) sum += model.waited_s();
   return sum;
 }
 
@@ -34,6 +35,7 @@ Grid make_grid(const Group& world, const Extents& extents) {
   grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
   grid.pp = along(pp, dp_rank * tp + tp_rank, pp_rank, "pp");
   grid.tp = along(tp, pp_rank * dp + dp_rank, tp_rank, "tp");
+  grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");
   if (pp == 1) return grid;
   grid.forward = grid.pp.split(0, pp_rank, "pp forward");
   grid.backward = grid.pp.split(0, pp_rank, "pp backward");

@@ -14,9 +14,10 @@ struct Extents {
 // World rank = (pp rank * dp + dp rank) * tp + tp rank: ranks that communicate most are neighbours.
 struct Grid {
   Group world;
-  Group dp;  // ranks with the same part of the model
-  Group pp;  // ranks with the same sequences and tp rank, ordered by stage
-  Group tp;  // ranks with the same sequences and stage
+  Group dp;     // ranks with the same part of the model
+  Group pp;     // ranks with the same sequences and tp rank, ordered by stage
+  Group tp;     // ranks with the same sequences and stage
+  Group model;  // ranks with the same sequences, which have one copy of the model together: pp x tp, by stage
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;

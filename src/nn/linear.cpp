@@ -38,12 +38,18 @@ const AdapterSegment* whole_segment(const Pass& pass, size_t parameter, int64_t 
   return segment.begin == 0 && segment.end == rows && layer_of(segment, parameter) ? &segment : nullptr;
 }
 
+// y = x with the dropout of the adapter's input; row 0 of x is row `begin` of the batch.
+void drop(Pass& pass, const Adapter& adapter, const Linear& linear, const Tensor& y, const Tensor& x, int64_t begin) {
+  ops::DropoutAttributes attributes = dropout_attributes(pass, adapter, linear.parameter);
+  attributes.first_column = linear.first_input;
+  ops::dropout(pass.ops, y, x, pass.training->dropout_rows.slice(begin, begin + x.rows()), attributes);
+}
+
 // The adapter's input: x, or x with dropout in scratch memory.
-Tensor adapter_input(Pass& pass, const Adapter& adapter, size_t parameter, const Tensor& x, int64_t begin) {
+Tensor adapter_input(Pass& pass, const Adapter& adapter, const Linear& linear, const Tensor& x, int64_t begin) {
   if (!drops(pass, adapter)) return x;
   const Tensor dropped = pass.ops.scratch.allocate(x.dtype, x.shape);
-  ops::dropout(pass.ops, dropped, x, pass.training->dropout_rows.slice(begin, begin + x.rows()),
-               dropout_attributes(pass, adapter, parameter));
+  drop(pass, adapter, linear, dropped, x, begin);
   return dropped;
 }
 
@@ -94,11 +100,11 @@ void matrix_gradient(Pass& pass, int trainable, const Tensor& dy, const Tensor& 
 
 // The gradients of an adapter's A and B. dlow [T, R]: low_rank_gradient of `out`, the segment's rows of dy; x: of the
 // whole batch.
-void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeights& layer, size_t parameter,
+void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeights& layer, const Linear& linear,
                        const Tensor& dlow, const Tensor& out, const Tensor& x) {
   const Adapter& adapter = *segment.adapter;
   const Arena::Scope scope(pass.ops.scratch);
-  const Tensor input = adapter_input(pass, adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
+  const Tensor input = adapter_input(pass, adapter, linear, x.slice(segment.begin, segment.end), segment.begin);
   if (layer.b_trainable >= 0)
     matrix_gradient(pass, layer.b_trainable, out, low_rank(pass, adapter, layer, input), segment.begin);
   matrix_gradient(pass, layer.a_trainable, dlow, input, segment.begin);
@@ -109,24 +115,24 @@ void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeig
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+  if (!sums_over_ranks(pass)) return product(pass, y, x, accumulate);
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
+  product(pass, sum, x, false);
+  sum_over(pass.ops.device, pass.tp, sum);
+  if (accumulate) ops::add(pass.ops, y, y, sum);
+}
+
+void Linear::product(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
   ops::LinearAttributes attributes = linear_attributes(pass);
-  if (row_parallel && pass.tp.size() > 1) {
-    const Arena::Scope scope(pass.ops.scratch);
-    const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
-    linear(pass.ops, sum, x, weight, attributes);
-    if (bias && pass.tp.rank() == 0) ops::add_bias(pass.ops, sum, bias);
-    sum_over(pass.ops.device, pass.tp, sum);
-    if (accumulate) ops::add(pass.ops, y, y, sum);
-    return;
-  }
   attributes.accumulate = accumulate;
   const AdapterSegment* whole = in_fp8(pass) || in_int8(pass) ? nullptr : whole_segment(pass, parameter, x.rows());
   if (whole) {
     const Arena::Scope scope(pass.ops.scratch);
     const Adapter& adapter = *whole->adapter;
     const LoraWeights& layer = adapter.layers[parameter];
-    const Tensor low = low_rank(pass, adapter, layer, adapter_input(pass, adapter, parameter, x, 0));
+    const Tensor low = low_rank(pass, adapter, layer, adapter_input(pass, adapter, *this, x, 0));
     ops::linear_low_rank(pass.ops, y, x, weight, low, layer.b, attributes);
   } else {
     linear(pass.ops, y, x, weight, attributes);
@@ -156,7 +162,7 @@ void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std
 }
 
 void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const {
-  if (bias) ops::add_bias(pass.ops, y, bias);
+  if (bias && !(sums_over_ranks(pass) && pass.tp.rank() > 0)) ops::add_bias(pass.ops, y, bias);
   if (pass.lora && pass.lora->ranks[parameter] > 0) {
     ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,
               {.layer = static_cast<int64_t>(parameter), .rank = pass.lora->ranks[parameter]});
@@ -166,7 +172,7 @@ void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const Adapt
     if (!layer || whole) continue;
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor input =
-        adapter_input(pass, *segment.adapter, parameter, x.slice(segment.begin, segment.end), segment.begin);
+        adapter_input(pass, *segment.adapter, *this, x.slice(segment.begin, segment.end), segment.begin);
     const Tensor low = low_rank(pass, *segment.adapter, *layer, input);
     ops::matmul(pass.ops, y.slice(segment.begin, segment.end), low, layer->b,
                 {.transpose_b = true, .accumulate = true});
@@ -200,7 +206,7 @@ void Linear::add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const 
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor out = dy.slice(segment.begin, segment.end);
     const Tensor dlow = low_rank_gradient(pass, *segment.adapter, *layer, out);
-    adapter_gradients(pass, segment, *layer, parameter, dlow, out, x);
+    adapter_gradients(pass, segment, *layer, *this, dlow, out, x);
   }
 }
 
@@ -232,7 +238,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     const Arena::Scope own(pass.ops.scratch);
     const Tensor out = dy.slice(segment.begin, segment.end);
     const Tensor dlow = whole ? whole_dlow : low_rank_gradient(pass, adapter, *layer, out);
-    if (deferred == nullptr) adapter_gradients(pass, segment, *layer, parameter, dlow, out, x);
+    if (deferred == nullptr) adapter_gradients(pass, segment, *layer, *this, dlow, out, x);
     if (!dx || whole) continue;
     const Tensor din = dx.slice(segment.begin, segment.end);
     if (!drops(pass, adapter)) {
@@ -241,8 +247,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     }
     const Tensor masked = pass.ops.scratch.allocate(dx.dtype, din.shape);
     ops::matmul(pass.ops, masked, dlow, layer->a, {});
-    ops::dropout(pass.ops, masked, masked, pass.training->dropout_rows.slice(segment.begin, segment.end),
-                 dropout_attributes(pass, adapter, parameter));
+    drop(pass, adapter, *this, masked, masked, segment.begin);
     ops::add(pass.ops, din, din, masked);
   }
 }

@@ -19,8 +19,10 @@ struct Linear {
   bool fp8 = false;  // fp8 gemms in a pass with fp8 (ops/linear_fp8.h)
   // The input features are split over the tensor-parallel ranks (Split::columns, Megatron's RowParallelLinear), and
   // forward all-reduces the partial outputs. The input gradients of the other split layers are partial; the caller
-  // all-reduces their sum once for all layers with the same input.
+  // all-reduces their sum once for all layers with the same input. Adapters are cut with the weight
+  // (spec::held_adapter).
   bool row_parallel = false;
+  int64_t first_input = 0;  // the number of the first input feature here, among all of the layer's
 
   explicit operator bool() const { return static_cast<bool>(weight); }
 
@@ -49,8 +51,13 @@ struct Linear {
   // Whether the weight, the bias or an adapter of the pass is trained.
   bool has_gradients(const Pass& pass) const;
   void add_own_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;  // of weight and bias
-  // Adds the bias and the terms of adapters; not those of `whole`, the segment whose term y has already.
+  // y = x W^T with the bias and the terms of adapters; where inputs are split, this rank's part of it, of which one
+  // rank's has the bias. Added to y with `accumulate`.
+  void product(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
+  // Adds the bias, unless another rank adds it, and the terms of adapters; not those of `whole`, the segment whose term
+  // y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
+  bool sums_over_ranks(const Pass& pass) const { return row_parallel && pass.tp.size() > 1; }
 };
 
 }  // namespace ingot::nn

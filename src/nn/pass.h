@@ -86,8 +86,7 @@ struct Pass {
   Training* training = nullptr;   // null: backward state is not saved
   bool fp8 = false;               // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
-  // For a shard of a model (spec/model_shard.h): the ranks that hold the other shards of its layers. With several
-  // of them there are no adapters.
+  // For a shard of a model (spec/model_shard.h): the ranks that hold the other shards of its layers.
   comm::Group tp{};
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.

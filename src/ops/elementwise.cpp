@@ -112,6 +112,10 @@ void check_dropout(const char* op, const Context& context, const Tensor& y, cons
   if (!(attributes.probability >= 0.0F && attributes.probability < 1.0F)) {
     throw_error(ErrorKind::internal, "{}: the probability is {}, it should be in [0, 1)", op, attributes.probability);
   }
+  if (attributes.first_column < 0 || attributes.first_column % 4 != 0) {
+    throw_error(ErrorKind::internal, "{}: the first column is {}, it should be a multiple of 4", op,
+                attributes.first_column);
+  }
 }
 
 }  // namespace

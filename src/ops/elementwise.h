@@ -68,13 +68,16 @@ struct DropoutAttributes {
   float probability = 0;  // probability that an element becomes 0; the others are divided by 1 - probability
   uint64_t seed = 0;      // key of the random numbers
   uint64_t stream = 0;    // identifies this use of dropout: a function of (step, layer, call site)
+  // The number of x's first column, a multiple of 4: x may be these columns of a wider matrix.
+  int64_t first_column = 0;
   // `rows` [T] i64: row t of x uses the random numbers of sample rows[t] >> 32 and position rows[t] & 0xffffffff, so a
   // token's mask does not depend on the micro-batch or rank.
 };
 
-// y [T, N] = x with dropout. Element (t, j) is kept when uniform(Philox(seed; stream, rows[t], j)) >= probability. The
-// Philox counter is (low rows, high rows, j / 4, low stream), the key is seed with high stream XORed into its upper
-// word, and element j uses word j % 4 of the output. The backward is the same op on dy. y may be x.
+// y [T, N] = x with dropout. Element (t, n) is kept when uniform(Philox(seed; stream, rows[t], j)) >= probability, with
+// j = first_column + n. The Philox counter is (low rows, high rows, j / 4, low stream), the key is seed with high
+// stream XORed into its upper word, and word j % 4 of the output is used. The backward is the same op on dy. y may be
+// x.
 void dropout(Context& context, const Tensor& y, const Tensor& x, const Tensor& rows, DropoutAttributes attributes);
 struct Dropout {
   static constexpr const char* name = "dropout";

@@ -45,7 +45,7 @@ class DryRun {
  public:
   DryRun(const train::Recipe& recipe)
       : recipe_(recipe),
-        ranks_(recipe.parallel.dp * recipe.parallel.pp),
+        ranks_(recipe.parallel.ranks()),
         log_(LogLevel::info),
         runtime_(first_runtime(recipe, ranks_)),
         has_data_(!recipe.data.train.values.empty()),
@@ -67,12 +67,12 @@ class DryRun {
 
   std::string text(std::optional<int64_t> rank) {
     if (rank && (*rank < 0 || *rank >= ranks_)) {
-      throw_error(ErrorKind::usage, "--rank {}: parallel.dp {} x parallel.pp {} has the ranks 0 to {}", *rank,
-                  recipe_.parallel.dp, recipe_.parallel.pp, ranks_ - 1);
+      throw_error(ErrorKind::usage, "--rank {}: parallel.dp {} x parallel.pp {} x parallel.tp {} has the ranks 0 to {}",
+                  *rank, recipe_.parallel.dp, recipe_.parallel.pp, recipe_.parallel.tp, ranks_ - 1);
     }
     const bool all = ranks_ <= max_listed;
     std::vector<int64_t> numbers;
-    for (int64_t i = 0; i < ranks_; i += all ? 1 : recipe_.parallel.dp) numbers.push_back(i);
+    for (int64_t i = 0; i < ranks_; i += all ? 1 : stage_ranks()) numbers.push_back(i);
     if (rank && std::ranges::find(numbers, *rank) == numbers.end()) numbers.push_back(*rank);
     plan(numbers);
     std::string tables;
@@ -102,6 +102,8 @@ class DryRun {
   }
 
  private:
+  int64_t stage_ranks() const { return ranks_ / recipe_.parallel.pp; }
+
   RunPlan plan_of(int64_t rank) {
     const train::ShardSpec share = share_of(recipe_.parallel, rank);
     const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share);
@@ -139,7 +141,7 @@ class DryRun {
     if (ranks_ == 1) return table;
     if (ranks_ > max_listed) {
       return fmt::format("ranks {} to {}, as for the first of them\n{}", numbers[index],
-                         numbers[index] + recipe_.parallel.dp - 1, table);
+                         numbers[index] + stage_ranks() - 1, table);
     }
     if (index > 0 && plans_[index - 1].memory.table() == table) return {};
     size_t last = index;

@@ -79,25 +79,64 @@ void RunFolder::require_lock() const {
 
 void RunFolder::write_recipe(const std::string& resolved) const { write_file(path_ / "recipe.yaml", resolved); }
 
-std::string weights_fingerprint(const WeightSet& weights, Device& device, const comm::Group& stages) {
-  constexpr size_t sampled = 4096;
-  Sha256 digest;
-  for (const Parameter& p : weights.parameters) {
-    const bool matrix = static_cast<bool>(p.matrix), held = matrix || p.vector;
-    const size_t bytes = matrix ? static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in)
-                         : held ? p.vector.bytes()
-                                : 0;
-    const auto* begin = static_cast<const std::byte*>(matrix ? p.matrix.data : p.vector.data);
-    const size_t part = std::min(sampled, bytes);
-    std::string sample(2 * part, '\0');  // of the beginning and of the end
-    if (held) device.copy_to_host(sample.data(), begin, part);
-    if (held) device.copy_to_host(sample.data() + part, begin + bytes - part, part);
-    if (stages.size() > 1) {  // of the lowest stage that holds it
-      const std::vector<std::string> samples = stages.gather(sample);
-      const auto first = std::ranges::find_if(samples, [](const std::string& each) { return !each.empty(); });
-      if (first != samples.end()) sample = *first;
+namespace {
+
+// The bytes of a parameter's beginning and end that the fingerprint reads.
+struct Sample {
+  std::string bytes;
+  std::string known;  // of each byte whether it is here: 0 or 1
+};
+
+Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Parameter& parameter, Device& device) {
+  constexpr int64_t most = 4096;
+  const bool matrix = static_cast<bool>(parameter.matrix);
+  // Bytes of so many elements of a row.
+  const auto bytes_of = [&](int64_t elements) {
+    return static_cast<int64_t>(matrix ? row_bytes(parameter.matrix.storage, elements)
+                                       : static_cast<size_t>(elements) * size_of(DType::f32));
+  };
+  const int64_t width = bytes_of(matrix ? whole[1] : 1), all = whole[0] * width, part = std::min(most, all);
+  spec::Slice slice = held.slice;
+  slice.columns = {bytes_of(slice.columns.begin), bytes_of(slice.columns.end)};
+  const auto* data = static_cast<const std::byte*>(matrix ? parameter.matrix.data : parameter.vector.data);
+  Sample sample{std::string(static_cast<size_t>(2 * part), '\0'), std::string(static_cast<size_t>(2 * part), '\0')};
+  spec::for_runs(slice, width, [&](int64_t first, int64_t count, int64_t at) {
+    for (const auto& [window, place] : {std::pair(spec::Range{0, part}, int64_t{0}), {{all - part, all}, part}}) {
+      const int64_t from = std::max(first, window.begin), to = std::min(first + count, window.end);
+      if (from >= to) continue;
+      const auto begin = static_cast<size_t>(place + from - window.begin), bytes = static_cast<size_t>(to - from);
+      device.copy_to_host(sample.bytes.data() + begin, data + (at + from - first), bytes);
+      std::fill_n(sample.known.begin() + static_cast<int64_t>(begin), bytes, '\1');
     }
-    digest.update(std::as_bytes(std::span(sample)));
+  });
+  return sample;
+}
+
+}  // namespace
+
+std::string weights_fingerprint(const spec::ModelSpec& model, std::span<const spec::ModelShard> shards,
+                                const WeightSet& weights, Device& device, const comm::Group& ranks) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(model, shards);
+  auto next = held.begin();
+  Sha256 digest;
+  for (size_t i = 0; i < table.size(); ++i) {
+    Sample own;
+    if (next != held.end() && next->whole == i)
+      own = sample_of(*next++, Shape(table[i].shape), weights.parameters[i], device);
+    if (ranks.size() == 1) {
+      digest.update(std::as_bytes(std::span(own.bytes)));
+      continue;
+    }
+    std::string whole;
+    for (const std::string& text : ranks.gather(own.bytes + own.known)) {
+      const size_t half = text.size() / 2;
+      whole.resize(std::max(whole.size(), half));
+      for (size_t at = 0; at < half; ++at) {
+        if (text[half + at] != 0) whole[at] = text[at];
+      }
+    }
+    digest.update(std::as_bytes(std::span(whole)));
   }
   return digest.hex();
 }

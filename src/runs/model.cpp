@@ -27,7 +27,7 @@ WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const
 }
 
 RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const comm::Group& stages) {
+                        const comm::Group& ranks) {
   const train::Recipe& r = plan.recipe;
   const train::ShardSpec& share = plan.share;
   Device& device = *runtime.device;
@@ -42,7 +42,7 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
     made.base = "random";
   } else {
     loaded = checkpoint::load_model(source, load_options(r, runtime, share));
-    made.base = weights_fingerprint(loaded.weights, device, stages);
+    made.base = weights_fingerprint(plan.model, share.shards, loaded.weights, device, ranks);
   }
   for (const spec::ModelShard& shard : share.shards)
     made.parts.push_back(models::make_model(plan.model, loaded.weights, device, shard));

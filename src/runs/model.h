@@ -20,7 +20,7 @@ WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, 
 // What one rank has.
 struct RunModel {
   std::unique_ptr<checkpoint::LoadedModel> loaded;    // owns the weights to which the others refer
-  std::vector<std::unique_ptr<models::Model>> parts;  // of ShardSpec::shards: one whole model, or stages of a pipeline
+  std::vector<std::unique_ptr<models::Model>> parts;  // of ShardSpec::shards
   std::unique_ptr<train::OptimizerState> optimizer_state;
   std::string base;  // identifies the initial weights, for run_identity
 
@@ -30,9 +30,9 @@ struct RunModel {
   void begin(train::Step& step);
 };
 
-// Creates random weights, or loads those of `source`, as the recipe says: of plan.share. Collective over the stages of
-// a pipeline. Errors: those of load_model.
+// Creates random weights, or loads those of `source`, as the recipe says: of plan.share. Collective over the ranks that
+// together have one copy of the model. Errors: those of load_model.
 RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const comm::Group& stages = {});
+                        const comm::Group& ranks = {});
 
 }  // namespace ingot::runs

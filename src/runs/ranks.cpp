@@ -63,15 +63,16 @@ int64_t automatic_share(const std::vector<int>& cpus, const RankPlace& rank) {
 
 // Sets parallel.dp to what the launcher has started.
 void set_launched(train::ParallelRecipe& parallel, const comm::Launch& launch) {
-  const int64_t replicas = launch.size / parallel.pp;
-  if (launch.size % parallel.pp != 0) {
-    throw_hint(ErrorKind::usage, "start a multiple of parallel.pp processes",
-               "parallel.pp is {}, and {} has started {} processes", parallel.pp, launch.launcher, launch.size);
+  const int64_t each = parallel.pp * parallel.tp, replicas = launch.size / each;
+  if (launch.size % each != 0) {
+    throw_hint(ErrorKind::usage, "start a multiple of parallel.pp x parallel.tp processes",
+               "parallel.pp is {} and parallel.tp {}, and {} has started {} processes", parallel.pp, parallel.tp,
+               launch.launcher, launch.size);
   }
   if (parallel.dp != 1 && parallel.dp != replicas) {
-    throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes over parallel.pp",
-               "parallel.dp is {} and parallel.pp {}, but {} has started {} processes", parallel.dp, parallel.pp,
-               launch.launcher, launch.size);
+    throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes over parallel.pp x parallel.tp",
+               "parallel.dp is {}, parallel.pp {} and parallel.tp {}, but {} has started {} processes", parallel.dp,
+               parallel.pp, parallel.tp, launch.launcher, launch.size);
   }
   parallel.dp = replicas;
 }
@@ -81,7 +82,9 @@ void set_launched(train::ParallelRecipe& parallel, const comm::Launch& launch) {
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
   int code = 0;
   const auto grid_of = [&](const comm::Group& world) {
-    return comm::make_grid(world, {.dp = static_cast<int>(parallel.dp), .pp = static_cast<int>(parallel.pp)});
+    return comm::make_grid(world, {.dp = static_cast<int>(parallel.dp),
+                                   .pp = static_cast<int>(parallel.pp),
+                                   .tp = static_cast<int>(parallel.tp)});
   };
   if (const std::optional<comm::Launch> launch = comm::find_launch(environment)) {
     set_launched(parallel, *launch);
@@ -90,7 +93,7 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
         [&](const comm::MpiRank& rank) { code = run({rank.world, grid_of(rank.world), rank.local, rank.locals}); });
     return code;
   }
-  const comm::InProcess settings{.ranks = static_cast<int>(parallel.dp * parallel.pp),
+  const comm::InProcess settings{.ranks = static_cast<int>(parallel.ranks()),
                                  .timeout_s = static_cast<double>(parallel.timeout_s),
                                  .stuck = end_process};
   comm::run_in_process(settings, [&](const comm::Group& world) {
@@ -103,10 +106,15 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
 train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   train::ParallelRecipe p = parallel;
   p.resolve();
-  train::ShardSpec share{static_cast<int>(rank % p.dp), static_cast<int>(p.dp), static_cast<int>(p.zero)};
+  const int64_t replica = rank / p.tp;  // comm/grid.h
+  train::ShardSpec share{static_cast<int>(replica % p.dp), static_cast<int>(p.dp), static_cast<int>(p.zero)};
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
-                                         static_cast<int>(rank / p.dp));
+                                         static_cast<int>(replica / p.dp));
+  }
+  for (spec::ModelShard& shard : share.shards) {
+    shard.tp = p.tp;
+    shard.tp_rank = rank % p.tp;
   }
   return share;
 }

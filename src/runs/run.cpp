@@ -22,9 +22,9 @@
 #include "runs/plan.h"
 #include "runs/ranks.h"
 #include "runs/samples.h"
-#include "runs/stage_weights.h"
 #include "runs/summary.h"
 #include "runs/tensorboard_log.h"
+#include "runs/whole_tensors.h"
 #include "runtime/device_rates.h"
 #include "runtime/runtime.h"
 #include "train/event_log.h"
@@ -52,12 +52,25 @@ void plan_checkpoints(RunPlan& plan, const Device& device, size_t available, con
       format_bytes(copy.wanted), format_bytes(copy.room));
 }
 
-// The adapter's master weights, by layer; `memory` owns those that are gathered from several ranks. Collective.
-std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, train::Step& step,
+// What this rank has of the adapter's master weights; `memory` owns those that are gathered from data-parallel ranks,
+// which call it together.
+std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_state, const train::Step& step,
+                                     std::vector<Buffer>& memory) {
+  std::vector<HeldTensor> held;
+  for (size_t i = 0; i < optimizer_state.tensors().size(); ++i) {
+    const train::TrainedParameter& t = optimizer_state.tensors()[i];
+    const Tensor master = step.master(i, memory.emplace_back());
+    if (t.is_counted(optimizer_state.share())) held.push_back({t.number, master, t.whole, t.slice});
+  }
+  return held;
+}
+
+// The adapter's master weights, by layer; `memory` owns those that other ranks have. On rank 0.
+std::vector<checkpoint::AdapterModule> adapter_modules(const RunPlan& plan, WholeTensors& tensors,
                                                        std::vector<Buffer>& memory) {
   std::vector<checkpoint::AdapterModule> modules;
   size_t number = 0;  // of the trainable tensors of the whole model: A and B of each layer
-  const auto next = [&] { return step.master(number++, memory.emplace_back()); };
+  const auto next = [&] { return tensors.fetch(number++, memory.emplace_back()); };
   for (const spec::LoraParam& p : spec::lora_parameters(plan.model, *plan.lora)) {
     const Tensor a = next(), b = next();
     modules.push_back({.param = p, .factor = static_cast<float>(plan.lora->factor()), .a = a, .b = b});
@@ -102,8 +115,8 @@ size_t memory_of(const Device& device, const Rank& rank) {
   return static_cast<size_t>(-rank.world.all_max(-available));
 }
 
-// Ranks that update the same parameters by themselves must round alike: data-parallel ones without ZeRO, and in a
-// pipeline the stages that both have a tied embedding.
+// Ranks that update the same parameters by themselves must round alike: data-parallel ones without ZeRO,
+// tensor-parallel ones, and in a pipeline the stages that both have a tied embedding.
 void require_like_devices(const Device& device, const RunPlan& plan, const comm::Grid& grid) {
   const std::string own = fmt::format("rank {} has {} {}", grid.world.rank(), name(device.kind()), device.arch());
   const auto require = [&](const comm::Group& group, const char* hint, const char* why) {
@@ -117,6 +130,8 @@ void require_like_devices(const Device& device, const RunPlan& plan, const comm:
     require(grid.dp, "use identical devices, or set parallel.zero to 1 or 2",
             "with parallel.zero 0 their weights would drift apart");
   }
+  require(grid.tp, "use identical devices for tensor-parallel ranks",
+          "the parameters that both have would drift apart");
   const bool both_in_rank0 = plan.recipe.parallel.schedule == spec::PipelineScheduleName::zb_v;
   if (plan.model.tied_head && !plan.lora && !both_in_rank0) {
     require(grid.ends, "use identical devices for the first and the last stage, or parallel.schedule: zb_v",
@@ -242,7 +257,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
                                     ? DeviceRates{}
                                     : runtime::gpu_training_rates(runtime, plan.step.activation);
-  RunModel made = make_run_model(plan, runtime, inputs.source, rank.grid.pp);
+  RunModel made = make_run_model(plan, runtime, inputs.source, rank.grid.model);
   const WeightSet& weights = made.loaded->weights;
   train::OptimizerState& optimizer_state = *made.optimizer_state;
   const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, made, data, log, rank.grid);
@@ -297,22 +312,26 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     log.info("stopped after step {}; continue with --resume", console.summary().end.step);
     return 130;
   }
-  std::filesystem::path result;
+  std::vector<Buffer> gathered;
+  std::vector<HeldTensor> held =
+      plan.lora ? held_masters(optimizer_state, step, gathered) : held_tensors(plan.model, plan.share.shards, weights);
+  if (rank.grid.dp.rank() > 0) return 0;
+  WholeTensors tensors(*runtime.device, std::move(held), rank.grid.model);
+  if (!first) {
+    tensors.serve();
+    return 0;
+  }
+  const std::filesystem::path result = run_dir / (plan.lora ? "adapter" : "model");
   if (plan.lora) {
-    result = run_dir / "adapter";
-    std::vector<Buffer> masters;  // gathered from several ranks
-    const std::vector<checkpoint::AdapterModule> modules = adapter_modules(plan, step, masters);
-    if (!first) return 0;
-    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, modules, *runtime.device);
+    checkpoint::write_adapter(result, plan.model, *plan.lora, r.model, adapter_modules(plan, tensors, gathered),
+                              *runtime.device);
   } else {
-    if (rank.grid.dp.rank() > 0) return 0;
-    StageWeights stages(*runtime.device, weights, rank.grid.pp);
-    if (!first) {
-      stages.serve();
-      return 0;
-    }
-    result = run_dir / "model";
     remove_tree(result);
+    Buffer memory;
+    const auto fetch = [&](size_t index) {
+      const Tensor tensor = tensors.fetch(index, memory);
+      return tensor.shape.rank() > 1 ? Parameter{weight_of(tensor), {}} : Parameter{{}, tensor};
+    };
     checkpoint::write_hf(result,
                          {.spec = plan.model,
                           .weights = weights,
@@ -320,10 +339,10 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
                           .name = r.name,
                           .text = inputs.text_source,
                           .pool = runtime.threads.get(),
-                          .fetch = [&](size_t index) { return stages.fetch(index); }},
+                          .fetch = fetch},
                          plan.step.activation);
-    stages.end();
   }
+  tensors.end();
   request_.print(end_report(plan, data, console.summary(), result));
   require_stored(trainer);
   return 0;

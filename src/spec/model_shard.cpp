@@ -27,6 +27,11 @@ std::vector<Range> rows_of(const ParamSpec& p, const ModelShard& shard) {
   return rows;
 }
 
+Slice whole_slice_of(const ParamSpec& p) { return whole_slice(p.shape[0], p.shape.size() > 1 ? p.shape[1] : 1); }
+
+// Of queries or keys, head by head: a rank's gradient is that of its heads.
+bool is_norm_of_heads(const ParamSpec& p) { return p.role == Role::q_norm || p.role == Role::k_norm; }
+
 bool is_copy(const ModelSpec& model, const ParamSpec& p, const ModelShard& shard) {
   return model.tied_head && p.role == Role::embedding && shard.last() && !shard.first();
 }
@@ -80,13 +85,16 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     const ParamSpec& p = table[i];
     const bool copy = is_copy(model, p, shard);
     if (!copy && !is_held(p, shard, blocks)) continue;
-    HeldParameter held{i, p, {{0, p.shape[0]}}, {0, p.shape.size() > 1 ? p.shape[1] : 1}, copy};
-    const bool in_block = p.layer >= 0;
-    if (in_block && p.split == Split::rows) held.rows = rows_of(p, shard);
-    if (in_block && p.split == Split::columns) held.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
-    held.held.shape[0] = 0;
-    for (const Range& range : held.rows) held.held.shape[0] += range.end - range.begin;
-    if (p.shape.size() > 1) held.held.shape[1] = held.columns.end - held.columns.begin;
+    HeldParameter held{.whole = i, .held = p, .slice = whole_slice_of(p), .copy = copy};
+    if (shard.tp > 1 && p.layer >= 0) {
+      if (p.split == Split::rows) held.slice.rows = rows_of(p, shard);
+      if (p.split == Split::columns) held.slice.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
+      held.share = p.split != Split::none ? TensorShare::cut
+                   : is_norm_of_heads(p)  ? TensorShare::partial
+                                          : TensorShare::whole;
+    }
+    held.held.shape[0] = held.slice.num_rows();
+    if (p.shape.size() > 1) held.held.shape[1] = held.slice.columns.count();
     held.held.rope_heads = p.rope_heads / shard.tp;
     held.held.fused_heads = p.fused_heads / shard.tp;
     for (int64_t& group : held.held.row_groups) group /= shard.tp;
@@ -106,6 +114,17 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<con
   std::vector<HeldParameter> list;
   for (auto& [whole, p] : held) list.push_back(std::move(p));
   return list;
+}
+
+HeldAdapter held_adapter(const LoraParam& adapter, const HeldParameter& base) {
+  const auto [module, index, rank, in, out] = adapter;
+  HeldAdapter held{
+      adapter, {{rank, in}, {{{0, rank}}, base.slice.columns}}, {{out, rank}, {base.slice.rows, {0, rank}}}};
+  if (base.share != TensorShare::cut) return held;
+  const bool outputs = base.held.split == Split::rows;
+  held.a.share = outputs ? TensorShare::partial : TensorShare::cut;
+  held.b.share = outputs ? TensorShare::cut : TensorShare::partial;
+  return held;
 }
 
 int64_t first_trainable_stage(const ModelSpec& model, int64_t virtual_stages, int64_t lowest_layer) {

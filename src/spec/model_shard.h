@@ -8,7 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "spec/lora.h"
 #include "spec/model.h"
+#include "spec/slice.h"
 
 namespace ingot::spec {
 
@@ -26,12 +28,6 @@ struct ModelShard {
 // yet.
 void check(const ModelSpec& model, const ModelShard& shard);
 
-// Elements [begin, end).
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 // The blocks of the shard, by their index in the model. If the layers do not divide evenly, earlier stages have one
 // more.
 Range blocks_of(const ModelSpec& model, const ModelShard& shard);
@@ -42,11 +38,18 @@ ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard);
 // Whether a shard has this parameter, or its part of it, or a copy of a tied embedding.
 bool holds(const ModelSpec& model, const ModelShard& shard, const ParamSpec& p);
 
+// How the ranks of a tensor-parallel group have a trainable tensor.
+enum class TensorShare {
+  whole,    // each has all of it, and computes its gradient
+  partial,  // each has all of it; its gradient is the sum of what they compute
+  cut,      // each has a part of it, and computes that part's gradient
+};
+
 struct HeldParameter {
-  size_t whole = 0;         // index in parameters(model)
-  ParamSpec held;           // names and indices as in the whole model, shape as held
-  std::vector<Range> rows;  // of the whole parameter; the held rows are these ranges, concatenated
-  Range columns;
+  size_t whole = 0;  // index in parameters(model)
+  ParamSpec held;    // names and indices as in the whole model, shape as held
+  Slice slice;       // of the whole parameter
+  TensorShare share = TensorShare::whole;
   // The last stage's copy of a tied embedding, which the first stage holds too: each computes the gradient of its own
   // use, and the parameter's is their sum.
   bool copy = false;
@@ -58,6 +61,22 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
 // Those of a rank of a pipeline, whose `shards` are its virtual stages. Each comes once: a rank with the first and the
 // last stage has one tied embedding for both uses, and it is no copy.
 std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<const ModelShard> shards);
+
+// One of an adapter's two matrices as a rank holds it: A [rank, in] has the columns of the base weight, B [out, rank]
+// its rows.
+struct HeldAdapterMatrix {
+  std::vector<int64_t> whole;  // shape
+  Slice slice;
+  TensorShare share = TensorShare::whole;
+};
+struct HeldAdapter {
+  LoraParam adapter;  // of the whole model
+  HeldAdapterMatrix a, b;
+};
+
+// `base`: the held part of the weight that is adapted. With its outputs cut, each rank has all of A and computes the
+// part of A's gradient that its outputs give; with its inputs cut, the same of B.
+HeldAdapter held_adapter(const LoraParam& adapter, const HeldParameter& base);
 
 // The lowest of `virtual_stages` with a trainable parameter, when the blocks below `lowest_layer`, and with
 // `lowest_layer` > 0 the embedding, are frozen. The last one where only the head can be trained.

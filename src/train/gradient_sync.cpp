@@ -38,16 +38,21 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
       optimizer_state_(optimizer_state),
       ranks_(grid.dp),
       stages_(grid.pp),
+      tp_(grid.tp),
       uses_(grid.ends),
       host_visible_(device.host_visible()) {
   const ShardSpec& share = optimizer_state.share();
   if (share.rank != ranks_.rank() || share.ranks != ranks_.size() || share.stage() != stages_.rank() ||
-      share.stages() != stages_.size()) {
-    throw_error(ErrorKind::internal,
-                "optimizer state is that of rank {} of {} and stage {} of {}, not {} of {}, {} of {}", share.rank,
-                share.ranks, share.stage(), share.stages(), ranks_.rank(), ranks_.size(), stages_.rank(),
-                stages_.size());
+      share.stages() != stages_.size() || share.tp_rank() != tp_.rank() || share.tp() != tp_.size()) {
+    throw_error(
+        ErrorKind::internal,
+        "optimizer state is that of rank {} of {}, stage {} of {} and tensor-parallel rank {} of {}, not {} of {}, "
+        "{} of {}, {} of {}",
+        share.rank, share.ranks, share.stage(), share.stages(), share.tp_rank(), share.tp(), ranks_.rank(),
+        ranks_.size(), stages_.rank(), stages_.size(), tp_.rank(), tp_.size());
   }
+  if (optimizer_state.ranges() && tp_.size() > 1)
+    throw_error(ErrorKind::internal, "fixed-point sums over {} tensor-parallel ranks", tp_.size());
   if (optimizer_state.ranges()) largest_.resize(optimizer_state.num_trainable());
   for (const Bucket& bucket : optimizer_state.buckets()) {
     if (bucket.split && !host_visible_)
@@ -152,10 +157,28 @@ void GradientSync::record_largest(bool empty) {
 
 void GradientSync::finish() {
   if (!alone()) finish_buckets();
+  sum_partial();
   if (largest_.empty() || (alone() && one_stage())) return;
   ranks_.all_reduce(std::span(largest_), comm::ReduceOp::max);
   stages_.all_reduce(std::span(largest_), comm::ReduceOp::max);
   device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
+}
+
+void GradientSync::sum_partial() {
+  if (tp_.size() == 1 || local_only_) return;
+  const auto for_partial = [&](auto fn) {
+    size_t at = 0;
+    for (const TrainedParameter& t : optimizer_state_.tensors()) {
+      if (t.tp_share != spec::TensorShare::partial || t.shard.count() == 0) continue;
+      fn(t.shard_gradient, at);
+      at += static_cast<size_t>(t.shard.count());
+    }
+    return at;
+  };
+  std::vector<float> sums(for_partial([](const Tensor&, size_t) {}));
+  for_partial([&](const Tensor& x, size_t at) { device_.copy_to_host(sums.data() + at, x.data, x.bytes()); });
+  tp_.all_reduce(std::span(sums), comm::ReduceOp::sum);
+  for_partial([&](const Tensor& x, size_t at) { device_.copy_from_host(x.data, sums.data() + at, x.bytes()); });
 }
 
 void GradientSync::finish_buckets() {
@@ -209,11 +232,18 @@ void GradientSync::sum(const Tensor& x) const {
   device_.copy_from_host(x.data, values.data(), x.bytes());
 }
 
+// Over the ranks that have the parts of one copy of the model.
+void GradientSync::sum_over_model(std::span<double> values) const {
+  if (has_whole_model()) return;
+  tp_.all_reduce(values, comm::ReduceOp::sum);
+  stages_.all_reduce(values, comm::ReduceOp::sum);
+}
+
 void GradientSync::gather_squares(const Tensor& squares) const {
-  if (one_stage()) return;
+  if (has_whole_model()) return;
   std::vector<double> values(static_cast<size_t>(squares.elements()));
   device_.copy_to_host(values.data(), squares.data, squares.bytes());
-  stages_.all_reduce(std::span(values), comm::ReduceOp::sum);
+  sum_over_model(values);
   device_.copy_from_host(squares.data, values.data(), squares.bytes());
 }
 
@@ -231,9 +261,9 @@ void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) c
       const int64_t count = (t.parts[rank].count() + block - 1) / block;
       for (int64_t i = 0; i < count; ++i) total += all[rank].at(next_block[rank]++);
     }
-    if (!t.copy) totals[t.number] = total;
+    if (t.is_counted(optimizer_state_.share())) totals[t.number] = total;
   }
-  if (!one_stage()) stages_.all_reduce(std::span(totals), comm::ReduceOp::sum);
+  sum_over_model(totals);
   device_.copy_from_host(squares.data, totals.data(), squares.bytes());
 }
 

@@ -1,6 +1,6 @@
 // Gradient synchronisation of data-parallel ranks, bucket by bucket while backward runs, and the all-gather of the
-// weights that ranks have updated; in a pipeline also what its stages exchange about gradients. Transports work
-// on host memory; device memory is staged through the host.
+// weights that ranks have updated; also what the stages of a pipeline and tensor-parallel ranks exchange about
+// gradients. Transports work on host memory; device memory is staged through the host.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,8 @@ class GradientSync {
   // Called after the last bucket of a micro-batch, or of a step if not every_micro_batch(). Records this rank's largest
   // contributions to fixed-point sums. `empty` as above.
   void record_largest(bool empty);
-  // Waits for everything. The totals are then in shard_gradient, and OptimizerState::largest() is the maximum over all
-  // ranks.
+  // Waits for everything, and adds up what tensor-parallel ranks have of one gradient (spec::TensorShare::partial). The
+  // totals are then in shard_gradient, and OptimizerState::largest() is the maximum over all ranks.
   void finish();
   // Of a split bucket: replaces the total of tensors()[index] by its sum over the two stages that compute its uses.
   // They call it together.
@@ -48,7 +48,8 @@ class GradientSync {
   // `blocks` f64: for each of tensors() in order, this rank's sum of squares of each block (ops::sum_squares_block
   // elements) of its shard_gradient.
   void gather_squares(const Tensor& squares, const Tensor& blocks) const;
-  // The same without shards: `squares` has this stage's sums, and zeros for other tensors.
+  // The same without shards: `squares` has this rank's sums of the tensors that it counts
+  // (TrainedParameter::is_counted), and zeros for other tensors.
   void gather_squares(const Tensor& squares) const;
   // All-gathers the weights: every rank contributes the part that it updates.
   void gather_weights() const;
@@ -64,6 +65,10 @@ class GradientSync {
   };
   bool alone() const { return ranks_.size() == 1 || local_only_; }
   bool one_stage() const { return stages_.size() == 1 || local_only_; }
+  // Whether no other rank has other parts of the model.
+  bool has_whole_model() const { return local_only_ || (stages_.size() == 1 && tp_.size() == 1); }
+  void sum_over_model(std::span<double> values) const;
+  void sum_partial();
   std::byte* host_memory(size_t bucket);
   void begin_operation(size_t bucket);
   void accumulate_pending();
@@ -74,6 +79,7 @@ class GradientSync {
   OptimizerState& optimizer_state_;
   comm::Group ranks_;                  // data-parallel
   comm::Group stages_;                 // of the pipeline
+  comm::Group tp_;                     // tensor-parallel
   comm::Group uses_;                   // the stages that use a split tied embedding
   mutable PinnedBuffer uses_staging_;  // for its gradient, where the host cannot access device memory
   bool host_visible_;

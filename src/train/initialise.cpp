@@ -26,12 +26,9 @@ std::vector<float> held_values(const spec::HeldParameter& held, const spec::Para
   const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
   std::vector<float> part;
   part.reserve(static_cast<size_t>(held.held.elements()));
-  for (const spec::Range& rows : held.rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      const auto from = values.begin() + row * width;
-      part.insert(part.end(), from + held.columns.begin, from + held.columns.end);
-    }
-  }
+  spec::for_runs(held.slice, width, [&](int64_t first, int64_t count, int64_t) {
+    part.insert(part.end(), values.begin() + first, values.begin() + first + count);
+  });
   return part;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -60,20 +61,35 @@ struct Planned {
 
 // The adapters of the parts of a model that a rank holds. `number`: of A, among all trainable tensors; that of B
 // follows.
-struct HeldAdapter {
-  spec::LoraParam adapter;
+struct NumberedAdapter {
+  spec::HeldAdapter held;
   std::vector<int> chunks;
   size_t number = 0;
+
+  const spec::LoraParam& adapter() const { return held.adapter; }
 };
 
-std::vector<HeldAdapter> held_adapters(const spec::ModelSpec& model, const spec::LoraSpec& lora,
-                                       const std::vector<spec::ModelShard>& shards) {
-  const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  std::vector<HeldAdapter> held;
+Shape shape_of(const spec::HeldAdapterMatrix& matrix) {
+  return Shape{matrix.slice.num_rows(), matrix.slice.columns.count()};
+}
+
+std::vector<NumberedAdapter> held_adapters(const spec::ModelSpec& model, const spec::LoraSpec& lora,
+                                           const std::vector<spec::ModelShard>& shards) {
+  std::map<size_t, spec::HeldParameter> bases;
+  for (spec::HeldParameter& p : spec::held_parameters(model, shards)) bases.emplace(p.whole, std::move(p));
+  std::vector<NumberedAdapter> held;
   size_t number = 0;
   for (const spec::LoraParam& p : spec::lora_parameters(model, lora)) {
-    std::vector<int> chunks = chunks_of(model, shards, table[p.base]);
-    if (!chunks.empty()) held.push_back({p, std::move(chunks), number});
+    const auto base = bases.find(p.base);
+    if (base != bases.end()) {
+      const int64_t first = base->second.slice.columns.begin;
+      if (lora.dropout > 0 && first % 4 != 0) {
+        throw_hint(ErrorKind::usage, "set adapter.dropout to 0, or lower parallel.tp",
+                   "adapter.dropout {}: parallel.tp cuts the {} inputs of {} at {}, which is not a multiple of 4",
+                   lora.dropout, p.in, p.module, first);
+      }
+      held.push_back({spec::held_adapter(p, base->second), chunks_of(model, shards, base->second.held), number});
+    }
     number += 2;
   }
   return held;
@@ -85,11 +101,11 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   std::vector<Planned> planned;
   if (lora) {
-    for (const HeldAdapter& held : held_adapters(model, *lora, shards)) {
-      const spec::LoraParam& p = held.adapter;
-      for (const Shape& shape : {Shape{p.rank, p.in}, Shape{p.out, p.rank}}) {
-        const int64_t layer = table[p.base].layer;
-        planned.push_back({shape, activation, &optimizer_for(name, shape, layer), layer, held.chunks});
+    for (const NumberedAdapter& each : held_adapters(model, *lora, shards)) {
+      const int64_t layer = table[each.adapter().base].layer;
+      for (const spec::HeldAdapterMatrix* matrix : {&each.held.a, &each.held.b}) {
+        const Shape shape = shape_of(*matrix);
+        planned.push_back({shape, activation, &optimizer_for(name, shape, layer), layer, each.chunks});
       }
     }
   } else {
@@ -282,6 +298,9 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     t.number = held.whole;
     t.copy = held.copy;
     t.shape = shape_of(held.held);
+    t.whole = shape_of(table[held.whole]);
+    t.slice = held.slice;
+    t.tp_share = held.share;
     t.decay = held.held.decay;
     t.weight = t.shape.rank() == 2 ? parameter.matrix.tensor() : parameter.vector;
     if (t.weight.dtype != weight_type(t.shape, activation)) {
@@ -298,7 +317,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
                                DType activation, OptimizerDtypes types, uint64_t seed, const ShardSpec& share)
     : share_(share) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  const std::vector<HeldAdapter> adapted = held_adapters(model, lora, share.shards);
+  const std::vector<NumberedAdapter> adapted = held_adapters(model, lora, share.shards);
   adapter_arena_ = Arena(device, optimizer_state_bytes(model, lora, activation, types, share).adapter, "adapter");
   trainable_index_.assign(table.size(), -1);
   lowest_trainable_layer_ = model.num_layers();
@@ -310,34 +329,43 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   for (const spec::LoraParam& p : spec::lora_parameters(model, lora)) {
     if (table[p.base].layer >= 0) lowest_trainable_layer_ = std::min(lowest_trainable_layer_, table[p.base].layer);
   }
-  for (const auto& [p, chunks, number] : adapted) {
-    nn::LoraWeights& layer = adapter_->layers[p.base];
-    layer.a = adapter_arena_.allocate(activation, Shape{p.rank, p.in});
-    layer.b = adapter_arena_.allocate(activation, Shape{p.out, p.rank});
+  for (const NumberedAdapter& each : adapted) {
+    nn::LoraWeights& layer = adapter_->layers[each.adapter().base];
+    layer.a = adapter_arena_.allocate(activation, shape_of(each.held.a));
+    layer.b = adapter_arena_.allocate(activation, shape_of(each.held.b));
     layer.a_trainable = static_cast<int>(tensors_.size());
     layer.b_trainable = layer.a_trainable + 1;
-    for (const auto& [part, weight] : {std::pair{"lora_A", layer.a}, {"lora_B", layer.b}}) {
+    const auto add = [&](const char* name, size_t number, const spec::HeldAdapterMatrix& matrix, const Tensor& weight) {
       TrainedParameter t;
-      t.name = fmt::format("{}.{}.weight", p.module, part);
-      t.number = number + (weight.data == layer.a.data ? 0 : 1);
+      t.name = fmt::format("{}.{}.weight", each.adapter().module, name);
+      t.number = number;
       t.shape = weight.shape;
+      t.whole = Shape(std::span<const int64_t>(matrix.whole));
+      t.slice = matrix.slice;
+      t.tp_share = matrix.share;
       t.decay = true;
       t.weight = weight;
       tensors_.push_back(std::move(t));
-    }
+    };
+    add("lora_A", each.number, each.held.a, layer.a);
+    add("lora_B", each.number + 1, each.held.b, layer.b);
   }
   allocate_state(device, types, Layout(model, lora, activation, types, share));
 
-  for (const auto& [p, chunks, number] : adapted) {
-    const size_t index = static_cast<size_t>(adapter_->layers[p.base].a_trainable);
-    const Tensor& master = tensors_[index].master;
-    const Range shard = tensors_[index].shard;
+  for (const NumberedAdapter& each : adapted) {
+    const spec::LoraParam& p = each.adapter();
+    const TrainedParameter& a = tensors_[static_cast<size_t>(adapter_->layers[p.base].a_trainable)];
+    const Tensor& master = a.master;
     const double bound = 1.0 / std::sqrt(static_cast<double>(p.in));
-    std::vector<float> values(static_cast<size_t>(p.rank * p.in));
-    RandomStream random(seed, number);
-    for (float& value : values) value = static_cast<float>((2.0 * random.uniform() - 1.0) * bound);
-    values.erase(values.begin() + shard.end, values.end());
-    values.erase(values.begin(), values.begin() + shard.begin);
+    std::vector<float> all(static_cast<size_t>(p.rank * p.in));
+    RandomStream random(seed, each.number);
+    for (float& value : all) value = static_cast<float>((2.0 * random.uniform() - 1.0) * bound);
+    std::vector<float> held;
+    spec::for_runs(a.slice, p.in, [&](int64_t first, int64_t count, int64_t) {
+      held.insert(held.end(), all.begin() + first, all.begin() + first + count);
+    });
+    const std::span values =
+        std::span<const float>(held).subspan(static_cast<size_t>(a.shard.begin), static_cast<size_t>(a.shard.count()));
     if (master.dtype == DType::f32) {
       device.copy_from_host(master.data, values.data(), values.size() * sizeof(float));
     } else {

@@ -14,7 +14,8 @@
 
 namespace ingot::train {
 
-// A trainable tensor and its optimizer state. Where ranks shard the state (train/sharding.h), masters and state are
+// A trainable tensor, or the part of it that a tensor-parallel rank has, and its optimizer state. Where data-parallel
+// ranks shard the state (train/sharding.h), masters and state are
 // flat and hold this rank's own elements; otherwise they have the tensor's shape.
 struct TrainedParameter {
   std::string name;   // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
@@ -22,7 +23,11 @@ struct TrainedParameter {
   // Of a pipeline's last stage: a tied embedding that the first stage has too. Both stages update theirs with the sum
   // of their gradients; norms and checkpoints have it once.
   bool copy = false;
-  Shape shape;
+  Shape shape;  // as held
+  // Of tensor-parallel ranks: the whole tensor's shape, what is held of it, and what the others have.
+  Shape whole;
+  spec::Slice slice;
+  spec::TensorShare tp_share = spec::TensorShare::whole;
   bool decay = false;        // weight decay applies
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
   Range shard;               // the elements that this rank updates
@@ -36,6 +41,11 @@ struct TrainedParameter {
   Tensor sum;             // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
   Tensor shard_gradient;  // [own elements], f32 or fixed-point i64: gradient over all ranks, at a step's end
   Tensor weight;          // what the model computes with; the same memory as master when the dtypes agree
+
+  // Whether norms and checkpoints get this rank's elements of the tensor: of those that several ranks have, one rank's.
+  bool is_counted(const ShardSpec& share) const {
+    return !copy && (tp_share == spec::TensorShare::cut || share.tp_rank() == 0);
+  }
 };
 
 // Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There

@@ -273,23 +273,40 @@ void check_optimizer(const OptimizerRecipe& o, Fail fail) {
     fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
 }
 
+// What cannot be cut over the tensor-parallel ranks.
+template <class Fail>
+void check_tensor_parallel(const Recipe& r, Fail fail) {
+  const auto refuse = [&](const char* hint, const char* setting, const char* why) {
+    fail(hint, fmt::format("{} with parallel.tp {}: {}", setting, r.parallel.tp, why));
+  };
+  if (r.determinism == Determinism::bitwise) {
+    refuse("set determinism: fast, or parallel.tp to 1", "determinism: bitwise",
+           "sums over a layer's parts depend on the number of parts");
+  }
+  if (r.optimizer.name == OptimizerName::muon) {
+    refuse("use another optimizer.name, or set parallel.tp to 1", "optimizer.name: muon", "it needs whole matrices");
+  }
+  if (r.optimizer.state_dtype == StateType::int8) {
+    refuse("set optimizer.state_dtype to fp32 or bf16, or parallel.tp to 1", "optimizer.state_dtype: int8",
+           "its blocks of 256 elements would span parts of a tensor");
+  }
+}
+
 template <class Fail>
 void check_parallel(const Recipe& r, Fail fail) {
   ParallelRecipe p = r.parallel;
   p.resolve();
-  if (p.tp != 1) {
-    fail("set parallel.tp to 1, and cut the model by parallel.pp",
-         fmt::format("parallel.tp is {}: tensor-parallel training is not supported yet", p.tp));
+  if (p.pp * p.tp > 1 && !r.eval.prompts.empty()) {
+    fail("remove eval.prompts, or set parallel.pp and parallel.tp to 1",
+         fmt::format("eval.prompts with parallel.pp {} and parallel.tp {}: samples need the whole model on one rank",
+                     p.pp, p.tp));
   }
+  if (p.tp > 1) check_tensor_parallel(r, fail);
   if (p.pp == 1) return;
   if (p.zero == 2) {
     fail("set parallel.zero to 1",
          fmt::format("parallel.zero 2 with parallel.pp {}: a pipeline's stages add up whole gradients over a step",
                      p.pp));
-  }
-  if (!r.eval.prompts.empty()) {
-    fail("remove eval.prompts, or set parallel.pp to 1",
-         fmt::format("eval.prompts with parallel.pp {}: samples need the whole model on one rank", p.pp));
   }
   try {
     const auto ranks = static_cast<int>(p.pp);

@@ -114,6 +114,7 @@ struct ParallelRecipe {
 
   // Fills in `chunks`.
   void resolve();
+  int64_t ranks() const { return dp * pp * tp; }
 };
 
 struct EvalRecipe {

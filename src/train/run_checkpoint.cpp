@@ -29,10 +29,10 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
     const auto put = [&](const std::string& kind, const Tensor& tensor, int64_t block) {
       const Tensor flat = tensor.reshape(Shape{tensor.elements()});
       const auto blocks = [block](int64_t elements) { return (elements + block - 1) / block; };
-      const Shape whole = block == 1 ? t.shape : Shape{blocks(t.shape.elements())};
+      checkpoint::PartOf part{block == 1 ? t.whole : Shape{blocks(t.shape.elements())}, blocks(wanted.begin)};
+      if (t.tp_share == spec::TensorShare::cut) part.slice = t.slice;
       state.push_back({kind + "." + t.name,
-                       flat.slice(blocks(wanted.begin - t.shard.begin), blocks(wanted.end - t.shard.begin)),
-                       checkpoint::PartOf{whole, blocks(wanted.begin)}});
+                       flat.slice(blocks(wanted.begin - t.shard.begin), blocks(wanted.end - t.shard.begin)), part});
     };
     put("master", t.master, 1);
     for (const StateTensor& each : t.state) put(each.name, each.tensor, each.block);
@@ -44,9 +44,9 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
 std::vector<checkpoint::NamedTensor> written_by(const OptimizerState& optimizer_state) {
   const ShardSpec& share = optimizer_state.share();
   std::vector<checkpoint::NamedTensor> state = state_of(optimizer_state, [&](const TrainedParameter& t) {
-    return t.copy ? Range{} : t.parts[static_cast<size_t>(share.rank)];
+    return t.is_counted(share) ? t.parts[static_cast<size_t>(share.rank)] : Range{};
   });
-  if (optimizer_state.ranges() && share.rank == 0 && share.stage() == 0)
+  if (optimizer_state.ranges() && share.rank == 0 && share.stage() == 0 && share.tp_rank() == 0)
     state.push_back({"gradient_ranges", optimizer_state.ranges()});
   return state;
 }

@@ -17,21 +17,19 @@ struct ShardSpec {
   int rank = 0;   // among the data-parallel ranks, which hold the same parts of the model
   int ranks = 1;  // their number
   int zero = 0;
-  // The parts: in a pipeline the rank's virtual stages, in order.
+  // The parts: in a pipeline the rank's virtual stages, in order. Each has the same tp and tp_rank.
   std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
   int zero_stage() const { return ranks > 1 ? zero : 0; }
   // The pipeline.
   int stages() const { return static_cast<int>(shards.front().pp / std::ssize(shards)); }
   int stage() const { return static_cast<int>(shards.front().stage); }
+  // The ranks that share the tensors of its layers.
+  int tp() const { return static_cast<int>(shards.front().tp); }
+  int tp_rank() const { return static_cast<int>(shards.front().tp_rank); }
 };
 
-// Elements [begin, end) of a flattened tensor.
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t count() const { return end - begin; }
-};
+using spec::Range;  // of a flattened tensor
 
 // Divides tensors with the given numbers of elements among ranks; result by tensor and rank. With the tensors
 // concatenated, each rank has one contiguous range, in rank order and of nearly equal size. Ranges within a tensor

@@ -93,25 +93,30 @@ StepBytes Step::peak() const {
   return peak;
 }
 
-bool Step::is_last_stage() const { return optimizer_state_.share().shards.back().last(); }
+bool Step::has_losses() const {
+  const ShardSpec& share = optimizer_state_.share();
+  return share.shards.back().last() && share.tp_rank() == 0;
+}
 
 nn::Pass Step::pass_over(const MicroBatch& batch) {
   std::vector<nn::AdapterSegment> adapters;
   if (optimizer_state_.adapter()) adapters.push_back({0, batch.tokens.tokens(), optimizer_state_.adapter()});
   nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
   pass.fp8 = settings_.fp8;
+  if (!alone_) pass.tp = grid_.tp;
   return pass;
 }
 
 void Step::sum_squares() {
-  if (grid_.pp.size() > 1) {
-    const std::vector<double> none(optimizer_state_.num_trainable());  // other stages' tensors
+  const ShardSpec& share = optimizer_state_.share();
+  if (share.stages() > 1 || share.tp() > 1) {
+    const std::vector<double> none(optimizer_state_.num_trainable());  // tensors that other ranks count
     device_.copy_from_host(squares_.data, none.data(), squares_.bytes());
   }
   int64_t block = 0;
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.shard.count() == 0 || (t.copy && !blocks_)) continue;
+    if (t.shard.count() == 0 || (!blocks_ && !t.is_counted(share))) continue;
     const Tensor gradient = accumulator_->gradient(i);
     if (!blocks_) {
       const auto index = static_cast<int64_t>(t.number);
@@ -349,11 +354,15 @@ std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSe
 void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
   refuse_while_in_flight("the memory probe runs");
   std::vector<double> losses;
-  gradient_sync_.set_local_only(true);
+  const auto set_alone = [this](bool alone) {
+    alone_ = alone;
+    gradient_sync_.set_local_only(alone);
+  };
+  set_alone(true);
   struct Together {
-    GradientSync& gradient_sync;
-    ~Together() { gradient_sync.set_local_only(false); }
-  } const together{gradient_sync_};
+    const decltype(set_alone)& set;
+    ~Together() { set(false); }
+  } const together{set_alone};
   run_or_drop([&] {
     accumulate(losses, 1, sequences, samples, Pipeline::Peers::absent);
     uploader_->collect(losses);
@@ -381,43 +390,12 @@ void Step::refresh_weights() {
   gradient_sync_.gather_weights();
 }
 
-Tensor Step::master(size_t number, Buffer& memory) {
-  const auto is_it = [&](const TrainedParameter& t) { return t.number == number && !t.copy; };
-  const auto found = std::ranges::find_if(optimizer_state_.tensors(), is_it);
-  const bool here = found != optimizer_state_.tensors().end();
-  Tensor whole;
-  if (here && optimizer_state_.share().zero_stage() == 0) {
-    whole = found->master;
-  } else if (here) {
-    memory = Buffer(device_, static_cast<size_t>(found->shape.elements()) * size_of(found->master.dtype));
-    whole = memory.view(found->master.dtype, Shape{found->shape.elements()});
-    gradient_sync_.gather_master(static_cast<size_t>(found - optimizer_state_.tensors().begin()), whole);
-    whole = whole.reshape(found->shape);
-  }
-  return from_stage(here, whole, memory);
-}
-
-// Of the one stage that has it, `x` is copied to all others, into `memory`.
-Tensor Step::from_stage(bool here, const Tensor& x, Buffer& memory) const {
-  const comm::Group& stages = grid_.pp;
-  if (stages.size() == 1) return x;
-  const int root = stages.all_max(here ? stages.rank() : -1);
-  struct Header {
-    DType dtype = DType::f32;
-    int64_t rows = 0, columns = 0;  // 0 columns: a vector
-  };
-  Header header;
-  if (here) header = {x.dtype, x.shape[0], x.shape.rank() > 1 ? x.shape[1] : 0};
-  stages.begin_broadcast(std::as_writable_bytes(std::span(&header, 1)), root).wait();
-  const Shape shape = header.columns > 0 ? Shape{header.rows, header.columns} : Shape{header.rows};
-  std::vector<std::byte> bytes(static_cast<size_t>(shape.elements()) * size_of(header.dtype));
-  if (here) device_.copy_to_host(bytes.data(), x.data, bytes.size());
-  stages.begin_broadcast(bytes, root).wait();
-  if (here) return x;
-  memory = Buffer(device_, bytes.size());
-  const Tensor copy = memory.view(header.dtype, shape);
-  device_.copy_from_host(copy.data, bytes.data(), bytes.size());
-  return copy;
+Tensor Step::master(size_t index, Buffer& memory) const {
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
+  if (optimizer_state_.share().zero_stage() == 0) return t.master;
+  memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));
+  gradient_sync_.gather_master(index, memory.view(t.master.dtype, Shape{t.shape.elements()}));
+  return memory.view(t.master.dtype, t.shape);
 }
 
 }  // namespace ingot::train

@@ -111,15 +111,16 @@ class Step {
   // resource when this rank runs out of memory.
   void probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
 
-  // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks of a pipeline call it
-  // together, and the one with the last stage gets the losses; others get none. Only while no step is in flight.
+  // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks that have one copy of the
+  // model call it together, and one of those with the last stage gets the losses; others get none. Only while no step
+  // is in flight.
   std::vector<double> evaluate(std::span<const data::PackedSequence> sequences);
 
   // After masters were written: updates the weights that the model computes with, on all ranks.
   void refresh_weights();
-  // The whole master of the trainable tensor `number` (TrainedParameter::number), on the device. Where ranks shard the
-  // state, or it is another stage's, it is copied to `memory`.
-  Tensor master(size_t number, Buffer& memory);
+  // The master of OptimizerState::tensors()[index], all that this rank's copy of the weight has. Where data-parallel
+  // ranks shard the state, it is gathered in `memory`. The data-parallel ranks call it together.
+  Tensor master(size_t index, Buffer& memory) const;
 
   ops::Context& context() { return context_; }
   const comm::Group& ranks() const { return grid_.world; }
@@ -147,7 +148,7 @@ class Step {
   // The micro-batches of a step or an evaluation, with which a schedule is executed.
   class MicroBatches;
 
-  bool is_last_stage() const;
+  bool has_losses() const;  // on the last stage, and of ranks with the same losses on the first
   nn::Pass pass_over(const MicroBatch& batch);
   const spec::PipelineSchedule& schedule(int micro_batches, bool trains);
   int scheduled_micro_batches(size_t sequences) const;
@@ -165,7 +166,6 @@ class Step {
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
   void run_or_drop(FunctionRef<void()> work);
   void refuse_while_in_flight(const char* what) const;
-  Tensor from_stage(bool here, const Tensor& x, Buffer& memory) const;
 
   Device& device_;
   const spec::ModelSpec& model_;
@@ -188,6 +188,7 @@ class Step {
   std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;
   NonFiniteLocator* locator_ = nullptr;  // while a step is run again
+  bool alone_ = false;                   // during a memory probe: layers do not communicate
 };
 
 }  // namespace ingot::train

@@ -12,7 +12,7 @@ namespace ingot::train {
 namespace {
 
 models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads,
-                             bool host_visible) {
+                             bool host_visible, int64_t tp) {
   models::PassShape shape;
   shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
   shape.longest = settings.sequence_length;
@@ -22,6 +22,7 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.decoded = decoded;
   shape.threads = threads;
   shape.host_visible = host_visible;
+  shape.tp = tp;
   return shape;
 }
 
@@ -69,7 +70,7 @@ size_t saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, c
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
                       int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible,
                       const ShardSpec& share) {
-  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible);
+  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible, share.tp());
   const int64_t elements = max_elements(model, share, shape.tokens);
   const size_t accumulator =
       settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated

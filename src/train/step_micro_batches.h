@@ -12,7 +12,8 @@
 
 namespace ingot::train {
 
-// The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, on the last stage.
+// The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, where
+// Step::has_losses().
 class Step::MicroBatches final : public PipelineWork {
  public:
   MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
@@ -22,7 +23,7 @@ class Step::MicroBatches final : public PipelineWork {
         samples_(samples),
         each_(each),
         count_(count),
-        losses_(step.is_last_stage() ? &losses : nullptr) {}
+        losses_(step.has_losses() ? &losses : nullptr) {}
 
   // For training; `number`: of the step, for dropout.
   void train(int64_t number) {

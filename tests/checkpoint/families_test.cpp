@@ -43,6 +43,86 @@ TEST_P(Families, HuggingFaceFolderReproducesTheWeights) {
   }
 }
 
+// Each tensor-parallel rank of each stage reads its part of the whole, from either kind of file.
+TEST_P(Families, RanksReadTheirPartsOnly) {
+  const Scratch scratch;
+  ThreadPool pool(2);
+  HostDevice visible, hidden(false);
+  const RandomModel model(spec_of_config(GetParam().config));
+  const ExportModel what{model.spec, model.weights, visible, "m", {}, &pool};
+  std::vector<fs::path> files = {scratch.path / "f32"};
+  write_hf(files.back(), what, DType::f32);
+  try {
+    spec::check(model.spec, {.tp = 2, .pp = 2});
+  } catch (const Error&) {
+    const LoadOptions options{.device = visible, .shards = {{.tp = 2, .pp = 2}}};
+    EXPECT_THROW(load_model(open_model(files.back().string(), ""), options), Error);
+    return;
+  }
+  if (GetParam().gguf) {
+    files.push_back(scratch.path / "bf16.gguf");
+    write_gguf(files.back(), what, StorageType::bf16);
+  }
+  const std::vector<spec::ParamSpec> table = spec::parameters(model.spec);
+  for (const fs::path& file : files) {
+    for (HostDevice* device : {&visible, &hidden}) {
+      std::vector<int64_t> read(table.size());
+      for (const int64_t stage : {0, 1}) {
+        for (const int64_t rank : {0, 1}) {
+          const std::vector<spec::ModelShard> shards = {{.tp = 2, .tp_rank = rank, .pp = 2, .stage = stage}};
+          const LoadOptions options{.device = *device, .pool = &pool, .shards = shards};
+          const LoadedModel part = load_model(open_model(file.string(), ""), options);
+          EXPECT_EQ(part.copied_bytes, weight_sizes(open_model(file.string(), ""), options).copied);
+          for (const spec::HeldParameter& p : spec::held_parameters(model.spec, shards)) {
+            const std::vector<float> all = values_of(model.weights.parameters[p.whole]);
+            std::vector<float> expected;
+            const int64_t width = table[p.whole].shape.size() > 1 ? table[p.whole].shape[1] : 1;
+            spec::for_runs(p.slice, width, [&](int64_t first, int64_t count, int64_t at) {
+              EXPECT_EQ(at, std::ssize(expected));
+              expected.insert(expected.end(), all.begin() + first, all.begin() + first + count);
+            });
+            EXPECT_EQ(values_of(part.weights.parameters[p.whole]), expected) << p.held.name;
+            const bool counts = !p.copy && (p.share == spec::TensorShare::cut || rank == 0);
+            if (counts) read[p.whole] += std::ssize(expected);
+          }
+        }
+      }
+      for (size_t i = 0; i < table.size(); ++i) EXPECT_EQ(read[i], table[i].elements()) << table[i].name;
+    }
+  }
+}
+
+// A rank's columns must be whole blocks: 32 of 64 inputs are, 48 of 96 are not.
+TEST(QuantizedParts, BlocksAreNotCut) {
+  const Scratch scratch;
+  HostDevice device;
+  const RandomModel model(spec_of_config(tiny_families().front().config));
+  write_hf(scratch.path / "m", {model.spec, model.weights, device, "m", {}, nullptr}, DType::f32);
+  const std::vector<spec::ModelShard> second = {{.tp = 2, .tp_rank = 1}};
+  const auto load_part = [&](const fs::path& path, std::vector<spec::ModelShard> shards) {
+    return load_model(open_model(path.string(), ""),
+                      {.device = device, .storage = {StorageType::q8_0}, .shards = std::move(shards)});
+  };
+  const LoadedModel whole = load_part(scratch.path / "m", {}), part = load_part(scratch.path / "m", second);
+  size_t cut = 0;
+  for (const spec::HeldParameter& p : spec::held_parameters(whole.spec, second)) {
+    if (p.held.split != spec::Split::columns || p.held.shape.size() < 2) continue;
+    ++cut;
+    const Weight &all = whole.weights.parameters[p.whole].matrix, &own = part.weights.parameters[p.whole].matrix;
+    ASSERT_EQ(own.storage, StorageType::q8_0);
+    const size_t row = row_bytes(own.storage, own.in), whole_row = row_bytes(all.storage, all.in);
+    EXPECT_EQ(2 * row, whole_row);
+    for (int64_t r = 0; r < own.out; ++r) {
+      const auto* from = static_cast<const std::byte*>(all.data) + static_cast<size_t>(r) * whole_row;
+      const auto* to = static_cast<const std::byte*>(own.data) + static_cast<size_t>(r) * row;
+      EXPECT_EQ(std::memcmp(to, from + row, row), 0) << p.held.name << " " << r;
+    }
+  }
+  EXPECT_GT(cut, 0U);
+  expect_error(ErrorKind::unsupported, {"parallel.tp cuts", "elements 48 and 96", "inside blocks of 32"},
+               [&] { load_part(golden("a"), second); });
+}
+
 TEST_P(Families, GgufReproducesTheWeights) {
   const Scratch scratch;
   ThreadPool pool(2);

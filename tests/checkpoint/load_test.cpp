@@ -194,8 +194,6 @@ TEST(Load, StagesLoadTheirPartsOnly) {
     EXPECT_EQ(bytes, whole_device.allocated + copies * embedding);
     for (size_t i = 0; i < held.size(); ++i) EXPECT_EQ(held[i], i == 0 && copies > 0 ? 2 : 1) << name << " " << i;
   }
-  HostDevice device;
-  EXPECT_THROW(load(golden("a"), {.device = device, .shards = {{.tp = 2}}}), Error);
 }
 
 TEST(Load, ATiedHeadInTheFileIsIgnored) {

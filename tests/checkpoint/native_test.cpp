@@ -251,6 +251,86 @@ TEST_F(Native, ASnapshotIsTheSameForAnyNumberOfThreads) {
 }
 
 // A file size limit stands for a full disk.
+// A matrix [6, 8] and how ranks may have it.
+struct Layout {
+  std::vector<spec::Slice> slices;  // by rank; empty: flat parts
+  int flat = 1;                     // each slice, or the whole, is divided into so many parts
+};
+
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all = {
+      {{}, 1},
+      {{}, 3},
+      {{{{{0, 3}}, {0, 8}}, {{{3, 6}}, {0, 8}}}, 1},                                  // rows
+      {{{{{0, 1}, {2, 3}, {4, 5}}, {0, 8}}, {{{1, 2}, {3, 4}, {5, 6}}, {0, 8}}}, 2},  // of three groups
+      {{{{{0, 6}}, {0, 4}}, {{{0, 6}}, {4, 8}}}, 1},                                  // columns
+      {{{{{0, 6}}, {0, 2}}, {{{0, 6}}, {2, 6}}, {{{0, 6}}, {6, 8}}}, 5},
+  };
+  return all;
+}
+
+// The parts of a matrix with the values 0, 1, ... in a layout; `memory` owns them.
+std::vector<NamedTensor> parts_of(const Layout& layout, std::vector<std::vector<float>>& memory) {
+  const Shape whole{6, 8};
+  std::vector<NamedTensor> parts;
+  const std::vector<spec::Slice> everything = {spec::whole_slice(6, 8)};
+  for (const spec::Slice& slice : layout.slices.empty() ? everything : layout.slices) {
+    std::vector<float> values;
+    spec::for_runs(slice, 8, [&](int64_t first, int64_t count, int64_t) {
+      for (int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(first + i));
+    });
+    const auto elements = std::ssize(values);
+    for (int part = 0; part < layout.flat; ++part) {
+      const int64_t begin = elements * part / layout.flat, end = elements * (part + 1) / layout.flat;
+      std::vector<float>& own = memory.emplace_back(values.begin() + begin, values.begin() + end);
+      PartOf of{whole, begin};
+      if (!layout.slices.empty()) of.slice = slice;
+      parts.push_back({"matrix", Tensor{own.data(), DType::f32, Shape{end - begin}, nullptr}, of});
+    }
+  }
+  return parts;
+}
+
+TEST_F(Native, AnyPartsAreReadFromAnyParts) {
+  HostDevice hidden(false);
+  for (const Layout& written : layouts()) {
+    std::vector<std::vector<float>> memory;
+    memory.reserve(100);
+    write_checkpoint(folder, 1, parts_of(written, memory), "{}", &device);
+    const NativeCheckpoint found = open_checkpoint(folder, 1);
+    for (const Layout& read : layouts()) {
+      for (HostDevice* to : {&device, &hidden}) {
+        std::vector<std::vector<float>> expected;
+        expected.reserve(100);
+        std::vector<NamedTensor> parts = parts_of(read, expected);
+        for (size_t i = 0; i < parts.size(); ++i) {
+          std::vector<float> values(expected[i].size(), -1);
+          parts[i].tensor.data = values.data();
+          restore_tensors(found, {&parts[i], 1}, *to);
+          EXPECT_EQ(values, expected[i]) << "written in " << written.slices.size() << ", read in "
+                                         << read.slices.size();
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Native, MissingAndImpossiblePartsAreNamed) {
+  std::vector<std::vector<float>> memory;
+  memory.reserve(100);
+  std::vector<NamedTensor> parts = parts_of(layouts()[4], memory);
+  std::vector<float> values(48);
+  const NamedTensor whole{"matrix", Tensor{values.data(), DType::f32, Shape{6, 8}, nullptr}};
+  write_checkpoint(folder, 1, std::span(parts).last(1), "{}", &device);  // the right half
+  expect_error(ErrorKind::corrupt, {"'matrix' is incomplete", "from 0 on"},
+               [&] { restore_tensors(open_checkpoint(folder, 1), {&whole, 1}, device); });
+  parts[1].part->slice->columns = {5, 9};  // of 8
+  parts[1].part->whole = Shape{6, 9};
+  write_checkpoint(folder, 2, parts, "{}", &device);
+  expect_error(ErrorKind::corrupt, {"'matrix[0:6,5:9]'", "expected f32 [6, 8]"},
+               [&] { restore_tensors(open_checkpoint(folder, 2), {&whole, 1}, device); });
+}
+
 TEST_F(Native, AFullDiskLeavesEarlierCheckpoints) {
   write(1);
   std::vector<float> large(1 << 16);

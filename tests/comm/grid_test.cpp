@@ -37,7 +37,18 @@ TEST(Grid, GroupsByCoordinate) {
     EXPECT_EQ(grid.tp.all_sum<int64_t>(world.rank()), 2 * (world.rank() - grid.tp.rank()) + 1);
     EXPECT_EQ(grid.dp.all_sum<int64_t>(world.rank()), 3 * (world.rank() - 2 * grid.dp.rank()) + 6);
     EXPECT_EQ(grid.pp.all_sum<int64_t>(world.rank()), 2 * (world.rank() - 6 * grid.pp.rank()) + 6);
+    EXPECT_EQ(grid.model.rank(), grid.pp.rank() * 2 + grid.tp.rank());
+    const std::vector<int> model = grid.model.gather_one(world.rank());
+    const int first = 2 * grid.dp.rank();
+    EXPECT_EQ(model, (std::vector{first, first + 1, first + 6, first + 7}));
   });
+  for (const Extents& extents : {Extents{.dp = 3, .pp = 2}, {.dp = 3, .tp = 2}, {.dp = 6}}) {
+    run_in_process({.ranks = 6}, [&](const Group& world) {
+      const Grid grid = make_grid(world, extents);
+      EXPECT_EQ(grid.model.size(), extents.pp * extents.tp);
+      EXPECT_EQ(grid.model.rank(), grid.pp.rank() * extents.tp + grid.tp.rank());
+    });
+  }
 }
 
 TEST(Grid, OneAxisLayoutsWorkAndOtherSizesAreErrors) {

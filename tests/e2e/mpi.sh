@@ -63,7 +63,14 @@ status=0
 ranks 3
 run odd threads=3 parallel.pp=2 || status=$?
 [ "$status" = 2 ] || fail "parallel.pp=2 in three processes ended with $status"
-grep -q 'parallel.pp is 2, and mpirun has started 3 processes' "$folder/log" || fail "the message does not name the number of processes"
+grep -q 'parallel.pp is 2 and parallel.tp 1, and mpirun has started 3 processes' "$folder/log" || fail "the message does not name the number of processes"
+
+# Layers cut over processes: the bits of ranks that are threads, and one of four processes has the whole model's weights.
+launch=(env)
+run cut-threads threads=4 parallel.tp=2 parallel.pp=2 determinism=fast || fail "four threads failed with parallel.tp"
+ranks 4
+run cut-processes threads=4 parallel.tp=2 parallel.pp=2 determinism=fast || fail "four processes failed with parallel.tp"
+same_as cut-threads cut-processes
 
 # Muon: each matrix is on one rank as a whole.
 launch=(env)
@@ -76,7 +83,7 @@ ranks 2
 status=0
 run other threads=2 parallel.dp=3 || status=$?
 [ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
-grep -q 'parallel.dp is 3 and parallel.pp 1, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
+grep -q 'parallel.dp is 3, parallel.pp 1 and parallel.tp 1, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
 
 status=0
 launch=(env "INGOT_MPI=$folder/nowhere.so" "$mpirun" -n 2)

@@ -79,6 +79,53 @@ TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
   EXPECT_EQ(adapter("all-stages", {all, "parallel.pp=4", "threads=4", "batch.micro=2"}), adapter("all-one", {all}));
 }
 
+// Layers cut over ranks have the curve of one rank to rounding, and resume in other layouts; the model that rank 0
+// writes is the one that they had.
+TEST_F(Pretrain, TensorParallelRanksFollowOneRank) {
+  const std::vector<std::string> plain = {"schedule.name=constant", "precision=fp32"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), plain.begin(), plain.end());
+    return more;
+  };
+  const auto near = [&](const std::string& name, const std::string& expected) {
+    const auto found = curve(name), wanted = curve(expected);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_NEAR(found[i].first / wanted[i].first, 1, 1e-4) << name << ", step " << i + 1;
+      EXPECT_NEAR(found[i].second / wanted[i].second, 1, 1e-2) << name << ", step " << i + 1;
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
+  ASSERT_NO_FATAL_FAILURE(trains("cut", with({"steps=2", "parallel.tp=2", "threads=2"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("cut", with({"steps=4", "parallel.tp=2", "parallel.pp=2", "parallel.zero=1", "threads=4", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("cut", with({"parallel.tp=2", "parallel.dp=2", "parallel.zero=2", "threads=4", "--resume"})));
+  near("cut", "one");
+  // The same weights from one rank: no step is left.
+  const std::string written = read_file(run("cut") / "model" / "model.safetensors", uint64_t{1} << 30);
+  ASSERT_NO_FATAL_FAILURE(trains("cut", with({"--resume"})));
+  EXPECT_EQ(read_file(run("cut") / "model" / "model.safetensors", uint64_t{1} << 30), written);
+
+  const auto finetune = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> words = command(name, with(more));
+    words.front() = "finetune";
+    words.insert(words.end(), {"init=pretrained", "model=" + (run("one") / "model").string(), "weights=int8",
+                               "adapter={rank: 4, dropout: 0.1}"});
+    const Result result = program_.run(words);
+    ASSERT_EQ(result.code, 0) << result.error;
+  };
+  ASSERT_NO_FATAL_FAILURE(finetune("adapter", {}));
+  ASSERT_NO_FATAL_FAILURE(finetune("cut-adapter", {"steps=3", "parallel.tp=2", "threads=2"}));
+  const std::string adapter = "cut-adapter/adapter/adapter_model.safetensors";
+  const std::string from_two = read_file(program_ / "runs" / adapter);
+  ASSERT_NO_FATAL_FAILURE(
+      finetune("cut-adapter", {"steps=3", "parallel.dp=2", "parallel.zero=1", "threads=2", "--resume"}));
+  EXPECT_EQ(read_file(program_ / "runs" / adapter), from_two);
+  ASSERT_NO_FATAL_FAILURE(finetune("cut-adapter", {"parallel.pp=2", "threads=2", "--resume"}));
+  near("cut-adapter", "adapter");
+}
+
 // Without settings, the clock limits what a crash can cost; with checkpoint.every, only steps count.
 TEST_F(Pretrain, CheckpointsAreTimedUnlessSetBySteps) {
   ASSERT_NO_FATAL_FAILURE(trains("clock", {"steps=1"}));

@@ -275,7 +275,9 @@ TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
   expect({fmt::format("affinity={}-{}", usable.front(), usable.back() + 1), "threads=3"},
          "is not available to this process");
   expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' lists 2 devices for 3 ranks");
-  expect({"parallel.tp=2"}, "parallel.tp is 2");
+  expect({"parallel.tp=2"}, "determinism: bitwise with parallel.tp 2");
+  expect({"parallel.tp=3", "determinism=fast", "threads=9"},
+         "parallel.tp is 3, which does not divide the model's 4 attention heads");
   expect({"parallel.pp=5", "threads=15"}, "the model has 4 blocks, and parallel.pp x parallel.chunks is 5");
 }
 

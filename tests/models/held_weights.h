@@ -36,15 +36,12 @@ inline std::vector<Values> whole_weights(const spec::ModelSpec& spec) {
 template <class Fn>
 void for_elements(const spec::HeldParameter& p, const spec::ParamSpec& whole, Fn fn) {
   const int64_t width = whole.shape.size() > 1 ? whole.shape[1] : 1;
-  size_t at = 0;
-  for (const spec::Range& rows : p.rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      for (int64_t column = p.columns.begin; column < p.columns.end; ++column) {
-        fn(static_cast<size_t>(row * width + column), at++);
-      }
-    }
-  }
-  EXPECT_EQ(static_cast<int64_t>(at), p.held.elements()) << p.held.name;
+  int64_t elements = 0;
+  spec::for_runs(p.slice, width, [&](int64_t first, int64_t count, int64_t at) {
+    for (int64_t i = 0; i < count; ++i) fn(static_cast<size_t>(first + i), static_cast<size_t>(at + i));
+    elements += count;
+  });
+  EXPECT_EQ(elements, p.held.elements()) << p.held.name;
 }
 
 // The parameters of a shard, and a sum of gradients for each. They point into this object.

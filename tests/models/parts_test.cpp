@@ -83,8 +83,10 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   };
   compute(outcome.losses);
   for (size_t i = 0; i < own.held.size(); ++i) {
-    EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << own.held[i].held.name;
-    outcome.gradients[own.held[i].whole] = own.gradients[i];
+    const spec::HeldParameter& p = own.held[i];
+    EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << p.held.name;
+    if (p.share == spec::TensorShare::partial) tp.all_reduce(std::span(own.gradients[i]), comm::ReduceOp::sum);
+    outcome.gradients[p.whole] = own.gradients[i];
   }
 
   // The losses without training are the same.

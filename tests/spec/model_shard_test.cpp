@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/error.h"
+#include "models/testing/family_specs.h"
 #include "spec/pipeline_schedule.h"
 #include "tests/spec/small_model.h"
 
@@ -64,6 +67,68 @@ TEST(PipelineShards, BackwardEndsAtTheLowestTrainableBlock) {
   EXPECT_EQ(first_trainable_stage(model, 4, 8), 3);
   expect(2, 8, 2, false);
   expect(3, 8, 2, false);
+}
+
+// Every element of a parameter is on one of the tensor-parallel ranks, or all are on each.
+TEST(TensorParallelShards, HoldEveryElement) {
+  size_t cut = 0;
+  for (const models::FamilyCase& family : models::family_cases()) {
+    const std::vector<ParamSpec> table = parameters(family.spec);
+    std::map<size_t, std::vector<int>> held;
+    for (const int64_t rank : {0, 1}) {
+      std::vector<HeldParameter> own;
+      try {
+        own = held_parameters(family.spec, {.tp = 2, .tp_rank = rank});
+      } catch (const Error&) {
+        continue;  // refused: in other tests
+      }
+      for (const HeldParameter& p : own) {
+        const ParamSpec& whole = table[p.whole];
+        std::vector<int>& times = held[p.whole];
+        times.resize(static_cast<size_t>(whole.elements()));
+        EXPECT_EQ(p.slice.elements(), p.held.elements()) << whole.name;
+        for_runs(p.slice, whole.shape.size() > 1 ? whole.shape[1] : 1, [&](int64_t first, int64_t count, int64_t) {
+          for (int64_t i = first; i < first + count; ++i) ++times[static_cast<size_t>(i)];
+        });
+        const int expected = p.share == TensorShare::cut ? 1 : 2;
+        cut += p.share == TensorShare::cut ? 1 : 0;
+        if (rank == 1) EXPECT_EQ(times, std::vector<int>(times.size(), expected)) << family.name << " " << whole.name;
+      }
+    }
+  }
+  EXPECT_GT(cut, 100U);
+}
+
+TEST(TensorParallelShards, AdaptersAreCutWithTheirLayers) {
+  const ModelSpec model = small_model("llama", 2);
+  const std::vector<HeldParameter> held = held_parameters(model, ModelShard{.tp = 2, .tp_rank = 1});
+  for (const LoraParam& p : lora_parameters(model, {.rank = 4, .targets = {"q_proj", "o_proj", "lm_head"}})) {
+    const auto base = std::ranges::find(held, p.base, &HeldParameter::whole);
+    ASSERT_NE(base, held.end());
+    const auto [adapter, a, b] = held_adapter(p, *base);
+    using enum TensorShare;
+    const bool query = p.module.ends_with("q_proj"), head = p.module == "lm_head";
+    EXPECT_EQ(a.share, head ? whole : query ? partial : cut) << p.module;
+    EXPECT_EQ(b.share, head ? whole : query ? cut : partial) << p.module;
+    const int64_t in = head || query ? p.in : p.in / 2, out = query ? p.out / 2 : p.out;
+    EXPECT_EQ(a.slice, (Slice{{{0, 4}}, {p.in - in, p.in}})) << p.module;
+    EXPECT_EQ(b.slice, (Slice{{{p.out - out, p.out}}, {0, 4}})) << p.module;
+  }
+}
+
+TEST(Slices, AreWalkedInOrder) {
+  const Slice slice{{{1, 3}, {4, 5}}, {2, 4}};
+  EXPECT_EQ(slice.elements(), 6);
+  std::vector<std::array<int64_t, 3>> runs;
+  for_runs(slice, 5, [&](int64_t first, int64_t count, int64_t at) { runs.push_back({first, count, at}); });
+  EXPECT_EQ(runs, (std::vector<std::array<int64_t, 3>>{{7, 2, 0}, {12, 2, 2}, {22, 2, 4}}));
+  runs.clear();
+  for_runs(Slice{{{1, 3}, {4, 5}}, {0, 5}}, 5,
+           [&](int64_t first, int64_t count, int64_t at) { runs.push_back({first, count, at}); });
+  EXPECT_EQ(runs, (std::vector<std::array<int64_t, 3>>{{5, 10, 0}, {20, 5, 10}}));
+  std::vector<Range> rows;
+  for_rows(slice, 1, 3, [&](const Range& range) { rows.push_back(range); });
+  EXPECT_EQ(rows, (std::vector<Range>{{2, 3}, {4, 5}}));
 }
 
 }  // namespace

@@ -370,9 +370,11 @@ TEST_P(PipelineOfTensorParallelStages, EqualsTheWholeModel) {
       }
     }
     if (spec.tied_head) tied[static_cast<size_t>(grid.tp.rank())].add(part);
-    part.for_parameters([&](const spec::HeldParameter& p, const Values& values) {
+    part.for_parameters([&](const spec::HeldParameter& p, const Values& computed) {
       ++compared;
       if (spec.tied_head && p.held.role == spec::Role::embedding) return;
+      Values values = computed;
+      if (p.share == spec::TensorShare::partial) grid.tp.all_reduce(std::span(values), comm::ReduceOp::sum);
       const Values& expected = whole.gradients.all.at(p.whole);
       const double most = tolerated(expected);
       models::for_elements(p, table[p.whole], [&](size_t from, size_t to) {

@@ -1,5 +1,6 @@
 #include "tests/train/small_run.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/half.h"
@@ -32,11 +33,15 @@ spec::LoraSpec small_lora(std::vector<std::string> targets) {
 SmallRun::SmallRun(const Settings& settings)
     : device(settings.visible), threads(settings.threads), spec(settings.spec) {
   cpu::register_ops(registry);
-  const comm::Grid grid =
-      comm::make_grid(settings.ranks, {.dp = settings.ranks.size() / settings.stages, .pp = settings.stages});
+  const int dp = settings.ranks.size() / settings.stages / settings.tp;
+  const comm::Grid grid = comm::make_grid(settings.ranks, {.dp = dp, .pp = settings.stages, .tp = settings.tp});
   ShardSpec share{grid.dp.rank(), grid.dp.size(), settings.zero};
   if (settings.stages > 1)
     share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());
+  for (spec::ModelShard& shard : share.shards) {
+    shard.tp = grid.tp.size();
+    shard.tp_rank = grid.tp.rank();
+  }
   weights = random_weights(device, spec, settings.weights, 11, spec::held_parameters(spec, share.shards));
   for (const spec::ModelShard& shard : share.shards) parts.push_back(models::make_model(spec, weights, device, shard));
   if (settings.lora) {
@@ -65,16 +70,20 @@ void SmallRun::randomise_b(uint64_t seed) {
   for (const TrainedParameter& t : optimizer_state->tensors()) {
     if (t.name.find("lora_B") == std::string::npos) continue;
     RandomStream random(seed, std::hash<std::string>()(t.name));
-    for (int64_t i = 0; i < t.shape.elements(); ++i) {
-      const float value = static_cast<float>(random.normal()) * 0.1F;
-      if (t.master.dtype == DType::f32) {
-        t.master.as<float>()[i] = value;
-      } else {
-        t.master.as<uint16_t>()[i] = float_to_bf16(value);
+    std::vector<float> values(static_cast<size_t>(t.whole.elements()));
+    for (float& value : values) value = static_cast<float>(random.normal()) * 0.1F;
+    spec::for_runs(t.slice, t.whole[1], [&](int64_t first, int64_t count, int64_t at) {
+      for (int64_t i = std::max(at, t.shard.begin); i < std::min(at + count, t.shard.end); ++i) {
+        const float value = values[static_cast<size_t>(first + i - at)];
+        if (t.master.dtype == DType::f32) {
+          t.master.as<float>()[i - t.shard.begin] = value;
+        } else {
+          t.master.as<uint16_t>()[i - t.shard.begin] = float_to_bf16(value);
+        }
       }
-    }
+    });
   }
-  optimizer_state->refresh_weights(step->context());
+  step->refresh_weights();
 }
 
 std::vector<data::PackedSequence> SmallRun::sequences(int64_t count) const {

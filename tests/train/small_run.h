@@ -25,8 +25,9 @@ struct SmallRun {
     OptimizerDtypes types;
     int threads = 2;
     StepSettings step = {.sequence_length = 24};
-    comm::Group ranks;  // the world: pipelines of `stages`, and what is left is data-parallel
+    comm::Group ranks;  // the world: pipelines of `stages`, layers of `tp`, and what is left is data-parallel
     int stages = 1;
+    int tp = 1;
     int chunks = 1;
     int zero = 0;
     bool visible = true;  // whether the host can access the device's memory

@@ -112,6 +112,7 @@ void run_dropout(Context& context, const Tensor& y, const Tensor& x, const Tenso
   row.key[0] = key[0];
   row.key[1] = key[1];
   row.counter[2] = static_cast<uint32_t>(attributes.stream);
+  row.first_block = static_cast<uint32_t>(attributes.first_column / 4);
   // Keep if uniform >= p. uniform is a multiple of 2^-24, so p is rounded up to one.
   row.drop_below = static_cast<uint32_t>(std::ceil(static_cast<double>(attributes.probability) * 0x1p24));
   row.factor = static_cast<float>(1.0 / (1.0 - static_cast<double>(attributes.probability)));
@@ -202,7 +203,7 @@ void reference_dropout(Context&, const Tensor& y, const Tensor& x, const Tensor&
   const int64_t width = x.shape[1];
   for (int64_t i = 0; i < x.elements(); ++i) {
     const uint64_t row = static_cast<uint64_t>(rows.as<int64_t>()[i / width]);
-    const int64_t j = i % width;
+    const int64_t j = attributes.first_column + i % width;
     const auto block = Philox::block({static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32),
                                       static_cast<uint32_t>(j / 4), static_cast<uint32_t>(attributes.stream)},
                                      dropout_key(attributes));

@@ -7,12 +7,19 @@
 namespace ingot::models {
 
 Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::HeldParameter>& held, const WeightSet& weights)
-    : model_(model), weights_(weights), fp8_(weights.parameters.size()), row_parallel_(weights.parameters.size()) {
-  for (const auto& [whole, p, rows, columns, copy] : held) {
+    : model_(model),
+      weights_(weights),
+      fp8_(weights.parameters.size()),
+      row_parallel_(weights.parameters.size()),
+      first_input_(weights.parameters.size()) {
+  for (const spec::HeldParameter& each : held) {
+    const size_t whole = each.whole;
+    const spec::ParamSpec& p = each.held;
     if (whole >= weights.parameters.size() || !(weights.parameters[whole].matrix || weights.parameters[whole].vector))
       throw_error(ErrorKind::internal, "{} has no weight for {}", model.family, p.name);
     fp8_[whole] = spec::is_block_linear(p);
     row_parallel_[whole] = p.split == spec::Split::columns;
+    first_input_[whole] = each.slice.columns.begin;
     if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), whole).second) {
       throw_error(ErrorKind::internal, "{} has the same role and position as another parameter of {}", p.name,
                   model.family);
@@ -40,6 +47,7 @@ nn::Linear Binder::linear(spec::Role role, Place at) const {
   layer.weight = weights_.parameters[layer.parameter].matrix;
   layer.fp8 = fp8_[layer.parameter];
   layer.row_parallel = row_parallel_[layer.parameter];
+  layer.first_input = first_input_[layer.parameter];
   if (index_.contains({role, at.layer, at.expert, true})) {
     layer.bias_parameter = index(role, at, true);
     layer.bias = weights_.parameters[layer.bias_parameter].vector;

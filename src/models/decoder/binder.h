@@ -36,9 +36,10 @@ class Binder {
   const spec::ModelSpec& model_;
   const WeightSet& weights_;
   std::map<std::tuple<spec::Role, int64_t, int64_t, bool>, size_t> index_;
-  // By parameter; false for those that are not held.
+  // By parameter; false or 0 for those that are not held.
   std::vector<bool> fp8_;  // spec::is_block_linear
   std::vector<bool> row_parallel_;
+  std::vector<int64_t> first_input_;
 };
 
 }  // namespace ingot::models

@@ -174,6 +174,7 @@ double dropped(double x, uint64_t row, uint64_t column, const ops::DropoutAttrib
 
 OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttributes attributes, bool in_place) {
   OpCase c{.op = "dropout", .name = fmt::format("{} T={} N={} p={}", name(dtype), rows, width, attributes.probability)};
+  if (attributes.first_column > 0) c.name += fmt::format(" first={}", attributes.first_column);
   c.operands = {{"y", dtype, {rows, width}, Role::output}, {"x", dtype, {rows, width}}, {"rows", DType::i64, {rows}}};
   c.operands[0].alias = in_place ? 1 : -1;
   // Sample and position numbers of all magnitudes, which double represents exactly below 2^53.
@@ -186,7 +187,8 @@ OpCase dropout_case(DType dtype, int64_t rows, int64_t width, ops::DropoutAttrib
   c.reference = [attributes, width](Values& v, Conditions&) {
     for (size_t i = 0; i < v[0].size(); ++i) {
       const size_t w = static_cast<size_t>(width);
-      v[0][i] = dropped(v[1][i], static_cast<uint64_t>(v[2][i / w]), i % w, attributes);
+      v[0][i] = dropped(v[1][i], static_cast<uint64_t>(v[2][i / w]),
+                        static_cast<uint64_t>(attributes.first_column) + i % w, attributes);
     }
   };
   c.precision = Precision::rounded_once;
@@ -263,6 +265,9 @@ std::vector<OpCase> elementwise_cases() {
       cases.push_back(dropout_case(dtype, 17, width, most, true));
     }
     cases.push_back(dropout_case(dtype, 3, 65, never, false));
+    ops::DropoutAttributes later = tenth;
+    later.first_column = 36;
+    for (const int64_t width : {17, 64}) cases.push_back(dropout_case(dtype, 5, width, later, false));
     for (const int64_t width : {5, 64}) {
       cases.push_back(grouped_dropout_case(dtype, {3, 0, 1, 4, 0}, width, tenth));
       cases.push_back(grouped_dropout_case(dtype, {7}, width, most));

@@ -51,7 +51,7 @@ INGOT_INLINE void philox(Words& c0, Words& c1, Words& c2, Words& c3, uint32_t k0
 template <class T>
 void dropout(T* y, const T* x, int64_t n, DropoutRow row) {
   Words block;
-  for (int i = 0; i < lanes; ++i) block[i] = static_cast<uint32_t>(i);
+  for (int i = 0; i < lanes; ++i) block[i] = row.first_block + static_cast<uint32_t>(i);
   for (int64_t begin = 0; begin < n; begin += 4 * lanes, block += static_cast<uint32_t>(lanes)) {
     Words words_of[4] = {Words{} + row.counter[0], Words{} + row.counter[1], block, Words{} + row.counter[2]};
     philox(words_of[0], words_of[1], words_of[2], words_of[3], row.key[0], row.key[1]);

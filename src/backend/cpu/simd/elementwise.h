@@ -7,9 +7,11 @@
 
 namespace ingot::cpu {
 
-// The random numbers of one row of dropout: block b is Philox with the counter (counter[0], counter[1], b, counter[2]).
+// The random numbers of one row of dropout: block b is Philox with the counter (counter[0], counter[1], first_block +
+// b, counter[2]).
 struct DropoutRow {
   uint32_t counter[3];
+  uint32_t first_block;
   uint32_t key[2];
   uint32_t drop_below;  // the smallest 24-bit random number that keeps an element
   float factor;         // multiplies the elements that are kept

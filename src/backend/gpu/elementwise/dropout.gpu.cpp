@@ -10,7 +10,8 @@ struct DropoutArgs {
   uint32_t key_low;
   uint32_t key_high;
   uint32_t stream;
-  uint32_t drop_below;  // the element is kept if the 24 random bits are at least this
+  uint32_t first_block;  // of 4 columns
+  uint32_t drop_below;   // the element is kept if the 24 random bits are at least this
   float factor;
   int64_t n;  // columns; one block per row
   // Of rows that are grouped by expert: each row's token, whose `rows` is meant, and the experts' first rows [experts +
@@ -49,7 +50,7 @@ GPU_FN void drop(const DropoutArgs& a) {
     }
     for (int begin = 0; begin < count; begin += 4) {
       const Words words = philox({{static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32),
-                                   static_cast<uint32_t>((j + begin) / 4), stream}},
+                                   a.first_block + static_cast<uint32_t>((j + begin) / 4), stream}},
                                  a.key_low, a.key_high);
       for (int i = 0; i < 4; ++i) {
         float& value = values.at[begin + i];
@@ -91,6 +92,7 @@ DropoutArgs args_of(const Tensor& y, const Tensor& x, const Tensor& rows, const 
           .key_low = static_cast<uint32_t>(attributes.seed),
           .key_high = static_cast<uint32_t>(attributes.seed >> 32) ^ static_cast<uint32_t>(attributes.stream >> 32),
           .stream = static_cast<uint32_t>(attributes.stream),
+          .first_block = static_cast<uint32_t>(attributes.first_column / 4),
           // Keep if uniform >= p. Both are multiples of 2^-24 once p is rounded up to one.
           .drop_below = static_cast<uint32_t>(std::ceil(probability * 0x1p24)),
           .factor = static_cast<float>(1.0 / (1.0 - probability)),
