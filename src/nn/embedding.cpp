@@ -1,15 +1,15 @@
 #include "nn/embedding.h"
 
 #include "base/half.h"
+#include "nn/transfer.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
 
 namespace ingot::nn {
 
 namespace {
 
 // The gradient of one table, in which token t of the batch looked up row rows[t].
-void table_gradient(Pass& pass, int trainable, int use, const Tensor& dx, const Tensor& rows) {
+void table_gradient(Pass& pass, int trainable, int use, const Tensor& dx, const Tensor& rows, ops::TablePart part) {
   if (trainable < 0) return;
   const Training& training = *pass.training;
   for (size_t u = 0; u + 1 < training.accumulation_offsets.size(); ++u) {
@@ -17,7 +17,7 @@ void table_gradient(Pass& pass, int trainable, int use, const Tensor& dx, const 
     const int64_t from = training.accumulation_offsets[u];
     const int64_t to = training.accumulation_offsets[u + 1];
     const GradientAccumulator::Slot slot = training.accumulator.open(trainable, unit, use);
-    ops::embedding_backward(pass.ops, slot.out, dx.slice(from, to), rows.slice(from, to), slot.accumulate);
+    ops::embedding_backward(pass.ops, slot.out, dx.slice(from, to), rows.slice(from, to), slot.accumulate, part);
     training.accumulator.close(trainable, unit, use);
   }
 }
@@ -33,7 +33,8 @@ float Embedding::scale_in(DType type) const {
 }
 
 void Embedding::forward(Pass& pass, const Tensor& x) const {
-  ops::embedding(pass.ops, x, table, pass.batch.ids);
+  ops::embedding(pass.ops, x, table, pass.batch.ids, part);
+  sum_over(pass.ops.device, pass.tp, x);  // of each token one rank has the row, the others zeros
   if (scale != 1) ops::scale(pass.ops, x, x, scale_in(x.dtype));
   if (!positions) return;
   const Arena::Scope scope(pass.ops.scratch);
@@ -43,9 +44,9 @@ void Embedding::forward(Pass& pass, const Tensor& x) const {
 }
 
 void Embedding::backward(Pass& pass, const Tensor& dx) const {
-  table_gradient(pass, positions_trainable, 0, dx, pass.batch.positions);
+  table_gradient(pass, positions_trainable, 0, dx, pass.batch.positions, {});
   if (trainable >= 0 && scale != 1) ops::scale(pass.ops, dx, dx, scale_in(dx.dtype));
-  table_gradient(pass, trainable, tied ? 1 : 0, dx, pass.batch.ids);
+  table_gradient(pass, trainable, tied ? 1 : 0, dx, pass.batch.ids, part);
 }
 
 size_t Embedding::bytes(const spec::ModelSpec& model, const PassShape& shape) {

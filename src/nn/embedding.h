@@ -3,14 +3,16 @@
 #pragma once
 
 #include "nn/pass.h"
+#include "ops/embedding.h"
 #include "tensor/weight.h"
 
 namespace ingot::nn {
 
 struct Embedding {
-  Weight table;      // [V, H]
-  Weight positions;  // [P, H], absent when positions are not learned
-  float scale = 1;   // of the token embeddings, rounded to the activation dtype
+  Weight table;         // [V, H], or this rank's rows of it (spec::vocabulary_of)
+  ops::TablePart part;  // which ones
+  Weight positions;     // [P, H], absent when positions are not learned
+  float scale = 1;      // of the token embeddings, rounded to the activation dtype
   size_t parameter = 0;
   size_t positions_parameter = 0;
   int trainable = -1;

@@ -1,5 +1,5 @@
-// The next-token loss: output head and cross-entropy, computed in chunks so that the full logits never exist. Letters:
-// T tokens, H hidden.
+// The next-token loss: output head and cross-entropy, computed in chunks so that the full logits never exist. Tensor-
+// parallel ranks have the logits of their part of the vocabulary alone. Letters: T tokens, H hidden.
 #pragma once
 
 #include "nn/objective.h"

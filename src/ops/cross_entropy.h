@@ -19,4 +19,25 @@ struct CrossEntropy {
   using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 };
 
+// The same where logits [T, V] are columns [first, first + V) of the vocabulary, and other ranks have the others, in
+// two ops: from the sums of all parts follow the losses, lse of all - at_target of all. lse [T] f32 = log(sum
+// exp(logits[t])); at_target [T] f32 = the logit of targets[t], 0 where it is in another part or -1.
+void log_sum_exp(Context& context, const Tensor& lse, const Tensor& at_target, const Tensor& logits,
+                 const Tensor& targets, int64_t first);
+
+struct LogSumExp {
+  static constexpr const char* name = "log_sum_exp";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t);
+};
+
+// dlogits [T, V], f32 or bf16, = exp(logits[t] - lse[t]) - one-hot, with lse [T] f32 of all parts; rows of zeros where
+// the target is -1. dlogits may share memory with logits when it is f32.
+void softmax_gradient(Context& context, const Tensor& dlogits, const Tensor& logits, const Tensor& lse,
+                      const Tensor& targets, int64_t first);
+
+struct SoftmaxGradient {
+  static constexpr const char* name = "softmax_gradient";
+  using Signature = void(Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t);
+};
+
 }  // namespace ingot::ops

@@ -12,7 +12,7 @@
   NOUN(adamw) OP(Adamw) OP(SumSquares) OP(DecideUpdate)                                                                 \
   NOUN(attention) OP(Attention) OP(AttentionBackward) OP(KvStore) OP(PagedAttention)                                    \
   NOUN(columns) OP(GatherColumns) OP(ScatterColumns)                                                                    \
-  NOUN(cross_entropy) OP(CrossEntropy)                                                                                  \
+  NOUN(cross_entropy) OP(CrossEntropy) OP(LogSumExp) OP(SoftmaxGradient)                                                \
   NOUN(elementwise) OP(Add) OP(Scale) OP(Clamp) OP(ClampBackward) OP(Softcap) OP(SoftcapBackward) OP(AddBias)           \
                     OP(AddBiasBackward) OP(Dropout) OP(GroupedDropout)                                                  \
   NOUN(embedding) OP(Embedding) OP(EmbeddingBackward)                                                                   \

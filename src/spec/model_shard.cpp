@@ -32,6 +32,8 @@ Slice whole_slice_of(const ParamSpec& p) { return whole_slice(p.shape[0], p.shap
 // Of queries or keys, head by head: a rank's gradient is that of its heads.
 bool is_norm_of_heads(const ParamSpec& p) { return p.role == Role::q_norm || p.role == Role::k_norm; }
 
+bool is_cut_by_vocabulary(const ParamSpec& p) { return p.role == Role::embedding || p.role == Role::head; }
+
 bool is_copy(const ModelSpec& model, const ParamSpec& p, const ModelShard& shard) {
   return model.tied_head && p.role == Role::embedding && shard.last() && !shard.first();
 }
@@ -62,6 +64,10 @@ Range blocks_of(const ModelSpec& model, const ModelShard& shard) {
   return {begin, begin + each + (shard.stage < more ? 1 : 0)};
 }
 
+Range vocabulary_of(const ModelSpec& model, const ModelShard& shard) {
+  return {model.vocab * shard.tp_rank / shard.tp, model.vocab * (shard.tp_rank + 1) / shard.tp};
+}
+
 ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard) {
   const Range blocks = blocks_of(model, shard);
   ModelSpec sizes = model;
@@ -86,7 +92,10 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     const bool copy = is_copy(model, p, shard);
     if (!copy && !is_held(p, shard, blocks)) continue;
     HeldParameter held{.whole = i, .held = p, .slice = whole_slice_of(p), .copy = copy};
-    if (shard.tp > 1 && p.layer >= 0) {
+    if (shard.tp > 1 && is_cut_by_vocabulary(p)) {
+      held.slice.rows = {vocabulary_of(model, shard)};
+      held.share = TensorShare::cut;
+    } else if (shard.tp > 1 && p.layer >= 0) {
       if (p.split == Split::rows) held.slice.rows = rows_of(p, shard);
       if (p.split == Split::columns) held.slice.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
       held.share = p.split != Split::none ? TensorShare::cut

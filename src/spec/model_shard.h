@@ -1,6 +1,7 @@
 // The share of a model that one rank of a process grid holds: an equal share of the attention heads and of the MLPs'
-// inner features (tensor parallelism, Shoeybi et al. 2019, arXiv 1909.08053), and a range of the blocks (a pipeline
-// stage). Embeddings, norms, routers and the head are replicated on every rank of a stage that has them. The last stage
+// inner features, and a range of the vocabulary's rows of the token embedding and of the head (tensor parallelism,
+// Shoeybi et al. 2019, arXiv 1909.08053); and a range of the blocks (a pipeline stage). Norms, routers and learned
+// positions are on every rank of a stage that has them. The last stage
 // has a copy of a tied embedding, as its head.
 #pragma once
 
@@ -31,6 +32,9 @@ void check(const ModelSpec& model, const ModelShard& shard);
 // The blocks of the shard, by their index in the model. If the layers do not divide evenly, earlier stages have one
 // more.
 Range blocks_of(const ModelSpec& model, const ModelShard& shard);
+
+// The tokens whose rows of the embedding and of the head the shard has; the ranks' numbers differ by at most 1.
+Range vocabulary_of(const ModelSpec& model, const ModelShard& shard);
 
 // The model's hyper-parameters with the shard's sizes: its blocks, with its share of their heads and MLP features.
 ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard);

@@ -11,8 +11,7 @@ namespace ingot::spec {
 enum class Init { normal, zeros, ones };
 
 // How a parameter is split under tensor parallelism: not at all, by rows (outputs) or by columns (inputs).
-// spec/model_shard.h splits only parameters in blocks; embeddings and heads are marked as split by rows, but so far
-// every rank holds them whole.
+// spec/model_shard.h says which rows.
 enum class Split { none, rows, columns };
 
 // A parameter's role in the computation. A layer's weight and bias have the same role; expert_gate, expert_up and

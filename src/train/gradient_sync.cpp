@@ -89,7 +89,26 @@ std::byte* GradientSync::host_memory(size_t bucket) {
                        : transfers_[bucket].staging.data();
 }
 
+void GradientSync::sum_partial(const Bucket& bucket) {
+  const auto for_partial = [&](auto fn) {
+    size_t at = 0;
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      const TrainedParameter& t = optimizer_state_.tensors()[i];
+      if (t.tp_share != spec::TensorShare::partial) continue;
+      fn(t.gradient, at);
+      at += static_cast<size_t>(t.gradient.elements());
+    }
+    return at;
+  };
+  std::vector<float> sums(for_partial([](const Tensor&, size_t) {}));
+  if (sums.empty()) return;
+  for_partial([&](const Tensor& x, size_t at) { device_.copy_to_host(sums.data() + at, x.data, x.bytes()); });
+  tp_.all_reduce(std::span(sums), comm::ReduceOp::sum);
+  for_partial([&](const Tensor& x, size_t at) { device_.copy_from_host(x.data, sums.data() + at, x.bytes()); });
+}
+
 void GradientSync::begin(size_t bucket, bool empty) {
+  if (tp_.size() > 1 && !local_only_ && !empty) sum_partial(optimizer_state_.buckets()[bucket]);
   if (alone()) return;
   const Tensor& memory = optimizer_state_.buckets()[bucket].memory;
   BucketTransfer& transfer = transfers_[bucket];
@@ -157,28 +176,10 @@ void GradientSync::record_largest(bool empty) {
 
 void GradientSync::finish() {
   if (!alone()) finish_buckets();
-  sum_partial();
   if (largest_.empty() || (alone() && one_stage())) return;
   ranks_.all_reduce(std::span(largest_), comm::ReduceOp::max);
   stages_.all_reduce(std::span(largest_), comm::ReduceOp::max);
   device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
-}
-
-void GradientSync::sum_partial() {
-  if (tp_.size() == 1 || local_only_) return;
-  const auto for_partial = [&](auto fn) {
-    size_t at = 0;
-    for (const TrainedParameter& t : optimizer_state_.tensors()) {
-      if (t.tp_share != spec::TensorShare::partial || t.shard.count() == 0) continue;
-      fn(t.shard_gradient, at);
-      at += static_cast<size_t>(t.shard.count());
-    }
-    return at;
-  };
-  std::vector<float> sums(for_partial([](const Tensor&, size_t) {}));
-  for_partial([&](const Tensor& x, size_t at) { device_.copy_to_host(sums.data() + at, x.data, x.bytes()); });
-  tp_.all_reduce(std::span(sums), comm::ReduceOp::sum);
-  for_partial([&](const Tensor& x, size_t at) { device_.copy_from_host(x.data, sums.data() + at, x.bytes()); });
 }
 
 void GradientSync::finish_buckets() {

@@ -22,16 +22,17 @@ class GradientSync {
   bool every_micro_batch() const { return optimizer_state_.share().zero_stage() == 2; }
 
   void begin_step();
-  // Starts the synchronisation of the bucket's memory, which holds this rank's gradients. All ranks call it for the
-  // same buckets in the same order. `empty`: this rank has computed nothing and contributes zeros in place of the
+  // Starts the synchronisation of the bucket's memory, which holds this rank's gradients, after adding up what
+  // tensor-parallel ranks have of one gradient (spec::TensorShare::partial). All ranks call it for the same buckets in
+  // the same order. `empty`: this rank has computed nothing and contributes zeros in place of the
   // memory's contents. With every_micro_batch(), buckets share memory; when this returns, backward may overwrite that
   // of the bucket that it computes next.
   void begin(size_t bucket, bool empty);
   // Called after the last bucket of a micro-batch, or of a step if not every_micro_batch(). Records this rank's largest
   // contributions to fixed-point sums. `empty` as above.
   void record_largest(bool empty);
-  // Waits for everything, and adds up what tensor-parallel ranks have of one gradient (spec::TensorShare::partial). The
-  // totals are then in shard_gradient, and OptimizerState::largest() is the maximum over all ranks.
+  // Waits for everything. The totals are then in shard_gradient, and OptimizerState::largest() is the maximum over all
+  // ranks.
   void finish();
   // Of a split bucket: replaces the total of tensors()[index] by its sum over the two stages that compute its uses.
   // They call it together.
@@ -68,7 +69,7 @@ class GradientSync {
   // Whether no other rank has other parts of the model.
   bool has_whole_model() const { return local_only_ || (stages_.size() == 1 && tp_.size() == 1); }
   void sum_over_model(std::span<double> values) const;
-  void sum_partial();
+  void sum_partial(const Bucket& bucket);
   std::byte* host_memory(size_t bucket);
   void begin_operation(size_t bucket);
   void accumulate_pending();

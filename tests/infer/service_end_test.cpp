@@ -33,8 +33,10 @@ TEST_F(ServiceTest, DrainingAcceptsNoRequests) {
 
 // An embedding op that fails after a given number of calls.
 std::atomic<int> left_until_fault{0};
-void fail_at_last(ops::Context&, const Tensor&, const Weight&, const Tensor&) { throw std::runtime_error("a fault"); }
-bool not_yet(const ops::Context&, const Tensor&, const Weight&, const Tensor&, ops::Refusal refuse) {
+void fail_at_last(ops::Context&, const Tensor&, const Weight&, const Tensor&, ops::TablePart) {
+  throw std::runtime_error("a fault");
+}
+bool not_yet(const ops::Context&, const Tensor&, const Weight&, const Tensor&, ops::TablePart, ops::Refusal refuse) {
   return --left_until_fault > 0 && refuse("later");
 }
 

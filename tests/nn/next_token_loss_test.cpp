@@ -80,6 +80,7 @@ class LossCase {
     }
     head_.linear.weight = weight_of(weight_.view(*device_));
     head_.linear.weight_trainable = 0;
+    head_.vocabulary = V;
     head_.scale = scale;
     head_.softcap = softcap;
     for (size_t i = 0; i < segments.size(); ++i) {

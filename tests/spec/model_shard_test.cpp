@@ -108,9 +108,10 @@ TEST(TensorParallelShards, AdaptersAreCutWithTheirLayers) {
     const auto [adapter, a, b] = held_adapter(p, *base);
     using enum TensorShare;
     const bool query = p.module.ends_with("q_proj"), head = p.module == "lm_head";
-    EXPECT_EQ(a.share, head ? whole : query ? partial : cut) << p.module;
-    EXPECT_EQ(b.share, head ? whole : query ? cut : partial) << p.module;
-    const int64_t in = head || query ? p.in : p.in / 2, out = query ? p.out / 2 : p.out;
+    const bool outputs = query || head;
+    EXPECT_EQ(a.share, outputs ? partial : cut) << p.module;
+    EXPECT_EQ(b.share, outputs ? cut : partial) << p.module;
+    const int64_t in = outputs ? p.in : p.in / 2, out = outputs ? p.out / 2 : p.out;
     EXPECT_EQ(a.slice, (Slice{{{0, 4}}, {p.in - in, p.in}})) << p.module;
     EXPECT_EQ(b.slice, (Slice{{{p.out - out, p.out}}, {0, 4}})) << p.module;
   }

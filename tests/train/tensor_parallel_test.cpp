@@ -13,6 +13,7 @@
 #include "tensor/tolerance.h"
 #include "tests/train/run_files.h"
 #include "tests/train/small_run.h"
+#include "train/memory_probe.h"
 #include "train/run_checkpoint.h"
 
 namespace ingot::train {
@@ -182,6 +183,20 @@ TEST_P(TensorParallelTraining, AdaptersEqualOneRank) {
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallelTraining, testing::ValuesIn(families()),
                          [](const auto& info) { return info.param.name; });
 
+// An adapter of the head, on vocabularies that are cut unevenly, with shares of the state.
+TEST(TensorParallel, AdaptersOfTheHeadEqualOneRank) {
+  SmallRun::Settings settings{.threads = 1};
+  settings.spec.vocab = 9001;
+  settings.types.optimizer = OptimizerName::sgd;
+  for (const bool tied : {false, true}) {
+    settings.spec.tied_head = tied;
+    compare(settings, {{2, 1, 1, 0}, {2, 1, 2, 1}, {2, 3, 1, 0}}, tied ? "tied" : "untied", rounding_of(settings.spec));
+  }
+  settings.spec.tied_head = false;
+  settings.lora = small_lora({"lm_head", "q_proj"});
+  compare(settings, {{2, 1, 1, 0}, {2, 1, 2, 1}, {2, 1, 3, 2}, {2, 3, 1, 0}}, "head", rounding_of(settings.spec));
+}
+
 // Four ranks, bf16, other optimizers; the weights of AdamW and Lion are not compared, since their updates magnify the
 // rounding of small gradients.
 TEST(TensorParallel, EqualsOneRankInOtherSettings) {
@@ -275,6 +290,36 @@ TEST(TensorParallel, TakesThePredictedMemory) {
       });
     }
   }
+}
+
+// A probe computes one rank's part alone, so that a rank that runs out of memory leaves none waiting; then they train
+// as without it.
+TEST(TensorParallel, MemoryProbesDoNotCommunicate) {
+  SmallRun::Settings settings = laid_out({.threads = 1}, {2, 2, 1, 0});
+  settings.step.micro = 1;
+  Outcome expected;
+  train(expected, settings, {2, 2, 1, 0}, 1);
+  comm::run_in_process({.ranks = 4, .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = settings;
+    own.ranks = world;
+    SmallRun run(own);
+    const comm::Grid grid = run.step->grid();
+    run.step.reset();
+    const auto probe = [&](int64_t micro) {
+      StepSettings asked = own.step;
+      asked.micro = micro;
+      return probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state, asked, false,
+                          run.sequences(sequences), SmallRun::samples(sequences), grid);
+    };
+    const StepBytes most = Step::bytes(run.spec, own.step, 0, 0, false, 1, run.optimizer_state->update_bytes(), true,
+                                       run.optimizer_state->share());
+    if (world.rank() == 3) run.device.limit(std::max({most.saved, most.scratch, most.batch}));
+    const ProbedStep tried = probe(3);
+    EXPECT_EQ(tried.step->settings().micro, 1);
+    EXPECT_NE(tried.shortage, "");
+    const StepResult result = tried.step->run(1, 1e-2, run.sequences(sequences), SmallRun::samples(sequences));
+    EXPECT_NEAR(result.loss, expected.losses.front(), 1e-6);
+  });
 }
 
 // A value that is not finite on one rank skips the step on all.

@@ -86,6 +86,7 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
     embedding_.table = binder.matrix(Role::embedding);
     embedding_.scale = static_cast<float>(spec.embedding_scale);
     embedding_.tied = spec.tied_head;
+    embedding_.part = {spec::vocabulary_of(whole, shard).begin, shard.tp > 1};
     if (spec.learned_positions) {
       embedding_.positions_parameter = binder.index(Role::position_embedding);
       embedding_.positions = binder.matrix(Role::position_embedding);
@@ -118,6 +119,8 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
   } else {
     head_.linear = binder.linear(Role::head);
   }
+  head_.first = spec::vocabulary_of(whole, shard).begin;
+  head_.vocabulary = whole.vocab;
   head_.scale = static_cast<float>(spec.logit_scale);
   head_.softcap = static_cast<float>(spec.final_softcap);
 }

@@ -58,6 +58,43 @@ OpCase embedding_backward_case(DType dtype, Sizes s, bool accumulate) {
   return c;
 }
 
+// The same of a table that is a part of a larger one, from row `first` on: ids reach beyond it on both sides.
+OpCase of_part(OpCase c, Sizes s, int64_t first) {
+  c.name += fmt::format(" first={}", first);
+  c.operands[2].fill = integers(0, first + 2 * s.vocabulary);
+  const ops::TablePart part{first, true};
+  const auto width = static_cast<size_t>(s.width);
+  const auto place = [=](const Values& v, size_t i) { return v[2][i / width] - static_cast<double>(first); };
+  const auto is_here = [=](double row) { return row >= 0 && row < static_cast<double>(s.vocabulary); };
+  if (c.op == "embedding") {
+    c.run = [part](ops::Context& context, const Arguments& a) {
+      ops::embedding(context, a[0], a.weights[1], a[2], part);
+    };
+    c.reference = [=](Values& v, Conditions&) {
+      for (size_t i = 0; i < v[0].size(); ++i) {
+        const double row = place(v, i);
+        v[0][i] = is_here(row) ? v[1][static_cast<size_t>(row) * width + i % width] : 0.0;
+      }
+    };
+    return c;
+  }
+  c.run = [part](ops::Context& context, const Arguments& a) {
+    ops::embedding_backward(context, a[0], a[1], a[2], true, part);
+  };
+  c.reference = [=](Values& v, Conditions& conditions) {
+    conditions[0].sum = absolute(v[0]);
+    for (size_t i = 0; i < v[1].size(); ++i) {
+      const double row = place(v, i);
+      if (!is_here(row)) continue;
+      const size_t to = static_cast<size_t>(row) * width + i % width;
+      v[0][to] += v[1][i];
+      conditions[0].sum[to] += std::abs(v[1][i]);
+    }
+  };
+  c.gradients.clear();
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> embedding_cases() {
@@ -72,7 +109,11 @@ std::vector<OpCase> embedding_cases() {
     }
     cases.push_back(embedding_case(dtype, StorageType::f32, {0, 3, 5}));
     cases.push_back(timing(embedding_case(dtype, StorageType::bf16, {1024, 49152, 576})));
+    for (const int64_t first : {0, 5})
+      cases.push_back(of_part(embedding_case(dtype, StorageType::bf16, {33, 7, 131}), {33, 7, 131}, first));
     if (dtype == DType::f16) continue;
+    for (const int64_t first : {0, 9})
+      cases.push_back(of_part(embedding_backward_case(dtype, {131, 17, 33}, true), {131, 17, 33}, first));
     for (const bool accumulate : {false, true}) {
       cases.push_back(embedding_backward_case(dtype, {1, 1, 1}, accumulate));
       cases.push_back(embedding_backward_case(dtype, {131, 17, 33}, accumulate));

@@ -9,7 +9,9 @@ struct EmbeddingArgs {
   const int32_t* ids;
   QuantFormat stored;
   int64_t vocabulary;
-  int64_t n;  // features; one block per token
+  int64_t n;      // features; one block per token
+  int64_t first;  // ops::TablePart
+  bool is_part;
 };
 
 constexpr int zeros_per_thread = 4;
@@ -25,6 +27,7 @@ struct EmbeddingBackwardArgs {
   int64_t tokens;
   int64_t vocabulary;
   int64_t n;
+  int32_t first;  // ops::TablePart
   bool accumulate;
 };
 
@@ -38,15 +41,16 @@ GPU_KERNEL_PACKS(embedding_backward, EmbeddingBackwardArgs, 256)
 namespace ingot::gpu::GPU_TARGET {
 namespace {
 
-// An id outside the vocabulary gives a row of NaN.
+// An id outside the table gives a row of NaN, or of zeros if the table is a part.
 template <class T, int V>
 GPU_FN void look_up(const EmbeddingArgs& a) {
   T* y = static_cast<T*>(a.y) + block_index() * a.n;
-  const int64_t id = a.ids[block_index()];
+  const int64_t id = a.ids[block_index()] - a.first;
   const bool known = id >= 0 && id < a.vocabulary;
+  const float other = a.is_part ? 0.0F : not_a_number();
   for (int64_t j = thread_index() * V; j < a.n; j += 256 * V) {
     Floats<V> values;
-    for (int i = 0; i < V; ++i) values.at[i] = not_a_number();
+    for (int i = 0; i < V; ++i) values.at[i] = other;
     if (known) values = decode<V>(a.stored, a.table, id * a.n + j);
     store_floats(y + j, values);
   }
@@ -66,11 +70,12 @@ GPU_FN void sum_rows_of_id(const EmbeddingBackwardArgs& a) {
   GPU_SHARED(SharedStorage, shared);
   const int64_t token = block_index();
   const int32_t id = a.ids[token];
-  if (id < 0 || id >= a.vocabulary) return;
+  const int64_t row_of_id = id - a.first;
+  if (row_of_id < 0 || row_of_id >= a.vocabulary) return;
   const int64_t j = (static_cast<int64_t>(block_index_y()) * 256 + thread_index()) * V;
   const bool has_column = j < a.n;
   const T* dy = static_cast<const T*>(a.dy) + j;
-  float* sums = a.dtable + id * a.n + j;
+  float* sums = a.dtable + row_of_id * a.n + j;
   Floats<V> total{};
   if (a.accumulate && has_column) total = load_floats<V>(sums);
   bool first = true;
@@ -122,12 +127,13 @@ namespace {
 
 using ops::Context;
 
-void run(Context& context, const Tensor& y, const Weight& table, const Tensor& ids) {
+void run(Context& context, const Tensor& y, const Weight& table, const Tensor& ids, ops::TablePart part) {
   launch(context, of_decoded(embedding, y, table), {ids.shape[0]},
-         {y.data, table.data, ids.as<int32_t>(), stored_as(table), table.out, table.in});
+         {y.data, table.data, ids.as<int32_t>(), stored_as(table), table.out, table.in, part.first, part.is_part});
 }
 
-void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate) {
+void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, const Tensor& ids, bool accumulate,
+                  ops::TablePart part) {
   const int64_t n = dtable.shape[1];
   if (!accumulate) {
     launch(context, embedding_zero, {blocks_of(dtable.elements(), 256 * zeros_per_thread)},
@@ -135,7 +141,8 @@ void run_backward(Context& context, const Tensor& dtable, const Tensor& dy, cons
   }
   const int64_t per_thread = is_vectorizable(n, {dy, dtable}) ? static_cast<int64_t>(16 / size_of(dy.dtype)) : 1;
   launch(context, of_rows(embedding_backward, n, {dy, dtable}), {ids.shape[0], blocks_of(n, 256 * per_thread)},
-         {dtable.as<float>(), dy.data, ids.as<int32_t>(), ids.shape[0], dtable.shape[0], n, accumulate});
+         {dtable.as<float>(), dy.data, ids.as<int32_t>(), ids.shape[0], dtable.shape[0], n,
+          static_cast<int32_t>(part.first), accumulate});
 }
 
 }  // namespace
