@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Compares the memory that each rank of a run takes with what --dry-run planned for it.
 
-  rank_memory.py [--quick] [--report FILE.md]
+  rank_memory.py [--quick] [--axis dp|pp|tp] [--report FILE.md]
 
 Trains SmolLM2-135M's shape from random weights for two steps of 8 sequences of 256 tokens, as processes that mpirun starts, in
-data-parallel and pipeline layouts with every ZeRO stage, schedule and recompute, and reads the peak of each process's own memory
+data-parallel and pipeline layouts with every ZeRO stage, schedule and recompute, and GPT-2 124M's in tensor-parallel ones (its 12
+heads can be divided by 2 and 4), and reads the peak of each process's own memory
 (without mapped files and MPI's shared memory). What a process takes besides its plan (the program, MPI, the data) is measured once
 with the tiny model and subtracted. Wanted: within 2 % of the plan. Build first: ./run build, ./run mpi. Exit code 1: something is not.
 """
 import argparse
+import math
 import os
 import pathlib
 import re
@@ -31,6 +33,9 @@ FULL = [
                  {"adapter": "{rank: 16}"}]),
     ({"dp": 2, "pp": 2}, [{"zero": 0}, {"zero": 1}, {"zero": 1, "schedule": "zb_h1", "determinism": "bitwise"}]),
     ({"dp": 2, "pp": 4}, [{"zero": 1}, {"zero": 1, "schedule": "interleaved"}]),
+    ({"tp": 2}, [{"recompute": "none"}, {"recompute": "full"}, {"adapter": "{rank: 16}"}]),
+    ({"tp": 2, "dp": 2}, [{"zero": 0}, {"zero": 1}, {"zero": 2}]),
+    ({"tp": 2, "pp": 2}, [{"schedule": "1f1b"}, {"schedule": "zb_h1"}]),
 ]
 QUICK = [({"dp": 2}, [{"zero": 1}]), ({"pp": 2}, [{"schedule": "zb_v"}])]
 
@@ -90,33 +95,38 @@ def watch(folder, words):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--axis", choices=["dp", "pp", "tp"], help="only layouts with ranks along this axis")
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--watch", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.watch:
         return watch(options.watch, options.words)
-    tiny, shape = ROOT / "recipes/models/tiny", ROOT / "bench/models/smollm2-135m"
+    tiny, whole, cut = ROOT / "recipes/models/tiny", ROOT / "bench/models/smollm2-135m", ROOT / "recipes/models/gpt2-124m"
     lines = ["| layout | settings | planned, MiB by rank | difference, % by rank |", "|---|---|---|---|"]
     wrong = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
-        base = folder / "base"  # for adapters, which need weights
         (folder / "recipe.yaml").write_text(
             f"name: run\nmodel: {tiny}\ninit: random\ntokenizer: {tiny}\nrun_dir: {folder}/runs\n"
             f"data: {{train: {ROOT}/data/sotu/heldout.jsonl, format: text, sequence_length: 256}}\nsteps: 2\n"
             "batch: {global: 8, micro: 1}\ncheckpoint: {minutes: 0}\n")
-        subprocess.run([*command(folder, shape, ["steps=1"])], cwd=ROOT, check=True, capture_output=True)
-        shutil.move(folder / "runs/run/model", base)
         for layout, variants in QUICK if options.quick else FULL:
-            ranks = layout.get("dp", 1) * layout.get("pp", 1)
+            if options.axis and options.axis not in layout:
+                continue
+            ranks = math.prod(layout.values())
+            shape = cut if "tp" in layout else whole
             layouts = settings(layout, {})
             besides = [own - plan for own, plan in zip(taken(folder, tiny, layouts, ranks), planned(folder, tiny, layouts, ranks))]
             for how in variants:
                 words = settings(layout, how)
                 model = shape
                 if "adapter" in how:
-                    words, model = [*words, "init=pretrained"], base
+                    words, model = [*words, "init=pretrained"], folder / shape.name
+                    if not model.exists():  # adapters need weights
+                        shutil.rmtree(folder / "runs", ignore_errors=True)
+                        subprocess.run([*command(folder, shape, ["steps=1"])], cwd=ROOT, check=True, capture_output=True)
+                        shutil.move(folder / "runs/run/model", model)
                 plan = planned(folder, model, words, ranks)
                 own = [all_of_it - rest for all_of_it, rest in zip(taken(folder, model, words, ranks), besides)]
                 differences = [(a / b - 1) for a, b in zip(own, plan)]
@@ -128,7 +138,8 @@ def main():
                              f"{', '.join(f'{100 * difference:+.1f}' for difference in differences)} |")
                 print(lines[-1], file=sys.stderr)
     head = [f"# Memory of ranks ({time.strftime('%Y-%m-%d')})", "",
-            f"`bench/rank_memory.py{' --quick' if options.quick else ''}`, commit {commit()}. SmolLM2-135M's shape, two steps of 8 sequences of "
+            f"`bench/rank_memory.py{' --quick' if options.quick else ''}{f' --axis {options.axis}' if options.axis else ''}`, commit "
+            f"{commit()}. SmolLM2-135M's shape, with tp GPT-2 124M's, two steps of 8 sequences of "
             "256 tokens, micro-batches of one, processes under mpirun. Wanted: within 2 % of the plan.", ""]
     write_report("\n".join(head + lines), options.report)
     if wrong:

@@ -12,6 +12,7 @@
 #include "checkpoint/row_codec.h"
 #include "checkpoint/tensor_store.h"
 #include "tensor/arena.h"
+#include "tensor/fp8.h"
 #include "tensor/staging.h"
 
 namespace ingot::checkpoint {
@@ -41,11 +42,13 @@ struct Transfer {
   int64_t rows() const { return slice.num_rows(); }
   int64_t in() const { return slice.columns.count(); }
   size_t bytes() const { return static_cast<size_t>(rows()) * row_bytes(to, in()); }
-  // The slice's elements of row `row` of the parameter; not for transposed parameters.
-  const std::byte* source(int64_t row) const {
+  // The columns whose values are read to write the slice's: all of them where they have one scale.
+  spec::Range encoded_columns() const { return is_fp8(to) ? spec::Range{0, whole_in} : slice.columns; }
+  int64_t encoded_in() const { return encoded_columns().count(); }
+  // The elements of row `row` of the parameter from `column` on; not for transposed parameters.
+  const std::byte* source(int64_t row, int64_t column) const {
     const auto index = static_cast<size_t>(placement.first_row + file_row(placement, whole_rows, row));
-    return from->bytes.data() + index * row_bytes(*from->storage, whole_in) +
-           bytes_of(*from->storage, slice.columns.begin);
+    return from->bytes.data() + index * row_bytes(*from->storage, whole_in) + bytes_of(*from->storage, column);
   }
 };
 
@@ -118,7 +121,7 @@ Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, c
                "{}: tensor '{}': rows of {} elements are not a multiple of the {} block size {}", tensor->file,
                tensor->name, p.shape[1], ingot::name(transfer.to), block_elements(transfer.to));
   }
-  const bool cut = held != nullptr && held->share == spec::TensorShare::cut;
+  const bool cut = held != nullptr && held->placement == spec::TensorPlacement::sharded;
   const bool single_rows = !matrix && (cut || transfer.placement.order != RowOrder::same);
   transfer.whole_rows = matrix || single_rows ? p.shape[0] : 1;
   transfer.whole_in = single_rows ? 1 : p.shape.back();
@@ -131,27 +134,40 @@ Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, c
   const size_t unit = !is_plain(transfer.to) ? alignof(uint16_t) : block_bytes(transfer.to);
   if (*tensor->storage == transfer.to && transfer.placement.plain() && consecutive && !options.writable &&
       options.device.host_visible()) {
-    const std::byte* source = transfer.source(transfer.slice.rows.front().begin);
+    const std::byte* source = transfer.source(transfer.slice.rows.front().begin, 0);
     transfer.mapped = reinterpret_cast<uintptr_t>(source) % unit == 0;
     if (transfer.mapped) transfer.data = const_cast<std::byte*>(source);
   }
   return transfer;
 }
 
+// Writes the slice's elements of a row, whose values are `values`: the slice's or, in fp8, the whole row's, whose scale
+// its parts have too, so that elements do not depend on how the matrix is cut.
+void encode_part(const Transfer& transfer, const float* values, std::byte* out) {
+  if (transfer.encoded_in() == transfer.in()) return encode_row(transfer.to, values, transfer.in(), out);
+  std::vector<std::byte> row(row_bytes(transfer.to, transfer.whole_in));
+  encode_row(transfer.to, values, transfer.whole_in, row.data());
+  const size_t own_scale = fp8_scale_offset(transfer.in()), scale = fp8_scale_offset(transfer.whole_in);
+  std::memset(out, 0, own_scale);
+  std::memcpy(out, row.data() + transfer.slice.columns.begin, static_cast<size_t>(transfer.in()));
+  std::memcpy(out + own_scale, row.data() + scale, row.size() - scale);
+}
+
 // Rows [begin, end) of a parameter that the file stores as [in, out]: the columns [begin, end) there.
 void convert_columns(const Transfer& transfer, int64_t begin, int64_t end, std::byte* out) {
   const StorageType from = *transfer.from->storage;
-  const auto columns = static_cast<size_t>(end - begin), in = static_cast<size_t>(transfer.in());
+  const spec::Range inputs = transfer.encoded_columns();
+  const auto columns = static_cast<size_t>(end - begin), in = static_cast<size_t>(inputs.count());
   std::vector<float> across(columns);
   std::vector<float> values(columns * in);
   for (size_t i = 0; i < in; ++i) {
-    const int64_t element = (transfer.slice.columns.begin + static_cast<int64_t>(i)) * transfer.whole_rows + begin;
+    const int64_t element = (inputs.begin + static_cast<int64_t>(i)) * transfer.whole_rows + begin;
     decode_row(from, transfer.from->bytes.data() + static_cast<size_t>(element) * block_bytes(from), end - begin,
                across.data());
     for (size_t c = 0; c < columns; ++c) values[c * in + i] = across[c];
   }
   for (size_t c = 0; c < columns; ++c) {
-    encode_row(transfer.to, values.data() + c * in, transfer.in(), out + c * row_bytes(transfer.to, transfer.in()));
+    encode_part(transfer, values.data() + c * in, out + c * row_bytes(transfer.to, transfer.in()));
   }
 }
 
@@ -162,16 +178,17 @@ void convert_rows(const Transfer& transfer, int64_t begin, int64_t end, std::byt
   const size_t to_row = row_bytes(transfer.to, transfer.in());
   const auto offset = static_cast<float>(transfer.placement.offset);
   const bool same = from == transfer.to && offset == 0;
-  std::vector<float> values(same ? 0 : static_cast<size_t>(transfer.in()));
+  const spec::Range inputs = transfer.encoded_columns();
+  std::vector<float> values(same ? 0 : static_cast<size_t>(inputs.count()));
   for (int64_t row = begin; row < end; ++row, out += to_row) {
-    const std::byte* source = transfer.source(row);
+    const std::byte* source = transfer.source(row, inputs.begin);
     if (same) {
       std::memcpy(out, source, to_row);
       continue;
     }
-    decode_row(from, source, transfer.in(), values.data());
+    decode_row(from, source, inputs.count(), values.data());
     for (float& value : values) value -= offset;
-    encode_row(transfer.to, values.data(), transfer.in(), out);
+    encode_part(transfer, values.data(), out);
   }
 }
 
@@ -236,7 +253,7 @@ void check_finite(const Transfer& transfer, ThreadPool* pool) {
     spec::for_rows(transfer.slice, begin, end, [&](const spec::Range& rows) {
       for (int64_t row = rows.begin; row < rows.end; ++row) {
         const int64_t in_file = transfer.placement.first_row + file_row(transfer.placement, transfer.whole_rows, row);
-        check(transfer.source(row), in_file, columns.begin, columns.count());
+        check(transfer.source(row, columns.begin), in_file, columns.begin, columns.count());
       }
     });
   };

@@ -135,8 +135,8 @@ size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, con
   } else {
     in = std::max(Linear::bytes(tokens, q, hidden, shape), Linear::bytes(tokens, kv, hidden, shape));
   }
-  return std::max({in, Linear::bytes(tokens, hidden, q, shape),
-                   ops::attention_bytes(tokens, shape.longest, spec.heads, spec.head_dim, shape.threads)});
+  const size_t out = Linear::bytes(tokens, hidden, q, shape) + Linear::sum_bytes(tokens, hidden, shape);
+  return std::max({in, out, ops::attention_bytes(tokens, shape.longest, spec.heads, spec.head_dim, shape.threads)});
 }
 
 size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {

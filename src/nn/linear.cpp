@@ -115,15 +115,15 @@ void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeig
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  if (!sums_over_ranks(pass)) return product(pass, y, x, accumulate);
+  if (!sums_over_ranks(pass)) return local_forward(pass, y, x, accumulate);
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
-  product(pass, sum, x, false);
+  local_forward(pass, sum, x, false);
   sum_over(pass.ops.device, pass.tp, sum);
   if (accumulate) ops::add(pass.ops, y, y, sum);
 }
 
-void Linear::product(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+void Linear::local_forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
   ops::LinearAttributes attributes = linear_attributes(pass);
   attributes.accumulate = accumulate;
@@ -261,8 +261,7 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
   const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
   // The low-rank tensors exist while the base gemm runs.
   const size_t product = rank > 0 ? std::max(base + low_rank, ops::lora_bytes(rows, rank)) : base;
-  const size_t sum = shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
-  return sum + product;
+  return product;
 }
 
 }  // namespace ingot::nn

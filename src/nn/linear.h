@@ -41,8 +41,12 @@ struct Linear {
   // The part of backward that adds to the accumulator.
   void add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;
 
+  // What the sum over ranks takes until it is added to the output.
+  static size_t sum_bytes(int64_t rows, int64_t out, const PassShape& shape) {
+    return shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
+  }
   // Scratch bytes for `rows` in a pass of this shape, the maximum of forward and backward. `may_fp8`: the layer's
-  // `fp8`.
+  // `fp8`. A row-parallel layer takes sum_bytes() too.
   static size_t bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8 = true);
 
  private:
@@ -53,7 +57,7 @@ struct Linear {
   void add_own_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;  // of weight and bias
   // y = x W^T with the bias and the terms of adapters; where inputs are split, this rank's part of it, of which one
   // rank's has the bias. Added to y with `accumulate`.
-  void product(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
+  void local_forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
   // Adds the bias, unless another rank adds it, and the terms of adapters; not those of `whole`, the segment whose term
   // y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;

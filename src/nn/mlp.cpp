@@ -43,7 +43,8 @@ void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockS
 }
 
 size_t Mlp::forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
-  return std::max(Linear::bytes(rows, spec.features, hidden, shape), Linear::bytes(rows, hidden, spec.features, shape));
+  const size_t out = Linear::bytes(rows, hidden, spec.features, shape) + Linear::sum_bytes(rows, hidden, shape);
+  return std::max(Linear::bytes(rows, spec.features, hidden, shape), out);
 }
 
 size_t Mlp::backward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/path.h"
 #include "checkpoint/native.h"
+#include "tensor/fp8.h"
 #include "train/event_log.h"
 
 namespace ingot::runs {
@@ -96,11 +97,15 @@ Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Para
                                        : static_cast<size_t>(elements) * size_of(DType::f32));
   };
   const int64_t width = bytes_of(matrix ? whole[1] : 1), all = whole[0] * width, part = std::min(most, all);
+  const spec::Range& columns = held.slice.columns;
+  const int64_t own_width = bytes_of(columns.count());
   spec::Slice slice = held.slice;
-  slice.columns = {bytes_of(slice.columns.begin), bytes_of(slice.columns.end)};
+  slice.columns = {own_width == width ? 0 : bytes_of(columns.begin),
+                   own_width == width ? width : bytes_of(columns.end)};
   const auto* data = static_cast<const std::byte*>(matrix ? parameter.matrix.data : parameter.vector.data);
   Sample sample{std::string(static_cast<size_t>(2 * part), '\0'), std::string(static_cast<size_t>(2 * part), '\0')};
-  spec::for_runs(slice, width, [&](int64_t first, int64_t count, int64_t at) {
+  // Bytes [first, first + count) of the whole parameter are bytes [at, at + count) here.
+  const auto add = [&](int64_t first, int64_t count, int64_t at) {
     for (const auto& [window, place] : {std::pair(spec::Range{0, part}, int64_t{0}), {{all - part, all}, part}}) {
       const int64_t from = std::max(first, window.begin), to = std::min(first + count, window.end);
       if (from >= to) continue;
@@ -108,7 +113,20 @@ Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Para
       device.copy_to_host(sample.bytes.data() + begin, data + (at + from - first), bytes);
       std::fill_n(sample.known.begin() + static_cast<int64_t>(begin), bytes, '\1');
     }
-  });
+  };
+  if (!matrix || !is_fp8(parameter.matrix.storage) || own_width == width) {
+    spec::for_runs(slice, width, add);
+    return sample;
+  }
+  // Part of a row in fp8: its codes, and the row's scale at the end (tensor/fp8.h).
+  constexpr int64_t scale = fp8_row_bytes(0);
+  int64_t at = 0;
+  for (const spec::Range& rows : held.slice.rows) {
+    for (int64_t row = rows.begin; row < rows.end; ++row, at += own_width) {
+      add(row * width + columns.begin, columns.count(), at);
+      add((row + 1) * width - scale, scale, at + own_width - scale);
+    }
+  }
   return sample;
 }
 

@@ -260,7 +260,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   RunModel made = make_run_model(plan, runtime, inputs.source, rank.grid.model);
   const WeightSet& weights = made.loaded->weights;
   train::OptimizerState& optimizer_state = *made.optimizer_state;
-  const std::unique_ptr<train::Step> step_made = make_step(plan, runtime, made, data, log, rank.grid);
+  std::unique_ptr<train::Step> step_made = make_step(plan, runtime, made, data, log, rank.grid);
   train::Step& step = *step_made;
   made.begin(step);
 
@@ -316,6 +316,9 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   std::vector<HeldTensor> held =
       plan.lora ? held_masters(optimizer_state, step, gathered) : held_tensors(plan.model, plan.share.shards, weights);
   if (rank.grid.dp.rank() > 0) return 0;
+  // Their memory is more than a whole tensor takes, so that writing the result does not exceed the plan.
+  step_made.reset();
+  if (!plan.lora) made.optimizer_state.reset();
   WholeTensors tensors(*runtime.device, std::move(held), rank.grid.model);
   if (!first) {
     tensors.serve();

@@ -1,5 +1,6 @@
 #include "runs/whole_tensors.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -20,6 +21,13 @@ void describe(std::vector<int64_t>& numbers, const HeldTensor& held) {
   for (const spec::Range& rows : slice.rows) numbers.insert(numbers.end(), {rows.begin, rows.end});
 }
 
+// Calls fn(begin, end) for consecutive pieces of a tensor's elements, so that a message takes at most 4 MiB.
+template <class Fn>
+void for_pieces(int64_t elements, size_t width, Fn fn) {
+  const auto each = static_cast<int64_t>((size_t{4} << 20) / width);
+  for (int64_t begin = 0; begin < elements; begin += each) fn(begin, std::min(elements, begin + each));
+}
+
 }  // namespace
 
 std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<const spec::ModelShard> shards,
@@ -27,8 +35,7 @@ std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<con
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   std::vector<HeldTensor> held;
   for (const spec::HeldParameter& p : spec::held_parameters(model, shards)) {
-    const bool elsewhere = p.copy || (p.share != spec::TensorShare::cut && shards.front().tp_rank > 0);
-    if (elsewhere) continue;
+    if (p.copy || !spec::counts(p.placement, shards.front())) continue;
     const Parameter& weight = weights.parameters[p.whole];
     held.push_back(
         {p.whole, weight.matrix ? weight.matrix.tensor() : weight.vector, Shape(table[p.whole].shape), p.slice});
@@ -81,22 +88,28 @@ Tensor WholeTensors::fetch(size_t number, Buffer& memory) {
   const auto [rank, dtype, whole, slice] = parts.front();
   if (parts.size() == 1 && rank == 0) return held_.at(number).tensor.reshape(whole);
   const size_t width = size_of(dtype);
-  std::vector<std::byte> all(static_cast<size_t>(elements) * width), bytes;
+  memory = {};  // before its successor is allocated
+  memory = Buffer(device_, static_cast<size_t>(elements) * width);
+  std::vector<std::byte> piece, staging(device_.host_visible() ? 0 : memory.bytes());
+  std::byte* all = staging.empty() ? static_cast<std::byte*>(memory.data()) : staging.data();
   for (const Part& part : parts) {
-    bytes.resize(static_cast<size_t>(part.slice.elements()) * width);
-    if (part.rank > 0) {
-      model_.begin_receive(bytes, part.rank).wait();
-    } else {
-      device_.copy_to_host(bytes.data(), held_.at(number).tensor.data, bytes.size());
-    }
-    spec::for_runs(part.slice, width_of(whole), [&](int64_t first, int64_t count, int64_t at) {
-      std::memcpy(all.data() + static_cast<size_t>(first) * width, bytes.data() + static_cast<size_t>(at) * width,
-                  static_cast<size_t>(count) * width);
+    for_pieces(part.slice.elements(), width, [&](int64_t begin, int64_t end) {
+      piece.resize(static_cast<size_t>(end - begin) * width);
+      if (part.rank > 0) {
+        model_.begin_receive(piece, part.rank).wait();
+      } else {
+        const auto* from = static_cast<const std::byte*>(held_.at(number).tensor.data);
+        device_.copy_to_host(piece.data(), from + static_cast<size_t>(begin) * width, piece.size());
+      }
+      spec::for_runs(part.slice, width_of(whole), [&](int64_t first, int64_t count, int64_t at) {
+        const int64_t from = std::max(at, begin), to = std::min(at + count, end);
+        if (from >= to) return;
+        std::memcpy(all + static_cast<size_t>(first + from - at) * width,
+                    piece.data() + static_cast<size_t>(from - begin) * width, static_cast<size_t>(to - from) * width);
+      });
     });
   }
-  memory = {};  // before its successor is allocated
-  memory = Buffer(device_, all.size());
-  device_.copy_from_host(memory.data(), all.data(), all.size());
+  if (!staging.empty()) device_.copy_from_host(memory.data(), staging.data(), staging.size());
   return memory.view(dtype, whole);
 }
 
@@ -106,9 +119,15 @@ void WholeTensors::serve() {
   for (int64_t number = next(-1); number >= 0; number = next(-1)) {
     const auto found = held_.find(static_cast<size_t>(number));
     if (found == held_.end()) continue;
-    std::vector<std::byte> bytes(found->second.tensor.bytes());
-    device_.copy_to_host(bytes.data(), found->second.tensor.data, bytes.size());
-    model_.begin_send(bytes, 0).wait();
+    const Tensor& tensor = found->second.tensor;
+    const size_t width = size_of(tensor.dtype);
+    std::vector<std::byte> piece;
+    for_pieces(tensor.elements(), width, [&](int64_t begin, int64_t end) {
+      piece.resize(static_cast<size_t>(end - begin) * width);
+      device_.copy_to_host(
+          piece.data(), static_cast<const std::byte*>(tensor.data) + static_cast<size_t>(begin) * width, piece.size());
+      model_.begin_send(piece, 0).wait();
+    });
   }
 }
 

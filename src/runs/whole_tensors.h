@@ -10,7 +10,6 @@
 #include "spec/model_shard.h"
 #include "tensor/device.h"
 #include "tensor/weight_set.h"
-#include "train/optimizer_state.h"
 
 namespace ingot::runs {
 

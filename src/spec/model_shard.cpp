@@ -57,6 +57,10 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   }
 }
 
+bool counts(TensorPlacement placement, const ModelShard& shard) {
+  return placement == TensorPlacement::sharded || shard.tp_rank == 0;
+}
+
 Range blocks_of(const ModelSpec& model, const ModelShard& shard) {
   const int64_t each = model.num_layers() / shard.pp;
   const int64_t more = model.num_layers() % shard.pp;  // stages with one block more
@@ -94,13 +98,13 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     HeldParameter held{.whole = i, .held = p, .slice = whole_slice_of(p), .copy = copy};
     if (shard.tp > 1 && is_cut_by_vocabulary(p)) {
       held.slice.rows = {vocabulary_of(model, shard)};
-      held.share = TensorShare::cut;
+      held.placement = TensorPlacement::sharded;
     } else if (shard.tp > 1 && p.layer >= 0) {
       if (p.split == Split::rows) held.slice.rows = rows_of(p, shard);
       if (p.split == Split::columns) held.slice.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
-      held.share = p.split != Split::none ? TensorShare::cut
-                   : is_norm_of_heads(p)  ? TensorShare::partial
-                                          : TensorShare::whole;
+      held.placement = p.split != Split::none ? TensorPlacement::sharded
+                       : is_norm_of_heads(p)  ? TensorPlacement::partial
+                                              : TensorPlacement::replicated;
     }
     held.held.shape[0] = held.slice.num_rows();
     if (p.shape.size() > 1) held.held.shape[1] = held.slice.columns.count();
@@ -129,10 +133,10 @@ HeldAdapter held_adapter(const LoraParam& adapter, const HeldParameter& base) {
   const auto [module, index, rank, in, out] = adapter;
   HeldAdapter held{
       adapter, {{rank, in}, {{{0, rank}}, base.slice.columns}}, {{out, rank}, {base.slice.rows, {0, rank}}}};
-  if (base.share != TensorShare::cut) return held;
+  if (base.placement != TensorPlacement::sharded) return held;
   const bool outputs = base.held.split == Split::rows;
-  held.a.share = outputs ? TensorShare::partial : TensorShare::cut;
-  held.b.share = outputs ? TensorShare::cut : TensorShare::partial;
+  held.a.placement = outputs ? TensorPlacement::partial : TensorPlacement::sharded;
+  held.b.placement = outputs ? TensorPlacement::sharded : TensorPlacement::partial;
   return held;
 }
 

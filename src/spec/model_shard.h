@@ -43,17 +43,21 @@ ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard);
 bool holds(const ModelSpec& model, const ModelShard& shard, const ParamSpec& p);
 
 // How the ranks of a tensor-parallel group have a trainable tensor.
-enum class TensorShare {
-  whole,    // each has all of it, and computes its gradient
-  partial,  // each has all of it; its gradient is the sum of what they compute
-  cut,      // each has a part of it, and computes that part's gradient
+enum class TensorPlacement {
+  replicated,  // each has all of it, and computes its gradient
+  partial,     // each has all of it; its gradient is the sum of what they compute
+  sharded,     // each has a part of it, and computes that part's gradient
 };
+
+// Whether norms, checkpoints and exports get this rank's elements of such a tensor: one rank's of those that several
+// have.
+bool counts(TensorPlacement placement, const ModelShard& shard);
 
 struct HeldParameter {
   size_t whole = 0;  // index in parameters(model)
   ParamSpec held;    // names and indices as in the whole model, shape as held
   Slice slice;       // of the whole parameter
-  TensorShare share = TensorShare::whole;
+  TensorPlacement placement = TensorPlacement::replicated;
   // The last stage's copy of a tied embedding, which the first stage holds too: each computes the gradient of its own
   // use, and the parameter's is their sum.
   bool copy = false;
@@ -71,7 +75,7 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<con
 struct HeldAdapterMatrix {
   std::vector<int64_t> whole;  // shape
   Slice slice;
-  TensorShare share = TensorShare::whole;
+  TensorPlacement placement = TensorPlacement::replicated;
 };
 struct HeldAdapter {
   LoraParam adapter;  // of the whole model

@@ -39,6 +39,7 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
       ranks_(grid.dp),
       stages_(grid.pp),
       tp_(grid.tp),
+      model_(grid.model),
       uses_(grid.ends),
       host_visible_(device.host_visible()) {
   const ShardSpec& share = optimizer_state.share();
@@ -94,7 +95,7 @@ void GradientSync::sum_partial(const Bucket& bucket) {
     size_t at = 0;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       const TrainedParameter& t = optimizer_state_.tensors()[i];
-      if (t.tp_share != spec::TensorShare::partial) continue;
+      if (t.placement != spec::TensorPlacement::partial) continue;
       fn(t.gradient, at);
       at += static_cast<size_t>(t.gradient.elements());
     }
@@ -235,9 +236,7 @@ void GradientSync::sum(const Tensor& x) const {
 
 // Over the ranks that have the parts of one copy of the model.
 void GradientSync::sum_over_model(std::span<double> values) const {
-  if (has_whole_model()) return;
-  tp_.all_reduce(values, comm::ReduceOp::sum);
-  stages_.all_reduce(values, comm::ReduceOp::sum);
+  if (!has_whole_model()) model_.all_reduce(values, comm::ReduceOp::sum);
 }
 
 void GradientSync::gather_squares(const Tensor& squares) const {

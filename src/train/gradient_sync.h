@@ -23,10 +23,10 @@ class GradientSync {
 
   void begin_step();
   // Starts the synchronisation of the bucket's memory, which holds this rank's gradients, after adding up what
-  // tensor-parallel ranks have of one gradient (spec::TensorShare::partial). All ranks call it for the same buckets in
-  // the same order. `empty`: this rank has computed nothing and contributes zeros in place of the
-  // memory's contents. With every_micro_batch(), buckets share memory; when this returns, backward may overwrite that
-  // of the bucket that it computes next.
+  // tensor-parallel ranks have of one gradient (spec::TensorPlacement::partial). All ranks call it for the same buckets
+  // in the same order. `empty`: this rank has computed nothing and contributes zeros in place of the memory's contents.
+  // With every_micro_batch(), buckets share memory; when this returns, backward may overwrite that of the bucket that
+  // it computes next.
   void begin(size_t bucket, bool empty);
   // Called after the last bucket of a micro-batch, or of a step if not every_micro_batch(). Records this rank's largest
   // contributions to fixed-point sums. `empty` as above.
@@ -67,7 +67,7 @@ class GradientSync {
   bool alone() const { return ranks_.size() == 1 || local_only_; }
   bool one_stage() const { return stages_.size() == 1 || local_only_; }
   // Whether no other rank has other parts of the model.
-  bool has_whole_model() const { return local_only_ || (stages_.size() == 1 && tp_.size() == 1); }
+  bool has_whole_model() const { return local_only_ || model_.size() == 1; }
   void sum_over_model(std::span<double> values) const;
   void sum_partial(const Bucket& bucket);
   std::byte* host_memory(size_t bucket);
@@ -81,6 +81,7 @@ class GradientSync {
   comm::Group ranks_;                  // data-parallel
   comm::Group stages_;                 // of the pipeline
   comm::Group tp_;                     // tensor-parallel
+  comm::Group model_;                  // comm::Grid::model
   comm::Group uses_;                   // the stages that use a split tied embedding
   mutable PinnedBuffer uses_staging_;  // for its gradient, where the host cannot access device memory
   bool host_visible_;

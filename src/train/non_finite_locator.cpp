@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ops/elementwise.h"
+
 namespace ingot::train {
 
 namespace {
@@ -69,6 +71,8 @@ bool NonFiniteLocator::is_finite(const Tensor& tensor) const {
 
 void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork&) {
   if (!found_.empty()) return;
+  // Tensor-parallel ranks run the same ops, except that one of them adds the bias of a sum over ranks.
+  if (std::string_view(op) != ops::AddBias::name) ++place_.op;
   std::string with;
   bool broken = false;            // an output or an input is not finite
   bool named = false;             // a parameter is among the tensors

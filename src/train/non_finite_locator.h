@@ -23,11 +23,17 @@ class NonFiniteLocator : public ops::OpObserver {
 
   // The position of the next computation in a pass through the whole model: forward by virtual stage, then backward.
   // Later positions depend on earlier ones.
-  void set_place(int64_t place) { place_ = place; }
+  void set_place(int64_t position) { place_ = {position, 0}; }
 
   // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.
   const std::string& found() const { return found_; }
-  int64_t place_found() const { return place_found_; }
+  // Where: the position, and the number of the op. Of several ranks' findings the earliest is the cause.
+  struct Place {
+    int64_t position = 0;
+    int64_t op = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+  Place place_found() const { return place_found_; }
 
  private:
   struct NamedMemory {
@@ -43,7 +49,7 @@ class NonFiniteLocator : public ops::OpObserver {
   std::map<const std::byte*, NamedMemory> memory_;  // by start address
   std::string last_;                                // the parameter of the last op that was called with one
   std::string found_;
-  int64_t place_ = 0, place_found_ = 0;
+  Place place_, place_found_;
 };
 
 }  // namespace ingot::train

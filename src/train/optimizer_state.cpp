@@ -56,7 +56,7 @@ struct Planned {
   std::vector<int> chunks = {};
   bool tied = false;   // this rank computes both uses of a tied embedding
   bool split = false;  // it computes one of them
-  bool copy = false;   // TrainedParameter::copy
+  bool counts = true;  // TrainedParameter::is_counted
 };
 
 // The adapters of the parts of a model that a rank holds. `number`: of A, among all trainable tensors; that of B
@@ -82,11 +82,11 @@ std::vector<NumberedAdapter> held_adapters(const spec::ModelSpec& model, const s
   for (const spec::LoraParam& p : spec::lora_parameters(model, lora)) {
     const auto base = bases.find(p.base);
     if (base != bases.end()) {
-      const int64_t first = base->second.slice.columns.begin;
-      if (lora.dropout > 0 && first % 4 != 0) {
+      const int64_t inputs = base->second.slice.columns.count();
+      if (lora.dropout > 0 && inputs < p.in && inputs % 4 != 0) {
         throw_hint(ErrorKind::usage, "set adapter.dropout to 0, or lower parallel.tp",
-                   "adapter.dropout {}: parallel.tp cuts the {} inputs of {} at {}, which is not a multiple of 4",
-                   lora.dropout, p.in, p.module, first);
+                   "adapter.dropout {}: parallel.tp cuts the {} inputs of {} into {}, which is not a multiple of 4",
+                   lora.dropout, p.in, p.module, inputs);
       }
       held.push_back({spec::held_adapter(p, base->second), chunks_of(model, shards, base->second.held), number});
     }
@@ -105,7 +105,12 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       const int64_t layer = table[each.adapter().base].layer;
       for (const spec::HeldAdapterMatrix* matrix : {&each.held.a, &each.held.b}) {
         const Shape shape = shape_of(*matrix);
-        planned.push_back({shape, activation, &optimizer_for(name, shape, layer), layer, each.chunks});
+        planned.push_back({.shape = shape,
+                           .weight = activation,
+                           .optimizer = &optimizer_for(name, shape, layer),
+                           .layer = layer,
+                           .chunks = each.chunks,
+                           .counts = spec::counts(matrix->placement, shards.front())});
       }
     }
   } else {
@@ -118,7 +123,8 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       const Shape shape = shape_of(p);
       const bool tied = is_tied(model, p);
       planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
-                         chunks_of(model, shards, p), tied && both, tied && !both, held.copy});
+                         chunks_of(model, shards, p), tied && both, tied && !both,
+                         spec::counts(held.placement, shards.front()) && !held.copy});
     }
   }
   return planned;
@@ -250,7 +256,7 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
     // What this rank writes to checkpoints.
-    const int64_t part = p.copy ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
+    const int64_t part = !p.counts ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{elements}, types.master);
     bytes.moments += state_bytes(*p.optimizer, p.shape, elements, types.state);
     bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, p.weight));
@@ -300,7 +306,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     t.shape = shape_of(held.held);
     t.whole = shape_of(table[held.whole]);
     t.slice = held.slice;
-    t.tp_share = held.share;
+    t.placement = held.placement;
     t.decay = held.held.decay;
     t.weight = t.shape.rank() == 2 ? parameter.matrix.tensor() : parameter.vector;
     if (t.weight.dtype != weight_type(t.shape, activation)) {
@@ -342,7 +348,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
       t.shape = weight.shape;
       t.whole = Shape(std::span<const int64_t>(matrix.whole));
       t.slice = matrix.slice;
-      t.tp_share = matrix.share;
+      t.placement = matrix.placement;
       t.decay = true;
       t.weight = weight;
       tensors_.push_back(std::move(t));
@@ -396,6 +402,10 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     }
     t.optimizer = layout.tensors[i].optimizer;
     t.state = state_layout(*t.optimizer, t.shape, t.shard.count(), types.state);
+    const bool in_blocks = std::ranges::any_of(t.state, [](const StateTensor& state) { return state.block > 1; });
+    if (t.placement == spec::TensorPlacement::sharded && (in_blocks || t.optimizer->whole_matrices)) {
+      throw_error(ErrorKind::internal, "{}: a part of a tensor with an optimizer that needs all of it", t.name);
+    }
     for (StateTensor& state : t.state) {
       state.tensor = optimizer_arena_.allocate(state.tensor.dtype, state.tensor.shape);
     }

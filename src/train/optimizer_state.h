@@ -15,8 +15,8 @@
 namespace ingot::train {
 
 // A trainable tensor, or the part of it that a tensor-parallel rank has, and its optimizer state. Where data-parallel
-// ranks shard the state (train/sharding.h), masters and state are
-// flat and hold this rank's own elements; otherwise they have the tensor's shape.
+// ranks shard the state (train/sharding.h), masters and state are flat and hold this rank's own elements; otherwise
+// they have the shape of what is held.
 struct TrainedParameter {
   std::string name;   // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
   size_t number = 0;  // among the trainable tensors of the whole model
@@ -24,10 +24,10 @@ struct TrainedParameter {
   // of their gradients; norms and checkpoints have it once.
   bool copy = false;
   Shape shape;  // as held
-  // Of tensor-parallel ranks: the whole tensor's shape, what is held of it, and what the others have.
+  // The whole tensor's shape, what is held of it, and what the other tensor-parallel ranks have.
   Shape whole;
   spec::Slice slice;
-  spec::TensorShare tp_share = spec::TensorShare::whole;
+  spec::TensorPlacement placement = spec::TensorPlacement::replicated;
   bool decay = false;        // weight decay applies
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
   Range shard;               // the elements that this rank updates
@@ -43,9 +43,7 @@ struct TrainedParameter {
   Tensor weight;          // what the model computes with; the same memory as master when the dtypes agree
 
   // Whether norms and checkpoints get this rank's elements of the tensor: of those that several ranks have, one rank's.
-  bool is_counted(const ShardSpec& share) const {
-    return !copy && (tp_share == spec::TensorShare::cut || share.tp_rank() == 0);
-  }
+  bool is_counted(const ShardSpec& share) const { return !copy && spec::counts(placement, share.shards.front()); }
 };
 
 // Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There

@@ -158,7 +158,7 @@ void describe(Visitor& v, BatchRecipe& r) {
 template <class Visitor>
 void describe(Visitor& v, ParallelRecipe& r) {
   v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
-  v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1});
+  v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
           "order of work in a pipeline; zb_h1 and zb_v compute the gradients of weights in what would be idle time");

@@ -30,7 +30,7 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
       const Tensor flat = tensor.reshape(Shape{tensor.elements()});
       const auto blocks = [block](int64_t elements) { return (elements + block - 1) / block; };
       checkpoint::PartOf part{block == 1 ? t.whole : Shape{blocks(t.shape.elements())}, blocks(wanted.begin)};
-      if (t.tp_share == spec::TensorShare::cut) part.slice = t.slice;
+      if (t.placement == spec::TensorPlacement::sharded) part.slice = t.slice;
       state.push_back({kind + "." + t.name,
                        flat.slice(blocks(wanted.begin - t.shard.begin), blocks(wanted.end - t.shard.begin)), part});
     };

@@ -343,7 +343,7 @@ std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSe
     uploader_->collect(losses);
   });
   const std::vector<std::string> found = grid_.world.gather(locator.found());
-  const std::vector<int64_t> places = grid_.world.gather_one(locator.place_found());
+  const std::vector<NonFiniteLocator::Place> places = grid_.world.gather_one(locator.place_found());
   std::optional<size_t> first;
   for (size_t rank = 0; rank < found.size(); ++rank) {
     if (!found[rank].empty() && (!first || places[rank] < places[*first])) first = rank;

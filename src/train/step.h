@@ -102,7 +102,8 @@ class Step {
   // For a skipped step, while no step is in flight: runs it again, checks the results of every op, and returns the
   // first op that produced a non-finite value, with its layer (NonFiniteLocator::found), or an empty string if there
   // was none. Overwrites gradients. `weights` are the model's. With several ranks, returns the finding of the earliest
-  // pipeline stage in forward, else of the latest in backward, and of these the lowest rank's.
+  // pipeline stage in forward, else of the latest in backward, of these the earliest op's, and of these the lowest
+  // rank's.
   std::string locate_non_finite(int64_t step, std::span<const data::PackedSequence> sequences,
                                 std::span<const int64_t> samples, const WeightSet& weights);
 

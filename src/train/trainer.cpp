@@ -80,7 +80,7 @@ EvalEvent Trainer::evaluate(int64_t step) {
   const comm::Grid& grid = step_.grid();
   const Range local = rank_sequences(eval_->num_sequences(), 1, grid.dp.rank(), grid.dp.size());
   constexpr int64_t at_once = 64;  // sequences in memory
-  std::vector<double> losses;      // by sequence; only on a pipeline's last stage
+  std::vector<double> losses;      // by sequence; only where Step::evaluate() has them
   int64_t loss_tokens = 0;
   for (int64_t from = local.begin; from < local.end; from += at_once) {
     std::vector<data::PackedSequence> sequences;

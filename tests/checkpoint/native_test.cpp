@@ -250,7 +250,6 @@ TEST_F(Native, ASnapshotIsTheSameForAnyNumberOfThreads) {
   }
 }
 
-// A file size limit stands for a full disk.
 // A matrix [6, 8] and how ranks may have it.
 struct Layout {
   std::vector<spec::Slice> slices;  // by rank; empty: flat parts
@@ -331,6 +330,7 @@ TEST_F(Native, MissingAndImpossiblePartsAreNamed) {
                [&] { restore_tensors(open_checkpoint(folder, 2), {&whole, 1}, device); });
 }
 
+// A file size limit stands for a full disk.
 TEST_F(Native, AFullDiskLeavesEarlierCheckpoints) {
   write(1);
   std::vector<float> large(1 << 16);

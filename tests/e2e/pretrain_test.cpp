@@ -107,23 +107,25 @@ TEST_F(Pretrain, TensorParallelRanksFollowOneRank) {
   ASSERT_NO_FATAL_FAILURE(trains("cut", with({"--resume"})));
   EXPECT_EQ(read_file(run("cut") / "model" / "model.safetensors", uint64_t{1} << 30), written);
 
-  const auto finetune = [&](const std::string& name, const std::vector<std::string>& more) {
-    std::vector<std::string> words = command(name, with(more));
-    words.front() = "finetune";
-    words.insert(words.end(), {"init=pretrained", "model=" + (run("one") / "model").string(), "weights=int8",
-                               "adapter={rank: 4, dropout: 0.1}"});
-    const Result result = program_.run(words);
-    ASSERT_EQ(result.code, 0) << result.error;
-  };
-  ASSERT_NO_FATAL_FAILURE(finetune("adapter", {}));
-  ASSERT_NO_FATAL_FAILURE(finetune("cut-adapter", {"steps=3", "parallel.tp=2", "threads=2"}));
-  const std::string adapter = "cut-adapter/adapter/adapter_model.safetensors";
-  const std::string from_two = read_file(program_ / "runs" / adapter);
-  ASSERT_NO_FATAL_FAILURE(
-      finetune("cut-adapter", {"steps=3", "parallel.dp=2", "parallel.zero=1", "threads=2", "--resume"}));
-  EXPECT_EQ(read_file(program_ / "runs" / adapter), from_two);
-  ASSERT_NO_FATAL_FAILURE(finetune("cut-adapter", {"parallel.pp=2", "threads=2", "--resume"}));
-  near("cut-adapter", "adapter");
+  for (const std::string weights : {"int8", "fp8"}) {
+    const auto finetune = [&](const std::string& name, const std::vector<std::string>& more) {
+      std::vector<std::string> words = command(name, with(more));
+      words.front() = "finetune";
+      words.insert(words.end(), {"init=pretrained", "model=" + (run("one") / "model").string(), "weights=" + weights,
+                                 "adapter={rank: 4, dropout: 0.1}"});
+      const Result result = program_.run(words);
+      ASSERT_EQ(result.code, 0) << result.error;
+    };
+    const std::string whole = "adapter-" + weights, cut = "cut-" + whole;
+    ASSERT_NO_FATAL_FAILURE(finetune(whole, {}));
+    ASSERT_NO_FATAL_FAILURE(finetune(cut, {"steps=3", "parallel.tp=2", "threads=2"}));
+    const fs::path adapter = run(cut) / "adapter" / "adapter_model.safetensors";
+    const std::string from_two = read_file(adapter);
+    ASSERT_NO_FATAL_FAILURE(finetune(cut, {"steps=3", "parallel.dp=2", "parallel.zero=1", "threads=2", "--resume"}));
+    EXPECT_EQ(read_file(adapter), from_two);
+    ASSERT_NO_FATAL_FAILURE(finetune(cut, {"parallel.pp=2", "threads=2", "--resume"}));
+    near(cut, whole);
+  }
 }
 
 // Without settings, the clock limits what a crash can cost; with checkpoint.every, only steps count.

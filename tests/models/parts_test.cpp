@@ -85,7 +85,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   for (size_t i = 0; i < own.held.size(); ++i) {
     const spec::HeldParameter& p = own.held[i];
     EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << p.held.name;
-    if (p.share == spec::TensorShare::partial) tp.all_reduce(std::span(own.gradients[i]), comm::ReduceOp::sum);
+    if (p.placement == spec::TensorPlacement::partial) tp.all_reduce(std::span(own.gradients[i]), comm::ReduceOp::sum);
     outcome.gradients[p.whole] = own.gradients[i];
   }
 

@@ -90,8 +90,8 @@ TEST(TensorParallelShards, HoldEveryElement) {
         for_runs(p.slice, whole.shape.size() > 1 ? whole.shape[1] : 1, [&](int64_t first, int64_t count, int64_t) {
           for (int64_t i = first; i < first + count; ++i) ++times[static_cast<size_t>(i)];
         });
-        const int expected = p.share == TensorShare::cut ? 1 : 2;
-        cut += p.share == TensorShare::cut ? 1 : 0;
+        const int expected = p.placement == TensorPlacement::sharded ? 1 : 2;
+        cut += p.placement == TensorPlacement::sharded ? 1 : 0;
         if (rank == 1) EXPECT_EQ(times, std::vector<int>(times.size(), expected)) << family.name << " " << whole.name;
       }
     }
@@ -106,11 +106,11 @@ TEST(TensorParallelShards, AdaptersAreCutWithTheirLayers) {
     const auto base = std::ranges::find(held, p.base, &HeldParameter::whole);
     ASSERT_NE(base, held.end());
     const auto [adapter, a, b] = held_adapter(p, *base);
-    using enum TensorShare;
+    using enum TensorPlacement;
     const bool query = p.module.ends_with("q_proj"), head = p.module == "lm_head";
     const bool outputs = query || head;
-    EXPECT_EQ(a.share, outputs ? partial : cut) << p.module;
-    EXPECT_EQ(b.share, outputs ? cut : partial) << p.module;
+    EXPECT_EQ(a.placement, outputs ? partial : sharded) << p.module;
+    EXPECT_EQ(b.placement, outputs ? sharded : partial) << p.module;
     const int64_t in = outputs ? p.in : p.in / 2, out = outputs ? p.out / 2 : p.out;
     EXPECT_EQ(a.slice, (Slice{{{0, 4}}, {p.in - in, p.in}})) << p.module;
     EXPECT_EQ(b.slice, (Slice{{{p.out - out, p.out}}, {0, 4}})) << p.module;

@@ -374,7 +374,7 @@ TEST_P(PipelineOfTensorParallelStages, EqualsTheWholeModel) {
       ++compared;
       if (spec.tied_head && p.held.role == spec::Role::embedding) return;
       Values values = computed;
-      if (p.share == spec::TensorShare::partial) grid.tp.all_reduce(std::span(values), comm::ReduceOp::sum);
+      if (p.placement == spec::TensorPlacement::partial) grid.tp.all_reduce(std::span(values), comm::ReduceOp::sum);
       const Values& expected = whole.gradients.all.at(p.whole);
       const double most = tolerated(expected);
       models::for_elements(p, table[p.whole], [&](size_t from, size_t to) {
