@@ -452,7 +452,7 @@ struct StoredRun {
 };
 
 // The elements of the stored parts of a tensor of shape `whole`, in its order; empty, with the part in `unfit`, when
-// one cannot be a part of it.
+// one cannot be a part of it, or has elements that another one has.
 std::vector<StoredRun> stored_runs(const std::vector<StoredPart>& parts, const Shape& whole,
                                    const formats::TensorEntry*& unfit) {
   std::vector<StoredRun> all;
@@ -471,7 +471,11 @@ std::vector<StoredRun> stored_runs(const std::vector<StoredPart>& parts, const S
     for (const Run& run : runs_of(of, elements)) all.push_back({run, part.entry});
   }
   std::ranges::sort(all, {}, [](const StoredRun& each) { return each.run.whole; });
-  return all;
+  const auto overlap = [](const StoredRun& a, const StoredRun& b) { return a.run.whole + a.run.count > b.run.whole; };
+  const auto found = std::ranges::adjacent_find(all, overlap);
+  if (found == all.end()) return all;
+  unfit = std::next(found)->entry;
+  return {};
 }
 
 }  // namespace
@@ -515,8 +519,9 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
     }
     const size_t width = size_of(to.dtype);
     const std::vector<Run> wanted = runs_of(part, to.elements());
-    // Many short runs are put together on the host.
-    std::vector<std::byte> assembled(wanted.size() > 1 && !device.host_visible() ? to.bytes() : 0);
+    // Short runs are put together on the host: an upload of each would take longer.
+    const bool in_runs = wanted.size() > 1 || sources.size() > 1;
+    std::vector<std::byte> assembled(in_runs && !device.host_visible() ? to.bytes() : 0);
     auto source = sources.begin();
     for (const Run& run : wanted) {
       for (int64_t at = run.whole, end = run.whole + run.count; at < end;) {

@@ -330,6 +330,47 @@ TEST_F(Native, MissingAndImpossiblePartsAreNamed) {
                [&] { restore_tensors(open_checkpoint(folder, 2), {&whole, 1}, device); });
 }
 
+// Of a matrix [6, 8] with whole lines of 8 in files; a name that says nothing sensible is no part.
+TEST_F(Native, NamesOfPartsAreChecked) {
+  std::vector<float> memory(96), values(48);
+  const NamedTensor whole{"m", Tensor{values.data(), DType::f32, Shape{6, 8}, nullptr}};
+  struct Case {
+    std::vector<std::pair<const char*, int64_t>> parts;  // name and elements
+    const char* word;                                    // of the error
+  };
+  int64_t step = 0;
+  for (const Case& c : std::vector<Case>{
+           {{{"m[0:24]", 24}, {"m[20:48]", 28}}, "'m[20:48]' is"},                     // overlap
+           {{{"m[0:20]", 20}, {"m[24:48]", 24}}, "from 20 on are missing"},            // gap
+           {{{"m[0:24]", 24}, {"m[24:48]", 23}}, "'m[24:48]' is"},                     // fewer elements than named
+           {{{"m[0:6,0:4]", 24}, {"m[0:6,4:9]", 30}}, "'m[0:6,4:9]' is"},              // columns beyond the width
+           {{{"m[0:7,0:8]", 56}}, "'m[0:7,0:8]' is"},                                  // rows beyond the height
+           {{{"m[0:6,0:4]", 24}, {"m[0:6,3:8]", 30}}, "is F32"},                       // columns that overlap
+           {{{"m[0:6,0:4][0:30]", 30}, {"m[0:6,4:8]", 24}}, "'m[0:6,0:4][0:30]' is"},  // beyond the slice
+           {{{"m[3:6+0:3,0:8]", 48}}, "'m'"},                                          // descending rows
+           {{{"m[0:4+3:6,0:8]", 48}}, "'m'"},                                          // rows that overlap
+           {{{"m[-1:48]", 49}}, "'m'"},
+           {{{"m[0:99999999999999999999]", 48}}, "'m'"},
+           {{{"m[0:48", 48}}, "'m'"},
+           {{{"m[junk][0:48]", 48}}, "'m'"},
+           {{{"m[0:6,0:8", 48}}, "'m'"},
+       }) {
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, elements] : c.parts)
+      tensors.push_back({name, Tensor{memory.data(), DType::f32, Shape{elements}, nullptr}});
+    write_checkpoint(folder, ++step, tensors, "{}", &device);
+    const NativeCheckpoint found = open_checkpoint(folder, step);
+    try {
+      restore_tensors(found, {&whole, 1}, device);
+      ADD_FAILURE() << c.parts.front().first << " was read";
+    } catch (const Error& error) {
+      const bool no_part = std::string_view(c.word) == "'m'";  // so the tensor is not there at all
+      EXPECT_EQ(error.kind(), no_part ? ErrorKind::not_found : ErrorKind::corrupt) << error.message();
+      EXPECT_NE(error.message().find(c.word), std::string::npos) << c.parts.front().first << ": " << error.message();
+    }
+  }
+}
+
 // A file size limit stands for a full disk.
 TEST_F(Native, AFullDiskLeavesEarlierCheckpoints) {
   write(1);
