@@ -18,7 +18,7 @@ struct LoadOptions {
   WeightStorage storage = {StorageType::f32};  // storage types of the matrices in memory
   bool writable = false;                       // the weights will be modified: none may point into a file
   ThreadPool* pool = nullptr;                  // null: converts on the calling thread
-  // What to read; empty: the whole model. Nothing else of the files is read.
+  // What to read; empty: the whole model. Nothing else of the files is read, except that rows in fp8 are read whole.
   std::vector<spec::ModelShard> shards = {};
 };
 

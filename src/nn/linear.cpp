@@ -260,8 +260,7 @@ size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& sha
   const int64_t rank = shape.adapter_rank;
   const size_t low_rank = shape.lora_batch ? 0 : 2 * shape.matrix_bytes(rows, rank) + shape.matrix_bytes(rows, in);
   // The low-rank tensors exist while the base gemm runs.
-  const size_t product = rank > 0 ? std::max(base + low_rank, ops::lora_bytes(rows, rank)) : base;
-  return product;
+  return rank > 0 ? std::max(base + low_rank, ops::lora_bytes(rows, rank)) : base;
 }
 
 }  // namespace ingot::nn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "ops/cross_entropy.h"
 #include "spec/sizes.h"
 
@@ -31,8 +32,8 @@ Training clip(const Training& training, int64_t begin, int64_t end) {
 
 // Replaces lse [T], the logarithms of each rank's sums of exponentials, by that of their sum, and assigns losses [T].
 // at_target [T]: each target's logit, 0 on ranks that do not have it. Added in the order of ranks.
-void combine_parts(Pass& pass, const Tensor& losses, const Tensor& lse, const Tensor& at_target,
-                   const Tensor& targets) {
+void combine_parts(Pass& pass, const Tensor& losses, const Tensor& lse, const Tensor& at_target, const Tensor& targets,
+                   int64_t vocabulary) {
   Device& device = pass.ops.device;
   const auto tokens = static_cast<size_t>(lse.elements());
   std::vector<float> own(2 * tokens), all_losses(tokens);
@@ -42,6 +43,10 @@ void combine_parts(Pass& pass, const Tensor& losses, const Tensor& lse, const Te
   device.copy_to_host(wanted.data(), targets.data, targets.bytes());
   const std::vector<std::vector<float>> parts = pass.tp.gather(std::span<const float>(own));
   for (size_t t = 0; t < tokens; ++t) {
+    if (wanted[t] < -1 || wanted[t] >= vocabulary) {
+      throw_error(ErrorKind::internal, "target {} of token {} is outside the vocabulary of {}", wanted[t], t,
+                  vocabulary);
+    }
     double largest = -INFINITY, total = 0, logit = 0;
     for (const std::vector<float>& part : parts) largest = std::max(largest, static_cast<double>(part[t]));
     for (const std::vector<float>& part : parts) {
@@ -70,7 +75,7 @@ void loss_of_piece(Pass& pass, const Head& head, const Tensor& losses, const Ten
     lse = scratch.allocate(DType::f32, losses.shape);
     const Tensor at_target = scratch.allocate(DType::f32, losses.shape);
     ops::log_sum_exp(pass.ops, lse, at_target, logits, targets, head.first);
-    combine_parts(pass, losses, lse, at_target, targets);
+    combine_parts(pass, losses, lse, at_target, targets, head.vocabulary);
   }
   if (!pass.training) {
     if (!head.is_part()) ops::cross_entropy(pass.ops, losses, {}, logits, targets);

@@ -34,11 +34,10 @@ void remove_leftovers(const checkpoint::RemoteCheckpoints& remote, const Log& lo
   attempt("objects", [&] { return remote.remove_incomplete(); });
 }
 
-void require_stored(const train::Trainer& trainer) {
-  if (trainer.upload_error().empty()) return;
+void require_stored(const std::string& upload_error) {
+  if (upload_error.empty()) return;
   throw_hint(ErrorKind::unavailable, "fix this and continue with --resume, which uploads it",
-             "the last checkpoint is in the run folder, but was not uploaded to checkpoint.store: {}",
-             trainer.upload_error());
+             "the last checkpoint is in the run folder, but was not uploaded to checkpoint.store: {}", upload_error);
 }
 
 }  // namespace ingot::runs

@@ -18,6 +18,6 @@ std::optional<checkpoint::RemoteCheckpoints> remote_checkpoints(const train::Rec
 void remove_leftovers(const checkpoint::RemoteCheckpoints& remote, const Log& log);
 
 // ErrorKind::unavailable when the last checkpoint was not uploaded to the store.
-void require_stored(const train::Trainer& trainer);
+void require_stored(const std::string& upload_error);
 
 }  // namespace ingot::runs

@@ -274,9 +274,10 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
 
   Observers observers;
   Console console(log, request_.quiet);
-  train::Trainer trainer(step, plan.model, weights, optimizer_state, plan.lora, *data.train, *data.order,
-                         data.eval.get(), settings, observers);
-  const int64_t done = request_.resume == Resume::yes ? trainer.resume() : 0;  // RunFolder has checked that one exists
+  std::optional<train::Trainer> trainer;
+  trainer.emplace(step, plan.model, weights, optimizer_state, plan.lora, *data.train, *data.order, data.eval.get(),
+                  settings, observers);
+  const int64_t done = request_.resume == Resume::yes ? trainer->resume() : 0;  // RunFolder has checked that one exists
   std::optional<train::EventLog> events;
   std::optional<TensorboardLog> tensorboard;
   if (first) {
@@ -293,7 +294,8 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
                       settings.rates, done > 0, *r.batch.micro.value, plan.micro_batch_reason, counts(*data.train),
                       data.eval ? counts(*data.eval) : train::DataCounts{}});
 
-  Sampler sampler(runtime, *made.parts.front(), inputs.text, plan, std::move(prompts), optimizer_state.adapter());
+  std::optional<Sampler> sampler;
+  sampler.emplace(runtime, *made.parts.front(), inputs.text, plan, std::move(prompts), optimizer_state.adapter());
   std::optional<StopSignal> stop;  // one per process
   if (rank.leads_process) stop.emplace(request_.second_signal);
   const auto stops = [&] {
@@ -302,13 +304,14 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   };
   train::Trainer::End end = train::Trainer::End::done;
   try {
-    end = trainer.run(stops, [&](int64_t at) { sampler.run(at, observers); });
+    end = trainer->run(stops, [&](int64_t at) { sampler->run(at, observers); });
   } catch (...) {
     world.fail(comm::error_of_exception());  // notifies the other ranks before the destructors here wait
     throw;
   }
+  const std::string upload_error = trainer->upload_error();
   if (end == train::Trainer::End::stopped) {
-    require_stored(trainer);
+    require_stored(upload_error);
     log.info("stopped after step {}; continue with --resume", console.summary().end.step);
     return 130;
   }
@@ -316,7 +319,9 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   std::vector<HeldTensor> held =
       plan.lora ? held_masters(optimizer_state, step, gathered) : held_tensors(plan.model, plan.share.shards, weights);
   if (rank.grid.dp.rank() > 0) return 0;
-  // Their memory is more than a whole tensor takes, so that writing the result does not exceed the plan.
+  // What trained is freed first: it took more memory than a whole tensor does.
+  sampler.reset();
+  trainer.reset();
   step_made.reset();
   if (!plan.lora) made.optimizer_state.reset();
   WholeTensors tensors(*runtime.device, std::move(held), rank.grid.model);
@@ -347,7 +352,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   }
   tensors.end();
   request_.print(end_report(plan, data, console.summary(), result));
-  require_stored(trainer);
+  require_stored(upload_error);
   return 0;
 }
 

@@ -50,6 +50,9 @@ void check(const ModelSpec& model, const ModelShard& shard) {
     throw_error(ErrorKind::usage, "parallel.tp is {} and parallel.pp is {}; both must be at least 1", shard.tp,
                 shard.pp);
   }
+  if (shard.tp > model.vocab) {
+    throw_error(ErrorKind::usage, "parallel.tp is {}, more than the vocabulary's {} tokens", shard.tp, model.vocab);
+  }
   for (const LayerSpec& layer : model.layers) layer.check_split(shard.tp);
   if (shard.pp > model.num_layers()) {
     throw_hint(ErrorKind::usage, "lower parallel.pp or parallel.chunks",

@@ -11,7 +11,7 @@ namespace ingot::spec {
 enum class Init { normal, zeros, ones };
 
 // How a parameter is split under tensor parallelism: not at all, by rows (outputs) or by columns (inputs).
-// spec/model_shard.h says which rows.
+// spec/model_shard.h says which.
 enum class Split { none, rows, columns };
 
 // A parameter's role in the computation. A layer's weight and bias have the same role; expert_gate, expert_up and

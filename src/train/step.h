@@ -149,7 +149,7 @@ class Step {
   // The micro-batches of a step or an evaluation, with which a schedule is executed.
   class MicroBatches;
 
-  bool has_losses() const;  // on the last stage, and of ranks with the same losses on the first
+  bool has_losses() const;  // on the last stage's first tensor-parallel rank
   nn::Pass pass_over(const MicroBatch& batch);
   const spec::PipelineSchedule& schedule(int micro_batches, bool trains);
   int scheduled_micro_batches(size_t sequences) const;
