@@ -127,15 +127,6 @@ void compare_with_whole(const spec::ModelSpec& spec, int tp, spec::Recompute rec
   });
 }
 
-bool can_be_cut(const spec::ModelSpec& spec, const spec::ModelShard& part) {
-  try {
-    spec::check(spec, part);
-  } catch (const Error&) {
-    return false;
-  }
-  return true;
-}
-
 std::vector<FamilyCase> cases(const spec::ModelShard& part) {
   std::vector<FamilyCase> list = family_cases();
   std::erase_if(list, [&](const FamilyCase& c) { return !can_be_cut(c.spec, part); });

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <functional>
 
+#include "base/error.h"
+
 namespace ingot::models {
 
 namespace {
@@ -188,6 +190,15 @@ std::vector<FamilyCase> make_cases() {
 const std::vector<FamilyCase>& family_cases() {
   static const std::vector<FamilyCase> cases = make_cases();
   return cases;
+}
+
+bool can_be_cut(const spec::ModelSpec& spec, const spec::ModelShard& part) {
+  try {
+    spec::check(spec, part);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace ingot::models

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "spec/model.h"
+#include "spec/model_shard.h"
 
 namespace ingot::models {
 
@@ -18,5 +19,8 @@ struct FamilyCase {
 
 // One or more specifications of each of spec::families().
 const std::vector<FamilyCase>& family_cases();
+
+// Whether ranks can have parts like this one (spec::check).
+bool can_be_cut(const spec::ModelSpec& spec, const spec::ModelShard& part);
 
 }  // namespace ingot::models
