@@ -382,8 +382,9 @@ struct StoredPart {
 // Parses "a:b".
 std::optional<spec::Range> range_in(std::string_view text) {
   spec::Range range;
-  const char* end = text.data() + text.size();
-  const auto [colon, bad] = std::from_chars(text.data(), end, range.begin);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [colon, bad] = std::from_chars(begin, end, range.begin);
   if (bad != std::errc() || colon == end || *colon != ':') return std::nullopt;
   const auto [stop, worse] = std::from_chars(colon + 1, end, range.end);
   const bool valid = worse == std::errc() && stop == end && 0 <= range.begin && range.begin <= range.end;
