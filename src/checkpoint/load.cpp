@@ -37,11 +37,25 @@ struct Transfer {
   spec::Slice slice;
   std::byte* data = nullptr;
   bool mapped = false;
+  // Bytes [skipped, skipped + bytes()) of the slice's rows are written to `data`.
+  size_t skipped = 0;
+  std::optional<size_t> kept;
 
   // Of the slice.
   int64_t rows() const { return slice.num_rows(); }
   int64_t in() const { return slice.columns.count(); }
-  size_t bytes() const { return static_cast<size_t>(rows()) * row_bytes(to, in()); }
+  size_t to_row() const { return row_bytes(to, in()); }
+  size_t bytes() const { return kept.value_or(static_cast<size_t>(rows()) * to_row()); }
+  // Leaves these bytes of the slice, and of its rows those that have them.
+  void keep(const spec::Range& bytes) {
+    const auto width = static_cast<int64_t>(to_row());
+    const int64_t first = bytes.begin / width, last = (bytes.end + width - 1) / width;
+    spec::Slice narrow{{}, slice.columns};
+    spec::for_rows(slice, first, last, [&](const spec::Range& rows) { narrow.rows.push_back(rows); });
+    slice = std::move(narrow);
+    skipped = static_cast<size_t>(bytes.begin - first * width);
+    kept = static_cast<size_t>(bytes.count());
+  }
   // The columns whose values are read to write the slice's: all of them where they have one scale.
   spec::Range encoded_columns() const { return is_fp8(to) ? spec::Range{0, whole_in} : slice.columns; }
   int64_t encoded_in() const { return encoded_columns().count(); }
@@ -130,6 +144,7 @@ Transfer plan_transfer(const TensorStore& store, const spec::ModelSpec& model, c
     check_blocks(transfer, *tensor->storage);
     check_blocks(transfer, transfer.to);
   }
+  if (!options.kept.empty()) return transfer;  // into the caller's memory
   const bool consecutive = transfer.slice.rows.size() == 1 && transfer.in() == transfer.whole_in;
   const size_t unit = !is_plain(transfer.to) ? alignof(uint16_t) : block_bytes(transfer.to);
   if (*tensor->storage == transfer.to && transfer.placement.plain() && consecutive && !options.writable &&
@@ -206,14 +221,36 @@ void convert_parallel(const Transfer& transfer, int64_t begin, int64_t end, std:
   pool->parallel_for(begin, end, std::max<int64_t>(1, slice_elements / transfer.in()), convert);
 }
 
+// Writes the kept bytes of the slice to memory that the host can write.
+void write_rows(const Transfer& transfer, ThreadPool* pool) {
+  const size_t to_row = transfer.to_row();
+  if (transfer.bytes() == static_cast<size_t>(transfer.rows()) * to_row)
+    return convert_parallel(transfer, 0, transfer.rows(), transfer.data, pool);
+  // The first and the last row, of which a part may be kept, are converted apart.
+  const size_t end = transfer.skipped + transfer.bytes();
+  std::vector<std::byte> row(to_row);
+  const auto write_part = [&](int64_t at) {
+    const size_t first = static_cast<size_t>(at) * to_row;
+    const size_t from = std::max(first, transfer.skipped), to = std::min(first + to_row, end);
+    convert_parallel(transfer, at, at + 1, row.data(), nullptr);
+    std::memcpy(transfer.data + (from - transfer.skipped), row.data() + (from - first), to - from);
+  };
+  write_part(0);
+  if (transfer.rows() == 1) return;
+  write_part(transfer.rows() - 1);
+  convert_parallel(transfer, 1, transfer.rows() - 1, transfer.data + (to_row - transfer.skipped), pool);
+}
+
 // Writes to memory that the host cannot write: rows are read and converted while previous ones are uploaded.
 void upload_rows(const Transfer& transfer, Uploader& uploader, ThreadPool* pool) {
-  const size_t to_row = row_bytes(transfer.to, transfer.in());
+  const size_t to_row = transfer.to_row(), kept_end = transfer.skipped + transfer.bytes();
   const int64_t step = static_cast<int64_t>(uploader.chunk_bytes() / to_row);
   for (int64_t row = 0; row < transfer.rows(); row += step) {
     const int64_t end = std::min(row + step, transfer.rows());
     convert_parallel(transfer, row, end, uploader.next_chunk(), pool);
-    uploader.send(transfer.data + static_cast<size_t>(row) * to_row, static_cast<size_t>(end - row) * to_row);
+    const size_t first = static_cast<size_t>(row) * to_row;
+    const size_t from = std::max(first, transfer.skipped), to = std::min(static_cast<size_t>(end) * to_row, kept_end);
+    uploader.send(transfer.data + (from - transfer.skipped), to - from, from - first);
   }
 }
 
@@ -221,14 +258,14 @@ void upload_rows(const Transfer& transfer, Uploader& uploader, ThreadPool* pool)
 void run_transfers(const std::vector<Transfer>& transfers, const LoadOptions& options) {
   if (options.device.host_visible()) {
     for (const Transfer& transfer : transfers) {
-      if (!transfer.mapped) convert_parallel(transfer, 0, transfer.rows(), transfer.data, options.pool);
+      if (!transfer.mapped) write_rows(transfer, options.pool);
     }
     return;
   }
   size_t largest_row = 0;  // at least one row of each parameter
   size_t max_parameter_bytes = 0;
   for (const Transfer& transfer : transfers) {
-    largest_row = std::max(largest_row, row_bytes(transfer.to, transfer.in()));
+    largest_row = std::max(largest_row, transfer.to_row());
     max_parameter_bytes = std::max(max_parameter_bytes, transfer.bytes());
   }
   Uploader uploader(options.device, std::max(largest_row, std::min(max_parameter_bytes, staging_bytes)));
@@ -306,6 +343,13 @@ struct Plan {
   std::vector<size_t> parameters;   // by transfer: its index in the table
   std::vector<Transfer> transfers;  // in the order of the table
   WeightSizes sizes;
+
+  ParameterForm form(size_t transfer) const {
+    const Transfer& t = transfers[transfer];
+    const size_t number = parameters[transfer];
+    const bool matrix = table[number].shape.size() == 2;
+    return {number, t.to, matrix ? Shape{t.rows(), t.in()} : Shape{t.rows() * t.in()}};
+  }
 };
 
 Plan plan_transfers(const ModelSource& source, const LoadOptions& options) {
@@ -342,17 +386,35 @@ WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options) 
   return plan_transfers(source, options).sizes;
 }
 
+std::vector<ParameterForm> parameter_forms(const ModelSource& source, const LoadOptions& options) {
+  const Plan plan = plan_transfers(source, options);
+  std::vector<ParameterForm> forms;
+  for (size_t i = 0; i < plan.transfers.size(); ++i) forms.push_back(plan.form(i));
+  return forms;
+}
+
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
   Plan plan = plan_transfers(source, options);
   std::vector<Transfer>& transfers = plan.transfers;
-  const std::vector<spec::ParamSpec>& table = plan.table;
   LoadedModel model;
   model.name = source.name;
   model.spec = plan.spec;
+  model.stored_dtype = common_storage(transfers);
   const std::shared_ptr<const FileWatch> files = plan.store->watch();
+  std::vector<ParameterForm> forms;
+  for (size_t i = 0; i < transfers.size(); ++i) {
+    forms.push_back(plan.form(i));
+    if (options.kept.empty()) continue;
+    const KeptBytes& kept = options.kept[plan.parameters[i]];
+    transfers[i].keep(kept.bytes);
+    transfers[i].data = kept.data;
+  }
+  if (!options.kept.empty()) std::erase_if(transfers, [](const Transfer& transfer) { return transfer.bytes() == 0; });
   for (const Transfer& transfer : transfers) check_finite(transfer, options.pool);
 
-  if (plan.sizes.copied > 0) {
+  if (!options.kept.empty()) {
+    run_transfers(transfers, options);
+  } else if (plan.sizes.copied > 0) {
     const auto arena = std::make_shared<Arena>(options.device, plan.sizes.copied, "weights of " + source.name);
     for (Transfer& transfer : transfers) {
       if (transfer.mapped) continue;
@@ -371,19 +433,9 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
     model.files = files;
   }
 
-  model.weights.parameters.resize(table.size());
-  for (size_t i = 0; i < transfers.size(); ++i) {
-    const Transfer& transfer = transfers[i];
-    const spec::ParamSpec& p = table[plan.parameters[i]];
-    Parameter& parameter = model.weights.parameters[plan.parameters[i]];
-    if (p.shape.size() == 2) {
-      parameter.matrix = Weight{transfer.to, transfer.data, transfer.rows(), transfer.in(), &options.device};
-    } else {
-      const Shape shape{transfer.rows() * transfer.in()};
-      parameter.vector = Tensor{transfer.data, DType::f32, shape, &options.device};
-    }
-  }
-  model.stored_dtype = common_storage(transfers);
+  model.weights.parameters.resize(plan.table.size());
+  for (size_t i = 0; i < transfers.size() && options.kept.empty(); ++i)
+    model.weights.parameters[forms[i].number] = forms[i].at(transfers[i].data, options.device);
   return model;
 }
 

@@ -13,6 +13,12 @@
 
 namespace ingot::checkpoint {
 
+// The bytes of a parameter's form in memory, row after row, that are loaded, and where to: memory of LoadOptions::device.
+struct KeptBytes {
+  spec::Range bytes;
+  std::byte* data = nullptr;
+};
+
 struct LoadOptions {
   Device& device;
   WeightStorage storage = {StorageType::f32};  // storage types of the matrices in memory
@@ -20,6 +26,9 @@ struct LoadOptions {
   ThreadPool* pool = nullptr;                  // null: converts on the calling thread
   // What to read; empty: the whole model. Nothing else of the files is read, except that rows in fp8 are read whole.
   std::vector<spec::ModelShard> shards = {};
+  // If not empty, by index of the whole model's parameters: load_model writes these bytes of each and returns no
+  // weights. Of the files only the rows that have them are read.
+  std::vector<KeptBytes> kept = {};
 };
 
 struct LoadedModel {
@@ -48,6 +57,9 @@ struct WeightSizes {
   size_t mapped = 0;
 };
 WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options);
+
+// The parameters that load_model would load, as they would be in memory, in order.
+std::vector<ParameterForm> parameter_forms(const ModelSource& source, const LoadOptions& options);
 
 // Reads only the hyper-parameters: config.json, or GGUF metadata.
 spec::ModelSpec read_model_spec(const ModelSource& source);

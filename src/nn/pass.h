@@ -7,6 +7,7 @@
 
 #include "comm/group.h"
 #include "nn/gradient_accumulator.h"
+#include "nn/weight_gatherer.h"
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "spec/sizes.h"
@@ -88,6 +89,7 @@ struct Pass {
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
   // For a shard of a model (spec/model_shard.h): the ranks that hold the other shards of its layers.
   comm::Group tp{};
+  WeightGatherer* weights = nullptr;  // null: all weights are there
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
   const LoraBatch* lora = nullptr;

@@ -47,9 +47,9 @@ std::byte* Uploader::next_chunk() {
   return slots_[current_].memory.data();
 }
 
-void Uploader::send(void* destination, size_t bytes) {
+void Uploader::send(void* destination, size_t bytes, size_t from) {
   Slot& slot = slots_[current_];
-  device_.copy_from_host_async(Stream::copy, destination, slot.memory.data(), bytes);
+  device_.copy_from_host_async(Stream::copy, destination, slot.memory.data() + from, bytes);
   slot.sent->record(Stream::copy);
 }
 

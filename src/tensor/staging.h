@@ -37,7 +37,8 @@ class Uploader {
 
   size_t chunk_bytes() const { return slots_.front().memory.bytes(); }
   std::byte* next_chunk();                     // memory to fill; waits until the device has read its previous contents
-  void send(void* destination, size_t bytes);  // starts the copy of the first `bytes` of the last next_chunk()
+  // Starts the copy of bytes [from, from + bytes) of the last next_chunk().
+  void send(void* destination, size_t bytes, size_t from = 0);
   void finish();                               // returns when all copies are done
 
  private:

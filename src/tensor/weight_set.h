@@ -15,6 +15,22 @@ struct Parameter {
   Tensor vector;  // [n] f32
 };
 
+// The form in which a rank has a parameter in memory: its size without its values.
+struct ParameterForm {
+  size_t number = 0;  // index in the parameter table
+  StorageType storage = StorageType::f32;
+  Shape shape{};  // as held: [out, in] or [n]
+
+  size_t bytes() const {
+    return shape.rank() == 2 ? static_cast<size_t>(shape[0]) * row_bytes(storage, shape[1])
+                             : static_cast<size_t>(shape[0]) * block_bytes(storage);
+  }
+  Parameter at(void* data, const Device& device) const {
+    if (shape.rank() == 2) return {Weight{storage, data, shape[0], shape[1], &device}, {}};
+    return {{}, Tensor{data, DType::f32, shape, &device}};
+  }
+};
+
 // Parameters and the owners of their memory (arenas, file maps). Move-only.
 struct WeightSet {
   std::vector<Parameter> parameters;

@@ -284,7 +284,7 @@ void GradientSync::gather(const Tensor& whole, const Tensor& shard, const std::v
 }
 
 void GradientSync::gather_weights() const {
-  if (optimizer_state_.share().zero_stage() == 0) return;
+  if (optimizer_state_.share().zero_stage() == 0 || !optimizer_state_.has_whole_weights()) return;
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
     gather(flat, flat.slice(t.shard.begin, t.shard.end), t.parts);

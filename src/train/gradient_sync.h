@@ -18,8 +18,8 @@ class GradientSync {
   // For one rank all calls do nothing, and no buffers are allocated. The arguments must outlive it.
   GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid);
 
-  // Whether buckets are synchronised after every micro-batch (ZeRO stage 2) instead of once at the end of a step.
-  bool every_micro_batch() const { return optimizer_state_.share().zero_stage() == 2; }
+  // Whether buckets are synchronised after every micro-batch (from ZeRO stage 2 on) instead of once at the end of a step.
+  bool every_micro_batch() const { return optimizer_state_.share().zero_stage() >= 2; }
 
   void begin_step();
   // Starts the synchronisation of the bucket's memory, which holds this rank's gradients, after adding up what
@@ -52,7 +52,8 @@ class GradientSync {
   // The same without shards: `squares` has this rank's sums of the tensors that it counts
   // (TrainedParameter::is_counted), and zeros for other tensors.
   void gather_squares(const Tensor& squares) const;
-  // All-gathers the weights: every rank contributes the part that it updates.
+  // All-gathers the weights: every rank contributes the part that it updates. Nothing where they are gathered when they
+  // are used (OptimizerState::has_whole_weights).
   void gather_weights() const;
   // All-gathers the master of tensors()[index] into `whole` [n], on the device, of the same dtype.
   void gather_master(size_t index, const Tensor& whole) const;

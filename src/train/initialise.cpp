@@ -44,33 +44,48 @@ WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType typ
   return random_weights(device, model, type, seed, spec::held_parameters(model, spec::ModelShard{}));
 }
 
+std::vector<ParameterForm> random_forms(std::span<const spec::HeldParameter> held, DType type) {
+  std::vector<ParameterForm> forms;
+  for (const spec::HeldParameter& p : held)
+    forms.push_back({p.whole, type_of(p.held, type) == DType::f32 ? StorageType::f32 : StorageType::bf16,
+                     Shape(p.held.shape)});
+  return forms;
+}
+
 WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed,
                          std::span<const spec::HeldParameter> held) {
-  const std::vector<spec::ParamSpec> table = spec::parameters(model);
   const auto arena = std::make_shared<Arena>(device, weight_bytes(held, type), "weights");
   WeightSet weights;
-  weights.parameters.resize(table.size());
-  for (const spec::HeldParameter& each : held) {
-    const spec::ParamSpec& p = each.held;
-    const Tensor tensor = arena->allocate(type_of(p, type), Shape(p.shape));
-    const std::vector<float> values =
-        held_values(each, table[each.whole], values_of(table[each.whole], seed, each.whole));
-    if (tensor.dtype == DType::f32) {
-      device.copy_from_host(tensor.data, values.data(), tensor.bytes());
-    } else {
-      std::vector<uint16_t> rounded(values.size());
-      for (size_t i = 0; i < values.size(); ++i) rounded[i] = float_to_bf16(values[i]);
-      device.copy_from_host(tensor.data, rounded.data(), tensor.bytes());
-    }
-    Parameter& parameter = weights.parameters[each.whole];
-    if (p.shape.size() == 2) {
-      parameter.matrix = weight_of(tensor);
-    } else {
-      parameter.vector = tensor;
-    }
+  weights.parameters.resize(spec::parameters(model).size());
+  std::vector<checkpoint::KeptBytes> all(weights.parameters.size());
+  for (const ParameterForm& form : random_forms(held, type)) {
+    checkpoint::KeptBytes& kept = all[form.number];
+    kept = {{0, static_cast<int64_t>(form.bytes())}, static_cast<std::byte*>(arena->allocate_bytes(form.bytes()))};
+    weights.parameters[form.number] = form.at(kept.data, device);
   }
+  write_random_weights(device, model, type, seed, held, all);
   weights.owners.push_back(arena);
   return weights;
+}
+
+void write_random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed,
+                          std::span<const spec::HeldParameter> held, std::span<const checkpoint::KeptBytes> kept) {
+  const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  for (const spec::HeldParameter& each : held) {
+    const auto& [bytes, data] = kept[each.whole];
+    if (bytes.count() == 0) continue;
+    const std::vector<float> values =
+        held_values(each, table[each.whole], values_of(table[each.whole], seed, each.whole));
+    if (type_of(each.held, type) == DType::f32) {
+      const auto all = std::as_bytes(std::span(values));
+      device.copy_from_host(data, all.data() + bytes.begin, static_cast<size_t>(bytes.count()));
+      continue;
+    }
+    std::vector<uint16_t> rounded(values.size());
+    for (size_t i = 0; i < values.size(); ++i) rounded[i] = float_to_bf16(values[i]);
+    const auto all = std::as_bytes(std::span(rounded));
+    device.copy_from_host(data, all.data() + bytes.begin, static_cast<size_t>(bytes.count()));
+  }
 }
 
 }  // namespace ingot::train

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "checkpoint/load.h"
 #include "spec/model_shard.h"
 #include "tensor/weight_set.h"
 
@@ -17,6 +18,11 @@ size_t weight_bytes(std::span<const spec::HeldParameter> held, DType type);
 // table); they are drawn in fp32 and rounded to `type`.
 WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed,
                          std::span<const spec::HeldParameter> held);
+// The same values, of which only these bytes of each parameter are kept (checkpoint::KeptBytes), by index of the table.
+void write_random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed,
+                          std::span<const spec::HeldParameter> held, std::span<const checkpoint::KeptBytes> kept);
+// The forms of random weights.
+std::vector<ParameterForm> random_forms(std::span<const spec::HeldParameter> held, DType type);
 // The whole model's.
 WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType type, uint64_t seed);
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/elementwise.h"
+#include "train/sharded_weights.h"
 
 namespace ingot::train {
 
@@ -20,23 +22,30 @@ bool all_finite(const void* data, int64_t count, Bits exponent) {
 }  // namespace
 
 NonFiniteLocator::NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
-                                   const OptimizerState& optimizer_state)
-    : device_(device) {
-  const std::vector<spec::ParamSpec> table = spec::parameters(model);
-  for (size_t i = 0; i < table.size(); ++i) {
-    const Parameter& p = weights.parameters[i];
-    if (p.matrix) {
-      add(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table[i].name,
-          false);
-    } else if (p.vector) {
-      add(p.vector.data, p.vector.bytes(), table[i].name, false);
-    }
-  }
+                                   const OptimizerState& optimizer_state, const ShardedWeights* sharded)
+    : device_(device), table_(spec::parameters(model)), weights_(weights), sharded_(sharded) {
+  if (sharded_ == nullptr) add_weights();
   for (const TrainedParameter& t : optimizer_state.tensors()) {
-    add(t.weight.data, t.weight.bytes(), t.name, false);
-    const bool shared = t.sum || optimizer_state.share().zero_stage() == 2;  // memory shared by all tensors
+    if (optimizer_state.has_whole_weights()) add(t.weight.data, t.weight.bytes(), t.name, false);
+    const bool shared = t.sum || optimizer_state.share().zero_stage() >= 2;  // memory shared by all tensors
     if (!shared) add(t.gradient.data, t.gradient.bytes(), t.name, true);
     if (t.tied_gradient) add(t.tied_gradient.data, t.tied_gradient.bytes(), t.name, true);
+  }
+}
+
+void NonFiniteLocator::add_weights() {
+  for (size_t i = 0; i < table_.size(); ++i) {
+    const Parameter& p = weights_.parameters[i];
+    if (sharded_ != nullptr) {
+      if (!sharded_->is_there(i)) continue;
+      sharded_begins_.push_back(static_cast<const std::byte*>(p.matrix ? p.matrix.data : p.vector.data));
+    }
+    if (p.matrix) {
+      add(p.matrix.data, static_cast<size_t>(p.matrix.out) * row_bytes(p.matrix.storage, p.matrix.in), table_[i].name,
+          false);
+    } else if (p.vector) {
+      add(p.vector.data, p.vector.bytes(), table_[i].name, false);
+    }
   }
 }
 
@@ -73,6 +82,10 @@ void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, cons
   if (!found_.empty()) return;
   // Tensor-parallel ranks run the same ops, except that one of them adds the bias of a sum over ranks.
   if (std::string_view(op) != ops::AddBias::name) ++place_.op;
+  if (sharded_ != nullptr) {
+    for (const std::byte* begin : std::exchange(sharded_begins_, {})) memory_.erase(begin);
+    add_weights();
+  }
   std::string with;
   bool broken = false;            // an output or an input is not finite
   bool named = false;             // a parameter is among the tensors

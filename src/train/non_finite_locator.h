@@ -15,9 +15,10 @@ namespace ingot::train {
 // after the last parameter that an earlier op was called with, so every message names a layer.
 class NonFiniteLocator : public ops::OpObserver {
  public:
-  // `weights`: by index of spec::parameters(model), those of this rank. The arguments outlive it.
+  // `weights`: by index of spec::parameters(model), those of this rank. `sharded`: at ZeRO stage 3 their owner, whose
+  // memory has one weight after another; else null. The arguments outlive it.
   NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
-                   const OptimizerState& optimizer_state);
+                   const OptimizerState& optimizer_state, const ShardedWeights* sharded = nullptr);
 
   void ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork& work) override;
 
@@ -41,12 +42,17 @@ class NonFiniteLocator : public ops::OpObserver {
     std::string name;
     bool gradient;
   };
+  void add_weights();  // that are in memory now
   void add(const void* data, size_t bytes, const std::string& name, bool gradient);
   const NamedMemory* find(const Tensor& tensor) const;
   bool is_finite(const Tensor& tensor) const;
 
   Device& device_;
+  const std::vector<spec::ParamSpec> table_;
+  const WeightSet& weights_;
+  const ShardedWeights* sharded_;
   std::map<const std::byte*, NamedMemory> memory_;  // by start address
+  std::vector<const std::byte*> sharded_begins_;    // in `memory_`: where weights begin that may be replaced
   std::string last_;                                // the parameter of the last op that was called with one
   std::string found_;
   Place place_, place_found_;

@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "base/philox.h"
 #include "ops/elementwise.h"
+#include "train/sharded_weights.h"
 
 namespace ingot::train {
 
@@ -165,7 +166,7 @@ struct OptimizerState::Layout {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const int64_t layer = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
       if (buckets.empty() || layer != before) {
-        buckets.push_back({.chunks = tensors[i].chunks, .first = i, .last = i});
+        buckets.push_back({.layer = layer, .chunks = tensors[i].chunks, .first = i, .last = i});
       }
       before = layer;
       ++buckets.back().last;
@@ -208,10 +209,11 @@ struct OptimizerState::Layout {
   // the order of ranks, so that each rank has one section.
   void divide_bucket(Bucket& bucket) {
     const auto ranks = static_cast<size_t>(share.ranks);
-    std::vector<int64_t> elements;
+    std::vector<int64_t> elements, room;
     bool whole = false;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       elements.push_back(tensors[i].shape.elements());
+      room.push_back(padded_elements(tensors[i].shape, number));
       bucket.order.push_back(i);
       whole = whole || tensors[i].optimizer->whole_matrices;
     }
@@ -225,24 +227,13 @@ struct OptimizerState::Layout {
     } else {
       std::ranges::move(divide(elements, share.ranks), parts.begin() + static_cast<int64_t>(bucket.first));
     }
-    // Offset of each rank's first element; a rank without elements starts where the next rank does.
-    std::vector<int64_t> starts(ranks + 1, -1);
-    int64_t room = 0;
-    for (const size_t i : bucket.order) {
-      for (size_t rank = 0; rank < ranks; ++rank) {
-        if (parts[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = room + parts[i][rank].begin;
-      }
-      offsets[i] = room;
-      room += padded_elements(tensors[i].shape, number);
-    }
-    bucket_elements.push_back(room);
-    starts[ranks] = room;
-    for (size_t rank = ranks; rank-- > 0;) {
-      if (starts[rank] < 0) starts[rank] = starts[rank + 1];
-    }
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      bucket.sections.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
-    }
+    std::vector<size_t> order(bucket.order);
+    for (size_t& i : order) i -= bucket.first;
+    Sections made =
+        make_sections(order, room, std::span(parts).subspan(bucket.first, bucket.last - bucket.first), share.ranks);
+    std::ranges::copy(made.offsets, offsets.begin() + static_cast<int64_t>(bucket.first));
+    bucket_elements.push_back(made.total);
+    bucket.sections = std::move(made.sizes);
   }
 
   std::vector<int64_t> loads_;  // by rank: elements of the whole tensors that it has so far
@@ -251,7 +242,7 @@ struct OptimizerState::Layout {
 OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtypes types) {
   OptimizerStateBytes bytes;
   size_t largest = 0;
-  const bool shared = layout.share.zero_stage() == 2;
+  const bool shared = layout.share.zero_stage() >= 2;
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
@@ -292,9 +283,21 @@ OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const st
   return bytes;
 }
 
+std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
+                                           const ShardSpec& share) {
+  const OptimizerState::Layout layout(model, std::nullopt, activation, types, share);
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(model, share.shards);
+  std::vector<DividedUnit> units;
+  for (const Bucket& bucket : layout.buckets) {
+    DividedUnit& unit = units.emplace_back();
+    for (const size_t i : bucket.order) unit.push_back({held[i].whole, layout.parts[i]});
+  }
+  return units;
+}
+
 OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
-                               OptimizerDtypes types, const ShardSpec& share)
-    : share_(share) {
+                               OptimizerDtypes types, const ShardSpec& share, const ShardedWeights* sharded)
+    : share_(share), has_whole_weights_(sharded == nullptr) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   trainable_index_.assign(table.size(), -1);
   for (const spec::HeldParameter& held : spec::held_parameters(model, share.shards)) {
@@ -313,6 +316,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
       throw_error(ErrorKind::internal, "{} is stored as {} and cannot be trained in {}", t.name, name(t.weight.dtype),
                   name(activation));
     }
+    if (sharded != nullptr) t.own_weight = sharded->own(held.whole, t.weight.dtype);
     trainable_index_[held.whole] = static_cast<int>(tensors_.size());
     tensors_.push_back(std::move(t));
   }
@@ -395,10 +399,15 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     t.parts = layout.parts[i];
     t.shard = layout.shard(i);
     const Shape shape = whole ? t.shape : Shape{t.shard.count()};
+    if (has_whole_weights_) t.own_weight = shard_of(t.weight, t.shard);
+    if (t.own_weight.elements() != t.shard.count()) {
+      throw_error(ErrorKind::internal, "{} elements of {} are stored, and {} updated", t.own_weight.elements(), t.name,
+                  t.shard.count());
+    }
     if (!shares_memory(t.weight.dtype, types)) {
       t.master = optimizer_arena_.allocate(types.master, shape);
     } else {
-      t.master = whole ? t.weight : shard_of(t.weight, t.shard);
+      t.master = whole ? t.weight : t.own_weight;
     }
     t.optimizer = layout.tensors[i].optimizer;
     t.state = state_layout(*t.optimizer, t.shape, t.shard.count(), types.state);
@@ -410,7 +419,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
       state.tensor = optimizer_arena_.allocate(state.tensor.dtype, state.tensor.shape);
     }
   }
-  share_.zero_stage() == 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
+  share_.zero_stage() >= 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
   if (types.fixed_point_sums) {
     allocate_fixed_sums(device);
   } else {
@@ -484,24 +493,21 @@ void update_parameter(ops::Context& context, const TrainedParameter& t, const Te
                       const UpdateAttributes& attributes) {
   ParameterUpdate parameter{
       .shape = t.shape, .master = flat(t.master), .gradient = gradient, .activation = t.weight.dtype, .decay = t.decay};
-  const Tensor weight = shard_of(t.weight, t.shard);
-  if (weight.data != t.master.data) parameter.weight = weight;
+  if (t.own_weight.data != t.master.data) parameter.weight = t.own_weight;
   run_update(context, *t.optimizer, t.state, parameter, attributes);
 }
 
 void OptimizerState::init_masters(ops::Context& context) {
   for (const TrainedParameter& t : tensors_) {
     if (t.shard.count() == 0) continue;
-    const Tensor weight = shard_of(t.weight, t.shard);
-    if (weight.data != t.master.data) ops::scale(context, flat(t.master), weight, 1);
+    if (t.own_weight.data != t.master.data) ops::scale(context, flat(t.master), t.own_weight, 1);
   }
 }
 
 void OptimizerState::refresh_weights(ops::Context& context) {
   for (const TrainedParameter& t : tensors_) {
     if (t.shard.count() == 0) continue;
-    const Tensor weight = shard_of(t.weight, t.shard);
-    if (weight.data != t.master.data) ops::scale(context, weight, flat(t.master), 1);
+    if (t.own_weight.data != t.master.data) ops::scale(context, t.own_weight, flat(t.master), 1);
   }
 }
 

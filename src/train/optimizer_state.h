@@ -14,6 +14,8 @@
 
 namespace ingot::train {
 
+class ShardedWeights;
+
 // A trainable tensor, or the part of it that a tensor-parallel rank has, and its optimizer state. Where data-parallel
 // ranks shard the state (train/sharding.h), masters and state are flat and hold this rank's own elements; otherwise
 // they have the shape of what is held.
@@ -40,7 +42,10 @@ struct TrainedParameter {
   Tensor tied_gradient;
   Tensor sum;             // i64, only with fixed-point sums: the sum of contributions (ops/fixed_sum.h)
   Tensor shard_gradient;  // [own elements], f32 or fixed-point i64: gradient over all ranks, at a step's end
-  Tensor weight;          // what the model computes with; the same memory as master when the dtypes agree
+  // What the model computes with: the same memory as master when the dtypes agree; in full training at ZeRO stage 3
+  // memory that has it only while it is used (ShardedWeights).
+  Tensor weight;
+  Tensor own_weight;  // [elements of the shard] of it, flat, where the update writes them
 
   // Whether norms and checkpoints get this rank's elements of the tensor: of those that several ranks have, one rank's.
   bool is_counted(const ShardSpec& share) const { return !copy && spec::counts(placement, share.shards.front()); }
@@ -49,6 +54,7 @@ struct TrainedParameter {
 // Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There
 // is one bucket per block, one for the tensors before the blocks and one for those after them.
 struct Bucket {
+  int64_t layer = -1;  // the block; -1: before the blocks, INT64_MAX: after them
   std::vector<int> chunks;  // of ShardSpec::shards: those that add gradients to it
   // The tied embedding among its tensors, if this rank computes one use of it only, and another stage the other.
   std::optional<size_t> split;
@@ -57,11 +63,11 @@ struct Bucket {
   // Its tensors in memory order: by rank and, for each rank, in the order of the tensors.
   std::vector<size_t> order;
   bool early = false;  // contains the tied embedding: backward writes to its memory already at the output head
-  // The gradients or fixed-point sums of its tensors, consecutive and flat. At ZeRO stage 2 it holds those of one
+  // The gradients or fixed-point sums of its tensors, consecutive and flat. From ZeRO stage 2 on it holds those of one
   // micro-batch, and buckets alternate between two shared buffers; an early bucket has its own.
   Tensor memory;
   std::vector<size_t> sections;  // by rank: number of elements of its section of `memory`, which contains its parts
-  Tensor shard_sum;              // at ZeRO stage 2: this rank's section, summed over the step
+  Tensor shard_sum;              // from ZeRO stage 2 on: this rank's section, summed over the step
 };
 
 struct OptimizerDtypes {
@@ -76,7 +82,7 @@ struct OptimizerStateBytes {
   size_t master = 0;   // 0 where master and weight share memory
   size_t moments = 0;  // the optimizer's state
   size_t gradients = 0;
-  size_t received = 0;  // host memory: sums of gradients on their way into `gradients`, at ZeRO stage 2
+  size_t received = 0;  // host memory: sums of gradients on their way into `gradients`, from ZeRO stage 2 on
   size_t update = 0;    // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
   size_t adapter = 0;   // the adapter weights that the model computes with
   size_t state =
@@ -86,14 +92,24 @@ struct OptimizerStateBytes {
 OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                                           DType activation, OptimizerDtypes types, const ShardSpec& share = {});
 
+// A parameter of full training, and the part of it that each data-parallel rank updates: elements, by rank.
+struct DividedParameter {
+  size_t whole = 0;  // index in spec::parameters
+  std::vector<Range> parts;
+};
+// Those of a bucket, in an order in which the ranks' parts follow each other.
+using DividedUnit = std::vector<DividedParameter>;
+std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
+                                           const ShardSpec& share);
+
 // Owns the optimizer state and the gradients and, for LoRA, the adapter's weights. All are allocated once, before the
 // first step.
 class OptimizerState {
  public:
   // Full training: every parameter of share.shards. `weights` are writable, with matrices of dtype `activation` and
-  // vectors of f32.
+  // vectors of f32. `sharded`: at ZeRO stage 3 their owner, which has divided them by divide_parameters(); else null.
   OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
-                 OptimizerDtypes types, const ShardSpec& share = {});
+                 OptimizerDtypes types, const ShardSpec& share = {}, const ShardedWeights* sharded = nullptr);
   // LoRA: the adapters of share.shards. A is uniform in +-1/sqrt(in) (PEFT's Kaiming initialisation with a = sqrt(5)),
   // drawn from `seed`; B is zero.
   OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,
@@ -105,6 +121,8 @@ class OptimizerState {
   // Trainable tensors of the whole model.
   size_t num_trainable() const { return num_trainable_; }
   const ShardSpec& share() const { return share_; }
+  // Whether TrainedParameter::weight always has the whole weight.
+  bool has_whole_weights() const { return has_whole_weights_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   // Present only with fixed-point sums (ops/fixed_sum.h), of all trainable tensors of the whole model. ranges
@@ -138,6 +156,7 @@ class OptimizerState {
  private:
   friend OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec&, const std::optional<spec::LoraSpec>&, DType,
                                                    OptimizerDtypes, const ShardSpec&);
+  friend std::vector<DividedUnit> divide_parameters(const spec::ModelSpec&, DType, OptimizerDtypes, const ShardSpec&);
   struct Layout;
   static OptimizerStateBytes bytes_of(const Layout& layout, OptimizerDtypes types);  // without the adapter's weights
   static Tensor& total_of(TrainedParameter& t, DType number);
@@ -147,6 +166,7 @@ class OptimizerState {
   void allocate_fixed_sums(Device& device);
 
   ShardSpec share_;
+  bool has_whole_weights_ = true;
   std::vector<TrainedParameter> tensors_;
   size_t num_trainable_ = 0;
   std::vector<Bucket> buckets_;

@@ -66,6 +66,9 @@ class Pipeline {
   // internal for another number of ranks or chunks than the schedule's, and when slots or messages do not suffice.
   void run(const spec::PipelineSchedule& schedule, PipelineWork& work, Peers peers = Peers::present);
 
+  // The first of this rank's models.
+  const models::Model& model() const { return *chunks_.front(); }
+
  private:
   using Kind = spec::PipelineMessage::Kind;
   struct Transfer {

@@ -28,6 +28,28 @@ std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ra
   return parts;
 }
 
+Sections make_sections(std::span<const size_t> order, std::span<const int64_t> room,
+                       std::span<const std::vector<Range>> parts, int ranks) {
+  const auto count = static_cast<size_t>(ranks);
+  Sections made;
+  made.offsets.resize(order.size());
+  // Offset of each rank's first element; a rank without elements starts where the next rank does.
+  std::vector<int64_t> starts(count + 1, -1);
+  for (const size_t i : order) {
+    for (size_t rank = 0; rank < count; ++rank) {
+      if (parts[i][rank].count() > 0 && starts[rank] < 0) starts[rank] = made.total + parts[i][rank].begin;
+    }
+    made.offsets[i] = made.total;
+    made.total += room[i];
+  }
+  starts[count] = made.total;
+  for (size_t rank = count; rank-- > 0;) {
+    if (starts[rank] < 0) starts[rank] = starts[rank + 1];
+  }
+  for (size_t rank = 0; rank < count; ++rank) made.sizes.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
+  return made;
+}
+
 std::vector<int> assign(std::span<const int64_t> elements, std::vector<int64_t>& loads) {
   std::vector<size_t> order(elements.size());
   std::iota(order.begin(), order.end(), size_t{0});

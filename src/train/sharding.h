@@ -11,8 +11,8 @@
 namespace ingot::train {
 
 // What one rank stores: of the parts of the model that it holds, at ZeRO stage 0 everything; 1: only its share of
-// masters and moments; 2: also only its share of the step's gradients. A single data-parallel rank stores everything at
-// every stage.
+// masters and moments; 2: also only its share of the step's gradients; 3: also only its share of the weights
+// (train/sharded_weights.h). A single data-parallel rank stores everything at every stage.
 struct ShardSpec {
   int rank = 0;   // among the data-parallel ranks, which hold the same parts of the model
   int ranks = 1;  // their number
@@ -35,6 +35,17 @@ using spec::Range;  // of a flattened tensor
 // concatenated, each rank has one contiguous range, in rank order and of nearly equal size. Ranges within a tensor
 // begin at multiples of ops::sum_squares_block, so that sums over these blocks do not depend on the number of ranks.
 std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ranks);
+
+// Tensors in one memory, in an order in which the ranks' parts follow each other: each rank has one section.
+struct Sections {
+  std::vector<int64_t> offsets;  // by tensor: where it begins
+  std::vector<size_t> sizes;     // by rank: its section, with what is between its parts
+  int64_t total = 0;
+};
+// `order`: the tensors by their place in memory; `room`: what each takes; `parts`: by tensor and rank, as divide() and
+// assign() give them. All in one unit.
+Sections make_sections(std::span<const size_t> order, std::span<const int64_t> room,
+                       std::span<const std::vector<Range>> parts, int ranks);
 
 // Assigns whole tensors to ranks: from the largest to the smallest (of equal ones in order), each to the rank with the
 // fewest elements in `loads` [ranks] so far, of equal ones the lowest; adds to `loads`. Result by tensor.

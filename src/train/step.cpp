@@ -41,6 +41,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
            OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Grid& grid)
     : device_(device),
       model_(model.spec),
+      sharded_(model.sharded),
       optimizer_state_(optimizer_state),
       settings_(settings),
       context_{device, registry, scratch_, &threads},
@@ -48,7 +49,8 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
       gradient_sync_(device, optimizer_state, grid) {
   const ShardSpec& share = optimizer_state.share();
   const int64_t lowest = optimizer_state.lowest_trainable_layer();
-  if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() == 2)) {
+  if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() >= 2) ||
+      (share.zero_stage() == 3) != (sharded_ != nullptr)) {
     throw_error(ErrorKind::internal, "a step of {} parts with optimizer state of {}, ZeRO stage {}", model.parts.size(),
                 share.shards.size(), share.zero_stage());
   }
@@ -104,6 +106,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
   pass.fp8 = settings_.fp8;
   if (!alone_) pass.tp = grid_.tp;
+  pass.weights = sharded_;
   return pass;
 }
 
@@ -148,7 +151,7 @@ void Step::update(double lr) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
     if (t.shard.count() > 0) update_parameter(context_, t, accumulator_->gradient(i), attributes);
   }
-  gradient_sync_.gather_weights();
+  gather_weights();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
 }
 
@@ -245,6 +248,7 @@ void Step::run_or_drop(FunctionRef<void()> work) {
   } catch (...) {
     uploader_->discard_pending();
     accumulator_->abandon();
+    if (sharded_ != nullptr) sharded_->abandon();
     in_flight_.clear();
     throw;
   }
@@ -327,7 +331,7 @@ void Step::refuse_while_in_flight(const char* what) const {
 std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSequence> sequences,
                                     std::span<const int64_t> samples, const WeightSet& weights) {
   refuse_while_in_flight("a step is run again");
-  NonFiniteLocator locator(device_, model_, weights, optimizer_state_);
+  NonFiniteLocator locator(device_, model_, weights, optimizer_state_, sharded_);
   struct Watching {
     Step& step;
     ~Watching() {
@@ -357,6 +361,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
   const auto set_alone = [this](bool alone) {
     alone_ = alone;
     gradient_sync_.set_local_only(alone);
+    if (sharded_ != nullptr) sharded_->set_local_only(alone);
   };
   set_alone(true);
   struct Together {
@@ -374,10 +379,14 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
   std::vector<double> losses;
   const int stages = grid_.pp.size();
   const auto at_once = static_cast<size_t>(evaluated_at_once(stages));
+  // Ranks that share the weights gather them together, also those with fewer sequences.
+  size_t all = sequences.size();
+  if (sharded_ != nullptr) all = static_cast<size_t>(grid_.dp.all_max(static_cast<int64_t>(all)));
   run_or_drop([&] {
-    for (size_t begin = 0; begin < sequences.size(); begin += at_once) {
-      const size_t count = std::min(at_once, sequences.size() - begin);
-      MicroBatches work(*this, sequences.subspan(begin, count), {}, 1, static_cast<int>(at_once), losses);
+    for (size_t begin = 0; begin < all; begin += at_once) {
+      const size_t from = std::min(begin, sequences.size());
+      const size_t count = std::min(at_once, sequences.size() - from);
+      MicroBatches work(*this, sequences.subspan(from, count), {}, 1, static_cast<int>(at_once), losses);
       pipeline_->run(schedule(static_cast<int>(at_once), false), work);
     }
     uploader_->collect(losses);
@@ -387,7 +396,12 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
 
 void Step::refresh_weights() {
   optimizer_state_.refresh_weights(context_);
+  gather_weights();
+}
+
+void Step::gather_weights() {
   gradient_sync_.gather_weights();
+  if (!optimizer_state_.has_whole_weights()) sharded_->changed();
 }
 
 Tensor Step::master(size_t index, Buffer& memory) const {

@@ -18,6 +18,7 @@
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
 #include "train/pipeline.h"
+#include "train/sharded_weights.h"
 #include "train/step_accumulator.h"
 
 namespace ingot::train {
@@ -66,6 +67,7 @@ struct TrainedModel {
 
   const spec::ModelSpec& spec;  // of the whole model
   std::vector<models::Model*> parts;
+  ShardedWeights* sharded = nullptr;  // at ZeRO stage 3: the weights of `parts`
 };
 
 // Runs optimizer steps and owns their memory, which is allocated once. One thread at a time. The references outlive it.
@@ -113,8 +115,8 @@ class Step {
   void probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
 
   // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks that have one copy of the
-  // model call it together, and one of those with the last stage gets the losses; others get none. Only while no step
-  // is in flight.
+  // model call it together, at ZeRO stage 3 all ranks, and one of those with the last stage gets the losses; others get
+  // none. Only while no step is in flight.
   std::vector<double> evaluate(std::span<const data::PackedSequence> sequences);
 
   // After masters were written: updates the weights that the model computes with, on all ranks.
@@ -149,6 +151,8 @@ class Step {
   // The micro-batches of a step or an evaluation, with which a schedule is executed.
   class MicroBatches;
 
+  // What a pass over a micro-batch needs of `sharded_`.
+  std::vector<int> weight_units(bool trains) const { return pipeline_->model().weight_units(trains); }
   bool has_losses() const;  // on the last stage's first tensor-parallel rank
   nn::Pass pass_over(const MicroBatch& batch);
   const spec::PipelineSchedule& schedule(int micro_batches, bool trains);
@@ -162,6 +166,7 @@ class Step {
   void sum_squares();
   void decide(double loss_tokens);
   void update(double lr);
+  void gather_weights();  // after an update of this rank's share
   void rewind(const UpdateDecision& update);
   bool exceeded_range(const UpdateDecision& update) const;
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
@@ -170,6 +175,7 @@ class Step {
 
   Device& device_;
   const spec::ModelSpec& model_;
+  ShardedWeights* sharded_;  // null: the weights are there
   OptimizerState& optimizer_state_;
   StepSettings settings_;
   Arena scratch_;

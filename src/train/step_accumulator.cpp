@@ -66,9 +66,17 @@ void StepAccumulator::require_contributions(const Bucket& bucket) const {
   }
 }
 
-void StepAccumulator::empty_micro_batch(bool last) {
+void StepAccumulator::empty_micro_batch(bool last, std::span<const int64_t> blocks, FunctionRef<void(int64_t)> come_to) {
   last_ = last;
-  for (open_ = optimizer_state_.buckets().size(); open_ > 0;) leave(--open_, true);
+  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
+  open_ = buckets.size();
+  for (const int64_t layer : blocks) {
+    come_to(layer);
+    const auto own = std::ranges::find(buckets, layer, &Bucket::layer);
+    if (own == buckets.end()) continue;
+    while (open_ > static_cast<size_t>(own - buckets.begin()) + 1) leave(--open_, true);
+  }
+  while (open_ > 0) leave(--open_, true);
   if (last_ || gradient_sync_.every_micro_batch()) gradient_sync_.record_largest(true);
 }
 

@@ -2,8 +2,10 @@
 // accumulation units over all ranks.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "nn/gradient_accumulator.h"
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
@@ -22,8 +24,9 @@ class StepAccumulator : public nn::GradientAccumulator {
   // got no contribution.
   void begin_micro_batch(bool last);
   void end_micro_batch();
-  // Called instead of a micro-batch on a rank that has none while others have one; `last` as above.
-  void empty_micro_batch(bool last);
+  // Called instead of a micro-batch on a rank that has none while others have one; `last` as above. Synchronises the
+  // buckets as the others do: `blocks`, in the order of backward, are those before whose gradients `come_to` is called.
+  void empty_micro_batch(bool last, std::span<const int64_t> blocks, FunctionRef<void(int64_t layer)> come_to);
   // In a pipeline, whose micro-batches overlap, called in place of these once for each chunk: its buckets get no more
   // contributions. `empty`: this rank had no micro-batch. Errors: as above.
   void end_chunk(int chunk, bool empty);

@@ -40,17 +40,15 @@ class Step::MicroBatches final : public PipelineWork {
   void begin(int micro_batch) override {
     started_ = micro_batch + 1;
     while (put_ < started_) put_next();
-    if (follows_backward() && tokens(micro_batch) > 0) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
+    if (tokens(micro_batch) == 0) return;
+    if (step_.sharded_ != nullptr) step_.sharded_->begin_pass(step_.weight_units(training_.has_value()));
+    if (follows_backward()) step_.accumulator_->begin_micro_batch(is_final(micro_batch));
   }
   void end(int micro_batch) override {
     if (tokens(micro_batch) > 0) step_.uploader_->done(first_ + micro_batch);
     if (put_ < count_ && put_ == started_) put_next();  // while the device computes
-    if (!follows_backward()) return;
-    if (tokens(micro_batch) > 0) {
-      step_.accumulator_->end_micro_batch();
-    } else {
-      step_.accumulator_->empty_micro_batch(is_final(micro_batch));
-    }
+    if (tokens(micro_batch) == 0) return take_part(micro_batch);
+    if (follows_backward()) step_.accumulator_->end_micro_batch();
   }
 
   void computes(const spec::PipelineStep& step) override {
@@ -94,6 +92,21 @@ class Step::MicroBatches final : public PipelineWork {
   // Whether the accumulator follows backward bucket by bucket: without a pipeline, where micro-batches do not overlap.
   bool follows_backward() const { return training_ && step_.grid_.pp.size() == 1; }
   bool is_final(int micro_batch) const { return micro_batch + 1 == count_; }
+  // In what the data-parallel ranks do together for a micro-batch, of which this one has no sequences, in their order.
+  void take_part(int micro_batch) {
+    std::vector<int64_t> backward;
+    if (step_.sharded_ != nullptr) {
+      const std::vector<int> units = step_.weight_units(training_.has_value());
+      const size_t forward = step_.weight_units(false).size();
+      step_.sharded_->begin_pass(units);
+      for (size_t i = 0; i < forward; ++i) step_.sharded_->need(units[i]);
+      for (size_t i = forward; i < units.size(); ++i) backward.push_back(units[i] - 1);
+    }
+    if (!follows_backward()) return;
+    step_.accumulator_->empty_micro_batch(is_final(micro_batch), backward, [&](int64_t layer) {
+      step_.sharded_->need(static_cast<int>(layer + 1));
+    });
+  }
   size_t num_sequences(int micro_batch) const {
     const size_t begin = std::min(sequences_.size(), static_cast<size_t>(micro_batch) * each_);
     return std::min(each_, sequences_.size() - begin);

@@ -96,8 +96,9 @@ StepResult run_step(SmallRun& run, int64_t step, int64_t sequences) {
   return result;
 }
 
-void add_weights(Outcome& outcome, const OptimizerState& optimizer_state) {
-  for (const TrainedParameter& t : optimizer_state.tensors()) outcome.weights[t.number] = floats(t.weight);
+void add_weights(Outcome& outcome, const SmallRun& run) {
+  const OptimizerState& optimizer_state = *run.optimizer_state;
+  for (const TrainedParameter& t : optimizer_state.tensors()) outcome.weights[t.number] = run.weight(t);
   if (!optimizer_state.ranges()) return;
   const auto* ranges = optimizer_state.ranges().as<int32_t>();
   outcome.ranges.assign(ranges, ranges + optimizer_state.num_trainable());
@@ -113,7 +114,7 @@ Outcome train_rank(SmallRun::Settings settings, const comm::Group& ranks, int64_
     outcome.losses.push_back(result.loss);
     outcome.norms.push_back(result.grad_norm);
   }
-  add_weights(outcome, *run.optimizer_state);
+  add_weights(outcome, run);
   return outcome;
 }
 
@@ -161,7 +162,8 @@ TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
     c.settings.step.units = 6;
     const Outcome expected = train(c.settings, 1);
     for (const auto& [ranks, zero, micro, visible] :
-         {Layout{2, 0, 1}, {2, 1, 2, false}, {2, 2, 8}, {3, 0, 8, false}, {3, 1, 1}, {3, 2, 2}, {4, 2, 1, false}}) {
+         {Layout{2, 0, 1}, {2, 1, 2, false}, {2, 2, 8}, {3, 0, 8, false}, {3, 1, 1}, {3, 2, 2}, {4, 2, 1, false},
+          {2, 3, 1}, {2, 3, 8, false}, {3, 3, 2}, {4, 3, 1, false}}) {
       c.settings.zero = zero;
       c.settings.step.micro = micro;
       c.settings.visible = visible;
@@ -338,7 +340,7 @@ TEST(Pipelines, AgreeOnSkippedAndRepeatedSteps) {
     EXPECT_FALSE(run_step(run, 1, 6).skipped);
     const auto weights = [&] {
       Outcome outcome;
-      add_weights(outcome, *run.optimizer_state);
+      add_weights(outcome, run);
       return outcome;
     };
     const Outcome before = weights();
@@ -444,7 +446,7 @@ TEST(Ranks, AgreeOnSkippedAndRepeatedSteps) {
       EXPECT_FALSE(run_step(run, 1, 6).skipped);
       const auto weights = [&] {
         Outcome outcome;
-        add_weights(outcome, *run.optimizer_state);
+        add_weights(outcome, run);
         return outcome;
       };
 
@@ -519,7 +521,7 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
                                    ranks);
             }
             Outcome outcome{{result.loss}, {result.grad_norm}, {}, {}};
-            if (step == std::ssize(legs)) add_weights(outcome, *run.optimizer_state);
+            if (step == std::ssize(legs)) add_weights(outcome, run);
             outcomes.add(std::move(outcome));
           });
       found.losses.push_back(outcomes.all().losses.front());

@@ -42,12 +42,22 @@ SmallRun::SmallRun(const Settings& settings)
     shard.tp = grid.tp.size();
     shard.tp_rank = grid.tp.rank();
   }
-  weights = random_weights(device, spec, settings.weights, 11, spec::held_parameters(spec, share.shards));
-  for (const spec::ModelShard& shard : share.shards) parts.push_back(models::make_model(spec, weights, device, shard));
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, share.shards);
+  if (share.zero_stage() == 3) {
+    std::vector<DividedUnit> trained;
+    if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
+    sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), grid.dp);
+    write_random_weights(device, spec, settings.weights, 11, held, sharded->own());
+  } else {
+    weights = random_weights(device, spec, settings.weights, 11, held);
+  }
+  const WeightSet& computed = sharded ? sharded->weights() : weights;
+  for (const spec::ModelShard& shard : share.shards) parts.push_back(models::make_model(spec, computed, device, shard));
   if (settings.lora) {
     optimizer_state.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5, share);
   } else {
-    optimizer_state.emplace(device, spec, weights, settings.step.activation, settings.types, share);
+    optimizer_state.emplace(device, spec, computed, settings.step.activation, settings.types, share,
+                            sharded ? &*sharded : nullptr);
   }
   const size_t before = device.allocated();
   step.emplace(device, registry, threads, model(), *optimizer_state, settings.step,
@@ -60,10 +70,22 @@ SmallRun::SmallRun(const Settings& settings)
   }
 }
 
-TrainedModel SmallRun::model() const {
+TrainedModel SmallRun::model() {
   std::vector<models::Model*> models;
   for (const std::unique_ptr<models::Model>& part : parts) models.push_back(part.get());
-  return {spec, std::move(models)};
+  TrainedModel model(spec, std::move(models));
+  if (sharded) model.sharded = &*sharded;
+  return model;
+}
+
+std::vector<float> SmallRun::weight(const TrainedParameter& t) const {
+  if (optimizer_state->has_whole_weights()) return floats(t.weight);
+  std::vector<float> whole(static_cast<size_t>(t.shape.elements()));
+  const std::vector<float> own = floats(t.own_weight);
+  const std::vector<std::vector<float>> all = step->grid().dp.gather(std::span<const float>(own));
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    std::ranges::copy(all[rank], whole.begin() + t.parts[rank].begin);
+  return whole;
 }
 
 void SmallRun::randomise_b(uint64_t seed) {

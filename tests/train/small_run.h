@@ -37,15 +37,18 @@ struct SmallRun {
   ops::Registry registry;
   ThreadPool threads;
   spec::ModelSpec spec;
-  WeightSet weights;
+  WeightSet weights;                      // empty at ZeRO stage 3
+  std::optional<ShardedWeights> sharded;  // at ZeRO stage 3
   std::vector<std::unique_ptr<models::Model>> parts;  // the whole model, or a rank's virtual stages
   std::optional<OptimizerState> optimizer_state;
   std::optional<Step> step;
   size_t step_bytes = 0;  // allocated by creating `step`
 
   explicit SmallRun(const Settings& settings);
-  TrainedModel model() const;
+  TrainedModel model();
 
+  // All elements of a weight that this rank's copy has. At ZeRO stage 3 the data-parallel ranks call it together.
+  std::vector<float> weight(const TrainedParameter& t) const;
   // Sets B of every adapter to random values instead of zeros.
   void randomise_b(uint64_t seed);
   // `count` sequences of two documents each with a few masked tokens, named 0, 1, ...

@@ -89,7 +89,7 @@ void train(Outcome& outcome, const SmallRun::Settings& settings, const Layout& l
     own.ranks = world;
     SmallRun run(own);
     if (own.lora) run.randomise_b(7);
-    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.initial.add(t, floats(t.weight));
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.initial.add(t, run.weight(t));
     const auto record = [&](std::vector<double>& list, double value) {
       const std::vector<double> everywhere = world.gather_one(value);
       for (const double each : everywhere) EXPECT_EQ(each, everywhere.front());
@@ -105,7 +105,7 @@ void train(Outcome& outcome, const SmallRun::Settings& settings, const Layout& l
     const std::vector<double> losses = world.gather_one(evaluated);
     if (world.rank() == 0) outcome.evaluated = *std::ranges::max_element(losses);
     EXPECT_EQ(std::ranges::count_if(losses, [](double loss) { return loss > 0; }), layout.dp);
-    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.weights.add(t, floats(t.weight));
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.weights.add(t, run.weight(t));
   });
 }
 

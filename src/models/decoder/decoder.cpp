@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -166,6 +167,14 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
   lowest_trainable_layer_ = embedding_.has_trainable() || input_gradient ? 0 : lowest_trainable_layer;
 }
 
+std::vector<int> Decoder::weight_units(bool trains) const {
+  const int blocks = static_cast<int>(std::ssize(blocks_));
+  std::vector<int> units(static_cast<size_t>(blocks) + 2);
+  std::iota(units.begin(), units.end(), 0);
+  for (int layer = blocks; trains && layer-- > lowest_trainable_layer_;) units.push_back(1 + layer);
+  return units;
+}
+
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
   return spec::block_tensors(spec_, spec_.layers[block], static_cast<int64_t>(size_of(activation)));
 }
@@ -175,7 +184,10 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input
   const int64_t tokens = pass.batch.tokens();
   const Shape shape{tokens, spec_.hidden};
   const Tensor buffers[2] = {scratch.allocate(pass.activation, shape), scratch.allocate(pass.activation, shape)};
-  if (shard_.first()) embedding_.forward(pass, buffers[0]);
+  if (shard_.first()) {
+    need_weights(pass, -1);
+    embedding_.forward(pass, buffers[0]);
+  }
   nn::BlockState state;
   state.input = shard_.first() ? buffers[0] : input;
   const size_t begin = scratch.mark();
@@ -188,6 +200,7 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input
       state.allocate(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
     }
     const Tensor& output = last && layer + 1 == count ? last : buffers[(layer + 1) % 2];
+    need_weights(pass, static_cast<int64_t>(layer));
     blocks_[layer].forward(pass, output, state);
     state.input = output;
   }
@@ -198,7 +211,9 @@ void Decoder::forward(nn::Pass& pass, const Tensor& output, const Tensor& input)
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
   const Tensor residual = forward_blocks(pass, blocks_.size(), input, shard_.last() ? Tensor{} : output);
-  if (shard_.last()) final_norm_.forward(pass, output, {}, residual);
+  if (!shard_.last()) return;
+  need_weights(pass, std::ssize(blocks_));
+  final_norm_.forward(pass, output, {}, residual);
 }
 
 bool Decoder::is_recordable(const nn::Pass& pass) const {
@@ -223,6 +238,7 @@ void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   slot.normed = slot.arena.allocate(pass.activation, shape);
   slot.statistics.rstd = slot.arena.allocate(DType::f32, Shape{shape[0]});
   if (spec_.norm == spec::NormKind::layer) slot.statistics.mean = slot.arena.allocate(DType::f32, Shape{shape[0]});
+  need_weights(pass, std::ssize(blocks_));
   final_norm_.forward(pass, slot.normed, slot.statistics, slot.residual);
 }
 
@@ -252,6 +268,7 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
     const Arena::Scope below(pass.ops.scratch);
     forward_blocks(pass, lowest, slot.input, slot.residual);
   } else if (shard_.first()) {
+    need_weights(pass, -1);
     embedding_.forward(pass, slot.residual);
   }
   for (size_t layer = lowest; layer < blocks_.size(); ++layer) {
@@ -259,6 +276,7 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
     state.input = slot.residual;
     state.allocate(slot.arena, tensors_of(layer, pass.activation), pass.activation, tokens, recompute, true);
     slot.residual = slot.arena.allocate(pass.activation, shape);
+    need_weights(pass, static_cast<int64_t>(layer));
     blocks_[layer].forward(pass, slot.residual, state);
   }
 }
@@ -284,6 +302,7 @@ void Decoder::backward(nn::Pass& pass, Slot& slot) const {
   const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
   for (size_t layer = blocks_.size(); layer-- > lowest;) {
     nn::BlockState& state = slot.states[layer - lowest];
+    need_weights(pass, static_cast<int64_t>(layer));
     blocks_[layer].recompute_activations(pass, state, pass.training->recompute);
     const bool input_gradient = layer > lowest || embedding_.has_trainable() || input_gradient_;
     blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);

@@ -20,6 +20,7 @@ class Decoder : public Model {
   const spec::ModelSpec& spec() const override { return spec_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
                      bool input_gradient) override;
+  std::vector<int> weight_units(bool trains) const override;
   void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
@@ -34,6 +35,10 @@ class Decoder : public Model {
   // which the caller has a scope. `input`: of a later stage.
   Tensor forward_blocks(nn::Pass& pass, size_t count, const Tensor& input, const Tensor& last) const;
 
+  // Waits for the weights of block `layer`, where the pass gathers them; -1: before the blocks, their number: after.
+  static void need_weights(nn::Pass& pass, int64_t layer) {
+    if (pass.weights != nullptr) pass.weights->need(static_cast<int>(1 + layer));
+  }
   // Whether no gradient goes below the output head.
   bool only_head_trainable() const;
   // Whether a block, not the first, saves the same tensors as the one before it.

@@ -1,0 +1,22 @@
+// Provides weights that a device has only while they are used: those that ranks hold in parts (ZeRO stage 3).
+#pragma once
+
+#include <vector>
+
+namespace ingot::nn {
+
+// The weights come in units: 0 is what is used before the blocks, 1 + i block i, and one more what is used after them.
+// One thread at a time.
+class WeightGatherer {
+ public:
+  virtual ~WeightGatherer() = default;
+
+  // Before a pass: the units that it needs, in order.
+  virtual void begin_pass(std::vector<int> units) = 0;
+  // Before the computations with a unit, which must be the next one of the pass: waits until its weights are there.
+  // They stay until the next call, those outside the blocks until the pass has ended. Meanwhile the next unit's weights
+  // are gathered.
+  virtual void need(int unit) = 0;
+};
+
+}  // namespace ingot::nn

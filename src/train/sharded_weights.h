@@ -1,0 +1,104 @@
+// The weights of which each data-parallel rank stores a share: ZeRO stage 3 (Rajbhandari et al. 2019, arXiv 1910.02054),
+// as PyTorch's FSDP does it (Zhao et al. 2023, arXiv 2304.11277). A block's weights are gathered before the model
+// computes with them, while the block before it computes, into memory that the next block but one uses too.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "checkpoint/load.h"
+#include "comm/group.h"
+#include "nn/weight_gatherer.h"
+#include "tensor/arena.h"
+#include "tensor/staging.h"
+#include "tensor/weight_set.h"
+#include "train/optimizer_state.h"
+
+namespace ingot::train {
+
+// Weights that are gathered together (nn::WeightGatherer), in an order in which the ranks' parts follow each other.
+// Sizes, offsets and ranges are in bytes.
+struct WeightUnit {
+  struct Member {
+    ParameterForm form;
+    int64_t offset = 0;  // in the unit's memory
+    Range own;           // what this rank stores of it
+  };
+  std::vector<Member> members;
+  int64_t total = 0;
+  std::vector<size_t> sections;  // by rank: what it stores, with what is between its parts
+};
+
+// The units of a model whose parameters have these forms, those of spec::held_parameters(model, share.shards). In full
+// training `trained` is divide_parameters(), so that each rank stores the weights that it updates; else it is empty, and
+// each unit is divided evenly.
+std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<const ParameterForm> forms,
+                                     std::span<const DividedUnit> trained, const ShardSpec& share);
+
+struct ShardedWeightBytes {
+  size_t own = 0;
+  size_t gathered = 0;  // the memory that weights are gathered into
+  size_t staging = 0;   // host memory, where the host cannot access the device's
+};
+ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units, int rank,
+                                        bool host_visible);
+
+// One rank's share, and the gathering of all. All memory is allocated at once. The ranks go through the same units in
+// the same order.
+class ShardedWeights : public nn::WeightGatherer {
+ public:
+  // `ranks`: the data-parallel ranks.
+  ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units, comm::Group ranks);
+
+  // What a model computes with, by index of spec::parameters. They are there from need() on.
+  const WeightSet& weights() const { return weights_; }
+
+  // This rank's share: by index of spec::parameters; no bytes where it stores nothing of a parameter.
+  const std::vector<checkpoint::KeptBytes>& own() const { return own_; }
+  // That of parameter `number`, as elements of `type`.
+  Tensor own(size_t number, DType type) const;
+  const std::vector<WeightUnit>& units() const { return units_; }
+
+  void begin_pass(std::vector<int> units) override;
+  void need(int unit) override;
+  // Whether the parameter's weight is in memory now.
+  bool is_there(size_t number) const;
+
+  // The share was written: what has been gathered is out of date.
+  void changed();
+  // While set, nothing is exchanged with other ranks: weights have any values. For memory probes.
+  void set_local_only(bool local_only);
+  // After an error: abandons the pending operations.
+  void abandon();
+
+ private:
+  // Memory that one unit after another is gathered into.
+  struct Place {
+    std::byte* memory = nullptr;
+    PinnedBuffer staging;
+    std::unique_ptr<Event> uploaded;  // from `staging`
+    int unit = -1;                    // which it holds, or will hold after `operation`; -1: none
+    bool pending = false;
+    comm::Operation operation;
+  };
+  Place& place_of(int unit);
+  void begin_gather(int unit);
+
+  Device& device_;
+  std::vector<WeightUnit> units_;
+  bool tied_;
+  comm::Group ranks_;
+  bool local_only_ = false;
+  Arena store_, gathered_;
+  std::vector<std::byte*> sections_;  // by unit: this rank's
+  std::array<Place, 4> places_;
+  std::vector<checkpoint::KeptBytes> own_;
+  std::vector<int> unit_of_;  // by parameter; -1 where it is not held
+  WeightSet weights_;
+  std::vector<int> pass_;  // the units of the pass
+  size_t next_ = 0;        // index in it of the next unit that is needed
+};
+
+}  // namespace ingot::train
