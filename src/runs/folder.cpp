@@ -88,7 +88,9 @@ struct Sample {
   std::string known;  // of each byte whether it is here: 0 or 1
 };
 
-Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Parameter& parameter, Device& device) {
+// `kept`: the bytes of the parameter that are here; null: all.
+Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Parameter& parameter,
+                 const checkpoint::KeptBytes* kept, Device& device) {
   constexpr int64_t most = 4096;
   const bool matrix = static_cast<bool>(parameter.matrix);
   // Bytes of so many elements of a row.
@@ -103,14 +105,20 @@ Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Para
   slice.columns = {own_width == width ? 0 : bytes_of(columns.begin),
                    own_width == width ? width : bytes_of(columns.end)};
   const auto* data = static_cast<const std::byte*>(matrix ? parameter.matrix.data : parameter.vector.data);
+  spec::Range here{0, held.slice.num_rows() * own_width};
+  if (kept != nullptr) {
+    data = kept->data;
+    here = kept->bytes;
+  }
   Sample sample{std::string(static_cast<size_t>(2 * part), '\0'), std::string(static_cast<size_t>(2 * part), '\0')};
   // Bytes [first, first + count) of the whole parameter are bytes [at, at + count) here.
   const auto add = [&](int64_t first, int64_t count, int64_t at) {
     for (const auto& [window, place] : {std::pair(spec::Range{0, part}, int64_t{0}), {{all - part, all}, part}}) {
-      const int64_t from = std::max(first, window.begin), to = std::min(first + count, window.end);
+      const int64_t from = std::max({first, window.begin, first + here.begin - at});
+      const int64_t to = std::min({first + count, window.end, first + here.end - at});
       if (from >= to) continue;
       const auto begin = static_cast<size_t>(place + from - window.begin), bytes = static_cast<size_t>(to - from);
-      device.copy_to_host(sample.bytes.data() + begin, data + (at + from - first), bytes);
+      device.copy_to_host(sample.bytes.data() + begin, data + (at + from - first - here.begin), bytes);
       std::fill_n(sample.known.begin() + static_cast<int64_t>(begin), bytes, '\1');
     }
   };
@@ -133,7 +141,8 @@ Sample sample_of(const spec::HeldParameter& held, const Shape& whole, const Para
 }  // namespace
 
 std::string weights_fingerprint(const spec::ModelSpec& model, std::span<const spec::ModelShard> shards,
-                                const WeightSet& weights, Device& device, const comm::Group& ranks) {
+                                const WeightSet& weights, Device& device, const comm::Group& ranks,
+                                std::span<const checkpoint::KeptBytes> kept) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   const std::vector<spec::HeldParameter> held = spec::held_parameters(model, shards);
   auto next = held.begin();
@@ -141,7 +150,7 @@ std::string weights_fingerprint(const spec::ModelSpec& model, std::span<const sp
   for (size_t i = 0; i < table.size(); ++i) {
     Sample own;
     if (next != held.end() && next->whole == i)
-      own = sample_of(*next++, Shape(table[i].shape), weights.parameters[i], device);
+      own = sample_of(*next++, Shape(table[i].shape), weights.parameters[i], kept.empty() ? nullptr : &kept[i], device);
     if (ranks.size() == 1) {
       digest.update(std::as_bytes(std::span(own.bytes)));
       continue;

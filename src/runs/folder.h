@@ -48,9 +48,10 @@ class RunFolder {
 std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base);
 
 // SHA-256 over the first and last 4 KiB of every parameter in the device's memory: identifies a model without reading
-// all weights. `weights`: those of `shards`. Collective over `ranks`, which together have one copy of the model (comm::
-// Grid::model): the same on all of them, and for any of their numbers.
+// all weights. `weights`: those of `shards`; if `kept` is not empty, this rank has only these bytes of each. Collective
+// over `ranks`, which together have one copy of the model: the same on all of them, and for any of their numbers.
 std::string weights_fingerprint(const spec::ModelSpec& model, std::span<const spec::ModelShard> shards,
-                                const WeightSet& weights, Device& device, const comm::Group& ranks = {});
+                                const WeightSet& weights, Device& device, const comm::Group& ranks = {},
+                                std::span<const checkpoint::KeptBytes> kept = {});
 
 }  // namespace ingot::runs

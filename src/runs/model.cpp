@@ -15,19 +15,40 @@ checkpoint::LoadOptions load_options(const train::Recipe& r, runtime::Runtime& r
           .shards = share.shards};
 }
 
+// At ZeRO stage 3.
+std::vector<train::WeightUnit> weight_units(const train::Recipe& r, const checkpoint::ModelSource& source,
+                                            const checkpoint::LoadOptions& options, const spec::ModelSpec& model,
+                                            const train::ShardSpec& share) {
+  const DType activation = train::dtype_of(r.precision);
+  const std::vector<ParameterForm> forms =
+      r.init == train::InitFrom::random
+          ? train::random_forms(spec::held_parameters(model, share.shards), activation)
+          : checkpoint::parameter_forms(source, options);
+  std::vector<train::DividedUnit> trained;
+  if (!r.adapter) trained = train::divide_parameters(model, activation, optimizer_types(r), share);
+  return train::weight_units(model, forms, trained, share);
+}
+
 }  // namespace
 
 WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
                         const spec::ModelSpec& model, const train::ShardSpec& share) {
+  if (share.zero_stage() == 3) {
+    const std::vector<train::WeightUnit> units =
+        weight_units(r, source, load_options(r, runtime, share), model, share);
+    const auto [own, gathered, staging] =
+        train::sharded_weight_bytes(model, units, share.rank, runtime.device->host_visible());
+    return {.copied = own, .gathered = gathered, .staging = staging};
+  }
   if (r.init == train::InitFrom::random) {
-    return {train::weight_bytes(spec::held_parameters(model, share.shards), train::dtype_of(r.precision)), 0};
+    return {train::weight_bytes(spec::held_parameters(model, share.shards), train::dtype_of(r.precision))};
   }
   const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, runtime, share));
-  return {sizes.copied, sizes.mapped};
+  return {.copied = sizes.copied, .mapped = sizes.mapped};
 }
 
 RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const comm::Group& ranks) {
+                        const comm::Grid& grid) {
   const train::Recipe& r = plan.recipe;
   const train::ShardSpec& share = plan.share;
   Device& device = *runtime.device;
@@ -35,23 +56,35 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   RunModel made;
   made.loaded = std::make_unique<checkpoint::LoadedModel>();
   checkpoint::LoadedModel& loaded = *made.loaded;
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(plan.model, share.shards);
+  const DType type = plan.step.activation;
+  checkpoint::LoadOptions options = load_options(r, runtime, share);
+  if (share.zero_stage() == 3) {
+    made.sharded = std::make_unique<train::ShardedWeights>(
+        device, plan.model, weight_units(r, source, options, plan.model, share), grid.dp);
+    options.kept = made.sharded->own();
+  }
   if (r.init == train::InitFrom::random) {
     loaded.spec = plan.model;
-    loaded.weights = train::random_weights(device, plan.model, plan.step.activation, seed,
-                                           spec::held_parameters(plan.model, share.shards));
+    if (made.sharded) {
+      train::write_random_weights(device, plan.model, type, seed, held, options.kept);
+    } else {
+      loaded.weights = train::random_weights(device, plan.model, type, seed, held);
+    }
     made.base = "random";
   } else {
-    loaded = checkpoint::load_model(source, load_options(r, runtime, share));
-    made.base = weights_fingerprint(plan.model, share.shards, loaded.weights, device, ranks);
+    loaded = checkpoint::load_model(source, options);
+    made.base = weights_fingerprint(plan.model, share.shards, made.weights(), device,
+                                    made.sharded ? grid.world : grid.model, options.kept);
   }
   for (const spec::ModelShard& shard : share.shards)
-    made.parts.push_back(models::make_model(plan.model, loaded.weights, device, shard));
+    made.parts.push_back(models::make_model(plan.model, made.weights(), device, shard));
   if (plan.lora) {
-    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, *plan.lora, plan.step.activation,
+    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, *plan.lora, type,
                                                                    plan.optimizer_types, seed, share);
   } else {
-    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, loaded.weights,
-                                                                   plan.step.activation, plan.optimizer_types, share);
+    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, made.weights(), type,
+                                                                   plan.optimizer_types, share, made.sharded.get());
   }
   return made;
 }
@@ -59,7 +92,9 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
 train::TrainedModel RunModel::trained() const {
   std::vector<models::Model*> models;
   for (const std::unique_ptr<models::Model>& part : parts) models.push_back(part.get());
-  return {loaded->spec, std::move(models)};
+  train::TrainedModel model(loaded->spec, std::move(models));
+  model.sharded = sharded.get();
+  return model;
 }
 
 void RunModel::begin(train::Step& step) {

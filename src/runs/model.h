@@ -20,19 +20,21 @@ WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, 
 // What one rank has.
 struct RunModel {
   std::unique_ptr<checkpoint::LoadedModel> loaded;    // owns the weights to which the others refer
+  std::unique_ptr<train::ShardedWeights> sharded;     // at ZeRO stage 3: owns them instead
   std::vector<std::unique_ptr<models::Model>> parts;  // of ShardSpec::shards
   std::unique_ptr<train::OptimizerState> optimizer_state;
   std::string base;  // identifies the initial weights, for run_identity
 
+  const WeightSet& weights() const { return sharded ? sharded->weights() : loaded->weights; }
   // The argument of train::Step.
   train::TrainedModel trained() const;
   // Makes the weights used in computation and their master copies agree. Collective over the ranks.
   void begin(train::Step& step);
 };
 
-// Creates random weights, or loads those of `source`, as the recipe says: of plan.share. Collective over the ranks that
-// together have one copy of the model. Errors: those of load_model.
+// Creates random weights, or loads those of `source`, as the recipe says: of plan.share. Collective over the ranks of
+// the run. Errors: those of load_model.
 RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const comm::Group& ranks = {});
+                        const comm::Grid& grid = {});
 
 }  // namespace ingot::runs

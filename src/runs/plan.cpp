@@ -72,7 +72,7 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 }
 
 size_t MemoryPlan::total() const {
-  return weights + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
+  return weights + gathered + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
          optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples +
          (host_visible ? step.messages + optimizer_state.received : 0);
 }
@@ -83,6 +83,7 @@ std::string MemoryPlan::table() const {
     if (bytes) text += fmt::format("  {:<22}{:>12}\n", kind, format_bytes(bytes));
   };
   row("weights", weights);
+  row("gathered weights", gathered);
   row("adapter", optimizer_state.adapter);
   row("master weights", optimizer_state.master);
   row("optimizer state", optimizer_state.moments);
@@ -100,10 +101,19 @@ std::string MemoryPlan::table() const {
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
   if (!host_visible && step.messages)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
+  if (staging)
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "gathered weights", format_bytes(staging));
   if (copy)
     text += fmt::format("  {:<22}{:>12} (host memory, for checkpoints beside the steps)\n", "checkpoint's copy",
                         format_bytes(copy));
   return text;
+}
+
+train::OptimizerDtypes optimizer_types(const train::Recipe& recipe) {
+  train::OptimizerRecipe optimizer = recipe.optimizer;
+  optimizer.resolve();
+  return {train::dtype_of(optimizer.state_dtype), train::dtype_of(optimizer.master),
+          recipe.determinism == train::Determinism::bitwise, optimizer.name};
 }
 
 data::DatasetStatistics placeholder_statistics(int64_t sequence_length) {
@@ -147,8 +157,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     r.checkpoint.minutes.value = r.checkpoint.every == 0 ? train::default_checkpoint_minutes : 0;
   }
   r.optimizer.resolve();
-  plan.optimizer_types = {train::dtype_of(r.optimizer.state_dtype), train::dtype_of(r.optimizer.master),
-                          r.determinism == train::Determinism::bitwise, r.optimizer.name};
+  plan.optimizer_types = optimizer_types(r);
 
   train::StepSettings& s = plan.step;
   s.activation = train::dtype_of(r.precision);
@@ -175,6 +184,8 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 
   plan.memory.weights = weights.copied;
   plan.memory.mapped = weights.mapped;
+  plan.memory.gathered = weights.gathered;
+  plan.memory.staging = weights.staging;
   plan.memory.workspace = runtime.threads->workspace_bytes();
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);

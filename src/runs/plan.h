@@ -16,7 +16,9 @@ namespace ingot::runs {
 
 // Memory of a run by kind, in bytes.
 struct MemoryPlan {
-  size_t weights = 0;  // in allocated memory
+  size_t weights = 0;  // in allocated memory; at ZeRO stage 3 a rank's share
+  size_t gathered = 0;  // at ZeRO stage 3: the memory that weights are gathered into
+  size_t staging = 0;   // host memory, not in total(): for gathering, where the device's is another
   size_t mapped = 0;   // weights read in place from the model's files: the system may evict and reread them
   train::OptimizerStateBytes optimizer_state;
   train::StepBytes step;  // its messages are host memory, in total() where that is the device's too
@@ -58,7 +60,11 @@ checkpoint::WeightStorage weight_storage_of(const train::Recipe& recipe);
 struct WeightPlan {
   size_t copied = 0;
   size_t mapped = 0;
+  size_t gathered = 0;  // as in MemoryPlan
+  size_t staging = 0;
 };
+// The types of a recipe's optimizer state.
+train::OptimizerDtypes optimizer_types(const train::Recipe& recipe);
 
 // The length of a run in steps. `sequences`: number of sequences in an epoch, for a length in epochs. `filled`: the
 // fraction of sequence positions that hold tokens, for a length in tokens.

@@ -60,7 +60,7 @@ std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_stat
   for (size_t i = 0; i < optimizer_state.tensors().size(); ++i) {
     const train::TrainedParameter& t = optimizer_state.tensors()[i];
     const Tensor master = step.master(i, memory.emplace_back());
-    if (t.is_counted(optimizer_state.share())) held.push_back({t.number, master, t.whole, t.slice});
+    if (t.is_counted(optimizer_state.share())) held.push_back({t.number, master, t.whole, t.slice, {0, t.slice.elements()}});
   }
   return held;
 }
@@ -127,7 +127,7 @@ void require_like_devices(const Device& device, const RunPlan& plan, const comm:
     throw_hint(ErrorKind::usage, hint, "{} and {}: {}", all[0], *other, why);
   };
   if (plan.recipe.parallel.zero == 0) {
-    require(grid.dp, "use identical devices, or set parallel.zero to 1 or 2",
+    require(grid.dp, "use identical devices, or set parallel.zero to 1, 2 or 3",
             "with parallel.zero 0 their weights would drift apart");
   }
   require(grid.tp, "use identical devices for tensor-parallel ranks",
@@ -257,8 +257,8 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   const DeviceRates gpu_rates = runtime.device->kind() == DeviceKind::cpu
                                     ? DeviceRates{}
                                     : runtime::gpu_training_rates(runtime, plan.step.activation);
-  RunModel made = make_run_model(plan, runtime, inputs.source, rank.grid.model);
-  const WeightSet& weights = made.loaded->weights;
+  RunModel made = make_run_model(plan, runtime, inputs.source, rank.grid);
+  const WeightSet& weights = made.weights();
   train::OptimizerState& optimizer_state = *made.optimizer_state;
   std::unique_ptr<train::Step> step_made = make_step(plan, runtime, made, data, log, rank.grid);
   train::Step& step = *step_made;
@@ -316,15 +316,17 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     return 130;
   }
   std::vector<Buffer> gathered;
-  std::vector<HeldTensor> held =
-      plan.lora ? held_masters(optimizer_state, step, gathered) : held_tensors(plan.model, plan.share.shards, weights);
-  if (rank.grid.dp.rank() > 0) return 0;
+  const bool shares_weights = made.sharded && !plan.lora;
+  std::vector<HeldTensor> held = plan.lora        ? held_masters(optimizer_state, step, gathered)
+                                 : shares_weights ? held_tensors(plan.model, plan.share.shards, *made.sharded)
+                                                  : held_tensors(plan.model, plan.share.shards, weights);
+  if (rank.grid.dp.rank() > 0 && !shares_weights) return 0;
   // What trained is freed first: it took more memory than a whole tensor does.
   sampler.reset();
   trainer.reset();
   step_made.reset();
   if (!plan.lora) made.optimizer_state.reset();
-  WholeTensors tensors(*runtime.device, std::move(held), rank.grid.model);
+  WholeTensors tensors(*runtime.device, std::move(held), shares_weights ? rank.grid.world : rank.grid.model);
   if (!first) {
     tensors.serve();
     return 0;

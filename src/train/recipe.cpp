@@ -164,8 +164,9 @@ void describe(Visitor& v, ParallelRecipe& r) {
           "order of work in a pipeline; zb_h1 and zb_v compute the gradients of weights in what would be idle time");
   v.field("chunks", r.chunks, "parts of the model on each pipeline stage; auto: 2 for interleaved and zb_v, else 1",
           {.min = 1, .max = 64});
-  v.field("zero", r.zero, "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too",
-          {.min = 0, .max = 2});
+  v.field("zero", r.zero,
+          "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too",
+          {.min = 0, .max = 3});
   v.field("timeout_s", r.timeout_s, "seconds that a rank waits for another before the run is aborted", {.min = 1});
 }
 
@@ -301,12 +302,17 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("eval.prompts with parallel.pp {} and parallel.tp {}: samples need the whole model on one rank",
                      p.pp, p.tp));
   }
+  if (p.zero == 3 && p.dp > 1 && !r.eval.prompts.empty()) {
+    fail("remove eval.prompts, or set parallel.zero to 2",
+         fmt::format("eval.prompts with parallel.zero 3 and parallel.dp {}: samples need the whole model on one rank",
+                     p.dp));
+  }
   if (p.tp > 1) check_tensor_parallel(r, fail);
   if (p.pp == 1) return;
-  if (p.zero == 2) {
+  if (p.zero >= 2) {
     fail("set parallel.zero to 1",
-         fmt::format("parallel.zero 2 with parallel.pp {}: a pipeline's stages add up whole gradients over a step",
-                     p.pp));
+         fmt::format("parallel.zero {} with parallel.pp {}: a pipeline's stages add up whole gradients over a step",
+                     p.zero, p.pp));
   }
   try {
     const auto ranks = static_cast<int>(p.pp);

@@ -82,9 +82,12 @@ EvalEvent Trainer::evaluate(int64_t step) {
   constexpr int64_t at_once = 64;  // sequences in memory
   std::vector<double> losses;      // by sequence; only where Step::evaluate() has them
   int64_t loss_tokens = 0;
-  for (int64_t from = local.begin; from < local.end; from += at_once) {
+  // Ranks make the same calls; the last one has the most sequences.
+  const int64_t most = rank_sequences(eval_->num_sequences(), 1, grid.dp.size() - 1, grid.dp.size()).count();
+  for (int64_t done = 0; done < most; done += at_once) {
+    const int64_t from = local.begin + done, end = std::min(from + at_once, local.end);
     std::vector<data::PackedSequence> sequences;
-    for (int64_t i = from; i < std::min(from + at_once, local.end); ++i) sequences.push_back(eval_->get(i));
+    for (int64_t i = from; i < end; ++i) sequences.push_back(eval_->get(i));
     for (const data::PackedSequence& sequence : sequences) loss_tokens += sequence.loss_tokens;
     std::ranges::copy(step_.evaluate(sequences), std::back_inserter(losses));
   }

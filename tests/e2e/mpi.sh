@@ -51,6 +51,11 @@ ranks 2
 run three --resume threads=2 parallel.zero=0 || fail "two processes did not continue"
 same_as one three
 
+# Shares of the weights.
+ranks 3
+run shares threads=3 parallel.zero=3 batch.micro=1 || fail "three processes failed with parallel.zero=3"
+same_as one shares
+
 # Two pipelines of two stages; its last checkpoint is continued by one pipeline, with another schedule.
 ranks 4
 run pipeline threads=4 parallel.pp=2 parallel.zero=1 batch.micro=1 || fail "two pipelines failed"

@@ -77,6 +77,50 @@ TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
             expected);
   const std::string all = "adapter={rank: 4, dropout: 0.1}";
   EXPECT_EQ(adapter("all-stages", {all, "parallel.pp=4", "threads=4", "batch.micro=2"}), adapter("all-one", {all}));
+  // Shares of the base, in the type in which it is stored.
+  for (const std::string weights : {"auto", "int8", "fp8"}) {
+    const std::string stored = "weights=" + weights;
+    EXPECT_EQ(adapter(weights + "-shared", {all, stored, "parallel.dp=3", "parallel.zero=3", "threads=3"}),
+              adapter(weights + "-one", {all, stored}))
+        << weights;
+  }
+}
+
+// Each rank stores a share of the weights: random or loaded ones, written as one model, and resumed in other layouts.
+TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
+  const auto model = [&](const std::string& name) {
+    return read_file(run(name) / "model" / "model.safetensors", uint64_t{1} << 30);
+  };
+  const std::vector<std::string> plain = {"schedule.name=constant", "determinism=bitwise", "eval.every=2",
+                                          "data.eval=" + (program_ / "train.jsonl").string()};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), plain.begin(), plain.end());
+    return more;
+  };
+  ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=3", "parallel.dp=4", "parallel.zero=3", "threads=4"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.dp=2", "parallel.zero=1", "threads=2", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("shared", with({"parallel.dp=3", "parallel.zero=3", "threads=3", "batch.micro=1", "--resume"})));
+  EXPECT_EQ(curve("shared"), curve("one"));
+  EXPECT_EQ(model("shared"), model("one"));
+  const auto evaluated = [&](const std::string& name) {
+    std::map<int64_t, double> losses;  // a resumed run evaluates its last step again
+    for (const Json& e : events(name, "eval")) losses[e["step"]] = e["loss"];
+    return losses;
+  };
+  EXPECT_EQ(evaluated("shared").at(6), evaluated("one").at(6));
+  const std::vector<std::string> loaded =
+      with({"init=pretrained", "model=" + (run("one") / "model").string(), "steps=2"});
+  ASSERT_NO_FATAL_FAILURE(trains("continued", loaded));
+  std::vector<std::string> more = loaded;
+  more.insert(more.end(), {"parallel.dp=2", "parallel.zero=3", "threads=2"});
+  ASSERT_NO_FATAL_FAILURE(trains("continued-shared", more));
+  EXPECT_EQ(model("continued-shared"), model("continued"));
+  const Result refused =
+      program_.run(command("wrong", {"parallel.dp=2", "parallel.zero=3", "threads=2", "eval.prompts=[a]"}));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.error.find("eval.prompts with parallel.zero 3"), std::string::npos) << refused.error;
 }
 
 // Layers cut over ranks have the curve of one rank to rounding, and resume in other layouts; the model that rank 0

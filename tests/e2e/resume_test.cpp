@@ -152,7 +152,7 @@ TEST_P(Elastic, KilledAndResumedByOtherRanksItEqualsOneRank) {
     std::vector<std::string> more = {fmt::format("parallel.dp={}", ranks),
                                      fmt::format("parallel.pp={}", stages),
                                      fmt::format("parallel.schedule={}", schedules[random() % 5]),
-                                     fmt::format("parallel.zero={}", random() % (stages == 1 ? 3 : 2)),
+                                     fmt::format("parallel.zero={}", random() % (stages == 1 ? 4 : 2)),
                                      fmt::format("batch.micro={}", 1 + random() % 3),
                                      fmt::format("threads={}", ranks * static_cast<unsigned>(stages))};
     layouts += fmt::format("{}\n", fmt::join(more, " "));
@@ -254,9 +254,9 @@ TEST_P(Elastic, AFullDiskEndsAllRanksAndKeepsTheLastCheckpoint) {
 
 TEST_P(Elastic, ADryRunReportsTheMemoryOfEachRank) {
   const Result result =
-      ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=2", "threads=2", "--dry-run"}));
+      ingot(command("dry", {"batch.global=6", "parallel.dp=2", "parallel.zero=3", "threads=2", "--dry-run"}));
   EXPECT_EQ(result.code, 0) << result.error;
-  for (const char* words : {"rank 0\n", "rank 1\n", "optimizer state", "zero: 2"}) {
+  for (const char* words : {"rank 0\n", "rank 1\n", "optimizer state", "gathered weights", "zero: 3"}) {
     EXPECT_NE(result.output.find(words), std::string::npos) << result.output;
   }
 }

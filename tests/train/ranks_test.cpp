@@ -376,7 +376,7 @@ TEST(Ranks, MayHaveFewerAccumulationUnitsOrNone) {
     settings.step.units = fixed ? 3 : 0;
     const Outcome expected = train(settings, 1);
     for (const int ranks : {2, 4}) {
-      for (const int zero : {0, 1, 2}) {
+      for (const int zero : {0, 1, 2, 3}) {
         settings.zero = zero;
         const Outcome found = train(settings, ranks);
         if (fixed) EXPECT_EQ(found, expected);
@@ -393,7 +393,7 @@ TEST(Ranks, Fp32SumsAgreeToRoundingAndAreReproducible) {
   for (Case& c : cases()) {
     if (c.settings.step.activation != DType::f32) continue;
     const Outcome expected = train(c.settings, 1);
-    for (const int zero : {0, 1, 2}) {
+    for (const int zero : {0, 1, 2, 3}) {
       c.settings.zero = zero;
       c.settings.step.micro = 2;
       const Outcome found = train(c.settings, 3);
@@ -412,7 +412,7 @@ TEST(Ranks, Fp32SumsAgreeToRoundingAndAreReproducible) {
 
 // Rank 1 sends a bucket after rank 0 has started its next one.
 TEST(Ranks, ContinueWhileABucketIsInFlight) {
-  for (const int zero : {0, 1, 2}) {
+  for (const int zero : {0, 1, 2, 3}) {
     std::promise<void> next;
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& ranks) {
       SmallRun run({.ranks = ranks, .zero = zero});
@@ -488,7 +488,8 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
                                  {{zb_v, 2, 2, 2, 1, 1}, false},        {{one_f_one_b, 1, 1, 2, 2, 8}, false},
                                  {{one_f_one_b, 5, 1, 1, 0, 1}, true},  {{one_f_one_b, 1, 1, 1, 0, 1}, true},
                                  {{gpipe, 2, 1, 3, 1, 1}, true},        {{one_f_one_b, 1, 1, 2, 0, 2}, true},
-                                 {{one_f_one_b, 1, 1, 4, 2, 1}, true},  {{one_f_one_b, 1, 1, 3, 1, 3}, false}};
+                                 {{one_f_one_b, 1, 1, 3, 3, 1}, true},  {{one_f_one_b, 1, 1, 4, 2, 1}, true},
+                                 {{one_f_one_b, 1, 1, 2, 3, 2}, false}, {{one_f_one_b, 1, 1, 3, 1, 3}, false}};
   for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;

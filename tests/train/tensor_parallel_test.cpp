@@ -170,7 +170,8 @@ TEST_P(TensorParallelTraining, EqualsOneRank) {
           {{2, 1, 1, 0},
            {2, 1, 2, 2, one_f_one_b, 1, false},
            {2, 2, 1, 0, zb_h1},
-           {2, 2, 2, 1, one_f_one_b, 1, false, spec::Recompute::full}},
+           {2, 2, 2, 1, one_f_one_b, 1, false, spec::Recompute::full},
+           {2, 1, 2, 3, one_f_one_b, 1, false, spec::Recompute::selective}},
           GetParam().name, rounding_of(settings.spec));
 }
 
@@ -180,7 +181,8 @@ TEST_P(TensorParallelTraining, AdaptersEqualOneRank) {
   const auto is_cut_at_4 = [](const spec::LayerSpec& layer) { return spec::dense_of(layer.mlp).features % 8 == 0; };
   if (std::ranges::all_of(settings.spec.layers, is_cut_at_4)) settings.lora->dropout = 0.2;
   settings.types.optimizer = OptimizerName::sgd;
-  compare(settings, {{2, 1, 1, 0}, {2, 1, 2, 1, one_f_one_b, 1, false}, {2, 2, 1, 0, zb_h1}}, GetParam().name,
+  compare(settings, {{2, 1, 1, 0}, {2, 1, 2, 1, one_f_one_b, 1, false}, {2, 2, 1, 0, zb_h1}, {2, 1, 2, 3}},
+          GetParam().name,
           rounding_of(settings.spec));
 }
 
@@ -243,7 +245,8 @@ TEST(TensorParallel, EqualsOneRankInOtherSettings) {
 TEST(TensorParallel, CheckpointsAreReadInAnyLayout) {
   using enum spec::PipelineScheduleName;
   const std::vector<Layout> layouts = {{2, 1, 2, 1}, {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 3, 2},
-                                       {4, 1, 1, 0}, {2, 1, 3, 2}, {1, 2, 2, 1}, {2, 1, 1, 0}};
+                                       {4, 1, 1, 0}, {2, 1, 3, 2}, {1, 1, 3, 3}, {1, 2, 2, 1},
+                                       {2, 1, 2, 3}, {2, 1, 1, 0}};
   std::set<std::string> seen;
   for (const models::FamilyCase& family : families()) {
     seen.insert(family.spec.family);
@@ -284,7 +287,7 @@ TEST(TensorParallel, TakesThePredictedMemory) {
   for (const bool adapter : {false, true}) {
     SmallRun::Settings settings{.threads = 1};
     if (adapter) settings.lora = small_lora();
-    for (const Layout& layout : {Layout{2, 1, 1, 0}, {2, 2, 1, 0}, {2, 1, 2, 2}}) {
+    for (const Layout& layout : {Layout{2, 1, 1, 0}, {2, 2, 1, 0}, {2, 1, 2, 2}, {2, 1, 2, 3}}) {
       comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
         SmallRun::Settings own = laid_out(settings, layout);
         own.ranks = world;

@@ -1,0 +1,281 @@
+// ZeRO stage 3: every family on several ranks with the bits of ZeRO stage 2, the memory of a rank, and the errors.
+#include "train/sharded_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+
+#include "base/error.h"
+#include "comm/in_process.h"
+#include "models/testing/family_specs.h"
+#include "tests/train/run_files.h"
+#include "tests/train/small_run.h"
+#include "train/initialise.h"
+#include "train/memory_probe.h"
+
+namespace ingot::train {
+namespace {
+
+constexpr int64_t sequences = 5;
+
+StepResult run_step(SmallRun& run, int64_t step) {
+  const std::vector<data::PackedSequence> all = run.sequences(sequences);
+  const std::vector<int64_t> samples = SmallRun::samples(sequences);
+  const comm::Group& ranks = run.step->grid().dp;
+  const Range share = rank_sequences(sequences, 1, ranks.rank(), ranks.size());
+  return run.step->run(step, 1e-2, std::span(all).subspan(share.begin, share.count()),
+                       std::span(samples).subspan(share.begin, share.count()));
+}
+
+struct Outcome {
+  std::vector<double> losses, norms, evaluated;
+  std::map<std::string, std::vector<float>> weights;
+  bool operator==(const Outcome&) const = default;
+};
+
+// Of the first rank; the others must agree, but for the losses of their own sequences.
+Outcome train(SmallRun::Settings settings, int zero, int ranks) {
+  settings.zero = zero;
+  Outcome outcome;
+  comm::run_in_process({.ranks = ranks, .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = settings;
+    own.ranks = world;
+    SmallRun run(own);
+    if (own.lora) run.randomise_b(7);
+    Outcome found;
+    for (int64_t step = 1; step <= 2; ++step) {
+      const StepResult result = run_step(run, step);
+      EXPECT_FALSE(result.skipped);
+      found.losses.push_back(result.loss);
+      found.norms.push_back(result.grad_norm);
+    }
+    // Rank r evaluates r sequences.
+    found.evaluated = run.step->evaluate(run.sequences(world.rank()));
+    EXPECT_EQ(std::ssize(found.evaluated), world.rank());
+    if (world.rank() + 1 < world.size()) found.evaluated.clear();
+    std::vector<double> last = found.evaluated;
+    for (const std::vector<double>& each : world.gather(std::span<const double>(last)))
+      if (!each.empty()) found.evaluated = each;
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) found.weights[t.name] = run.weight(t);
+    for (const double loss : world.gather_one(found.losses.back())) EXPECT_EQ(loss, found.losses.back());
+    if (world.rank() == 0) outcome = found;
+  });
+  return outcome;
+}
+
+class ShardedFamilies : public testing::TestWithParam<models::FamilyCase> {};
+
+// Three ranks of which one has a micro-batch less than the others.
+TEST_P(ShardedFamilies, HaveTheBitsOfZero2) {
+  for (const bool adapter : {false, true}) {
+    for (const bool half : {false, true}) {
+      SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1};
+      settings.visible = !half;
+      if (half) settings.weights = settings.step.activation = DType::bf16;
+      if (adapter) settings.lora = small_lora();
+      settings.step.recompute = half ? spec::Recompute::full : spec::Recompute::none;
+      const Outcome expected = train(settings, 2, 3);
+      EXPECT_EQ(train(settings, 3, 3), expected) << GetParam().name << (adapter ? ", adapter" : "");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ShardedFamilies, testing::ValuesIn(models::family_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// A frozen base in each storage type, whose rows are cut at any byte.
+TEST(ShardedWeights, StoreQuantisedBasesAsTheyAre) {
+  const spec::ModelSpec spec = small_spec();
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, spec::ModelShard{});
+  for (const StorageType storage : {StorageType::q8_0, StorageType::fp8_e4m3, StorageType::bf16}) {
+    std::vector<ParameterForm> forms = random_forms(held, DType::bf16);
+    for (ParameterForm& form : forms) {
+      if (form.shape.rank() < 2) continue;
+      form.storage = storage;
+      form.shape = Shape{form.shape[0] * 64, 4096};
+    }
+    std::map<size_t, std::vector<Range>> parts;
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::vector<WeightUnit> units = weight_units(spec, forms, {}, {.rank = rank, .ranks = 3, .zero = 3});
+      EXPECT_EQ(std::ssize(units), spec.num_layers() + 2);
+      for (const WeightUnit& unit : units) {
+        const size_t all = std::accumulate(unit.sections.begin(), unit.sections.end(), size_t{0});
+        EXPECT_EQ(static_cast<int64_t>(all), unit.total);
+        const auto [least, most] = std::ranges::minmax(unit.sections);
+        EXPECT_LE(most - least, size_t{2} << 16);  // divided at multiples of 64 KiB
+        for (const WeightUnit::Member& member : unit.members) parts[member.form.number].push_back(member.own);
+      }
+    }
+    for (const ParameterForm& form : forms) {
+      int64_t at = 0;
+      for (const Range& part : parts.at(form.number)) {
+        if (part.count() == 0) continue;
+        EXPECT_EQ(part.begin, at) << name(storage);
+        at = part.end;
+      }
+      EXPECT_EQ(at, static_cast<int64_t>(form.bytes())) << name(storage);
+    }
+  }
+}
+
+// What is allocated is what was predicted, and the share falls as 1 / ranks.
+TEST(ShardedWeights, TakeThePredictedMemory) {
+  spec::ModelSpec spec = small_spec();
+  spec.vocab = 32768;
+  spec.hidden = 256;
+  const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, spec::ModelShard{});
+  const std::vector<ParameterForm> forms = random_forms(held, DType::bf16);
+  size_t whole = 0;
+  for (const ParameterForm& form : forms) whole += form.bytes();
+  for (const bool visible : {true, false}) {
+    for (const int ranks : {2, 4, 8}) {
+      comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& world) {
+        CountingDevice device(visible);
+        std::vector<WeightUnit> units = weight_units(spec, forms, {}, {world.rank(), ranks, 3});
+        const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, world.rank(), visible);
+        const size_t embedding = static_cast<size_t>(spec.vocab * spec.hidden) * 2;
+        EXPECT_NEAR(static_cast<double>(bytes.own) * ranks / static_cast<double>(whole), 1, 0.1);
+        EXPECT_LT(bytes.gathered, embedding + whole / 8);  // not all of the weights
+        EXPECT_EQ(bytes.staging, visible ? 0 : bytes.gathered);
+        const ShardedWeights weights(device, spec, std::move(units), world);
+        EXPECT_EQ(device.allocated(), bytes.own + bytes.gathered);
+      });
+    }
+  }
+}
+
+// The weights come in the order of the pass, each when it is needed.
+TEST(ShardedWeights, GatherWhatIsNeededAndRefuseWhatIsNot) {
+  for (const bool visible : {true, false}) {
+    for (const bool tied : {false, true}) {
+      spec::ModelSpec spec = small_spec(tied);
+      spec.vocab = 4500;  // an embedding that is divided
+      const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, spec::ModelShard{});
+      const std::vector<ParameterForm> forms = random_forms(held, DType::f32);
+      comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& world) {
+        CountingDevice device(visible);
+        const WeightSet whole = random_weights(device, spec, DType::f32, 3, held);
+        ShardedWeights weights(device, spec, weight_units(spec, forms, {}, {world.rank(), 2, 3}), world);
+        write_random_weights(device, spec, DType::f32, 3, held, weights.own());
+        const auto same = [&](int unit) {
+          for (const WeightUnit::Member& member : weights.units()[static_cast<size_t>(unit)].members) {
+            const size_t number = member.form.number;
+            const Parameter &a = whole.parameters[number], &b = weights.weights().parameters[number];
+            const auto values = [](const Parameter& p) { return floats(p.matrix ? p.matrix.tensor() : p.vector); };
+            if (!weights.is_there(number) || values(a) != values(b)) return false;
+          }
+          return true;
+        };
+        const int last = static_cast<int>(spec.num_layers()) + 1;
+        std::vector<int> pass(static_cast<size_t>(last) + 1);
+        std::iota(pass.begin(), pass.end(), 0);
+        for (int unit = last; unit-- > 1;) pass.push_back(unit);
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          weights.begin_pass(pass);
+          for (const int unit : pass) {
+            weights.need(unit);
+            EXPECT_TRUE(same(unit)) << "unit " << unit;
+            if (unit == last && tied) EXPECT_TRUE(same(0));
+          }
+        }
+        weights.begin_pass({0, 1});
+        EXPECT_NE(refusal(ErrorKind::internal, [&] { weights.need(1); }).find("those of 0 come next"),
+                  std::string::npos);
+        weights.need(0);
+        weights.need(1);
+        EXPECT_NE(refusal(ErrorKind::internal, [&] { weights.need(2); }), "");
+        // After the share was written, what has been gathered is not used.
+        const Tensor share = weights.own(0, DType::f32);
+        ASSERT_GT(share.elements(), 0);
+        if (world.rank() == 0) share.as<float>()[0] = 7;
+        weights.changed();
+        EXPECT_FALSE(weights.is_there(0));
+        weights.begin_pass({0});
+        weights.need(0);
+        EXPECT_EQ(weights.weights().parameters[0].matrix.tensor().as<float>()[0], 7);
+      });
+    }
+  }
+}
+
+// A value that is not finite in one rank's share skips the step on all, and its layer is named, though layers share
+// memory.
+TEST(ShardedWeights, NameTheLayerOfANonFiniteValue) {
+  for (const bool adapter : {false, true}) {
+    SmallRun::Settings settings{.threads = 1};
+    settings.zero = 3;
+    if (adapter) settings.lora = small_lora();
+    for (const char* name : {"model.layers.0.mlp.up_proj.weight", "model.layers.2.self_attn.v_proj.weight",
+                             "model.norm.weight", "lm_head.weight"}) {
+      comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+        SmallRun::Settings own = settings;
+        own.ranks = world;
+        SmallRun run(own);
+        EXPECT_FALSE(run_step(run, 1).skipped);
+        const std::vector<spec::ParamSpec> table = spec::parameters(run.spec);
+        const auto number = static_cast<size_t>(std::ranges::find(table, name, &spec::ParamSpec::name) - table.begin());
+        const Tensor share = run.sharded->own(number, DType::f32);
+        if (share.elements() > 0) share.as<float>()[0] = INFINITY;
+        run.sharded->changed();
+        EXPECT_TRUE(run_step(run, 2).skipped);
+        const std::vector<data::PackedSequence> all = run.sequences(sequences);
+        const std::vector<int64_t> samples = SmallRun::samples(sequences);
+        const auto begin = static_cast<size_t>(world.rank()) * 2, count = static_cast<size_t>(2 + world.rank());
+        const std::string found =
+            run.step->locate_non_finite(2, std::span(all).subspan(begin, count),
+                                        std::span(samples).subspan(begin, count), run.sharded->weights());
+        EXPECT_NE(found.find(std::string(name) + ", whose values are not finite"), std::string::npos) << found;
+      });
+    }
+  }
+}
+
+// A probe computes alone, so that a rank that runs out of memory leaves none waiting; then they train as without it.
+TEST(ShardedWeights, MemoryProbesDoNotGather) {
+  SmallRun::Settings settings{.threads = 1};
+  const Outcome expected = train(settings, 3, 2);
+  settings.zero = 3;
+  comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = settings;
+    own.ranks = world;
+    SmallRun run(own);
+    const comm::Grid grid = run.step->grid();
+    run.step.reset();
+    const StepBytes most = Step::bytes(run.spec, own.step, 0, 0, false, 1, run.optimizer_state->update_bytes(), true,
+                                       run.optimizer_state->share());
+    if (world.rank() == 1) run.device.limit(std::max({most.saved, most.scratch, most.batch}));
+    StepSettings asked = own.step;
+    asked.micro = 3;
+    ProbedStep tried = probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state, asked,
+                                    false, run.sequences(sequences), SmallRun::samples(sequences), grid);
+    EXPECT_NE(tried.shortage, "");
+    const std::vector<data::PackedSequence> all = run.sequences(sequences);
+    const std::vector<int64_t> samples = SmallRun::samples(sequences);
+    const Range share = rank_sequences(sequences, 1, world.rank(), 2);
+    const StepResult result = tried.step->run(1, 1e-2, std::span(all).subspan(share.begin, share.count()),
+                                              std::span(samples).subspan(share.begin, share.count()));
+    EXPECT_EQ(result.loss, expected.losses.front());
+  });
+}
+
+TEST(ShardedWeights, AreRequiredByTheirStageAlone) {
+  const std::string text = refusal(ErrorKind::internal, [] {
+    comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& world) {
+      SmallRun::Settings own{.threads = 1};
+      own.zero = 3;
+      own.ranks = world;
+      SmallRun run(own);
+      TrainedModel model = run.model();
+      model.sharded = nullptr;
+      const Step step(run.device, run.registry, run.threads, model, *run.optimizer_state, own.step, false,
+                      comm::data_parallel(world));
+    });
+  });
+  EXPECT_NE(text.find("ZeRO stage 3"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace ingot::train
