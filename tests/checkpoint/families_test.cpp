@@ -91,6 +91,59 @@ TEST_P(Families, RanksReadTheirPartsOnly) {
   }
 }
 
+// Pieces of every parameter, cut at any byte, are those of the whole: in each storage type, on devices of both kinds, of
+// the whole model and of a tensor-parallel rank's part.
+TEST_P(Families, AnyBytesOfAParameterAreLoaded) {
+  const Scratch scratch;
+  ThreadPool pool(2);
+  HostDevice visible, hidden(false);
+  const RandomModel model(spec_of_config(GetParam().config));
+  write_hf(scratch.path / "m", {model.spec, model.weights, visible, "m", {}, &pool}, DType::f32);
+  const ModelSource source = open_model((scratch.path / "m").string(), "");
+  std::vector<std::vector<spec::ModelShard>> parts = {{{}}};
+  try {
+    spec::check(model.spec, {.tp = 2});
+    parts.push_back({{.tp = 2, .tp_rank = 1}});
+  } catch (const Error&) {
+  }
+  for (const StorageType storage : {StorageType::f32, StorageType::bf16, StorageType::fp8_e4m3}) {
+    for (const std::vector<spec::ModelShard>& shards : parts) {
+      LoadOptions options{.device = visible, .storage = {storage}, .writable = true, .pool = &pool, .shards = shards};
+      const LoadedModel whole = load_model(source, options);
+      const std::vector<ParameterForm> forms = parameter_forms(source, options);
+      EXPECT_EQ(forms.size(), spec::held_parameters(model.spec, shards).size());
+      for (HostDevice* device : {&visible, &hidden}) {
+        // Thirds, so that most cuts are within rows, and one parameter of which nothing is kept.
+        for (int piece = 0; piece < 3; ++piece) {
+          LoadOptions some{.device = *device, .storage = {storage}, .pool = &pool, .shards = shards};
+          some.kept.resize(whole.weights.parameters.size());
+          std::vector<std::vector<std::byte>> memory(some.kept.size());
+          for (const ParameterForm& form : forms) {
+            if (form.number == 1) continue;
+            const auto bytes = static_cast<int64_t>(form.bytes());
+            const spec::Range range{bytes * piece / 3, bytes * (piece + 1) / 3};
+            // Guarded by bytes that must not change.
+            memory[form.number].assign(static_cast<size_t>(range.count()) + 2, std::byte{0x5A});
+            some.kept[form.number] = {range, memory[form.number].data() + 1};
+          }
+          EXPECT_FALSE(load_model(source, some).weights.parameters[0].matrix);
+          for (const ParameterForm& form : forms) {
+            if (form.number == 1) continue;
+            const std::vector<std::byte>& found = memory[form.number];
+            const spec::Range& range = some.kept[form.number].bytes;
+            const Parameter& p = whole.weights.parameters[form.number];
+            const auto* all = static_cast<const std::byte*>(p.matrix ? p.matrix.data : p.vector.data);
+            EXPECT_EQ(std::memcmp(found.data() + 1, all + range.begin, static_cast<size_t>(range.count())), 0)
+                << form.number << ", piece " << piece << ", " << name(storage);
+            EXPECT_EQ(found.front(), std::byte{0x5A});
+            EXPECT_EQ(found.back(), std::byte{0x5A});
+          }
+        }
+      }
+    }
+  }
+}
+
 // A rank's columns must be whole blocks: 32 of 64 inputs are, 48 of 96 are not.
 TEST(QuantizedParts, BlocksAreNotCut) {
   const Scratch scratch;
