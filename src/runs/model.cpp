@@ -1,5 +1,6 @@
 #include "runs/model.h"
 
+#include "base/error.h"
 #include "runs/folder.h"
 #include "train/initialise.h"
 
@@ -7,8 +8,10 @@ namespace ingot::runs {
 
 namespace {
 
-checkpoint::LoadOptions load_options(const train::Recipe& r, runtime::Runtime& runtime, const train::ShardSpec& share) {
-  return {.device = *runtime.device,
+// `device`: where the weights are stored.
+checkpoint::LoadOptions load_options(const train::Recipe& r, Device& device, runtime::Runtime& runtime,
+                                     const train::ShardSpec& share) {
+  return {.device = device,
           .storage = weight_storage_of(r),
           .writable = !r.adapter,
           .pool = runtime.threads.get(),
@@ -33,17 +36,21 @@ std::vector<train::WeightUnit> weight_units(const train::Recipe& r, const checkp
 
 WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
                         const spec::ModelSpec& model, const train::ShardSpec& share) {
-  if (share.zero_stage() == 3) {
+  if (share.offload_weights && runtime.device->host_visible()) {
+    throw_hint(ErrorKind::usage, "remove parallel.offload, or give another device",
+               "parallel.offload: weights with device {}: weights are in host memory already", runtime.device->name());
+  }
+  if (share.gathers_weights()) {
     const std::vector<train::WeightUnit> units =
-        weight_units(r, source, load_options(r, runtime, share), model, share);
-    const auto [own, gathered, staging] =
-        train::sharded_weight_bytes(model, units, share.rank, runtime.device->host_visible());
-    return {.copied = own, .gathered = gathered, .staging = staging};
+        weight_units(r, source, load_options(r, *runtime.device, runtime, share), model, share);
+    const auto [own, offloaded, gathered, staging] =
+        train::sharded_weight_bytes(model, units, share, runtime.device->host_visible());
+    return {.copied = own, .gathered = gathered, .staging = staging, .offloaded = offloaded};
   }
   if (r.init == train::InitFrom::random) {
     return {train::weight_bytes(spec::held_parameters(model, share.shards), train::dtype_of(r.precision))};
   }
-  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, runtime, share));
+  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, *runtime.device, runtime, share));
   return {.copied = sizes.copied, .mapped = sizes.mapped};
 }
 
@@ -58,23 +65,25 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   checkpoint::LoadedModel& loaded = *made.loaded;
   const std::vector<spec::HeldParameter> held = spec::held_parameters(plan.model, share.shards);
   const DType type = plan.step.activation;
-  checkpoint::LoadOptions options = load_options(r, runtime, share);
-  if (share.zero_stage() == 3) {
+  const std::unique_ptr<Device> host = share.offload_weights ? runtime::host_memory() : nullptr;
+  Device& stored_on = host ? *host : device;
+  checkpoint::LoadOptions options = load_options(r, stored_on, runtime, share);
+  if (share.gathers_weights()) {
     made.sharded = std::make_unique<train::ShardedWeights>(
-        device, plan.model, weight_units(r, source, options, plan.model, share), grid.dp);
+        device, plan.model, weight_units(r, source, options, plan.model, share), share, grid.dp);
     options.kept = made.sharded->own();
   }
   if (r.init == train::InitFrom::random) {
     loaded.spec = plan.model;
     if (made.sharded) {
-      train::write_random_weights(device, plan.model, type, seed, held, options.kept);
+      train::write_random_weights(stored_on, plan.model, type, seed, held, options.kept);
     } else {
       loaded.weights = train::random_weights(device, plan.model, type, seed, held);
     }
     made.base = "random";
   } else {
     loaded = checkpoint::load_model(source, options);
-    made.base = weights_fingerprint(plan.model, share.shards, made.weights(), device,
+    made.base = weights_fingerprint(plan.model, share.shards, made.weights(), stored_on,
                                     made.sharded ? grid.world : grid.model, options.kept);
   }
   for (const spec::ModelShard& shard : share.shards)

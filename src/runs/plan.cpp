@@ -101,6 +101,8 @@ std::string MemoryPlan::table() const {
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
   if (!host_visible && step.messages)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
+  if (offloaded)
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
   if (staging)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "gathered weights", format_bytes(staging));
   if (copy)
@@ -186,6 +188,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.memory.mapped = weights.mapped;
   plan.memory.gathered = weights.gathered;
   plan.memory.staging = weights.staging;
+  plan.memory.offloaded = weights.offloaded;
   plan.memory.workspace = runtime.threads->workspace_bytes();
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);

@@ -18,7 +18,9 @@ namespace ingot::runs {
 struct MemoryPlan {
   size_t weights = 0;  // in allocated memory; at ZeRO stage 3 a rank's share
   size_t gathered = 0;  // at ZeRO stage 3: the memory that weights are gathered into
-  size_t staging = 0;   // host memory, not in total(): for gathering, where the device's is another
+  // Host memory, not in total(): for gathering, and of weights that are not on the device (parallel.offload).
+  size_t staging = 0;
+  size_t offloaded = 0;
   size_t mapped = 0;   // weights read in place from the model's files: the system may evict and reread them
   train::OptimizerStateBytes optimizer_state;
   train::StepBytes step;  // its messages are host memory, in total() where that is the device's too
@@ -62,6 +64,7 @@ struct WeightPlan {
   size_t mapped = 0;
   size_t gathered = 0;  // as in MemoryPlan
   size_t staging = 0;
+  size_t offloaded = 0;
 };
 // The types of a recipe's optimizer state.
 train::OptimizerDtypes optimizer_types(const train::Recipe& recipe);

@@ -108,6 +108,7 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   p.resolve();
   const int64_t replica = rank / p.tp;  // comm/grid.h
   train::ShardSpec share{static_cast<int>(replica % p.dp), static_cast<int>(p.dp), static_cast<int>(p.zero)};
+  share.offload_weights = p.offload == train::Offload::weights;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
                                          static_cast<int>(replica / p.dp));

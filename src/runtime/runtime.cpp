@@ -128,6 +128,8 @@ void register_cpu_ops(Runtime& runtime) {
 
 }  // namespace
 
+std::unique_ptr<Device> host_memory() { return cpu::make_device(); }
+
 Runtime open_runtime(const std::string& device, std::optional<int64_t> threads, const std::vector<int>& cpus) {
   constexpr int64_t max_threads = 1024;
   if (threads && (*threads < 1 || *threads > max_threads)) {

@@ -27,6 +27,9 @@ struct Runtime {
   WeightOrder weight_order;
 };
 
+// Host memory as a device, for what is stored there whatever a command runs on.
+std::unique_ptr<Device> host_memory();
+
 // `device`: "auto", "cpu", "cuda:N", "hip:N" ("cuda" and "hip" mean the first), or a simulated GPU, "sim32" or "sim64",
 // which is slow and for tests. "auto" is the first GPU that works, else the CPU; the selection and its reason are
 // written to standard error. `threads`: when absent, the number of `cpus`, or if that is empty, of CPUs available to

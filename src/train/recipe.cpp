@@ -167,6 +167,8 @@ void describe(Visitor& v, ParallelRecipe& r) {
   v.field("zero", r.zero,
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too",
           {.min = 0, .max = 3});
+  v.field("offload", r.offload,
+          "what is in host memory and on the GPU only while it is used; weights: those that an adapter leaves frozen");
   v.field("timeout_s", r.timeout_s, "seconds that a rank waits for another before the run is aborted", {.min = 1});
 }
 
@@ -294,6 +296,30 @@ void check_tensor_parallel(const Recipe& r, Fail fail) {
 }
 
 template <class Fail>
+void check_offloaded_weights(const Recipe& r, Fail fail) {
+  const ParallelRecipe& p = r.parallel;
+  if (!r.adapter) {
+    fail("train an adapter, or remove parallel.offload",
+         "parallel.offload: weights without an adapter: all weights are trained, and none is frozen");
+  }
+  if (p.pp > 1) {
+    fail("set parallel.pp to 1", fmt::format("parallel.offload: weights with parallel.pp {}: its micro-batches overlap, "
+                                             "and each would fetch all weights again",
+                                             p.pp));
+  }
+  if (p.dp > 1 && p.zero < 3) {
+    fail("set parallel.zero to 3",
+         fmt::format("parallel.offload: weights with parallel.dp {} and parallel.zero {}: every rank would keep all "
+                     "weights in host memory",
+                     p.dp, p.zero));
+  }
+  if (!r.eval.prompts.empty()) {
+    fail("remove eval.prompts, or parallel.offload",
+         "eval.prompts with parallel.offload: weights: samples need the whole model on the device");
+  }
+}
+
+template <class Fail>
 void check_parallel(const Recipe& r, Fail fail) {
   ParallelRecipe p = r.parallel;
   p.resolve();
@@ -302,6 +328,7 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("eval.prompts with parallel.pp {} and parallel.tp {}: samples need the whole model on one rank",
                      p.pp, p.tp));
   }
+  if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
   if (p.zero == 3 && p.dp > 1 && !r.eval.prompts.empty()) {
     fail("remove eval.prompts, or set parallel.zero to 2",
          fmt::format("eval.prompts with parallel.zero 3 and parallel.dp {}: samples need the whole model on one rank",

@@ -106,9 +106,12 @@ struct BatchRecipe {
   AutoOr<int64_t> micro;
 };
 
+enum class Offload { none, weights };
+
 struct ParallelRecipe {
   int64_t dp = 1, tp = 1, pp = 1, zero = 0;
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
+  Offload offload = Offload::none;
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   int64_t timeout_s = 600;
 

@@ -74,6 +74,11 @@ struct ingot::EnumNames<ingot::train::Determinism> {
                                                                          {train::Determinism::bitwise, "bitwise"}};
 };
 template <>
+struct ingot::EnumNames<ingot::train::Offload> {
+  static constexpr std::pair<train::Offload, const char*> names[] = {{train::Offload::none, "none"},
+                                                                     {train::Offload::weights, "weights"}};
+};
+template <>
 struct ingot::EnumNames<ingot::train::ScheduleName> {
   static constexpr std::pair<train::ScheduleName, const char*> names[] = {{train::ScheduleName::constant, "constant"},
                                                                           {train::ScheduleName::linear, "linear"},

@@ -1,7 +1,9 @@
 #include "train/sharded_weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 
@@ -89,29 +91,39 @@ std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<con
   return units;
 }
 
-ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units, int rank,
-                                        bool host_visible) {
+ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units,
+                                        const ShardSpec& share, bool host_visible) {
   ShardedWeightBytes bytes;
-  for (const WeightUnit& unit : units) bytes.own += Arena::footprint(unit.sections[static_cast<size_t>(rank)]);
+  size_t& own = share.offload_weights ? bytes.offloaded : bytes.own;
+  for (const WeightUnit& unit : units) own += Arena::footprint(unit.sections[static_cast<size_t>(share.rank)]);
   for (const int64_t size : place_sizes(units, model.tied_head))
     bytes.gathered += Arena::footprint(static_cast<size_t>(size));
-  if (!host_visible) bytes.staging = bytes.gathered;
+  if (!host_visible && share.ranks > 1) bytes.staging = bytes.gathered;
   return bytes;
 }
 
 ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units,
-                               comm::Group ranks)
-    : device_(device), units_(std::move(units)), tied_(model.tied_head), ranks_(std::move(ranks)) {
+                               const ShardSpec& share, comm::Group ranks)
+    : device_(device),
+      units_(std::move(units)),
+      tied_(model.tied_head),
+      ranks_(std::move(ranks)),
+      offloaded_(share.offload_weights) {
+  if (offloaded_ && device.host_visible())
+    throw_error(ErrorKind::internal, "weights of {} offloaded to its own memory", device.name());
   const auto rank = static_cast<size_t>(ranks_.rank());
-  const ShardedWeightBytes bytes = sharded_weight_bytes(model, units_, ranks_.rank(), device.host_visible());
+  const ShardedWeightBytes bytes = sharded_weight_bytes(model, units_, share, device.host_visible());
   store_ = Arena(device, bytes.own, "weights");
+  host_store_ = PinnedBuffer(device, bytes.offloaded);
+  std::byte* next_on_host = host_store_.data();
   gathered_ = Arena(device, bytes.gathered, "gathered weights");
   const std::array<int64_t, 4> sizes = place_sizes(units_, tied_);
   for (size_t i = 0; i < places_.size(); ++i) {
     const auto size = static_cast<size_t>(sizes[i]);
     places_[i].memory = static_cast<std::byte*>(gathered_.allocate_bytes(size));
     if (device.host_visible() || size == 0) continue;
-    places_[i].staging = PinnedBuffer(device, size);
+    if (bytes.staging > 0) places_[i].staging = PinnedBuffer(device, size);
+    places_[i].used = device.make_event();
     places_[i].uploaded = device.make_event();
   }
   const size_t parameters = spec::parameters(model).size();
@@ -122,7 +134,13 @@ ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std
     const WeightUnit& unit = units_[u];
     const auto sections = unit.sections.begin();
     const auto start = std::accumulate(sections, sections + static_cast<int64_t>(rank), size_t{0});
-    std::byte* section = sections_.emplace_back(static_cast<std::byte*>(store_.allocate_bytes(unit.sections[rank])));
+    std::byte* section = next_on_host;
+    if (offloaded_) {
+      next_on_host += Arena::footprint(unit.sections[rank]);
+    } else {
+      section = static_cast<std::byte*>(store_.allocate_bytes(unit.sections[rank]));
+    }
+    sections_.push_back(section);
     const Place& place = place_of(static_cast<int>(u));
     for (const WeightUnit::Member& member : unit.members) {
       const size_t number = member.form.number;
@@ -152,7 +170,15 @@ void ShardedWeights::begin_pass(std::vector<int> units) {
   next_ = 0;
 }
 
-// Where the host cannot access device memory, need() uploads what has been gathered.
+// Copies while earlier work computes, after what computes with the place's memory now.
+void ShardedWeights::begin_upload(Place& place, const std::byte* from, size_t bytes) {
+  place.used->record(Stream::compute);
+  place.used->wait_on(Stream::copy);
+  device_.copy_from_host_async(Stream::copy, place.memory, from, bytes);
+  place.uploaded->record(Stream::copy);
+}
+
+// Where the host cannot access device memory, need() uploads what has been gathered from other ranks.
 void ShardedWeights::begin_gather(int unit) {
   Place& place = place_of(unit);
   if (place.unit == unit) return;
@@ -163,17 +189,22 @@ void ShardedWeights::begin_gather(int unit) {
   const size_t own = gathered.sections[rank];
   std::byte* all = place.memory;
   const std::byte* section = sections_[static_cast<size_t>(unit)];
+  place.pending = true;
+  if (ranks_.size() == 1) return begin_upload(place, section, own);
   if (!device_.host_visible()) {
     place.uploaded->wait();
     all = place.staging.data();
     const auto sections = gathered.sections.begin();
     std::byte* copy = all + std::accumulate(sections, sections + static_cast<int64_t>(rank), size_t{0});
-    device_.copy_to_host(copy, section, own);
+    if (offloaded_) {
+      std::memcpy(copy, section, own);
+    } else {
+      device_.copy_to_host(copy, section, own);
+    }
     section = copy;
   }
   place.operation =
       ranks_.begin_all_gather({all, static_cast<size_t>(gathered.total)}, {section, own}, gathered.sections);
-  place.pending = true;
 }
 
 void ShardedWeights::need(int unit) {
@@ -184,14 +215,13 @@ void ShardedWeights::need(int unit) {
   ++next_;
   begin_gather(unit);
   Place& place = place_of(unit);
-  if (place.pending) {
-    place.operation.wait();
-    place.pending = false;
-    if (!device_.host_visible()) {
-      device_.copy_from_host_async(Stream::compute, place.memory, place.staging.data(),
-                                   static_cast<size_t>(units_[static_cast<size_t>(unit)].total));
-      place.uploaded->record(Stream::compute);
+  if (std::exchange(place.pending, false)) {
+    if (ranks_.size() > 1) {
+      place.operation.wait();
+      const auto total = static_cast<size_t>(units_[static_cast<size_t>(unit)].total);
+      if (!device_.host_visible()) begin_upload(place, place.staging.data(), total);
     }
+    if (!device_.host_visible()) place.uploaded->wait_on(Stream::compute);
   }
   if (next_ < pass_.size() && &place_of(pass_[next_]) != &place) begin_gather(pass_[next_]);
 }

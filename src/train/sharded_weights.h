@@ -1,6 +1,7 @@
-// The weights of which each data-parallel rank stores a share: ZeRO stage 3 (Rajbhandari et al. 2019, arXiv 1910.02054),
-// as PyTorch's FSDP does it (Zhao et al. 2023, arXiv 2304.11277). A block's weights are gathered before the model
-// computes with them, while the block before it computes, into memory that the next block but one uses too.
+// Weights that the device has only while they are used. Each data-parallel rank stores a share of them: ZeRO stage 3
+// (Rajbhandari et al. 2019, arXiv 1910.02054), as PyTorch's FSDP does it (Zhao et al. 2023, arXiv 2304.11277); and a
+// share may be in host memory (`parallel.offload: weights`). A block's weights are gathered before the model computes
+// with them, while the block before it computes, into memory that the next block but one uses too.
 #pragma once
 
 #include <array>
@@ -38,19 +39,22 @@ std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<con
                                      std::span<const DividedUnit> trained, const ShardSpec& share);
 
 struct ShardedWeightBytes {
-  size_t own = 0;
-  size_t gathered = 0;  // the memory that weights are gathered into
-  size_t staging = 0;   // host memory, where the host cannot access the device's
+  size_t own = 0;        // this rank's share, on the device
+  size_t offloaded = 0;  // or in host memory
+  size_t gathered = 0;   // the memory that weights are gathered into
+  size_t staging = 0;    // host memory that shares are exchanged in, where the host cannot access the device's
 };
-ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units, int rank,
-                                        bool host_visible);
+ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units,
+                                        const ShardSpec& share, bool host_visible);
 
 // One rank's share, and the gathering of all. All memory is allocated at once. The ranks go through the same units in
 // the same order.
 class ShardedWeights : public nn::WeightGatherer {
  public:
-  // `ranks`: the data-parallel ranks.
-  ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units, comm::Group ranks);
+  // `ranks`: the data-parallel ranks. With share.offload_weights own() is host memory, and the device one that the host
+  // cannot access.
+  ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units, const ShardSpec& share,
+                 comm::Group ranks);
 
   // What a model computes with, by index of spec::parameters. They are there from need() on.
   const WeightSet& weights() const { return weights_; }
@@ -78,20 +82,23 @@ class ShardedWeights : public nn::WeightGatherer {
   struct Place {
     std::byte* memory = nullptr;
     PinnedBuffer staging;
-    std::unique_ptr<Event> uploaded;  // from `staging`
+    std::unique_ptr<Event> used, uploaded;
     int unit = -1;                    // which it holds, or will hold after `operation`; -1: none
     bool pending = false;
     comm::Operation operation;
   };
   Place& place_of(int unit);
   void begin_gather(int unit);
+  void begin_upload(Place& place, const std::byte* from, size_t bytes);
 
   Device& device_;
   std::vector<WeightUnit> units_;
   bool tied_;
   comm::Group ranks_;
+  bool offloaded_;
   bool local_only_ = false;
   Arena store_, gathered_;
+  PinnedBuffer host_store_;
   std::vector<std::byte*> sections_;  // by unit: this rank's
   std::array<Place, 4> places_;
   std::vector<checkpoint::KeptBytes> own_;

@@ -20,7 +20,11 @@ struct ShardSpec {
   // The parts: in a pipeline the rank's virtual stages, in order. Each has the same tp and tp_rank.
   std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
+  // The frozen weights are in host memory, and on the device while they are used (train/sharded_weights.h).
+  bool offload_weights = false;
+
   int zero_stage() const { return ranks > 1 ? zero : 0; }
+  bool gathers_weights() const { return zero_stage() == 3 || offload_weights; }
   // The pipeline.
   int stages() const { return static_cast<int>(shards.front().pp / std::ssize(shards)); }
   int stage() const { return static_cast<int>(shards.front().stage); }

@@ -84,6 +84,28 @@ TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
               adapter(weights + "-one", {all, stored}))
         << weights;
   }
+  // Frozen weights that are on the device only while they are used.
+  const auto simulated = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {all, "device=sim32", "steps=1", "batch.global=2", "data.sequence_length=32"});
+    return adapter(name, more);
+  };
+  EXPECT_EQ(simulated("offloaded", {"parallel.offload=weights"}), simulated("not-offloaded", {}));
+}
+
+TEST_F(Pretrain, WeightsThatCannotBeOffloadedAreRefused) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
+      {{}, "parallel.offload: weights without an adapter"},
+      {{"adapter={rank: 4}", "parallel.pp=2", "threads=2"}, "parallel.offload: weights with parallel.pp 2"},
+      {{"adapter={rank: 4}", "parallel.dp=2", "threads=2"}, "with parallel.dp 2 and parallel.zero 0"},
+      {{"adapter={rank: 4}", "eval.prompts=[a]"}, "eval.prompts with parallel.offload"},
+      {{"adapter={rank: 4}", "device=cpu"}, "weights are in host memory already"}};
+  for (const auto& [settings, words] : refusals) {
+    std::vector<std::string> more = settings;
+    more.insert(more.end(), {"init=pretrained", "parallel.offload=weights"});
+    const Result result = program_.run(command("wrong", more));
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+  }
 }
 
 // Each rank stores a share of the weights: random or loaded ones, written as one model, and resumed in other layouts.

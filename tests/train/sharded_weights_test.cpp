@@ -86,6 +86,18 @@ TEST_P(ShardedFamilies, HaveTheBitsOfZero2) {
 INSTANTIATE_TEST_SUITE_P(Families, ShardedFamilies, testing::ValuesIn(models::family_cases()),
                          [](const auto& info) { return info.param.name; });
 
+// Frozen weights in host memory: of one rank, which is no data-parallel rank, and shares of two.
+TEST_P(ShardedFamilies, MayBeInHostMemory) {
+  SmallRun::Settings settings{.spec = GetParam().spec, .lora = small_lora(), .threads = 1, .visible = false};
+  settings.step.micro = 2;
+  for (const int ranks : {1, 2}) {
+    settings.offload = false;
+    const Outcome expected = train(settings, 2, ranks);
+    settings.offload = true;
+    EXPECT_EQ(train(settings, 3, ranks), expected) << GetParam().name << ", " << ranks << " ranks";
+  }
+}
+
 // A frozen base in each storage type, whose rows are cut at any byte.
 TEST(ShardedWeights, StoreQuantisedBasesAsTheyAre) {
   const spec::ModelSpec spec = small_spec();
@@ -135,13 +147,22 @@ TEST(ShardedWeights, TakeThePredictedMemory) {
       comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& world) {
         CountingDevice device(visible);
         std::vector<WeightUnit> units = weight_units(spec, forms, {}, {world.rank(), ranks, 3});
-        const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, world.rank(), visible);
+        const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, {world.rank(), ranks, 3}, visible);
         const size_t embedding = static_cast<size_t>(spec.vocab * spec.hidden) * 2;
         EXPECT_NEAR(static_cast<double>(bytes.own) * ranks / static_cast<double>(whole), 1, 0.1);
         EXPECT_LT(bytes.gathered, embedding + whole / 8);  // not all of the weights
         EXPECT_EQ(bytes.staging, visible ? 0 : bytes.gathered);
-        const ShardedWeights weights(device, spec, std::move(units), world);
+        ShardSpec share{world.rank(), ranks, 3};
+        const ShardedWeights weights(device, spec, units, share, world);
         EXPECT_EQ(device.allocated(), bytes.own + bytes.gathered);
+        if (visible) return;
+        share.offload_weights = true;
+        const ShardedWeightBytes host = sharded_weight_bytes(spec, units, share, visible);
+        EXPECT_EQ(host.offloaded, bytes.own);
+        EXPECT_EQ(host.own, 0U);
+        const size_t before = device.allocated();
+        const ShardedWeights offloaded(device, spec, std::move(units), share, world);
+        EXPECT_EQ(device.allocated() - before, host.gathered);
       });
     }
   }
@@ -158,7 +179,8 @@ TEST(ShardedWeights, GatherWhatIsNeededAndRefuseWhatIsNot) {
       comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& world) {
         CountingDevice device(visible);
         const WeightSet whole = random_weights(device, spec, DType::f32, 3, held);
-        ShardedWeights weights(device, spec, weight_units(spec, forms, {}, {world.rank(), 2, 3}), world);
+        ShardedWeights weights(device, spec, weight_units(spec, forms, {}, {world.rank(), 2, 3}),
+                               {world.rank(), 2, 3}, world);
         write_random_weights(device, spec, DType::f32, 3, held, weights.own());
         const auto same = [&](int unit) {
           for (const WeightUnit::Member& member : weights.units()[static_cast<size_t>(unit)].members) {

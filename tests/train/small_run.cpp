@@ -36,6 +36,7 @@ SmallRun::SmallRun(const Settings& settings)
   const int dp = settings.ranks.size() / settings.stages / settings.tp;
   const comm::Grid grid = comm::make_grid(settings.ranks, {.dp = dp, .pp = settings.stages, .tp = settings.tp});
   ShardSpec share{grid.dp.rank(), grid.dp.size(), settings.zero};
+  share.offload_weights = settings.offload;
   if (settings.stages > 1)
     share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());
   for (spec::ModelShard& shard : share.shards) {
@@ -43,11 +44,12 @@ SmallRun::SmallRun(const Settings& settings)
     shard.tp_rank = grid.tp.rank();
   }
   const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, share.shards);
-  if (share.zero_stage() == 3) {
+  if (share.gathers_weights()) {
     std::vector<DividedUnit> trained;
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
-    sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), grid.dp);
-    write_random_weights(device, spec, settings.weights, 11, held, sharded->own());
+    sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share, grid.dp);
+    CountingDevice host(true);
+    write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {
     weights = random_weights(device, spec, settings.weights, 11, held);
   }
