@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the memory that each rank of a run takes with what --dry-run planned for it.
 
-  rank_memory.py [--quick] [--axis dp|pp|tp] [--report FILE.md]
+  rank_memory.py [--quick] [--axis dp|pp|tp] [--zero STAGE] [--report FILE.md]
 
 Trains SmolLM2-135M's shape from random weights for two steps of 8 sequences of 256 tokens, as processes that mpirun starts, in
 data-parallel and pipeline layouts with every ZeRO stage, schedule and recompute, and GPT-2 124M's in tensor-parallel ones (its 12
@@ -27,14 +27,16 @@ WANTED = 0.02
 
 # Layout, and the settings that it is tried with.
 FULL = [
-    ({"dp": 4}, [{"zero": 0}, {"zero": 1}, {"zero": 2}]),
+    ({"dp": 4}, [{"zero": 0}, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 3, "recompute": "full"},
+                 {"zero": 3, "determinism": "bitwise"}, {"zero": 3, "adapter": "{rank: 16}"}]),
+    ({"dp": 8}, [{"zero": 3}]),
     ({"pp": 4}, [{"schedule": "gpipe"}, {"schedule": "1f1b"}, {"schedule": "zb_h1"}, {"schedule": "interleaved"}, {"schedule": "zb_v"},
                  {"recompute": "selective"}, {"recompute": "full"}, {"schedule": "zb_v", "recompute": "full"},
                  {"adapter": "{rank: 16}"}]),
     ({"dp": 2, "pp": 2}, [{"zero": 0}, {"zero": 1}, {"zero": 1, "schedule": "zb_h1", "determinism": "bitwise"}]),
     ({"dp": 2, "pp": 4}, [{"zero": 1}, {"zero": 1, "schedule": "interleaved"}]),
     ({"tp": 2}, [{"recompute": "none"}, {"recompute": "full"}, {"adapter": "{rank: 16}"}]),
-    ({"tp": 2, "dp": 2}, [{"zero": 0}, {"zero": 1}, {"zero": 2}]),
+    ({"tp": 2, "dp": 2}, [{"zero": 0}, {"zero": 1}, {"zero": 2}, {"zero": 3}]),
     ({"tp": 2, "pp": 2}, [{"schedule": "1f1b"}, {"schedule": "zb_h1"}]),
 ]
 QUICK = [({"dp": 2}, [{"zero": 1}]), ({"pp": 2}, [{"schedule": "zb_v"}])]
@@ -96,6 +98,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--axis", choices=["dp", "pp", "tp"], help="only layouts with ranks along this axis")
+    parser.add_argument("--zero", type=int, help="only this ZeRO stage")
     parser.add_argument("--report", type=pathlib.Path)
     parser.add_argument("--watch", type=pathlib.Path, help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
@@ -112,7 +115,8 @@ def main():
             f"data: {{train: {ROOT}/data/sotu/heldout.jsonl, format: text, sequence_length: 256}}\nsteps: 2\n"
             "batch: {global: 8, micro: 1}\ncheckpoint: {minutes: 0}\n")
         for layout, variants in QUICK if options.quick else FULL:
-            if options.axis and options.axis not in layout:
+            variants = [how for how in variants if options.zero is None or how.get("zero", 0) == options.zero]
+            if not variants or (options.axis and options.axis not in layout):
                 continue
             ranks = math.prod(layout.values())
             shape = cut if "tp" in layout else whole
@@ -138,7 +142,8 @@ def main():
                              f"{', '.join(f'{100 * difference:+.1f}' for difference in differences)} |")
                 print(lines[-1], file=sys.stderr)
     head = [f"# Memory of ranks ({time.strftime('%Y-%m-%d')})", "",
-            f"`bench/rank_memory.py{' --quick' if options.quick else ''}{f' --axis {options.axis}' if options.axis else ''}`, commit "
+            f"`bench/rank_memory.py{' --quick' if options.quick else ''}{f' --axis {options.axis}' if options.axis else ''}"
+            f"{f' --zero {options.zero}' if options.zero is not None else ''}`, commit "
             f"{commit()}. SmolLM2-135M's shape, with tp GPT-2 124M's, two steps of 8 sequences of "
             "256 tokens, micro-batches of one, processes under mpirun. Wanted: within 2 % of the plan.", ""]
     write_report("\n".join(head + lines), options.report)
