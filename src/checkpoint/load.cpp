@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/path.h"
 #include "checkpoint/gguf_config.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/placement.h"
@@ -391,6 +392,25 @@ std::vector<ParameterForm> parameter_forms(const ModelSource& source, const Load
   std::vector<ParameterForm> forms;
   for (size_t i = 0; i < plan.transfers.size(); ++i) forms.push_back(plan.form(i));
   return forms;
+}
+
+std::vector<ParameterForm> parameter_forms(const spec::ModelSpec& model, const LoadOptions& options) {
+  if (!options.storage.matrices) {
+    throw_hint(ErrorKind::usage, "give the model's files, or another type of weights",
+               "the types of stored weights are not known without their files");
+  }
+  const std::vector<spec::ModelShard> whole(1);
+  std::vector<ParameterForm> forms;
+  for (const spec::HeldParameter& p : spec::held_parameters(model, options.shards.empty() ? whole : options.shards)) {
+    const bool matrix = p.held.shape.size() == 2;
+    forms.push_back({p.whole, matrix ? options.storage.of(p.held) : StorageType::f32, Shape(p.held.shape)});
+  }
+  return forms;
+}
+
+bool has_weights(const ModelSource& source) {
+  return source.kind != SourceKind::hugging_face || path_exists(source.path / "model.safetensors") ||
+         path_exists(source.path / "model.safetensors.index.json");
 }
 
 LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {

@@ -60,6 +60,10 @@ WeightSizes weight_sizes(const ModelSource& source, const LoadOptions& options);
 
 // The parameters that load_model would load, as they would be in memory, in order.
 std::vector<ParameterForm> parameter_forms(const ModelSource& source, const LoadOptions& options);
+// The same of a model without files. ErrorKind::usage when options.storage leaves a type to the file.
+std::vector<ParameterForm> parameter_forms(const spec::ModelSpec& model, const LoadOptions& options);
+// Whether the source has weights, and not only a configuration.
+bool has_weights(const ModelSource& source);
 
 // Reads only the hyper-parameters: config.json, or GGUF metadata.
 spec::ModelSpec read_model_spec(const ModelSource& source);

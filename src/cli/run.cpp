@@ -27,6 +27,7 @@ class RunCommand : public Command {
     a.positional("overrides", overrides_, "settings that replace the recipe's, for instance optimizer.lr=1e-4", false);
     a.flag("dry-run", dry_run_, "print the resolved recipe and the memory it needs, and stop");
     a.option("rank", rank_, "with --dry-run: the memory of this rank alone");
+    a.option("machine", machine_, "with --dry-run: plan for this machine, a file or a name of recipes/machines");
     a.flag("resume", resume_word_,
            "continue the run from its newest checkpoint; --resume=fresh restarts a run that has no checkpoint");
     a.flag("quiet", quiet_, "no progress bar");
@@ -49,6 +50,7 @@ class RunCommand : public Command {
   runs::Resume resume_ = runs::Resume::no;
   bool dry_run_ = false, quiet_ = false;
   std::optional<int64_t> rank_;
+  std::optional<std::string> machine_;
   int64_t restarts_ = 0;
   double restart_wait_ = 10;
   std::optional<std::string> launcher_;
@@ -66,6 +68,7 @@ int RunCommand::run(const Output& output) {
                "init: random cannot be fine-tuned: there are no pretrained weights");
   }
   if (rank_ && !dry_run_) throw_error(ErrorKind::usage, "--rank needs --dry-run");
+  if (machine_ && !dry_run_) throw_error(ErrorKind::usage, "--machine needs --dry-run");
   if (launcher_ && restarts_ == 0) throw_error(ErrorKind::usage, "--launcher needs --restarts");
   if (restarts_ < 0 || restart_wait_ < 0)
     throw_error(ErrorKind::usage, "--restarts and --restart-wait must be at least 0");
@@ -74,6 +77,7 @@ int RunCommand::run(const Output& output) {
                     .resume = resume_,
                     .dry_run = dry_run_,
                     .rank = rank_,
+                    .machine = machine_,
                     .quiet = quiet_,
                     .print = [&output](std::string_view text) { output.print(text); },
                     .second_signal = &exit_interrupted});

@@ -13,7 +13,9 @@
 #include "base/strings.h"
 #include "base/thread_pool.h"
 #include "comm/launcher.h"
+#include "checkpoint/load.h"
 #include "runs/inputs.h"
+#include "runs/machine_file.h"
 #include "runs/model.h"
 #include "runs/plan.h"
 #include "runs/ranks.h"
@@ -34,8 +36,9 @@ void refuse_launcher() {
              "--dry-run plans all ranks in one process, and {} has started {}", launch->launcher, launch->size);
 }
 
-// The first rank's device, with all ranks on this machine.
-runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks) {
+// The first rank's device, with all ranks on this machine; or what stands for a GPU of `machine`.
+runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks, const std::optional<MachineFile>& machine) {
+  if (machine) return runtime::open_runtime(machine->stand_in(), 1);
   const auto all = static_cast<int>(ranks);
   return open_runtime_at(recipe.device, recipe.threads.value, train::cpus_of(recipe),
                          {.ranks = all, .locals = all, .cpu_sharers = ranks});
@@ -43,11 +46,12 @@ runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks) {
 
 class DryRun {
  public:
-  DryRun(const train::Recipe& recipe)
+  DryRun(const train::Recipe& recipe, const std::optional<MachineFile>& machine)
       : recipe_(recipe),
+        machine_(machine),
         ranks_(recipe.parallel.ranks()),
         log_(LogLevel::info),
-        runtime_(first_runtime(recipe, ranks_)),
+        runtime_(first_runtime(recipe, ranks_, machine)),
         has_data_(!recipe.data.train.values.empty()),
         inputs_(has_data_ ? read_run_inputs(recipe_, *runtime_.threads, log_) : read_run_model(recipe_)) {
     if (!has_data_ && recipe.epochs) {
@@ -55,8 +59,13 @@ class DryRun {
                  "epochs is {}, but without data.train the number of steps is unknown", *recipe.epochs);
     }
     const DeviceKind kind = runtime_.device->kind();
-    own_memory_ = kind == DeviceKind::cuda || kind == DeviceKind::hip;
-    available_ = runtime_.device->memory_available() / static_cast<size_t>(own_memory_ ? 1 : ranks_);
+    own_memory_ = machine_ || kind == DeviceKind::cuda || kind == DeviceKind::hip;
+    if (machine_) {
+      available_ = machine_->memory();
+    } else {
+      available_ = runtime_.device->memory_available() / static_cast<size_t>(own_memory_ ? 1 : ranks_);
+    }
+    has_weights_ = recipe_.init == train::InitFrom::random || checkpoint::has_weights(inputs_.source);
     if (!has_data_) {
       recipe_.eval.prompts.clear();
     } else {
@@ -84,12 +93,16 @@ class DryRun {
       }
     }
     const RunPlan& first = plans_.front();
-    const std::string shared =
-        ranks_ > 1 && !own_memory_ ? fmt::format(" a rank, with all {} on this machine", ranks_) : "";
+    const std::string shared = machine_ ? fmt::format(" on {}", machine_->name)
+                               : ranks_ > 1 && !own_memory_
+                                   ? fmt::format(" a rank, with all {} on this machine", ranks_)
+                                   : "";
     std::string text =
         fmt::format("{}\n# memory (available: {}{})\n{}\n# {:.3f} GFLOP a token, {} of {} parameters trained\n",
                     train::write_recipe(first.recipe), format_bytes(available_), shared, tables,
                     first.flops_per_token / 1e9, first.trainable_parameters, spec::num_parameters(first.model));
+    if (!has_weights_)
+      text += fmt::format("# {} has no weights: planned for its shape\n", inputs_.source.path.string());
     if (has_data_) return text;
     text += "# no data.train: estimated for full sequences of one document, without eval.prompts\n";
     const auto most = std::ranges::max_element(plans_, {}, [](const RunPlan& p) { return p.memory.total(); });
@@ -106,7 +119,7 @@ class DryRun {
 
   RunPlan plan_of(int64_t rank) {
     const train::ShardSpec share = share_of(recipe_.parallel, rank);
-    const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share);
+    const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share, true);
     const auto size = [&](auto how, const data::DatasetStatistics& data, int64_t prompt) {
       return how(recipe_, inputs_.model, data, prompt, weights, available_, runtime_, share);
     };
@@ -121,6 +134,7 @@ class DryRun {
     const int64_t micro = micro_of(*std::ranges::min_element(plans_, {}, micro_of));
     const int locals = static_cast<int>(ranks_);
     const auto copy_fits = [&](const RunPlan& p) {
+      if (machine_) return checkpoint_bytes_of(p) <= machine_->host_memory();
       return checkpoint_copy(p, *runtime_.device, available_, locals).fits();
     };
     const int64_t threads = recipe_.threads.value.value_or(runtime_.threads->threads() * ranks_);
@@ -151,12 +165,19 @@ class DryRun {
     return fmt::format("{}\n{}", which, table);
   }
 
+  // Host memory of a rank with a copy of the state.
+  static size_t checkpoint_bytes_of(const RunPlan& p) {
+    return p.memory.optimizer_state.state + p.memory.offloaded + p.memory.staging;
+  }
+
   train::Recipe recipe_;
+  std::optional<MachineFile> machine_;
   int64_t ranks_;
   Log log_;
   runtime::Runtime runtime_;
   bool has_data_;
   RunInputs inputs_;
+  bool has_weights_ = true;
   bool own_memory_ = false;
   size_t available_ = 0;
   int64_t longest_prompt_ = 0;
@@ -165,10 +186,12 @@ class DryRun {
 
 }  // namespace
 
-void dry_run(const train::Recipe& recipe, std::optional<int64_t> rank,
+void dry_run(const train::Recipe& recipe, std::optional<int64_t> rank, const std::optional<std::string>& machine,
              const std::function<void(std::string_view)>& print) {
   refuse_launcher();
-  print(DryRun(recipe).text(rank));
+  std::optional<MachineFile> planned_for;
+  if (machine) planned_for = read_machine_file(*machine);
+  print(DryRun(recipe, planned_for).text(rank));
 }
 
 }  // namespace ingot::runs

@@ -18,31 +18,35 @@ checkpoint::LoadOptions load_options(const train::Recipe& r, Device& device, run
           .shards = share.shards};
 }
 
-// At ZeRO stage 3.
-std::vector<train::WeightUnit> weight_units(const train::Recipe& r, const checkpoint::ModelSource& source,
-                                            const checkpoint::LoadOptions& options, const spec::ModelSpec& model,
-                                            const train::ShardSpec& share) {
-  const DType activation = train::dtype_of(r.precision);
-  const std::vector<ParameterForm> forms =
-      r.init == train::InitFrom::random
-          ? train::random_forms(spec::held_parameters(model, share.shards), activation)
-          : checkpoint::parameter_forms(source, options);
+// Where a device has weights only while they are used (ShardSpec::gathers_weights).
+std::vector<train::WeightUnit> weight_units(const train::Recipe& r, const spec::ModelSpec& model,
+                                            const std::vector<ParameterForm>& forms, const train::ShardSpec& share) {
   std::vector<train::DividedUnit> trained;
-  if (!r.adapter) trained = train::divide_parameters(model, activation, optimizer_types(r), share);
+  if (!r.adapter) trained = train::divide_parameters(model, train::dtype_of(r.precision), optimizer_types(r), share);
   return train::weight_units(model, forms, trained, share);
+}
+
+std::vector<ParameterForm> forms_of(const train::Recipe& r, const checkpoint::ModelSource& source,
+                                    const checkpoint::LoadOptions& options, const spec::ModelSpec& model,
+                                    bool may_lack_files = false) {
+  if (r.init == train::InitFrom::random)
+    return train::random_forms(spec::held_parameters(model, options.shards), train::dtype_of(r.precision));
+  if (may_lack_files && !checkpoint::has_weights(source)) return checkpoint::parameter_forms(model, options);
+  return checkpoint::parameter_forms(source, options);
 }
 
 }  // namespace
 
 WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const spec::ModelSpec& model, const train::ShardSpec& share) {
+                        const spec::ModelSpec& model, const train::ShardSpec& share, bool may_lack_files) {
+  const checkpoint::LoadOptions options = load_options(r, *runtime.device, runtime, share);
   if (share.offload_weights && runtime.device->host_visible()) {
     throw_hint(ErrorKind::usage, "remove parallel.offload, or give another device",
                "parallel.offload: weights with device {}: weights are in host memory already", runtime.device->name());
   }
   if (share.gathers_weights()) {
     const std::vector<train::WeightUnit> units =
-        weight_units(r, source, load_options(r, *runtime.device, runtime, share), model, share);
+        weight_units(r, model, forms_of(r, source, options, model, may_lack_files), share);
     const auto [own, offloaded, gathered, staging] =
         train::sharded_weight_bytes(model, units, share, runtime.device->host_visible());
     return {.copied = own, .gathered = gathered, .staging = staging, .offloaded = offloaded};
@@ -50,7 +54,13 @@ WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const
   if (r.init == train::InitFrom::random) {
     return {train::weight_bytes(spec::held_parameters(model, share.shards), train::dtype_of(r.precision))};
   }
-  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, load_options(r, *runtime.device, runtime, share));
+  if (may_lack_files && !checkpoint::has_weights(source)) {
+    WeightPlan plan;
+    for (const ParameterForm& form : checkpoint::parameter_forms(model, options))
+      plan.copied += Arena::footprint(form.bytes());
+    return plan;
+  }
+  const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, options);
   return {.copied = sizes.copied, .mapped = sizes.mapped};
 }
 
@@ -70,7 +80,7 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   checkpoint::LoadOptions options = load_options(r, stored_on, runtime, share);
   if (share.gathers_weights()) {
     made.sharded = std::make_unique<train::ShardedWeights>(
-        device, plan.model, weight_units(r, source, options, plan.model, share), share, grid.dp);
+        device, plan.model, weight_units(r, plan.model, forms_of(r, source, options, plan.model), share), share, grid.dp);
     options.kept = made.sharded->own();
   }
   if (r.init == train::InitFrom::random) {

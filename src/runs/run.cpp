@@ -366,7 +366,7 @@ std::filesystem::path run_folder(const train::Recipe& recipe) {
 
 int run(RunRequest request) {
   if (request.dry_run) {
-    dry_run(request.recipe, request.rank, request.print);
+    dry_run(request.recipe, request.rank, request.machine, request.print);
     return 0;
   }
   // The ranks of this process change parallel.dp of one recipe.

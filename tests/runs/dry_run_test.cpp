@@ -21,7 +21,7 @@ class DryRunTest : public testing::Test {
                         << "data: {sequence_length: 32}\nbatch: {global: 400}\ndevice: cpu\n"
                         << "checkpoint: {minutes: 0}\n";
     std::string printed;
-    dry_run(train::read_recipe(path, more), rank, [&](std::string_view part) { printed += part; });
+    dry_run(train::read_recipe(path, more), rank, {}, [&](std::string_view part) { printed += part; });
     return printed;
   }
   // From the first table on.
