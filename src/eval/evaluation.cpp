@@ -63,7 +63,8 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   ops::Context context{device, session_.runtime.registry, scratch_, session_.runtime.threads.get()};
   nn::Pass pass = session_.pass(context, flat, {});
   if (adapter) pass.adapters = {{0, flat.tokens(), adapter}};
-  models::Slot slot(hidden_);
+  Arena none;  // of passes that train
+  models::Slot slot(hidden_, none);
   session_.model->forward(pass, slot);
   session_.model->loss(pass, slot, nn::NextTokenLoss(losses, wanted));
   std::vector<float> host(static_cast<size_t>(losses.elements()));

@@ -49,8 +49,8 @@ bool is_saved(const SavedTensor& tensor, Recompute recompute) {
   return true;
 }
 
-size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
-                   int64_t layers, const ModelShard& shard) {
+SavedBytes saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
+                       int64_t layers, const ModelShard& shard) {
   const size_t residual = round_up(static_cast<size_t>(tokens * model.hidden * activation_bytes));
   const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(tokens) * 4);
   BlockBytes sum;
@@ -61,10 +61,11 @@ size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activati
     sum.saved += one.saved + residual;
     sum.recomputed = std::max(sum.recomputed, one.recomputed);
   }
-  size_t bytes = sum.saved + sum.recomputed + 2 * residual;  // the residual after the last block and its gradient
-  if (shard.last()) bytes += residual + statistics;          // the final norm's output and statistics
+  SavedBytes bytes{sum.saved, sum.recomputed};
+  (shard.last() ? bytes.own : bytes.shared) += 2 * residual;  // after the last block, and its gradient
+  if (shard.last()) bytes.own += residual + statistics;       // the final norm's output and statistics
   // The input, where it is not the residual before the first of these blocks.
-  if (!shard.first() && layers < model.num_layers()) bytes += residual;
+  if (!shard.first() && layers < model.num_layers()) bytes.own += residual;
   return bytes;
 }
 

@@ -18,12 +18,20 @@ std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& 
 // Whether a tensor of that list is saved for backward; the others are recomputed, one block at a time.
 bool is_saved(const SavedTensor& tensor, Recompute recompute);
 
-// Bytes of saved activations of a micro-batch of `tokens` when the upper `layers` blocks run backward: the tensors that
-// these blocks keep, the residual before each and after the last, its gradient, the final norm's results, and the
-// recomputed tensors of the block that has most of them. Every tensor is rounded up as an arena does. For a stage of a
-// pipeline `model` has its sizes; a later stage keeps its input, and only the last one has the final norm.
-size_t saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
-                   int64_t layers, const ModelShard& shard = {});
+// Bytes of saved activations of a micro-batch of `tokens` when the upper `layers` blocks run backward. Every tensor is
+// rounded up as an arena does. For a stage of a pipeline `model` has its sizes.
+struct SavedBytes {
+  // Of each micro-batch in flight: the tensors that these blocks keep and the residual before each; on a later stage of
+  // which not all blocks run backward its input; on the last stage the residual after the last block, its gradient, and
+  // the final norm's results.
+  size_t own = 0;
+  // Of all of them together, since one is computed at a time: the recomputed tensors of the block that has most of them;
+  // on earlier stages the residual after the last block and its gradient, which are sent.
+  size_t shared = 0;
+  size_t total() const { return own + shared; }
+};
+SavedBytes saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
+                       int64_t layers, const ModelShard& shard = {});
 
 // Bytes of copies that nn::DeferredGradients makes in the backward of the upper `layers` blocks: the gradients of the
 // outputs of linear layers, except those of experts, and their inputs if `recompute` does not save them all.

@@ -13,13 +13,13 @@ using spec::PipelineAction;
 using spec::PipelineStep;
 
 Pipeline::Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks,
-                   std::span<Arena> saved, PipelineMessages messages)
+                   std::span<Arena> saved, Arena& shared, PipelineMessages messages)
     : device_(device),
       ranks_(grid.pp),
       activations_(grid.forward),
       gradients_(grid.backward),
       chunks_(std::move(chunks)) {
-  for (Arena& arena : saved) slots_.push_back({models::Slot(arena), std::nullopt});
+  for (Arena& arena : saved) slots_.push_back({models::Slot(arena, shared), std::nullopt});
   for (int i = 0; i < messages.count; ++i) buffers_.emplace_back(device, messages.bytes);
   forget();
 }

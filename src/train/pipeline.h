@@ -52,9 +52,10 @@ class Pipeline {
   // each is the shard {pp = virtual stages, stage} of one model, with its gradient for the input where
   // spec::backward_end says so. `saved`: as many arenas as spec::activation_slots says for any of the schedules to be
   // run, each large enough for any of the chunks (models::Slot) and, in schedules with separate gradients of weights,
-  // spec::deferred_gradient_bytes in addition. Models and arenas outlive the pipeline. Errors: resource.
+  // spec::deferred_gradient_bytes in addition; `shared`: what the slots share. Models and arenas outlive the pipeline.
+  // Errors: resource.
   Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks, std::span<Arena> saved,
-           PipelineMessages messages);
+           Arena& shared, PipelineMessages messages);
 
   enum class Peers {
     present,

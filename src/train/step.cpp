@@ -69,10 +69,11 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   const AtOnce most = at_once(model.spec, settings, share, lowest);
   scratch_ = Arena(device, sizes.scratch, "scratch");
   for (int i = 0; i < most.saved; ++i)
-    saved_.emplace_back(device, sizes.saved / static_cast<size_t>(most.saved), "saved activations");
+    saved_.emplace_back(device, (sizes.saved - sizes.shared) / static_cast<size_t>(most.saved), "saved activations");
+  shared_ = Arena(device, sizes.shared, "saved activations");
   batch_ = Arena(device, sizes.batch, "batch");
   pipeline_.emplace(
-      device, grid, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_,
+      device, grid, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_, shared_,
       PipelineMessages{most.messages, most.messages > 0 ? sizes.messages / static_cast<size_t>(most.messages) : 0});
   squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.num_trainable())});
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
@@ -90,7 +91,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
 }
 
 StepBytes Step::peak() const {
-  StepBytes peak{.scratch = scratch_.peak(), .batch = batch_.peak()};
+  StepBytes peak{.saved = shared_.peak(), .shared = shared_.peak(), .scratch = scratch_.peak(), .batch = batch_.peak()};
   for (const Arena& slot : saved_) peak.saved += slot.peak();
   return peak;
 }

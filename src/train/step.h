@@ -53,7 +53,8 @@ struct StepResult {
 
 // Memory of a step besides weights and optimizer state, by kind.
 struct StepBytes {
-  size_t saved = 0;
+  size_t saved = 0;   // of all micro-batches that a rank keeps, with what they share
+  size_t shared = 0;  // of `saved`: what they share
   size_t scratch = 0;
   size_t batch = 0;
   size_t messages = 0;  // of a pipeline, in host memory
@@ -180,6 +181,7 @@ class Step {
   StepSettings settings_;
   Arena scratch_;
   std::vector<Arena> saved_;  // one for each micro-batch that a pipeline's rank keeps
+  Arena shared_;              // what these share
   Arena batch_;
   ops::Context context_;
   comm::Grid grid_;

@@ -52,16 +52,16 @@ size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shap
 }
 
 // Of one micro-batch in one of the parts.
-size_t saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, const spec::ModelShard& shard,
-                   int64_t lowest_trainable_layer, int64_t tokens) {
+spec::SavedBytes saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, const spec::ModelShard& shard,
+                             int64_t lowest_trainable_layer, int64_t tokens) {
   const spec::ModelSpec sizes = spec::sizes_of(model, shard);
   const auto activation = static_cast<int64_t>(size_of(settings.activation));
   const int64_t blocks = sizes.num_layers() - spec::backward_end(model, shard, lowest_trainable_layer).lowest_layer;
-  size_t bytes = spec::saved_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
+  spec::SavedBytes bytes = spec::saved_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
   const bool defers =
       settings.schedule == spec::PipelineScheduleName::zb_h1 || settings.schedule == spec::PipelineScheduleName::zb_v;
   if (shard.pp > 1 && defers)
-    bytes += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks);
+    bytes.own += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks);
   return bytes;
 }
 
@@ -78,14 +78,16 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   StepBytes bytes;
   bytes.scratch = std::max(ops::sum_squares_bytes(elements), update_bytes);
   for (const spec::ModelShard& shard : share.shards) {
-    bytes.saved = std::max(bytes.saved, saved_bytes(model, settings, shard, lowest_trainable_layer, shape.tokens));
+    const spec::SavedBytes saved = saved_bytes(model, settings, shard, lowest_trainable_layer, shape.tokens);
+    bytes.saved = std::max(bytes.saved, saved.own);
+    bytes.shared = std::max(bytes.shared, saved.shared);
     const models::PassBytes pass = models::pass_bytes(spec::sizes_of(model, shard), shape);
     const size_t loss = shard.last() ? pass.loss_gradient + objective(true) : 0;
     bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
     if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
   }
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
-  bytes.saved *= static_cast<size_t>(most.saved);
+  bytes.saved = bytes.saved * static_cast<size_t>(most.saved) + bytes.shared;
   bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);
   // Micro-batches, one of which is uploaded ahead; sums of squared gradients and losses; the update decision; sums of
   // squares by block.

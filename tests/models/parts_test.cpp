@@ -61,7 +61,8 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   const PassBytes bytes = pass_bytes(sizes, shape);
   const size_t head = bytes.loss_gradient + nn::NextTokenLoss::bytes(sizes, shape, true);
   Arena scratch(device, std::max({bytes.forward, head, bytes.backward}), "scratch");
-  Arena saved(device, spec::saved_bytes(sizes, recompute, 4, tokens, sizes.num_layers()), "saved");
+  const spec::SavedBytes kept = spec::saved_bytes(sizes, recompute, 4, tokens, sizes.num_layers());
+  Arena saved(device, kept.own, "saved"), shared(device, kept.shared, "shared");
   Batch batch = batch_of(spec);
   const auto view = [&](std::vector<int32_t>& numbers) {
     return Tensor{numbers.data(), DType::i32, Shape{static_cast<int64_t>(numbers.size())}, &device};
@@ -73,7 +74,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = tp};
   Outcome outcome;
   outcome.losses.resize(tokens);
-  Slot slot(saved);
+  Slot slot(saved, shared);
   const auto compute = [&](Values& losses) {
     model->forward(pass, slot);
     model->loss(pass, slot,

@@ -76,9 +76,11 @@ class Slots : public testing::TestWithParam<FamilyCase> {
       sums.push_back({batch.gradients.back().data(), DType::f32, Shape(p.shape), &device_});
     }
     batch.sums = std::make_unique<Sums>(std::move(sums));
-    batch.saved =
-        std::make_unique<Arena>(device_, spec::saved_bytes(spec_, recompute, 4, tokens, spec_.num_layers()), "saved");
-    batch.slot = std::make_unique<Slot>(*batch.saved);
+    const spec::SavedBytes bytes = spec::saved_bytes(spec_, recompute, 4, tokens, spec_.num_layers());
+    batch.saved = std::make_unique<Arena>(device_, bytes.own, "saved");
+    // One for all, of the size that the last one needs.
+    if (shared_.capacity() != bytes.shared) shared_ = Arena(device_, bytes.shared, "shared");
+    batch.slot = std::make_unique<Slot>(*batch.saved, shared_);
     return batch;
   }
 
@@ -109,7 +111,7 @@ class Slots : public testing::TestWithParam<FamilyCase> {
   ThreadPool threads_{1};
   spec::ModelSpec spec_;
   WeightSet weights_;
-  Arena scratch_;
+  Arena scratch_, shared_;
   std::unique_ptr<Model> model_;
 };
 

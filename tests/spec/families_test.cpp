@@ -123,9 +123,15 @@ TEST(Sizes, MixedModelsSumTheirLayers) {
     EXPECT_GE(recomputed_of_experts, recomputed);
     // The residual before every layer and after the last one, the gradient of the latter, and the final norm's output
     // and statistics.
-    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 3),
-              2 * kept + kept_by_experts + recomputed_of_experts + 6 * residual + 64 * 4);
-    EXPECT_EQ(saved_bytes(m, recompute, 4, 64, 1), kept + recomputed + 4 * residual + 64 * 4) << "the last layer only";
+    const SavedBytes all = saved_bytes(m, recompute, 4, 64, 3), last = saved_bytes(m, recompute, 4, 64, 1);
+    EXPECT_EQ(all.own, 2 * kept + kept_by_experts + 6 * residual + 64 * 4);
+    EXPECT_EQ(all.shared, recomputed_of_experts);
+    EXPECT_EQ(last.own, kept + 4 * residual + 64 * 4) << "the last layer only";
+    EXPECT_EQ(last.shared, recomputed);
+    // An earlier stage sends the last residual and receives its gradient.
+    const SavedBytes first = saved_bytes(m, recompute, 4, 64, 3, {.pp = 2});
+    EXPECT_EQ(first.own, 2 * kept + kept_by_experts + 3 * residual);
+    EXPECT_EQ(first.shared, recomputed_of_experts + 2 * residual);
   }
   EXPECT_EQ(cache_elements(m), 2 * (16 + 8 + 16));
   EXPECT_EQ(kv_bytes(m, 5, 8, 4), static_cast<size_t>(5 * 8 * 4 * cache_elements(m)));

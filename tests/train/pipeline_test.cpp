@@ -94,7 +94,7 @@ class Part : public PipelineWork {
       : schedule_(schedule), recompute_(recompute), batches_(batches), tp_(grid.tp) {
     const comm::Group &pp = grid.pp, &tp = grid.tp;
     cpu::register_ops(registry_);
-    size_t scratch = 0, saved = 0;
+    size_t scratch = 0, saved = 0, shared = 0;
     for (int stage = 0; stage < schedule.shape.virtual_stages(); ++stage) {
       if (schedule.rank_of(stage) != pp.rank()) continue;
       const spec::ModelShard shard{tp.size(), tp.rank(), schedule.shape.virtual_stages(), stage};
@@ -106,19 +106,22 @@ class Part : public PipelineWork {
       const size_t loss = bytes.loss_gradient + nn::NextTokenLoss::bytes(chunk.sizes, shape, true);
       scratch = std::max({scratch, bytes.forward, loss, bytes.backward});
       const int64_t blocks = chunk.blocks_with_backward;
-      size_t needed = spec::saved_bytes(chunk.sizes, recompute, 4, tokens_each, blocks, shard);
+      const spec::SavedBytes of_chunk = spec::saved_bytes(chunk.sizes, recompute, 4, tokens_each, blocks, shard);
+      size_t needed = of_chunk.own;
+      shared = std::max(shared, of_chunk.shared);
       if (schedule.name == zb_h1 || schedule.name == zb_v)
         needed += spec::deferred_gradient_bytes(chunk.sizes, recompute, 4, tokens_each, blocks);
       saved = std::max(saved, needed);
     }
     scratch_ = Arena(device_, scratch, "scratch");
+    shared_ = Arena(device_, shared, "shared");
     const int slots = spec::activation_slots(schedule, pp.rank());
     for (int i = 0; i < slots; ++i) saved_.emplace_back(device_, saved, "saved");
     std::vector<const models::Model*> parts;
     for (const auto& chunk : chunks_) parts.push_back(chunk->model.get());
     const PipelineMessages messages{spec::message_buffers(schedule, pp.rank()),
                                     static_cast<size_t>(tokens_each * spec.hidden) * sizeof(float)};
-    pipeline_.emplace(device_, grid, std::move(parts), saved_, messages);
+    pipeline_.emplace(device_, grid, std::move(parts), saved_, shared_, messages);
   }
 
   void run() { run(schedule_); }
@@ -128,7 +131,7 @@ class Part : public PipelineWork {
   void run_alone(bool trains) {
     for (int i = 0; i < std::ssize(batches_.all); ++i) {
       nn::Pass one = pass(i, trains);
-      models::Slot slot(saved_.front());
+      models::Slot slot(saved_.front(), shared_);
       chunks_.front()->model->forward(one, slot);
       chunks_.front()->model->loss(one, slot, objective(i));
       if (trains) chunks_.front()->model->backward(one, slot);
@@ -193,7 +196,7 @@ class Part : public PipelineWork {
   Batches& batches_;
   comm::Group tp_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  Arena scratch_;
+  Arena scratch_, shared_;
   std::vector<Arena> saved_;
   ops::Context context_{device_, registry_, scratch_, &threads_};
   Sums sums_;

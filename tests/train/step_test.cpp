@@ -421,7 +421,8 @@ TEST(Step, AllocatesExactlyThePredictedBytes) {
             EXPECT_EQ(
                 bytes.saved,
                 spec::saved_bytes(run.spec, recompute, static_cast<int64_t>(size_of(activation)), micro * unit * 24,
-                                  run.spec.num_layers() - run.optimizer_state->lowest_trainable_layer()));
+                                  run.spec.num_layers() - run.optimizer_state->lowest_trainable_layer())
+                    .total());
           }
         }
       }

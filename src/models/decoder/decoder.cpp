@@ -228,9 +228,10 @@ void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed)
 void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   if (!shard_.first() && !slot.input) throw_error(ErrorKind::internal, "a later stage of a pipeline has no input");
   const Shape shape{pass.batch.tokens(), spec_.hidden};
+  slot.shared.release(0);
   if (!pass.training) {
     Tensor& output = shard_.last() ? slot.normed : slot.residual;
-    output = slot.arena.allocate(pass.activation, shape);
+    output = (shard_.last() ? slot.arena : slot.shared).allocate(pass.activation, shape);
     return forward(pass, output, slot.input);
   }
   forward_saving(pass, slot);
@@ -250,20 +251,25 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
 
   // Recomputed tensors share one range of memory, which one block after another uses.
   slot.states.resize(blocks_.size() - lowest);
-  const size_t begin = slot.arena.mark();
+  const size_t begin = slot.shared.mark();
   size_t end = begin;
   for (size_t i = 0; i < slot.states.size(); ++i) {
     if (i > 0 && like_previous(lowest + i)) {
       slot.states[i] = slot.states[i - 1];
       continue;
     }
-    slot.arena.release(begin);
-    slot.states[i].allocate(slot.arena, tensors_of(lowest + i, pass.activation), pass.activation, tokens, recompute,
+    slot.shared.release(begin);
+    slot.states[i].allocate(slot.shared, tensors_of(lowest + i, pass.activation), pass.activation, tokens, recompute,
                             false);
-    end = std::max(end, slot.arena.mark());
+    end = std::max(end, slot.shared.mark());
   }
-  slot.arena.allocate_bytes(end - slot.arena.mark());
-  slot.residual = shard_.first() || lowest > 0 ? slot.arena.allocate(pass.activation, shape) : slot.input;
+  slot.shared.allocate_bytes(end - slot.shared.mark());
+  // The residual before block `layer`; on earlier stages what comes after the last block is sent and not kept.
+  const auto residual_before = [&](size_t layer) {
+    const bool sent = layer == blocks_.size() && !shard_.last();
+    return (sent ? slot.shared : slot.arena).allocate(pass.activation, shape);
+  };
+  slot.residual = shard_.first() || lowest > 0 ? residual_before(lowest) : slot.input;
   if (lowest > 0) {
     const Arena::Scope below(pass.ops.scratch);
     forward_blocks(pass, lowest, slot.input, slot.residual);
@@ -275,10 +281,11 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
     nn::BlockState& state = slot.states[layer - lowest];
     state.input = slot.residual;
     state.allocate(slot.arena, tensors_of(layer, pass.activation), pass.activation, tokens, recompute, true);
-    slot.residual = slot.arena.allocate(pass.activation, shape);
+    slot.residual = residual_before(layer + 1);
     need_weights(pass, static_cast<int64_t>(layer));
     blocks_[layer].forward(pass, slot.residual, state);
   }
+  if (!shard_.last()) slot.dresidual = slot.shared.allocate(pass.activation, shape);
 }
 
 bool Decoder::only_head_trainable() const {
