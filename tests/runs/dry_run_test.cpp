@@ -9,19 +9,21 @@
 #include "base/error.h"
 #include "tests/base/scratch.h"
 #include "tests/locations.h"
+#include "tests/train/run_files.h"
 
 namespace ingot::runs {
 namespace {
 
 class DryRunTest : public testing::Test {
  protected:
-  std::string text(const std::vector<std::string>& more, std::optional<int64_t> rank = {}) const {
+  std::string text(const std::vector<std::string>& more, std::optional<int64_t> rank = {},
+                   const std::optional<std::string>& machine = {}) const {
     const std::filesystem::path path = scratch_ / "recipe.yaml";
     std::ofstream(path) << "name: run\nmodel: " << source_root << "/recipes/models/tiny\ninit: random\nsteps: 5\n"
                         << "data: {sequence_length: 32}\nbatch: {global: 400}\ndevice: cpu\n"
                         << "checkpoint: {minutes: 0}\n";
     std::string printed;
-    dry_run(train::read_recipe(path, more), rank, {}, [&](std::string_view part) { printed += part; });
+    dry_run(train::read_recipe(path, more), rank, machine, [&](std::string_view part) { printed += part; });
     return printed;
   }
   // From the first table on.
@@ -94,6 +96,43 @@ TEST_F(DryRunTest, RefusesARankThatTheLayoutDoesNotHave) {
       EXPECT_NE(error.message().find("the ranks 0 to 7"), std::string::npos) << error.message();
     }
   }
+}
+
+TEST_F(DryRunTest, PlansForAnotherMachine) {
+  const std::filesystem::path file = scratch_ / "machine.yaml";
+  std::ofstream(file) << "name: big\ndevice: hip\nmemory_gib: 2.5\ndevices: 4\nhost_memory_gib: 64\n";
+  const std::string planned = text({"device=hip", "parallel.dp=2", "parallel.zero=3"}, {}, file.string());
+  for (const char* words : {"available: 2.5 GiB on big", "rank 1\n", "gathered weights", "(host memory)"})
+    EXPECT_NE(planned.find(words), std::string::npos) << words << " in " << planned;
+  std::ofstream(file) << "name: small\ndevice: cuda\nmemory_gib: 0.001\ndevices: 4\nhost_memory_gib: 64\n";
+  EXPECT_NE(text({}, {}, file.string()).find("1.02 MiB are available on small"), std::string::npos);
+  EXPECT_NE(train::refusal(ErrorKind::not_found, [&] { text({}, {}, "nowhere"); }).find("recipes/machines/nowhere.yaml"),
+            std::string::npos);
+}
+
+// A model without weights is planned for its shape, in the types that the recipe asks for.
+TEST_F(DryRunTest, PlansAdaptersWithoutTheFilesOfTheWeights) {
+  const std::filesystem::path file = scratch_ / "machine.yaml";
+  std::ofstream(file) << "name: big\ndevice: cuda\nmemory_gib: 2.5\ndevices: 4\nhost_memory_gib: 64\n";
+  const std::vector<std::string> adapter = {"init=pretrained", "adapter={rank: 4}", "precision=bf16"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), adapter.begin(), adapter.end());
+    return text(more, {}, file.string());
+  };
+  const auto weights = [](const std::string& planned) {
+    const size_t at = planned.find("\n  weights ");
+    return at == std::string::npos ? std::string() : planned.substr(at + 1, planned.find('\n', at + 1) - at - 1);
+  };
+  const std::string whole = with({});
+  EXPECT_NE(whole.find("has no weights: planned for its shape"), std::string::npos) << whole;
+  EXPECT_NE(weights(whole), "");
+  EXPECT_NE(weights(with({"weights=int8"})), weights(whole));
+  EXPECT_NE(weights(with({"parallel.dp=2", "parallel.zero=3"})), weights(whole));
+  const std::string offloaded = with({"parallel.offload=weights"});
+  EXPECT_EQ(weights(offloaded), "");
+  EXPECT_NE(offloaded.find("offloaded weights"), std::string::npos) << offloaded;
+  EXPECT_NE(train::refusal(ErrorKind::usage, [&] { with({"weights=stored"}); }).find("not known without their files"),
+            std::string::npos);
 }
 
 }  // namespace
