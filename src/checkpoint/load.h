@@ -13,7 +13,8 @@
 
 namespace ingot::checkpoint {
 
-// The bytes of a parameter's form in memory, row after row, that are loaded, and where to: memory of LoadOptions::device.
+// The bytes of a parameter's form in memory, row after row, that are loaded, and where to: memory of
+// LoadOptions::device.
 struct KeptBytes {
   spec::Range bytes;
   std::byte* data = nullptr;

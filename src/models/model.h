@@ -33,8 +33,8 @@ class Model {
   virtual void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
                              bool input_gradient = false) = 0;
 
-  // With pass.weights: the units that a pass needs, in order (nn/weight_gatherer.h). `trains`: a training pass, with its
-  // loss and backward.
+  // With pass.weights: the units that a pass needs, in order (nn/weight_gatherer.h). `trains`: a training pass, with
+  // its loss and backward.
   virtual std::vector<int> weight_units(bool trains) const = 0;
 
   // Serving. output [T, H]: the final norm's output for every token of the batch; on stages before the last, what the

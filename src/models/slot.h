@@ -14,8 +14,8 @@ namespace ingot::models {
 // Model::forward fills a slot, Model::loss and Model::backward use it; then its owner clears it for the next
 // micro-batch. One thread at a time.
 struct Slot {
-  // `arena` is this slot's alone and is emptied; `shared` has what is needed during a pass only, and slots may share it.
-  // Both outlive the slot: spec::saved_bytes. For losses without training `arena` must have room for one [T, H] of
+  // `arena` is this slot's alone and is emptied; `shared` has what is needed during a pass only, and slots may share
+  // it. Both outlive the slot: spec::saved_bytes. For losses without training `arena` must have room for one [T, H] of
   // activations, on a later stage of a pipeline for two, and `shared` on an earlier stage for one.
   Slot(Arena& arena, Arena& shared) : arena(arena), shared(shared), deferred(arena) { arena.release(0); }
 

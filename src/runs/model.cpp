@@ -80,7 +80,8 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   checkpoint::LoadOptions options = load_options(r, stored_on, runtime, share);
   if (share.gathers_weights()) {
     made.sharded = std::make_unique<train::ShardedWeights>(
-        device, plan.model, weight_units(r, plan.model, forms_of(r, source, options, plan.model), share), share, grid.dp);
+        device, plan.model, weight_units(r, plan.model, forms_of(r, source, options, plan.model), share), share,
+        grid.dp);
     options.kept = made.sharded->own();
   }
   if (r.init == train::InitFrom::random) {

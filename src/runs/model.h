@@ -13,8 +13,8 @@
 
 namespace ingot::runs {
 
-// How much of the weights of share.shards would be copied, and how much mapped. `may_lack_files`: weights whose files are
-// missing are planned by the model's shape, as copied.
+// How much of the weights of share.shards would be copied, and how much mapped. `may_lack_files`: weights whose files
+// are missing are planned by the model's shape, as copied.
 WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
                         const spec::ModelSpec& model, const train::ShardSpec& share = {}, bool may_lack_files = false);
 

@@ -101,10 +101,8 @@ std::string MemoryPlan::table() const {
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
   if (!host_visible && step.messages)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
-  if (offloaded)
-    text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
-  if (staging)
-    text += fmt::format("  {:<22}{:>12} (host memory)\n", "gathered weights", format_bytes(staging));
+  if (offloaded) text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
+  if (staging) text += fmt::format("  {:<22}{:>12} (host memory)\n", "gathered weights", format_bytes(staging));
   if (copy)
     text += fmt::format("  {:<22}{:>12} (host memory, for checkpoints beside the steps)\n", "checkpoint's copy",
                         format_bytes(copy));

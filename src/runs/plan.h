@@ -16,12 +16,12 @@ namespace ingot::runs {
 
 // Memory of a run by kind, in bytes.
 struct MemoryPlan {
-  size_t weights = 0;  // in allocated memory; at ZeRO stage 3 a rank's share
+  size_t weights = 0;   // in allocated memory; at ZeRO stage 3 a rank's share
   size_t gathered = 0;  // at ZeRO stage 3: the memory that weights are gathered into
   // Host memory, not in total(): for gathering, and of weights that are not on the device (parallel.offload).
   size_t staging = 0;
   size_t offloaded = 0;
-  size_t mapped = 0;   // weights read in place from the model's files: the system may evict and reread them
+  size_t mapped = 0;  // weights read in place from the model's files: the system may evict and reread them
   train::OptimizerStateBytes optimizer_state;
   train::StepBytes step;  // its messages are host memory, in total() where that is the device's too
   size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs

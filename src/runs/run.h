@@ -14,10 +14,10 @@ namespace ingot::runs {
 struct RunRequest {
   train::Recipe recipe;
   Resume resume = Resume::no;
-  bool dry_run = false;         // print the resolved recipe and the memory it needs, and stop (runs/dry_run.h)
-  std::optional<int64_t> rank;  // of a dry run: the memory of this rank alone
+  bool dry_run = false;                // print the resolved recipe and the memory it needs, and stop (runs/dry_run.h)
+  std::optional<int64_t> rank;         // of a dry run: the memory of this rank alone
   std::optional<std::string> machine;  // of a dry run: the machine that it is planned for (read_machine_file)
-  bool quiet = false;           // no progress bar
+  bool quiet = false;                  // no progress bar
   // Receives the plan of a dry run, and the report at the end. Called by the first rank. Required.
   std::function<void(std::string_view)> print;
   // Called in the handler of the second signal that asks the run to stop (StopSignal); must be async-signal-safe.

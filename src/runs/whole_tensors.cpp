@@ -37,9 +37,11 @@ std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<con
   for (const spec::HeldParameter& p : spec::held_parameters(model, shards)) {
     if (p.copy || !spec::counts(p.placement, shards.front())) continue;
     const Parameter& weight = weights.parameters[p.whole];
-    held.push_back(
-        {p.whole, weight.matrix ? weight.matrix.tensor() : weight.vector, Shape(table[p.whole].shape), p.slice,
-         {0, p.slice.elements()}});
+    held.push_back({p.whole,
+                    weight.matrix ? weight.matrix.tensor() : weight.vector,
+                    Shape(table[p.whole].shape),
+                    p.slice,
+                    {0, p.slice.elements()}});
   }
   return held;
 }
@@ -54,7 +56,10 @@ std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<con
     const spec::Range& bytes = weights.own()[p.whole].bytes;
     if (bytes.count() == 0 || p.copy || !spec::counts(p.placement, shards.front())) continue;
     const auto width = static_cast<int64_t>(size_of(type));
-    held.push_back({p.whole, weights.own(p.whole, type), Shape(table[p.whole].shape), p.slice,
+    held.push_back({p.whole,
+                    weights.own(p.whole, type),
+                    Shape(table[p.whole].shape),
+                    p.slice,
                     {bytes.begin / width, bytes.end / width}});
   }
   return held;

@@ -25,8 +25,8 @@ struct SavedBytes {
   // which not all blocks run backward its input; on the last stage the residual after the last block, its gradient, and
   // the final norm's results.
   size_t own = 0;
-  // Of all of them together, since one is computed at a time: the recomputed tensors of the block that has most of them;
-  // on earlier stages the residual after the last block and its gradient, which are sent.
+  // Of all of them together, since one is computed at a time: the recomputed tensors of the block that has most of
+  // them; on earlier stages the residual after the last block and its gradient, which are sent.
   size_t shared = 0;
   size_t total() const { return own + shared; }
 };

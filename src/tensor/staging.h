@@ -36,10 +36,10 @@ class Uploader {
   Uploader(Device& device, size_t chunk_bytes);
 
   size_t chunk_bytes() const { return slots_.front().memory.bytes(); }
-  std::byte* next_chunk();                     // memory to fill; waits until the device has read its previous contents
+  std::byte* next_chunk();  // memory to fill; waits until the device has read its previous contents
   // Starts the copy of bytes [from, from + bytes) of the last next_chunk().
   void send(void* destination, size_t bytes, size_t from = 0);
-  void finish();                               // returns when all copies are done
+  void finish();  // returns when all copies are done
 
  private:
   struct Slot {

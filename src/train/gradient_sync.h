@@ -18,7 +18,8 @@ class GradientSync {
   // For one rank all calls do nothing, and no buffers are allocated. The arguments must outlive it.
   GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid);
 
-  // Whether buckets are synchronised after every micro-batch (from ZeRO stage 2 on) instead of once at the end of a step.
+  // Whether buckets are synchronised after every micro-batch (from ZeRO stage 2 on) instead of once at the end of a
+  // step.
   bool every_micro_batch() const { return optimizer_state_.share().zero_stage() >= 2; }
 
   void begin_step();

@@ -47,8 +47,8 @@ WeightSet random_weights(Device& device, const spec::ModelSpec& model, DType typ
 std::vector<ParameterForm> random_forms(std::span<const spec::HeldParameter> held, DType type) {
   std::vector<ParameterForm> forms;
   for (const spec::HeldParameter& p : held)
-    forms.push_back({p.whole, type_of(p.held, type) == DType::f32 ? StorageType::f32 : StorageType::bf16,
-                     Shape(p.held.shape)});
+    forms.push_back(
+        {p.whole, type_of(p.held, type) == DType::f32 ? StorageType::f32 : StorageType::bf16, Shape(p.held.shape)});
   return forms;
 }
 

@@ -303,9 +303,10 @@ void check_offloaded_weights(const Recipe& r, Fail fail) {
          "parallel.offload: weights without an adapter: all weights are trained, and none is frozen");
   }
   if (p.pp > 1) {
-    fail("set parallel.pp to 1", fmt::format("parallel.offload: weights with parallel.pp {}: its micro-batches overlap, "
-                                             "and each would fetch all weights again",
-                                             p.pp));
+    fail("set parallel.pp to 1",
+         fmt::format("parallel.offload: weights with parallel.pp {}: its micro-batches overlap, "
+                     "and each would fetch all weights again",
+                     p.pp));
   }
   if (p.dp > 1 && p.zero < 3) {
     fail("set parallel.zero to 3",

@@ -147,8 +147,7 @@ ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std
       unit_of_[number] = static_cast<int>(u);
       weights_.parameters[number] = member.form.at(place.memory + member.offset, device);
       own_[number] = {member.own, section};
-      if (member.own.count() > 0)
-        own_[number].data += static_cast<size_t>(member.offset + member.own.begin) - start;
+      if (member.own.count() > 0) own_[number].data += static_cast<size_t>(member.offset + member.own.begin) - start;
     }
   }
 }

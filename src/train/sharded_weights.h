@@ -33,8 +33,8 @@ struct WeightUnit {
 };
 
 // The units of a model whose parameters have these forms, those of spec::held_parameters(model, share.shards). In full
-// training `trained` is divide_parameters(), so that each rank stores the weights that it updates; else it is empty, and
-// each unit is divided evenly.
+// training `trained` is divide_parameters(), so that each rank stores the weights that it updates; else it is empty,
+// and each unit is divided evenly.
 std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<const ParameterForm> forms,
                                      std::span<const DividedUnit> trained, const ShardSpec& share);
 
@@ -83,7 +83,7 @@ class ShardedWeights : public nn::WeightGatherer {
     std::byte* memory = nullptr;
     PinnedBuffer staging;
     std::unique_ptr<Event> used, uploaded;
-    int unit = -1;                    // which it holds, or will hold after `operation`; -1: none
+    int unit = -1;  // which it holds, or will hold after `operation`; -1: none
     bool pending = false;
     comm::Operation operation;
   };

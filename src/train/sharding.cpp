@@ -46,7 +46,8 @@ Sections make_sections(std::span<const size_t> order, std::span<const int64_t> r
   for (size_t rank = count; rank-- > 0;) {
     if (starts[rank] < 0) starts[rank] = starts[rank + 1];
   }
-  for (size_t rank = 0; rank < count; ++rank) made.sizes.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
+  for (size_t rank = 0; rank < count; ++rank)
+    made.sizes.push_back(static_cast<size_t>(starts[rank + 1] - starts[rank]));
   return made;
 }
 

@@ -66,7 +66,8 @@ void StepAccumulator::require_contributions(const Bucket& bucket) const {
   }
 }
 
-void StepAccumulator::empty_micro_batch(bool last, std::span<const int64_t> blocks, FunctionRef<void(int64_t)> come_to) {
+void StepAccumulator::empty_micro_batch(bool last, std::span<const int64_t> blocks,
+                                        FunctionRef<void(int64_t)> come_to) {
   last_ = last;
   const std::vector<Bucket>& buckets = optimizer_state_.buckets();
   open_ = buckets.size();

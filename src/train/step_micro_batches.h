@@ -103,9 +103,8 @@ class Step::MicroBatches final : public PipelineWork {
       for (size_t i = forward; i < units.size(); ++i) backward.push_back(units[i] - 1);
     }
     if (!follows_backward()) return;
-    step_.accumulator_->empty_micro_batch(is_final(micro_batch), backward, [&](int64_t layer) {
-      step_.sharded_->need(static_cast<int>(layer + 1));
-    });
+    step_.accumulator_->empty_micro_batch(is_final(micro_batch), backward,
+                                          [&](int64_t layer) { step_.sharded_->need(static_cast<int>(layer + 1)); });
   }
   size_t num_sequences(int micro_batch) const {
     const size_t begin = std::min(sequences_.size(), static_cast<size_t>(micro_batch) * each_);

@@ -91,8 +91,8 @@ TEST_P(Families, RanksReadTheirPartsOnly) {
   }
 }
 
-// Pieces of every parameter, cut at any byte, are those of the whole: in each storage type, on devices of both kinds, of
-// the whole model and of a tensor-parallel rank's part.
+// Pieces of every parameter, cut at any byte, are those of the whole: in each storage type, on devices of both kinds,
+// of the whole model and of a tensor-parallel rank's part.
 TEST_P(Families, AnyBytesOfAParameterAreLoaded) {
   const Scratch scratch;
   ThreadPool pool(2);

@@ -106,8 +106,9 @@ TEST_F(DryRunTest, PlansForAnotherMachine) {
     EXPECT_NE(planned.find(words), std::string::npos) << words << " in " << planned;
   std::ofstream(file) << "name: small\ndevice: cuda\nmemory_gib: 0.001\ndevices: 4\nhost_memory_gib: 64\n";
   EXPECT_NE(text({}, {}, file.string()).find("1.02 MiB are available on small"), std::string::npos);
-  EXPECT_NE(train::refusal(ErrorKind::not_found, [&] { text({}, {}, "nowhere"); }).find("recipes/machines/nowhere.yaml"),
-            std::string::npos);
+  EXPECT_NE(
+      train::refusal(ErrorKind::not_found, [&] { text({}, {}, "nowhere"); }).find("recipes/machines/nowhere.yaml"),
+      std::string::npos);
 }
 
 // A model without weights is planned for its shape, in the types that the recipe asks for.

@@ -161,9 +161,17 @@ TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;
     const Outcome expected = train(c.settings, 1);
-    for (const auto& [ranks, zero, micro, visible] :
-         {Layout{2, 0, 1}, {2, 1, 2, false}, {2, 2, 8}, {3, 0, 8, false}, {3, 1, 1}, {3, 2, 2}, {4, 2, 1, false},
-          {2, 3, 1}, {2, 3, 8, false}, {3, 3, 2}, {4, 3, 1, false}}) {
+    for (const auto& [ranks, zero, micro, visible] : {Layout{2, 0, 1},
+                                                      {2, 1, 2, false},
+                                                      {2, 2, 8},
+                                                      {3, 0, 8, false},
+                                                      {3, 1, 1},
+                                                      {3, 2, 2},
+                                                      {4, 2, 1, false},
+                                                      {2, 3, 1},
+                                                      {2, 3, 8, false},
+                                                      {3, 3, 2},
+                                                      {4, 3, 1, false}}) {
       c.settings.zero = zero;
       c.settings.step.micro = micro;
       c.settings.visible = visible;

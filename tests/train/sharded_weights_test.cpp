@@ -179,8 +179,8 @@ TEST(ShardedWeights, GatherWhatIsNeededAndRefuseWhatIsNot) {
       comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& world) {
         CountingDevice device(visible);
         const WeightSet whole = random_weights(device, spec, DType::f32, 3, held);
-        ShardedWeights weights(device, spec, weight_units(spec, forms, {}, {world.rank(), 2, 3}),
-                               {world.rank(), 2, 3}, world);
+        ShardedWeights weights(device, spec, weight_units(spec, forms, {}, {world.rank(), 2, 3}), {world.rank(), 2, 3},
+                               world);
         write_random_weights(device, spec, DType::f32, 3, held, weights.own());
         const auto same = [&](int unit) {
           for (const WeightUnit::Member& member : weights.units()[static_cast<size_t>(unit)].members) {
@@ -246,9 +246,8 @@ TEST(ShardedWeights, NameTheLayerOfANonFiniteValue) {
         const std::vector<data::PackedSequence> all = run.sequences(sequences);
         const std::vector<int64_t> samples = SmallRun::samples(sequences);
         const auto begin = static_cast<size_t>(world.rank()) * 2, count = static_cast<size_t>(2 + world.rank());
-        const std::string found =
-            run.step->locate_non_finite(2, std::span(all).subspan(begin, count),
-                                        std::span(samples).subspan(begin, count), run.sharded->weights());
+        const std::string found = run.step->locate_non_finite(
+            2, std::span(all).subspan(begin, count), std::span(samples).subspan(begin, count), run.sharded->weights());
         EXPECT_NE(found.find(std::string(name) + ", whose values are not finite"), std::string::npos) << found;
       });
     }

@@ -47,7 +47,8 @@ SmallRun::SmallRun(const Settings& settings)
   if (share.gathers_weights()) {
     std::vector<DividedUnit> trained;
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
-    sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share, grid.dp);
+    sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share,
+                    grid.dp);
     CountingDevice host(true);
     write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {
@@ -85,8 +86,7 @@ std::vector<float> SmallRun::weight(const TrainedParameter& t) const {
   std::vector<float> whole(static_cast<size_t>(t.shape.elements()));
   const std::vector<float> own = floats(t.own_weight);
   const std::vector<std::vector<float>> all = step->grid().dp.gather(std::span<const float>(own));
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    std::ranges::copy(all[rank], whole.begin() + t.parts[rank].begin);
+  for (size_t rank = 0; rank < all.size(); ++rank) std::ranges::copy(all[rank], whole.begin() + t.parts[rank].begin);
   return whole;
 }
 

@@ -31,15 +31,15 @@ struct SmallRun {
     int chunks = 1;
     int zero = 0;
     bool offload = false;  // the frozen weights, of a device whose memory the host cannot access
-    bool visible = true;  // whether the host can access the device's memory
+    bool visible = true;   // whether the host can access the device's memory
   };
 
   CountingDevice device;
   ops::Registry registry;
   ThreadPool threads;
   spec::ModelSpec spec;
-  WeightSet weights;                      // empty at ZeRO stage 3
-  std::optional<ShardedWeights> sharded;  // at ZeRO stage 3
+  WeightSet weights;                                  // empty at ZeRO stage 3
+  std::optional<ShardedWeights> sharded;              // at ZeRO stage 3
   std::vector<std::unique_ptr<models::Model>> parts;  // the whole model, or a rank's virtual stages
   std::optional<OptimizerState> optimizer_state;
   std::optional<Step> step;

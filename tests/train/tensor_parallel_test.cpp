@@ -182,8 +182,7 @@ TEST_P(TensorParallelTraining, AdaptersEqualOneRank) {
   if (std::ranges::all_of(settings.spec.layers, is_cut_at_4)) settings.lora->dropout = 0.2;
   settings.types.optimizer = OptimizerName::sgd;
   compare(settings, {{2, 1, 1, 0}, {2, 1, 2, 1, one_f_one_b, 1, false}, {2, 2, 1, 0, zb_h1}, {2, 1, 2, 3}},
-          GetParam().name,
-          rounding_of(settings.spec));
+          GetParam().name, rounding_of(settings.spec));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallelTraining, testing::ValuesIn(families()),
@@ -244,9 +243,8 @@ TEST(TensorParallel, EqualsOneRankInOtherSettings) {
 // What one layout wrote has the same bits after other layouts have read and written it.
 TEST(TensorParallel, CheckpointsAreReadInAnyLayout) {
   using enum spec::PipelineScheduleName;
-  const std::vector<Layout> layouts = {{2, 1, 2, 1}, {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 3, 2},
-                                       {4, 1, 1, 0}, {2, 1, 3, 2}, {1, 1, 3, 3}, {1, 2, 2, 1},
-                                       {2, 1, 2, 3}, {2, 1, 1, 0}};
+  const std::vector<Layout> layouts = {{2, 1, 2, 1}, {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 3, 2}, {4, 1, 1, 0},
+                                       {2, 1, 3, 2}, {1, 1, 3, 3}, {1, 2, 2, 1}, {2, 1, 2, 3}, {2, 1, 1, 0}};
   std::set<std::string> seen;
   for (const models::FamilyCase& family : families()) {
     seen.insert(family.spec.family);
