@@ -425,11 +425,11 @@ LoadedModel load_model(const ModelSource& source, const LoadOptions& options) {
   for (size_t i = 0; i < transfers.size(); ++i) {
     forms.push_back(plan.form(i));
     if (options.kept.empty()) continue;
-    const KeptBytes& kept = options.kept[plan.parameters[i]];
-    transfers[i].keep(kept.bytes);
-    transfers[i].data = kept.data;
+    const auto& [bytes, data] = options.kept[forms[i].number];
+    transfers[i].keep(bytes);
+    transfers[i].data = data;
   }
-  if (!options.kept.empty()) std::erase_if(transfers, [](const Transfer& transfer) { return transfer.bytes() == 0; });
+  std::erase_if(transfers, [](const Transfer& transfer) { return transfer.kept == size_t{0}; });
   for (const Transfer& transfer : transfers) check_finite(transfer, options.pool);
 
   if (!options.kept.empty()) {

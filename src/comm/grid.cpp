@@ -3,7 +3,7 @@
 namespace ingot::comm {
 
 double Grid::waited_s() const {
-  double sum = world.waited_s() + forward.waited_s() + backward.waited_s() + ends.waited_s();
+  double sum = world.waited_s() + forward.waited_s() + backward.waited_s() + ends.waited_s() + weights.waited_s();
   for (const Group* group : {&dp, &pp, &tp}) {
     if (group->size() != world.size()) sum += group->waited_s();  // else it is the same group
   }
@@ -14,6 +14,7 @@ double Grid::waited_s() const {
 Grid data_parallel(const Group& world) {
   Grid grid;
   grid.world = grid.dp = world;
+  if (world.size() > 1) grid.weights = world.split(0, world.rank(), "weights");
   return grid;
 }
 
@@ -35,6 +36,7 @@ Grid make_grid(const Group& world, const Extents& extents) {
   grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
   grid.pp = along(pp, dp_rank * tp + tp_rank, pp_rank, "pp");
   grid.tp = along(tp, pp_rank * dp + dp_rank, tp_rank, "tp");
+  if (dp > 1) grid.weights = grid.dp.split(0, dp_rank, "weights");
   grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");
   if (pp == 1) return grid;
   grid.forward = grid.pp.split(0, pp_rank, "pp forward");

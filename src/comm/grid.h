@@ -21,13 +21,15 @@ struct Grid {
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;
+  // The same ranks as `dp`: weights are gathered in an order that differs from that of gradients between devices.
+  Group weights;
   Group ends;  // the first and the last stage; a group of one on the others
 
   // Group::waited_s() of all of them.
   double waited_s() const;
 };
 
-// All ranks are data-parallel.
+// All ranks are data-parallel. Collective.
 Grid data_parallel(const Group& world);
 
 // Collective. ErrorKind::usage when dp * pp * tp is not the world size, naming both.

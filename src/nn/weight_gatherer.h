@@ -1,4 +1,5 @@
-// Provides weights that a device has only while they are used: those that ranks hold in parts (ZeRO stage 3).
+// Provides weights that a device has only while they are used: those that ranks hold in parts (ZeRO stage 3), or that
+// are in host memory.
 #pragma once
 
 #include <vector>
@@ -14,8 +15,8 @@ class WeightGatherer {
   // Before a pass: the units that it needs, in order.
   virtual void begin_pass(std::vector<int> units) = 0;
   // Before the computations with a unit, which must be the next one of the pass: waits until its weights are there.
-  // They stay until the next call, those outside the blocks until the pass has ended. Meanwhile the next unit's weights
-  // are gathered.
+  // They stay until the next call; a tied embedding, which is used at both ends, until the pass has ended. Meanwhile
+  // the next unit's weights are gathered. Embedding's backward needs none.
   virtual void need(int unit) = 0;
 };
 

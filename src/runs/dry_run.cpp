@@ -103,6 +103,11 @@ class DryRun {
                     first.flops_per_token / 1e9, first.trainable_parameters, spec::num_parameters(first.model));
     if (!has_weights_)
       text += fmt::format("# {} has no weights: planned for its shape\n", inputs_.source.path.string());
+    const size_t on_host = first.memory.offloaded + first.memory.staging;
+    if (machine_ && on_host > machine_->host_memory()) {
+      text += fmt::format("# does not fit: a rank needs {} of host memory, and has {} of {}\n", format_bytes(on_host),
+                          format_bytes(machine_->host_memory()), machine_->name);
+    }
     if (has_data_) return text;
     text += "# no data.train: estimated for full sequences of one document, without eval.prompts\n";
     const auto most = std::ranges::max_element(plans_, {}, [](const RunPlan& p) { return p.memory.total(); });

@@ -81,7 +81,7 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   if (share.gathers_weights()) {
     made.sharded = std::make_unique<train::ShardedWeights>(
         device, plan.model, weight_units(r, plan.model, forms_of(r, source, options, plan.model), share), share,
-        grid.dp);
+        grid.weights);
     options.kept = made.sharded->own();
   }
   if (r.init == train::InitFrom::random) {

@@ -21,7 +21,7 @@ WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, 
 // What one rank has.
 struct RunModel {
   std::unique_ptr<checkpoint::LoadedModel> loaded;    // owns the weights to which the others refer
-  std::unique_ptr<train::ShardedWeights> sharded;     // at ZeRO stage 3: owns them instead
+  std::unique_ptr<train::ShardedWeights> sharded;     // where they are gathered: owns them instead
   std::vector<std::unique_ptr<models::Model>> parts;  // of ShardSpec::shards
   std::unique_ptr<train::OptimizerState> optimizer_state;
   std::string base;  // identifies the initial weights, for run_identity

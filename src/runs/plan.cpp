@@ -235,11 +235,21 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
 CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t available, int locals) {
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
   const size_t left = available - std::min(available, plan.memory.total());
-  return {plan.memory.optimizer_state.state, own_memory ? available_memory() / static_cast<size_t>(locals) : left};
+  const size_t host = available_memory() / static_cast<size_t>(locals);
+  return {plan.memory.optimizer_state.state,
+          own_memory ? host - std::min(host, plan.memory.offloaded + plan.memory.staging) : left};
 }
 
 bool writes_checkpoints_between_steps(const train::Recipe& r) {
   return r.checkpoint.every > 0 || *r.checkpoint.minutes.value > 0;
+}
+
+void require_host_memory(const RunPlan& plan, size_t room) {
+  const size_t needed = plan.memory.offloaded + plan.memory.staging;
+  if (needed <= room) return;
+  throw_hint(ErrorKind::resource, "use more ranks with parallel.zero 3, or another type of weights",
+             "a rank needs {} of host memory for weights, and {} are available", format_bytes(needed),
+             format_bytes(room));
 }
 
 void set_background_checkpoints(RunPlan& plan, bool background) {

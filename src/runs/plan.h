@@ -16,8 +16,8 @@ namespace ingot::runs {
 
 // Memory of a run by kind, in bytes.
 struct MemoryPlan {
-  size_t weights = 0;   // in allocated memory; at ZeRO stage 3 a rank's share
-  size_t gathered = 0;  // at ZeRO stage 3: the memory that weights are gathered into
+  size_t weights = 0;   // in allocated memory; where they are gathered (ShardSpec::gathers_weights) a rank's share
+  size_t gathered = 0;  // the memory that weights are gathered into
   // Host memory, not in total(): for gathering, and of weights that are not on the device (parallel.offload).
   size_t staging = 0;
   size_t offloaded = 0;
@@ -92,6 +92,8 @@ struct CheckpointCopy {
 };
 // `available`: as for size_run. `locals`: ranks on this machine, which share its memory.
 CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t available, int locals);
+// ErrorKind::resource when a rank's host memory, of `room` bytes, cannot hold what the plan puts there.
+void require_host_memory(const RunPlan& plan, size_t room);
 void set_background_checkpoints(RunPlan& plan, bool background);
 // Whether checkpoints are written before the run's end. The same on all ranks.
 bool writes_checkpoints_between_steps(const train::Recipe& resolved);

@@ -19,6 +19,7 @@
 #include "runs/folder.h"
 #include "runs/model.h"
 #include "runs/plan.h"
+#include "runs/ranks.h"
 #include "runtime/runtime.h"
 #include "spec/rounding.h"
 #include "tensor/tolerance.h"
@@ -74,7 +75,7 @@ train::Recipe read_recipe(const fs::path& run, const std::vector<std::string>& c
     throw_hint(ErrorKind::not_found, "give a run folder of ingot pretrain or ingot finetune: runs/NAME",
                "{}: has no recipe.yaml", run.string());
   }
-  std::vector<std::string> overrides = {"parallel.dp=1", "parallel.pp=1", "parallel.zero=0"};
+  std::vector<std::string> overrides = {"parallel.dp=1", "parallel.pp=1", "parallel.tp=1", "parallel.zero=0"};
   overrides.insert(overrides.end(), changes.begin(), changes.end());
   train::Recipe recipe = train::read_recipe(path, overrides);
   recipe.device = recipe.device.substr(0, recipe.device.find(','));  // the first of the ranks' devices
@@ -118,9 +119,10 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
   const checkpoint::TextAssets text =
       checkpoint::load_text(recipe.tokenizer ? checkpoint::open_model(*recipe.tokenizer) : source);
   const RunData data = read_run_data(recipe, text, model.vocab, *runtime.threads, log);
+  const train::ShardSpec share = share_of(recipe.parallel, 0);
   const RunPlan plan =
-      plan_run(recipe, model, data.train->statistics(), 0, plan_weights(recipe, runtime, source, model),
-               runtime.device->memory_available(), runtime);
+      plan_run(recipe, model, data.train->statistics(), 0, plan_weights(recipe, runtime, source, model, share),
+               runtime.device->memory_available(), runtime, share);
   RunModel made = make_run_model(plan, runtime, source);
   train::Step work(*runtime.device, runtime.registry, *runtime.threads, made.trained(), *made.optimizer_state,
                    plan.step, plan.decoded);

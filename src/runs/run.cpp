@@ -207,6 +207,7 @@ class Runner {
 
 int Runner::run_rank(const Rank& rank) {
   train::Recipe recipe = request_.recipe;
+  train::require_supported_ranks(recipe, recipe.name);  // a launcher has set parallel.dp
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
@@ -234,6 +235,7 @@ int Runner::run_rank(const Rank& rank) {
   }
   // The recipe states the total over all ranks.
   plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
+  require_host_memory(plan, available_memory() / static_cast<size_t>(rank.locals));
   plan_checkpoints(plan, *runtime.device, available, rank, log);
   return train_run(std::move(plan), std::move(prompts), runtime, rank, inputs, log);
 }

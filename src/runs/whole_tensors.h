@@ -14,7 +14,7 @@
 
 namespace ingot::runs {
 
-// What one rank has of tensor `number`: a slice of a vector or a matrix, or these elements of the flattened slice.
+// What one rank has of tensor `number`: of a slice of a vector or a matrix, flattened, the elements `elements`.
 struct HeldTensor {
   size_t number = 0;
   Tensor tensor;  // its elements, on the rank's device

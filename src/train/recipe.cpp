@@ -525,6 +525,12 @@ Recipe read_recipe(const std::filesystem::path& path, std::span<const std::strin
   return recipe;
 }
 
+void require_supported_ranks(const Recipe& recipe, const std::string& where) {
+  check_parallel(recipe, [&](std::string hint, const std::string& message) {
+    throw Error(ErrorKind::usage, where + ": " + message, std::move(hint));
+  });
+}
+
 void require_training_data(const Recipe& recipe) {
   if (!recipe.data.train.values.empty()) return;
   throw_hint(ErrorKind::usage, "give a file or a folder, for instance data.train=PATH",

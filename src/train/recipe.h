@@ -192,6 +192,9 @@ Recipe read_recipe(const std::filesystem::path& path, std::span<const std::strin
 
 // ErrorKind::usage for a recipe without training data, which only a dry run accepts.
 void require_training_data(const Recipe& recipe);
+// The part of read_recipe's checks that depends on the ranks, for a recipe whose parallel.dp a launcher has set.
+// `where` begins the message. Errors: usage.
+void require_supported_ranks(const Recipe& recipe, const std::string& where);
 
 // The resolved recipe as commented YAML, which reads back as the same recipe.
 std::string write_recipe(const Recipe& recipe);

@@ -155,13 +155,15 @@ ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std
 ShardedWeights::Place& ShardedWeights::place_of(int unit) { return places_[place_number(unit, units_.size(), tied_)]; }
 
 Tensor ShardedWeights::own(size_t number, DType type) const {
+  if (offloaded_) throw_error(ErrorKind::internal, "offloaded weights have no tensors");
   const auto& [bytes, data] = own_[number];
   return {data, type, Shape{bytes.count() / static_cast<int64_t>(size_of(type))}, &device_};
 }
 
 bool ShardedWeights::is_there(size_t number) const {
   const int unit = unit_of_[number];
-  return std::ranges::any_of(places_, [&](const Place& place) { return place.unit == unit && !place.pending; });
+  return unit >= 0 &&
+         std::ranges::any_of(places_, [&](const Place& place) { return place.unit == unit && !place.pending; });
 }
 
 void ShardedWeights::begin_pass(std::vector<int> units) {
@@ -169,9 +171,8 @@ void ShardedWeights::begin_pass(std::vector<int> units) {
   next_ = 0;
 }
 
-// Copies while earlier work computes, after what computes with the place's memory now.
+// Copies after what has computed with the place's memory (Place::used), while later work computes.
 void ShardedWeights::begin_upload(Place& place, const std::byte* from, size_t bytes) {
-  place.used->record(Stream::compute);
   place.used->wait_on(Stream::copy);
   device_.copy_from_host_async(Stream::copy, place.memory, from, bytes);
   place.uploaded->record(Stream::copy);
@@ -189,6 +190,7 @@ void ShardedWeights::begin_gather(int unit) {
   std::byte* all = place.memory;
   const std::byte* section = sections_[static_cast<size_t>(unit)];
   place.pending = true;
+  if (place.used) place.used->record(Stream::compute);
   if (ranks_.size() == 1) return begin_upload(place, section, own);
   if (!device_.host_visible()) {
     place.uploaded->wait();

@@ -51,8 +51,8 @@ ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<
 // the same order.
 class ShardedWeights : public nn::WeightGatherer {
  public:
-  // `ranks`: the data-parallel ranks. With share.offload_weights own() is host memory, and the device one that the host
-  // cannot access.
+  // `ranks`: the data-parallel ranks (comm::Grid::weights). With share.offload_weights own() is host memory, and the
+  // device one that the host cannot access.
   ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units, const ShardSpec& share,
                  comm::Group ranks);
 
@@ -61,7 +61,8 @@ class ShardedWeights : public nn::WeightGatherer {
 
   // This rank's share: by index of spec::parameters; no bytes where it stores nothing of a parameter.
   const std::vector<checkpoint::KeptBytes>& own() const { return own_; }
-  // That of parameter `number`, as elements of `type`.
+  // That of parameter `number`, as elements of `type`. ErrorKind::internal for offloaded weights, which are not on the
+  // device.
   Tensor own(size_t number, DType type) const;
   const std::vector<WeightUnit>& units() const { return units_; }
 
@@ -82,7 +83,8 @@ class ShardedWeights : public nn::WeightGatherer {
   struct Place {
     std::byte* memory = nullptr;
     PinnedBuffer staging;
-    std::unique_ptr<Event> used, uploaded;
+    std::unique_ptr<Event> used;  // the work so far when gathering began: the place is free after it
+    std::unique_ptr<Event> uploaded;
     int unit = -1;  // which it holds, or will hold after `operation`; -1: none
     bool pending = false;
     comm::Operation operation;

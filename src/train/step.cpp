@@ -50,6 +50,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   const ShardSpec& share = optimizer_state.share();
   const int64_t lowest = optimizer_state.lowest_trainable_layer();
   if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() >= 2) ||
+      (share.ranks > 1 && share.offload_weights && share.zero_stage() < 3) ||
       share.gathers_weights() != (sharded_ != nullptr)) {
     throw_error(ErrorKind::internal, "a step of {} parts with optimizer state of {}, ZeRO stage {}", model.parts.size(),
                 share.shards.size(), share.zero_stage());

@@ -68,7 +68,7 @@ struct TrainedModel {
 
   const spec::ModelSpec& spec;  // of the whole model
   std::vector<models::Model*> parts;
-  ShardedWeights* sharded = nullptr;  // at ZeRO stage 3: the weights of `parts`
+  ShardedWeights* sharded = nullptr;  // where they are gathered (ShardSpec::gathers_weights): the weights of `parts`
 };
 
 // Runs optimizer steps and owns their memory, which is allocated once. One thread at a time. The references outlive it.

@@ -55,6 +55,10 @@ same_as one three
 ranks 3
 run shares threads=3 parallel.zero=3 batch.micro=1 || fail "three processes failed with parallel.zero=3"
 same_as one shares
+status=0
+run samples threads=3 parallel.zero=3 'eval.prompts=[a]' || status=$?
+[ "$status" = 2 ] || fail "eval.prompts with parallel.zero=3 ended with $status"
+grep -q 'eval.prompts with parallel.zero 3 and parallel.dp 3' "$folder/log" || fail "the message does not name eval.prompts"
 
 # Two pipelines of two stages; its last checkpoint is continued by one pipeline, with another schedule.
 ranks 4

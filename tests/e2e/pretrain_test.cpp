@@ -89,7 +89,11 @@ TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
     more.insert(more.end(), {all, "device=sim32", "steps=1", "batch.global=2", "data.sequence_length=32"});
     return adapter(name, more);
   };
-  EXPECT_EQ(simulated("offloaded", {"parallel.offload=weights"}), simulated("not-offloaded", {}));
+  const std::string plain = simulated("plain", {});
+  EXPECT_EQ(simulated("offloaded", {"parallel.offload=weights"}), plain);
+  EXPECT_EQ(simulated("both-offloaded",
+                      {"parallel.offload=weights", "parallel.dp=2", "parallel.zero=3", "threads=2", "batch.micro=1"}),
+            plain);
 }
 
 TEST_F(Pretrain, WeightsThatCannotBeOffloadedAreRefused) {
@@ -140,6 +144,19 @@ TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
   more.insert(more.end(), {"parallel.dp=2", "parallel.zero=3", "threads=2"});
   ASSERT_NO_FATAL_FAILURE(trains("continued-shared", more));
   EXPECT_EQ(model("continued-shared"), model("continued"));
+  // On devices whose memory the host cannot access, alone and beside one of another kind.
+  const std::vector<std::string> few =
+      with({"steps=1", "batch.global=2", "data.sequence_length=32", "data.eval=[]", "eval.every=0"});
+  const auto simulated = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), few.begin(), few.end());
+    return trains(name, more);
+  };
+  ASSERT_NO_FATAL_FAILURE(simulated("sim", {"device=sim32"}));
+  ASSERT_NO_FATAL_FAILURE(simulated("sim-shared", {"device=sim32", "parallel.dp=2", "parallel.zero=3", "threads=2"}));
+  EXPECT_EQ(model("sim-shared"), model("sim"));
+  ASSERT_NO_FATAL_FAILURE(
+      simulated("mixed", {"device=cpu,sim32", "determinism=fast", "parallel.dp=2", "parallel.zero=3", "threads=2"}));
+  EXPECT_NEAR(curve("mixed").front().first / curve("sim").front().first, 1, 1e-4);
   const Result refused =
       program_.run(command("wrong", {"parallel.dp=2", "parallel.zero=3", "threads=2", "eval.prompts=[a]"}));
   EXPECT_EQ(refused.code, 2);

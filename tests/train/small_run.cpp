@@ -48,7 +48,7 @@ SmallRun::SmallRun(const Settings& settings)
     std::vector<DividedUnit> trained;
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
     sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share,
-                    grid.dp);
+                    grid.weights);
     CountingDevice host(true);
     write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {
