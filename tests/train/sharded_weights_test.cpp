@@ -246,7 +246,7 @@ TEST(ShardedWeights, NameTheLayerOfANonFiniteValue) {
         EXPECT_TRUE(run_step(run, 2).skipped);
         const std::vector<data::PackedSequence> all = run.sequences(sequences);
         const std::vector<int64_t> samples = SmallRun::samples(sequences);
-        const auto begin = static_cast<size_t>(world.rank()) * 2, count = static_cast<size_t>(2 + world.rank());
+        const auto begin = static_cast<size_t>(world.rank()) * 2, count = static_cast<size_t>(world.rank()) + 2;
         const std::string found = run.step->locate_non_finite(
             2, std::span(all).subspan(begin, count), std::span(samples).subspan(begin, count), run.sharded->weights());
         EXPECT_NE(found.find(std::string(name) + ", whose values are not finite"), std::string::npos) << found;
