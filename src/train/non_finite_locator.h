@@ -15,8 +15,8 @@ namespace ingot::train {
 // after the last parameter that an earlier op was called with, so every message names a layer.
 class NonFiniteLocator : public ops::OpObserver {
  public:
-  // `weights`: by index of spec::parameters(model), those of this rank. `sharded`: at ZeRO stage 3 their owner, whose
-  // memory has one weight after another; else null. The arguments outlive it.
+  // `weights`: by index of spec::parameters(model), those of this rank. `sharded`: where they are gathered their owner,
+  // whose memory has one weight after another; else null. The arguments outlive it.
   NonFiniteLocator(Device& device, const spec::ModelSpec& model, const WeightSet& weights,
                    const OptimizerState& optimizer_state, const ShardedWeights* sharded = nullptr);
 
