@@ -7,5 +7,6 @@ namespace ingot {
 extern const char* const test_data;         // tests/golden
 extern const char* const source_root;       // the checkout
 extern const char* const ingot_executable;  // of this build
+extern const char* const fake_nccl;         // of this build: the stand-in for NCCL on simulated devices
 
 }  // namespace ingot

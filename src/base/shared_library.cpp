@@ -38,8 +38,10 @@ SharedLibrary::~SharedLibrary() {
   if (handle_ != nullptr) dlclose(handle_);
 }
 
+void* SharedLibrary::find(const char* name) const { return dlsym(handle_, name); }
+
 void* SharedLibrary::address(const char* name) const {
-  void* found = dlsym(handle_, name);
+  void* found = find(name);
   if (found == nullptr) throw_error(ErrorKind::unavailable, "{} has no function {}", path_, name);
   return found;
 }

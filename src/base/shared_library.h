@@ -19,6 +19,7 @@ class SharedLibrary {
   const std::string& path() const { return path_; }
   const std::string& reason() const { return reason_; }
 
+  bool has(const char* name) const { return find(name) != nullptr; }
   // The function `name`; `bind` sets a pointer to it. ErrorKind::unavailable, naming library and function, when it does
   // not exist.
   template <class Function>
@@ -31,6 +32,7 @@ class SharedLibrary {
   }
 
  private:
+  void* find(const char* name) const;
   void* address(const char* name) const;
   void* handle_ = nullptr;
   std::string path_;

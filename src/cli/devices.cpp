@@ -9,6 +9,7 @@
 #include "backend/gpu/runtime/code_objects.h"
 #include "backend/gpu/runtime/driver_device.h"
 #include "backend/gpu/runtime/matmul_library.h"
+#include "backend/gpu/runtime/nccl.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/machine.h"
@@ -117,7 +118,8 @@ class Devices : public Command {
       output.print(fmt::format("{}  {}\n", each["backend"].get<std::string>(), each["reason"].get<std::string>()));
     }
     Json libraries = Json::array();
-    for (const gpu::LibraryInfo& info : {gpu::info_of_cublaslt(), gpu::info_of_cudnn(), gpu::info_of_hipblaslt()}) {
+    for (const gpu::LibraryInfo& info : {gpu::info_of_cublaslt(), gpu::info_of_cudnn(), gpu::info_of_hipblaslt(),
+                                         gpu::info_of_nccl(), gpu::info_of_rccl()}) {
       libraries.push_back(
           {{"name", info.name}, {"path", info.path}, {"version", info.version}, {"reason", info.reason}});
       if (info.path.empty()) {

@@ -1,6 +1,9 @@
 // The process grid: the rank of each world rank in its data-parallel, pipeline and tensor-parallel groups.
 #pragma once
 
+#include <memory>
+
+#include "comm/device_communicator.h"
 #include "comm/group.h"
 
 namespace ingot::comm {
@@ -24,6 +27,12 @@ struct Grid {
   // The same ranks as `dp`: weights are gathered in an order that differs from that of gradients between devices.
   Group weights;
   Group ends;  // the first and the last stage; a group of one on the others
+
+  // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
+  struct OnDevice {
+    std::shared_ptr<DeviceCommunicator> dp, weights, tp;
+  };
+  OnDevice on_device;
 
   // Group::waited_s() of all of them.
   double waited_s() const;

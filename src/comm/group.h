@@ -122,6 +122,10 @@ class Group {
   std::vector<std::string> gather(const std::string& text) const;
   // Makes a group for each color, its ranks ordered by (key, rank in this group).
   Group split(int color, int key, const std::string& name) const;
+  // Throws the error of a rank that is known to have failed.
+  void require_running() const {
+    if (!alone()) transport_->require_running();
+  }
   void fail(const Error& why) const noexcept {
     if (!alone()) transport_->fail(why);
   }

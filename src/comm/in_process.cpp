@@ -398,6 +398,10 @@ class InProcessTransport : public Transport {
     return std::make_unique<InProcessTransport>(std::move(part));
   }
 
+  void require_running() override {
+    auto held = member_.world->state.lock();
+    if (held->failure) throw_failure(*held->failure);
+  }
   void fail(const Error& why) noexcept override { member_.world->fail(member_.world_rank(), why); }
 
  private:

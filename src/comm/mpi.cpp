@@ -78,6 +78,7 @@ class MpiTransport : public Transport {
     return std::make_unique<MpiTransport>(world_, result->group, result->rank, result->size, name);
   }
 
+  void require_running() override { world_->require_running(); }
   void fail(const Error& why) noexcept override { world_->fail(why); }
 
  private:

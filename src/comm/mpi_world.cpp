@@ -50,6 +50,11 @@ void World::wait(const Entry& entry) {
   if (!entry.done) rethrow(*held->failure);
 }
 
+void World::require_running() {
+  auto held = state_.lock();
+  if (held->failure) rethrow(*held->failure);
+}
+
 void World::fail(const Error& why) noexcept {
   {
     auto held = state_.lock();

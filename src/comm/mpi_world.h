@@ -65,6 +65,8 @@ class World {
   // Errors besides: unavailable after settings.timeout_s without progress.
   void wait(const Entry& entry);
 
+  // Throws if a rank is known to have failed.
+  void require_running();
   // Reports to the other ranks that this rank has failed. Of several failures the first counts.
   void fail(const Error& why) noexcept;
 

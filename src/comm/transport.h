@@ -58,6 +58,8 @@ class Transport {
   // Collective: makes a group for each `color`, its ranks ordered by (key, rank in this group). `name` is for messages.
   virtual std::unique_ptr<Transport> split(int color, int key, const std::string& name) = 0;
 
+  // Throws the error of a rank that is known to have failed.
+  virtual void require_running() = 0;
   // Reports that this rank cannot continue: every operation that other ranks wait for ends with an error that holds
   // `why`.
   virtual void fail(const Error& why) noexcept = 0;

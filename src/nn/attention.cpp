@@ -112,7 +112,7 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     q.backward(pass, dnormed, dq, state.attention_normed, false);
     k.backward(pass, dnormed, dk, state.attention_normed, true);
     v.backward(pass, dnormed, dv, state.attention_normed, true);
-    if (dnormed) sum_over(pass.ops.device, pass.tp, dnormed);
+    if (dnormed) sum_over_ranks(pass, dnormed);
     return;
   }
   const Tensor fused = scratch.allocate(dq.dtype, Shape{dq.rows(), qkv.weight.out});
@@ -122,7 +122,7 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
   ops::scatter_columns(pass.ops, fused, dv, v_columns);
   if (clip > 0) ops::clamp_backward(pass.ops, fused, fused, state.qkv, clip);
   qkv.backward(pass, dnormed, fused, state.attention_normed, false);
-  if (dnormed) sum_over(pass.ops.device, pass.tp, dnormed);
+  if (dnormed) sum_over_ranks(pass, dnormed);
 }
 
 size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {

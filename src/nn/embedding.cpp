@@ -34,7 +34,7 @@ float Embedding::scale_in(DType type) const {
 
 void Embedding::forward(Pass& pass, const Tensor& x) const {
   ops::embedding(pass.ops, x, table, pass.batch.ids, part);
-  sum_over(pass.ops.device, pass.tp, x);  // of each token one rank has the row, the others zeros
+  sum_over_ranks(pass, x);  // of each token one rank has the row, the others zeros
   if (scale != 1) ops::scale(pass.ops, x, x, scale_in(x.dtype));
   if (!positions) return;
   const Arena::Scope scope(pass.ops.scratch);

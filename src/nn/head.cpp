@@ -21,7 +21,7 @@ void Head::backward(Pass& pass, const Tensor& dnormed, const Tensor& dlogits, co
   }
   if (scale != 1 || dlinear.data != dlogits.data) ops::scale(pass.ops, dlinear, dlogits, scale);
   linear.backward(pass, dnormed, dlinear, normed, false);
-  sum_over(pass.ops.device, pass.tp, dnormed);
+  sum_over_ranks(pass, dnormed);
 }
 
 }  // namespace ingot::nn

@@ -119,7 +119,7 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
   local_forward(pass, sum, x, false);
-  sum_over(pass.ops.device, pass.tp, sum);
+  sum_over_ranks(pass, sum);
   if (accumulate) ops::add(pass.ops, y, y, sum);
 }
 

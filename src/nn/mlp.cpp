@@ -39,7 +39,7 @@ void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockS
   }
   if (gate) gate.backward(pass, dnormed, state.gate, state.mlp_normed, false);
   up.backward(pass, dnormed, state.up, state.mlp_normed, static_cast<bool>(gate));
-  sum_over(pass.ops.device, pass.tp, dnormed);
+  sum_over_ranks(pass, dnormed);
 }
 
 size_t Mlp::forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {

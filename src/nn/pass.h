@@ -62,6 +62,7 @@ struct KvCache {
 };
 
 class DeferredGradients;
+class DeviceSum;
 
 // Training only. An accumulation unit is `determinism_unit` packed sequences, whose gradient is added as one
 // contribution.
@@ -89,6 +90,7 @@ struct Pass {
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
   // For a shard of a model (spec/model_shard.h): the ranks that hold the other shards of its layers.
   comm::Group tp{};
+  DeviceSum* sum = nullptr;           // how they add up; null: by way of host memory
   WeightGatherer* weights = nullptr;  // null: all weights are there
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.

@@ -1,10 +1,13 @@
 #include "nn/transfer.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/half.h"
+#include "ops/sum_parts.h"
 
 namespace ingot::nn {
 
@@ -31,11 +34,56 @@ void sum_floats(Device& device, const comm::Group& group, const Tensor& x) {
   device.copy_from_host(x.data, sums.data(), x.bytes());
 }
 
+// Elements of x [n] by rank: equal sections that begin at multiples of 16 bytes, the last ones shorter or empty.
+std::vector<size_t> sections_of(int64_t n, int ranks) {
+  constexpr int64_t multiple = 8;
+  const int64_t most = ((n + ranks - 1) / ranks + multiple - 1) / multiple * multiple;
+  std::vector<size_t> sections;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    sections.push_back(static_cast<size_t>(std::clamp<int64_t>(n - rank * most, 0, most)));
+  return sections;
+}
+
+// Bytes of a piece of DeviceSum: so large that a library's latency counts little.
+constexpr size_t piece_bytes = size_t{16} << 20;
+
 }  // namespace
 
-void sum_over(Device& device, const comm::Group& group, const Tensor& x) {
+// The parts of a section are at most 8 elements a rank more than a piece.
+size_t DeviceSum::bytes() { return Arena::footprint(piece_bytes + 1024 * 8 * sizeof(float)); }
+
+DeviceSum::DeviceSum(std::shared_ptr<comm::DeviceCommunicator> ranks, Arena& memory)
+    : ranks_(std::move(ranks)),
+      parts_(static_cast<std::byte*>(memory.allocate_bytes(bytes()))),
+      workspace_(ranks_->make_workspace(piece_bytes)) {}
+
+void DeviceSum::sum(ops::Context& context, const Tensor& x) {
+  const auto at_most = static_cast<int64_t>(piece_bytes / size_of(x.dtype));
+  for (int64_t begin = 0; begin < x.elements(); begin += at_most)
+    sum_piece(context, x.slice(begin, std::min(x.elements(), begin + at_most)));
+}
+
+void DeviceSum::sum_piece(ops::Context& context, const Tensor& x) {
+  const auto ranks = static_cast<size_t>(ranks_->size()), rank = static_cast<size_t>(ranks_->rank());
+  std::vector<size_t> sections = sections_of(x.elements(), ranks_->size());
+  const auto begin =
+      static_cast<int64_t>(std::accumulate(sections.begin(), sections.begin() + ranks_->rank(), size_t{0}));
+  const auto count = static_cast<int64_t>(sections[rank]);
+  for (size_t& section : sections) section *= size_of(x.dtype);
+  const std::vector<size_t> received(ranks, sections[rank]);
+  ranks_->all_to_all(workspace_, parts_, received, x.data, sections)->wait();
+  const Tensor own = x.slice(begin, begin + count);
+  const Tensor parts{parts_, x.dtype, Shape{static_cast<int64_t>(ranks), count}, x.device};
+  if (count > 0) ops::sum_parts(context, own, parts, false);
+  ranks_->all_gather(workspace_, x.data, own.data, sections)->wait();
+}
+
+void sum_over_ranks(Pass& pass, const Tensor& x) {
+  const comm::Group& group = pass.tp;
   if (group.size() == 1) return;
+  Device& device = pass.ops.device;
   const Tensor flat = x.reshape(Shape{x.elements()});
+  if (pass.sum != nullptr) return pass.sum->sum(pass.ops, flat);
   for (int64_t begin = 0; begin < flat.elements(); begin += at_once) {
     const Tensor part = flat.slice(begin, std::min(flat.elements(), begin + at_once));
     switch (x.dtype) {

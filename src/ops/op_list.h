@@ -31,7 +31,8 @@
   NOUN(muon) OP(MuonMomentum) OP(MuonNormalize) OP(MuonCombine) OP(MuonApply)                                           \
   NOUN(rms_norm) OP(RmsNorm) OP(RmsNormBackward)                                                                        \
   NOUN(rope) OP(Rope)                                                                                                   \
-  NOUN(sampling) OP(Sample)
+  NOUN(sampling) OP(Sample)                                                                                             \
+  NOUN(sum_parts) OP(SumParts)
 // clang-format on
 
 // The list's nouns alone, and its ops alone.

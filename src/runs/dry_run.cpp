@@ -120,11 +120,19 @@ class DryRun {
   }
 
  private:
+  // Whether ranks would exchange weights through other host memory: GPUs are taken to have their vendor's library.
+  bool staged() const {
+    const DeviceKind kind = runtime_.device->kind();
+    const bool is_gpu = machine_ || kind == DeviceKind::cuda || kind == DeviceKind::hip;
+    const train::Collectives how = recipe_.parallel.collectives;
+    return !runtime_.device->host_visible() && how != train::Collectives::device &&
+           (how == train::Collectives::host || !is_gpu);
+  }
   int64_t stage_ranks() const { return ranks_ / recipe_.parallel.pp; }
 
   RunPlan plan_of(int64_t rank) {
     const train::ShardSpec share = share_of(recipe_.parallel, rank);
-    const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share, true);
+    const WeightPlan weights = plan_weights(recipe_, runtime_, inputs_.source, inputs_.model, share, {staged(), true});
     const auto size = [&](auto how, const data::DatasetStatistics& data, int64_t prompt) {
       return how(recipe_, inputs_.model, data, prompt, weights, available_, runtime_, share);
     };

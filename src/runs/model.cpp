@@ -1,6 +1,7 @@
 #include "runs/model.h"
 
 #include "base/error.h"
+#include "comm/host_communicator.h"
 #include "runs/folder.h"
 #include "train/initialise.h"
 
@@ -38,7 +39,7 @@ std::vector<ParameterForm> forms_of(const train::Recipe& r, const checkpoint::Mo
 }  // namespace
 
 WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const spec::ModelSpec& model, const train::ShardSpec& share, bool may_lack_files) {
+                        const spec::ModelSpec& model, const train::ShardSpec& share, const WeightPlanOptions& planned) {
   const checkpoint::LoadOptions options = load_options(r, *runtime.device, runtime, share);
   if (share.offload_weights && runtime.device->host_visible()) {
     throw_hint(ErrorKind::usage, "remove parallel.offload, or give another device",
@@ -46,15 +47,14 @@ WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const
   }
   if (share.gathers_weights()) {
     const std::vector<train::WeightUnit> units =
-        weight_units(r, model, forms_of(r, source, options, model, may_lack_files), share);
-    const auto [own, offloaded, gathered, staging] =
-        train::sharded_weight_bytes(model, units, share, runtime.device->host_visible());
+        weight_units(r, model, forms_of(r, source, options, model, planned.may_lack_files), share);
+    const auto [own, offloaded, gathered, staging] = train::sharded_weight_bytes(model, units, share, planned.staged);
     return {.copied = own, .gathered = gathered, .staging = staging, .offloaded = offloaded};
   }
   if (r.init == train::InitFrom::random) {
     return {train::weight_bytes(spec::held_parameters(model, share.shards), train::dtype_of(r.precision))};
   }
-  if (may_lack_files && !checkpoint::has_weights(source)) {
+  if (planned.may_lack_files && !checkpoint::has_weights(source)) {
     WeightPlan plan;
     for (const ParameterForm& form : checkpoint::parameter_forms(model, options))
       plan.copied += Arena::footprint(form.bytes());
@@ -81,7 +81,7 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   if (share.gathers_weights()) {
     made.sharded = std::make_unique<train::ShardedWeights>(
         device, plan.model, weight_units(r, plan.model, forms_of(r, source, options, plan.model), share), share,
-        grid.weights);
+        grid.on_device.weights ? grid.on_device.weights : comm::through_host(device, grid.weights));
     options.kept = made.sharded->own();
   }
   if (r.init == train::InitFrom::random) {

@@ -13,10 +13,14 @@
 
 namespace ingot::runs {
 
-// How much of the weights of share.shards would be copied, and how much mapped. `may_lack_files`: weights whose files
-// are missing are planned by the model's shape, as copied.
+struct WeightPlanOptions {
+  bool staged = false;          // ranks exchange weights through other host memory (train::sharded_weight_bytes)
+  bool may_lack_files = false;  // weights whose files are missing are planned by the model's shape, as copied
+};
+// How much of the weights of share.shards would be copied, and how much mapped.
 WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const spec::ModelSpec& model, const train::ShardSpec& share = {}, bool may_lack_files = false);
+                        const spec::ModelSpec& model, const train::ShardSpec& share = {},
+                        const WeightPlanOptions& planned = {});
 
 // What one rank has.
 struct RunModel {

@@ -74,7 +74,7 @@ int64_t steps_of(const train::Recipe& r, int64_t sequences, double filled) {
 size_t MemoryPlan::total() const {
   return weights + gathered + optimizer_state.master + optimizer_state.moments + optimizer_state.gradients +
          optimizer_state.adapter + step.saved + step.scratch + step.batch + workspace + samples +
-         (host_visible ? step.messages + optimizer_state.received : 0);
+         (host_visible ? step.messages : 0);
 }
 
 std::string MemoryPlan::table() const {
@@ -94,7 +94,6 @@ std::string MemoryPlan::table() const {
   row("CPU workspace", workspace);
   row("samples' engine", samples);
   if (host_visible) row("pipeline's messages", step.messages);
-  if (host_visible) row("received gradients", optimizer_state.received);
   text += fmt::format("  {:<22}{:>12}\n", "total", format_bytes(total()));
   if (mapped)
     text +=

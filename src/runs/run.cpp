@@ -25,6 +25,7 @@
 #include "runs/summary.h"
 #include "runs/tensorboard_log.h"
 #include "runs/whole_tensors.h"
+#include "runtime/collectives.h"
 #include "runtime/device_rates.h"
 #include "runtime/runtime.h"
 #include "train/event_log.h"
@@ -140,6 +141,23 @@ void require_like_devices(const Device& device, const RunPlan& plan, const comm:
   }
 }
 
+// Of the ranks that exchange device memory. Collective over the grid.
+runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
+                                              const comm::Grid& grid) {
+  runtime::CollectivesChoice choice{nullptr, "through host memory"};
+  // A library for simulated devices is a stand-in, which must be asked for.
+  const bool simulated = device.kind() == DeviceKind::sim && parallel.collectives == train::Collectives::automatic;
+  if (parallel.dp * parallel.tp == 1 || parallel.collectives == train::Collectives::host || simulated) return choice;
+  const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world);
+  if (found.library != nullptr) return {found.library, "by " + found.text};
+  if (parallel.collectives == train::Collectives::device) {
+    throw_hint(ErrorKind::usage, "install NCCL or RCCL, or set parallel.collectives to auto or host",
+               "parallel.collectives: device: {}", found.text);
+  }
+  choice.text += fmt::format(" ({})", found.text);
+  return choice;
+}
+
 DeviceRates scaled(const DeviceRates& rates, double factor) {
   return {rates.peak * factor, rates.gemm * factor, rates.date};
 }
@@ -196,7 +214,7 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, runtime::Runtime& r
 class Runner {
  public:
   Runner(const RunRequest& request) : request_(request) {}
-  int run_rank(const Rank& rank);
+  int run_rank(const Rank& launched);
 
  private:
   int train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime, const Rank& rank,
@@ -205,10 +223,10 @@ class Runner {
   const RunRequest& request_;
 };
 
-int Runner::run_rank(const Rank& rank) {
+int Runner::run_rank(const Rank& launched) {
   train::Recipe recipe = request_.recipe;
   train::require_supported_ranks(recipe, recipe.name);  // a launcher has set parallel.dp
-  const comm::Group& world = rank.world;
+  const comm::Group& world = launched.world;
   const bool first = world.rank() == 0;
   Log log(first ? LogLevel::info : LogLevel::error);
   // Checked before anything is read, not at the first checkpoint.
@@ -217,10 +235,21 @@ int Runner::run_rank(const Rank& rank) {
     if (remote) remote->require_writable();
     RunFolder::check(run_folder(recipe), request_.resume, address_of(remote));
   });
-  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), rank);
+  runtime::Runtime runtime = open_rank_runtime(recipe.device, recipe.threads.value, train::cpus_of(recipe), launched);
   const RunInputs inputs = read_run_inputs(recipe, *runtime.threads, log);
   const train::ShardSpec share = share_of(recipe.parallel, world.rank());
-  const WeightPlan weights = plan_weights(recipe, runtime, inputs.source, inputs.model, share);
+  const runtime::CollectivesChoice collectives = choose_collectives(recipe.parallel, *runtime.device, launched.grid);
+  if (first && recipe.parallel.dp * recipe.parallel.tp > 1 && !runtime.device->host_visible())
+    log.info("ranks exchange gradients and weights {}", collectives.text);
+  // Before the available memory is measured: a library takes some.
+  const runtime::DeviceCollectives device_collectives(collectives, *runtime.device, launched.grid,
+                                                      share.gathers_weights(),
+                                                      static_cast<double>(recipe.parallel.timeout_s));
+  Rank rank = launched;
+  rank.grid = device_collectives.grid();
+  const WeightPlan weights =
+      plan_weights(recipe, runtime, inputs.source, inputs.model, share,
+                   {.staged = collectives.library == nullptr && !runtime.device->host_visible()});
   const size_t available = memory_of(*runtime.device, rank);
   std::vector<std::vector<int32_t>> prompts;  // only on the first rank
   if (first) prompts = encode_prompts(recipe, inputs.text, inputs.data);

@@ -1,6 +1,7 @@
 #include "tensor/device.h"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.h"
 
@@ -49,6 +50,10 @@ void Device::copy_to_host_async(Stream, void* destination, const void* source, s
 }
 
 std::unique_ptr<Event> Device::make_event() { return std::make_unique<PastEvent>(); }
+
+void Device::fill_zero(void* data, size_t bytes) {
+  if (bytes > 0) std::memset(data, 0, bytes);
+}
 
 std::unique_ptr<RecordedGraph> Device::record(FunctionRef<void()>) {
   throw_error(ErrorKind::internal, "{} does not support recording work", name());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,9 +19,11 @@ enum class DeviceKind { cpu, cuda, hip, sim };
 
 const char* name(DeviceKind kind);  // "cpu", "cuda", "hip", "sim"
 
-// A device has two in-order streams. Ops run in `compute`; copies that overlap with them run in `copy`. Only an Event
-// orders one stream against the other.
-enum class Stream { compute, copy };
+// A device has in-order streams. Ops run in `compute`; copies that overlap with them run in `copy`, and collective
+// operations between ranks in `gather` (weights) and `reduce` (gradients). Only an Event orders one stream against
+// another.
+enum class Stream { compute, copy, gather, reduce };
+inline constexpr size_t num_streams = 4;
 
 // A point in a stream. An event that was never recorded counts as done. Errors of asynchronous device work are thrown
 // where the host waits for it. The device must outlive its events.
@@ -76,6 +79,11 @@ class Device {
   virtual void copy_from_host_async(Stream stream, void* device_destination, const void* host_source, size_t bytes);
   virtual void copy_to_host_async(Stream stream, void* host_destination, const void* device_source, size_t bytes);
   virtual std::unique_ptr<Event> make_event();
+  // Sets device memory to zeros, in the compute stream.
+  virtual void fill_zero(void* data, size_t bytes);
+  // `check` is called again and again, with the seconds so far, while the host waits for the device's work, which may
+  // wait for other devices; what it throws ends the wait. Empty: none.
+  virtual void set_wait_check(std::function<void(double waited_s)>) {}
 
   // Whether `record` is supported.
   virtual bool replays() const { return false; }

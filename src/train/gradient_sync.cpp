@@ -1,12 +1,14 @@
 #include "train/gradient_sync.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
-#include "comm/combine.h"
+#include "comm/host_communicator.h"
+#include "nn/transfer.h"
 #include "ops/adamw_bytes.h"
+#include "ops/sum_parts.h"
 
 namespace ingot::train {
 
@@ -14,14 +16,6 @@ namespace {
 
 comm::Number number_of(const Tensor& tensor) {
   return tensor.dtype == DType::i64 ? comm::Number::i64 : comm::Number::f32;
-}
-
-// Calls fn with the memory as a span of its element type.
-template <class Fn>
-auto with_numbers(std::byte* data, const Tensor& tensor, Fn fn) {
-  const auto count = static_cast<size_t>(tensor.elements());
-  if (tensor.dtype == DType::i64) return fn(std::span(reinterpret_cast<int64_t*>(data), count));
-  return fn(std::span(reinterpret_cast<float*>(data), count));
 }
 
 // Where a tensor's gradient is summed.
@@ -33,15 +27,16 @@ size_t section_start(const Bucket& bucket, int rank) {
 
 }  // namespace
 
-GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid)
-    : device_(device),
+GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_state, const comm::Grid& grid)
+    : context_(context),
+      device_(context.device),
       optimizer_state_(optimizer_state),
       ranks_(grid.dp),
       stages_(grid.pp),
       tp_(grid.tp),
       model_(grid.model),
-      uses_(grid.ends),
-      host_visible_(device.host_visible()) {
+      between_(grid.on_device.dp ? grid.on_device.dp : comm::through_host(device_, grid.dp)),
+      uses_(comm::through_host(device_, grid.ends)) {
   const ShardSpec& share = optimizer_state.share();
   if (share.rank != ranks_.rank() || share.ranks != ranks_.size() || share.stage() != stages_.rank() ||
       share.stages() != stages_.size() || share.tp_rank() != tp_.rank() || share.tp() != tp_.size()) {
@@ -56,38 +51,20 @@ GradientSync::GradientSync(Device& device, OptimizerState& optimizer_state, cons
     throw_error(ErrorKind::internal, "fixed-point sums over {} tensor-parallel ranks", tp_.size());
   if (optimizer_state.ranges()) largest_.resize(optimizer_state.num_trainable());
   for (const Bucket& bucket : optimizer_state.buckets()) {
-    if (bucket.split && !host_visible_)
-      uses_staging_ = PinnedBuffer(device, total_of(optimizer_state.tensors()[*bucket.split]).bytes());
+    if (bucket.split)
+      uses_workspace_ = uses_->make_workspace(total_of(optimizer_state.tensors()[*bucket.split]).bytes());
   }
   if (alone()) return;
-  transfers_.resize(optimizer_state.buckets().size());
-  shard_sums_.resize(transfers_.size());
-  for (size_t b = 0; b < transfers_.size() && !host_visible_; ++b) {
-    const Bucket& bucket = optimizer_state.buckets()[b];
-    transfers_[b].staging = PinnedBuffer(device, bucket.memory.bytes());
-    transfers_[b].computed = device.make_event();
-    transfers_[b].copied = device.make_event();
-    if (bucket.shard_sum) shard_sums_[b].resize(bucket.shard_sum.bytes());
-  }
-  for (size_t b = 0; b < transfers_.size() && every_micro_batch(); ++b) {
-    std::vector<std::byte>& received = received_[b % 2];
-    received.resize(std::max(received.size(), optimizer_state.buckets()[b].shard_sum.bytes()));
-  }
+  for (const Bucket& bucket : optimizer_state.buckets())
+    transfers_.push_back({between_->make_workspace(bucket.memory.bytes()), nullptr});
 }
 
 void GradientSync::begin_step() {
   std::fill(largest_.begin(), largest_.end(), 0.0F);
   if (alone()) return;
-  for (size_t b = 0; b < transfers_.size(); ++b) {
-    const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
-    if (!shard_sum || shard_sum.elements() == 0) continue;
-    std::memset(host_visible_ ? shard_sum.data : shard_sums_[b].data(), 0, shard_sum.bytes());
+  for (const Bucket& bucket : optimizer_state_.buckets()) {
+    if (bucket.shard_sum) device_.fill_zero(bucket.shard_sum.data, bucket.shard_sum.bytes());
   }
-}
-
-std::byte* GradientSync::host_memory(size_t bucket) {
-  return host_visible_ ? static_cast<std::byte*>(optimizer_state_.buckets()[bucket].memory.data)
-                       : transfers_[bucket].staging.data();
 }
 
 void GradientSync::sum_partial(const Bucket& bucket) {
@@ -96,11 +73,15 @@ void GradientSync::sum_partial(const Bucket& bucket) {
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       const TrainedParameter& t = optimizer_state_.tensors()[i];
       if (t.placement != spec::TensorPlacement::partial) continue;
-      fn(t.gradient, at);
+      fn(t.gradient.reshape(Shape{t.gradient.elements()}), at);
       at += static_cast<size_t>(t.gradient.elements());
     }
     return at;
   };
+  if (tp_sum_ != nullptr) {
+    for_partial([&](const Tensor& x, size_t) { tp_sum_->sum(context_, x); });
+    return;
+  }
   std::vector<float> sums(for_partial([](const Tensor&, size_t) {}));
   if (sums.empty()) return;
   for_partial([&](const Tensor& x, size_t at) { device_.copy_to_host(sums.data() + at, x.data, x.bytes()); });
@@ -108,61 +89,35 @@ void GradientSync::sum_partial(const Bucket& bucket) {
   for_partial([&](const Tensor& x, size_t at) { device_.copy_from_host(x.data, sums.data() + at, x.bytes()); });
 }
 
-void GradientSync::begin(size_t bucket, bool empty) {
-  if (tp_.size() > 1 && !local_only_ && !empty) sum_partial(optimizer_state_.buckets()[bucket]);
-  if (alone()) return;
-  const Tensor& memory = optimizer_state_.buckets()[bucket].memory;
-  BucketTransfer& transfer = transfers_[bucket];
-  if (empty) {
-    if (!host_visible_) transfer.copied->wait();  // the previous upload from the staging buffer
-    std::memset(host_memory(bucket), 0, memory.bytes());
-  } else if (!host_visible_) {
-    // Copies while backward goes on; the memory is reused only after the bucket's synchronisation was waited for.
-    transfer.computed->record(Stream::compute);
-    transfer.computed->wait_on(Stream::copy);
-    device_.copy_to_host_async(Stream::copy, transfer.staging.data(), memory.data, memory.bytes());
-    transfer.copied->record(Stream::copy);
-  }
-  in_flight_.push_back(bucket);
-  if (host_visible_) begin_operation(bucket);
-  if (!every_micro_batch()) return;
-  accumulate_pending();
-  pending_bucket_ = bucket;
-  if (bucket > 0 && optimizer_state_.buckets()[bucket - 1].memory.data == memory.data) accumulate_pending();  // shared
-}
-
-// Where the host cannot access device memory, waits for the bucket's copy to arrive first.
-void GradientSync::begin_operation(size_t b) {
+void GradientSync::begin(size_t b, bool empty) {
   const Bucket& bucket = optimizer_state_.buckets()[b];
-  BucketTransfer& transfer = transfers_[b];
-  if (!host_visible_) transfer.copied->wait();
-  transfer.operation = with_numbers(host_memory(b), bucket.memory, [&]<class T>(std::span<T> all) {
-    const size_t section = bucket.sections[static_cast<size_t>(ranks_.rank())];
-    switch (optimizer_state_.share().zero_stage()) {
-      case 0: return ranks_.begin_all_reduce(all, comm::ReduceOp::sum);
-      case 1:
-        return ranks_.begin_reduce_scatter<T>(all.subspan(section_start(bucket, ranks_.rank()), section), all,
-                                              bucket.sections, comm::ReduceOp::sum);
-      default:
-        return ranks_.begin_reduce_scatter<T>({reinterpret_cast<T*>(received_[b % 2].data()), section}, all,
-                                              bucket.sections, comm::ReduceOp::sum);
-    }
-  });
+  if (tp_.size() > 1 && !local_only_ && !empty) sum_partial(bucket);
+  if (alone()) return;
+  const Tensor& memory = bucket.memory;
+  if (empty) device_.fill_zero(memory.data, memory.bytes());
+  auto& [workspace, operation] = transfers_[b];
+  if (optimizer_state_.share().zero_stage() == 0) {
+    operation = between_->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()), number_of(memory),
+                                     comm::ReduceOp::sum);
+  } else {
+    operation =
+        between_->reduce_scatter(workspace, memory.data, bucket.sections, number_of(memory), comm::ReduceOp::sum);
+  }
+  if (!every_micro_batch()) return in_flight_.push_back(b);
+  accumulate_pending();
+  pending_bucket_ = b;
+  if (b > 0 && optimizer_state_.buckets()[b - 1].memory.data == memory.data) accumulate_pending();  // shared
 }
 
 // Adds a micro-batch's total to the step's.
 void GradientSync::accumulate_pending() {
   if (!pending_bucket_) return;
-  const size_t b = *pending_bucket_;
+  const Bucket& bucket = optimizer_state_.buckets()[*pending_bucket_];
+  std::exchange(transfers_[*pending_bucket_].operation, nullptr)->wait();
   pending_bucket_.reset();
-  const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
-  if (!host_visible_) begin_operation(b);
-  transfers_[b].operation.wait();
-  void* into = host_visible_ ? shard_sum.data : shard_sums_[b].data();
-  if (!comm::combine(into, received_[b % 2].data(), static_cast<size_t>(shard_sum.elements()), number_of(shard_sum),
-                     comm::ReduceOp::sum)) {
-    throw_error(ErrorKind::internal, "a fixed-point sum of {} numbers overflows int64", shard_sum.elements());
-  }
+  const auto begin = static_cast<int64_t>(section_start(bucket, ranks_.rank()));
+  const Tensor total = bucket.memory.slice(begin, begin + bucket.shard_sum.elements());
+  ops::sum_parts(context_, bucket.shard_sum, total.reshape(Shape{1, total.elements()}), true);
 }
 
 void GradientSync::record_largest(bool empty) {
@@ -184,45 +139,23 @@ void GradientSync::finish() {
 }
 
 void GradientSync::finish_buckets() {
-  if (every_micro_batch()) {
-    for (size_t b = 0; b < transfers_.size() && !host_visible_; ++b) {
-      const Tensor& shard_sum = optimizer_state_.buckets()[b].shard_sum;
-      device_.copy_from_host(shard_sum.data, shard_sums_[b].data(), shard_sum.bytes());
-    }
-  } else {
-    for (size_t b = 0; b < in_flight_.size() && !host_visible_; ++b) begin_operation(in_flight_[b]);
-    for (const size_t b : in_flight_) {
-      BucketTransfer& transfer = transfers_[b];
-      transfer.operation.wait();
-      if (host_visible_) continue;
-      const Bucket& bucket = optimizer_state_.buckets()[b];
-      const bool scattered = optimizer_state_.share().zero_stage() == 1;
-      const size_t begin = scattered ? section_start(bucket, ranks_.rank()) : 0;
-      const size_t count = scattered ? bucket.sections[static_cast<size_t>(ranks_.rank())]
-                                     : static_cast<size_t>(bucket.memory.elements());
-      const size_t width = size_of(bucket.memory.dtype);
-      device_.copy_from_host_async(Stream::compute, static_cast<std::byte*>(bucket.memory.data) + begin * width,
-                                   transfer.staging.data() + begin * width, count * width);
-      transfer.copied->record(Stream::compute);
-    }
-  }
+  for (const size_t b : in_flight_) std::exchange(transfers_[b].operation, nullptr)->wait();
   in_flight_.clear();
 }
 
 void GradientSync::sum_uses(size_t index) const {
   if (one_stage()) return;
-  const TrainedParameter& t = optimizer_state_.tensors()[index];
-  const Tensor& total = total_of(t);
-  std::byte* memory = host_visible_ ? static_cast<std::byte*>(total.data) : uses_staging_.data();
-  if (!host_visible_) device_.copy_to_host(memory, total.data, total.bytes());
-  with_numbers(memory, total, [&]<class T>(std::span<T> all) { uses_.all_reduce(all, comm::ReduceOp::sum); });
-  if (!host_visible_) device_.copy_from_host(total.data, memory, total.bytes());
+  const Tensor& total = total_of(optimizer_state_.tensors()[index]);
+  uses_
+      ->all_reduce(uses_workspace_, total.data, static_cast<size_t>(total.elements()), number_of(total),
+                   comm::ReduceOp::sum)
+      ->wait();
 }
 
 void GradientSync::abandon() {
   in_flight_.clear();
   pending_bucket_.reset();
-  for (BucketTransfer& transfer : transfers_) transfer.operation = {};
+  for (BucketTransfer& transfer : transfers_) transfer.operation.reset();
 }
 
 void GradientSync::sum(const Tensor& x) const {
@@ -271,16 +204,11 @@ void GradientSync::gather(const Tensor& whole, const Tensor& shard, const std::v
   const size_t width = size_of(whole.dtype);
   std::vector<size_t> bytes;
   for (const Range& part : parts) bytes.push_back(static_cast<size_t>(part.count()) * width);
-  const std::span shard_bytes(static_cast<const std::byte*>(shard.data), shard.bytes());
-  if (host_visible_) {
-    ranks_.begin_all_gather({static_cast<std::byte*>(whole.data), whole.bytes()}, shard_bytes, bytes).wait();
-    return;
+  if (whole.bytes() > largest_gathered_) {
+    largest_gathered_ = whole.bytes();
+    gathered_ = between_->make_workspace(largest_gathered_);
   }
-  gathered_.resize(std::max(gathered_.size(), whole.bytes()));
-  std::vector<std::byte> sent(shard.bytes());
-  device_.copy_to_host(sent.data(), shard.data, shard.bytes());
-  ranks_.begin_all_gather({gathered_.data(), whole.bytes()}, sent, bytes).wait();
-  device_.copy_from_host(whole.data, gathered_.data(), whole.bytes());
+  between_->all_gather(gathered_, whole.data, shard.data, bytes)->wait();
 }
 
 void GradientSync::gather_weights() const {

@@ -1,14 +1,15 @@
 // Gradient synchronisation of data-parallel ranks, bucket by bucket while backward runs, and the all-gather of the
 // weights that ranks have updated; also what the stages of a pipeline and tensor-parallel ranks exchange about
-// gradients. Transports work on host memory; device memory is staged through the host.
+// gradients.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "comm/device_communicator.h"
 #include "comm/grid.h"
-#include "tensor/staging.h"
+#include "ops/context.h"
 #include "train/optimizer_state.h"
 
 namespace ingot::train {
@@ -16,7 +17,7 @@ namespace ingot::train {
 class GradientSync {
  public:
   // For one rank all calls do nothing, and no buffers are allocated. The arguments must outlive it.
-  GradientSync(Device& device, OptimizerState& optimizer_state, const comm::Grid& grid);
+  GradientSync(ops::Context& context, OptimizerState& optimizer_state, const comm::Grid& grid);
 
   // Whether buckets are synchronised after every micro-batch (from ZeRO stage 2 on) instead of once at the end of a
   // step.
@@ -40,6 +41,8 @@ class GradientSync {
   void sum_uses(size_t index) const;
   // After an error: abandons the pending operations.
   void abandon();
+  // How tensor-parallel ranks add up on the device; without it, by way of host memory.
+  void set_tp_sum(nn::DeviceSum* sum) { tp_sum_ = sum; }
   // While set, nothing is exchanged with other ranks: for memory probes.
   void set_local_only(bool local_only) { local_only_ = local_only; }
 
@@ -62,9 +65,8 @@ class GradientSync {
  private:
   // State of a bucket's synchronisation.
   struct BucketTransfer {
-    PinnedBuffer staging;  // where the host cannot access device memory
-    std::unique_ptr<Event> computed, copied;
-    comm::Operation operation;
+    comm::DeviceCommunicator::Workspace workspace;
+    comm::DeviceCommunicator::PendingOperation operation;
   };
   bool alone() const { return ranks_.size() == 1 || local_only_; }
   bool one_stage() const { return stages_.size() == 1 || local_only_; }
@@ -72,30 +74,28 @@ class GradientSync {
   bool has_whole_model() const { return local_only_ || model_.size() == 1; }
   void sum_over_model(std::span<double> values) const;
   void sum_partial(const Bucket& bucket);
-  std::byte* host_memory(size_t bucket);
-  void begin_operation(size_t bucket);
   void accumulate_pending();
   void finish_buckets();
   void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
 
+  ops::Context& context_;
   Device& device_;
   OptimizerState& optimizer_state_;
-  comm::Group ranks_;                  // data-parallel
-  comm::Group stages_;                 // of the pipeline
-  comm::Group tp_;                     // tensor-parallel
-  comm::Group model_;                  // comm::Grid::model
-  comm::Group uses_;                   // the stages that use a split tied embedding
-  mutable PinnedBuffer uses_staging_;  // for its gradient, where the host cannot access device memory
-  bool host_visible_;
+  comm::Group ranks_;   // data-parallel
+  comm::Group stages_;  // of the pipeline
+  comm::Group tp_;      // tensor-parallel
+  nn::DeviceSum* tp_sum_ = nullptr;
+  comm::Group model_;                                  // comm::Grid::model
+  std::shared_ptr<comm::DeviceCommunicator> between_;  // of ranks_
+  std::shared_ptr<comm::DeviceCommunicator> uses_;     // of the stages that use a split tied embedding
+  mutable comm::DeviceCommunicator::Workspace uses_workspace_;
   bool local_only_ = false;
   std::vector<BucketTransfer> transfers_;  // by bucket
   std::vector<size_t> in_flight_;          // buckets whose synchronisation has started
   std::vector<float> largest_;  // [num_trainable()]: largest contributions to fixed-point sums in this step so far
   std::optional<size_t> pending_bucket_;  // with every_micro_batch(): the bucket not yet added to Bucket::shard_sum
-  std::vector<std::byte> received_[2];    // reduce-scatter results of two buckets, to be added to Bucket::shard_sum
-  // By bucket, where the host cannot access device memory: Bucket::shard_sum on the host.
-  std::vector<std::vector<std::byte>> shard_sums_;
-  mutable std::vector<std::byte> gathered_;
+  mutable comm::DeviceCommunicator::Workspace gathered_;  // of the largest tensor that has been gathered
+  mutable size_t largest_gathered_ = 0;                   // its bytes
 };
 
 }  // namespace ingot::train

@@ -195,13 +195,6 @@ struct OptimizerState::Layout {
     return sizes;
   }
 
-  // Of the two buffers that GradientSync receives sums in, alternately.
-  std::array<int64_t, 2> received_elements() const {
-    std::array<int64_t, 2> sizes{};
-    for (size_t b = 0; b < buckets.size(); ++b) sizes[b % 2] = std::max(sizes[b % 2], shard_elements(b));
-    return sizes;
-  }
-
  private:
   static constexpr int64_t model_end = INT64_MAX;
 
@@ -259,8 +252,6 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
   }
   if (shared) {
     for (const int64_t room : layout.buffer_elements()) bytes.gradients += state_footprint(Shape{room}, layout.number);
-    for (const int64_t elements : layout.received_elements())
-      bytes.received += static_cast<size_t>(elements) * size_of(layout.number);
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       bytes.gradients += state_footprint(Shape{layout.shard_elements(b)}, layout.number);
       if (layout.buckets[b].early) bytes.gradients += state_footprint(Shape{layout.bucket_elements[b]}, layout.number);

@@ -82,9 +82,8 @@ struct OptimizerStateBytes {
   size_t master = 0;   // 0 where master and weight share memory
   size_t moments = 0;  // the optimizer's state
   size_t gradients = 0;
-  size_t received = 0;  // host memory: sums of gradients on their way into `gradients`, from ZeRO stage 2 on
-  size_t update = 0;    // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
-  size_t adapter = 0;   // the adapter weights that the model computes with
+  size_t update = 0;   // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
+  size_t adapter = 0;  // the adapter weights that the model computes with
   size_t state =
       0;  // this rank's part of a checkpoint: optimizer state, and masters even if they share the weights' memory
 };

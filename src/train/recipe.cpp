@@ -169,6 +169,9 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 0, .max = 3});
   v.field("offload", r.offload,
           "what is in host memory and on the GPU only while it is used; weights: those that an adapter leaves frozen");
+  v.field("collectives", r.collectives,
+          "how ranks exchange GPU memory: device, NCCL or RCCL; host, through host memory; auto, the library if all "
+          "have it");
   v.field("timeout_s", r.timeout_s, "seconds that a rank waits for another before the run is aborted", {.min = 1});
 }
 

@@ -107,11 +107,14 @@ struct BatchRecipe {
 };
 
 enum class Offload { none, weights };
+// What ranks exchange device memory by: the vendor's library where all have it, that library, or host memory.
+enum class Collectives { automatic, device, host };
 
 struct ParallelRecipe {
   int64_t dp = 1, tp = 1, pp = 1, zero = 0;
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
   Offload offload = Offload::none;
+  Collectives collectives = Collectives::automatic;
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   int64_t timeout_s = 600;
 

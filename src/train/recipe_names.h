@@ -79,6 +79,12 @@ struct ingot::EnumNames<ingot::train::Offload> {
                                                                      {train::Offload::weights, "weights"}};
 };
 template <>
+struct ingot::EnumNames<ingot::train::Collectives> {
+  static constexpr std::pair<train::Collectives, const char*> names[] = {{train::Collectives::automatic, "auto"},
+                                                                         {train::Collectives::device, "device"},
+                                                                         {train::Collectives::host, "host"}};
+};
+template <>
 struct ingot::EnumNames<ingot::train::ScheduleName> {
   static constexpr std::pair<train::ScheduleName, const char*> names[] = {{train::ScheduleName::constant, "constant"},
                                                                           {train::ScheduleName::linear, "linear"},

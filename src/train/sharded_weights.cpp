@@ -1,7 +1,6 @@
 #include "train/sharded_weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -92,18 +91,18 @@ std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<con
 }
 
 ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units,
-                                        const ShardSpec& share, bool host_visible) {
+                                        const ShardSpec& share, bool staged) {
   ShardedWeightBytes bytes;
   size_t& own = share.offload_weights ? bytes.offloaded : bytes.own;
   for (const WeightUnit& unit : units) own += Arena::footprint(unit.sections[static_cast<size_t>(share.rank)]);
   for (const int64_t size : place_sizes(units, model.tied_head))
     bytes.gathered += Arena::footprint(static_cast<size_t>(size));
-  if (!host_visible && share.ranks > 1) bytes.staging = bytes.gathered;
+  if (staged && share.ranks > 1) bytes.staging = bytes.gathered;
   return bytes;
 }
 
 ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units,
-                               const ShardSpec& share, comm::Group ranks)
+                               const ShardSpec& share, std::shared_ptr<comm::DeviceCommunicator> ranks)
     : device_(device),
       units_(std::move(units)),
       tied_(model.tied_head),
@@ -111,8 +110,8 @@ ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std
       offloaded_(share.offload_weights) {
   if (offloaded_ && device.host_visible())
     throw_error(ErrorKind::internal, "weights of {} offloaded to its own memory", device.name());
-  const auto rank = static_cast<size_t>(ranks_.rank());
-  const ShardedWeightBytes bytes = sharded_weight_bytes(model, units_, share, device.host_visible());
+  const auto rank = static_cast<size_t>(ranks_->rank());
+  const ShardedWeightBytes bytes = sharded_weight_bytes(model, units_, share, ranks_->staging_bytes(1) > 0);
   store_ = Arena(device, bytes.own, "weights");
   host_store_ = PinnedBuffer(device, bytes.offloaded);
   std::byte* next_on_host = host_store_.data();
@@ -121,8 +120,7 @@ ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std
   for (size_t i = 0; i < places_.size(); ++i) {
     const auto size = static_cast<size_t>(sizes[i]);
     places_[i].memory = static_cast<std::byte*>(gathered_.allocate_bytes(size));
-    if (device.host_visible() || size == 0) continue;
-    if (bytes.staging > 0) places_[i].staging = PinnedBuffer(device, size);
+    if (ranks_->size() > 1) places_[i].workspace = ranks_->make_workspace(size);
     places_[i].used = device.make_event();
     places_[i].uploaded = device.make_event();
   }
@@ -132,8 +130,7 @@ ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std
   weights_.parameters.resize(parameters);
   for (size_t u = 0; u < units_.size(); ++u) {
     const WeightUnit& unit = units_[u];
-    const auto sections = unit.sections.begin();
-    const auto start = std::accumulate(sections, sections + static_cast<int64_t>(rank), size_t{0});
+    const size_t start = section_start(static_cast<int>(u));
     std::byte* section = next_on_host;
     if (offloaded_) {
       next_on_host += Arena::footprint(unit.sections[rank]);
@@ -171,41 +168,32 @@ void ShardedWeights::begin_pass(std::vector<int> units) {
   next_ = 0;
 }
 
-// Copies after what has computed with the place's memory (Place::used), while later work computes.
-void ShardedWeights::begin_upload(Place& place, const std::byte* from, size_t bytes) {
-  place.used->wait_on(Stream::copy);
-  device_.copy_from_host_async(Stream::copy, place.memory, from, bytes);
-  place.uploaded->record(Stream::copy);
+size_t ShardedWeights::section_start(int unit) const {
+  const auto sections = units_[static_cast<size_t>(unit)].sections.begin();
+  return std::accumulate(sections, sections + ranks_->rank(), size_t{0});
 }
 
-// Where the host cannot access device memory, need() uploads what has been gathered from other ranks.
 void ShardedWeights::begin_gather(int unit) {
   Place& place = place_of(unit);
   if (place.unit == unit) return;
   place.unit = unit;
   if (local_only_) return;
   const WeightUnit& gathered = units_[static_cast<size_t>(unit)];
-  const auto rank = static_cast<size_t>(ranks_.rank());
-  const size_t own = gathered.sections[rank];
-  std::byte* all = place.memory;
   const std::byte* section = sections_[static_cast<size_t>(unit)];
   place.pending = true;
-  if (place.used) place.used->record(Stream::compute);
-  if (ranks_.size() == 1) return begin_upload(place, section, own);
-  if (!device_.host_visible()) {
-    place.uploaded->wait();
-    all = place.staging.data();
-    const auto sections = gathered.sections.begin();
-    std::byte* copy = all + std::accumulate(sections, sections + static_cast<int64_t>(rank), size_t{0});
-    if (offloaded_) {
-      std::memcpy(copy, section, own);
-    } else {
-      device_.copy_to_host(copy, section, own);
-    }
-    section = copy;
+  Stream after = Stream::compute;
+  if (offloaded_) {
+    // After what has computed with the place's memory, while later work computes.
+    after = Stream::copy;
+    std::byte* uploaded = place.memory + section_start(unit);
+    place.used->record(Stream::compute);
+    place.used->wait_on(after);
+    device_.copy_from_host_async(after, uploaded, section, gathered.sections[static_cast<size_t>(ranks_->rank())]);
+    place.uploaded->record(after);
+    section = uploaded;
   }
-  place.operation =
-      ranks_.begin_all_gather({all, static_cast<size_t>(gathered.total)}, {section, own}, gathered.sections);
+  if (ranks_->size() > 1)
+    place.operation = ranks_->all_gather(place.workspace, place.memory, section, gathered.sections, after);
 }
 
 void ShardedWeights::need(int unit) {
@@ -217,12 +205,11 @@ void ShardedWeights::need(int unit) {
   begin_gather(unit);
   Place& place = place_of(unit);
   if (std::exchange(place.pending, false)) {
-    if (ranks_.size() > 1) {
-      place.operation.wait();
-      const auto total = static_cast<size_t>(units_[static_cast<size_t>(unit)].total);
-      if (!device_.host_visible()) begin_upload(place, place.staging.data(), total);
+    if (ranks_->size() > 1) {
+      std::exchange(place.operation, nullptr)->wait();
+    } else {
+      place.uploaded->wait_on(Stream::compute);
     }
-    if (!device_.host_visible()) place.uploaded->wait_on(Stream::compute);
   }
   if (next_ < pass_.size() && &place_of(pass_[next_]) != &place) begin_gather(pass_[next_]);
 }
@@ -238,7 +225,7 @@ void ShardedWeights::set_local_only(bool local_only) {
 
 void ShardedWeights::abandon() {
   for (Place& place : places_) {
-    place.operation = {};
+    place.operation.reset();
     place.pending = false;
   }
   changed();

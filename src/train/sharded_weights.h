@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/load.h"
-#include "comm/group.h"
+#include "comm/device_communicator.h"
 #include "nn/weight_gatherer.h"
 #include "tensor/arena.h"
 #include "tensor/staging.h"
@@ -42,19 +42,20 @@ struct ShardedWeightBytes {
   size_t own = 0;        // this rank's share, on the device
   size_t offloaded = 0;  // or in host memory
   size_t gathered = 0;   // the memory that weights are gathered into
-  size_t staging = 0;    // host memory that shares are exchanged in, where the host cannot access the device's
+  size_t staging = 0;    // other host memory that shares are exchanged in
 };
+// `staged`: ranks exchange them through other host memory (comm::DeviceCommunicator::staging_bytes).
 ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units,
-                                        const ShardSpec& share, bool host_visible);
+                                        const ShardSpec& share, bool staged);
 
 // One rank's share, and the gathering of all. All memory is allocated at once. The ranks go through the same units in
 // the same order.
 class ShardedWeights : public nn::WeightGatherer {
  public:
-  // `ranks`: the data-parallel ranks (comm::Grid::weights). With share.offload_weights own() is host memory, and the
+  // `ranks`: of the data-parallel ranks (comm::Grid::weights). With share.offload_weights own() is host memory, and the
   // device one that the host cannot access.
   ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units, const ShardSpec& share,
-                 comm::Group ranks);
+                 std::shared_ptr<comm::DeviceCommunicator> ranks);
 
   // What a model computes with, by index of spec::parameters. They are there from need() on.
   const WeightSet& weights() const { return weights_; }
@@ -82,21 +83,21 @@ class ShardedWeights : public nn::WeightGatherer {
   // Memory that one unit after another is gathered into.
   struct Place {
     std::byte* memory = nullptr;
-    PinnedBuffer staging;
-    std::unique_ptr<Event> used;  // the work so far when gathering began: the place is free after it
-    std::unique_ptr<Event> uploaded;
-    int unit = -1;  // which it holds, or will hold after `operation`; -1: none
+    comm::DeviceCommunicator::Workspace workspace;
+    std::unique_ptr<Event> used;      // the work so far when gathering began: the place is free after it
+    std::unique_ptr<Event> uploaded;  // of offloaded weights
+    int unit = -1;                    // which it holds, or will hold after `operation`; -1: none
     bool pending = false;
-    comm::Operation operation;
+    comm::DeviceCommunicator::PendingOperation operation;
   };
   Place& place_of(int unit);
   void begin_gather(int unit);
-  void begin_upload(Place& place, const std::byte* from, size_t bytes);
+  size_t section_start(int unit) const;  // of this rank, in bytes
 
   Device& device_;
   std::vector<WeightUnit> units_;
   bool tied_;
-  comm::Group ranks_;
+  std::shared_ptr<comm::DeviceCommunicator> ranks_;
   bool offloaded_;
   bool local_only_ = false;
   Arena store_, gathered_;

@@ -46,7 +46,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
       settings_(settings),
       context_{device, registry, scratch_, &threads},
       grid_(grid),
-      gradient_sync_(device, optimizer_state, grid) {
+      gradient_sync_(context_, optimizer_state, grid) {
   const ShardSpec& share = optimizer_state.share();
   const int64_t lowest = optimizer_state.lowest_trainable_layer();
   if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() >= 2) ||
@@ -69,6 +69,10 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
                                 threads.threads(), optimizer_state.update_bytes(), device.host_visible(), share);
   const AtOnce most = at_once(model.spec, settings, share, lowest);
   scratch_ = Arena(device, sizes.scratch, "scratch");
+  if (grid.on_device.tp) {
+    tp_sum_.emplace(grid.on_device.tp, scratch_);
+    gradient_sync_.set_tp_sum(&*tp_sum_);
+  }
   for (int i = 0; i < most.saved; ++i)
     saved_.emplace_back(device, (sizes.saved - sizes.shared) / static_cast<size_t>(most.saved), "saved activations");
   shared_ = Arena(device, sizes.shared, "saved activations");
@@ -107,7 +111,10 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   if (optimizer_state_.adapter()) adapters.push_back({0, batch.tokens.tokens(), optimizer_state_.adapter()});
   nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
   pass.fp8 = settings_.fp8;
-  if (!alone_) pass.tp = grid_.tp;
+  if (!alone_) {
+    pass.tp = grid_.tp;
+    if (tp_sum_) pass.sum = &*tp_sum_;
+  }
   pass.weights = sharded_;
   return pass;
 }

@@ -14,6 +14,7 @@
 #include "comm/grid.h"
 #include "data/packing.h"
 #include "models/model.h"
+#include "nn/transfer.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
@@ -185,6 +186,7 @@ class Step {
   Arena batch_;
   ops::Context context_;
   comm::Grid grid_;
+  std::optional<nn::DeviceSum> tp_sum_;  // where grid_.on_device.tp is
   GradientSync gradient_sync_;
   std::unique_ptr<StepAccumulator> accumulator_;
   std::optional<Pipeline> pipeline_;

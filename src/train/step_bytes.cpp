@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "nn/next_token_loss.h"
+#include "nn/transfer.h"
 #include "ops/adamw_bytes.h"
 #include "ops/fixed_sum.h"
 #include "train/step.h"
@@ -86,6 +87,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
     bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
     if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
   }
+  if (share.tp() > 1 && !host_visible) bytes.scratch += nn::DeviceSum::bytes();
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);
   bytes.saved = bytes.saved * static_cast<size_t>(most.saved) + bytes.shared;
   bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);

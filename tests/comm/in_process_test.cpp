@@ -95,6 +95,7 @@ class Agreeing : public Transport {
   PendingOperation receive(void*, size_t, int) override { return done(); }
   PendingOperation barrier() override { return done(); }
   std::unique_ptr<Transport> split(int, int, const std::string&) override { return nullptr; }
+  void require_running() override {}
   void fail(const Error&) noexcept override {}
 
  private:

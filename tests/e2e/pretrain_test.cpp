@@ -112,6 +112,33 @@ TEST_F(Pretrain, WeightsThatCannotBeOffloadedAreRefused) {
   }
 }
 
+// Simulated GPUs with a stand-in for NCCL, which adds floating-point numbers in another order.
+TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
+  const auto model = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"device=sim32", "steps=2", "batch.global=2", "data.sequence_length=32", "threads=4"});
+    const Result result = program_.run(command(name, more));
+    EXPECT_EQ(result.code, 0) << result.error;
+    const bool by_library = result.error.find("exchange gradients and weights by NCCL 2.28.3") != std::string::npos;
+    EXPECT_EQ(by_library, std::ranges::find(more, "parallel.collectives=device") != more.end()) << result.error;
+    return result.code == 0 ? read_file(run(name) / "model" / "model.safetensors", uint64_t{1} << 30) : "failed";
+  };
+  setenv("INGOT_NCCL_LIBRARY", fake_nccl, 1);
+  const std::string device = "parallel.collectives=device";
+  const std::string expected = model("one", {"determinism=bitwise"});
+  for (const std::string zero : {"0", "1", "2", "3"}) {
+    EXPECT_EQ(model("zero" + zero, {"determinism=bitwise", "parallel.dp=2", "parallel.zero=" + zero, device}), expected)
+        << zero;
+  }
+  const auto parts = [&](const std::string& name, const std::string& how) {
+    return model(name, {"determinism=fast", "parallel.tp=2", "parallel.dp=2", "parallel.zero=3", how});
+  };
+  EXPECT_EQ(parts("tp", device), parts("tp-host", "parallel.collectives=host"));
+  setenv("INGOT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
+  program_.refuses_late(command("none", {"device=sim32", "parallel.dp=2", "threads=2", device}), 2,
+                        "parallel.collectives: device: rank 0: /nowhere/libnccl.so");
+  unsetenv("INGOT_NCCL_LIBRARY");
+}
+
 // Each rank stores a share of the weights: random or loaded ones, written as one model, and resumed in other layouts.
 TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
   const auto model = [&](const std::string& name) {

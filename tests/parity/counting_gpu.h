@@ -43,6 +43,7 @@ class CountingGpu : public gpu::GpuDevice {
   void copy_to_host_async(Stream stream, void* to, const void* from, size_t bytes) override {
     inner_->copy_to_host_async(stream, to, from, bytes);
   }
+  void fill_zero(void* data, size_t bytes) override { inner_->fill_zero(data, bytes); }
   std::unique_ptr<Event> make_event() override {
     ++allocations;
     return inner_->make_event();

@@ -102,8 +102,13 @@ TEST_F(DryRunTest, PlansForAnotherMachine) {
   const std::filesystem::path file = scratch_ / "machine.yaml";
   std::ofstream(file) << "name: big\ndevice: hip\nmemory_gib: 2.5\ndevices: 4\nhost_memory_gib: 64\n";
   const std::string planned = text({"device=hip", "parallel.dp=2", "parallel.zero=3"}, {}, file.string());
-  for (const char* words : {"available: 2.5 GiB on big", "rank 1\n", "gathered weights", "(host memory)"})
+  for (const char* words : {"available: 2.5 GiB on big", "rank 1\n", "gathered weights"})
     EXPECT_NE(planned.find(words), std::string::npos) << words << " in " << planned;
+  // GPUs gather by their vendor's library, unless the recipe says otherwise.
+  EXPECT_EQ(planned.find("(host memory)"), std::string::npos) << planned;
+  const std::string staged =
+      text({"device=hip", "parallel.dp=2", "parallel.zero=3", "parallel.collectives=host"}, {}, file.string());
+  EXPECT_NE(staged.find("(host memory)"), std::string::npos) << staged;
   std::ofstream(file) << "name: small\ndevice: cuda\nmemory_gib: 0.001\ndevices: 4\nhost_memory_gib: 64\n";
   EXPECT_NE(text({}, {}, file.string()).find("1.02 MiB are available on small"), std::string::npos);
   EXPECT_NE(

@@ -424,7 +424,7 @@ TEST(Ranks, ContinueWhileABucketIsInFlight) {
     std::promise<void> next;
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& ranks) {
       SmallRun run({.ranks = ranks, .zero = zero});
-      GradientSync gradient_sync(run.device, *run.optimizer_state, comm::data_parallel(ranks));
+      GradientSync gradient_sync(run.step->context(), *run.optimizer_state, comm::data_parallel(ranks));
       gradient_sync.begin_step();
       if (ranks.rank() == 1 && next.get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
         throw_error(ErrorKind::internal, "the first rank waits for this one, zero {}", zero);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "comm/host_communicator.h"
 #include "comm/in_process.h"
 #include "models/testing/family_specs.h"
 #include "tests/train/run_files.h"
@@ -148,21 +149,21 @@ TEST(ShardedWeights, TakeThePredictedMemory) {
       comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& world) {
         CountingDevice device(visible);
         std::vector<WeightUnit> units = weight_units(spec, forms, {}, {world.rank(), ranks, 3});
-        const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, {world.rank(), ranks, 3}, visible);
+        const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, {world.rank(), ranks, 3}, !visible);
         const size_t embedding = static_cast<size_t>(spec.vocab * spec.hidden) * 2;
         EXPECT_NEAR(static_cast<double>(bytes.own) * ranks / static_cast<double>(whole), 1, 0.1);
         EXPECT_LT(bytes.gathered, embedding + whole / 8);  // not all of the weights
         EXPECT_EQ(bytes.staging, visible ? 0 : bytes.gathered);
         ShardSpec share{world.rank(), ranks, 3};
-        const ShardedWeights weights(device, spec, units, share, world);
+        const ShardedWeights weights(device, spec, units, share, comm::through_host(device, world));
         EXPECT_EQ(device.allocated(), bytes.own + bytes.gathered);
         if (visible) return;
         share.offload_weights = true;
-        const ShardedWeightBytes host = sharded_weight_bytes(spec, units, share, visible);
+        const ShardedWeightBytes host = sharded_weight_bytes(spec, units, share, !visible);
         EXPECT_EQ(host.offloaded, bytes.own);
         EXPECT_EQ(host.own, 0U);
         const size_t before = device.allocated();
-        const ShardedWeights offloaded(device, spec, std::move(units), share, world);
+        const ShardedWeights offloaded(device, spec, std::move(units), share, comm::through_host(device, world));
         EXPECT_EQ(device.allocated() - before, host.gathered);
       });
     }
@@ -181,7 +182,7 @@ TEST(ShardedWeights, GatherWhatIsNeededAndRefuseWhatIsNot) {
         CountingDevice device(visible);
         const WeightSet whole = random_weights(device, spec, DType::f32, 3, held);
         ShardedWeights weights(device, spec, weight_units(spec, forms, {}, {world.rank(), 2, 3}), {world.rank(), 2, 3},
-                               world);
+                               comm::through_host(device, world));
         write_random_weights(device, spec, DType::f32, 3, held, weights.own());
         const auto same = [&](int unit) {
           for (const WeightUnit::Member& member : weights.units()[static_cast<size_t>(unit)].members) {

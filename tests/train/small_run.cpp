@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "base/philox.h"
+#include "comm/host_communicator.h"
 #include "train/initialise.h"
 
 namespace ingot::train {
@@ -48,7 +49,7 @@ SmallRun::SmallRun(const Settings& settings)
     std::vector<DividedUnit> trained;
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
     sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share,
-                    grid.weights);
+                    comm::through_host(device, grid.weights));
     CountingDevice host(true);
     write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {

@@ -54,6 +54,7 @@ class FakeDevice : public GpuDevice {
   void release(void* data, size_t bytes) noexcept override { sim_->release(data, bytes); }
   void copy_from_host(void* to, const void* from, size_t bytes) override { sim_->copy_from_host(to, from, bytes); }
   void copy_to_host(void* to, const void* from, size_t bytes) override { sim_->copy_to_host(to, from, bytes); }
+  void fill_zero(void* data, size_t bytes) override { sim_->fill_zero(data, bytes); }
   int warp_width() const override { return sim_->warp_width(); }
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
     sim_->launch(kernel, args, grid, dynamic_shared_bytes);

@@ -66,6 +66,10 @@ class FakeDriver : public Driver {
   void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) override {
     copy(to, from, bytes, stream);
   }
+  void fill_zero(void* data, size_t bytes, StreamHandle stream) override {
+    note("clear " + std::to_string(bytes) + " in " + name(stream));
+    std::memset(data, 0, bytes);
+  }
   EventHandle make_event() override { return made("event"); }
   void release_event(EventHandle event) noexcept override { released(event); }
   void record(EventHandle event, StreamHandle stream) override {

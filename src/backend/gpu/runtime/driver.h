@@ -52,6 +52,7 @@ class Driver {
   // Both return once the copy is queued; with host memory that is not page-locked it may be complete by then.
   virtual void copy_to_device(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
   virtual void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
+  virtual void fill_zero(void* data, size_t bytes, StreamHandle stream) = 0;
 
   virtual EventHandle make_event() = 0;  // without timing
   virtual void release_event(EventHandle event) noexcept = 0;

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "backend/gpu/runtime/attention_library.h"
 #include "backend/gpu/runtime/energy_meter.h"
 #include "backend/gpu/runtime/matmul_library.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 namespace ingot::gpu {
@@ -33,15 +36,19 @@ class DriverDevice : public GpuDevice {
     code_architecture_ = find_code(first_file, modules_[first_file]);
     architecture_ = driver_->architecture(index_);
     if (architecture_.empty()) architecture_ = code_architecture_;
-    for (Driver::StreamHandle& stream : streams_) stream = driver_->make_stream();
+    handle(Stream::compute);
+    handle(Stream::copy);
   }
   DriverDevice(const DriverDevice&) = delete;
   DriverDevice& operator=(const DriverDevice&) = delete;
   ~DriverDevice() override {
+    waited_.reset();
     if (!driver_responds()) return;
     attention_.reset();
     matmul_.reset();
-    for (Driver::StreamHandle stream : streams_) driver_->release_stream(stream);
+    for (Driver::StreamHandle stream : streams_) {
+      if (stream != nullptr) driver_->release_stream(stream);
+    }
   }
 
   DeviceKind kind() const override { return driver_->kind(); }
@@ -119,6 +126,14 @@ class DriverDevice : public GpuDevice {
     with_async_errors([&] { driver_->copy_to_host(destination, source, bytes, handle(stream)); });
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<DriverEvent>(*this); }
+  void fill_zero(void* data, size_t bytes) override {
+    if (bytes == 0) return;
+    refuse_to_record("memory is cleared");
+    driver_->use(index_);
+    with_async_errors([&] { driver_->fill_zero(data, bytes, handle(Stream::compute)); });
+  }
+
+  void set_wait_check(std::function<void(double)> check) override { wait_check_ = std::move(check); }
 
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
     driver_->use(index_);
@@ -228,6 +243,7 @@ class DriverDevice : public GpuDevice {
     void wait() override {
       device_.refuse_to_record("the host waits");
       device_.driver_->use(device_.index_);
+      if (device_.wait_check_) return device_.poll([&] { return done(); });
       device_.with_async_errors([&] { device_.driver_->wait(event_); });
     }
 
@@ -258,10 +274,28 @@ class DriverDevice : public GpuDevice {
     OpLabel last_;
   };
 
-  Driver::StreamHandle handle(Stream stream) const { return streams_[stream == Stream::compute ? 0 : 1]; }
+  Driver::StreamHandle handle(Stream stream) const {
+    Driver::StreamHandle& handle = streams_[static_cast<size_t>(stream)];
+    if (handle == nullptr) handle = driver_->make_stream();
+    return handle;
+  }
 
   void synchronize() {
-    with_async_errors([&] { driver_->synchronize(handle(Stream::compute)); });
+    if (!wait_check_) return with_async_errors([&] { driver_->synchronize(handle(Stream::compute)); });
+    if (waited_ == nullptr) waited_ = make_event();
+    waited_->record(Stream::compute);
+    waited_->wait();
+  }
+
+  // Waits until `done` returns true.
+  template <class Done>
+  void poll(Done done) {
+    for (const double begin = steady_seconds(); !done();) {
+      const double waited = steady_seconds() - begin;
+      wait_check_(waited);
+      // Short waits are the common ones, and the device's work goes on without the host.
+      if (waited > 1e-3) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   }
 
   // Runs `call`, which may report an error of an earlier kernel; the error thrown then names the last launch.
@@ -296,7 +330,9 @@ class DriverDevice : public GpuDevice {
   bool synchronized() const noexcept {
     try {
       driver_->use(index_);
-      for (Driver::StreamHandle stream : streams_) driver_->synchronize(stream);
+      for (Driver::StreamHandle stream : streams_) {
+        if (stream != nullptr) driver_->synchronize(stream);
+      }
       return true;
     } catch (const Error&) {
       return false;
@@ -333,10 +369,12 @@ class DriverDevice : public GpuDevice {
   DriverDeviceSettings settings_;
   std::string architecture_;
   std::string code_architecture_;
-  std::array<Driver::StreamHandle, 2> streams_{};
+  mutable std::array<Driver::StreamHandle, num_streams> streams_{};  // those of collectives are made when they are used
   std::unordered_map<std::string_view, Driver::Module> modules_;
   std::unordered_map<std::string_view, Loaded> kernels_;
   bool recording_ = false;
+  std::function<void(double)> wait_check_;
+  std::unique_ptr<Event> waited_;
   OpLabel last_op_;
   std::string last_kernel_;
   std::unique_ptr<MatmulLibrary> matmul_;

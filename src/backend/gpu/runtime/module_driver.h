@@ -77,6 +77,9 @@ class ModuleDriver : public Driver {
     check(api_.MemcpyDtoHAsync(to, from, bytes, stream), "a copy from the device");
   }
 
+  void fill_zero(void* data, size_t bytes, StreamHandle stream) override {
+    check(api_.MemsetD8Async(data, 0, bytes, stream), "clearing memory");
+  }
   EventHandle make_event() override {
     EventHandle event = nullptr;
     check(api_.EventCreate(&event, without_times), "an event");

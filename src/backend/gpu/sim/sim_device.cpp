@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "backend/gpu/sim/host_stream.h"
 #include "backend/gpu/sim/streams.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
 
@@ -16,7 +22,13 @@ namespace {
 
 class SimDevice : public GpuDevice {
  public:
-  SimDevice(int width, Schedule schedule) : width_(width), schedule_(schedule), executor_(width), streams_(schedule) {}
+  SimDevice(int width, Schedule schedule)
+      : width_(width),
+        schedule_(schedule),
+        executor_(width),
+        streams_(schedule),
+        host_streams_{SimStream(*this, Stream::compute), SimStream(*this, Stream::copy),
+                      SimStream(*this, Stream::gather), SimStream(*this, Stream::reduce)} {}
 
   DeviceKind kind() const override { return DeviceKind::sim; }
   std::string name() const override { return fmt::format("sim{}", width_); }
@@ -24,6 +36,10 @@ class SimDevice : public GpuDevice {
   size_t memory_bytes() const override { return total_memory(); }
   size_t memory_available() const override { return available_memory(); }
   int warp_width() const override { return width_; }
+  void* native_stream(Stream stream) const override {
+    return const_cast<HostStream*>(static_cast<const HostStream*>(&host_streams_[static_cast<size_t>(stream)]));
+  }
+  void set_wait_check(std::function<void(double)> check) override { wait_check_ = std::move(check); }
 
   // Exactly this size, so that the address sanitizer catches kernels' accesses past the end.
   void* allocate(size_t bytes) override {
@@ -66,6 +82,10 @@ class SimDevice : public GpuDevice {
     copy(stream, destination, source, bytes);
   }
   std::unique_ptr<Event> make_event() override { return std::make_unique<SimEvent>(*this); }
+  void fill_zero(void* data, size_t bytes) override {
+    refuse_to_record("memory is cleared");
+    if (bytes > 0) streams_.add(Stream::compute, [=] { std::memset(data, 0, bytes); });
+  }
 
   void launch(const KernelInfo& kernel, const void* args, Grid grid, size_t dynamic_shared_bytes) override {
     const auto* begin = static_cast<const std::byte*>(args);
@@ -92,6 +112,20 @@ class SimDevice : public GpuDevice {
     Grid grid;
     size_t dynamic_shared_bytes;
     OpLabel op;
+  };
+
+  class SimStream : public HostStream {
+   public:
+    SimStream(SimDevice& device, Stream stream) : device_(device), stream_(stream) {}
+    void add(std::function<bool()> work) override {
+      device_.refuse_to_record("a library is called");
+      device_.streams_.add(stream_, [&device = device_, work = std::move(work)] { device.poll(work); });
+    }
+    void finish() override { device_.streams_.run_to(device_.streams_.mark(stream_)); }
+
+   private:
+    SimDevice& device_;
+    Stream stream_;
   };
 
   class SimEvent : public Event {
@@ -147,6 +181,13 @@ class SimDevice : public GpuDevice {
     });
   }
 
+  void poll(const std::function<bool()>& work) const {
+    for (const double begin = steady_seconds(); !work();) {
+      if (wait_check_) wait_check_(steady_seconds() - begin);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
   void copy(Stream stream, void* destination, const void* source, size_t bytes) {
     refuse_to_record("memory is copied");
     if (bytes == 0) return;
@@ -185,6 +226,8 @@ class SimDevice : public GpuDevice {
   const Schedule schedule_;
   Executor executor_;
   Streams streams_;
+  std::array<SimStream, num_streams> host_streams_;
+  std::function<void(double)> wait_check_;
   std::map<std::byte*, size_t> host_memory_;
   std::vector<Launch>* recording_ = nullptr;
 };

@@ -31,7 +31,7 @@ bool Streams::step_to(Mark mark) {
 }
 
 void Streams::run_all() {
-  for (const Stream stream : {Stream::compute, Stream::copy}) run_to(mark(stream));
+  for (size_t stream = 0; stream < num_streams; ++stream) run_to(mark(static_cast<Stream>(stream)));
 }
 
 void Streams::drop_all() noexcept {

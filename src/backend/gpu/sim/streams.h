@@ -1,4 +1,4 @@
-// The two streams of a simulated device: queues of work, which runs when the host waits for it.
+// The streams of a simulated device: queues of work, which runs when the host waits for it.
 #pragma once
 
 #include <array>
@@ -42,14 +42,14 @@ class Streams {
     uint64_t num_added = 0;  // items
     uint64_t num_run = 0;
   };
-  Queue& queue(Stream stream) { return queues_[stream == Stream::compute ? 0 : 1]; }
-  const Queue& queue(Stream stream) const { return queues_[stream == Stream::compute ? 0 : 1]; }
+  Queue& queue(Stream stream) { return queues_[static_cast<size_t>(stream)]; }
+  const Queue& queue(Stream stream) const { return queues_[static_cast<size_t>(stream)]; }
   bool reached(Mark mark) const;
   void run_one(Stream stream);  // runs the next item, first what it waits for
   void run_ahead();
 
   Schedule schedule_;
-  std::array<Queue, 2> queues_;
+  std::array<Queue, num_streams> queues_;
   std::exception_ptr failure_;
   uint32_t random_ = 1;
 };

@@ -1,0 +1,49 @@
+// What ranks exchange device memory by.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/gpu/runtime/nccl.h"
+#include "comm/grid.h"
+#include "tensor/device.h"
+
+namespace ingot::runtime {
+
+struct CollectivesChoice {
+  std::shared_ptr<const gpu::CollectiveLibrary> library;  // null: it goes through host memory
+  std::string text;                                       // "NCCL 2.28.3"; or why it goes through host memory
+};
+
+// The library of the vendor of all ranks' devices, if each has it, in one version, and a device of its own. Collective;
+// the result is the same on all ranks.
+CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks);
+
+// A grid with communicators of a library. While it exists, what the host waits for on the device ends when another rank
+// fails, and after the time-out (Device::set_wait_check).
+class DeviceCollectives {
+ public:
+  // Collective over the grid. `gathers_weights`: whether Grid::weights is used. Without a library the grid stays as it
+  // is. Tries the communicators, so that the library takes the memory that it needs. The device outlives it. Errors:
+  // those of gpu::make_nccl_communicator; unavailable when a trial has a wrong result.
+  DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid, bool gathers_weights,
+                    double timeout_s);
+  DeviceCollectives(const DeviceCollectives&) = delete;
+  DeviceCollectives& operator=(const DeviceCollectives&) = delete;
+
+  const comm::Grid& grid() const { return grid_; }
+
+ private:
+  // Sets the device's check, until it is destroyed.
+  struct Watch {
+    Device& device;
+    explicit Watch(Device& watched) : device(watched) {}
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+    ~Watch() { device.set_wait_check({}); }
+  };
+  comm::Grid grid_;
+  Watch watch_;
+};
+
+}  // namespace ingot::runtime

@@ -1,0 +1,149 @@
+#include "backend/gpu/runtime/nccl.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/gpu/sim/sim_device.h"
+#include "base/error.h"
+#include "comm/host_communicator.h"
+#include "comm/in_process.h"
+#include "tests/backend/gpu/fake_device.h"
+#include "tests/comm/device_communicator_checks.h"
+
+namespace ingot::gpu {
+namespace {
+
+using comm::DeviceCommunicator;
+using sim::Schedule;
+
+std::shared_ptr<DeviceCommunicator> simulated(Device& device, const comm::Group& ranks, double timeout_s = 60) {
+  auto& gpu = dynamic_cast<GpuDevice&>(device);
+  auto communicator = make_nccl_communicator(open_collective_library(DeviceKind::sim), gpu, ranks,
+                                             {.group = "dp", .timeout_s = timeout_s});
+  device.set_wait_check([held = communicator.get()](double waited_s) { held->check(waited_s); });
+  return communicator;
+}
+
+template <class Make>
+void check_all(int ranks, Schedule schedule, Make make) {
+  comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& world) {
+    const std::unique_ptr<GpuDevice> device = sim::make_device(32, schedule);
+    const std::shared_ptr<DeviceCommunicator> communicator = make(*device, world);
+    EXPECT_EQ(communicator->rank(), world.rank());
+    EXPECT_EQ(communicator->size(), ranks);
+    comm::check_integers_are_reduced(*communicator, *device);
+    comm::check_floats_are_reduced(*communicator, *device);
+    comm::check_sections_are_scattered_and_gathered(*communicator, *device);
+    comm::check_sections_are_exchanged(*communicator, *device);
+    comm::check_operations_are_in_the_order_of_streams(*communicator, *device);
+  });
+}
+
+TEST(DeviceCommunicators, ThroughHostMemory) {
+  for (const Schedule schedule : {Schedule::forward, Schedule::backward, Schedule::random}) {
+    for (const int ranks : {1, 2, 3})
+      check_all(ranks, schedule,
+                [](Device& device, const comm::Group& world) { return comm::through_host(device, world); });
+  }
+}
+
+TEST(DeviceCommunicators, Nccl) {
+  const ScopedVariable library("INGOT_NCCL_LIBRARY", INGOT_FAKE_NCCL);
+  for (const Schedule schedule : {Schedule::forward, Schedule::backward, Schedule::random}) {
+    for (const int ranks : {1, 2, 3})
+      check_all(ranks, schedule, [](Device& device, const comm::Group& world) { return simulated(device, world); });
+  }
+}
+
+// What the two ranks of `body` end with, the first to fail first.
+template <class Body>
+Error failure_of(double timeout_s, Body body) {
+  const ScopedVariable library("INGOT_NCCL_LIBRARY", INGOT_FAKE_NCCL);
+  try {
+    comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& world) {
+      const std::unique_ptr<GpuDevice> device = sim::make_device(32);
+      const std::shared_ptr<DeviceCommunicator> communicator = simulated(*device, world, timeout_s);
+      body(world, *device, *communicator);
+    });
+  } catch (const Error& error) {
+    return error;
+  }
+  throw_error(ErrorKind::internal, "nothing failed");
+}
+
+// Starts `count` reductions of five numbers and waits for the last one on the host.
+void reduce(Device& device, DeviceCommunicator& communicator, int count, size_t numbers = 5) {
+  const Buffer memory(device, numbers * sizeof(int64_t));
+  DeviceCommunicator::Workspace workspace = communicator.make_workspace(memory.bytes());
+  for (int i = 0; i < count; ++i)
+    communicator.all_reduce(workspace, memory.data(), numbers, comm::Number::i64, comm::ReduceOp::sum)->wait();
+  std::vector<int64_t> values(numbers);
+  device.copy_to_host(values.data(), memory.data(), memory.bytes());
+}
+
+TEST(Nccl, TimesOutWhenARankDoesNotCome) {
+  const ScopedVariable hangs("FAKE_NCCL_HANGS", "1 2");
+  const Error error = failure_of(0.5, [](const comm::Group&, Device& device, DeviceCommunicator& communicator) {
+    reduce(device, communicator, 4);
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  const std::string& text = error.message();
+  EXPECT_NE(text.find("of 'dp' has waited 0.5 s for sim32, whose operation 4, all_reduce of 5, has not ended"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Nccl, EndsWhenAnotherRankFails) {
+  for (const bool at_start : {true, false}) {
+    const ScopedVariable library("INGOT_NCCL_LIBRARY", INGOT_FAKE_NCCL);
+    const Error error = failure_of(60, [&](const comm::Group& world, Device& device, DeviceCommunicator& communicator) {
+      reduce(device, communicator, 1);
+      if (world.rank() == 1) throw_error(ErrorKind::usage, "no more data");
+      if (at_start) {
+        simulated(device, world);  // waits for the other rank
+      } else {
+        reduce(device, communicator, 2);
+      }
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::usage) << error.message();
+    EXPECT_NE(error.message().find("rank 1: no more data"), std::string::npos) << error.message();
+  }
+}
+
+TEST(Nccl, ReportsAsynchronousErrors) {
+  const ScopedVariable fails("FAKE_NCCL_FAILS", "0 1");
+  const Error error = failure_of(60, [](const comm::Group&, Device& device, DeviceCommunicator& communicator) {
+    reduce(device, communicator, 3);
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_NE(error.message().find("NCCL 2.28.3 on rank 0 of 'dp'"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("unhandled system error"), std::string::npos) << error.message();
+  EXPECT_NE(error.message().find("a link is down"), std::string::npos) << error.message();
+}
+
+// The stand-in finds what the library would hang on.
+TEST(Nccl, ComparesWhatRanksAskFor) {
+  const Error error = failure_of(60, [](const comm::Group& world, Device& device, DeviceCommunicator& communicator) {
+    reduce(device, communicator, 1, world.rank() == 0 ? 5 : 6);
+  });
+  EXPECT_NE(error.message().find("operation 0 differs on rank"), std::string::npos) << error.message();
+}
+
+TEST(Nccl, RefusesOtherLibraries) {
+  const auto reason = [](DeviceKind kind, const char* file) {
+    const ScopedVariable library("INGOT_NCCL_LIBRARY", file);
+    try {
+      open_collective_library(kind);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+      return error.message();
+    }
+    return std::string("opened");
+  };
+  EXPECT_NE(reason(DeviceKind::cuda, INGOT_FAKE_NCCL).find("works on simulated devices only"), std::string::npos);
+  EXPECT_NE(reason(DeviceKind::cuda, INGOT_FAKE_CUBLASLT).find("has no function ncclGetVersion"), std::string::npos);
+  EXPECT_NE(reason(DeviceKind::cuda, "/nowhere/libnccl.so.2").find("/nowhere/libnccl.so.2"), std::string::npos);
+  EXPECT_EQ(reason(DeviceKind::sim, INGOT_FAKE_NCCL), "opened");
+}
+
+}  // namespace
+}  // namespace ingot::gpu
