@@ -126,6 +126,10 @@ class Group {
   void require_running() const {
     if (!alone()) transport_->require_running();
   }
+  void note(std::string activity) const {
+    if (!alone()) transport_->note(std::move(activity));
+  }
+  std::string behind() const { return alone() ? std::string() : transport_->behind(); }
   void fail(const Error& why) const noexcept {
     if (!alone()) transport_->fail(why);
   }

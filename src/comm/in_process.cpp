@@ -10,10 +10,12 @@
 #include <thread>
 #include <utility>
 
+#include "base/machine.h"
 #include "base/mutex.h"
 #include "base/signals.h"
 #include "comm/combine.h"
 #include "comm/failure.h"
+#include "comm/roll_call.h"
 
 namespace ingot::comm {
 
@@ -77,6 +79,7 @@ struct GroupState {
 struct State {
   std::optional<Failure> failure;
   int running = 0;
+  std::vector<std::string> notes;  // by rank of the world
 };
 
 struct World {
@@ -402,9 +405,24 @@ class InProcessTransport : public Transport {
     auto held = member_.world->state.lock();
     if (held->failure) throw_failure(*held->failure);
   }
+  void note(std::string activity) override {
+    auto held = member_.world->state.lock();
+    held->notes[static_cast<size_t>(member_.world_rank())] = std::move(activity);
+  }
+  std::string behind() override {
+    const std::vector<std::string> all = notes();
+    RollCall call(member_.world_rank(), std::vector<std::string>(all.size(), host_name()), 0);
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      call.answer(static_cast<int>(rank), all[rank].empty() ? "no operation" : all[rank]);
+    return call.behind(all[static_cast<size_t>(member_.world_rank())]);
+  }
   void fail(const Error& why) noexcept override { member_.world->fail(member_.world_rank(), why); }
 
  private:
+  std::vector<std::string> notes() const {
+    auto held = member_.world->state.lock();
+    return held->notes;
+  }
   PendingOperation begin(const Call& call, void* out, const void* in) {
     return std::make_unique<CollectiveOperation>(
         member_, call, Memory{static_cast<std::byte*>(out), static_cast<const std::byte*>(in)});
@@ -429,6 +447,7 @@ void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> b
   if (settings.ranks < 1) throw_error(ErrorKind::usage, "cannot run {} ranks; at least 1 is needed", settings.ranks);
   if (settings.ranks == 1) return body(Group());
   const auto world = std::make_shared<World>(settings.timeout_s);
+  world->state.lock()->notes.resize(static_cast<size_t>(settings.ranks));
   const auto group = std::make_shared<GroupState>();
   group->name = "world";
   group->next.resize(static_cast<size_t>(settings.ranks));

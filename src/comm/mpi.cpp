@@ -79,6 +79,8 @@ class MpiTransport : public Transport {
   }
 
   void require_running() override { world_->require_running(); }
+  void note(std::string activity) override { world_->note(std::move(activity)); }
+  std::string behind() override { return world_->behind(); }
   void fail(const Error& why) noexcept override { world_->fail(why); }
 
  private:

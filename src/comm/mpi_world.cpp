@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/threads.h"
 
 namespace ingot::comm::mpi {
@@ -48,6 +49,19 @@ void World::wait(const Entry& entry) {
   auto held = state_.lock();
   held.wait([&](const State& state) { return entry.done || state.failure; });
   if (!entry.done) rethrow(*held->failure);
+}
+
+void World::note(std::string activity) {
+  auto held = state_.lock();
+  held->note = std::move(activity);
+}
+
+std::string World::behind() {
+  auto held = state_.lock();
+  held->asks = true;
+  held->behind.clear();
+  held.wait_for(2 * RollCall::patience_s, [](const State& state) { return !state.asks || state.over; });
+  return held->behind;
 }
 
 void World::require_running() {
@@ -149,11 +163,27 @@ void World::open_mpi() {
   }
   check(*mpi_, mpi_->split(mpi_->world, 0, mpi_->rank, &notices_), "Comm_split");
   receive_notice();
+  gather_hosts();
   {
     auto held = state_.lock();
     held->opened = true;
   }
   state_.notify_all();
+}
+
+void World::gather_hosts() {
+  constexpr int width = 64;
+  const auto ranks = static_cast<size_t>(mpi_->size);
+  std::array<char, width> own{};
+  host_name().copy(own.data(), own.size() - 1);
+  std::vector<char> all(ranks * width);
+  std::vector<int> counts(ranks, width), at(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) at[rank] = static_cast<int>(rank) * width;
+  Request request;
+  check(*mpi_, mpi_->all_gather(notices_, own.data(), width, all.data(), counts.data(), at.data(), request.out()),
+        "Iallgatherv");
+  while (!request.done(*mpi_)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  for (size_t rank = 0; rank < ranks; ++rank) hosts_.emplace_back(all.data() + rank * width);
 }
 
 bool World::round() {
@@ -173,6 +203,7 @@ bool World::round() {
   if (command == State::Command::end_all) end_all(failure_);
   if (command == State::Command::report_end && !reported_end_) report(true);
   if (!failure_) moved |= advance();
+  answer_asker();
   if (command == State::Command::finalize && !failure_ && finalized()) return false;
   back_off(moved);
   return true;
@@ -200,6 +231,7 @@ bool World::advance(Entry& entry) {
       if (std::exchange(entry.in_flight, false)) entry.job->end();
       moved = true;
       entry.moved = steady_seconds();
+      roll_call_.reset();  // whoever was behind has come
       if (!entry.job->begin(*mpi_, entry.request)) {
         {
           auto held = state_.lock();
@@ -210,9 +242,9 @@ bool World::advance(Entry& entry) {
       }
       entry.in_flight = true;
     }
-    if (!moved && steady_seconds() - entry.moved > settings_.timeout_s) {
-      throw_hint(ErrorKind::unavailable, timeout_hint, "rank {} has waited {} s for other ranks in {}", mpi_->rank,
-                 settings_.timeout_s, entry.what);
+    if (!moved && steady_seconds() - entry.moved > settings_.timeout_s && calls_roll()) {
+      throw_hint(ErrorKind::unavailable, timeout_hint, "rank {} has waited {} s for other ranks in {}: {}", mpi_->rank,
+                 settings_.timeout_s, entry.what, roll_call_->behind(entry.what));
     }
     return moved;
   } catch (...) {
@@ -252,16 +284,28 @@ void World::receive_notice() {
 
 bool World::take_notice() {
   if (!notice_request_.pending() || !notice_request_.done(*mpi_)) return false;
+  std::optional<int> asker;
   {
     auto held = state_.lock();
-    if (notice_.ended != 0) {
-      ++held->ended;
-    } else if (!held->failure) {
-      held->failure = {notice_.rank,
-                       Error(static_cast<ErrorKind>(notice_.kind), notice_.message.data(), notice_.hint.data())};
-      failure_ = held->failure;
-      reported_ = true;  // the rank that failed has reported to all
+    switch (notice_.type) {
+      case Notice::Type::left: ++held->ended; break;
+      case Notice::Type::answers:
+        if (roll_call_) roll_call_->answer(notice_.rank, notice_.message.data());
+        break;
+      case Notice::Type::asks: asker = notice_.rank; break;
+      case Notice::Type::failed:
+        if (held->failure) break;
+        held->failure = {notice_.rank,
+                         Error(static_cast<ErrorKind>(notice_.kind), notice_.message.data(), notice_.hint.data())};
+        failure_ = held->failure;
+        reported_ = true;  // the rank that failed has reported to all
+        break;
     }
+  }
+  if (asker) {
+    Notice answer{.type = Notice::Type::answers, .rank = mpi_->rank, .kind = 0, .message = {}, .hint = {}};
+    activity().copy(answer.message.data(), answer.message.size() - 1);
+    send_notice(answer, *asker);
   }
   state_.notify_all();
   receive_notice();
@@ -271,19 +315,58 @@ bool World::take_notice() {
 void World::report(bool ended) {
   (ended ? reported_end_ : reported_) = true;
   Notice notice{};
-  notice.ended = ended ? 1 : 0;
+  notice.type = ended ? Notice::Type::left : Notice::Type::failed;
   if (failure_) {
     notice.rank = failure_->rank;
     notice.kind = static_cast<int32_t>(failure_->error.kind());
     failure_->error.message().copy(notice.message.data(), notice.message.size() - 1);
     failure_->error.hint().copy(notice.hint.data(), notice.hint.size() - 1);
   }
+  send_to_others(notice);
+}
+
+void World::send_to_others(const Notice& notice) {
   for (int rank = 0; rank < mpi_->size; ++rank) {
-    if (rank == mpi_->rank) continue;
-    sent_notices_.push_back(std::make_unique<std::pair<Notice, Request>>(notice, Request()));
-    auto& [sent, request] = *sent_notices_.back();
-    check(*mpi_, mpi_->send(notices_, &sent, sizeof sent, rank, request.out()), "Isend");
+    if (rank != mpi_->rank) send_notice(notice, rank);
   }
+}
+
+void World::send_notice(const Notice& notice, int rank) {
+  sent_notices_.push_back(std::make_unique<std::pair<Notice, Request>>(notice, Request()));
+  auto& [sent, request] = *sent_notices_.back();
+  check(*mpi_, mpi_->send(notices_, &sent, sizeof sent, rank, request.out()), "Isend");
+}
+
+std::string World::activity() {
+  if (!entries_.empty()) return entries_.front()->what;
+  auto held = state_.lock();
+  return held->note.empty() ? "no operation" : held->note;
+}
+
+bool World::calls_roll() {
+  if (!roll_call_) {
+    roll_call_.emplace(mpi_->rank, hosts_, steady_seconds());
+    Notice notice{};
+    notice.type = Notice::Type::asks;
+    notice.rank = mpi_->rank;
+    send_to_others(notice);
+  }
+  return roll_call_->over(steady_seconds());
+}
+
+// Ends the roll call that behind() waits for.
+void World::answer_asker() {
+  {
+    auto held = state_.lock();
+    if (!held->asks) return;
+  }
+  if (!calls_roll()) return;
+  {
+    auto held = state_.lock();
+    held->behind = roll_call_->behind(held->note);
+    held->asks = false;
+  }
+  state_.notify_all();
 }
 
 bool World::finalized() {

@@ -19,6 +19,7 @@
 #include "comm/mpi.h"
 #include "comm/mpi_jobs.h"
 #include "comm/mpi_plugin.h"
+#include "comm/roll_call.h"
 
 namespace ingot::comm::mpi {
 
@@ -65,6 +66,9 @@ class World {
   // Errors besides: unavailable after settings.timeout_s without progress.
   void wait(const Entry& entry);
 
+  // Transport::note and behind.
+  void note(std::string activity);
+  std::string behind();
   // Throws if a rank is known to have failed.
   void require_running();
   // Reports to the other ranks that this rank has failed. Of several failures the first counts.
@@ -81,10 +85,12 @@ class World {
  private:
   // A message from one rank to all others, outside of their operations.
   struct Notice {
-    int32_t ended;  // 0: a rank has failed; else the sender has left after a failure
-    int32_t rank;   // the rank that failed
-    int32_t kind;   // ErrorKind of its error
-    std::array<char, 2048> message;
+    // failed: a rank has. left: the sender has, after a failure. asks: the sender wants to know what the receiver does
+    // (RollCall). answers: what the sender does.
+    enum class Type : int32_t { failed, left, asks, answers } type;
+    int32_t rank;                    // the rank that failed; else the sender
+    int32_t kind;                    // ErrorKind of its error
+    std::array<char, 2048> message;  // of the error, or the answer
     std::array<char, 512> hint;
   };
   struct State {
@@ -94,7 +100,10 @@ class World {
     std::optional<Error> refused;  // why MPI could not be opened
     int ended = 0;                 // other ranks that have left after a failure
     enum class Command { work, finalize, report_end, end_all } command = Command::work;
-    bool over = false;  // MPI's thread has ended
+    bool over = false;   // MPI's thread has ended
+    std::string note;    // what this rank does outside of operations
+    bool asks = false;   // a thread waits for a roll call
+    std::string behind;  // its result
   };
 
   [[noreturn]] void rethrow(const Failure& failure) const;
@@ -104,6 +113,7 @@ class World {
   // Functions of MPI's thread.
   void run();
   void open_mpi();
+  void gather_hosts();
   bool round();  // one pass over all pending work; false when it is over
   bool advance();
   bool advance(Entry& entry);
@@ -111,7 +121,13 @@ class World {
   void receive_notice();
   bool take_notice();
   void report(bool ended);  // to all other ranks
-  bool finalized();         // whether all ranks have called finalize(); MPI is then finalised
+  void send_notice(const Notice& notice, int rank);
+  void send_to_others(const Notice& notice);
+  std::string activity();
+  // Asks all other ranks at its first call. True when the roll call is over.
+  bool calls_roll();
+  void answer_asker();
+  bool finalized();  // whether all ranks have called finalize(); MPI is then finalised
 
   const Mpi settings_;
   SharedLibrary library_;
@@ -129,6 +145,8 @@ class World {
   Request last_;
   bool reported_ = false;
   bool reported_end_ = false;
+  std::vector<std::string> hosts_;     // by rank
+  std::optional<RollCall> roll_call_;  // under way, or the last one
   int64_t idle_ = 0;
 
   std::thread thread_;

@@ -60,6 +60,11 @@ class Transport {
 
   // Throws the error of a rank that is known to have failed.
   virtual void require_running() = 0;
+  // What this rank does outside of the transport's operations, for behind().
+  virtual void note(std::string activity) = 0;
+  // Which ranks keep this one waiting in what it has noted, for the message of a time-out: "rank 3 on node7 does not
+  // answer". Not collective; takes seconds.
+  virtual std::string behind() = 0;
   // Reports that this rank cannot continue: every operation that other ranks wait for ends with an error that holds
   // `why`.
   virtual void fail(const Error& why) noexcept = 0;

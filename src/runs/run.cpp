@@ -145,10 +145,10 @@ void require_like_devices(const Device& device, const RunPlan& plan, const comm:
 runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
                                               const comm::Grid& grid) {
   runtime::CollectivesChoice choice{nullptr, "through host memory"};
+  if (parallel.dp * parallel.tp == 1 || parallel.collectives == train::Collectives::host) return choice;
   // A library for simulated devices is a stand-in, which must be asked for.
-  const bool simulated = device.kind() == DeviceKind::sim && parallel.collectives == train::Collectives::automatic;
-  if (parallel.dp * parallel.tp == 1 || parallel.collectives == train::Collectives::host || simulated) return choice;
-  const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world);
+  const bool simulated = parallel.collectives == train::Collectives::device;
+  const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world, simulated);
   if (found.library != nullptr) return {found.library, "by " + found.text};
   if (parallel.collectives == train::Collectives::device) {
     throw_hint(ErrorKind::usage, "install NCCL or RCCL, or set parallel.collectives to auto or host",

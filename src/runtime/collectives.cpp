@@ -12,11 +12,13 @@
 
 namespace ingot::runtime {
 
-CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks) {
+CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks, bool simulated) {
   CollectivesChoice choice;
   std::string reason;
   if (device.kind() == DeviceKind::cpu) {
-    reason = "CPUs have no other";
+    reason = "CPUs have no library for it";
+  } else if (device.kind() == DeviceKind::sim && !simulated) {
+    reason = "simulated devices have no library for it";
   } else {
     try {
       choice.library = gpu::open_collective_library(device.kind());

@@ -15,9 +15,10 @@ struct CollectivesChoice {
   std::string text;                                       // "NCCL 2.28.3"; or why it goes through host memory
 };
 
-// The library of the vendor of all ranks' devices, if each has it, in one version, and a device of its own. Collective;
-// the result is the same on all ranks.
-CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks);
+// The library of the vendor of all ranks' devices, if each has it, in one version, and a device of its own; of
+// simulated devices the stand-in for it, if `simulated`. Collective; the result is the same on all ranks, whose devices
+// may differ.
+CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks, bool simulated);
 
 // A grid with communicators of a library. While it exists, what the host waits for on the device ends when another rank
 // fails, and after the time-out (Device::set_wait_check).

@@ -96,6 +96,8 @@ class Agreeing : public Transport {
   PendingOperation barrier() override { return done(); }
   std::unique_ptr<Transport> split(int, int, const std::string&) override { return nullptr; }
   void require_running() override {}
+  void note(std::string) override {}
+  std::string behind() override { return {}; }
   void fail(const Error&) noexcept override {}
 
  private:

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "comm/host_communicator.h"
 #include "comm/in_process.h"
 #include "tests/backend/gpu/fake_device.h"
@@ -87,9 +90,29 @@ TEST(Nccl, TimesOutWhenARankDoesNotCome) {
   });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   const std::string& text = error.message();
-  EXPECT_NE(text.find("of 'dp' has waited 0.5 s for sim32, whose operation 4, all_reduce of 5, has not ended"),
-            std::string::npos)
+  EXPECT_NE(
+      text.find("of 'dp' has waited 0.5 s for sim32, which has not ended operation 4 of 'dp', all_reduce of 5: all "
+                "other ranks wait there too"),
+      std::string::npos)
       << text;
+}
+
+TEST(Nccl, NamesTheRankThatIsBehind) {
+  std::promise<void> failed;
+  const Error error = failure_of(0.5, [&](const comm::Group& world, Device& device, DeviceCommunicator& communicator) {
+    reduce(device, communicator, 1);
+    if (world.rank() == 1) return failed.get_future().wait();
+    try {
+      reduce(device, communicator, 1);
+    } catch (...) {
+      failed.set_value();
+      throw;
+    }
+  });
+  EXPECT_NE(error.message().find("has not ended operation 2 of 'dp', all_reduce of 5: rank 1 on " + host_name() +
+                                 " is in operation 1 of 'dp', all_reduce of 5"),
+            std::string::npos)
+      << error.message();
 }
 
 TEST(Nccl, EndsWhenAnotherRankFails) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/shared_library.h"
 #include "comm/mpi.h"
 #include "comm/mpi_plugin.h"
@@ -117,7 +118,9 @@ int run(const std::string& plugin, int ranks, const std::string& what) {
     });
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {} ({})\n", name(error.kind()), error.message(), error.hint());
-    return exit_code(error.kind());
+    const bool names_rank =
+        error.message().find(fmt::format("rank 1 on {} is in no operation", host_name())) != std::string::npos;
+    return what == "hangs" && !names_rank ? 1 : exit_code(error.kind());
   }
   return testing::Test::HasFailure() ? 1 : 0;
 }

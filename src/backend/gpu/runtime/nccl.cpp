@@ -240,8 +240,8 @@ class NcclCommunicator : public comm::DeviceCommunicator {
       if (state != in_progress) require("an operation", state);
       if (waited_s > settings_.timeout_s) {
         fail(Error(ErrorKind::unavailable,
-                   fmt::format("rank {} of '{}' has waited {} s for {}, whose operation {}, {}, has not ended", rank(),
-                               settings_.group, settings_.timeout_s, device_.name(), operations_, last_),
+                   fmt::format("rank {} of '{}' has waited {} s for {}, which has not ended {}: {}", rank(),
+                               settings_.group, settings_.timeout_s, device_.name(), last_, ranks_.behind()),
                    comm::timeout_hint));
       }
     } catch (const Error&) {
@@ -272,7 +272,8 @@ class NcclCommunicator : public comm::DeviceCommunicator {
   PendingOperation run(Workspace& workspace, Stream after, const char* name, size_t count, Body body) {
     require_unbroken();
     ++operations_;
-    last_ = fmt::format("{} of {}", name, count);
+    last_ = fmt::format("operation {} of '{}', {} of {}", operations_, settings_.group, name, count);
+    ranks_.note(last_);
     const bool own_stream = after != settings_.stream;
     if (own_stream) {
       workspace.ready->record(after);
@@ -342,8 +343,8 @@ class NcclCommunicator : public comm::DeviceCommunicator {
       ranks_.require_running();
       if (steady_seconds() - begin > settings_.timeout_s) {
         fail(Error(ErrorKind::unavailable,
-                   fmt::format("rank {} of '{}' has waited {} s for {} of {}", rank(), settings_.group,
-                               settings_.timeout_s, what, name()),
+                   fmt::format("rank {} of '{}' has waited {} s for {} of {}: {}", rank(), settings_.group,
+                               settings_.timeout_s, what, name(), ranks_.behind()),
                    comm::timeout_hint));
       }
     }
@@ -361,7 +362,7 @@ class NcclCommunicator : public comm::DeviceCommunicator {
   Communicator communicator_ = nullptr;
   bool grouping_ = false;
   int64_t operations_ = 0;
-  std::string last_ = "none";
+  std::string last_ = "any operation";
 };
 
 LibraryInfo info_of(DeviceKind kind) {
