@@ -38,11 +38,13 @@ class DeviceCommunicator {
   virtual std::string name() const = 0;  // "NCCL 2.28.3", "host memory"
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // True when the operations run in the device's streams, and the host waits neither for them nor for other ranks.
-  virtual bool in_streams() const = 0;
-  // For Device::set_wait_check(), where in_streams(). Errors: of a rank that has failed, of an operation that has, and
-  // after the communicator's time-out; the communicator then ends its operations, and cannot be used any more.
+  // For Device::set_wait_check(), where operations run in the device's streams: the host then waits neither for them
+  // nor for other ranks. Errors: of a rank that has failed, of an operation that has, and after the communicator's
+  // time-out.
   virtual void check(double /*waited_s*/) {}
+  // After an error, also one of check(): ends operations in the device's streams that would wait for other ranks. The
+  // communicator cannot be used any more.
+  virtual void end() noexcept {}
 
   // Host memory of the workspace of operations on at most `bytes`.
   virtual size_t staging_bytes(size_t bytes) const = 0;

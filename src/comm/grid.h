@@ -24,7 +24,8 @@ struct Grid {
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;
-  // The same ranks as `dp`: weights are gathered in an order that differs from that of gradients between devices.
+  // The same ranks as `dp`: between devices of different kinds, gathering of weights and synchronisation of gradients
+  // may begin in different orders.
   Group weights;
   Group ends;  // the first and the last stage; a group of one on the others
 

@@ -73,7 +73,6 @@ class HostCommunicator : public DeviceCommunicator {
   std::string name() const override { return "host memory"; }
   int rank() const override { return ranks_.rank(); }
   int size() const override { return ranks_.size(); }
-  bool in_streams() const override { return false; }
 
  protected:
   Device& device_;

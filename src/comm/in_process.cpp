@@ -412,8 +412,7 @@ class InProcessTransport : public Transport {
   std::string behind() override {
     const std::vector<std::string> all = notes();
     RollCall call(member_.world_rank(), std::vector<std::string>(all.size(), host_name()), 0);
-    for (size_t rank = 0; rank < all.size(); ++rank)
-      call.answer(static_cast<int>(rank), all[rank].empty() ? "no operation" : all[rank]);
+    for (size_t rank = 0; rank < all.size(); ++rank) call.answer(static_cast<int>(rank), all[rank]);
     return call.behind(all[static_cast<size_t>(member_.world_rank())]);
   }
   void fail(const Error& why) noexcept override { member_.world->fail(member_.world_rank(), why); }
@@ -447,7 +446,7 @@ void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> b
   if (settings.ranks < 1) throw_error(ErrorKind::usage, "cannot run {} ranks; at least 1 is needed", settings.ranks);
   if (settings.ranks == 1) return body(Group());
   const auto world = std::make_shared<World>(settings.timeout_s);
-  world->state.lock()->notes.resize(static_cast<size_t>(settings.ranks));
+  world->state.lock()->notes.assign(static_cast<size_t>(settings.ranks), RollCall::nothing);
   const auto group = std::make_shared<GroupState>();
   group->name = "world";
   group->next.resize(static_cast<size_t>(settings.ranks));

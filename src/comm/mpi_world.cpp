@@ -340,7 +340,7 @@ void World::send_notice(const Notice& notice, int rank) {
 std::string World::activity() {
   if (!entries_.empty()) return entries_.front()->what;
   auto held = state_.lock();
-  return held->note.empty() ? "no operation" : held->note;
+  return held->note;
 }
 
 bool World::calls_roll() {

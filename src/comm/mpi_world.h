@@ -100,10 +100,10 @@ class World {
     std::optional<Error> refused;  // why MPI could not be opened
     int ended = 0;                 // other ranks that have left after a failure
     enum class Command { work, finalize, report_end, end_all } command = Command::work;
-    bool over = false;   // MPI's thread has ended
-    std::string note;    // what this rank does outside of operations
-    bool asks = false;   // a thread waits for a roll call
-    std::string behind;  // its result
+    bool over = false;                     // MPI's thread has ended
+    std::string note = RollCall::nothing;  // what this rank does outside of operations
+    bool asks = false;                     // a thread waits for a roll call
+    std::string behind;                    // its result
   };
 
   [[noreturn]] void rethrow(const Failure& failure) const;

@@ -12,6 +12,8 @@ class RollCall {
  public:
   // Seconds after which those who have not answered are taken to be stopped.
   static constexpr double patience_s = 3;
+  // What a rank does that has not said what.
+  static constexpr const char* nothing = "no operation";
 
   // Of rank `rank`; `hosts`, by rank. `now`: steady_seconds().
   RollCall(int rank, std::vector<std::string> hosts, double now);

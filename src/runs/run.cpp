@@ -217,8 +217,10 @@ class Runner {
   int run_rank(const Rank& launched);
 
  private:
+  int plan_and_train(train::Recipe recipe, runtime::Runtime& runtime, const Rank& rank,
+                     const runtime::DeviceCollectives& collectives, const RunInputs& inputs, Log& log);
   int train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime, const Rank& rank,
-                const RunInputs& inputs, Log& log);
+                const runtime::DeviceCollectives& collectives, const RunInputs& inputs, Log& log);
 
   const RunRequest& request_;
 };
@@ -247,9 +249,22 @@ int Runner::run_rank(const Rank& launched) {
                                                       static_cast<double>(recipe.parallel.timeout_s));
   Rank rank = launched;
   rank.grid = device_collectives.grid();
-  const WeightPlan weights =
-      plan_weights(recipe, runtime, inputs.source, inputs.model, share,
-                   {.staged = collectives.library == nullptr && !runtime.device->host_visible()});
+  try {
+    return plan_and_train(std::move(recipe), runtime, rank, device_collectives, inputs, log);
+  } catch (...) {
+    world.fail(comm::error_of_exception());  // before communicators end, which may wait for the other ranks
+    device_collectives.end();
+    throw;
+  }
+}
+
+int Runner::plan_and_train(train::Recipe recipe, runtime::Runtime& runtime, const Rank& rank,
+                           const runtime::DeviceCollectives& collectives, const RunInputs& inputs, Log& log) {
+  const comm::Group& world = rank.world;
+  const bool first = world.rank() == 0;
+  const train::ShardSpec share = share_of(recipe.parallel, world.rank());
+  const WeightPlan weights = plan_weights(recipe, runtime, inputs.source, inputs.model, share,
+                                          {.staged = !collectives.has_library() && !runtime.device->host_visible()});
   const size_t available = memory_of(*runtime.device, rank);
   std::vector<std::vector<int32_t>> prompts;  // only on the first rank
   if (first) prompts = encode_prompts(recipe, inputs.text, inputs.data);
@@ -266,11 +281,12 @@ int Runner::run_rank(const Rank& launched) {
   plan.recipe.threads.value = recipe.threads.value.value_or(runtime.threads->threads() * world.size());
   require_host_memory(plan, available_memory() / static_cast<size_t>(rank.locals));
   plan_checkpoints(plan, *runtime.device, available, rank, log);
-  return train_run(std::move(plan), std::move(prompts), runtime, rank, inputs, log);
+  return train_run(std::move(plan), std::move(prompts), runtime, rank, collectives, inputs, log);
 }
 
 int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime,
-                      const Rank& rank, const RunInputs& inputs, Log& log) {
+                      const Rank& rank, const runtime::DeviceCollectives& collectives, const RunInputs& inputs,
+                      Log& log) {
   const train::Recipe& r = plan.recipe;
   const RunData& data = inputs.data;
   const comm::Group& world = rank.world;
@@ -339,6 +355,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
     end = trainer->run(stops, [&](int64_t at) { sampler->run(at, observers); });
   } catch (...) {
     world.fail(comm::error_of_exception());  // notifies the other ranks before the destructors here wait
+    collectives.end();
     throw;
   }
   const std::string upload_error = trainer->upload_error();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -28,10 +29,10 @@ CollectivesChoice choose_collectives(const Device& device, const comm::Group& ra
     }
   }
   const std::vector<std::string> names = ranks.gather(choice.text), reasons = ranks.gather(reason);
-  // Simulated devices of one name are different ones.
-  const std::string place =
-      fmt::format("{} of {}{}", device.name(), host_name(),
-                  device.kind() == DeviceKind::sim ? fmt::format(", rank {}", ranks.rank()) : std::string());
+  const auto* gpu = dynamic_cast<const gpu::GpuDevice*>(&device);
+  const std::string address = gpu != nullptr ? gpu->address() : std::string();
+  const std::string place = fmt::format("{} of {}", address.empty() ? fmt::format("rank {}", ranks.rank()) : address,
+                                        host_name());  // simulated devices are different ones
   const std::vector<std::string> places = ranks.gather(place);
   for (size_t rank = 0; rank < names.size(); ++rank) {
     if (names[rank].empty()) return {nullptr, fmt::format("rank {}: {}", rank, reasons[rank])};
@@ -49,39 +50,56 @@ namespace {
 // Of all ranks together: so many that a library uses all its channels.
 constexpr size_t tried_numbers = size_t{1} << 21;
 
-void require_numbers(const comm::DeviceCommunicator& ranks, const char* what, const std::vector<int64_t>& found,
-                     int64_t first, int64_t last) {
-  if (found.front() == first && found.back() == last) return;
-  throw_error(ErrorKind::unavailable, "{} on rank {}: {} gives {} and {} instead of {} and {}", ranks.name(),
-              ranks.rank(), what, found.front(), found.back(), first, last);
+void require_numbers(const comm::DeviceCommunicator& ranks, const char* what, std::span<const int64_t> found,
+                     int64_t expected) {
+  const auto wrong = std::ranges::find_if(found, [&](int64_t each) { return each != expected; });
+  if (wrong == found.end()) return;
+  throw_error(ErrorKind::unavailable, "{} on rank {}: {} gives {} instead of {}", ranks.name(), ranks.rank(), what,
+              *wrong, expected);
 }
 
-// A sum of each rank's number, counted from 1, and a gathering of these numbers.
+// Every operation, of each rank's number, counted from 1.
 void try_out(comm::DeviceCommunicator& ranks, Device& device) {
-  const int64_t own = ranks.rank() + 1, size = ranks.size();
-  const size_t count = std::max<size_t>(1, tried_numbers / static_cast<size_t>(size));
-  std::vector<int64_t> numbers(count * static_cast<size_t>(size), own);
-  const Buffer memory(device, numbers.size() * sizeof(int64_t));
-  comm::DeviceCommunicator::Workspace workspace = ranks.make_workspace(memory.bytes());
-  device.copy_from_host(memory.data(), numbers.data(), memory.bytes());
-  const std::vector<size_t> bytes(static_cast<size_t>(size), count * sizeof(int64_t));
-  const auto* section = static_cast<const std::byte*>(memory.data()) + static_cast<size_t>(ranks.rank()) * bytes[0];
-  ranks.all_gather(workspace, memory.data(), section, bytes)->wait();
+  const auto size = static_cast<size_t>(ranks.size()), rank = static_cast<size_t>(ranks.rank());
+  const int64_t own = ranks.rank() + 1, sum = ranks.size() * (int64_t{ranks.size()} + 1) / 2;
+  const size_t count = std::max<size_t>(1, tried_numbers / size);
+  std::vector<int64_t> numbers(count * size);
+  const Buffer memory(device, numbers.size() * sizeof(int64_t)), received(device, memory.bytes());
+  comm::DeviceCommunicator::Workspace workspace = ranks.make_workspace(2 * memory.bytes());
+  const std::vector<size_t> counts(size, count), bytes(size, count * sizeof(int64_t));
+  const auto set = [&] {
+    numbers.assign(numbers.size(), own);
+    device.copy_from_host(memory.data(), numbers.data(), memory.bytes());
+  };
+  const auto section = [&](size_t of) { return std::span<const int64_t>(numbers).subspan(of * count, count); };
+  const auto require_each = [&](const char* what, const Buffer& result) {
+    device.copy_to_host(numbers.data(), result.data(), result.bytes());
+    for (size_t from = 0; from < size; ++from)
+      require_numbers(ranks, what, section(from), static_cast<int64_t>(from) + 1);
+  };
+  set();
+  ranks.all_gather(workspace, memory.data(), static_cast<const std::byte*>(memory.data()) + rank * bytes[0], bytes)
+      ->wait();
+  require_each("all_gather", memory);
+  set();
+  ranks.all_to_all(workspace, received.data(), bytes, memory.data(), bytes)->wait();
+  require_each("all_to_all", received);
+  set();
+  ranks.reduce_scatter(workspace, memory.data(), counts, comm::Number::i64, comm::ReduceOp::sum)->wait();
   device.copy_to_host(numbers.data(), memory.data(), memory.bytes());
-  require_numbers(ranks, "all_gather", numbers, 1, size);
-  numbers.assign(numbers.size(), own);
-  device.copy_from_host(memory.data(), numbers.data(), memory.bytes());
+  require_numbers(ranks, "reduce_scatter", section(rank), sum);
+  set();
   ranks.all_reduce(workspace, memory.data(), numbers.size(), comm::Number::i64, comm::ReduceOp::sum)->wait();
   device.copy_to_host(numbers.data(), memory.data(), memory.bytes());
-  require_numbers(ranks, "all_reduce", numbers, size * (size + 1) / 2, size * (size + 1) / 2);
+  require_numbers(ranks, "all_reduce", numbers, sum);
 }
 
 }  // namespace
 
 DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid,
                                      bool gathers_weights, double timeout_s)
-    : grid_(std::move(grid)), watch_(device) {
-  if (choice.library == nullptr) return;
+    : grid_(std::move(grid)), has_library_(choice.library != nullptr), watch_(device) {
+  if (!has_library_) return;
   auto& gpu = dynamic_cast<gpu::GpuDevice&>(device);
   const auto make = [&](const comm::Group& ranks, const char* name, Stream stream) {
     return gpu::make_nccl_communicator(choice.library, gpu, ranks,
@@ -91,14 +109,27 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
   if (grid_.dp.size() > 1) made.dp = make(grid_.dp, "dp", Stream::reduce);
   if (grid_.dp.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
-  device.set_wait_check([&made](double waited_s) {
-    for (const auto& ranks : {made.dp, made.weights, made.tp}) {
-      if (ranks) ranks->check(waited_s);
+  device.set_wait_check([this](double waited_s) {
+    try {
+      for (comm::DeviceCommunicator* ranks : communicators()) ranks->check(waited_s);
+    } catch (...) {
+      end();  // all of them: the host waits for the operations of each
+      throw;
     }
   });
-  for (const auto& ranks : {made.dp, made.weights, made.tp}) {
-    if (ranks) try_out(*ranks, device);
+  for (comm::DeviceCommunicator* ranks : communicators()) try_out(*ranks, device);
+}
+
+std::vector<comm::DeviceCommunicator*> DeviceCollectives::communicators() const {
+  std::vector<comm::DeviceCommunicator*> made;
+  for (const auto& ranks : {grid_.on_device.dp, grid_.on_device.weights, grid_.on_device.tp}) {
+    if (ranks) made.push_back(ranks.get());
   }
+  return made;
+}
+
+void DeviceCollectives::end() const noexcept {
+  for (comm::DeviceCommunicator* ranks : communicators()) ranks->end();
 }
 
 }  // namespace ingot::runtime

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/gpu/runtime/nccl.h"
 #include "comm/grid.h"
@@ -21,7 +22,7 @@ struct CollectivesChoice {
 CollectivesChoice choose_collectives(const Device& device, const comm::Group& ranks, bool simulated);
 
 // A grid with communicators of a library. While it exists, what the host waits for on the device ends when another rank
-// fails, and after the time-out (Device::set_wait_check).
+// fails, and after the time-out (Device::set_wait_check), which a device's own work must not take either.
 class DeviceCollectives {
  public:
   // Collective over the grid. `gathers_weights`: whether Grid::weights is used. Without a library the grid stays as it
@@ -33,8 +34,13 @@ class DeviceCollectives {
   DeviceCollectives& operator=(const DeviceCollectives&) = delete;
 
   const comm::Grid& grid() const { return grid_; }
+  bool has_library() const { return has_library_; }
+  // After an error of this rank, which the others have been told: ends operations that wait for them.
+  void end() const noexcept;
 
  private:
+  std::vector<comm::DeviceCommunicator*> communicators() const;
+
   // Sets the device's check, until it is destroyed.
   struct Watch {
     Device& device;
@@ -44,6 +50,7 @@ class DeviceCollectives {
     ~Watch() { device.set_wait_check({}); }
   };
   comm::Grid grid_;
+  bool has_library_;
   Watch watch_;
 };
 

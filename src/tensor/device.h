@@ -81,8 +81,9 @@ class Device {
   virtual std::unique_ptr<Event> make_event();
   // Sets device memory to zeros, in the compute stream.
   virtual void fill_zero(void* data, size_t bytes);
-  // `check` is called again and again, with the seconds so far, while the host waits for the device's work, which may
-  // wait for other devices; what it throws ends the wait. Empty: none.
+  // While the host waits for the device's work, which may wait for other devices, `check` is called again and again
+  // with the seconds so far, and at the end of the wait with 0. What it throws comes out of the call that waits. Empty:
+  // none.
   virtual void set_wait_check(std::function<void(double waited_s)>) {}
 
   // Whether `record` is supported.

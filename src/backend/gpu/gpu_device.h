@@ -31,6 +31,8 @@ class GpuDevice : public Device {
  public:
   bool host_visible() const override { return false; }
   virtual int warp_width() const = 0;
+  // Where it is in its machine, whatever number it has in this process: "0000:3b:00.0". Empty if it is nowhere.
+  virtual std::string address() const { return {}; }
 
   // Starts the kernel in the compute stream with a copy of its arguments and returns. Later launches and copies in that
   // stream wait for it. A device error may surface in a later call; the message then names the op that was launched

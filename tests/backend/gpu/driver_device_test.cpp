@@ -111,6 +111,41 @@ TEST_F(DriverDeviceTest, StreamsEventsAndCopiesCallTheDriver) {
   EXPECT_EQ(state_.alive, 2);  // the two streams
 }
 
+// Every wait calls the check until it throws, and once at its end: that of a copy, of an event, and the one before
+// memory is released.
+TEST_F(DriverDeviceTest, TheCheckEndsWaits) {
+  const auto gpu = device();
+  int host = 3;
+  void* data = gpu->allocate(sizeof host);
+  const auto event = gpu->make_event();
+  int calls_of_check = 0;
+  double last = 0;
+  gpu->set_wait_check([&](double waited_s) {
+    EXPECT_TRUE(waited_s > last || waited_s == 0);
+    last = waited_s;
+    if (++calls_of_check == 3) throw_error(ErrorKind::unavailable, "rank 1 is gone");
+  });
+  gpu->copy_from_host(data, &host, sizeof host);  // done at once
+  EXPECT_EQ(calls_of_check, 1);
+  state_.fails = "late";
+  const auto ends = [&](auto wait) {
+    calls_of_check = 0;
+    last = 0;
+    EXPECT_EQ(message_of(wait), "rank 1 is gone");
+    EXPECT_EQ(calls_of_check, 3);
+  };
+  ends([&] { gpu->copy_to_host(&host, data, sizeof host); });
+  event->record(Stream::copy);
+  ends([&] { event->wait(); });
+  calls_of_check = 0;
+  last = 0;
+  gpu->release(data, sizeof host);  // which cannot throw, and leaves what the device may still use
+  EXPECT_EQ(calls_of_check, 3);
+  state_.fails = "";
+  gpu->set_wait_check({});
+  gpu->release(data, sizeof host);
+}
+
 TEST_F(DriverDeviceTest, DestroysWhatItCreated) {
   {
     const auto gpu = device();

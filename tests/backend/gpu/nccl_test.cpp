@@ -90,10 +90,9 @@ TEST(Nccl, TimesOutWhenARankDoesNotCome) {
   });
   EXPECT_EQ(error.kind(), ErrorKind::unavailable);
   const std::string& text = error.message();
-  EXPECT_NE(
-      text.find("of 'dp' has waited 0.5 s for sim32, which has not ended operation 4 of 'dp', all_reduce of 5: all "
-                "other ranks wait there too"),
-      std::string::npos)
+  EXPECT_NE(text.find("of 'dp' has waited 0.5 s for sim32, after operation 4 of 'dp', all_reduce of 5: all "
+                      "other ranks wait there too"),
+            std::string::npos)
       << text;
 }
 
@@ -109,7 +108,7 @@ TEST(Nccl, NamesTheRankThatIsBehind) {
       throw;
     }
   });
-  EXPECT_NE(error.message().find("has not ended operation 2 of 'dp', all_reduce of 5: rank 1 on " + host_name() +
+  EXPECT_NE(error.message().find("after operation 2 of 'dp', all_reduce of 5: rank 1 on " + host_name() +
                                  " is in operation 1 of 'dp', all_reduce of 5"),
             std::string::npos)
       << error.message();

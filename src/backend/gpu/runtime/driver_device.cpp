@@ -72,6 +72,7 @@ class DriverDevice : public GpuDevice {
   }
   int warp_width() const override { return code_architecture_.starts_with("gfx9") ? 64 : 32; }
 
+  std::string address() const override { return driver_->pci_address(index_); }
   void* native_stream(Stream stream) const override { return handle(stream); }
   void* native_context() const override {
     driver_->use(index_);
@@ -281,9 +282,12 @@ class DriverDevice : public GpuDevice {
   }
 
   void synchronize() {
-    if (!wait_check_) return with_async_errors([&] { driver_->synchronize(handle(Stream::compute)); });
+    if (wait_check_) return wait_for(Stream::compute);
+    with_async_errors([&] { driver_->synchronize(handle(Stream::compute)); });
+  }
+  void wait_for(Stream stream) {
     if (waited_ == nullptr) waited_ = make_event();
-    waited_->record(Stream::compute);
+    waited_->record(stream);
     waited_->wait();
   }
 
@@ -292,10 +296,11 @@ class DriverDevice : public GpuDevice {
   void poll(Done done) {
     for (const double begin = steady_seconds(); !done();) {
       const double waited = steady_seconds() - begin;
+      if (waited < 1e-3) continue;  // most waits are short
       wait_check_(waited);
-      // Short waits are the common ones, and the device's work goes on without the host.
-      if (waited > 1e-3) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    wait_check_(0);
   }
 
   // Runs `call`, which may report an error of an earlier kernel; the error thrown then names the last launch.
@@ -327,11 +332,16 @@ class DriverDevice : public GpuDevice {
       return false;
     }
   }
-  bool synchronized() const noexcept {
+  bool synchronized() noexcept {
     try {
       driver_->use(index_);
-      for (Driver::StreamHandle stream : streams_) {
-        if (stream != nullptr) driver_->synchronize(stream);
+      for (size_t i = 0; i < num_streams; ++i) {
+        if (streams_[i] == nullptr) continue;
+        if (wait_check_) {
+          wait_for(static_cast<Stream>(i));
+        } else {
+          driver_->synchronize(streams_[i]);
+        }
       }
       return true;
     } catch (const Error&) {

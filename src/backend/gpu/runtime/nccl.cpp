@@ -8,6 +8,8 @@
 #include <array>
 #include <chrono>
 #include <climits>
+#include <exception>
+#include <future>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "backend/gpu/runtime/library_folders.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/threads.h"
 #include "comm/combine.h"
 #include "comm/failure.h"
 
@@ -147,29 +150,30 @@ class NcclCommunicator : public comm::DeviceCommunicator {
     ranks_.begin_broadcast(std::as_writable_bytes(std::span(id.bytes)), 0).wait();
     make_current();
     Config config;
+    ranks_.note(last_);
     const Result result = library_->CommInitRankConfig(&communicator_, ranks_.size(), id, ranks_.rank(), &config);
-    if (result != in_progress) require("a communicator", result);
-    finish_call("the start");
+    try {
+      if (result != in_progress) require("a communicator", result);
+      finish_call("the start");
+    } catch (const Error&) {
+      end();
+      throw;
+    }
   }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   ~NcclCommunicator() override {
     if (communicator_ == nullptr) return;
-    try {
-      make_current();
-      const Result result = library_->CommFinalize(communicator_);
-      if (result != in_progress) require("the end", result);
-      finish_call("the end");
-      library_->CommDestroy(std::exchange(communicator_, nullptr));
-    } catch (const Error&) {
-      end_operations();
+    if (std::uncaught_exceptions() == exceptions_ && finalized()) {
+      library_->CommDestroy(communicator_);
+    } else {
+      end();
     }
   }
 
   std::string name() const override { return name_of(*library_); }
   int rank() const override { return ranks_.rank(); }
   int size() const override { return ranks_.size(); }
-  bool in_streams() const override { return true; }
   size_t staging_bytes(size_t) const override { return 0; }
   Workspace make_workspace(size_t) override { return {{}, device_.make_event(), device_.make_event()}; }
 
@@ -233,21 +237,33 @@ class NcclCommunicator : public comm::DeviceCommunicator {
 
   void check(double waited_s) override {
     if (communicator_ == nullptr) return;
+    ranks_.require_running();
+    Result state = success;
+    require("an operation", library_->CommGetAsyncError(communicator_, &state));
+    if (state != in_progress) require("an operation", state);
+    if (waited_s <= settings_.timeout_s) return;
+    fail(Error(ErrorKind::unavailable,
+               fmt::format("rank {} of '{}' has waited {} s for {}, after {}: {}", rank(), settings_.group,
+                           settings_.timeout_s, device_.name(), last_, ranks_.behind()),
+               comm::timeout_hint));
+  }
+
+  // The library may wait for its threads, which may wait for those of a rank that is stopped: not longer than that.
+  void end() noexcept override {
+    if (communicator_ == nullptr) return;
+    constexpr std::chrono::seconds patience(5);
     try {
-      ranks_.require_running();
-      Result state = success;
-      require("an operation", library_->CommGetAsyncError(communicator_, &state));
-      if (state != in_progress) require("an operation", state);
-      if (waited_s > settings_.timeout_s) {
-        fail(Error(ErrorKind::unavailable,
-                   fmt::format("rank {} of '{}' has waited {} s for {}, which has not ended {}: {}", rank(),
-                               settings_.group, settings_.timeout_s, device_.name(), last_, ranks_.behind()),
-                   comm::timeout_hint));
-      }
+      auto ended = std::make_shared<std::promise<void>>();
+      std::future<void> end = ended->get_future();
+      start_thread("the end of a communicator", [library = library_, communicator = communicator_, ended] {
+        library->CommAbort(communicator);
+        ended->set_value();
+      }).detach();
+      end.wait_for(patience);
     } catch (const Error&) {
-      end_operations();
-      throw;
+      library_->CommAbort(communicator_);
     }
+    communicator_ = nullptr;
   }
 
  private:
@@ -315,6 +331,10 @@ class NcclCommunicator : public comm::DeviceCommunicator {
 
   void require(const char* what, Result result) {
     if (result == success) return;
+    // Another rank's end looks like an error here. Its report, which says why, comes within that.
+    constexpr double patience_s = 1;
+    for (const double begin = steady_seconds(); steady_seconds() - begin < patience_s; pause(begin))
+      ranks_.require_running();
     const char* more = library_->GetLastError(communicator_);
     fail(Error(ErrorKind::unavailable,
                fmt::format("{} on rank {} of '{}': {}: {}{}{}", name(), rank(), settings_.group, what,
@@ -323,9 +343,11 @@ class NcclCommunicator : public comm::DeviceCommunicator {
                "NCCL_DEBUG=WARN makes the library say more"));
   }
 
+  // The other ranks are told first: the library's end may wait for them.
   [[noreturn]] void fail(const Error& error) {
-    end_operations();
     ranks_.fail(error);
+    if (std::exchange(grouping_, false)) library_->GroupEnd();
+    end();
     throw Error(error);
   }
 
@@ -334,9 +356,13 @@ class NcclCommunicator : public comm::DeviceCommunicator {
     if (result != in_progress) return require(what, result);
     if (!grouping_) finish_call(what);
   }
+  static void pause(double begin) {
+    if (steady_seconds() - begin < 1e-4) return std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   void finish_call(const char* what) {
     const double begin = steady_seconds();
-    for (Result state = in_progress;; std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+    for (Result state = in_progress;; pause(begin)) {
       require(what, library_->CommGetAsyncError(communicator_, &state));
       if (state == success) return;
       if (state != in_progress) require(what, state);
@@ -350,9 +376,21 @@ class NcclCommunicator : public comm::DeviceCommunicator {
     }
   }
 
-  // Ends the operations on the device that wait for other ranks.
-  void end_operations() noexcept {
-    if (communicator_ != nullptr) library_->CommAbort(std::exchange(communicator_, nullptr));
+  // Whether all ranks have ended in time.
+  bool finalized() {
+    make_current();
+    const Result result = library_->CommFinalize(communicator_);
+    if (result != success && result != in_progress) return false;
+    try {
+      for (const double begin = steady_seconds(); steady_seconds() - begin < settings_.timeout_s; pause(begin)) {
+        ranks_.require_running();
+        Result state = success;
+        if (library_->CommGetAsyncError(communicator_, &state) != success) return false;
+        if (state != in_progress) return state == success;
+      }
+    } catch (const Error&) {
+    }
+    return false;
   }
 
   std::shared_ptr<const CollectiveLibrary> library_;
@@ -362,7 +400,8 @@ class NcclCommunicator : public comm::DeviceCommunicator {
   Communicator communicator_ = nullptr;
   bool grouping_ = false;
   int64_t operations_ = 0;
-  std::string last_ = "any operation";
+  std::string last_ = fmt::format("the start of '{}'", settings_.group);
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 LibraryInfo info_of(DeviceKind kind) {

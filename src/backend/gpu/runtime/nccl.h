@@ -29,9 +29,9 @@ struct NcclSettings {
   double timeout_s = 600;          // that the host waits for the device, and for the other ranks at the start
 };
 
-// Collective over `ranks`, which have different devices of the kind. The host waits for other ranks here alone.
-// DeviceCommunicator::check() ends what waits for a failed rank. Sums of floating-point numbers are added in the
-// library's order. The device outlives the communicator. Errors: unavailable, with the library's own words.
+// Collective over `ranks`, which have different devices of the kind. The host waits for other ranks here, and where an
+// operation connects ranks for the first time. Sums of floating-point numbers are added in the library's order. The
+// device outlives the communicator. Errors: unavailable, with the library's own words.
 std::shared_ptr<comm::DeviceCommunicator> make_nccl_communicator(std::shared_ptr<const CollectiveLibrary> library,
                                                                  GpuDevice& device, comm::Group ranks,
                                                                  NcclSettings settings);

@@ -186,6 +186,7 @@ class SimDevice : public GpuDevice {
       if (wait_check_) wait_check_(steady_seconds() - begin);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
+    if (wait_check_) wait_check_(0);
   }
 
   void copy(Stream stream, void* destination, const void* source, size_t bytes) {

@@ -349,7 +349,11 @@ int ncclCommGetAsyncError(Handle* communicator, int* error) {
   return success;
 }
 
-int ncclCommFinalize(Handle* communicator) { return (*communicator)->state == success ? success : invalid_usage; }
+int ncclCommFinalize(Handle* communicator) {
+  Communicator& c = **communicator;
+  c.new_call = true;
+  return depth > 0 || c.state != success ? invalid_usage : in_progress;
+}
 
 int ncclCommDestroy(Handle* communicator) {
   std::error_code none;
@@ -359,6 +363,7 @@ int ncclCommDestroy(Handle* communicator) {
 }
 
 int ncclCommAbort(Handle* communicator) {
+  if (depth > 0) return invalid_usage;
   std::error_code none;
   (*communicator)->aborted = true;
   fs::remove_all((*communicator)->folder, none);
