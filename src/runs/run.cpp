@@ -217,7 +217,7 @@ class Runner {
   int run_rank(const Rank& launched);
 
  private:
-  int plan_and_train(train::Recipe recipe, runtime::Runtime& runtime, const Rank& rank,
+  int plan_and_train(const train::Recipe& recipe, runtime::Runtime& runtime, const Rank& rank,
                      const runtime::DeviceCollectives& collectives, const RunInputs& inputs, Log& log);
   int train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, runtime::Runtime& runtime, const Rank& rank,
                 const runtime::DeviceCollectives& collectives, const RunInputs& inputs, Log& log);
@@ -250,7 +250,7 @@ int Runner::run_rank(const Rank& launched) {
   Rank rank = launched;
   rank.grid = device_collectives.grid();
   try {
-    return plan_and_train(std::move(recipe), runtime, rank, device_collectives, inputs, log);
+    return plan_and_train(recipe, runtime, rank, device_collectives, inputs, log);
   } catch (...) {
     world.fail(comm::error_of_exception());  // before communicators end, which may wait for the other ranks
     device_collectives.end();
@@ -258,7 +258,7 @@ int Runner::run_rank(const Rank& launched) {
   }
 }
 
-int Runner::plan_and_train(train::Recipe recipe, runtime::Runtime& runtime, const Rank& rank,
+int Runner::plan_and_train(const train::Recipe& recipe, runtime::Runtime& runtime, const Rank& rank,
                            const runtime::DeviceCollectives& collectives, const RunInputs& inputs, Log& log) {
   const comm::Group& world = rank.world;
   const bool first = world.rank() == 0;

@@ -143,7 +143,7 @@ void check_sections_are_scattered_and_gathered(DeviceCommunicator& ranks, Device
 
 // Rank a sends a + 2 b + 1 numbers to rank b.
 void check_sections_are_exchanged(DeviceCommunicator& ranks, Device& device) {
-  const auto count = [](int from, int to) { return static_cast<size_t>(from + 2 * to + 1); };
+  const auto count = [](int from, int to) { return static_cast<size_t>(from) + 2 * static_cast<size_t>(to) + 1; };
   const auto value = [](int from, int to, size_t i) { return 10000 * (from + 1) + 100 * to + static_cast<int64_t>(i); };
   const int own = ranks.rank();
   std::vector<size_t> in_bytes, out_bytes;

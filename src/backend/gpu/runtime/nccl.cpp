@@ -377,20 +377,21 @@ class NcclCommunicator : public comm::DeviceCommunicator {
   }
 
   // Whether all ranks have ended in time.
-  bool finalized() {
-    make_current();
-    const Result result = library_->CommFinalize(communicator_);
-    if (result != success && result != in_progress) return false;
+  bool finalized() noexcept {
     try {
+      make_current();
+      const Result result = library_->CommFinalize(communicator_);
+      if (result != success && result != in_progress) return false;
       for (const double begin = steady_seconds(); steady_seconds() - begin < settings_.timeout_s; pause(begin)) {
         ranks_.require_running();
         Result state = success;
         if (library_->CommGetAsyncError(communicator_, &state) != success) return false;
         if (state != in_progress) return state == success;
       }
+      return false;
     } catch (const Error&) {
+      return false;
     }
-    return false;
   }
 
   std::shared_ptr<const CollectiveLibrary> library_;
