@@ -15,6 +15,8 @@
 #include "checkpoint/load.h"
 #include "checkpoint/registry.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "runs/preflight.h"
 
 namespace ingot::cli {
 
@@ -177,11 +179,22 @@ class Doctor : public Command {
 
   void declare(Arguments& arguments) override {
     arguments.option("run-dir", run_dir_, "the folder for runs");
+    arguments.option("ranks", ranks_,
+                     "check the ranks of this recipe instead: where they are, their speed, their links");
+    arguments.option("machine", machine_,
+                     "with --ranks: compare links with this machine, a file or a name of recipes/machines");
+    arguments.positional("overrides", overrides_, "with --ranks: settings that replace the recipe's", false);
     arguments.example("ingot doctor");
+    arguments.example("mpirun -n 8 ingot doctor --ranks recipes/tiny.yaml parallel.tp=2");
   }
 
   // Returns 5 (unavailable) when a check failed.
   int run(const Output& output) override {
+    if (ranks_) return check_ranks(output);
+    if (machine_ || !overrides_.empty()) {
+      throw_error(ErrorKind::usage, "{} needs --ranks RECIPE",
+                  machine_ ? std::string("--machine") : fmt::format("'{}'", overrides_.front()));
+    }
     Findings findings;
     check_cpu(findings);
     check_memory(findings);
@@ -196,8 +209,28 @@ class Doctor : public Command {
       findings.push_back({"store", Grade::warn, "neither INGOT_HOME nor HOME is set: models can be given by path only",
                           "set INGOT_HOME to a folder to register models by name"});
     }
-    findings.push_back({"devices", Grade::ok, "this build supports the CPU only", ""});
+    return print(output, findings);
+  }
 
+ private:
+  // Of the recipe's ranks; only the first of them prints.
+  int check_ranks(const Output& output) const {
+    exit_on_interrupt();
+    const train::Recipe recipe = train::read_recipe(*ranks_, overrides_);
+    std::optional<runs::MachineFile> machine;
+    if (machine_) machine = runs::read_machine_file(*machine_);
+    int code = 0;
+    runs::check_ranks(recipe, [&](const runs::Preflight& result) {
+      Findings findings;
+      for (const runs::PreflightFinding& each : runs::findings_of(result, machine)) {
+        findings.push_back({each.check, each.advice.empty() ? Grade::ok : Grade::warn, each.message, each.advice});
+      }
+      code = print(output, findings);
+    });
+    return code;
+  }
+
+  static int print(const Output& output, const Findings& findings) {
     using Json = nlohmann::ordered_json;
     Json list = Json::array();
     bool failed = false;
@@ -215,8 +248,9 @@ class Doctor : public Command {
     return failed ? exit_code(ErrorKind::unavailable) : 0;
   }
 
- private:
   std::string run_dir_ = "runs";
+  std::optional<std::string> ranks_, machine_;
+  std::vector<std::string> overrides_;
 };
 
 }  // namespace

@@ -149,6 +149,22 @@ runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_
   return runtime::open_runtime(fmt::format("{}:{}", name(kind), rank.local), own, own_cpus);
 }
 
+runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
+                                              const comm::Grid& grid) {
+  runtime::CollectivesChoice choice{nullptr, "through host memory"};
+  if (parallel.dp * parallel.tp == 1 || parallel.collectives == train::Collectives::host) return choice;
+  // A library for simulated devices is a stand-in, which must be asked for.
+  const bool simulated = parallel.collectives == train::Collectives::device;
+  const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world, simulated);
+  if (found.library != nullptr) return {found.library, "by " + found.text};
+  if (parallel.collectives == train::Collectives::device) {
+    throw_hint(ErrorKind::usage, "install NCCL or RCCL, or set parallel.collectives to auto or host",
+               "parallel.collectives: device: {}", found.text);
+  }
+  choice.text += fmt::format(" ({})", found.text);
+  return choice;
+}
+
 void on_rank0(const comm::Group& world, FunctionRef<void()> work) {
   std::function<void(const std::atomic<bool>&)> alone;
   if (world.rank() == 0) alone = [&](const std::atomic<bool>&) { work(); };

@@ -7,6 +7,7 @@
 
 #include "base/function_ref.h"
 #include "comm/grid.h"
+#include "runtime/collectives.h"
 #include "runtime/runtime.h"
 #include "train/recipe.h"
 #include "train/sharding.h"
@@ -51,6 +52,11 @@ runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_
 // ranks; those of open_runtime.
 runtime::Runtime open_rank_runtime(const std::string& device, std::optional<int64_t> threads,
                                    const std::vector<int>& cpus, const Rank& rank);
+
+// What the ranks exchange device memory by, as parallel.collectives says. Collective over the grid. Errors: usage when
+// that cannot be.
+runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
+                                              const comm::Grid& grid);
 
 // Runs `work` on rank 0 while the others wait for it, without a time limit. Collective.
 void on_rank0(const comm::Group& world, FunctionRef<void()> work);

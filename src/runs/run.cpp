@@ -25,7 +25,6 @@
 #include "runs/summary.h"
 #include "runs/tensorboard_log.h"
 #include "runs/whole_tensors.h"
-#include "runtime/collectives.h"
 #include "runtime/device_rates.h"
 #include "runtime/runtime.h"
 #include "train/event_log.h"
@@ -139,23 +138,6 @@ void require_like_devices(const Device& device, const RunPlan& plan, const comm:
     require(grid.ends, "use identical devices for the first and the last stage, or parallel.schedule: zb_v",
             "the tied embedding of these stages would drift apart");
   }
-}
-
-// Of the ranks that exchange device memory. Collective over the grid.
-runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
-                                              const comm::Grid& grid) {
-  runtime::CollectivesChoice choice{nullptr, "through host memory"};
-  if (parallel.dp * parallel.tp == 1 || parallel.collectives == train::Collectives::host) return choice;
-  // A library for simulated devices is a stand-in, which must be asked for.
-  const bool simulated = parallel.collectives == train::Collectives::device;
-  const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world, simulated);
-  if (found.library != nullptr) return {found.library, "by " + found.text};
-  if (parallel.collectives == train::Collectives::device) {
-    throw_hint(ErrorKind::usage, "install NCCL or RCCL, or set parallel.collectives to auto or host",
-               "parallel.collectives: device: {}", found.text);
-  }
-  choice.text += fmt::format(" ({})", found.text);
-  return choice;
 }
 
 DeviceRates scaled(const DeviceRates& rates, double factor) {

@@ -132,6 +132,13 @@ CpuRowOrder cpu_row_order(const ProcessorId& processor, const RateCache& cache, 
           found.not_cached};
 }
 
+double measured_gemm(const Runtime& runtime, double seconds) {
+  if (runtime.device->kind() != DeviceKind::cpu) return measure_gpu(*runtime.device, runtime.registry).gemm;
+  Arena scratch(*runtime.device, size_t{256} << 20, "scratch");
+  ops::Context context{*runtime.device, runtime.registry, scratch, runtime.threads.get()};
+  return cpu_rates(RateCache({}, {}), context, DType::bf16, Measure::if_missing, seconds).rates.gemm;
+}
+
 PeakRates find_peak_rates(const Runtime& runtime) {
   if (runtime.device->kind() == DeviceKind::cpu) {
     Arena scratch(*runtime.device, size_t{256} << 20, "scratch");

@@ -50,6 +50,9 @@ struct CpuRowOrder {
 CpuRowOrder cpu_row_order(const ProcessorId& processor, const RateCache& cache, FunctionRef<cpu::RowOrder()> measure,
                           Measure when = Measure::if_missing);
 
+// FLOP/s of matrix products in bf16, measured now. On a CPU for about `seconds`; on a GPU as measure_gpu.
+double measured_gemm(const Runtime& runtime, double seconds = 0.4);
+
 // Upper bounds for an op's speed, on any device; 0 where unknown.
 struct PeakRates {
   double bf16_flops = 0, f32_flops = 0;  // FLOP/s: register loops on a CPU, gemms on a GPU
