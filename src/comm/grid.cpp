@@ -7,23 +7,28 @@ double Grid::waited_s() const {
   for (const Group* group : {&dp, &pp, &tp}) {
     if (group->size() != world.size()) sum += group->waited_s();  // else it is the same group
   }
+  for (const Group* group : {&shard, &replicas}) {
+    if (group->size() != dp.size()) sum += group->waited_s();
+  }
   if (pp.size() > 1 && tp.size() > 1 && model.size() != world.size()) sum += model.waited_s();
   return sum;
 }
 
 Grid data_parallel(const Group& world) {
   Grid grid;
-  grid.world = grid.dp = world;
+  grid.world = grid.dp = grid.shard = world;
   if (world.size() > 1) grid.weights = world.split(0, world.rank(), "weights");
   return grid;
 }
 
 Grid make_grid(const Group& world, const Extents& extents) {
-  const auto [dp, pp, tp] = extents;
+  const auto [dp, pp, tp, wanted] = extents;
   if (dp < 1 || pp < 1 || tp < 1 || int64_t{dp} * pp * tp != world.size()) {
     throw_hint(ErrorKind::usage, "start dp x pp x tp ranks, or change the parallel layout",
                "dp {} x pp {} x tp {} does not equal the number of ranks, {}", dp, pp, tp, world.size());
   }
+  const int shard = wanted == 0 ? dp : wanted;
+  if (shard < 1 || dp % shard != 0) throw_error(ErrorKind::internal, "shard groups of {} among {} ranks", shard, dp);
   const int tp_rank = world.rank() % tp;
   const int dp_rank = world.rank() / tp % dp;
   const int pp_rank = world.rank() / tp / dp;
@@ -36,7 +41,9 @@ Grid make_grid(const Group& world, const Extents& extents) {
   grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
   grid.pp = along(pp, dp_rank * tp + tp_rank, pp_rank, "pp");
   grid.tp = along(tp, pp_rank * dp + dp_rank, tp_rank, "tp");
-  if (dp > 1) grid.weights = grid.dp.split(0, dp_rank, "weights");
+  grid.shard = shard == dp ? grid.dp : shard == 1 ? Group() : grid.dp.split(dp_rank / shard, dp_rank, "shard");
+  grid.replicas = shard == dp ? Group() : shard == 1 ? grid.dp : grid.dp.split(dp_rank % shard, dp_rank, "replicas");
+  if (shard > 1) grid.weights = grid.shard.split(0, dp_rank, "weights");
   grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");
   if (pp == 1) return grid;
   grid.forward = grid.pp.split(0, pp_rank, "pp forward");

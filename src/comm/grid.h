@@ -9,29 +9,33 @@
 namespace ingot::comm {
 
 struct Extents {
-  int dp = 1;  // data-parallel ranks
-  int pp = 1;  // pipeline stages
-  int tp = 1;  // ranks that share the tensors of a layer
+  int dp = 1;     // data-parallel ranks
+  int pp = 1;     // pipeline stages
+  int tp = 1;     // ranks that share the tensors of a layer
+  int shard = 0;  // data-parallel ranks that divide the state among them; 0: all
 };
 
 // World rank = (pp rank * dp + dp rank) * tp + tp rank: ranks that communicate most are neighbours.
 struct Grid {
   Group world;
-  Group dp;     // ranks with the same part of the model
+  Group dp;  // ranks with the same part of the model
+  // Of `dp`: those that divide the state of that part among them, which are neighbours, and those that have the same
+  // share of it, ordered by their numbers in `dp`.
+  Group shard, replicas;
   Group pp;     // ranks with the same sequences and tp rank, ordered by stage
   Group tp;     // ranks with the same sequences and stage
   Group model;  // ranks with the same sequences, which have one copy of the model together: pp x tp, by stage
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;
-  // The same ranks as `dp`: between devices of different kinds, gathering of weights and synchronisation of gradients
-  // may begin in different orders.
+  // The same ranks as `shard`: between devices of different kinds, gathering of weights and synchronisation of
+  // gradients may begin in different orders.
   Group weights;
   Group ends;  // the first and the last stage; a group of one on the others
 
   // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
   struct OnDevice {
-    std::shared_ptr<DeviceCommunicator> dp, weights, tp;
+    std::shared_ptr<DeviceCommunicator> shard, replicas, weights, tp;
   };
   OnDevice on_device;
 
@@ -42,7 +46,8 @@ struct Grid {
 // All ranks are data-parallel. Collective.
 Grid data_parallel(const Group& world);
 
-// Collective. ErrorKind::usage when dp * pp * tp is not the world size, naming both.
+// Collective. ErrorKind::usage when dp * pp * tp is not the world size, naming both; internal when `shard` does not
+// divide dp.
 Grid make_grid(const Group& world, const Extents& extents);
 
 }  // namespace ingot::comm

@@ -201,12 +201,13 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   const bool automatic = plan.micro_batch_auto = r.batch.micro.is_auto();
   // The last rank has the most units.
   const int64_t max_sequences =
-      train::rank_sequences(r.batch.global, s.accumulation_unit, share.ranks - 1, share.ranks).count();
+      train::rank_sequences(r.batch.global, s.accumulation_unit, share.data_parallel() - 1, share.data_parallel())
+          .count();
   s.sequences = max_sequences;
   int64_t micro = std::min(r.batch.micro.value_or(max_sequences), max_sequences);
-  plan.micro_batch_reason = !automatic        ? "set in the recipe"
-                            : share.ranks > 1 ? "a rank's share"
-                                              : "the whole global batch";
+  plan.micro_batch_reason = !automatic                  ? "set in the recipe"
+                            : share.data_parallel() > 1 ? "a rank's share"
+                                                        : "the whole global batch";
   const int64_t pipelined =
       std::max<int64_t>(1, max_sequences / (micro_batches_per_stage * share.stages() * s.accumulation_unit)) *
       s.accumulation_unit;

@@ -109,7 +109,13 @@ Preflight measure(const train::Recipe& recipe, const Rank& rank) {
   world.barrier();
   const std::vector<double> flops = world.gather_one(runtime::measured_gemm(runtime));
   for (size_t i = 0; i < hosts.size(); ++i) result.ranks.push_back({hosts[i], devices[i], cpus[i], flops[i]});
-  if (grid.dp.size() > 1) result.axes.push_back(measure_axis("dp", grid.dp, world, grid.on_device.dp, device, hosts));
+  const bool divided = grid.replicas.size() > 1;
+  if (grid.shard.size() > 1) {
+    result.axes.push_back(
+        measure_axis(divided ? "shard" : "dp", grid.shard, world, grid.on_device.shard, device, hosts));
+  }
+  if (divided)
+    result.axes.push_back(measure_axis("replicas", grid.replicas, world, grid.on_device.replicas, device, hosts));
   if (grid.pp.size() > 1) result.axes.push_back(measure_axis("pp", grid.pp, world, nullptr, device, hosts));
   if (grid.tp.size() > 1) result.axes.push_back(measure_axis("tp", grid.tp, world, grid.on_device.tp, device, hosts));
   const std::vector<double> links = world.gather_one(link_to_next(world));

@@ -19,7 +19,7 @@ struct PreflightRank {
 
 // The groups of ranks along an axis, which communicate at the same time, as in a run.
 struct PreflightAxis {
-  std::string name;  // "dp", "pp", "tp"
+  std::string name;  // "dp", or "shard" and "replicas"; "pp", "tp"
   int ranks = 0;     // of a group
   bool across_nodes = false;
   std::string by;        // "NCCL 2.28.3", "host memory"

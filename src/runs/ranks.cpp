@@ -84,7 +84,8 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
   const auto grid_of = [&](const comm::Group& world) {
     return comm::make_grid(world, {.dp = static_cast<int>(parallel.dp),
                                    .pp = static_cast<int>(parallel.pp),
-                                   .tp = static_cast<int>(parallel.tp)});
+                                   .tp = static_cast<int>(parallel.tp),
+                                   .shard = static_cast<int>(parallel.shard_ranks())});
   };
   if (const std::optional<comm::Launch> launch = comm::find_launch(environment)) {
     set_launched(parallel, *launch);
@@ -107,7 +108,10 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   train::ParallelRecipe p = parallel;
   p.resolve();
   const int64_t replica = rank / p.tp;  // comm/grid.h
-  train::ShardSpec share{static_cast<int>(replica % p.dp), static_cast<int>(p.dp), static_cast<int>(p.zero)};
+  const int64_t ranks = p.shard_ranks(), dp_rank = replica % p.dp;
+  train::ShardSpec share{static_cast<int>(dp_rank % ranks), static_cast<int>(ranks), static_cast<int>(p.zero)};
+  share.replica = static_cast<int>(dp_rank / ranks);
+  share.replicas = static_cast<int>(p.dp / ranks);
   share.offload_weights = p.offload == train::Offload::weights;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),

@@ -131,6 +131,8 @@ void require_like_devices(const Device& device, const RunPlan& plan, const comm:
     require(grid.dp, "use identical devices, or set parallel.zero to 1, 2 or 3",
             "with parallel.zero 0 their weights would drift apart");
   }
+  require(grid.replicas, "use identical devices for them, or set parallel.shard to auto",
+          "with parallel.shard the weights of replicas would drift apart");
   require(grid.tp, "use identical devices for tensor-parallel ranks",
           "the parameters that both have would drift apart");
   const bool both_in_rank0 = plan.recipe.parallel.schedule == spec::PipelineScheduleName::zb_v;
@@ -352,6 +354,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
                                  : shares_weights ? held_tensors(plan.model, plan.share.shards, *made.sharded)
                                                   : held_tensors(plan.model, plan.share.shards, weights);
   if (rank.grid.dp.rank() > 0 && !shares_weights) return 0;
+  if (plan.share.replica > 0) held.clear();  // the first replica has them too
   // What trained is freed first: it took more memory than a whole tensor does.
   sampler.reset();
   trainer.reset();

@@ -106,8 +106,9 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
                                        {.group = name, .stream = stream, .timeout_s = timeout_s});
   };
   comm::Grid::OnDevice& made = grid_.on_device;
-  if (grid_.dp.size() > 1) made.dp = make(grid_.dp, "dp", Stream::reduce);
-  if (grid_.dp.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
+  if (grid_.shard.size() > 1) made.shard = make(grid_.shard, "shard", Stream::reduce);
+  if (grid_.replicas.size() > 1) made.replicas = make(grid_.replicas, "replicas", Stream::reduce);
+  if (grid_.shard.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
   device.set_wait_check([this](double waited_s) {
     try {
@@ -122,7 +123,8 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
 
 std::vector<comm::DeviceCommunicator*> DeviceCollectives::communicators() const {
   std::vector<comm::DeviceCommunicator*> made;
-  for (const auto& ranks : {grid_.on_device.dp, grid_.on_device.weights, grid_.on_device.tp}) {
+  const comm::Grid::OnDevice& all = grid_.on_device;
+  for (const auto& ranks : {all.shard, all.replicas, all.weights, all.tp}) {
     if (ranks) made.push_back(ranks.get());
   }
   return made;

@@ -32,20 +32,28 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
       device_(context.device),
       optimizer_state_(optimizer_state),
       ranks_(grid.dp),
+      shard_(grid.shard),
       stages_(grid.pp),
       tp_(grid.tp),
       model_(grid.model),
-      between_(grid.on_device.dp ? grid.on_device.dp : comm::through_host(device_, grid.dp)),
       uses_(comm::through_host(device_, grid.ends)) {
   const ShardSpec& share = optimizer_state.share();
-  if (share.rank != ranks_.rank() || share.ranks != ranks_.size() || share.stage() != stages_.rank() ||
-      share.stages() != stages_.size() || share.tp_rank() != tp_.rank() || share.tp() != tp_.size()) {
+  const auto communicator = [&](const std::shared_ptr<comm::DeviceCommunicator>& library, const comm::Group& ranks) {
+    return library ? library : comm::through_host(device_, ranks);
+  };
+  // Where nothing is divided, one of the groups has all data-parallel ranks.
+  if (shard_.size() > 1 || grid.replicas.size() == 1) between_ = communicator(grid.on_device.shard, grid.shard);
+  if (grid.replicas.size() > 1) (between_ ? across_ : between_) = communicator(grid.on_device.replicas, grid.replicas);
+  if (share.rank != shard_.rank() || share.ranks != shard_.size() || share.replica != grid.replicas.rank() ||
+      share.replicas != grid.replicas.size() || share.stage() != stages_.rank() || share.stages() != stages_.size() ||
+      share.tp_rank() != tp_.rank() || share.tp() != tp_.size()) {
     throw_error(
         ErrorKind::internal,
-        "optimizer state is that of rank {} of {}, stage {} of {} and tensor-parallel rank {} of {}, not {} of {}, "
-        "{} of {}, {} of {}",
-        share.rank, share.ranks, share.stage(), share.stages(), share.tp_rank(), share.tp(), ranks_.rank(),
-        ranks_.size(), stages_.rank(), stages_.size(), tp_.rank(), tp_.size());
+        "optimizer state is that of rank {} of {}, replica {} of {}, stage {} of {} and tensor-parallel rank {} of {}, "
+        "not {} of {}, {} of {}, {} of {}, {} of {}",
+        share.rank, share.ranks, share.replica, share.replicas, share.stage(), share.stages(), share.tp_rank(),
+        share.tp(), shard_.rank(), shard_.size(), grid.replicas.rank(), grid.replicas.size(), stages_.rank(),
+        stages_.size(), tp_.rank(), tp_.size());
   }
   if (optimizer_state.ranges() && tp_.size() > 1)
     throw_error(ErrorKind::internal, "fixed-point sums over {} tensor-parallel ranks", tp_.size());
@@ -55,8 +63,11 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
       uses_workspace_ = uses_->make_workspace(total_of(optimizer_state.tensors()[*bucket.split]).bytes());
   }
   if (alone()) return;
-  for (const Bucket& bucket : optimizer_state.buckets())
-    transfers_.push_back({between_->make_workspace(bucket.memory.bytes()), nullptr});
+  for (const Bucket& bucket : optimizer_state.buckets()) {
+    BucketTransfer& transfer = transfers_.emplace_back();
+    transfer.workspace = between_->make_workspace(bucket.memory.bytes());
+    if (across_) transfer.across = across_->make_workspace(section_of(bucket).bytes());
+  }
 }
 
 void GradientSync::begin_step() {
@@ -95,7 +106,7 @@ void GradientSync::begin(size_t b, bool empty) {
   if (alone()) return;
   const Tensor& memory = bucket.memory;
   if (empty) device_.fill_zero(memory.data, memory.bytes());
-  auto& [workspace, operation] = transfers_[b];
+  auto& [workspace, across, operation] = transfers_[b];
   if (optimizer_state_.share().zero_stage() == 0) {
     operation = between_->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()), number_of(memory),
                                      comm::ReduceOp::sum);
@@ -115,8 +126,7 @@ void GradientSync::accumulate_pending() {
   const Bucket& bucket = optimizer_state_.buckets()[*pending_bucket_];
   std::exchange(transfers_[*pending_bucket_].operation, nullptr)->wait();
   pending_bucket_.reset();
-  const auto begin = static_cast<int64_t>(section_start(bucket, ranks_.rank()));
-  const Tensor total = bucket.memory.slice(begin, begin + bucket.shard_sum.elements());
+  const Tensor total = section_of(bucket);
   ops::sum_parts(context_, bucket.shard_sum, total.reshape(Shape{1, total.elements()}), true);
 }
 
@@ -138,9 +148,28 @@ void GradientSync::finish() {
   device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
 }
 
+Tensor GradientSync::section_of(const Bucket& bucket) const {
+  const auto begin = static_cast<int64_t>(section_start(bucket, shard_.rank()));
+  return bucket.memory.slice(begin, begin + static_cast<int64_t>(bucket.sections[static_cast<size_t>(shard_.rank())]));
+}
+
 void GradientSync::finish_buckets() {
-  for (const size_t b : in_flight_) std::exchange(transfers_[b].operation, nullptr)->wait();
+  for (const size_t b : in_flight_) {
+    std::exchange(transfers_[b].operation, nullptr)->wait();
+    if (across_) reduce_across(b, section_of(optimizer_state_.buckets()[b]));
+  }
+  for (size_t b = 0; b < transfers_.size() && across_ && every_micro_batch(); ++b)
+    reduce_across(b, optimizer_state_.buckets()[b].shard_sum);
+  for (BucketTransfer& transfer : transfers_) {
+    if (transfer.operation) std::exchange(transfer.operation, nullptr)->wait();
+  }
   in_flight_.clear();
+}
+
+void GradientSync::reduce_across(size_t b, const Tensor& section) {
+  transfers_[b].operation =
+      across_->all_reduce(transfers_[b].across, section.data, static_cast<size_t>(section.elements()),
+                          number_of(section), comm::ReduceOp::sum);
 }
 
 void GradientSync::sum_uses(size_t index) const {
@@ -185,7 +214,7 @@ void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) c
   std::vector<double> local_blocks(static_cast<size_t>(blocks.elements()));
   device_.copy_to_host(local_blocks.data(), blocks.data, blocks.bytes());
   // Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the ranks.
-  const std::vector<std::vector<double>> all = ranks_.gather(std::span<const double>(local_blocks));
+  const std::vector<std::vector<double>> all = shard_.gather(std::span<const double>(local_blocks));
   std::vector<size_t> next_block(all.size());
   std::vector<double> totals(optimizer_state_.num_trainable());
   for (const TrainedParameter& t : optimizer_state_.tensors()) {

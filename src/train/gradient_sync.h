@@ -65,7 +65,7 @@ class GradientSync {
  private:
   // State of a bucket's synchronisation.
   struct BucketTransfer {
-    comm::DeviceCommunicator::Workspace workspace;
+    comm::DeviceCommunicator::Workspace workspace, across;
     comm::DeviceCommunicator::PendingOperation operation;
   };
   bool alone() const { return ranks_.size() == 1 || local_only_; }
@@ -76,17 +76,22 @@ class GradientSync {
   void sum_partial(const Bucket& bucket);
   void accumulate_pending();
   void finish_buckets();
+  void reduce_across(size_t bucket, const Tensor& section);
+  // This rank's section of the bucket.
+  Tensor section_of(const Bucket& bucket) const;
   void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
 
   ops::Context& context_;
   Device& device_;
   OptimizerState& optimizer_state_;
   comm::Group ranks_;   // data-parallel
+  comm::Group shard_;   // comm::Grid::shard
   comm::Group stages_;  // of the pipeline
   comm::Group tp_;      // tensor-parallel
   nn::DeviceSum* tp_sum_ = nullptr;
   comm::Group model_;                                  // comm::Grid::model
-  std::shared_ptr<comm::DeviceCommunicator> between_;  // of ranks_
+  std::shared_ptr<comm::DeviceCommunicator> between_;  // of the ranks that gradients are reduced over first
+  std::shared_ptr<comm::DeviceCommunicator> across_;   // of those that they are reduced over then; null: none
   std::shared_ptr<comm::DeviceCommunicator> uses_;     // of the stages that use a split tied embedding
   mutable comm::DeviceCommunicator::Workspace uses_workspace_;
   bool local_only_ = false;

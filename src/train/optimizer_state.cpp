@@ -240,7 +240,8 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
     // What this rank writes to checkpoints.
-    const int64_t part = !p.counts ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
+    const int64_t part =
+        !p.counts || layout.share.replica > 0 ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
     if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{elements}, types.master);
     bytes.moments += state_bytes(*p.optimizer, p.shape, elements, types.state);
     bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, p.weight));

@@ -167,6 +167,9 @@ void describe(Visitor& v, ParallelRecipe& r) {
   v.field("zero", r.zero,
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too",
           {.min = 0, .max = 3});
+  v.field("shard", r.shard,
+          "with zero: data-parallel ranks that divide the state among them, as dp / shard replicas do; auto: all",
+          {.min = 1, .max = 1024});
   v.field("offload", r.offload,
           "what is in host memory and on the GPU only while it is used; weights: those that an adapter leaves frozen");
   v.field("collectives", r.collectives,
@@ -332,6 +335,10 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("eval.prompts with parallel.pp {} and parallel.tp {}: samples need the whole model on one rank",
                      p.pp, p.tp));
   }
+  if (!p.shard.is_auto() && p.zero == 0) {
+    fail("set parallel.zero to 1, 2 or 3, or remove parallel.shard",
+         fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
+  }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
   if (p.zero == 3 && p.dp > 1 && !r.eval.prompts.empty()) {
     fail("remove eval.prompts, or set parallel.zero to 2",
@@ -471,6 +478,15 @@ DType dtype_of(StateType type) {
   return DType::f32;
 }
 DType dtype_of(MasterType type) { return type == MasterType::fp32 ? DType::f32 : DType::bf16; }
+
+int64_t ParallelRecipe::shard_ranks() const {
+  const int64_t ranks = shard.value.value_or(dp);
+  if (dp % ranks != 0) {
+    throw_hint(ErrorKind::usage, "give a number that divides the data-parallel ranks",
+               "parallel.shard {} does not divide the {} data-parallel ranks", ranks, dp);
+  }
+  return ranks;
+}
 
 void ParallelRecipe::resolve() {
   using enum spec::PipelineScheduleName;

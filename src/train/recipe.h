@@ -115,12 +115,15 @@ struct ParallelRecipe {
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
   Offload offload = Offload::none;
   Collectives collectives = Collectives::automatic;
+  AutoOr<int64_t> shard;   // data-parallel ranks that divide the state among them; auto: all
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   int64_t timeout_s = 600;
 
   // Fills in `chunks`.
   void resolve();
   int64_t ranks() const { return dp * pp * tp; }
+  // `shard` as a number. ErrorKind::usage when it does not divide dp.
+  int64_t shard_ranks() const;
 };
 
 struct EvalRecipe {

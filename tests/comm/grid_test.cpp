@@ -51,6 +51,26 @@ TEST(Grid, GroupsByCoordinate) {
   }
 }
 
+// Shard groups are neighbours among the data-parallel ranks.
+TEST(Grid, DividesDataParallelRanksIntoShardGroups) {
+  run_in_process({.ranks = 8}, [](const Group& world) {
+    const Grid grid = make_grid(world, {.dp = 4, .tp = 2, .shard = 2});
+    const int dp = grid.dp.rank(), tp = grid.tp.rank();
+    EXPECT_EQ(grid.shard.rank(), dp % 2);
+    EXPECT_EQ(grid.replicas.rank(), dp / 2);
+    const int first = dp / 2 * 4 + tp;  // world rank of the shard group's first
+    EXPECT_EQ(grid.shard.gather_one(world.rank()), (std::vector{first, first + 2}));
+    EXPECT_EQ(grid.replicas.gather_one(world.rank()), (std::vector{dp % 2 * 2 + tp, dp % 2 * 2 + tp + 4}));
+    EXPECT_EQ(grid.weights.gather_one(world.rank()), (std::vector{first, first + 2}));
+    const Grid whole = make_grid(world, {.dp = 8});
+    EXPECT_EQ(whole.shard.size(), 8);
+    EXPECT_EQ(whole.replicas.size(), 1);
+    const Grid alone = make_grid(world, {.dp = 8, .shard = 1});
+    EXPECT_EQ(alone.shard.size(), 1);
+    EXPECT_EQ(alone.replicas.size(), 8);
+  });
+}
+
 TEST(Grid, OneAxisLayoutsWorkAndOtherSizesAreErrors) {
   run_in_process({.ranks = 3}, [](const Group& world) {
     const Grid grid = make_grid(world, {.dp = 3});

@@ -156,26 +156,33 @@ TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
     int zero;
     int64_t micro;
     bool visible = true;
+    int shard = 0;
   };
   for (Case& c : cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;
     const Outcome expected = train(c.settings, 1);
-    for (const auto& [ranks, zero, micro, visible] : {Layout{2, 0, 1},
-                                                      {2, 1, 2, false},
-                                                      {2, 2, 8},
-                                                      {3, 0, 8, false},
-                                                      {3, 1, 1},
-                                                      {3, 2, 2},
-                                                      {4, 2, 1, false},
-                                                      {2, 3, 1},
-                                                      {2, 3, 8, false},
-                                                      {3, 3, 2},
-                                                      {4, 3, 1, false}}) {
+    for (const auto& [ranks, zero, micro, visible, shard] : {Layout{2, 0, 1},
+                                                             {2, 1, 2, false},
+                                                             {2, 2, 8},
+                                                             {3, 0, 8, false},
+                                                             {3, 1, 1},
+                                                             {3, 2, 2},
+                                                             {4, 2, 1, false},
+                                                             {2, 3, 1},
+                                                             {2, 3, 8, false},
+                                                             {3, 3, 2},
+                                                             {4, 3, 1, false},
+                                                             {4, 1, 1, false, 2},
+                                                             {4, 2, 1, true, 2},
+                                                             {4, 3, 1, false, 2},
+                                                             {3, 2, 2, true, 1}}) {
+      c.settings.shard = shard;
       c.settings.zero = zero;
       c.settings.step.micro = micro;
       c.settings.visible = visible;
-      EXPECT_EQ(train(c.settings, ranks), expected) << c.name << ", " << ranks << " ranks, zero " << zero;
+      EXPECT_EQ(train(c.settings, ranks), expected)
+          << c.name << ", " << ranks << " ranks, zero " << zero << ", shard " << shard;
     }
   }
 }
@@ -186,6 +193,7 @@ struct PipelineLayout {
   int stages, chunks, ranks, zero;
   int64_t micro;
   bool visible = true;
+  int shard = 0;
 };
 
 SmallRun::Settings laid_out(SmallRun::Settings settings, const PipelineLayout& layout, int64_t sequences) {
@@ -193,6 +201,7 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const PipelineLayout& l
   settings.stages = layout.stages;
   settings.chunks = layout.chunks;
   settings.zero = layout.zero;
+  settings.shard = layout.shard;
   settings.step.micro = layout.micro;
   settings.visible = layout.visible;
   settings.step.sequences =
@@ -498,12 +507,21 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
     PipelineLayout layout;
     bool background;
   };
-  const std::vector<Leg> legs = {{{one_f_one_b, 1, 1, 1, 0, 2}, false}, {{one_f_one_b, 1, 1, 3, 1, 1}, true},
-                                 {{zb_v, 2, 2, 2, 1, 1}, false},        {{one_f_one_b, 1, 1, 2, 2, 8}, false},
-                                 {{one_f_one_b, 5, 1, 1, 0, 1}, true},  {{one_f_one_b, 1, 1, 1, 0, 1}, true},
-                                 {{gpipe, 2, 1, 3, 1, 1}, true},        {{one_f_one_b, 1, 1, 2, 0, 2}, true},
-                                 {{one_f_one_b, 1, 1, 3, 3, 1}, true},  {{one_f_one_b, 1, 1, 4, 2, 1}, true},
-                                 {{one_f_one_b, 1, 1, 2, 3, 2}, false}, {{one_f_one_b, 1, 1, 3, 1, 3}, false}};
+  const std::vector<Leg> legs = {{{one_f_one_b, 1, 1, 1, 0, 2}, false},
+                                 {{one_f_one_b, 1, 1, 3, 1, 1}, true},
+                                 {{zb_v, 2, 2, 2, 1, 1}, false},
+                                 {{one_f_one_b, 1, 1, 2, 2, 8}, false},
+                                 {{one_f_one_b, 5, 1, 1, 0, 1}, true},
+                                 {{one_f_one_b, 1, 1, 1, 0, 1}, true},
+                                 {{gpipe, 2, 1, 3, 1, 1}, true},
+                                 {{one_f_one_b, 1, 1, 2, 0, 2}, true},
+                                 {{one_f_one_b, 1, 1, 3, 3, 1}, true},
+                                 {{one_f_one_b, 1, 1, 4, 2, 1}, true},
+                                 {{one_f_one_b, 1, 1, 2, 3, 2}, false},
+                                 {{one_f_one_b, 1, 1, 3, 1, 3}, false},
+                                 {{one_f_one_b, 1, 1, 4, 3, 1, true, 2}, false},
+                                 {{one_f_one_b, 2, 1, 4, 1, 1, true, 2}, true},
+                                 {{one_f_one_b, 1, 1, 2, 2, 2}, false}};
   for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
     c.settings.step.units = 6;

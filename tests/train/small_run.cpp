@@ -35,8 +35,11 @@ SmallRun::SmallRun(const Settings& settings)
     : device(settings.visible), threads(settings.threads), spec(settings.spec) {
   cpu::register_ops(registry);
   const int dp = settings.ranks.size() / settings.stages / settings.tp;
-  const comm::Grid grid = comm::make_grid(settings.ranks, {.dp = dp, .pp = settings.stages, .tp = settings.tp});
-  ShardSpec share{grid.dp.rank(), grid.dp.size(), settings.zero};
+  const comm::Grid grid =
+      comm::make_grid(settings.ranks, {.dp = dp, .pp = settings.stages, .tp = settings.tp, .shard = settings.shard});
+  ShardSpec share{grid.shard.rank(), grid.shard.size(), settings.zero};
+  share.replica = grid.replicas.rank();
+  share.replicas = grid.replicas.size();
   share.offload_weights = settings.offload;
   if (settings.stages > 1)
     share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());
@@ -86,7 +89,7 @@ std::vector<float> SmallRun::weight(const TrainedParameter& t) const {
   if (optimizer_state->has_whole_weights()) return floats(t.weight);
   std::vector<float> whole(static_cast<size_t>(t.shape.elements()));
   const std::vector<float> own = floats(t.own_weight);
-  const std::vector<std::vector<float>> all = step->grid().dp.gather(std::span<const float>(own));
+  const std::vector<std::vector<float>> all = step->grid().shard.gather(std::span<const float>(own));
   for (size_t rank = 0; rank < all.size(); ++rank) std::ranges::copy(all[rank], whole.begin() + t.parts[rank].begin);
   return whole;
 }

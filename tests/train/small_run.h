@@ -30,6 +30,7 @@ struct SmallRun {
     int tp = 1;
     int chunks = 1;
     int zero = 0;
+    int shard = 0;         // data-parallel ranks that divide the state among them; 0: all
     bool offload = false;  // the frozen weights, of a device whose memory the host cannot access
     bool visible = true;   // whether the host can access the device's memory
   };
