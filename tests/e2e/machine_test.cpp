@@ -72,7 +72,7 @@ TEST(Devices, ReportsItsFields) {
     const std::string path = library.at("path"), reason = library.at("reason");
     EXPECT_NE(path.empty(), reason.empty()) << library;
   }
-  EXPECT_EQ(libraries, (std::vector<std::string>{"cuBLASLt", "cuDNN", "hipBLASLt"}));
+  EXPECT_EQ(libraries, (std::vector<std::string>{"cuBLASLt", "cuDNN", "hipBLASLt", "NCCL", "RCCL"}));
   program.refuses({"devices", "--seconds", "0"}, 2, "--seconds");
 }
 
