@@ -149,8 +149,10 @@ def one_fault(folder, words, kind, rank, delay):
 
 def go_on(folder, words):
     """Continues the run in one process; returns its end."""
-    resume = "--resume" if list((folder / "runs/run/checkpoints").glob("*/")) else "--resume=fresh"
-    done = subprocess.run([*command(folder, words), f"threads={RANKS}", resume], cwd=ROOT, capture_output=True, text=True)
+    for resume in ("--resume", "--resume=fresh"):  # it may have ended before its first checkpoint
+        done = subprocess.run([*command(folder, words), f"threads={RANKS}", resume], cwd=ROOT, capture_output=True, text=True)
+        if "there is no checkpoint to continue from" not in done.stderr:
+            break
     return "" if done.returncode == 0 else f"does not go on: {done.stderr[-1500:]}"
 
 
