@@ -220,7 +220,7 @@ class StagedCommunicator : public HostCommunicator {
     return std::make_unique<Staged>(*this, workspace, data, result, std::move(begin));
   }
 
-  // Begins all operations that have not begun, in order.
+  // Starts the pending operations, in order.
   void begin_all() {
     for (; !waiting_.empty(); waiting_.pop_front()) waiting_.front()->begin();
   }

@@ -35,7 +35,7 @@ class DeviceCollectives {
 
   const comm::Grid& grid() const { return grid_; }
   bool has_library() const { return has_library_; }
-  // After an error of this rank, which the others have been told: ends operations that wait for them.
+  // After this rank has failed and notified the others: aborts operations that wait for them.
   void end() const noexcept;
 
  private:

@@ -248,7 +248,7 @@ class NcclCommunicator : public comm::DeviceCommunicator {
                comm::timeout_hint));
   }
 
-  // The library may wait for its threads, which may wait for those of a rank that is stopped: not longer than that.
+  // Aborts. The library joins its threads, which may wait for a rank that is stopped: not longer than `patience`.
   void end() noexcept override {
     if (communicator_ == nullptr) return;
     constexpr std::chrono::seconds patience(5);
@@ -290,8 +290,7 @@ class NcclCommunicator : public comm::DeviceCommunicator {
     ++operations_;
     last_ = fmt::format("operation {} of '{}', {} of {}", operations_, settings_.group, name, count);
     ranks_.note(last_);
-    const bool own_stream = after != settings_.stream;
-    if (own_stream) {
+    if (after != settings_.stream) {
       workspace.ready->record(after);
       workspace.ready->wait_on(settings_.stream);
     }
@@ -343,7 +342,7 @@ class NcclCommunicator : public comm::DeviceCommunicator {
                "NCCL_DEBUG=WARN makes the library say more"));
   }
 
-  // The other ranks are told first: the library's end may wait for them.
+  // The other ranks are notified first: aborting may wait for them.
   [[noreturn]] void fail(const Error& error) {
     ranks_.fail(error);
     if (std::exchange(grouping_, false)) library_->GroupEnd();

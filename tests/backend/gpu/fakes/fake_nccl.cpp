@@ -253,7 +253,6 @@ int start_all() {
     if (!hangs) post(*c, name, &each.call, sizeof each.call, each.from, sent);
     started.push_back({each.call, name, each.from, each.to, number});
   }
-  // Not for a call's first poll: results come late.
   std::vector<Started> messages;
   const auto is_message = [](const Started& s) {
     return s.call.kind == Call::Kind::send || s.call.kind == Call::Kind::receive;
@@ -319,7 +318,7 @@ const char* ncclGetLastError(Handle* communicator) {
 }
 
 int ncclGetUniqueId(UniqueId* id) {
-  const std::string pattern = (fs::temp_directory_path() / "fake-nccl-XXXXXX").string();
+  const std::string pattern = (fs::temp_directory_path() / "fake-nccl-").string() + std::string(6, 'X');  // of mkdtemp
   if (pattern.size() >= id->folder.size()) return system_error;
   std::strcpy(id->folder.data(), pattern.c_str());
   return mkdtemp(id->folder.data()) == nullptr ? system_error : success;
