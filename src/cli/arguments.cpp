@@ -55,7 +55,10 @@ class CliArguments : public Arguments {
     const std::string text = help;
     app_.add_flag(dashed(name), text)->each([&value](const std::string& word) { value = word == "true" ? "" : word; });
   }
-  void example(const char* text) override { app_.footer(std::string("Example:\n  ") + text); }
+  void example(const char* text) override {
+    examples_ += examples_.empty() ? "Example:\n  " : "\n  ";
+    app_.footer(examples_ += text);
+  }
 
  private:
   static std::string dashed(const char* name) { return std::string("--") + name; }
@@ -82,6 +85,7 @@ class CliArguments : public Arguments {
   }
 
   CLI::App& app_;
+  std::string examples_;
 };
 
 struct Declared {

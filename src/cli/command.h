@@ -26,7 +26,7 @@ class Arguments {
   virtual void option(const char* name, double& value, const char* help) = 0;
   virtual void option(const char* name, std::optional<double>& value, const char* help) = 0;
   virtual void flag(const char* name, bool& value, const char* help) = 0;
-  // Shown at the end of --help.
+  // Shown at the end of --help; several calls add lines.
   virtual void example(const char* text) = 0;
   // A flag with an optional value: --NAME or --NAME=WORD. `value` stays empty without the flag, and is "" without a
   // word.
