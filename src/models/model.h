@@ -24,6 +24,8 @@ class Model {
 
   // The sizes of the model, or of its shard.
   virtual const spec::ModelSpec& spec() const = 0;
+  // Its parameters, or those of its shard, in the order of spec::parameters.
+  virtual const std::vector<spec::HeldParameter>& held_parameters() const = 0;
 
   // For every parameter of the whole model, its index among the trainable parameters, or -1. Initially all are frozen.
   // Low-rank weights have their own indices (nn::LoraWeights). `lowest_trainable_layer` is the lowest block that needs
@@ -45,7 +47,8 @@ class Model {
   // device, so that they can be recorded and replayed (Device::record).
   virtual bool is_recordable(const nn::Pass& pass) const = 0;
 
-  // Serving. logits [R, V] f32 of rows of normed [R, H]; the row ranges of pass.adapters refer to these rows.
+  // Serving. logits [R, V] f32 of rows of normed [R, H], of the whole vocabulary on each of pass.tp's ranks; the row
+  // ranges of pass.adapters refer to these rows.
   virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
 
   // Training and evaluation, in this order for each micro-batch; those of several micro-batches may interleave, with

@@ -76,7 +76,7 @@ Tensor low_rank(Pass& pass, const ExpertGroups& groups, const Adapter& adapter, 
 
 bool GroupedLayer::supports(const Pass& pass) const {
   if (weights.empty()) return true;  // no gate
-  if (pass.fp8 || pass.tp.size() > 1 || of(0).bias) return false;
+  if (pass.fp8 || pass.tp.group.size() > 1 || of(0).bias) return false;
   if (pass.adapters.size() > 1) return false;
   if (pass.adapters.empty()) return true;
   const AdapterSegment& segment = pass.adapters.front();

@@ -162,7 +162,7 @@ void Linear::forward_each(Pass& pass, std::span<const Linear* const> layers, std
 }
 
 void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const {
-  if (bias && !(sums_over_ranks(pass) && pass.tp.rank() > 0)) ops::add_bias(pass.ops, y, bias);
+  if (bias && !(sums_over_ranks(pass) && pass.tp.group.rank() > 0)) ops::add_bias(pass.ops, y, bias);
   if (pass.lora && pass.lora->ranks[parameter] > 0) {
     ops::lora(pass.ops, y, x, pass.lora->entries, pass.lora->slots,
               {.layer = static_cast<int64_t>(parameter), .rank = pass.lora->ranks[parameter]});

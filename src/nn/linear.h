@@ -61,7 +61,7 @@ struct Linear {
   // Adds the bias, unless another rank adds it, and the terms of adapters; not those of `whole`, the segment whose term
   // y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
-  bool sums_over_ranks(const Pass& pass) const { return row_parallel && pass.tp.size() > 1; }
+  bool sums_over_ranks(const Pass& pass) const { return row_parallel && pass.tp.group.size() > 1; }
 };
 
 }  // namespace ingot::nn

@@ -79,6 +79,12 @@ struct Training {
   DeferredGradients* deferred = nullptr;
 };
 
+// The ranks that hold the other shards of a model's layers (spec/model_shard.h).
+struct TensorParallel {
+  comm::Group group;         // a group of one: the model is whole
+  DeviceSum* sum = nullptr;  // what they exchange device memory by; null: by way of host memory
+};
+
 struct Pass {
   ops::Context& ops;
   const TokenBatch& batch;
@@ -88,9 +94,7 @@ struct Pass {
   Training* training = nullptr;   // null: backward state is not saved
   bool fp8 = false;               // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
-  // For a shard of a model (spec/model_shard.h): the ranks that hold the other shards of its layers.
-  comm::Group tp{};
-  DeviceSum* sum = nullptr;           // how they add up; null: by way of host memory
+  TensorParallel tp{};
   WeightGatherer* weights = nullptr;  // null: all weights are there
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "ops/columns.h"
 #include "ops/sum_parts.h"
 
 namespace ingot::nn {
@@ -78,12 +79,16 @@ void DeviceSum::sum_piece(ops::Context& context, const Tensor& x) {
   ranks_->all_gather(workspace_, x.data, own.data, sections)->wait();
 }
 
+void DeviceSum::gather(const Tensor& all, const Tensor& own, std::span<const size_t> bytes) {
+  ranks_->all_gather(workspace_, all.data, own.data, bytes)->wait();
+}
+
 void sum_over_ranks(Pass& pass, const Tensor& x) {
-  const comm::Group& group = pass.tp;
+  const comm::Group& group = pass.tp.group;
   if (group.size() == 1) return;
   Device& device = pass.ops.device;
   const Tensor flat = x.reshape(Shape{x.elements()});
-  if (pass.sum != nullptr) return pass.sum->sum(pass.ops, flat);
+  if (pass.tp.sum != nullptr) return pass.tp.sum->sum(pass.ops, flat);
   for (int64_t begin = 0; begin < flat.elements(); begin += at_once) {
     const Tensor part = flat.slice(begin, std::min(flat.elements(), begin + at_once));
     switch (x.dtype) {
@@ -94,5 +99,30 @@ void sum_over_ranks(Pass& pass, const Tensor& x) {
     }
   }
 }
+
+void gather_columns_over_ranks(Pass& pass, const Tensor& out, const Tensor& part, std::span<const int64_t> columns) {
+  Device& device = pass.ops.device;
+  const Arena::Scope scope(pass.ops.scratch);
+  const int64_t rows = out.shape[0];
+  const Tensor all = pass.ops.scratch.allocate(out.dtype, Shape{out.elements()});
+  std::vector<size_t> bytes;
+  for (const int64_t count : columns) bytes.push_back(static_cast<size_t>(rows * count) * size_of(out.dtype));
+  if (pass.tp.sum != nullptr) {
+    pass.tp.sum->gather(all, part, bytes);
+  } else {
+    std::vector<std::byte> own(part.bytes()), gathered(all.bytes());
+    device.copy_to_host(own.data(), part.data, own.size());
+    pass.tp.group.begin_all_gather(gathered, own, bytes).wait();
+    device.copy_from_host(all.data, gathered.data(), gathered.size());
+  }
+  int64_t begin = 0;
+  for (const int64_t count : columns) {
+    const Tensor from = all.slice(rows * begin, rows * (begin + count)).reshape(Shape{rows, count});
+    ops::scatter_columns(pass.ops, out, from, {.width = count, .offset = begin});
+    begin += count;
+  }
+}
+
+size_t gather_columns_bytes(int64_t elements) { return Arena::footprint(DType::f32, Shape{elements}); }
 
 }  // namespace ingot::nn

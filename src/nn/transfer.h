@@ -1,7 +1,8 @@
-// Sums of tensors over tensor-parallel ranks.
+// Sums of tensors over tensor-parallel ranks, and the parts of a matrix that they have.
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "comm/device_communicator.h"
 #include "comm/group.h"
@@ -20,6 +21,8 @@ class DeviceSum {
 
   // x [N], f32, bf16 or f16, becomes the sum of the ranks' x, added in fp32 in the order of ranks and rounded once.
   void sum(ops::Context& context, const Tensor& x);
+  // all [sum of bytes] receives every rank's `own`, bytes[r] from rank r, in rank order.
+  void gather(const Tensor& all, const Tensor& own, std::span<const size_t> bytes);
 
  private:
   void sum_piece(ops::Context& context, const Tensor& x);
@@ -30,8 +33,14 @@ class DeviceSum {
 };
 
 // All-reduce over pass.tp: x (any shape), f32, bf16 or f16, becomes the sum of the ranks' x, added in fp32 in the order
-// of ranks and rounded once; by pass.sum, or else by way of host memory, which waits for the device. Does nothing in a
+// of ranks and rounded once; by its `sum`, or else by way of host memory, which waits for the device. Does nothing in a
 // group of one.
 void sum_over_ranks(Pass& pass, const Tensor& x);
+
+// All-gather over pass.tp: out [R, N] becomes every rank's part [R, columns[r]] beside those of lower ranks; N is the sum
+// of columns. Otherwise as above.
+void gather_columns_over_ranks(Pass& pass, const Tensor& out, const Tensor& part, std::span<const int64_t> columns);
+// Its scratch bytes for `elements` of out, of 4 bytes.
+size_t gather_columns_bytes(int64_t elements);
 
 }  // namespace ingot::nn

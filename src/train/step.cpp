@@ -112,8 +112,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
   pass.fp8 = settings_.fp8;
   if (!alone_) {
-    pass.tp = grid_.tp;
-    if (tp_sum_) pass.sum = &*tp_sum_;
+    pass.tp = {grid_.tp, tp_sum_ ? &*tp_sum_ : nullptr};
   }
   pass.weights = sharded_;
   return pass;

@@ -71,7 +71,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   ops::Context context{device, registry, scratch, &threads};
   Sums accumulator(own.sums);
   nn::Training training{.accumulator = accumulator, .accumulation_offsets = {0, 9, tokens}, .recompute = recompute};
-  nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = tp};
+  nn::Pass pass{.ops = context, .batch = tokens_of, .training = &training, .tp = {tp}};
   Outcome outcome;
   outcome.losses.resize(tokens);
   Slot slot(saved, shared);

@@ -1,11 +1,12 @@
 // Every family with the paged KV cache: chunked prefill and then decoding token by token, compared with one full
-// forward pass.
+// forward pass; on one device and on tensor-parallel ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "comm/in_process.h"
 #include "models/testing/family_specs.h"
 #include "tensor/tolerance.h"
 #include "tests/train/small_run.h"
@@ -16,14 +17,18 @@ namespace {
 
 constexpr int64_t page = 4;
 
-// A random model for inference, and the pages of one sequence.
+// A random model for inference, or this rank's part of it, and the pages of one sequence.
 class Server {
  public:
-  explicit Server(const spec::ModelSpec& spec) : spec_(spec) {
+  explicit Server(const spec::ModelSpec& whole, const comm::Group& tp = {}) : tp_{tp} {
     cpu::register_ops(registry_);
-    weights_ = train::random_weights(device_, spec, DType::f32, 11);
-    model_ = make_model(spec, weights_, device_);
+    const spec::ModelShard part{.tp = tp.size(), .tp_rank = tp.rank()};
+    weights_ = train::random_weights(device_, whole, DType::f32, 11, spec::held_parameters(whole, part));
+    model_ = make_model(whole, weights_, device_, part);
+    spec_ = model_->spec();
+    const spec::ModelSpec& spec = spec_;
     PassShape shape;
+    shape.tp = tp.size();
     shape.tokens = shape.longest = shape.logit_rows = spec.context;
     shape.threads = threads_.threads();
     scratch_ = Arena(device_, pass_bytes(spec, shape).forward, "scratch");
@@ -53,6 +58,7 @@ class Server {
     const nn::TokenBatch batch{view_of(own, device_), view_of(positions, device_), view_of(offsets, device_)};
     ops::Context context{device_, registry_, scratch_, &threads_};
     nn::Pass pass{context, batch, DType::f32, {}};
+    pass.tp = tp_;
     if (cached) {
       cache_.slots = view_of(slots, device_);
       cache_.layout = {batch.offsets, view_of(lengths, device_),
@@ -69,6 +75,7 @@ class Server {
   }
 
  private:
+  nn::TensorParallel tp_;
   spec::ModelSpec spec_;
   CountingDevice device_;
   ops::Registry registry_;
@@ -83,13 +90,16 @@ class Server {
 
 class Serve : public testing::TestWithParam<FamilyCase> {};
 
-TEST_P(Serve, DecodingEqualsAFullForward) {
-  const spec::ModelSpec& spec = GetParam().spec;
-  Server server(spec);
+std::vector<int32_t> ids_for(const spec::ModelSpec& spec) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 21; ++i) ids.push_back((i * i * 5 + 3 * i + 7) % static_cast<int32_t>(spec.vocab));
-  const int64_t length = static_cast<int64_t>(ids.size());
-  const std::vector<float> expected = server.logits(ids, 0, length, false);
+  return ids;
+}
+
+// A prefill in chunks, then token by token.
+void expect_decoding(Server& server, const spec::ModelSpec& spec, const std::vector<float>& expected) {
+  const std::vector<int32_t> ids = ids_for(spec);
+  const int64_t length = std::ssize(ids);
   std::vector<float> found;
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 7}, {7, 9}, {9, 15}}) {
     const std::vector<float> piece = server.logits(ids, begin, end, true);
@@ -106,6 +116,27 @@ TEST_P(Serve, DecodingEqualsAFullForward) {
   for (size_t i = 0; i < found.size(); ++i) {
     ASSERT_NEAR(found[i], expected[i], tolerance(DType::f32, terms) * largest) << "token " << i / 40;
   }
+}
+
+TEST_P(Serve, DecodingEqualsAFullForward) {
+  const spec::ModelSpec& spec = GetParam().spec;
+  Server server(spec);
+  const std::vector<int32_t> ids = ids_for(spec);
+  expect_decoding(server, spec, server.logits(ids, 0, std::ssize(ids), false));
+}
+
+TEST_P(Serve, TensorParallelRanksDecodeAsOneDevice) {
+  const spec::ModelSpec& spec = GetParam().spec;
+  if (!can_be_cut(spec, {.tp = 2})) {
+    EXPECT_THROW(spec::check(spec, {.tp = 2}), Error);
+    return;
+  }
+  const std::vector<int32_t> ids = ids_for(spec);
+  const std::vector<float> expected = Server(spec).logits(ids, 0, std::ssize(ids), false);
+  comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& tp) {
+    Server server(spec, tp);
+    expect_decoding(server, spec, expected);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Serve, testing::ValuesIn(family_cases()),

@@ -32,7 +32,7 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
     ops::Context context{*device, registry, scratch, nullptr};
     const nn::TokenBatch batch;
     nn::Pass pass{.ops = context, .batch = batch, .adapters = {}};
-    pass.tp = world;
+    pass.tp.group = world;
     for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t n : {1, 7, 8, 25, 4096, 5000}) {
         std::vector<std::byte> values(static_cast<size_t>(n) * size_of(type));
@@ -44,7 +44,7 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
         const Tensor tensor{x.data(), type, Shape{n}, device.get()};
         const auto summed = [&](nn::DeviceSum* by) {
           ops::scale(context, tensor, {numbers.data(), DType::f32, Shape{n}, device.get()}, 1);
-          pass.sum = by;
+          pass.tp.sum = by;
           nn::sum_over_ranks(pass, tensor);
           device->copy_to_host(values.data(), x.data(), values.size());
           return values;

@@ -146,7 +146,7 @@ class Part : public PipelineWork {
   nn::Pass pass(int micro_batch, bool saves) override {
     Batches::One& one = batches_.all[static_cast<size_t>(micro_batch)];
     token_batch_ = {view(one.ids), view(one.positions), view(one.offsets)};
-    nn::Pass pass{.ops = context_, .batch = token_batch_, .tp = tp_};
+    nn::Pass pass{.ops = context_, .batch = token_batch_, .tp = {tp_}};
     if (saves) pass.training = &training_;
     return pass;
   }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "models/decoder/binder.h"
+#include "nn/transfer.h"
 #include "spec/model_shard.h"
 
 namespace ingot::models {
@@ -78,10 +79,9 @@ void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
 }  // namespace
 
 Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, const WeightSet& weights, Device& device)
-    : shard_(shard), spec_(spec::sizes_of(whole, shard)) {
+    : shard_(shard), spec_(spec::sizes_of(whole, shard)), held_(spec::held_parameters(whole, shard)) {
   const spec::ModelSpec& spec = spec_;
-  const std::vector<spec::HeldParameter> held = spec::held_parameters(whole, shard);
-  const Binder binder(spec, held, weights);
+  const Binder binder(spec, held_, weights);
   if (shard.first()) {
     embedding_.parameter = binder.index(Role::embedding);
     embedding_.table = binder.matrix(Role::embedding);
@@ -122,6 +122,10 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
   }
   head_.first = spec::vocabulary_of(whole, shard).begin;
   head_.vocabulary = whole.vocab;
+  for (spec::ModelShard each = shard; std::ssize(vocabulary_parts_) < shard.tp;) {
+    each.tp_rank = std::ssize(vocabulary_parts_);
+    vocabulary_parts_.push_back(spec::vocabulary_of(whole, each).count());
+  }
   head_.scale = static_cast<float>(spec.logit_scale);
   head_.softcap = static_cast<float>(spec.final_softcap);
 }
@@ -222,7 +226,11 @@ bool Decoder::is_recordable(const nn::Pass& pass) const {
 }
 
 void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const {
-  head_.forward(pass, logits, normed);
+  if (!head_.is_part()) return head_.forward(pass, logits, normed);
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor part = pass.ops.scratch.allocate(DType::f32, Shape{logits.shape[0], head_.linear.weight.out});
+  head_.forward(pass, part, normed);
+  nn::gather_columns_over_ranks(pass, logits, part, vocabulary_parts_);
 }
 
 void Decoder::forward(nn::Pass& pass, Slot& slot) const {
@@ -329,7 +337,12 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   });
   const size_t backward = spec::max_over_layers(
       spec, [&](const spec::LayerSpec& layer) { return nn::Block::backward_bytes(layer, spec.hidden, shape); });
-  const size_t head = nn::Linear::bytes(shape.logit_rows, spec.vocab, spec.hidden, shape, false);
+  const int64_t part = (spec.vocab + shape.tp - 1) / shape.tp;  // of the vocabulary, the largest
+  size_t head = nn::Linear::bytes(shape.logit_rows, part, spec.hidden, shape, false);
+  if (shape.tp > 1) {
+    head = Arena::footprint(DType::f32, Shape{shape.logit_rows, part}) +
+           std::max(head, nn::gather_columns_bytes(shape.logit_rows * spec.vocab));
+  }
   PassBytes bytes;
   bytes.forward = std::max(2 * residual + state + block, head);
   bytes.loss_gradient = residual;

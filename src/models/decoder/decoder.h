@@ -18,6 +18,7 @@ class Decoder : public Model {
   Decoder(const spec::ModelSpec& spec, const spec::ModelShard& shard, const WeightSet& weights, Device& device);
 
   const spec::ModelSpec& spec() const override { return spec_; }
+  const std::vector<spec::HeldParameter>& held_parameters() const override { return held_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
                      bool input_gradient) override;
   std::vector<int> weight_units(bool trains) const override;
@@ -52,6 +53,7 @@ class Decoder : public Model {
 
   spec::ModelShard shard_;
   spec::ModelSpec spec_;  // with the sizes of the shard
+  std::vector<spec::HeldParameter> held_;
   // What frequencies() and slopes() have uploaded; layers with equal values share one.
   struct Table {
     std::vector<float> values;
@@ -63,6 +65,7 @@ class Decoder : public Model {
   std::vector<char> like_previous_;  // by block
   nn::Norm final_norm_;
   nn::Head head_;
+  std::vector<int64_t> vocabulary_parts_;  // tokens of each tensor-parallel rank's part of the head
   int64_t lowest_trainable_layer_ = 0;
   bool input_gradient_ = false;
 };
