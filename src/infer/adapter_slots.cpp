@@ -38,8 +38,12 @@ size_t AdapterSlots::bytes(const spec::ModelSpec& model, int64_t slots, int64_t 
 }
 
 AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
-                           DType activation)
-    : device_(device), rank_(rank), activation_(activation), slots_(static_cast<size_t>(slots)) {
+                           DType activation, Share share)
+    : device_(device),
+      rank_(rank),
+      activation_(activation),
+      share_(std::move(share)),
+      slots_(static_cast<size_t>(slots)) {
   const auto parameters = static_cast<int64_t>(spec::parameters(model).size());
   entries_ = arena.allocate(DType::i64, Shape{slots, parameters, 3});
   const size_t bytes = slot_bytes(model, rank, activation);
@@ -88,11 +92,18 @@ int64_t AdapterSlots::acquire(const std::shared_ptr<const HostAdapter>& adapter)
   if (oldest == slots_.size()) return -1;
   Slot& slot = slots_[oldest];
   slot.filled->wait();
-  slot.adapter = adapter;
+  slot.adapter = share_ ? share_(static_cast<int64_t>(oldest), adapter) : adapter;
   slot.users = 1;
   slot.used = ++clock_;
-  fill(oldest, *adapter);
+  fill(oldest, *slot.adapter);
   return static_cast<int64_t>(oldest);
+}
+
+void AdapterSlots::place(int64_t index, std::shared_ptr<const HostAdapter> adapter) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  slot.adapter = std::move(adapter);
+  fill(static_cast<size_t>(index), *slot.adapter);
+  wait(index);
 }
 
 void AdapterSlots::release(int64_t index) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -19,12 +20,17 @@ namespace ingot::infer {
 
 class AdapterSlots {
  public:
+  // What a slot takes in place of an adapter: of tensor-parallel ranks, this rank's part. Called once when a slot
+  // begins to be filled.
+  using Share =
+      std::function<std::shared_ptr<const HostAdapter>(int64_t slot, const std::shared_ptr<const HostAdapter>& whole)>;
+
   // Device memory in bytes for `slots` slots of adapters of at most rank `rank` on all linear layers.
   static size_t bytes(const spec::ModelSpec& model, int64_t slots, int64_t rank, DType activation, bool host_visible);
 
   // Takes the memory from `arena`. At least one slot.
   AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
-               DType activation);
+               DType activation, Share share = {});
   ~AdapterSlots();
 
   // ErrorKind::usage for an adapter that fits no slot, saying what is too large or of the wrong dtype.
@@ -33,6 +39,8 @@ class AdapterSlots {
   // Returns the adapter's slot and adds a user to it; -1 when every slot is in use. An adapter that has no slot yet
   // gets the least recently used slot without users, and filling it is started: see `ready`.
   int64_t acquire(const std::shared_ptr<const HostAdapter>& adapter);
+  // Fills this slot with the adapter, and waits until that is done. For ranks that are told which slot it gets.
+  void place(int64_t slot, std::shared_ptr<const HostAdapter> adapter);
   // Removes a user. If it was the last one and the weights are still being copied to staging memory, the copy is
   // cancelled and the adapter dropped: nothing reads its weights after this returns.
   void release(int64_t slot);
@@ -65,6 +73,7 @@ class AdapterSlots {
   Device& device_;
   int64_t rank_;
   DType activation_;
+  Share share_;
   Tensor entries_;
   std::vector<Slot> slots_;
   uint64_t clock_ = 0;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "infer/adapter_placement.h"
+#include "infer/engine_link.h"
 #include "infer/forward.h"
 #include "infer/prompt_lookup.h"
 #include "infer/scheduler.h"
@@ -79,6 +80,8 @@ ErrorKind kind_of(const std::exception& error) {
 struct Engine::State {
   const models::Model& model;
   EngineSettings settings;
+  EngineLink link;
+  bool interrupted = false;  // a step has failed: other ranks may be in the middle of it
   PagePool pool;
   Scheduler scheduler;
   Forward forward;
@@ -89,12 +92,14 @@ struct Engine::State {
   EngineCounts counted;  // accumulated counters; counts() fills in the rest
   int64_t next_id = 1;
 
-  State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& m, EngineSettings s)
+  State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& m, EngineSettings s,
+        const nn::TensorParallel& tp)
       : model(m),
         settings(s),
+        link(tp.group),
         pool(num_pages(s), s.page_tokens, s.prefix_cache),
         scheduler(pool, s.batch_tokens, s.sequences),
-        forward(device, registry, threads, m, s),
+        forward(device, registry, threads, m, s, tp),
         placement(forward.adapters(), scheduler, s.sequences) {}
 
   Sequence& of(const ScheduledChunk& chunk) { return sequences.at(chunk.sequence->id); }
@@ -121,10 +126,20 @@ struct Engine::State {
 };
 
 Engine::Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-               EngineSettings settings)
-    : state_(std::make_unique<State>(device, registry, threads, model, checked(settings, model.spec()))) {}
+               EngineSettings settings, const nn::TensorParallel& tp) {
+  settings.tp = tp.group.size();
+  const EngineSettings used = checked(settings, model.spec());
+  EngineLink(tp.group).send(EngineMessage::settings, {std::as_bytes(std::span(&used, 1))});
+  state_ = std::make_unique<State>(device, registry, threads, model, used, tp);
+}
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (!state_ || state_->interrupted) return;
+  try {
+    state_->link.send(EngineMessage::end);
+  } catch (const std::exception&) {  // the other ranks have failed
+  }
+}
 
 int64_t Engine::submit(Request request) {
   State& s = *state_;
@@ -182,6 +197,16 @@ void Engine::cancel(int64_t request) noexcept {
 }
 
 bool Engine::idle() const { return state_->sequences.empty(); }
+
+bool Engine::has_ranks() const { return !state_->link.alone(); }
+
+void Engine::check_ranks() {
+  if (!has_ranks()) return;
+  state_->interrupted = true;
+  state_->link.send(EngineMessage::idle);
+  state_->link.barrier();
+  state_->interrupted = false;
+}
 
 void Engine::observe(ops::OpObserver* observer) { state_->forward.observe(observer); }
 
@@ -483,7 +508,9 @@ std::vector<Output> Engine::step() {
   std::vector<Output> outputs = s.ended_early();
   s.end_finished(outputs);
   if (s.sequences.empty()) return outputs;
+  s.interrupted = true;
   std::vector<Output> given = s.run_batch();
+  s.interrupted = false;
   s.end_finished(given);
   std::move(given.begin(), given.end(), std::back_inserter(outputs));
   return outputs;

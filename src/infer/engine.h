@@ -32,6 +32,7 @@ struct EngineSettings {
   int64_t page_tokens = 16;
   int64_t pages = 0;              // KV cache pages; 0: enough for `sequences` full contexts
   int64_t adapter_rank = 0;       // max rank of any request's adapter; 0: no adapters
+  int64_t tp = 1;                 // number of tensor-parallel ranks; the engine sets it
   bool decoded = false;           // weights are stored in another dtype than `activation`
   bool int8_activations = false;  // as in nn::Pass; CPU only
   int64_t adapter_slots = 0;      // max adapters on the device; 0: as many as sequences
@@ -137,10 +138,11 @@ struct EngineCounts {
 
 class Engine {
  public:
-  // Allocates all memory that it will ever use. ErrorKind::resource when there is not enough, usage for contradictory
-  // settings.
+  // Allocates all memory that it will ever use. With `tp` the model is rank 0's shard, and the other ranks are in
+  // follow_engine() as long as this exists. ErrorKind::resource when there is not enough memory, usage for
+  // contradictory settings.
   Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-         EngineSettings settings);
+         EngineSettings settings, const nn::TensorParallel& tp = {});
   ~Engine();
 
   // Queues a request and returns its id. ErrorKind::usage when the prompt is empty, has ids outside the vocabulary or
@@ -156,6 +158,11 @@ class Engine {
 
   bool idle() const;
   EngineCounts counts() const;
+
+  // Other ranks wait for batches only as long as the group's time-out: call check_ranks() more often while idle.
+  // Errors: the group's, when a rank has failed or does not answer.
+  bool has_ranks() const;
+  void check_ranks();
 
   // Calls `observer` around every op of the following steps; null: none. Observed steps are not recorded on the device.
   void observe(ops::OpObserver* observer);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "checkpoint/row_codec.h"
+#include "infer/adapter_part.h"
 #include "ops/elementwise.h"
 
 namespace ingot::infer {
@@ -20,6 +22,7 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads, bool h
   shape.longest = settings.context;
   const int64_t choices = settings.sequences * (1 + settings.draft_tokens);
   shape.logit_rows = std::min(std::max(choices, settings.scored_at_once), settings.batch_tokens);
+  shape.tp = settings.tp;
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
@@ -115,8 +118,13 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
 }
 
 Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-                 const EngineSettings& s)
-    : device_(device), model_(model), settings_(s), context_{device, registry, scratch_, &threads} {
+                 const EngineSettings& s, const nn::TensorParallel& tp)
+    : device_(device),
+      model_(model),
+      settings_(s),
+      tp_(tp),
+      link_(tp.group),
+      context_{device, registry, scratch_, &threads} {
   const spec::ModelSpec& spec = model.spec();
   const EngineBytes bytes = engine_bytes(spec, s, threads.threads(), device.host_visible());
   scratch_ = Arena(device, bytes.scratch, "scratch");
@@ -145,12 +153,17 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   row_invariant_ = s.row_invariant && device.kind() == DeviceKind::cpu;
   if (s.adapter_rank == 0) return;
   adapter_arena_ = Arena(device, bytes.adapters, "adapters");
-  adapters_.emplace(device, adapter_arena_, spec, num_slots(s), s.adapter_rank, s.activation);
+  AdapterSlots::Share share;
+  if (!link_.alone() && link_.leads())
+    share = [this](int64_t slot, const std::shared_ptr<const HostAdapter>& whole) {
+      return share_adapter(slot, whole);
+    };
+  adapters_.emplace(device, adapter_arena_, spec, num_slots(s), s.adapter_rank, s.activation, std::move(share));
   lora_.entries = head_lora_.entries = adapters_->entries();
   lora_.ranks.resize(static_cast<size_t>(lora_.entries.shape[1]));
 }
 
-// Offset of an uploaded tensor's host copy in `up_`.
+// Offset of an uploaded tensor's host copy in `upload_staging_`.
 size_t Forward::staging_offset(const Tensor& tensor) const {
   return static_cast<size_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(ids_.data));
 }
@@ -173,26 +186,82 @@ void Forward::decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRe
   replay->run();
 }
 
-// Writes the batch's ids, positions, slots, offsets, lengths and page tables to the host copies. Returns the number of
-// tokens.
-int64_t Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
+size_t Forward::staged_bytes(const Batch& batch) const {
+  const Tensor used = tables_.slice(0, batch.chunks);
+  return staging_offset(used) + used.bytes();
+}
+
+// Writes the batch's ids, positions, slots, offsets, lengths, page tables and adapter slots to the host copies.
+Forward::Batch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
   const int64_t max_pages = pages_per_sequence(settings_);
+  Batch batch;
+  batch.chunks = std::ssize(chunks);
+  std::vector<int32_t> sampled_slots, known_slots;
   int64_t tokens = 0;
   on_host(offsets_)[0] = 0;
   for (size_t i = 0; i < chunks.size(); ++i) {
     const ForwardChunk& chunk = chunks[i];
+    const auto adapter = static_cast<int32_t>(chunk.slot);
+    const int64_t first = tokens;
     for (int64_t t = chunk.begin; t < chunk.end; ++t, ++tokens) {
       const int32_t page = chunk.table[static_cast<size_t>(t / settings_.page_tokens)];
       on_host(ids_)[tokens] = chunk.ids[static_cast<size_t>(t)];
       on_host(positions_)[tokens] = static_cast<int32_t>(t);
       on_host(slots_)[tokens] = static_cast<int32_t>(page * settings_.page_tokens + t % settings_.page_tokens);
+      on_host(adapter_slots_)[tokens] = adapter;
+    }
+    for (int64_t row = tokens - chunk.wanted; row < tokens; ++row) {
+      batch.sampled_rows.push_back(row);
+      sampled_slots.push_back(adapter);
+    }
+    for (int64_t t = chunk.known_begin; t < chunk.known_end; ++t) {
+      batch.known_rows.push_back(first + t - 1 - chunk.begin);
+      known_slots.push_back(adapter);
     }
     on_host(offsets_)[i + 1] = static_cast<int32_t>(tokens);
     on_host(lengths_)[i] = static_cast<int32_t>(chunk.end);
     int32_t* table = on_host(tables_) + static_cast<int64_t>(i) * max_pages;
     std::fill(std::copy(chunk.table.begin(), chunk.table.end(), table), table + max_pages, 0);
   }
-  return tokens;
+  batch.tokens = tokens;
+  std::copy(known_slots.begin(), known_slots.end(),
+            std::copy(sampled_slots.begin(), sampled_slots.end(), on_host(head_slots_)));
+  return batch;
+}
+
+void Forward::send(const Batch& batch) const {
+  const std::vector<int64_t> counts = {batch.tokens, batch.chunks, std::ssize(batch.sampled_rows),
+                                       std::ssize(batch.known_rows)};
+  link_.send(EngineMessage::batch, {bytes_of(counts), bytes_of(batch.sampled_rows), bytes_of(batch.known_rows),
+                                    std::span(upload_staging_.data(), staged_bytes(batch))});
+}
+
+void Forward::follow_batch(std::span<const std::byte> message) {
+  Batch batch;
+  batch.tokens = take<int64_t>(message);
+  batch.chunks = take<int64_t>(message);
+  const auto sampled = take<int64_t>(message), known = take<int64_t>(message);
+  batch.sampled_rows = take_all<int64_t>(message, static_cast<size_t>(sampled));
+  batch.known_rows = take_all<int64_t>(message, static_cast<size_t>(known));
+  const std::span<const std::byte> staged = take_bytes(message, staged_bytes(batch));
+  std::copy(staged.begin(), staged.end(), upload_staging_.data());
+  compute(batch);
+  for_known(batch, [](int64_t, int64_t) {});
+  computed_->record(Stream::compute);  // the next message overwrites upload_staging_
+  computed_->wait();
+}
+
+void Forward::follow_adapter(std::span<const std::byte> message) {
+  const auto slot = take<int64_t>(message);
+  adapters_->place(slot, adapter_part(*unpack_adapter(message), model_.held_parameters()));
+}
+
+// Sends an adapter to the other ranks. Returns this rank's part.
+std::shared_ptr<const HostAdapter> Forward::share_adapter(int64_t slot,
+                                                          const std::shared_ptr<const HostAdapter>& adapter) {
+  const std::vector<std::byte> packed = pack_adapter(*adapter);
+  link_.send(EngineMessage::adapter, {std::as_bytes(std::span(&slot, 1)), packed});
+  return adapter_part(*adapter, model_.held_parameters());
 }
 
 std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
@@ -207,21 +276,17 @@ std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {
   return sums;
 }
 
-// Fills lora_ and head_lora_ for the batch. False when no chunk has an adapter.
-bool Forward::set_adapters(std::span<const ForwardChunk> chunks) {
-  if (!adapters_) return false;
+// Sets lora_, head_lora_ and adapted_ for the batch.
+void Forward::use_adapters(const Batch& batch) {
+  adapted_ = false;
+  if (!adapters_) return;
   std::fill(lora_.ranks.begin(), lora_.ranks.end(), 0);
-  lora_.host.clear();
-  head_lora_.host.clear();
-  bool any = false;
-  std::vector<int32_t> known;
-  for (const ForwardChunk& chunk : chunks) {
-    const auto slot = static_cast<int32_t>(chunk.slot);
-    lora_.host.insert(lora_.host.end(), static_cast<size_t>(chunk.end - chunk.begin), slot);
-    head_lora_.host.insert(head_lora_.host.end(), static_cast<size_t>(chunk.wanted), slot);
-    known.insert(known.end(), static_cast<size_t>(chunk.known_end - chunk.known_begin), slot);
-    if (slot < 0) continue;
-    any = true;
+  lora_.host.assign(on_host(adapter_slots_), on_host(adapter_slots_) + batch.tokens);
+  head_lora_.host.assign(on_host(head_slots_), on_host(head_slots_) + std::ssize(batch.sampled_rows));
+  int32_t last = -1;
+  for (const int32_t slot : lora_.host) {
+    if (slot < 0 || slot == std::exchange(last, slot)) continue;
+    adapted_ = true;
     const std::vector<nn::LoraWeights>& layers = adapters_->adapter(slot).weights.layers;
     for (size_t p = 0; p < layers.size(); ++p) {
       // The maximum rank, so that the launches do not depend on which adapters are in the batch.
@@ -229,96 +294,97 @@ bool Forward::set_adapters(std::span<const ForwardChunk> chunks) {
     }
   }
   head_lora_.ranks = lora_.ranks;
-  std::copy(lora_.host.begin(), lora_.host.end(), on_host(adapter_slots_));
-  std::copy(known.begin(), known.end(),
-            std::copy(head_lora_.host.begin(), head_lora_.host.end(), on_host(head_slots_)));
   lora_.slots = adapter_slots_.slice(0, std::ssize(lora_.host));
   head_lora_.slots = head_slots_.slice(0, std::ssize(head_lora_.host));
-  return any;
 }
 
 // Computes logits of the batch's rows `logit_rows`; with `every_row` these are all rows. head_lora_ has the rows'
 // adapters.
-void Forward::compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> logit_rows,
-                             bool every_row) {
+void Forward::compute_logits(std::span<const int64_t> logit_rows, bool every_row) {
   const int64_t rows = std::ssize(logit_rows);
   for (int64_t row = 0; row < rows && !every_row; ++row) {
     const int64_t from = logit_rows[static_cast<size_t>(row)];
     ops::scale(context_, selected_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
   }
-  nn::Pass head{context_, flat, settings_.activation, {}};
+  nn::Pass head{context_, flat_, settings_.activation, {}};
+  head.tp = tp_;
   head.row_invariant = true;
   head.int8_activations = settings_.int8_activations;
-  if (adapted) head.lora = &head_lora_;
+  if (adapted_) head.lora = &head_lora_;
   model_.logits(head, logits_.slice(0, rows), (every_row ? normed_ : selected_).slice(0, rows));
 }
 
-// Log-probabilities of the known tokens, for as many rows at a time as logits_ holds. Overwrites logits_ and
-// head_lora_.
-std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> chunks, const nn::TokenBatch& flat,
-                                               bool adapted) {
-  std::vector<int64_t> logit_rows;
+// Uploads the batch, runs the model and computes the logits of the rows to sample from.
+void Forward::compute(const Batch& batch) {
+  use_adapters(batch);
+  const int64_t rows = std::ssize(batch.sampled_rows);
+  device_.copy_from_host_async(Stream::compute, ids_.data, upload_staging_.data(), staged_bytes(batch));
+  flat_ = {ids_.slice(0, batch.tokens), positions_.slice(0, batch.tokens), offsets_.slice(0, batch.chunks + 1)};
+  cache_.slots = slots_.slice(0, batch.tokens);
+  cache_.layout = {flat_.offsets, lengths_.slice(0, batch.chunks), tables_.slice(0, batch.chunks)};
+
+  const bool every_row = rows == batch.tokens;
+  nn::Pass pass{context_, flat_, settings_.activation, {}, &cache_};
+  pass.tp = tp_;
+  pass.row_invariant = row_invariant_;
+  pass.int8_activations = settings_.int8_activations;
+  if (adapted_) pass.lora = &lora_;
+  const auto work = [&] {
+    model_.forward(pass, normed_.slice(0, batch.tokens));
+    if (rows > 0) compute_logits(batch.sampled_rows, every_row);
+  };
+  // Every chunk is one token then. An observer waits for each op, and other ranks are waited for: neither can be
+  // recorded.
+  const bool recordable = link_.alone() && context_.watch == nullptr && device_.replays();
+  if (every_row && batch.tokens == batch.chunks && recordable && model_.is_recordable(pass)) {
+    decode(rows, adapted_ ? lora_.ranks : std::vector<int64_t>{}, work);
+  } else {
+    work();
+  }
+}
+
+// Computes logits of the rows of known tokens, for as many at a time as logits_ holds: known tokens [first, end).
+// Overwrites logits_ and head_lora_.
+void Forward::for_known(const Batch& batch, FunctionRef<void(int64_t first, int64_t end)> scored) {
+  const std::span<const int64_t> known(batch.known_rows);
+  const int64_t before = std::ssize(batch.sampled_rows), most = logits_.shape[0];
+  const int32_t* slots = on_host(head_slots_) + before;
+  for (int64_t first = 0; first < std::ssize(known); first += most) {
+    const int64_t end = std::min(first + most, std::ssize(known));
+    if (adapted_) {
+      head_lora_.host.assign(slots + first, slots + end);
+      head_lora_.slots = head_slots_.slice(before + first, before + end);
+    }
+    compute_logits(known.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first)), false);
+    scored(first, end);
+  }
+}
+
+// Log-probabilities of the known tokens.
+std::vector<SampleResult> Forward::score_known(std::span<const ForwardChunk> chunks, const Batch& batch) {
   std::vector<SampleRequest> all;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    const ForwardChunk& chunk = chunks[i];
+  for (const ForwardChunk& chunk : chunks) {
     for (int64_t t = chunk.known_begin; t < chunk.known_end; ++t) {
-      logit_rows.push_back(on_host(offsets_)[i] + t - 1 - chunk.begin);
       SampleRequest& wanted = all.emplace_back();
       wanted.sampling = chunk.sampling;
       wanted.known = chunk.ids[static_cast<size_t>(t)];
     }
   }
-  const int32_t* slots = on_host(head_slots_) + head_lora_.host.size();
-  const int64_t before = std::ssize(head_lora_.host);
-  const int64_t max_rows = logits_.shape[0];
   std::vector<SampleResult> known;
-  for (int64_t first = 0; first < std::ssize(logit_rows); first += max_rows) {
-    const int64_t end = std::min(first + max_rows, std::ssize(logit_rows));
-    if (adapted) {
-      head_lora_.host.assign(slots + first, slots + end);
-      head_lora_.slots = head_slots_.slice(before + first, before + end);
-    }
-    const auto part = static_cast<size_t>(first), count = static_cast<size_t>(end - first);
-    compute_logits(flat, adapted, std::span(logit_rows).subspan(part, count), false);
-    std::vector<SampleResult> scored =
-        sampler_->run(context_, logits_.slice(0, end - first), std::span(all).subspan(part, count));
+  for_known(batch, [&](int64_t first, int64_t end) {
+    const std::span<const SampleRequest> part(all.data() + first, static_cast<size_t>(end - first));
+    std::vector<SampleResult> scored = sampler_->run(context_, logits_.slice(0, end - first), part);
     std::move(scored.begin(), scored.end(), std::back_inserter(known));
-  }
+  });
   return known;
 }
 
 ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted) {
-  const int64_t tokens = fill_inputs(chunks);
-  const bool adapted = set_adapters(chunks);
-  const int64_t count = std::ssize(chunks);
-  std::vector<int64_t> logit_rows;  // rows to sample from
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t end = on_host(offsets_)[i + 1];
-    for (int64_t row = end - chunks[static_cast<size_t>(i)].wanted; row < end; ++row) logit_rows.push_back(row);
-  }
-  const int64_t rows = std::ssize(logit_rows);
+  const Batch batch = fill_inputs(chunks);
+  const int64_t rows = std::ssize(batch.sampled_rows);
   const double begin = steady_seconds();
-  const Tensor used = tables_.slice(0, count);
-  device_.copy_from_host_async(Stream::compute, ids_.data, upload_staging_.data(), staging_offset(used) + used.bytes());
-  const nn::TokenBatch flat{ids_.slice(0, tokens), positions_.slice(0, tokens), offsets_.slice(0, count + 1)};
-  cache_.slots = slots_.slice(0, tokens);
-  cache_.layout = {flat.offsets, lengths_.slice(0, count), used};
-
-  const bool every_row = rows == tokens;
-  nn::Pass pass{context_, flat, settings_.activation, {}, &cache_};
-  pass.row_invariant = row_invariant_;
-  pass.int8_activations = settings_.int8_activations;
-  if (adapted) pass.lora = &lora_;
-  const auto work = [&] {
-    model_.forward(pass, normed_.slice(0, tokens));
-    if (rows > 0) compute_logits(flat, adapted, logit_rows, every_row);
-  };
-  // Every chunk is one token then. An observer waits for each op, which cannot be recorded.
-  if (every_row && tokens == count && context_.watch == nullptr && device_.replays() && model_.is_recordable(pass)) {
-    decode(rows, adapted ? lora_.ranks : std::vector<int64_t>{}, work);
-  } else {
-    work();
-  }
+  send(batch);
+  compute(batch);
   ForwardResult result;
   double waited = steady_seconds() - begin;
   if (rows > 0) {
@@ -328,10 +394,9 @@ ForwardResult Forward::run(std::span<const ForwardChunk> chunks, FunctionRef<std
     waited += steady_seconds() - from;
   }
   const double from = steady_seconds();
-  result.known = score_known(chunks, flat, adapted);
-  for (int64_t i = 0; i < count; ++i) {
-    if (!chunks[static_cast<size_t>(i)].states) continue;
-    result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
+  result.known = score_known(chunks, batch);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].states) result.state_sums.push_back(sum_of_rows(on_host(offsets_)[i], on_host(offsets_)[i + 1]));
   }
   if (rows == 0 && result.known.empty() && result.state_sums.empty()) {  // the next upload reuses the host buffer
     computed_->record(Stream::compute);

@@ -11,6 +11,7 @@
 #include "base/function_ref.h"
 #include "infer/adapter_slots.h"
 #include "infer/engine.h"
+#include "infer/engine_link.h"
 #include "infer/token_sampler.h"
 #include "tensor/staging.h"
 
@@ -44,14 +45,18 @@ EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model);
 void check_counts(const EngineSettings& settings, const spec::ModelSpec& model);
 int64_t num_pages(const EngineSettings& settings);
 
+// With a shard of a model, each of the ranks `tp` has one. Rank 0 runs batches, and tells the others to compute theirs.
 class Forward {
  public:
   Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-          const EngineSettings& settings);
+          const EngineSettings& settings, const nn::TensorParallel& tp = {});
 
   // Computes a batch of at most EngineSettings::batch_tokens tokens. If tokens are to be sampled, `wanted` is called
   // once the model's work is queued on the device, and returns how to sample each of them.
   ForwardResult run(std::span<const ForwardChunk> chunks, FunctionRef<std::vector<SampleRequest>()> wanted);
+  // On other ranks: this rank's share of a batch, and of an adapter, that rank 0 has sent.
+  void follow_batch(std::span<const std::byte> message);
+  void follow_adapter(std::span<const std::byte> message);
 
   void observe(ops::OpObserver* observer) { context_.watch = observer; }
 
@@ -70,19 +75,33 @@ class Forward {
   };
   static constexpr size_t max_recordings = 16;
 
+  // A batch, besides the numbers in upload_staging_.
+  struct Batch {
+    int64_t tokens = 0, chunks = 0;
+    std::vector<int64_t> sampled_rows;  // the rows whose logits are needed, to sample from
+    std::vector<int64_t> known_rows;    // and to score known tokens
+  };
+
   size_t staging_offset(const Tensor& tensor) const;
+  size_t staged_bytes(const Batch& batch) const;
   int32_t* on_host(const Tensor& tensor) const;
   // Calls `work`, or replays its recording.
   void decode(int64_t rows, const std::vector<int64_t>& ranks, FunctionRef<void()> work);
-  int64_t fill_inputs(std::span<const ForwardChunk> chunks);
-  bool set_adapters(std::span<const ForwardChunk> chunks);
-  void compute_logits(const nn::TokenBatch& flat, bool adapted, std::span<const int64_t> logit_rows, bool every_row);
-  std::vector<SampleResult> score_known(std::span<const ForwardChunk> chunks, const nn::TokenBatch& flat, bool adapted);
+  Batch fill_inputs(std::span<const ForwardChunk> chunks);
+  void send(const Batch& batch) const;
+  std::shared_ptr<const HostAdapter> share_adapter(int64_t slot, const std::shared_ptr<const HostAdapter>& adapter);
+  void use_adapters(const Batch& batch);
+  void compute(const Batch& batch);
+  void compute_logits(std::span<const int64_t> logit_rows, bool every_row);
+  void for_known(const Batch& batch, FunctionRef<void(int64_t first, int64_t end)> scored);
+  std::vector<SampleResult> score_known(std::span<const ForwardChunk> chunks, const Batch& batch);
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
   const models::Model& model_;
   EngineSettings settings_;
+  nn::TensorParallel tp_;
+  EngineLink link_;
   Arena scratch_, kv_, batch_, adapter_arena_;
   ops::Context context_;
   nn::KvCache cache_;
@@ -95,6 +114,8 @@ class Forward {
   std::optional<TokenSampler> sampler_;
   std::optional<AdapterSlots> adapters_;
   nn::LoraBatch lora_, head_lora_;
+  bool adapted_ = false;  // the batch uses adapters
+  nn::TokenBatch flat_;   // of the batch
   bool row_invariant_ = false;
   double device_seconds_ = 0;
   std::deque<RecordedDecode> recordings_;  // most recently used first

@@ -19,6 +19,9 @@ namespace {
 constexpr int64_t not_admitted = 0;
 constexpr int64_t ended = -1;
 
+// Seconds without requests after which other ranks of the model are asked whether they are there.
+constexpr double check_ranks_s = 5;
+
 // What the requests of a ticket share. The lock is held while the listener runs, so that whoever removes the listener
 // knows that it is not running.
 struct TicketState {
@@ -295,13 +298,18 @@ void Service::State::run() noexcept {
 void Service::State::serve() {
   for (;;) {
     std::vector<Arrival> arrivals;
+    bool checks_ranks = false;
     {
       auto held = inbox.lock();
-      if (engine->idle()) {
-        held.wait([](const Inbox& i) { return i.stop || !i.arrivals.empty() || i.any_cancelled; });
-      }
+      const auto has_work = [](const Inbox& i) { return i.stop || !i.arrivals.empty() || i.any_cancelled; };
+      if (engine->idle() && !engine->has_ranks()) held.wait(has_work);
+      checks_ranks = engine->idle() && engine->has_ranks() && !held.wait_for(check_ranks_s, has_work);
       if (held->stop) return;
       arrivals.swap(held->arrivals);
+    }
+    if (checks_ranks) {
+      engine->check_ranks();
+      continue;
     }
     for (Arrival& arrival : arrivals) admit(arrival);
     {

@@ -13,13 +13,15 @@
 
 namespace ingot::infer {
 
-SmallModel::SmallModel(const std::string& shape, StorageType matrices, bool visible) : device(visible) {
+SmallModel::SmallModel(const std::string& shape, StorageType matrices, bool visible, const spec::ModelShard& shard)
+    : device(visible) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(test_data) / "llama" / shape;
   checkpoint::LoadOptions options{device};
   options.storage.matrices = matrices;
+  options.shards = {shard};
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
-  model = models::make_model(loaded.spec, loaded.weights, device);
+  model = models::make_model(loaded.spec, loaded.weights, device, shard);
 }
 
 std::vector<int32_t> SmallModel::prompt(uint64_t seed, int64_t length) const {

@@ -22,7 +22,7 @@ struct RandomAdapter {
 };
 
 // tests/golden/llama/SHAPE with matrices stored as `matrices`. `visible`: whether the host can access the
-// CountingDevice's memory; `greedy` and `mean_state` need that.
+// CountingDevice's memory; `greedy` and `mean_state` need that. `shard`: of which `model` is.
 struct SmallModel {
   CountingDevice device;
   ops::Registry registry;
@@ -30,7 +30,8 @@ struct SmallModel {
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
 
-  explicit SmallModel(const std::string& shape, StorageType matrices = StorageType::f32, bool visible = true);
+  explicit SmallModel(const std::string& shape, StorageType matrices = StorageType::f32, bool visible = true,
+                      const spec::ModelShard& shard = {});
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
   // The MLP's hidden size.

@@ -1,0 +1,18 @@
+// The ranks that compute a model together with rank 0's engine, which alone takes requests and schedules.
+#pragma once
+
+#include "models/model.h"
+#include "ops/registry.h"
+
+namespace ingot {
+class ThreadPool;
+}
+
+namespace ingot::infer {
+
+// Computes this rank's share of what the engine of rank 0 of `tp` runs, with this rank's shard of the model, until that
+// engine is destroyed. Errors: the engine's, and the group's.
+void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
+                   const nn::TensorParallel& tp);
+
+}  // namespace ingot::infer

@@ -1,0 +1,132 @@
+// The engine of a model whose layers are divided between tensor-parallel ranks, compared with an engine on one device.
+#include <gtest/gtest.h>
+
+#include "comm/in_process.h"
+#include "infer/engine_link.h"
+#include "infer/follower.h"
+#include "infer/service.h"
+#include "tests/infer/engine_fixture.h"
+
+namespace ingot::infer {
+namespace {
+
+class EngineRanksTest : public EngineTest {
+ protected:
+  // Runs rank 0's `body` with its shard of the model, while the other ranks follow its engine.
+  void on_ranks(int ranks, const std::function<void(SmallModel&, const nn::TensorParallel&)>& body) {
+    comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& group) {
+      SmallModel part(GetParam(), StorageType::f32, true, {.tp = ranks, .tp_rank = group.rank()});
+      if (group.rank() == 0) return body(part, {group});
+      follow_engine(part.device, part.registry, part.threads, *part.model, {group});
+    });
+  }
+
+  // The answers to requests that are submitted together.
+  static std::vector<Answer> answers_of(Engine& engine, const std::vector<Request>& requests) {
+    std::vector<int64_t> names;
+    for (const Request& r : requests) names.push_back(engine.submit(r));
+    std::map<int64_t, Answer> by_name;
+    run(engine, by_name);
+    std::vector<Answer> all;
+    for (const int64_t name : names) all.push_back(by_name[name]);
+    return all;
+  }
+
+  static Engine engine_of(SmallModel& part, const EngineSettings& s, const nn::TensorParallel& tp) {
+    return Engine(part.device, part.registry, part.threads, *part.model, s, tp);
+  }
+};
+
+void expect_near(const std::vector<SampledToken>& found, const std::vector<SampledToken>& expected) {
+  ASSERT_EQ(ids_of(found), ids_of(expected));
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i].logprob, expected[i].logprob, 1e-4) << i;
+}
+
+TEST_P(EngineRanksTest, AnswersAsOneDevice) {
+  std::vector<std::unique_ptr<RandomAdapter>> adapters;
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 6; ++i) {  // of bases and adapters; a slot is filled again
+    const std::vector<int32_t> prompt = small_.prompt(9 + i, 7 + static_cast<int64_t>(i));
+    if (i % 2 == 0) adapters.push_back(small_.adapter(static_cast<int64_t>(2 + i), i));
+    requests.push_back(request(prompt, 12, i % 2 == 0 ? &adapters.back()->adapter : nullptr));
+    requests.back().prompt_logprobs = i > 2;
+  }
+  EngineSettings s = settings(4, 16, 4);
+  s.adapter_slots = 2;
+  s.draft_tokens = 2;
+  const std::vector<Answer> expected = answers(s, requests);
+  on_ranks(2, [&](SmallModel& part, const nn::TensorParallel& tp) {
+    Engine engine = engine_of(part, s, tp);
+    EXPECT_TRUE(engine.has_ranks());
+    engine.check_ranks();
+    const std::vector<Answer> found = answers_of(engine, requests);
+    for (size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_EQ(found[i].finish, FinishReason::length);
+      expect_near(found[i].tokens, expected[i].tokens);
+      expect_near(found[i].prompt, expected[i].prompt);
+    }
+    engine.check_ranks();
+  });
+}
+
+TEST_P(EngineRanksTest, EmbedsAsOneDevice) {
+  Request embedded = request(small_.prompt(3, 13), 0);
+  embedded.embed = true;
+  const std::vector<double> expected = small_.mean_state(embedded.prompt.get());
+  on_ranks(2, [&](SmallModel& part, const nn::TensorParallel& tp) {
+    Engine engine = engine_of(part, settings(2, 8, 4), tp);
+    engine.submit(embedded);
+    std::vector<float> found;
+    while (!engine.idle()) {
+      for (const Output& output : engine.step()) found = output.embedding;
+    }
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
+  });
+}
+
+// Each rank has its share of the keys and values.
+TEST_P(EngineRanksTest, DivideTheCache) {
+  const EngineSettings s = settings(4, 16, 4);
+  EngineSettings of_two = s;
+  of_two.tp = 2;
+  const SmallModel part(GetParam(), StorageType::f32, true, {.tp = 2, .tp_rank = 1});
+  const size_t whole = engine_bytes(small_.spec(), s, 2, true).kv;
+  EXPECT_EQ(engine_bytes(part.model->spec(), of_two, 2, true).kv, whole / 2);
+}
+
+TEST_P(EngineRanksTest, RequestsEndWhenARankFails) {
+  const auto run_with_failure = [&] {
+    comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& group) {
+      SmallModel part(GetParam(), StorageType::f32, true, {.tp = 2, .tp_rank = group.rank()});
+      if (group.rank() > 0) {  // fails when it is to compute a batch
+        const EngineLink link(group);
+        EXPECT_EQ(link.receive().message, EngineMessage::settings);
+        EXPECT_EQ(link.receive().message, EngineMessage::batch);
+        throw Error(ErrorKind::resource, "no memory");
+      }
+      Service service(std::make_unique<Engine>(part.device, part.registry, part.threads, *part.model,
+                                               settings(2, 16, 4), nn::TensorParallel{group}),
+                      8);
+      Guarded<std::vector<Output>> outputs;
+      service.submit({request(small_.prompt(1, 5), 4)}, [&](const Output& output) {
+        outputs.lock()->push_back(output);
+        outputs.notify_all();
+        return true;
+      });
+      auto held = outputs.lock();
+      held.wait([](const std::vector<Output>& all) { return !all.empty() && all.back().finish.has_value(); });
+      EXPECT_EQ(held->back().finish, FinishReason::failed);
+      EXPECT_NE(held->back().error.find("no memory"), std::string::npos) << held->back().error;
+      EXPECT_NE(service.failure().find("rank 1"), std::string::npos) << service.failure();
+    });
+  };
+  EXPECT_THROW(run_with_failure(), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineRanksTest, testing::Values("a", "b", "c"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace ingot::infer
