@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/model_ranks.h"
 #include "infer/answer.h"
 #include "runtime/session.h"
 #include "text/chat_template.h"
@@ -43,7 +44,14 @@ class Chat : public Command {
     if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; must be at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     exit_on_interrupt();
-    runtime::Session session(options_);
+    constexpr double year_s = 365 * 86400.0;  // other ranks wait while a person types
+    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) { return converse(rank, output); }, year_s);
+  }
+
+ private:
+  int converse(const runtime::ModelRank& rank, const Output& output) {
+    runtime::Session session(options_, rank);
+    if (!session.leads()) return follow_engine(session);
     const checkpoint::TextAssets& assets = session.text();
     if (!assets.chat_template) {
       throw_hint(ErrorKind::not_found, "use ingot generate, or a model that was tuned for conversations",
@@ -60,7 +68,7 @@ class Chat : public Command {
     settings.decoded = session.decoded;
     settings.int8_activations = session.int8_activations;
     infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
-                         settings);
+                         settings, session.tp);
 
     const bool terminal = isatty(STDIN_FILENO) != 0;
     const Log log(LogLevel::info);
@@ -85,7 +93,7 @@ class Chat : public Command {
       request.max_tokens = max_tokens_;
       request.sampling = sampling;
       request.stop_ids = assets.eos;
-      request.adapter = infer::shared_adapter(session.adapter ? &*session.adapter : nullptr);
+      request.adapter = infer::shared_adapter(session.whole_adapter());
       if (static_cast<int64_t>(request.prompt.size()) >= settings.context) {
         if (!terminal) throw_full(request.prompt.size(), settings.context);
         log.error("the conversation has {} tokens, the context is {}; /reset starts a new conversation",
@@ -105,7 +113,6 @@ class Chat : public Command {
     return 0;
   }
 
- private:
   [[noreturn]] static void throw_full(size_t tokens, int64_t context) {
     throw_hint(ErrorKind::usage, "raise --context, or start a new conversation with /reset",
                "the conversation has {} tokens; the context is {}", tokens, context);

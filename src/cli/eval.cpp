@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/model_ranks.h"
 #include "data/dataset.h"
 #include "eval/encode.h"
 #include "eval/evaluation.h"
@@ -36,34 +37,21 @@ auto at_line(const eval::Task& task, int64_t line, Call call) {
   }
 }
 
-class Eval : public Command {
+struct EvalOptions {
+  runtime::ModelOptions model;
+  std::optional<std::string> data;
+  std::string format = "auto";
+  std::optional<int64_t> sequence_length;
+  std::vector<std::string> tasks;  // files
+  std::optional<std::string> base;
+  std::optional<std::string> items;
+};
+
+// One rank's part in an evaluation: all ranks compute the same, and the leading one reports.
+class Evaluating {
  public:
-  const char* name() const override { return "eval"; }
-  const char* summary() const override {
-    return "evaluate perplexity, multiple choice and generation tasks; compare a tuned model with its base";
-  }
-  bool reports() const override { return true; }
-
-  void declare(Arguments& arguments) override {
-    cli::declare(options_, arguments);
-    arguments.option("data", data_, "a .jsonl or text file, as in recipes: measure loss and perplexity");
-    arguments.option("format", format_,
-                     "format of --data: auto (default), chat, sharegpt, instruction, completion, text or tokens");
-    arguments.option("sequence-length", sequence_length_,
-                     "tokens per packed sequence of --data (default: 1024, or the model's context if that is less)");
-    arguments.option("task", tasks_,
-                     "a .jsonl file of questions (docs/evaluation.md): multiple choice, or generated answers that are "
-                     "checked; may be given several times");
-    arguments.option(
-        "base", base_,
-        "a model to compare --model with; not needed with --adapter, which is compared with the model without it");
-    arguments.option("items", items_, "write the result of every model for every line of the tasks to this JSONL file");
-    arguments.example(
-        "ingot eval --model SmolLM2-135M-Instruct --data data/sotu/heldout.jsonl --adapter runs/demo/adapter\n"
-        "  ingot eval --model SmolLM2-135M-Instruct --task data/examples/questions.jsonl");
-  }
-
-  int run(const Output& output) override;
+  Evaluating(const EvalOptions& options, const runtime::ModelRank& rank) : options_(options), rank_(rank) {}
+  int run(const std::vector<eval::Task>& tasks, const Output& output);
 
  private:
   struct DataResult {
@@ -72,6 +60,10 @@ class Eval : public Command {
     double seconds = 0;
   };
 
+  bool leads() const { return rank_.tp.group.rank() == 0; }
+  Progress progress_of(const std::string& what, int64_t total, const char* unit) const {
+    return Progress(what, total, {progress_style(!leads()), unit});
+  }
   void open_models();
   data::Dataset read_data(runtime::Session& session) const;
   DataResult measure_data();
@@ -81,14 +73,8 @@ class Eval : public Command {
   eval::TextModel text_model(runtime::Session& session);
   std::vector<std::string> names() const;
 
-  runtime::ModelOptions options_;
-  std::optional<std::string> data_;
-  std::string format_ = "auto";
-  std::optional<int64_t> sequence_length_;
-  std::vector<std::string> tasks_;
-  std::optional<std::string> base_;
-  std::optional<std::string> items_;
-
+  const EvalOptions& options_;
+  const runtime::ModelRank& rank_;
   std::optional<runtime::Session> session_, base_session_;
   std::map<const runtime::Session*, text::ChatTemplate> chats_;
   std::vector<eval::EvaluatedModel> models_evaluated_;  // the evaluated model last
@@ -96,20 +82,20 @@ class Eval : public Command {
   int64_t num_truncated_ = 0;
 };
 
-void Eval::open_models() {
-  if (base_ && options_.adapter) {
+void Evaluating::open_models() {
+  if (options_.base && options_.model.adapter) {
     throw_hint(ErrorKind::usage, "remove --base: with --adapter, the base is the model without the adapter",
                "--base and --adapter are mutually exclusive");
   }
-  session_.emplace(options_);
+  session_.emplace(options_.model, rank_);
   // A session whose adapter replaces weights does not contain the base model.
-  if (base_ || session_->adapter_merged) {
-    runtime::ModelOptions options = options_;
-    if (base_) options.model = *base_;
+  if (options_.base || session_->adapter_merged) {
+    runtime::ModelOptions options = options_.model;
+    if (options_.base) options.model = *options_.base;
     options.adapter.reset();
-    base_session_.emplace(options);
+    base_session_.emplace(options, rank_);
     models_evaluated_.push_back({"base", &*base_session_, nullptr});
-  } else if (options_.adapter) {
+  } else if (options_.model.adapter) {
     models_evaluated_.push_back({"base", &*session_, nullptr});
   }
   const nn::Adapter* adapter = session_->adapter ? &*session_->adapter : nullptr;
@@ -124,38 +110,39 @@ void Eval::open_models() {
   }
 }
 
-eval::TextModel Eval::text_model(runtime::Session& session) {
+eval::TextModel Evaluating::text_model(runtime::Session& session) {
   const auto chat = chats_.find(&session);
   return {session.tokenizer(), chat == chats_.end() ? nullptr : &chat->second, session.text().bos_text,
           session.text().eos_text, session.source.path.string()};
 }
 
-std::vector<std::string> Eval::names() const {
+std::vector<std::string> Evaluating::names() const {
   std::vector<std::string> names;
   for (const eval::EvaluatedModel& evaluated : models_evaluated_) names.push_back(evaluated.name);
   return names;
 }
 
-data::Dataset Eval::read_data(runtime::Session& session) const {
+data::Dataset Evaluating::read_data(runtime::Session& session) const {
   const int64_t context = session.loaded.spec.context;
-  const int64_t length = sequence_length_.value_or(std::min<int64_t>(context, 1024));
+  const int64_t length = options_.sequence_length.value_or(std::min<int64_t>(context, 1024));
   if (length < 2 || length > context) {
     throw_error(ErrorKind::usage, "--sequence-length {}; must be from 2 to the model's context of {}", length, context);
   }
   data::DatasetSettings settings;
-  settings.format = data::parse_format(format_);
+  settings.format = data::parse_format(options_.format);
   settings.packing.sequence_length = length;
   const auto chat = chats_.find(&session);
-  const std::vector<data::Source> sources = {{*data_, 1}};
+  const std::vector<data::Source> sources = {{*options_.data, 1}};
   return data::Dataset::build(sources, session.tokenizer(), chat == chats_.end() ? nullptr : &chat->second, settings,
                               *session.runtime.threads);
 }
 
-Eval::DataResult Eval::measure_data() {
+Evaluating::DataResult Evaluating::measure_data() {
   const data::Dataset dataset = read_data(*session_);
   if (base_session_ && read_data(*base_session_).content_hash() != dataset.content_hash()) {
     throw_hint(ErrorKind::usage, "compare them on tasks (--task), or measure each separately",
-               "{} and {} tokenize {} differently, so their losses cannot be compared", *base_, options_.model, *data_);
+               "{} and {} tokenize {} differently, so their losses cannot be compared", *options_.base,
+               options_.model.model, *options_.data);
   }
   DataResult result;
   result.length = dataset.sequence_length();
@@ -164,7 +151,7 @@ Eval::DataResult Eval::measure_data() {
   const int64_t micro = std::max<int64_t>(1, max_tokens_at_once / result.length);
   for (const eval::EvaluatedModel& evaluated : models_evaluated_) {
     eval::Evaluation evaluation(*evaluated.session, result.length, micro);
-    Progress progress(evaluated.name + ": loss", result.sequences, {progress_style(false), "sequences"});
+    Progress progress = progress_of(evaluated.name + ": loss", result.sequences, "sequences");
     std::vector<eval::SequenceLoss> losses;
     std::vector<data::PackedSequence> batch;
     double sum = 0;
@@ -188,11 +175,11 @@ Eval::DataResult Eval::measure_data() {
   return result;
 }
 
-void Eval::note(const eval::Task& task, int64_t line, Json&& models) {
-  if (items_) notes_ += json_line({{"task", task.name}, {"line", line}, {"models", std::move(models)}}) + "\n";
+void Evaluating::note(const eval::Task& task, int64_t line, Json&& models) {
+  if (options_.items) notes_ += json_line({{"task", task.name}, {"line", line}, {"models", std::move(models)}}) + "\n";
 }
 
-void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
+void Evaluating::measure_choices(const eval::Task& task, eval::Scores& scores) {
   std::vector<Json> notes(task.choices.size(), Json::array());
   for (size_t model = 0; model < models_evaluated_.size(); ++model) {
     const eval::EvaluatedModel& evaluated = models_evaluated_[model];
@@ -205,8 +192,7 @@ void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
       if (encoded.truncated && model == 0) ++num_truncated_;
       items.push_back({std::move(encoded.context), std::move(encoded.choices)});
     }
-    Progress progress(fmt::format("{}: {}", evaluated.name, task.name), std::ssize(items),
-                      {progress_style(false), "questions"});
+    Progress progress = progress_of(fmt::format("{}: {}", evaluated.name, task.name), std::ssize(items), "questions");
     const auto logprobs = eval::choice_logprobs(evaluated, items, [&](int64_t done) { progress.update(done); });
     progress.finish();
     for (size_t i = 0; i < items.size(); ++i) {
@@ -224,7 +210,7 @@ void Eval::measure_choices(const eval::Task& task, eval::Scores& scores) {
   for (size_t i = 0; i < notes.size(); ++i) note(task, task.choices[i].line, std::move(notes[i]));
 }
 
-void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
+void Evaluating::measure_answers(const eval::Task& task, eval::Scores& scores) {
   std::vector<Json> notes(task.answers.size(), Json::array());
   for (size_t model = 0; model < models_evaluated_.size(); ++model) {
     const eval::EvaluatedModel& evaluated = models_evaluated_[model];
@@ -240,8 +226,11 @@ void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
       }
       questions.push_back({std::move(prompt), item.max_tokens, item.stop});
     }
-    Progress progress(fmt::format("{}: {}", evaluated.name, task.name), std::ssize(questions),
-                      {progress_style(false), "answers"});
+    if (!leads()) {
+      follow_engine(*evaluated.session);
+      continue;
+    }
+    Progress progress = progress_of(fmt::format("{}: {}", evaluated.name, task.name), std::ssize(questions), "answers");
     const auto answers = eval::generate_answers(evaluated, questions, [&](int64_t done) { progress.update(done); });
     progress.finish();
     for (size_t i = 0; i < answers.size(); ++i) {
@@ -258,26 +247,16 @@ void Eval::measure_answers(const eval::Task& task, eval::Scores& scores) {
   for (size_t i = 0; i < notes.size(); ++i) note(task, task.answers[i].line, std::move(notes[i]));
 }
 
-int Eval::run(const Output& output) {
-  if (!data_ && tasks_.empty()) {
-    throw_hint(ErrorKind::usage, "give --data FILE for perplexity, --task FILE for questions, or both",
-               "nothing to measure: neither --data nor --task is given");
-  }
-  if (items_ && tasks_.empty())
-    throw_error(ErrorKind::usage, "--items writes the results of --task, which is not given");
-  if (items_) write_file(*items_, "");  // fails now rather than after the evaluation
-  exit_on_interrupt();
-  std::vector<eval::Task> tasks;
-  for (const std::string& path : tasks_) tasks.push_back(eval::read_task(path));
+int Evaluating::run(const std::vector<eval::Task>& tasks, const Output& output) {
   open_models();
 
   std::vector<eval::Row> rows;
   Json report;
   std::string last_line;
-  if (data_) {
+  if (options_.data) {
     const DataResult result = measure_data();
     const std::vector<eval::Row> of_data =
-        eval::loss_rows(std::filesystem::path(*data_).stem().string(), result.losses);
+        eval::loss_rows(std::filesystem::path(*options_.data).stem().string(), result.losses);
     int64_t loss_tokens = 0;
     for (const eval::SequenceLoss& sequence : result.losses.back()) loss_tokens += sequence.loss_tokens;
     report = {{"loss", of_data[0].models.back().value},
@@ -286,20 +265,22 @@ int Eval::run(const Output& output) {
               {"seconds", result.seconds},
               {"sequence_length", result.length},
               {"sequences", result.sequences}};
-    last_line = fmt::format("{} tokens of {} in {}\n", loss_tokens, *data_, format_duration(result.seconds));
+    last_line = fmt::format("{} tokens of {} in {}\n", loss_tokens, *options_.data, format_duration(result.seconds));
     rows.insert(rows.end(), of_data.begin(), of_data.end());
   }
   for (const eval::Task& task : tasks) {
     eval::Scores scores(models_evaluated_.size());
     if (!task.choices.empty()) measure_choices(task, scores);
     if (!task.answers.empty()) measure_answers(task, scores);
+    if (!leads()) continue;
     for (eval::Row& row : scores.rows(task.name)) rows.push_back(std::move(row));
   }
+  if (!leads()) return 0;
   if (num_truncated_ > 0) {
     Log(LogLevel::info)
         .warning("{} contexts were cut at the start: they are longer than the model's context", num_truncated_);
   }
-  if (items_) write_file(*items_, notes_);
+  if (options_.items) write_file(*options_.items, notes_);
 
   output.print(eval::table(rows, names()) + "\n" + last_line +
                "\u00b1 standard error, [95 % interval]: Wilson's for shares, else by bootstrap over items\n");
@@ -308,6 +289,53 @@ int Eval::run(const Output& output) {
   output.print_json(json_line(report));
   return 0;
 }
+
+class Eval : public Command {
+ public:
+  const char* name() const override { return "eval"; }
+  const char* summary() const override {
+    return "evaluate perplexity, multiple choice and generation tasks; compare a tuned model with its base";
+  }
+  bool reports() const override { return true; }
+
+  void declare(Arguments& arguments) override {
+    cli::declare(options_.model, arguments);
+    arguments.option("data", options_.data, "a .jsonl or text file, as in recipes: measure loss and perplexity");
+    arguments.option("format", options_.format,
+                     "format of --data: auto (default), chat, sharegpt, instruction, completion, text or tokens");
+    arguments.option("sequence-length", options_.sequence_length,
+                     "tokens per packed sequence of --data (default: 1024, or the model's context if that is less)");
+    arguments.option("task", options_.tasks,
+                     "a .jsonl file of questions (docs/evaluation.md): multiple choice, or generated answers that are "
+                     "checked; may be given several times");
+    arguments.option(
+        "base", options_.base,
+        "a model to compare --model with; not needed with --adapter, which is compared with the model without it");
+    arguments.option("items", options_.items,
+                     "write the result of every model for every line of the tasks to this JSONL file");
+    arguments.example(
+        "ingot eval --model SmolLM2-135M-Instruct --data data/sotu/heldout.jsonl --adapter runs/demo/adapter\n"
+        "  ingot eval --model SmolLM2-135M-Instruct --task data/examples/questions.jsonl");
+  }
+
+  int run(const Output& output) override {
+    if (!options_.data && options_.tasks.empty()) {
+      throw_hint(ErrorKind::usage, "give --data FILE for perplexity, --task FILE for questions, or both",
+                 "nothing to measure: neither --data nor --task is given");
+    }
+    if (options_.items && options_.tasks.empty())
+      throw_error(ErrorKind::usage, "--items writes the results of --task, which is not given");
+    if (options_.items) write_file(*options_.items, "");  // fails now rather than after the evaluation
+    exit_on_interrupt();
+    std::vector<eval::Task> tasks;
+    for (const std::string& path : options_.tasks) tasks.push_back(eval::read_task(path));
+    return on_model_ranks(
+        options_.model, [&](const runtime::ModelRank& rank) { return Evaluating(options_, rank).run(tasks, output); });
+  }
+
+ private:
+  EvalOptions options_;
+};
 
 }  // namespace
 

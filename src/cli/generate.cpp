@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/model_ranks.h"
 #include "grammar/matcher.h"
 #include "infer/answer.h"
 #include "infer/grammar_mask.h"
@@ -67,13 +68,20 @@ class Generate : public Command {
     }
     const grammar::GrammarPtr grammar = compiled_grammar();
     exit_on_interrupt();
-    runtime::Session session(options_);
+    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) { return generate(rank, grammar, output); });
+  }
+
+ private:
+  int generate(const runtime::ModelRank& rank, const grammar::GrammarPtr& grammar, const Output& output) {
+    runtime::Session session(options_, rank);
+    if (!session.leads()) return follow_engine(session);
+    const Log log(LogLevel::info);
     infer::Request request;
     request.prompt = chat_ ? render_prompt(session) : encode(session, prompt_);
     request.max_tokens = max_tokens_;
     request.sampling = sampling_;
     request.stop_ids = session.text().eos;
-    request.adapter = infer::shared_adapter(session.adapter ? &*session.adapter : nullptr);
+    request.adapter = infer::shared_adapter(session.whole_adapter());
     if (grammar) {
       const auto vocabulary = std::make_shared<const grammar::Vocabulary>(session.tokenizer(), request.stop_ids);
       request.mask =
@@ -96,7 +104,7 @@ class Generate : public Command {
     settings.decoded = session.decoded;
     settings.int8_activations = session.int8_activations;
     infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
-                         settings);
+                         settings, session.tp);
     const infer::Answer answer = infer::answer(
         engine, std::move(request), tokenizer, stops_, [&](std::string_view text) { output.print(text); },
         [] { return false; });
@@ -104,7 +112,6 @@ class Generate : public Command {
     return 0;
   }
 
- private:
   // The grammar of the output; null: unconstrained.
   grammar::GrammarPtr compiled_grammar() const {
     if (!json_schema_ && !grammar_) return nullptr;

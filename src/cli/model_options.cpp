@@ -19,6 +19,9 @@ void declare(runtime::ModelOptions& options, Arguments& arguments, bool with_ada
                    "auto (default: as --dtype), or int8: weights in int8 or int4 are multiplied in integers, with "
                    "activations rounded to 8 bits; CPU only");
   arguments.option("threads", options.threads, "CPU threads (default: all)");
+  arguments.option("tp", options.tp,
+                   "divide the model among this many devices (tensor parallelism): with --device cuda or hip GPUs of "
+                   "this machine, with a list as many as it names (cuda:0,cuda:1)");
 }
 
 std::vector<int32_t> encode(runtime::Session& session, const TextInput& input) {

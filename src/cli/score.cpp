@@ -6,6 +6,7 @@
 #include "base/json_text.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/model_ranks.h"
 #include "formats/npy.h"
 #include "infer/sampler.h"
 #include "runtime/session.h"
@@ -27,7 +28,7 @@ double log_probability(std::span<const float> logits, int32_t id) {
 // Runs the model once over `ids`, as one sequence, and passes the logits on in chunks: see(first row, logits).
 void for_logits(runtime::Session& session, const std::vector<int32_t>& ids,
                 const std::function<void(int64_t, std::span<const float>)>& see) {
-  const spec::ModelSpec& spec = session.loaded.spec;
+  const spec::ModelSpec& spec = session.model->spec();
   const int64_t tokens = static_cast<int64_t>(ids.size());
   const int64_t rows = std::min(tokens, spec::loss_chunk(spec.vocab));
   Device& device = *session.runtime.device;
@@ -83,7 +84,13 @@ class Score : public Command {
   int run(const Output& output) override {
     input_.check();
     exit_on_interrupt();
-    runtime::Session session(options_);
+    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) { return score(rank, output); });
+  }
+
+ private:
+  // All ranks compute the logits, and the leading one reports.
+  int score(const runtime::ModelRank& rank, const Output& output) {
+    runtime::Session session(options_, rank);
     const std::vector<int32_t> ids = encode(session, input_);
     const spec::ModelSpec& spec = session.loaded.spec;
     const int64_t tokens = static_cast<int64_t>(ids.size());
@@ -92,10 +99,11 @@ class Score : public Command {
                  "the text has {} tokens; the model's context is {}", tokens, spec.context);
     }
     std::optional<formats::NpyWriter> npy;
-    if (logits_out_) npy.emplace(*logits_out_, std::array<int64_t, 2>{tokens, spec.vocab});
+    if (logits_out_ && session.leads()) npy.emplace(*logits_out_, std::array<int64_t, 2>{tokens, spec.vocab});
 
     std::vector<double> logprobs;  // of tokens 1, 2, ...: row t predicts token t + 1
     for_logits(session, ids, [&](int64_t first, std::span<const float> logits) {
+      if (!session.leads()) return;
       if (npy) npy->write(logits);
       const size_t vocab = static_cast<size_t>(spec.vocab);
       for (size_t row = 0; row * vocab < logits.size(); ++row) {
@@ -103,12 +111,12 @@ class Score : public Command {
         if (next < ids.size()) logprobs.push_back(log_probability(logits.subspan(row * vocab, vocab), ids[next]));
       }
     });
+    if (!session.leads()) return 0;
     if (npy) npy->finish();
     report(output, input_.ids ? nullptr : &session.tokenizer(), ids, logprobs);
     return 0;
   }
 
- private:
   static void report(const Output& output, const text::Tokenizer* tokenizer, const std::vector<int32_t>& ids,
                      const std::vector<double>& logprobs) {
     using Json = nlohmann::ordered_json;

@@ -14,6 +14,8 @@
 #include "base/signals.h"
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
+#include "cli/model_ranks.h"
+#include "infer/follower.h"
 #include "infer/serve_memory.h"
 #include "infer/service.h"
 #include "runtime/session.h"
@@ -114,19 +116,31 @@ class Serve : public Command {
     ReloadSignal reload;
     const Log log(LogLevel::info);
     check();
-    server::ApiSettings api_settings = read_api_settings();
     const MemoryUse at_start = memory_use();
-    runtime::Session session(options_);
-    if (stop.requested()) return 130;
+    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) {
+      runtime::Session session(options_, rank);
+      return session.leads() ? serve(session, at_start, stop, reload, log) : follow_engine(session);
+    });
+  }
+
+ private:
+  int serve(runtime::Session& session, const MemoryUse& at_start, const StopSignal& stop, ReloadSignal& reload,
+            const Log& log) {
+    server::ApiSettings api_settings = read_api_settings();
+    if (stop.requested()) {
+      infer::release_followers(session.tp);
+      return 130;
+    }
     const checkpoint::TextAssets& assets = session.text();
     std::optional<text::ChatTemplate> chat;
     if (assets.chat_template) chat.emplace(*assets.chat_template, session.source.name + ": chat template");
     session.tokenizer();  // throws without a tokenizer; loads it before memory use is measured
     limit_connections(log, session.loaded.files ? session.loaded.files->size() : 0);
     const infer::EngineSettings engine = plan_memory(session, at_start, log);
-    infer::Service service(std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry,
-                                                           *session.runtime.threads, *session.model, engine),
-                           queue_, share_of_queue(api_settings.keys), session.loaded.files, max_prompt_tokens);
+    infer::Service service(
+        std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
+                                        *session.model, engine, session.tp),
+        queue_, share_of_queue(api_settings.keys), session.loaded.files, max_prompt_tokens);
     const server::ServedModel model = served(session, chat, engine.context);
     Guarded<const server::HttpServer*> counted{nullptr};
     api_settings.http_counts = [&counted] {
@@ -162,7 +176,6 @@ class Serve : public Command {
     return wait(stop, reload, log, Served{api, service, *http, access_log, session.loaded.files});
   }
 
- private:
   void check() const {
     if (!keys_ && !server::is_loopback(http_.host)) {
       throw_hint(ErrorKind::usage, "give --api-key-file, or remove --host",
@@ -247,8 +260,8 @@ class Serve : public Command {
     std::optional<size_t> cache_bytes;
     if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
     const infer::ServeMemory memory =
-        infer::plan_serve_memory(session.loaded, *session.runtime.device, *session.runtime.threads,
-                                 engine_settings(session), cache_bytes, requests, at_start);
+        infer::plan_serve_memory(session.loaded, session.model->spec(), *session.runtime.device,
+                                 *session.runtime.threads, engine_settings(session), cache_bytes, requests, at_start);
     for (const std::string& line : infer::memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : infer::memory_warnings(memory)) log.warning("{}", warning);
     return memory.cache.settings;
@@ -263,6 +276,7 @@ class Serve : public Command {
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
+    settings.tp = session.tp.group.size();
     settings.adapter_rank = adapters_ ? max_rank() : 0;
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;

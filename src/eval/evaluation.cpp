@@ -27,7 +27,7 @@ Evaluation::Evaluation(runtime::Session& session, int64_t sequence_length, int64
     : session_(session), batch_(*session.runtime.device, batch_bytes(sequence_length * micro), "batch") {
   models::PassShape shape = session.shape(sequence_length * micro, 0);
   shape.longest = sequence_length;
-  const spec::ModelSpec& model = session.loaded.spec;
+  const spec::ModelSpec& model = session.model->spec();
   const size_t scratch =
       std::max(models::pass_bytes(model, shape).forward, nn::NextTokenLoss::bytes(model, shape, false));
   scratch_ = Arena(*session.runtime.device, scratch, "scratch");
@@ -94,7 +94,7 @@ std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& evaluated
   settings.decoded = session.decoded;
   settings.int8_activations = session.int8_activations;
   infer::LogLikelihoodScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
-                                    *session.model, settings, items);
+                                    *session.model, settings, items, session.tp);
   return scorer.score(items, evaluated.adapter, done);
 }
 
@@ -117,11 +117,12 @@ std::vector<std::string> generate_answers(const EvaluatedModel& evaluated, std::
   }
   settings.context = std::min(settings.context, session.loaded.spec.context);
   infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
-                       settings);
+                       settings, session.tp);
 
   std::vector<std::string> answers(questions.size());
   std::map<int64_t, Open> open;
-  const std::shared_ptr<const infer::HostAdapter> adapter = infer::shared_adapter(evaluated.adapter);
+  const std::shared_ptr<const infer::HostAdapter> adapter =
+      infer::shared_adapter(evaluated.adapter ? session.whole_adapter() : nullptr);
   for (size_t q = 0; q < questions.size(); ++q) {
     infer::Request request;
     request.prompt = questions[q].prompt;

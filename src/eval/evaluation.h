@@ -36,7 +36,8 @@ class Evaluation {
   Arena hidden_;
 };
 
-// The log-likelihood of each item's continuations. `done` receives the number of finished items.
+// The log-likelihood of each item's continuations, on every rank of the session. `done` receives the number of finished
+// items.
 std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& evaluated,
                                                  std::span<const infer::LogLikelihoodRequest> items,
                                                  const std::function<void(int64_t)>& done);
@@ -48,8 +49,8 @@ struct Question {
   std::vector<std::string> stop;
 };
 
-// The text of each answer, up to a stop string or an end-of-text token. Several are generated concurrently.
-// Errors: those of infer::Engine.
+// The text of each answer, up to a stop string or an end-of-text token. Several are generated concurrently. Called on
+// the session's leading rank, while the others follow its engine (infer/follower.h). Errors: those of infer::Engine.
 std::vector<std::string> generate_answers(const EvaluatedModel& evaluated, std::span<const Question> questions,
                                           const std::function<void(int64_t)>& done);
 

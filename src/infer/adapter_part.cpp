@@ -1,11 +1,9 @@
 #include "infer/adapter_part.h"
 
-#include <cstring>
-#include <utility>
-
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "infer/engine_link.h"
+#include "nn/adapter_part.h"
 #include "tensor/arena.h"
 
 namespace ingot::infer {
@@ -17,17 +15,6 @@ void require_on_host(const Tensor& tensor) {
     throw_error(ErrorKind::internal, "an adapter that ranks share is not in host memory");
 }
 
-// The slice of a matrix with rows of `width`, at `to`.
-Tensor copied(const Tensor& whole, const spec::Slice& slice, std::byte* to) {
-  require_on_host(whole);
-  const auto size = static_cast<int64_t>(size_of(whole.dtype));
-  const auto* from = static_cast<const std::byte*>(whole.data);
-  spec::for_runs(slice, whole.shape[1], [&](int64_t first, int64_t count, int64_t at) {
-    std::memcpy(to + at * size, from + first * size, static_cast<size_t>(count * size));
-  });
-  return {to, whole.dtype, Shape{slice.num_rows(), slice.columns.count()}, nullptr};
-}
-
 struct PackedLayer {
   int64_t parameter = 0, rank = 0, in = 0, out = 0;
 };
@@ -35,39 +22,17 @@ struct PackedLayer {
 }  // namespace
 
 std::shared_ptr<const HostAdapter> adapter_part(const HostAdapter& whole, std::span<const spec::HeldParameter> held) {
-  struct Part {
-    size_t parameter;
-    spec::HeldAdapter adapter;
-  };
-  std::vector<Part> parts;
-  size_t bytes = 0;
-  for (const spec::HeldParameter& base : held) {
-    const nn::LoraWeights& layer = whole.weights.layers[base.whole];
-    if (!layer.a) continue;
-    const spec::LoraParam adapter{"", base.whole, layer.a.shape[0], layer.a.shape[1], layer.b.shape[0]};
-    parts.push_back({base.whole, spec::held_adapter(adapter, base)});
-    for (const spec::HeldAdapterMatrix* matrix : {&parts.back().adapter.a, &parts.back().adapter.b})
-      bytes += Arena::footprint(static_cast<size_t>(matrix->slice.elements()) * size_of(layer.a.dtype));
-  }
-  const auto memory = std::make_shared<const HostMemory>(bytes, HostMemory::Pages::small, "an adapter");
+  const auto memory = std::make_shared<const HostMemory>(nn::adapter_part_bytes(whole.weights, held),
+                                                         HostMemory::Pages::small, "an adapter");
   std::byte* next = memory->data();
-  const auto take_part = [&](const Tensor& from, const spec::HeldAdapterMatrix& matrix) {
-    const Tensor part = copied(from, matrix.slice, next);
-    next += Arena::footprint(part.bytes());
-    return part;
+  const auto allocate = [&](DType type, const Shape& shape) {
+    const Tensor tensor{next, type, shape, nullptr};
+    next += Arena::footprint(tensor.bytes());
+    return tensor;
   };
-  nn::Adapter weights;
-  weights.factor = whole.weights.factor;
-  weights.layers.resize(whole.weights.layers.size());
-  for (const Part& part : parts) {
-    const nn::LoraWeights& from = whole.weights.layers[part.parameter];
-    nn::LoraWeights& layer = weights.layers[part.parameter];
-    layer.a = take_part(from.a, part.adapter.a);
-    layer.b = take_part(from.b, part.adapter.b);
-  }
-  const auto made = std::make_shared<HostAdapter>(whole.name, std::move(weights), memory);
-  made->identity = whole.identity;
-  return made;
+  const auto part = std::make_shared<HostAdapter>(whole.name, nn::adapter_part(whole.weights, held, allocate), memory);
+  part->identity = whole.identity;
+  return part;
 }
 
 std::vector<std::byte> pack_adapter(const HostAdapter& adapter) {

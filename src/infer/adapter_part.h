@@ -11,11 +11,10 @@
 
 namespace ingot::infer {
 
-// A rank's part of an adapter, with its identity, in memory of its own: of layers in `held`, what spec::held_adapter
-// says. ErrorKind::internal for an adapter that is not in host memory.
+// This rank's part (nn/adapter_part.h), with the identity of the whole, in memory of its own.
 std::shared_ptr<const HostAdapter> adapter_part(const HostAdapter& whole, std::span<const spec::HeldParameter> held);
 
-// An adapter as bytes, for other ranks. Errors: as above.
+// An adapter as bytes, for other ranks. ErrorKind::internal for one that is not in host memory.
 std::vector<std::byte> pack_adapter(const HostAdapter& adapter);
 // The tensors are in `bytes`, which outlives the adapter. ErrorKind::internal when these are not the bytes of one.
 std::shared_ptr<const HostAdapter> unpack_adapter(std::span<const std::byte> bytes);

@@ -27,4 +27,6 @@ void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& th
   }
 }
 
+void release_followers(const nn::TensorParallel& tp) { EngineLink(tp.group).send(EngineMessage::end); }
+
 }  // namespace ingot::infer

@@ -15,4 +15,7 @@ namespace ingot::infer {
 void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
                    const nn::TensorParallel& tp);
 
+// Ends the other ranks' follow_engine() where no engine is made. On rank 0.
+void release_followers(const nn::TensorParallel& tp);
+
 }  // namespace ingot::infer

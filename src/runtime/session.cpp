@@ -5,29 +5,36 @@
 #include "base/error.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/row_codec.h"
+#include "nn/adapter_part.h"
 #include "ops/linear_int8.h"
 
 namespace ingot::runtime {
 
 namespace {
 
-checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime) {
+checkpoint::LoadOptions load_options(const std::string& weights, DType activation, Runtime& runtime,
+                                     const spec::ModelShard& shard) {
   const std::optional<checkpoint::WeightStorage> storage = checkpoint::weight_storage(weights, activation);
   if (!storage) {
     throw_hint(ErrorKind::usage, "use auto, stored, bf16, fp16, fp32, int8, int4 or fp8", "--weights '{}' is not known",
                weights);
   }
-  return {.device = *runtime.device, .storage = *storage, .pool = runtime.threads.get()};
+  return {.device = *runtime.device, .storage = *storage, .pool = runtime.threads.get(), .shards = {shard}};
 }
 
 // Loads the model. An adapter with more than low-rank terms (DoRA, modules_to_save, biases) is merged into its weights.
 checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::ModelSource& source, DType activation,
-                             Runtime& runtime) {
-  checkpoint::LoadOptions how = load_options(options.weights, activation, runtime);
+                             Runtime& runtime, const spec::ModelShard& shard) {
+  checkpoint::LoadOptions how = load_options(options.weights, activation, runtime, shard);
   if (!options.adapter) return checkpoint::load_model(source, how);
   const checkpoint::AdapterFile adapter =
       checkpoint::read_adapter(*options.adapter, checkpoint::read_model_spec(source));
   how.writable = adapter.replaces_weights();
+  if (how.writable && shard.tp > 1) {
+    throw_hint(ErrorKind::unsupported, "merge it into the model first: ingot model merge",
+               "the adapter {} replaces weights (DoRA, modules_to_save or biases), which --tp does not support",
+               *options.adapter);
+  }
   checkpoint::LoadedModel loaded = checkpoint::load_model(source, how);
   if (how.writable) checkpoint::merge_adapter(loaded.weights, *runtime.device, adapter, 1, runtime.threads.get());
   return loaded;
@@ -50,6 +57,30 @@ Tensor converted(Arena& arena, Device& device, const Tensor& host, DType dtype, 
   device.copy_from_host(out.data, bytes.data(), bytes.size());
   return out;
 }
+
+// The adapter of a file in `dtype`, in an arena.
+nn::Adapter read_layers(const checkpoint::AdapterFile& file, size_t parameters, Arena& arena, Device& device,
+                        DType dtype) {
+  size_t bytes = 0;
+  for (const checkpoint::AdapterModule& module : file.modules)
+    bytes += Arena::footprint(dtype, module.a.shape) + Arena::footprint(dtype, module.b.shape);
+  arena = Arena(device, bytes, "adapter");
+  nn::Adapter adapter;
+  const auto factor = static_cast<float>(file.lora.factor());
+  // If rank or alpha patterns make the layers' factors differ, each factor is folded into its layer's B.
+  const bool same = std::all_of(file.modules.begin(), file.modules.end(),
+                                [&](const checkpoint::AdapterModule& module) { return module.factor == factor; });
+  adapter.factor = same ? factor : 1;
+  adapter.layers.resize(parameters);
+  for (const checkpoint::AdapterModule& module : file.modules) {
+    nn::LoraWeights& layer = adapter.layers[module.param.base];
+    layer.a = converted(arena, device, module.a, dtype);
+    layer.b = converted(arena, device, module.b, dtype, same ? 1 : module.factor);
+  }
+  return adapter;
+}
+
+spec::ModelShard shard_of(const comm::Group& tp) { return {.tp = tp.size(), .tp_rank = tp.rank()}; }
 
 }  // namespace
 
@@ -79,13 +110,14 @@ DType activation_of(const std::string& dtype) {
   throw_hint(ErrorKind::usage, "use bf16, fp16 or fp32", "--dtype '{}' is not known", dtype);
 }
 
-Session::Session(const ModelOptions& options)
-    : runtime(open_runtime(options.device, options.threads)),
+Session::Session(const ModelOptions& options, const ModelRank& rank)
+    : runtime(rank.runtime),
+      tp(rank.tp),
       source(checkpoint::open_model(options.model)),
       activation(activation_of(options.dtype)),
       int8_activations(asks_for_int8(options.compute, *runtime.device)),
-      loaded(load(options, source, activation, runtime)),
-      model(models::make_model(loaded.spec, loaded.weights, *runtime.device)) {
+      loaded(load(options, source, activation, runtime, shard_of(tp.group))),
+      model(models::make_model(loaded.spec, loaded.weights, *runtime.device, shard_of(tp.group))) {
   const std::vector<Parameter>& parameters = loaded.weights.parameters;
   decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
     return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
@@ -98,24 +130,33 @@ void Session::open_adapter(const std::string& path) {
   const checkpoint::AdapterFile file = checkpoint::read_adapter(path, loaded.spec);
   adapter_merged = file.replaces_weights();
   if (adapter_merged) return;
-  size_t bytes = 0;
-  for (const checkpoint::AdapterModule& module : file.modules) {
-    bytes += Arena::footprint(activation, module.a.shape) + Arena::footprint(activation, module.b.shape);
+  for (const checkpoint::AdapterModule& module : file.modules) adapter_rank = std::max(adapter_rank, module.param.rank);
+  const size_t parameters = loaded.weights.parameters.size();
+  if (tp.group.size() == 1) {
+    adapter = read_layers(file, parameters, adapter_arena_, *runtime.device, activation);
+    return;
   }
+  host_ = host_memory();
+  whole_adapter_ = read_layers(file, parameters, whole_arena_, *host_, activation);
+  const std::vector<spec::HeldParameter>& held = model->held_parameters();
+  const size_t bytes = nn::adapter_part_bytes(*whole_adapter_, held);
+  Arena part_arena(*host_, bytes, "adapter");
   adapter_arena_ = Arena(*runtime.device, bytes, "adapter");
-  adapter.emplace();
-  const auto factor = static_cast<float>(file.lora.factor());
-  // If rank or alpha patterns make the layers' factors differ, each factor is folded into its layer's B.
-  const bool same = std::all_of(file.modules.begin(), file.modules.end(),
-                                [&](const checkpoint::AdapterModule& module) { return module.factor == factor; });
-  adapter->factor = same ? factor : 1;
-  adapter->layers.resize(loaded.weights.parameters.size());
-  for (const checkpoint::AdapterModule& module : file.modules) {
-    nn::LoraWeights& layer = adapter->layers[module.param.base];
-    layer.a = converted(adapter_arena_, *runtime.device, module.a, activation);
-    layer.b = converted(adapter_arena_, *runtime.device, module.b, activation, same ? 1 : module.factor);
-    adapter_rank = std::max(adapter_rank, module.param.rank);
+  adapter = nn::adapter_part(*whole_adapter_, held,
+                             [&](DType type, const Shape& shape) { return part_arena.allocate(type, shape); });
+  for (nn::LoraWeights& layer : adapter->layers) {
+    for (Tensor* matrix : {&layer.a, &layer.b}) {
+      if (!*matrix) continue;
+      const Tensor on_device = adapter_arena_.allocate(matrix->dtype, matrix->shape);
+      runtime.device->copy_from_host(on_device.data, matrix->data, matrix->bytes());
+      *matrix = on_device;
+    }
   }
+}
+
+const nn::Adapter* Session::whole_adapter() const {
+  if (whole_adapter_) return &*whole_adapter_;
+  return adapter ? &*adapter : nullptr;
 }
 
 const checkpoint::TextAssets& Session::text() {
@@ -141,6 +182,7 @@ models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
   shape.decoded = decoded;
   shape.int8_activations = int8_activations;
   shape.threads = runtime.threads->threads();
+  shape.tp = tp.group.size();
   shape.host_visible = runtime.device->host_visible();
   return shape;
 }
@@ -153,6 +195,7 @@ std::vector<nn::AdapterSegment> Session::segments(int64_t tokens) const {
 nn::Pass Session::pass(ops::Context& context, const nn::TokenBatch& batch,
                        std::vector<nn::AdapterSegment> adapters) const {
   nn::Pass pass{context, batch, activation, std::move(adapters)};
+  pass.tp = tp;
   pass.int8_activations = int8_activations;
   return pass;
 }

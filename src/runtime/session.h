@@ -17,7 +17,8 @@ namespace ingot::runtime {
 // Parses --dtype for inference. ErrorKind::usage for an unknown word.
 DType activation_of(const std::string& dtype);
 
-// The options --model, --adapter, --device, --dtype, --weights, --compute and --threads.
+// The options --model, --adapter, --device, --dtype, --weights, --compute, --threads and --tp. A ModelRank is opened by
+// --device, --threads and --tp.
 struct ModelOptions {
   std::string model;
   std::optional<std::string> adapter;
@@ -26,6 +27,7 @@ struct ModelOptions {
   std::string weights = "auto";
   std::string compute = "auto";
   std::optional<int64_t> threads;
+  int64_t tp = 1;  // ranks that compute the model together
 };
 
 // Whether --compute asks for linear layers with int8 activations (ops/linear_int8.h). Errors: usage for an unknown word
@@ -34,13 +36,19 @@ bool asks_for_int8(const std::string& compute, const Device& device);
 // ErrorKind::usage when no matrix is in q8_0 or q4_0.
 void require_int8_weights(const WeightSet& weights);
 
-// Owns the runtime, the weights and the adapter; to be used by one thread at a time.
+// What computes a model, or with other ranks of `tp` this rank's shard of it.
+struct ModelRank {
+  Runtime& runtime;
+  nn::TensorParallel tp;
+};
+
+// Owns the weights and the adapter; to be used by one thread at a time.
 class Session {
  public:
   // Errors: usage for an unknown option value, and for --compute int8 without such weights or on another device than
-  // the CPU; unsupported for weight types that this build does not support; those of
-  // open_runtime, open_model, load_model and load_adapter.
-  explicit Session(const ModelOptions& options);
+  // the CPU; unsupported for weight types that this build does not support, and for an adapter that replaces weights of
+  // a model that ranks share; those of open_model, load_model, load_adapter and of spec::check for shards.
+  Session(const ModelOptions& options, const ModelRank& rank);
 
   // Reads tokenizer, template and end-of-text ids on the first call.
   const checkpoint::TextAssets& text();
@@ -54,14 +62,20 @@ class Session {
   // One segment over `tokens` rows when there is an adapter, else none.
   std::vector<nn::AdapterSegment> segments(int64_t tokens) const;
 
-  Runtime runtime;
+  // Whether this is the rank, of those that compute the model together, that reports.
+  bool leads() const { return tp.group.rank() == 0; }
+
+  Runtime& runtime;
+  nn::TensorParallel tp;
   checkpoint::ModelSource source;
   DType activation;
-  bool int8_activations;  // --compute int8, as in nn::Pass
-  checkpoint::LoadedModel loaded;
+  bool int8_activations;           // --compute int8, as in nn::Pass
+  checkpoint::LoadedModel loaded;  // of a shard the weights alone: `spec` is the whole model's
   std::unique_ptr<models::Model> model;
-  bool decoded = false;  // a matrix has a storage type other than the activations
-  std::optional<nn::Adapter> adapter;
+  bool decoded = false;                // a matrix has a storage type other than the activations
+  std::optional<nn::Adapter> adapter;  // of a shard: its part
+  // For engines, which divide adapters among ranks: `adapter`, or of a shard all of it in host memory. Null: none.
+  const nn::Adapter* whole_adapter() const;
   int64_t adapter_rank = 0;
   // The adapter replaces weights (DoRA, modules_to_save), so it is merged into `loaded`, `adapter` is empty, and the
   // base model's weights are not available.
@@ -71,6 +85,9 @@ class Session {
   void open_adapter(const std::string& path);
 
   Arena adapter_arena_;
+  std::unique_ptr<Device> host_;  // of a shard, for the whole adapter
+  Arena whole_arena_;
+  std::optional<nn::Adapter> whole_adapter_;
   std::optional<checkpoint::TextAssets> text_;
 };
 

@@ -47,11 +47,10 @@ bool is_held(const ParamSpec& p, const ModelShard& shard, const Range& blocks) {
 
 void check(const ModelSpec& model, const ModelShard& shard) {
   if (shard.tp < 1 || shard.pp < 1) {
-    throw_error(ErrorKind::usage, "parallel.tp is {} and parallel.pp is {}; both must be at least 1", shard.tp,
-                shard.pp);
+    throw_error(ErrorKind::usage, "tp is {} and pp is {}; both must be at least 1", shard.tp, shard.pp);
   }
   if (shard.tp > model.vocab) {
-    throw_error(ErrorKind::usage, "parallel.tp is {}, more than the vocabulary's {} tokens", shard.tp, model.vocab);
+    throw_error(ErrorKind::usage, "tp is {}, more than the vocabulary's {} tokens", shard.tp, model.vocab);
   }
   for (const LayerSpec& layer : model.layers) layer.check_split(shard.tp);
   if (shard.pp > model.num_layers()) {

@@ -277,7 +277,7 @@ TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
   expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' lists 2 devices for 3 ranks");
   expect({"parallel.tp=2"}, "determinism: bitwise with parallel.tp 2");
   expect({"parallel.tp=3", "determinism=fast", "threads=9"},
-         "parallel.tp is 3, which does not divide the model's 4 attention heads");
+         "tp is 3, which does not divide the model's 4 attention heads");
   expect({"parallel.pp=5", "threads=15"}, "the model has 4 blocks, and parallel.pp x parallel.chunks is 5");
 }
 

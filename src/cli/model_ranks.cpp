@@ -1,0 +1,60 @@
+#include "cli/model_ranks.h"
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "comm/failure.h"
+#include "comm/launcher.h"
+#include "infer/follower.h"
+#include "nn/transfer.h"
+#include "runs/ranks.h"
+
+namespace ingot::cli {
+
+namespace {
+
+int on_rank(const runtime::ModelOptions& options, const train::ParallelRecipe& parallel, const runs::Rank& rank,
+            FunctionRef<int(const runtime::ModelRank&)> work) {
+  runtime::Runtime runtime = runs::open_rank_runtime(options.device, options.threads, {}, rank);
+  const runtime::CollectivesChoice choice = runs::choose_collectives(parallel, *runtime.device, rank.grid);
+  const runtime::DeviceCollectives collectives(choice, *runtime.device, rank.grid, false,
+                                               static_cast<double>(parallel.timeout_s));
+  try {
+    const std::shared_ptr<comm::DeviceCommunicator>& communicator = collectives.grid().on_device.tp;
+    if (!communicator) return work({runtime, {rank.grid.tp}});
+    Arena memory(*runtime.device, nn::DeviceSum::bytes(), "sums over ranks");
+    nn::DeviceSum sum(communicator, memory);
+    return work({runtime, {rank.grid.tp, &sum}});
+  } catch (...) {
+    rank.world.fail(comm::error_of_exception());  // before communicators end, which may wait for the other ranks
+    collectives.end();
+    throw;
+  }
+}
+
+}  // namespace
+
+int on_model_ranks(const runtime::ModelOptions& options, FunctionRef<int(const runtime::ModelRank&)> work,
+                   double timeout_s) {
+  if (options.tp < 1) throw_error(ErrorKind::usage, "--tp {}; must be at least 1", options.tp);
+  if (options.tp == 1) {
+    runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
+    return work({runtime, {}});
+  }
+  const std::optional<comm::Launch> launch = comm::find_launch(environment);
+  if (launch && launch->size != options.tp) {
+    throw_hint(ErrorKind::usage, "start as many processes as --tp says", "--tp is {}, and {} has started {} processes",
+               options.tp, launch->launcher, launch->size);
+  }
+  train::ParallelRecipe parallel;
+  parallel.tp = options.tp;
+  parallel.timeout_s = static_cast<int64_t>(timeout_s);
+  return runs::run_ranks(parallel, [&](const runs::Rank& rank) { return on_rank(options, parallel, rank, work); });
+}
+
+int follow_engine(const runtime::Session& session) {
+  const runtime::Runtime& runtime = session.runtime;
+  infer::follow_engine(*runtime.device, runtime.registry, *runtime.threads, *session.model, session.tp);
+  return 0;
+}
+
+}  // namespace ingot::cli
