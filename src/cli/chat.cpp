@@ -68,7 +68,7 @@ class Chat : public Command {
     settings.decoded = session.decoded;
     settings.int8_activations = session.int8_activations;
     infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
-                         settings, session.tp);
+                         settings, session.ranks);
 
     const bool terminal = isatty(STDIN_FILENO) != 0;
     const Log log(LogLevel::info);

@@ -60,7 +60,7 @@ class Evaluating {
     double seconds = 0;
   };
 
-  bool leads() const { return rank_.tp.group.rank() == 0; }
+  bool leads() const { return rank_.ranks.all.rank() == 0; }
   Progress progress_of(const std::string& what, int64_t total, const char* unit) const {
     return Progress(what, total, {progress_style(!leads()), unit});
   }

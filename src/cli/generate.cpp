@@ -104,7 +104,7 @@ class Generate : public Command {
     settings.decoded = session.decoded;
     settings.int8_activations = session.int8_activations;
     infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
-                         settings, session.tp);
+                         settings, session.ranks);
     const infer::Answer answer = infer::answer(
         engine, std::move(request), tokenizer, stops_, [&](std::string_view text) { output.print(text); },
         [] { return false; });

@@ -20,8 +20,11 @@ void declare(runtime::ModelOptions& options, Arguments& arguments, bool with_ada
                    "activations rounded to 8 bits; CPU only");
   arguments.option("threads", options.threads, "CPU threads (default: all)");
   arguments.option("tp", options.tp,
-                   "divide the model among this many devices (tensor parallelism): with --device cuda or hip GPUs of "
-                   "this machine, with a list as many as it names (cuda:0,cuda:1)");
+                   "divide every layer among this many devices (tensor parallelism): of --device cuda or hip the GPUs "
+                   "of this machine, of a list (cuda:0,cuda:1) those");
+  arguments.option("pp", options.pp,
+                   "divide the blocks among this many devices, or groups of --tp devices, which compute in turn "
+                   "(pipeline stages)");
 }
 
 std::vector<int32_t> encode(runtime::Session& session, const TextInput& input) {

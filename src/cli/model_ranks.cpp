@@ -20,10 +20,10 @@ int on_rank(const runtime::ModelOptions& options, const train::ParallelRecipe& p
                                                static_cast<double>(parallel.timeout_s));
   try {
     const std::shared_ptr<comm::DeviceCommunicator>& communicator = collectives.grid().on_device.tp;
-    if (!communicator) return work({runtime, {rank.grid.tp}});
+    if (!communicator) return work({runtime, {rank.world, {rank.grid.tp}, rank.grid.pp}});
     Arena memory(*runtime.device, nn::DeviceSum::bytes(), "sums over ranks");
     nn::DeviceSum sum(communicator, memory);
-    return work({runtime, {rank.grid.tp, &sum}});
+    return work({runtime, {rank.world, {rank.grid.tp, &sum}, rank.grid.pp}});
   } catch (...) {
     rank.world.fail(comm::error_of_exception());  // before communicators end, which may wait for the other ranks
     collectives.end();
@@ -35,25 +35,29 @@ int on_rank(const runtime::ModelOptions& options, const train::ParallelRecipe& p
 
 int on_model_ranks(const runtime::ModelOptions& options, FunctionRef<int(const runtime::ModelRank&)> work,
                    double timeout_s) {
-  if (options.tp < 1) throw_error(ErrorKind::usage, "--tp {}; must be at least 1", options.tp);
-  if (options.tp == 1) {
+  if (options.tp < 1 || options.pp < 1)
+    throw_error(ErrorKind::usage, "--tp {} and --pp {}; both must be at least 1", options.tp, options.pp);
+  const int64_t ranks = options.tp * options.pp;
+  if (ranks == 1) {
     runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
     return work({runtime, {}});
   }
   const std::optional<comm::Launch> launch = comm::find_launch(environment);
-  if (launch && launch->size != options.tp) {
-    throw_hint(ErrorKind::usage, "start as many processes as --tp says", "--tp is {}, and {} has started {} processes",
-               options.tp, launch->launcher, launch->size);
+  if (launch && launch->size != ranks) {
+    throw_hint(ErrorKind::usage, "start as many processes as --tp times --pp says",
+               "--tp is {} and --pp {}, and {} has started {} processes", options.tp, options.pp, launch->launcher,
+               launch->size);
   }
   train::ParallelRecipe parallel;
   parallel.tp = options.tp;
+  parallel.pp = options.pp;
   parallel.timeout_s = static_cast<int64_t>(timeout_s);
   return runs::run_ranks(parallel, [&](const runs::Rank& rank) { return on_rank(options, parallel, rank, work); });
 }
 
 int follow_engine(const runtime::Session& session) {
   const runtime::Runtime& runtime = session.runtime;
-  infer::follow_engine(*runtime.device, runtime.registry, *runtime.threads, *session.model, session.tp);
+  infer::follow_engine(*runtime.device, runtime.registry, *runtime.threads, *session.model, session.ranks);
   return 0;
 }
 

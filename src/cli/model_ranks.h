@@ -1,4 +1,4 @@
-// The ranks that compute one model together (--tp), for commands that open a model.
+// The ranks that compute one model together (--tp, --pp), for commands that open a model.
 #pragma once
 
 #include "base/function_ref.h"
@@ -9,7 +9,7 @@ namespace ingot::cli {
 // Seconds that a rank waits for another.
 constexpr double rank_timeout_s = 600;
 
-// Calls work(rank) for each of options.tp ranks, and returns the result of rank 0. They are threads of this process, or
+// Calls work(rank) for each of options.tp x options.pp ranks, and returns the result of rank 0. They are threads of this process, or
 // under mpirun or srun this process is one of them. A single rank runs on the caller's thread. When a rank fails, all
 // end with its error. Other errors: usage when a launcher has started another number of processes; those of
 // open_runtime.

@@ -102,6 +102,8 @@ class Serve : public Command {
     arguments.option("bodies-bytes", bodies_bytes_,
                      "maximum bytes of all request bodies being read at a time, not counting the first 65536 of each; "
                      "beyond it, larger bodies are refused with 503");
+    arguments.option("rank-timeout", rank_timeout_s_,
+                     "with --tp or --pp: seconds after which a device that does not answer ends the server");
     arguments.option("drain-seconds", drain_s_, "seconds that running requests may take after SIGTERM");
     arguments.option("access-log", access_log_, "access log file, one JSON line per request (default: standard error)");
     arguments.example(
@@ -117,10 +119,13 @@ class Serve : public Command {
     const Log log(LogLevel::info);
     check();
     const MemoryUse at_start = memory_use();
-    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) {
-      runtime::Session session(options_, rank);
-      return session.leads() ? serve(session, at_start, stop, reload, log) : follow_engine(session);
-    });
+    return on_model_ranks(
+        options_,
+        [&](const runtime::ModelRank& rank) {
+          runtime::Session session(options_, rank);
+          return session.leads() ? serve(session, at_start, stop, reload, log) : follow_engine(session);
+        },
+        rank_timeout_s_);
   }
 
  private:
@@ -128,7 +133,7 @@ class Serve : public Command {
             const Log& log) {
     server::ApiSettings api_settings = read_api_settings();
     if (stop.requested()) {
-      infer::release_followers(session.tp);
+      infer::release_followers(session.ranks);
       return 130;
     }
     const checkpoint::TextAssets& assets = session.text();
@@ -139,7 +144,7 @@ class Serve : public Command {
     const infer::EngineSettings engine = plan_memory(session, at_start, log);
     infer::Service service(
         std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
-                                        *session.model, engine, session.tp),
+                                        *session.model, engine, session.ranks),
         queue_, share_of_queue(api_settings.keys), session.loaded.files, max_prompt_tokens);
     const server::ServedModel model = served(session, chat, engine.context);
     Guarded<const server::HttpServer*> counted{nullptr};
@@ -221,6 +226,8 @@ class Serve : public Command {
       throw_hint(ErrorKind::usage, "give --api-key-file, or remove --queue-per-key",
                  "--queue-per-key has no effect without API keys");
     }
+    if (rank_timeout_s_ < 10)
+      throw_error(ErrorKind::usage, "--rank-timeout {}; must be at least 10 seconds", rank_timeout_s_);
     if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
   }
 
@@ -260,8 +267,8 @@ class Serve : public Command {
     std::optional<size_t> cache_bytes;
     if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
     const infer::ServeMemory memory =
-        infer::plan_serve_memory(session.loaded, session.model->spec(), *session.runtime.device,
-                                 *session.runtime.threads, engine_settings(session), cache_bytes, requests, at_start);
+        infer::plan_serve_memory(session.loaded, *session.runtime.device, *session.runtime.threads,
+                                 engine_settings(session), cache_bytes, requests, at_start);
     for (const std::string& line : infer::memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : infer::memory_warnings(memory)) log.warning("{}", warning);
     return memory.cache.settings;
@@ -276,7 +283,7 @@ class Serve : public Command {
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
-    settings.tp = session.tp.group.size();
+    settings.shard = session.model->shard();
     settings.adapter_rank = adapters_ ? max_rank() : 0;
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
     settings.decoded = session.decoded;
@@ -417,6 +424,7 @@ class Serve : public Command {
   int64_t body_bytes_ = 8 << 20;
   int64_t bodies_bytes_ = 256 << 20;
   double drain_s_ = 30;
+  double rank_timeout_s_ = rank_timeout_s;
 };
 
 }  // namespace

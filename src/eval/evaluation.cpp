@@ -63,10 +63,10 @@ std::vector<eval::SequenceLoss> Evaluation::run(std::span<const data::PackedSequ
   ops::Context context{device, session_.runtime.registry, scratch_, session_.runtime.threads.get()};
   nn::Pass pass = session_.pass(context, flat, {});
   if (adapter) pass.adapters = {{0, flat.tokens(), adapter}};
-  Arena none;  // of passes that train
-  models::Slot slot(hidden_, none);
-  session_.model->forward(pass, slot);
-  session_.model->loss(pass, slot, nn::NextTokenLoss(losses, wanted));
+  const Arena::Scope hidden(hidden_);
+  const Tensor normed = hidden_.allocate(session_.activation, Shape{flat.tokens(), session_.loaded.spec.hidden});
+  session_.model->forward(pass, normed);
+  session_.model->losses(pass, losses, wanted, normed);
   std::vector<float> host(static_cast<size_t>(losses.elements()));
   device.copy_to_host(host.data(), losses.data, losses.bytes());
 
@@ -94,7 +94,7 @@ std::vector<std::vector<double>> choice_logprobs(const EvaluatedModel& evaluated
   settings.decoded = session.decoded;
   settings.int8_activations = session.int8_activations;
   infer::LogLikelihoodScorer scorer(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
-                                    *session.model, settings, items, session.tp);
+                                    *session.model, settings, items);
   return scorer.score(items, evaluated.adapter, done);
 }
 
@@ -117,7 +117,7 @@ std::vector<std::string> generate_answers(const EvaluatedModel& evaluated, std::
   }
   settings.context = std::min(settings.context, session.loaded.spec.context);
   infer::Engine engine(*session.runtime.device, session.runtime.registry, *session.runtime.threads, *session.model,
-                       settings, session.tp);
+                       settings, session.ranks);
 
   std::vector<std::string> answers(questions.size());
   std::map<int64_t, Open> open;

@@ -30,23 +30,23 @@ bool in_place(const HostAdapter& adapter, const Device& device) {
 
 }  // namespace
 
-size_t AdapterSlots::bytes(const spec::ModelSpec& model, int64_t slots, int64_t rank, DType activation,
-                           bool host_visible) {
-  const auto parameters = static_cast<int64_t>(spec::parameters(model).size());
-  const size_t memory = host_visible ? 0 : Arena::footprint(slot_bytes(model, rank, activation));
+size_t AdapterSlots::bytes(const spec::ModelSpec& whole, const spec::ModelShard& shard, int64_t slots, int64_t rank,
+                           DType activation, bool host_visible) {
+  const auto parameters = static_cast<int64_t>(spec::parameters(whole).size());
+  const size_t memory = host_visible ? 0 : Arena::footprint(slot_bytes(spec::sizes_of(whole, shard), rank, activation));
   return Arena::footprint(DType::i64, Shape{slots, parameters, 3}) + static_cast<size_t>(slots) * memory;
 }
 
-AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
-                           DType activation, Share share)
+AdapterSlots::AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& whole, const spec::ModelShard& shard,
+                           int64_t slots, int64_t rank, DType activation, Share share)
     : device_(device),
       rank_(rank),
       activation_(activation),
       share_(std::move(share)),
       slots_(static_cast<size_t>(slots)) {
-  const auto parameters = static_cast<int64_t>(spec::parameters(model).size());
+  const auto parameters = static_cast<int64_t>(spec::parameters(whole).size());
   entries_ = arena.allocate(DType::i64, Shape{slots, parameters, 3});
-  const size_t bytes = slot_bytes(model, rank, activation);
+  const size_t bytes = slot_bytes(spec::sizes_of(whole, shard), rank, activation);
   for (Slot& slot : slots_) {
     slot.filled = device.make_event();
     const size_t row = static_cast<size_t>(parameters) * sizeof(ops::LoraEntry);

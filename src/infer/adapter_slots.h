@@ -25,12 +25,14 @@ class AdapterSlots {
   using Share =
       std::function<std::shared_ptr<const HostAdapter>(int64_t slot, const std::shared_ptr<const HostAdapter>& whole)>;
 
-  // Device memory in bytes for `slots` slots of adapters of at most rank `rank` on all linear layers.
-  static size_t bytes(const spec::ModelSpec& model, int64_t slots, int64_t rank, DType activation, bool host_visible);
+  // Device memory in bytes for `slots` slots of adapters of at most rank `rank` on all linear layers. `shard`: which
+  // part of the model they adapt.
+  static size_t bytes(const spec::ModelSpec& whole, const spec::ModelShard& shard, int64_t slots, int64_t rank,
+                      DType activation, bool host_visible);
 
   // Takes the memory from `arena`. At least one slot.
-  AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& model, int64_t slots, int64_t rank,
-               DType activation, Share share = {});
+  AdapterSlots(Device& device, Arena& arena, const spec::ModelSpec& whole, const spec::ModelShard& shard, int64_t slots,
+               int64_t rank, DType activation, Share share = {});
   ~AdapterSlots();
 
   // ErrorKind::usage for an adapter that fits no slot, saying what is too large or of the wrong dtype.

@@ -14,7 +14,8 @@ CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted,
   settings.context = plan.requested_context;
   check_counts(settings, model);
   const auto element = static_cast<int64_t>(size_of(settings.activation));
-  const size_t page = spec::kv_bytes(model, 1, settings.page_tokens, element);
+  const spec::ModelSpec sizes = spec::sizes_of(model, settings.shard);
+  const size_t page = spec::kv_bytes(sizes, 1, settings.page_tokens, element);
   const int64_t places = INT32_MAX / settings.page_tokens;  // token slots of the cache are 32-bit numbers
   const auto room = settings.pages > 0 ? settings.pages : std::min(static_cast<int64_t>(limit / page), places);
   if (room < 1) {
@@ -30,7 +31,7 @@ CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted,
       throw_hint(ErrorKind::resource,
                  "a context of " + std::to_string(fits) + " fits, or give the KV cache more memory",
                  "a context of {} tokens needs {} of KV cache; {} are available", settings.context,
-                 format_bytes(spec::kv_bytes(model, pages_of(settings.context), settings.page_tokens, element)),
+                 format_bytes(spec::kv_bytes(sizes, pages_of(settings.context), settings.page_tokens, element)),
                  format_bytes(limit));
     }
   }

@@ -78,7 +78,7 @@ ErrorKind kind_of(const std::exception& error) {
 }  // namespace
 
 struct Engine::State {
-  const models::Model& model;
+  const models::InferenceModel& model;
   EngineSettings settings;
   EngineLink link;
   bool interrupted = false;  // a step has failed: other ranks may be in the middle of it
@@ -92,14 +92,14 @@ struct Engine::State {
   EngineCounts counted;  // accumulated counters; counts() fills in the rest
   int64_t next_id = 1;
 
-  State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& m, EngineSettings s,
-        const nn::TensorParallel& tp)
+  State(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& m,
+        EngineSettings s, const comm::Group& ranks)
       : model(m),
         settings(s),
-        link(tp.group),
+        link(ranks),
         pool(num_pages(s), s.page_tokens, s.prefix_cache),
         scheduler(pool, s.batch_tokens, s.sequences),
-        forward(device, registry, threads, m, s, tp),
+        forward(device, registry, threads, m, s, ranks),
         placement(forward.adapters(), scheduler, s.sequences) {}
 
   Sequence& of(const ScheduledChunk& chunk) { return sequences.at(chunk.sequence->id); }
@@ -125,12 +125,12 @@ struct Engine::State {
   void end_finished(const std::vector<Output>& outputs);
 };
 
-Engine::Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-               EngineSettings settings, const nn::TensorParallel& tp) {
-  settings.tp = tp.group.size();
-  const EngineSettings used = checked(settings, model.spec());
-  EngineLink(tp.group).send(EngineMessage::settings, {std::as_bytes(std::span(&used, 1))});
-  state_ = std::make_unique<State>(device, registry, threads, model, used, tp);
+Engine::Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& model,
+               EngineSettings settings, const comm::Group& ranks) {
+  settings.shard = model.shard();
+  const EngineSettings used = checked(settings, model.whole());
+  EngineLink(ranks).send(EngineMessage::settings, {std::as_bytes(std::span(&used, 1))});
+  state_ = std::make_unique<State>(device, registry, threads, model, used, ranks);
 }
 
 Engine::~Engine() {

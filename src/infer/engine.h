@@ -32,7 +32,7 @@ struct EngineSettings {
   int64_t page_tokens = 16;
   int64_t pages = 0;              // KV cache pages; 0: enough for `sequences` full contexts
   int64_t adapter_rank = 0;       // max rank of any request's adapter; 0: no adapters
-  int64_t tp = 1;                 // number of tensor-parallel ranks; the engine sets it
+  spec::ModelShard shard;         // which part of its model this rank has; the engine sets it
   bool decoded = false;           // weights are stored in another dtype than `activation`
   bool int8_activations = false;  // as in nn::Pass; CPU only
   int64_t adapter_slots = 0;      // max adapters on the device; 0: as many as sequences
@@ -57,7 +57,7 @@ struct EngineBytes {
   size_t adapters = 0;
 };
 // `host_visible`: Device::host_visible() of the engine's device.
-EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& settings, int threads, bool host_visible);
+EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& settings, int threads, bool host_visible);
 
 // Token ids that are shared between copies.
 class PromptIds {
@@ -138,11 +138,12 @@ struct EngineCounts {
 
 class Engine {
  public:
-  // Allocates all memory that it will ever use. With `tp` the model is rank 0's shard, and the other ranks are in
-  // follow_engine() as long as this exists. ErrorKind::resource when there is not enough memory, usage for
-  // contradictory settings.
-  Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-         EngineSettings settings, const nn::TensorParallel& tp = {});
+  // Allocates all memory that it will ever use. Of a model that `ranks` share (models/divided_model.h) this is rank 0,
+  // and the others are in follow_engine() as long as it exists. ErrorKind::resource when there is not enough memory,
+  // usage for contradictory settings.
+
+  Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& model,
+         EngineSettings settings, const comm::Group& ranks = {});
   ~Engine();
 
   // Queues a request and returns its id. ErrorKind::usage when the prompt is empty, has ids outside the vocabulary or

@@ -6,15 +6,17 @@
 
 namespace ingot::infer {
 
-void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-                   const nn::TensorParallel& tp) {
-  const EngineLink link(tp.group);
+void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads,
+                   const models::InferenceModel& model, const comm::Group& ranks) {
+  const EngineLink link(ranks);
   const EngineLink::Received first = link.receive();
   if (first.message == EngineMessage::end) return;
   if (first.message != EngineMessage::settings)
     throw_error(ErrorKind::internal, "rank 0's engine has not sent its settings");
   std::span<const std::byte> bytes(first.bytes);
-  Forward forward(device, registry, threads, model, take<EngineSettings>(bytes), tp);
+  EngineSettings settings = take<EngineSettings>(bytes);
+  settings.shard = model.shard();
+  Forward forward(device, registry, threads, model, settings, ranks);
   for (;;) {
     const EngineLink::Received received = link.receive();
     switch (received.message) {
@@ -27,6 +29,6 @@ void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& th
   }
 }
 
-void release_followers(const nn::TensorParallel& tp) { EngineLink(tp.group).send(EngineMessage::end); }
+void release_followers(const comm::Group& ranks) { EngineLink(ranks).send(EngineMessage::end); }
 
 }  // namespace ingot::infer

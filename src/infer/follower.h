@@ -10,12 +10,12 @@ class ThreadPool;
 
 namespace ingot::infer {
 
-// Computes this rank's share of what the engine of rank 0 of `tp` runs, with this rank's shard of the model, until that
-// engine is destroyed. Errors: the engine's, and the group's.
-void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-                   const nn::TensorParallel& tp);
+// Computes this rank's share of what the engine of rank 0 of `ranks` runs, with this rank's shard of the model, until
+// that engine is destroyed. Errors: the engine's, and the group's.
+void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads,
+                   const models::InferenceModel& model, const comm::Group& ranks);
 
 // Ends the other ranks' follow_engine() where no engine is made. On rank 0.
-void release_followers(const nn::TensorParallel& tp);
+void release_followers(const comm::Group& ranks);
 
 }  // namespace ingot::infer

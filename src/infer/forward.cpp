@@ -22,7 +22,8 @@ models::PassShape pass_shape(const EngineSettings& settings, int threads, bool h
   shape.longest = settings.context;
   const int64_t choices = settings.sequences * (1 + settings.draft_tokens);
   shape.logit_rows = std::min(std::max(choices, settings.scored_at_once), settings.batch_tokens);
-  shape.tp = settings.tp;
+  shape.tp = settings.shard.tp;
+  shape.pp = settings.shard.pp;
   shape.adapter_rank = settings.adapter_rank;
   shape.activation = settings.activation;
   shape.decoded = settings.decoded;
@@ -91,8 +92,9 @@ int64_t num_pages(const EngineSettings& settings) {
   return settings.pages ? settings.pages : settings.sequences * pages_per_sequence(settings);
 }
 
-EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wanted, int threads, bool host_visible) {
-  const EngineSettings settings = resolved(wanted, model);
+EngineBytes engine_bytes(const spec::ModelSpec& whole, const EngineSettings& wanted, int threads, bool host_visible) {
+  const EngineSettings settings = resolved(wanted, whole);
+  const spec::ModelSpec model = spec::sizes_of(whole, settings.shard);
   const models::PassShape shape = pass_shape(settings, threads, host_visible);
   const size_t activation = size_of(settings.activation);
   const size_t tokens = static_cast<size_t>(settings.batch_tokens);
@@ -111,22 +113,17 @@ EngineBytes engine_bytes(const spec::ModelSpec& model, const EngineSettings& wan
                 Arena::footprint(static_cast<size_t>(shape.logit_rows * model.vocab) * 4) +
                 TokenSampler::bytes(shape.logit_rows, model.vocab);
   if (settings.adapter_rank > 0) {
-    bytes.adapters =
-        AdapterSlots::bytes(model, num_slots(settings), settings.adapter_rank, settings.activation, host_visible);
+    bytes.adapters = AdapterSlots::bytes(whole, settings.shard, num_slots(settings), settings.adapter_rank,
+                                         settings.activation, host_visible);
   }
   return bytes;
 }
 
-Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-                 const EngineSettings& s, const nn::TensorParallel& tp)
-    : device_(device),
-      model_(model),
-      settings_(s),
-      tp_(tp),
-      link_(tp.group),
-      context_{device, registry, scratch_, &threads} {
+Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& threads,
+                 const models::InferenceModel& model, const EngineSettings& s, const comm::Group& ranks)
+    : device_(device), model_(model), settings_(s), link_(ranks), context_{device, registry, scratch_, &threads} {
   const spec::ModelSpec& spec = model.spec();
-  const EngineBytes bytes = engine_bytes(spec, s, threads.threads(), device.host_visible());
+  const EngineBytes bytes = engine_bytes(model.whole(), s, threads.threads(), device.host_visible());
   scratch_ = Arena(device, bytes.scratch, "scratch");
   kv_ = Arena(device, bytes.kv, "KV cache");
   batch_ = Arena(device, bytes.batch, "batch");
@@ -158,7 +155,8 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
     share = [this](int64_t slot, const std::shared_ptr<const HostAdapter>& whole) {
       return share_adapter(slot, whole);
     };
-  adapters_.emplace(device, adapter_arena_, spec, num_slots(s), s.adapter_rank, s.activation, std::move(share));
+  adapters_.emplace(device, adapter_arena_, model.whole(), model.shard(), num_slots(s), s.adapter_rank, s.activation,
+                    std::move(share));
   lora_.entries = head_lora_.entries = adapters_->entries();
   lora_.ranks.resize(static_cast<size_t>(lora_.entries.shape[1]));
 }
@@ -307,7 +305,6 @@ void Forward::compute_logits(std::span<const int64_t> logit_rows, bool every_row
     ops::scale(context_, selected_.slice(row, row + 1), normed_.slice(from, from + 1), 1);
   }
   nn::Pass head{context_, flat_, settings_.activation, {}};
-  head.tp = tp_;
   head.row_invariant = true;
   head.int8_activations = settings_.int8_activations;
   if (adapted_) head.lora = &head_lora_;
@@ -325,7 +322,6 @@ void Forward::compute(const Batch& batch) {
 
   const bool every_row = rows == batch.tokens;
   nn::Pass pass{context_, flat_, settings_.activation, {}, &cache_};
-  pass.tp = tp_;
   pass.row_invariant = row_invariant_;
   pass.int8_activations = settings_.int8_activations;
   if (adapted_) pass.lora = &lora_;
@@ -333,9 +329,8 @@ void Forward::compute(const Batch& batch) {
     model_.forward(pass, normed_.slice(0, batch.tokens));
     if (rows > 0) compute_logits(batch.sampled_rows, every_row);
   };
-  // Every chunk is one token then. An observer waits for each op, and other ranks are waited for: neither can be
-  // recorded.
-  const bool recordable = link_.alone() && context_.watch == nullptr && device_.replays();
+  // Every chunk is one token then. An observer waits for each op, which cannot be recorded.
+  const bool recordable = context_.watch == nullptr && device_.replays();
   if (every_row && batch.tokens == batch.chunks && recordable && model_.is_recordable(pass)) {
     decode(rows, adapted_ ? lora_.ranks : std::vector<int64_t>{}, work);
   } else {

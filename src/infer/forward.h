@@ -45,11 +45,12 @@ EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model);
 void check_counts(const EngineSettings& settings, const spec::ModelSpec& model);
 int64_t num_pages(const EngineSettings& settings);
 
-// With a shard of a model, each of the ranks `tp` has one. Rank 0 runs batches, and tells the others to compute theirs.
+// Of a model that several ranks share, each of `ranks` has one. Rank 0 runs batches, and tells the others to compute
+// theirs.
 class Forward {
  public:
-  Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-          const EngineSettings& settings, const nn::TensorParallel& tp = {});
+  Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& model,
+          const EngineSettings& settings, const comm::Group& ranks = {});
 
   // Computes a batch of at most EngineSettings::batch_tokens tokens. If tokens are to be sampled, `wanted` is called
   // once the model's work is queued on the device, and returns how to sample each of them.
@@ -98,9 +99,8 @@ class Forward {
   std::vector<double> sum_of_rows(int64_t begin, int64_t end);
 
   Device& device_;
-  const models::Model& model_;
+  const models::InferenceModel& model_;
   EngineSettings settings_;
-  nn::TensorParallel tp_;
   EngineLink link_;
   Arena scratch_, kv_, batch_, adapter_arena_;
   ops::Context context_;

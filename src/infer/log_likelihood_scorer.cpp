@@ -82,13 +82,12 @@ LogLikelihoodScorer::Needs LogLikelihoodScorer::needs(const LogLikelihoodRequest
 }
 
 LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& registry, ThreadPool& threads,
-                                         const models::Model& model, const LogLikelihoodSettings& settings,
-                                         std::span<const LogLikelihoodRequest> items, const nn::TensorParallel& tp)
+                                         const models::InferenceModel& model, const LogLikelihoodSettings& settings,
+                                         std::span<const LogLikelihoodRequest> items)
     : device_(device),
       threads_(threads),
       model_(model),
       settings_(settings),
-      tp_(tp),
       context_{device, registry, scratch_, &threads} {
   const spec::ModelSpec& spec = model.spec();
   int64_t longest = 1;
@@ -117,7 +116,8 @@ LogLikelihoodScorer::LogLikelihoodScorer(Device& device, const ops::Registry& re
   shape.decoded = settings.decoded;
   shape.int8_activations = settings.int8_activations;
   shape.threads = threads.threads();
-  shape.tp = tp.group.size();
+  shape.tp = model.shard().tp;
+  shape.pp = model.shard().pp;
   shape.host_visible = device.host_visible();
   scratch_ = Arena(device, models::pass_bytes(spec, shape).forward, "scratch");
 
@@ -203,7 +203,6 @@ std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::A
   // Each layer stores keys and values of the whole batch before attention, so that a continuation attends to the pages
   // of its context.
   nn::Pass pass{context_, flat, settings_.activation, segments(tokens), &cache_};
-  pass.tp = tp_;
   pass.int8_activations = settings_.int8_activations;
   const Tensor normed = batch_arena_.allocate(settings_.activation, Shape{tokens, spec.hidden});
   model_.forward(pass, normed);
@@ -220,7 +219,6 @@ std::vector<double> LogLikelihoodScorer::compute(const Batch& batch, const nn::A
       ops::scale(context_, logit_inputs.slice(row, row + 1), normed.slice(from, from + 1), 1);
     }
     nn::Pass head{context_, flat, settings_.activation, segments(rows)};
-    head.tp = tp_;
     head.int8_activations = settings_.int8_activations;
     const Tensor part = logits.slice(0, rows);
     model_.logits(head, part, logit_inputs.slice(0, rows));

@@ -32,13 +32,13 @@ struct LogLikelihoodSettings {
 
 class LogLikelihoodScorer {
  public:
-  // With a shard of a model, all ranks of `tp` score the same items. Allocates memory for any of `items`, the only ones
+  // Of a model that ranks share, all score the same items. Allocates memory for any of `items`, the only ones
   // that may be scored. ErrorKind::usage for an item without context or continuations, for one longer than the model's
   // context (a continuation's last token is not an input), and for ids outside the vocabulary; resource when there is
   // not enough memory.
-  LogLikelihoodScorer(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::Model& model,
-                      const LogLikelihoodSettings& settings, std::span<const LogLikelihoodRequest> items,
-                      const nn::TensorParallel& tp = {});
+  LogLikelihoodScorer(Device& device, const ops::Registry& registry, ThreadPool& threads,
+                      const models::InferenceModel& model, const LogLikelihoodSettings& settings,
+                      std::span<const LogLikelihoodRequest> items);
 
   // For every item and continuation: the sum of ln p(token | tokens before it), in double. `done` is called after each
   // batch with the number of finished items.
@@ -67,9 +67,8 @@ class LogLikelihoodScorer {
 
   Device& device_;
   ThreadPool& threads_;
-  const models::Model& model_;
+  const models::InferenceModel& model_;
   LogLikelihoodSettings settings_;
-  nn::TensorParallel tp_;
   Needs limit_;
   int64_t max_pages_ = 0;   // per sequence
   int64_t logit_rows_ = 0;  // rows of logits computed at once

@@ -15,6 +15,8 @@ size_t minus(size_t a, size_t b) { return a - std::min(a, b); }
 
 size_t total(const EngineBytes& bytes) { return bytes.kv + bytes.scratch + bytes.batch + bytes.adapters; }
 
+int64_t ranks_of(const spec::ModelShard& shard) { return shard.tp * shard.pp; }
+
 size_t bytes_of(const WeightSet& weights) {
   size_t bytes = 0;
   for (const Parameter& parameter : weights.parameters) {
@@ -45,17 +47,18 @@ size_t default_cache_limit(const spec::ModelSpec& model, const EngineSettings& w
   return minus(limit, total(bytes) - bytes.kv);
 }
 
-ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const spec::ModelSpec& model, const Device& device,
-                              const ThreadPool& threads, const EngineSettings& wanted,
-                              std::optional<size_t> cache_bytes, const RequestMemory& requests,
-                              const MemoryUse& at_start) {
+ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
+                              const RequestMemory& requests, const MemoryUse& at_start) {
+  const spec::ModelSpec& model = loaded.spec;
   ServeMemory memory;
   memory.device = device.name();
   memory.on_host = device.host_visible();
   memory.weights = bytes_of(loaded.weights);
   memory.mapped_weights = minus(memory.weights, loaded.copied_bytes);
   // Ranks on CPUs are taken to be on one machine.
-  const size_t of_device = device.memory_available() / (memory.on_host ? static_cast<size_t>(wanted.tp) : 1);
+  const size_t of_device =
+      device.memory_available() / (memory.on_host ? static_cast<size_t>(ranks_of(wanted.shard)) : 1);
   const size_t limit = cache_bytes ? *cache_bytes
                                    : default_cache_limit(model, wanted, threads.threads(), memory.on_host, of_device,
                                                          memory.mapped_weights);
@@ -91,7 +94,7 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
                   bytes(memory.requests.bodies), bytes(memory.requests.prompts), bytes(memory.requests.grammars));
   if (memory.requests.adapters > 0) besides += fmt::format(", adapters up to {}", bytes(memory.requests.adapters));
   lines.push_back(std::move(besides));
-  if (const int64_t ranks = cache.settings.tp; ranks > 1) {
+  if (const int64_t ranks = ranks_of(cache.settings.shard); ranks > 1) {
     lines.insert(lines.begin(), fmt::format("the model is divided among {} ranks; what follows is for each", ranks));
     lines.push_back(fmt::format("weights and engine take {} when the KV cache is full; {} more are available",
                                 bytes(memory.weights + total(memory.engine)), bytes(memory.available)));

@@ -42,14 +42,13 @@ struct ServeMemory {
   size_t max_total() const;         // total host memory including the max of all requests
 };
 
-// The plan for a model that was loaded on `device` and is computed by `threads`. `sizes`: those of the model, or of
-// this rank's shard of it. `cache_bytes`: max bytes of the KV cache, default: default_cache_limit, of which ranks
-// (EngineSettings::tp) on a CPU have equal shares; `at_start`: memory use before the model was loaded. Errors: resource
-// when the context does not fit (plan_cache).
-ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const spec::ModelSpec& sizes, const Device& device,
-                              const ThreadPool& threads, const EngineSettings& wanted,
-                              std::optional<size_t> cache_bytes, const RequestMemory& requests,
-                              const MemoryUse& at_start);
+// The plan for a model that was loaded on `device`, or the shard of one that `wanted` says, and is computed by
+// `threads`. `cache_bytes`: max bytes of the KV cache, default: default_cache_limit, of which ranks on a CPU have equal
+// shares; `at_start`: memory use before the model was loaded. Errors: resource when the context does not fit
+// (plan_cache).
+ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
+                              const EngineSettings& wanted, std::optional<size_t> cache_bytes,
+                              const RequestMemory& requests, const MemoryUse& at_start);
 
 // Default max bytes of the KV cache: on a CPU a quarter of the available memory after subtracting the weights read in
 // place; on a GPU nine tenths of the available memory minus the rest of the engine.

@@ -18,15 +18,34 @@ namespace ingot::models {
 
 using nn::PassShape;
 
-class Model {
+// A model, or a shard of one, that computes and does not learn.
+class InferenceModel {
  public:
-  virtual ~Model() = default;
+  virtual ~InferenceModel() = default;
 
-  // The sizes of the model, or of its shard.
-  virtual const spec::ModelSpec& spec() const = 0;
-  // Its parameters, or those of its shard, in the order of spec::parameters.
+  virtual const spec::ModelSpec& whole() const = 0;   // the whole model's sizes
+  virtual const spec::ModelShard& shard() const = 0;  // which part of it this is
+  virtual const spec::ModelSpec& spec() const = 0;    // this part's sizes
+  // Its parameters, in the order of spec::parameters(whole()).
   virtual const std::vector<spec::HeldParameter>& held_parameters() const = 0;
 
+  // output [T, H]: the final norm's output for every token of the batch; on stages before the last, what the next one
+  // takes as its input [T, H].
+  virtual void forward(nn::Pass& pass, const Tensor& output, const Tensor& input = {}) const = 0;
+
+  // Whether the launches of `forward` depend on the shapes of the batch alone and nothing waits for the device, so that
+  // they can be recorded and replayed (Device::record).
+  virtual bool is_recordable(const nn::Pass& pass) const = 0;
+
+  // logits [R, V] f32 of rows of normed [R, H], of the whole vocabulary on each of pass.tp's ranks; the row ranges of
+  // pass.adapters refer to these rows. Only on the last stage.
+  virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
+  // losses [T] f32 of the batch's normed [T, H], as nn::NextTokenLoss. Only on the last stage.
+  virtual void losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const = 0;
+};
+
+class Model : public InferenceModel {
+ public:
   // For every parameter of the whole model, its index among the trainable parameters, or -1. Initially all are frozen.
   // Low-rank weights have their own indices (nn::LoraWeights). `lowest_trainable_layer` is the lowest block that needs
   // a backward, because it or something below it is trainable; the blocks below save nothing. `input_gradient`: of a
@@ -39,24 +58,13 @@ class Model {
   // its loss and backward.
   virtual std::vector<int> weight_units(bool trains) const = 0;
 
-  // Serving. output [T, H]: the final norm's output for every token of the batch; on stages before the last, what the
-  // next one takes as its input [T, H].
-  virtual void forward(nn::Pass& pass, const Tensor& output, const Tensor& input = {}) const = 0;
-
-  // Serving. Whether the launches of `forward` depend on the shapes of the batch alone and nothing waits for the
-  // device, so that they can be recorded and replayed (Device::record).
-  virtual bool is_recordable(const nn::Pass& pass) const = 0;
-
-  // Serving. logits [R, V] f32 of rows of normed [R, H], of the whole vocabulary on each of pass.tp's ranks; the row
-  // ranges of pass.adapters refer to these rows.
-  virtual void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const = 0;
-
-  // Training and evaluation, in this order for each micro-batch; those of several micro-batches may interleave, with
-  // one slot each. A stage of a pipeline computes its part of the model; its caller moves what crosses the boundaries:
-  // Slot::input in, Slot::residual out, and in backward Slot::dresidual in and out.
+  // Training and evaluation during it, in this order for each micro-batch; those of several micro-batches may
+  // interleave, with one slot each. A stage of a pipeline computes its part of the model; its caller moves what crosses
+  // the boundaries: Slot::input in, Slot::residual out, and in backward Slot::dresidual in and out.
   //
   // Runs the blocks. With pass.training the slot keeps what backward needs. The slot is empty, except for a later
   // stage's input. ErrorKind::internal without that.
+  using InferenceModel::forward;
   virtual void forward(nn::Pass& pass, Slot& slot) const = 0;
   // The objective over the final norm's output and, with pass.training, its gradient down to the last block's output.
   // On stages before the last it does nothing.

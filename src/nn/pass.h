@@ -113,6 +113,7 @@ struct PassShape {
   bool fp8 = false;      // as in Pass
   bool int8_activations = false;
   int64_t tp = 1;  // number of tensor-parallel ranks
+  int64_t pp = 1;  // in inference: stages of a pipeline
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
   bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)

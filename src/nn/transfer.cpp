@@ -123,6 +123,26 @@ void gather_columns_over_ranks(Pass& pass, const Tensor& out, const Tensor& part
   }
 }
 
+void send_tensor(Device& device, const comm::Group& group, const Tensor& x, int to) {
+  std::vector<std::byte> bytes(x.bytes());
+  device.copy_to_host(bytes.data(), x.data, bytes.size());
+  group.begin_send(bytes, to).wait();
+}
+
+void receive_tensor(Device& device, const comm::Group& group, const Tensor& x, int from) {
+  std::vector<std::byte> bytes(x.bytes());
+  group.begin_receive(bytes, from).wait();
+  device.copy_from_host(x.data, bytes.data(), bytes.size());
+}
+
+void broadcast_tensor(Device& device, const comm::Group& group, const Tensor& x, int root) {
+  if (group.size() == 1) return;
+  std::vector<std::byte> bytes(x.bytes());
+  if (group.rank() == root) device.copy_to_host(bytes.data(), x.data, bytes.size());
+  group.begin_broadcast(bytes, root).wait();
+  if (group.rank() != root) device.copy_from_host(x.data, bytes.data(), bytes.size());
+}
+
 size_t gather_columns_bytes(int64_t elements) { return Arena::footprint(DType::f32, Shape{elements}); }
 
 }  // namespace ingot::nn

@@ -1,4 +1,4 @@
-// Sums of tensors over tensor-parallel ranks, and the parts of a matrix that they have.
+// Tensors between ranks: sums and parts that tensor-parallel ranks have, and what stages of a pipeline pass on.
 #pragma once
 
 #include <memory>
@@ -37,10 +37,16 @@ class DeviceSum {
 // group of one.
 void sum_over_ranks(Pass& pass, const Tensor& x);
 
-// All-gather over pass.tp: out [R, N] becomes every rank's part [R, columns[r]] beside those of lower ranks; N is the sum
-// of columns. Otherwise as above.
+// All-gather over pass.tp: out [R, N] becomes every rank's part [R, columns[r]] beside those of lower ranks; N is the
+// sum of columns. Otherwise as above.
 void gather_columns_over_ranks(Pass& pass, const Tensor& out, const Tensor& part, std::span<const int64_t> columns);
 // Its scratch bytes for `elements` of out, of 4 bytes.
 size_t gather_columns_bytes(int64_t elements);
+
+// A tensor of this rank's device to or from another rank of a group, or from `root` to all of them, by way of host
+// memory. They wait for the device. broadcast_tensor does nothing in a group of one.
+void send_tensor(Device& device, const comm::Group& group, const Tensor& x, int to);
+void receive_tensor(Device& device, const comm::Group& group, const Tensor& x, int from);
+void broadcast_tensor(Device& device, const comm::Group& group, const Tensor& x, int root);
 
 }  // namespace ingot::nn

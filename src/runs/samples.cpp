@@ -27,7 +27,7 @@ std::vector<std::vector<int32_t>> encode_prompts(const train::Recipe& r, const c
   return encoded;
 }
 
-Sampler::Sampler(runtime::Runtime& runtime, const models::Model& model, const checkpoint::TextAssets& text,
+Sampler::Sampler(runtime::Runtime& runtime, const models::InferenceModel& model, const checkpoint::TextAssets& text,
                  const RunPlan& plan, std::vector<std::vector<int32_t>> prompts, const nn::Adapter* adapter)
     : text_(text), plan_(plan), prompts_(std::move(prompts)), adapter_(adapter) {
   if (plan.samples) engine_.emplace(*runtime.device, runtime.registry, *runtime.threads, model, *plan.samples);

@@ -25,7 +25,7 @@ std::vector<std::vector<int32_t>> encode_prompts(const train::Recipe& recipe, co
 class Sampler {
  public:
   // `prompts`: from encode_prompts. Does nothing when the plan has no engine for them.
-  Sampler(runtime::Runtime& runtime, const models::Model& model, const checkpoint::TextAssets& text,
+  Sampler(runtime::Runtime& runtime, const models::InferenceModel& model, const checkpoint::TextAssets& text,
           const RunPlan& plan, std::vector<std::vector<int32_t>> prompts, const nn::Adapter* adapter);
   void run(int64_t step, train::Observer& observer);
 

@@ -30,9 +30,9 @@ checkpoint::LoadedModel load(const ModelOptions& options, const checkpoint::Mode
   const checkpoint::AdapterFile adapter =
       checkpoint::read_adapter(*options.adapter, checkpoint::read_model_spec(source));
   how.writable = adapter.replaces_weights();
-  if (how.writable && shard.tp > 1) {
+  if (how.writable && shard.tp * shard.pp > 1) {
     throw_hint(ErrorKind::unsupported, "merge it into the model first: ingot model merge",
-               "the adapter {} replaces weights (DoRA, modules_to_save or biases), which --tp does not support",
+               "the adapter {} replaces weights (DoRA, modules_to_save or biases), which --tp and --pp do not support",
                *options.adapter);
   }
   checkpoint::LoadedModel loaded = checkpoint::load_model(source, how);
@@ -80,7 +80,18 @@ nn::Adapter read_layers(const checkpoint::AdapterFile& file, size_t parameters, 
   return adapter;
 }
 
-spec::ModelShard shard_of(const comm::Group& tp) { return {.tp = tp.size(), .tp_rank = tp.rank()}; }
+spec::ModelShard shard_of(const models::ModelRanks& ranks) {
+  const comm::Group &tp = ranks.tp.group, &stages = ranks.stages;
+  return {.tp = tp.size(), .tp_rank = tp.rank(), .pp = stages.size(), .stage = stages.rank()};
+}
+
+std::unique_ptr<models::InferenceModel> make_model(const checkpoint::LoadedModel& loaded, Device& device,
+                                                   const models::ModelRanks& ranks) {
+  std::unique_ptr<models::InferenceModel> part =
+      models::make_model(loaded.spec, loaded.weights, device, shard_of(ranks));
+  if (ranks.all.size() == 1) return part;
+  return std::make_unique<models::DividedModel>(std::move(part), ranks);
+}
 
 }  // namespace
 
@@ -112,12 +123,12 @@ DType activation_of(const std::string& dtype) {
 
 Session::Session(const ModelOptions& options, const ModelRank& rank)
     : runtime(rank.runtime),
-      tp(rank.tp),
+      ranks(rank.ranks.all),
       source(checkpoint::open_model(options.model)),
       activation(activation_of(options.dtype)),
       int8_activations(asks_for_int8(options.compute, *runtime.device)),
-      loaded(load(options, source, activation, runtime, shard_of(tp.group))),
-      model(models::make_model(loaded.spec, loaded.weights, *runtime.device, shard_of(tp.group))) {
+      loaded(load(options, source, activation, runtime, shard_of(rank.ranks))),
+      model(make_model(loaded, *runtime.device, rank.ranks)) {
   const std::vector<Parameter>& parameters = loaded.weights.parameters;
   decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
     return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
@@ -132,7 +143,7 @@ void Session::open_adapter(const std::string& path) {
   if (adapter_merged) return;
   for (const checkpoint::AdapterModule& module : file.modules) adapter_rank = std::max(adapter_rank, module.param.rank);
   const size_t parameters = loaded.weights.parameters.size();
-  if (tp.group.size() == 1) {
+  if (ranks.size() == 1) {
     adapter = read_layers(file, parameters, adapter_arena_, *runtime.device, activation);
     return;
   }
@@ -182,7 +193,8 @@ models::PassShape Session::shape(int64_t tokens, int64_t logit_rows) const {
   shape.decoded = decoded;
   shape.int8_activations = int8_activations;
   shape.threads = runtime.threads->threads();
-  shape.tp = tp.group.size();
+  shape.tp = model->shard().tp;
+  shape.pp = model->shard().pp;
   shape.host_visible = runtime.device->host_visible();
   return shape;
 }
@@ -195,7 +207,6 @@ std::vector<nn::AdapterSegment> Session::segments(int64_t tokens) const {
 nn::Pass Session::pass(ops::Context& context, const nn::TokenBatch& batch,
                        std::vector<nn::AdapterSegment> adapters) const {
   nn::Pass pass{context, batch, activation, std::move(adapters)};
-  pass.tp = tp;
   pass.int8_activations = int8_activations;
   return pass;
 }

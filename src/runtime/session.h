@@ -9,7 +9,7 @@
 
 #include "checkpoint/load.h"
 #include "checkpoint/text_assets.h"
-#include "models/model.h"
+#include "models/divided_model.h"
 #include "runtime/runtime.h"
 
 namespace ingot::runtime {
@@ -17,8 +17,8 @@ namespace ingot::runtime {
 // Parses --dtype for inference. ErrorKind::usage for an unknown word.
 DType activation_of(const std::string& dtype);
 
-// The options --model, --adapter, --device, --dtype, --weights, --compute, --threads and --tp. A ModelRank is opened by
-// --device, --threads and --tp.
+// The options --model, --adapter, --device, --dtype, --weights, --compute, --threads, --tp and --pp. A ModelRank is
+// opened by --device, --threads, --tp and --pp.
 struct ModelOptions {
   std::string model;
   std::optional<std::string> adapter;
@@ -27,7 +27,7 @@ struct ModelOptions {
   std::string weights = "auto";
   std::string compute = "auto";
   std::optional<int64_t> threads;
-  int64_t tp = 1;  // ranks that compute the model together
+  int64_t tp = 1, pp = 1;  // of the ranks that compute the model together
 };
 
 // Whether --compute asks for linear layers with int8 activations (ops/linear_int8.h). Errors: usage for an unknown word
@@ -36,10 +36,10 @@ bool asks_for_int8(const std::string& compute, const Device& device);
 // ErrorKind::usage when no matrix is in q8_0 or q4_0.
 void require_int8_weights(const WeightSet& weights);
 
-// What computes a model, or with other ranks of `tp` this rank's shard of it.
+// What computes a model, or with others this rank's shard of it.
 struct ModelRank {
   Runtime& runtime;
-  nn::TensorParallel tp;
+  models::ModelRanks ranks;
 };
 
 // Owns the weights and the adapter; to be used by one thread at a time.
@@ -63,15 +63,15 @@ class Session {
   std::vector<nn::AdapterSegment> segments(int64_t tokens) const;
 
   // Whether this is the rank, of those that compute the model together, that reports.
-  bool leads() const { return tp.group.rank() == 0; }
+  bool leads() const { return ranks.rank() == 0; }
 
   Runtime& runtime;
-  nn::TensorParallel tp;
+  comm::Group ranks;  // that compute the model together
   checkpoint::ModelSource source;
   DType activation;
   bool int8_activations;           // --compute int8, as in nn::Pass
   checkpoint::LoadedModel loaded;  // of a shard the weights alone: `spec` is the whole model's
-  std::unique_ptr<models::Model> model;
+  std::unique_ptr<models::InferenceModel> model;
   bool decoded = false;                // a matrix has a storage type other than the activations
   std::optional<nn::Adapter> adapter;  // of a shard: its part
   // For engines, which divide adapters among ranks: `adapter`, or of a shard all of it in host memory. Null: none.

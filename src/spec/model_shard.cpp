@@ -54,8 +54,8 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   }
   for (const LayerSpec& layer : model.layers) layer.check_split(shard.tp);
   if (shard.pp > model.num_layers()) {
-    throw_hint(ErrorKind::usage, "lower parallel.pp or parallel.chunks",
-               "the model has {} blocks, and parallel.pp x parallel.chunks is {}", model.num_layers(), shard.pp);
+    throw_hint(ErrorKind::usage, "lower pp, or chunks",
+               "the model has {} blocks, and pp x chunks is {}", model.num_layers(), shard.pp);
   }
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # mpi.sh INGOT SOURCE MPIRUN PLUGIN: runs of several processes started by MPIRUN, data-parallel and as pipelines, have the
-# weights and losses of a run of one process and are resumed in another layout; invalid settings are refused.
+# weights and losses of a run of one process and are resumed in another layout; they generate the same text; invalid settings are
+# refused.
 set -euo pipefail
 ingot=$1 source=$2 mpirun=$3 plugin=$4
 folder=$(mktemp -d)
@@ -80,6 +81,21 @@ run cut-threads threads=4 parallel.tp=2 parallel.pp=2 determinism=fast || fail "
 ranks 4
 run cut-processes threads=4 parallel.tp=2 parallel.pp=2 determinism=fast || fail "four processes failed with parallel.tp"
 same_as cut-threads cut-processes
+
+# Inference.
+generate() { # [OPTION...], started by the words in $launch
+  "${launch[@]}" "$ingot" generate --model "$source/tests/golden/llama/a" --ids 1,5,9,3 --dtype fp32 "$@" 2>"$folder/log"
+}
+launch=(env)
+ids=$(generate --threads 1)
+ranks 2
+for layout in --tp --pp; do
+  [ "$(generate $layout 2 --threads 2)" = "$ids" ] || fail "two processes with $layout 2 generate another text"
+done
+status=0
+generate --tp 3 || status=$?
+[ "$status" = 2 ] || fail "--tp 3 in two processes ended with $status"
+grep -q -- '--tp is 3 and --pp 1, and mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
 
 # Muon: each matrix is on one rank as a whole.
 launch=(env)

@@ -67,8 +67,8 @@ class AdapterSlotsTest : public testing::Test {
     Arena arena;
     AdapterSlots slots;
     Slots(FarDevice& device, const spec::ModelSpec& model, int64_t count)
-        : arena(device, AdapterSlots::bytes(model, count, rank, DType::f32, false), "adapters"),
-          slots(device, arena, model, count, rank, DType::f32) {}
+        : arena(device, AdapterSlots::bytes(model, {}, count, rank, DType::f32, false), "adapters"),
+          slots(device, arena, model, {}, count, rank, DType::f32) {}
   };
 
   // Whether all weights that the slot's entries point to are `value`.

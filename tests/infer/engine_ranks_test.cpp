@@ -1,6 +1,8 @@
-// The engine of a model whose layers are divided between tensor-parallel ranks, compared with an engine on one device.
+// The engine of a model that ranks share, as tensor-parallel ranks and as stages of a pipeline, compared with an engine
+// on one device.
 #include <gtest/gtest.h>
 
+#include "comm/grid.h"
 #include "comm/in_process.h"
 #include "infer/engine_link.h"
 #include "infer/follower.h"
@@ -10,14 +12,27 @@
 namespace ingot::infer {
 namespace {
 
+struct Extents {
+  int tp = 1, pp = 1;
+};
+
+// GetParam(): the model's shape.
 class EngineRanksTest : public EngineTest {
  protected:
+  static constexpr Extents all_extents[] = {{.tp = 2}, {.pp = 2}, {.tp = 2, .pp = 2}};
+
+  static models::ModelRanks ranks_of(const comm::Group& all, Extents extents) {
+    const comm::Grid grid = comm::make_grid(all, {.pp = extents.pp, .tp = extents.tp});
+    return {all, {grid.tp}, grid.pp};
+  }
+
   // Runs rank 0's `body` with its shard of the model, while the other ranks follow its engine.
-  void on_ranks(int ranks, const std::function<void(SmallModel&, const nn::TensorParallel&)>& body) {
-    comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& group) {
-      SmallModel part(GetParam(), StorageType::f32, true, {.tp = ranks, .tp_rank = group.rank()});
-      if (group.rank() == 0) return body(part, {group});
-      follow_engine(part.device, part.registry, part.threads, *part.model, {group});
+  void on_ranks(Extents extents, const std::function<void(SmallModel&, const comm::Group&)>& body) {
+    SCOPED_TRACE(testing::Message() << "tp " << extents.tp << ", pp " << extents.pp);
+    comm::run_in_process({.ranks = extents.tp * extents.pp, .timeout_s = 60}, [&](const comm::Group& all) {
+      SmallModel part(GetParam(), StorageType::f32, true, ranks_of(all, extents));
+      if (all.rank() == 0) return body(part, all);
+      follow_engine(part.device, part.registry, part.threads, *part.model, all);
     });
   }
 
@@ -32,8 +47,8 @@ class EngineRanksTest : public EngineTest {
     return all;
   }
 
-  static Engine engine_of(SmallModel& part, const EngineSettings& s, const nn::TensorParallel& tp) {
-    return Engine(part.device, part.registry, part.threads, *part.model, s, tp);
+  static Engine engine_of(SmallModel& part, const EngineSettings& s, const comm::Group& all) {
+    return Engine(part.device, part.registry, part.threads, *part.model, s, all);
   }
 };
 
@@ -55,60 +70,60 @@ TEST_P(EngineRanksTest, AnswersAsOneDevice) {
   s.adapter_slots = 2;
   s.draft_tokens = 2;
   const std::vector<Answer> expected = answers(s, requests);
-  on_ranks(2, [&](SmallModel& part, const nn::TensorParallel& tp) {
-    Engine engine = engine_of(part, s, tp);
-    EXPECT_TRUE(engine.has_ranks());
-    engine.check_ranks();
-    const std::vector<Answer> found = answers_of(engine, requests);
-    for (size_t i = 0; i < found.size(); ++i) {
-      SCOPED_TRACE(i);
-      EXPECT_EQ(found[i].finish, FinishReason::length);
-      expect_near(found[i].tokens, expected[i].tokens);
-      expect_near(found[i].prompt, expected[i].prompt);
-    }
-    engine.check_ranks();
-  });
+  for (const Extents extents : all_extents)
+    on_ranks(extents, [&](SmallModel& part, const comm::Group& all) {
+      Engine engine = engine_of(part, s, all);
+      EXPECT_TRUE(engine.has_ranks());
+      engine.check_ranks();
+      const std::vector<Answer> found = answers_of(engine, requests);
+      for (size_t i = 0; i < found.size(); ++i) {
+        SCOPED_TRACE(i);
+        EXPECT_EQ(found[i].finish, FinishReason::length);
+        expect_near(found[i].tokens, expected[i].tokens);
+        expect_near(found[i].prompt, expected[i].prompt);
+      }
+      engine.check_ranks();
+    });
 }
 
 TEST_P(EngineRanksTest, EmbedsAsOneDevice) {
   Request embedded = request(small_.prompt(3, 13), 0);
   embedded.embed = true;
   const std::vector<double> expected = small_.mean_state(embedded.prompt.get());
-  on_ranks(2, [&](SmallModel& part, const nn::TensorParallel& tp) {
-    Engine engine = engine_of(part, settings(2, 8, 4), tp);
-    engine.submit(embedded);
-    std::vector<float> found;
-    while (!engine.idle()) {
-      for (const Output& output : engine.step()) found = output.embedding;
-    }
-    ASSERT_EQ(found.size(), expected.size());
-    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
-  });
+  for (const Extents extents : all_extents)
+    on_ranks(extents, [&](SmallModel& part, const comm::Group& all) {
+      Engine engine = engine_of(part, settings(2, 8, 4), all);
+      engine.submit(embedded);
+      std::vector<float> found;
+      while (!engine.idle()) {
+        for (const Output& output : engine.step()) found = output.embedding;
+      }
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
+    });
 }
 
 // Each rank has its share of the keys and values.
 TEST_P(EngineRanksTest, DivideTheCache) {
-  const EngineSettings s = settings(4, 16, 4);
-  EngineSettings of_two = s;
-  of_two.tp = 2;
-  const SmallModel part(GetParam(), StorageType::f32, true, {.tp = 2, .tp_rank = 1});
+  EngineSettings s = settings(4, 16, 4);
   const size_t whole = engine_bytes(small_.spec(), s, 2, true).kv;
-  EXPECT_EQ(engine_bytes(part.model->spec(), of_two, 2, true).kv, whole / 2);
+  s.shard = {.tp = 2, .tp_rank = 1, .pp = 2, .stage = 1};
+  EXPECT_EQ(engine_bytes(small_.spec(), s, 2, true).kv, whole / 4);
 }
 
 TEST_P(EngineRanksTest, RequestsEndWhenARankFails) {
   const auto run_with_failure = [&] {
     comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& group) {
-      SmallModel part(GetParam(), StorageType::f32, true, {.tp = 2, .tp_rank = group.rank()});
+      SmallModel part(GetParam(), StorageType::f32, true, ranks_of(group, {.tp = 2}));
       if (group.rank() > 0) {  // fails when it is to compute a batch
         const EngineLink link(group);
         EXPECT_EQ(link.receive().message, EngineMessage::settings);
         EXPECT_EQ(link.receive().message, EngineMessage::batch);
         throw Error(ErrorKind::resource, "no memory");
       }
-      Service service(std::make_unique<Engine>(part.device, part.registry, part.threads, *part.model,
-                                               settings(2, 16, 4), nn::TensorParallel{group}),
-                      8);
+      Service service(
+          std::make_unique<Engine>(part.device, part.registry, part.threads, *part.model, settings(2, 16, 4), group),
+          8);
       Guarded<std::vector<Output>> outputs;
       service.submit({request(small_.prompt(1, 5), 4)}, [&](const Output& output) {
         outputs.lock()->push_back(output);

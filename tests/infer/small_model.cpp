@@ -13,15 +13,20 @@
 
 namespace ingot::infer {
 
-SmallModel::SmallModel(const std::string& shape, StorageType matrices, bool visible, const spec::ModelShard& shard)
+SmallModel::SmallModel(const std::string& shape, StorageType matrices, bool visible, const models::ModelRanks& ranks)
     : device(visible) {
   cpu::register_ops(registry);
   const std::filesystem::path folder = std::filesystem::path(test_data) / "llama" / shape;
   checkpoint::LoadOptions options{device};
   options.storage.matrices = matrices;
+  const spec::ModelShard shard{.tp = ranks.tp.group.size(),
+                               .tp_rank = ranks.tp.group.rank(),
+                               .pp = ranks.stages.size(),
+                               .stage = ranks.stages.rank()};
   options.shards = {shard};
   loaded = checkpoint::load_model(checkpoint::open_model(folder.string()), options);
   model = models::make_model(loaded.spec, loaded.weights, device, shard);
+  if (ranks.all.size() > 1) model = std::make_unique<models::DividedModel>(std::move(model), ranks);
 }
 
 std::vector<int32_t> SmallModel::prompt(uint64_t seed, int64_t length) const {

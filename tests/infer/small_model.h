@@ -9,7 +9,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/load.h"
 #include "infer/engine.h"
-#include "models/model.h"
+#include "models/divided_model.h"
 #include "ops/registry.h"
 #include "tests/counting_device.h"
 
@@ -22,16 +22,16 @@ struct RandomAdapter {
 };
 
 // tests/golden/llama/SHAPE with matrices stored as `matrices`. `visible`: whether the host can access the
-// CountingDevice's memory; `greedy` and `mean_state` need that. `shard`: of which `model` is.
+// CountingDevice's memory; `greedy` and `mean_state` need that. `ranks`: that have the model together.
 struct SmallModel {
   CountingDevice device;
   ops::Registry registry;
   ThreadPool threads{2};
   checkpoint::LoadedModel loaded;
-  std::unique_ptr<models::Model> model;
+  std::unique_ptr<models::InferenceModel> model;
 
   explicit SmallModel(const std::string& shape, StorageType matrices = StorageType::f32, bool visible = true,
-                      const spec::ModelShard& shard = {});
+                      const models::ModelRanks& ranks = {});
 
   const spec::ModelSpec& spec() const { return loaded.spec; }
   // The MLP's hidden size.

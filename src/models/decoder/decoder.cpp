@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "models/decoder/binder.h"
+#include "nn/next_token_loss.h"
 #include "nn/transfer.h"
 #include "spec/model_shard.h"
 
@@ -79,7 +80,7 @@ void set_layer(nn::Norm& norm, const std::vector<int>& trainable) {
 }  // namespace
 
 Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, const WeightSet& weights, Device& device)
-    : shard_(shard), spec_(spec::sizes_of(whole, shard)), held_(spec::held_parameters(whole, shard)) {
+    : whole_(whole), shard_(shard), spec_(spec::sizes_of(whole, shard)), held_(spec::held_parameters(whole, shard)) {
   const spec::ModelSpec& spec = spec_;
   const Binder binder(spec, held_, weights);
   if (shard.first()) {
@@ -233,6 +234,10 @@ void Decoder::logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed)
   nn::gather_columns_over_ranks(pass, logits, part, vocabulary_parts_);
 }
 
+void Decoder::losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const {
+  nn::NextTokenLoss(losses, targets).compute(pass, head_, {}, normed);
+}
+
 void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   if (!shard_.first() && !slot.input) throw_error(ErrorKind::internal, "a later stage of a pipeline has no input");
   const Shape shape{pass.batch.tokens(), spec_.hidden};
@@ -344,7 +349,8 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
            std::max(head, nn::gather_columns_bytes(shape.logit_rows * spec.vocab));
   }
   PassBytes bytes;
-  bytes.forward = std::max(2 * residual + state + block, head);
+  const size_t input = shape.pp > 1 ? residual : 0;
+  bytes.forward = std::max(2 * residual + state + block + input, head);
   bytes.loss_gradient = residual;
   bytes.backward = std::max(backward, residual + nn::Norm::bytes(shape.tokens, spec.hidden));
   return bytes;

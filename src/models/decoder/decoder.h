@@ -17,6 +17,8 @@ class Decoder : public Model {
   // `weights`: by index in the whole model; those of spec::held_parameters are there.
   Decoder(const spec::ModelSpec& spec, const spec::ModelShard& shard, const WeightSet& weights, Device& device);
 
+  const spec::ModelSpec& whole() const override { return whole_; }
+  const spec::ModelShard& shard() const override { return shard_; }
   const spec::ModelSpec& spec() const override { return spec_; }
   const std::vector<spec::HeldParameter>& held_parameters() const override { return held_; }
   void set_trainable(const std::vector<int>& trainable_of_parameter, int64_t lowest_trainable_layer,
@@ -25,6 +27,7 @@ class Decoder : public Model {
   void forward(nn::Pass& pass, const Tensor& output, const Tensor& input) const override;
   bool is_recordable(const nn::Pass& pass) const override;
   void logits(nn::Pass& pass, const Tensor& logits, const Tensor& normed) const override;
+  void losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets, const Tensor& normed) const override;
   void forward(nn::Pass& pass, Slot& slot) const override;
   void loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const override;
   void backward(nn::Pass& pass, Slot& slot) const override;
@@ -51,6 +54,7 @@ class Decoder : public Model {
   Tensor slopes(const spec::Attention& whole, Device& device);
   Tensor upload(Device& device, std::vector<float> values);
 
+  spec::ModelSpec whole_;
   spec::ModelShard shard_;
   spec::ModelSpec spec_;  // with the sizes of the shard
   std::vector<spec::HeldParameter> held_;

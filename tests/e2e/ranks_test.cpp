@@ -1,0 +1,126 @@
+// Commands with a model that is divided among ranks (--tp, --pp), compared with one device.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tensor/tolerance.h"
+#include "tests/e2e/program.h"
+#include "tests/e2e/server.h"
+#include "tests/locations.h"
+
+namespace ingot::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::vector<std::string>> layouts = {
+    {"--tp", "2", "--threads", "2"}, {"--pp", "2", "--threads", "2"}, {"--tp", "2", "--pp", "2", "--threads", "4"}};
+
+std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST(Ranks, ScoreAsOneDevice) {
+  const Program program;
+  const std::vector<std::string> score = {"score", "--model",   llama("a"), "--adapter", llama("a") + "/lora",
+                                          "--ids", "1,5,9,3,7", "--dtype",  "fp32"};
+  const Json expected = program.report(with(score, {"--threads", "1"}));
+  for (const std::vector<std::string>& layout : layouts) {
+    const Json found = program.report(with(score, layout));
+    for (size_t t = 1; t < 5; ++t) {
+      EXPECT_NEAR(found["tokens"][t]["logprob"].get<double>(), expected["tokens"][t]["logprob"].get<double>(),
+                  tolerance(DType::f32, 16 * 96));
+    }
+  }
+}
+
+TEST(Ranks, GenerateAndChatAsOneDevice) {
+  const Program program;
+  const std::vector<std::string> generate = {"generate", "--model",      llama("a"), "--adapter", llama("a") + "/lora",
+                                             "--ids",    "1,5,9,3,7,11", "--dtype",  "fp32",      "--max-tokens",
+                                             "16"};
+  const std::string model = make_text_model(program, true);
+  const std::vector<std::string> chat = {"chat", "--model", model, "--dtype", "fp32", "--max-tokens", "12"};
+  const Json expected = program.report(with(generate, {"--threads", "1"}));
+  const Result said = program.run(with(chat, {"--threads", "1"}), "Hello\nAgain\n");
+  EXPECT_EQ(said.code, 0) << said.error;
+  for (const std::vector<std::string>& layout : layouts) {
+    EXPECT_EQ(program.report(with(generate, layout))["ids"], expected["ids"]);
+    EXPECT_EQ(program.run(with(chat, layout), "Hello\nAgain\n").output, said.output);
+  }
+}
+
+TEST(Ranks, EvaluateAsOneDevice) {
+  const Program program;
+  const std::string model = make_text_model(program, false), text = (program / "text.txt").string();
+  const std::string tasks = (program / "tasks.jsonl").string();
+  write(text, "The quick brown fox jumps over the lazy dog, and the dog does not mind.\n");
+  write(tasks, R"({"context": "Who jumps?", "choices": ["fox", "dog"], "answer": 0})"
+               "\n"
+               R"({"prompt": "Who jumps?", "reference": "fox", "max_tokens": 4})"
+               "\n");
+  const std::vector<std::string> eval = {
+      "eval", "--model", model, "--adapter", llama("a") + "/lora", "--data", text, "--task", tasks, "--dtype", "fp32"};
+  const Json expected = program.report(with(eval, {"--threads", "1"}));
+  for (const std::vector<std::string>& layout : layouts) {
+    Json found = program.report(with(eval, layout));
+    EXPECT_NEAR(found["loss"].get<double>(), expected["loss"].get<double>(), tolerance(DType::f32, 16 * 96));
+    ASSERT_EQ(found["results"].size(), expected["results"].size());
+    for (size_t row = 0; row < found["results"].size(); ++row)
+      EXPECT_EQ(found["results"][row]["metric"], expected["results"][row]["metric"]);
+  }
+}
+
+TEST(Ranks, ServeAsOneDevice) {
+  const Program program;
+  const std::string model = make_text_model(program, true);
+  for (const char* name : {"poet", "second", "third"}) {
+    fs::create_directories(program / "adapters");
+    fs::copy(fs::path(llama("a")) / "lora", program / "adapters" / name, fs::copy_options::recursive);
+  }
+  const std::vector<std::string> serve = {"serve",
+                                          "--model",
+                                          model,
+                                          "--dtype",
+                                          "fp32",
+                                          "--name",
+                                          "tiny",
+                                          "--port",
+                                          "0",
+                                          "--adapters",
+                                          (program / "adapters").string(),
+                                          "--adapter-slots",
+                                          "1"};
+  const auto answers = [&](const std::vector<std::string>& layout) {
+    Process process(with(serve, layout));
+    const int port = port_of(process);
+    std::vector<std::string> texts;
+    for (const char* name : {"tiny", "poet", "second", "tiny", "third"}) {
+      const Json body = {{"model", name}, {"prompt", "Hello"}, {"temperature", 0}, {"max_tokens", 12}};
+      const server::Answer answer = ask(port, "POST", "/v1/completions", body.dump());
+      EXPECT_EQ(answer.status, 200) << answer.body;
+      texts.push_back(Json::parse(answer.body)["choices"][0]["text"]);
+    }
+    process.kill(SIGTERM);
+    EXPECT_EQ(process.wait(std::chrono::minutes(5)), 130) << process.result().error;
+    return texts;
+  };
+  const std::vector<std::string> expected = answers({"--threads", "1"});
+  EXPECT_NE(expected[0], expected[1]);
+  for (const std::vector<std::string>& layout : layouts) EXPECT_EQ(answers(layout), expected);
+}
+
+TEST(Ranks, ErrorsNameTheFault) {
+  const Program program;
+  const std::vector<std::string> score = {"score", "--model", llama("a"), "--ids", "1,5"};
+  program.refuses(with(score, {"--tp", "0"}), 2, "--tp 0 and --pp 1; both must be at least 1");
+  program.refuses(with(score, {"--tp", "3", "--threads", "3"}), 2,
+                  "tp is 3, which does not divide the model's 4 attention heads");
+  program.refuses(with(score, {"--pp", "3", "--threads", "3"}), 2, "the model has 2 blocks, and pp x chunks is 3");
+  program.refuses(with(score, {"--tp", "2", "--threads", "1"}), 2, "less than the number of ranks, 2");
+  program.refuses(with(score, {"--tp", "2", "--device", "sim32,sim32,sim32"}), 2, "lists 3 devices for 2 ranks");
+}
+
+}  // namespace
+}  // namespace ingot::e2e
