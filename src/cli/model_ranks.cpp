@@ -61,4 +61,11 @@ int follow_engine(const runtime::Session& session) {
   return 0;
 }
 
+size_t memory_for_each(const runtime::Session& session) {
+  const Device& device = *session.runtime.device;
+  const auto available = static_cast<int64_t>(device.memory_available());
+  const int64_t least = -session.ranks.all_max(-available);
+  return static_cast<size_t>(least / (device.host_visible() ? session.ranks.size() : 1));
+}
+
 }  // namespace ingot::cli

@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_options.h"
 #include "cli/model_ranks.h"
+#include "cli/serve_dry_run.h"
 #include "infer/follower.h"
 #include "infer/serve_memory.h"
 #include "infer/service.h"
@@ -102,6 +103,10 @@ class Serve : public Command {
     arguments.option("bodies-bytes", bodies_bytes_,
                      "maximum bytes of all request bodies being read at a time, not counting the first 65536 of each; "
                      "beyond it, larger bodies are refused with 503");
+    arguments.flag("dry-run", dry_run_,
+                   "print the memory that every device would take, and whether it fits, and end (exit code 4 if not)");
+    arguments.option("machine", machine_,
+                     "with --dry-run: plan for GPUs of this machine, a file or a name of recipes/machines");
     arguments.option("rank-timeout", rank_timeout_s_,
                      "with --tp or --pp: seconds after which a device that does not answer ends the server");
     arguments.option("drain-seconds", drain_s_, "seconds that running requests may take after SIGTERM");
@@ -113,17 +118,23 @@ class Serve : public Command {
         "to the file of --api-key-file)");
   }
 
-  int run(const Output&) override {
+  int run(const Output& output) override {
     const StopSignal stop(&exit_interrupted, HangUp::ignored);
     ReloadSignal reload;
     const Log log(LogLevel::info);
     check();
+    if (dry_run_) {
+      return serve_dry_run(options_, engine_settings(), cache_bytes(), machine_,
+                           [&](std::string_view text) { output.print(text); });
+    }
     const MemoryUse at_start = memory_use();
     return on_model_ranks(
         options_,
         [&](const runtime::ModelRank& rank) {
           runtime::Session session(options_, rank);
-          return session.leads() ? serve(session, at_start, stop, reload, log) : follow_engine(session);
+          if (session.leads()) return serve(session, at_start, stop, reload, log);
+          memory_for_each(session);
+          return follow_engine(session);
         },
         rank_timeout_s_);
   }
@@ -132,16 +143,17 @@ class Serve : public Command {
   int serve(runtime::Session& session, const MemoryUse& at_start, const StopSignal& stop, ReloadSignal& reload,
             const Log& log) {
     server::ApiSettings api_settings = read_api_settings();
-    if (stop.requested()) {
-      infer::release_followers(session.ranks);
-      return 130;
-    }
     const checkpoint::TextAssets& assets = session.text();
     std::optional<text::ChatTemplate> chat;
     if (assets.chat_template) chat.emplace(*assets.chat_template, session.source.name + ": chat template");
     session.tokenizer();  // throws without a tokenizer; loads it before memory use is measured
     limit_connections(log, session.loaded.files ? session.loaded.files->size() : 0);
-    const infer::EngineSettings engine = plan_memory(session, at_start, log);
+    const size_t available = memory_for_each(session);
+    if (stop.requested()) {
+      infer::release_followers(session.ranks);
+      return 130;
+    }
+    const infer::EngineSettings engine = plan_memory(session, at_start, available, log);
     infer::Service service(
         std::make_unique<infer::Engine>(*session.runtime.device, session.runtime.registry, *session.runtime.threads,
                                         *session.model, engine, session.ranks),
@@ -226,6 +238,7 @@ class Serve : public Command {
       throw_hint(ErrorKind::usage, "give --api-key-file, or remove --queue-per-key",
                  "--queue-per-key has no effect without API keys");
     }
+    if (machine_ && !dry_run_) throw_error(ErrorKind::usage, "--machine needs --dry-run");
     if (rank_timeout_s_ < 10)
       throw_error(ErrorKind::usage, "--rank-timeout {}; must be at least 10 seconds", rank_timeout_s_);
     if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
@@ -257,18 +270,22 @@ class Serve : public Command {
   int64_t max_rank() const { return adapter_rank_.value_or(64); }
 
   // Logs the server's memory plan, and returns the engine's settings according to it.
-  infer::EngineSettings plan_memory(const runtime::Session& session, const MemoryUse& at_start, const Log& log) const {
+  infer::EngineSettings plan_memory(const runtime::Session& session, const MemoryUse& at_start, size_t available,
+                                    const Log& log) const {
     infer::RequestMemory requests;
     requests.adapters = adapters_ ? 2 * adapter_bytes() : 0;  // in use, and cached for others
     requests.bodies = static_cast<size_t>(bodies_bytes_) +
                       static_cast<size_t>(http_.limits.connections) * http_.limits.uncounted_bytes;
     requests.prompts = 2 * max_prompt_tokens * sizeof(int32_t);  // a running request has its own copy
     requests.grammars = server::GrammarMasks::max_bytes;
-    std::optional<size_t> cache_bytes;
-    if (kv_cache_mib_) cache_bytes = static_cast<size_t>(*kv_cache_mib_) << 20;
+    infer::EngineSettings settings = engine_settings();
+    settings.activation = session.activation;
+    settings.shard = session.model->shard();
+    settings.decoded = session.decoded;
+    settings.int8_activations = session.int8_activations;
     const infer::ServeMemory memory =
-        infer::plan_serve_memory(session.loaded, *session.runtime.device, *session.runtime.threads,
-                                 engine_settings(session), cache_bytes, requests, at_start);
+        infer::plan_serve_memory(session.loaded, *session.runtime.device, *session.runtime.threads, settings,
+                                 cache_bytes(), requests, at_start, available);
     for (const std::string& line : infer::memory_lines(memory)) log.info("{}", line);
     for (const std::string& warning : infer::memory_warnings(memory)) log.warning("{}", warning);
     return memory.cache.settings;
@@ -276,18 +293,20 @@ class Serve : public Command {
 
   size_t adapter_bytes() const { return static_cast<size_t>(adapter_mib_.value_or(4096)) << 20; }
 
-  infer::EngineSettings engine_settings(const runtime::Session& session) const {
+  std::optional<size_t> cache_bytes() const {
+    if (!kv_cache_mib_) return std::nullopt;
+    return static_cast<size_t>(*kv_cache_mib_) << 20;
+  }
+
+  // Without what the model decides.
+  infer::EngineSettings engine_settings() const {
     infer::EngineSettings settings;
-    settings.activation = session.activation;
     settings.context = context_.value_or(0);
     settings.batch_tokens = batch_tokens_;
     settings.sequences = sequences_;
     settings.pages = pages_;
-    settings.shard = session.model->shard();
     settings.adapter_rank = adapters_ ? max_rank() : 0;
     settings.adapter_slots = adapter_slots_.value_or(sequences_);
-    settings.decoded = session.decoded;
-    settings.int8_activations = session.int8_activations;
     settings.prefix_cache = !no_prefix_cache_;
     settings.draft_tokens = draft_tokens_;
     settings.scored_at_once = 64;  // scoring one row at a time would read the whole output head for each
@@ -425,6 +444,8 @@ class Serve : public Command {
   int64_t bodies_bytes_ = 256 << 20;
   double drain_s_ = 30;
   double rank_timeout_s_ = rank_timeout_s;
+  bool dry_run_ = false;
+  std::optional<std::string> machine_;
 };
 
 }  // namespace

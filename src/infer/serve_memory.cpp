@@ -49,18 +49,15 @@ size_t default_cache_limit(const spec::ModelSpec& model, const EngineSettings& w
 
 ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
                               const EngineSettings& wanted, std::optional<size_t> cache_bytes,
-                              const RequestMemory& requests, const MemoryUse& at_start) {
+                              const RequestMemory& requests, const MemoryUse& at_start, size_t available) {
   const spec::ModelSpec& model = loaded.spec;
   ServeMemory memory;
   memory.device = device.name();
   memory.on_host = device.host_visible();
   memory.weights = bytes_of(loaded.weights);
   memory.mapped_weights = minus(memory.weights, loaded.copied_bytes);
-  // Ranks on CPUs are taken to be on one machine.
-  const size_t of_device =
-      device.memory_available() / (memory.on_host ? static_cast<size_t>(ranks_of(wanted.shard)) : 1);
   const size_t limit = cache_bytes ? *cache_bytes
-                                   : default_cache_limit(model, wanted, threads.threads(), memory.on_host, of_device,
+                                   : default_cache_limit(model, wanted, threads.threads(), memory.on_host, available,
                                                          memory.mapped_weights);
   memory.cache = plan_cache(model, wanted, limit);
   memory.engine = engine_bytes(model, memory.cache.settings, threads.threads(), memory.on_host);
@@ -69,7 +66,7 @@ ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Devic
   const size_t copied = memory.on_host ? std::min(grown, loaded.copied_bytes) : 0;
   memory.program = at_start.resident + (grown - copied);
   memory.requests = requests;
-  memory.available = memory.on_host ? of_device : available_memory();
+  memory.available = memory.on_host ? available : available_memory();
   return memory;
 }
 
@@ -96,8 +93,8 @@ std::vector<std::string> memory_lines(const ServeMemory& memory) {
   lines.push_back(std::move(besides));
   if (const int64_t ranks = ranks_of(cache.settings.shard); ranks > 1) {
     lines.insert(lines.begin(), fmt::format("the model is divided among {} ranks; what follows is for each", ranks));
-    lines.push_back(fmt::format("weights and engine take {} when the KV cache is full; {} more are available",
-                                bytes(memory.weights + total(memory.engine)), bytes(memory.available)));
+    lines.push_back(fmt::format("weights and engine take {} when the KV cache is full",
+                                bytes(memory.weights + total(memory.engine))));
     return lines;
   }
   lines.push_back(

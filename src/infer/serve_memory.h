@@ -43,12 +43,12 @@ struct ServeMemory {
 };
 
 // The plan for a model that was loaded on `device`, or the shard of one that `wanted` says, and is computed by
-// `threads`. `cache_bytes`: max bytes of the KV cache, default: default_cache_limit, of which ranks on a CPU have equal
-// shares; `at_start`: memory use before the model was loaded. Errors: resource when the context does not fit
-// (plan_cache).
+// `threads`. `cache_bytes`: max bytes of the KV cache, default: default_cache_limit; `at_start`: memory use before the
+// model was loaded; `available`: what this rank may still take of the device's memory. Errors: resource when the
+// context does not fit (plan_cache).
 ServeMemory plan_serve_memory(const checkpoint::LoadedModel& loaded, const Device& device, const ThreadPool& threads,
                               const EngineSettings& wanted, std::optional<size_t> cache_bytes,
-                              const RequestMemory& requests, const MemoryUse& at_start);
+                              const RequestMemory& requests, const MemoryUse& at_start, size_t available);
 
 // Default max bytes of the KV cache: on a CPU a quarter of the available memory after subtracting the weights read in
 // place; on a GPU nine tenths of the available memory minus the rest of the engine.

@@ -111,6 +111,41 @@ TEST(Ranks, ServeAsOneDevice) {
   for (const std::vector<std::string>& layout : layouts) EXPECT_EQ(answers(layout), expected);
 }
 
+TEST(Ranks, ServingIsPlannedForAnotherMachine) {
+  const Program program;
+  write(program / "ours.yaml", "{name: ours, device: cuda, memory_gib: 64, devices: 8, host_memory_gib: 512}\n");
+  write(program / "less.yaml", "{name: less, device: cuda, memory_gib: 40, devices: 8, host_memory_gib: 512}\n");
+  const std::vector<std::string> serve = {"serve", "--model", std::string(test_data) + "/../../recipes/models/gpt-176b",
+                                          "--tp",  "8",       "--dry-run"};
+  const Result fits = program.run(with(serve, {"--machine", (program / "ours.yaml").string()}));
+  EXPECT_EQ(fits.code, 0) << fits.error;
+  EXPECT_NE(fits.output.find("each of ranks 0 to 7 on ours: weights 40.4 GiB"), std::string::npos) << fits.output;
+  EXPECT_NE(fits.output.find("has no weights: planned for its shape"), std::string::npos) << fits.output;
+  const Result too_much = program.run(with(serve, {"--machine", (program / "less.yaml").string()}));
+  EXPECT_EQ(too_much.code, 4) << too_much.error;
+  EXPECT_NE(too_much.output.find("does not fit: rank 0 needs"), std::string::npos) << too_much.output;
+  program.refuses({"serve", "--model", llama("a"), "--machine", "h100"}, 2, "--machine needs --dry-run");
+}
+
+// What is planned is what the server takes.
+TEST(Ranks, ThePlanOfServingIsWhatItTakes) {
+  const Program program;
+  const std::vector<std::string> serve = {"serve",     "--model", make_text_model(program, false),
+                                          "--dtype",   "fp32",    "--port",
+                                          "0",         "--tp",    "2",
+                                          "--threads", "2",       "--context",
+                                          "64"};
+  const Result planned = program.run(with(serve, {"--dry-run"}));
+  EXPECT_EQ(planned.code, 0) << planned.error;
+  Process process(serve);
+  ASSERT_NE(port_of(process), 0);
+  const std::string said = process.result().error;
+  const size_t begin = said.find("memory on cpu: ") + 15, end = said.find(", CPU workspace", begin);
+  ASSERT_LT(end, said.size()) << said;
+  EXPECT_NE(planned.output.find("each of ranks 0 to 1 on cpu: " + said.substr(begin, end - begin)), std::string::npos)
+      << planned.output << said;
+}
+
 TEST(Ranks, ErrorsNameTheFault) {
   const Program program;
   const std::vector<std::string> score = {"score", "--model", llama("a"), "--ids", "1,5"};

@@ -53,6 +53,28 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
         EXPECT_EQ(summed(&sum), through_host) << name(type) << " of " << n << ", rank " << world.rank();
       }
     }
+    // Parts of unequal numbers of columns, beside each other.
+    const std::vector<int64_t> columns = {5, 6, 6};
+    const int64_t rows = 7, own = columns[static_cast<size_t>(world.rank())];
+    const Buffer part(*device, static_cast<size_t>(rows * own) * 4), out(*device, static_cast<size_t>(rows * 17) * 4);
+    std::vector<float> values(static_cast<size_t>(rows * own));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(1000 * world.rank()) + static_cast<float>(i);
+    device->copy_from_host(part.data(), values.data(), part.bytes());
+    for (nn::DeviceSum* by : {static_cast<nn::DeviceSum*>(nullptr), &sum}) {
+      pass.tp.sum = by;
+      nn::gather_columns_over_ranks(pass, {out.data(), DType::f32, Shape{rows, 17}, device.get()},
+                                    {part.data(), DType::f32, Shape{rows, own}, device.get()}, columns);
+      std::vector<float> found(static_cast<size_t>(rows * 17));
+      device->copy_to_host(found.data(), out.data(), out.bytes());
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t rank = 0, column = 0; rank < 3; ++rank) {
+          const int64_t width = columns[static_cast<size_t>(rank)];
+          for (int64_t i = 0; i < width; ++i, ++column)
+            ASSERT_EQ(found[static_cast<size_t>(row * 17 + column)], static_cast<float>(1000 * rank + row * width + i));
+        }
+      }
+    }
     device->set_wait_check({});
   });
   unsetenv("INGOT_NCCL_LIBRARY");
