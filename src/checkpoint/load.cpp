@@ -98,11 +98,10 @@ void check_blocks(const Transfer& transfer, StorageType type) {
   const int64_t block = block_elements(type);
   const spec::Range& columns = transfer.slice.columns;
   if (columns.begin % block == 0 && columns.end % block == 0) return;
-  throw_hint(
-      ErrorKind::unsupported, "use another storage type (weights), or cut the model by parallel.pp",
-      "{}: tensor '{}': parallel.tp cuts its rows of {} elements at elements {} and {}, inside blocks of {} ({})",
-      transfer.from->file, transfer.from->name, transfer.whole_in, columns.begin, columns.end, block,
-      ingot::name(type));
+  throw_hint(ErrorKind::unsupported, "use another storage type (weights), or divide the model by pp",
+             "{}: tensor '{}': tp cuts its rows of {} elements at elements {} and {}, inside blocks of {} ({})",
+             transfer.from->file, transfer.from->name, transfer.whole_in, columns.begin, columns.end, block,
+             ingot::name(type));
 }
 
 // `held`: the part that is wanted; null: all.

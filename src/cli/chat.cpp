@@ -1,4 +1,5 @@
 // ingot chat: a conversation on the terminal, or through pipes.
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -44,8 +45,8 @@ class Chat : public Command {
     if (max_tokens_ < 1) throw_error(ErrorKind::usage, "--max-tokens {}; must be at least 1", max_tokens_);
     if (seed_ < 0) throw_error(ErrorKind::usage, "--seed {}; it must not be negative", seed_);
     exit_on_interrupt();
-    constexpr double year_s = 365 * 86400.0;  // other ranks wait while a person types
-    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) { return converse(rank, output); }, year_s);
+    std::ios::sync_with_stdio(false);  // so that it is known whether std::cin has input
+    return on_model_ranks(options_, [&](const runtime::ModelRank& rank) { return converse(rank, output); });
   }
 
  private:
@@ -75,7 +76,7 @@ class Chat : public Command {
     if (terminal) log.info(what_to_type);
     nlohmann::ordered_json messages = opening();
     std::string line;
-    while (read_line(output, terminal, line)) {
+    while (read_line(output, terminal, engine, line)) {
       const std::string_view words = trim(line);
       if (words.empty()) continue;
       if (words == "/quit") return 0;
@@ -118,8 +119,19 @@ class Chat : public Command {
                "the conversation has {} tokens; the context is {}", tokens, context);
   }
 
-  static bool read_line(const Output& output, bool terminal, std::string& line) {
+  // Returns when there is input, or no more. Other ranks of the model do not wait longer than their time-out.
+  static void wait_for_input(infer::Engine& engine) {
+    constexpr int check_ranks_ms = 5000;
+    while (engine.has_ranks() && std::cin.rdbuf()->in_avail() == 0) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (poll(&input, 1, check_ranks_ms) != 0) return;
+      engine.check_ranks();
+    }
+  }
+
+  static bool read_line(const Output& output, bool terminal, infer::Engine& engine, std::string& line) {
     if (terminal) output.print("> ");
+    wait_for_input(engine);
     if (std::getline(std::cin, line)) {
       if (is_utf8(line)) return true;
       throw_error(ErrorKind::corrupt, "a line of the input is not UTF-8");

@@ -13,8 +13,7 @@ namespace ingot::cli {
 inline constexpr const char* dtype_help = "data type of the computation: bf16 (default), fp16 or fp32";
 
 // Declares --model, --adapter, --device, --dtype, --weights, --compute, --threads, --tp and --pp. `with_adapter` false:
-// no
-// --adapter.
+// without --adapter.
 void declare(runtime::ModelOptions& options, Arguments& arguments, bool with_adapter = true);
 
 // The input as ids. A text gets the tokenizer's special tokens.

@@ -33,20 +33,24 @@ int on_rank(const runtime::ModelOptions& options, const train::ParallelRecipe& p
 
 }  // namespace
 
+void check_ranks(const runtime::ModelOptions& options) {
+  if (options.tp >= 1 && options.pp >= 1) return;
+  throw_error(ErrorKind::usage, "--tp {} and --pp {}; both must be at least 1", options.tp, options.pp);
+}
+
 int on_model_ranks(const runtime::ModelOptions& options, FunctionRef<int(const runtime::ModelRank&)> work,
                    double timeout_s) {
-  if (options.tp < 1 || options.pp < 1)
-    throw_error(ErrorKind::usage, "--tp {} and --pp {}; both must be at least 1", options.tp, options.pp);
+  check_ranks(options);
   const int64_t ranks = options.tp * options.pp;
+  const std::optional<comm::Launch> launch = comm::find_launch(environment);
+  if (launch && launch->size != ranks) {
+    throw_hint(ErrorKind::usage, "start as many processes as --tp times --pp",
+               "--tp is {} and --pp {}, and {} has started {} processes", options.tp, options.pp, launch->launcher,
+               launch->size);
+  }
   if (ranks == 1) {
     runtime::Runtime runtime = runtime::open_runtime(options.device, options.threads);
     return work({runtime, {}});
-  }
-  const std::optional<comm::Launch> launch = comm::find_launch(environment);
-  if (launch && launch->size != ranks) {
-    throw_hint(ErrorKind::usage, "start as many processes as --tp times --pp says",
-               "--tp is {} and --pp {}, and {} has started {} processes", options.tp, options.pp, launch->launcher,
-               launch->size);
   }
   train::ParallelRecipe parallel;
   parallel.tp = options.tp;
@@ -57,7 +61,8 @@ int on_model_ranks(const runtime::ModelOptions& options, FunctionRef<int(const r
 
 int follow_engine(const runtime::Session& session) {
   const runtime::Runtime& runtime = session.runtime;
-  infer::follow_engine(*runtime.device, runtime.registry, *runtime.threads, *session.model, session.ranks);
+  infer::follow_engine(*runtime.device, runtime.registry, *runtime.threads, *session.model, session.ranks,
+                       session.loaded.files.get());
   return 0;
 }
 

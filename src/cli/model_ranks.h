@@ -9,6 +9,9 @@ namespace ingot::cli {
 // Seconds that a rank waits for another.
 constexpr double rank_timeout_s = 600;
 
+// ErrorKind::usage unless options.tp and options.pp are at least 1.
+void check_ranks(const runtime::ModelOptions& options);
+
 // Calls work(rank) for each of options.tp x options.pp ranks, and returns the result of rank 0. They are threads of
 // this process, or under mpirun or srun this process is one of them. A single rank runs on the caller's thread. When a
 // rank fails, all end with its error. Other errors: usage when a launcher has started another number of processes;

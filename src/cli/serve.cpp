@@ -107,8 +107,10 @@ class Serve : public Command {
                    "print the memory that every device would take, and whether it fits, and end (exit code 4 if not)");
     arguments.option("machine", machine_,
                      "with --dry-run: plan for GPUs of this machine, a file or a name of recipes/machines");
-    arguments.option("rank-timeout", rank_timeout_s_,
-                     "with --tp or --pp: seconds after which a device that does not answer ends the server");
+    arguments.option(
+        "rank-timeout", rank_timeout_s_,
+        "with --tp or --pp: seconds after which a device that does not answer ends the server; also how much longer "
+        "than another it may take to load its part of the model");
     arguments.option("drain-seconds", drain_s_, "seconds that running requests may take after SIGTERM");
     arguments.option("access-log", access_log_, "access log file, one JSON line per request (default: standard error)");
     arguments.example(
@@ -239,8 +241,10 @@ class Serve : public Command {
                  "--queue-per-key has no effect without API keys");
     }
     if (machine_ && !dry_run_) throw_error(ErrorKind::usage, "--machine needs --dry-run");
-    if (rank_timeout_s_ < 10)
-      throw_error(ErrorKind::usage, "--rank-timeout {}; must be at least 10 seconds", rank_timeout_s_);
+    if (rank_timeout_s_ < 20 || rank_timeout_s_ <= drain_s_ + last_answers_s) {
+      throw_error(ErrorKind::usage, "--rank-timeout {}; must be at least 20 seconds, and above --drain-seconds + {}",
+                  rank_timeout_s_, last_answers_s);
+    }
     if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
   }
 

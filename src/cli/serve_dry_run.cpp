@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "checkpoint/load.h"
+#include "cli/model_ranks.h"
 #include "infer/serve_memory.h"
 #include "runs/machine_file.h"
 #include "runs/ranks.h"
@@ -32,6 +33,7 @@ class ServeDryRun {
         cache_bytes_(cache_bytes),
         source_(checkpoint::open_model(options.model)),
         model_(checkpoint::read_model_spec(source_)) {
+    check_ranks(options);
     if (machine) machine_ = runs::read_machine_file(*machine);
     const int64_t ranks = options.tp * options.pp;
     const auto all = static_cast<int>(ranks);
@@ -43,7 +45,7 @@ class ServeDryRun {
         machine_ ? machine_->memory() : runtime_.device->memory_available() / static_cast<size_t>(on_host_ ? ranks : 1);
     settings_.activation = runtime::activation_of(options.dtype);
     settings_.decoded = storage().decoded(settings_.activation);
-    settings_.int8_activations = options.compute == "int8";
+    settings_.int8_activations = runtime::asks_for_int8(options.compute, *runtime_.device);
   }
 
   // Returns whether it fits.
@@ -106,12 +108,15 @@ class ServeDryRun {
     return plan;
   }
 
-  // As rank 0 decides it. A cache that would not fit has one context.
+  // As the server does: from the least that weights leave to any rank. A cache that would not fit has one context.
   void settle_cache() {
+    size_t left = available_;
+    for (int64_t rank = 0; rank < options_.tp * options_.pp; ++rank) {
+      const RankPlan plan = weights_of(shard_of(rank));
+      left = std::min(left, available_ - std::min(available_, plan.weights - plan.mapped));
+    }
     settings_.shard = shard_of(0);
     const RankPlan first = weights_of(settings_.shard);
-    const size_t copied = first.weights - first.mapped;
-    const size_t left = available_ - std::min(available_, copied);
     try {
       const size_t limit = cache_bytes_
                                ? *cache_bytes_

@@ -17,6 +17,7 @@ struct Failure {
 Error error_of_exception();
 
 // The hint of a wait that timed out.
-inline constexpr const char* timeout_hint = "a rank hangs or is far behind: check its log, or raise parallel.timeout_s";
+inline constexpr const char* timeout_hint =
+    "a rank hangs or is far behind: check its log, or raise parallel.timeout_s (of a server: --rank-timeout)";
 
 }  // namespace ingot::comm

@@ -20,7 +20,7 @@ namespace ingot::infer {
 
 class AdapterSlots {
  public:
-  // What a slot takes in place of an adapter: of tensor-parallel ranks, this rank's part. Called once when a slot
+  // What a slot takes in place of an adapter: of a model that ranks share, this rank's part. Called once when a slot
   // begins to be filled.
   using Share =
       std::function<std::shared_ptr<const HostAdapter>(int64_t slot, const std::shared_ptr<const HostAdapter>& whole)>;

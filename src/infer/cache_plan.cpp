@@ -14,8 +14,14 @@ CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted,
   settings.context = plan.requested_context;
   check_counts(settings, model);
   const auto element = static_cast<int64_t>(size_of(settings.activation));
-  const spec::ModelSpec sizes = spec::sizes_of(model, settings.shard);
-  const size_t page = spec::kv_bytes(sizes, 1, settings.page_tokens, element);
+  const auto bytes_of = [&](int64_t pages) {  // on the stage whose blocks keep the most
+    size_t most = 0;
+    spec::ModelShard shard = settings.shard;
+    for (shard.stage = 0; shard.stage < shard.pp; ++shard.stage)
+      most = std::max(most, spec::kv_bytes(spec::sizes_of(model, shard), pages, settings.page_tokens, element));
+    return most;
+  };
+  const size_t page = bytes_of(1);
   const int64_t places = INT32_MAX / settings.page_tokens;  // token slots of the cache are 32-bit numbers
   const auto room = settings.pages > 0 ? settings.pages : std::min(static_cast<int64_t>(limit / page), places);
   if (room < 1) {
@@ -31,8 +37,7 @@ CachePlan plan_cache(const spec::ModelSpec& model, const EngineSettings& wanted,
       throw_hint(ErrorKind::resource,
                  "a context of " + std::to_string(fits) + " fits, or give the KV cache more memory",
                  "a context of {} tokens needs {} of KV cache; {} are available", settings.context,
-                 format_bytes(spec::kv_bytes(sizes, pages_of(settings.context), settings.page_tokens, element)),
-                 format_bytes(limit));
+                 format_bytes(bytes_of(pages_of(settings.context))), format_bytes(limit));
     }
   }
   plan.requested_pages = pages_of(settings.context) * settings.sequences;

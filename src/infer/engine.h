@@ -141,7 +141,6 @@ class Engine {
   // Allocates all memory that it will ever use. Of a model that `ranks` share (models/divided_model.h) this is rank 0,
   // and the others are in follow_engine() as long as it exists. ErrorKind::resource when there is not enough memory,
   // usage for contradictory settings.
-
   Engine(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& model,
          EngineSettings settings, const comm::Group& ranks = {});
   ~Engine();

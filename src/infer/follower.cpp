@@ -7,7 +7,7 @@
 namespace ingot::infer {
 
 void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& threads,
-                   const models::InferenceModel& model, const comm::Group& ranks) {
+                   const models::InferenceModel& model, const comm::Group& ranks, const FileWatch* files) {
   const EngineLink link(ranks);
   const EngineLink::Received first = link.receive();
   if (first.message == EngineMessage::end) return;
@@ -21,7 +21,11 @@ void follow_engine(Device& device, const ops::Registry& registry, ThreadPool& th
     const EngineLink::Received received = link.receive();
     switch (received.message) {
       case EngineMessage::adapter: forward.follow_adapter(received.bytes); break;
-      case EngineMessage::batch: forward.follow_batch(received.bytes); break;
+      case EngineMessage::batch:
+        forward.follow_batch(received.bytes);
+        if (const std::optional<FileFault> fault = files != nullptr ? files->fault() : std::nullopt)
+          throw_error(ErrorKind::corrupt, "model file {}: {}", fault->file.string(), fault->what);
+        break;
       case EngineMessage::idle: link.barrier(); break;
       case EngineMessage::end: return;
       case EngineMessage::settings: throw_error(ErrorKind::internal, "rank 0's engine has sent its settings twice");

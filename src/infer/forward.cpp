@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "checkpoint/row_codec.h"
-#include "infer/adapter_part.h"
+#include "infer/adapter_message.h"
 #include "ops/elementwise.h"
 
 namespace ingot::infer {
@@ -251,7 +251,7 @@ void Forward::follow_batch(std::span<const std::byte> message) {
 
 void Forward::follow_adapter(std::span<const std::byte> message) {
   const auto slot = take<int64_t>(message);
-  adapters_->place(slot, adapter_part(*unpack_adapter(message), model_.held_parameters()));
+  adapters_->place(slot, part_of(*unpack_adapter(message), model_.held_parameters()));
 }
 
 // Sends an adapter to the other ranks. Returns this rank's part.
@@ -259,7 +259,7 @@ std::shared_ptr<const HostAdapter> Forward::share_adapter(int64_t slot,
                                                           const std::shared_ptr<const HostAdapter>& adapter) {
   const std::vector<std::byte> packed = pack_adapter(*adapter);
   link_.send(EngineMessage::adapter, {std::as_bytes(std::span(&slot, 1)), packed});
-  return adapter_part(*adapter, model_.held_parameters());
+  return part_of(*adapter, model_.held_parameters());
 }
 
 std::vector<double> Forward::sum_of_rows(int64_t begin, int64_t end) {

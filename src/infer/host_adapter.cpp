@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/host_memory.h"
+#include "nn/adapter_part.h"
+#include "tensor/arena.h"
+
 namespace ingot::infer {
 
 namespace {
@@ -36,6 +40,20 @@ bool is_adapter_name(std::string_view name) {
 
 std::shared_ptr<const HostAdapter> shared_adapter(const nn::Adapter* weights) {
   return weights ? std::make_shared<const HostAdapter>("", *weights, nullptr) : nullptr;
+}
+
+std::shared_ptr<const HostAdapter> part_of(const HostAdapter& whole, std::span<const spec::HeldParameter> held) {
+  const auto memory = std::make_shared<const HostMemory>(nn::adapter_part_bytes(whole.weights, held),
+                                                         HostMemory::Pages::small, "an adapter");
+  std::byte* next = memory->data();
+  const auto allocate = [&](DType type, const Shape& shape) {
+    const Tensor tensor{next, type, shape, nullptr};
+    next += Arena::footprint(tensor.bytes());
+    return tensor;
+  };
+  const auto part = std::make_shared<HostAdapter>(whole.name, nn::adapter_part(whole.weights, held, allocate), memory);
+  part->identity = whole.identity;
+  return part;
 }
 
 }  // namespace ingot::infer

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "nn/pass.h"
+#include "spec/model_shard.h"
 
 namespace ingot::infer {
 
@@ -30,5 +32,8 @@ bool is_adapter_name(std::string_view name);
 
 // Wraps weights that the caller keeps alive as long as requests use them. Null for null.
 std::shared_ptr<const HostAdapter> shared_adapter(const nn::Adapter* weights);
+
+// A rank's part of an adapter (nn/adapter_part.h), with the identity of the whole, in memory of its own.
+std::shared_ptr<const HostAdapter> part_of(const HostAdapter& whole, std::span<const spec::HeldParameter> held);
 
 }  // namespace ingot::infer

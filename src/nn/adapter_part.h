@@ -1,4 +1,4 @@
-// A rank's part of an adapter, of a model whose layers are divided among tensor-parallel ranks.
+// A rank's part of an adapter, of a model that several ranks share.
 #pragma once
 
 #include <cstddef>

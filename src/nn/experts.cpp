@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "nn/transfer.h"
+#include "ops/elementwise.h"
 #include "ops/moe.h"
 
 namespace ingot::nn {
@@ -156,7 +158,14 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
       forward_by_expert(pass, state);
     }
   }
-  if (out) ops::combine_rows(pass.ops, out, state.expert_out, state.row_of_choice, state.topk_weights, accumulate);
+  if (!out) return;
+  const bool alone = pass.tp.group.size() == 1;
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor sum = alone || !accumulate ? out : pass.ops.scratch.allocate(out.dtype, out.shape);
+  ops::combine_rows(pass.ops, sum, state.expert_out, state.row_of_choice, state.topk_weights, alone && accumulate);
+  if (alone) return;
+  sum_over_ranks(pass, sum);
+  if (accumulate) ops::add(pass.ops, out, out, sum);
 }
 
 void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const {
@@ -169,7 +178,7 @@ void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState
 void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
   for_experts(pass, groups_of(pass, state, mlps_.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
-    mlps_[e].forward(own, state.expert_out.slice(begin, end), part, false);
+    mlps_[e].forward_part(own, state.expert_out.slice(begin, end), part);
   });
 }
 
@@ -185,6 +194,7 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   const Tensor dtopk_weights = scratch.allocate(DType::f32, state.topk_weights.shape);
   ops::combine_rows_backward(pass.ops, dexpert_out, dtopk_weights, dout, state.expert_out, state.row_of_choice,
                              state.topk_weights);
+  sum_over_ranks(pass, dtopk_weights);  // of what each rank has of the experts' outputs
   const Tensor dgrouped = scratch.allocate(state.grouped.dtype, state.grouped.shape);
   if (is_grouped(pass)) {
     backward_grouped(pass, dgrouped, state);
@@ -192,6 +202,7 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
     backward_by_expert(pass, dgrouped, state);
   }
   ops::combine_rows(pass.ops, dnormed, dgrouped, state.row_of_choice, {}, false);
+  sum_over_ranks(pass, dnormed);
   const Tensor drouter = scratch.allocate(state.router.dtype, state.router.shape);
   ops::moe_route_backward(pass.ops, drouter, dtopk_weights, state.topk_ids, state.topk_weights);
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
@@ -217,7 +228,7 @@ void Experts::backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState&
   const HostGroups groups = groups_of(pass, state, mlps_.size());
   for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
-    mlps_[e].backward(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);
+    mlps_[e].backward_part(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);
   });
   for (size_t e = 0; e < mlps_.size(); ++e) {
     if (groups.offsets[e] != groups.offsets[e + 1]) continue;
@@ -244,6 +255,12 @@ size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape&
                   GroupedLayer::bytes(rows, hidden, features, shape));
 }
 
+// Of what is not summed over ranks.
+PassShape part_of(PassShape shape) {
+  shape.tp = 1;
+  return shape;
+}
+
 }  // namespace
 
 // An expert gets each token at most once, so it has at most `tokens` rows. `rows` is for their dropout rows or adapter
@@ -251,9 +268,10 @@ size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape&
 size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
-  const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, shape, shape.tokens);
-  return std::max(offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
-                  Linear::bytes(shape.tokens, spec.count, hidden, shape, false));
+  const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, part_of(shape), shape.tokens);
+  return std::max({offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
+                   Linear::bytes(shape.tokens, spec.count, hidden, shape, false),
+                   Linear::sum_bytes(shape.tokens, hidden, shape)});
 }
 
 size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
@@ -263,7 +281,7 @@ size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const 
   const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden);
   const size_t router =
       shape.matrix_bytes(shape.tokens, spec.count) + Linear::bytes(shape.tokens, spec.count, hidden, shape, false);
-  const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, shape, shape.tokens);
+  const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, part_of(shape), shape.tokens);
   return held + std::max({by_expert, offsets + grouped_bytes(spec, hidden, shape), router});
 }
 

@@ -12,6 +12,10 @@
 
 namespace ingot::nn {
 
+// Of tensor-parallel ranks each has its part of every expert, and the sum over the ranks is that of the combined
+// results, once a pass and direction. The router's gradient is the same on all, from the summed gradients of its
+// weights.
+//
 // Where the host sees the device's memory, it reads which rows are an expert's and computes one expert after another.
 // Elsewhere all experts are computed by one grouped gemm for each layer of theirs (nn/grouped_layer.h), and nothing is
 // copied to the host or from it; but passes that GroupedLayer does not support copy the groups to the host.
@@ -24,7 +28,8 @@ struct Experts {
   // Whether the experts' layers are grouped gemms in this pass. The host waits for the router otherwise.
   bool is_grouped(const Pass& pass) const;
 
-  // Fills the members of `state` from `router` to `expert_out`, from state.mlp_normed. out [T, H] = the sum of the
+  // Fills the members of `state` from `router` to `expert_out` (of ranks: their
+  // parts), from state.mlp_normed. out [T, H] = the sum of the
   // selected experts' results times their router weights, or is increased by it with `accumulate`; `out` is absent when
   // only the state is to be filled.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;

@@ -50,8 +50,10 @@ int64_t parameter_step(const GroupedLayer& layer) {
 // out = in with the experts' dropout.
 void drop(Pass& pass, const ExpertGroups& groups, const GroupedLayer& layer, const Adapter& adapter, const Tensor& out,
           const Tensor& in) {
-  ops::grouped_dropout(pass.ops, out, in, pass.training->dropout_rows, groups.token_of_row, groups.offsets,
-                       dropout_attributes(pass, adapter, layer.of(0).parameter), parameter_step(layer));
+  ops::DropoutAttributes attributes = dropout_attributes(pass, adapter, layer.of(0).parameter);
+  attributes.first_column = layer.of(0).first_input;
+  ops::grouped_dropout(pass.ops, out, in, pass.training->dropout_rows, groups.token_of_row, groups.offsets, attributes,
+                       parameter_step(layer));
 }
 
 // The adapter's input: x, or x with dropout in scratch memory.
@@ -76,7 +78,7 @@ Tensor low_rank(Pass& pass, const ExpertGroups& groups, const Adapter& adapter, 
 
 bool GroupedLayer::supports(const Pass& pass) const {
   if (weights.empty()) return true;  // no gate
-  if (pass.fp8 || pass.tp.group.size() > 1 || of(0).bias) return false;
+  if (pass.fp8 || of(0).bias) return false;
   if (pass.adapters.size() > 1) return false;
   if (pass.adapters.empty()) return true;
   const AdapterSegment& segment = pass.adapters.front();

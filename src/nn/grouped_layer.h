@@ -22,11 +22,11 @@ struct GroupedLayer {
 
   const Linear& of(size_t expert) const { return mlps[expert].*layer; }
 
-  // Whether forward and backward support the pass. Not supported are fp8 gemms, tensor parallelism, biases, several
-  // adapters outside serving, and adapters that differ between the experts in more than their values.
+  // Whether forward and backward support the pass. Not supported are fp8 gemms, biases, several adapters outside
+  // serving, and adapters that differ between the experts in more than their values.
   bool supports(const Pass& pass) const;
 
-  // As Linear::forward, of each expert's rows.
+  // As Linear::forward_part, of each expert's rows.
   void forward(Pass& pass, const ExpertGroups& groups, const Tensor& y, const Tensor& x) const;
 
   // As Linear::backward. dx may be x: the other gradients are computed first. Every accumulation unit contributes to

@@ -115,15 +115,15 @@ void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeig
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
-  if (!sums_over_ranks(pass)) return local_forward(pass, y, x, accumulate);
+  if (!sums_over_ranks(pass)) return forward_part(pass, y, x, accumulate);
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
-  local_forward(pass, sum, x, false);
+  forward_part(pass, sum, x, false);
   sum_over_ranks(pass, sum);
   if (accumulate) ops::add(pass.ops, y, y, sum);
 }
 
-void Linear::local_forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   const auto linear = in_fp8(pass) ? ops::linear_fp8 : in_int8(pass) ? ops::linear_int8 : ops::linear;
   ops::LinearAttributes attributes = linear_attributes(pass);
   attributes.accumulate = accumulate;

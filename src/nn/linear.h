@@ -29,6 +29,10 @@ struct Linear {
   // y [T, O] = x [T, I] W^T + b, plus the adapter of each segment. Added to y with `accumulate`.
   void forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate = false) const;
 
+  // y = x W^T with the bias and the terms of adapters; where inputs are split, this rank's part of it, of which one
+  // rank's has the bias, and which the caller sums over the ranks. Added to y with `accumulate`.
+  void forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
+
   // The same as forward of each of at most three layers, to y[i].
   static void forward_each(Pass& pass, std::span<const Linear* const> layers, std::span<const Tensor> y,
                            const Tensor& x);
@@ -55,9 +59,6 @@ struct Linear {
   // Whether the weight, the bias or an adapter of the pass is trained.
   bool has_gradients(const Pass& pass) const;
   void add_own_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;  // of weight and bias
-  // y = x W^T with the bias and the terms of adapters; where inputs are split, this rank's part of it, of which one
-  // rank's has the bias. Added to y with `accumulate`.
-  void local_forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
   // Adds the bias, unless another rank adds it, and the terms of adapters; not those of `whole`, the segment whose term
   // y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;

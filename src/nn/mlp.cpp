@@ -14,7 +14,8 @@ void Mlp::recompute_activations(Pass& pass, BlockState& state) const {
   }
 }
 
-void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+// Sets state.gate, up and activated.
+void Mlp::fill(Pass& pass, BlockState& state) const {
   if (gate) {
     const Linear* const layers[] = {&gate, &up};
     const Tensor outputs[] = {state.gate, state.up};
@@ -23,10 +24,19 @@ void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumul
     up.forward(pass, state.up, state.mlp_normed);
   }
   recompute_activations(pass, state);
+}
+
+void Mlp::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
+  fill(pass, state);
   if (out) down.forward(pass, out, state.activated, accumulate);
 }
 
-void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
+void Mlp::forward_part(Pass& pass, const Tensor& out, BlockState& state) const {
+  fill(pass, state);
+  down.forward_part(pass, out, state.activated, false);
+}
+
+void Mlp::backward_part(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   {
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor dactivated = pass.ops.scratch.allocate(state.activated.dtype, state.activated.shape);
@@ -39,6 +49,10 @@ void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockS
   }
   if (gate) gate.backward(pass, dnormed, state.gate, state.mlp_normed, false);
   up.backward(pass, dnormed, state.up, state.mlp_normed, static_cast<bool>(gate));
+}
+
+void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
+  backward_part(pass, dnormed, dout, state);
   sum_over_ranks(pass, dnormed);
 }
 

@@ -102,25 +102,34 @@ void sum_over_ranks(Pass& pass, const Tensor& x) {
 
 void gather_columns_over_ranks(Pass& pass, const Tensor& out, const Tensor& part, std::span<const int64_t> columns) {
   Device& device = pass.ops.device;
-  const Arena::Scope scope(pass.ops.scratch);
-  const int64_t rows = out.shape[0];
-  const Tensor all = pass.ops.scratch.allocate(out.dtype, Shape{out.elements()});
-  std::vector<size_t> bytes;
-  for (const int64_t count : columns) bytes.push_back(static_cast<size_t>(rows * count) * size_of(out.dtype));
-  if (pass.tp.sum != nullptr) {
-    pass.tp.sum->gather(all, part, bytes);
-  } else {
-    std::vector<std::byte> own(part.bytes()), gathered(all.bytes());
-    device.copy_to_host(own.data(), part.data, own.size());
-    pass.tp.group.begin_all_gather(gathered, own, bytes).wait();
-    device.copy_from_host(all.data, gathered.data(), gathered.size());
+  const int64_t width = out.shape[1];
+  const auto rows_at_once = std::max<int64_t>(1, static_cast<int64_t>(piece_bytes / size_of(out.dtype)) / width);
+  for (int64_t first = 0; first < out.shape[0]; first += rows_at_once) {
+    const Arena::Scope scope(pass.ops.scratch);
+    const int64_t end = std::min(out.shape[0], first + rows_at_once), rows = end - first;
+    const Tensor own = part.slice(first, end), all = pass.ops.scratch.allocate(out.dtype, Shape{rows * width});
+    std::vector<size_t> bytes;
+    for (const int64_t count : columns) bytes.push_back(static_cast<size_t>(rows * count) * size_of(out.dtype));
+    if (pass.tp.sum != nullptr) {
+      pass.tp.sum->gather(all, own, bytes);
+    } else {
+      std::vector<std::byte> sent(own.bytes()), gathered(all.bytes());
+      device.copy_to_host(sent.data(), own.data, sent.size());
+      pass.tp.group.begin_all_gather(gathered, sent, bytes).wait();
+      device.copy_from_host(all.data, gathered.data(), gathered.size());
+    }
+    int64_t begin = 0;
+    for (const int64_t count : columns) {
+      const Tensor from = all.slice(rows * begin, rows * (begin + count)).reshape(Shape{rows, count});
+      ops::scatter_columns(pass.ops, out.slice(first, end), from, {.width = count, .offset = begin});
+      begin += count;
+    }
   }
-  int64_t begin = 0;
-  for (const int64_t count : columns) {
-    const Tensor from = all.slice(rows * begin, rows * (begin + count)).reshape(Shape{rows, count});
-    ops::scatter_columns(pass.ops, out, from, {.width = count, .offset = begin});
-    begin += count;
-  }
+}
+
+size_t gather_columns_bytes(int64_t rows, int64_t width) {
+  const auto most = static_cast<int64_t>(piece_bytes / sizeof(float));
+  return Arena::footprint(DType::f32, Shape{std::min(rows * width, std::max(most, width))});
 }
 
 void send_tensor(Device& device, const comm::Group& group, const Tensor& x, int to) {
@@ -142,7 +151,5 @@ void broadcast_tensor(Device& device, const comm::Group& group, const Tensor& x,
   group.begin_broadcast(bytes, root).wait();
   if (group.rank() != root) device.copy_from_host(x.data, bytes.data(), bytes.size());
 }
-
-size_t gather_columns_bytes(int64_t elements) { return Arena::footprint(DType::f32, Shape{elements}); }
 
 }  // namespace ingot::nn

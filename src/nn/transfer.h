@@ -21,7 +21,8 @@ class DeviceSum {
 
   // x [N], f32, bf16 or f16, becomes the sum of the ranks' x, added in fp32 in the order of ranks and rounded once.
   void sum(ops::Context& context, const Tensor& x);
-  // all [sum of bytes] receives every rank's `own`, bytes[r] from rank r, in rank order.
+  // all [sum of bytes, at most 16 MiB or one row of a matrix] receives every rank's `own`, bytes[r] from rank r, in
+  // rank order.
   void gather(const Tensor& all, const Tensor& own, std::span<const size_t> bytes);
 
  private:
@@ -40,8 +41,8 @@ void sum_over_ranks(Pass& pass, const Tensor& x);
 // All-gather over pass.tp: out [R, N] becomes every rank's part [R, columns[r]] beside those of lower ranks; N is the
 // sum of columns. Otherwise as above.
 void gather_columns_over_ranks(Pass& pass, const Tensor& out, const Tensor& part, std::span<const int64_t> columns);
-// Its scratch bytes for `elements` of out, of 4 bytes.
-size_t gather_columns_bytes(int64_t elements);
+// Its scratch bytes for out [rows, width] f32.
+size_t gather_columns_bytes(int64_t rows, int64_t width);
 
 // A tensor of this rank's device to or from another rank of a group, or from `root` to all of them, by way of host
 // memory. They wait for the device. broadcast_tensor does nothing in a group of one.

@@ -1,4 +1,5 @@
-// The ranks of a training run: processes started by mpirun or srun, or threads of this process.
+// The ranks that train a model, or compute one together: processes started by mpirun or srun, or threads of this
+// process.
 #pragma once
 
 #include <optional>

@@ -105,11 +105,11 @@ bool asks_for_int8(const std::string& compute, const Device& device) {
   return true;
 }
 
-void require_int8_weights(const WeightSet& weights) {
+void require_int8_weights(const WeightSet& weights, const comm::Group& ranks) {
   const bool any = std::any_of(weights.parameters.begin(), weights.parameters.end(), [](const Parameter& parameter) {
     return parameter.matrix && ops::has_linear_int8(parameter.matrix.storage);
   });
-  if (any) return;
+  if (ranks.all_max(static_cast<int32_t>(any)) != 0) return;
   throw_hint(ErrorKind::usage, "use --weights int8 or int4",
              "--compute int8 multiplies weights in q8_0 or q4_0, and this model has none in memory");
 }
@@ -130,10 +130,11 @@ Session::Session(const ModelOptions& options, const ModelRank& rank)
       loaded(load(options, source, activation, runtime, shard_of(rank.ranks))),
       model(make_model(loaded, *runtime.device, rank.ranks)) {
   const std::vector<Parameter>& parameters = loaded.weights.parameters;
-  decoded = std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+  const bool decodes = std::ranges::any_of(parameters, [&](const Parameter& parameter) {
     return parameter.matrix && parameter.matrix.storage != checkpoint::storage_of(activation);
   });
-  if (int8_activations) require_int8_weights(loaded.weights);
+  decoded = ranks.all_max(static_cast<int32_t>(decodes)) != 0;  // the same memory on all ranks
+  if (int8_activations) require_int8_weights(loaded.weights, ranks);
   if (options.adapter) open_adapter(*options.adapter);
 }
 

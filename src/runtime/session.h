@@ -33,8 +33,8 @@ struct ModelOptions {
 // Whether --compute asks for linear layers with int8 activations (ops/linear_int8.h). Errors: usage for an unknown word
 // and for a device that is not the CPU.
 bool asks_for_int8(const std::string& compute, const Device& device);
-// ErrorKind::usage when no matrix is in q8_0 or q4_0.
-void require_int8_weights(const WeightSet& weights);
+// ErrorKind::usage when no matrix of any rank is in q8_0 or q4_0. Collective.
+void require_int8_weights(const WeightSet& weights, const comm::Group& ranks = {});
 
 // What computes a model, or with others this rank's shard of it.
 struct ModelRank {

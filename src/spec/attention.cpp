@@ -89,8 +89,8 @@ void Attention::check_split(int64_t tp) const {
   check_divides(tp, "attention heads", heads);
   check_divides(tp, "key/value heads", kv_heads);
   if (tp > 1 && qk_norm == QkNorm::all_heads) {
-    throw_hint(ErrorKind::unsupported, "set parallel.tp to 1, and cut the model by parallel.pp",
-               "tp is {}, but the norms of this model's queries and keys are over all heads together", tp);
+    throw_error(ErrorKind::unsupported,
+                "tp is {}, but the norms of this model's queries and keys are over all heads together", tp);
   }
 }
 

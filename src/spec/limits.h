@@ -27,8 +27,7 @@ inline void check_together(bool wrong, const char* one, const char* other) {
 // ErrorKind::usage when `tp` ranks cannot have equal shares of `count`.
 inline void check_divides(int64_t tp, const char* what, int64_t count) {
   if (count % tp == 0) return;
-  throw_hint(ErrorKind::usage, "choose a number that divides it", "tp is {}, which does not divide the model's {} {}",
-             tp, count, what);
+  throw_error(ErrorKind::usage, "tp is {}, which does not divide the model's {} {}", tp, count, what);
 }
 
 }  // namespace ingot::spec

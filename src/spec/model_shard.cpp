@@ -1,7 +1,11 @@
 #include "spec/model_shard.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
 
@@ -38,6 +42,26 @@ bool is_copy(const ModelSpec& model, const ParamSpec& p, const ModelShard& shard
   return model.tied_head && p.role == Role::embedding && shard.last() && !shard.first();
 }
 
+// Why `tp` ranks cannot divide the model's layers.
+std::optional<Error> split_error(const ModelSpec& model, int64_t tp) {
+  try {
+    for (const LayerSpec& layer : model.layers) layer.check_split(tp);
+    return std::nullopt;
+  } catch (const Error& error) {
+    return error;
+  }
+}
+
+// The numbers of ranks below and above `tp` that can.
+std::string nearest_tp(const ModelSpec& model, int64_t tp) {
+  int64_t below = tp - 1, above = tp + 1, most = 1;
+  for (const LayerSpec& layer : model.layers) most = std::max(most, layer.attention.heads);
+  while (below > 1 && split_error(model, below)) --below;
+  while (above <= most && split_error(model, above)) ++above;
+  return above <= most ? fmt::format("use tp {} or {}, or divide the model by pp", below, above)
+                       : fmt::format("use tp {}, or divide the model by pp", below);
+}
+
 bool is_held(const ParamSpec& p, const ModelShard& shard, const Range& blocks) {
   if (p.layer < 0) return p.after_blocks ? shard.last() : shard.first();
   return p.layer >= blocks.begin && p.layer < blocks.end;
@@ -52,10 +76,11 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   if (shard.tp > model.vocab) {
     throw_error(ErrorKind::usage, "tp is {}, more than the vocabulary's {} tokens", shard.tp, model.vocab);
   }
-  for (const LayerSpec& layer : model.layers) layer.check_split(shard.tp);
+  if (const std::optional<Error> error = split_error(model, shard.tp))
+    throw Error(error->kind(), error->message(), nearest_tp(model, shard.tp));
   if (shard.pp > model.num_layers()) {
-    throw_hint(ErrorKind::usage, "lower pp, or chunks",
-               "the model has {} blocks, and pp x chunks is {}", model.num_layers(), shard.pp);
+    throw_hint(ErrorKind::usage, "lower pp, or chunks", "the model has {} blocks, fewer than pp x chunks, {}",
+               model.num_layers(), shard.pp);
   }
 }
 

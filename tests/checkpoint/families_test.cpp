@@ -171,7 +171,7 @@ TEST(QuantizedParts, BlocksAreNotCut) {
     }
   }
   EXPECT_GT(cut, 0U);
-  expect_error(ErrorKind::unsupported, {"parallel.tp cuts", "elements 48 and 96", "inside blocks of 32"},
+  expect_error(ErrorKind::unsupported, {"tp cuts", "elements 48 and 96", "inside blocks of 32"},
                [&] { load_part(golden("a"), second); });
 }
 

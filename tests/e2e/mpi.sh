@@ -93,6 +93,9 @@ for layout in --tp --pp; do
   [ "$(generate $layout 2 --threads 2)" = "$ids" ] || fail "two processes with $layout 2 generate another text"
 done
 status=0
+generate || status=$?
+[ "$status" = 2 ] || fail "a whole model in each of two processes ended with $status"
+status=0
 generate --tp 3 || status=$?
 [ "$status" = 2 ] || fail "--tp 3 in two processes ended with $status"
 grep -q -- '--tp is 3 and --pp 1, and mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <set>
+#include <sstream>
 
 #include "tensor/tolerance.h"
 #include "tests/e2e/program.h"
@@ -51,6 +53,19 @@ TEST(Ranks, GenerateAndChatAsOneDevice) {
   }
 }
 
+// The generated answers in a file of --items.
+std::vector<std::string> texts_of(const std::string& items) {
+  std::vector<std::string> texts;
+  std::istringstream lines(read(items));
+  for (std::string line; std::getline(lines, line);) {
+    const Json item = Json::parse(line);
+    for (const Json& model : item["models"]) {
+      if (model.contains("text")) texts.push_back(model["text"]);
+    }
+  }
+  return texts;
+}
+
 TEST(Ranks, EvaluateAsOneDevice) {
   const Program program;
   const std::string model = make_text_model(program, false), text = (program / "text.txt").string();
@@ -60,24 +75,42 @@ TEST(Ranks, EvaluateAsOneDevice) {
                "\n"
                R"({"prompt": "Who jumps?", "reference": "fox", "max_tokens": 4})"
                "\n");
-  const std::vector<std::string> eval = {
-      "eval", "--model", model, "--adapter", llama("a") + "/lora", "--data", text, "--task", tasks, "--dtype", "fp32"};
+  const std::string items = (program / "items.jsonl").string();
+  const std::vector<std::string> eval = {"eval",   "--model", model,    "--adapter", llama("a") + "/lora",
+                                         "--data", text,      "--task", tasks,       "--items",
+                                         items,    "--dtype", "fp32"};
   const Json expected = program.report(with(eval, {"--threads", "1"}));
+  const std::vector<std::string> expected_texts = texts_of(items);
+  ASSERT_EQ(expected_texts.size(), 2);
   for (const std::vector<std::string>& layout : layouts) {
-    Json found = program.report(with(eval, layout));
+    const Json found = program.report(with(eval, layout));
     EXPECT_NEAR(found["loss"].get<double>(), expected["loss"].get<double>(), tolerance(DType::f32, 16 * 96));
     ASSERT_EQ(found["results"].size(), expected["results"].size());
-    for (size_t row = 0; row < found["results"].size(); ++row)
-      EXPECT_EQ(found["results"][row]["metric"], expected["results"][row]["metric"]);
+    for (size_t row = 0; row < found["results"].size(); ++row) {
+      const Json &one = found["results"][row], &other = expected["results"][row];
+      EXPECT_EQ(one["metric"], other["metric"]);
+      ASSERT_EQ(one["models"].size(), 2);
+      for (size_t m = 0; m < 2; ++m) {
+        const double value = other["models"][m]["value"].get<double>();
+        EXPECT_NEAR(one["models"][m]["value"].get<double>(), value, tolerance(DType::f32, 16 * 96) * (1 + value))
+            << one["metric"];
+      }
+    }
+    EXPECT_EQ(texts_of(items), expected_texts);
   }
 }
 
 TEST(Ranks, ServeAsOneDevice) {
   const Program program;
   const std::string model = make_text_model(program, true);
-  for (const char* name : {"poet", "second", "third"}) {
-    fs::create_directories(program / "adapters");
-    fs::copy(fs::path(llama("a")) / "lora", program / "adapters" / name, fs::copy_options::recursive);
+  int64_t alpha = 16;
+  for (const char* name : {"poet", "second", "third"}) {  // adapters that differ in their scale
+    const fs::path folder = program / "adapters" / name;
+    fs::create_directories(folder.parent_path());
+    fs::copy(fs::path(llama("a")) / "lora", folder, fs::copy_options::recursive);
+    Json config = Json::parse(read(folder / "adapter_config.json"));
+    config["lora_alpha"] = alpha *= 4;
+    write(folder / "adapter_config.json", config.dump());
   }
   const std::vector<std::string> serve = {"serve",
                                           "--model",
@@ -107,7 +140,8 @@ TEST(Ranks, ServeAsOneDevice) {
     return texts;
   };
   const std::vector<std::string> expected = answers({"--threads", "1"});
-  EXPECT_NE(expected[0], expected[1]);
+  EXPECT_EQ(std::set<std::string>(expected.begin(), expected.end()).size(), 4)
+      << "a stale adapter would not be noticed";
   for (const std::vector<std::string>& layout : layouts) EXPECT_EQ(answers(layout), expected);
 }
 
@@ -149,10 +183,14 @@ TEST(Ranks, ThePlanOfServingIsWhatItTakes) {
 TEST(Ranks, ErrorsNameTheFault) {
   const Program program;
   const std::vector<std::string> score = {"score", "--model", llama("a"), "--ids", "1,5"};
+  program.refuses({"serve", "--model", llama("a"), "--tp", "0", "--dry-run"}, 2, "both must be at least 1");
+  program.refuses({"serve", "--model", llama("a"), "--compute", "fast", "--dry-run"}, 2,
+                  "--compute 'fast' is not known");
+  program.refuses({"serve", "--model", llama("a"), "--rank-timeout", "30"}, 2, "above --drain-seconds");
   program.refuses(with(score, {"--tp", "0"}), 2, "--tp 0 and --pp 1; both must be at least 1");
   program.refuses(with(score, {"--tp", "3", "--threads", "3"}), 2,
                   "tp is 3, which does not divide the model's 4 attention heads");
-  program.refuses(with(score, {"--pp", "3", "--threads", "3"}), 2, "the model has 2 blocks, and pp x chunks is 3");
+  program.refuses(with(score, {"--pp", "3", "--threads", "3"}), 2, "the model has 2 blocks, fewer than pp x chunks, 3");
   program.refuses(with(score, {"--tp", "2", "--threads", "1"}), 2, "less than the number of ranks, 2");
   program.refuses(with(score, {"--tp", "2", "--device", "sim32,sim32,sim32"}), 2, "lists 3 devices for 2 ranks");
 }

@@ -27,10 +27,12 @@ class EngineRanksTest : public EngineTest {
   }
 
   // Runs rank 0's `body` with its shard of the model, while the other ranks follow its engine.
-  void on_ranks(Extents extents, const std::function<void(SmallModel&, const comm::Group&)>& body) {
+  // `visible`: whether the host can read the devices' memory.
+  void on_ranks(Extents extents, const std::function<void(SmallModel&, const comm::Group&)>& body,
+                bool visible = true) {
     SCOPED_TRACE(testing::Message() << "tp " << extents.tp << ", pp " << extents.pp);
     comm::run_in_process({.ranks = extents.tp * extents.pp, .timeout_s = 60}, [&](const comm::Group& all) {
-      SmallModel part(GetParam(), StorageType::f32, true, ranks_of(all, extents));
+      SmallModel part(GetParam(), StorageType::f32, visible, ranks_of(all, extents));
       if (all.rank() == 0) return body(part, all);
       follow_engine(part.device, part.registry, part.threads, *part.model, all);
     });
@@ -70,20 +72,23 @@ TEST_P(EngineRanksTest, AnswersAsOneDevice) {
   s.adapter_slots = 2;
   s.draft_tokens = 2;
   const std::vector<Answer> expected = answers(s, requests);
-  for (const Extents extents : all_extents)
-    on_ranks(extents, [&](SmallModel& part, const comm::Group& all) {
-      Engine engine = engine_of(part, s, all);
-      EXPECT_TRUE(engine.has_ranks());
-      engine.check_ranks();
-      const std::vector<Answer> found = answers_of(engine, requests);
-      for (size_t i = 0; i < found.size(); ++i) {
-        SCOPED_TRACE(i);
-        EXPECT_EQ(found[i].finish, FinishReason::length);
-        expect_near(found[i].tokens, expected[i].tokens);
-        expect_near(found[i].prompt, expected[i].prompt);
-      }
-      engine.check_ranks();
-    });
+  const auto compare = [&](SmallModel& part, const comm::Group& all) {
+    Engine engine = engine_of(part, s, all);
+    EXPECT_TRUE(engine.has_ranks());
+    engine.check_ranks();
+    engine.cancel(engine.submit(requests[2]));  // its adapter may be on its way
+    const std::vector<Answer> found = answers_of(engine, requests);
+    for (size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_EQ(found[i].finish, FinishReason::length);
+      expect_near(found[i].tokens, expected[i].tokens);
+      expect_near(found[i].prompt, expected[i].prompt);
+    }
+    engine.check_ranks();
+  };
+  for (const Extents extents : all_extents) {
+    for (const bool visible : {true, false}) on_ranks(extents, compare, visible);
+  }
 }
 
 TEST_P(EngineRanksTest, EmbedsAsOneDevice) {
@@ -135,6 +140,24 @@ TEST_P(EngineRanksTest, RequestsEndWhenARankFails) {
       EXPECT_EQ(held->back().finish, FinishReason::failed);
       EXPECT_NE(held->back().error.find("no memory"), std::string::npos) << held->back().error;
       EXPECT_NE(service.failure().find("rank 1"), std::string::npos) << service.failure();
+    });
+  };
+  EXPECT_THROW(run_with_failure(), Error);
+}
+
+// Also while there are no requests.
+TEST_P(EngineRanksTest, AnIdleEngineNoticesThatARankHasFailed) {
+  const auto run_with_failure = [&] {
+    comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& group) {
+      SmallModel part(GetParam(), StorageType::f32, true, ranks_of(group, {.tp = 2}));
+      if (group.rank() > 0) {
+        const EngineLink link(group);
+        EXPECT_EQ(link.receive().message, EngineMessage::settings);
+        EXPECT_EQ(link.receive().message, EngineMessage::idle);
+        throw Error(ErrorKind::resource, "no memory");
+      }
+      Engine engine = engine_of(part, settings(2, 16, 4), group);
+      EXPECT_THROW(engine.check_ranks(), Error);
     });
   };
   EXPECT_THROW(run_with_failure(), Error);

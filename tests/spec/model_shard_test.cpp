@@ -99,6 +99,28 @@ TEST(TensorParallelShards, HoldEveryElement) {
   EXPECT_GT(cut, 100U);
 }
 
+TEST(TensorParallelShards, RefusalsNameTheNearestNumbers) {
+  ModelSpec model = small_model("llama", 2);
+  for (LayerSpec& layer : model.layers) {
+    layer.attention.heads = 12;
+    layer.attention.kv_heads = 6;
+    layer.mlp = Dense{.features = 48};
+  }
+  const auto hint = [&](int64_t tp) {
+    try {
+      check(model, {.tp = tp});
+    } catch (const Error& error) {
+      return error.hint();
+    }
+    return std::string("fits");
+  };
+  EXPECT_EQ(hint(4), "use tp 3 or 6, or divide the model by pp");
+  EXPECT_EQ(hint(7), "use tp 6, or divide the model by pp");
+  EXPECT_EQ(hint(3), "fits");
+  model.layers[1].attention.kv_heads = 2;  // all layers count
+  EXPECT_EQ(hint(3), "use tp 2, or divide the model by pp");
+}
+
 TEST(TensorParallelShards, AdaptersAreCutWithTheirLayers) {
   const ModelSpec model = small_model("llama", 2);
   const std::vector<HeldParameter> held = held_parameters(model, ModelShard{.tp = 2, .tp_rank = 1});

@@ -346,7 +346,7 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   size_t head = nn::Linear::bytes(shape.logit_rows, part, spec.hidden, shape, false);
   if (shape.tp > 1) {
     head = Arena::footprint(DType::f32, Shape{shape.logit_rows, part}) +
-           std::max(head, nn::gather_columns_bytes(shape.logit_rows * spec.vocab));
+           std::max(head, nn::gather_columns_bytes(shape.logit_rows, spec.vocab));
   }
   PassBytes bytes;
   const size_t input = shape.pp > 1 ? residual : 0;

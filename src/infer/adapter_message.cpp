@@ -1,10 +1,7 @@
-#include "infer/adapter_part.h"
+#include "infer/adapter_message.h"
 
 #include "base/error.h"
-#include "base/host_memory.h"
 #include "infer/engine_link.h"
-#include "nn/adapter_part.h"
-#include "tensor/arena.h"
 
 namespace ingot::infer {
 
@@ -20,20 +17,6 @@ struct PackedLayer {
 };
 
 }  // namespace
-
-std::shared_ptr<const HostAdapter> adapter_part(const HostAdapter& whole, std::span<const spec::HeldParameter> held) {
-  const auto memory = std::make_shared<const HostMemory>(nn::adapter_part_bytes(whole.weights, held),
-                                                         HostMemory::Pages::small, "an adapter");
-  std::byte* next = memory->data();
-  const auto allocate = [&](DType type, const Shape& shape) {
-    const Tensor tensor{next, type, shape, nullptr};
-    next += Arena::footprint(tensor.bytes());
-    return tensor;
-  };
-  const auto part = std::make_shared<HostAdapter>(whole.name, nn::adapter_part(whole.weights, held, allocate), memory);
-  part->identity = whole.identity;
-  return part;
-}
 
 std::vector<std::byte> pack_adapter(const HostAdapter& adapter) {
   std::vector<std::byte> bytes;
