@@ -42,6 +42,39 @@ bool is_copy(const ModelSpec& model, const ParamSpec& p, const ModelShard& shard
   return model.tied_head && p.role == Role::embedding && shard.last() && !shard.first();
 }
 
+// The weights by which a token is multiplied in an MLP.
+double used_weights(const Dense& mlp, int64_t hidden) {
+  return static_cast<double>((mlp.gated ? 3 : 2) * mlp.features * hidden);
+}
+double used_weights(const Experts& mlp, int64_t hidden) {
+  return static_cast<double>(mlp.count * hidden) +
+         static_cast<double>(mlp.per_token) * used_weights(mlp.expert, hidden);
+}
+double used_weights(const LayerSpec& layer, int64_t hidden) {
+  const Attention& attention = layer.attention;
+  return static_cast<double>(2 * (attention.query_width() + attention.key_width()) * hidden) +
+         std::visit([&](const auto& mlp) { return used_weights(mlp, hidden); }, layer.mlp);
+}
+
+// The last stage has the head besides its blocks, so it has fewer of them where that shortens the longest stage.
+int64_t blocks_of_last_stage(const ModelSpec& model, int64_t stages) {
+  const int64_t blocks = model.num_layers();
+  if (stages == 1) return blocks;
+  double all = 0;
+  for (const LayerSpec& layer : model.layers) all += used_weights(layer, model.hidden);
+  // In blocks; those of a model that differ are taken as their mean.
+  const double head = static_cast<double>(model.vocab * model.hidden) * static_cast<double>(blocks) / all;
+  const auto longest = [&](int64_t last) {
+    const int64_t others = (blocks - last + stages - 2) / (stages - 1);
+    return std::max(static_cast<double>(others), static_cast<double>(last) + head);
+  };
+  int64_t best = blocks / stages;
+  for (int64_t last = best - 1; last >= 1; --last) {
+    if (longest(last) < longest(best)) best = last;
+  }
+  return best;
+}
+
 // Why `tp` ranks cannot divide the model's layers.
 std::optional<Error> split_error(const ModelSpec& model, int64_t tp) {
   try {
@@ -89,8 +122,10 @@ bool counts(TensorPlacement placement, const ModelShard& shard) {
 }
 
 Range blocks_of(const ModelSpec& model, const ModelShard& shard) {
-  const int64_t each = model.num_layers() / shard.pp;
-  const int64_t more = model.num_layers() % shard.pp;  // stages with one block more
+  const int64_t last = blocks_of_last_stage(model, shard.pp), blocks = model.num_layers();
+  if (shard.last()) return {blocks - last, blocks};
+  const int64_t each = (blocks - last) / (shard.pp - 1);
+  const int64_t more = (blocks - last) % (shard.pp - 1);  // stages with one block more
   const int64_t begin = shard.stage * each + std::min(shard.stage, more);
   return {begin, begin + each + (shard.stage < more ? 1 : 0)};
 }

@@ -29,8 +29,9 @@ struct ModelShard {
 // yet.
 void check(const ModelSpec& model, const ModelShard& shard);
 
-// The blocks of the shard, by their index in the model. If the layers do not divide evenly, earlier stages have one
-// more.
+// The blocks of the shard, by their index in the model. Stages have equal numbers of blocks, earlier ones one more if
+// that does not come out even; but the last one, which also has the head, as many fewer as make the longest stage
+// shortest, by the weights that a token is multiplied with, and at least one.
 Range blocks_of(const ModelSpec& model, const ModelShard& shard);
 
 // The tokens whose rows of the embedding and of the head the shard has; the ranks' numbers differ by at most 1.

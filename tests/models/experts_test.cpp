@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "comm/in_process.h"
 #include "models/testing/family_specs.h"
 #include "ops/lora_bytes.h"
 #include "tensor/tolerance.h"
@@ -30,11 +31,14 @@ struct Outcome {
 };
 
 // The third step, so that its dropout depends on the step too.
-Outcome outcome(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, bool visible) {
+Outcome outcome(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, bool visible,
+                const comm::Group& tp) {
   SmallRun::Settings settings;
   settings.spec = model;
   settings.lora = lora;
   settings.visible = visible;
+  settings.ranks = tp;
+  settings.tp = tp.size();
   settings.step.micro = 2;
   SmallRun run(settings);
   if (lora) run.randomise_b(9);
@@ -63,13 +67,15 @@ int64_t chain_length(const spec::ModelSpec& model) { return spec::longest_row(mo
 
 class GroupedExperts : public testing::TestWithParam<FamilyCase> {
  protected:
-  void expect_agreement(const std::optional<spec::LoraSpec>& lora) {
-    const Outcome expected = outcome(GetParam().spec, lora, true), found = outcome(GetParam().spec, lora, false);
+  // `tp`: ranks that have the model together.
+  static void expect_agreement(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                               const comm::Group& tp = {}) {
+    const Outcome expected = outcome(model, lora, true, tp), found = outcome(model, lora, false, tp);
     EXPECT_FALSE(expected.ops.contains("grouped_linear"));
     EXPECT_TRUE(found.ops.contains("grouped_linear") && found.ops.contains("grouped_linear_backward_input") &&
                 found.ops.contains("grouped_weight_gradient"));
     EXPECT_EQ(found.ops.contains("grouped_dropout"), lora && lora->dropout > 0);
-    const double bound = tolerance(DType::f32, chain_length(GetParam().spec));
+    const double bound = tolerance(DType::f32, chain_length(model));
     EXPECT_NEAR(found.loss / expected.loss, 1, bound);
     ASSERT_EQ(found.names, expected.names);
     int64_t of_experts = 0;
@@ -82,13 +88,25 @@ class GroupedExperts : public testing::TestWithParam<FamilyCase> {
   }
 };
 
-TEST_P(GroupedExperts, AgreeInFullTraining) { expect_agreement(std::nullopt); }
+TEST_P(GroupedExperts, AgreeInFullTraining) { expect_agreement(GetParam().spec, std::nullopt); }
 
 TEST_P(GroupedExperts, AgreeWithAdapters) {
   spec::LoraSpec lora = train::small_lora({"all-linear"});
-  expect_agreement(lora);
+  expect_agreement(GetParam().spec, lora);
   lora.dropout = 0.3;
-  expect_agreement(lora);
+  expect_agreement(GetParam().spec, lora);
+}
+
+TEST_P(GroupedExperts, AgreeOnTensorParallelRanks) {
+  spec::ModelSpec model = GetParam().spec;
+  for (spec::LayerSpec& layer : model.layers)
+    spec::dense_of(layer.mlp).features = 16;  // dropout: multiples of 4 a rank
+  spec::LoraSpec lora = train::small_lora({"all-linear"});
+  lora.dropout = 0.3;
+  comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& tp) {
+    expect_agreement(model, std::nullopt, tp);
+    expect_agreement(model, lora, tp);
+  });
 }
 
 // Scratch memory for the low-rank terms of K rows a token is reserved only where they are computed: grouped, in

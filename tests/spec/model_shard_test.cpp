@@ -43,6 +43,30 @@ TEST(PipelineShards, HoldEveryParameterOnce) {
   }
 }
 
+// The head of this model is as much as five of its blocks.
+TEST(PipelineShards, TheLastStageHasFewerBlocksForTheHead) {
+  ModelSpec model = small_model("llama", 12);
+  model.vocab = 5 * (4 * model.hidden * model.hidden + 3 * 4 * model.hidden * model.hidden) / model.hidden;
+  for (LayerSpec& layer : model.layers) {
+    layer.attention.heads = layer.attention.kv_heads = 4;
+    layer.attention.head_dim = model.hidden / 4;
+    layer.mlp = Dense{.features = 4 * model.hidden};
+  }
+  const auto numbers = [&](int64_t stages) {
+    std::vector<int64_t> blocks;
+    for (int64_t stage = 0; stage < stages; ++stage)
+      blocks.push_back(blocks_of(model, {.pp = stages, .stage = stage}).count());
+    return blocks;
+  };
+  EXPECT_EQ(numbers(1), std::vector<int64_t>{12});
+  EXPECT_EQ(numbers(2), (std::vector<int64_t>{8, 4}));
+  EXPECT_EQ(numbers(3), (std::vector<int64_t>{6, 5, 1}));
+  EXPECT_EQ(numbers(6), (std::vector<int64_t>{3, 2, 2, 2, 2, 1}));
+  EXPECT_EQ(numbers(12), std::vector<int64_t>(12, 1));
+  model.vocab /= 20;  // a quarter of a block
+  EXPECT_EQ(numbers(5), (std::vector<int64_t>{3, 3, 2, 2, 2}));
+}
+
 TEST(PipelineShards, BackwardEndsAtTheLowestTrainableBlock) {
   const ModelSpec model = small_model("llama", 8);
   const auto end_of = [&](int64_t stage, int64_t lowest) {
