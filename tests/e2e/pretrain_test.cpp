@@ -172,9 +172,14 @@ TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
   more.insert(more.end(), {"parallel.dp=2", "parallel.zero=3", "threads=2"});
   ASSERT_NO_FATAL_FAILURE(trains("continued-shared", more));
   EXPECT_EQ(model("continued-shared"), model("continued"));
-  // On devices whose memory the host cannot access, alone and beside one of another kind.
-  const std::vector<std::string> few =
-      with({"steps=1", "batch.global=2", "data.sequence_length=32", "data.eval=[]", "eval.every=0"});
+  // On devices whose memory the host cannot access, alone and beside one of another kind. They are slow: a small model.
+  const std::filesystem::path small = program_ / "small-model";
+  std::filesystem::copy(std::filesystem::path(source_root) / "recipes/models/tiny", small);
+  Json config = Json::parse(read(small / "config.json"));
+  config.update({{"hidden_size", 64}, {"head_dim", 16}, {"intermediate_size", 96}, {"num_hidden_layers", 2}});
+  write(small / "config.json", config.dump());
+  const std::vector<std::string> few = with({"model=" + small.string(), "steps=1", "batch.global=2",
+                                             "data.sequence_length=32", "data.eval=[]", "eval.every=0"});
   const auto simulated = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.end(), few.begin(), few.end());
     return trains(name, more);
