@@ -41,7 +41,7 @@ class AdapterSlots {
   // Returns the adapter's slot and adds a user to it; -1 when every slot is in use. An adapter that has no slot yet
   // gets the least recently used slot without users, and filling it is started: see `ready`.
   int64_t acquire(const std::shared_ptr<const HostAdapter>& adapter);
-  // Fills this slot with the adapter, and waits until that is done. For ranks that are told which slot it gets.
+  // Fills this slot with the adapter, and waits until that is done. For ranks that receive adapters from rank 0.
   void place(int64_t slot, std::shared_ptr<const HostAdapter> adapter);
   // Removes a user. If it was the last one and the weights are still being copied to staging memory, the copy is
   // cancelled and the adapter dropped: nothing reads its weights after this returns.

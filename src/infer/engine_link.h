@@ -1,5 +1,5 @@
-// What rank 0's engine tells the other ranks of its model (infer/follower.h). Every message is a broadcast: rank 0
-// sends, the others receive. Used by the thread that runs the engine.
+// Broadcasts of batches and adapters from rank 0's engine to the other ranks of its model (infer/follower.h). Used by
+// the thread that runs the engine.
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -151,10 +152,7 @@ Forward::Forward(Device& device, const ops::Registry& registry, ThreadPool& thre
   if (s.adapter_rank == 0) return;
   adapter_arena_ = Arena(device, bytes.adapters, "adapters");
   AdapterSlots::Share share;
-  if (!link_.alone() && link_.leads())
-    share = [this](int64_t slot, const std::shared_ptr<const HostAdapter>& whole) {
-      return share_adapter(slot, whole);
-    };
+  if (!link_.alone() && link_.leads()) share = std::bind_front(&Forward::share_adapter, this);
   adapters_.emplace(device, adapter_arena_, model.whole(), model.shard(), num_slots(s), s.adapter_rank, s.activation,
                     std::move(share));
   lora_.entries = head_lora_.entries = adapters_->entries();
@@ -228,6 +226,7 @@ Forward::Batch Forward::fill_inputs(std::span<const ForwardChunk> chunks) {
 }
 
 void Forward::send(const Batch& batch) const {
+  if (link_.alone()) return;
   const std::vector<int64_t> counts = {batch.tokens, batch.chunks, std::ssize(batch.sampled_rows),
                                        std::ssize(batch.known_rows)};
   link_.send(EngineMessage::batch, {bytes_of(counts), bytes_of(batch.sampled_rows), bytes_of(batch.known_rows),

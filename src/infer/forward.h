@@ -45,8 +45,8 @@ EngineSettings checked(EngineSettings settings, const spec::ModelSpec& model);
 void check_counts(const EngineSettings& settings, const spec::ModelSpec& model);
 int64_t num_pages(const EngineSettings& settings);
 
-// Of a model that several ranks share, each of `ranks` has one. Rank 0 runs batches, and tells the others to compute
-// theirs.
+// Of a model that several ranks share, each of `ranks` has one. Rank 0 broadcasts every batch that it runs, and the
+// others compute their shares of it.
 class Forward {
  public:
   Forward(Device& device, const ops::Registry& registry, ThreadPool& threads, const models::InferenceModel& model,
