@@ -110,7 +110,7 @@ class Serve : public Command {
     arguments.option(
         "rank-timeout", rank_timeout_s_,
         "with --tp or --pp: seconds after which a device that does not answer ends the server; also how much longer "
-        "than another it may take to load its part of the model");
+        "than another it may take to load its part of the model (default: 600)");
     arguments.option("drain-seconds", drain_s_, "seconds that running requests may take after SIGTERM");
     arguments.option("access-log", access_log_, "access log file, one JSON line per request (default: standard error)");
     arguments.example(
@@ -138,7 +138,7 @@ class Serve : public Command {
           memory_for_each(session);
           return follow_engine(session);
         },
-        rank_timeout_s_);
+        rank_timeout_s_.value_or(rank_timeout_s));
   }
 
  private:
@@ -241,11 +241,19 @@ class Serve : public Command {
                  "--queue-per-key has no effect without API keys");
     }
     if (machine_ && !dry_run_) throw_error(ErrorKind::usage, "--machine needs --dry-run");
-    if (rank_timeout_s_ < 20 || rank_timeout_s_ <= drain_s_ + last_answers_s) {
-      throw_error(ErrorKind::usage, "--rank-timeout {}; must be at least 20 seconds, and above --drain-seconds + {}",
-                  rank_timeout_s_, last_answers_s);
-    }
+    check_rank_timeout();
     if (drain_s_ < 0) throw_error(ErrorKind::usage, "--drain-seconds must not be negative");
+  }
+
+  void check_rank_timeout() const {
+    if (options_.tp * options_.pp == 1) {
+      if (rank_timeout_s_) throw_error(ErrorKind::usage, "--rank-timeout has no effect without --tp or --pp");
+      return;
+    }
+    const double timeout_s = rank_timeout_s_.value_or(rank_timeout_s);
+    if (timeout_s >= 20 && timeout_s > drain_s_ + last_answers_s) return;
+    throw_error(ErrorKind::usage, "--rank-timeout {}; must be at least 20 seconds, and above --drain-seconds + {}",
+                timeout_s, last_answers_s);
   }
 
   server::ApiSettings read_api_settings() {
@@ -447,7 +455,7 @@ class Serve : public Command {
   int64_t body_bytes_ = 8 << 20;
   int64_t bodies_bytes_ = 256 << 20;
   double drain_s_ = 30;
-  double rank_timeout_s_ = rank_timeout_s;
+  std::optional<double> rank_timeout_s_;
   bool dry_run_ = false;
   std::optional<std::string> machine_;
 };

@@ -186,7 +186,8 @@ TEST(Ranks, ErrorsNameTheFault) {
   program.refuses({"serve", "--model", llama("a"), "--tp", "0", "--dry-run"}, 2, "both must be at least 1");
   program.refuses({"serve", "--model", llama("a"), "--compute", "fast", "--dry-run"}, 2,
                   "--compute 'fast' is not known");
-  program.refuses({"serve", "--model", llama("a"), "--rank-timeout", "30"}, 2, "above --drain-seconds");
+  program.refuses({"serve", "--model", llama("a"), "--tp", "2", "--rank-timeout", "30"}, 2, "above --drain-seconds");
+  program.refuses({"serve", "--model", llama("a"), "--rank-timeout", "60"}, 2, "no effect without --tp or --pp");
   program.refuses(with(score, {"--tp", "0"}), 2, "--tp 0 and --pp 1; both must be at least 1");
   program.refuses(with(score, {"--tp", "3", "--threads", "3"}), 2,
                   "tp is 3, which does not divide the model's 4 attention heads");
