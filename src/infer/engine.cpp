@@ -137,7 +137,8 @@ Engine::~Engine() {
   if (!state_ || state_->interrupted) return;
   try {
     state_->link.send(EngineMessage::end);
-  } catch (const std::exception&) {  // the other ranks have failed
+  } catch (const std::exception&) {
+    state_->interrupted = true;  // the other ranks have failed and need no message
   }
 }
 
