@@ -3,7 +3,8 @@
 namespace ingot::comm {
 
 double Grid::waited_s() const {
-  double sum = world.waited_s() + forward.waited_s() + backward.waited_s() + ends.waited_s() + weights.waited_s();
+  double sum = world.waited_s() + forward.waited_s() + backward.waited_s() + ends.waited_s() + weights.waited_s() +
+               cp.waited_s();
   for (const Group* group : {&dp, &pp, &tp}) {
     if (group->size() != world.size()) sum += group->waited_s();  // else it is the same group
   }
@@ -22,11 +23,12 @@ Grid data_parallel(const Group& world) {
 }
 
 Grid make_grid(const Group& world, const Extents& extents) {
-  const auto [dp, pp, tp, wanted] = extents;
-  if (dp < 1 || pp < 1 || tp < 1 || int64_t{dp} * pp * tp != world.size()) {
-    throw_hint(ErrorKind::usage, "start dp x pp x tp ranks, or change the parallel layout",
-               "dp {} x pp {} x tp {} does not equal the number of ranks, {}", dp, pp, tp, world.size());
+  const auto [data, cp, pp, tp, wanted] = extents;
+  if (data < 1 || cp < 1 || pp < 1 || tp < 1 || int64_t{data} * cp * pp * tp != world.size()) {
+    throw_hint(ErrorKind::usage, "start dp x cp x pp x tp ranks, or change the parallel layout",
+               "dp {} x cp {} x pp {} x tp {} does not equal the number of ranks, {}", data, cp, pp, tp, world.size());
   }
+  const int dp = data * cp;
   const int shard = wanted == 0 ? dp : wanted;
   if (shard < 1 || dp % shard != 0) throw_error(ErrorKind::internal, "shard groups of {} among {} ranks", shard, dp);
   const int tp_rank = world.rank() % tp;
@@ -39,6 +41,8 @@ Grid make_grid(const Group& world, const Extents& extents) {
   Grid grid;
   grid.world = world;
   grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
+  // A group of its own also where it has all ranks: exchanges and synchronisation of gradients overlap.
+  if (cp > 1) grid.cp = world.split((pp_rank * data + dp_rank / cp) * tp + tp_rank, dp_rank % cp, "cp");
   grid.pp = along(pp, dp_rank * tp + tp_rank, pp_rank, "pp");
   grid.tp = along(tp, pp_rank * dp + dp_rank, tp_rank, "tp");
   grid.shard = shard == dp ? grid.dp : shard == 1 ? Group() : grid.dp.split(dp_rank / shard, dp_rank, "shard");

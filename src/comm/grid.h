@@ -9,22 +9,24 @@
 namespace ingot::comm {
 
 struct Extents {
-  int dp = 1;     // data-parallel ranks
+  int dp = 1;     // data-parallel ranks: each has sequences of its own
+  int cp = 1;     // context-parallel ranks: each has some tokens of the same sequences
   int pp = 1;     // pipeline stages
   int tp = 1;     // ranks that share the tensors of a layer
-  int shard = 0;  // data-parallel ranks that divide the state among them; 0: all
+  int shard = 0;  // of the dp x cp ranks with the same part of the model, those that divide its state; 0: all
 };
 
-// World rank = (pp rank * dp + dp rank) * tp + tp rank: ranks that communicate most are neighbours.
+// World rank = ((pp rank * dp + dp rank) * cp + cp rank) * tp + tp rank: ranks that communicate most are neighbours.
 struct Grid {
   Group world;
-  Group dp;  // ranks with the same part of the model
+  Group dp;  // ranks with the same part of the model, dp x cp of them, which add up their gradients
   // Of `dp`: those that divide the state of that part among them, which are neighbours, and those that have the same
   // share of it, ordered by their numbers in `dp`.
   Group shard, replicas;
-  Group pp;     // ranks with the same sequences and tp rank, ordered by stage
-  Group tp;     // ranks with the same sequences and stage
-  Group model;  // ranks with the same sequences, which have one copy of the model together: pp x tp, by stage
+  Group cp;     // ranks with the same sequences and part of the model
+  Group pp;     // ranks with the same tokens and tp rank, ordered by stage
+  Group tp;     // ranks with the same tokens and stage
+  Group model;  // ranks with the same tokens, which have one copy of the model together: pp x tp, by stage
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;
@@ -35,9 +37,13 @@ struct Grid {
 
   // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
   struct OnDevice {
-    std::shared_ptr<DeviceCommunicator> shard, replicas, weights, tp;
+    std::shared_ptr<DeviceCommunicator> shard, replicas, weights, cp, tp;
   };
   OnDevice on_device;
+
+  // The ranks that have sequences of their own, and the number of this one among them.
+  int data_ranks() const { return dp.size() / cp.size(); }
+  int data_rank() const { return dp.rank() / cp.size(); }
 
   // Group::waited_s() of all of them.
   double waited_s() const;
@@ -46,8 +52,8 @@ struct Grid {
 // All ranks are data-parallel. Collective.
 Grid data_parallel(const Group& world);
 
-// Collective. ErrorKind::usage when dp * pp * tp is not the world size, naming both; internal when `shard` does not
-// divide dp.
+// Collective. ErrorKind::usage when dp * cp * pp * tp is not the world size, naming both; internal when `shard` does
+// not divide dp * cp.
 Grid make_grid(const Group& world, const Extents& extents);
 
 }  // namespace ingot::comm

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/head_exchange.h"
 #include "nn/transfer.h"
 #include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
@@ -15,6 +16,29 @@ namespace {
 Tensor rows_of(const Norm& norm, const Tensor& x) {
   const int64_t features = norm.weight.elements();
   return x.reshape(Shape{x.elements() / features, features});
+}
+
+// Rows and heads for which a rank computes attention (nn/head_exchange.h).
+struct OwnHeads {
+  int64_t rows, heads, kv_heads;
+};
+OwnHeads own_heads(const spec::Attention& spec, const PassShape& shape) {
+  return {shape.tokens * shape.cp, spec.heads / shape.cp, std::max<int64_t>(1, spec.kv_heads / shape.cp)};
+}
+
+// Scratch bytes of what attention, in forward or in backward, exchanges and computes over a rank's heads, where `op` is
+// what ops::attention or ops::attention_backward needs. `copies` and `kv_copies`: of queries, and of keys or values
+// where ranks share them.
+size_t attend_bytes(const spec::Attention& spec, const PassShape& shape, size_t op, int64_t copies, int64_t kv_copies) {
+  if (shape.cp == 1) return op;
+  const OwnHeads own = own_heads(spec, shape);
+  const size_t queries = shape.matrix_bytes(own.rows, own.heads * spec.head_dim);
+  const size_t keys = shape.matrix_bytes(own.rows, own.kv_heads * spec.head_dim);
+  const bool shared = spec.kv_heads % shape.cp != 0;
+  const size_t exchange = std::max(HeadExchange::scratch_bytes(queries, shape.cp, spec.heads),
+                                   HeadExchange::scratch_bytes(keys, shape.cp, spec.kv_heads));
+  return static_cast<size_t>(copies) * queries + (shared ? static_cast<size_t>(kv_copies) * keys : 0) +
+         std::max(op, exchange);
 }
 
 }  // namespace
@@ -70,6 +94,44 @@ void Attention::rotate(Pass& pass, const Tensor& queries, const Tensor& keys, bo
   ops::rope(pass.ops, keys, keys, positions, frequencies, {.heads = attributes.kv_heads, .inverse = inverse});
 }
 
+// What a rank computes attention with for its heads.
+ops::AttentionAttributes Attention::attributes_of(const HeadExchange& exchange) const {
+  ops::AttentionAttributes own = attributes;
+  own.heads = exchange.own_heads(attributes.heads);
+  own.kv_heads = exchange.own_heads(attributes.kv_heads);
+  if (own.slopes) own.slopes = attributes.slopes.slice(exchange.rank() * own.heads, (exchange.rank() + 1) * own.heads);
+  return own;
+}
+
+// The memory for a rank's heads of x [T, `heads` D]: that of x, or new where ranks share heads.
+Tensor Attention::memory_of_heads(Pass& pass, const Tensor& x, int64_t heads) const {
+  const int64_t rows = x.shape[0] * pass.cp->ranks();
+  const Shape shape{rows, pass.cp->own_heads(heads) * attributes.head_dim};
+  return heads % pass.cp->ranks() == 0 ? x.reshape(shape) : pass.ops.scratch.allocate(x.dtype, shape);
+}
+
+void Attention::attend(Pass& pass, BlockState& state) const {
+  const Tensor lse = pass.training ? state.lse : Tensor{};
+  if (pass.cp == nullptr) {
+    ops::attention(pass.ops, state.attention_context, lse, state.q, state.k, state.v, pass.batch.offsets, attributes);
+    return;
+  }
+  const Arena::Scope scope(pass.ops.scratch);
+  const ops::AttentionAttributes own = attributes_of(*pass.cp);
+  const auto exchanged = [&](const Tensor& x, int64_t heads) {
+    const Tensor out = memory_of_heads(pass, x, heads);
+    pass.cp->to_heads(pass.ops, out, x, heads);
+    return out;
+  };
+  const Tensor heads_q = exchanged(state.q, attributes.heads);
+  const Tensor heads_k = exchanged(state.k, attributes.kv_heads);
+  const Tensor heads_v = exchanged(state.v, attributes.kv_heads);
+  const Tensor context = memory_of_heads(pass, state.attention_context, attributes.heads);
+  ops::attention(pass.ops, context, lse ? lse.reshape(Shape{own.heads, heads_q.shape[0]}) : lse, heads_q, heads_k,
+                 heads_v, pass.batch.offsets, own);
+  pass.cp->to_rows(pass.ops, state.attention_context, context, attributes.heads);
+}
+
 void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
   project(pass, state);
   if (pass.cache) {
@@ -77,10 +139,45 @@ void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool a
     ops::kv_store(pass.ops, pages, state.k, state.v, pass.cache->slots);
     ops::paged_attention(pass.ops, state.attention_context, state.q, pages, pass.cache->layout, attributes);
   } else {
-    ops::attention(pass.ops, state.attention_context, pass.training ? state.lse : Tensor{}, state.q, state.k, state.v,
-                   pass.batch.offsets, attributes);
+    attend(pass, state);
   }
   if (out) o.forward(pass, out, state.attention_context, accumulate);
+}
+
+void Attention::attend_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext,
+                                const BlockState& state) const {
+  const auto& [dq, dk, dv] = gradients;
+  if (pass.cp == nullptr) {
+    ops::attention_backward(pass.ops, dq, dk, dv, dcontext,
+                            {state.attention_context, state.lse, state.q, state.k, state.v}, pass.batch.offsets,
+                            attributes);
+    return;
+  }
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  HeadExchange& exchange = *pass.cp;
+  const ops::AttentionAttributes own = attributes_of(exchange);
+  const int64_t heads = attributes.heads, kv_heads = attributes.kv_heads;
+  // The output is still needed as rows, for the gradient of the output projection's weight.
+  const Tensor context = scratch.allocate(dcontext.dtype, memory_of_heads(pass, dcontext, heads).shape);
+  exchange.to_heads(pass.ops, context, state.attention_context, heads);
+  const Tensor dheads = memory_of_heads(pass, dcontext, heads);
+  exchange.to_heads(pass.ops, dheads, dcontext, heads);
+  // As forward has left them, or again where ranks share heads.
+  const Tensor heads_q = memory_of_heads(pass, state.q, heads);
+  const Tensor heads_k = memory_of_heads(pass, state.k, kv_heads), heads_v = memory_of_heads(pass, state.v, kv_heads);
+  if (heads_k.data != state.k.data) {
+    exchange.to_heads(pass.ops, heads_k, state.k, kv_heads);
+    exchange.to_heads(pass.ops, heads_v, state.v, kv_heads);
+  }
+  const Tensor heads_dq = memory_of_heads(pass, dq, heads);
+  const Tensor heads_dk = memory_of_heads(pass, dk, kv_heads), heads_dv = memory_of_heads(pass, dv, kv_heads);
+  const Tensor lse = state.lse.reshape(Shape{own.heads, heads_q.shape[0]});
+  ops::attention_backward(pass.ops, heads_dq, heads_dk, heads_dv, dheads, {context, lse, heads_q, heads_k, heads_v},
+                          pass.batch.offsets, own);
+  exchange.to_rows(pass.ops, dq, heads_dq, heads);
+  exchange.to_rows(pass.ops, dk, heads_dk, kv_heads);
+  exchange.to_rows(pass.ops, dv, heads_dv, kv_heads);
 }
 
 void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
@@ -93,9 +190,7 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     const Arena::Scope inner(scratch);
     const Tensor dattended = scratch.allocate(state.attention_context.dtype, state.attention_context.shape);
     o.backward(pass, dattended, dout, state.attention_context, false);
-    ops::attention_backward(pass.ops, dq, dk, dv, dattended,
-                            {state.attention_context, state.lse, state.q, state.k, state.v}, pass.batch.offsets,
-                            attributes);
+    attend_backward(pass, {dq, dk, dv}, dattended, state);
   }
   rotate(pass, dq, dk, true);
   if (q_norm) {  // q and k are not needed any more: their memory is reused for the gradients
@@ -136,7 +231,9 @@ size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, con
     in = std::max(Linear::bytes(tokens, q, hidden, shape), Linear::bytes(tokens, kv, hidden, shape));
   }
   const size_t out = Linear::bytes(tokens, hidden, q, shape) + Linear::sum_bytes(tokens, hidden, shape);
-  return std::max({in, out, ops::attention_bytes(tokens, shape.longest, spec.heads, spec.head_dim, shape.threads)});
+  const OwnHeads own = own_heads(spec, shape);
+  const size_t op = ops::attention_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
+  return std::max({in, out, attend_bytes(spec, shape, op, 0, 2)});
 }
 
 size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {
@@ -149,8 +246,9 @@ size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, co
   size_t norm = 0;
   if (spec.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * spec.heads, spec.head_dim);
   if (spec.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
-  const size_t attention =
-      ops::attention_backward_bytes(tokens, shape.longest, spec.heads, spec.head_dim, shape.threads);
+  const OwnHeads own = own_heads(spec, shape);
+  const size_t op = ops::attention_backward_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
+  const size_t attention = attend_bytes(spec, shape, op, 1, 4);
   return gradients + std::max(attention_context, fused) +
          std::max({norm, attention, forward_bytes(spec, hidden, shape)});
 }

@@ -24,7 +24,8 @@ struct Attention {
 
   // Fills state.q .. state.lse from state.attention_normed. out [T, H] = o(attended), added to out with `accumulate`;
   // out is absent when only the state is to be filled. With a KV cache in the pass, the new keys and values are stored
-  // there and attention reads from there.
+  // there and attention reads from there. With Pass::cp, state.q and lse become those of this rank's heads, in the
+  // memory of theirs; so do k and v, except where ranks share heads.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
 
   // dout [T, H]: the gradient of o(attended); not modified. dnormed [T, H] is assigned the gradient of
@@ -42,6 +43,15 @@ struct Attention {
  private:
   std::array<ops::ColumnsAttributes, 3> columns() const;
   void project(Pass& pass, BlockState& state) const;
+  ops::AttentionAttributes attributes_of(const HeadExchange& exchange) const;
+  Tensor memory_of_heads(Pass& pass, const Tensor& x, int64_t heads) const;
+  // Fills state.attention_context and lse.
+  void attend(Pass& pass, BlockState& state) const;
+  struct Gradients {
+    Tensor dq, dk, dv;  // [T, Q D], [T, G D]: assigned
+  };
+  // dcontext [T, Q D] is overwritten with Pass::cp.
+  void attend_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext, const BlockState& state) const;
   void rotate(Pass& pass, const Tensor& queries, const Tensor& keys, bool inverse) const;
 };
 

@@ -20,7 +20,7 @@ namespace ingot::nn {
 struct TokenBatch {
   Tensor ids;        // [T] i32
   Tensor positions;  // [T] i32, from 0 in every sequence
-  Tensor offsets;    // [S + 1] i32: sequence s is rows offsets[s] .. offsets[s + 1]
+  Tensor offsets;    // [S + 1] i32: sequence s is rows offsets[s] .. offsets[s + 1]; see Pass::cp
   int64_t tokens() const { return ids.rows(); }
 };
 
@@ -63,6 +63,7 @@ struct KvCache {
 
 class DeferredGradients;
 class DeviceSum;
+class HeadExchange;
 
 // Training only. An accumulation unit is `determinism_unit` packed sequences, whose gradient is added as one
 // contribution.
@@ -95,6 +96,9 @@ struct Pass {
   bool fp8 = false;               // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
   TensorParallel tp{};
+  // Null: the batch's rows are all here. Otherwise this rank has an equal share of them (nn/head_exchange.h), which the
+  // tensors of `batch` are, except its offsets: those are of all rows. Not with a cache.
+  HeadExchange* cp = nullptr;
   WeightGatherer* weights = nullptr;  // null: all weights are there
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
@@ -113,6 +117,7 @@ struct PassShape {
   bool fp8 = false;      // as in Pass
   bool int8_activations = false;
   int64_t tp = 1;  // number of tensor-parallel ranks
+  int64_t cp = 1;  // ranks that share the rows of a batch, of which `tokens` are this one's (Pass::cp)
   int64_t pp = 1;  // in inference: stages of a pipeline
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors

@@ -76,8 +76,9 @@ class DryRun {
 
   std::string text(std::optional<int64_t> rank) {
     if (rank && (*rank < 0 || *rank >= ranks_)) {
-      throw_error(ErrorKind::usage, "--rank {}: parallel.dp {} x parallel.pp {} x parallel.tp {} has the ranks 0 to {}",
-                  *rank, recipe_.parallel.dp, recipe_.parallel.pp, recipe_.parallel.tp, ranks_ - 1);
+      throw_error(ErrorKind::usage, "--rank {}: the layout has the ranks 0 to {} (dp {} x cp {} x pp {} x tp {})",
+                  *rank, ranks_ - 1, recipe_.parallel.dp, recipe_.parallel.cp, recipe_.parallel.pp,
+                  recipe_.parallel.tp);
     }
     const bool all = ranks_ <= max_listed;
     std::vector<int64_t> numbers;

@@ -135,6 +135,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   train::Recipe& r = plan.recipe;
   r.parallel.resolve();
   for (const spec::ModelShard& shard : share.shards) spec::check(model, shard);
+  spec::check_context_parallel(model, share.tp(), share.cp, recipe.data.sequence_length);
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);
@@ -216,8 +217,8 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
     plan.micro_batch_reason =
         fmt::format("{} stages are kept busy by {} micro-batches each", share.stages(), micro_batches_per_stage);
   }
-  if (automatic && micro > s.accumulation_unit && micro * s.sequence_length > max_useful_tokens) {
-    const int64_t units = max_useful_tokens / (s.sequence_length * s.accumulation_unit);
+  if (automatic && micro > s.accumulation_unit && micro * s.sequence_length / share.cp > max_useful_tokens) {
+    const int64_t units = max_useful_tokens * share.cp / (s.sequence_length * s.accumulation_unit);
     micro = s.accumulation_unit * std::max<int64_t>(1, units);
     plan.micro_batch_reason = units > 0
                                   ? fmt::format("more than {} tokens per micro-batch are not faster", max_useful_tokens)

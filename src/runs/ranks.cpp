@@ -63,18 +63,20 @@ int64_t automatic_share(const std::vector<int>& cpus, const RankPlace& rank) {
 
 // Sets parallel.dp to what the launcher has started.
 void set_launched(train::ParallelRecipe& parallel, const comm::Launch& launch) {
-  const int64_t each = parallel.pp * parallel.tp, replicas = launch.size / each;
+  const int64_t each = parallel.cp * parallel.pp * parallel.tp, dp = launch.size / each;
+  const std::string started = fmt::format("{} has started {} processes", launch.launcher, launch.size);
+  const std::string others =
+      fmt::format("parallel.cp is {}, parallel.pp is {} and parallel.tp is {}", parallel.cp, parallel.pp, parallel.tp);
   if (launch.size % each != 0) {
-    throw_hint(ErrorKind::usage, "start a multiple of parallel.pp x parallel.tp processes",
-               "parallel.pp is {} and parallel.tp {}, and {} has started {} processes", parallel.pp, parallel.tp,
-               launch.launcher, launch.size);
+    throw_hint(ErrorKind::usage, "start a multiple of parallel.cp x parallel.pp x parallel.tp processes", "{}, and {}",
+               others, started);
   }
-  if (parallel.dp != 1 && parallel.dp != replicas) {
-    throw_hint(ErrorKind::usage, "remove parallel.dp: it is the number of processes over parallel.pp x parallel.tp",
-               "parallel.dp is {}, parallel.pp {} and parallel.tp {}, but {} has started {} processes", parallel.dp,
-               parallel.pp, parallel.tp, launch.launcher, launch.size);
+  if (parallel.dp != 1 && parallel.dp != dp) {
+    throw_hint(ErrorKind::usage,
+               "remove parallel.dp: it is the number of processes over parallel.cp x parallel.pp x parallel.tp",
+               "parallel.dp is {}, {}, but {}", parallel.dp, others, started);
   }
-  parallel.dp = replicas;
+  parallel.dp = dp;
 }
 
 }  // namespace
@@ -83,6 +85,7 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
   int code = 0;
   const auto grid_of = [&](const comm::Group& world) {
     return comm::make_grid(world, {.dp = static_cast<int>(parallel.dp),
+                                   .cp = static_cast<int>(parallel.cp),
                                    .pp = static_cast<int>(parallel.pp),
                                    .tp = static_cast<int>(parallel.tp),
                                    .shard = static_cast<int>(parallel.shard_ranks())});
@@ -108,14 +111,15 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   train::ParallelRecipe p = parallel;
   p.resolve();
   const int64_t replica = rank / p.tp;  // comm/grid.h
-  const int64_t ranks = p.shard_ranks(), dp_rank = replica % p.dp;
+  const int64_t ranks = p.shard_ranks(), dp_rank = replica % p.replicas();
   train::ShardSpec share{static_cast<int>(dp_rank % ranks), static_cast<int>(ranks), static_cast<int>(p.zero)};
   share.replica = static_cast<int>(dp_rank / ranks);
-  share.replicas = static_cast<int>(p.dp / ranks);
+  share.replicas = static_cast<int>(p.replicas() / ranks);
+  share.cp = static_cast<int>(p.cp);
   share.offload_weights = p.offload == train::Offload::weights;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
-                                         static_cast<int>(replica / p.dp));
+                                         static_cast<int>(replica / p.replicas()));
   }
   for (spec::ModelShard& shard : share.shards) {
     shard.tp = p.tp;
@@ -156,7 +160,7 @@ runtime::Runtime open_runtime_at(const std::string& device, std::optional<int64_
 runtime::CollectivesChoice choose_collectives(const train::ParallelRecipe& parallel, const Device& device,
                                               const comm::Grid& grid) {
   runtime::CollectivesChoice choice{nullptr, "through host memory"};
-  if (parallel.dp * parallel.tp == 1 || parallel.collectives == train::Collectives::host) return choice;
+  if (parallel.replicas() * parallel.tp == 1 || parallel.collectives == train::Collectives::host) return choice;
   // A library for simulated devices is a stand-in, which must be asked for.
   const bool simulated = parallel.collectives == train::Collectives::device;
   const runtime::CollectivesChoice found = runtime::choose_collectives(device, grid.world, simulated);

@@ -24,7 +24,7 @@ struct Rank {
 };
 
 // Calls run(rank) for each of the recipe's ranks in this process, and returns the result of the first of them. Under a
-// launcher the process is one rank, and parallel.dp becomes the number of processes over parallel.pp x parallel.tp;
+// launcher the process is one rank, and parallel.dp becomes the number of processes over cp x pp x tp of the recipe;
 // otherwise all ranks are threads of this process. When a rank fails, or does not arrive within parallel.timeout_s, all
 // ranks end with its error; a rank that cannot be ended ends the process. Other errors: usage for a layout that differs
 // from the launcher's number; those of comm::find_mpi_plugin and run_mpi.

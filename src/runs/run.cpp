@@ -225,7 +225,7 @@ int Runner::run_rank(const Rank& launched) {
   const RunInputs inputs = read_run_inputs(recipe, *runtime.threads, log);
   const train::ShardSpec share = share_of(recipe.parallel, world.rank());
   const runtime::CollectivesChoice collectives = choose_collectives(recipe.parallel, *runtime.device, launched.grid);
-  if (first && recipe.parallel.dp * recipe.parallel.tp > 1 && !runtime.device->host_visible())
+  if (first && recipe.parallel.replicas() * recipe.parallel.tp > 1 && !runtime.device->host_visible())
     log.info("ranks exchange gradients and weights {}", collectives.text);
   // Before the available memory is measured: a library takes some.
   const runtime::DeviceCollectives device_collectives(collectives, *runtime.device, launched.grid,

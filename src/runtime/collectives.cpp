@@ -109,6 +109,7 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
   if (grid_.shard.size() > 1) made.shard = make(grid_.shard, "shard", Stream::reduce);
   if (grid_.replicas.size() > 1) made.replicas = make(grid_.replicas, "replicas", Stream::reduce);
   if (grid_.shard.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
+  if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", Stream::compute);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
   device.set_wait_check([this](double waited_s) {
     try {
@@ -124,7 +125,7 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
 std::vector<comm::DeviceCommunicator*> DeviceCollectives::communicators() const {
   std::vector<comm::DeviceCommunicator*> made;
   const comm::Grid::OnDevice& all = grid_.on_device;
-  for (const auto& ranks : {all.shard, all.replicas, all.weights, all.tp}) {
+  for (const auto& ranks : {all.shard, all.replicas, all.weights, all.cp, all.tp}) {
     if (ranks) made.push_back(ranks.get());
   }
   return made;

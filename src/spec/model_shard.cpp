@@ -117,6 +117,29 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   }
 }
 
+void check_context_parallel(const ModelSpec& model, int64_t tp, int64_t cp, int64_t sequence_length) {
+  if (sequence_length % cp != 0) {
+    throw_hint(ErrorKind::usage, "use a multiple of it",
+               "the sequence length of {} cannot be divided among {} context-parallel ranks", sequence_length, cp);
+  }
+  const auto can = [&](int64_t ranks) {
+    return std::ranges::all_of(model.layers, [&](const LayerSpec& layer) {
+      const int64_t heads = layer.attention.heads / tp, kv_heads = layer.attention.kv_heads / tp;
+      return heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
+    });
+  };
+  if (can(cp)) return;
+  const Attention& first = model.layers.front().attention;
+  std::string list;
+  for (int64_t ranks = 1; ranks <= first.heads / tp; ++ranks) {
+    if (can(ranks)) list += fmt::format("{}{}", list.empty() ? "" : ", ", ranks);
+  }
+  throw_hint(ErrorKind::usage, fmt::format("use one of {}", list),
+             "{} context-parallel ranks cannot share the {} heads and {} key/value heads that each of {} "
+             "tensor-parallel ranks has",
+             cp, first.heads / tp, first.kv_heads / tp, tp);
+}
+
 bool counts(TensorPlacement placement, const ModelShard& shard) {
   return placement == TensorPlacement::sharded || shard.tp_rank == 0;
 }

@@ -29,6 +29,10 @@ struct ModelShard {
 // yet.
 void check(const ModelSpec& model, const ModelShard& shard);
 
+// ErrorKind::usage, naming the sizes and the numbers that can, unless `cp` context-parallel ranks can share the tokens
+// of a sequence of `sequence_length`, and the heads that each of `tp` tensor-parallel ranks has.
+void check_context_parallel(const ModelSpec& model, int64_t tp, int64_t cp, int64_t sequence_length);
+
 // The blocks of the shard, by their index in the model. Stages have equal numbers of blocks, earlier ones one more if
 // that does not come out even; but the last one, which also has the head, as many fewer as make the longest stage
 // shortest, by the weights that a token is multiplied with, and at least one.

@@ -6,10 +6,11 @@
 
 namespace ingot::train {
 
-size_t BatchUploader::bytes(int64_t tokens, int held) {
+size_t BatchUploader::bytes(int64_t tokens, int held, int ranks) {
   // ids, positions, targets, losses; dropout rows; sub-sequence offsets (at most one per token, plus one)
+  const int64_t own = tokens / ranks;
   return static_cast<size_t>(held) *
-         (4 * Arena::footprint(DType::i32, Shape{tokens}) + Arena::footprint(DType::i64, Shape{tokens}) +
+         (4 * Arena::footprint(DType::i32, Shape{own}) + Arena::footprint(DType::i64, Shape{own}) +
           Arena::footprint(DType::i32, Shape{tokens + 1}));
 }
 
@@ -17,16 +18,17 @@ namespace {
 const std::byte* end_of(const Tensor& tensor) { return static_cast<const std::byte*>(tensor.data) + tensor.bytes(); }
 }  // namespace
 
-BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens, int held)
-    : device_(device), slots_(static_cast<size_t>(held)) {
+BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens, int held, Share share)
+    : device_(device), share_(share), slots_(static_cast<size_t>(held)) {
+  const int64_t own = tokens / share.ranks;
   for (Slot& slot : slots_) {
-    slot.ids = memory.allocate(DType::i32, Shape{tokens});
-    slot.positions = memory.allocate(DType::i32, Shape{tokens});
-    slot.targets = memory.allocate(DType::i32, Shape{tokens});
-    slot.rows = memory.allocate(DType::i64, Shape{tokens});
+    slot.ids = memory.allocate(DType::i32, Shape{own});
+    slot.positions = memory.allocate(DType::i32, Shape{own});
+    slot.targets = memory.allocate(DType::i32, Shape{own});
+    slot.rows = memory.allocate(DType::i64, Shape{own});
     slot.offsets = memory.allocate(DType::i32, Shape{tokens + 1});
     slot.upload = PinnedBuffer(device, static_cast<size_t>(end_of(slot.offsets) - end_of(slot.ids.slice(0, 0))));
-    slot.losses = memory.allocate(DType::f32, Shape{tokens});
+    slot.losses = memory.allocate(DType::f32, Shape{own});
     slot.download = PinnedBuffer(device, slot.losses.bytes());
     slot.uploaded = device.make_event();
     slot.computed = device.make_event();
@@ -41,7 +43,12 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   slot.done->wait();  // the device has finished with the slot's previous contents
   slot.uploaded->wait();
 
-  const int64_t tokens = static_cast<int64_t>(sequences.size()) * length;
+  const int64_t all = static_cast<int64_t>(sequences.size()) * length, tokens = all / share_.ranks;
+  if (all % share_.ranks != 0) {
+    throw_error(ErrorKind::internal, "{} sequences of {} tokens over {} context-parallel ranks", sequences.size(),
+                length, share_.ranks);
+  }
+  const int64_t first = share_.rank * tokens, last = first + tokens;  // of this rank's tokens
   // The host buffer has the same layout as the device tensors, which are consecutive in the arena.
   const auto on_host = [&](const Tensor& part) {
     return slot.upload.data() +
@@ -54,6 +61,7 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   auto* offsets = reinterpret_cast<int32_t*>(on_host(slot.offsets));
   int64_t num_offsets = 0;
   offsets[num_offsets++] = 0;
+  slot.ends.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     const data::PackedSequence& sequence = sequences[i];
     if (static_cast<int64_t>(sequence.ids.size()) != length) {
@@ -61,15 +69,23 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
                   length);
     }
     const int64_t base = static_cast<int64_t>(i) * length;
-    std::copy(sequence.ids.begin(), sequence.ids.end(), ids + base);
-    std::copy(sequence.targets.begin(), sequence.targets.end(), targets + base);
-    const std::vector<int32_t> sequence_positions = data::positions(sequence);
-    std::copy(sequence_positions.begin(), sequence_positions.end(), positions + base);
     for (size_t s = 1; s < sequence.offsets.size(); ++s) {
       offsets[num_offsets++] = static_cast<int32_t>(base) + sequence.offsets[s];
     }
+    // Tokens [from, to) of the sequence are this rank's, and begin at `at`.
+    const int64_t from = std::clamp(first - base, int64_t{0}, length);
+    const int64_t to = std::clamp(last - base, int64_t{0}, length);
+    if (from == to) continue;
+    const int64_t at = base + from - first;
+    const auto copy = [&](const std::vector<int32_t>& values, int32_t* out) {
+      std::copy(values.begin() + from, values.begin() + to, out + at);
+    };
+    copy(sequence.ids, ids);
+    copy(sequence.targets, targets);
+    copy(data::positions(sequence), positions);
     const int64_t sample = samples.empty() ? 0 : samples[i];
-    for (int64_t t = 0; t < length; ++t) rows[base + t] = (sample << 32) + t;
+    for (int64_t t = from; t < to; ++t) rows[at + t - from] = (sample << 32) + t;
+    slot.ends.push_back(at + to - from);
   }
   device_.copy_from_host_async(Stream::copy, slot.ids.data, slot.upload.data(), slot.upload.bytes());
   slot.uploaded->record(Stream::copy);
@@ -80,8 +96,11 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   batch.rows = slot.rows.slice(0, tokens);
   batch.losses = slot.losses.slice(0, tokens);
   batch.accumulation_offsets.clear();
-  for (int64_t row = 0; row <= tokens; row += accumulation_unit * length) batch.accumulation_offsets.push_back(row);
-  slot.length = length;
+  batch.accumulation_offsets.push_back(0);
+  const int64_t unit = accumulation_unit * length;
+  for (int64_t row = first / unit * unit + unit; row < last; row += unit)
+    batch.accumulation_offsets.push_back(row - first);
+  batch.accumulation_offsets.push_back(tokens);
   slot.sums = sums;
   return next_++;
 }
@@ -103,9 +122,10 @@ void BatchUploader::collect(Slot& slot) {
   if (slot.sums == nullptr) return;
   slot.computed->wait();
   const auto* losses = reinterpret_cast<const float*>(slot.download.data());
-  for (int64_t row = 0; row < slot.batch.losses.elements(); row += slot.length) {
+  int64_t row = 0;
+  for (const int64_t end : slot.ends) {
     double sum = 0;
-    for (int64_t t = 0; t < slot.length; ++t) sum += static_cast<double>(losses[row + t]);
+    for (; row < end; ++row) sum += static_cast<double>(losses[row]);
     slot.sums->push_back(sum);
   }
   slot.sums = nullptr;

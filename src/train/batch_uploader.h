@@ -11,7 +11,7 @@
 
 namespace ingot::train {
 
-// A micro-batch of T tokens on the device.
+// A micro-batch of T tokens on the device: this rank's, where context-parallel ranks divide its tokens.
 struct MicroBatch {
   nn::TokenBatch tokens;
   Tensor targets;  // [T] i32
@@ -25,16 +25,21 @@ struct MicroBatch {
 // the micro-batch whose memory it reuses, that of `held` micro-batches before. One thread at a time.
 class BatchUploader {
  public:
-  // Device memory for `held` >= 2 micro-batches of at most `tokens` tokens.
-  static size_t bytes(int64_t tokens, int held);
+  // Context-parallel ranks, each of which has an equal share of a micro-batch's tokens, in order.
+  struct Share {
+    int rank = 0, ranks = 1;
+  };
+  // Device memory for `held` >= 2 micro-batches of at most `tokens` tokens, divided among `ranks`.
+  static size_t bytes(int64_t tokens, int held, int ranks);
   // Allocates that memory from the arena.
-  BatchUploader(Device& device, Arena& memory, int64_t tokens, int held);
+  BatchUploader(Device& device, Arena& memory, int64_t tokens, int held, Share share);
 
   // Starts the upload of sequences of `length` tokens each, in accumulation units of `accumulation_unit` sequences.
   // samples[i] is the number of sequence i in the data set (for dropout); all 0 when `samples` is empty. When the
-  // losses have arrived on the host, the loss sum of each sequence, in double and in token order, is appended to
-  // `sums`, which must live until then; null where none are computed. Returns the micro-batch's number.
-  // ErrorKind::internal for sequences of another length.
+  // losses have arrived on the host, the loss sum of each sequence of which this rank has tokens, in double and in
+  // token order, is appended to `sums`, which must live until then; null where none are computed. Returns the
+  // micro-batch's number. ErrorKind::internal for sequences of another length, and for tokens that the ranks cannot
+  // share equally.
   int64_t put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
               int64_t accumulation_unit, std::vector<double>* sums);
   // A micro-batch that was put; the compute stream waits for its upload. Valid until its memory is reused.
@@ -54,13 +59,14 @@ class BatchUploader {
     PinnedBuffer upload, download;
     std::unique_ptr<Event> uploaded, computed, done;
     MicroBatch batch;
-    int64_t length = 0;
+    std::vector<int64_t> ends;            // of each sequence in the batch's rows
     std::vector<double>* sums = nullptr;  // null once the losses were collected
   };
   void collect(Slot& slot);
   Slot& slot_of(int64_t number) { return slots_[static_cast<size_t>(number) % slots_.size()]; }
 
   Device& device_;
+  Share share_;
   std::vector<Slot> slots_;
   int64_t next_ = 0;  // number of the next micro-batch
 };

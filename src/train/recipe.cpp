@@ -160,6 +160,7 @@ void describe(Visitor& v, ParallelRecipe& r) {
   v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
   v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
+  v.field("cp", r.cp, "context-parallel ranks: each has a part of every sequence's tokens", {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
           "order of work in a pipeline; zb_h1 and zb_v compute the gradients of weights in what would be idle time");
   v.field("chunks", r.chunks, "parts of the model on each pipeline stage; auto: 2 for interleaved and zb_v, else 1",
@@ -168,7 +169,8 @@ void describe(Visitor& v, ParallelRecipe& r) {
           "ZeRO stage, what is sharded over ranks: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too",
           {.min = 0, .max = 3});
   v.field("shard", r.shard,
-          "with zero: data-parallel ranks that divide the state among them, as dp / shard replicas do; auto: all",
+          "with zero: of the dp x cp ranks, those that divide the state among them; there are dp x cp / shard "
+          "replicas; auto: all",
           {.min = 1, .max = 1024});
   v.field("offload", r.offload,
           "what is in host memory and on the GPU only while it is used; weights: those that an adapter leaves frozen");
@@ -314,11 +316,11 @@ void check_offloaded_weights(const Recipe& r, Fail fail) {
                      "and each would fetch all weights again",
                      p.pp));
   }
-  if (p.dp > 1 && p.zero < 3) {
+  if (p.replicas() > 1 && p.zero < 3) {
     fail("set parallel.zero to 3",
-         fmt::format("parallel.offload: weights with parallel.dp {} and parallel.zero {}: every rank would keep all "
-                     "weights in host memory",
-                     p.dp, p.zero));
+         fmt::format("parallel.offload: weights with {} ranks and parallel.zero {}: every rank would keep all weights "
+                     "in host memory",
+                     p.replicas(), p.zero));
   }
   if (!r.eval.prompts.empty()) {
     fail("remove eval.prompts, or parallel.offload",
@@ -340,10 +342,15 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
   }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
-  if (p.zero == 3 && p.dp > 1 && !r.eval.prompts.empty()) {
+  if (p.zero == 3 && p.replicas() > 1 && !r.eval.prompts.empty()) {
     fail("remove eval.prompts, or set parallel.zero to 2",
-         fmt::format("eval.prompts with parallel.zero 3 and parallel.dp {}: samples need the whole model on one rank",
-                     p.dp));
+         fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",
+                     p.replicas()));
+  }
+  if (p.cp > 1 && r.determinism == Determinism::bitwise) {
+    fail("set determinism: fast, or parallel.cp to 1",
+         fmt::format("determinism: bitwise with parallel.cp {}: gradients are summed over the parts of a sequence",
+                     p.cp));
   }
   if (p.tp > 1) check_tensor_parallel(r, fail);
   if (p.pp == 1) return;
@@ -480,10 +487,10 @@ DType dtype_of(StateType type) {
 DType dtype_of(MasterType type) { return type == MasterType::fp32 ? DType::f32 : DType::bf16; }
 
 int64_t ParallelRecipe::shard_ranks() const {
-  const int64_t ranks = shard.value.value_or(dp);
-  if (dp % ranks != 0) {
-    throw_hint(ErrorKind::usage, "give a number that divides the data-parallel ranks",
-               "parallel.shard {} does not divide the {} data-parallel ranks", ranks, dp);
+  const int64_t ranks = shard.value.value_or(replicas());
+  if (replicas() % ranks != 0) {
+    throw_hint(ErrorKind::usage, "give a number that divides parallel.dp x parallel.cp",
+               "parallel.shard {} does not divide the {} ranks with the same part of the model", ranks, replicas());
   }
   return ranks;
 }

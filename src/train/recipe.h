@@ -111,18 +111,20 @@ enum class Offload { none, weights };
 enum class Collectives { automatic, device, host };
 
 struct ParallelRecipe {
-  int64_t dp = 1, tp = 1, pp = 1, zero = 0;
+  int64_t dp = 1, tp = 1, pp = 1, cp = 1, zero = 0;
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
   Offload offload = Offload::none;
   Collectives collectives = Collectives::automatic;
-  AutoOr<int64_t> shard;   // data-parallel ranks that divide the state among them; auto: all
+  AutoOr<int64_t> shard;   // of the replicas(), those that divide the state among them; auto: all
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   int64_t timeout_s = 600;
 
   // Fills in `chunks`.
   void resolve();
-  int64_t ranks() const { return dp * pp * tp; }
-  // `shard` as a number. ErrorKind::usage when it does not divide dp.
+  int64_t ranks() const { return replicas() * pp * tp; }
+  // The ranks with the same part of the model.
+  int64_t replicas() const { return dp * cp; }
+  // `shard` as a number. ErrorKind::usage when it does not divide replicas().
   int64_t shard_ranks() const;
 };
 

@@ -14,19 +14,21 @@ namespace ingot::train {
 // masters and moments; 2: also only its share of the step's gradients; 3: also only its share of the weights
 // (train/sharded_weights.h). A single data-parallel rank stores everything at every stage.
 struct ShardSpec {
-  int rank = 0;   // among the data-parallel ranks that divide the state of these parts among them
+  int rank = 0;   // among the ranks that divide the state of these parts among them (comm/grid.h)
   int ranks = 1;  // their number
   int zero = 0;
   // The parts: in a pipeline the rank's virtual stages, in order. Each has the same tp and tp_rank.
   std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
-  // Data-parallel ranks in `replicas` groups of `ranks` each: every group stores everything (hybrid sharding).
+  int cp = 1;  // context-parallel ranks: neighbours that divide the tokens of the same sequences
+  // The ranks with these parts in `replicas` groups of `ranks` each: every group stores everything (hybrid sharding).
   int replica = 0;
   int replicas = 1;
   // The frozen weights are in host memory, and on the device while they are used (train/sharded_weights.h).
   bool offload_weights = false;
 
-  int data_parallel() const { return ranks * replicas; }
+  // The ranks with sequences of their own.
+  int data_parallel() const { return ranks * replicas / cp; }
   int zero_stage() const { return ranks > 1 ? zero : 0; }
   bool gathers_weights() const { return zero_stage() == 3 || offload_weights; }
   // The pipeline.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "comm/host_communicator.h"
 #include "nn/next_token_loss.h"
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
@@ -51,9 +52,10 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   const int64_t lowest = optimizer_state.lowest_trainable_layer();
   if (model.parts.size() != share.shards.size() || (share.stages() > 1 && share.zero_stage() >= 2) ||
       (share.ranks > 1 && share.offload_weights && share.zero_stage() < 3) ||
-      share.gathers_weights() != (sharded_ != nullptr)) {
-    throw_error(ErrorKind::internal, "a step of {} parts with optimizer state of {}, ZeRO stage {}", model.parts.size(),
-                share.shards.size(), share.zero_stage());
+      share.gathers_weights() != (sharded_ != nullptr) || share.cp != grid.cp.size()) {
+    throw_error(ErrorKind::internal,
+                "a step of {} parts over {} ranks with optimizer state of {} over {}, ZeRO stage {}",
+                model.parts.size(), grid.cp.size(), share.shards.size(), share.cp, share.zero_stage());
   }
   if (optimizer_state.ranges()) {
     accumulator_ = std::make_unique<FixedPointAccumulator>(optimizer_state, context_, gradient_sync_,
@@ -84,8 +86,16 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
   decision_ = batch_.allocate(DType::f64, Shape{3});
   if (share.zero_stage() > 0) blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
-  uploader_.emplace(device, batch_, settings.micro * settings.accumulation_unit * settings.sequence_length,
-                    most.micro_batches + 1);
+  const int64_t tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
+  uploader_.emplace(device, batch_, tokens, most.micro_batches + 1,
+                    BatchUploader::Share{grid.cp.rank(), grid.cp.size()});
+  if (share.cp > 1) {
+    int64_t width = 0;
+    for (const spec::LayerSpec& layer : model.spec.layers) width = std::max(width, layer.attention.query_width());
+    width /= share.tp();  // at least that of keys: a rank has a query head or more
+    head_exchange_.emplace(grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp),
+                           static_cast<size_t>(tokens / share.cp * width) * size_of(settings.activation));
+  }
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
     update.arrived = device.make_event();
@@ -114,6 +124,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   if (!alone_) {
     pass.tp = {grid_.tp, tp_sum_ ? &*tp_sum_ : nullptr};
   }
+  pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
   pass.weights = sharded_;
   return pass;
 }
@@ -176,6 +187,7 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
     }
   }
   std::array<int64_t, 5> counts{result.tokens, result.loss_tokens, squares, std::ssize(sequences), result.positions};
+  if (grid_.cp.rank() > 0) counts = {};  // the same sequences as the first one's
   grid_.dp.all_reduce(std::span<int64_t>(counts), comm::ReduceOp::sum);
   result.tokens = counts[0];
   result.loss_tokens = counts[1];
@@ -370,6 +382,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     alone_ = alone;
     gradient_sync_.set_local_only(alone);
     if (sharded_ != nullptr) sharded_->set_local_only(alone);
+    if (head_exchange_) head_exchange_->set_local_only(alone);
   };
   set_alone(true);
   struct Together {

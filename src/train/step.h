@@ -14,6 +14,7 @@
 #include "comm/grid.h"
 #include "data/packing.h"
 #include "models/model.h"
+#include "nn/head_exchange.h"
 #include "nn/transfer.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
@@ -88,9 +89,9 @@ class Step {
 
   // Enqueues a step on `sequences`, a whole number of accumulation units in order; samples[i] is the number of sequence
   // i in the data set. Ranks call all functions together, each with the sequences of its data-parallel rank
-  // (train::rank_sequences), of which there may be none; results are over all ranks' sequences. `step` counts from 1
-  // and selects the random numbers of dropout; `lr` is the step's learning rate. At most `max_in_flight` steps may be
-  // in flight. ErrorKind::internal when a trainable tensor got no gradient.
+  // (train::rank_sequences; context-parallel ranks have the same), of which there may be none; results are over all
+  // ranks' sequences. `step` counts from 1 and selects the random numbers of dropout; `lr` is the step's learning rate.
+  // At most `max_in_flight` steps may be in flight. ErrorKind::internal when a trainable tensor got no gradient.
   void begin(int64_t step, double lr, std::span<const data::PackedSequence> sequences,
              std::span<const int64_t> samples);
   // Waits for the oldest in-flight step and returns its result. The device decides whether the step updates the
@@ -118,7 +119,8 @@ class Step {
 
   // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks that have one copy of the
   // model call it together, at ZeRO stage 3 all ranks, and one of those with the last stage gets the losses; others get
-  // none. Only while no step is in flight.
+  // none. Context-parallel ranks call it together, and each gets the losses of the sequences of which it has tokens,
+  // summed over these. Only while no step is in flight.
   std::vector<double> evaluate(std::span<const data::PackedSequence> sequences);
 
   // After masters were written: updates the weights that the model computes with, on all ranks.
@@ -186,7 +188,8 @@ class Step {
   Arena batch_;
   ops::Context context_;
   comm::Grid grid_;
-  std::optional<nn::DeviceSum> tp_sum_;  // where grid_.on_device.tp is
+  std::optional<nn::DeviceSum> tp_sum_;            // where grid_.on_device.tp is
+  std::optional<nn::HeadExchange> head_exchange_;  // with context-parallel ranks
   GradientSync gradient_sync_;
   std::unique_ptr<StepAccumulator> accumulator_;
   std::optional<Pipeline> pipeline_;

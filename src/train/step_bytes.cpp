@@ -13,9 +13,9 @@ namespace ingot::train {
 namespace {
 
 models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank, bool decoded, int threads,
-                             bool host_visible, int64_t tp) {
+                             bool host_visible, const ShardSpec& share) {
   models::PassShape shape;
-  shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
+  shape.tokens = settings.micro * settings.accumulation_unit * settings.sequence_length / share.cp;
   shape.longest = settings.sequence_length;
   shape.adapter_rank = adapter_rank;
   shape.activation = settings.activation;
@@ -23,7 +23,8 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.decoded = decoded;
   shape.threads = threads;
   shape.host_visible = host_visible;
-  shape.tp = tp;
+  shape.tp = share.tp();
+  shape.cp = share.cp;
   return shape;
 }
 
@@ -71,7 +72,7 @@ spec::SavedBytes saved_bytes(const spec::ModelSpec& model, const StepSettings& s
 StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings, int64_t lowest_trainable_layer,
                       int64_t adapter_rank, bool decoded, int threads, size_t update_bytes, bool host_visible,
                       const ShardSpec& share) {
-  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible, share.tp());
+  const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible, share);
   const int64_t elements = max_elements(model, share, shape.tokens);
   const size_t accumulator =
       settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
@@ -93,7 +94,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   bytes.messages = static_cast<size_t>(most.messages) * message_bytes(model, shape);
   // Micro-batches, one of which is uploaded ahead; sums of squared gradients and losses; the update decision; sums of
   // squares by block.
-  bytes.batch = BatchUploader::bytes(shape.tokens, most.micro_batches + 1) +
+  bytes.batch = BatchUploader::bytes(shape.tokens * share.cp, most.micro_batches + 1, share.cp) +
                 Arena::footprint(DType::f64, Shape{max_trainable(model)}) + Arena::footprint(DType::f64, Shape{1}) +
                 Arena::footprint(DType::f64, Shape{3}) +
                 Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank)});

@@ -33,7 +33,8 @@ class Step::MicroBatches final : public PipelineWork {
   }
 
   int64_t tokens(int micro_batch) const override {
-    return static_cast<int64_t>(num_sequences(micro_batch)) * step_.settings_.sequence_length;
+    return static_cast<int64_t>(num_sequences(micro_batch)) * step_.settings_.sequence_length /
+           step_.optimizer_state_.share().cp;
   }
   DType activation() const override { return step_.settings_.activation; }
 

@@ -29,7 +29,7 @@ Trainer::Trainer(Step& step, const spec::ModelSpec& model, const WeightSet& weig
       optimizer_state_(optimizer_state),
       lora_(lora),
       train_(train),
-      order_(order, step.settings().accumulation_unit, step.grid().dp.rank(), step.grid().dp.size()),
+      order_(order, step.settings().accumulation_unit, step.grid().data_rank(), step.grid().data_ranks()),
       eval_(eval),
       settings_(std::move(settings)),
       observer_(observer),
@@ -78,17 +78,20 @@ int64_t Trainer::resume() {
 EvalEvent Trainer::evaluate(int64_t step) {
   const double begin = steady_seconds();
   const comm::Grid& grid = step_.grid();
-  const Range local = rank_sequences(eval_->num_sequences(), 1, grid.dp.rank(), grid.dp.size());
+  const int ranks = grid.data_ranks();
+  const Range local = rank_sequences(eval_->num_sequences(), 1, grid.data_rank(), ranks);
   constexpr int64_t at_once = 64;  // sequences in memory
-  std::vector<double> losses;      // by sequence; only where Step::evaluate() has them
+  std::vector<double> losses;      // only where Step::evaluate() has them
   int64_t loss_tokens = 0;
   // Ranks make the same calls; the last one has the most sequences.
-  const int64_t most = rank_sequences(eval_->num_sequences(), 1, grid.dp.size() - 1, grid.dp.size()).count();
+  const int64_t most = rank_sequences(eval_->num_sequences(), 1, ranks - 1, ranks).count();
   for (int64_t done = 0; done < most; done += at_once) {
     const int64_t from = local.begin + done, end = std::min(from + at_once, local.end);
     std::vector<data::PackedSequence> sequences;
     for (int64_t i = from; i < end; ++i) sequences.push_back(eval_->get(i));
-    for (const data::PackedSequence& sequence : sequences) loss_tokens += sequence.loss_tokens;
+    if (grid.cp.rank() == 0) {
+      for (const data::PackedSequence& sequence : sequences) loss_tokens += sequence.loss_tokens;
+    }
     std::ranges::copy(step_.evaluate(sequences), std::back_inserter(losses));
   }
   double sum = 0;

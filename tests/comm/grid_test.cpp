@@ -51,6 +51,29 @@ TEST(Grid, GroupsByCoordinate) {
   }
 }
 
+// Context-parallel ranks are neighbours, and data-parallel ones for all that concerns gradients.
+TEST(Grid, DividesSequencesAmongContextParallelRanks) {
+  run_in_process({.ranks = 24}, [](const Group& world) {
+    const Grid grid = make_grid(world, {.dp = 3, .cp = 2, .pp = 2, .tp = 2});
+    EXPECT_EQ(grid.dp.size(), 6);
+    EXPECT_EQ(grid.cp.size(), 2);
+    EXPECT_EQ(grid.data_ranks(), 3);
+    const int rank = ((grid.pp.rank() * 3 + grid.data_rank()) * 2 + grid.cp.rank()) * 2 + grid.tp.rank();
+    EXPECT_EQ(rank, world.rank());
+    const int first = rank - 2 * grid.cp.rank();
+    EXPECT_EQ(grid.cp.gather_one(rank), (std::vector{first, first + 2}));
+    EXPECT_EQ(grid.model.size(), 4);
+  });
+  run_in_process({.ranks = 2}, [](const Group& world) {
+    const Grid grid = make_grid(world, {.cp = 2});
+    EXPECT_EQ(grid.dp.size(), 2);
+    EXPECT_EQ(grid.data_ranks(), 1);
+    const double before = grid.waited_s();
+    grid.cp.barrier();  // of its own, and counted
+    EXPECT_GT(grid.waited_s(), before);
+  });
+}
+
 // Shard groups are neighbours among the data-parallel ranks.
 TEST(Grid, DividesDataParallelRanksIntoShardGroups) {
   run_in_process({.ranks = 8}, [](const Group& world) {
@@ -81,7 +104,7 @@ TEST(Grid, OneAxisLayoutsWorkAndOtherSizesAreErrors) {
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
-      EXPECT_EQ(error.message(), "dp 2 x pp 1 x tp 2 does not equal the number of ranks, 3");
+      EXPECT_EQ(error.message(), "dp 2 x cp 1 x pp 1 x tp 2 does not equal the number of ranks, 3");
     }
   });
 }

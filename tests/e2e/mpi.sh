@@ -59,7 +59,7 @@ same_as one shares
 status=0
 run samples threads=3 parallel.zero=3 'eval.prompts=[a]' || status=$?
 [ "$status" = 2 ] || fail "eval.prompts with parallel.zero=3 ended with $status"
-grep -q 'eval.prompts with parallel.zero 3 and parallel.dp 3' "$folder/log" || fail "the message does not name eval.prompts"
+grep -q 'eval.prompts with parallel.zero 3 and 3 ranks' "$folder/log" || fail "the message does not name eval.prompts"
 
 # Two pipelines of two stages; its last checkpoint is continued by one pipeline, with another schedule.
 ranks 4
@@ -73,7 +73,7 @@ status=0
 ranks 3
 run odd threads=3 parallel.pp=2 || status=$?
 [ "$status" = 2 ] || fail "parallel.pp=2 in three processes ended with $status"
-grep -q 'parallel.pp is 2 and parallel.tp 1, and mpirun has started 3 processes' "$folder/log" || fail "the message does not name the number of processes"
+grep -q 'parallel.cp is 1, parallel.pp is 2 and parallel.tp is 1, and mpirun has started 3 processes' "$folder/log" || fail "the message does not name the number of processes"
 
 # Layers cut over processes: the bits of ranks that are threads, and one of four processes has the whole model's weights.
 launch=(env)
@@ -81,6 +81,13 @@ run cut-threads threads=4 parallel.tp=2 parallel.pp=2 determinism=fast || fail "
 ranks 4
 run cut-processes threads=4 parallel.tp=2 parallel.pp=2 determinism=fast || fail "four processes failed with parallel.tp"
 same_as cut-threads cut-processes
+
+# Tokens shared by processes, likewise.
+launch=(env)
+run context-threads threads=2 parallel.cp=2 determinism=fast || fail "two threads failed with parallel.cp"
+ranks 2
+run context-processes threads=2 parallel.cp=2 determinism=fast || fail "two processes failed with parallel.cp"
+same_as context-threads context-processes
 
 # Inference.
 generate() { # [OPTION...], started by the words in $launch
@@ -111,7 +118,7 @@ ranks 2
 status=0
 run other threads=2 parallel.dp=3 || status=$?
 [ "$status" = 2 ] || fail "parallel.dp=3 in two processes ended with $status"
-grep -q 'parallel.dp is 3, parallel.pp 1 and parallel.tp 1, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
+grep -q 'parallel.dp is 3, parallel.cp is 1, parallel.pp is 1 and parallel.tp is 1, but mpirun has started 2 processes' "$folder/log" || fail "the message does not name the number of processes"
 
 status=0
 launch=(env "INGOT_MPI=$folder/nowhere.so" "$mpirun" -n 2)

@@ -100,7 +100,8 @@ TEST_F(Pretrain, WeightsThatCannotBeOffloadedAreRefused) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
       {{}, "parallel.offload: weights without an adapter"},
       {{"adapter={rank: 4}", "parallel.pp=2", "threads=2"}, "parallel.offload: weights with parallel.pp 2"},
-      {{"adapter={rank: 4}", "parallel.dp=2", "threads=2"}, "with parallel.dp 2 and parallel.zero 0"},
+      {{"adapter={rank: 4}", "parallel.dp=2", "threads=2"},
+       "parallel.offload: weights with 2 ranks and parallel.zero 0"},
       {{"adapter={rank: 4}", "eval.prompts=[a]"}, "eval.prompts with parallel.offload"},
       {{"adapter={rank: 4}", "device=cpu"}, "weights are in host memory already"}};
   for (const auto& [settings, words] : refusals) {
@@ -133,6 +134,10 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     return model(name, {"determinism=fast", "parallel.tp=2", "parallel.dp=2", "parallel.zero=3", how});
   };
   EXPECT_EQ(parts("tp", device), parts("tp-host", "parallel.collectives=host"));
+  const auto tokens = [&](const std::string& name, const std::string& how) {
+    return model(name, {"determinism=fast", "parallel.cp=2", "parallel.zero=2", how});
+  };
+  EXPECT_EQ(tokens("cp", device), tokens("cp-host", "parallel.collectives=host"));
   setenv("INGOT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
   program_.refuses_late(command("none", {"device=sim32", "parallel.dp=2", "threads=2", device}), 2,
                         "parallel.collectives: device: rank 0: /nowhere/libnccl.so");
@@ -242,6 +247,40 @@ TEST_F(Pretrain, TensorParallelRanksFollowOneRank) {
     EXPECT_EQ(read_file(adapter), from_two);
     ASSERT_NO_FATAL_FAILURE(finetune(cut, {"parallel.pp=2", "threads=2", "--resume"}));
     near(cut, whole);
+  }
+}
+
+// Ranks that share the tokens of sequences have the curve of one rank to rounding, and resume in other layouts.
+TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"schedule.name=constant", "precision=fp32", "eval.every=6",
+                             "data.eval=" + (program_ / "train.jsonl").string()});
+    return more;
+  };
+  ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=2", "parallel.cp=4", "parallel.zero=3", "threads=4"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.cp=2", "parallel.dp=2", "parallel.zero=2",
+                                                 "parallel.shard=2", "threads=4", "batch.micro=1", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("shared", with({"parallel.cp=2", "parallel.pp=2", "parallel.tp=2", "threads=8", "--resume"})));
+  const auto found = curve("shared"), wanted = curve("one");
+  ASSERT_EQ(found.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_NEAR(found[i].first / wanted[i].first, 1, 1e-4) << "step " << i + 1;
+    EXPECT_NEAR(found[i].second / wanted[i].second, 1, 1e-2) << "step " << i + 1;
+  }
+  const Json one = events("one", "eval").back(), shared = events("shared", "eval").back();
+  EXPECT_EQ(shared["tokens"], one["tokens"]);
+  EXPECT_NEAR(shared["loss"].get<double>() / one["loss"].get<double>(), 1, 1e-4);
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
+      {{"parallel.cp=3", "threads=3"}, "cannot be divided among 3 context-parallel ranks"},
+      {{"parallel.cp=8", "threads=8"}, "8 context-parallel ranks cannot share the 4 heads"},
+      {{"parallel.cp=2", "threads=2", "determinism=bitwise"}, "determinism: bitwise with parallel.cp 2"},
+      {{"parallel.cp=2", "threads=2", "parallel.zero=3", "eval.prompts=[a]"}, "eval.prompts with parallel.zero 3"}};
+  for (const auto& [settings, words] : refusals) {
+    const Result result = program_.run(command("wrong", settings));
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
   }
 }
 

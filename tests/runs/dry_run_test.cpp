@@ -83,7 +83,7 @@ TEST_F(DryRunTest, SharesThreadsLikeARun) {
   };
   EXPECT_NE(refused({"threads=2", "parallel.dp=3"}).find("less than the number of ranks"), std::string::npos);
   EXPECT_NE(refused({"threads=4", "parallel.dp=4", "parallel.zero=1", "parallel.shard=3"})
-                .find("parallel.shard 3 does not divide the 4 data-parallel ranks"),
+                .find("parallel.shard 3 does not divide the 4 ranks with the same part of the model"),
             std::string::npos);
   EXPECT_NE(refused({"device=cpu,cpu", "threads=3", "parallel.dp=3"}).find("lists 2 devices"), std::string::npos);
   EXPECT_NE(refused({"threads=3", "affinity=" + cpu}).find("cannot bind 3 threads"), std::string::npos);

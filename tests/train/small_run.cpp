@@ -34,12 +34,13 @@ spec::LoraSpec small_lora(std::vector<std::string> targets) {
 SmallRun::SmallRun(const Settings& settings)
     : device(settings.visible), threads(settings.threads), spec(settings.spec) {
   cpu::register_ops(registry);
-  const int dp = settings.ranks.size() / settings.stages / settings.tp;
-  const comm::Grid grid =
-      comm::make_grid(settings.ranks, {.dp = dp, .pp = settings.stages, .tp = settings.tp, .shard = settings.shard});
+  const int dp = settings.ranks.size() / settings.stages / settings.tp / settings.cp;
+  const comm::Grid grid = comm::make_grid(
+      settings.ranks, {.dp = dp, .cp = settings.cp, .pp = settings.stages, .tp = settings.tp, .shard = settings.shard});
   ShardSpec share{grid.shard.rank(), grid.shard.size(), settings.zero};
   share.replica = grid.replicas.rank();
   share.replicas = grid.replicas.size();
+  share.cp = settings.cp;
   share.offload_weights = settings.offload;
   if (settings.stages > 1)
     share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());

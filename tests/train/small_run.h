@@ -25,9 +25,10 @@ struct SmallRun {
     OptimizerDtypes types;
     int threads = 2;
     StepSettings step = {.sequence_length = 24};
-    comm::Group ranks;  // the world: pipelines of `stages`, layers of `tp`, and what is left is data-parallel
+    comm::Group ranks;  // the world: pipelines of `stages`, layers of `tp`, tokens of `cp`, the rest data-parallel
     int stages = 1;
     int tp = 1;
+    int cp = 1;
     int chunks = 1;
     int zero = 0;
     int shard = 0;         // data-parallel ranks that divide the state among them; 0: all

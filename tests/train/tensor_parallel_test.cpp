@@ -3,160 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <mutex>
 #include <set>
 
 #include "base/error.h"
 #include "comm/in_process.h"
 #include "models/testing/family_specs.h"
 #include "tensor/tolerance.h"
+#include "tests/train/layouts.h"
 #include "tests/train/run_files.h"
-#include "tests/train/small_run.h"
 #include "train/memory_probe.h"
 #include "train/run_checkpoint.h"
 
 namespace ingot::train {
 namespace {
 
-constexpr int64_t sequences = 6;
-
-struct Layout {
-  int tp, stages, dp, zero;
-  spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
-  int chunks = 1;
-  bool visible = true;
-  spec::Recompute recompute = spec::Recompute::none;
-  int ranks() const { return tp * stages * dp; }
-};
-
-SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
-  settings.tp = layout.tp;
-  settings.stages = layout.stages;
-  settings.zero = layout.zero;
-  settings.step.schedule = layout.schedule;
-  settings.chunks = layout.chunks;
-  settings.visible = layout.visible;
-  settings.step.recompute = layout.recompute;
-  settings.step.sequences = rank_sequences(sequences, 1, layout.dp - 1, layout.dp).count();
-  return settings;
-}
-
-// Whole tensors, put together from the ranks' parts. What several ranks have must be equal.
-class Gathered {
- public:
-  void add(const TrainedParameter& t, const std::vector<float>& values) {
-    const std::lock_guard lock(mutex_);
-    std::vector<float>& whole = all[t.number];
-    whole.resize(static_cast<size_t>(t.whole.elements()), NAN);
-    spec::for_runs(t.slice, t.whole.rank() > 1 ? t.whole[1] : 1, [&](int64_t first, int64_t count, int64_t at) {
-      for (int64_t i = 0; i < count; ++i) {
-        float& to = whole[static_cast<size_t>(first + i)];
-        const float from = values[static_cast<size_t>(at + i)];
-        EXPECT_TRUE(std::isnan(to) || to == from) << t.name << " " << first + i << ": " << to << " and " << from;
-        to = from;
-      }
-    });
-  }
-  std::map<size_t, std::vector<float>> all;  // by TrainedParameter::number
-
- private:
-  std::mutex mutex_;
-};
-
-struct Outcome {
-  std::vector<double> losses, norms;
-  double evaluated = 0;
-  Gathered initial, weights;
-};
-
-StepResult run_step(SmallRun& run, int64_t step) {
-  const std::vector<data::PackedSequence> all = run.sequences(sequences);
-  const comm::Group& ranks = run.step->grid().dp;
-  const std::vector<int64_t> samples = SmallRun::samples(sequences);
-  const auto [begin, end] = rank_sequences(sequences, 1, ranks.rank(), ranks.size());
-  // Updates by SGD are proportional to gradients, which are compared by them.
-  const bool sgd = run.optimizer_state->tensors().front().optimizer->name == std::string_view("sgd");
-  return run.step->run(step, sgd ? 0.1 : 1e-2,
-                       std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                       std::span(samples).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
-}
-
-void train(Outcome& outcome, const SmallRun::Settings& settings, const Layout& layout, int64_t steps = 3) {
-  comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
-    SmallRun::Settings own = laid_out(settings, layout);
-    own.ranks = world;
-    SmallRun run(own);
-    if (own.lora) run.randomise_b(7);
-    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.initial.add(t, run.weight(t));
-    const auto record = [&](std::vector<double>& list, double value) {
-      const std::vector<double> everywhere = world.gather_one(value);
-      for (const double each : everywhere) EXPECT_EQ(each, everywhere.front());
-      if (world.rank() == 0) list.push_back(value);
-    };
-    for (int64_t step = 1; step <= steps; ++step) {
-      const StepResult result = run_step(run, step);
-      EXPECT_FALSE(result.skipped);
-      record(outcome.losses, result.loss);
-      record(outcome.norms, result.grad_norm);
-    }
-    const double evaluated = run.evaluate(run.sequences(3));
-    const std::vector<double> losses = world.gather_one(evaluated);
-    if (world.rank() == 0) outcome.evaluated = *std::ranges::max_element(losses);
-    EXPECT_EQ(std::ranges::count_if(losses, [](double loss) { return loss > 0; }), layout.dp);
-    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.weights.add(t, run.weight(t));
-  });
-}
-
-double largest(const std::vector<float>& values) {
-  double most = 0;
-  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
-  return most;
-}
-
-// Updates by SGD are proportional to the gradients: weights agree where gradients do.
-void compare(const SmallRun::Settings& settings, const std::vector<Layout>& tried, const std::string& name,
-             double rounding) {
-  Outcome one;
-  train(one, settings, {1, 1, 1, 0});
-  for (const Layout& layout : tried) {
-    const std::string where =
-        fmt::format("{}, tp {}, {} stages, dp {}, zero {}", name, layout.tp, layout.stages, layout.dp, layout.zero);
-    Outcome found;
-    train(found, settings, layout);
-    ASSERT_EQ(found.losses.size(), one.losses.size()) << where;
-    for (size_t i = 0; i < one.losses.size(); ++i) {
-      EXPECT_NEAR(found.losses[i] / one.losses[i], 1, rounding) << where << " " << i;
-      EXPECT_NEAR(found.norms[i] / one.norms[i], 1, 10 * rounding) << where << " " << i;
-    }
-    EXPECT_NEAR(found.evaluated / one.evaluated, 1, rounding) << where;
-    ASSERT_EQ(found.weights.all.size(), one.weights.all.size()) << where;
-    for (const auto& [number, expected] : one.weights.all) {
-      const std::vector<float>& weight = found.weights.all.at(number);
-      ASSERT_EQ(weight.size(), expected.size()) << where << ", tensor " << number;
-      const double ulp = settings.weights == DType::bf16 ? 0x1p-7 : 0x1p-20;
-      // Updates, which are as exact as gradients; and the weights, which are rounded after each.
-      const std::vector<float>& before = one.initial.all.at(number);
-      std::vector<float> update(expected);
-      for (size_t i = 0; i < update.size(); ++i) update[i] -= before[i];
-      EXPECT_GT(largest(update), 0) << where << ", tensor " << number;
-      const double bound = 20 * rounding * largest(update) + ulp * largest(expected);
-      for (size_t i = 0; i < expected.size(); ++i)
-        ASSERT_NEAR(weight[i], expected[i], bound) << where << ", tensor " << number << ", element " << i;
-    }
-  }
-}
-
 std::vector<models::FamilyCase> families() {
   std::vector<models::FamilyCase> list = models::family_cases();
   std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2, .pp = 2}); });
   return list;
-}
-
-// The rounding error of sums of this many terms propagates through all blocks, forward and backward, and over steps.
-double rounding_of(const spec::ModelSpec& spec) {
-  return tolerance(DType::f32, std::max<int64_t>(spec::longest_row(spec), 24) * 7 * spec.num_layers() * 3);
 }
 
 class TensorParallelTraining : public testing::TestWithParam<models::FamilyCase> {};

@@ -1,0 +1,177 @@
+// Training steps with the tokens of sequences divided over ranks: the losses, gradients and weights of one rank, to
+// rounding, in any mix with the other kinds of ranks.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "comm/in_process.h"
+#include "models/testing/family_specs.h"
+#include "tensor/tolerance.h"
+#include "tests/train/layouts.h"
+#include "train/memory_probe.h"
+
+namespace ingot::train {
+namespace {
+
+using enum spec::PipelineScheduleName;
+
+SmallRun::Settings with_sgd(const spec::ModelSpec& spec) {
+  SmallRun::Settings settings{.spec = spec, .threads = 1};
+  settings.types.optimizer = OptimizerName::sgd;
+  return settings;
+}
+
+class ContextParallelTraining : public testing::TestWithParam<models::FamilyCase> {};
+
+TEST_P(ContextParallelTraining, EqualsOneRank) {
+  SmallRun::Settings settings = with_sgd(GetParam().spec);
+  settings.step.optimizer.clip_grad_norm = 0.5;
+  std::vector<Layout> layouts = {
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
+      {.tp = 1, .stages = 1, .dp = 2, .zero = 2, .visible = false, .recompute = spec::Recompute::full, .cp = 2},
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 3, .recompute = spec::Recompute::selective, .cp = 2}};
+  if (models::can_be_cut(settings.spec, {.pp = 2}))
+    layouts.push_back({.tp = 1, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2});
+  compare(settings, layouts, GetParam().name, rounding_of(settings.spec));
+}
+
+TEST_P(ContextParallelTraining, AdaptersEqualOneRank) {
+  SmallRun::Settings settings = with_sgd(GetParam().spec);
+  settings.lora = small_lora();
+  settings.lora->dropout = 0.2;
+  compare(settings,
+          {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2}, {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .cp = 2}},
+          GetParam().name, rounding_of(settings.spec));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, ContextParallelTraining, testing::ValuesIn(models::family_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ContextParallel, IsTriedWithEveryKindOfAttention) {
+  bool alibi = false, window = false, softcap = false, norm = false, fused = false, grouped = false;
+  for (const models::FamilyCase& family : models::family_cases()) {
+    for (const spec::LayerSpec& layer : family.spec.layers) {
+      const spec::Attention& attention = layer.attention;
+      alibi = alibi || attention.alibi;
+      window = window || attention.window > 0;
+      softcap = softcap || attention.softcap > 0;
+      norm = norm || attention.qk_norm != spec::QkNorm::none;
+      fused = fused || attention.fused_qkv;
+      grouped = grouped || attention.kv_heads < attention.heads;
+    }
+  }
+  EXPECT_TRUE(alibi && window && softcap && norm && fused && grouped)
+      << alibi << window << softcap << norm << fused << grouped;
+}
+
+// Four ranks, whose parts begin and end within sequences, sub-sequences and micro-batches; with tensor-parallel ranks;
+// in bf16.
+TEST(ContextParallel, EqualsOneRankInOtherSettings) {
+  SmallRun::Settings settings = with_sgd(small_spec());
+  for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 4;
+  const std::vector<Layout> layouts = {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 4},
+                                       {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
+                                       {.tp = 2, .stages = 2, .dp = 1, .zero = 1, .cp = 2},
+                                       {.tp = 1, .stages = 1, .dp = 3, .zero = 1, .cp = 2}};
+  compare(settings, layouts, "fp32", rounding_of(settings.spec));
+  settings.step.micro = 3;
+  compare(settings, layouts, "three sequences", rounding_of(settings.spec));
+  settings.step.micro = 1;
+  settings.step.accumulation_unit = 2;
+  settings.step.optimizer.clip_grad_norm = 0.5;
+  compare(settings, {layouts.begin(), layouts.begin() + 2}, "units of two sequences", rounding_of(settings.spec));
+  settings.step.accumulation_unit = 1;
+  settings.weights = settings.step.activation = DType::bf16;
+  compare(settings, {layouts.begin(), layouts.begin() + 2}, "bf16", tolerance(DType::bf16, 24));
+}
+
+// More ranks than key/value heads: neighbours have the same ones, and add up their gradients.
+TEST(ContextParallel, RanksShareKeyValueHeads) {
+  for (const bool adapter : {false, true}) {
+    SmallRun::Settings settings = with_sgd(small_spec());
+    if (adapter) settings.lora = small_lora();
+    const std::vector<Layout> layouts = {
+        {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 4},
+        {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .visible = false, .cp = 2},
+        {.tp = 1, .stages = 1, .dp = 1, .zero = 3, .recompute = spec::Recompute::full, .cp = 4}};
+    compare(settings, layouts, "two heads on four ranks", rounding_of(settings.spec));
+    for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 1;
+    compare(settings, {layouts.front()}, "one head on four ranks", rounding_of(settings.spec));
+  }
+}
+
+// The step's allocations equal the prediction, and activations take half of one rank's memory.
+TEST(ContextParallel, TakesThePredictedMemory) {
+  for (const bool adapter : {false, true}) {
+    const auto bytes_with = [&](int cp) {
+      StepBytes planned;
+      comm::run_in_process({.ranks = cp, .timeout_s = 120}, [&](const comm::Group& world) {
+        SmallRun::Settings own = laid_out({.threads = 1}, {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = cp});
+        if (adapter) own.lora = small_lora();
+        own.ranks = world;
+        SmallRun run(own);
+        const StepBytes bytes =
+            Step::bytes(run.spec, own.step, run.optimizer_state->lowest_trainable_layer(), adapter ? own.lora->rank : 0,
+                        false, 1, run.optimizer_state->update_bytes(), true, run.optimizer_state->share());
+        EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
+        run_step(run, 1);
+        EXPECT_EQ(run.step->peak().saved, bytes.saved);
+        EXPECT_GE(run.step->peak().scratch, bytes.scratch / 2);
+        if (world.rank() == 0) planned = bytes;
+      });
+      return planned;
+    };
+    const size_t one = bytes_with(1).saved;
+    EXPECT_LT(bytes_with(2).saved, one * 55 / 100);
+    EXPECT_LT(bytes_with(4).saved, one * 30 / 100);
+  }
+}
+
+TEST(ContextParallel, MemoryProbesDoNotCommunicate) {
+  const Layout layout{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2};
+  SmallRun::Settings settings = laid_out({.threads = 1}, layout);
+  Outcome expected;
+  train(expected, settings, layout, 1);
+  comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = settings;
+    own.ranks = world;
+    SmallRun run(own);
+    const comm::Grid grid = run.step->grid();
+    run.step.reset();
+    if (world.rank() == 1) run.device.limit(1);
+    StepSettings asked = own.step;
+    asked.micro = 3;
+    const auto probe = [&] {
+      return probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state, asked, false,
+                          run.sequences(sequences), SmallRun::samples(sequences), grid);
+    };
+    EXPECT_THROW(probe(), Error);
+    if (world.rank() == 1) run.device.limit(size_t{1} << 40);
+    const ProbedStep tried = probe();
+    EXPECT_EQ(tried.shortage, "");
+    const StepResult result = tried.step->run(1, 1e-2, run.sequences(sequences), SmallRun::samples(sequences));
+    EXPECT_NEAR(result.loss, expected.losses.front(), 1e-6);
+  });
+}
+
+TEST(ContextParallel, RefusesWhatRanksCannotShare) {
+  spec::ModelSpec spec = small_spec();
+  for (spec::LayerSpec& layer : spec.layers) layer.attention.heads = 24, layer.attention.kv_heads = 4;
+  for (const int64_t cp : {1, 2, 4, 12}) spec::check_context_parallel(spec, 2, cp, 24);
+  const auto refused = [&](int64_t tp, int64_t cp, int64_t length) {
+    try {
+      spec::check_context_parallel(spec, tp, cp, length);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      return error.message() + "; " + error.hint();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(2, 3, 24),
+            "3 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
+            "ranks has; use one of 1, 2, 4, 6, 12");
+  EXPECT_EQ(refused(1, 3, 20),
+            "the sequence length of 20 cannot be divided among 3 context-parallel ranks; use a multiple of it");
+}
+
+}  // namespace
+}  // namespace ingot::train

@@ -1,0 +1,134 @@
+#include "tests/train/layouts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "comm/in_process.h"
+#include "tensor/tolerance.h"
+
+namespace ingot::train {
+
+SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
+  settings.tp = layout.tp;
+  settings.stages = layout.stages;
+  settings.zero = layout.zero;
+  settings.step.schedule = layout.schedule;
+  settings.chunks = layout.chunks;
+  settings.visible = layout.visible;
+  settings.step.recompute = layout.recompute;
+  settings.cp = layout.cp;
+  settings.step.sequences = rank_sequences(sequences, 1, layout.dp - 1, layout.dp).count();
+  return settings;
+}
+
+void Gathered::add(const TrainedParameter& t, const std::vector<float>& values) {
+  const std::lock_guard lock(mutex_);
+  std::vector<float>& whole = all[t.number];
+  whole.resize(static_cast<size_t>(t.whole.elements()), NAN);
+  spec::for_runs(t.slice, t.whole.rank() > 1 ? t.whole[1] : 1, [&](int64_t first, int64_t count, int64_t at) {
+    for (int64_t i = 0; i < count; ++i) {
+      float& to = whole[static_cast<size_t>(first + i)];
+      const float from = values[static_cast<size_t>(at + i)];
+      EXPECT_TRUE(std::isnan(to) || to == from) << t.name << " " << first + i << ": " << to << " and " << from;
+      to = from;
+    }
+  });
+}
+
+StepResult run_step(SmallRun& run, int64_t step) {
+  const std::vector<data::PackedSequence> all = run.sequences(sequences);
+  const comm::Grid& grid = run.step->grid();
+  const std::vector<int64_t> samples = SmallRun::samples(sequences);
+  const auto [begin, end] = rank_sequences(sequences, 1, grid.data_rank(), grid.data_ranks());
+  // Updates by SGD are proportional to gradients, which are compared by them.
+  const bool sgd = run.optimizer_state->tensors().front().optimizer->name == std::string_view("sgd");
+  return run.step->run(step, sgd ? 0.1 : 1e-2,
+                       std::span(all).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                       std::span(samples).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+}
+
+void train(Outcome& outcome, const SmallRun::Settings& settings, const Layout& layout, int64_t steps) {
+  comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = laid_out(settings, layout);
+    own.ranks = world;
+    SmallRun run(own);
+    if (own.lora) run.randomise_b(7);
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.initial.add(t, run.weight(t));
+    const auto record = [&](std::vector<double>& list, double value) {
+      const std::vector<double> everywhere = world.gather_one(value);
+      for (const double each : everywhere) EXPECT_EQ(each, everywhere.front());
+      if (world.rank() == 0) list.push_back(value);
+    };
+    for (int64_t step = 1; step <= steps; ++step) {
+      const StepResult result = run_step(run, step);
+      EXPECT_FALSE(result.skipped);
+      record(outcome.losses, result.loss);
+      record(outcome.norms, result.grad_norm);
+    }
+    const double evaluated = run.evaluate(run.sequences(3));
+    const std::vector<double> losses = world.gather_one(evaluated);
+    const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+    if (world.rank() == 0) outcome.evaluated = sum / layout.dp;  // each data-parallel rank had all of them
+    EXPECT_EQ(std::ranges::count_if(losses, [](double loss) { return loss > 0; }), layout.dp * layout.cp);
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) outcome.weights.add(t, run.weight(t));
+  });
+}
+
+namespace {
+
+double largest(const std::vector<float>& values) {
+  double most = 0;
+  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
+std::vector<float> difference(std::vector<float> a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) a[i] -= b[i];
+  return a;
+}
+
+}  // namespace
+
+void compare(const SmallRun::Settings& settings, const std::vector<Layout>& tried, const std::string& name,
+             double rounding) {
+  Outcome one;
+  train(one, settings, {1, 1, 1, 0});
+  for (const Layout& layout : tried) {
+    const std::string where = fmt::format("{}, tp {}, {} stages, dp {}, cp {}, zero {}", name, layout.tp, layout.stages,
+                                          layout.dp, layout.cp, layout.zero);
+    Outcome found;
+    train(found, settings, layout);
+    ASSERT_EQ(found.losses.size(), one.losses.size()) << where;
+    for (size_t i = 0; i < one.losses.size(); ++i) {
+      EXPECT_NEAR(found.losses[i] / one.losses[i], 1, rounding) << where << " " << i;
+      EXPECT_NEAR(found.norms[i] / one.norms[i], 1, 10 * rounding) << where << " " << i;
+    }
+    EXPECT_NEAR(found.evaluated / one.evaluated, 1, rounding) << where;
+    ASSERT_EQ(found.weights.all.size(), one.weights.all.size()) << where;
+    // A bias of keys has no gradient: softmax does not change with it. What is computed is the rounding of terms that
+    // cancel, and may differ by one unit of the largest gradients.
+    double noise = 0;
+    for (const auto& [number, expected] : one.weights.all)
+      noise = std::max(noise, 0x1p-23 * largest(difference(expected, one.initial.all.at(number))));
+    for (const auto& [number, expected] : one.weights.all) {
+      const std::vector<float>& weight = found.weights.all.at(number);
+      ASSERT_EQ(weight.size(), expected.size()) << where << ", tensor " << number;
+      const double ulp = settings.weights == DType::bf16 ? 0x1p-7 : 0x1p-20;
+      // Updates, which are as exact as gradients; and the weights, which are rounded after each.
+      const std::vector<float> update = difference(expected, one.initial.all.at(number));
+      EXPECT_GT(largest(update), 0) << where << ", tensor " << number;
+      const double bound = 20 * rounding * largest(update) + ulp * largest(expected) + noise;
+      for (size_t i = 0; i < expected.size(); ++i)
+        ASSERT_NEAR(weight[i], expected[i], bound) << where << ", tensor " << number << ", element " << i;
+    }
+  }
+}
+
+double rounding_of(const spec::ModelSpec& spec) {
+  return tolerance(DType::f32, std::max<int64_t>(spec::longest_row(spec), 24) * 7 * spec.num_layers() * 3);
+}
+
+}  // namespace ingot::train
