@@ -37,7 +37,7 @@ BatchUploader::BatchUploader(Device& device, Arena& memory, int64_t tokens, int 
 }
 
 int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-                           int64_t length, int64_t accumulation_unit, std::vector<double>* sums) {
+                           int64_t length, int64_t accumulation_unit, std::vector<LossSum>* sums) {
   Slot& slot = slot_of(next_);
   collect(slot);
   slot.done->wait();  // the device has finished with the slot's previous contents
@@ -101,6 +101,7 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   for (int64_t row = first / unit * unit + unit; row < last; row += unit)
     batch.accumulation_offsets.push_back(row - first);
   batch.accumulation_offsets.push_back(tokens);
+  slot.first_place = (next_ << 32) + first;
   slot.sums = sums;
   return next_++;
 }
@@ -124,14 +125,13 @@ void BatchUploader::collect(Slot& slot) {
   const auto* losses = reinterpret_cast<const float*>(slot.download.data());
   int64_t row = 0;
   for (const int64_t end : slot.ends) {
-    double sum = 0;
-    for (; row < end; ++row) sum += static_cast<double>(losses[row]);
-    slot.sums->push_back(sum);
+    LossSum& sum = slot.sums->emplace_back(LossSum{slot.first_place + row});
+    for (; row < end; ++row) sum.sum += static_cast<double>(losses[row]);
   }
   slot.sums = nullptr;
 }
 
-void BatchUploader::collect(const std::vector<double>& sums) {
+void BatchUploader::collect(const std::vector<LossSum>& sums) {
   const int64_t oldest = std::max<int64_t>(0, next_ - std::ssize(slots_));
   for (int64_t number = oldest; number < next_; ++number) {
     if (slot_of(number).sums == &sums) collect(slot_of(number));

@@ -20,6 +20,12 @@ struct MicroBatch {
   std::vector<int64_t> accumulation_offsets;
 };
 
+// The losses of tokens that follow each other in one sequence, added in double and in order.
+struct LossSum {
+  int64_t place = 0;  // ascending in the order of all tokens of the context-parallel ranks
+  double sum = 0;
+};
+
 // Per micro-batch: put(), then enqueue the ops on take(), computed() after those that write losses, and done() after
 // the last one. Micro-batches have consecutive numbers, from 0. put() blocks only until the device has finished with
 // the micro-batch whose memory it reuses, that of `held` micro-batches before. One thread at a time.
@@ -36,12 +42,12 @@ class BatchUploader {
 
   // Starts the upload of sequences of `length` tokens each, in accumulation units of `accumulation_unit` sequences.
   // samples[i] is the number of sequence i in the data set (for dropout); all 0 when `samples` is empty. When the
-  // losses have arrived on the host, the loss sum of each sequence of which this rank has tokens, in double and in
-  // token order, is appended to `sums`, which must live until then; null where none are computed. Returns the
+  // losses have arrived on the host, the loss sum of each sequence of which this rank has tokens is appended to `sums`,
+  // which must live until then; null where none are computed. Returns the
   // micro-batch's number. ErrorKind::internal for sequences of another length, and for tokens that the ranks cannot
   // share equally.
   int64_t put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
-              int64_t accumulation_unit, std::vector<double>* sums);
+              int64_t accumulation_unit, std::vector<LossSum>* sums);
   // A micro-batch that was put; the compute stream waits for its upload. Valid until its memory is reused.
   const MicroBatch& take(int64_t number);
   // Starts copying its losses to the host.
@@ -49,7 +55,7 @@ class BatchUploader {
   void done(int64_t number);
 
   // Waits for all losses that belong in `sums`.
-  void collect(const std::vector<double>& sums);
+  void collect(const std::vector<LossSum>& sums);
   // After an error: drops pending losses without waiting, so that no `sums` is written to any more.
   void discard_pending();
 
@@ -59,8 +65,9 @@ class BatchUploader {
     PinnedBuffer upload, download;
     std::unique_ptr<Event> uploaded, computed, done;
     MicroBatch batch;
-    std::vector<int64_t> ends;            // of each sequence in the batch's rows
-    std::vector<double>* sums = nullptr;  // null once the losses were collected
+    std::vector<int64_t> ends;  // of each sequence in the batch's rows
+    int64_t first_place = 0;
+    std::vector<LossSum>* sums = nullptr;  // null once the losses were collected
   };
   void collect(Slot& slot);
   Slot& slot_of(int64_t number) { return slots_[static_cast<size_t>(number) % slots_.size()]; }

@@ -116,6 +116,17 @@ bool Step::has_losses() const {
   return share.shards.back().last() && share.tp_rank() == 0;
 }
 
+std::vector<double> Step::in_order(const std::vector<LossSum>& own) const {
+  std::vector<LossSum> all;
+  for (const std::vector<LossSum>& part : grid_.cp.gather(std::span<const LossSum>(own)))
+    all.insert(all.end(), part.begin(), part.end());
+  std::ranges::sort(all, {}, &LossSum::place);
+  std::vector<double> sums;
+  if (grid_.cp.rank() > 0) return sums;
+  for (const LossSum& each : all) sums.push_back(each.sum);
+  return sums;
+}
+
 nn::Pass Step::pass_over(const MicroBatch& batch) {
   std::vector<nn::AdapterSegment> adapters;
   if (optimizer_state_.adapter()) adapters.push_back({0, batch.tokens.tokens(), optimizer_state_.adapter()});
@@ -220,7 +231,7 @@ const spec::PipelineSchedule& Step::schedule(int micro_batches, bool trains) {
   return schedules_.emplace(std::pair(micro_batches, trains), std::move(made)).first->second;
 }
 
-void Step::accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
+void Step::accumulate(std::vector<LossSum>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                       std::span<const int64_t> samples, Pipeline::Peers peers) {
   const bool alone = peers == Pipeline::Peers::absent;
   const int count = alone ? micro_batches_of(std::ssize(sequences), settings_, optimizer_state_.share())
@@ -280,7 +291,8 @@ StepResult Step::finish() {
   InFlightStep& in_flight = in_flight_.front();
   uploader_->collect(in_flight.losses);
   StepResult result = in_flight.result;
-  for (const std::vector<double>& losses : grid_.world.gather(std::span<const double>(in_flight.losses))) {
+  const std::vector<double> own = in_order(in_flight.losses);
+  for (const std::vector<double>& losses : grid_.world.gather(std::span<const double>(own))) {
     for (const double loss : losses) result.loss += loss;  // in the order of the step's sequences
   }
   if (!in_flight.undecided) {
@@ -361,7 +373,7 @@ std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSe
   } const watching{*this};
   context_.watch = &locator;
   locator_ = &locator;
-  std::vector<double> losses;
+  std::vector<LossSum> losses;
   run_or_drop([&] {
     accumulate(losses, step, sequences, samples);
     uploader_->collect(losses);
@@ -377,7 +389,7 @@ std::string Step::locate_non_finite(int64_t step, std::span<const data::PackedSe
 
 void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples) {
   refuse_while_in_flight("the memory probe runs");
-  std::vector<double> losses;
+  std::vector<LossSum> losses;
   const auto set_alone = [this](bool alone) {
     alone_ = alone;
     gradient_sync_.set_local_only(alone);
@@ -397,7 +409,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
 
 std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequences) {
   refuse_while_in_flight("a model is evaluated");
-  std::vector<double> losses;
+  std::vector<LossSum> losses;
   const int stages = grid_.pp.size();
   const auto at_once = static_cast<size_t>(evaluated_at_once(stages));
   // Ranks that share the weights gather them together, also those with fewer sequences.
@@ -412,7 +424,7 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
     }
     uploader_->collect(losses);
   });
-  return losses;
+  return in_order(losses);
 }
 
 void Step::refresh_weights() {

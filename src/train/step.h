@@ -119,8 +119,8 @@ class Step {
 
   // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks that have one copy of the
   // model call it together, at ZeRO stage 3 all ranks, and one of those with the last stage gets the losses; others get
-  // none. Context-parallel ranks call it together, and each gets the losses of the sequences of which it has tokens,
-  // summed over these. Only while no step is in flight.
+  // none. Context-parallel ranks call it together, and the first of them gets the losses, one of each part of a
+  // sequence that a rank has. Only while no step is in flight.
   std::vector<double> evaluate(std::span<const data::PackedSequence> sequences);
 
   // After masters were written: updates the weights that the model computes with, on all ranks.
@@ -140,11 +140,11 @@ class Step {
 
  private:
   struct InFlightStep {
-    StepResult result;           // without `loss`
-    std::vector<double> losses;  // of this rank's sequences; those that have arrived
-    int64_t updates = 0;         // OptimizerState::updates() before the step
-    size_t decision = 0;         // index into decisions_
-    bool undecided = false;      // whether decisions_[decision] has to be waited for
+    StepResult result;            // without `loss`
+    std::vector<LossSum> losses;  // of this rank's tokens; those that have arrived
+    int64_t updates = 0;          // OptimizerState::updates() before the step
+    size_t decision = 0;          // index into decisions_
+    bool undecided = false;       // whether decisions_[decision] has to be waited for
   };
   struct UpdateDecision {
     PinnedBuffer decision;  // output of ops::decide_update
@@ -158,6 +158,8 @@ class Step {
   // What a pass over a micro-batch needs of `sharded_`.
   std::vector<int> weight_units(bool trains) const { return pipeline_->model().weight_units(trains); }
   bool has_losses() const;  // on the last stage's first tensor-parallel rank
+  // The sums of all context-parallel ranks, in order, on the first of them; none on others.
+  std::vector<double> in_order(const std::vector<LossSum>& own) const;
   nn::Pass pass_over(const MicroBatch& batch);
   const spec::PipelineSchedule& schedule(int micro_batches, bool trains);
   int scheduled_micro_batches(size_t sequences) const;
@@ -165,7 +167,7 @@ class Step {
                std::span<const int64_t> samples);
   void count(StepResult& result, std::span<const data::PackedSequence> sequences) const;
   // Forward and backward over all micro-batches; their losses are appended to `losses` as they arrive.
-  void accumulate(std::vector<double>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
+  void accumulate(std::vector<LossSum>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                   std::span<const int64_t> samples, Pipeline::Peers peers = Pipeline::Peers::present);
   void sum_squares();
   void decide(double loss_tokens);

@@ -17,7 +17,7 @@ namespace ingot::train {
 class Step::MicroBatches final : public PipelineWork {
  public:
   MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-               size_t each, int count, std::vector<double>& losses)
+               size_t each, int count, std::vector<LossSum>& losses)
       : step_(step),
         sequences_(sequences),
         samples_(samples),
@@ -127,7 +127,7 @@ class Step::MicroBatches final : public PipelineWork {
   std::span<const int64_t> samples_;
   size_t each_;  // sequences of a micro-batch
   int count_;    // micro-batches; some at the end may be empty
-  std::vector<double>* losses_;
+  std::vector<LossSum>* losses_;
   std::optional<nn::Training> training_;
   std::optional<nn::NextTokenLoss> objective_;
   int64_t first_ = 0;  // the uploader's number of the first micro-batch
