@@ -75,10 +75,10 @@ int64_t blocks_of_last_stage(const ModelSpec& model, int64_t stages) {
   return best;
 }
 
-// Why `tp` ranks cannot divide the model's layers.
-std::optional<Error> split_error(const ModelSpec& model, int64_t tp) {
+// Why the model's layers cannot be divided into so many parts.
+std::optional<Error> split_error(const ModelSpec& model, Parts parts) {
   try {
-    for (const LayerSpec& layer : model.layers) layer.check_split(tp);
+    for (const LayerSpec& layer : model.layers) layer.check_split(parts);
     return std::nullopt;
   } catch (const Error& error) {
     return error;
@@ -89,8 +89,8 @@ std::optional<Error> split_error(const ModelSpec& model, int64_t tp) {
 std::string nearest_tp(const ModelSpec& model, int64_t tp) {
   int64_t below = tp - 1, above = tp + 1, most = 1;
   for (const LayerSpec& layer : model.layers) most = std::max(most, layer.attention.heads);
-  while (below > 1 && split_error(model, below)) --below;
-  while (above <= most && split_error(model, above)) ++above;
+  while (below > 1 && split_error(model, {below})) --below;
+  while (above <= most && split_error(model, {above})) ++above;
   return above <= most ? fmt::format("use tp {} or {}, or divide the model by pp", below, above)
                        : fmt::format("use tp {}, or divide the model by pp", below);
 }
@@ -109,12 +109,25 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   if (shard.tp > model.vocab) {
     throw_error(ErrorKind::usage, "tp is {}, more than the vocabulary's {} tokens", shard.tp, model.vocab);
   }
-  if (const std::optional<Error> error = split_error(model, shard.tp))
+  if (const std::optional<Error> error = split_error(model, {shard.tp}))
     throw Error(error->kind(), error->message(), nearest_tp(model, shard.tp));
   if (shard.pp > model.num_layers()) {
     throw_hint(ErrorKind::usage, "lower pp, or chunks", "the model has {} blocks, fewer than pp x chunks, {}",
                model.num_layers(), shard.pp);
   }
+}
+
+void check_sum_slices(const ModelSpec& model, int64_t slices) {
+  constexpr const char* setting = "parallel.units";
+  if (slices == 1) return;
+  if (slices > model.vocab)
+    throw_error(ErrorKind::usage, "{} is {}, more than the vocabulary's {} tokens", setting, slices, model.vocab);
+  const std::optional<Error> error = split_error(model, {slices, setting});
+  if (!error) return;
+  int64_t below = slices / 2;
+  while (below > 1 && split_error(model, {below})) below /= 2;
+  throw Error(error->kind(), error->message(),
+              below > 1 ? fmt::format("set {} to {}", setting, below) : fmt::format("remove {}", setting));
 }
 
 bool counts(TensorPlacement placement, const ModelShard& shard) {

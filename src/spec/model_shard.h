@@ -29,6 +29,10 @@ struct ModelShard {
 // yet.
 void check(const ModelSpec& model, const ModelShard& shard);
 
+// The same for the slices of sums over what tensor parallelism cuts (`parallel.units`), a power of two. The hint names
+// the most that work below it.
+void check_sum_slices(const ModelSpec& model, int64_t slices);
+
 // The blocks of the shard, by their index in the model. Stages have equal numbers of blocks, earlier ones one more if
 // that does not come out even; but the last one, which also has the head, as many fewer as make the longest stage
 // shortest, by the weights that a token is multiplied with, and at least one.
