@@ -135,6 +135,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   train::Recipe& r = plan.recipe;
   r.parallel.resolve();
   for (const spec::ModelShard& shard : share.shards) spec::check(model, shard);
+  spec::check_sum_slices(model, share.sum_slices);
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);

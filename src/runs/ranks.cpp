@@ -113,6 +113,7 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   share.replica = static_cast<int>(dp_rank / ranks);
   share.replicas = static_cast<int>(p.dp / ranks);
   share.offload_weights = p.offload == train::Offload::weights;
+  share.sum_slices = p.units;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
                                          static_cast<int>(replica / p.dp));

@@ -28,6 +28,7 @@ struct SmallRun {
     comm::Group ranks;  // the world: pipelines of `stages`, layers of `tp`, and what is left is data-parallel
     int stages = 1;
     int tp = 1;
+    int slices = 1;  // ShardSpec::sum_slices
     int chunks = 1;
     int zero = 0;
     int shard = 0;         // data-parallel ranks that divide the state among them; 0: all
