@@ -11,7 +11,8 @@ Trains recipes/models/tiny from random weights on the speeches of data/sotu, wit
   (d) with recompute none, selective and full
   (e) as pipelines: every schedule x stages x 1 and 2 data-parallel ranks, with ZeRO 0 and 1, micro-batches of 1, 2 and 8 and every
       kind of recompute in turn
-and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank. Then it times steps
+  (f) with parallel.units 2 and parallel.tp 1 and 2 x 1 and 2 data-parallel ranks x parallel.zero 0 to 2, and as pipelines
+and compares loss, gradient norm and held-out loss of every step and the model's hash with those of one rank, in (f) with the same units. Then it times steps
 against `determinism: fast`. The table goes to standard output, or to FILE. Exit code 1: something differs.
 --quick runs a small part of each. Build first: ./run build --gpu none.
 """
@@ -138,11 +139,11 @@ def main():
         bitwise = ["determinism=bitwise"]
         expected, _ = runs.run([*bitwise, "batch.micro=1", "threads=1"])
 
-        def compare(what, settings):
+        def compare(what, settings, wanted=expected):
             result, seconds = runs.run([*bitwise, *settings])
-            if result != expected:
+            if result != wanted:
                 differ.append(what)
-            return "same" if result == expected else "**differs**", seconds
+            return "same" if result == wanted else "**differs**", seconds
 
         lines += ["## (a) Ranks, micro-batch, threads", "",
                   "| ranks | micro-batch | saved activations a rank | 1 thread a rank | 2 threads a rank |",
@@ -191,6 +192,17 @@ def main():
                                     f"threads={stages * ranks}"])[0]
                     cells.append(f"{same} (micro-batch {micro}, zero {zero}, {recompute})")
                 lines.append(f"| {schedule} | {stages} | {' | '.join(cells)} |")
+        units = ["parallel.units=2"]
+        sliced, _ = runs.run([*bitwise, *units, "batch.micro=1", "threads=1"])
+        lines += ["", "## (f) Tensor parallelism, with parallel.units 2", "",
+                  "| tp | 1 rank | 2 ranks, zero 0 | 2 ranks, zero 1 | 2 ranks, zero 2 | 2 stages, zero 1 |", "|---|---|---|---|---|---|"]
+        for tp in (1, 2):
+            cells = []
+            for ranks, stages, zero in ((1, 1, 0), (2, 1, 0), (2, 1, 1), (2, 1, 2), (1, 2, 1)):
+                settings = [*units, f"parallel.tp={tp}", f"parallel.dp={ranks}", f"parallel.pp={stages}", f"parallel.zero={zero}",
+                            "batch.micro=2", f"threads={tp * ranks * stages}"]
+                cells.append(compare(f"tp {tp}, {ranks} ranks, {stages} stages, zero {zero}", settings, sliced)[0])
+            lines.append(f"| {tp} | {' | '.join(cells)} |")
         lines += ["", "## Cost", "", "Median seconds of a step of 24 x 64 tokens, one rank, micro-batch 8:", "",
                   "| threads | fast | bitwise | cost |", "|---|---|---|---|"]
         for threads in (1, 2):

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/head_exchange.h"
+#include "nn/sliced_sum.h"
 #include "nn/transfer.h"
 #include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
@@ -39,6 +40,31 @@ size_t attend_bytes(const spec::Attention& spec, const PassShape& shape, size_t 
                                    HeadExchange::scratch_bytes(keys, shape.cp, spec.kv_heads));
   return static_cast<size_t>(copies) * queries + (shared ? static_cast<size_t>(kv_copies) * keys : 0) +
          std::max(op, exchange);
+}
+
+// dx = the gradient of x, of the norm of every head: x [T, heads D], `statistics` [T heads]. Where sums are taken in
+// slices, the gradient of the norm's weight is a contribution of every slice's heads.
+void norm_backward(Pass& pass, const Norm& norm, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                   const NormStatistics& statistics) {
+  if (!pass.tp.sliced() || !norm.has_trainable()) {
+    return norm.backward(pass, rows_of(norm, dx), rows_of(norm, dy), rows_of(norm, x), statistics, false);
+  }
+  const int64_t tokens = x.shape[0], slices = pass.tp.own_slices, features = x.shape[1] / slices;
+  const int64_t heads = statistics.rstd.elements() / tokens / slices;
+  for (int64_t slice = 0; slice < slices; ++slice) {
+    const Arena::Scope scope(pass.ops.scratch);
+    const auto part_of = [&](const Tensor& all, int64_t width) {
+      return columns_of(pass, all, {slice * width, (slice + 1) * width});
+    };
+    const auto of_heads = [&](const Tensor& each) {
+      return each ? part_of(each.reshape(Shape{tokens, heads * slices}), heads).reshape(Shape{tokens * heads}) : each;
+    };
+    const NormStatistics part{.rstd = of_heads(statistics.rstd), .mean = of_heads(statistics.mean)};
+    const Tensor dy_part = part_of(dy, features), x_part = part_of(x, features);
+    const Tensor dx_part = slices == 1 ? dx : pass.ops.scratch.allocate(dx.dtype, x_part.shape);
+    norm.backward(pass, rows_of(norm, dx_part), rows_of(norm, dy_part), rows_of(norm, x_part), part, false);
+    if (slices > 1) ops::scatter_columns(pass.ops, dx, dx_part, {.width = features, .offset = slice * features});
+  }
 }
 
 }  // namespace
@@ -194,14 +220,17 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
   }
   rotate(pass, dq, dk, true);
   if (q_norm) {  // q and k are not needed any more: their memory is reused for the gradients
-    q_norm.backward(pass, rows_of(q_norm, state.q), rows_of(q_norm, dq), rows_of(q_norm, state.q_input),
-                    state.q_statistics, false);
+    norm_backward(pass, q_norm, state.q, dq, state.q_input, state.q_statistics);
     dq = state.q;
   }
   if (k_norm) {
-    k_norm.backward(pass, rows_of(k_norm, state.k), rows_of(k_norm, dk), rows_of(k_norm, state.k_input),
-                    state.k_statistics, false);
+    norm_backward(pass, k_norm, state.k, dk, state.k_input, state.k_statistics);
     dk = state.k;
+  }
+  if (!qkv && pass.tp.sliced()) {
+    const Linear* const layers[] = {&q, &k, &v};
+    const Tensor gradients[] = {dq, dk, dv};
+    return Linear::backward_sliced(pass, dnormed, layers, gradients, state.attention_normed);
   }
   if (!qkv) {
     q.backward(pass, dnormed, dq, state.attention_normed, false);
@@ -216,6 +245,10 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
   ops::scatter_columns(pass.ops, fused, dk, k_columns);
   ops::scatter_columns(pass.ops, fused, dv, v_columns);
   if (clip > 0) ops::clamp_backward(pass.ops, fused, fused, state.qkv, clip);
+  if (pass.tp.sliced()) {
+    const Linear* const layers[] = {&qkv};
+    return Linear::backward_sliced(pass, dnormed, layers, {&fused, 1}, state.attention_normed);
+  }
   qkv.backward(pass, dnormed, fused, state.attention_normed, false);
   if (dnormed) sum_over_ranks(pass, dnormed);
 }
@@ -230,7 +263,9 @@ size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, con
   } else {
     in = std::max(Linear::bytes(tokens, q, hidden, shape), Linear::bytes(tokens, kv, hidden, shape));
   }
-  const size_t out = Linear::bytes(tokens, hidden, q, shape) + Linear::sum_bytes(tokens, hidden, shape);
+  in += Linear::backward_sliced_bytes(tokens, spec.fused_qkv ? q + 2 * kv : q, hidden, shape);
+  const size_t out = Linear::bytes(tokens, hidden, q, shape) + Linear::sum_bytes(tokens, hidden, shape) +
+                     Linear::sliced_bytes(tokens, hidden, q, shape);
   const OwnHeads own = own_heads(spec, shape);
   const size_t op = ops::attention_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
   return std::max({in, out, attend_bytes(spec, shape, op, 0, 2)});
@@ -244,7 +279,14 @@ size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, co
   const size_t attention_context = shape.matrix_bytes(tokens, q);
   const size_t fused = spec.fused_qkv ? shape.matrix_bytes(tokens, q + 2 * kv) : 0;
   size_t norm = 0;
-  if (spec.qk_norm == spec::QkNorm::head) norm = Norm::bytes(tokens * spec.heads, spec.head_dim);
+  if (spec.qk_norm == spec::QkNorm::head) {
+    norm = Norm::bytes(tokens * spec.heads, spec.head_dim);
+    const int64_t slices = shape.slices / shape.tp;
+    if (slices > 1) {
+      norm += 3 * shape.matrix_bytes(tokens, q / slices) +
+              2 * Arena::footprint(DType::f32, Shape{tokens * spec.heads / slices});
+    }
+  }
   if (spec.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
   const OwnHeads own = own_heads(spec, shape);
   const size_t op = ops::attention_backward_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);

@@ -133,7 +133,8 @@ void Experts::add(const Mlp& mlp) {
 }
 
 bool Experts::is_grouped(const Pass& pass) const {
-  return !pass.ops.device.host_visible() && gate().supports(pass) && up().supports(pass) && down().supports(pass);
+  return !pass.ops.device.host_visible() && !pass.tp.sliced() && gate().supports(pass) && up().supports(pass) &&
+         down().supports(pass);
 }
 
 // Fills state.token_of_row and state.row_of_choice, from state.topk_ids. The offsets are in scratch memory.
@@ -159,7 +160,7 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
     }
   }
   if (!out) return;
-  const bool alone = pass.tp.group.size() == 1;
+  const bool alone = pass.tp.group.size() == 1 || pass.tp.sliced();  // the experts' outputs are whole
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor sum = alone || !accumulate ? out : pass.ops.scratch.allocate(out.dtype, out.shape);
   ops::combine_rows(pass.ops, sum, state.expert_out, state.row_of_choice, state.topk_weights, alone && accumulate);
@@ -178,7 +179,11 @@ void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState
 void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
   for_experts(pass, groups_of(pass, state, mlps_.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
-    mlps_[e].forward_part(own, state.expert_out.slice(begin, end), part);
+    if (pass.tp.sliced()) {
+      mlps_[e].forward(own, state.expert_out.slice(begin, end), part, false);
+    } else {
+      mlps_[e].forward_part(own, state.expert_out.slice(begin, end), part);
+    }
   });
 }
 
@@ -194,7 +199,7 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   const Tensor dtopk_weights = scratch.allocate(DType::f32, state.topk_weights.shape);
   ops::combine_rows_backward(pass.ops, dexpert_out, dtopk_weights, dout, state.expert_out, state.row_of_choice,
                              state.topk_weights);
-  sum_over_ranks(pass, dtopk_weights);  // of what each rank has of the experts' outputs
+  if (!pass.tp.sliced()) sum_over_ranks(pass, dtopk_weights);  // of what each rank has of the experts' outputs
   const Tensor dgrouped = scratch.allocate(state.grouped.dtype, state.grouped.shape);
   if (is_grouped(pass)) {
     backward_grouped(pass, dgrouped, state);
@@ -202,7 +207,7 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
     backward_by_expert(pass, dgrouped, state);
   }
   ops::combine_rows(pass.ops, dnormed, dgrouped, state.row_of_choice, {}, false);
-  sum_over_ranks(pass, dnormed);
+  if (!pass.tp.sliced()) sum_over_ranks(pass, dnormed);
   const Tensor drouter = scratch.allocate(state.router.dtype, state.router.shape);
   ops::moe_route_backward(pass.ops, drouter, dtopk_weights, state.topk_ids, state.topk_weights);
   router.backward(pass, dnormed, drouter, state.mlp_normed, true);
@@ -228,7 +233,8 @@ void Experts::backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState&
   const HostGroups groups = groups_of(pass, state, mlps_.size());
   for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
-    mlps_[e].backward_part(own, dgrouped.slice(begin, end), state.expert_out.slice(begin, end), part);
+    const Tensor dx = dgrouped.slice(begin, end), dy = state.expert_out.slice(begin, end);
+    pass.tp.sliced() ? mlps_[e].backward(own, dx, dy, part) : mlps_[e].backward_part(own, dx, dy, part);
   });
   for (size_t e = 0; e < mlps_.size(); ++e) {
     if (groups.offsets[e] != groups.offsets[e + 1]) continue;
@@ -248,16 +254,16 @@ namespace {
 
 // Of the experts' layers, grouped; 0 where they never are.
 size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
-  if (shape.host_visible) return 0;
+  if (shape.host_visible || shape.slices > 1) return 0;
   const int64_t rows = shape.tokens * spec.per_token;
   const int64_t features = spec.expert.features;
   return std::max(GroupedLayer::bytes(rows, features, hidden, shape),
                   GroupedLayer::bytes(rows, hidden, features, shape));
 }
 
-// Of what is not summed over ranks.
-PassShape part_of(PassShape shape) {
-  shape.tp = 1;
+// Of one expert, whose outputs are summed over ranks in slices only.
+PassShape of_expert(PassShape shape) {
+  if (shape.slices == 1) shape.tp = 1;
   return shape;
 }
 
@@ -268,7 +274,7 @@ PassShape part_of(PassShape shape) {
 size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
-  const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, part_of(shape), shape.tokens);
+  const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, of_expert(shape), shape.tokens);
   return std::max({offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
                    Linear::bytes(shape.tokens, spec.count, hidden, shape, false),
                    Linear::sum_bytes(shape.tokens, hidden, shape)});
@@ -281,7 +287,7 @@ size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const 
   const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden);
   const size_t router =
       shape.matrix_bytes(shape.tokens, spec.count) + Linear::bytes(shape.tokens, spec.count, hidden, shape, false);
-  const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, part_of(shape), shape.tokens);
+  const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, of_expert(shape), shape.tokens);
   return held + std::max({by_expert, offsets + grouped_bytes(spec, hidden, shape), router});
 }
 

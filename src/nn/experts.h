@@ -13,8 +13,8 @@
 namespace ingot::nn {
 
 // Of tensor-parallel ranks each has its part of every expert, and the sum over the ranks is that of the combined
-// results, once a pass and direction. The router's gradient is the same on all, from the summed gradients of its
-// weights.
+// results, once a pass and direction; in slices (nn/sliced_sum.h) it is that of every expert's results. The router's
+// gradient is the same on all, from the summed gradients of its weights.
 //
 // Where the host sees the device's memory, it reads which rows are an expert's and computes one expert after another.
 // Elsewhere all experts are computed by one grouped gemm for each layer of theirs (nn/grouped_layer.h), and nothing is
@@ -25,10 +25,11 @@ struct Experts {
   explicit operator bool() const { return !mlps_.empty(); }
   void add(const Mlp& mlp);  // the next expert, whose weights stay where they are
 
-  // Whether the experts' layers are grouped gemms in this pass. The host waits for the router otherwise.
+  // Whether the experts' layers are grouped gemms in this pass, which sums in slices never are. The host waits for the
+  // router otherwise.
   bool is_grouped(const Pass& pass) const;
 
-  // Fills the members of `state` from `router` to `expert_out` (of ranks: their
+  // Fills the members of `state` from `router` to `expert_out` (of ranks that do not sum in slices: their
   // parts), from state.mlp_normed. out [T, H] = the sum of the
   // selected experts' results times their router weights, or is increased by it with `accumulate`; `out` is absent when
   // only the state is to be filled.

@@ -20,6 +20,10 @@ void Head::backward(Pass& pass, const Tensor& dnormed, const Tensor& dlogits, co
     if (normed.dtype != dlogits.dtype) dlinear = pass.ops.scratch.allocate(normed.dtype, dlogits.shape);
   }
   if (scale != 1 || dlinear.data != dlogits.data) ops::scale(pass.ops, dlinear, dlogits, scale);
+  if (pass.tp.sliced()) {
+    const Linear* const layers[] = {&linear};
+    return Linear::backward_sliced(pass, dnormed, layers, {&dlinear, 1}, normed);
+  }
   linear.backward(pass, dnormed, dlinear, normed, false);
   sum_over_ranks(pass, dnormed);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "nn/deferred_gradients.h"
 #include "nn/dropout.h"
+#include "nn/sliced_sum.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
 #include "ops/linear_fp8.h"
@@ -58,17 +59,52 @@ ops::LinearAttributes linear_attributes(const Pass& pass) {
   return {.row_invariant = pass.row_invariant || pass.cache == nullptr, .prefer_skinny = pass.row_invariant};
 }
 
+// The input features of slice number `slice` of this rank.
+spec::Range inputs_of(const Pass& pass, int64_t features, int64_t slice) {
+  const int64_t each = features / pass.tp.own_slices;
+  return {slice * each, (slice + 1) * each};
+}
+
 // factor * input A^T, [T, R], in scratch memory.
-Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& input) {
+Tensor low_rank(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Linear& linear,
+                const Tensor& input) {
   const Tensor low = pass.ops.scratch.allocate(input.dtype, Shape{input.rows(), layer.a.rows()});
+  if (linear.row_parallel && pass.tp.sliced()) {
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor total = pass.ops.scratch.allocate(DType::f32, low.shape);
+    sum_slices(pass, total, [&](int64_t slice, const Tensor& out) {
+      const Arena::Scope own(pass.ops.scratch);
+      const spec::Range inputs = inputs_of(pass, linear.weight.in, slice);
+      ops::matmul(pass.ops, out, columns_of(pass, input, inputs), columns_of(pass, layer.a, inputs),
+                  {.transpose_b = true});
+    });
+    ops::scale(pass.ops, low, total, adapter.factor);
+    return low;
+  }
   ops::matmul(pass.ops, low, input, layer.a, {.transpose_b = true});
   ops::scale(pass.ops, low, low, adapter.factor);
   return low;
 }
 
 // The gradient of input A^T: factor * dy B, [T, R], in scratch memory.
-Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Tensor& dy) {
+Tensor low_rank_gradient(Pass& pass, const Adapter& adapter, const LoraWeights& layer, const Linear& linear,
+                         const Tensor& dy) {
   const Tensor dlow = pass.ops.scratch.allocate(dy.dtype, Shape{dy.rows(), layer.a.rows()});
+  if (linear.column_parallel && pass.tp.sliced()) {
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor total = pass.ops.scratch.allocate(DType::f32, dlow.shape);
+    sum_slices(pass, total, [&](int64_t slice, const Tensor& out) {
+      bool more = false;
+      for (const spec::Range& outputs : linear.outputs_of(pass, slice)) {
+        const Arena::Scope own(pass.ops.scratch);
+        ops::matmul(pass.ops, out, columns_of(pass, dy, outputs), layer.b.slice(outputs.begin, outputs.end),
+                    {.accumulate = more});
+        more = true;
+      }
+    });
+    ops::scale(pass.ops, dlow, total, adapter.factor);
+    return dlow;
+  }
   ops::matmul(pass.ops, dlow, dy, layer.b, {});
   ops::scale(pass.ops, dlow, dlow, adapter.factor);
   return dlow;
@@ -106,21 +142,66 @@ void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeig
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor input = adapter_input(pass, adapter, linear, x.slice(segment.begin, segment.end), segment.begin);
   if (layer.b_trainable >= 0)
-    matrix_gradient(pass, layer.b_trainable, out, low_rank(pass, adapter, layer, input), segment.begin);
+    matrix_gradient(pass, layer.b_trainable, out, low_rank(pass, adapter, layer, linear, input), segment.begin);
   matrix_gradient(pass, layer.a_trainable, dlow, input, segment.begin);
 }
 
 }  // namespace
 
+std::vector<spec::Range> Linear::outputs_of(const Pass& pass, int64_t slice) const {
+  const TensorParallel& tp = pass.tp;
+  if (vocabulary > 0) {  // as spec::vocabulary_of
+    const int64_t number = tp.first_slice + slice;
+    return {{vocabulary * number / tp.slices - first_output, vocabulary * (number + 1) / tp.slices - first_output}};
+  }
+  const int64_t all[] = {weight.out};
+  std::vector<spec::Range> ranges;
+  int64_t begin = 0;
+  for (const int64_t count : output_groups.empty() ? std::span<const int64_t>(all) : std::span(output_groups)) {
+    const int64_t each = count / tp.own_slices;
+    ranges.push_back({begin + slice * each, begin + (slice + 1) * each});
+    begin += count;
+  }
+  return ranges;
+}
+
 bool Linear::in_int8(const Pass& pass) const { return pass.int8_activations && ops::has_linear_int8(weight.storage); }
 
 void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+  if (sums_slices(pass)) return forward_sliced(pass, y, x, accumulate);
   if (!sums_over_ranks(pass)) return forward_part(pass, y, x, accumulate);
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
   forward_part(pass, sum, x, false);
   sum_over_ranks(pass, sum);
   if (accumulate) ops::add(pass.ops, y, y, sum);
+}
+
+void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const Tensor sum = y.dtype == DType::f32 && !accumulate ? y : scratch.allocate(DType::f32, y.shape);
+  {
+    const Arena::Scope inner(scratch);
+    const Tensor matrix = backward_weight(pass, x.dtype).tensor();
+    sum_slices(pass, sum, [&](int64_t slice, const Tensor& out) {
+      const Arena::Scope own(scratch);
+      const spec::Range inputs = inputs_of(pass, weight.in, slice);
+      ops::matmul(pass.ops, out, columns_of(pass, x, inputs), columns_of(pass, matrix, inputs), {.transpose_b = true});
+    });
+  }
+  add_terms(pass, sum, x, nullptr);
+  if (sum.data == y.data) return;
+  const Tensor rounded = !accumulate ? y : y.dtype == DType::f32 ? sum : scratch.allocate(y.dtype, y.shape);
+  if (rounded.data != sum.data) ops::scale(pass.ops, rounded, sum, 1);
+  if (accumulate) ops::add(pass.ops, y, y, rounded);
+}
+
+Weight Linear::backward_weight(Pass& pass, DType type) const {
+  if (!sums_slices(pass) || (is_plain(weight.storage) && weight.tensor().dtype == type)) return weight;
+  const Tensor decoded = pass.ops.scratch.allocate(type, Shape{weight.out, weight.in});
+  ops::dequantize(pass.ops, decoded, weight);
+  return weight_of(decoded);
 }
 
 void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
@@ -132,7 +213,7 @@ void Linear::forward_part(Pass& pass, const Tensor& y, const Tensor& x, bool acc
     const Arena::Scope scope(pass.ops.scratch);
     const Adapter& adapter = *whole->adapter;
     const LoraWeights& layer = adapter.layers[parameter];
-    const Tensor low = low_rank(pass, adapter, layer, adapter_input(pass, adapter, *this, x, 0));
+    const Tensor low = low_rank(pass, adapter, layer, *this, adapter_input(pass, adapter, *this, x, 0));
     ops::linear_low_rank(pass.ops, y, x, weight, low, layer.b, attributes);
   } else {
     linear(pass.ops, y, x, weight, attributes);
@@ -173,7 +254,7 @@ void Linear::add_terms(Pass& pass, const Tensor& y, const Tensor& x, const Adapt
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor input =
         adapter_input(pass, *segment.adapter, *this, x.slice(segment.begin, segment.end), segment.begin);
-    const Tensor low = low_rank(pass, *segment.adapter, *layer, input);
+    const Tensor low = low_rank(pass, *segment.adapter, *layer, *this, input);
     ops::matmul(pass.ops, y.slice(segment.begin, segment.end), low, layer->b,
                 {.transpose_b = true, .accumulate = true});
   }
@@ -205,7 +286,7 @@ void Linear::add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const 
     if (!layer) continue;
     const Arena::Scope scope(pass.ops.scratch);
     const Tensor out = dy.slice(segment.begin, segment.end);
-    const Tensor dlow = low_rank_gradient(pass, *segment.adapter, *layer, out);
+    const Tensor dlow = low_rank_gradient(pass, *segment.adapter, *layer, *this, out);
     adapter_gradients(pass, segment, *layer, *this, dlow, out, x);
   }
 }
@@ -219,12 +300,15 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
   Tensor whole_dlow;
   if (whole) {
     const LoraWeights& layer = whole->adapter->layers[parameter];
-    whole_dlow = low_rank_gradient(pass, *whole->adapter, layer, dy);
-    ops::linear_low_rank_backward_input(pass.ops, dx, dy, weight, whole_dlow, layer.a, {.accumulate = accumulate});
+    whole_dlow = low_rank_gradient(pass, *whole->adapter, layer, *this, dy);
+    const Arena::Scope inner(pass.ops.scratch);
+    ops::linear_low_rank_backward_input(pass.ops, dx, dy, backward_weight(pass, dy.dtype), whole_dlow, layer.a,
+                                        {.accumulate = accumulate});
   } else if (dx && in_fp8) {
     ops::linear_fp8_backward_input(pass.ops, dx, dy, weight, pass.training->fp8_gradients, {.accumulate = accumulate});
   } else if (dx) {
-    ops::linear_backward_input(pass.ops, dx, dy, weight, {.accumulate = accumulate});
+    const Arena::Scope inner(pass.ops.scratch);
+    ops::linear_backward_input(pass.ops, dx, dy, backward_weight(pass, dy.dtype), {.accumulate = accumulate});
   }
   if (deferred == nullptr) {
     add_own_gradients(pass, dy, x);
@@ -237,7 +321,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     const Adapter& adapter = *segment.adapter;
     const Arena::Scope own(pass.ops.scratch);
     const Tensor out = dy.slice(segment.begin, segment.end);
-    const Tensor dlow = whole ? whole_dlow : low_rank_gradient(pass, adapter, *layer, out);
+    const Tensor dlow = whole ? whole_dlow : low_rank_gradient(pass, adapter, *layer, *this, out);
     if (deferred == nullptr) adapter_gradients(pass, segment, *layer, *this, dlow, out, x);
     if (!dx || whole) continue;
     const Tensor din = dx.slice(segment.begin, segment.end);
@@ -250,6 +334,93 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     drop(pass, adapter, *this, masked, masked, segment.begin);
     ops::add(pass.ops, din, din, masked);
   }
+}
+
+void Linear::backward_sliced(Pass& pass, const Tensor& dx, std::span<const Linear* const> layers,
+                             std::span<const Tensor> dy, const Tensor& x) {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  DeferredGradients* deferred = pass.training->deferred;
+  Tensor sum;
+  if (dx) {
+    sum = dx.dtype == DType::f32 ? dx : scratch.allocate(DType::f32, dx.shape);
+    sum_slices(pass, sum, [&](int64_t slice, const Tensor& out) {
+      bool more = false;
+      for (size_t i = 0; i < layers.size(); ++i) {
+        for (const spec::Range& outputs : layers[i]->outputs_of(pass, slice)) {
+          const Arena::Scope own(scratch);
+          ops::linear_backward_input(pass.ops, out, columns_of(pass, dy[i], outputs),
+                                     layers[i]->weight.slice(outputs.begin, outputs.end), {.accumulate = more});
+          more = true;
+        }
+      }
+    });
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Linear& linear = *layers[i];
+    if (deferred == nullptr) {
+      linear.add_own_gradients(pass, dy[i], x);
+    } else if (linear.has_gradients(pass)) {
+      deferred->add(pass, linear, dy[i], x);
+    }
+    for (const AdapterSegment& segment : pass.adapters) {
+      const LoraWeights* layer = layer_of(segment, linear.parameter);
+      if (!layer || (deferred != nullptr && !dx)) continue;
+      const Adapter& adapter = *segment.adapter;
+      const Arena::Scope own(scratch);
+      const Tensor out = dy[i].slice(segment.begin, segment.end);
+      const Tensor dlow = low_rank_gradient(pass, adapter, *layer, linear, out);
+      if (deferred == nullptr) adapter_gradients(pass, segment, *layer, linear, dlow, out, x);
+      if (!dx) continue;
+      const Tensor din = sum.slice(segment.begin, segment.end);
+      if (!drops(pass, adapter)) {
+        ops::matmul(pass.ops, din, dlow, layer->a, {.accumulate = true});
+        continue;
+      }
+      const Tensor masked = scratch.allocate(x.dtype, din.shape);
+      ops::matmul(pass.ops, masked, dlow, layer->a, {});
+      drop(pass, adapter, linear, masked, masked, segment.begin);
+      const Tensor wide = masked.dtype == DType::f32 ? masked : scratch.allocate(DType::f32, din.shape);
+      if (wide.data != masked.data) ops::scale(pass.ops, wide, masked, 1);
+      ops::add(pass.ops, din, din, wide);
+    }
+  }
+  if (dx && sum.data != dx.data) ops::scale(pass.ops, dx, sum, 1);
+}
+
+namespace {
+
+// Of a sum in slices and its total.
+size_t sum_bytes_of(int64_t rows, int64_t features, const PassShape& shape) {
+  return Arena::footprint(DType::f32, Shape{rows * features}) + sum_slices_bytes(rows * features, shape);
+}
+
+// Features of one of this rank's slices, of which there are at most so many; 0 where a slice is all of them.
+int64_t slice_of(int64_t features, const PassShape& shape) {
+  const int64_t own = shape.slices / shape.tp;
+  return own > 1 ? features / own + 1 : 0;
+}
+
+}  // namespace
+
+size_t Linear::sliced_bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape) {
+  if (shape.slices == 1) return 0;
+  const int64_t columns = slice_of(in, shape);
+  const size_t decoded = shape.decoded ? shape.matrix_bytes(out, in) : 0;
+  const size_t operands = shape.matrix_bytes(rows, columns) + shape.matrix_bytes(out, columns);
+  const size_t low_rank = shape.adapter_rank > 0 ? sum_bytes_of(rows, shape.adapter_rank, shape) : 0;
+  return sum_bytes_of(rows, out, shape) +
+         std::max(decoded + operands, low_rank + operands + shape.matrix_bytes(rows, out));
+}
+
+size_t Linear::backward_sliced_bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape) {
+  if (shape.slices == 1) return 0;
+  const size_t operand = shape.matrix_bytes(rows, slice_of(out, shape));
+  const size_t low_rank = shape.adapter_rank > 0
+                              ? std::max(sum_bytes_of(rows, shape.adapter_rank, shape) + operand,
+                                         shape.matrix_bytes(rows, in) + Arena::footprint(DType::f32, Shape{rows * in}))
+                              : 0;
+  return sum_bytes_of(rows, in, shape) + std::max(operand, low_rank);
 }
 
 size_t Linear::bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8) {

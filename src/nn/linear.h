@@ -2,8 +2,10 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "nn/pass.h"
+#include "spec/slice.h"
 #include "tensor/weight.h"
 
 namespace ingot::nn {
@@ -23,6 +25,13 @@ struct Linear {
   // (spec::held_adapter).
   bool row_parallel = false;
   int64_t first_input = 0;  // the number of the first input feature here, among all of the layer's
+  // The output features are split (Split::rows, Megatron's ColumnParallelLinear): each of these consecutive groups of
+  // them; empty: all of them together.
+  bool column_parallel = false;
+  std::vector<int64_t> output_groups;
+  // Of a head, else 0: the tokens of the whole vocabulary, and the first one here (spec::vocabulary_of).
+  int64_t vocabulary = 0;
+  int64_t first_output = 0;
 
   explicit operator bool() const { return static_cast<bool>(weight); }
 
@@ -42,27 +51,45 @@ struct Linear {
   // is the input of forward.
   void backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor& x, bool accumulate) const;
 
+  // The output features here of slice number `slice` of this rank (TensorParallel::own_slices), ascending.
+  std::vector<spec::Range> outputs_of(const Pass& pass, int64_t slice) const;
+
+  // In a pass that sums in slices: dx [T, I] is assigned the gradient of the input x of at most three column-parallel
+  // layers, summed over their outputs and the ranks; not computed when absent. Otherwise as backward.
+  static void backward_sliced(Pass& pass, const Tensor& dx, std::span<const Linear* const> layers,
+                              std::span<const Tensor> dy, const Tensor& x);
+
   // The part of backward that adds to the accumulator.
   void add_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;
 
   // What the sum over ranks takes until it is added to the output.
   static size_t sum_bytes(int64_t rows, int64_t out, const PassShape& shape) {
-    return shape.tp > 1 ? shape.matrix_bytes(rows, out) : 0;
+    return shape.tp > 1 && shape.slices == 1 ? shape.matrix_bytes(rows, out) : 0;
   }
+  // What sums in slices take besides bytes(), 0 without them: of a row-parallel layer, and of backward_sliced for
+  // layers with `out` output features together.
+  static size_t sliced_bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape);
+  static size_t backward_sliced_bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape);
   // Scratch bytes for `rows` in a pass of this shape, the maximum of forward and backward. `may_fp8`: the layer's
-  // `fp8`. A row-parallel layer takes sum_bytes() too.
+  // `fp8`. A row-parallel layer takes sum_bytes() and sliced_bytes() too.
   static size_t bytes(int64_t rows, int64_t out, int64_t in, const PassShape& shape, bool may_fp8 = true);
 
  private:
   bool in_fp8(const Pass& pass) const { return fp8 && pass.fp8; }
   bool in_int8(const Pass& pass) const;
+  void forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const;
+  // The weight that is multiplied with gradients of dtype `type`: in a row-parallel layer that is summed in slices
+  // decoded as a whole, in scratch memory, so that the order of sums does not depend on the number of inputs here.
+  Weight backward_weight(Pass& pass, DType type) const;
   // Whether the weight, the bias or an adapter of the pass is trained.
   bool has_gradients(const Pass& pass) const;
   void add_own_gradients(Pass& pass, const Tensor& dy, const Tensor& x) const;  // of weight and bias
   // Adds the bias, unless another rank adds it, and the terms of adapters; not those of `whole`, the segment whose term
   // y has already.
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
-  bool sums_over_ranks(const Pass& pass) const { return row_parallel && pass.tp.group.size() > 1; }
+  // Whether forward sums the ranks' parts; in slices, or each rank's part as a whole.
+  bool sums_slices(const Pass& pass) const { return row_parallel && pass.tp.sliced(); }
+  bool sums_over_ranks(const Pass& pass) const { return row_parallel && pass.tp.group.size() > 1 && !pass.tp.sliced(); }
 };
 
 }  // namespace ingot::nn

@@ -36,29 +36,42 @@ void Mlp::forward_part(Pass& pass, const Tensor& out, BlockState& state) const {
   down.forward_part(pass, out, state.activated, false);
 }
 
-void Mlp::backward_part(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
-  {
-    const Arena::Scope scope(pass.ops.scratch);
-    const Tensor dactivated = pass.ops.scratch.allocate(state.activated.dtype, state.activated.shape);
-    down.backward(pass, dactivated, dout, state.activated, false);
-    if (gate) {
-      ops::glu_backward(pass.ops, state.gate, state.up, dactivated, state.gate, state.up, activation);
-    } else {
-      ops::activation_backward(pass.ops, state.up, dactivated, state.up, activation);
-    }
+void Mlp::backward_activations(Pass& pass, const Tensor& dout, BlockState& state) const {
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor dactivated = pass.ops.scratch.allocate(state.activated.dtype, state.activated.shape);
+  down.backward(pass, dactivated, dout, state.activated, false);
+  if (gate) {
+    ops::glu_backward(pass.ops, state.gate, state.up, dactivated, state.gate, state.up, activation);
+  } else {
+    ops::activation_backward(pass.ops, state.up, dactivated, state.up, activation);
   }
+}
+
+void Mlp::backward_part(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
+  backward_activations(pass, dout, state);
   if (gate) gate.backward(pass, dnormed, state.gate, state.mlp_normed, false);
   up.backward(pass, dnormed, state.up, state.mlp_normed, static_cast<bool>(gate));
 }
 
 void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
-  backward_part(pass, dnormed, dout, state);
-  sum_over_ranks(pass, dnormed);
+  if (!pass.tp.sliced()) {
+    backward_part(pass, dnormed, dout, state);
+    return sum_over_ranks(pass, dnormed);
+  }
+  backward_activations(pass, dout, state);
+  const Linear* const layers[] = {&up, &gate};
+  const Tensor gradients[] = {state.up, state.gate};
+  const size_t count = gate ? 2 : 1;
+  Linear::backward_sliced(pass, dnormed, std::span(layers).first(count), std::span(gradients).first(count),
+                          state.mlp_normed);
 }
 
 size_t Mlp::forward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
-  const size_t out = Linear::bytes(rows, hidden, spec.features, shape) + Linear::sum_bytes(rows, hidden, shape);
-  return std::max(Linear::bytes(rows, spec.features, hidden, shape), out);
+  const size_t in = Linear::bytes(rows, spec.features, hidden, shape) +
+                    Linear::backward_sliced_bytes(rows, spec.features, hidden, shape);
+  const size_t out = Linear::bytes(rows, hidden, spec.features, shape) + Linear::sum_bytes(rows, hidden, shape) +
+                     Linear::sliced_bytes(rows, hidden, spec.features, shape);
+  return std::max(in, out);
 }
 
 size_t Mlp::backward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {

@@ -35,6 +35,8 @@ struct Mlp {
 
  private:
   void fill(Pass& pass, BlockState& state) const;
+  // Overwrites state.gate and state.up with their gradients.
+  void backward_activations(Pass& pass, const Tensor& dout, BlockState& state) const;
 };
 
 }  // namespace ingot::nn

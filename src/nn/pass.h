@@ -65,8 +65,8 @@ class DeferredGradients;
 class DeviceSum;
 class HeadExchange;
 
-// Training only. An accumulation unit is `determinism_unit` packed sequences, whose gradient is added as one
-// contribution.
+// Training only. An accumulation unit is `determinism_unit` packed sequences, or one of equal parts of them
+// (BatchUploader::Share::slices), whose gradient is added as one contribution.
 struct Training {
   GradientAccumulator& accumulator;
   std::vector<int64_t> accumulation_offsets;  // [U + 1]: unit u is rows [u] .. [u + 1]
@@ -84,6 +84,11 @@ struct Training {
 struct TensorParallel {
   comm::Group group;         // a group of one: the model is whole
   DeviceSum* sum = nullptr;  // what they exchange device memory by; null: by way of host memory
+  // Training: with more than one slice, a power of two, sums over what is cut are taken in as many (nn/sliced_sum.h),
+  // of which this rank has `own_slices`, from `first_slice` on.
+  int64_t slices = 1, own_slices = 1, first_slice = 0;
+
+  bool sliced() const { return slices > 1; }
 };
 
 struct Pass {
@@ -116,9 +121,10 @@ struct PassShape {
   bool decoded = false;  // weights are stored in another type than the activations, so they are decoded when used
   bool fp8 = false;      // as in Pass
   bool int8_activations = false;
-  int64_t tp = 1;  // number of tensor-parallel ranks
-  int64_t cp = 1;  // ranks that share the rows of a batch, of which `tokens` are this one's (Pass::cp)
-  int64_t pp = 1;  // in inference: stages of a pipeline
+  int64_t tp = 1;      // number of tensor-parallel ranks
+  int64_t slices = 1;  // as in TensorParallel, of all ranks
+  int64_t cp = 1;      // ranks that share the rows of a batch, of which `tokens` are this one's (Pass::cp)
+  int64_t pp = 1;      // in inference: stages of a pipeline
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
   bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "ops/columns.h"
+#include "ops/elementwise.h"
 #include "ops/sum_parts.h"
 
 namespace ingot::nn {
@@ -45,6 +46,18 @@ std::vector<size_t> sections_of(int64_t n, int ranks) {
   return sections;
 }
 
+// y [N] = the sum of parts [P, N], in a binary tree; overwrites parts. P is a power of two, at least 2.
+void add_tree_of(ops::Context& context, const Tensor& y, const Tensor& parts) {
+  const auto part = [&](int64_t i) { return parts.slice(i, i + 1).reshape(y.shape); };
+  const int64_t count = parts.shape[0];
+  for (int64_t distance = 1; distance < count; distance *= 2) {
+    for (int64_t i = 0; i < count; i += 2 * distance) {
+      const bool last = 2 * distance == count;
+      ops::add(context, last ? y : part(i), part(i), part(i + distance));
+    }
+  }
+}
+
 // Bytes of a piece of DeviceSum: so large that a library's latency counts little.
 constexpr size_t piece_bytes = size_t{16} << 20;
 
@@ -58,13 +71,17 @@ DeviceSum::DeviceSum(std::shared_ptr<comm::DeviceCommunicator> ranks, Arena& mem
       parts_(static_cast<std::byte*>(memory.allocate_bytes(bytes()))),
       workspace_(ranks_->make_workspace(piece_bytes)) {}
 
-void DeviceSum::sum(ops::Context& context, const Tensor& x) {
+void DeviceSum::sum(ops::Context& context, const Tensor& x) { sum_pieces(context, x, Order::ranks); }
+
+void DeviceSum::add_tree(ops::Context& context, const Tensor& x) { sum_pieces(context, x, Order::tree); }
+
+void DeviceSum::sum_pieces(ops::Context& context, const Tensor& x, Order order) {
   const auto at_most = static_cast<int64_t>(piece_bytes / size_of(x.dtype));
   for (int64_t begin = 0; begin < x.elements(); begin += at_most)
-    sum_piece(context, x.slice(begin, std::min(x.elements(), begin + at_most)));
+    sum_piece(context, x.slice(begin, std::min(x.elements(), begin + at_most)), order);
 }
 
-void DeviceSum::sum_piece(ops::Context& context, const Tensor& x) {
+void DeviceSum::sum_piece(ops::Context& context, const Tensor& x, Order order) {
   const auto ranks = static_cast<size_t>(ranks_->size()), rank = static_cast<size_t>(ranks_->rank());
   std::vector<size_t> sections = sections_of(x.elements(), ranks_->size());
   const auto begin =
@@ -75,7 +92,8 @@ void DeviceSum::sum_piece(ops::Context& context, const Tensor& x) {
   ranks_->all_to_all(workspace_, parts_, received, x.data, sections)->wait();
   const Tensor own = x.slice(begin, begin + count);
   const Tensor parts{parts_, x.dtype, Shape{static_cast<int64_t>(ranks), count}, x.device};
-  if (count > 0) ops::sum_parts(context, own, parts, false);
+  if (count > 0 && order == Order::ranks) ops::sum_parts(context, own, parts, false);
+  if (count > 0 && order == Order::tree) add_tree_of(context, own, parts);
   ranks_->all_gather(workspace_, x.data, own.data, sections)->wait();
 }
 
@@ -97,6 +115,28 @@ void sum_over_ranks(Pass& pass, const Tensor& x) {
       case DType::f32: sum_floats(device, group, part); break;
       default: throw_error(ErrorKind::internal, "{} cannot be summed over ranks", x.text());
     }
+  }
+}
+
+// Partners exchange what they have. Both then have the same sum, since a + b = b + a.
+void add_tree_over_ranks(Pass& pass, const Tensor& x) {
+  const comm::Group& group = pass.tp.group;
+  if (group.size() == 1) return;
+  Device& device = pass.ops.device;
+  const Tensor flat = x.reshape(Shape{x.elements()});
+  if (pass.tp.sum != nullptr) return pass.tp.sum->add_tree(pass.ops, flat);
+  for (int64_t begin = 0; begin < flat.elements(); begin += at_once) {
+    const Tensor part = flat.slice(begin, std::min(flat.elements(), begin + at_once));
+    std::vector<float> sums(static_cast<size_t>(part.elements())), received(sums.size());
+    device.copy_to_host(sums.data(), part.data, part.bytes());
+    for (int distance = 1; distance < group.size(); distance *= 2) {
+      const int partner = group.rank() ^ distance;
+      comm::Operation sent = group.begin_send(std::as_bytes(std::span(sums)), partner);
+      group.begin_receive(std::as_writable_bytes(std::span(received)), partner).wait();
+      sent.wait();
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += received[i];
+    }
+    device.copy_from_host(part.data, sums.data(), part.bytes());
   }
 }
 

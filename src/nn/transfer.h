@@ -21,12 +21,16 @@ class DeviceSum {
 
   // x [N], f32, bf16 or f16, becomes the sum of the ranks' x, added in fp32 in the order of ranks and rounded once.
   void sum(ops::Context& context, const Tensor& x);
+  // The same for f32, added in a binary tree.
+  void add_tree(ops::Context& context, const Tensor& x);
   // all [sum of bytes, at most 16 MiB or one row of a matrix] receives every rank's `own`, bytes[r] from rank r, in
   // rank order.
   void gather(const Tensor& all, const Tensor& own, std::span<const size_t> bytes);
 
  private:
-  void sum_piece(ops::Context& context, const Tensor& x);
+  enum class Order { ranks, tree };
+  void sum_pieces(ops::Context& context, const Tensor& x, Order order);
+  void sum_piece(ops::Context& context, const Tensor& x, Order order);
 
   std::shared_ptr<comm::DeviceCommunicator> ranks_;
   std::byte* parts_;
@@ -37,6 +41,10 @@ class DeviceSum {
 // of ranks and rounded once; by its `sum`, or else by way of host memory, which waits for the device. Does nothing in a
 // group of one.
 void sum_over_ranks(Pass& pass, const Tensor& x);
+
+// The same for x f32 and a number of ranks that is a power of two: x becomes the ranks' sums of a binary tree, first of
+// neighbours, then of neighbouring pairs.
+void add_tree_over_ranks(Pass& pass, const Tensor& x);
 
 // All-gather over pass.tp: out [R, N] becomes every rank's part [R, columns[r]] beside those of lower ranks; N is the
 // sum of columns. Otherwise as above.

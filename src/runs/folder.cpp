@@ -232,6 +232,7 @@ std::string run_identity(const RunPlan& plan, const std::string& data_hash, cons
     identity["optimizer"] = name(plan.recipe.optimizer.name);
   if (plan.recipe.optimizer.state_dtype == train::StateType::int8) identity["optimizer_state"] = "int8";
   if (plan.optimizer_types.fixed_point_sums) identity["determinism"] = "bitwise";
+  if (plan.share.sum_slices > 1) identity["units"] = plan.share.sum_slices;
   if (plan.step.fp8) identity["fp8_gradients"] = name(plan.step.fp8_gradients);
   if (plan.recipe.data.order == train::Order::streaming) identity["order"] = streaming_identity(plan.recipe.data);
   if (plan.lora) {

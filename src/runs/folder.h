@@ -43,7 +43,8 @@ class RunFolder {
 };
 
 // The settings that a checkpoint must agree with to be continued, as a JSON object: the model's shape, the adapter,
-// data, order, seeds, global batch, precision, determinism, the optimizer and its 8-bit states. Length, learning rate,
+// data, order, seeds, global batch, precision, determinism and
+// its parallel.units, the optimizer and its 8-bit states. Length, learning rate,
 // batch.micro, recompute, evaluation and the device may change.
 std::string run_identity(const RunPlan& plan, const std::string& data_hash, const std::string& base);
 

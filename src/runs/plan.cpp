@@ -135,7 +135,12 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   train::Recipe& r = plan.recipe;
   r.parallel.resolve();
   for (const spec::ModelShard& shard : share.shards) spec::check(model, shard);
-  spec::check_context_parallel(model, share.tp(), share.cp, recipe.data.sequence_length);
+  spec::check_context_parallel(model,
+                               spec::ContextParallel{.ranks = share.cp,
+                                                     .tp = share.tp(),
+                                                     .sequence_length = recipe.data.sequence_length,
+                                                     .bitwise = recipe.determinism == train::Determinism::bitwise});
+  spec::check_sum_slices(model, share.sum_slices);
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);

@@ -117,6 +117,7 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   share.replicas = static_cast<int>(p.replicas() / ranks);
   share.cp = static_cast<int>(p.cp);
   share.offload_weights = p.offload == train::Offload::weights;
+  share.sum_slices = p.units;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
                                          static_cast<int>(replica / p.replicas()));

@@ -85,12 +85,13 @@ void Attention::add_saved(SavedList& list) const {
   list.numbers(Saved::lse, heads, SavedTensor::Kind::by_feature);
 }
 
-void Attention::check_split(int64_t tp) const {
-  check_divides(tp, "attention heads", heads);
-  check_divides(tp, "key/value heads", kv_heads);
-  if (tp > 1 && qk_norm == QkNorm::all_heads) {
+void Attention::check_split(Parts parts) const {
+  check_divides(parts, "attention heads", heads);
+  check_divides(parts, "key/value heads", kv_heads);
+  if (parts.count > 1 && qk_norm == QkNorm::all_heads) {
     throw_error(ErrorKind::unsupported,
-                "tp is {}, but the norms of this model's queries and keys are over all heads together", tp);
+                "{} is {}, but the norms of this model's queries and keys are over all heads together", parts.setting,
+                parts.count);
   }
 }
 

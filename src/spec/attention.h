@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "spec/limits.h"
 #include "spec/saved.h"
 
 namespace ingot::spec {
@@ -84,7 +85,7 @@ struct Attention {
 
   // The attention of one of `tp` tensor-parallel ranks, which has an equal share of the heads. check_split:
   // ErrorKind::usage, naming the number, when that is not possible; unsupported for what cannot be split yet.
-  void check_split(int64_t tp) const;
+  void check_split(Parts parts) const;
   Attention split(int64_t tp) const;
 
   // FLOPs of forward over whole sequences, without the linear layers. Causal counts half the square and, with a sliding

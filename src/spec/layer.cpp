@@ -41,9 +41,9 @@ void LayerSpec::add_saved(SavedList& list, int64_t hidden) const {
   }
 }
 
-void LayerSpec::check_split(int64_t tp) const {
-  attention.check_split(tp);
-  std::visit([&](const auto& variant) { variant.check_split(tp); }, mlp);
+void LayerSpec::check_split(Parts parts) const {
+  attention.check_split(parts);
+  std::visit([&](const auto& variant) { variant.check_split(parts); }, mlp);
 }
 
 LayerSpec LayerSpec::split(int64_t tp) const {

@@ -17,7 +17,7 @@ struct LayerSpec {
   void check() const;
   void add_parameters(TableBuilder& table) const;
   void add_saved(SavedList& list, int64_t hidden) const;
-  void check_split(int64_t tp) const;
+  void check_split(Parts parts) const;
   LayerSpec split(int64_t tp) const;
 };
 

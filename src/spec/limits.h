@@ -24,10 +24,17 @@ inline void check_together(bool wrong, const char* one, const char* other) {
   if (wrong) throw_error(ErrorKind::unsupported, "a model with {} and {} is not supported", one, other);
 }
 
-// ErrorKind::usage when `tp` ranks cannot have equal shares of `count`.
-inline void check_divides(int64_t tp, const char* what, int64_t count) {
-  if (count % tp == 0) return;
-  throw_error(ErrorKind::usage, "tp is {}, which does not divide the model's {} {}", tp, count, what);
+// A number of equal parts, and the setting that says it.
+struct Parts {
+  int64_t count = 1;
+  const char* setting = "tp";
+};
+
+// ErrorKind::usage when `count` cannot be divided into these parts.
+inline void check_divides(Parts parts, const char* what, int64_t count) {
+  if (count % parts.count == 0) return;
+  throw_error(ErrorKind::usage, "{} is {}, which does not divide the model's {} {}", parts.setting, parts.count, count,
+              what);
 }
 
 }  // namespace ingot::spec

@@ -44,7 +44,7 @@ void Dense::add_parameters(TableBuilder& table) const {
 
 void Dense::add_saved(SavedList& list, int64_t) const { add_activations(list, *this, 1); }
 
-void Dense::check_split(int64_t tp) const { check_divides(tp, "MLP features", features); }
+void Dense::check_split(Parts parts) const { check_divides(parts, "MLP features", features); }
 
 Dense Dense::split(int64_t tp) const {
   Dense part = *this;
@@ -79,7 +79,7 @@ void Experts::add_saved(SavedList& list, int64_t hidden) const {
   list.matrix(Saved::expert_out, hidden, per_token);
 }
 
-void Experts::check_split(int64_t tp) const { expert.check_split(tp); }
+void Experts::check_split(Parts parts) const { expert.check_split(parts); }
 
 Experts Experts::split(int64_t tp) const { return {count, per_token, expert.split(tp)}; }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "spec/limits.h"
 #include "spec/saved.h"
 
 namespace ingot::spec {
@@ -24,7 +25,7 @@ struct Dense {
   void check() const;
   void add_parameters(TableBuilder& table) const;
   void add_saved(SavedList& list, int64_t hidden) const;
-  void check_split(int64_t tp) const;
+  void check_split(Parts parts) const;
   Dense split(int64_t tp) const;
 };
 
@@ -39,7 +40,7 @@ struct Experts {
   void check() const;
   void add_parameters(TableBuilder& table) const;
   void add_saved(SavedList& list, int64_t hidden) const;
-  void check_split(int64_t tp) const;
+  void check_split(Parts parts) const;
   Experts split(int64_t tp) const;
 };
 

@@ -75,10 +75,10 @@ int64_t blocks_of_last_stage(const ModelSpec& model, int64_t stages) {
   return best;
 }
 
-// Why `tp` ranks cannot divide the model's layers.
-std::optional<Error> split_error(const ModelSpec& model, int64_t tp) {
+// Why the model's layers cannot be divided into so many parts.
+std::optional<Error> split_error(const ModelSpec& model, Parts parts) {
   try {
-    for (const LayerSpec& layer : model.layers) layer.check_split(tp);
+    for (const LayerSpec& layer : model.layers) layer.check_split(parts);
     return std::nullopt;
   } catch (const Error& error) {
     return error;
@@ -89,8 +89,8 @@ std::optional<Error> split_error(const ModelSpec& model, int64_t tp) {
 std::string nearest_tp(const ModelSpec& model, int64_t tp) {
   int64_t below = tp - 1, above = tp + 1, most = 1;
   for (const LayerSpec& layer : model.layers) most = std::max(most, layer.attention.heads);
-  while (below > 1 && split_error(model, below)) --below;
-  while (above <= most && split_error(model, above)) ++above;
+  while (below > 1 && split_error(model, {below})) --below;
+  while (above <= most && split_error(model, {above})) ++above;
   return above <= most ? fmt::format("use tp {} or {}, or divide the model by pp", below, above)
                        : fmt::format("use tp {}, or divide the model by pp", below);
 }
@@ -109,7 +109,7 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   if (shard.tp > model.vocab) {
     throw_error(ErrorKind::usage, "tp is {}, more than the vocabulary's {} tokens", shard.tp, model.vocab);
   }
-  if (const std::optional<Error> error = split_error(model, shard.tp))
+  if (const std::optional<Error> error = split_error(model, {shard.tp}))
     throw Error(error->kind(), error->message(), nearest_tp(model, shard.tp));
   if (shard.pp > model.num_layers()) {
     throw_hint(ErrorKind::usage, "lower pp, or chunks", "the model has {} blocks, fewer than pp x chunks, {}",
@@ -117,27 +117,41 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   }
 }
 
-void check_context_parallel(const ModelSpec& model, int64_t tp, int64_t cp, int64_t sequence_length) {
-  if (sequence_length % cp != 0) {
+void check_context_parallel(const ModelSpec& model, const ContextParallel& cp) {
+  if (cp.sequence_length % cp.ranks != 0) {
     throw_hint(ErrorKind::usage, "use a multiple of it",
-               "the sequence length of {} cannot be divided among {} context-parallel ranks", sequence_length, cp);
+               "the sequence length of {} cannot be divided among {} context-parallel ranks", cp.sequence_length,
+               cp.ranks);
   }
   const auto can = [&](int64_t ranks) {
     return std::ranges::all_of(model.layers, [&](const LayerSpec& layer) {
-      const int64_t heads = layer.attention.heads / tp, kv_heads = layer.attention.kv_heads / tp;
-      return heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0);
+      const int64_t heads = layer.attention.heads / cp.tp, kv_heads = layer.attention.kv_heads / cp.tp;
+      return heads % ranks == 0 && (kv_heads % ranks == 0 || (!cp.bitwise && ranks % kv_heads == 0));
     });
   };
-  if (can(cp)) return;
+  if (can(cp.ranks)) return;
   const Attention& first = model.layers.front().attention;
   std::string list;
-  for (int64_t ranks = 1; ranks <= first.heads / tp; ++ranks) {
+  for (int64_t ranks = 1; ranks <= first.heads / cp.tp; ++ranks) {
     if (can(ranks)) list += fmt::format("{}{}", list.empty() ? "" : ", ", ranks);
   }
   throw_hint(ErrorKind::usage, fmt::format("use one of {}", list),
              "{} context-parallel ranks cannot share the {} heads and {} key/value heads that each of {} "
-             "tensor-parallel ranks has",
-             cp, first.heads / tp, first.kv_heads / tp, tp);
+             "tensor-parallel ranks has{}",
+             cp.ranks, first.heads / cp.tp, first.kv_heads / cp.tp, cp.tp, cp.bitwise ? ", with the same bits" : "");
+}
+
+void check_sum_slices(const ModelSpec& model, int64_t slices) {
+  constexpr const char* setting = "parallel.units";
+  if (slices == 1) return;
+  if (slices > model.vocab)
+    throw_error(ErrorKind::usage, "{} is {}, more than the vocabulary's {} tokens", setting, slices, model.vocab);
+  const std::optional<Error> error = split_error(model, {slices, setting});
+  if (!error) return;
+  int64_t below = slices / 2;
+  while (below > 1 && split_error(model, {below})) below /= 2;
+  throw Error(error->kind(), error->message(),
+              below > 1 ? fmt::format("set {} to {}", setting, below) : fmt::format("remove {}", setting));
 }
 
 bool counts(TensorPlacement placement, const ModelShard& shard) {

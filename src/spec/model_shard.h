@@ -29,9 +29,20 @@ struct ModelShard {
 // yet.
 void check(const ModelSpec& model, const ModelShard& shard);
 
-// ErrorKind::usage, naming the sizes and the numbers that can, unless `cp` context-parallel ranks can share the tokens
-// of a sequence of `sequence_length`, and the heads that each of `tp` tensor-parallel ranks has.
-void check_context_parallel(const ModelSpec& model, int64_t tp, int64_t cp, int64_t sequence_length);
+// The same for the slices of sums over what tensor parallelism cuts (`parallel.units`), a power of two. The hint names
+// the most that work below it.
+void check_sum_slices(const ModelSpec& model, int64_t slices);
+
+// Context-parallel ranks, each with some of the tokens of a sequence of `sequence_length`, and some of the heads that
+// each of `tp` tensor-parallel ranks has.
+struct ContextParallel {
+  int64_t ranks = 1;
+  int64_t tp = 1;
+  int64_t sequence_length = 0;
+  bool bitwise = false;  // no two of them have the same key/value head, whose gradient would be a sum over them
+};
+// ErrorKind::usage, naming the sizes and the numbers that can, unless they can share these.
+void check_context_parallel(const ModelSpec& model, const ContextParallel& cp);
 
 // The blocks of the shard, by their index in the model. Stages have equal numbers of blocks, earlier ones one more if
 // that does not come out even; but the last one, which also has the head, as many fewer as make the longest stage

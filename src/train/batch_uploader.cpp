@@ -85,6 +85,8 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
     copy(data::positions(sequence), positions);
     const int64_t sample = samples.empty() ? 0 : samples[i];
     for (int64_t t = from; t < to; ++t) rows[at + t - from] = (sample << 32) + t;
+    const int64_t part = length / share_.slices;
+    for (int64_t end = from / part * part + part; end < to; end += part) slot.ends.push_back(at + end - from);
     slot.ends.push_back(at + to - from);
   }
   device_.copy_from_host_async(Stream::copy, slot.ids.data, slot.upload.data(), slot.upload.bytes());
@@ -97,7 +99,7 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   batch.losses = slot.losses.slice(0, tokens);
   batch.accumulation_offsets.clear();
   batch.accumulation_offsets.push_back(0);
-  const int64_t unit = accumulation_unit * length;
+  const int64_t unit = accumulation_unit * length / share_.slices;
   for (int64_t row = first / unit * unit + unit; row < last; row += unit)
     batch.accumulation_offsets.push_back(row - first);
   batch.accumulation_offsets.push_back(tokens);

@@ -31,9 +31,12 @@ struct LossSum {
 // the micro-batch whose memory it reuses, that of `held` micro-batches before. One thread at a time.
 class BatchUploader {
  public:
-  // Context-parallel ranks, each of which has an equal share of a micro-batch's tokens, in order.
+  // Context-parallel ranks, each of which has an equal share of a micro-batch's tokens, in order. Gradients and losses
+  // are computed apart in `slices` equal parts of an accumulation unit and of a sequence, a multiple of `ranks` where they
+  // must not depend on these.
   struct Share {
     int rank = 0, ranks = 1;
+    int64_t slices = 1;
   };
   // Device memory for `held` >= 2 micro-batches of at most `tokens` tokens, divided among `ranks`.
   static size_t bytes(int64_t tokens, int held, int ranks);
@@ -42,7 +45,7 @@ class BatchUploader {
 
   // Starts the upload of sequences of `length` tokens each, in accumulation units of `accumulation_unit` sequences.
   // samples[i] is the number of sequence i in the data set (for dropout); all 0 when `samples` is empty. When the
-  // losses have arrived on the host, the loss sum of each sequence of which this rank has tokens is appended to `sums`,
+  // losses have arrived on the host, the loss sum of each part of a sequence of which this rank has tokens is appended to `sums`,
   // which must live until then; null where none are computed. Returns the
   // micro-batch's number. ErrorKind::internal for sequences of another length, and for tokens that the ranks cannot
   // share equally.

@@ -55,8 +55,12 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
         share.tp(), shard_.rank(), shard_.size(), grid.replicas.rank(), grid.replicas.size(), stages_.rank(),
         stages_.size(), tp_.rank(), tp_.size());
   }
-  if (optimizer_state.ranges() && tp_.size() > 1)
+  if (optimizer_state.ranges() && tp_.size() > 1 && share.sum_slices == 1)
     throw_error(ErrorKind::internal, "fixed-point sums over {} tensor-parallel ranks", tp_.size());
+  if (share.sum_slices > 1 && (!optimizer_state.ranges() || share.sum_slices % tp_.size() != 0)) {
+    throw_error(ErrorKind::internal, "sums in {} slices over {} tensor-parallel ranks {} fixed-point sums",
+                share.sum_slices, tp_.size(), optimizer_state.ranges() ? "with" : "without");
+  }
   if (optimizer_state.ranges()) largest_.resize(optimizer_state.num_trainable());
   for (const Bucket& bucket : optimizer_state.buckets()) {
     if (bucket.split)
@@ -78,7 +82,22 @@ void GradientSync::begin_step() {
   }
 }
 
+// Fixed-point sums of norms over heads. An adapter's have no parts where sums are taken in slices: its low-rank
+// products are summed over the ranks before they are used.
+void GradientSync::sum_partial_fixed(const Bucket& bucket) {
+  if (optimizer_state_.adapter() != nullptr) return;
+  for (size_t i = bucket.first; i < bucket.last; ++i) {
+    const TrainedParameter& t = optimizer_state_.tensors()[i];
+    if (t.placement != spec::TensorPlacement::partial) continue;
+    std::vector<int64_t> sums(static_cast<size_t>(t.sum.elements()));
+    device_.copy_to_host(sums.data(), t.sum.data, t.sum.bytes());
+    tp_.all_reduce(std::span(sums), comm::ReduceOp::sum);
+    device_.copy_from_host(t.sum.data, sums.data(), t.sum.bytes());
+  }
+}
+
 void GradientSync::sum_partial(const Bucket& bucket) {
+  if (optimizer_state_.ranges()) return sum_partial_fixed(bucket);
   const auto for_partial = [&](auto fn) {
     size_t at = 0;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
@@ -132,7 +151,7 @@ void GradientSync::accumulate_pending() {
 
 void GradientSync::record_largest(bool empty) {
   accumulate_pending();
-  if (largest_.empty() || empty || (alone() && one_stage())) return;
+  if (largest_.empty() || empty || (alone() && one_stage() && one_tp_rank())) return;
   std::vector<float> of_step(largest_.size());
   device_.copy_to_host(of_step.data(), optimizer_state_.largest().data, optimizer_state_.largest().bytes());
   // Those of other stages' tensors are from the step before.
@@ -142,9 +161,10 @@ void GradientSync::record_largest(bool empty) {
 
 void GradientSync::finish() {
   if (!alone()) finish_buckets();
-  if (largest_.empty() || (alone() && one_stage())) return;
+  if (largest_.empty() || (alone() && one_stage() && one_tp_rank())) return;
   ranks_.all_reduce(std::span(largest_), comm::ReduceOp::max);
   stages_.all_reduce(std::span(largest_), comm::ReduceOp::max);
+  tp_.all_reduce(std::span(largest_), comm::ReduceOp::max);
   device_.copy_from_host(optimizer_state_.largest().data, largest_.data(), optimizer_state_.largest().bytes());
 }
 
@@ -210,11 +230,20 @@ void GradientSync::gather_squares(const Tensor& squares) const {
 }
 
 void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) const {
-  constexpr int64_t block = ops::sum_squares_block;
   std::vector<double> local_blocks(static_cast<size_t>(blocks.elements()));
   device_.copy_to_host(local_blocks.data(), blocks.data, blocks.bytes());
-  // Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the ranks.
-  const std::vector<std::vector<double>> all = shard_.gather(std::span<const double>(local_blocks));
+  // Without shards every rank has all blocks.
+  const bool whole = optimizer_state_.share().zero_stage() == 0;
+  const std::vector<std::vector<double>> all =
+      (whole ? comm::Group() : shard_).gather(std::span<const double>(local_blocks));
+  const std::vector<double> totals = optimizer_state_.share().sum_slices > 1 ? sum_sliced_blocks(all) : sum_blocks(all);
+  device_.copy_from_host(squares.data, totals.data(), squares.bytes());
+}
+
+// `all`: by rank. Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the
+// ranks.
+std::vector<double> GradientSync::sum_blocks(const std::vector<std::vector<double>>& all) const {
+  constexpr int64_t block = ops::sum_squares_block;
   std::vector<size_t> next_block(all.size());
   std::vector<double> totals(optimizer_state_.num_trainable());
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
@@ -226,7 +255,27 @@ void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) c
     if (t.is_counted(optimizer_state_.share())) totals[t.number] = total;
   }
   sum_over_model(totals);
-  device_.copy_from_host(squares.data, totals.data(), squares.bytes());
+  return totals;
+}
+
+std::vector<double> GradientSync::sum_sliced_blocks(const std::vector<std::vector<double>>& all) const {
+  const auto slices = static_cast<size_t>(optimizer_state_.share().sum_slices);
+  std::vector<size_t> next_block(all.size());
+  // By tensor and slice, each of which one rank has: zeros are added to it.
+  std::vector<double> of_slices(optimizer_state_.num_trainable() * slices);
+  for (const TrainedParameter& t : optimizer_state_.tensors()) {
+    if (!t.is_counted(optimizer_state_.share())) continue;
+    const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1;
+    for (const SquareBlock& block : t.square_blocks) {
+      size_t rank = 0;
+      while (all.size() > 1 && block.rows.begin * columns >= t.parts[rank].end) ++rank;
+      of_slices[t.number * slices + static_cast<size_t>(block.slice)] += all[rank].at(next_block[rank]++);
+    }
+  }
+  sum_over_model(of_slices);
+  std::vector<double> totals(optimizer_state_.num_trainable());
+  for (size_t i = 0; i < of_slices.size(); ++i) totals[i / slices] += of_slices[i];
+  return totals;
 }
 
 void GradientSync::gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const {

@@ -51,7 +51,8 @@ class GradientSync {
   void sum(const Tensor& x) const;
   // squares [num_trainable()] f64, output: for each trainable tensor of the model, the sum of squares of its gradient.
   // `blocks` f64: for each of tensors() in order, this rank's sum of squares of each block (ops::sum_squares_block
-  // elements) of its shard_gradient.
+  // elements) of its shard_gradient. With ShardSpec::sum_slices above 1: for those that this rank counts, of each of
+  // TrainedParameter::square_blocks in its shard.
   void gather_squares(const Tensor& squares, const Tensor& blocks) const;
   // The same without shards: `squares` has this rank's sums of the tensors that it counts
   // (TrainedParameter::is_counted), and zeros for other tensors.
@@ -70,10 +71,14 @@ class GradientSync {
   };
   bool alone() const { return ranks_.size() == 1 || local_only_; }
   bool one_stage() const { return stages_.size() == 1 || local_only_; }
+  bool one_tp_rank() const { return tp_.size() == 1 || local_only_; }
+  std::vector<double> sum_blocks(const std::vector<std::vector<double>>& blocks) const;
+  std::vector<double> sum_sliced_blocks(const std::vector<std::vector<double>>& blocks) const;
   // Whether no other rank has other parts of the model.
   bool has_whole_model() const { return local_only_ || model_.size() == 1; }
   void sum_over_model(std::span<double> values) const;
   void sum_partial(const Bucket& bucket);
+  void sum_partial_fixed(const Bucket& bucket);
   void accumulate_pending();
   void finish_buckets();
   void reduce_across(size_t bucket, const Tensor& section);

@@ -58,6 +58,7 @@ struct Planned {
   bool tied = false;   // this rank computes both uses of a tied embedding
   bool split = false;  // it computes one of them
   bool counts = true;  // TrainedParameter::is_counted
+  std::vector<SquareBlock> square_blocks = {};
 };
 
 // The adapters of the parts of a model that a rank holds. `number`: of A, among all trainable tensors; that of B
@@ -96,22 +97,72 @@ std::vector<NumberedAdapter> held_adapters(const spec::ModelSpec& model, const s
   return held;
 }
 
+// What tensor-parallel ranks would hold, if each had one of the slices of sums: of the slices of one rank.
+class HeldSlices {
+ public:
+  HeldSlices(const spec::ModelSpec& model, const ShardSpec& share) {
+    if (share.sum_slices == 1) return;
+    const int64_t own = share.sum_slices / share.tp();
+    first_ = share.tp_rank() * own;
+    for (int64_t number = first_; number < first_ + own; ++number) {
+      std::vector<spec::ModelShard> shards = share.shards;
+      for (spec::ModelShard& shard : shards) {
+        shard.tp = share.sum_slices;
+        shard.tp_rank = number;
+      }
+      auto& slice = slices_.emplace_back();
+      for (spec::HeldParameter& p : spec::held_parameters(model, shards)) slice.emplace(p.whole, std::move(p));
+    }
+  }
+
+  std::vector<SquareBlock> blocks(const spec::HeldParameter& held) const {
+    return blocks_of(held.slice, held.whole,
+                     [](const spec::HeldParameter& slice) { return std::pair(slice.slice, slice.placement); });
+  }
+  std::vector<SquareBlock> blocks(const spec::HeldAdapter& held,
+                                  spec::HeldAdapterMatrix spec::HeldAdapter::* matrix) const {
+    return blocks_of((held.*matrix).slice, held.adapter.base, [&](const spec::HeldParameter& slice) {
+      const spec::HeldAdapter part = spec::held_adapter(held.adapter, slice);
+      return std::pair((part.*matrix).slice, (part.*matrix).placement);
+    });
+  }
+
+ private:
+  template <class PartOf>
+  std::vector<SquareBlock> blocks_of(const spec::Slice& held, size_t whole, PartOf part_of) const {
+    if (slices_.empty()) return {};
+    std::vector<spec::Slice> parts;
+    for (const auto& slice : slices_) {
+      const auto [part, placement] = part_of(slice.at(whole));
+      if (placement != spec::TensorPlacement::sharded) return square_blocks(held, {&held, 1}, 0);
+      parts.push_back(part);
+    }
+    return square_blocks(held, parts, first_);
+  }
+
+  std::vector<std::map<size_t, spec::HeldParameter>> slices_;  // by HeldParameter::whole
+  int64_t first_ = 0;
+};
+
 std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
-                                     DType activation, OptimizerName name,
-                                     const std::vector<spec::ModelShard>& shards) {
+                                     DType activation, OptimizerName name, const ShardSpec& share) {
+  const std::vector<spec::ModelShard>& shards = share.shards;
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
+  const HeldSlices slices(model, share);
   std::vector<Planned> planned;
   if (lora) {
     for (const NumberedAdapter& each : held_adapters(model, *lora, shards)) {
       const int64_t layer = table[each.adapter().base].layer;
-      for (const spec::HeldAdapterMatrix* matrix : {&each.held.a, &each.held.b}) {
+      for (const auto member : {&spec::HeldAdapter::a, &spec::HeldAdapter::b}) {
+        const spec::HeldAdapterMatrix* matrix = &(each.held.*member);
         const Shape shape = shape_of(*matrix);
         planned.push_back({.shape = shape,
                            .weight = activation,
                            .optimizer = &optimizer_for(name, shape, layer),
                            .layer = layer,
                            .chunks = each.chunks,
-                           .counts = spec::counts(matrix->placement, shards.front())});
+                           .counts = spec::counts(matrix->placement, shards.front()),
+                           .square_blocks = slices.blocks(each.held, member)});
       }
     }
   } else {
@@ -125,7 +176,7 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       const bool tied = is_tied(model, p);
       planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
                          chunks_of(model, shards, p), tied && both, tied && !both,
-                         spec::counts(held.placement, shards.front()) && !held.copy});
+                         spec::counts(held.placement, shards.front()) && !held.copy, slices.blocks(held)});
     }
   }
   return planned;
@@ -155,7 +206,7 @@ struct OptimizerState::Layout {
 
   Layout(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, DType activation,
          OptimizerDtypes types, const ShardSpec& its_share)
-      : tensors(planned_tensors(model, lora, activation, types.optimizer, its_share.shards)),
+      : tensors(planned_tensors(model, lora, activation, types.optimizer, its_share)),
         parts(tensors.size()),
         offsets(tensors.size()),
         whole_tensors(count_trainable(model, lora)),
@@ -217,6 +268,11 @@ struct OptimizerState::Layout {
         parts[i][static_cast<size_t>(owners[i - bucket.first])] = {0, elements[i - bucket.first]};
       }
       std::ranges::sort(bucket.order, {}, [&](size_t i) { return std::pair(owners[i - bucket.first], i); });
+    } else if (share.sum_slices > 1) {
+      std::vector<std::vector<int64_t>> ends;
+      for (size_t i = bucket.first; i < bucket.last; ++i)
+        ends.push_back(block_ends(tensors[i].square_blocks, tensors[i].shape.rank() > 1 ? tensors[i].shape[1] : 1));
+      std::ranges::move(divide(ends, share.ranks), parts.begin() + static_cast<int64_t>(bucket.first));
     } else {
       std::ranges::move(divide(elements, share.ranks), parts.begin() + static_cast<int64_t>(bucket.first));
     }
@@ -402,6 +458,7 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
       t.master = whole ? t.weight : t.own_weight;
     }
     t.optimizer = layout.tensors[i].optimizer;
+    t.square_blocks = layout.tensors[i].square_blocks;
     t.state = state_layout(*t.optimizer, t.shape, t.shard.count(), types.state);
     const bool in_blocks = std::ranges::any_of(t.state, [](const StateTensor& state) { return state.block > 1; });
     if (t.placement == spec::TensorPlacement::sharded && (in_blocks || t.optimizer->whole_matrices)) {

@@ -30,7 +30,9 @@ struct TrainedParameter {
   Shape whole;
   spec::Slice slice;
   spec::TensorPlacement placement = spec::TensorPlacement::replicated;
-  bool decay = false;        // weight decay applies
+  bool decay = false;  // weight decay applies
+  // With ShardSpec::sum_slices above 1, else empty. A rank's part has whole blocks.
+  std::vector<SquareBlock> square_blocks;
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
   Range shard;               // the elements that this rank updates
   const Optimizer* optimizer = nullptr;

@@ -1,6 +1,7 @@
 #include "train/recipe.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <string_view>
@@ -159,6 +160,10 @@ template <class Visitor>
 void describe(Visitor& v, ParallelRecipe& r) {
   v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
   v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1, .max = 1024});
+  v.field("units", r.units,
+          "with determinism: bitwise, slices in which sums over what tp and cp cut are taken; every tp and cp that "
+          "divides it gives the same bits",
+          {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
   v.field("cp", r.cp, "context-parallel ranks: each has a part of every sequence's tokens", {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
@@ -284,22 +289,50 @@ void check_optimizer(const OptimizerRecipe& o, Fail fail) {
     fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
 }
 
-// What cannot be cut over the tensor-parallel ranks.
+// What cannot be cut over the tensor-parallel ranks, or into the slices of sums.
 template <class Fail>
 void check_tensor_parallel(const Recipe& r, Fail fail) {
-  const auto refuse = [&](const char* hint, const char* setting, const char* why) {
-    fail(hint, fmt::format("{} with parallel.tp {}: {}", setting, r.parallel.tp, why));
+  const ParallelRecipe& p = r.parallel;
+  const char* const setting = p.tp > 1 ? "parallel.tp" : "parallel.units";
+  const auto refuse = [&](const std::string& hint, const char* other, const char* why) {
+    fail(fmt::format("{}, or set {} to 1", hint, setting),
+         fmt::format("{} with {} {}: {}", other, setting, p.tp > 1 ? p.tp : p.units, why));
   };
-  if (r.determinism == Determinism::bitwise) {
-    refuse("set determinism: fast, or parallel.tp to 1", "determinism: bitwise",
-           "sums over a layer's parts depend on the number of parts");
+  if (r.determinism == Determinism::bitwise && p.units % p.tp != 0) {
+    fail("set parallel.units to a power of two that parallel.tp divides, determinism: fast, or parallel.tp to 1",
+         fmt::format("determinism: bitwise with parallel.tp {} and parallel.units {}: sums over a layer's parts depend "
+                     "on the number of parts, unless they are taken in a multiple of as many slices",
+                     p.tp, p.units));
   }
-  if (r.optimizer.name == OptimizerName::muon) {
-    refuse("use another optimizer.name, or set parallel.tp to 1", "optimizer.name: muon", "it needs whole matrices");
-  }
+  if (r.optimizer.name == OptimizerName::muon)
+    refuse("use another optimizer.name", "optimizer.name: muon", "it needs whole matrices");
   if (r.optimizer.state_dtype == StateType::int8) {
-    refuse("set optimizer.state_dtype to fp32 or bf16, or parallel.tp to 1", "optimizer.state_dtype: int8",
+    refuse("set optimizer.state_dtype to fp32 or bf16", "optimizer.state_dtype: int8",
            "its blocks of 256 elements would span parts of a tensor");
+  }
+}
+
+template <class Fail>
+void check_sum_slices(const Recipe& r, Fail fail) {
+  const int64_t units = r.parallel.units;
+  if (!std::has_single_bit(static_cast<uint64_t>(units))) {
+    const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(units)));
+    fail(fmt::format("use {} or {}", below, 2 * below), fmt::format("parallel.units {} is not a power of two", units));
+  }
+  const auto refuse = [&](const char* hint, const char* setting, const char* why) {
+    fail(fmt::format("{}, or remove parallel.units", hint),
+         fmt::format("{} with parallel.units {}: {}", setting, units, why));
+  };
+  if (r.data.sequence_length % units != 0) {
+    fail("use a multiple of it",
+         fmt::format("data.sequence_length {} cannot be divided by parallel.units {}", r.data.sequence_length, units));
+  }
+  if (r.determinism == Determinism::fast)
+    refuse("set determinism: bitwise", "determinism: fast", "sums are taken in slices only for equal bits");
+  if (r.precision == Precision::fp8)
+    refuse("set precision: bf16", "precision: fp8", "a row's scale depends on how the row is cut");
+  if (r.weights == "fp8") {
+    refuse("use other weights, for instance int8", "weights: fp8", "a row's scale depends on how the row is cut");
   }
 }
 
@@ -347,12 +380,15 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",
                      p.replicas()));
   }
-  if (p.cp > 1 && r.determinism == Determinism::bitwise) {
-    fail("set determinism: fast, or parallel.cp to 1",
-         fmt::format("determinism: bitwise with parallel.cp {}: gradients are summed over the parts of a sequence",
-                     p.cp));
+  if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
+    fail("set parallel.units to a power of two that parallel.cp divides, determinism: fast, or parallel.cp to 1",
+         fmt::format(
+             "determinism: bitwise with parallel.cp {} and parallel.units {}: gradients of the parts of a sequence "
+             "depend on the number of parts, unless it is a multiple of as many",
+             p.cp, p.units));
   }
-  if (p.tp > 1) check_tensor_parallel(r, fail);
+  if (p.units > 1) check_sum_slices(r, fail);
+  if (p.tp > 1 || p.units > 1) check_tensor_parallel(r, fail);
   if (p.pp == 1) return;
   if (p.zero >= 2) {
     fail("set parallel.zero to 1",

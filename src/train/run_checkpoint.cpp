@@ -175,7 +175,8 @@ struct Omitted {
 };
 constexpr Omitted omitted[] = {{"optimizer", "optimizer.name", "\"adamw\""},
                                {"optimizer_state", "optimizer.state_dtype", "\"fp32\" or \"bf16\""},
-                               {"determinism", "determinism", "\"fast\""}};
+                               {"determinism", "determinism", "\"fast\""},
+                               {"units", "parallel.units", "1"}};
 
 }  // namespace
 

@@ -26,6 +26,8 @@ struct ShardSpec {
   int replicas = 1;
   // The frozen weights are in host memory, and on the device while they are used (train/sharded_weights.h).
   bool offload_weights = false;
+  // Slices of sums over what tensor-parallel ranks cut (nn/sliced_sum.h; `parallel.units`), a multiple of tp(), or 1.
+  int64_t sum_slices = 1;
 
   // The ranks with sequences of their own.
   int data_parallel() const { return ranks * replicas / cp; }
@@ -45,6 +47,20 @@ using spec::Range;  // of a flattened tensor
 // concatenated, each rank has one contiguous range, in rank order and of nearly equal size. Ranges within a tensor
 // begin at multiples of ops::sum_squares_block, so that sums over these blocks do not depend on the number of ranks.
 std::vector<std::vector<Range>> divide(std::span<const int64_t> elements, int ranks);
+// The same where ranges within tensor i may begin at ends[i] only, ascending, of which the last is its number of
+// elements.
+std::vector<std::vector<Range>> divide(std::span<const std::vector<int64_t>> ends, int ranks);
+
+// Elements of a held tensor [R, C] whose squares are added up before anything else.
+struct SquareBlock {
+  int64_t slice = 0;  // of the whole tensor: sums over its blocks in order are added in the order of the slices
+  Range rows, columns;
+};
+// The blocks of a tensor of which `held` is held, and of it `slices`, numbers `first` on among those of the whole. They
+// depend on the slice alone, not on what else is held. Each has at most ops::sum_squares_block elements or one row.
+std::vector<SquareBlock> square_blocks(const spec::Slice& held, std::span<const spec::Slice> slices, int64_t first);
+// Where ranks may divide a tensor with such rows without cutting one of its blocks, at least one; at multiples of 8.
+std::vector<int64_t> block_ends(std::span<const SquareBlock> blocks, int64_t columns);
 
 // Tensors in one memory, in an order in which the ranks' parts follow each other: each rank has one section.
 struct Sections {

@@ -11,6 +11,7 @@
 #include "nn/next_token_loss.h"
 #include "ops/adamw.h"
 #include "ops/adamw_bytes.h"
+#include "ops/columns.h"
 #include "ops/fixed_sum.h"
 #include "spec/pipeline_timing.h"
 #include "train/non_finite_locator.h"
@@ -28,9 +29,21 @@ int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings
   return (settings.accumulation_unit * settings.sequence_length + chunk - 1) / chunk + 1;
 }
 
+// Whether a block's elements are those of this rank's shard.
+auto in_shard(const TrainedParameter& t) {
+  const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1;
+  return [shard = t.shard, columns](const SquareBlock& block) {
+    return block.rows.begin * columns >= shard.begin && block.rows.end * columns <= shard.end;
+  };
+}
+
 int64_t own_blocks(const OptimizerState& optimizer_state) {
   int64_t blocks = 0;
   for (const TrainedParameter& t : optimizer_state.tensors()) {
+    if (optimizer_state.share().sum_slices > 1) {
+      if (t.is_counted(optimizer_state.share())) blocks += std::ranges::count_if(t.square_blocks, in_shard(t));
+      continue;
+    }
     blocks += (t.shard.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
   }
   return blocks;
@@ -58,8 +71,9 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
                 model.parts.size(), grid.cp.size(), share.shards.size(), share.cp, share.zero_stage());
   }
   if (optimizer_state.ranges()) {
-    accumulator_ = std::make_unique<FixedPointAccumulator>(optimizer_state, context_, gradient_sync_,
-                                                           settings.units * contributions(model.spec, settings));
+    accumulator_ = std::make_unique<FixedPointAccumulator>(
+        optimizer_state, context_, gradient_sync_,
+        settings.units * contributions(model.spec, settings) * share.sum_slices * share.sum_slices);
   } else {
     accumulator_ = std::make_unique<Fp32Accumulator>(optimizer_state, context_, gradient_sync_);
   }
@@ -85,10 +99,11 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.num_trainable())});
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
   decision_ = batch_.allocate(DType::f64, Shape{3});
-  if (share.zero_stage() > 0) blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
+  if (share.zero_stage() > 0 || share.sum_slices > 1)
+    blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
   const int64_t tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
   uploader_.emplace(device, batch_, tokens, most.micro_batches + 1,
-                    BatchUploader::Share{grid.cp.rank(), grid.cp.size()});
+                    BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices});
   if (share.cp > 1) {
     int64_t width = 0;
     for (const spec::LayerSpec& layer : model.spec.layers) width = std::max(width, layer.attention.query_width());
@@ -136,6 +151,12 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
     pass.tp = {grid_.tp, tp_sum_ ? &*tp_sum_ : nullptr};
   }
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
+  const ShardSpec& share = optimizer_state_.share();
+  if (share.sum_slices > 1) {
+    pass.tp.slices = share.sum_slices;
+    pass.tp.own_slices = share.sum_slices / share.tp();
+    pass.tp.first_slice = share.tp_rank() * pass.tp.own_slices;
+  }
   pass.weights = sharded_;
   return pass;
 }
@@ -149,8 +170,12 @@ void Step::sum_squares() {
   int64_t block = 0;
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.shard.count() == 0 || (!blocks_ && !t.is_counted(share))) continue;
+    if (t.shard.count() == 0 || ((!blocks_ || share.sum_slices > 1) && !t.is_counted(share))) continue;
     const Tensor gradient = accumulator_->gradient(i);
+    if (share.sum_slices > 1) {
+      block = sum_square_blocks(t, gradient, block);
+      continue;
+    }
     if (!blocks_) {
       const auto index = static_cast<int64_t>(t.number);
       ops::sum_squares(context_, squares_.slice(index, index + 1), gradient);
@@ -166,6 +191,25 @@ void Step::sum_squares() {
   } else {
     gradient_sync_.gather_squares(squares_);
   }
+}
+
+int64_t Step::sum_square_blocks(const TrainedParameter& t, const Tensor& gradient, int64_t next) {
+  const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1, first_row = t.shard.begin / columns;
+  const Tensor rows = gradient.reshape(Shape{t.shard.count() / columns, columns});
+  const auto is_own = in_shard(t);
+  for (const SquareBlock& block : t.square_blocks) {
+    if (!is_own(block)) continue;
+    const Arena::Scope scope(scratch_);
+    const Tensor of_rows = rows.slice(block.rows.begin - first_row, block.rows.end - first_row);
+    Tensor part = of_rows;
+    if (block.columns.count() < columns) {
+      part = scratch_.allocate(DType::f32, Shape{block.rows.count(), block.columns.count()});
+      ops::gather_columns(context_, part, of_rows, {.width = block.columns.count(), .offset = block.columns.begin});
+    }
+    ops::sum_squares(context_, blocks_.slice(next, next + 1), part.reshape(Shape{part.elements()}));
+    ++next;
+  }
+  return next;
 }
 
 void Step::decide(double loss_tokens) {

@@ -170,6 +170,9 @@ class Step {
   void accumulate(std::vector<LossSum>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                   std::span<const int64_t> samples, Pipeline::Peers peers = Pipeline::Peers::present);
   void sum_squares();
+  // With ShardSpec::sum_slices above 1: writes the sum of squares of each of a parameter's blocks in this rank's shard
+  // to blocks_, from `next` on, and returns the number after the last.
+  int64_t sum_square_blocks(const TrainedParameter& t, const Tensor& gradient, int64_t next);
   void decide(double loss_tokens);
   void update(double lr);
   void gather_weights();  // after an update of this rank's share

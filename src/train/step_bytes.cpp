@@ -25,6 +25,7 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.host_visible = host_visible;
   shape.tp = share.tp();
   shape.cp = share.cp;
+  shape.slices = share.sum_slices;
   return shape;
 }
 
@@ -39,14 +40,23 @@ int64_t max_elements(const spec::ModelSpec& model, const ShardSpec& share, int64
 // At most two tensors per parameter (a low-rank pair) are trainable.
 int64_t max_trainable(const spec::ModelSpec& model) { return 2 * static_cast<int64_t>(spec::parameters(model).size()); }
 
-// Maximum ops::sum_squares blocks in the trainable tensors: the parameters, or a low-rank pair of each.
-int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank) {
+// Maximum ops::sum_squares blocks in the trainable tensors: the parameters, or a low-rank pair of each. With slices, a
+// tensor has at most two blocks for as many elements as one block can have, and three for the ends of each slice.
+int64_t max_blocks(const spec::ModelSpec& model, int64_t adapter_rank, int64_t slices) {
   int64_t blocks = 0;
   for (const spec::ParamSpec& p : spec::parameters(model)) {
     const int64_t sides = std::accumulate(p.shape.begin(), p.shape.end(), int64_t{0});
-    blocks += std::max(p.elements(), adapter_rank * sides) / ops::sum_squares_block + 2;
+    const int64_t whole = std::max(p.elements(), adapter_rank * sides) / ops::sum_squares_block;
+    blocks += slices > 1 ? 2 * whole + (adapter_rank > 0 ? 2 : 1) * 3 * slices : whole + 2;
   }
   return blocks;
+}
+
+// Of Step::sum_square_blocks: a copy of a block of a tensor with at most so many elements.
+size_t block_bytes(const spec::ModelSpec& model, int64_t elements, int64_t slices) {
+  if (slices == 1) return 0;
+  const int64_t block = std::max(ops::sum_squares_block, spec::longest_row(model));
+  return Arena::footprint(DType::f32, Shape{std::min(elements, block)});
 }
 
 size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shape) {
@@ -78,7 +88,8 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
       settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
   const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
   StepBytes bytes;
-  bytes.scratch = std::max(ops::sum_squares_bytes(elements), update_bytes);
+  const size_t squares = ops::sum_squares_bytes(elements) + block_bytes(model, elements, share.sum_slices);
+  bytes.scratch = std::max(squares, update_bytes);
   for (const spec::ModelShard& shard : share.shards) {
     const spec::SavedBytes saved = saved_bytes(model, settings, shard, lowest_trainable_layer, shape.tokens);
     bytes.saved = std::max(bytes.saved, saved.own);
@@ -97,7 +108,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   bytes.batch = BatchUploader::bytes(shape.tokens * share.cp, most.micro_batches + 1, share.cp) +
                 Arena::footprint(DType::f64, Shape{max_trainable(model)}) + Arena::footprint(DType::f64, Shape{1}) +
                 Arena::footprint(DType::f64, Shape{3}) +
-                Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank)});
+                Arena::footprint(DType::f64, Shape{max_blocks(model, adapter_rank, share.sum_slices)});
   return bytes;
 }
 

@@ -284,6 +284,44 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
   }
 }
 
+// Sums in slices: the bytes of one rank, through checkpoints in other layouts; and a step is replayed by one rank.
+TEST_F(Pretrain, RanksHaveTheBytesOfOneRankInSlices) {
+  const std::vector<std::string> plain = {"schedule.name=constant", "determinism=bitwise", "parallel.units=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), plain.begin(), plain.end());
+    return more;
+  };
+  const auto model = [&](const std::string& name) {
+    return read_file(run(name) / "model" / "model.safetensors", uint64_t{1} << 30);
+  };
+  ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
+  ASSERT_NO_FATAL_FAILURE(trains("cut", with({"steps=2", "parallel.tp=2", "threads=2"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("cut", with({"steps=3", "parallel.dp=3", "parallel.zero=2", "threads=3", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("cut", with({"steps=4", "parallel.cp=2", "threads=2", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains(
+      "cut", with({"parallel.tp=2", "parallel.pp=2", "parallel.zero=1", "batch.micro=1", "threads=4", "--resume"})));
+  EXPECT_EQ(curve("cut"), curve("one"));
+  EXPECT_EQ(model("cut"), model("one"));
+  const Result replayed = program_.run({"replay", run("cut").string(), "--step", "6"});
+  EXPECT_EQ(replayed.code, 0) << replayed.error;
+  const Result other = program_.run(command("one", {"schedule.name=constant", "determinism=bitwise", "--resume"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.error.find("parallel.units"), std::string::npos) << other.error;
+
+  const auto adapter = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> words = command(name, with(more));
+    words.front() = "finetune";
+    words.insert(words.end(), {"init=pretrained", "model=" + (run("one") / "model").string(), "weights=int8",
+                               "adapter={rank: 4, dropout: 0.1}", "steps=3"});
+    const Result result = program_.run(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result.code == 0 ? read_file(run(name) / "adapter" / "adapter_model.safetensors") : "failed";
+  };
+  EXPECT_EQ(adapter("adapter-cut", {"parallel.tp=2", "parallel.dp=2", "parallel.zero=3", "threads=4"}),
+            adapter("adapter-one", {}));
+}
+
 // Without settings, the clock limits what a crash can cost; with checkpoint.every, only steps count.
 TEST_F(Pretrain, CheckpointsAreTimedUnlessSetBySteps) {
   ASSERT_NO_FATAL_FAILURE(trains("clock", {"steps=1"}));

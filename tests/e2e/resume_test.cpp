@@ -276,6 +276,8 @@ TEST_P(Elastic, UnsupportedSettingsOfRanksAreRefused) {
          "is not available to this process");
   expect({"device=cpu,cpu", "threads=3"}, "device 'cpu,cpu' lists 2 devices for 3 ranks");
   expect({"parallel.tp=2"}, "determinism: bitwise with parallel.tp 2");
+  expect({"parallel.tp=2", "parallel.units=8", "threads=6"},
+         "parallel.units is 8, which does not divide the model's 4 attention heads");
   expect({"parallel.tp=3", "determinism=fast", "threads=9"},
          "tp is 3, which does not divide the model's 4 attention heads");
   expect({"parallel.pp=5", "threads=15"}, "the model has 4 blocks, fewer than pp x chunks, 5");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <vector>
 
 #include "backend/gpu/ops.h"
@@ -16,12 +17,13 @@
 namespace ingot::parity {
 namespace {
 
-// The same bits as through host memory, which adds in the order of ranks.
-TEST(DeviceSum, HasTheBitsOfHostMemory) {
+// `work` gets a simulated device's pass, in which ranks add up by way of host memory, and what adds in the device's
+// streams.
+void with_device_sums(int ranks, const std::function<void(nn::Pass&, nn::DeviceSum&)>& work) {
   setenv("INGOT_NCCL_LIBRARY", fake_nccl, 1);
   ops::Registry registry;
   gpu::register_ops(registry, DeviceKind::sim);
-  comm::run_in_process({.ranks = 3, .timeout_s = 60}, [&](const comm::Group& world) {
+  comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& world) {
     const std::unique_ptr<gpu::GpuDevice> device = gpu::sim::make_device(32);
     Arena memory(*device, nn::DeviceSum::bytes(), "sums"), scratch(*device, 1 << 20, "scratch");
     const std::shared_ptr<comm::DeviceCommunicator> communicator =
@@ -33,6 +35,43 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
     const nn::TokenBatch batch;
     nn::Pass pass{.ops = context, .batch = batch, .adapters = {}};
     pass.tp.group = world;
+    work(pass, sum);
+    device->set_wait_check({});
+  });
+  unsetenv("INGOT_NCCL_LIBRARY");
+}
+
+// A binary tree of four ranks' numbers, on the device and by way of host memory.
+TEST(DeviceSum, AddsInATree) {
+  with_device_sums(4, [](nn::Pass& pass, nn::DeviceSum& sum) {
+    for (const int64_t n : {1, 7, 8, 25, 4096, 5000}) {
+      std::vector<std::vector<float>> of_ranks(4, std::vector<float>(static_cast<size_t>(n)));
+      for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+        RandomStream random(rank, static_cast<uint64_t>(n));
+        for (float& each : of_ranks[rank]) each = static_cast<float>(random.normal());
+      }
+      std::vector<float> expected(static_cast<size_t>(n)), found(expected.size());
+      for (size_t i = 0; i < expected.size(); ++i)
+        expected[i] = (of_ranks[0][i] + of_ranks[1][i]) + (of_ranks[2][i] + of_ranks[3][i]);
+      Device& device = pass.ops.device;
+      const Buffer x(device, found.size() * sizeof(float));
+      for (nn::DeviceSum* by : {static_cast<nn::DeviceSum*>(nullptr), &sum}) {
+        device.copy_from_host(x.data(), of_ranks[static_cast<size_t>(pass.tp.group.rank())].data(), x.bytes());
+        pass.tp.sum = by;
+        nn::add_tree_over_ranks(pass, x.view(DType::f32, Shape{n}));
+        device.copy_to_host(found.data(), x.data(), x.bytes());
+        EXPECT_EQ(found, expected) << n << ", rank " << pass.tp.group.rank() << (by ? ", on the device" : "");
+      }
+    }
+  });
+}
+
+// The same bits as through host memory, which adds in the order of ranks.
+TEST(DeviceSum, HasTheBitsOfHostMemory) {
+  with_device_sums(3, [](nn::Pass& pass, nn::DeviceSum& sum) {
+    Device* const device = &pass.ops.device;
+    const comm::Group& world = pass.tp.group;
+    ops::Context& context = pass.ops;
     for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t n : {1, 7, 8, 25, 4096, 5000}) {
         std::vector<std::byte> values(static_cast<size_t>(n) * size_of(type));
@@ -41,9 +80,9 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
         std::vector<float> floats(static_cast<size_t>(n));
         for (float& each : floats) each = static_cast<float>(random.normal());
         device->copy_from_host(numbers.data(), floats.data(), numbers.bytes());
-        const Tensor tensor{x.data(), type, Shape{n}, device.get()};
+        const Tensor tensor{x.data(), type, Shape{n}, device};
         const auto summed = [&](nn::DeviceSum* by) {
-          ops::scale(context, tensor, {numbers.data(), DType::f32, Shape{n}, device.get()}, 1);
+          ops::scale(context, tensor, {numbers.data(), DType::f32, Shape{n}, device}, 1);
           pass.tp.sum = by;
           nn::sum_over_ranks(pass, tensor);
           device->copy_to_host(values.data(), x.data(), values.size());
@@ -63,8 +102,8 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
     device->copy_from_host(part.data(), values.data(), part.bytes());
     for (nn::DeviceSum* by : {static_cast<nn::DeviceSum*>(nullptr), &sum}) {
       pass.tp.sum = by;
-      nn::gather_columns_over_ranks(pass, {out.data(), DType::f32, Shape{rows, 17}, device.get()},
-                                    {part.data(), DType::f32, Shape{rows, own}, device.get()}, columns);
+      nn::gather_columns_over_ranks(pass, {out.data(), DType::f32, Shape{rows, 17}, device},
+                                    {part.data(), DType::f32, Shape{rows, own}, device}, columns);
       std::vector<float> found(static_cast<size_t>(rows * 17));
       device->copy_to_host(found.data(), out.data(), out.bytes());
       for (int64_t row = 0; row < rows; ++row) {
@@ -75,9 +114,7 @@ TEST(DeviceSum, HasTheBitsOfHostMemory) {
         }
       }
     }
-    device->set_wait_check({});
   });
-  unsetenv("INGOT_NCCL_LIBRARY");
 }
 
 }  // namespace

@@ -123,6 +123,33 @@ TEST(TensorParallelShards, HoldEveryElement) {
   EXPECT_GT(cut, 100U);
 }
 
+// Slices of sums are refused as ranks are, with the setting's name and the most that work.
+TEST(TensorParallelShards, RefusedSlicesNameSizesAndWhatWorks) {
+  ModelSpec model = small_model("llama", 2);
+  for (LayerSpec& layer : model.layers) {
+    layer.attention.heads = 16;
+    layer.attention.kv_heads = 4;
+    layer.mlp = Dense{.features = 50};
+  }
+  const auto refusal = [&](int64_t slices) {
+    try {
+      check_sum_slices(model, slices);
+    } catch (const Error& error) {
+      return std::string(error.message()) + "; " + error.hint();
+    }
+    return std::string("fits");
+  };
+  EXPECT_EQ(refusal(1), "fits");
+  EXPECT_EQ(refusal(2), "fits");
+  EXPECT_EQ(refusal(4),
+            "parallel.units is 4, which does not divide the model's 50 MLP features; set parallel.units to 2");
+  EXPECT_EQ(refusal(8),
+            "parallel.units is 8, which does not divide the model's 4 key/value heads; set parallel.units to 2");
+  model.layers.front().attention.kv_heads = 1;
+  EXPECT_EQ(refusal(8),
+            "parallel.units is 8, which does not divide the model's 1 key/value heads; remove parallel.units");
+}
+
 TEST(TensorParallelShards, RefusalsNameTheNearestNumbers) {
   ModelSpec model = small_model("llama", 2);
   for (LayerSpec& layer : model.layers) {

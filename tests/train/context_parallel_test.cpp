@@ -43,6 +43,24 @@ TEST_P(ContextParallelTraining, AdaptersEqualOneRank) {
           GetParam().name, rounding_of(settings.spec));
 }
 
+// Where the family can be cut into slices.
+TEST_P(ContextParallelTraining, HasTheBitsOfOneRankInSlices) {
+  SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = 2};
+  if (!models::can_be_cut(settings.spec, {.tp = 2})) return;
+  const bool four = models::can_be_cut(settings.spec, {.tp = 4});
+  if (four) settings.slices = 4;
+  std::vector<Layout> layouts = {
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
+      {.tp = 1, .stages = 1, .dp = 2, .zero = 2, .visible = false, .recompute = spec::Recompute::full, .cp = 2}};
+  if (four) layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 3, .cp = 2});
+  for (const bool adapter : {false, true}) {
+    if (adapter) settings.lora = small_lora();
+    if (adapter) settings.lora->dropout = 0.2;
+    settings.weights = settings.step.activation = adapter ? DType::bf16 : DType::f32;
+    compare_bits(settings, layouts, fmt::format("{}, {}", GetParam().name, adapter ? "adapter" : "full"));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, ContextParallelTraining, testing::ValuesIn(models::family_cases()),
                          [](const auto& info) { return info.param.name; });
 
@@ -97,6 +115,24 @@ TEST(ContextParallel, RanksShareKeyValueHeads) {
     for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 1;
     compare(settings, {layouts.front()}, "one head on four ranks", rounding_of(settings.spec));
   }
+}
+
+// Eight slices; units of several sequences; chunks of the loss that end within a part of a sequence; pipelines.
+TEST(ContextParallel, HasTheBitsOfOneRankInSlices) {
+  SmallRun::Settings settings{.threads = 1, .slices = 8};
+  for (spec::LayerSpec& layer : settings.spec.layers) layer.attention = {.heads = 8, .kv_heads = 8, .head_dim = 4};
+  std::vector<Layout> layouts = {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 8},
+                                 {.tp = 2, .stages = 1, .dp = 1, .zero = 1, .cp = 4},
+                                 {.tp = 2, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2},
+                                 {.tp = 8, .stages = 1, .dp = 1, .zero = 0}};
+  compare_bits(settings, layouts, "full");
+  settings.step.accumulation_unit = 3;
+  compare_bits(settings, {layouts.begin(), layouts.begin() + 2}, "units of three sequences");
+  settings.spec.vocab = 1 << 17;  // chunks of 128 tokens
+  settings.step.accumulation_unit = 1;
+  settings.step.sequence_length = 320;
+  settings.slices = 2;
+  compare_bits(settings, {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2}}, "chunks", 1);
 }
 
 // The step's allocations equal the prediction, and activations take half of one rank's memory.
@@ -156,19 +192,22 @@ TEST(ContextParallel, MemoryProbesDoNotCommunicate) {
 TEST(ContextParallel, RefusesWhatRanksCannotShare) {
   spec::ModelSpec spec = small_spec();
   for (spec::LayerSpec& layer : spec.layers) layer.attention.heads = 24, layer.attention.kv_heads = 4;
-  for (const int64_t cp : {1, 2, 4, 12}) spec::check_context_parallel(spec, 2, cp, 24);
-  const auto refused = [&](int64_t tp, int64_t cp, int64_t length) {
+  const auto refused = [&](int64_t tp, int64_t cp, int64_t length, bool bitwise = false) {
     try {
-      spec::check_context_parallel(spec, tp, cp, length);
+      spec::check_context_parallel(spec, spec::ContextParallel{cp, tp, length, bitwise});
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
       return error.message() + "; " + error.hint();
     }
     return std::string();
   };
+  for (const int64_t cp : {1, 2, 4, 12}) EXPECT_EQ(refused(2, cp, 24), "");
   EXPECT_EQ(refused(2, 3, 24),
             "3 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
             "ranks has; use one of 1, 2, 4, 6, 12");
+  EXPECT_EQ(refused(2, 4, 24, true),
+            "4 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
+            "ranks has, with the same bits; use one of 1, 2");
   EXPECT_EQ(refused(1, 3, 20),
             "the sequence length of 20 cannot be divided among 3 context-parallel ranks; use a multiple of it");
 }

@@ -127,6 +127,35 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
   }
 }
 
+namespace {
+
+void expect_equal(const Outcome& one, const Outcome& found, const std::string& where) {
+  EXPECT_EQ(found.losses, one.losses) << where;
+  EXPECT_EQ(found.norms, one.norms) << where;
+  EXPECT_EQ(found.evaluated, one.evaluated) << where;
+  ASSERT_EQ(found.weights.all.size(), one.weights.all.size()) << where;
+  for (const auto& [number, expected] : one.weights.all)
+    EXPECT_EQ(found.weights.all.at(number), expected) << where << ", tensor " << number;
+}
+
+}  // namespace
+
+void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried, const std::string& name,
+                  int64_t steps) {
+  settings.types.fixed_point_sums = true;
+  settings.step.units = sequences;
+  Outcome one;
+  train(one, settings, {1, 1, 1, 0}, steps);
+  for (const Layout& layout : tried) {
+    Outcome found;
+    settings.step.micro = layout.dp == 1 ? 3 : 1;
+    train(found, settings, layout, steps);
+    expect_equal(one, found,
+                 fmt::format("{}, {} slices, tp {}, {} stages, dp {}, cp {}, zero {}", name, settings.slices, layout.tp,
+                             layout.stages, layout.dp, layout.cp, layout.zero));
+  }
+}
+
 double rounding_of(const spec::ModelSpec& spec) {
   return tolerance(DType::f32, std::max<int64_t>(spec::longest_row(spec), 24) * 7 * spec.num_layers() * 3);
 }

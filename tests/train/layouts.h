@@ -52,6 +52,10 @@ void train(Outcome& outcome, const SmallRun::Settings& settings, const Layout& l
 void compare(const SmallRun::Settings& settings, const std::vector<Layout>& tried, const std::string& name,
              double rounding);
 
+// Expects each layout to have the bits of one rank, in `settings.slices`; one rank computes two micro-batches.
+void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried, const std::string& name,
+                  int64_t steps = 2);
+
 // The rounding error of sums of this many terms propagates through all blocks, forward and backward, and over steps.
 double rounding_of(const spec::ModelSpec& spec);
 

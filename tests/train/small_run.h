@@ -29,6 +29,7 @@ struct SmallRun {
     int stages = 1;
     int tp = 1;
     int cp = 1;
+    int slices = 1;  // ShardSpec::sum_slices
     int chunks = 1;
     int zero = 0;
     int shard = 0;         // data-parallel ranks that divide the state among them; 0: all

@@ -11,6 +11,8 @@ Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::HeldParamet
       weights_(weights),
       fp8_(weights.parameters.size()),
       row_parallel_(weights.parameters.size()),
+      column_parallel_(weights.parameters.size()),
+      output_groups_(weights.parameters.size()),
       first_input_(weights.parameters.size()) {
   for (const spec::HeldParameter& each : held) {
     const size_t whole = each.whole;
@@ -19,6 +21,8 @@ Binder::Binder(const spec::ModelSpec& model, const std::vector<spec::HeldParamet
       throw_error(ErrorKind::internal, "{} has no weight for {}", model.family, p.name);
     fp8_[whole] = spec::is_block_linear(p);
     row_parallel_[whole] = p.split == spec::Split::columns;
+    column_parallel_[whole] = p.split == spec::Split::rows;
+    output_groups_[whole] = p.row_groups;
     first_input_[whole] = each.slice.columns.begin;
     if (!index_.emplace(std::tuple(p.role, p.layer, p.expert, p.bias), whole).second) {
       throw_error(ErrorKind::internal, "{} has the same role and position as another parameter of {}", p.name,
@@ -47,6 +51,8 @@ nn::Linear Binder::linear(spec::Role role, Place at) const {
   layer.weight = weights_.parameters[layer.parameter].matrix;
   layer.fp8 = fp8_[layer.parameter];
   layer.row_parallel = row_parallel_[layer.parameter];
+  layer.column_parallel = column_parallel_[layer.parameter];
+  layer.output_groups = output_groups_[layer.parameter];
   layer.first_input = first_input_[layer.parameter];
   if (index_.contains({role, at.layer, at.expert, true})) {
     layer.bias_parameter = index(role, at, true);

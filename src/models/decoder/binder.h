@@ -38,7 +38,8 @@ class Binder {
   std::map<std::tuple<spec::Role, int64_t, int64_t, bool>, size_t> index_;
   // By parameter; false or 0 for those that are not held.
   std::vector<bool> fp8_;  // spec::is_block_linear
-  std::vector<bool> row_parallel_;
+  std::vector<bool> row_parallel_, column_parallel_;
+  std::vector<std::vector<int64_t>> output_groups_;
   std::vector<int64_t> first_input_;
 };
 

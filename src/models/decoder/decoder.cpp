@@ -123,6 +123,9 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
   }
   head_.first = spec::vocabulary_of(whole, shard).begin;
   head_.vocabulary = whole.vocab;
+  head_.linear.column_parallel = true;
+  head_.linear.vocabulary = head_.vocabulary;
+  head_.linear.first_output = head_.first;
   for (spec::ModelShard each = shard; std::ssize(vocabulary_parts_) < shard.tp;) {
     each.tp_rank = std::ssize(vocabulary_parts_);
     vocabulary_parts_.push_back(spec::vocabulary_of(whole, each).count());
