@@ -281,6 +281,7 @@ def main():
     global MPIRUN
     MPIRUN = options.mpirun
     names = options.only or list(LAYOUTS)
+    tree = commit()
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         folder = pathlib.Path(scratch)
         write_recipe(folder)
@@ -291,7 +292,7 @@ def main():
         outcomes = {name: [each.result() for each in faults[name]] for name in names}
     failures = [f"- {name}: {wrong}" for name in names for _, _, _, wrong in outcomes[name] if wrong]
     lines = [f"# Faults ({time.strftime('%Y-%m-%d')})", "",
-             f"`bench/faults.py --faults {options.faults} --seed {options.seed} --jobs {options.jobs}`, commit {commit()}, {processor()}: "
+             f"`bench/faults.py --faults {options.faults} --seed {options.seed} --jobs {options.jobs}`, commit {tree}, {processor()}: "
              f"the tiny model on {RANKS} processes of Open MPI, each with a network of its own; {STEPS} steps, checkpoints every 4, time-out "
              f"{TIMEOUT_S} s. At a random moment a rank is killed, stopped, its cable is unplugged, or the link of two ranks is cut. All "
              "ranks must end, the message must name the rank, and the run must go on in another layout with the bits of an unbroken one.", "",
