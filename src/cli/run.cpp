@@ -29,7 +29,8 @@ class RunCommand : public Command {
     a.option("rank", rank_, "with --dry-run: the memory of this rank alone");
     a.option("machine", machine_, "with --dry-run: plan for this machine, a file or a name of recipes/machines");
     a.flag("resume", resume_word_,
-           "continue the run from its newest checkpoint; --resume=fresh restarts a run that has no checkpoint");
+           "continue the run from its newest checkpoint; --resume=fresh restarts a run that has no checkpoint, and "
+           "--resume=auto does what is needed, also at the first start");
     a.flag("quiet", quiet_, "no progress bar");
     a.option("restarts", restarts_, "when the run fails, restart it from its last checkpoint, at most this many times");
     a.option("restart-wait", restart_wait_, "seconds before the first restart; doubled for each further one (10)");
@@ -56,12 +57,17 @@ class RunCommand : public Command {
   std::optional<std::string> launcher_;
 };
 
+runs::Resume resume_mode(const std::optional<std::string>& word) {
+  if (!word) return runs::Resume::no;
+  if (word->empty()) return runs::Resume::yes;
+  if (*word == "fresh") return runs::Resume::fresh;
+  if (*word == "auto") return runs::Resume::automatic;
+  throw_error(ErrorKind::usage, "--resume={} is not known; use --resume, --resume=fresh or --resume=auto", *word);
+}
+
 int RunCommand::run(const Output& output) {
   exit_on_interrupt();  // until the first step nothing would be lost
-  if (resume_word_ && !resume_word_->empty() && *resume_word_ != "fresh") {
-    throw_error(ErrorKind::usage, "--resume={} is not known; use --resume or --resume=fresh", *resume_word_);
-  }
-  if (resume_word_) resume_ = resume_word_->empty() ? runs::Resume::yes : runs::Resume::fresh;
+  resume_ = resume_mode(resume_word_);
   train::Recipe recipe = train::read_recipe(recipe_path_, overrides_);
   if (std::string_view(name_) == "finetune" && recipe.init == train::InitFrom::random) {
     throw_hint(ErrorKind::usage, "use ingot pretrain",

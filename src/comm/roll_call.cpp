@@ -24,7 +24,8 @@ RollCall::RollCall(int rank, std::vector<std::string> hosts, double now)
 }
 
 bool RollCall::over(double now) const {
-  return now - began_ > patience_s || std::ranges::all_of(answers_, [](const auto& each) { return each.has_value(); });
+  const bool all = std::ranges::all_of(answers_, [](const auto& each) { return each.has_value(); });
+  return now - began_ > (all ? patience_s + lead_s : patience_s);
 }
 
 std::string RollCall::behind(const std::string& own) const {

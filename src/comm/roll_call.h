@@ -12,6 +12,9 @@ class RollCall {
  public:
   // Seconds after which those who have not answered are taken to be stopped.
   static constexpr double patience_s = 3;
+  // Seconds longer that a rank which has all answers waits. Where the link of two ranks is cut, one of them then
+  // reports first, and it alone knows: the other does not answer.
+  static constexpr double lead_s = 1;
   // What a rank does that has not said what.
   static constexpr const char* nothing = "no operation";
 

@@ -37,6 +37,7 @@ void check_resume(const fs::path& path, Resume resume, const std::string& elsewh
       throw_hint(ErrorKind::usage, "continue it with --resume, or give this run another name (name=...)",
                  "{}: --resume=fresh needs a run without a checkpoint, but this one has {}", path.string(),
                  newest ? fmt::format("that of step {}", *newest) : "some in " + elsewhere);
+    case Resume::automatic: return;
   }
 }
 

@@ -13,8 +13,9 @@
 namespace ingot::runs {
 
 // How a start treats an existing run in the folder: no: refuse; yes: continue from its newest checkpoint; fresh: begin
-// the run again, which requires that it has no checkpoint.
-enum class Resume { no, yes, fresh };
+// the run again, which requires that it has no checkpoint; automatic: continue from its newest checkpoint, or begin
+// where there is none.
+enum class Resume { no, yes, fresh, automatic };
 
 // Holds the lock of a run's folder: no other process may run there (base/folder_lock.h).
 class RunFolder {

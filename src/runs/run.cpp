@@ -309,7 +309,9 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   std::optional<train::Trainer> trainer;
   trainer.emplace(step, plan.model, weights, optimizer_state, plan.lora, *data.train, *data.order, data.eval.get(),
                   settings, observers);
-  const int64_t done = request_.resume == Resume::yes ? trainer->resume() : 0;  // RunFolder has checked that one exists
+  // With `yes` RunFolder has checked that there is a checkpoint.
+  const bool resumes = request_.resume == Resume::yes || request_.resume == Resume::automatic;
+  const int64_t done = resumes ? trainer->resume() : 0;
   std::optional<train::EventLog> events;
   std::optional<TensorboardLog> tensorboard;
   if (first) {

@@ -170,8 +170,26 @@ void refuse_ranks() {
 // The resume mode of the next attempt, after one with mode `last`: if that attempt wrote no checkpoint, the run begins
 // again. The checkpoints of a run with mode `yes` may be in a store.
 Resume next_resume(Resume last, const Supervised& what) {
+  if (last == Resume::automatic) return last;
   if (last == Resume::yes || last_checkpoint(what.run)) return Resume::yes;
   return path_exists(what.run / "events.jsonl") ? Resume::fresh : last;
+}
+
+const char* option(Resume resume) {
+  switch (resume) {
+    case Resume::yes: return "--resume";
+    case Resume::fresh: return "--resume=fresh";
+    case Resume::automatic: return "--resume=auto";
+    case Resume::no: break;
+  }
+  throw_error(ErrorKind::internal, "a start without --resume");
+}
+
+// From where an attempt begins; `step` is that of the last checkpoint in the folder, 0 without one.
+std::string begin_of(Resume resume, int64_t step) {
+  if (step > 0) return fmt::format("step {}", step);
+  if (resume == Resume::automatic) return "its last checkpoint, if it has one";
+  return resume == Resume::yes ? "its last checkpoint" : "its start";
 }
 
 // Returns false when a stop was requested meanwhile.
@@ -199,7 +217,7 @@ int supervise(const Supervised& what, Log& log) {
   Resume resume = what.resume;
   for (int64_t restart = 1;; ++restart) {
     std::vector<std::string> attempt = words;
-    if (resume != Resume::no) attempt.emplace_back(resume == Resume::yes ? "--resume" : "--resume=fresh");
+    if (resume != Resume::no) attempt.emplace_back(option(resume));
     const int code = end_of(start(attempt, forwarder));
     if (stopping) return 130;
     if (code == 0 || code == 130 || !may_mend(code, what.run)) return code;
@@ -212,12 +230,8 @@ int supervise(const Supervised& what, Log& log) {
     const bool started = path_exists(events);
     resume = next_resume(resume, what);
     const int64_t from = last_checkpoint(what.run).value_or(0);
-    const std::string message =
-        fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code), restart, what.restarts,
-                    from > 0                ? fmt::format("step {}", from)
-                    : resume != Resume::yes ? "its start"
-                                            : "its last checkpoint",
-                    format_duration(pause));
+    const std::string message = fmt::format("the run failed ({}); restart {} of {} from {} in {}", describe(code),
+                                            restart, what.restarts, begin_of(resume, from), format_duration(pause));
     log.warning("{}", message);
     if (started) {
       add_warning(events, from, message);

@@ -97,8 +97,11 @@ class Resume : public testing::TestWithParam<const char*> {
     int kills = 0;
     for (int attempt = 0; attempt < 60; ++attempt) {
       std::vector<std::string> words = command(name, more(random));
-      if (fs::exists(run(name) / "events.jsonl"))
+      if (attempt % 2 == 0) {
+        words.emplace_back("--resume=auto");
+      } else if (fs::exists(run(name) / "events.jsonl")) {
         words.emplace_back(checkpoints(name) > 0 ? "--resume" : "--resume=fresh");
+      }
       Process process(words);
       const auto life = std::chrono::milliseconds(kills < 6 ? 100 + random() % (longest_ms - 100) : 600'000);
       const std::optional<int> code = process.wait(life);
@@ -324,6 +327,15 @@ TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshRestarts) {
   const std::vector<std::string> lines = curve("killed");
   EXPECT_EQ(std::ranges::count_if(lines, [](const std::string& line) { return !line.starts_with("eval"); }), 4);
   refuses("--resume=fresh", 2, "this one has that of step 4", "continue it with --resume");
+}
+
+TEST_P(Faults, ResumeAutoBeginsAndContinues) {
+  const Result begun = ingot(command("auto", {"steps=4", "--resume=auto"}));
+  ASSERT_EQ(begun.code, 0) << begun.error;
+  EXPECT_NE(begun.error.find("steps 1 to 4"), std::string::npos) << begun.error;
+  const Result continued = ingot(command("auto", {"steps=6", "--resume=auto"}));
+  ASSERT_EQ(continued.code, 0) << continued.error;
+  EXPECT_NE(continued.error.find("steps 5 to 6"), std::string::npos) << continued.error;
 }
 
 TEST_P(Faults, ResumingAFinishedRunSaysSo) {
