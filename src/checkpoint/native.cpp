@@ -138,6 +138,8 @@ std::string file_name_of(const NamedTensor& named) {
   return name;
 }
 
+bool is_on_host(const Tensor& tensor) { return tensor.device != nullptr && tensor.device->host_visible(); }
+
 json write_shards(const fs::path& folder, const std::string& stem, std::span<const NamedTensor> tensors, Device* device,
                   uint64_t shard_bytes) {
   std::vector<formats::TensorDeclaration> declarations;
@@ -157,7 +159,7 @@ json write_shards(const fs::path& folder, const std::string& stem, std::span<con
     std::vector<DeviceRange> ranges;
     for (const formats::TensorDeclaration& tensor : writer.layout()) {
       const Tensor& memory = *by_name.at(tensor.name);
-      ranges.push_back({memory.data, memory.bytes()});
+      ranges.push_back({memory.data, memory.bytes(), is_on_host(memory)});
       part["tensors"][tensor.name] = name;
       total += memory.bytes();
     }
@@ -271,7 +273,7 @@ void Snapshot::take(std::span<const NamedTensor> tensors, Device& device, Thread
   std::vector<DeviceRange> ranges;
   std::byte* next = memory_.data();
   for (const NamedTensor& named : tensors) {
-    ranges.push_back({named.tensor.data, named.tensor.bytes()});
+    ranges.push_back({named.tensor.data, named.tensor.bytes(), is_on_host(named.tensor)});
     tensors_.push_back(named);
     tensors_.back().tensor.data = std::exchange(next, next + aligned_bytes(named.tensor));
   }
@@ -485,7 +487,11 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
   std::optional<Uploader> uploader;  // uploads one chunk while the next one is read from the file
   if (!device.host_visible()) uploader.emplace(device, staging_bytes);
   const std::map<std::string, std::vector<StoredPart>> stored_parts = stored_parts_of(*checkpoint.tensors);
-  const auto upload = [&](std::byte* to, std::span<const std::byte> bytes) {
+  const auto upload = [&](std::byte* to, std::span<const std::byte> bytes, bool to_host) {
+    if (to_host) {
+      std::ranges::copy(bytes, to);
+      return;
+    }
     if (!uploader) return device.copy_from_host(to, bytes.data(), bytes.size());
     for (size_t done = 0; done < bytes.size(); done += staging_bytes) {
       const auto part = bytes.subspan(done, std::min(staging_bytes, bytes.size() - done));
@@ -538,14 +544,14 @@ void restore_tensors(const NativeCheckpoint& checkpoint, std::span<const NamedTe
                                          static_cast<size_t>(count) * width);
         const size_t place = static_cast<size_t>(run.local + at - run.whole) * width;
         if (assembled.empty()) {
-          upload(static_cast<std::byte*>(to.data) + place, bytes);
+          upload(static_cast<std::byte*>(to.data) + place, bytes, is_on_host(to));
         } else {
           std::ranges::copy(bytes, assembled.begin() + static_cast<std::ptrdiff_t>(place));
         }
         at += count;
       }
     }
-    if (!assembled.empty()) upload(static_cast<std::byte*>(to.data), assembled);
+    if (!assembled.empty()) upload(static_cast<std::byte*>(to.data), assembled, is_on_host(to));
   }
   if (uploader) uploader->finish();
 }

@@ -43,7 +43,7 @@ struct PartOf {
 
 struct NamedTensor {
   std::string name;
-  Tensor tensor;  // on the device that is passed to the writer
+  Tensor tensor;  // on the device that is passed to the writer, or on one whose memory is the host's
   std::optional<PartOf> part = {};
 };
 

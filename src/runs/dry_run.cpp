@@ -104,7 +104,7 @@ class DryRun {
                     first.flops_per_token / 1e9, first.trainable_parameters, spec::num_parameters(first.model));
     if (!has_weights_)
       text += fmt::format("# {} has no weights: planned for its shape\n", inputs_.source.path.string());
-    const size_t on_host = first.memory.offloaded + first.memory.staging;
+    const size_t on_host = first.memory.on_host();
     if (machine_ && on_host > machine_->host_memory()) {
       text += fmt::format("# does not fit: a rank needs {} of host memory, and has {} of {}\n", format_bytes(on_host),
                           format_bytes(machine_->host_memory()), machine_->name);
@@ -180,9 +180,7 @@ class DryRun {
   }
 
   // Host memory of a rank with a copy of the state.
-  static size_t checkpoint_bytes_of(const RunPlan& p) {
-    return p.memory.optimizer_state.state + p.memory.offloaded + p.memory.staging;
-  }
+  static size_t checkpoint_bytes_of(const RunPlan& p) { return p.memory.optimizer_state.state + p.memory.on_host(); }
 
   train::Recipe recipe_;
   std::optional<MachineFile> machine_;

@@ -41,9 +41,11 @@ std::vector<ParameterForm> forms_of(const train::Recipe& r, const checkpoint::Mo
 WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
                         const spec::ModelSpec& model, const train::ShardSpec& share, const WeightPlanOptions& planned) {
   const checkpoint::LoadOptions options = load_options(r, *runtime.device, runtime, share);
-  if (share.offload_weights && runtime.device->host_visible()) {
+  if (r.parallel.offload != train::Offload::none && runtime.device->host_visible()) {
+    const char* what = share.offload_weights ? "weights" : "optimizer";
     throw_hint(ErrorKind::usage, "remove parallel.offload, or give another device",
-               "parallel.offload: weights with device {}: weights are in host memory already", runtime.device->name());
+               "parallel.offload: {} with device {}: {} in host memory already", what, runtime.device->name(),
+               share.offload_weights ? "weights are" : "its state is");
   }
   if (share.gathers_weights()) {
     const std::vector<train::WeightUnit> units =
@@ -103,8 +105,9 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
     made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, *plan.lora, type,
                                                                    plan.optimizer_types, seed, share);
   } else {
-    made.optimizer_state = std::make_unique<train::OptimizerState>(device, plan.model, made.weights(), type,
-                                                                   plan.optimizer_types, share, made.sharded.get());
+    if (plan.optimizer_types.offload) made.host = runtime::host_memory();
+    made.optimizer_state = std::make_unique<train::OptimizerState>(
+        device, plan.model, made.weights(), type, plan.optimizer_types, share, made.sharded.get(), made.host.get());
   }
   return made;
 }

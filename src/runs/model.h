@@ -24,6 +24,7 @@ WeightPlan plan_weights(const train::Recipe& recipe, runtime::Runtime& runtime, 
 
 // What one rank has.
 struct RunModel {
+  std::unique_ptr<Device> host;                       // with optimizer state in host memory (parallel.offload)
   std::unique_ptr<checkpoint::LoadedModel> loaded;    // owns the weights to which the others refer
   std::unique_ptr<train::ShardedWeights> sharded;     // where they are gathered: owns them instead
   std::vector<std::unique_ptr<models::Model>> parts;  // of ShardSpec::shards

@@ -101,6 +101,9 @@ std::string MemoryPlan::table() const {
   if (!host_visible && step.messages)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
   if (offloaded) text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
+  if (optimizer_state.offloaded)
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "optimizer state", format_bytes(optimizer_state.offloaded));
+  if (host_update) text += fmt::format("  {:<22}{:>12} (host memory)\n", "host update", format_bytes(host_update));
   if (staging) text += fmt::format("  {:<22}{:>12} (host memory)\n", "gathered weights", format_bytes(staging));
   if (copy)
     text += fmt::format("  {:<22}{:>12} (host memory, for checkpoints beside the steps)\n", "checkpoint's copy",
@@ -112,7 +115,8 @@ train::OptimizerDtypes optimizer_types(const train::Recipe& recipe) {
   train::OptimizerRecipe optimizer = recipe.optimizer;
   optimizer.resolve();
   return {train::dtype_of(optimizer.state_dtype), train::dtype_of(optimizer.master),
-          recipe.determinism == train::Determinism::bitwise, optimizer.name};
+          recipe.determinism == train::Determinism::bitwise, optimizer.name,
+          recipe.parallel.offload == train::Offload::optimizer};
 }
 
 data::DatasetStatistics placeholder_statistics(int64_t sequence_length) {
@@ -195,6 +199,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.memory.workspace = runtime.threads->workspace_bytes();
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);
+  if (plan.optimizer_types.offload) plan.memory.host_update = train::HostUpdate::bytes();
   if (longest_prompt > 0) {
     plan.samples = sample_settings(plan, longest_prompt);
     const infer::EngineBytes bytes = infer::engine_bytes(model, *plan.samples, threads, runtime.device->host_visible());
@@ -242,8 +247,7 @@ CheckpointCopy checkpoint_copy(const RunPlan& plan, const Device& device, size_t
   const bool own_memory = device.kind() == DeviceKind::cuda || device.kind() == DeviceKind::hip;
   const size_t left = available - std::min(available, plan.memory.total());
   const size_t host = available_memory() / static_cast<size_t>(locals);
-  return {plan.memory.optimizer_state.state,
-          own_memory ? host - std::min(host, plan.memory.offloaded + plan.memory.staging) : left};
+  return {plan.memory.optimizer_state.state, own_memory ? host - std::min(host, plan.memory.on_host()) : left};
 }
 
 bool writes_checkpoints_between_steps(const train::Recipe& r) {
@@ -251,11 +255,14 @@ bool writes_checkpoints_between_steps(const train::Recipe& r) {
 }
 
 void require_host_memory(const RunPlan& plan, size_t room) {
-  const size_t needed = plan.memory.offloaded + plan.memory.staging;
+  const size_t needed = plan.memory.on_host();
   if (needed <= room) return;
-  throw_hint(ErrorKind::resource, "use more ranks with parallel.zero 3, or another type of weights",
-             "a rank needs {} of host memory for weights, and {} are available", format_bytes(needed),
-             format_bytes(room));
+  const bool optimizer = plan.optimizer_types.offload;
+  throw_hint(ErrorKind::resource,
+             optimizer ? "set optimizer.state_dtype: bf16, or divide the state among ranks with parallel.zero"
+                       : "use more ranks with parallel.zero 3, or another type of weights",
+             "a rank needs {} of host memory for {}, and {} are available", format_bytes(needed),
+             optimizer ? "optimizer state" : "weights", format_bytes(room));
 }
 
 void set_background_checkpoints(RunPlan& plan, bool background) {

@@ -18,17 +18,20 @@ namespace ingot::runs {
 struct MemoryPlan {
   size_t weights = 0;   // in allocated memory; where they are gathered (ShardSpec::gathers_weights) a rank's share
   size_t gathered = 0;  // the memory that weights are gathered into
-  // Host memory, not in total(): for gathering, and of weights that are not on the device (parallel.offload).
+  // Host memory, not in total(): for gathering, and of weights that are not on the device (parallel.offload: weights).
   size_t staging = 0;
   size_t offloaded = 0;
   size_t mapped = 0;  // weights read in place from the model's files: the system may evict and reread them
-  train::OptimizerStateBytes optimizer_state;
+  train::OptimizerStateBytes optimizer_state;  // `offloaded` is host memory, not in total()
+  size_t host_update = 0;                      // likewise: what the CPU's updates need besides
   train::StepBytes step;  // its messages are host memory, in total() where that is the device's too
   size_t workspace = 0;  // of the thread pool: scratch of the CPU's ops whose size does not depend on shapes; 0 on GPUs
   size_t samples = 0;    // engine that generates the samples of eval.prompts
   size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
   bool host_visible = true;  // of the device
   size_t total() const;      // without mapped weights
+  // Host memory that is not in total(), without `copy`.
+  size_t on_host() const { return offloaded + staging + optimizer_state.offloaded + host_update; }
   std::string table() const;
 };
 

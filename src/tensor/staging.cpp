@@ -74,6 +74,10 @@ void download(Device& device, std::span<const DeviceRange> ranges, size_t chunk_
   size_t largest = 0;
   for (size_t r = 0; r < ranges.size(); ++r) {
     const auto* data = static_cast<const std::byte*>(ranges[r].data);
+    if (ranges[r].on_host) {
+      if (ranges[r].bytes > 0) chunks.push_back({r, data, ranges[r].bytes});
+      continue;
+    }
     for (size_t done = 0; done < ranges[r].bytes; done += chunk_bytes) {
       chunks.push_back({r, data + done, std::min(chunk_bytes, ranges[r].bytes - done)});
       largest = std::max(largest, chunks.back().bytes);
@@ -87,7 +91,7 @@ void download(Device& device, std::span<const DeviceRange> ranges, size_t chunk_
   for (Slot& slot : slots) slot = {PinnedBuffer(device, largest), device.make_event()};
   follow_compute(device);
   const auto start_copy = [&](size_t i) {
-    if (i >= chunks.size()) return;
+    if (i >= chunks.size() || ranges[chunks[i].range].on_host) return;
     Slot& slot = slots[i % slots.size()];
     device.copy_to_host_async(Stream::copy, slot.memory.data(), chunks[i].data, chunks[i].bytes);
     slot.arrived->record(Stream::copy);
@@ -95,6 +99,10 @@ void download(Device& device, std::span<const DeviceRange> ranges, size_t chunk_
   start_copy(0);
   for (size_t i = 0; i < chunks.size(); ++i) {
     start_copy(i + 1);  // into the slot of chunk i - 1, which has been consumed
+    if (ranges[chunks[i].range].on_host) {
+      consume(chunks[i].range, {chunks[i].data, chunks[i].bytes});
+      continue;
+    }
     Slot& slot = slots[i % slots.size()];
     slot.arrived->wait();
     consume(chunks[i].range, {slot.memory.data(), chunks[i].bytes});

@@ -55,11 +55,12 @@ class Uploader {
 struct DeviceRange {
   const void* data = nullptr;
   size_t bytes = 0;
+  bool on_host = false;  // it is host memory instead
 };
 
 // Calls consume(range index, bytes) with the contents of the ranges after all work submitted to the compute stream, in
 // order and in chunks of at most `chunk_bytes`; the next chunk is copied meanwhile. A range in host-visible memory is
-// passed in place and whole. Not called for empty ranges.
+// passed in place and whole, as is one on the host. Not called for empty ranges.
 void download(Device& device, std::span<const DeviceRange> ranges, size_t chunk_bytes,
               FunctionRef<void(size_t, std::span<const std::byte>)> consume);
 

@@ -298,8 +298,9 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     // What this rank writes to checkpoints.
     const int64_t part =
         !p.counts || layout.share.replica > 0 ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
-    if (!shares_memory(p.weight, types)) bytes.master += state_footprint(Shape{elements}, types.master);
-    bytes.moments += state_bytes(*p.optimizer, p.shape, elements, types.state);
+    const bool own_master = !shares_memory(p.weight, types), offloaded = types.offload && own_master;
+    if (own_master) (offloaded ? bytes.offloaded : bytes.master) += state_footprint(Shape{elements}, types.master);
+    (offloaded ? bytes.offloaded : bytes.moments) += state_bytes(*p.optimizer, p.shape, elements, types.state);
     bytes.update = std::max(bytes.update, train::update_bytes(*p.optimizer, p.shape, elements, p.weight));
     bytes.state += state_footprint(Shape{part}, shares_memory(p.weight, types) ? p.weight : types.master) +
                    state_bytes(*p.optimizer, p.shape, part, types.state);
@@ -344,7 +345,8 @@ std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType a
 }
 
 OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
-                               OptimizerDtypes types, const ShardSpec& share, const ShardedWeights* sharded)
+                               OptimizerDtypes types, const ShardSpec& share, const ShardedWeights* sharded,
+                               Device* host)
     : share_(share), has_whole_weights_(sharded == nullptr) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   trainable_index_.assign(table.size(), -1);
@@ -368,7 +370,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     trainable_index_[held.whole] = static_cast<int>(tensors_.size());
     tensors_.push_back(std::move(t));
   }
-  allocate_state(device, types, Layout(model, std::nullopt, activation, types, share));
+  allocate_state(device, types, Layout(model, std::nullopt, activation, types, share), host);
 }
 
 OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora,
@@ -434,9 +436,15 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   }
 }
 
-void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const Layout& layout) {
+void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const Layout& layout, Device* host) {
+  if (types.offload != (host != nullptr) || (types.offload && types.state == DType::u8))
+    throw_error(ErrorKind::internal, "optimizer state of {} is not for host memory", name(types.state));
   const OptimizerStateBytes bytes = bytes_of(layout, types);
   optimizer_arena_ = Arena(device, bytes.master + bytes.moments, "optimizer");
+  if (host != nullptr) {
+    host_arena_ = Arena(*host, bytes.offloaded, "offloaded optimizer state");
+    host_update_.emplace(device, *host);
+  }
   gradient_arena_ = Arena(device, bytes.gradients, "gradients");
   update_bytes_ = bytes.update;
   num_trainable_ = static_cast<size_t>(layout.whole_tensors);
@@ -452,8 +460,10 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
       throw_error(ErrorKind::internal, "{} elements of {} are stored, and {} updated", t.own_weight.elements(), t.name,
                   t.shard.count());
     }
-    if (!shares_memory(t.weight.dtype, types)) {
-      t.master = optimizer_arena_.allocate(types.master, shape);
+    const bool own_master = !shares_memory(t.weight.dtype, types);
+    Arena& arena = host != nullptr && own_master ? host_arena_ : optimizer_arena_;
+    if (own_master) {
+      t.master = arena.allocate(types.master, shape);
     } else {
       t.master = whole ? t.weight : t.own_weight;
     }
@@ -464,9 +474,9 @@ void OptimizerState::allocate_state(Device& device, OptimizerDtypes types, const
     if (t.placement == spec::TensorPlacement::sharded && (in_blocks || t.optimizer->whole_matrices)) {
       throw_error(ErrorKind::internal, "{}: a part of a tensor with an optimizer that needs all of it", t.name);
     }
-    for (StateTensor& state : t.state) {
-      state.tensor = optimizer_arena_.allocate(state.tensor.dtype, state.tensor.shape);
-    }
+    if (host != nullptr && t.optimizer->whole_matrices)
+      throw_error(ErrorKind::internal, "{}: {} on the host", t.name, t.optimizer->name);
+    for (StateTensor& state : t.state) state.tensor = arena.allocate(state.tensor.dtype, state.tensor.shape);
   }
   share_.zero_stage() >= 2 ? allocate_shared_gradients(layout) : allocate_gradients(layout);
   if (types.fixed_point_sums) {
@@ -549,14 +559,22 @@ void update_parameter(ops::Context& context, const TrainedParameter& t, const Te
 void OptimizerState::init_masters(ops::Context& context) {
   for (const TrainedParameter& t : tensors_) {
     if (t.shard.count() == 0) continue;
-    if (t.own_weight.data != t.master.data) ops::scale(context, flat(t.master), t.own_weight, 1);
+    if (is_offloaded(t)) {
+      host_update_->init_master(context, t);
+    } else if (t.own_weight.data != t.master.data) {
+      ops::scale(context, flat(t.master), t.own_weight, 1);
+    }
   }
 }
 
 void OptimizerState::refresh_weights(ops::Context& context) {
   for (const TrainedParameter& t : tensors_) {
     if (t.shard.count() == 0) continue;
-    if (t.own_weight.data != t.master.data) ops::scale(context, t.own_weight, flat(t.master), 1);
+    if (is_offloaded(t)) {
+      host_update_->refresh_weight(context, t);
+    } else if (t.own_weight.data != t.master.data) {
+      ops::scale(context, t.own_weight, flat(t.master), 1);
+    }
   }
 }
 

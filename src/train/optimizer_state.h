@@ -9,6 +9,7 @@
 #include "nn/pass.h"
 #include "spec/lora.h"
 #include "tensor/weight_set.h"
+#include "train/host_update.h"
 #include "train/optimizer.h"
 #include "train/sharding.h"
 
@@ -77,12 +78,16 @@ struct OptimizerDtypes {
   DType master = DType::f32;      // f32 or bf16, for bf16 weights; f32 weights are their own masters
   bool fixed_point_sums = false;  // gradients are summed in int64 fixed point (`determinism: bitwise`)
   OptimizerName optimizer = OptimizerName::adamw;
+  // Masters that are not the weights themselves, and the state of their parameters, are in host memory, and updated
+  // there (HostUpdate). Not for optimizers that need whole matrices, nor for 8-bit states.
+  bool offload = false;
 };
 
 // Bytes on one rank by kind, for `--dry-run` and for allocation.
 struct OptimizerStateBytes {
-  size_t master = 0;   // 0 where master and weight share memory
-  size_t moments = 0;  // the optimizer's state
+  size_t master = 0;     // 0 where master and weight share memory
+  size_t moments = 0;    // the optimizer's state
+  size_t offloaded = 0;  // masters and state in host memory
   size_t gradients = 0;
   size_t update = 0;   // scratch of the largest update (update_bytes()): part of a step's scratch, not of this state
   size_t adapter = 0;  // the adapter weights that the model computes with
@@ -109,8 +114,10 @@ class OptimizerState {
  public:
   // Full training: every parameter of share.shards. `weights` are writable, with matrices of dtype `activation` and
   // vectors of f32. `sharded`: at ZeRO stage 3 their owner, which has divided them by divide_parameters(); else null.
+  // `host`: with types.offload the device of host memory, which outlives this; else null.
   OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,
-                 OptimizerDtypes types, const ShardSpec& share = {}, const ShardedWeights* sharded = nullptr);
+                 OptimizerDtypes types, const ShardSpec& share = {}, const ShardedWeights* sharded = nullptr,
+                 Device* host = nullptr);
   // LoRA: the adapters of share.shards. A is uniform in +-1/sqrt(in) (PEFT's Kaiming initialisation with a = sqrt(5)),
   // drawn from `seed`; B is zero.
   OptimizerState(Device& device, const spec::ModelSpec& model, const spec::LoraSpec& lora, DType activation,
@@ -125,6 +132,9 @@ class OptimizerState {
   // Whether TrainedParameter::weight always has the whole weight.
   bool has_whole_weights() const { return has_whole_weights_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  // Updates the parameters for which is_offloaded(); null when there are none.
+  HostUpdate* host_update() { return host_update_ ? &*host_update_ : nullptr; }
+  bool is_offloaded(const TrainedParameter& t) const { return host_update_ && t.own_weight.data != t.master.data; }
 
   // Present only with fixed-point sums (ops/fixed_sum.h), of all trainable tensors of the whole model. ranges
   // [num_trainable()] i32: the next step's contributions to a tensor's gradient are below 2^range in magnitude; saved
@@ -161,7 +171,7 @@ class OptimizerState {
   struct Layout;
   static OptimizerStateBytes bytes_of(const Layout& layout, OptimizerDtypes types);  // without the adapter's weights
   static Tensor& total_of(TrainedParameter& t, DType number);
-  void allocate_state(Device& device, OptimizerDtypes types, const Layout& layout);
+  void allocate_state(Device& device, OptimizerDtypes types, const Layout& layout, Device* host = nullptr);
   void allocate_gradients(const Layout& layout);
   void allocate_shared_gradients(const Layout& layout);
   void allocate_fixed_sums(Device& device);
@@ -181,6 +191,8 @@ class OptimizerState {
   int64_t adapter_rank_ = 0;
   Arena adapter_arena_;
   Arena optimizer_arena_;
+  Arena host_arena_;
+  std::optional<HostUpdate> host_update_;
   Arena gradient_arena_;
 };
 

@@ -178,7 +178,8 @@ void describe(Visitor& v, ParallelRecipe& r) {
           "replicas; auto: all",
           {.min = 1, .max = 1024});
   v.field("offload", r.offload,
-          "what is in host memory and on the GPU only while it is used; weights: those that an adapter leaves frozen");
+          "what is in host memory; weights: those that an adapter leaves frozen, on the GPU only while they are used; "
+          "optimizer: masters and optimizer state, which the CPU updates");
   v.field("collectives", r.collectives,
           "how ranks exchange GPU memory: device, NCCL or RCCL; host, through host memory; auto, the library if all "
           "have it");
@@ -362,6 +363,32 @@ void check_offloaded_weights(const Recipe& r, Fail fail) {
 }
 
 template <class Fail>
+void check_offloaded_optimizer(const Recipe& r, Fail fail) {
+  const ParallelRecipe& p = r.parallel;
+  const auto refuse = [&](const char* hint, const std::string& setting, const char* why) {
+    fail(hint, fmt::format("parallel.offload: optimizer with {}: {}", setting, why));
+  };
+  if (r.adapter) refuse("remove parallel.offload", "an adapter", "its optimizer state is small");
+  if (p.ranks() > 1) {
+    refuse("use one rank, or divide the state with parallel.zero instead", fmt::format("{} ranks", p.ranks()),
+           "it is for one GPU");
+  }
+  if (r.optimizer.name == OptimizerName::muon) {
+    refuse("use another optimizer.name, or remove parallel.offload", "optimizer.name: muon",
+           "its update multiplies matrices, for which the CPU is too slow");
+  }
+  if (r.optimizer.state_dtype == StateType::int8) {
+    refuse("set optimizer.state_dtype to fp32 or bf16", "optimizer.state_dtype: int8",
+           "the CPU updates states in fp32 and bf16");
+  }
+  if (r.precision == Precision::fp32 || r.optimizer.master == MasterType::bf16) {
+    refuse("train in bf16 or fp8 with optimizer.master: fp32, or remove parallel.offload",
+           r.precision == Precision::fp32 ? "precision: fp32" : "optimizer.master: bf16",
+           "the weights on the GPU are the masters");
+  }
+}
+
+template <class Fail>
 void check_parallel(const Recipe& r, Fail fail) {
   ParallelRecipe p = r.parallel;
   p.resolve();
@@ -375,6 +402,7 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
   }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
+  if (p.offload == Offload::optimizer) check_offloaded_optimizer(r, fail);
   if (p.zero == 3 && p.replicas() > 1 && !r.eval.prompts.empty()) {
     fail("remove eval.prompts, or set parallel.zero to 2",
          fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",

@@ -106,7 +106,7 @@ struct BatchRecipe {
   AutoOr<int64_t> micro;
 };
 
-enum class Offload { none, weights };
+enum class Offload { none, weights, optimizer };
 // What ranks exchange device memory by: the vendor's library where all have it, that library, or host memory.
 enum class Collectives { automatic, device, host };
 

@@ -75,8 +75,8 @@ struct ingot::EnumNames<ingot::train::Determinism> {
 };
 template <>
 struct ingot::EnumNames<ingot::train::Offload> {
-  static constexpr std::pair<train::Offload, const char*> names[] = {{train::Offload::none, "none"},
-                                                                     {train::Offload::weights, "weights"}};
+  static constexpr std::pair<train::Offload, const char*> names[] = {
+      {train::Offload::none, "none"}, {train::Offload::weights, "weights"}, {train::Offload::optimizer, "optimizer"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::Collectives> {

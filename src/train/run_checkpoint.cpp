@@ -239,8 +239,12 @@ std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder
                                              const OptimizerState& optimizer_state, Device& device) {
   const checkpoint::NativeCheckpoint found = checkpoint::open_checkpoint(folder, step);
   const auto bytes_of = [&](const Tensor& tensor) {
-    std::vector<std::byte> bytes(tensor.bytes());
-    device.copy_to_host(bytes.data(), tensor.data, bytes.size());
+    std::vector<std::byte> bytes;
+    checkpoint::Snapshot copy;
+    const checkpoint::NamedTensor named{"", tensor};
+    copy.take({&named, 1}, device);
+    const auto* begin = static_cast<const std::byte*>(copy.tensors().front().tensor.data);
+    bytes.assign(begin, begin + tensor.bytes());
     return bytes;
   };
   std::vector<std::string> differ;
@@ -248,6 +252,7 @@ std::vector<std::string> tensors_that_differ(const std::filesystem::path& folder
     const Buffer memory(device, now.tensor.bytes());
     checkpoint::NamedTensor then = now;
     then.tensor.data = memory.data();
+    then.tensor.device = &device;
     checkpoint::restore_tensors(found, {&then, 1}, device);
     if (bytes_of(then.tensor) != bytes_of(now.tensor)) differ.push_back(now.name);
   }

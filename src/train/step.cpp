@@ -223,8 +223,14 @@ void Step::update(double lr) {
   const UpdateAttributes attributes{settings_.optimizer, lr, optimizer_state_.updates(), decision_};
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.shard.count() > 0) update_parameter(context_, t, accumulator_->gradient(i), attributes);
+    if (t.shard.count() == 0) continue;
+    if (optimizer_state_.is_offloaded(t)) {
+      optimizer_state_.host_update()->update(context_, t, accumulator_->gradient(i), attributes);
+    } else {
+      update_parameter(context_, t, accumulator_->gradient(i), attributes);
+    }
   }
+  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->finish(context_);
   gather_weights();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
 }
@@ -324,6 +330,7 @@ void Step::run_or_drop(FunctionRef<void()> work) {
     uploader_->discard_pending();
     accumulator_->abandon();
     if (sharded_ != nullptr) sharded_->abandon();
+    if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->abandon();
     in_flight_.clear();
     throw;
   }

@@ -113,6 +113,56 @@ TEST_F(Pretrain, WeightsThatCannotBeOffloadedAreRefused) {
   }
 }
 
+// Full training whose masters and optimizer state are in host memory.
+TEST_F(Pretrain, OffloadedOptimizerStateHasTheBitsOfTheDevices) {
+  const std::string offload = "parallel.offload=optimizer";
+  const auto expect_same = [&](const std::string& name, const std::string& other) {
+    EXPECT_EQ(curve(other), curve(name)) << other;
+    const auto model = [&](const std::string& of) {
+      return read_file(run(of) / "model" / "model.safetensors", uint64_t{1} << 30);
+    };
+    EXPECT_EQ(model(other), model(name)) << other;
+  };
+  const auto on_device = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"device=sim32", "precision=bf16", "batch.global=1", "data.sequence_length=16", "steps=2"});
+    trains(name, more);
+  };
+  const std::vector<std::string> lion = {"optimizer.name=lion", "optimizer.state_dtype=bf16"};
+  ASSERT_NO_FATAL_FAILURE(on_device("lion", lion));
+  ASSERT_NO_FATAL_FAILURE(on_device("lion-offloaded", {lion[0], lion[1], offload}));
+  expect_same("lion", "lion-offloaded");
+
+  const std::string bitwise = "determinism=bitwise";
+  ASSERT_NO_FATAL_FAILURE(on_device("adamw", {bitwise}));
+  ASSERT_NO_FATAL_FAILURE(on_device("offloaded", {bitwise, "checkpoint.every=1", offload}));
+  expect_same("adamw", "offloaded");
+  // The second step again, from the checkpoint of the first, with the state in the device's memory and in the host's.
+  for (const std::string& memory : {std::string("parallel.offload=none"), offload}) {
+    fs::remove_all(run("offloaded") / "checkpoints" / "step-2");
+    ASSERT_NO_FATAL_FAILURE(on_device("offloaded", {bitwise, "checkpoint.every=1", memory, "--resume"}));
+    expect_same("adamw", "offloaded");
+  }
+}
+
+TEST_F(Pretrain, OptimizerStateThatCannotBeOffloadedIsRefused) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
+      {{"device=cpu"}, "its state is in host memory already"},
+      {{"init=pretrained", "adapter={rank: 4}"}, "with an adapter"},
+      {{"parallel.dp=2", "threads=2"}, "with parallel.dp 2, tp 1 and pp 1"},
+      {{"optimizer.name=muon"}, "with optimizer.name: muon"},
+      {{"optimizer.state_dtype=int8"}, "with optimizer.state_dtype: int8"},
+      {{"optimizer.master=bf16"}, "with optimizer.master: bf16"},
+      {{"precision=fp32"}, "with precision: fp32"}};
+  for (const auto& [settings, words] : refusals) {
+    std::vector<std::string> more = {"device=sim32", "precision=bf16", "parallel.offload=optimizer"};
+    more.insert(more.end(), settings.begin(), settings.end());
+    const Result result = program_.run(command("wrong", more));
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_NE(result.error.find("parallel.offload: optimizer"), std::string::npos) << result.error;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+  }
+}
+
 // Simulated GPUs with a stand-in for NCCL, which adds floating-point numbers in another order.
 TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
   const auto model = [&](const std::string& name, std::vector<std::string> more) {

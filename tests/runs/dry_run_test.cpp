@@ -119,6 +119,24 @@ TEST_F(DryRunTest, PlansForAnotherMachine) {
       std::string::npos);
 }
 
+TEST_F(DryRunTest, OffloadedOptimizerStateIsHostMemory) {
+  const std::filesystem::path file = scratch_ / "machine.yaml";
+  std::ofstream(file) << "name: big\ndevice: cuda\nmemory_gib: 2.5\ndevices: 4\nhost_memory_gib: 64\n";
+  const auto with = [&](std::vector<std::string> more) {
+    more.emplace_back("precision=bf16");
+    return text(more, {}, file.string());
+  };
+  const std::string plain = with({}), offloaded = with({"parallel.offload=optimizer"});
+  EXPECT_NE(plain.find("\n  master weights "), std::string::npos) << plain;
+  EXPECT_EQ(offloaded.find("\n  master weights "), std::string::npos) << offloaded;
+  EXPECT_NE(offloaded.find("(host memory)"), std::string::npos) << offloaded;
+  EXPECT_EQ(offloaded.find("does not fit"), std::string::npos) << offloaded;
+  std::ofstream(file) << "name: small\ndevice: cuda\nmemory_gib: 2.5\ndevices: 4\nhost_memory_gib: 0.01\n";
+  const std::string full = with({"parallel.offload=optimizer"});
+  EXPECT_NE(full.find("# does not fit: a rank needs"), std::string::npos) << full;
+  EXPECT_NE(full.find("of host memory"), std::string::npos) << full;
+}
+
 // A model without weights is planned for its shape, in the types that the recipe asks for.
 TEST_F(DryRunTest, PlansAdaptersWithoutTheFilesOfTheWeights) {
   const std::filesystem::path file = scratch_ / "machine.yaml";

@@ -1,0 +1,112 @@
+#include "train/host_update.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+#include "train/optimizer_state.h"
+
+namespace ingot::train {
+
+namespace {
+
+constexpr size_t decision_bytes = 3 * sizeof(double);
+
+Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.elements()}); }
+
+}  // namespace
+
+HostUpdate::HostUpdate(Device& device, Device& host, int64_t chunk)
+    : device_(device), host_(host), chunk_(chunk), scratch_(host, 0, "host update") {
+  if (device.host_visible() || !host.host_visible())
+    throw_error(ErrorKind::internal, "optimizer state of {} offloaded to {}", device.name(), host.name());
+  for (Slot& slot : slots_) {
+    slot.gradient = PinnedBuffer(device, static_cast<size_t>(chunk) * sizeof(float));
+    slot.weight = PinnedBuffer(device, static_cast<size_t>(chunk) * size_of(DType::bf16));
+    slot.decision = PinnedBuffer(device, decision_bytes);
+    slot.arrived = device.make_event();
+  }
+}
+
+size_t HostUpdate::bytes(int64_t chunk) {
+  return 2 * (static_cast<size_t>(chunk) * (sizeof(float) + size_of(DType::bf16)) + decision_bytes);
+}
+
+ops::Context HostUpdate::on_host(const ops::Context& context) {
+  return {host_, context.registry, scratch_, context.threads};
+}
+
+void HostUpdate::update(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
+                        const UpdateAttributes& attributes) {
+  for (int64_t begin = 0; begin < gradient.elements(); begin += chunk_) {
+    Slot& slot = slots_[next_];
+    slot.begin = begin;
+    slot.end = std::min(begin + chunk_, gradient.elements());
+    const Tensor part = gradient.slice(slot.begin, slot.end);
+    device_.copy_to_host_async(Stream::compute, slot.gradient.data(), part.data, part.bytes());
+    device_.copy_to_host_async(Stream::compute, slot.decision.data(), attributes.decision.data, decision_bytes);
+    slot.arrived->record(Stream::compute);
+    slot.attributes = attributes;
+    slot.parameter = &parameter;
+    next_ = 1 - next_;
+    complete(context, slots_[next_]);  // the chunk before, while this one is copied
+  }
+}
+
+void HostUpdate::finish(ops::Context& context) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    complete(context, slots_[next_]);
+    next_ = 1 - next_;
+  }
+}
+
+void HostUpdate::abandon() {
+  for (Slot& slot : slots_) slot.parameter = nullptr;
+}
+
+void HostUpdate::complete(const ops::Context& context, Slot& slot) {
+  const TrainedParameter* t = std::exchange(slot.parameter, nullptr);
+  if (t == nullptr) return;
+  slot.arrived->wait();
+  const Tensor decision{slot.decision.data(), DType::f64, Shape{3}, &host_};
+  if (decision.as<double>()[2] != 0) return;  // the update is skipped, and writes no weights
+  const Shape elements{slot.end - slot.begin};
+  std::vector<StateTensor> state = t->state;
+  for (StateTensor& each : state) each.tensor = flat(each.tensor).slice(slot.begin, slot.end);
+  const ParameterUpdate update{.shape = elements,
+                               .master = flat(t->master).slice(slot.begin, slot.end),
+                               .weight = {slot.weight.data(), DType::bf16, elements, &host_},
+                               .gradient = {slot.gradient.data(), DType::f32, elements, &host_},
+                               .activation = t->weight.dtype,
+                               .decay = t->decay};
+  slot.attributes.decision = decision;
+  ops::Context host = on_host(context);
+  run_update(host, *t->optimizer, state, update, slot.attributes);
+  const Tensor weight = t->own_weight.slice(slot.begin, slot.end);
+  // The slot's next gradient is copied after this in the same stream: once that has arrived, `weight` was read.
+  device_.copy_from_host_async(Stream::compute, weight.data, slot.weight.data(), weight.bytes());
+}
+
+void HostUpdate::init_master(ops::Context& context, const TrainedParameter& t) {
+  ops::Context host = on_host(context);
+  for (int64_t begin = 0; begin < t.own_weight.elements(); begin += chunk_) {
+    const Tensor weight = t.own_weight.slice(begin, std::min(begin + chunk_, t.own_weight.elements()));
+    device_.copy_to_host(slots_[0].weight.data(), weight.data, weight.bytes());
+    const Tensor copy{slots_[0].weight.data(), weight.dtype, weight.shape, &host_};
+    ops::scale(host, flat(t.master).slice(begin, begin + weight.elements()), copy, 1);
+  }
+}
+
+void HostUpdate::refresh_weight(ops::Context& context, const TrainedParameter& t) {
+  ops::Context host = on_host(context);
+  for (int64_t begin = 0; begin < t.own_weight.elements(); begin += chunk_) {
+    const Tensor weight = t.own_weight.slice(begin, std::min(begin + chunk_, t.own_weight.elements()));
+    const Tensor copy{slots_[0].weight.data(), weight.dtype, weight.shape, &host_};
+    ops::scale(host, copy, flat(t.master).slice(begin, begin + weight.elements()), 1);
+    device_.copy_from_host(weight.data, copy.data, weight.bytes());
+  }
+}
+
+}  // namespace ingot::train
