@@ -32,8 +32,8 @@ struct LossSum {
 class BatchUploader {
  public:
   // Context-parallel ranks, each of which has an equal share of a micro-batch's tokens, in order. Gradients and losses
-  // are computed apart in `slices` equal parts of an accumulation unit and of a sequence, a multiple of `ranks` where they
-  // must not depend on these.
+  // are computed apart in `slices` equal parts of an accumulation unit and of a sequence, a multiple of `ranks` where
+  // they must not depend on these.
   struct Share {
     int rank = 0, ranks = 1;
     int64_t slices = 1;
@@ -45,10 +45,9 @@ class BatchUploader {
 
   // Starts the upload of sequences of `length` tokens each, in accumulation units of `accumulation_unit` sequences.
   // samples[i] is the number of sequence i in the data set (for dropout); all 0 when `samples` is empty. When the
-  // losses have arrived on the host, the loss sum of each part of a sequence of which this rank has tokens is appended to `sums`,
-  // which must live until then; null where none are computed. Returns the
-  // micro-batch's number. ErrorKind::internal for sequences of another length, and for tokens that the ranks cannot
-  // share equally.
+  // losses have arrived on the host, the loss sum of each part of a sequence of which this rank has tokens is appended
+  // to `sums`, which must live until then; null where none are computed. Returns the micro-batch's number.
+  // ErrorKind::internal for sequences of another length, and for tokens that the ranks cannot share equally.
   int64_t put(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples, int64_t length,
               int64_t accumulation_unit, std::vector<LossSum>* sums);
   // A micro-batch that was put; the compute stream waits for its upload. Valid until its memory is reused.

@@ -148,7 +148,7 @@ TEST_F(Pretrain, OptimizerStateThatCannotBeOffloadedIsRefused) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
       {{"device=cpu"}, "its state is in host memory already"},
       {{"init=pretrained", "adapter={rank: 4}"}, "with an adapter"},
-      {{"parallel.dp=2", "threads=2"}, "with parallel.dp 2, tp 1 and pp 1"},
+      {{"parallel.dp=2", "threads=2"}, "parallel.offload: optimizer with 2 ranks"},
       {{"optimizer.name=muon"}, "with optimizer.name: muon"},
       {{"optimizer.state_dtype=int8"}, "with optimizer.state_dtype: int8"},
       {{"optimizer.master=bf16"}, "with optimizer.master: bf16"},
