@@ -1,5 +1,6 @@
 #include "nn/head_exchange.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,13 @@
 namespace ingot::nn {
 
 HeadExchange::HeadExchange(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes)
-    : ranks_(std::move(ranks)), workspace_(ranks_->make_workspace(2 * bytes)) {}
+    : ranks_(std::move(ranks)), workspace_(ranks_->make_workspace(workspace_bytes(bytes))) {}
+
+size_t HeadExchange::largest_bytes(const spec::ModelSpec& model, int64_t tp, int64_t tokens, DType activation) {
+  int64_t width = 0;
+  for (const spec::LayerSpec& layer : model.layers) width = std::max(width, layer.attention.query_width() / tp);
+  return static_cast<size_t>(tokens * width) * size_of(activation);
+}
 
 void HeadExchange::exchange(const Tensor& out, const Tensor& in) {
   const auto ranks = static_cast<size_t>(ranks_->size());

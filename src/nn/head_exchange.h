@@ -8,6 +8,7 @@
 
 #include "comm/device_communicator.h"
 #include "ops/context.h"
+#include "spec/model.h"
 #include "tensor/tensor.h"
 
 namespace ingot::nn {
@@ -16,6 +17,11 @@ class HeadExchange {
  public:
   // `ranks` works in the compute stream. `bytes`: of the largest matrix [C T, h D].
   HeadExchange(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes);
+  // Those of a model, for `tokens` of a rank, one of `tp` tensor-parallel ones. No matrix of keys is larger than that
+  // of queries, of which a rank has at least one head.
+  static size_t largest_bytes(const spec::ModelSpec& model, int64_t tp, int64_t tokens, DType activation);
+  // Bytes of make_workspace() for these.
+  static size_t workspace_bytes(size_t bytes) { return 2 * bytes; }
 
   int rank() const { return ranks_->rank(); }
   int ranks() const { return ranks_->size(); }

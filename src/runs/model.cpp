@@ -36,10 +36,9 @@ std::vector<ParameterForm> forms_of(const train::Recipe& r, const checkpoint::Mo
   return checkpoint::parameter_forms(source, options);
 }
 
-}  // namespace
-
-WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
-                        const spec::ModelSpec& model, const train::ShardSpec& share, const WeightPlanOptions& planned) {
+WeightPlan bytes_of_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
+                            const spec::ModelSpec& model, const train::ShardSpec& share,
+                            const WeightPlanOptions& planned) {
   const checkpoint::LoadOptions options = load_options(r, *runtime.device, runtime, share);
   if (r.parallel.offload != train::Offload::none && runtime.device->host_visible()) {
     const char* what = share.offload_weights ? "weights" : "optimizer";
@@ -64,6 +63,15 @@ WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const
   }
   const checkpoint::WeightSizes sizes = checkpoint::weight_sizes(source, options);
   return {.copied = sizes.copied, .mapped = sizes.mapped};
+}
+
+}  // namespace
+
+WeightPlan plan_weights(const train::Recipe& r, runtime::Runtime& runtime, const checkpoint::ModelSource& source,
+                        const spec::ModelSpec& model, const train::ShardSpec& share, const WeightPlanOptions& planned) {
+  WeightPlan plan = bytes_of_weights(r, runtime, source, model, share, planned);
+  plan.staged = planned.staged;
+  return plan;
 }
 
 RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const checkpoint::ModelSource& source,

@@ -100,6 +100,8 @@ std::string MemoryPlan::table() const {
         fmt::format("  {:<22}{:>12} (read in place from the model's files)\n", "mapped weights", format_bytes(mapped));
   if (!host_visible && step.messages)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
+  if (staged && step.exchange)
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "exchange of heads", format_bytes(step.exchange));
   if (offloaded) text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
   if (optimizer_state.offloaded)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "optimizer state", format_bytes(optimizer_state.offloaded));
@@ -177,7 +179,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   s.recompute = r.recompute;
   s.sequence_length = r.data.sequence_length;
   s.accumulation_unit = r.determinism_unit;
-  if (plan.optimizer_types.fixed_point_sums) s.units = r.batch.global / r.determinism_unit;
+  if (plan.optimizer_types.fixed_point_sums) s.accumulation_units = r.batch.global / r.determinism_unit;
   s.schedule = r.parallel.schedule;
   s.seed = static_cast<uint64_t>(r.seed);
   s.optimizer = r.optimizer.settings();
@@ -196,6 +198,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.memory.gathered = weights.gathered;
   plan.memory.staging = weights.staging;
   plan.memory.offloaded = weights.offloaded;
+  plan.memory.staged = weights.staged;
   plan.memory.workspace = runtime.threads->workspace_bytes();
   plan.memory.optimizer_state =
       train::optimizer_state_bytes(model, plan.lora, s.activation, plan.optimizer_types, share);

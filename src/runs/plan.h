@@ -29,9 +29,12 @@ struct MemoryPlan {
   size_t samples = 0;    // engine that generates the samples of eval.prompts
   size_t copy = 0;       // host memory, not in total(): snapshot of the state for writing checkpoints in the background
   bool host_visible = true;  // of the device
+  bool staged = false;       // ranks exchange device memory through other host memory
   size_t total() const;      // without mapped weights
   // Host memory that is not in total(), without `copy`.
-  size_t on_host() const { return offloaded + staging + optimizer_state.offloaded + host_update; }
+  size_t on_host() const {
+    return offloaded + staging + optimizer_state.offloaded + host_update + (staged ? step.exchange : 0);
+  }
   std::string table() const;
 };
 
@@ -68,6 +71,7 @@ struct WeightPlan {
   size_t gathered = 0;  // as in MemoryPlan
   size_t staging = 0;
   size_t offloaded = 0;
+  bool staged = false;  // ranks exchange device memory through other host memory
 };
 // The types of a recipe's optimizer state.
 train::OptimizerDtypes optimizer_types(const train::Recipe& recipe);

@@ -75,8 +75,9 @@ train::Recipe read_recipe(const fs::path& run, const std::vector<std::string>& c
     throw_hint(ErrorKind::not_found, "give a run folder of ingot pretrain or ingot finetune: runs/NAME",
                "{}: has no recipe.yaml", run.string());
   }
-  std::vector<std::string> overrides = {"parallel.dp=1", "parallel.cp=1", "parallel.pp=1", "parallel.tp=1",
-                                        "parallel.zero=0"};
+  std::vector<std::string> overrides = {"parallel.dp=1",        "parallel.cp=1",   "parallel.pp=1",
+                                        "parallel.tp=1",        "parallel.zero=0", "parallel.shard=auto",
+                                        "parallel.offload=none"};
   overrides.insert(overrides.end(), changes.begin(), changes.end());
   train::Recipe recipe = train::read_recipe(path, overrides);
   recipe.device = recipe.device.substr(0, recipe.device.find(','));  // the first of the ranks' devices
@@ -105,7 +106,7 @@ Replay replay(const fs::path& folder, const std::vector<std::string>& overrides,
   const std::string run = folder.string();
   train::Recipe recipe = read_recipe(folder, overrides);
   const std::map<int64_t, Recorded> recorded =
-      read_steps(folder / "events.jsonl", train::read_recipe(folder / "recipe.yaml", {}).parallel.dp);
+      read_steps(folder / "events.jsonl", train::read_recipe(folder / "recipe.yaml", {}).parallel.ranks());
   if (recorded.empty()) throw_error(ErrorKind::not_found, "{}: events.jsonl records no steps", run);
   const int64_t step = wanted.value_or(recorded.rbegin()->first);
   if (!recorded.contains(step)) {

@@ -67,7 +67,7 @@ class BatchUploader {
     PinnedBuffer upload, download;
     std::unique_ptr<Event> uploaded, computed, done;
     MicroBatch batch;
-    std::vector<int64_t> ends;  // of each sequence in the batch's rows
+    std::vector<int64_t> ends;  // in the batch's rows, of each part of a sequence
     int64_t first_place = 0;
     std::vector<LossSum>* sums = nullptr;  // null once the losses were collected
   };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "train/sharded_weights.h"
 
@@ -80,6 +81,8 @@ bool NonFiniteLocator::is_finite(const Tensor& tensor) const {
 
 void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork&) {
   if (!found_.empty()) return;
+  if (op == std::string_view(ops::Attention::name) || op == std::string_view(ops::AttentionBackward::name))
+    place_ = {place_.position, place_.attention + 1, 0};
   // Tensor-parallel ranks run the same ops, except that one of them adds the bias of a sum over ranks.
   if (std::string_view(op) != ops::AddBias::name) ++place_.op;
   if (sharded_ != nullptr) {

@@ -24,13 +24,15 @@ class NonFiniteLocator : public ops::OpObserver {
 
   // The position of the next computation in a pass through the whole model: forward by virtual stage, then backward.
   // Later positions depend on earlier ones.
-  void set_place(int64_t position) { place_ = {position, 0}; }
+  void set_place(int64_t position) { place_ = {position, 0, 0}; }
 
   // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.
   const std::string& found() const { return found_; }
-  // Where: the position, and the number of the op. Of several ranks' findings the earliest is the cause.
+  // Where: the position, the number of attention ops until then, which context-parallel ranks compute together, and the
+  // number of the op since. Of several ranks' findings the earliest is the cause.
   struct Place {
     int64_t position = 0;
+    int64_t attention = 0;
     int64_t op = 0;
     auto operator<=>(const Place&) const = default;
   };

@@ -290,6 +290,14 @@ void check_optimizer(const OptimizerRecipe& o, Fail fail) {
     fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
 }
 
+// How `determinism: bitwise` works with `ranks` ranks of a kind.
+std::string units_hint(const char* setting, int64_t ranks) {
+  const std::string fast = fmt::format("set determinism: fast, or {} to 1", setting);
+  if (!std::has_single_bit(static_cast<uint64_t>(ranks))) return fast;
+  return fmt::format("set parallel.units to {} or a larger power of two, determinism: fast, or {} to 1", ranks,
+                     setting);
+}
+
 // What cannot be cut over the tensor-parallel ranks, or into the slices of sums.
 template <class Fail>
 void check_tensor_parallel(const Recipe& r, Fail fail) {
@@ -300,7 +308,7 @@ void check_tensor_parallel(const Recipe& r, Fail fail) {
          fmt::format("{} with {} {}: {}", other, setting, p.tp > 1 ? p.tp : p.units, why));
   };
   if (r.determinism == Determinism::bitwise && p.units % p.tp != 0) {
-    fail("set parallel.units to a power of two that parallel.tp divides, determinism: fast, or parallel.tp to 1",
+    fail(units_hint("parallel.tp", p.tp),
          fmt::format("determinism: bitwise with parallel.tp {} and parallel.units {}: sums over a layer's parts depend "
                      "on the number of parts, unless they are taken in a multiple of as many slices",
                      p.tp, p.units));
@@ -409,7 +417,7 @@ void check_parallel(const Recipe& r, Fail fail) {
                      p.replicas()));
   }
   if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
-    fail("set parallel.units to a power of two that parallel.cp divides, determinism: fast, or parallel.cp to 1",
+    fail(units_hint("parallel.cp", p.cp),
          fmt::format(
              "determinism: bitwise with parallel.cp {} and parallel.units {}: gradients of the parts of a sequence "
              "depend on the number of parts, unless it is a multiple of as many",

@@ -26,7 +26,8 @@ struct ShardSpec {
   int replicas = 1;
   // The frozen weights are in host memory, and on the device while they are used (train/sharded_weights.h).
   bool offload_weights = false;
-  // Slices of sums over what tensor-parallel ranks cut (nn/sliced_sum.h; `parallel.units`), a multiple of tp(), or 1.
+  // Slices of sums over what tensor-parallel ranks cut (nn/sliced_sum.h), and parts of an accumulation unit, of which
+  // context-parallel ranks have whole ones (`parallel.units`): a multiple of tp() and of cp, or 1.
   int64_t sum_slices = 1;
 
   // The ranks with sequences of their own.

@@ -23,10 +23,12 @@ namespace ingot::train {
 namespace {
 
 // Maximum contributions of an accumulation unit to a tensor: the output head's gradient arrives once per loss chunk,
-// and the embedding lookup adds one more if tied.
-int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings) {
+// and the embedding lookup adds one more if tied. With slices the unit has as many parts, each of them with these; and
+// a norm of heads has one of each slice in each part.
+int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings, int64_t slices) {
   const int64_t chunk = spec::loss_chunk(model.vocab);
-  return (settings.accumulation_unit * settings.sequence_length + chunk - 1) / chunk + 1;
+  const int64_t part = settings.accumulation_unit * settings.sequence_length / slices;
+  return slices * std::max((part + chunk - 1) / chunk + 1, slices);
 }
 
 // Whether a block's elements are those of this rank's shard.
@@ -73,7 +75,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   if (optimizer_state.ranges()) {
     accumulator_ = std::make_unique<FixedPointAccumulator>(
         optimizer_state, context_, gradient_sync_,
-        settings.units * contributions(model.spec, settings) * share.sum_slices * share.sum_slices);
+        settings.accumulation_units * contributions(model.spec, settings, share.sum_slices));
   } else {
     accumulator_ = std::make_unique<Fp32Accumulator>(optimizer_state, context_, gradient_sync_);
   }
@@ -105,11 +107,9 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   uploader_.emplace(device, batch_, tokens, most.micro_batches + 1,
                     BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices});
   if (share.cp > 1) {
-    int64_t width = 0;
-    for (const spec::LayerSpec& layer : model.spec.layers) width = std::max(width, layer.attention.query_width());
-    width /= share.tp();  // at least that of keys: a rank has a query head or more
-    head_exchange_.emplace(grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp),
-                           static_cast<size_t>(tokens / share.cp * width) * size_of(settings.activation));
+    head_exchange_.emplace(
+        grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp),
+        nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
   }
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
@@ -258,9 +258,9 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
     throw_error(ErrorKind::internal, "{} sequences are not a multiple of the unit of {}", sequences.size(),
                 settings_.accumulation_unit);
   }
-  if (optimizer_state_.ranges() && counts[3] > settings_.units * settings_.accumulation_unit) {
+  if (optimizer_state_.ranges() && counts[3] > settings_.accumulation_units * settings_.accumulation_unit) {
     throw_error(ErrorKind::internal, "{} sequences exceed the fixed-point sums' capacity of {} units", counts[3],
-                settings_.units);
+                settings_.accumulation_units);
   }
 }
 

@@ -35,7 +35,8 @@ struct StepSettings {
   int64_t sequence_length = 0;
   int64_t micro = 1;              // accumulation units in a micro-batch
   int64_t accumulation_unit = 1;  // packed sequences in an accumulation unit (`determinism_unit`)
-  int64_t units = 0;  // with fixed-point sums (OptimizerDtypes): maximum units in a step, over all ranks; else 0
+  // With fixed-point sums (OptimizerDtypes): maximum accumulation units in a step, over all ranks; else 0.
+  int64_t accumulation_units = 0;
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;  // of a pipeline (ShardSpec::shards)
   int64_t sequences = 0;  // of a pipeline: maximum sequences in a step, on one data-parallel rank; else unused
   OptimizerSettings optimizer;
@@ -60,6 +61,8 @@ struct StepBytes {
   size_t scratch = 0;
   size_t batch = 0;
   size_t messages = 0;  // of a pipeline, in host memory
+  // Of context-parallel ranks whose devices the host cannot access: host memory, where their exchange goes through it.
+  size_t exchange = 0;
 };
 
 // A model, or the parts of it that a rank holds (ShardSpec::shards). The references outlive it.
@@ -117,10 +120,11 @@ class Step {
   // resource when this rank runs out of memory.
   void probe_memory(std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples);
 
-  // The loss of each of `sequences`, summed over its loss tokens, without training. The ranks that have one copy of the
+  // The losses of `sequences`, summed over the loss tokens of each, or of each part where Share::slices or
+  // context-parallel ranks divide them, in order, without training. The ranks that have one copy of the
   // model call it together, at ZeRO stage 3 all ranks, and one of those with the last stage gets the losses; others get
-  // none. Context-parallel ranks call it together, and the first of them gets the losses, one of each part of a
-  // sequence that a rank has. Only while no step is in flight.
+  // none. Context-parallel ranks call it together, and the first of them gets the losses. Only while no step is in
+  // flight.
   std::vector<double> evaluate(std::span<const data::PackedSequence> sequences);
 
   // After masters were written: updates the weights that the model computes with, on all ranks.

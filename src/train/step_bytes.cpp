@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nn/head_exchange.h"
 #include "nn/next_token_loss.h"
 #include "nn/transfer.h"
 #include "ops/adamw_bytes.h"
@@ -84,8 +85,8 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
                       const ShardSpec& share) {
   const models::PassShape shape = pass_shape(settings, adapter_rank, decoded, threads, host_visible, share);
   const int64_t elements = max_elements(model, share, shape.tokens);
-  const size_t accumulator =
-      settings.units > 0 ? FixedPointAccumulator::bytes(elements) : 0;  // used while a layer's scratch is allocated
+  const size_t accumulator = settings.accumulation_units > 0 ? FixedPointAccumulator::bytes(elements)
+                                                             : 0;  // used while a layer's scratch is allocated
   const auto objective = [&](bool training) { return nn::NextTokenLoss::bytes(model, shape, training); };
   StepBytes bytes;
   const size_t squares = ops::sum_squares_bytes(elements) + block_bytes(model, elements, share.sum_slices);
@@ -98,6 +99,10 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
     const size_t loss = shard.last() ? pass.loss_gradient + objective(true) : 0;
     bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
     if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
+  }
+  if (share.cp > 1 && !host_visible) {
+    bytes.exchange = nn::HeadExchange::workspace_bytes(
+        nn::HeadExchange::largest_bytes(model, share.tp(), shape.tokens, settings.activation));
   }
   if (share.tp() > 1 && !host_visible) bytes.scratch += nn::DeviceSum::bytes();
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);

@@ -127,7 +127,7 @@ class TrainerTest : public testing::Test {
       machine.device->copy_from_host(optimizer_state.ranges().data, ranges.data(), optimizer_state.ranges().bytes());
     }
     train::Step step(*machine.device, machine.registry, machine.threads, *model, optimizer_state,
-                     {.sequence_length = length, .units = options.fixed_point_sums ? 2 : 0}, false,
+                     {.sequence_length = length, .accumulation_units = options.fixed_point_sums ? 2 : 0}, false,
                      comm::data_parallel(options.ranks));
     train::TrainerSettings settings;
     settings.steps = options.steps;

@@ -2,6 +2,9 @@
 // rounding, in any mix with the other kinds of ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 #include "comm/in_process.h"
 #include "models/testing/family_specs.h"
@@ -43,10 +46,17 @@ TEST_P(ContextParallelTraining, AdaptersEqualOneRank) {
           GetParam().name, rounding_of(settings.spec));
 }
 
-// Where the family can be cut into slices.
-TEST_P(ContextParallelTraining, HasTheBitsOfOneRankInSlices) {
+// Those whose sums can be taken in slices.
+std::vector<models::FamilyCase> sliced_families() {
+  std::vector<models::FamilyCase> list = models::family_cases();
+  std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2}); });
+  return list;
+}
+
+class ContextParallelSlices : public testing::TestWithParam<models::FamilyCase> {};
+
+TEST_P(ContextParallelSlices, HaveTheBitsOfOneRank) {
   SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = 2};
-  if (!models::can_be_cut(settings.spec, {.tp = 2})) return;
   const bool four = models::can_be_cut(settings.spec, {.tp = 4});
   if (four) settings.slices = 4;
   std::vector<Layout> layouts = {
@@ -61,12 +71,14 @@ TEST_P(ContextParallelTraining, HasTheBitsOfOneRankInSlices) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Families, ContextParallelSlices, testing::ValuesIn(sliced_families()),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Families, ContextParallelTraining, testing::ValuesIn(models::family_cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ContextParallel, IsTriedWithEveryKindOfAttention) {
   bool alibi = false, window = false, softcap = false, norm = false, fused = false, grouped = false;
-  for (const models::FamilyCase& family : models::family_cases()) {
+  for (const models::FamilyCase& family : sliced_families()) {
     for (const spec::LayerSpec& layer : family.spec.layers) {
       const spec::Attention& attention = layer.attention;
       alibi = alibi || attention.alibi;
@@ -186,6 +198,26 @@ TEST(ContextParallel, MemoryProbesDoNotCommunicate) {
     EXPECT_EQ(tried.shortage, "");
     const StepResult result = tried.step->run(1, 1e-2, run.sequences(sequences), SmallRun::samples(sequences));
     EXPECT_NEAR(result.loss, expected.losses.front(), 1e-6);
+  });
+}
+
+// The earliest cause is found, also when what it spoils reaches other ranks in the next attention.
+TEST(ContextParallel, RanksAgreeOnSkippedSteps) {
+  const Layout layout{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 4};
+  comm::run_in_process({.ranks = 4, .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = laid_out({.threads = 1}, layout);
+    own.step.micro = 3;
+    own.ranks = world;
+    SmallRun run(own);
+    EXPECT_FALSE(run_step(run, 1).skipped);
+    const auto& tensors = run.optimizer_state->tensors();
+    const auto found = std::ranges::find(tensors, "model.layers.1.mlp.up_proj.weight", &TrainedParameter::name);
+    ASSERT_NE(found, tensors.end());
+    if (world.rank() == 2) found->weight.as<float>()[0] = INFINITY;
+    EXPECT_TRUE(run_step(run, 2).skipped);
+    const std::string cause =
+        run.step->locate_non_finite(2, run.sequences(sequences), SmallRun::samples(sequences), run.weights);
+    EXPECT_NE(cause.find("model.layers.1.mlp.up_proj.weight, whose values are not finite"), std::string::npos) << cause;
   });
 }
 

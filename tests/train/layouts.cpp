@@ -143,7 +143,7 @@ void expect_equal(const Outcome& one, const Outcome& found, const std::string& w
 void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried, const std::string& name,
                   int64_t steps) {
   settings.types.fixed_point_sums = true;
-  settings.step.units = sequences;
+  settings.step.accumulation_units = sequences;
   Outcome one;
   train(one, settings, {1, 1, 1, 0}, steps);
   for (const Layout& layout : tried) {

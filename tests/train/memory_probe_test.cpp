@@ -16,7 +16,7 @@ class MemoryProbe : public testing::TestWithParam<bool> {
  protected:
   MemoryProbe() {
     settings_.types.fixed_point_sums = GetParam();
-    settings_.step.units = GetParam() ? 6 : 0;
+    settings_.step.accumulation_units = GetParam() ? 6 : 0;
     settings_.step.micro = 1;
   }
   // A run whose micro-batch of at most `micro` accumulation units was probed with allocations of at most `most` bytes.

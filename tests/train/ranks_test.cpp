@@ -160,7 +160,7 @@ TEST(Ranks, FixedPointSumsHaveTheSameBitsForAnyRanksMicroBatchesAndZeroStages) {
   };
   for (Case& c : cases()) {
     c.settings.types.fixed_point_sums = true;
-    c.settings.step.units = 6;
+    c.settings.step.accumulation_units = 6;
     const Outcome expected = train(c.settings, 1);
     for (const auto& [ranks, zero, micro, visible, shard] : {Layout{2, 0, 1},
                                                              {2, 1, 2, false},
@@ -231,7 +231,7 @@ std::vector<Case> pipeline_cases() {
 TEST(Pipelines, FixedPointSumsHaveTheSameBitsForAnyScheduleStagesRanksAndMicroBatches) {
   for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
-    c.settings.step.units = 6;
+    c.settings.step.accumulation_units = 6;
     const Outcome expected = train(c.settings, 1);
     for (const PipelineLayout& layout : pipeline_layouts()) {
       EXPECT_EQ(train(laid_out(c.settings, layout, 6), layout.ranks), expected)
@@ -266,7 +266,7 @@ TEST(Pipelines, TiedEmbeddingsAreSharedDifferentlyOnBothStages) {
     settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
     for (const bool fixed : {false, true}) {
       settings.types.fixed_point_sums = fixed;
-      settings.step.units = fixed ? 6 : 0;
+      settings.step.accumulation_units = fixed ? 6 : 0;
       settings.zero = 1;
       const Outcome expected = train(settings, 3);
       using enum spec::PipelineScheduleName;
@@ -285,7 +285,7 @@ TEST(Pipelines, MayHaveFewerAccumulationUnitsOrNone) {
   settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
   settings.types.fixed_point_sums = true;
   settings.step.accumulation_unit = 2;
-  settings.step.units = 3;
+  settings.step.accumulation_units = 3;
   const Outcome expected = train(settings, 1);
   using enum spec::PipelineScheduleName;
   for (const PipelineLayout& layout :
@@ -349,7 +349,7 @@ TEST(Pipelines, AgreeOnSkippedAndRepeatedSteps) {
   settings.spec = small_spec(true);
   settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
   settings.types.fixed_point_sums = true;
-  settings.step.units = 6;
+  settings.step.accumulation_units = 6;
   comm::run_in_process({.ranks = 4, .timeout_s = 120}, [&](const comm::Group& world) {
     SmallRun::Settings own = laid_out(settings, {spec::PipelineScheduleName::one_f_one_b, 2, 1, 2, 0, 1}, 6);
     own.ranks = world;
@@ -390,7 +390,7 @@ TEST(Ranks, MayHaveFewerAccumulationUnitsOrNone) {
     SmallRun::Settings settings{.threads = 1};
     settings.types.fixed_point_sums = fixed;
     settings.step.accumulation_unit = 2;
-    settings.step.units = fixed ? 3 : 0;
+    settings.step.accumulation_units = fixed ? 3 : 0;
     const Outcome expected = train(settings, 1);
     for (const int ranks : {2, 4}) {
       for (const int zero : {0, 1, 2, 3}) {
@@ -454,7 +454,7 @@ TEST(Ranks, AgreeOnSkippedAndRepeatedSteps) {
   for (const int zero : {0, 1, 2, 3}) {
     SmallRun::Settings settings{.threads = 1};
     settings.types.fixed_point_sums = true;
-    settings.step.units = 6;
+    settings.step.accumulation_units = 6;
     settings.zero = zero;
     comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& ranks) {
       SmallRun::Settings own = settings;
@@ -524,7 +524,7 @@ TEST(Ranks, ResumeFromCheckpointsOfOtherRanks) {
                                  {{one_f_one_b, 1, 1, 2, 2, 2}, false}};
   for (Case& c : pipeline_cases()) {
     c.settings.types.fixed_point_sums = true;
-    c.settings.step.units = 6;
+    c.settings.step.accumulation_units = 6;
     const Outcome expected = train(c.settings, 1, 6, std::ssize(legs));
     const RunFiles files;
     Outcome found;

@@ -45,7 +45,7 @@ SmallRun fixed_run(bool tied, std::optional<spec::LoraSpec> lora, int64_t micro,
   settings.types.fixed_point_sums = true;
   settings.threads = threads;
   settings.step.micro = micro;
-  settings.step.units = 6;
+  settings.step.accumulation_units = 6;
   return SmallRun(settings);
 }
 

@@ -201,7 +201,7 @@ TEST(TensorParallel, TakesThePredictedMemory) {
     if (slices > 1) {
       settings.slices = slices;
       settings.types.fixed_point_sums = true;
-      settings.step.units = sequences;
+      settings.step.accumulation_units = sequences;
     }
     for (const Layout& layout : {Layout{2, 1, 1, 0}, {2, 2, 1, 0}, {2, 1, 2, 2}, {2, 1, 2, 3}, {1, 1, 1, 0}}) {
       comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
@@ -295,7 +295,7 @@ TEST(TensorParallel, FixedPointSumsAreRefused) {
       SmallRun::Settings own = laid_out({.threads = 1}, {2, 1, 1, 0});
       own.ranks = world;
       own.types.fixed_point_sums = true;
-      own.step.units = sequences;
+      own.step.accumulation_units = sequences;
       const SmallRun run(own);
     });
   });
