@@ -292,10 +292,9 @@ void check_optimizer(const OptimizerRecipe& o, Fail fail) {
 
 // How `determinism: bitwise` works with `ranks` ranks of a kind.
 std::string units_hint(const char* setting, int64_t ranks) {
-  const std::string fast = fmt::format("set determinism: fast, or {} to 1", setting);
-  if (!std::has_single_bit(static_cast<uint64_t>(ranks))) return fast;
-  return fmt::format("set parallel.units to {} or a larger power of two, determinism: fast, or {} to 1", ranks,
-                     setting);
+  const bool power = std::has_single_bit(static_cast<uint64_t>(ranks));
+  const std::string units = power ? fmt::format("set parallel.units to {} or a larger power of two, or ", ranks) : "";
+  return fmt::format("{}set determinism: fast, or {} to 1", units, setting);
 }
 
 // What cannot be cut over the tensor-parallel ranks, or into the slices of sums.
