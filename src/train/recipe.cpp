@@ -424,6 +424,10 @@ void check_parallel(const Recipe& r, Fail fail) {
   }
   if (p.units > 1) check_sum_slices(r, fail);
   if (p.tp > 1 || p.units > 1) check_tensor_parallel(r, fail);
+  if (p.pp == 1 && *p.chunks.value > 1) {
+    fail("remove parallel.chunks, or raise parallel.pp",
+         fmt::format("parallel.chunks {} with parallel.pp 1: there is no pipeline", *p.chunks.value));
+  }
   if (p.pp == 1) return;
   if (p.zero >= 2) {
     fail("set parallel.zero to 1",
