@@ -146,6 +146,21 @@ void adapter_gradients(Pass& pass, const AdapterSegment& segment, const LoraWeig
   matrix_gradient(pass, layer.a_trainable, dlow, input, segment.begin);
 }
 
+// din += the gradient of the segment's input rows through its adapter, dlow A with dropout's mask: computed in
+// `activation` where there is dropout, and added in din's type, which is that or f32.
+void add_adapter_input_gradient(Pass& pass, const AdapterSegment& segment, const LoraWeights& layer,
+                                const Linear& linear, const Tensor& din, const Tensor& dlow, DType activation) {
+  const Adapter& adapter = *segment.adapter;
+  if (!drops(pass, adapter)) return ops::matmul(pass.ops, din, dlow, layer.a, {.accumulate = true});
+  const Tensor masked = pass.ops.scratch.allocate(activation, din.shape);
+  ops::matmul(pass.ops, masked, dlow, layer.a, {});
+  drop(pass, adapter, linear, masked, masked, segment.begin);
+  const bool same = din.dtype == activation;
+  const Tensor term = same ? masked : pass.ops.scratch.allocate(din.dtype, din.shape);
+  if (!same) ops::scale(pass.ops, term, masked, 1);
+  ops::add(pass.ops, din, din, term);
+}
+
 }  // namespace
 
 std::vector<spec::Range> Linear::outputs_of(const Pass& pass, int64_t slice) const {
@@ -324,15 +339,7 @@ void Linear::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tens
     const Tensor dlow = whole ? whole_dlow : low_rank_gradient(pass, adapter, *layer, *this, out);
     if (deferred == nullptr) adapter_gradients(pass, segment, *layer, *this, dlow, out, x);
     if (!dx || whole) continue;
-    const Tensor din = dx.slice(segment.begin, segment.end);
-    if (!drops(pass, adapter)) {
-      ops::matmul(pass.ops, din, dlow, layer->a, {.accumulate = true});
-      continue;
-    }
-    const Tensor masked = pass.ops.scratch.allocate(dx.dtype, din.shape);
-    ops::matmul(pass.ops, masked, dlow, layer->a, {});
-    drop(pass, adapter, *this, masked, masked, segment.begin);
-    ops::add(pass.ops, din, din, masked);
+    add_adapter_input_gradient(pass, segment, *layer, *this, dx.slice(segment.begin, segment.end), dlow, dx.dtype);
   }
 }
 
@@ -372,17 +379,7 @@ void Linear::backward_sliced(Pass& pass, const Tensor& dx, std::span<const Linea
       const Tensor dlow = low_rank_gradient(pass, adapter, *layer, linear, out);
       if (deferred == nullptr) adapter_gradients(pass, segment, *layer, linear, dlow, out, x);
       if (!dx) continue;
-      const Tensor din = sum.slice(segment.begin, segment.end);
-      if (!drops(pass, adapter)) {
-        ops::matmul(pass.ops, din, dlow, layer->a, {.accumulate = true});
-        continue;
-      }
-      const Tensor masked = scratch.allocate(x.dtype, din.shape);
-      ops::matmul(pass.ops, masked, dlow, layer->a, {});
-      drop(pass, adapter, linear, masked, masked, segment.begin);
-      const Tensor wide = masked.dtype == DType::f32 ? masked : scratch.allocate(DType::f32, din.shape);
-      if (wide.data != masked.data) ops::scale(pass.ops, wide, masked, 1);
-      ops::add(pass.ops, din, din, wide);
+      add_adapter_input_gradient(pass, segment, *layer, linear, sum.slice(segment.begin, segment.end), dlow, x.dtype);
     }
   }
   if (dx && sum.data != dx.data) ops::scale(pass.ops, dx, sum, 1);

@@ -33,7 +33,7 @@ class HostUpdate {
               const UpdateAttributes& attributes);
   // Returns when all updates are done; the new weights are there for later work of the compute stream.
   void finish(ops::Context& context);
-  // Forgets updates that were begun, after an error.
+  // Forgets pending updates, after an error.
   void abandon();
 
   // The parameter's master becomes its weight; the weight becomes its master, rounded.
@@ -45,7 +45,7 @@ class HostUpdate {
   struct Slot {
     PinnedBuffer gradient, weight, decision;
     std::unique_ptr<Event> arrived;               // gradient and decision are there, and `weight` was read
-    const TrainedParameter* parameter = nullptr;  // null: nothing was begun
+    const TrainedParameter* parameter = nullptr;  // null: no pending update
     int64_t begin = 0, end = 0;
     UpdateAttributes attributes;
   };

@@ -330,9 +330,9 @@ TEST_P(Faults, ResumingWithoutACheckpointIsAnErrorAndFreshRestarts) {
 }
 
 TEST_P(Faults, ResumeAutoBeginsAndContinues) {
-  const Result begun = ingot(command("auto", {"steps=4", "--resume=auto"}));
-  ASSERT_EQ(begun.code, 0) << begun.error;
-  EXPECT_NE(begun.error.find("steps 1 to 4"), std::string::npos) << begun.error;
+  const Result started = ingot(command("auto", {"steps=4", "--resume=auto"}));
+  ASSERT_EQ(started.code, 0) << started.error;
+  EXPECT_NE(started.error.find("steps 1 to 4"), std::string::npos) << started.error;
   const Result continued = ingot(command("auto", {"steps=6", "--resume=auto"}));
   ASSERT_EQ(continued.code, 0) << continued.error;
   EXPECT_NE(continued.error.find("steps 5 to 6"), std::string::npos) << continued.error;
