@@ -9,6 +9,7 @@
 #include "comm/device_communicator.h"
 #include "ops/context.h"
 #include "spec/model.h"
+#include "spec/traffic.h"
 #include "tensor/tensor.h"
 
 namespace ingot::nn {
@@ -40,6 +41,8 @@ class HeadExchange {
     return bytes + (heads % ranks == 0 ? 0 : Arena::footprint(bytes / static_cast<size_t>(ranks)));
   }
 
+  // What is exchanged is added to `traffic`, which outlives this.
+  void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
   // While set, nothing is exchanged, and results are zeros: for memory probes.
   void set_local_only(bool local_only) { local_only_ = local_only; }
 
@@ -48,6 +51,7 @@ class HeadExchange {
 
   std::shared_ptr<comm::DeviceCommunicator> ranks_;
   comm::DeviceCommunicator::Workspace workspace_;
+  spec::Traffic* traffic_ = nullptr;
   bool local_only_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "ops/attention.h"
 #include "ops/context.h"
 #include "spec/sizes.h"
+#include "spec/traffic.h"
 #include "tensor/arena.h"
 #include "tensor/weight.h"
 
@@ -87,8 +88,12 @@ struct TensorParallel {
   // Training: with more than one slice, a power of two, sums over what is cut are taken in as many (nn/sliced_sum.h),
   // of which this rank has `own_slices`, from `first_slice` on.
   int64_t slices = 1, own_slices = 1, first_slice = 0;
+  spec::Traffic* traffic = nullptr;  // if not null, what is exchanged is added to it
 
   bool sliced() const { return slices > 1; }
+  void count(spec::Exchange exchange, size_t bytes) const {
+    if (traffic != nullptr) traffic->add({spec::Axis::tp, exchange}, static_cast<int64_t>(bytes));
+  }
 };
 
 struct Pass {

@@ -21,6 +21,7 @@
 #include "runs/ranks.h"
 #include "runs/samples.h"
 #include "spec/sizes.h"
+#include "train/step_traffic.h"
 
 namespace ingot::runs {
 
@@ -42,6 +43,20 @@ runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks, const
   const auto all = static_cast<int>(ranks);
   return open_runtime_at(recipe.device, recipe.threads.value, train::cpus_of(recipe),
                          {.ranks = all, .locals = all, .cpu_sharers = ranks});
+}
+
+// What a rank exchanges in a step.
+std::string traffic_table(const RunPlan& plan) {
+  const spec::Traffic traffic = train::step_traffic(plan.model, plan.lora, plan.optimizer_types, plan.step, plan.share,
+                                                    plan.weight_units, plan.recipe.batch.global);
+  if (traffic.sums().empty()) return {};
+  std::string text = "  a step exchanges\n";
+  for (const auto& [kind, sum] : traffic.sums()) {
+    text += fmt::format(
+        "    {:<20}{:>12} in {} of at most {}\n", fmt::format("{} {}", name_of(kind.axis), name_of(kind.exchange)),
+        format_bytes(static_cast<size_t>(sum.bytes)), sum.messages, format_bytes(static_cast<size_t>(sum.largest)));
+  }
+  return text;
 }
 
 class DryRun {
@@ -90,7 +105,7 @@ class DryRun {
       if (!rank) {
         tables += group(numbers, i);
       } else if (numbers[i] == *rank) {
-        tables += fmt::format("rank {}\n{}", *rank, plans_[i].memory.table());
+        tables += fmt::format("rank {}\n{}", *rank, table(i));
       }
     }
     const RunPlan& first = plans_.front();
@@ -163,17 +178,19 @@ class DryRun {
     }
   }
 
+  std::string table(size_t index) const { return plans_[index].memory.table() + traffic_table(plans_[index]); }
+
   // The table of plan `index` for all ranks in a row that have the same; nothing if an earlier one has said it.
   std::string group(const std::vector<int64_t>& numbers, size_t index) const {
-    std::string table = plans_[index].memory.table();
+    std::string table = this->table(index);
     if (ranks_ == 1) return table;
     if (ranks_ > max_listed) {
       return fmt::format("ranks {} to {}, as for the first of them\n{}", numbers[index],
                          numbers[index] + stage_ranks() - 1, table);
     }
-    if (index > 0 && plans_[index - 1].memory.table() == table) return {};
+    if (index > 0 && this->table(index - 1) == table) return {};
     size_t last = index;
-    while (last + 1 < plans_.size() && plans_[last + 1].memory.table() == table) ++last;
+    while (last + 1 < plans_.size() && this->table(last + 1) == table) ++last;
     const std::string which = last == index ? fmt::format("rank {}", numbers[index])
                                             : fmt::format("ranks {} to {}", numbers[index], numbers[last]);
     return fmt::format("{}\n{}", which, table);

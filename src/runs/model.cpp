@@ -50,7 +50,9 @@ WeightPlan bytes_of_weights(const train::Recipe& r, runtime::Runtime& runtime, c
     const std::vector<train::WeightUnit> units =
         weight_units(r, model, forms_of(r, source, options, model, planned.may_lack_files), share);
     const auto [own, offloaded, gathered, staging] = train::sharded_weight_bytes(model, units, share, planned.staged);
-    return {.copied = own, .gathered = gathered, .staging = staging, .offloaded = offloaded};
+    WeightPlan plan{.copied = own, .gathered = gathered, .staging = staging, .offloaded = offloaded};
+    for (const train::WeightUnit& unit : units) plan.units.push_back(unit.exchanged());
+    return plan;
   }
   if (r.init == train::InitFrom::random) {
     return {train::weight_bytes(spec::held_parameters(model, share.shards), train::dtype_of(r.precision))};

@@ -197,6 +197,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.memory.mapped = weights.mapped;
   plan.memory.gathered = weights.gathered;
   plan.memory.staging = weights.staging;
+  plan.weight_units = weights.units;
   plan.memory.offloaded = weights.offloaded;
   plan.memory.staged = weights.staged;
   plan.memory.workspace = runtime.threads->workspace_bytes();

@@ -10,6 +10,7 @@
 #include "comm/device_communicator.h"
 #include "comm/grid.h"
 #include "ops/context.h"
+#include "spec/traffic.h"
 #include "train/optimizer_state.h"
 
 namespace ingot::train {
@@ -41,6 +42,8 @@ class GradientSync {
   void sum_uses(size_t index) const;
   // After an error: abandons the pending operations.
   void abandon();
+  // What is exchanged is added to `traffic`, which outlives this.
+  void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
   // How tensor-parallel ranks add up on the device; without it, by way of host memory.
   void set_tp_sum(nn::DeviceSum* sum) { tp_sum_ = sum; }
   // While set, nothing is exchanged with other ranks: for memory probes.
@@ -74,6 +77,8 @@ class GradientSync {
   bool one_tp_rank() const { return tp_.size() == 1 || local_only_; }
   std::vector<double> sum_blocks(const std::vector<std::vector<double>>& blocks) const;
   std::vector<double> sum_sliced_blocks(const std::vector<std::vector<double>>& blocks) const;
+  // That of the ranks that gradients are reduced over first.
+  spec::Axis between_axis() const { return shard_.size() > 1 ? spec::Axis::dp : spec::Axis::replicas; }
   // Whether no other rank has other parts of the model.
   bool has_whole_model() const { return local_only_ || model_.size() == 1; }
   void sum_over_model(std::span<double> values) const;
@@ -85,6 +90,9 @@ class GradientSync {
   // This rank's section of the bucket.
   Tensor section_of(const Bucket& bucket) const;
   void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
+  void count(spec::Axis axis, spec::Exchange exchange, size_t bytes) const {
+    if (traffic_ != nullptr) traffic_->add({axis, exchange}, static_cast<int64_t>(bytes));
+  }
 
   ops::Context& context_;
   Device& device_;
@@ -94,6 +102,7 @@ class GradientSync {
   comm::Group stages_;  // of the pipeline
   comm::Group tp_;      // tensor-parallel
   nn::DeviceSum* tp_sum_ = nullptr;
+  spec::Traffic* traffic_ = nullptr;
   comm::Group model_;                                  // comm::Grid::model
   std::shared_ptr<comm::DeviceCommunicator> between_;  // of the ranks that gradients are reduced over first
   std::shared_ptr<comm::DeviceCommunicator> across_;   // of those that they are reduced over then; null: none

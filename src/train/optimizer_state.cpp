@@ -58,6 +58,7 @@ struct Planned {
   bool tied = false;   // this rank computes both uses of a tied embedding
   bool split = false;  // it computes one of them
   bool counts = true;  // TrainedParameter::is_counted
+  spec::TensorPlacement placement = spec::TensorPlacement::replicated;
   std::vector<SquareBlock> square_blocks = {};
 };
 
@@ -162,6 +163,7 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
                            .layer = layer,
                            .chunks = each.chunks,
                            .counts = spec::counts(matrix->placement, shards.front()),
+                           .placement = matrix->placement,
                            .square_blocks = slices.blocks(each.held, member)});
       }
     }
@@ -176,7 +178,8 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       const bool tied = is_tied(model, p);
       planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
                          chunks_of(model, shards, p), tied && both, tied && !both,
-                         spec::counts(held.placement, shards.front()) && !held.copy, slices.blocks(held)});
+                         spec::counts(held.placement, shards.front()) && !held.copy, held.placement,
+                         slices.blocks(held)});
     }
   }
   return planned;
@@ -342,6 +345,27 @@ std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType a
     for (const size_t i : bucket.order) unit.push_back({held[i].whole, layout.parts[i]});
   }
   return units;
+}
+
+std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                                      DType activation, OptimizerDtypes types, const ShardSpec& share) {
+  const OptimizerState::Layout layout(model, lora, activation, types, share);
+  const size_t width = size_of(layout.number);
+  std::vector<BucketBytes> all;
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const Bucket& bucket = layout.buckets[b];
+    BucketBytes& bytes = all.emplace_back();
+    bytes.memory = static_cast<size_t>(layout.bucket_elements[b]) * width;
+    bytes.section = static_cast<size_t>(layout.shard_elements(b)) * width;
+    for (size_t i = bucket.first; i < bucket.last; ++i) {
+      const Planned& p = layout.tensors[i];
+      const auto elements = static_cast<size_t>(p.shape.elements());
+      if (p.placement == spec::TensorPlacement::partial) bytes.partial.push_back(elements * width);
+      bytes.weights.push_back(elements * size_of(p.weight));
+    }
+    if (bucket.split) bytes.split = static_cast<size_t>(layout.tensors[*bucket.split].shape.elements()) * width;
+  }
+  return all;
 }
 
 OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, const WeightSet& weights, DType activation,

@@ -108,6 +108,17 @@ using DividedUnit = std::vector<DividedParameter>;
 std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
                                            const ShardSpec& share);
 
+// What ranks exchange of a bucket, in bytes.
+struct BucketBytes {
+  size_t memory = 0;                 // Bucket::memory
+  size_t section = 0;                // this rank's section of it
+  size_t split = 0;                  // Bucket::split's gradient; 0 without one
+  std::vector<size_t> partial = {};  // of each tensor whose gradient tensor-parallel ranks have parts of
+  std::vector<size_t> weights = {};  // of each tensor, what the model computes with
+};
+std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                                      DType activation, OptimizerDtypes types, const ShardSpec& share);
+
 // Owns the optimizer state and the gradients and, for LoRA, the adapter's weights. All are allocated once, before the
 // first step.
 class OptimizerState {
@@ -168,6 +179,8 @@ class OptimizerState {
   friend OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec&, const std::optional<spec::LoraSpec>&, DType,
                                                    OptimizerDtypes, const ShardSpec&);
   friend std::vector<DividedUnit> divide_parameters(const spec::ModelSpec&, DType, OptimizerDtypes, const ShardSpec&);
+  friend std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec&, const std::optional<spec::LoraSpec>&, DType,
+                                               OptimizerDtypes, const ShardSpec&);
   struct Layout;
   static OptimizerStateBytes bytes_of(const Layout& layout, OptimizerDtypes types);  // without the adapter's weights
   static Tensor& total_of(TrainedParameter& t, DType number);

@@ -171,7 +171,9 @@ void Pipeline::send(Run& run, const PipelineStep& step) {
     free_buffers_.push_back(under_way.front().buffer);
     under_way.pop_front();
   }
-  under_way.push_back({buffer, group(sent.kind).begin_send(message(run, step, buffer), step.peer)});
+  const std::span<std::byte> bytes = message(run, step, buffer);
+  if (traffic_ != nullptr) traffic_->add({spec::Axis::pp, spec::Exchange::send}, std::ssize(bytes));
+  under_way.push_back({buffer, group(sent.kind).begin_send(bytes, step.peer)});
 }
 
 void Pipeline::receive(Run& run, const PipelineStep& step) {

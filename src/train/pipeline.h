@@ -57,6 +57,9 @@ class Pipeline {
   Pipeline(Device& device, const comm::Grid& grid, std::vector<const models::Model*> chunks, std::span<Arena> saved,
            Arena& shared, PipelineMessages messages);
 
+  // What is sent is added to `traffic`, which outlives this.
+  void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
+
   enum class Peers {
     present,
     // This rank runs its list alone: zeros stand for what others would send, and what it sends is dropped. For memory
@@ -120,6 +123,7 @@ class Pipeline {
   std::map<spec::PipelineMessage, size_t> kept_;  // made and not yet sent or used: their buffers
   std::map<spec::PipelineMessage, Transfer> incoming_;
   std::map<std::pair<Kind, int>, std::deque<Transfer>> outgoing_;  // by rank: sends under way
+  spec::Traffic* traffic_ = nullptr;
 };
 
 }  // namespace ingot::train

@@ -90,6 +90,23 @@ std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<con
   return units;
 }
 
+std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> pass, int64_t passes, bool kept) {
+  const auto units = static_cast<size_t>(model.num_layers()) + 2;
+  std::array<int, 4> places{};
+  places.fill(-1);
+  std::vector<int> gathered;
+  for (int step = kept ? 0 : 1; step < 2; ++step) {  // the first fills the places
+    gathered.clear();
+    for (int64_t i = 0; i < passes; ++i) {
+      for (const int unit : pass) {
+        int& place = places.at(place_number(unit, units, model.tied_head));
+        if (std::exchange(place, unit) != unit) gathered.push_back(unit);
+      }
+    }
+  }
+  return gathered;
+}
+
 ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<const WeightUnit> units,
                                         const ShardSpec& share, bool staged) {
   ShardedWeightBytes bytes;
@@ -192,8 +209,10 @@ void ShardedWeights::begin_gather(int unit) {
     place.uploaded->record(after);
     section = uploaded;
   }
-  if (ranks_->size() > 1)
-    place.operation = ranks_->all_gather(place.workspace, place.memory, section, gathered.sections, after);
+  if (ranks_->size() == 1) return;
+  place.operation = ranks_->all_gather(place.workspace, place.memory, section, gathered.sections, after);
+  if (traffic_ != nullptr)
+    traffic_->add({spec::Axis::dp, spec::Exchange::all_gather}, static_cast<int64_t>(gathered.exchanged()));
 }
 
 void ShardedWeights::need(int unit) {

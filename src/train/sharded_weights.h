@@ -6,12 +6,14 @@
 
 #include <array>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "checkpoint/load.h"
 #include "comm/device_communicator.h"
 #include "nn/weight_gatherer.h"
+#include "spec/traffic.h"
 #include "tensor/arena.h"
 #include "tensor/staging.h"
 #include "tensor/weight_set.h"
@@ -30,6 +32,7 @@ struct WeightUnit {
   std::vector<Member> members;
   int64_t total = 0;
   std::vector<size_t> sections;  // by rank: what it stores, with what is between its parts
+  size_t exchanged() const { return std::accumulate(sections.begin(), sections.end(), size_t{0}); }
 };
 
 // The units of a model whose parameters have these forms, those of spec::held_parameters(model, share.shards). In full
@@ -37,6 +40,11 @@ struct WeightUnit {
 // and each unit is divided evenly.
 std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<const ParameterForm> forms,
                                      std::span<const DividedUnit> trained, const ShardSpec& share);
+
+// The units that the ranks gather in passes over these units, where the passes before were the same: a unit that is
+// still in its place is not gathered again. `kept`: also not by the next step's first pass, since no update has changed
+// the weights.
+std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> pass, int64_t passes, bool kept);
 
 struct ShardedWeightBytes {
   size_t own = 0;        // this rank's share, on the device
@@ -74,6 +82,8 @@ class ShardedWeights : public nn::WeightGatherer {
 
   // The share was written: what has been gathered is out of date.
   void changed();
+  // What is exchanged is added to `traffic`, which outlives this.
+  void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
   // While set, nothing is exchanged with other ranks: weights have any values. For memory probes.
   void set_local_only(bool local_only);
   // After an error: abandons the pending operations.
@@ -99,6 +109,7 @@ class ShardedWeights : public nn::WeightGatherer {
   bool tied_;
   std::shared_ptr<comm::DeviceCommunicator> ranks_;
   bool offloaded_;
+  spec::Traffic* traffic_ = nullptr;
   bool local_only_ = false;
   Arena store_, gathered_;
   PinnedBuffer host_store_;

@@ -98,6 +98,9 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
   pipeline_.emplace(
       device, grid, std::vector<const models::Model*>(model.parts.begin(), model.parts.end()), saved_, shared_,
       PipelineMessages{most.messages, most.messages > 0 ? sizes.messages / static_cast<size_t>(most.messages) : 0});
+  pipeline_->set_traffic(&traffic_);
+  gradient_sync_.set_traffic(&traffic_);
+  if (sharded_ != nullptr) sharded_->set_traffic(&traffic_);
   squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.num_trainable())});
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
   decision_ = batch_.allocate(DType::f64, Shape{3});
@@ -110,6 +113,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     head_exchange_.emplace(
         grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp),
         nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
+    head_exchange_->set_traffic(&traffic_);
   }
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
@@ -118,6 +122,10 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     update.ranges = PinnedBuffer(device, optimizer_state.ranges().bytes());
     update.largest = PinnedBuffer(device, optimizer_state.largest().bytes());
   }
+}
+
+Step::~Step() {
+  if (sharded_ != nullptr) sharded_->set_traffic(nullptr);
 }
 
 StepBytes Step::peak() const {
@@ -148,7 +156,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   nn::Pass pass{context_, batch.tokens, settings_.activation, std::move(adapters)};
   pass.fp8 = settings_.fp8;
   if (!alone_) {
-    pass.tp = {grid_.tp, tp_sum_ ? &*tp_sum_ : nullptr};
+    pass.tp = {.group = grid_.tp, .sum = tp_sum_ ? &*tp_sum_ : nullptr, .traffic = &traffic_};
   }
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
   const ShardSpec& share = optimizer_state_.share();

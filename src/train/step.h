@@ -89,6 +89,7 @@ class Step {
   // those of make_pipeline_schedule.
   Step(Device& device, const ops::Registry& registry, ThreadPool& threads, const TrainedModel& model,
        OptimizerState& optimizer_state, StepSettings settings, bool decoded, const comm::Grid& grid = {});
+  ~Step();
 
   // Enqueues a step on `sequences`, a whole number of accumulation units in order; samples[i] is the number of sequence
   // i in the data set. Ranks call all functions together, each with the sequences of its data-parallel rank
@@ -136,6 +137,8 @@ class Step {
   ops::Context& context() { return context_; }
   const comm::Group& ranks() const { return grid_.world; }
   const comm::Grid& grid() const { return grid_; }
+  // What this rank has exchanged with others so far, as step_traffic() counts it.
+  const spec::Traffic& traffic() const { return traffic_; }
   // Seconds that this rank has waited for others so far.
   double waited_s() const { return grid_.waited_s(); }
   const StepSettings& settings() const { return settings_; }
@@ -197,6 +200,7 @@ class Step {
   Arena batch_;
   ops::Context context_;
   comm::Grid grid_;
+  spec::Traffic traffic_;
   std::optional<nn::DeviceSum> tp_sum_;            // where grid_.on_device.tp is
   std::optional<nn::HeadExchange> head_exchange_;  // with context-parallel ranks
   GradientSync gradient_sync_;

@@ -67,6 +67,18 @@ TEST_F(DryRunTest, PlansMoreRanksThanTheMachineCouldRun) {
   EXPECT_EQ(table_under(alone, "rank 342\n"), table_under(many, "ranks 300 to 399, as for the first of them\n"));
 }
 
+TEST_F(DryRunTest, SaysWhatAStepExchanges) {
+  EXPECT_EQ(count(tables({}), "exchanges"), 0);
+  // 200 sequences of 32 tokens of 192 features in bf16 cross the two stages in each direction.
+  const std::string stages = tables({"parallel.dp=2", "parallel.pp=2", "batch.micro=1"}, 0);
+  EXPECT_EQ(count(stages, "pp send                 2.34 MiB in 200 of at most 12 KiB"), 1) << stages;
+  EXPECT_EQ(count(stages, "dp all-reduce"), 1) << stages;
+  const std::string groups = tables({"parallel.dp=4", "parallel.shard=2", "parallel.zero=3"}, 0);
+  for (const char* kind : {"dp reduce-scatter", "dp all-gather", "replicas all-reduce"})
+    EXPECT_EQ(count(groups, kind), 1) << groups;
+  EXPECT_EQ(count(tables({"parallel.cp=2"}, 0), "cp all-to-all"), 1);
+}
+
 // As the run would be: threads are those of affinity's CPUs, and too few are refused.
 TEST_F(DryRunTest, SharesThreadsLikeARun) {
   const std::string cpu = std::to_string(usable_cpus().front());

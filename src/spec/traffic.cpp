@@ -1,0 +1,27 @@
+#include "spec/traffic.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ingot::spec {
+
+std::string_view name_of(Axis axis) {
+  constexpr std::array<std::string_view, 5> names = {"dp", "replicas", "cp", "tp", "pp"};
+  return names.at(static_cast<size_t>(axis));
+}
+
+std::string_view name_of(Exchange exchange) {
+  constexpr std::array<std::string_view, 5> names = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
+                                                     "send"};
+  return names.at(static_cast<size_t>(exchange));
+}
+
+void Traffic::add(Kind kind, int64_t bytes, int64_t messages) {
+  if (bytes == 0 || messages == 0) return;
+  Sum& sum = sums_[kind];
+  sum.messages += messages;
+  sum.bytes += bytes * messages;
+  sum.largest = std::max(sum.largest, bytes);
+}
+
+}  // namespace ingot::spec

@@ -1,0 +1,275 @@
+#include "train/step_traffic.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "spec/sizes.h"
+#include "train/sharded_weights.h"
+#include "train/step_schedule.h"
+
+namespace ingot::train {
+
+namespace {
+
+using spec::Axis;
+using spec::Exchange;
+using spec::PipelineAction;
+
+// The adapted linear layers of a block, or the head, of which tensor-parallel ranks have parts.
+struct CutAdapters {
+  int64_t attention_out = 0, down = 0;  // with their inputs cut
+  int64_t projections = 0, ups = 0;     // with their outputs cut: q, k and v; gate and up
+  int64_t head = 0;
+};
+
+class Counter {
+ public:
+  Counter(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, const OptimizerDtypes& types,
+          const StepSettings& settings, const ShardSpec& share, std::span<const size_t> units, int64_t sequences)
+      : model_(model), lora_(lora), types_(types), settings_(settings), share_(share), units_(units) {
+    const int data_parallel = share.data_parallel();
+    const auto own = [&](int rank) {
+      return rank_sequences(sequences, settings.accumulation_unit, rank, data_parallel).count();
+    };
+    const int64_t mine = own(data_rank() / share.cp);
+    const bool alike = share.zero_stage() >= 2 || share.stages() > 1;
+    const int64_t most = own(data_parallel - 1);  // no rank has more
+    const int count = micro_batches_of(alike ? most : mine, settings, share);
+    const int64_t each = settings.micro * settings.accumulation_unit;
+    for (int64_t i = 0; i < count; ++i)
+      tokens_.push_back(std::clamp(mine - i * each, int64_t{0}, each) * settings.sequence_length / share.cp);
+    if (lora) {
+      lowest_ = model.num_layers();
+      const std::vector<spec::ParamSpec> table = spec::parameters(model);
+      for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
+        const int64_t layer = table[p.base].layer;
+        if (layer >= 0) lowest_ = std::min(lowest_, layer);
+        add_adapter(table[p.base]);
+      }
+    }
+    schedule_ = step_schedule(model, settings.schedule, share, lowest_, count, true);
+  }
+
+  spec::Traffic count() {
+    count_messages();
+    for (size_t chunk = 0; chunk < share_.shards.size(); ++chunk) {
+      for (const int64_t tokens : tokens_) {
+        if (tokens > 0) count_layers(share_.shards[chunk], tokens);
+      }
+    }
+    count_gradients();
+    count_weights();
+    return traffic_;
+  }
+
+ private:
+  // Among all ranks with the same part of the model.
+  int data_rank() const { return share_.replica * share_.ranks + share_.rank; }
+  int64_t width() const { return static_cast<int64_t>(size_of(settings_.activation)); }
+  bool sliced() const { return share_.sum_slices > 1; }
+  bool defers() const {
+    return share_.stages() > 1 && (settings_.schedule == spec::PipelineScheduleName::zb_h1 ||
+                                   settings_.schedule == spec::PipelineScheduleName::zb_v);
+  }
+  void add(Axis axis, Exchange exchange, int64_t bytes, int64_t messages = 1) {
+    traffic_.add({axis, exchange}, bytes, messages);
+  }
+
+  void add_adapter(const spec::ParamSpec& base) {
+    CutAdapters& layer = adapters_[base.layer];
+    switch (base.role) {
+      case spec::Role::attention_out: ++layer.attention_out; break;
+      case spec::Role::down: ++layer.down; break;
+      case spec::Role::expert_down: layer.down = 1; break;
+      case spec::Role::qkv:
+      case spec::Role::q:
+      case spec::Role::k:
+      case spec::Role::v: ++layer.projections; break;
+      case spec::Role::gate:
+      case spec::Role::up: ++layer.ups; break;
+      case spec::Role::expert_gate: expert_gates_ = 1; break;
+      case spec::Role::expert_up: expert_ups_ = 1; break;
+      case spec::Role::head: layer.head = 1; break;
+      default: break;
+    }
+  }
+  CutAdapters adapters_of(int64_t layer) const {
+    const auto found = adapters_.find(layer);
+    return found == adapters_.end() ? CutAdapters{} : found->second;
+  }
+
+  // Between stages.
+  void count_messages() {
+    if (share_.stages() == 1) return;
+    for (const spec::PipelineStep& step : schedule_.ranks[static_cast<size_t>(share_.stage())]) {
+      if (step.action != PipelineAction::send_activation && step.action != PipelineAction::send_gradient) continue;
+      add(Axis::pp, Exchange::send, tokens_[static_cast<size_t>(step.micro_batch)] * model_.hidden * width());
+    }
+  }
+
+  // A sum of matrices [rows, features] over tensor-parallel ranks.
+  void sum(int64_t rows, int64_t features, int64_t messages = 1) {
+    if (share_.tp() == 1) return;
+    add(Axis::tp, Exchange::all_reduce, rows * features * (sliced() ? 4 : width()), messages);
+  }
+  // Of low-rank products, which are summed where sums are taken in slices.
+  void sum_low_rank(int64_t rows, int64_t messages) {
+    if (sliced() && lora_) sum(rows, lora_->rank, messages);
+  }
+
+  // A micro-batch in one of the parts.
+  void count_layers(const spec::ModelShard& shard, int64_t tokens) {
+    const spec::ModelSpec part = spec::sizes_of(model_, shard);
+    const bool trains = shard.stage >= schedule_.shape.first_trainable;
+    const spec::BackwardEnd end = spec::backward_end(model_, shard, lowest_);
+    const bool below = end.input_gradient || (!lora_ && shard.first());
+    const int64_t lowest = below ? 0 : end.lowest_layer, first = spec::blocks_of(model_, shard).begin;
+    if (shard.first() && share_.tp() > 1) add(Axis::tp, Exchange::all_reduce, tokens * model_.hidden * width());
+    for (int64_t i = 0; i < part.num_layers(); ++i) {
+      const spec::LayerSpec& layer = part.layers[static_cast<size_t>(i)];
+      const CutAdapters cut = adapters_of(first + i);
+      count_attention_forward(layer, tokens, true, cut);
+      count_mlp_forward(layer, tokens, true, cut);
+      if (!trains || i < lowest) continue;
+      if (settings_.recompute == spec::Recompute::full) {
+        count_attention_forward(layer, tokens, layer.post_norms || !layer.parallel_residual, cut);
+        count_mlp_forward(layer, tokens, layer.post_norms, cut);
+      }
+      count_mlp_backward(layer, tokens, cut);
+      count_attention_backward(layer, tokens, !lora_ || i > lowest || below, cut);
+    }
+    if (shard.last() && trains) count_loss(tokens);
+  }
+
+  // `output`: whether its result is needed, and not only what backward reads.
+  void count_attention_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut) {
+    if (share_.cp > 1) exchange(layer.attention, tokens, 2, 2);
+    if (!output) return;
+    sum(tokens, model_.hidden);
+    sum_low_rank(tokens, cut.attention_out);
+  }
+  void count_mlp_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut) {
+    const spec::Experts* experts = spec::experts_of(layer.mlp);
+    if (experts != nullptr && sliced()) {
+      const int64_t rows = tokens * experts->per_token / experts->count;
+      sum(rows, model_.hidden, experts->count);
+      sum_low_rank(rows, cut.down * experts->count);
+    } else if (output) {
+      sum(tokens, model_.hidden);
+      sum_low_rank(tokens, cut.down);
+    }
+  }
+
+  void count_mlp_backward(const spec::LayerSpec& layer, int64_t tokens, const CutAdapters& cut) {
+    const spec::Experts* experts = spec::experts_of(layer.mlp);
+    if (experts == nullptr) {
+      sum(tokens, model_.hidden);
+      sum_low_rank(tokens, cut.down + cut.ups * (defers() ? 2 : 1));
+    } else if (sliced()) {
+      const int64_t rows = tokens * experts->per_token / experts->count;
+      sum(rows, model_.hidden, experts->count);
+      sum_low_rank(rows, (cut.down + expert_gates_ + expert_ups_) * experts->count);
+    } else {
+      sum(tokens, model_.hidden);
+      if (share_.tp() > 1) add(Axis::tp, Exchange::all_reduce, tokens * experts->per_token * 4);  // of routing weights
+    }
+  }
+  // `input`: whether the gradient of its input is needed.
+  void count_attention_backward(const spec::LayerSpec& layer, int64_t tokens, bool input, const CutAdapters& cut) {
+    const bool shared = layer.attention.kv_heads % share_.cp != 0;
+    if (share_.cp > 1) exchange(layer.attention, tokens, 3, shared ? 4 : 2);
+    if (input) sum(tokens, model_.hidden);
+    sum_low_rank(tokens, cut.attention_out + cut.projections * (defers() ? (input ? 2 : 1) : 1));
+  }
+
+  // Of context-parallel ranks: so many matrices of queries (or of results) and of keys or values.
+  void exchange(const spec::Attention& attention, int64_t tokens, int64_t queries, int64_t keys) {
+    const auto matrix = [&](int64_t heads) {
+      const int64_t own = heads % share_.cp == 0 ? heads / share_.cp : 1;
+      return tokens * share_.cp * own * attention.head_dim * width();
+    };
+    add(Axis::cp, Exchange::all_to_all, matrix(attention.heads), queries);
+    add(Axis::cp, Exchange::all_to_all, matrix(attention.kv_heads), keys);
+  }
+
+  // Log-sum-exps and targets' logits of the ranks' parts of the vocabulary, and the gradient of the head's input, of
+  // pieces of each accumulation unit.
+  void count_loss(int64_t tokens) {
+    if (share_.tp() == 1) return;
+    const int64_t unit = settings_.accumulation_unit * settings_.sequence_length / share_.sum_slices;
+    const int64_t chunk = spec::loss_chunk(model_.vocab);
+    const int64_t parts = sliced() ? share_.sum_slices : share_.tp();
+    const int64_t first = data_rank() % share_.cp * tokens, last = first + tokens;  // among all of the micro-batch's
+    for (int64_t begin = first; begin < last;) {
+      const int64_t end = std::min(last, begin / unit * unit + unit);
+      for (; begin < end; begin = std::min(end, begin + chunk)) {
+        const int64_t rows = std::min(chunk, end - begin);
+        add(Axis::tp, Exchange::all_gather, parts * 2 * rows * 4);
+        sum(rows, model_.hidden);
+        sum_low_rank(rows, adapters_of(-1).head * (defers() ? 2 : 1));
+      }
+    }
+  }
+
+  void count_gradients() {
+    const std::vector<BucketBytes> buckets = bucket_bytes(model_, lora_, settings_.activation, types_, share_);
+    const auto has_tokens = [](int64_t tokens) { return tokens > 0; };
+    const auto computed = static_cast<int64_t>(std::ranges::count_if(tokens_, has_tokens));
+    const bool every = share_.zero_stage() >= 2;
+    const int64_t times = every ? std::ssize(tokens_) : 1;
+    const bool several = share_.ranks * share_.replicas > 1;
+    const Axis first = share_.ranks > 1 ? Axis::dp : Axis::replicas;
+    for (const BucketBytes& bucket : buckets) {
+      const int64_t partial_times = every ? computed : std::min<int64_t>(computed, 1);
+      if (share_.tp() > 1 && !(sliced() && lora_)) {
+        for (const size_t bytes : bucket.partial)
+          add(Axis::tp, Exchange::all_reduce, static_cast<int64_t>(bytes), partial_times);
+      }
+      if (computed > 0) add(Axis::pp, Exchange::all_reduce, static_cast<int64_t>(bucket.split));
+      if (!several) continue;
+      const Exchange how = share_.zero_stage() == 0 ? Exchange::all_reduce : Exchange::reduce_scatter;
+      add(first, how, static_cast<int64_t>(bucket.memory), times);
+      if (share_.ranks > 1 && share_.replicas > 1)
+        add(Axis::replicas, Exchange::all_reduce, static_cast<int64_t>(bucket.section));
+      if (share_.zero_stage() == 0 || (share_.gathers_weights() && !lora_)) continue;
+      for (const size_t bytes : bucket.weights) add(Axis::dp, Exchange::all_gather, static_cast<int64_t>(bytes));
+    }
+  }
+
+  // Of weights that are gathered when they are used.
+  void count_weights() {
+    if (share_.zero_stage() < 3) return;
+    const int64_t lowest = lora_ ? lowest_ : 0;
+    std::vector<int> pass(static_cast<size_t>(model_.num_layers()) + 2);
+    std::iota(pass.begin(), pass.end(), 0);
+    for (int64_t layer = model_.num_layers(); layer-- > lowest;) pass.push_back(static_cast<int>(1 + layer));
+    for (const int unit : gathered_units(model_, pass, std::ssize(tokens_), lora_.has_value()))
+      add(Axis::dp, Exchange::all_gather, static_cast<int64_t>(units_[static_cast<size_t>(unit)]));
+  }
+
+  const spec::ModelSpec& model_;
+  const std::optional<spec::LoraSpec>& lora_;
+  const OptimizerDtypes& types_;
+  const StepSettings& settings_;
+  const ShardSpec& share_;
+  std::span<const size_t> units_;
+  int64_t lowest_ = 0;
+  std::vector<int64_t> tokens_;  // of each micro-batch on this rank
+  spec::PipelineSchedule schedule_;
+  std::map<int64_t, CutAdapters> adapters_;  // by layer; -1: outside the blocks
+  int64_t expert_gates_ = 0, expert_ups_ = 0;
+  spec::Traffic traffic_;
+};
+
+}  // namespace
+
+spec::Traffic step_traffic(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
+                           const OptimizerDtypes& types, const StepSettings& settings, const ShardSpec& share,
+                           std::span<const size_t> units, int64_t sequences) {
+  return Counter(model, lora, types, settings, share, units, sequences).count();
+}
+
+}  // namespace ingot::train
