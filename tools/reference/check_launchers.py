@@ -50,6 +50,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def stepds(job):
+    """SLURM's processes on this machine that run the job."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_text().startswith(f"slurmstepd: [{job}."):
+                found.append(path)
+        except OSError:
+            pass  # it has ended
+    return found
+
+
 def events(run):
     path = run / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
@@ -146,11 +158,14 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
         wait_for(f"{name}: the first checkpoint", lambda: ended() or (run / "checkpoints/step-4").exists())
         self.slurm("scontrol", "requeue", job)
         wait_for(f"{name}: the job is queued again", lambda: state("JobState") == "PENDING")
-        self.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")  # SLURM waits two minutes
+        # What the first run's script reports when it ends would be taken for the end of the second, which SLURM starts after two
+        # minutes for this reason.
+        wait_for(f"{name}: the first run's script has ended", lambda: not stepds(job))
+        self.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
         wait_for(f"{name}: the job's end", ended)
         starts = [e for e in events(run) if e["type"] == "start"]
         if [e["resumed"] for e in starts] != [False, True] or [e["ranks"] for e in starts] != [RANKS, RANKS]:
-            sys.exit(f"{name}: it was not requeued and continued by {RANKS} ranks: {starts}")
+            sys.exit(f"{name}: it was not requeued and continued by {RANKS} ranks: {starts}; {log.read_text()}")
         return result(run), starts[1]["first_step"]
 
     def close(self):
