@@ -1,6 +1,7 @@
 #include "nn/transfer.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -97,6 +98,17 @@ void DeviceSum::sum_piece(ops::Context& context, const Tensor& x, Order order) {
   ranks_->all_gather(workspace_, x.data, own.data, sections)->wait();
 }
 
+void DeviceSum::sum_neighbours(ops::Context& context, const Tensor& x, int count) {
+  const int64_t ranks = ranks_->size(), first = ranks_->rank() / count * count;
+  const int64_t at_most = static_cast<int64_t>(piece_bytes / size_of(x.dtype)) / ranks;
+  for (int64_t begin = 0; begin < x.elements(); begin += at_most) {
+    const Tensor own = x.slice(begin, std::min(x.elements(), begin + at_most));
+    const Tensor parts{parts_, x.dtype, Shape{ranks, own.elements()}, x.device};
+    gather(parts, own, std::vector<size_t>(static_cast<size_t>(ranks), own.bytes()));
+    ops::sum_parts(context, own, parts.slice(first, first + count), false);
+  }
+}
+
 void DeviceSum::gather(const Tensor& all, const Tensor& own, std::span<const size_t> bytes) {
   ranks_->all_gather(workspace_, all.data, own.data, bytes)->wait();
 }
@@ -116,6 +128,20 @@ void sum_over_ranks(Pass& pass, const Tensor& x) {
       case DType::f32: sum_floats(device, group, part); break;
       default: throw_error(ErrorKind::internal, "{} cannot be summed over ranks", x.text());
     }
+  }
+}
+
+void sum_neighbours(Device& device, const comm::Group& group, const Tensor& x, int count) {
+  const auto first = static_cast<size_t>(group.rank() / count * count), last = first + static_cast<size_t>(count);
+  for (int64_t begin = 0; begin < x.elements(); begin += at_once) {
+    const Tensor part = x.slice(begin, std::min(x.elements(), begin + at_once));
+    std::vector<float> own(static_cast<size_t>(part.elements()));
+    device.copy_to_host(own.data(), part.data, part.bytes());
+    const std::vector<std::vector<float>> all = group.gather(std::span<const float>(own));
+    own = all[first];
+    for (size_t rank = first + 1; rank < last; ++rank)
+      std::transform(own.begin(), own.end(), all[rank].begin(), own.begin(), std::plus<>());
+    device.copy_from_host(part.data, own.data(), part.bytes());
   }
 }
 

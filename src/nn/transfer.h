@@ -23,6 +23,8 @@ class DeviceSum {
   void sum(ops::Context& context, const Tensor& x);
   // The same for f32, added in a binary tree.
   void add_tree(ops::Context& context, const Tensor& x);
+  // The same for f32 and the sum over the groups of `count` neighbours into which the ranks are divided.
+  void sum_neighbours(ops::Context& context, const Tensor& x, int count);
   // all [sum of bytes, at most 16 MiB or one row of a matrix] receives every rank's `own`, bytes[r] from rank r, in
   // rank order.
   void gather(const Tensor& all, const Tensor& own, std::span<const size_t> bytes);
@@ -45,6 +47,10 @@ void sum_over_ranks(Pass& pass, const Tensor& x);
 // The same for x f32 and a number of ranks that is a power of two: x becomes the ranks' sums of a binary tree, first of
 // neighbours, then of neighbouring pairs.
 void add_tree_over_ranks(Pass& pass, const Tensor& x);
+
+// Without a DeviceSum: x [N] f32 becomes the sum of the x of those of `group` among the `count` neighbours of which
+// this rank is one, added as above; by way of host memory.
+void sum_neighbours(Device& device, const comm::Group& group, const Tensor& x, int count);
 
 // All-gather over pass.tp: out [R, N] becomes every rank's part [R, columns[r]] beside those of lower ranks; N is the
 // sum of columns. Otherwise as above.

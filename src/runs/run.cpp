@@ -60,8 +60,11 @@ std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_stat
   for (size_t i = 0; i < optimizer_state.tensors().size(); ++i) {
     const train::TrainedParameter& t = optimizer_state.tensors()[i];
     const Tensor master = step.master(i, memory.emplace_back());
-    if (t.is_counted(optimizer_state.share()))
-      held.push_back({t.number, master, t.whole, t.slice, {0, t.slice.elements()}});
+    const int64_t counted = t.counted_elements(optimizer_state.share());
+    if (counted > 0) {
+      const Tensor flat = master.reshape(Shape{master.elements()});
+      held.push_back({t.number, flat.slice(0, counted), t.whole, t.slice, {0, counted}});
+    }
   }
   return held;
 }

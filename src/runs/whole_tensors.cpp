@@ -35,13 +35,15 @@ std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<con
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   std::vector<HeldTensor> held;
   for (const spec::HeldParameter& p : spec::held_parameters(model, shards)) {
-    if (p.copy || !spec::counts(p.placement, shards.front())) continue;
+    const int64_t counted = p.copy ? 0 : p.counted_elements(shards.front());
+    if (counted == 0) continue;
     const Parameter& weight = weights.parameters[p.whole];
+    const Tensor tensor = weight.matrix ? weight.matrix.tensor() : weight.vector;
     held.push_back({p.whole,
-                    weight.matrix ? weight.matrix.tensor() : weight.vector,
+                    tensor.reshape(Shape{tensor.elements()}).slice(0, counted),
                     Shape(table[p.whole].shape),
                     p.slice,
-                    {0, p.slice.elements()}});
+                    {0, counted}});
   }
   return held;
 }
@@ -54,13 +56,12 @@ std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<con
     const Parameter& weight = weights.weights().parameters[p.whole];
     const DType type = weight.matrix ? weight.matrix.tensor().dtype : weight.vector.dtype;
     const spec::Range& bytes = weights.own()[p.whole].bytes;
-    if (bytes.count() == 0 || p.copy || !spec::counts(p.placement, shards.front())) continue;
     const auto width = static_cast<int64_t>(size_of(type));
-    held.push_back({p.whole,
-                    weights.own(p.whole, type),
-                    Shape(table[p.whole].shape),
-                    p.slice,
-                    {bytes.begin / width, bytes.end / width}});
+    const spec::Range own{bytes.begin / width, bytes.end / width};
+    const spec::Range counted = spec::common(own, {0, p.copy ? 0 : p.counted_elements(shards.front())});
+    if (counted.count() == 0) continue;
+    held.push_back({p.whole, weights.own(p.whole, type).slice(0, counted.end - own.begin), Shape(table[p.whole].shape),
+                    p.slice, counted});
   }
   return held;
 }

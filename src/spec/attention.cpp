@@ -52,12 +52,13 @@ void Attention::add_parameters(TableBuilder& table) const {
       row.fused_heads = heads;
     } else {
       row.row_groups = {q, kv, kv};
+      row.kv_heads = kv_heads;
     }
     table.linear(Role::qkv, row);
   } else {
     table.linear(Role::q, {.out = q, .in = hidden, .bias = bias, .rope_heads = heads});
-    table.linear(Role::k, {.out = kv, .in = hidden, .bias = bias, .rope_heads = kv_heads});
-    table.linear(Role::v, {.out = kv, .in = hidden, .bias = bias});
+    table.linear(Role::k, {.out = kv, .in = hidden, .bias = bias, .rope_heads = kv_heads, .kv_heads = kv_heads});
+    table.linear(Role::v, {.out = kv, .in = hidden, .bias = bias, .kv_heads = kv_heads});
   }
   if (qk_norm != QkNorm::none) {
     table.norm(Role::q_norm, qk_norm == QkNorm::head ? head_dim : q);
@@ -87,7 +88,7 @@ void Attention::add_saved(SavedList& list) const {
 
 void Attention::check_split(Parts parts) const {
   check_divides(parts, "attention heads", heads);
-  check_divides(parts, "key/value heads", kv_heads);
+  if (!parts.copies || parts.count % kv_heads != 0) check_divides(parts, "key/value heads", kv_heads);
   if (parts.count > 1 && qk_norm == QkNorm::all_heads) {
     throw_error(ErrorKind::unsupported,
                 "{} is {}, but the norms of this model's queries and keys are over all heads together", parts.setting,
@@ -98,7 +99,7 @@ void Attention::check_split(Parts parts) const {
 Attention Attention::split(int64_t tp) const {
   Attention part = *this;
   part.heads /= tp;
-  part.kv_heads /= tp;
+  part.kv_heads = std::max<int64_t>(1, kv_heads / tp);
   return part;
 }
 

@@ -83,8 +83,9 @@ struct Attention {
   void add_saved(SavedList& list) const;
   CacheEntry cache_entry() const { return {key_width(), key_width()}; }
 
-  // The attention of one of `tp` tensor-parallel ranks, which has an equal share of the heads. check_split:
-  // ErrorKind::usage, naming the number, when that is not possible; unsupported for what cannot be split yet.
+  // The attention of one of `tp` tensor-parallel ranks, which has an equal share of the heads; where there are more
+  // ranks than key/value heads, tp / kv_heads neighbours have the same one. check_split: ErrorKind::usage, naming the
+  // number, when that is not possible; unsupported for what cannot be split yet.
   void check_split(Parts parts) const;
   Attention split(int64_t tp) const;
 

@@ -28,6 +28,7 @@ inline void check_together(bool wrong, const char* one, const char* other) {
 struct Parts {
   int64_t count = 1;
   const char* setting = "tp";
+  bool copies = true;  // where there are more of them than key/value heads, neighbours may have the same one
 };
 
 // ErrorKind::usage when `count` cannot be divided into these parts.

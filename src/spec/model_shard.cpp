@@ -19,16 +19,27 @@ Range share(int64_t begin, int64_t count, int64_t rank, int64_t shares) {
   return {begin + rank * size, begin + (rank + 1) * size};
 }
 
-// The rows that a rank holds of a parameter that is split by rows.
-std::vector<Range> rows_of(const ParamSpec& p, const ModelShard& shard) {
-  if (p.row_groups.empty()) return {share(0, p.shape[0], shard.tp_rank, shard.tp)};
-  std::vector<Range> rows;
+// Of a parameter with rows of key/value heads, the ranks that have the same one.
+int64_t copies_of(const ParamSpec& p, const ModelShard& shard) {
+  return p.kv_heads > 0 ? std::max<int64_t>(1, shard.tp / p.kv_heads) : 1;
+}
+
+// Sets what a rank holds of a parameter that is split by rows.
+void split_rows(HeldParameter& held, const ParamSpec& p, const ModelShard& shard) {
+  const int64_t copies = copies_of(p, shard);
+  std::vector<int64_t> groups = p.row_groups;
+  if (groups.empty()) groups = {p.shape[0]};
+  held.slice.rows.clear();
+  held.copied = {0, copies};
   int64_t begin = 0;
-  for (const int64_t group : p.row_groups) {
-    rows.push_back(share(begin, group, shard.tp_rank, shard.tp));
-    begin += group;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const bool queries = i == 0 && groups.size() > 1;
+    const int64_t ranks = queries ? 1 : copies;  // with the same rows
+    held.slice.rows.push_back(share(begin, groups[i], shard.tp_rank / ranks, shard.tp / ranks));
+    if (!p.row_groups.empty()) held.held.row_groups[i] = held.slice.rows.back().count();
+    if (queries) held.copied.begin = held.slice.rows.back().count();
+    begin += groups[i];
   }
-  return rows;
 }
 
 Slice whole_slice_of(const ParamSpec& p) { return whole_slice(p.shape[0], p.shape.size() > 1 ? p.shape[1] : 1); }
@@ -123,22 +134,26 @@ void check_context_parallel(const ModelSpec& model, const ContextParallel& cp) {
                "the sequence length of {} cannot be divided among {} context-parallel ranks", cp.sequence_length,
                cp.ranks);
   }
+  const auto heads_of = [&](const Attention& attention) {
+    const Attention part = attention.split(cp.tp);
+    return std::pair(part.heads, part.kv_heads);
+  };
   const auto can = [&](int64_t ranks) {
     return std::ranges::all_of(model.layers, [&](const LayerSpec& layer) {
-      const int64_t heads = layer.attention.heads / cp.tp, kv_heads = layer.attention.kv_heads / cp.tp;
+      const auto [heads, kv_heads] = heads_of(layer.attention);
       return heads % ranks == 0 && (kv_heads % ranks == 0 || (!cp.bitwise && ranks % kv_heads == 0));
     });
   };
   if (can(cp.ranks)) return;
-  const Attention& first = model.layers.front().attention;
+  const auto [heads, kv_heads] = heads_of(model.layers.front().attention);
   std::string list;
-  for (int64_t ranks = 1; ranks <= first.heads / cp.tp; ++ranks) {
+  for (int64_t ranks = 1; ranks <= heads; ++ranks) {
     if (can(ranks)) list += fmt::format("{}{}", list.empty() ? "" : ", ", ranks);
   }
   throw_hint(ErrorKind::usage, fmt::format("use one of {}", list),
              "{} context-parallel ranks cannot share the {} heads and {} key/value heads that each of {} "
              "tensor-parallel ranks has{}",
-             cp.ranks, first.heads / cp.tp, first.kv_heads / cp.tp, cp.tp, cp.bitwise ? ", with the same bits" : "");
+             cp.ranks, heads, kv_heads, cp.tp, cp.bitwise ? ", with the same bits" : "");
 }
 
 void check_sum_slices(const ModelSpec& model, int64_t slices) {
@@ -146,16 +161,18 @@ void check_sum_slices(const ModelSpec& model, int64_t slices) {
   if (slices == 1) return;
   if (slices > model.vocab)
     throw_error(ErrorKind::usage, "{} is {}, more than the vocabulary's {} tokens", setting, slices, model.vocab);
-  const std::optional<Error> error = split_error(model, {slices, setting});
+  const auto error_of = [&](int64_t count) { return split_error(model, {count, setting, false}); };
+  const std::optional<Error> error = error_of(slices);
   if (!error) return;
   int64_t below = slices / 2;
-  while (below > 1 && split_error(model, {below})) below /= 2;
+  while (below > 1 && error_of(below)) below /= 2;
   throw Error(error->kind(), error->message(),
               below > 1 ? fmt::format("set {} to {}", setting, below) : fmt::format("remove {}", setting));
 }
 
-bool counts(TensorPlacement placement, const ModelShard& shard) {
-  return placement == TensorPlacement::sharded || shard.tp_rank == 0;
+int64_t HeldPart::counted_elements(const ModelShard& shard) const {
+  if (placement != TensorPlacement::sharded) return shard.tp_rank == 0 ? slice.elements() : 0;
+  return shard.tp_rank % copied.ranks == 0 ? slice.elements() : copied.begin * slice.columns.count();
 }
 
 Range blocks_of(const ModelSpec& model, const ModelShard& shard) {
@@ -194,12 +211,16 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     const ParamSpec& p = table[i];
     const bool copy = is_copy(model, p, shard);
     if (!copy && !is_held(p, shard, blocks)) continue;
-    HeldParameter held{.whole = i, .held = p, .slice = whole_slice_of(p), .copy = copy};
+    HeldParameter held;
+    held.whole = i;
+    held.held = p;
+    held.slice = whole_slice_of(p);
+    held.copy = copy;
     if (shard.tp > 1 && is_cut_by_vocabulary(p)) {
       held.slice.rows = {vocabulary_of(model, shard)};
       held.placement = TensorPlacement::sharded;
     } else if (shard.tp > 1 && p.layer >= 0) {
-      if (p.split == Split::rows) held.slice.rows = rows_of(p, shard);
+      if (p.split == Split::rows) split_rows(held, p, shard);
       if (p.split == Split::columns) held.slice.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
       held.placement = p.split != Split::none ? TensorPlacement::sharded
                        : is_norm_of_heads(p)  ? TensorPlacement::partial
@@ -207,9 +228,9 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     }
     held.held.shape[0] = held.slice.num_rows();
     if (p.shape.size() > 1) held.held.shape[1] = held.slice.columns.count();
-    held.held.rope_heads = p.rope_heads / shard.tp;
+    held.held.rope_heads = p.rope_heads * copies_of(p, shard) / shard.tp;
+    held.held.kv_heads = p.kv_heads * copies_of(p, shard) / shard.tp;
     held.held.fused_heads = p.fused_heads / shard.tp;
-    for (int64_t& group : held.held.row_groups) group /= shard.tp;
     list.push_back(std::move(held));
   }
   return list;
@@ -230,8 +251,12 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<con
 
 HeldAdapter held_adapter(const LoraParam& adapter, const HeldParameter& base) {
   const auto [module, index, rank, in, out] = adapter;
-  HeldAdapter held{
-      adapter, {{rank, in}, {{{0, rank}}, base.slice.columns}}, {{out, rank}, {base.slice.rows, {0, rank}}}};
+  HeldAdapter held{.adapter = adapter, .a = {}, .b = {}};
+  held.a.whole = {rank, in};
+  held.a.slice = {{{0, rank}}, base.slice.columns};
+  held.b.whole = {out, rank};
+  held.b.slice = {base.slice.rows, {0, rank}};
+  held.b.copied = base.copied;
   if (base.placement != TensorPlacement::sharded) return held;
   const bool outputs = base.held.split == Split::rows;
   held.a.placement = outputs ? TensorPlacement::partial : TensorPlacement::sharded;

@@ -1,8 +1,8 @@
 // The share of a model that one rank of a process grid holds: an equal share of the attention heads and of the MLPs'
 // inner features, and a range of the vocabulary's rows of the token embedding and of the head (tensor parallelism,
-// Shoeybi et al. 2019, arXiv 1909.08053); and a range of the blocks (a pipeline stage). Norms, routers and learned
-// positions are on every rank of a stage that has them. The last stage
-// has a copy of a tied embedding, as its head.
+// Shoeybi et al. 2019, arXiv 1909.08053); where there are more ranks than key/value heads, neighbours have a copy of
+// the same one; and a range of the blocks (a pipeline stage). Norms, routers and learned positions are on every rank of
+// a stage that has them. The last stage has a copy of a tied embedding, as its head.
 #pragma once
 
 #include <cstdint>
@@ -65,15 +65,27 @@ enum class TensorPlacement {
   sharded,     // each has a part of it, and computes that part's gradient
 };
 
-// Whether norms, checkpoints and exports get this rank's elements of such a tensor: one rank's of those that several
-// have.
-bool counts(TensorPlacement placement, const ModelShard& shard);
+// The rows of a sharded tensor that are of a key/value head which `ranks` neighbours have: those from row `begin` of
+// the slice on. Each computes what its own query heads give of their gradient, which is the sum.
+struct CopiedRows {
+  int64_t begin = 0;
+  int64_t ranks = 1;  // 1: there are none
+};
 
-struct HeldParameter {
+// What a rank of a tensor-parallel group has of a tensor.
+struct HeldPart {
+  Slice slice;
+  TensorPlacement placement = TensorPlacement::replicated;
+  CopiedRows copied;
+
+  // The number of the slice's first elements that norms, checkpoints and exports get from this rank: of what several
+  // ranks have, they get the first one's.
+  int64_t counted_elements(const ModelShard& shard) const;
+};
+
+struct HeldParameter : HeldPart {
   size_t whole = 0;  // index in parameters(model)
   ParamSpec held;    // names and indices as in the whole model, shape as held
-  Slice slice;       // of the whole parameter
-  TensorPlacement placement = TensorPlacement::replicated;
   // The last stage's copy of a tied embedding, which the first stage holds too: each computes the gradient of its own
   // use, and the parameter's is their sum.
   bool copy = false;
@@ -88,10 +100,8 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, std::span<con
 
 // One of an adapter's two matrices as a rank holds it: A [rank, in] has the columns of the base weight, B [out, rank]
 // its rows.
-struct HeldAdapterMatrix {
+struct HeldAdapterMatrix : HeldPart {
   std::vector<int64_t> whole;  // shape
-  Slice slice;
-  TensorPlacement placement = TensorPlacement::replicated;
 };
 struct HeldAdapter {
   LoraParam adapter;  // of the whole model

@@ -62,6 +62,9 @@ struct ParamSpec {
   bool transposed = false;  // Hugging Face's files store it as [in, out] (GPT-2's Conv1D)
   std::string gguf_name;    // for instance "blk.0.attn_q.weight"
   int64_t rope_heads = 0;   // not 0: rows are this many heads, whose rotary pairs GGUF's llama stores interleaved
+  // Not 0: rows are this many key/value heads; with row_groups, those of all groups but the first are. More
+  // tensor-parallel ranks than heads have copies of them (spec::CopiedRows).
+  int64_t kv_heads = 0;
   int64_t fused_heads = 0;  // not 0: rows are q, k, v of this many heads in turn; GGUF stores all q, then k, then v
   double used = 1;          // the fraction of tokens that the parameter is used for; below 1 for an expert
 

@@ -15,6 +15,12 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// What two ranges have in common; if nothing, a range of count 0.
+inline Range common(const Range& a, const Range& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
 // The rows in `rows` (ascending ranges that do not overlap), one after another, and of each of them these columns.
 struct Slice {
   std::vector<Range> rows;

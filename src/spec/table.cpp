@@ -52,6 +52,7 @@ void TableBuilder::norm(Role role, int64_t features) {
 void TableBuilder::linear(Role role, const LinearRow& row) {
   const auto shared_of = [&](ParamSpec& p) {
     p.rope_heads = family_.interleaved_rope ? row.rope_heads : 0;
+    p.kv_heads = row.kv_heads;
     p.fused_heads = row.fused_heads;
     p.row_groups = row.row_groups;
     p.used = row.used;

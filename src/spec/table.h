@@ -35,6 +35,7 @@ class TableBuilder {
     std::vector<int64_t> row_groups = {};
     bool residual = false;  // its result is added to the residual
     int64_t rope_heads = 0;
+    int64_t kv_heads = 0;
     int64_t fused_heads = 0;
     bool precise = false;
     int64_t expert = -1;

@@ -121,9 +121,29 @@ void GradientSync::sum_partial(const Bucket& bucket) {
   for_partial([&](const Tensor& x, size_t at) { device_.copy_from_host(x.data, sums.data() + at, x.bytes()); });
 }
 
+// Rows of keys and values that several tensor-parallel ranks have. There are none with fixed-point sums.
+void GradientSync::sum_copied(const Bucket& bucket) {
+  for (size_t i = bucket.first; i < bucket.last; ++i) {
+    const TrainedParameter& t = optimizer_state_.tensors()[i];
+    if (t.copied.ranks == 1) continue;
+    const int64_t elements = t.gradient.elements(), begin = t.copied.begin * t.slice.columns.count();
+    const Tensor rows = t.gradient.reshape(Shape{elements}).slice(begin, elements);
+    const auto ranks = static_cast<int>(t.copied.ranks);
+    count(spec::Axis::tp, spec::Exchange::all_gather, rows.bytes() * static_cast<size_t>(tp_.size()));
+    if (tp_sum_ != nullptr) {
+      tp_sum_->sum_neighbours(context_, rows, ranks);
+    } else {
+      nn::sum_neighbours(device_, tp_, rows, ranks);
+    }
+  }
+}
+
 void GradientSync::begin(size_t b, bool empty) {
   const Bucket& bucket = optimizer_state_.buckets()[b];
-  if (tp_.size() > 1 && !local_only_ && !empty) sum_partial(bucket);
+  if (tp_.size() > 1 && !local_only_ && !empty) {
+    sum_partial(bucket);
+    sum_copied(bucket);
+  }
   if (alone()) return;
   const Tensor& memory = bucket.memory;
   if (empty) device_.fill_zero(memory.data, memory.bytes());

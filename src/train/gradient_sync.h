@@ -26,10 +26,10 @@ class GradientSync {
 
   void begin_step();
   // Starts the synchronisation of the bucket's memory, which holds this rank's gradients, after adding up what
-  // tensor-parallel ranks have of one gradient (spec::TensorPlacement::partial). All ranks call it for the same buckets
-  // in the same order. `empty`: this rank has computed nothing and contributes zeros in place of the memory's contents.
-  // With every_micro_batch(), buckets share memory; when this returns, backward may overwrite that of the bucket that
-  // it computes next.
+  // tensor-parallel ranks have of one gradient (spec::TensorPlacement::partial, spec::CopiedRows). All ranks call it
+  // for the same buckets in the same order. `empty`: this rank has computed nothing and contributes zeros in place of
+  // the memory's contents. With every_micro_batch(), buckets share memory; when this returns, backward may overwrite
+  // that of the bucket that it computes next.
   void begin(size_t bucket, bool empty);
   // Called after the last bucket of a micro-batch, or of a step if not every_micro_batch(). Records this rank's largest
   // contributions to fixed-point sums. `empty` as above.
@@ -84,6 +84,7 @@ class GradientSync {
   void sum_over_model(std::span<double> values) const;
   void sum_partial(const Bucket& bucket);
   void sum_partial_fixed(const Bucket& bucket);
+  void sum_copied(const Bucket& bucket);
   void accumulate_pending();
   void finish_buckets();
   void reduce_across(size_t bucket, const Tensor& section);

@@ -55,12 +55,17 @@ struct Planned {
   const Optimizer* optimizer = nullptr;
   int64_t layer = -1;
   std::vector<int> chunks = {};
-  bool tied = false;   // this rank computes both uses of a tied embedding
-  bool split = false;  // it computes one of them
-  bool counts = true;  // TrainedParameter::is_counted
+  bool tied = false;    // this rank computes both uses of a tied embedding
+  bool split = false;   // it computes one of them
+  int64_t counted = 0;  // TrainedParameter::counted_elements
   spec::TensorPlacement placement = spec::TensorPlacement::replicated;
+  int64_t copied = 0;  // elements that several tensor-parallel ranks have (spec::CopiedRows)
   std::vector<SquareBlock> square_blocks = {};
 };
+
+int64_t copied_elements(const spec::HeldPart& part) {
+  return part.copied.ranks == 1 ? 0 : part.slice.elements() - part.copied.begin * part.slice.columns.count();
+}
 
 // The adapters of the parts of a model that a rank holds. `number`: of A, among all trainable tensors; that of B
 // follows.
@@ -162,8 +167,9 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
                            .optimizer = &optimizer_for(name, shape, layer),
                            .layer = layer,
                            .chunks = each.chunks,
-                           .counts = spec::counts(matrix->placement, shards.front()),
+                           .counted = matrix->counted_elements(shards.front()),
                            .placement = matrix->placement,
+                           .copied = copied_elements(*matrix),
                            .square_blocks = slices.blocks(each.held, member)});
       }
     }
@@ -178,7 +184,7 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       const bool tied = is_tied(model, p);
       planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
                          chunks_of(model, shards, p), tied && both, tied && !both,
-                         spec::counts(held.placement, shards.front()) && !held.copy, held.placement,
+                         held.copy ? 0 : held.counted_elements(shards.front()), held.placement, copied_elements(held),
                          slices.blocks(held)});
     }
   }
@@ -299,8 +305,8 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     const Planned& p = layout.tensors[i];
     const int64_t elements = layout.shard(i).count();
     // What this rank writes to checkpoints.
-    const int64_t part =
-        !p.counts || layout.share.replica > 0 ? 0 : layout.parts[i][static_cast<size_t>(layout.share.rank)].count();
+    const Range counted{0, layout.share.replica > 0 ? 0 : p.counted};
+    const int64_t part = common(layout.parts[i][static_cast<size_t>(layout.share.rank)], counted).count();
     const bool own_master = !shares_memory(p.weight, types), offloaded = types.offload && own_master;
     if (own_master) (offloaded ? bytes.offloaded : bytes.master) += state_footprint(Shape{elements}, types.master);
     (offloaded ? bytes.offloaded : bytes.moments) += state_bytes(*p.optimizer, p.shape, elements, types.state);
@@ -361,6 +367,7 @@ std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::o
       const Planned& p = layout.tensors[i];
       const auto elements = static_cast<size_t>(p.shape.elements());
       if (p.placement == spec::TensorPlacement::partial) bytes.partial.push_back(elements * width);
+      if (p.copied > 0) bytes.copied.push_back(static_cast<size_t>(p.copied) * width);
       bytes.weights.push_back(elements * size_of(p.weight));
     }
     if (bucket.split) bytes.split = static_cast<size_t>(layout.tensors[*bucket.split].shape.elements()) * width;
@@ -382,8 +389,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     t.copy = held.copy;
     t.shape = shape_of(held.held);
     t.whole = shape_of(table[held.whole]);
-    t.slice = held.slice;
-    t.placement = held.placement;
+    static_cast<spec::HeldPart&>(t) = held;
     t.decay = held.held.decay;
     t.weight = t.shape.rank() == 2 ? parameter.matrix.tensor() : parameter.vector;
     if (t.weight.dtype != weight_type(t.shape, activation)) {
@@ -425,8 +431,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
       t.number = number;
       t.shape = weight.shape;
       t.whole = Shape(std::span<const int64_t>(matrix.whole));
-      t.slice = matrix.slice;
-      t.placement = matrix.placement;
+      static_cast<spec::HeldPart&>(t) = matrix;
       t.decay = true;
       t.weight = weight;
       tensors_.push_back(std::move(t));

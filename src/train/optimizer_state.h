@@ -20,17 +20,14 @@ class ShardedWeights;
 // A trainable tensor, or the part of it that a tensor-parallel rank has, and its optimizer state. Where data-parallel
 // ranks shard the state (train/sharding.h), masters and state are flat and hold this rank's own elements; otherwise
 // they have the shape of what is held.
-struct TrainedParameter {
+struct TrainedParameter : spec::HeldPart {
   std::string name;   // "model.norm.weight"; for adapters "model.layers.0.self_attn.q_proj.lora_A.weight"
   size_t number = 0;  // among the trainable tensors of the whole model
   // Of a pipeline's last stage: a tied embedding that the first stage has too. Both stages update theirs with the sum
   // of their gradients; norms and checkpoints have it once.
   bool copy = false;
-  Shape shape;  // as held
-  // The whole tensor's shape, what is held of it, and what the other tensor-parallel ranks have.
-  Shape whole;
-  spec::Slice slice;
-  spec::TensorPlacement placement = spec::TensorPlacement::replicated;
+  Shape shape;         // as held
+  Shape whole;         // the whole tensor's
   bool decay = false;  // weight decay applies
   // With ShardSpec::sum_slices above 1, else empty. A rank's part has whole blocks.
   std::vector<SquareBlock> square_blocks;
@@ -50,8 +47,12 @@ struct TrainedParameter {
   Tensor weight;
   Tensor own_weight;  // [elements of the shard] of it, flat, where the update writes them
 
-  // Whether norms and checkpoints get this rank's elements of the tensor: of those that several ranks have, one rank's.
-  bool is_counted(const ShardSpec& share) const { return !copy && spec::counts(placement, share.shards.front()); }
+  // The number of its first elements that norms and checkpoints get from this rank: of those that several ranks have,
+  // they get one rank's.
+  int64_t counted_elements(const ShardSpec& share) const {
+    return copy ? 0 : HeldPart::counted_elements(share.shards.front());
+  }
+  bool is_counted(const ShardSpec& share) const { return counted_elements(share) > 0; }
 };
 
 // Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There
@@ -114,6 +115,7 @@ struct BucketBytes {
   size_t section = 0;                // this rank's section of it
   size_t split = 0;                  // Bucket::split's gradient; 0 without one
   std::vector<size_t> partial = {};  // of each tensor whose gradient tensor-parallel ranks have parts of
+  std::vector<size_t> copied = {};   // of the part of each that several tensor-parallel ranks have
   std::vector<size_t> weights = {};  // of each tensor, what the model computes with
 };
 std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,

@@ -42,6 +42,7 @@ struct ShardSpec {
   int tp_rank() const { return static_cast<int>(shards.front().tp_rank); }
 };
 
+using spec::common;
 using spec::Range;  // of a flattened tensor
 
 // Divides tensors with the given numbers of elements among ranks; result by tensor and rank. With the tensors

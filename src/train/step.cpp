@@ -186,12 +186,18 @@ void Step::sum_squares() {
     }
     if (!blocks_) {
       const auto index = static_cast<int64_t>(t.number);
-      ops::sum_squares(context_, squares_.slice(index, index + 1), gradient);
+      ops::sum_squares(context_, squares_.slice(index, index + 1), gradient.slice(0, t.counted_elements(share)));
       continue;
     }
     for (int64_t begin = 0; begin < t.shard.count(); begin += ops::sum_squares_block, ++block) {
       const int64_t end = std::min(t.shard.count(), begin + ops::sum_squares_block);
-      ops::sum_squares(context_, blocks_.slice(block, block + 1), gradient.slice(begin, end));
+      const Range own = common({begin, end}, {0, t.counted_elements(share) - t.shard.begin});
+      const Tensor squares = blocks_.slice(block, block + 1);
+      if (own.count() == 0) {
+        device_.fill_zero(squares.data, squares.bytes());
+      } else {
+        ops::sum_squares(context_, squares, gradient.slice(own.begin, own.end));
+      }
     }
   }
   if (blocks_) {

@@ -228,6 +228,8 @@ class Counter {
         for (const size_t bytes : bucket.partial)
           add(Axis::tp, Exchange::all_reduce, static_cast<int64_t>(bytes), partial_times);
       }
+      for (const size_t bytes : bucket.copied)
+        add(Axis::tp, Exchange::all_gather, static_cast<int64_t>(bytes) * share_.tp(), partial_times);
       if (computed > 0) add(Axis::pp, Exchange::all_reduce, static_cast<int64_t>(bucket.split));
       if (!several) continue;
       const Exchange how = share_.zero_stage() == 0 ? Exchange::all_reduce : Exchange::reduce_scatter;

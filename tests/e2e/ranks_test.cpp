@@ -15,8 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::vector<std::string>> layouts = {
-    {"--tp", "2", "--threads", "2"}, {"--pp", "2", "--threads", "2"}, {"--tp", "2", "--pp", "2", "--threads", "4"}};
+const std::vector<std::vector<std::string>> layouts = {{"--tp", "2", "--threads", "2"},
+                                                       {"--pp", "2", "--threads", "2"},
+                                                       {"--tp", "2", "--pp", "2", "--threads", "4"},
+                                                       {"--tp", "4", "--threads", "4"}};  // of two key/value heads
 
 std::vector<std::string> with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());

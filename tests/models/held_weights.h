@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <vector>
 
+#include "comm/group.h"
 #include "spec/model_shard.h"
 #include "tensor/weight_set.h"
 #include "tests/counting_device.h"
@@ -77,5 +79,18 @@ struct HeldWeights {
     return lookup.empty() ? Sums(sums) : Sums(sums, {lookup.data(), DType::f32, sums.front().shape, &device});
   }
 };
+
+// Adds up what tensor-parallel ranks have of a parameter's gradient: of what each has, or of rows that some of them
+// have.
+inline void sum_over_sharers(const spec::HeldParameter& p, const comm::Group& tp, Values& gradient) {
+  if (p.placement == spec::TensorPlacement::partial) tp.all_reduce(std::span(gradient), comm::ReduceOp::sum);
+  if (p.copied.ranks == 1) return;
+  const std::vector<Values> all = tp.gather(std::span<const float>(gradient));
+  const auto first = static_cast<size_t>(tp.rank() / p.copied.ranks * p.copied.ranks);
+  for (auto i = static_cast<size_t>(p.copied.begin * p.slice.columns.count()); i < gradient.size(); ++i) {
+    gradient[i] = 0;
+    for (size_t rank = first; rank < first + static_cast<size_t>(p.copied.ranks); ++rank) gradient[i] += all[rank][i];
+  }
+}
 
 }  // namespace ingot::models

@@ -86,7 +86,7 @@ Outcome run(const spec::ModelSpec& spec, const spec::ModelShard& part, const std
   for (size_t i = 0; i < own.held.size(); ++i) {
     const spec::HeldParameter& p = own.held[i];
     EXPECT_TRUE(accumulator.has(static_cast<int>(i))) << p.held.name;
-    if (p.placement == spec::TensorPlacement::partial) tp.all_reduce(std::span(own.gradients[i]), comm::ReduceOp::sum);
+    sum_over_sharers(p, tp, own.gradients[i]);
     outcome.gradients[p.whole] = own.gradients[i];
   }
 
@@ -136,7 +136,10 @@ std::vector<FamilyCase> cases(const spec::ModelShard& part) {
 
 class TensorParallel : public testing::TestWithParam<FamilyCase> {};
 
-TEST_P(TensorParallel, EqualsOneDevice) { compare_with_whole(GetParam().spec, 2, spec::Recompute::none); }
+TEST_P(TensorParallel, EqualsOneDevice) {
+  compare_with_whole(GetParam().spec, 2, spec::Recompute::none);
+  if (can_be_cut(GetParam().spec, {.tp = 4})) compare_with_whole(GetParam().spec, 4, spec::Recompute::none);
+}
 TEST_P(TensorParallel, EqualsOneDeviceWhenRecomputing) {
   compare_with_whole(GetParam().spec, 2, spec::Recompute::full);
 }

@@ -133,10 +133,13 @@ TEST_P(Serve, TensorParallelRanksDecodeAsOneDevice) {
   }
   const std::vector<int32_t> ids = ids_for(spec);
   const std::vector<float> expected = Server(spec).logits(ids, 0, std::ssize(ids), false);
-  comm::run_in_process({.ranks = 2, .timeout_s = 60}, [&](const comm::Group& tp) {
-    Server server(spec, tp);
-    expect_decoding(server, spec, expected);
-  });
+  for (const int ranks : {2, 4}) {
+    if (!can_be_cut(spec, {.tp = ranks})) continue;
+    comm::run_in_process({.ranks = ranks, .timeout_s = 60}, [&](const comm::Group& tp) {
+      Server server(spec, tp);
+      expect_decoding(server, spec, expected);
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Serve, testing::ValuesIn(family_cases()),

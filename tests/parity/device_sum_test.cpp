@@ -66,6 +66,40 @@ TEST(DeviceSum, AddsInATree) {
   });
 }
 
+// Pairs of four ranks, and all of them, on the device and by way of host memory.
+TEST(DeviceSum, AddsUpNeighbours) {
+  with_device_sums(4, [](nn::Pass& pass, nn::DeviceSum& sum) {
+    for (const int count : {2, 4}) {
+      for (const int64_t n : {1, 7, 25, 5000}) {
+        std::vector<std::vector<float>> of_ranks(4, std::vector<float>(static_cast<size_t>(n)));
+        for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+          RandomStream random(rank, static_cast<uint64_t>(n));
+          for (float& each : of_ranks[rank]) each = static_cast<float>(random.normal());
+        }
+        const int rank = pass.tp.group.rank(), first = rank / count * count;
+        std::vector<float> expected = of_ranks[static_cast<size_t>(first)], found(expected.size());
+        for (int other = first + 1; other < first + count; ++other) {
+          for (size_t i = 0; i < expected.size(); ++i) expected[i] += of_ranks[static_cast<size_t>(other)][i];
+        }
+        Device& device = pass.ops.device;
+        const Buffer x(device, found.size() * sizeof(float));
+        for (const bool on_device : {false, true}) {
+          device.copy_from_host(x.data(), of_ranks[static_cast<size_t>(rank)].data(), x.bytes());
+          const Tensor tensor = x.view(DType::f32, Shape{n});
+          if (on_device) {
+            sum.sum_neighbours(pass.ops, tensor, count);
+          } else {
+            nn::sum_neighbours(device, pass.tp.group, tensor, count);
+          }
+          device.copy_to_host(found.data(), x.data(), x.bytes());
+          EXPECT_EQ(found, expected) << count << " of " << n << ", rank " << rank
+                                     << (on_device ? ", on the device" : "");
+        }
+      }
+    }
+  });
+}
+
 // The same bits as through host memory, which adds in the order of ranks.
 TEST(DeviceSum, HasTheBitsOfHostMemory) {
   with_device_sums(3, [](nn::Pass& pass, nn::DeviceSum& sum) {

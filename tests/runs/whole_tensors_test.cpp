@@ -23,7 +23,8 @@ TEST(WholeTensors, ArePutTogetherFromAllRanks) {
     int tp, pp;
     bool tied;
   };
-  for (const auto& [tp, pp, tied] : {Case{1, 3, false}, {1, 3, true}, {2, 1, true}, {2, 2, true}, {1, 1, false}}) {
+  for (const auto& [tp, pp, tied] :
+       {Case{1, 3, false}, {1, 3, true}, {2, 1, true}, {2, 2, true}, {4, 1, true}, {1, 1, false}}) {
     for (const models::FamilyCase& family : models::family_cases()) {
       spec::ModelSpec model = family.spec;
       if (model.family != "llama" && model.family != "gpt2" && model.family != "mixtral") continue;

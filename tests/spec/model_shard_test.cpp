@@ -93,16 +93,17 @@ TEST(PipelineShards, BackwardEndsAtTheLowestTrainableBlock) {
   expect(3, 8, 2, false);
 }
 
-// Every element of a parameter is on one of the tensor-parallel ranks, or all are on each.
+// Every element of a parameter is on one of the tensor-parallel ranks, or all are on each; those of a key/value head
+// are on neighbours where there are fewer heads than ranks. One rank's count.
 TEST(TensorParallelShards, HoldEveryElement) {
-  size_t cut = 0;
+  size_t cut = 0, copied = 0;
   for (const models::FamilyCase& family : models::family_cases()) {
     const std::vector<ParamSpec> table = parameters(family.spec);
-    std::map<size_t, std::vector<int>> held;
-    for (const int64_t rank : {0, 1}) {
+    std::map<size_t, std::vector<int>> held, counts;
+    for (const int64_t rank : {0, 1, 2, 3}) {
       std::vector<HeldParameter> own;
       try {
-        own = held_parameters(family.spec, {.tp = 2, .tp_rank = rank});
+        own = held_parameters(family.spec, {.tp = 4, .tp_rank = rank});
       } catch (const Error&) {
         continue;  // refused: in other tests
       }
@@ -111,16 +112,32 @@ TEST(TensorParallelShards, HoldEveryElement) {
         std::vector<int>& times = held[p.whole];
         times.resize(static_cast<size_t>(whole.elements()));
         EXPECT_EQ(p.slice.elements(), p.held.elements()) << whole.name;
-        for_runs(p.slice, whole.shape.size() > 1 ? whole.shape[1] : 1, [&](int64_t first, int64_t count, int64_t) {
-          for (int64_t i = first; i < first + count; ++i) ++times[static_cast<size_t>(i)];
+        std::vector<int>& counted = counts[p.whole];
+        counted.resize(times.size());
+        const int64_t first_counted = p.counted_elements({.tp = 4, .tp_rank = rank});
+        for_runs(p.slice, whole.shape.size() > 1 ? whole.shape[1] : 1, [&](int64_t first, int64_t count, int64_t at) {
+          for (int64_t i = 0; i < count; ++i) {
+            ++times[static_cast<size_t>(first + i)];
+            if (at + i < first_counted) ++counted[static_cast<size_t>(first + i)];
+          }
         });
-        const int expected = p.placement == TensorPlacement::sharded ? 1 : 2;
         cut += p.placement == TensorPlacement::sharded ? 1 : 0;
-        if (rank == 1) EXPECT_EQ(times, std::vector<int>(times.size(), expected)) << family.name << " " << whole.name;
+        copied += p.copied.ranks > 1 ? 1 : 0;
+        if (rank < 3) continue;
+        EXPECT_EQ(counted, std::vector<int>(counted.size(), 1)) << family.name << " " << whole.name;
+        std::vector<int> expected(times.size(), p.placement == TensorPlacement::sharded ? 1 : 4);
+        if (whole.kv_heads > 0 && whole.kv_heads < 4) {
+          // Of a fused layer the queries, which come first, are on one rank.
+          const int64_t queries =
+              whole.row_groups.empty() ? 0 : whole.row_groups[0] * whole.elements() / whole.shape[0];
+          std::fill(expected.begin() + queries, expected.end(), static_cast<int>(4 / whole.kv_heads));
+        }
+        EXPECT_EQ(times, expected) << family.name << " " << whole.name;
       }
     }
   }
   EXPECT_GT(cut, 100U);
+  EXPECT_GT(copied, 100U);
 }
 
 // Slices of sums are refused as ranks are, with the setting's name and the most that work.
@@ -166,10 +183,12 @@ TEST(TensorParallelShards, RefusalsNameTheNearestNumbers) {
     return std::string("fits");
   };
   EXPECT_EQ(hint(4), "use tp 3 or 6, or divide the model by pp");
-  EXPECT_EQ(hint(7), "use tp 6, or divide the model by pp");
+  EXPECT_EQ(hint(7), "use tp 6 or 12, or divide the model by pp");
   EXPECT_EQ(hint(3), "fits");
+  EXPECT_EQ(hint(12), "fits");             // two ranks have the same key/value head
   model.layers[1].attention.kv_heads = 2;  // all layers count
-  EXPECT_EQ(hint(3), "use tp 2, or divide the model by pp");
+  EXPECT_EQ(hint(3), "use tp 2 or 6, or divide the model by pp");
+  EXPECT_EQ(hint(6), "fits");
 }
 
 TEST(TensorParallelShards, AdaptersAreCutWithTheirLayers) {

@@ -46,23 +46,14 @@ TEST_P(ContextParallelTraining, AdaptersEqualOneRank) {
           GetParam().name, rounding_of(settings.spec));
 }
 
-// Those whose sums can be taken in slices.
-std::vector<models::FamilyCase> sliced_families() {
-  std::vector<models::FamilyCase> list = models::family_cases();
-  std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2}); });
-  return list;
-}
-
 class ContextParallelSlices : public testing::TestWithParam<models::FamilyCase> {};
 
 TEST_P(ContextParallelSlices, HaveTheBitsOfOneRank) {
-  SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = 2};
-  const bool four = models::can_be_cut(settings.spec, {.tp = 4});
-  if (four) settings.slices = 4;
+  SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = most_slices(GetParam().spec)};
   std::vector<Layout> layouts = {
       {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
       {.tp = 1, .stages = 1, .dp = 2, .zero = 2, .visible = false, .recompute = spec::Recompute::full, .cp = 2}};
-  if (four) layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 3, .cp = 2});
+  if (settings.slices == 4) layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 3, .cp = 2});
   for (const bool adapter : {false, true}) {
     if (adapter) settings.lora = small_lora();
     if (adapter) settings.lora->dropout = 0.2;
@@ -125,7 +116,7 @@ TEST(ContextParallel, RanksShareKeyValueHeads) {
         {.tp = 1, .stages = 1, .dp = 1, .zero = 3, .recompute = spec::Recompute::full, .cp = 4}};
     compare(settings, layouts, "two heads on four ranks", rounding_of(settings.spec));
     for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 1;
-    compare(settings, {layouts.front()}, "one head on four ranks", rounding_of(settings.spec));
+    compare(settings, {layouts[0], layouts[1]}, "one head on four ranks", rounding_of(settings.spec));
   }
 }
 

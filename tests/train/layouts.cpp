@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.h"
 #include "comm/in_process.h"
 #include "tensor/tolerance.h"
 
@@ -154,6 +155,23 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
                  fmt::format("{}, {} slices, tp {}, {} stages, dp {}, cp {}, zero {}", name, settings.slices, layout.tp,
                              layout.stages, layout.dp, layout.cp, layout.zero));
   }
+}
+
+int most_slices(const spec::ModelSpec& spec) {
+  for (const int slices : {4, 2}) {
+    try {
+      spec::check_sum_slices(spec, slices);
+      return slices;
+    } catch (const Error&) {
+    }
+  }
+  return 1;
+}
+
+std::vector<models::FamilyCase> sliced_families() {
+  std::vector<models::FamilyCase> list = models::family_cases();
+  std::erase_if(list, [](const models::FamilyCase& c) { return most_slices(c.spec) == 1; });
+  return list;
 }
 
 double rounding_of(const spec::ModelSpec& spec) {

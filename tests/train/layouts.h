@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/testing/family_specs.h"
 #include "spec/pipeline_schedule.h"
 #include "tests/train/small_run.h"
 
@@ -55,6 +56,10 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
 // Expects each layout to have the bits of one rank, in `settings.slices`; one rank computes two micro-batches.
 void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried, const std::string& name,
                   int64_t steps = 2);
+
+// The families whose sums can be taken in slices, and in how many of at most four.
+std::vector<models::FamilyCase> sliced_families();
+int most_slices(const spec::ModelSpec& spec);
 
 // The rounding error of sums of this many terms propagates through all blocks, forward and backward, and over steps.
 double rounding_of(const spec::ModelSpec& spec);

@@ -377,7 +377,7 @@ TEST_P(PipelineOfTensorParallelStages, EqualsTheWholeModel) {
       ++compared;
       if (spec.tied_head && p.held.role == spec::Role::embedding) return;
       Values values = computed;
-      if (p.placement == spec::TensorPlacement::partial) grid.tp.all_reduce(std::span(values), comm::ReduceOp::sum);
+      models::sum_over_sharers(p, grid.tp, values);
       const Values& expected = whole.gradients.all.at(p.whole);
       const double most = tolerated(expected);
       models::for_elements(p, table[p.whole], [&](size_t from, size_t to) {

@@ -80,6 +80,8 @@ TEST_P(StepTraffic, IsWhatIsExchanged) {
   if (models::can_be_cut(settings.spec, {.tp = 2})) {
     layouts.push_back({.tp = 2, .stages = 1, .dp = 2, .zero = 2, .recompute = spec::Recompute::selective});
     layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 0, .recompute = spec::Recompute::full});
+    if (models::can_be_cut(settings.spec, {.tp = 4}))  // with copies of key/value heads in some families
+      layouts.push_back({.tp = 4, .stages = 1, .dp = 1, .zero = 0});
     if (models::can_be_cut(settings.spec, {.tp = 2, .pp = 2}))
       layouts.push_back(
           {.tp = 2, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .recompute = spec::Recompute::full});

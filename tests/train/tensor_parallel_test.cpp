@@ -52,11 +52,60 @@ TEST_P(TensorParallelTraining, AdaptersEqualOneRank) {
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallelTraining, testing::ValuesIn(families()),
                          [](const auto& info) { return info.param.name; });
 
-// With four slices where the family allows it, else two.
-TEST_P(TensorParallelTraining, HasTheBitsOfOneRankInSlices) {
+// The families in which four ranks have copies of two key/value heads, or of one.
+std::vector<models::FamilyCase> families_with_copies() {
+  std::vector<models::FamilyCase> list = families();
+  std::erase_if(list, [](const models::FamilyCase& c) {
+    return c.spec.layers.front().attention.kv_heads >= 4 || !models::can_be_cut(c.spec, {.tp = 4});
+  });
+  return list;
+}
+
+class CopiedKeyValueHeads : public testing::TestWithParam<models::FamilyCase> {};
+
+TEST_P(CopiedKeyValueHeads, EqualOneRank) {
   using enum spec::PipelineScheduleName;
   SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1};
-  settings.slices = models::can_be_cut(settings.spec, {.tp = 4}) ? 4 : 2;
+  settings.types.optimizer = OptimizerName::sgd;
+  settings.step.optimizer.clip_grad_norm = 0.5;
+  for (const bool adapter : {false, true}) {
+    if (adapter) settings.lora = small_lora();
+    compare(settings,
+            {{4, 1, 1, 0},
+             {4, 1, 2, 2, one_f_one_b, 1, false, spec::Recompute::full},
+             {4, 2, 1, 1, zb_h1},
+             {4, 1, 2, 3, one_f_one_b, 1, false, spec::Recompute::selective}},
+            fmt::format("{}, {}", GetParam().name, adapter ? "adapter" : "full"), rounding_of(settings.spec));
+    SmallRun::Settings half = settings;
+    half.weights = half.step.activation = DType::bf16;
+    compare(half, {{4, 1, 1, 0}}, GetParam().name + ", bf16", tolerance(DType::bf16, 24));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CopiedKeyValueHeads, testing::ValuesIn(families_with_copies()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TensorParallel, CopiesKeyValueHeadsOfEveryKind) {
+  bool one = false, two = false, fused = false, norm = false, bias = false, experts = false;
+  for (const models::FamilyCase& family : families_with_copies()) {
+    const spec::LayerSpec& layer = family.spec.layers.front();
+    one = one || layer.attention.kv_heads == 1;
+    two = two || layer.attention.kv_heads == 2;
+    fused = fused || layer.attention.fused_qkv;
+    norm = norm || layer.attention.qk_norm == spec::QkNorm::head;
+    bias = bias || layer.attention.bias;
+    experts = experts || spec::experts_of(layer.mlp) != nullptr;
+  }
+  EXPECT_TRUE(one && two && fused && norm && bias && experts) << one << two << fused << norm << bias << experts;
+}
+
+class TensorParallelSlices : public testing::TestWithParam<models::FamilyCase> {};
+
+// With four slices where the family allows it, else two.
+TEST_P(TensorParallelSlices, HaveTheBitsOfOneRank) {
+  using enum spec::PipelineScheduleName;
+  SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1};
+  settings.slices = most_slices(settings.spec);
   for (const bool adapter : {false, true}) {
     if (adapter) settings.lora = small_lora();
     for (const DType type : {DType::f32, DType::bf16}) {
@@ -68,6 +117,9 @@ TEST_P(TensorParallelTraining, HasTheBitsOfOneRankInSlices) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallelSlices, testing::ValuesIn(sliced_families()),
+                         [](const auto& info) { return info.param.name; });
 
 // An adapter of the head, on vocabularies that are cut unevenly, with shares of the state.
 TEST(TensorParallel, AdaptersOfTheHeadEqualOneRank) {
@@ -161,8 +213,7 @@ TEST(TensorParallel, CheckpointsAreReadInAnyLayout) {
   std::set<std::string> seen;
   for (const models::FamilyCase& family : families()) {
     seen.insert(family.spec.family);
-    // Four ranks need four key/value heads.
-    const bool four = family.spec.layers.front().attention.kv_heads % 4 == 0;
+    const bool four = models::can_be_cut(family.spec, {.tp = 4});
     for (const bool adapter : {false, true}) {
       const RunFiles files;
       SmallRun::Settings settings{.spec = family.spec, .threads = 1};
