@@ -1,17 +1,19 @@
 #include "comm/grid.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace ingot::comm {
 
 double Grid::waited_s() const {
-  double sum = world.waited_s() + forward.waited_s() + backward.waited_s() + ends.waited_s() + weights.waited_s() +
-               cp.waited_s();
-  for (const Group* group : {&dp, &pp, &tp}) {
-    if (group->size() != world.size()) sum += group->waited_s();  // else it is the same group
+  std::vector<const Group*> counted;
+  double sum = 0;
+  for (const Group* group :
+       {&world, &dp, &shard, &replicas, &cp, &pp, &tp, &model, &forward, &backward, &weights, &ends}) {
+    if (std::ranges::any_of(counted, [&](const Group* other) { return group->is(*other); })) continue;
+    counted.push_back(group);
+    sum += group->waited_s();
   }
-  for (const Group* group : {&shard, &replicas}) {
-    if (group->size() != dp.size()) sum += group->waited_s();
-  }
-  if (pp.size() > 1 && tp.size() > 1 && model.size() != world.size()) sum += model.waited_s();
   return sum;
 }
 
@@ -22,27 +24,28 @@ Grid data_parallel(const Group& world) {
   return grid;
 }
 
-Grid make_grid(const Group& world, const Extents& extents) {
-  const auto [data, cp, pp, tp, wanted] = extents;
-  if (data < 1 || cp < 1 || pp < 1 || tp < 1 || int64_t{data} * cp * pp * tp != world.size()) {
+Grid make_grid(const Group& world, const spec::Layout& layout) {
+  if (std::min({layout.dp, layout.cp, layout.pp, layout.tp}) < 1 || layout.ranks() != world.size()) {
     throw_hint(ErrorKind::usage, "start dp x cp x pp x tp ranks, or change the parallel layout",
-               "dp {} x cp {} x pp {} x tp {} does not equal the number of ranks, {}", data, cp, pp, tp, world.size());
+               "dp {} x cp {} x pp {} x tp {} does not equal the number of ranks, {}", layout.dp, layout.cp, layout.pp,
+               layout.tp, world.size());
   }
-  const int dp = data * cp;
-  const int shard = wanted == 0 ? dp : wanted;
+  const auto number = [](int64_t each) { return static_cast<int>(each); };
+  const int cp = number(layout.cp), pp = number(layout.pp), tp = number(layout.tp), dp = number(layout.dp) * cp;
+  const int shard = layout.shard == 0 ? dp : number(layout.shard);
   if (shard < 1 || dp % shard != 0) throw_error(ErrorKind::internal, "shard groups of {} among {} ranks", shard, dp);
-  const int tp_rank = world.rank() % tp;
-  const int dp_rank = world.rank() / tp % dp;
-  const int pp_rank = world.rank() / tp / dp;
+  const spec::Place place = spec::place_of(layout, world.rank());
+  const int dp_rank = number(place.replica(layout)), pp_rank = number(place.pp), tp_rank = number(place.tp);
   const auto along = [&](int extent, int color, int key, const char* name) {
-    // The same branch on every rank.
-    return extent == 1 ? Group() : extent == world.size() ? world : world.split(color, key, name);
+    // The same branch on every rank. In the default order a group of all ranks has their order.
+    const bool is_world = extent == world.size() && layout.order == spec::default_order;
+    return extent == 1 ? Group() : is_world ? world : world.split(color, key, name);
   };
   Grid grid;
   grid.world = world;
   grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
   // A group of its own also where it has all ranks: exchanges and synchronisation of gradients overlap.
-  if (cp > 1) grid.cp = world.split((pp_rank * data + dp_rank / cp) * tp + tp_rank, dp_rank % cp, "cp");
+  if (cp > 1) grid.cp = world.split((pp_rank * dp + dp_rank / cp) * tp + tp_rank, dp_rank % cp, "cp");
   grid.pp = along(pp, dp_rank * tp + tp_rank, pp_rank, "pp");
   grid.tp = along(tp, pp_rank * dp + dp_rank, tp_rank, "tp");
   grid.shard = shard == dp ? grid.dp : shard == 1 ? Group() : grid.dp.split(dp_rank / shard, dp_rank, "shard");

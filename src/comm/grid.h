@@ -5,18 +5,10 @@
 
 #include "comm/device_communicator.h"
 #include "comm/group.h"
+#include "spec/layout.h"
 
 namespace ingot::comm {
 
-struct Extents {
-  int dp = 1;     // data-parallel ranks: each has sequences of its own
-  int cp = 1;     // context-parallel ranks: each has some tokens of the same sequences
-  int pp = 1;     // pipeline stages
-  int tp = 1;     // ranks that share the tensors of a layer
-  int shard = 0;  // of the dp x cp ranks with the same part of the model, those that divide its state; 0: all
-};
-
-// World rank = ((pp rank * dp + dp rank) * cp + cp rank) * tp + tp rank: ranks that communicate most are neighbours.
 struct Grid {
   Group world;
   Group dp;  // ranks with the same part of the model, dp x cp of them, which add up their gradients
@@ -54,6 +46,6 @@ Grid data_parallel(const Group& world);
 
 // Collective. ErrorKind::usage when dp * cp * pp * tp is not the world size, naming both; internal when `shard` does
 // not divide dp * cp.
-Grid make_grid(const Group& world, const Extents& extents);
+Grid make_grid(const Group& world, const spec::Layout& layout);
 
 }  // namespace ingot::comm

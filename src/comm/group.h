@@ -55,6 +55,8 @@ class Group {
 
   int rank() const { return transport_ ? transport_->rank() : 0; }
   int size() const { return transport_ ? transport_->size() : 1; }
+  // Whether both are copies of one group, or groups of one.
+  bool is(const Group& other) const { return transport_ == other.transport_; }
   // Seconds that this rank has spent waiting for operations of this group so far, including those of copies of it.
   double waited_s() const { return waited_ ? *waited_ : 0; }
 

@@ -97,7 +97,9 @@ class DryRun {
     }
     const bool all = ranks_ <= max_listed;
     std::vector<int64_t> numbers;
-    for (int64_t i = 0; i < ranks_; i += all ? 1 : stage_ranks()) numbers.push_back(i);
+    const spec::Layout layout = recipe_.parallel.layout();
+    for (int64_t i = 0; all && i < ranks_; ++i) numbers.push_back(i);
+    for (int64_t stage = 0; !all && stage < layout.pp; ++stage) numbers.push_back(spec::rank_of(layout, {.pp = stage}));
     if (rank && std::ranges::find(numbers, *rank) == numbers.end()) numbers.push_back(*rank);
     plan(numbers);
     std::string tables;
@@ -144,7 +146,6 @@ class DryRun {
     return !runtime_.device->host_visible() && how != train::Collectives::device &&
            (how == train::Collectives::host || !is_gpu);
   }
-  int64_t stage_ranks() const { return ranks_ / recipe_.parallel.pp; }
 
   RunPlan plan_of(int64_t rank) {
     const train::ShardSpec share = share_of(recipe_.parallel, rank);
@@ -185,8 +186,13 @@ class DryRun {
     std::string table = this->table(index);
     if (ranks_ == 1) return table;
     if (ranks_ > max_listed) {
+      const spec::Layout layout = recipe_.parallel.layout();
+      if (layout.order.back() != spec::Axis::pp) {
+        return fmt::format("all ranks of stage {}, as for rank {}\n{}", spec::place_of(layout, numbers[index]).pp,
+                           numbers[index], table);
+      }
       return fmt::format("ranks {} to {}, as for the first of them\n{}", numbers[index],
-                         numbers[index] + stage_ranks() - 1, table);
+                         numbers[index] + ranks_ / layout.pp - 1, table);
     }
     if (index > 0 && this->table(index - 1) == table) return {};
     size_t last = index;

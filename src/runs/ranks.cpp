@@ -83,13 +83,7 @@ void set_launched(train::ParallelRecipe& parallel, const comm::Launch& launch) {
 
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run) {
   int code = 0;
-  const auto grid_of = [&](const comm::Group& world) {
-    return comm::make_grid(world, {.dp = static_cast<int>(parallel.dp),
-                                   .cp = static_cast<int>(parallel.cp),
-                                   .pp = static_cast<int>(parallel.pp),
-                                   .tp = static_cast<int>(parallel.tp),
-                                   .shard = static_cast<int>(parallel.shard_ranks())});
-  };
+  const auto grid_of = [&](const comm::Group& world) { return comm::make_grid(world, parallel.layout()); };
   if (const std::optional<comm::Launch> launch = comm::find_launch(environment)) {
     set_launched(parallel, *launch);
     comm::run_mpi(
@@ -110,8 +104,9 @@ int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run
 train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   train::ParallelRecipe p = parallel;
   p.resolve();
-  const int64_t replica = rank / p.tp;  // comm/grid.h
-  const int64_t ranks = p.shard_ranks(), dp_rank = replica % p.replicas();
+  const spec::Layout layout = p.layout();
+  const spec::Place place = spec::place_of(layout, rank);
+  const int64_t ranks = layout.shard, dp_rank = place.replica(layout);
   train::ShardSpec share{static_cast<int>(dp_rank % ranks), static_cast<int>(ranks), static_cast<int>(p.zero)};
   share.replica = static_cast<int>(dp_rank / ranks);
   share.replicas = static_cast<int>(p.replicas() / ranks);
@@ -120,11 +115,11 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   share.sum_slices = p.units;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
-                                         static_cast<int>(replica / p.replicas()));
+                                         static_cast<int>(place.pp));
   }
   for (spec::ModelShard& shard : share.shards) {
     shard.tp = p.tp;
-    shard.tp_rank = rank % p.tp;
+    shard.tp_rank = place.tp;
   }
   return share;
 }

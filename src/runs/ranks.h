@@ -30,7 +30,7 @@ struct Rank {
 // from the launcher's number; those of comm::find_mpi_plugin and run_mpi.
 int run_ranks(train::ParallelRecipe& parallel, FunctionRef<int(const Rank&)> run);
 
-// What a rank stores, by its number in the world (comm/grid.h).
+// What a rank stores, by its number in the world.
 train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank);
 
 // Numbers that decide which device, threads and CPUs a rank has.

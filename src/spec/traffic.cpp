@@ -5,11 +5,6 @@
 
 namespace ingot::spec {
 
-std::string_view name_of(Axis axis) {
-  constexpr std::array<std::string_view, 5> names = {"dp", "replicas", "cp", "tp", "pp"};
-  return names.at(static_cast<size_t>(axis));
-}
-
 std::string_view name_of(Exchange exchange) {
   constexpr std::array<std::string_view, 5> names = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
                                                      "send"};

@@ -6,16 +6,9 @@
 #include <map>
 #include <string_view>
 
-namespace ingot::spec {
+#include "spec/layout.h"
 
-enum class Axis : uint8_t {
-  dp,        // ranks with the same part of the model; where it has shard groups (hybrid sharding), those of one group
-  replicas,  // of the shard groups, the ranks with the same share
-  cp,
-  tp,
-  pp,
-};
-std::string_view name_of(Axis axis);
+namespace ingot::spec {
 
 enum class Exchange : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, send };
 std::string_view name_of(Exchange exchange);  // "all-reduce"

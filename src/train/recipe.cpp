@@ -177,6 +177,8 @@ void describe(Visitor& v, ParallelRecipe& r) {
           "with zero: of the dp x cp ranks, those that divide the state among them; there are dp x cp / shard "
           "replicas; auto: all",
           {.min = 1, .max = 1024});
+  v.field("order", r.order,
+          "which ranks are near each other, from the axis whose ranks are neighbours to that whose are farthest apart");
   v.field("offload", r.offload,
           "what is in host memory; weights: those that an adapter leaves frozen, on the GPU only while they are used; "
           "optimizer: masters and optimizer state, which the CPU updates");
@@ -399,6 +401,11 @@ template <class Fail>
 void check_parallel(const Recipe& r, Fail fail) {
   ParallelRecipe p = r.parallel;
   p.resolve();
+  try {
+    spec::axis_order(p.order);
+  } catch (const Error& error) {
+    fail(error.hint(), "parallel.order: " + error.message());
+  }
   if (p.pp * p.tp > 1 && !r.eval.prompts.empty()) {
     fail("remove eval.prompts, or set parallel.pp and parallel.tp to 1",
          fmt::format("eval.prompts with parallel.pp {} and parallel.tp {}: samples need the whole model on one rank",
@@ -568,6 +575,10 @@ int64_t ParallelRecipe::shard_ranks() const {
                "parallel.shard {} does not divide the {} ranks with the same part of the model", ranks, replicas());
   }
   return ranks;
+}
+
+spec::Layout ParallelRecipe::layout() const {
+  return {.dp = dp, .cp = cp, .pp = pp, .tp = tp, .shard = shard_ranks(), .order = spec::axis_order(order)};
 }
 
 void ParallelRecipe::resolve() {

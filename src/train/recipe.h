@@ -10,6 +10,7 @@
 #include "data/packing.h"
 #include "data/source.h"
 #include "data/streaming_order.h"
+#include "spec/layout.h"
 #include "spec/pipeline_schedule.h"
 #include "spec/sizes.h"
 #include "tensor/dtype.h"
@@ -118,6 +119,7 @@ struct ParallelRecipe {
   Collectives collectives = Collectives::automatic;
   AutoOr<int64_t> shard;   // of the replicas(), those that divide the state among them; auto: all
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
+  std::string order = spec::text_of(spec::default_order);
   int64_t timeout_s = 600;
 
   // Fills in `chunks`.
@@ -127,6 +129,8 @@ struct ParallelRecipe {
   int64_t replicas() const { return dp * cp; }
   // `shard` as a number. ErrorKind::usage when it does not divide replicas().
   int64_t shard_ranks() const;
+  // ErrorKind::usage for an `order` that is none, and as shard_ranks().
+  spec::Layout layout() const;
 };
 
 struct EvalRecipe {

@@ -115,6 +115,10 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
         nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
     head_exchange_->set_traffic(&traffic_);
   }
+  const std::vector<int> numbers = grid.world.gather_one(grid.dp.rank());
+  by_sequences_.resize(numbers.size());
+  std::iota(by_sequences_.begin(), by_sequences_.end(), 0);
+  std::ranges::sort(by_sequences_, {}, [&](int rank) { return std::pair(numbers[static_cast<size_t>(rank)], rank); });
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
     update.arrived = device.make_event();
@@ -148,6 +152,15 @@ std::vector<double> Step::in_order(const std::vector<LossSum>& own) const {
   if (grid_.cp.rank() > 0) return sums;
   for (const LossSum& each : all) sums.push_back(each.sum);
   return sums;
+}
+
+double Step::sum_in_order(std::span<const double> losses) const {
+  const std::vector<std::vector<double>> all = grid_.world.gather(losses);
+  double sum = 0;
+  for (const int rank : by_sequences_) {
+    for (const double loss : all[static_cast<size_t>(rank)]) sum += loss;
+  }
+  return sum;
 }
 
 nn::Pass Step::pass_over(const MicroBatch& batch) {
@@ -357,9 +370,7 @@ StepResult Step::finish() {
   uploader_->collect(in_flight.losses);
   StepResult result = in_flight.result;
   const std::vector<double> own = in_order(in_flight.losses);
-  for (const std::vector<double>& losses : grid_.world.gather(std::span<const double>(own))) {
-    for (const double loss : losses) result.loss += loss;  // in the order of the step's sequences
-  }
+  result.loss = sum_in_order(own);
   if (!in_flight.undecided) {
     result.skipped = true;
     in_flight_.pop_front();

@@ -137,6 +137,8 @@ class Step {
   ops::Context& context() { return context_; }
   const comm::Group& ranks() const { return grid_.world; }
   const comm::Grid& grid() const { return grid_; }
+  // The sum of the losses that evaluate() has returned on all ranks, in the order of their sequences. Collective.
+  double sum_in_order(std::span<const double> losses) const;
   // What this rank has exchanged with others so far, as step_traffic() counts it.
   const spec::Traffic& traffic() const { return traffic_; }
   // Seconds that this rank has waited for others so far.
@@ -200,6 +202,7 @@ class Step {
   Arena batch_;
   ops::Context context_;
   comm::Grid grid_;
+  std::vector<int> by_sequences_;  // all ranks, in the order of their sequences
   spec::Traffic traffic_;
   std::optional<nn::DeviceSum> tp_sum_;            // where grid_.on_device.tp is
   std::optional<nn::HeadExchange> head_exchange_;  // with context-parallel ranks

@@ -94,10 +94,7 @@ EvalEvent Trainer::evaluate(int64_t step) {
     }
     std::ranges::copy(step_.evaluate(sequences), std::back_inserter(losses));
   }
-  double sum = 0;
-  for (const std::vector<double>& part : step_.ranks().gather(std::span<const double>(losses))) {
-    for (const double loss : part) sum += loss;
-  }
+  const double sum = step_.sum_in_order(losses);
   loss_tokens = grid.dp.all_sum(loss_tokens);
   require_same_files();
   EvalEvent event;

@@ -42,7 +42,7 @@ TEST(Grid, GroupsByCoordinate) {
     const int first = 2 * grid.dp.rank();
     EXPECT_EQ(model, (std::vector{first, first + 1, first + 6, first + 7}));
   });
-  for (const Extents& extents : {Extents{.dp = 3, .pp = 2}, {.dp = 3, .tp = 2}, {.dp = 6}}) {
+  for (const spec::Layout& extents : {spec::Layout{.dp = 3, .pp = 2}, {.dp = 3, .tp = 2}, {.dp = 6}}) {
     run_in_process({.ranks = 6}, [&](const Group& world) {
       const Grid grid = make_grid(world, extents);
       EXPECT_EQ(grid.model.size(), extents.pp * extents.tp);
@@ -71,6 +71,43 @@ TEST(Grid, DividesSequencesAmongContextParallelRanks) {
     const double before = grid.waited_s();
     grid.cp.barrier();  // of its own, and counted
     EXPECT_GT(grid.waited_s(), before);
+  });
+}
+
+// Ranks of another order have the same groups, at other places in the world.
+TEST(Grid, HasAnyOrderOfAxes) {
+  run_in_process({.ranks = 24}, [](const Group& world) {
+    const spec::Layout layout{.dp = 3, .cp = 2, .pp = 2, .tp = 2, .order = spec::axis_order("pp-dp-tp-cp")};
+    const Grid grid = make_grid(world, layout);
+    const spec::Place place{.dp = grid.data_rank(), .cp = grid.cp.rank(), .pp = grid.pp.rank(), .tp = grid.tp.rank()};
+    EXPECT_EQ(spec::rank_of(layout, place), world.rank());
+    const auto ranks_along = [&](int64_t spec::Place::* axis, int count) {
+      std::vector<int> ranks;
+      for (int i = 0; i < count; ++i) {
+        spec::Place other = place;
+        other.*axis = i;
+        ranks.push_back(static_cast<int>(spec::rank_of(layout, other)));
+      }
+      return ranks;
+    };
+    EXPECT_EQ(grid.cp.gather_one(world.rank()), ranks_along(&spec::Place::cp, 2));
+    EXPECT_EQ(grid.pp.gather_one(world.rank()), ranks_along(&spec::Place::pp, 2));
+    EXPECT_EQ(grid.tp.gather_one(world.rank()), ranks_along(&spec::Place::tp, 2));
+    EXPECT_EQ(grid.dp.rank(), place.replica(layout));
+    EXPECT_EQ(grid.model.rank(), grid.pp.rank() * 2 + grid.tp.rank());
+  });
+  // Groups of all ranks, which have another order than the world.
+  run_in_process({.ranks = 4}, [](const Group& world) {
+    const int swapped = world.rank() % 2 * 2 + world.rank() / 2;
+    const Grid data = make_grid(world, {.dp = 2, .cp = 2, .order = spec::axis_order("dp-cp-tp-pp")});
+    EXPECT_EQ(data.dp.rank(), swapped);
+    EXPECT_EQ(data.data_rank(), world.rank() % 2);
+    const double before = data.waited_s();
+    data.dp.barrier();
+    EXPECT_GT(data.waited_s(), before);
+    const Grid model = make_grid(world, {.pp = 2, .tp = 2, .order = spec::axis_order("pp-tp-cp-dp")});
+    EXPECT_EQ(model.model.rank(), swapped);
+    EXPECT_EQ(model.pp.rank(), world.rank() % 2);
   });
 }
 

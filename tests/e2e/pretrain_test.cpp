@@ -348,10 +348,11 @@ TEST_F(Pretrain, RanksHaveTheBytesOfOneRankInSlices) {
   ASSERT_NO_FATAL_FAILURE(trains("cut", with({"steps=2", "parallel.tp=2", "threads=2"})));
   ASSERT_NO_FATAL_FAILURE(
       trains("cut", with({"steps=3", "parallel.dp=3", "parallel.zero=2", "threads=3", "--resume"})));
-  ASSERT_NO_FATAL_FAILURE(trains("cut", with({"steps=5", "parallel.tp=2", "parallel.pp=2", "parallel.zero=1",
-                                              "batch.micro=1", "threads=4", "--resume"})));
-  ASSERT_NO_FATAL_FAILURE(trains(
-      "cut", with({"parallel.cp=2", "parallel.dp=2", "parallel.zero=2", "parallel.shard=2", "threads=4", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("cut", with({"steps=5", "parallel.tp=2", "parallel.pp=2", "parallel.zero=1", "parallel.order=pp-tp-cp-dp",
+                          "batch.micro=1", "threads=4", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("cut", with({"parallel.cp=2", "parallel.dp=2", "parallel.order=dp-cp-tp-pp",
+                                              "parallel.zero=2", "parallel.shard=2", "threads=4", "--resume"})));
   EXPECT_EQ(curve("cut"), curve("one"));
   EXPECT_EQ(model("cut"), model("one"));
   const Result replayed = program_.run({"replay", run("cut").string(), "--step", "6"});
