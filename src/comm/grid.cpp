@@ -1,6 +1,8 @@
 #include "comm/grid.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace ingot::comm {
@@ -17,9 +19,21 @@ double Grid::waited_s() const {
   return sum;
 }
 
+namespace {
+
+std::vector<int> in_order_of_sequences(const spec::Layout& layout) {
+  std::vector<int> ranks(static_cast<size_t>(layout.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::ranges::sort(ranks, {}, [&](int rank) { return std::pair(spec::place_of(layout, rank).replica(layout), rank); });
+  return ranks;
+}
+
+}  // namespace
+
 Grid data_parallel(const Group& world) {
   Grid grid;
   grid.world = grid.dp = grid.shard = world;
+  grid.by_sequences = in_order_of_sequences({.dp = world.size()});
   if (world.size() > 1) grid.weights = world.split(0, world.rank(), "weights");
   return grid;
 }
@@ -43,6 +57,7 @@ Grid make_grid(const Group& world, const spec::Layout& layout) {
   };
   Grid grid;
   grid.world = world;
+  grid.by_sequences = in_order_of_sequences(layout);
   grid.dp = along(dp, pp_rank * tp + tp_rank, dp_rank, "dp");
   // A group of its own also where it has all ranks: exchanges and synchronisation of gradients overlap.
   if (cp > 1) grid.cp = world.split((pp_rank * dp + dp_rank / cp) * tp + tp_rank, dp_rank % cp, "cp");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "comm/device_communicator.h"
 #include "comm/group.h"
@@ -26,6 +27,8 @@ struct Grid {
   // gradients may begin in different orders.
   Group weights;
   Group ends;  // the first and the last stage; a group of one on the others
+
+  std::vector<int> by_sequences = {0};  // the world's ranks in the order of their sequences
 
   // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
   struct OnDevice {

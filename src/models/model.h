@@ -77,7 +77,8 @@ class Model : public InferenceModel {
 // Scratch arena bytes of a pass of this shape.
 struct PassBytes {
   size_t forward = 0;  // Model::forward in both forms, and Model::logits
-  // Model::loss with training holds this beside the objective's own scratch; without training it needs none.
+  // Model::loss holds these beside the objective's own scratch, the gradient with training only.
+  size_t loss_input = 0;
   size_t loss_gradient = 0;
   size_t backward = 0;  // Model::backward, and what Model::loss needs after the objective
 };

@@ -1,5 +1,6 @@
 // The activations of one micro-batch between its forward and its backward pass. Where several micro-batches are in
-// flight, as in a pipeline, each has a slot of its own. Letters: T tokens, H hidden.
+// flight, as in a pipeline, each has a slot of its own. Letters: T tokens, with sequence parallelism this rank's share
+// of them; H hidden.
 #pragma once
 
 #include <vector>

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "nn/head_exchange.h"
+#include "nn/row_exchange.h"
 #include "nn/sliced_sum.h"
-#include "nn/transfer.h"
 #include "ops/attention_bytes.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
@@ -233,10 +233,11 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     return Linear::backward_sliced(pass, dnormed, layers, gradients, state.attention_normed);
   }
   if (!qkv) {
-    q.backward(pass, dnormed, dq, state.attention_normed, false);
-    k.backward(pass, dnormed, dk, state.attention_normed, true);
-    v.backward(pass, dnormed, dv, state.attention_normed, true);
-    if (dnormed) sum_over_ranks(pass, dnormed);
+    const Tensor all = memory_of_all_rows(pass, dnormed, dq.rows());
+    q.backward(pass, all, dq, state.attention_normed, false);
+    k.backward(pass, all, dk, state.attention_normed, true);
+    v.backward(pass, all, dv, state.attention_normed, true);
+    if (dnormed) sum_to_own_rows(pass, dnormed, all);
     return;
   }
   const Tensor fused = scratch.allocate(dq.dtype, Shape{dq.rows(), qkv.weight.out});
@@ -249,8 +250,9 @@ void Attention::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, 
     const Linear* const layers[] = {&qkv};
     return Linear::backward_sliced(pass, dnormed, layers, {&fused, 1}, state.attention_normed);
   }
-  qkv.backward(pass, dnormed, fused, state.attention_normed, false);
-  if (dnormed) sum_over_ranks(pass, dnormed);
+  const Tensor all = memory_of_all_rows(pass, dnormed, dq.rows());
+  qkv.backward(pass, all, fused, state.attention_normed, false);
+  if (dnormed) sum_to_own_rows(pass, dnormed, all);
 }
 
 size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {
@@ -291,7 +293,7 @@ size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, co
   const OwnHeads own = own_heads(spec, shape);
   const size_t op = ops::attention_backward_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
   const size_t attention = attend_bytes(spec, shape, op, 1, 4);
-  return gradients + std::max(attention_context, fused) +
+  return gradients + std::max(attention_context, fused) + 2 * all_rows_bytes(tokens, hidden, shape) +
          std::max({norm, attention, forward_bytes(spec, hidden, shape)});
 }
 

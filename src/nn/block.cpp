@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/row_exchange.h"
 #include "ops/elementwise.h"
 
 namespace ingot::nn {
@@ -15,26 +16,38 @@ void add_normed(Pass& pass, const Tensor& out, const Tensor& residual, const Nor
   ops::add(pass.ops, out, out, residual);
 }
 
+// The state with all rows of what attention or MLP reads, in scratch memory (nn/row_exchange.h).
+BlockState with_all_rows(Pass& pass, const BlockState& state, Tensor BlockState::* normed) {
+  BlockState all = state;
+  all.*normed = all_rows(pass, state.*normed);
+  return all;
+}
+
 }  // namespace
 
 void Block::forward(Pass& pass, const Tensor& out, BlockState& state) const {
   attention_norm.forward(pass, state.attention_normed, state.attention_statistics, state.input);
   const Tensor& middle = parallel ? out : state.middle;
-  if (post_attention_norm) {
-    attention.forward(pass, state.attention_out, state, false);
-    add_normed(pass, middle, state.input, post_attention_norm, state.post_attention_statistics, state.attention_out);
-  } else {
-    if (middle) ops::scale(pass.ops, middle, state.input, 1);
-    attention.forward(pass, middle, state, true);
+  if (middle && !post_attention_norm) ops::scale(pass.ops, middle, state.input, 1);
+  {
+    const Arena::Scope scope(pass.ops.scratch);
+    BlockState all = with_all_rows(pass, state, &BlockState::attention_normed);
+    attention.forward(pass, post_attention_norm ? state.attention_out : middle, all, !post_attention_norm);
   }
+  if (post_attention_norm)
+    add_normed(pass, middle, state.input, post_attention_norm, state.post_attention_statistics, state.attention_out);
 
   mlp_norm.forward(pass, state.mlp_normed, state.mlp_statistics, parallel ? state.input : state.middle);
   if (out && !parallel && !post_mlp_norm) ops::scale(pass.ops, out, state.middle, 1);
   const Tensor& result = post_mlp_norm ? state.mlp_out : out;
-  if (experts) {
-    experts.forward(pass, result, state, !post_mlp_norm);
-  } else {
-    mlp.forward(pass, result, state, !post_mlp_norm);
+  {
+    const Arena::Scope scope(pass.ops.scratch);
+    BlockState all = with_all_rows(pass, state, &BlockState::mlp_normed);
+    if (experts) {
+      experts.forward(pass, result, all, !post_mlp_norm);
+    } else {
+      mlp.forward(pass, result, all, !post_mlp_norm);
+    }
   }
   if (post_mlp_norm) add_normed(pass, out, state.middle, post_mlp_norm, state.post_mlp_statistics, state.mlp_out);
 }
@@ -46,7 +59,9 @@ void Block::recompute_activations(Pass& pass, BlockState& state, spec::Recompute
       attention_norm.forward(pass, state.attention_normed, {}, state.input);
       mlp_norm.forward(pass, state.mlp_normed, {}, parallel ? state.input : state.middle);
       if (experts) {
-        experts.recompute_activations(pass, state);
+        const Arena::Scope scope(pass.ops.scratch);
+        BlockState all = with_all_rows(pass, state, &BlockState::mlp_normed);
+        experts.recompute_activations(pass, all);
       } else {
         mlp.recompute_activations(pass, state);
       }
@@ -64,16 +79,22 @@ void Block::recompute_activations(Pass& pass, BlockState& state, spec::Recompute
 void Block::backward(Pass& pass, const Tensor& dresidual, BlockState& state, bool input_gradient) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
+  OwnRowsPass own(pass);  // for norms
   const Tensor dnormed = scratch.allocate(dresidual.dtype, dresidual.shape);
   Tensor dresult = dresidual;
   if (post_mlp_norm) {
     dresult = scratch.allocate(dresidual.dtype, dresidual.shape);
-    post_mlp_norm.backward(pass, dresult, dresidual, state.mlp_out, state.post_mlp_statistics, false);
+    post_mlp_norm.backward(own.pass(), dresult, dresidual, state.mlp_out, state.post_mlp_statistics, false);
   }
-  if (experts) {
-    experts.backward(pass, dnormed, dresult, state);
-  } else {
-    mlp.backward(pass, dnormed, dresult, state);
+  {
+    const Arena::Scope inner(scratch);
+    const Tensor dout = all_rows(pass, dresult);
+    BlockState all = with_all_rows(pass, state, &BlockState::mlp_normed);
+    if (experts) {
+      experts.backward(pass, dnormed, dout, all);
+    } else {
+      mlp.backward(pass, dnormed, dout, all);
+    }
   }
   // In a parallel block, attention's backward reads dresidual too, so the MLP branch is added to it only afterwards.
   const Tensor dmlp_normed = dnormed;
@@ -81,16 +102,22 @@ void Block::backward(Pass& pass, const Tensor& dresidual, BlockState& state, boo
   if (parallel) {
     dattention_normed = scratch.allocate(dresidual.dtype, dresidual.shape);
   } else {
-    mlp_norm.backward(pass, dresidual, dmlp_normed, state.middle, state.mlp_statistics, true);
+    mlp_norm.backward(own.pass(), dresidual, dmlp_normed, state.middle, state.mlp_statistics, true);
   }
   if (post_attention_norm) {
-    post_attention_norm.backward(pass, dresult, dresidual, state.attention_out, state.post_attention_statistics, false);
+    post_attention_norm.backward(own.pass(), dresult, dresidual, state.attention_out, state.post_attention_statistics,
+                                 false);
   }
   const bool below = input_gradient || attention_norm.has_trainable();
-  attention.backward(pass, below ? dattention_normed : Tensor{}, dresult, state);
-  if (parallel) mlp_norm.backward(pass, dresidual, dmlp_normed, state.input, state.mlp_statistics, true);
+  {
+    const Arena::Scope inner(scratch);
+    const Tensor dout = all_rows(pass, dresult);
+    BlockState all = with_all_rows(pass, state, &BlockState::attention_normed);
+    attention.backward(pass, below ? dattention_normed : Tensor{}, dout, all);
+  }
+  if (parallel) mlp_norm.backward(own.pass(), dresidual, dmlp_normed, state.input, state.mlp_statistics, true);
   if (below) {
-    attention_norm.backward(pass, dresidual, dattention_normed, state.input, state.attention_statistics, true);
+    attention_norm.backward(own.pass(), dresidual, dattention_normed, state.input, state.attention_statistics, true);
   }
 }
 
@@ -114,18 +141,20 @@ size_t Block::forward_bytes(const spec::LayerSpec& spec, int64_t hidden, const P
   const spec::Experts* experts = spec::experts_of(spec.mlp);
   const size_t mlp = experts ? Experts::forward_bytes(*experts, hidden, shape)
                              : Mlp::forward_bytes(spec::dense_of(spec.mlp), hidden, shape, shape.tokens);
-  const size_t recomputed = spec.post_norms ? shape.matrix_bytes(shape.tokens, hidden) : 0;
-  return recomputed + std::max(Attention::forward_bytes(spec.attention, hidden, shape), mlp);
+  const size_t recomputed = spec.post_norms ? shape.matrix_bytes(shape.own_rows(shape.tokens), hidden) : 0;
+  return recomputed + all_rows_bytes(shape.tokens, hidden, shape) +
+         std::max(Attention::forward_bytes(spec.attention, hidden, shape), mlp);
 }
 
 size_t Block::backward_bytes(const spec::LayerSpec& spec, int64_t hidden, const PassShape& shape) {
-  const size_t residual = shape.matrix_bytes(shape.tokens, hidden);
+  const size_t residual = shape.matrix_bytes(shape.own_rows(shape.tokens), hidden);
   const spec::Experts* experts = spec::experts_of(spec.mlp);
   const size_t mlp = experts ? Experts::backward_bytes(*experts, hidden, shape)
                              : Mlp::backward_bytes(spec::dense_of(spec.mlp), hidden, shape, shape.tokens);
   const size_t held = residual * (1 + (spec.parallel_residual ? 1 : 0) + (spec.post_norms ? 1 : 0));
   const size_t norm = Norm::bytes(shape.tokens, hidden);
-  return held + std::max({Attention::backward_bytes(spec.attention, hidden, shape), mlp, norm});
+  return held + 2 * all_rows_bytes(shape.tokens, hidden, shape) +
+         std::max({Attention::backward_bytes(spec.attention, hidden, shape), mlp, norm});
 }
 
 }  // namespace ingot::nn

@@ -52,9 +52,10 @@ void BlockState::allocate(Arena& arena, const std::vector<spec::SavedTensor>& li
   for (const spec::SavedTensor& t : list) {
     if (spec::is_saved(t, recompute) != saved) continue;
     Tensor& tensor = tensor_of(t.id);
+    const int64_t own = tokens / t.ranks;
     switch (t.kind) {
-      case Kind::matrix: tensor = arena.allocate(activation, Shape{tokens * t.rows, t.features / t.rows}); break;
-      case Kind::statistic: tensor = arena.allocate(DType::f32, Shape{tokens * t.features}); break;
+      case Kind::matrix: tensor = arena.allocate(activation, Shape{own * t.rows, t.features / t.rows}); break;
+      case Kind::statistic: tensor = arena.allocate(DType::f32, Shape{own * t.features}); break;
       case Kind::by_feature: tensor = arena.allocate(DType::f32, Shape{t.features, tokens}); break;
       case Kind::real: tensor = arena.allocate(DType::f32, Shape{tokens, t.features}); break;
       case Kind::index: tensor = arena.allocate(DType::i32, Shape{tokens, t.features}); break;
@@ -64,7 +65,8 @@ void BlockState::allocate(Arena& arena, const std::vector<spec::SavedTensor>& li
 
 size_t block_state_bytes(const std::vector<spec::SavedTensor>& list, int64_t tokens) {
   size_t total = 0;
-  for (const spec::SavedTensor& t : list) total += Arena::footprint(static_cast<size_t>(tokens * t.features * t.bytes));
+  for (const spec::SavedTensor& t : list)
+    total += Arena::footprint(static_cast<size_t>(tokens / t.ranks * t.features * t.bytes));
   return total;
 }
 

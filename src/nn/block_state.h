@@ -8,8 +8,9 @@
 namespace ingot::nn {
 
 // T tokens; H hidden, Q heads, G kv heads, D head size, F ffn; with a mixture of experts E experts, K of them per
-// token, N = T K rows grouped by expert. spec::Recompute decides which are saved for backward; the layer decides which
-// exist (spec::block_tensors).
+// token, N = T K rows grouped by expert. With sequence parallelism a rank has its share of the T rows of what
+// spec::SavedTensor::ranks says, and of `input`. spec::Recompute decides which are saved for backward; the layer
+// decides which exist (spec::block_tensors).
 struct BlockState {
   Tensor input;             // [T, H] the residual before the block
   Tensor attention_normed;  // [T, H]

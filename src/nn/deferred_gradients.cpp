@@ -11,8 +11,8 @@ void DeferredGradients::add(Pass& pass, const Linear& layer, const Tensor& dy, c
     ops::scale(pass.ops, to, from, 1);
     return to;
   };
-  // Recomputed activations of all blocks use the same memory.
-  const bool keeps_x = pass.training->recompute == spec::Recompute::none;
+  // Recomputed activations of all blocks use the same memory, and gathered rows are in scratch memory.
+  const bool keeps_x = pass.training->recompute == spec::Recompute::none && pass.tp.rows == nullptr;
   list_.push_back({&layer, copy(dy), keeps_x ? x : copy(x)});
 }
 

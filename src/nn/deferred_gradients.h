@@ -16,7 +16,7 @@ class DeferredGradients {
   // Copies are allocated from `arena`, which outlives this: spec::deferred_gradient_bytes.
   explicit DeferredGradients(Arena& arena) : arena_(&arena) {}
 
-  // Keeps a copy of dy [T, O] and, unless backward saves every activation, of x [T, I], the arguments of
+  // Keeps a copy of dy [T, O] and, unless backward saves all rows of every activation, of x [T, I], the arguments of
   // Linear::backward. `layer` outlives this.
   void add(Pass& pass, const Linear& layer, const Tensor& dy, const Tensor& x);
   // Adds the gradients to the accumulator, in the order of add(), and forgets them. `pass` is over the same batch.

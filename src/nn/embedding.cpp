@@ -1,7 +1,9 @@
 #include "nn/embedding.h"
 
+#include <algorithm>
+
 #include "base/half.h"
-#include "nn/transfer.h"
+#include "nn/row_exchange.h"
 #include "ops/elementwise.h"
 
 namespace ingot::nn {
@@ -33,24 +35,32 @@ float Embedding::scale_in(DType type) const {
 }
 
 void Embedding::forward(Pass& pass, const Tensor& x) const {
-  ops::embedding(pass.ops, x, table, pass.batch.ids, part);
-  sum_over_ranks(pass, x);  // of each token one rank has the row, the others zeros
+  {
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor all = memory_of_all_rows(pass, x, pass.batch.tokens());
+    ops::embedding(pass.ops, all, table, pass.batch.ids, part);
+    sum_to_own_rows(pass, x, all);  // of each token one rank has the row, the others zeros
+  }
   if (scale != 1) ops::scale(pass.ops, x, x, scale_in(x.dtype));
   if (!positions) return;
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor rows = pass.ops.scratch.allocate(x.dtype, x.shape);
-  ops::embedding(pass.ops, rows, positions, pass.batch.positions);
+  ops::embedding(pass.ops, rows, positions, own_rows(pass, pass.batch.positions));
   ops::add(pass.ops, x, x, rows);
 }
 
-void Embedding::backward(Pass& pass, const Tensor& dx) const {
+void Embedding::backward(Pass& pass, const Tensor& own) const {
+  if (!has_trainable()) return;
+  const Arena::Scope scope(pass.ops.scratch);
+  const Tensor dx = all_rows(pass, own);
   table_gradient(pass, positions_trainable, 0, dx, pass.batch.positions, {});
   if (trainable >= 0 && scale != 1) ops::scale(pass.ops, dx, dx, scale_in(dx.dtype));
   table_gradient(pass, trainable, tied ? 1 : 0, dx, pass.batch.ids, part);
 }
 
 size_t Embedding::bytes(const spec::ModelSpec& model, const PassShape& shape) {
-  return model.learned_positions ? shape.matrix_bytes(shape.tokens, model.hidden) : 0;
+  const size_t positions = model.learned_positions ? shape.matrix_bytes(shape.own_rows(shape.tokens), model.hidden) : 0;
+  return std::max(positions, 2 * all_rows_bytes(shape.tokens, model.hidden, shape));
 }
 
 }  // namespace ingot::nn

@@ -21,11 +21,12 @@ struct Embedding {
 
   bool has_trainable() const { return trainable >= 0 || positions_trainable >= 0; }
 
-  // x [T, H]: scale times the token embeddings of the batch's ids, plus the position embeddings of its positions.
+  // x [T, H], or this rank's rows of it (nn/row_exchange.h): scale times the token embeddings of the batch's ids, plus
+  // the position embeddings of its positions.
   void forward(Pass& pass, const Tensor& x) const;
   // Adds the tables' gradients to the accumulator, one accumulation unit at a time; does nothing for a frozen table.
-  // Overwrites dx.
-  void backward(Pass& pass, const Tensor& dx) const;
+  // `own`: the gradient of x. Overwrites it.
+  void backward(Pass& pass, const Tensor& own) const;
 
   // Scratch bytes of forward.
   static size_t bytes(const spec::ModelSpec& model, const PassShape& shape);

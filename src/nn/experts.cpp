@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
 #include "ops/moe.h"
@@ -160,12 +161,25 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
     }
   }
   if (!out) return;
-  const bool alone = pass.tp.group.size() == 1 || pass.tp.sliced();  // the experts' outputs are whole
+  const auto combine = [&](const Tensor& rows, bool added) {
+    ops::combine_rows(pass.ops, rows, state.expert_out, state.row_of_choice, state.topk_weights, added);
+  };
+  const bool whole = pass.tp.sliced() || (pass.tp.group.size() == 1 && pass.tp.rows == nullptr);  // experts' outputs
   const Arena::Scope scope(pass.ops.scratch);
-  const Tensor sum = alone || !accumulate ? out : pass.ops.scratch.allocate(out.dtype, out.shape);
-  ops::combine_rows(pass.ops, sum, state.expert_out, state.row_of_choice, state.topk_weights, alone && accumulate);
-  if (alone) return;
-  sum_over_ranks(pass, sum);
+  if (whole) {
+    const Tensor all = memory_of_all_rows(pass, out, state.mlp_normed.rows());
+    if (all.data == out.data) return combine(out, accumulate);
+    // Added in the same rounding as without sequence parallelism.
+    pass.ops.device.fill_zero(all.data, all.bytes());
+    const Tensor own = own_rows(pass, all);
+    if (accumulate) ops::scale(pass.ops, own, out, 1);
+    combine(all, accumulate);
+    return ops::scale(pass.ops, out, own, 1);
+  }
+  const Tensor sum = accumulate ? pass.ops.scratch.allocate(out.dtype, out.shape) : out;
+  const Tensor all = memory_of_all_rows(pass, sum, state.mlp_normed.rows());
+  combine(all, false);
+  sum_to_own_rows(pass, sum, all);
   if (accumulate) ops::add(pass.ops, out, out, sum);
 }
 
@@ -206,11 +220,16 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   } else {
     backward_by_expert(pass, dgrouped, state);
   }
-  ops::combine_rows(pass.ops, dnormed, dgrouped, state.row_of_choice, {}, false);
-  if (!pass.tp.sliced()) sum_over_ranks(pass, dnormed);
+  const Tensor all = memory_of_all_rows(pass, dnormed, dout.rows());
+  ops::combine_rows(pass.ops, all, dgrouped, state.row_of_choice, {}, false);
+  if (!pass.tp.sliced()) sum_to_own_rows(pass, dnormed, all);
   const Tensor drouter = scratch.allocate(state.router.dtype, state.router.shape);
   ops::moe_route_backward(pass.ops, drouter, dtopk_weights, state.topk_ids, state.topk_weights);
-  router.backward(pass, dnormed, drouter, state.mlp_normed, true);
+  const bool is_own = all.data != dnormed.data;  // dnormed has this rank's rows
+  router.backward(pass, all, drouter, state.mlp_normed, !is_own || pass.tp.sliced());
+  if (!is_own) return;
+  const Tensor own = own_rows(pass, all);
+  pass.tp.sliced() ? ops::scale(pass.ops, dnormed, own, 1) : ops::add(pass.ops, dnormed, dnormed, own);
 }
 
 // As Mlp::backward, but with the gradient of the activation in the place of the activation.
@@ -261,9 +280,10 @@ size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape&
                   GroupedLayer::bytes(rows, hidden, features, shape));
 }
 
-// Of one expert, whose outputs are summed over ranks in slices only.
+// Of one expert, whose outputs are summed over ranks in slices only, and for all of its rows.
 PassShape of_expert(PassShape shape) {
   if (shape.slices == 1) shape.tp = 1;
+  shape.sequence_parallel = false;
   return shape;
 }
 
@@ -275,16 +295,18 @@ size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const P
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
   const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, of_expert(shape), shape.tokens);
-  return std::max({offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
-                   Linear::bytes(shape.tokens, spec.count, hidden, shape, false),
-                   Linear::sum_bytes(shape.tokens, hidden, shape)});
+  return std::max(
+      {offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
+       Linear::bytes(shape.tokens, spec.count, hidden, shape, false),
+       std::max(Linear::sum_bytes(shape.tokens, hidden, shape), all_rows_bytes(shape.tokens, hidden, shape))});
 }
 
 size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
   const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
   const int64_t grouped = shape.tokens * spec.per_token;
-  const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden);
+  const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden) +
+                      2 * all_rows_bytes(shape.tokens, hidden, shape);
   const size_t router =
       shape.matrix_bytes(shape.tokens, spec.count) + Linear::bytes(shape.tokens, spec.count, hidden, shape, false);
   const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, of_expert(shape), shape.tokens);

@@ -187,15 +187,17 @@ void Linear::forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumula
   if (!sums_over_ranks(pass)) return forward_part(pass, y, x, accumulate);
   const Arena::Scope scope(pass.ops.scratch);
   const Tensor sum = accumulate ? pass.ops.scratch.allocate(y.dtype, y.shape) : y;
-  forward_part(pass, sum, x, false);
-  sum_over_ranks(pass, sum);
+  const Tensor all = memory_of_all_rows(pass, sum, x.rows());
+  forward_part(pass, all, x, false);
+  sum_to_own_rows(pass, sum, all);
   if (accumulate) ops::add(pass.ops, y, y, sum);
 }
 
 void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate) const {
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor sum = y.dtype == DType::f32 && !accumulate ? y : scratch.allocate(DType::f32, y.shape);
+  const bool in_place = y.dtype == DType::f32 && !accumulate && y.shape[0] == x.rows();
+  const Tensor sum = in_place ? y : scratch.allocate(DType::f32, Shape{x.rows(), y.shape[1]});
   {
     const Arena::Scope inner(scratch);
     const Tensor matrix = backward_weight(pass, x.dtype).tensor();
@@ -206,9 +208,10 @@ void Linear::forward_sliced(Pass& pass, const Tensor& y, const Tensor& x, bool a
     });
   }
   add_terms(pass, sum, x, nullptr);
-  if (sum.data == y.data) return;
-  const Tensor rounded = !accumulate ? y : y.dtype == DType::f32 ? sum : scratch.allocate(y.dtype, y.shape);
-  if (rounded.data != sum.data) ops::scale(pass.ops, rounded, sum, 1);
+  if (in_place) return;
+  const Tensor own = y.shape[0] == x.rows() ? sum : own_rows(pass, sum);
+  const Tensor rounded = !accumulate ? y : y.dtype == DType::f32 ? own : scratch.allocate(y.dtype, y.shape);
+  if (rounded.data != own.data) ops::scale(pass.ops, rounded, own, 1);
   if (accumulate) ops::add(pass.ops, y, y, rounded);
 }
 
@@ -350,7 +353,8 @@ void Linear::backward_sliced(Pass& pass, const Tensor& dx, std::span<const Linea
   DeferredGradients* deferred = pass.training->deferred;
   Tensor sum;
   if (dx) {
-    sum = dx.dtype == DType::f32 ? dx : scratch.allocate(DType::f32, dx.shape);
+    const bool in_place = dx.dtype == DType::f32 && dx.shape[0] == x.rows();
+    sum = in_place ? dx : scratch.allocate(DType::f32, Shape{x.rows(), dx.shape[1]});
     sum_slices(pass, sum, [&](int64_t slice, const Tensor& out) {
       bool more = false;
       for (size_t i = 0; i < layers.size(); ++i) {
@@ -382,7 +386,7 @@ void Linear::backward_sliced(Pass& pass, const Tensor& dx, std::span<const Linea
       add_adapter_input_gradient(pass, segment, *layer, linear, sum.slice(segment.begin, segment.end), dlow, x.dtype);
     }
   }
-  if (dx && sum.data != dx.data) ops::scale(pass.ops, dx, sum, 1);
+  if (dx && sum.data != dx.data) ops::scale(pass.ops, dx, dx.shape[0] == x.rows() ? sum : own_rows(pass, sum), 1);
 }
 
 namespace {

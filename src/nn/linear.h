@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nn/pass.h"
+#include "nn/row_exchange.h"
 #include "spec/slice.h"
 #include "tensor/weight.h"
 
@@ -35,7 +36,8 @@ struct Linear {
 
   explicit operator bool() const { return static_cast<bool>(weight); }
 
-  // y [T, O] = x [T, I] W^T + b, plus the adapter of each segment. Added to y with `accumulate`.
+  // y [T, O] = x [T, I] W^T + b, plus the adapter of each segment. Added to y with `accumulate`. Of a row-parallel
+  // layer y may be this rank's rows alone (nn/row_exchange.h).
   void forward(Pass& pass, const Tensor& y, const Tensor& x, bool accumulate = false) const;
 
   // y = x W^T with the bias and the terms of adapters; where inputs are split, this rank's part of it, of which one
@@ -55,7 +57,8 @@ struct Linear {
   std::vector<spec::Range> outputs_of(const Pass& pass, int64_t slice) const;
 
   // In a pass that sums in slices: dx [T, I] is assigned the gradient of the input x of at most three column-parallel
-  // layers, summed over their outputs and the ranks; not computed when absent. Otherwise as backward.
+  // layers, summed over their outputs and the ranks; not computed when absent, and this rank's rows alone where dx has
+  // no more. Otherwise as backward.
   static void backward_sliced(Pass& pass, const Tensor& dx, std::span<const Linear* const> layers,
                               std::span<const Tensor> dy, const Tensor& x);
 
@@ -64,7 +67,8 @@ struct Linear {
 
   // What the sum over ranks takes until it is added to the output.
   static size_t sum_bytes(int64_t rows, int64_t out, const PassShape& shape) {
-    return shape.tp > 1 && shape.slices == 1 ? shape.matrix_bytes(rows, out) : 0;
+    if (shape.tp == 1 || shape.slices > 1) return 0;
+    return shape.matrix_bytes(shape.own_rows(rows), out) + 2 * all_rows_bytes(rows, out, shape);
   }
   // What sums in slices take besides bytes(), 0 without them: of a row-parallel layer, and of backward_sliced for
   // layers with `out` output features together.
@@ -89,7 +93,9 @@ struct Linear {
   void add_terms(Pass& pass, const Tensor& y, const Tensor& x, const AdapterSegment* whole) const;
   // Whether forward sums the ranks' parts; in slices, or each rank's part as a whole.
   bool sums_slices(const Pass& pass) const { return row_parallel && pass.tp.sliced(); }
-  bool sums_over_ranks(const Pass& pass) const { return row_parallel && pass.tp.group.size() > 1 && !pass.tp.sliced(); }
+  bool sums_over_ranks(const Pass& pass) const {
+    return row_parallel && (pass.tp.group.size() > 1 || pass.tp.rows != nullptr) && !pass.tp.sliced();
+  }
 };
 
 }  // namespace ingot::nn

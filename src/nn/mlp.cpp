@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nn/transfer.h"
+#include "nn/row_exchange.h"
 
 namespace ingot::nn {
 
@@ -55,8 +55,10 @@ void Mlp::backward_part(Pass& pass, const Tensor& dnormed, const Tensor& dout, B
 
 void Mlp::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, BlockState& state) const {
   if (!pass.tp.sliced()) {
-    backward_part(pass, dnormed, dout, state);
-    return sum_over_ranks(pass, dnormed);
+    const Arena::Scope scope(pass.ops.scratch);
+    const Tensor all = memory_of_all_rows(pass, dnormed, dout.shape[0]);
+    backward_part(pass, all, dout, state);
+    return sum_to_own_rows(pass, dnormed, all);
   }
   backward_activations(pass, dout, state);
   const Linear* const layers[] = {&up, &gate};
@@ -75,7 +77,8 @@ size_t Mlp::forward_bytes(const spec::Dense& spec, int64_t hidden, const PassSha
 }
 
 size_t Mlp::backward_bytes(const spec::Dense& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
-  return shape.matrix_bytes(rows, spec.features) + forward_bytes(spec, hidden, shape, rows);
+  return shape.matrix_bytes(rows, spec.features) + 2 * all_rows_bytes(rows, hidden, shape) +
+         forward_bytes(spec, hidden, shape, rows);
 }
 
 }  // namespace ingot::nn

@@ -23,14 +23,6 @@ std::vector<AdapterSegment> clip(const std::vector<AdapterSegment>& segments, in
   return clipped;
 }
 
-// The training state for rows [begin, end). Accumulation units keep their indices.
-Training clip(const Training& training, int64_t begin, int64_t end) {
-  Training part = training;
-  for (int64_t& offset : part.accumulation_offsets) offset = std::clamp(offset, begin, end) - begin;
-  if (part.dropout_rows) part.dropout_rows = training.dropout_rows.slice(begin, end);
-  return part;
-}
-
 // lse [P, T]: of the P parts of the vocabulary that this rank has, the logarithms of the sums of exponentials. Assigns
 // that of the sum of all parts to lse[0], and losses [T]. at_target [P, T]: each target's logit, 0 in parts that do not
 // have it. Added in the order of the parts.
@@ -119,7 +111,7 @@ void NextTokenLoss::compute(Pass& pass, const Head& head, const Tensor& dnormed,
       Pass piece = pass;
       piece.adapters = clip(pass.adapters, begin, end);
       std::optional<Training> training;
-      if (pass.training) piece.training = &training.emplace(clip(*pass.training, begin, end));
+      if (pass.training) piece.training = &training.emplace(pass.training->rows(begin, end));
       loss_of_piece(piece, head, losses_.slice(begin, end), dnormed ? dnormed.slice(begin, end) : Tensor{},
                     normed.slice(begin, end), targets_.slice(begin, end));
     }

@@ -53,6 +53,7 @@ void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor
   GradientAccumulator& accumulator = training.accumulator;
   for (size_t u = 0; u < units && bias_trainable >= 0; ++u) {
     const auto [from, to] = rows_of_unit(training, u, x);
+    if (from == to) continue;
     const GradientAccumulator::Slot slot = accumulator.open(bias_trainable, static_cast<int64_t>(u), 0);
     ops::add_bias_backward(pass.ops, slot.out, dy.slice(from, to), slot.accumulate);
     accumulator.close(bias_trainable, static_cast<int64_t>(u), 0);
@@ -60,6 +61,7 @@ void Norm::backward(Pass& pass, const Tensor& dx, const Tensor& dy, const Tensor
   if (trainable < 0) return backward_rows(pass, dx, {{}, false}, dy, x, statistics, accumulate);
   for (size_t u = 0; u < units; ++u) {
     const auto [from, to] = rows_of_unit(training, u, x);
+    if (from == to) continue;
     const NormStatistics part = {statistics.rstd.slice(from, to),
                                  statistics.mean ? statistics.mean.slice(from, to) : Tensor{}};
     const GradientAccumulator::Slot slot = accumulator.open(trainable, static_cast<int64_t>(u), 0);

@@ -2,6 +2,7 @@
 // which they differ is passed in here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -65,6 +66,7 @@ struct KvCache {
 class DeferredGradients;
 class DeviceSum;
 class HeadExchange;
+class RowExchange;
 
 // Training only. An accumulation unit is `determinism_unit` packed sequences, or one of equal parts of them
 // (BatchUploader::Share::slices), whose gradient is added as one contribution.
@@ -79,12 +81,23 @@ struct Training {
   // If not null, backward leaves the gradients of linear layers' weights, biases and adapters to it; those of experts,
   // norms, embeddings and the head are still computed in backward and loss.
   DeferredGradients* deferred = nullptr;
+
+  // The same for rows [begin, end). Units keep their numbers; some may be empty.
+  Training rows(int64_t begin, int64_t end) const {
+    Training part = *this;
+    for (int64_t& offset : part.accumulation_offsets) offset = std::clamp(offset, begin, end) - begin;
+    if (part.dropout_rows) part.dropout_rows = dropout_rows.slice(begin, end);
+    return part;
+  }
 };
 
 // The ranks that hold the other shards of a model's layers (spec/model_shard.h).
 struct TensorParallel {
   comm::Group group;         // a group of one: the model is whole
   DeviceSum* sum = nullptr;  // what they exchange device memory by; null: by way of host memory
+  // Training, with sequence parallelism: norms and the residual have this rank's share of the batch's rows
+  // (nn/row_exchange.h); null: all of them.
+  RowExchange* rows = nullptr;
   // Training: with more than one slice, a power of two, sums over what is cut are taken in as many (nn/sliced_sum.h),
   // of which this rank has `own_slices`, from `first_slice` on.
   int64_t slices = 1, own_slices = 1, first_slice = 0;
@@ -126,13 +139,18 @@ struct PassShape {
   bool decoded = false;  // weights are stored in another type than the activations, so they are decoded when used
   bool fp8 = false;      // as in Pass
   bool int8_activations = false;
-  int64_t tp = 1;      // number of tensor-parallel ranks
-  int64_t slices = 1;  // as in TensorParallel, of all ranks
-  int64_t cp = 1;      // ranks that share the rows of a batch, of which `tokens` are this one's (Pass::cp)
-  int64_t pp = 1;      // in inference: stages of a pipeline
+  int64_t tp = 1;                  // number of tensor-parallel ranks
+  bool sequence_parallel = false;  // TensorParallel::rows
+  int64_t slices = 1;              // as in TensorParallel, of all ranks
+  int64_t cp = 1;                  // ranks that share the rows of a batch, of which `tokens` are this one's (Pass::cp)
+  int64_t pp = 1;                  // in inference: stages of a pipeline
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
   bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)
+
+  // The ranks among which the rows of the residual and of norms are divided, and those of one rank, of `rows`.
+  int64_t own_ranks() const { return sequence_parallel ? tp : 1; }
+  int64_t own_rows(int64_t rows) const { return rows / own_ranks(); }
 
   // Bytes that an arena uses for a matrix [rows, features] of activations.
   size_t matrix_bytes(int64_t rows, int64_t features) const {

@@ -132,7 +132,8 @@ void sum_over_ranks(Pass& pass, const Tensor& x) {
 }
 
 void sum_neighbours(Device& device, const comm::Group& group, const Tensor& x, int count) {
-  const auto first = static_cast<size_t>(group.rank() / count * count), last = first + static_cast<size_t>(count);
+  const auto neighbours = static_cast<size_t>(count);
+  const size_t first = static_cast<size_t>(group.rank()) / neighbours * neighbours, last = first + neighbours;
   for (int64_t begin = 0; begin < x.elements(); begin += at_once) {
     const Tensor part = x.slice(begin, std::min(x.elements(), begin + at_once));
     std::vector<float> own(static_cast<size_t>(part.elements()));

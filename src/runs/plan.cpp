@@ -101,7 +101,7 @@ std::string MemoryPlan::table() const {
   if (!host_visible && step.messages)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "pipeline's messages", format_bytes(step.messages));
   if (staged && step.exchange)
-    text += fmt::format("  {:<22}{:>12} (host memory)\n", "exchange of heads", format_bytes(step.exchange));
+    text += fmt::format("  {:<22}{:>12} (host memory)\n", "exchanged activations", format_bytes(step.exchange));
   if (offloaded) text += fmt::format("  {:<22}{:>12} (host memory)\n", "offloaded weights", format_bytes(offloaded));
   if (optimizer_state.offloaded)
     text += fmt::format("  {:<22}{:>12} (host memory)\n", "optimizer state", format_bytes(optimizer_state.offloaded));

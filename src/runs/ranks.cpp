@@ -120,6 +120,7 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   for (spec::ModelShard& shard : share.shards) {
     shard.tp = p.tp;
     shard.tp_rank = place.tp;
+    shard.sequence_parallel = p.sequence_parallel;
   }
   return share;
 }

@@ -44,8 +44,19 @@ void split_rows(HeldParameter& held, const ParamSpec& p, const ModelShard& shard
 
 Slice whole_slice_of(const ParamSpec& p) { return whole_slice(p.shape[0], p.shape.size() > 1 ? p.shape[1] : 1); }
 
-// Of queries or keys, head by head: a rank's gradient is that of its heads.
-bool is_norm_of_heads(const ParamSpec& p) { return p.role == Role::q_norm || p.role == Role::k_norm; }
+// Of which a rank's gradient is that of its heads, for queries or keys, or of its rows.
+bool is_norm_in_parts(const ParamSpec& p, const ModelShard& shard) {
+  switch (p.role) {
+    case Role::q_norm:
+    case Role::k_norm: return true;
+    case Role::attention_norm:
+    case Role::post_attention_norm:
+    case Role::mlp_norm:
+    case Role::post_mlp_norm:
+    case Role::final_norm: return shard.sequence_parallel;
+    default: return false;
+  }
+}
 
 bool is_cut_by_vocabulary(const ParamSpec& p) { return p.role == Role::embedding || p.role == Role::head; }
 
@@ -219,12 +230,12 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
     if (shard.tp > 1 && is_cut_by_vocabulary(p)) {
       held.slice.rows = {vocabulary_of(model, shard)};
       held.placement = TensorPlacement::sharded;
-    } else if (shard.tp > 1 && p.layer >= 0) {
+    } else if (shard.tp > 1) {
       if (p.split == Split::rows) split_rows(held, p, shard);
       if (p.split == Split::columns) held.slice.columns = share(0, p.shape[1], shard.tp_rank, shard.tp);
-      held.placement = p.split != Split::none ? TensorPlacement::sharded
-                       : is_norm_of_heads(p)  ? TensorPlacement::partial
-                                              : TensorPlacement::replicated;
+      held.placement = p.split != Split::none       ? TensorPlacement::sharded
+                       : is_norm_in_parts(p, shard) ? TensorPlacement::partial
+                                                    : TensorPlacement::replicated;
     }
     held.held.shape[0] = held.slice.num_rows();
     if (p.shape.size() > 1) held.held.shape[1] = held.slice.columns.count();

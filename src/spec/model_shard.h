@@ -20,7 +20,12 @@ struct ModelShard {
   int64_t tp_rank = 0;
   int64_t pp = 1;
   int64_t stage = 0;
+  // Norms and the residual of a batch have 1/tp of its rows on each tensor-parallel rank (Korthikanti et al. 2022,
+  // arXiv 2205.05198).
+  bool sequence_parallel = false;
 
+  // The ranks among which those rows are divided.
+  int64_t row_ranks() const { return sequence_parallel ? tp : 1; }
   bool first() const { return stage == 0; }
   bool last() const { return stage == pp - 1; }
 };

@@ -62,7 +62,11 @@ struct SavedTensor {
   Kind kind;
   int64_t rows = 1;
   bool cheap = false;  // Recompute::selective computes it again from other saved tensors
+  int64_t ranks = 1;   // tensor-parallel ranks that each have an equal share of its T (ModelShard::row_ranks)
 };
+
+// Whether sequence parallelism divides its rows: those of the residual, and of norms over it.
+bool is_of_residual(Saved id);
 
 // Collects the saved tensors of a block, in the order of computation. A matrix has `activation_bytes` bytes per
 // element; a norm saves a mean too when it is a LayerNorm.

@@ -14,11 +14,11 @@ struct BlockBytes {
 };
 
 BlockBytes bytes_of(const ModelSpec& model, const LayerSpec& layer, Recompute recompute, int64_t activation_bytes,
-                    int64_t tokens) {
+                    int64_t tokens, int64_t row_ranks) {
   BlockBytes bytes;
-  for (const SavedTensor& t : block_tensors(model, layer, activation_bytes)) {
+  for (const SavedTensor& t : block_tensors(model, layer, activation_bytes, row_ranks)) {
     (is_saved(t, recompute) ? bytes.saved : bytes.recomputed) +=
-        round_up(static_cast<size_t>(tokens * t.features * t.bytes));
+        round_up(static_cast<size_t>(tokens / t.ranks * t.features * t.bytes));
   }
   return bytes;
 }
@@ -34,10 +34,32 @@ const char* name(Recompute recompute) {
   return "?";
 }
 
-std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& layer, int64_t activation_bytes) {
+bool is_of_residual(Saved id) {
+  switch (id) {
+    case Saved::attention_normed:
+    case Saved::attention_rstd:
+    case Saved::attention_mean:
+    case Saved::attention_out:
+    case Saved::post_attention_rstd:
+    case Saved::post_attention_mean:
+    case Saved::middle:
+    case Saved::mlp_normed:
+    case Saved::mlp_rstd:
+    case Saved::mlp_mean:
+    case Saved::mlp_out:
+    case Saved::post_mlp_rstd:
+    case Saved::post_mlp_mean: return true;
+    default: return false;
+  }
+}
+
+std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& layer, int64_t activation_bytes,
+                                       int64_t row_ranks) {
   SavedList list(activation_bytes, model.norm == NormKind::layer);
   layer.add_saved(list, model.hidden);
-  return list.take();
+  std::vector<SavedTensor> tensors = list.take();
+  for (SavedTensor& t : tensors) t.ranks = is_of_residual(t.id) ? row_ranks : 1;
+  return tensors;
 }
 
 bool is_saved(const SavedTensor& tensor, Recompute recompute) {
@@ -51,13 +73,14 @@ bool is_saved(const SavedTensor& tensor, Recompute recompute) {
 
 SavedBytes saved_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
                        int64_t layers, const ModelShard& shard) {
-  const size_t residual = round_up(static_cast<size_t>(tokens * model.hidden * activation_bytes));
-  const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(tokens) * 4);
+  const int64_t own = tokens / shard.row_ranks();
+  const size_t residual = round_up(static_cast<size_t>(own * model.hidden * activation_bytes));
+  const size_t statistics = (model.norm == NormKind::layer ? 2 : 1) * round_up(static_cast<size_t>(own) * 4);
   BlockBytes sum;
   BlockBytes one;
   for (int64_t layer = model.num_layers() - layers; layer < model.num_layers(); ++layer) {
     const bool same = layer > model.num_layers() - layers && model.layer(layer) == model.layer(layer - 1);
-    if (!same) one = bytes_of(model, model.layer(layer), recompute, activation_bytes, tokens);
+    if (!same) one = bytes_of(model, model.layer(layer), recompute, activation_bytes, tokens, shard.row_ranks());
     sum.saved += one.saved + residual;
     sum.recomputed = std::max(sum.recomputed, one.recomputed);
   }
@@ -70,7 +93,7 @@ SavedBytes saved_bytes(const ModelSpec& model, Recompute recompute, int64_t acti
 }
 
 size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
-                               int64_t layers) {
+                               int64_t layers, const ModelShard& shard) {
   size_t bytes = 0;
   for (const ParamSpec& p : parameters(model)) {
     const bool deferred = p.linear || p.role == Role::router;
@@ -79,7 +102,7 @@ size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int6
       return round_up(static_cast<size_t>(tokens * features * activation_bytes));
     };
     bytes += matrix(p.shape[0]);
-    if (recompute != Recompute::none) bytes += matrix(p.shape[1]);
+    if (recompute != Recompute::none || shard.sequence_parallel) bytes += matrix(p.shape[1]);
   }
   return bytes;
 }

@@ -13,7 +13,9 @@
 namespace ingot::spec {
 
 // All saved tensors of a block, in the order of computation; activations have `activation_bytes` bytes per element.
-std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& layer, int64_t activation_bytes);
+// row_ranks: ModelShard::row_ranks.
+std::vector<SavedTensor> block_tensors(const ModelSpec& model, const LayerSpec& layer, int64_t activation_bytes,
+                                       int64_t row_ranks = 1);
 
 // Whether a tensor of that list is saved for backward; the others are recomputed, one block at a time.
 bool is_saved(const SavedTensor& tensor, Recompute recompute);
@@ -34,9 +36,10 @@ SavedBytes saved_bytes(const ModelSpec& model, Recompute recompute, int64_t acti
                        int64_t layers, const ModelShard& shard = {});
 
 // Bytes of copies that nn::DeferredGradients makes in the backward of the upper `layers` blocks: the gradients of the
-// outputs of linear layers, except those of experts, and their inputs if `recompute` does not save them all.
+// outputs of linear layers, except those of experts, and their inputs if `recompute` does not save them all or the
+// shard has some of their rows only.
 size_t deferred_gradient_bytes(const ModelSpec& model, Recompute recompute, int64_t activation_bytes, int64_t tokens,
-                               int64_t layers);
+                               int64_t layers, const ModelShard& shard = {});
 
 // Tokens per chunk of the loss, so that logits take at most 2^24 elements (64 MiB in fp32), but at least 64 and at most
 // 1024: a function of the vocabulary alone, because it determines the order in which the head's gradient is summed.

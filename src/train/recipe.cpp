@@ -160,6 +160,8 @@ template <class Visitor>
 void describe(Visitor& v, ParallelRecipe& r) {
   v.field("dp", r.dp, "data-parallel ranks", {.min = 1, .max = 1024});
   v.field("tp", r.tp, "tensor-parallel ranks", {.min = 1, .max = 1024});
+  v.field("sequence_parallel", r.sequence_parallel,
+          "with tp: of norms and the residual each tensor-parallel rank has 1/tp of a micro-batch's tokens");
   v.field("units", r.units,
           "with determinism: bitwise, slices in which sums over what tp and cp cut are taken; every tp and cp that "
           "divides it gives the same bits",
@@ -292,11 +294,34 @@ void check_optimizer(const OptimizerRecipe& o, Fail fail) {
     fail("give two numbers, for instance [0.9, 0.95]", "optimizer.betas needs two numbers");
 }
 
-// How `determinism: bitwise` works with `ranks` ranks of a kind.
-std::string units_hint(const char* setting, int64_t ranks) {
+// How `determinism: bitwise` works with `ranks` ranks of a kind, or without: with the setting `instead`.
+std::string units_hint(const char* instead, int64_t ranks) {
   const bool power = std::has_single_bit(static_cast<uint64_t>(ranks));
   const std::string units = power ? fmt::format("set parallel.units to {} or a larger power of two, or ", ranks) : "";
-  return fmt::format("{}set determinism: fast, or {} to 1", units, setting);
+  return fmt::format("{}set determinism: fast, or {}", units, instead);
+}
+
+// Tensor-parallel ranks have equal numbers of a sequence's rows and, for equal bits, whole parts of accumulation units.
+template <class Fail>
+void check_sequence_parallel(const Recipe& r, Fail fail) {
+  const ParallelRecipe& p = r.parallel;
+  if (p.tp == 1) {
+    fail("set parallel.tp to the number of ranks, or remove parallel.sequence_parallel",
+         "parallel.sequence_parallel with parallel.tp 1: no ranks share the rows");
+  }
+  const int64_t ranks = p.tp * p.cp, length = r.data.sequence_length;
+  if (length % ranks != 0) {
+    fail(fmt::format("use {} or {}", std::max(ranks, length / ranks * ranks), (length / ranks + 1) * ranks),
+         fmt::format("data.sequence_length {} with parallel.sequence_parallel cannot be divided among parallel.tp {} x "
+                     "parallel.cp {} ranks",
+                     length, p.tp, p.cp));
+  }
+  if (r.determinism == Determinism::bitwise && p.units % ranks != 0) {
+    fail(units_hint("parallel.sequence_parallel to false", ranks),
+         fmt::format("determinism: bitwise with parallel.sequence_parallel, parallel.tp {}, parallel.cp {} and "
+                     "parallel.units {}: a rank needs whole parts of an accumulation unit",
+                     p.tp, p.cp, p.units));
+  }
 }
 
 // What cannot be cut over the tensor-parallel ranks, or into the slices of sums.
@@ -309,7 +334,7 @@ void check_tensor_parallel(const Recipe& r, Fail fail) {
          fmt::format("{} with {} {}: {}", other, setting, p.tp > 1 ? p.tp : p.units, why));
   };
   if (r.determinism == Determinism::bitwise && p.units % p.tp != 0) {
-    fail(units_hint("parallel.tp", p.tp),
+    fail(units_hint("parallel.tp to 1", p.tp),
          fmt::format("determinism: bitwise with parallel.tp {} and parallel.units {}: sums over a layer's parts depend "
                      "on the number of parts, unless they are taken in a multiple of as many slices",
                      p.tp, p.units));
@@ -423,12 +448,13 @@ void check_parallel(const Recipe& r, Fail fail) {
                      p.replicas()));
   }
   if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
-    fail(units_hint("parallel.cp", p.cp),
+    fail(units_hint("parallel.cp to 1", p.cp),
          fmt::format(
              "determinism: bitwise with parallel.cp {} and parallel.units {}: gradients of the parts of a sequence "
              "depend on the number of parts, unless it is a multiple of as many",
              p.cp, p.units));
   }
+  if (p.sequence_parallel) check_sequence_parallel(r, fail);
   if (p.units > 1) check_sum_slices(r, fail);
   if (p.tp > 1 || p.units > 1) check_tensor_parallel(r, fail);
   if (p.pp == 1 && *p.chunks.value > 1) {

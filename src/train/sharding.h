@@ -40,6 +40,7 @@ struct ShardSpec {
   // The ranks that share the tensors of its layers.
   int tp() const { return static_cast<int>(shards.front().tp); }
   int tp_rank() const { return static_cast<int>(shards.front().tp_rank); }
+  bool sequence_parallel() const { return shards.front().sequence_parallel; }
 };
 
 using spec::common;

@@ -115,10 +115,11 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
         nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
     head_exchange_->set_traffic(&traffic_);
   }
-  const std::vector<int> numbers = grid.world.gather_one(grid.dp.rank());
-  by_sequences_.resize(numbers.size());
-  std::iota(by_sequences_.begin(), by_sequences_.end(), 0);
-  std::ranges::sort(by_sequences_, {}, [&](int rank) { return std::pair(numbers[static_cast<size_t>(rank)], rank); });
+  if (share.sequence_parallel()) {
+    row_exchange_.emplace(grid.on_device.tp ? grid.on_device.tp : comm::through_host(device, grid.tp),
+                          static_cast<size_t>(tokens / share.cp * model_.hidden) * size_of(settings.activation));
+    row_exchange_->set_traffic(&traffic_);
+  }
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
     update.arrived = device.make_event();
@@ -157,7 +158,7 @@ std::vector<double> Step::in_order(const std::vector<LossSum>& own) const {
 double Step::sum_in_order(std::span<const double> losses) const {
   const std::vector<std::vector<double>> all = grid_.world.gather(losses);
   double sum = 0;
-  for (const int rank : by_sequences_) {
+  for (const int rank : grid_.by_sequences) {
     for (const double loss : all[static_cast<size_t>(rank)]) sum += loss;
   }
   return sum;
@@ -171,6 +172,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   if (!alone_) {
     pass.tp = {.group = grid_.tp, .sum = tp_sum_ ? &*tp_sum_ : nullptr, .traffic = &traffic_};
   }
+  pass.tp.rows = row_exchange_ ? &*row_exchange_ : nullptr;
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
   const ShardSpec& share = optimizer_state_.share();
   if (share.sum_slices > 1) {
@@ -471,6 +473,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     gradient_sync_.set_local_only(alone);
     if (sharded_ != nullptr) sharded_->set_local_only(alone);
     if (head_exchange_) head_exchange_->set_local_only(alone);
+    if (row_exchange_) row_exchange_->set_local_only(alone);
   };
   set_alone(true);
   struct Together {

@@ -15,6 +15,7 @@
 #include "data/packing.h"
 #include "models/model.h"
 #include "nn/head_exchange.h"
+#include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
@@ -61,7 +62,8 @@ struct StepBytes {
   size_t scratch = 0;
   size_t batch = 0;
   size_t messages = 0;  // of a pipeline, in host memory
-  // Of context-parallel ranks whose devices the host cannot access: host memory, where their exchange goes through it.
+  // Of ranks that exchange heads (context parallelism) or rows (sequence parallelism), and whose devices the host
+  // cannot access: host memory, where this goes through it.
   size_t exchange = 0;
 };
 
@@ -202,10 +204,10 @@ class Step {
   Arena batch_;
   ops::Context context_;
   comm::Grid grid_;
-  std::vector<int> by_sequences_;  // all ranks, in the order of their sequences
   spec::Traffic traffic_;
   std::optional<nn::DeviceSum> tp_sum_;            // where grid_.on_device.tp is
   std::optional<nn::HeadExchange> head_exchange_;  // with context-parallel ranks
+  std::optional<nn::RowExchange> row_exchange_;    // with sequence parallelism
   GradientSync gradient_sync_;
   std::unique_ptr<StepAccumulator> accumulator_;
   std::optional<Pipeline> pipeline_;

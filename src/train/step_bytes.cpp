@@ -3,6 +3,7 @@
 
 #include "nn/head_exchange.h"
 #include "nn/next_token_loss.h"
+#include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "ops/adamw_bytes.h"
 #include "ops/fixed_sum.h"
@@ -25,6 +26,7 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.threads = threads;
   shape.host_visible = host_visible;
   shape.tp = share.tp();
+  shape.sequence_parallel = share.sequence_parallel();
   shape.cp = share.cp;
   shape.slices = share.sum_slices;
   return shape;
@@ -61,7 +63,7 @@ size_t block_bytes(const spec::ModelSpec& model, int64_t elements, int64_t slice
 }
 
 size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shape) {
-  return static_cast<size_t>(shape.tokens * model.hidden) * size_of(shape.activation);
+  return static_cast<size_t>(shape.own_rows(shape.tokens) * model.hidden) * size_of(shape.activation);
 }
 
 // Of one micro-batch in one of the parts.
@@ -74,7 +76,7 @@ spec::SavedBytes saved_bytes(const spec::ModelSpec& model, const StepSettings& s
   const bool defers =
       settings.schedule == spec::PipelineScheduleName::zb_h1 || settings.schedule == spec::PipelineScheduleName::zb_v;
   if (shard.pp > 1 && defers)
-    bytes.own += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks);
+    bytes.own += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
   return bytes;
 }
 
@@ -96,13 +98,17 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
     bytes.saved = std::max(bytes.saved, saved.own);
     bytes.shared = std::max(bytes.shared, saved.shared);
     const models::PassBytes pass = models::pass_bytes(spec::sizes_of(model, shard), shape);
-    const size_t loss = shard.last() ? pass.loss_gradient + objective(true) : 0;
+    const size_t loss = shard.last() ? pass.loss_input + pass.loss_gradient + objective(true) : 0;
     bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
-    if (shard.last()) bytes.scratch = std::max(bytes.scratch, objective(false));
+    if (shard.last()) bytes.scratch = std::max(bytes.scratch, pass.loss_input + objective(false));
   }
   if (share.cp > 1 && !host_visible) {
     bytes.exchange = nn::HeadExchange::workspace_bytes(
         nn::HeadExchange::largest_bytes(model, share.tp(), shape.tokens, settings.activation));
+  }
+  if (share.sequence_parallel() && !host_visible) {
+    bytes.exchange += nn::RowExchange::workspace_bytes(static_cast<size_t>(shape.tokens * model.hidden) *
+                                                       size_of(settings.activation));
   }
   if (share.tp() > 1 && !host_visible) bytes.scratch += nn::DeviceSum::bytes();
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);

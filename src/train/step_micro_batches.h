@@ -34,7 +34,7 @@ class Step::MicroBatches final : public PipelineWork {
 
   int64_t tokens(int micro_batch) const override {
     return static_cast<int64_t>(num_sequences(micro_batch)) * step_.settings_.sequence_length /
-           step_.optimizer_state_.share().cp;
+           (step_.optimizer_state_.share().cp * step_.optimizer_state_.share().shards.front().row_ranks());
   }
   DType activation() const override { return step_.settings_.activation; }
 

@@ -106,7 +106,8 @@ class Counter {
     if (share_.stages() == 1) return;
     for (const spec::PipelineStep& step : schedule_.ranks[static_cast<size_t>(share_.stage())]) {
       if (step.action != PipelineAction::send_activation && step.action != PipelineAction::send_gradient) continue;
-      add(Axis::pp, Exchange::send, tokens_[static_cast<size_t>(step.micro_batch)] * model_.hidden * width());
+      const int64_t rows = tokens_[static_cast<size_t>(step.micro_batch)] / share_.shards.front().row_ranks();
+      add(Axis::pp, Exchange::send, rows * model_.hidden * width());
     }
   }
 
@@ -114,6 +115,15 @@ class Counter {
   void sum(int64_t rows, int64_t features, int64_t messages = 1) {
     if (share_.tp() == 1) return;
     add(Axis::tp, Exchange::all_reduce, rows * features * (sliced() ? 4 : width()), messages);
+  }
+  // The same, of which a rank needs its own rows only with sequence parallelism.
+  void sum_residual(int64_t rows) {
+    if (!share_.sequence_parallel() || sliced()) return sum(rows, model_.hidden);
+    add(Axis::tp, Exchange::reduce_scatter, rows * model_.hidden * width());
+  }
+  // With sequence parallelism: of so many matrices as wide as the residual.
+  void gather_rows(int64_t rows, int64_t matrices) {
+    if (share_.sequence_parallel()) add(Axis::tp, Exchange::all_gather, rows * model_.hidden * width(), matrices);
   }
   // Of low-rank products, which are summed where sums are taken in slices.
   void sum_low_rank(int64_t rows, int64_t messages) {
@@ -127,13 +137,19 @@ class Counter {
     const spec::BackwardEnd end = spec::backward_end(model_, shard, lowest_);
     const bool below = end.input_gradient || (!lora_ && shard.first());
     const int64_t lowest = below ? 0 : end.lowest_layer, first = spec::blocks_of(model_, shard).begin;
-    if (shard.first() && share_.tp() > 1) add(Axis::tp, Exchange::all_reduce, tokens * model_.hidden * width());
+    if (shard.first() && share_.tp() > 1) {
+      add(Axis::tp, share_.sequence_parallel() ? Exchange::reduce_scatter : Exchange::all_reduce,
+          tokens * model_.hidden * width());
+      if (trains && !lora_) gather_rows(tokens, 1);  // the gradient of the embedding's output
+    }
     for (int64_t i = 0; i < part.num_layers(); ++i) {
       const spec::LayerSpec& layer = part.layers[static_cast<size_t>(i)];
       const CutAdapters cut = adapters_of(first + i);
       count_attention_forward(layer, tokens, true, cut);
       count_mlp_forward(layer, tokens, true, cut);
       if (!trains || i < lowest) continue;
+      if (settings_.recompute == spec::Recompute::selective && spec::experts_of(layer.mlp) != nullptr)
+        gather_rows(tokens, 1);
       if (settings_.recompute == spec::Recompute::full) {
         count_attention_forward(layer, tokens, layer.post_norms || !layer.parallel_residual, cut);
         count_mlp_forward(layer, tokens, layer.post_norms, cut);
@@ -146,42 +162,46 @@ class Counter {
 
   // `output`: whether its result is needed, and not only what backward reads.
   void count_attention_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut) {
+    gather_rows(tokens, 1);
     if (share_.cp > 1) exchange(layer.attention, tokens, 2, 2);
     if (!output) return;
-    sum(tokens, model_.hidden);
+    sum_residual(tokens);
     sum_low_rank(tokens, cut.attention_out);
   }
   void count_mlp_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut) {
     const spec::Experts* experts = spec::experts_of(layer.mlp);
+    gather_rows(tokens, 1);
     if (experts != nullptr && sliced()) {
       const int64_t rows = tokens * experts->per_token / experts->count;
       sum(rows, model_.hidden, experts->count);
       sum_low_rank(rows, cut.down * experts->count);
     } else if (output) {
-      sum(tokens, model_.hidden);
+      sum_residual(tokens);
       sum_low_rank(tokens, cut.down);
     }
   }
 
   void count_mlp_backward(const spec::LayerSpec& layer, int64_t tokens, const CutAdapters& cut) {
     const spec::Experts* experts = spec::experts_of(layer.mlp);
+    gather_rows(tokens, 2);
     if (experts == nullptr) {
-      sum(tokens, model_.hidden);
+      sum_residual(tokens);
       sum_low_rank(tokens, cut.down + cut.ups * (defers() ? 2 : 1));
     } else if (sliced()) {
       const int64_t rows = tokens * experts->per_token / experts->count;
       sum(rows, model_.hidden, experts->count);
       sum_low_rank(rows, (cut.down + expert_gates_ + expert_ups_) * experts->count);
     } else {
-      sum(tokens, model_.hidden);
+      sum_residual(tokens);
       if (share_.tp() > 1) add(Axis::tp, Exchange::all_reduce, tokens * experts->per_token * 4);  // of routing weights
     }
   }
   // `input`: whether the gradient of its input is needed.
   void count_attention_backward(const spec::LayerSpec& layer, int64_t tokens, bool input, const CutAdapters& cut) {
     const bool shared = layer.attention.kv_heads % share_.cp != 0;
+    gather_rows(tokens, 2);
     if (share_.cp > 1) exchange(layer.attention, tokens, 3, shared ? 4 : 2);
-    if (input) sum(tokens, model_.hidden);
+    if (input) sum_residual(tokens);
     sum_low_rank(tokens, cut.attention_out + cut.projections * (defers() ? (input ? 2 : 1) : 1));
   }
 
@@ -199,6 +219,7 @@ class Counter {
   // pieces of each accumulation unit.
   void count_loss(int64_t tokens) {
     if (share_.tp() == 1) return;
+    gather_rows(tokens, 1);
     const int64_t unit = settings_.accumulation_unit * settings_.sequence_length / share_.sum_slices;
     const int64_t chunk = spec::loss_chunk(model_.vocab);
     const int64_t parts = sliced() ? share_.sum_slices : share_.tp();

@@ -102,6 +102,7 @@ TEST(Grid, HasAnyOrderOfAxes) {
     const Grid data = make_grid(world, {.dp = 2, .cp = 2, .order = spec::axis_order("dp-cp-tp-pp")});
     EXPECT_EQ(data.dp.rank(), swapped);
     EXPECT_EQ(data.data_rank(), world.rank() % 2);
+    EXPECT_EQ(data.by_sequences, (std::vector{0, 2, 1, 3}));
     const double before = data.waited_s();
     data.dp.barrier();
     EXPECT_GT(data.waited_s(), before);

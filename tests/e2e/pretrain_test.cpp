@@ -374,6 +374,30 @@ TEST_F(Pretrain, RanksHaveTheBytesOfOneRankInSlices) {
             adapter("adapter-one", {}));
 }
 
+// Ranks that share the rows of norms: the bytes of one rank, through checkpoints with and without.
+TEST_F(Pretrain, SequenceParallelRanksHaveTheBytesOfOneRank) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"schedule.name=constant", "determinism=bitwise", "parallel.units=2"});
+    return more;
+  };
+  const auto model = [&](const std::string& name) {
+    return read_file(run(name) / "model" / "model.safetensors", uint64_t{1} << 30);
+  };
+  const std::string shared = "parallel.sequence_parallel=true";
+  ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
+  ASSERT_NO_FATAL_FAILURE(trains("rows", with({"steps=2", "parallel.tp=2", shared, "threads=2"})));
+  ASSERT_NO_FATAL_FAILURE(trains("rows", with({"steps=4", "parallel.tp=2", "parallel.pp=2", "parallel.zero=1", shared,
+                                               "recompute=full", "batch.micro=1", "threads=4", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("rows", with({"steps=5", "parallel.dp=2", "threads=2", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("rows", with({"parallel.tp=2", "parallel.dp=2", "parallel.zero=3", shared, "threads=4", "--resume"})));
+  EXPECT_EQ(curve("rows"), curve("one"));
+  EXPECT_EQ(model("rows"), model("one"));
+  const Result replayed = program_.run({"replay", run("rows").string(), "--step", "6"});
+  EXPECT_EQ(replayed.code, 0) << replayed.error;
+  program_.refuses(command("wrong", {shared}), 2, "parallel.sequence_parallel with parallel.tp 1");
+}
+
 // Without settings, the clock limits what a crash can cost; with checkpoint.every, only steps count.
 TEST_F(Pretrain, CheckpointsAreTimedUnlessSetBySteps) {
   ASSERT_NO_FATAL_FAILURE(trains("clock", {"steps=1"}));

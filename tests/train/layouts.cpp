@@ -21,6 +21,7 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
   settings.visible = layout.visible;
   settings.step.recompute = layout.recompute;
   settings.cp = layout.cp;
+  settings.sequence_parallel = layout.sequence_parallel;
   settings.step.sequences = rank_sequences(sequences, 1, layout.dp - 1, layout.dp).count();
   return settings;
 }
@@ -158,14 +159,15 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
 }
 
 int most_slices(const spec::ModelSpec& spec) {
-  for (const int slices : {4, 2}) {
+  const auto can = [&](int64_t slices) {
     try {
       spec::check_sum_slices(spec, slices);
-      return slices;
+      return true;
     } catch (const Error&) {
+      return false;
     }
-  }
-  return 1;
+  };
+  return can(4) ? 4 : can(2) ? 2 : 1;
 }
 
 std::vector<models::FamilyCase> sliced_families() {

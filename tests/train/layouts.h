@@ -21,6 +21,7 @@ struct Layout {
   bool visible = true;
   spec::Recompute recompute = spec::Recompute::none;
   int cp = 1;
+  bool sequence_parallel = false;
   int ranks() const { return tp * stages * dp * cp; }
 };
 

@@ -199,6 +199,12 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
          "weights: fp8 with parallel.units 2"},
         {"parallel: {units: 2}\ndeterminism: bitwise\noptimizer: {name: muon}", "muon with parallel.units 2"},
         {"parallel: {units: 2}\ndeterminism: bitwise\noptimizer: {state_dtype: int8}", "int8 with parallel.units 2"},
+        {"parallel: {sequence_parallel: true}", "parallel.sequence_parallel with parallel.tp 1"},
+        {"parallel: {tp: 3, cp: 5, sequence_parallel: true}", "cannot be divided among parallel.tp 3 x parallel.cp 5"},
+        {"parallel: {tp: 3, cp: 5, sequence_parallel: true}", "use 1020 or 1035"},
+        {"parallel: {tp: 2, cp: 2, units: 2, sequence_parallel: true}\ndeterminism: bitwise",
+         "set parallel.units to 4 or a larger power of two, or set determinism: fast, or parallel.sequence_parallel to "
+         "false"},
         {"parallel: {tp: 2}\noptimizer: {name: muon}", "muon with parallel.tp 2"},
         {"parallel: {tp: 2}\noptimizer: {state_dtype: int8}", "int8 with parallel.tp 2"},
         {"parallel: {tp: 2}\neval: {prompts: [hello]}", "eval.prompts with parallel.pp 1 and parallel.tp 2"},

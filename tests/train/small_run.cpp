@@ -48,6 +48,7 @@ SmallRun::SmallRun(const Settings& settings)
   for (spec::ModelShard& shard : share.shards) {
     shard.tp = grid.tp.size();
     shard.tp_rank = grid.tp.rank();
+    shard.sequence_parallel = settings.sequence_parallel && settings.tp > 1;
   }
   const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, share.shards);
   if (share.gathers_weights()) {

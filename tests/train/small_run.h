@@ -30,6 +30,7 @@ struct SmallRun {
     int tp = 1;
     int cp = 1;
     int slices = 1;  // ShardSpec::sum_slices
+    bool sequence_parallel = false;
     int chunks = 1;
     int zero = 0;
     int shard = 0;         // data-parallel ranks that divide the state among them; 0: all

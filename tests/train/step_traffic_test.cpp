@@ -80,6 +80,10 @@ TEST_P(StepTraffic, IsWhatIsExchanged) {
   if (models::can_be_cut(settings.spec, {.tp = 2})) {
     layouts.push_back({.tp = 2, .stages = 1, .dp = 2, .zero = 2, .recompute = spec::Recompute::selective});
     layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 0, .recompute = spec::Recompute::full});
+    layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 1, .recompute = spec::Recompute::selective});
+    layouts.back().sequence_parallel = true;
+    layouts.push_back(layouts.back());
+    layouts.back().recompute = spec::Recompute::full;
     if (models::can_be_cut(settings.spec, {.tp = 4}))  // with copies of key/value heads in some families
       layouts.push_back({.tp = 4, .stages = 1, .dp = 1, .zero = 0});
     if (models::can_be_cut(settings.spec, {.tp = 2, .pp = 2}))
@@ -121,6 +125,12 @@ TEST(StepTraffic, IsWhatIsExchangedInOtherSettings) {
   expect_counted(settings, {.tp = 2, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1}, "slices");
   expect_counted(settings, {.tp = 2, .stages = 1, .dp = 1, .zero = 3, .recompute = spec::Recompute::full, .cp = 2},
                  "slices");
+  Layout rows = tp;
+  rows.sequence_parallel = true;
+  expect_counted(settings, rows, "slices, sequence parallelism");
+  rows = {.tp = 2, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .recompute = spec::Recompute::full};
+  rows.sequence_parallel = true;
+  expect_counted(settings, rows, "slices, sequence parallelism");
   for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 4;
   settings.slices = 4;
   expect_counted(settings, tp, "two slices of a rank");

@@ -8,6 +8,7 @@
 #include "base/half.h"
 #include "models/decoder/binder.h"
 #include "nn/next_token_loss.h"
+#include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "spec/model_shard.h"
 
@@ -184,13 +185,13 @@ std::vector<int> Decoder::weight_units(bool trains) const {
 }
 
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
-  return spec::block_tensors(spec_, spec_.layers[block], static_cast<int64_t>(size_of(activation)));
+  return spec::block_tensors(spec_, spec_.layers[block], static_cast<int64_t>(size_of(activation)), shard_.row_ranks());
 }
 
 Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input, const Tensor& last) const {
   Arena& scratch = pass.ops.scratch;
   const int64_t tokens = pass.batch.tokens();
-  const Shape shape{tokens, spec_.hidden};
+  const Shape shape{tokens / shard_.row_ranks(), spec_.hidden};
   const Tensor buffers[2] = {scratch.allocate(pass.activation, shape), scratch.allocate(pass.activation, shape)};
   if (shard_.first()) {
     need_weights(pass, -1);
@@ -243,7 +244,7 @@ void Decoder::losses(nn::Pass& pass, const Tensor& losses, const Tensor& targets
 
 void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   if (!shard_.first() && !slot.input) throw_error(ErrorKind::internal, "a later stage of a pipeline has no input");
-  const Shape shape{pass.batch.tokens(), spec_.hidden};
+  const Shape shape{pass.batch.tokens() / shard_.row_ranks(), spec_.hidden};
   slot.shared.release(0);
   if (!pass.training) {
     Tensor& output = shard_.last() ? slot.normed : slot.residual;
@@ -262,7 +263,7 @@ void Decoder::forward(nn::Pass& pass, Slot& slot) const {
 void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
   const spec::Recompute recompute = pass.training->recompute;
   const int64_t tokens = pass.batch.tokens();
-  const Shape shape{tokens, spec_.hidden};
+  const Shape shape{tokens / shard_.row_ranks(), spec_.hidden};
   const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
 
   // Recomputed tensors share one range of memory, which one block after another uses.
@@ -310,14 +311,16 @@ bool Decoder::only_head_trainable() const {
 
 void Decoder::loss(nn::Pass& pass, Slot& slot, const nn::Objective& objective) const {
   if (!shard_.last()) return;
-  if (!pass.training) return objective.compute(pass, head_, {}, slot.normed);
   Arena& scratch = pass.ops.scratch;
   const Arena::Scope scope(scratch);
-  const Tensor dnormed = scratch.allocate(pass.activation, slot.normed.shape);
-  objective.compute(pass, head_, dnormed, slot.normed);
+  const Tensor normed = nn::all_rows(pass, slot.normed);
+  if (!pass.training) return objective.compute(pass, head_, {}, normed);
+  const Tensor dnormed = scratch.allocate(pass.activation, normed.shape);
+  objective.compute(pass, head_, dnormed, normed);
   slot.dresidual = slot.arena.allocate(pass.activation, slot.residual.shape);
   if (only_head_trainable()) return;
-  final_norm_.backward(pass, slot.dresidual, dnormed, slot.residual, slot.statistics, false);
+  nn::OwnRowsPass own(pass);
+  final_norm_.backward(own.pass(), slot.dresidual, nn::own_rows(pass, dnormed), slot.residual, slot.statistics, false);
 }
 
 void Decoder::backward(nn::Pass& pass, Slot& slot) const {
@@ -335,13 +338,13 @@ void Decoder::backward(nn::Pass& pass, Slot& slot) const {
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {
   const auto activation_bytes = static_cast<int64_t>(size_of(shape.activation));
-  const size_t residual = shape.matrix_bytes(shape.tokens, spec.hidden);
+  const size_t residual = shape.matrix_bytes(shape.own_rows(shape.tokens), spec.hidden);
   const size_t block = std::max(
       spec::max_over_layers(
           spec, [&](const spec::LayerSpec& layer) { return nn::Block::forward_bytes(layer, spec.hidden, shape); }),
       nn::Embedding::bytes(spec, shape));
   const size_t state = spec::max_over_layers(spec, [&](const spec::LayerSpec& layer) {
-    return nn::block_state_bytes(spec::block_tensors(spec, layer, activation_bytes), shape.tokens);
+    return nn::block_state_bytes(spec::block_tensors(spec, layer, activation_bytes, shape.own_ranks()), shape.tokens);
   });
   const size_t backward = spec::max_over_layers(
       spec, [&](const spec::LayerSpec& layer) { return nn::Block::backward_bytes(layer, spec.hidden, shape); });
@@ -354,8 +357,10 @@ PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape
   PassBytes bytes;
   const size_t input = shape.pp > 1 ? residual : 0;
   bytes.forward = std::max(2 * residual + state + block + input, head);
-  bytes.loss_gradient = residual;
-  bytes.backward = std::max(backward, residual + nn::Norm::bytes(shape.tokens, spec.hidden));
+  bytes.loss_input = nn::all_rows_bytes(shape.tokens, spec.hidden, shape);
+  bytes.loss_gradient = shape.matrix_bytes(shape.tokens, spec.hidden);
+  bytes.backward = std::max(
+      backward, bytes.loss_input + bytes.loss_gradient + nn::Norm::bytes(shape.own_rows(shape.tokens), spec.hidden));
   return bytes;
 }
 
