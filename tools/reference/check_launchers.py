@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Eight ranks that real launchers start: mpirun of Open MPI and of MPICH, and srun of a SLURM cluster. Run by `./run oracles`.
 
-    INGOT_EXECUTABLE=build/release/ingot check_launchers.py
+    INGOT_EXECUTABLE=build/release/ingot check_launchers.py [--requeue]
 
 The cluster is this machine: the distribution's slurmctld and slurmd with a configuration, ports and folders of their own. The tiny model
 is trained by eight ranks, and each run must have the losses, the gradient norms and the weights of another:
 
 * parallel.tp, pp and dp of 2, ZeRO 1: under MPICH's mpirun those of Open MPI's mpirun;
-* the same by `srun --mpi=pmix` (Open MPI), from a batch job that is requeued (`scontrol requeue`) after its first checkpoint and continues
-  from it;
-* four stages, two data-parallel ranks, ZeRO 1, `determinism: bitwise`, by `srun --mpi=pmi2` (MPICH), requeued too: those of one process.
+* the same by `srun --mpi=pmix` (Open MPI);
+* four stages, two data-parallel ranks, ZeRO 1, `determinism: bitwise`, by `srun --mpi=pmi2` (MPICH): those of one process.
+
+With --requeue srun is called by a batch job that is requeued (`scontrol requeue`) after its first checkpoint and continues from it. It is
+not part of `./run oracles`, since it waits for SLURM's own processes: on a loaded machine the end of the first run's script was once taken
+for that of the second.
 
 Exit status 1 at the first difference; 77 where SLURM or an MPI is missing.
 """
@@ -50,12 +53,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def stepds(job):
-    """SLURM's processes on this machine that run the job."""
+def stepds(job, configuration):
+    """The processes of the cluster with this configuration that run the job."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if path.read_text().startswith(f"slurmstepd: [{job}."):
+            own = configuration.encode() in (path.parent / "environ").read_bytes()
+            if own and path.read_text().startswith(f"slurmstepd: [{job}."):
                 found.append(path)
         except OSError:
             pass  # it has ended
@@ -160,7 +164,7 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
         wait_for(f"{name}: the job is queued again", lambda: state("JobState") == "PENDING")
         # What the first run's script reports when it ends would be taken for the end of the second, which SLURM starts after two
         # minutes for this reason.
-        wait_for(f"{name}: the first run's script has ended", lambda: not stepds(job))
+        wait_for(f"{name}: the first run's script has ended", lambda: not stepds(job, self.environment["SLURM_CONF"]))
         self.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
         wait_for(f"{name}: the job's end", ended)
         starts = [e for e in events(run) if e["type"] == "start"]
@@ -175,6 +179,9 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 
 def main():
+    requeues = sys.argv[1:] == ["--requeue"]
+    if sys.argv[1:] and not requeues:
+        sys.exit(f"usage: {Path(__file__).name} [--requeue]")
     missing = [name for name in NEEDED if shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin") is None]
     if missing:
         print(f"left out: {', '.join(missing)} not found")
@@ -191,10 +198,15 @@ def main():
             one = launchers.train("one", ["determinism=bitwise"])
             launchers.start_cluster()
             for name, words, mpi, srun_mpi, expected in (("pmix", CUT, "openmpi", "pmix", cut), ("pmi2", STAGES, "mpich", "pmi2", one)):
-                found, step = launchers.requeue(name, words, mpi, srun_mpi)
+                done = ""
+                if requeues:
+                    found, step = launchers.requeue(name, words, mpi, srun_mpi)
+                    done = f", requeued, continued from step {step}"
+                else:
+                    found = launchers.train(name, words, ["srun", f"--mpi={srun_mpi}", "-n", str(RANKS)], mpi)
                 if found != expected:
-                    sys.exit(f"srun --mpi={srun_mpi}, requeued: other losses or weights than those of an unbroken run")
-                print(f"srun --mpi={srun_mpi}: {RANKS} ranks, requeued, continued from step {step}, the same losses and weights")
+                    sys.exit(f"srun --mpi={srun_mpi}{done}: other losses or weights")
+                print(f"srun --mpi={srun_mpi}: {RANKS} ranks{done}, the same losses and weights")
         finally:
             launchers.close()
 
