@@ -403,9 +403,9 @@ void check_offloaded_optimizer(const Recipe& r, Fail fail) {
     fail(hint, fmt::format("parallel.offload: optimizer with {}: {}", setting, why));
   };
   if (r.adapter) refuse("remove parallel.offload", "an adapter", "its optimizer state is small");
-  if (p.ranks() > 1) {
-    refuse("use one rank, or divide the state with parallel.zero instead", fmt::format("{} ranks", p.ranks()),
-           "it is for one GPU");
+  if (p.replicas() > 1 && p.zero == 0) {
+    refuse("set parallel.zero to 1, 2 or 3", fmt::format("{} ranks and parallel.zero 0", p.replicas()),
+           "every rank would keep and update all of the state");
   }
   if (r.optimizer.name == OptimizerName::muon) {
     refuse("use another optimizer.name, or remove parallel.offload", "optimizer.name: muon",

@@ -144,11 +144,35 @@ TEST_F(Pretrain, OffloadedOptimizerStateHasTheBitsOfTheDevices) {
   }
 }
 
+// Each rank has its share of the state in host memory, and updates it there.
+TEST_F(Pretrain, OffloadedSharesOfTheOptimizerStateHaveTheBitsOfOneRank) {
+  const auto trains_with = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"device=sim32", "precision=bf16", "batch.global=2", "batch.micro=1", "steps=2",
+                             "data.sequence_length=16", "determinism=bitwise"});
+    trains(name, more);
+  };
+  const auto model = [&](const std::string& of) {
+    return read_file(run(of) / "model" / "model.safetensors", uint64_t{1} << 30);
+  };
+  ASSERT_NO_FATAL_FAILURE(trains_with("one", {}));
+  const std::vector<std::pair<std::string, std::vector<std::string>>> layouts = {
+      {"state", {"parallel.dp=2", "parallel.zero=1", "threads=2"}},
+      {"weights", {"parallel.dp=2", "parallel.zero=3", "threads=2"}},
+      {"stages", {"parallel.pp=2", "threads=2"}}};
+  for (const auto& [name, settings] : layouts) {
+    std::vector<std::string> more = settings;
+    more.emplace_back("parallel.offload=optimizer");
+    ASSERT_NO_FATAL_FAILURE(trains_with(name, more));
+    EXPECT_EQ(curve(name), curve("one")) << name;
+    EXPECT_EQ(model(name), model("one")) << name;
+  }
+}
+
 TEST_F(Pretrain, OptimizerStateThatCannotBeOffloadedIsRefused) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
       {{"device=cpu"}, "its state is in host memory already"},
       {{"init=pretrained", "adapter={rank: 4}"}, "with an adapter"},
-      {{"parallel.dp=2", "threads=2"}, "parallel.offload: optimizer with 2 ranks"},
+      {{"parallel.dp=2", "threads=2"}, "parallel.offload: optimizer with 2 ranks and parallel.zero 0"},
       {{"optimizer.name=muon"}, "with optimizer.name: muon"},
       {{"optimizer.state_dtype=int8"}, "with optimizer.state_dtype: int8"},
       {{"optimizer.master=bf16"}, "with optimizer.master: bf16"},
