@@ -20,9 +20,9 @@ using spec::PipelineAction;
 
 // The adapted linear layers of a block, or the head, of which tensor-parallel ranks have parts.
 struct CutAdapters {
-  int64_t attention_out = 0, down = 0;  // with their inputs cut
-  int64_t projections = 0, ups = 0;     // with their outputs cut: q, k and v; gate and up
-  int64_t head = 0;
+  int64_t attention_out = 0, down = 0;               // with their inputs cut
+  int64_t projections = 0, ups = 0;                  // with their outputs cut: q, k and v; gate and up
+  int64_t expert_gate = 0, expert_up = 0, head = 0;  // 0 or 1
 };
 
 class Counter {
@@ -90,8 +90,8 @@ class Counter {
       case spec::Role::v: ++layer.projections; break;
       case spec::Role::gate:
       case spec::Role::up: ++layer.ups; break;
-      case spec::Role::expert_gate: expert_gates_ = 1; break;
-      case spec::Role::expert_up: expert_ups_ = 1; break;
+      case spec::Role::expert_gate: layer.expert_gate = 1; break;
+      case spec::Role::expert_up: layer.expert_up = 1; break;
       case spec::Role::head: layer.head = 1; break;
       default: break;
     }
@@ -190,7 +190,7 @@ class Counter {
     } else if (sliced()) {
       const int64_t rows = tokens * experts->per_token / experts->count;
       sum(rows, model_.hidden, experts->count);
-      sum_low_rank(rows, (cut.down + expert_gates_ + expert_ups_) * experts->count);
+      sum_low_rank(rows, (cut.down + cut.expert_gate + cut.expert_up) * experts->count);
     } else {
       sum_residual(tokens);
       if (share_.tp() > 1) add(Axis::tp, Exchange::all_reduce, tokens * experts->per_token * 4);  // of routing weights
@@ -283,7 +283,6 @@ class Counter {
   std::vector<int64_t> tokens_;  // of each micro-batch on this rank
   spec::PipelineSchedule schedule_;
   std::map<int64_t, CutAdapters> adapters_;  // by layer; -1: outside the blocks
-  int64_t expert_gates_ = 0, expert_ups_ = 0;
   spec::Traffic traffic_;
 };
 
