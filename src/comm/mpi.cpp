@@ -88,7 +88,7 @@ class MpiTransport : public Transport {
     return std::make_unique<MpiOperation>(
         world_, world_->begin(group_, lane, fmt::format("{} of '{}'", what, name_), std::move(job)));
   }
-  PendingOperation exchange(const char* what, mpi::Exchange collective, void* out, const void* in) {
+  PendingOperation exchange(const char* what, mpi::Collective collective, void* out, const void* in) {
     const std::string name = fmt::format(
         "{} of {}", what, std::accumulate(collective.sections.begin(), collective.sections.end(), size_t{0}));
     return begin(name, 0, mpi::exchange(group_, rank_, std::move(collective), out, in));

@@ -34,7 +34,7 @@ using Buffer = std::vector<std::byte>;
 // combines them in rank order. Gather: each rank sends its section's chunk to all ranks.
 class ExchangeJob : public Job {
  public:
-  ExchangeJob(ingot_mpi_group* group, int rank, Exchange collective, void* out, const void* in)
+  ExchangeJob(ingot_mpi_group* group, int rank, Collective collective, void* out, const void* in)
       : group_(group),
         rank_(static_cast<size_t>(rank)),
         exchange_(std::move(collective)),
@@ -121,7 +121,7 @@ class ExchangeJob : public Job {
 
   ingot_mpi_group* group_;
   size_t rank_;
-  Exchange exchange_;
+  Collective exchange_;
   std::byte* out_;
   const std::byte* in_;
   size_t chunk_;    // elements of a section per round
@@ -213,7 +213,7 @@ class Split : public Job {
 
 }  // namespace
 
-std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Exchange collective, void* out, const void* in) {
+std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Collective collective, void* out, const void* in) {
   return std::make_unique<ExchangeJob>(group, rank, std::move(collective), out, in);
 }
 

@@ -43,7 +43,7 @@ class Job {
 };
 
 // A collective: reduce_scatter (reduce only), all_gather (gather only) or all_reduce (both).
-struct Exchange {
+struct Collective {
   std::vector<size_t> sections;  // elements per rank
   bool reduce = false;           // `in` has all sections, else only this rank's
   bool gather = false;           // `out` receives all sections, else only this rank's
@@ -51,7 +51,7 @@ struct Exchange {
   ReduceOp combine = ReduceOp::sum;
   size_t width = 1;  // bytes per element
 };
-std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Exchange collective, void* out, const void* in);
+std::unique_ptr<Job> exchange(ingot_mpi_group* group, int rank, Collective collective, void* out, const void* in);
 
 std::unique_ptr<Job> send(ingot_mpi_group* group, int to, const void* data, size_t bytes);
 std::unique_ptr<Job> receive(ingot_mpi_group* group, int from, void* data, size_t bytes);

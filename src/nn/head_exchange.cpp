@@ -23,7 +23,7 @@ void HeadExchange::exchange(const Tensor& out, const Tensor& in) {
   const std::vector<size_t> sections(ranks, in.bytes() / ranks);
   ranks_->all_to_all(workspace_, out.data, sections, in.data, sections)->wait();
   if (traffic_ != nullptr)
-    traffic_->add({spec::Axis::cp, spec::Exchange::all_to_all}, static_cast<int64_t>(in.bytes()));
+    traffic_->add({spec::Axis::cp, spec::Collective::all_to_all}, static_cast<int64_t>(in.bytes()));
 }
 
 void HeadExchange::to_heads(ops::Context& context, const Tensor& out, const Tensor& x, int64_t heads) {

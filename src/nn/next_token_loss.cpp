@@ -36,7 +36,7 @@ void combine_parts(Pass& pass, const Tensor& losses, const Tensor& lse, const Te
   device.copy_to_host(own.data() + sums, at_target.data, at_target.bytes());
   device.copy_to_host(wanted.data(), targets.data, targets.bytes());
   const std::vector<std::vector<float>> parts = pass.tp.group.gather(std::span<const float>(own));
-  if (parts.size() > 1) pass.tp.count(spec::Exchange::all_gather, parts.size() * own.size() * sizeof(float));
+  if (parts.size() > 1) pass.tp.count(spec::Collective::all_gather, parts.size() * own.size() * sizeof(float));
   for (size_t t = 0; t < tokens; ++t) {
     if (wanted[t] < -1 || wanted[t] >= vocabulary) {
       throw_error(ErrorKind::internal, "target {} of token {} is outside the vocabulary of {}", wanted[t], t,

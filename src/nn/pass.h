@@ -104,8 +104,8 @@ struct TensorParallel {
   spec::Traffic* traffic = nullptr;  // if not null, what is exchanged is added to it
 
   bool sliced() const { return slices > 1; }
-  void count(spec::Exchange exchange, size_t bytes) const {
-    if (traffic != nullptr) traffic->add({spec::Axis::tp, exchange}, static_cast<int64_t>(bytes));
+  void count(spec::Collective collective, size_t bytes) const {
+    if (traffic != nullptr) traffic->add({spec::Axis::tp, collective}, static_cast<int64_t>(bytes));
   }
 };
 

@@ -20,7 +20,7 @@ void RowExchange::gather(ops::Context& context, const Tensor& all, const Tensor&
   if (local_only_) return context.device.fill_zero(all.data, all.bytes());
   const std::vector<size_t> bytes(static_cast<size_t>(ranks_->size()), own.bytes());
   ranks_->all_gather(workspace_, all.data, own.data, bytes)->wait();
-  count(spec::Exchange::all_gather, all);
+  count(spec::Collective::all_gather, all);
 }
 
 void RowExchange::sum(ops::Context& context, const Tensor& own, const Tensor& all) {
@@ -30,7 +30,7 @@ void RowExchange::sum(ops::Context& context, const Tensor& own, const Tensor& al
   const Tensor parts = context.scratch.allocate(all.dtype, Shape{ranks, own.elements()});
   const std::vector<size_t> bytes(static_cast<size_t>(ranks), own.bytes());
   ranks_->all_to_all(workspace_, parts.data, bytes, all.data, bytes)->wait();
-  count(spec::Exchange::reduce_scatter, all);
+  count(spec::Collective::reduce_scatter, all);
   ops::sum_parts(context, own.reshape(Shape{own.elements()}), parts, false);
 }
 

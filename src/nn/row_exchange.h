@@ -38,8 +38,8 @@ class RowExchange {
  private:
   std::shared_ptr<comm::DeviceCommunicator> ranks_;
   comm::DeviceCommunicator::Workspace workspace_;
-  void count(spec::Exchange exchange, const Tensor& all) const {
-    if (traffic_ != nullptr) traffic_->add({spec::Axis::tp, exchange}, static_cast<int64_t>(all.bytes()));
+  void count(spec::Collective collective, const Tensor& all) const {
+    if (traffic_ != nullptr) traffic_->add({spec::Axis::tp, collective}, static_cast<int64_t>(all.bytes()));
   }
   spec::Traffic* traffic_ = nullptr;
   bool local_only_ = false;

@@ -116,7 +116,7 @@ void DeviceSum::gather(const Tensor& all, const Tensor& own, std::span<const siz
 void sum_over_ranks(Pass& pass, const Tensor& x) {
   const comm::Group& group = pass.tp.group;
   if (group.size() == 1) return;
-  pass.tp.count(spec::Exchange::all_reduce, x.bytes());
+  pass.tp.count(spec::Collective::all_reduce, x.bytes());
   Device& device = pass.ops.device;
   const Tensor flat = x.reshape(Shape{x.elements()});
   if (pass.tp.sum != nullptr) return pass.tp.sum->sum(pass.ops, flat);
@@ -150,7 +150,7 @@ void sum_neighbours(Device& device, const comm::Group& group, const Tensor& x, i
 void add_tree_over_ranks(Pass& pass, const Tensor& x) {
   const comm::Group& group = pass.tp.group;
   if (group.size() == 1) return;
-  pass.tp.count(spec::Exchange::all_reduce, x.bytes());
+  pass.tp.count(spec::Collective::all_reduce, x.bytes());
   Device& device = pass.ops.device;
   const Tensor flat = x.reshape(Shape{x.elements()});
   if (pass.tp.sum != nullptr) return pass.tp.sum->add_tree(pass.ops, flat);

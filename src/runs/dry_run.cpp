@@ -45,15 +45,15 @@ runtime::Runtime first_runtime(const train::Recipe& recipe, int64_t ranks, const
                          {.ranks = all, .locals = all, .cpu_sharers = ranks});
 }
 
-// What a rank exchanges in a step.
+// The communication of a rank in a step.
 std::string traffic_table(const RunPlan& plan) {
   const spec::Traffic traffic = train::step_traffic(plan.model, plan.lora, plan.optimizer_types, plan.step, plan.share,
                                                     plan.weight_units, plan.recipe.batch.global);
   if (traffic.sums().empty()) return {};
-  std::string text = "  a step exchanges\n";
+  std::string text = "  communication of a step\n";
   for (const auto& [kind, sum] : traffic.sums()) {
     text += fmt::format(
-        "    {:<20}{:>12} in {} of at most {}\n", fmt::format("{} {}", name_of(kind.axis), name_of(kind.exchange)),
+        "    {:<20}{:>12} in {} of at most {}\n", fmt::format("{} {}", name_of(kind.axis), name_of(kind.collective)),
         format_bytes(static_cast<size_t>(sum.bytes)), sum.messages, format_bytes(static_cast<size_t>(sum.largest)));
   }
   return text;

@@ -83,7 +83,7 @@ void write_log(const ApiSettings& settings, const nlohmann::ordered_json& line) 
 }
 
 // One request: checks it, produces its response, and counts and logs it at its end.
-class ApiExchange : public Exchange {
+class ApiExchange : public Collective {
  public:
   ApiExchange(ApiContext& api, RequestHead head)
       : api_(api), head_(std::move(head)), started_(steady_seconds()), id_(make_id("req_")) {
@@ -407,7 +407,7 @@ Api::Api(ApiSettings settings, const ServedModel& model, infer::Service& service
 
 Api::~Api() = default;
 
-std::shared_ptr<Exchange> Api::open(RequestHead head) {
+std::shared_ptr<Collective> Api::open(RequestHead head) {
   return std::make_shared<ApiExchange>(state_->context, std::move(head));
 }
 

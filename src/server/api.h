@@ -31,7 +31,7 @@ class Api : public Handler {
       MaskFactory* masks);
   ~Api() override;
 
-  std::shared_ptr<Exchange> open(RequestHead head) override;
+  std::shared_ptr<Collective> open(RequestHead head) override;
   std::pair<ReplyHead, std::string> refusal(int status, const std::string& peer) override;
 
   // From now on /ready answers 503, and no new generation starts.

@@ -208,7 +208,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   }
 
   void end_exchange(bool whole) {
-    const std::shared_ptr<Exchange> ended = std::exchange(exchange_, nullptr);
+    const std::shared_ptr<Collective> ended = std::exchange(exchange_, nullptr);
     if (!ended) return;
     body_.release();
     --all_.exchanges;
@@ -290,7 +290,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   }
 
   // On a worker's thread.
-  void receive_body(Exchange& exchange, std::string body, std::function<void()> wake) {
+  void receive_body(Collective& exchange, std::string body, std::function<void()> wake) {
     // If the client has left, nobody waits for the answer.
     if (!client_gone_ && !attempt([&] { exchange.receive(std::move(body), std::move(wake)); })) broken_ = true;
     received_ = true;
@@ -449,7 +449,7 @@ class Connection : public OpenConnection, public std::enable_shared_from_this<Co
   Timer deadline_timer_;
   Timer changed_;  // cancelled by notify()
   Clock::time_point deadline_ = Clock::time_point::max();
-  std::shared_ptr<Exchange> exchange_;
+  std::shared_ptr<Collective> exchange_;
   BodyBudget::Share body_;         // of the exchange's body
   std::string input_;              // received and not yet parsed
   std::vector<char> read_buffer_;  // read buffer

@@ -27,7 +27,7 @@ struct ConnectionContext {
   Handler& handler;
   boost::asio::io_context& io;
   Guarded<std::shared_ptr<boost::asio::ssl::context>>& tls;  // for new connections; null without a certificate
-  WorkQueue& workers;                                        // for Exchange::receive
+  WorkQueue& workers;                                        // for Collective::receive
   Connections connections{settings.limits};
   BodyBudget bodies{settings.limits.bodies_bytes, settings.limits.uncounted_bytes};
   std::atomic<int64_t> exchanges{0};   // requests whose answer is not complete

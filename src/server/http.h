@@ -53,9 +53,9 @@ std::string chunks_of(const ReplyPart& part);
 
 // One request and its answer. The server makes these calls, in this order and one at a time: body_limit, quick,
 // receive, poll (any number of times), closed. After `closed` nothing is called, and the exchange calls nothing.
-class Exchange {
+class Collective {
  public:
-  virtual ~Exchange() = default;
+  virtual ~Collective() = default;
 
   // Max bytes of the body; nullopt when the head alone decides the answer: `receive` is not called then, and a body
   // that arrives anyway is not read.
@@ -89,7 +89,7 @@ class Handler {
  public:
   virtual ~Handler() = default;
   // May be called from several threads.
-  virtual std::shared_ptr<Exchange> open(RequestHead head) = 0;
+  virtual std::shared_ptr<Collective> open(RequestHead head) = 0;
   // The answer to bytes that are not a request: 400 (not HTTP), 408 (the head came too slowly), 431 (head too large) or
   // 503 (too many connections).
   virtual std::pair<ReplyHead, std::string> refusal(int status, const std::string& peer) = 0;
@@ -122,7 +122,7 @@ struct HttpSettings {
   std::string certificate;         // PEM files; both or none
   std::string key;
   int threads = 2;  // for connections
-  int workers = 4;  // for Exchange::receive unless it is quick
+  int workers = 4;  // for Collective::receive unless it is quick
   HttpLimits limits;
 };
 

@@ -5,10 +5,10 @@
 
 namespace ingot::spec {
 
-std::string_view name_of(Exchange exchange) {
+std::string_view name_of(Collective collective) {
   constexpr std::array<std::string_view, 5> names = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all",
                                                      "send"};
-  return names.at(static_cast<size_t>(exchange));
+  return names.at(static_cast<size_t>(collective));
 }
 
 void Traffic::add(Kind kind, int64_t bytes, int64_t messages) {

@@ -1,4 +1,4 @@
-// What a rank exchanges with others, counted by the axis of the layout and by the kind of operation.
+// The communication of a rank, counted by the axis of the layout and by the collective operation.
 #pragma once
 
 #include <compare>
@@ -10,8 +10,8 @@
 
 namespace ingot::spec {
 
-enum class Exchange : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, send };
-std::string_view name_of(Exchange exchange);  // "all-reduce"
+enum class Collective : uint8_t { all_reduce, reduce_scatter, all_gather, all_to_all, send };  // send: to one rank
+std::string_view name_of(Collective collective);                                               // "all-reduce"
 
 class Traffic {
  public:
@@ -23,7 +23,7 @@ class Traffic {
   };
   struct Kind {
     Axis axis;
-    Exchange exchange;
+    Collective collective;
     auto operator<=>(const Kind&) const = default;
   };
 

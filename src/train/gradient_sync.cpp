@@ -92,7 +92,7 @@ void GradientSync::sum_partial_fixed(const Bucket& bucket) {
     std::vector<int64_t> sums(static_cast<size_t>(t.sum.elements()));
     device_.copy_to_host(sums.data(), t.sum.data, t.sum.bytes());
     tp_.all_reduce(std::span(sums), comm::ReduceOp::sum);
-    count(spec::Axis::tp, spec::Exchange::all_reduce, t.sum.bytes());
+    count(spec::Axis::tp, spec::Collective::all_reduce, t.sum.bytes());
     device_.copy_from_host(t.sum.data, sums.data(), t.sum.bytes());
   }
 }
@@ -109,7 +109,7 @@ void GradientSync::sum_partial(const Bucket& bucket) {
     }
     return at;
   };
-  for_partial([&](const Tensor& x, size_t) { count(spec::Axis::tp, spec::Exchange::all_reduce, x.bytes()); });
+  for_partial([&](const Tensor& x, size_t) { count(spec::Axis::tp, spec::Collective::all_reduce, x.bytes()); });
   if (tp_sum_ != nullptr) {
     for_partial([&](const Tensor& x, size_t) { tp_sum_->sum(context_, x); });
     return;
@@ -129,7 +129,7 @@ void GradientSync::sum_copied(const Bucket& bucket) {
     const int64_t elements = t.gradient.elements(), begin = t.copied.begin * t.slice.columns.count();
     const Tensor rows = t.gradient.reshape(Shape{elements}).slice(begin, elements);
     const auto ranks = static_cast<int>(t.copied.ranks);
-    count(spec::Axis::tp, spec::Exchange::all_gather, rows.bytes() * static_cast<size_t>(tp_.size()));
+    count(spec::Axis::tp, spec::Collective::all_gather, rows.bytes() * static_cast<size_t>(tp_.size()));
     if (tp_sum_ != nullptr) {
       tp_sum_->sum_neighbours(context_, rows, ranks);
     } else {
@@ -149,7 +149,7 @@ void GradientSync::begin(size_t b, bool empty) {
   if (empty) device_.fill_zero(memory.data, memory.bytes());
   auto& [workspace, across, operation] = transfers_[b];
   const bool reduces_all = optimizer_state_.share().zero_stage() == 0;
-  count(between_axis(), reduces_all ? spec::Exchange::all_reduce : spec::Exchange::reduce_scatter, memory.bytes());
+  count(between_axis(), reduces_all ? spec::Collective::all_reduce : spec::Collective::reduce_scatter, memory.bytes());
   if (reduces_all) {
     operation = between_->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()), number_of(memory),
                                      comm::ReduceOp::sum);
@@ -211,7 +211,7 @@ void GradientSync::finish_buckets() {
 }
 
 void GradientSync::reduce_across(size_t b, const Tensor& section) {
-  count(spec::Axis::replicas, spec::Exchange::all_reduce, section.bytes());
+  count(spec::Axis::replicas, spec::Collective::all_reduce, section.bytes());
   transfers_[b].operation =
       across_->all_reduce(transfers_[b].across, section.data, static_cast<size_t>(section.elements()),
                           number_of(section), comm::ReduceOp::sum);
@@ -220,7 +220,7 @@ void GradientSync::reduce_across(size_t b, const Tensor& section) {
 void GradientSync::sum_uses(size_t index) const {
   if (one_stage()) return;
   const Tensor& total = total_of(optimizer_state_.tensors()[index]);
-  count(spec::Axis::pp, spec::Exchange::all_reduce, total.bytes());
+  count(spec::Axis::pp, spec::Collective::all_reduce, total.bytes());
   uses_
       ->all_reduce(uses_workspace_, total.data, static_cast<size_t>(total.elements()), number_of(total),
                    comm::ReduceOp::sum)
@@ -319,7 +319,7 @@ void GradientSync::gather_weights() const {
   if (optimizer_state_.share().zero_stage() == 0 || !optimizer_state_.has_whole_weights()) return;
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
-    if (!alone()) count(spec::Axis::dp, spec::Exchange::all_gather, flat.bytes());
+    if (!alone()) count(spec::Axis::dp, spec::Collective::all_gather, flat.bytes());
     gather(flat, flat.slice(t.shard.begin, t.shard.end), t.parts);
   }
 }

@@ -91,8 +91,8 @@ class GradientSync {
   // This rank's section of the bucket.
   Tensor section_of(const Bucket& bucket) const;
   void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
-  void count(spec::Axis axis, spec::Exchange exchange, size_t bytes) const {
-    if (traffic_ != nullptr) traffic_->add({axis, exchange}, static_cast<int64_t>(bytes));
+  void count(spec::Axis axis, spec::Collective collective, size_t bytes) const {
+    if (traffic_ != nullptr) traffic_->add({axis, collective}, static_cast<int64_t>(bytes));
   }
 
   ops::Context& context_;

@@ -172,7 +172,7 @@ void Pipeline::send(Run& run, const PipelineStep& step) {
     under_way.pop_front();
   }
   const std::span<std::byte> bytes = message(run, step, buffer);
-  if (traffic_ != nullptr) traffic_->add({spec::Axis::pp, spec::Exchange::send}, std::ssize(bytes));
+  if (traffic_ != nullptr) traffic_->add({spec::Axis::pp, spec::Collective::send}, std::ssize(bytes));
   under_way.push_back({buffer, group(sent.kind).begin_send(bytes, step.peer)});
 }
 

@@ -212,7 +212,7 @@ void ShardedWeights::begin_gather(int unit) {
   if (ranks_->size() == 1) return;
   place.operation = ranks_->all_gather(place.workspace, place.memory, section, gathered.sections, after);
   if (traffic_ != nullptr)
-    traffic_->add({spec::Axis::dp, spec::Exchange::all_gather}, static_cast<int64_t>(gathered.exchanged()));
+    traffic_->add({spec::Axis::dp, spec::Collective::all_gather}, static_cast<int64_t>(gathered.exchanged()));
 }
 
 void ShardedWeights::need(int unit) {

@@ -100,7 +100,6 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
       PipelineMessages{most.messages, most.messages > 0 ? sizes.messages / static_cast<size_t>(most.messages) : 0});
   pipeline_->set_traffic(&traffic_);
   gradient_sync_.set_traffic(&traffic_);
-  if (sharded_ != nullptr) sharded_->set_traffic(&traffic_);
   squares_ = batch_.allocate(DType::f64, Shape{static_cast<int64_t>(optimizer_state.num_trainable())});
   loss_squares_ = batch_.allocate(DType::f64, Shape{1});
   decision_ = batch_.allocate(DType::f64, Shape{3});
@@ -127,6 +126,7 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     update.ranges = PinnedBuffer(device, optimizer_state.ranges().bytes());
     update.largest = PinnedBuffer(device, optimizer_state.largest().bytes());
   }
+  if (sharded_ != nullptr) sharded_->set_traffic(&traffic_);  // last: nothing throws after it
 }
 
 Step::~Step() {

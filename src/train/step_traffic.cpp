@@ -15,7 +15,7 @@ namespace ingot::train {
 namespace {
 
 using spec::Axis;
-using spec::Exchange;
+using spec::Collective;
 using spec::PipelineAction;
 
 // The adapted linear layers of a block, or the head, of which tensor-parallel ranks have parts.
@@ -74,8 +74,8 @@ class Counter {
     return share_.stages() > 1 && (settings_.schedule == spec::PipelineScheduleName::zb_h1 ||
                                    settings_.schedule == spec::PipelineScheduleName::zb_v);
   }
-  void add(Axis axis, Exchange exchange, int64_t bytes, int64_t messages = 1) {
-    traffic_.add({axis, exchange}, bytes, messages);
+  void add(Axis axis, Collective collective, int64_t bytes, int64_t messages = 1) {
+    traffic_.add({axis, collective}, bytes, messages);
   }
 
   void add_adapter(const spec::ParamSpec& base) {
@@ -107,23 +107,23 @@ class Counter {
     for (const spec::PipelineStep& step : schedule_.ranks[static_cast<size_t>(share_.stage())]) {
       if (step.action != PipelineAction::send_activation && step.action != PipelineAction::send_gradient) continue;
       const int64_t rows = tokens_[static_cast<size_t>(step.micro_batch)] / share_.shards.front().row_ranks();
-      add(Axis::pp, Exchange::send, rows * model_.hidden * width());
+      add(Axis::pp, Collective::send, rows * model_.hidden * width());
     }
   }
 
   // A sum of matrices [rows, features] over tensor-parallel ranks.
   void sum(int64_t rows, int64_t features, int64_t messages = 1) {
     if (share_.tp() == 1) return;
-    add(Axis::tp, Exchange::all_reduce, rows * features * (sliced() ? 4 : width()), messages);
+    add(Axis::tp, Collective::all_reduce, rows * features * (sliced() ? 4 : width()), messages);
   }
   // The same, of which a rank needs its own rows only with sequence parallelism.
   void sum_residual(int64_t rows) {
     if (!share_.sequence_parallel() || sliced()) return sum(rows, model_.hidden);
-    add(Axis::tp, Exchange::reduce_scatter, rows * model_.hidden * width());
+    add(Axis::tp, Collective::reduce_scatter, rows * model_.hidden * width());
   }
   // With sequence parallelism: of so many matrices as wide as the residual.
   void gather_rows(int64_t rows, int64_t matrices) {
-    if (share_.sequence_parallel()) add(Axis::tp, Exchange::all_gather, rows * model_.hidden * width(), matrices);
+    if (share_.sequence_parallel()) add(Axis::tp, Collective::all_gather, rows * model_.hidden * width(), matrices);
   }
   // Of low-rank products, which are summed where sums are taken in slices.
   void sum_low_rank(int64_t rows, int64_t messages) {
@@ -138,7 +138,7 @@ class Counter {
     const bool below = end.input_gradient || (!lora_ && shard.first());
     const int64_t lowest = below ? 0 : end.lowest_layer, first = spec::blocks_of(model_, shard).begin;
     if (shard.first() && share_.tp() > 1) {
-      add(Axis::tp, share_.sequence_parallel() ? Exchange::reduce_scatter : Exchange::all_reduce,
+      add(Axis::tp, share_.sequence_parallel() ? Collective::reduce_scatter : Collective::all_reduce,
           tokens * model_.hidden * width());
       if (trains && !lora_) gather_rows(tokens, 1);  // the gradient of the embedding's output
     }
@@ -193,7 +193,8 @@ class Counter {
       sum_low_rank(rows, (cut.down + cut.expert_gate + cut.expert_up) * experts->count);
     } else {
       sum_residual(tokens);
-      if (share_.tp() > 1) add(Axis::tp, Exchange::all_reduce, tokens * experts->per_token * 4);  // of routing weights
+      if (share_.tp() > 1)
+        add(Axis::tp, Collective::all_reduce, tokens * experts->per_token * 4);  // of routing weights
     }
   }
   // `input`: whether the gradient of its input is needed.
@@ -211,8 +212,8 @@ class Counter {
       const int64_t own = heads % share_.cp == 0 ? heads / share_.cp : 1;
       return tokens * share_.cp * own * attention.head_dim * width();
     };
-    add(Axis::cp, Exchange::all_to_all, matrix(attention.heads), queries);
-    add(Axis::cp, Exchange::all_to_all, matrix(attention.kv_heads), keys);
+    add(Axis::cp, Collective::all_to_all, matrix(attention.heads), queries);
+    add(Axis::cp, Collective::all_to_all, matrix(attention.kv_heads), keys);
   }
 
   // Log-sum-exps and targets' logits of the ranks' parts of the vocabulary, and the gradient of the head's input, of
@@ -228,7 +229,7 @@ class Counter {
       const int64_t end = std::min(last, begin / unit * unit + unit);
       for (; begin < end; begin = std::min(end, begin + chunk)) {
         const int64_t rows = std::min(chunk, end - begin);
-        add(Axis::tp, Exchange::all_gather, parts * 2 * rows * 4);
+        add(Axis::tp, Collective::all_gather, parts * 2 * rows * 4);
         sum(rows, model_.hidden);
         sum_low_rank(rows, adapters_of(-1).head * (defers() ? 2 : 1));
       }
@@ -247,18 +248,18 @@ class Counter {
       const int64_t partial_times = every ? computed : std::min<int64_t>(computed, 1);
       if (share_.tp() > 1 && !(sliced() && lora_)) {
         for (const size_t bytes : bucket.partial)
-          add(Axis::tp, Exchange::all_reduce, static_cast<int64_t>(bytes), partial_times);
+          add(Axis::tp, Collective::all_reduce, static_cast<int64_t>(bytes), partial_times);
       }
       for (const size_t bytes : bucket.copied)
-        add(Axis::tp, Exchange::all_gather, static_cast<int64_t>(bytes) * share_.tp(), partial_times);
-      if (computed > 0) add(Axis::pp, Exchange::all_reduce, static_cast<int64_t>(bucket.split));
+        add(Axis::tp, Collective::all_gather, static_cast<int64_t>(bytes) * share_.tp(), partial_times);
+      if (computed > 0) add(Axis::pp, Collective::all_reduce, static_cast<int64_t>(bucket.split));
       if (!several) continue;
-      const Exchange how = share_.zero_stage() == 0 ? Exchange::all_reduce : Exchange::reduce_scatter;
+      const Collective how = share_.zero_stage() == 0 ? Collective::all_reduce : Collective::reduce_scatter;
       add(first, how, static_cast<int64_t>(bucket.memory), times);
       if (share_.ranks > 1 && share_.replicas > 1)
-        add(Axis::replicas, Exchange::all_reduce, static_cast<int64_t>(bucket.section));
+        add(Axis::replicas, Collective::all_reduce, static_cast<int64_t>(bucket.section));
       if (share_.zero_stage() == 0 || (share_.gathers_weights() && !lora_)) continue;
-      for (const size_t bytes : bucket.weights) add(Axis::dp, Exchange::all_gather, static_cast<int64_t>(bytes));
+      for (const size_t bytes : bucket.weights) add(Axis::dp, Collective::all_gather, static_cast<int64_t>(bytes));
     }
   }
 
@@ -270,7 +271,7 @@ class Counter {
     std::iota(pass.begin(), pass.end(), 0);
     for (int64_t layer = model_.num_layers(); layer-- > lowest;) pass.push_back(static_cast<int>(1 + layer));
     for (const int unit : gathered_units(model_, pass, std::ssize(tokens_), lora_.has_value()))
-      add(Axis::dp, Exchange::all_gather, static_cast<int64_t>(units_[static_cast<size_t>(unit)]));
+      add(Axis::dp, Collective::all_gather, static_cast<int64_t>(units_[static_cast<size_t>(unit)]));
   }
 
   const spec::ModelSpec& model_;

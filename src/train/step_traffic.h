@@ -1,5 +1,5 @@
-// What a rank exchanges with the others in a step of training, from sizes alone: what `--dry-run` shows.
-// Step::traffic() counts what is exchanged.
+// The communication of a rank in a step of training, from sizes alone: what `--dry-run` shows. Step::traffic() counts
+// it.
 #pragma once
 
 #include <optional>

@@ -14,7 +14,7 @@
 
 namespace ingot::server::fuzz {
 
-class Counting : public Exchange {
+class Counting : public Collective {
  public:
   std::optional<size_t> body_limit() const override {
     if (status_ != 0) return std::nullopt;
@@ -43,7 +43,7 @@ class Counting : public Exchange {
 
 class CountingHandler : public Handler {
  public:
-  std::shared_ptr<Exchange> open(RequestHead) override { return std::make_shared<Counting>(); }
+  std::shared_ptr<Collective> open(RequestHead) override { return std::make_shared<Counting>(); }
   std::pair<ReplyHead, std::string> refusal(int status, const std::string&) override {
     ReplyHead head;
     head.status = status;

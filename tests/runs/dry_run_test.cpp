@@ -68,7 +68,7 @@ TEST_F(DryRunTest, PlansMoreRanksThanTheMachineCouldRun) {
 }
 
 TEST_F(DryRunTest, SaysWhatAStepExchanges) {
-  EXPECT_EQ(count(tables({}), "exchanges"), 0);
+  EXPECT_EQ(count(tables({}), "communication"), 0);
   // 200 sequences of 32 tokens of 192 features in bf16 cross the two stages in each direction.
   const std::string stages = tables({"parallel.dp=2", "parallel.pp=2", "batch.micro=1"}, 0);
   EXPECT_EQ(count(stages, "pp send                 2.34 MiB in 200 of at most 12 KiB"), 1) << stages;

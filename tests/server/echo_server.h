@@ -37,7 +37,7 @@ struct Seen {
 
 // /refused refuses by its head; /stream streams endlessly; /held and the answer of /late wait until they may end;
 // /quick needs no worker; the end of /throws throws. All other targets return the body.
-class Echo : public Exchange {
+class Echo : public Collective {
  public:
   Echo(Seen& seen, RequestHead head) : seen_(seen), target_(head.target) {
     seen.log.lock()->heads.push_back(std::move(head));
@@ -104,7 +104,7 @@ class Echo : public Exchange {
 
 class EchoHandler : public Handler {
  public:
-  std::shared_ptr<Exchange> open(RequestHead head) override { return std::make_shared<Echo>(seen, std::move(head)); }
+  std::shared_ptr<Collective> open(RequestHead head) override { return std::make_shared<Echo>(seen, std::move(head)); }
   std::pair<ReplyHead, std::string> refusal(int status, const std::string&) override {
     ReplyHead head;
     head.status = status;

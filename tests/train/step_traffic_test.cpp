@@ -15,14 +15,14 @@ namespace {
 
 using enum spec::PipelineScheduleName;
 using spec::Axis;
-using spec::Exchange;
+using spec::Collective;
 using spec::Traffic;
 
 std::string text_of(const Traffic& traffic) {
   std::string text;
   for (const auto& [kind, sum] : traffic.sums()) {
-    text += fmt::format("{} {}: {} of at most {}, {} bytes\n", name_of(kind.axis), name_of(kind.exchange), sum.messages,
-                        sum.largest, sum.bytes);
+    text += fmt::format("{} {}: {} of at most {}, {} bytes\n", name_of(kind.axis), name_of(kind.collective),
+                        sum.messages, sum.largest, sum.bytes);
   }
   return text;
 }
@@ -111,7 +111,7 @@ TEST(StepTraffic, IsWhatEveryScheduleSends) {
     expect_counted(settings, layout, std::string(spec::name_of(schedule)), &in_all);
     // Six sequences cross each cut of two chunks forward and backward.
     const int64_t cuts = schedule == zb_v ? 2 : 2 * chunks - 1;  // in a V the middle chunks are on one rank
-    EXPECT_EQ(in_all.sums().at({Axis::pp, Exchange::send}).messages, 2 * 6 * cuts) << name_of(schedule);
+    EXPECT_EQ(in_all.sums().at({Axis::pp, Collective::send}).messages, 2 * 6 * cuts) << name_of(schedule);
   }
 }
 
