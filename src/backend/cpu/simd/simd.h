@@ -225,7 +225,8 @@ INGOT_INLINE void store_pair(T* p, Pair x) {
 }
 #if defined(__AVX512BF16__)
 INGOT_INLINE Pair load_pair(const Bf16* p) {
-  const Words words_of = words(load(reinterpret_cast<const float*>(p), AllLanes{}));
+  Words words_of;
+  __builtin_memcpy(&words_of, p, sizeof words_of);  // p need not be aligned for a word: rows may have odd lengths
   return {floats(words_of << 16), floats(words_of & 0xffff0000U)};
 }
 INGOT_INLINE void store_pair(Bf16* p, Pair x) {
