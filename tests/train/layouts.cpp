@@ -158,7 +158,7 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
   }
 }
 
-int most_slices(const spec::ModelSpec& spec) {
+int max_slices(const spec::ModelSpec& spec) {
   const auto can = [&](int64_t slices) {
     try {
       spec::check_sum_slices(spec, slices);
@@ -172,7 +172,7 @@ int most_slices(const spec::ModelSpec& spec) {
 
 std::vector<models::FamilyCase> sliced_families() {
   std::vector<models::FamilyCase> list = models::family_cases();
-  std::erase_if(list, [](const models::FamilyCase& c) { return most_slices(c.spec) == 1; });
+  std::erase_if(list, [](const models::FamilyCase& c) { return max_slices(c.spec) == 1; });
   return list;
 }
 

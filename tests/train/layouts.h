@@ -60,7 +60,7 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
 
 // The families whose sums can be taken in slices, and in how many of at most four.
 std::vector<models::FamilyCase> sliced_families();
-int most_slices(const spec::ModelSpec& spec);
+int max_slices(const spec::ModelSpec& spec);
 
 // The rounding error of sums of this many terms propagates through all blocks, forward and backward, and over steps.
 double rounding_of(const spec::ModelSpec& spec);

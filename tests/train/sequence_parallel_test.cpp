@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Families, SequenceParallelTraining, testing::ValuesIn(f
 class SequenceParallelSlices : public testing::TestWithParam<models::FamilyCase> {};
 
 TEST_P(SequenceParallelSlices, HaveTheBitsOfOneRank) {
-  SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = most_slices(GetParam().spec)};
+  SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = max_slices(GetParam().spec)};
   std::vector<Layout> layouts = {
       {.tp = settings.slices, .stages = 1, .dp = 1, .zero = 0, .sequence_parallel = true},
       {.tp = 2,

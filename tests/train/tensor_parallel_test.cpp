@@ -105,7 +105,7 @@ class TensorParallelSlices : public testing::TestWithParam<models::FamilyCase> {
 TEST_P(TensorParallelSlices, HaveTheBitsOfOneRank) {
   using enum spec::PipelineScheduleName;
   SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1};
-  settings.slices = most_slices(settings.spec);
+  settings.slices = max_slices(settings.spec);
   for (const bool adapter : {false, true}) {
     if (adapter) settings.lora = small_lora();
     for (const DType type : {DType::f32, DType::bf16}) {
