@@ -158,6 +158,12 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
   }
 }
 
+std::vector<models::FamilyCase> cut_families() {
+  std::vector<models::FamilyCase> list = models::family_cases();
+  std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2, .pp = 2}); });
+  return list;
+}
+
 int max_slices(const spec::ModelSpec& spec) {
   const auto can = [&](int64_t slices) {
     try {

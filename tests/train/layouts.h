@@ -58,6 +58,9 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
 void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried, const std::string& name,
                   int64_t steps = 2);
 
+// The families of which two tensor-parallel ranks in each of two stages can have parts.
+std::vector<models::FamilyCase> cut_families();
+
 // The families whose sums can be taken in slices, and in how many of at most four.
 std::vector<models::FamilyCase> sliced_families();
 int max_slices(const spec::ModelSpec& spec);

@@ -15,11 +15,14 @@ namespace {
 
 using enum spec::PipelineScheduleName;
 
-std::vector<models::FamilyCase> families() {
-  std::vector<models::FamilyCase> list = models::family_cases();
-  std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2, .pp = 2}); });
-  return list;
-}
+// Two ranks of each, with all but the weights divided.
+const Layout sharded = {.tp = 2,
+                        .stages = 1,
+                        .dp = 2,
+                        .zero = 2,
+                        .visible = false,
+                        .recompute = spec::Recompute::full,
+                        .sequence_parallel = true};
 
 class SequenceParallelTraining : public testing::TestWithParam<models::FamilyCase> {};
 
@@ -29,13 +32,7 @@ TEST_P(SequenceParallelTraining, EqualsOneRank) {
   settings.step.optimizer.clip_grad_norm = 0.5;
   std::vector<Layout> layouts = {
       {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .sequence_parallel = true},
-      {.tp = 2,
-       .stages = 1,
-       .dp = 2,
-       .zero = 2,
-       .visible = false,
-       .recompute = spec::Recompute::full,
-       .sequence_parallel = true},
+      sharded,
       {.tp = 2, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .sequence_parallel = true},
       {.tp = 2, .stages = 1, .dp = 2, .zero = 3, .recompute = spec::Recompute::selective, .sequence_parallel = true}};
   if (models::can_be_cut(settings.spec, {.tp = 4}))
@@ -54,7 +51,7 @@ TEST_P(SequenceParallelTraining, AdaptersEqualOneRank) {
           GetParam().name, rounding_of(settings.spec));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, SequenceParallelTraining, testing::ValuesIn(families()),
+INSTANTIATE_TEST_SUITE_P(Families, SequenceParallelTraining, testing::ValuesIn(cut_families()),
                          [](const auto& info) { return info.param.name; });
 
 class SequenceParallelSlices : public testing::TestWithParam<models::FamilyCase> {};
@@ -63,13 +60,7 @@ TEST_P(SequenceParallelSlices, HaveTheBitsOfOneRank) {
   SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1, .slices = max_slices(GetParam().spec)};
   std::vector<Layout> layouts = {
       {.tp = settings.slices, .stages = 1, .dp = 1, .zero = 0, .sequence_parallel = true},
-      {.tp = 2,
-       .stages = 1,
-       .dp = 2,
-       .zero = 2,
-       .visible = false,
-       .recompute = spec::Recompute::full,
-       .sequence_parallel = true},
+      sharded,
       {.tp = 2, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .sequence_parallel = true}};
   if (settings.slices == 4)
     layouts.push_back({.tp = 2, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .sequence_parallel = true});
@@ -105,7 +96,7 @@ TEST(SequenceParallel, HasTheLossesOfTensorParallelRanks) {
   Layout shared = layout;
   shared.sequence_parallel = true;
   for (const bool fp8 : {false, true}) {
-    for (const models::FamilyCase& family : families()) {
+    for (const models::FamilyCase& family : cut_families()) {
       SmallRun::Settings settings{.spec = family.spec, .weights = DType::bf16, .threads = 1};
       settings.step.activation = DType::bf16;
       settings.step.fp8 = fp8;
@@ -168,15 +159,7 @@ TEST(SequenceParallel, MemoryProbesDoNotCommunicate) {
     SmallRun::Settings own = settings;
     own.ranks = world;
     SmallRun run(own);
-    const comm::Grid grid = run.step->grid();
-    run.step.reset();
-    const StepBytes most = Step::bytes(run.spec, own.step, 0, 0, false, 1, run.optimizer_state->update_bytes(), true,
-                                       run.optimizer_state->share());
-    if (world.rank() == 3) run.device.limit(std::max({most.saved, most.scratch, most.batch}));
-    StepSettings asked = own.step;
-    asked.micro = 3;
-    const ProbedStep tried = probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state,
-                                          asked, false, run.sequences(sequences), SmallRun::samples(sequences), grid);
+    const ProbedStep tried = run.probe(3, world.rank() == 3, run.sequences(sequences));
     EXPECT_EQ(tried.step->settings().micro, 1);
     EXPECT_NE(tried.shortage, "");
     const StepResult result = tried.step->run(1, 1e-2, run.sequences(sequences), SmallRun::samples(sequences));

@@ -265,15 +265,7 @@ TEST(ShardedWeights, MemoryProbesDoNotGather) {
     SmallRun::Settings own = settings;
     own.ranks = world;
     SmallRun run(own);
-    const comm::Grid grid = run.step->grid();
-    run.step.reset();
-    const StepBytes most = Step::bytes(run.spec, own.step, 0, 0, false, 1, run.optimizer_state->update_bytes(), true,
-                                       run.optimizer_state->share());
-    if (world.rank() == 1) run.device.limit(std::max({most.saved, most.scratch, most.batch}));
-    StepSettings asked = own.step;
-    asked.micro = 3;
-    ProbedStep tried = probe_memory(run.device, run.registry, run.threads, run.model(), *run.optimizer_state, asked,
-                                    false, run.sequences(sequences), SmallRun::samples(sequences), grid);
+    ProbedStep tried = run.probe(3, world.rank() == 1, run.sequences(sequences));
     EXPECT_NE(tried.shortage, "");
     const std::vector<data::PackedSequence> all = run.sequences(sequences);
     const std::vector<int64_t> samples = SmallRun::samples(sequences);

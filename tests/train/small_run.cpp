@@ -144,6 +144,18 @@ std::vector<int64_t> SmallRun::samples(int64_t count) {
   return names;
 }
 
+ProbedStep SmallRun::probe(int64_t micro, bool lacks, const std::vector<data::PackedSequence>& batch) {
+  const comm::Grid grid = step->grid();
+  StepSettings asked = step->settings();
+  step.reset();
+  const StepBytes one =
+      Step::bytes(spec, asked, 0, 0, false, 1, optimizer_state->update_bytes(), true, optimizer_state->share());
+  if (lacks) device.limit(std::max({one.saved, one.scratch, one.batch}));
+  asked.micro = micro;
+  return probe_memory(device, registry, threads, model(), *optimizer_state, asked, false, batch,
+                      samples(std::ssize(batch)), grid);
+}
+
 StepResult SmallRun::run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch) {
   return step->run(at, lr, batch, samples(static_cast<int64_t>(batch.size())));
 }

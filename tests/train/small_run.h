@@ -10,6 +10,7 @@
 #include "models/model.h"
 #include "ops/registry.h"
 #include "tests/counting_device.h"
+#include "train/memory_probe.h"
 #include "train/step.h"
 
 namespace ingot::train {
@@ -59,6 +60,9 @@ struct SmallRun {
   // `count` sequences of two documents each with a few masked tokens, named 0, 1, ...
   std::vector<data::PackedSequence> sequences(int64_t count) const;
   static std::vector<int64_t> samples(int64_t count);
+  // Gives the step's memory back and probes for one with micro-batches of up to `micro` units. On a rank that `lacks`
+  // memory, the device has room for no more than the largest of the parts that a step of the settings takes.
+  ProbedStep probe(int64_t micro, bool lacks, const std::vector<data::PackedSequence>& batch);
   StepResult run(int64_t at, double lr, const std::vector<data::PackedSequence>& batch);
   // The loss of a batch, summed over its loss tokens.
   double evaluate(const std::vector<data::PackedSequence>& batch);

@@ -17,12 +17,6 @@
 namespace ingot::train {
 namespace {
 
-std::vector<models::FamilyCase> families() {
-  std::vector<models::FamilyCase> list = models::family_cases();
-  std::erase_if(list, [](const models::FamilyCase& c) { return !models::can_be_cut(c.spec, {.tp = 2, .pp = 2}); });
-  return list;
-}
-
 class TensorParallelTraining : public testing::TestWithParam<models::FamilyCase> {};
 
 TEST_P(TensorParallelTraining, EqualsOneRank) {
@@ -49,12 +43,12 @@ TEST_P(TensorParallelTraining, AdaptersEqualOneRank) {
           GetParam().name, rounding_of(settings.spec));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TensorParallelTraining, testing::ValuesIn(families()),
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallelTraining, testing::ValuesIn(cut_families()),
                          [](const auto& info) { return info.param.name; });
 
 // The families in which four ranks have copies of two key/value heads, or of one.
 std::vector<models::FamilyCase> families_with_copies() {
-  std::vector<models::FamilyCase> list = families();
+  std::vector<models::FamilyCase> list = cut_families();
   std::erase_if(list, [](const models::FamilyCase& c) {
     return c.spec.layers.front().attention.kv_heads >= 4 || !models::can_be_cut(c.spec, {.tp = 4});
   });
@@ -211,7 +205,7 @@ TEST(TensorParallel, CheckpointsAreReadInAnyLayout) {
   const std::vector<Layout> layouts = {{2, 1, 2, 1}, {1, 1, 1, 0}, {2, 2, 1, 0}, {1, 1, 3, 2}, {4, 1, 1, 0},
                                        {2, 1, 3, 2}, {1, 1, 3, 3}, {1, 2, 2, 1}, {2, 1, 2, 3}, {2, 1, 1, 0}};
   std::set<std::string> seen;
-  for (const models::FamilyCase& family : families()) {
+  for (const models::FamilyCase& family : cut_families()) {
     seen.insert(family.spec.family);
     const bool four = models::can_be_cut(family.spec, {.tp = 4});
     for (const bool adapter : {false, true}) {
