@@ -2,6 +2,7 @@
 // are in host memory.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace ingot::nn {
@@ -19,5 +20,9 @@ class WeightGatherer {
   // the next unit's weights are gathered. Embedding's backward needs none.
   virtual void need(int unit) = 0;
 };
+
+// The units of a pass over a model of so many blocks, forward, and backward down to block `lowest`; `lowest` =
+// `blocks`: forward only.
+std::vector<int> weight_units_of_pass(int64_t blocks, int64_t lowest);
 
 }  // namespace ingot::nn

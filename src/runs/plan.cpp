@@ -275,13 +275,7 @@ void set_background_checkpoints(RunPlan& plan, bool background) {
 }
 
 void set_micro_batch(RunPlan& plan, int64_t micro) {
-  int64_t lowest = plan.lora ? plan.model.num_layers() : 0;
-  if (plan.lora) {
-    const std::vector<spec::ParamSpec> table = spec::parameters(plan.model);
-    for (const spec::LoraParam& a : spec::lora_parameters(plan.model, *plan.lora)) {
-      if (table[a.base].layer >= 0) lowest = std::min(lowest, table[a.base].layer);
-    }
-  }
+  const int64_t lowest = plan.lora ? spec::lowest_adapted_layer(plan.model, *plan.lora) : 0;
   plan.step.micro = micro;
   plan.recipe.batch.micro.value = micro * plan.step.accumulation_unit;
   plan.memory.step = train::Step::bytes(plan.model, plan.step, lowest, plan.lora ? plan.lora->rank : 0, plan.decoded,

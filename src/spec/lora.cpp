@@ -56,6 +56,15 @@ std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& l
   return adapted;
 }
 
+int64_t lowest_adapted_layer(const ModelSpec& model, const LoraSpec& lora) {
+  const std::vector<ParamSpec> table = parameters(model);
+  int64_t lowest = model.num_layers();
+  for (const LoraParam& p : lora_parameters(model, lora)) {
+    if (table[p.base].layer >= 0) lowest = std::min(lowest, table[p.base].layer);
+  }
+  return lowest;
+}
+
 int64_t num_parameters(std::span<const LoraParam> parameters) {
   int64_t count = 0;
   for (const LoraParam& p : parameters) count += p.rank * (p.in + p.out);

@@ -34,4 +34,7 @@ std::vector<LoraParam> lora_parameters(const ModelSpec& model, const LoraSpec& l
 
 int64_t num_parameters(std::span<const LoraParam> parameters);
 
+// The lowest block with an adapter: the blocks below it are frozen. The number of blocks where only the head has one.
+int64_t lowest_adapted_layer(const ModelSpec& model, const LoraSpec& lora);
+
 }  // namespace ingot::spec

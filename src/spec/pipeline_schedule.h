@@ -27,6 +27,11 @@ enum class PipelineScheduleName {
 
 // As recipes write it.
 std::string_view name_of(PipelineScheduleName name);
+// Whether it has backward_input and backward_weight in place of backward.
+inline bool separates_weight_gradients(PipelineScheduleName name) {
+  return name == PipelineScheduleName::zb_h1 || name == PipelineScheduleName::zb_v;
+}
+
 enum class PipelineAction : uint8_t {
   receive_activation,  // starts to receive the input of a forward; the forward waits for it
   forward,

@@ -410,15 +410,12 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
   const std::vector<NumberedAdapter> adapted = held_adapters(model, lora, share.shards);
   adapter_arena_ = Arena(device, optimizer_state_bytes(model, lora, activation, types, share).adapter, "adapter");
   trainable_index_.assign(table.size(), -1);
-  lowest_trainable_layer_ = model.num_layers();
+  lowest_trainable_layer_ = spec::lowest_adapted_layer(model, lora);
   adapter_.emplace();
   adapter_rank_ = lora.rank;
   adapter_->factor = static_cast<float>(lora.factor());
   adapter_->dropout = static_cast<float>(lora.dropout);
   adapter_->layers.resize(table.size());
-  for (const spec::LoraParam& p : spec::lora_parameters(model, lora)) {
-    if (table[p.base].layer >= 0) lowest_trainable_layer_ = std::min(lowest_trainable_layer_, table[p.base].layer);
-  }
   for (const NumberedAdapter& each : adapted) {
     nn::LoraWeights& layer = adapter_->layers[each.adapter().base];
     layer.a = adapter_arena_.allocate(activation, shape_of(each.held.a));

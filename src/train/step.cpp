@@ -293,12 +293,10 @@ void Step::count(StepResult& result, std::span<const data::PackedSequence> seque
   }
 }
 
-// The micro-batches that this rank's schedule has. In a pipeline and at ZeRO 2 all data-parallel ranks have the same
-// number, since each micro-batch, or the end of a schedule, has collective operations.
+// The micro-batches that this rank's schedule has.
 int Step::scheduled_micro_batches(size_t sequences) const {
   const int count = micro_batches_of(static_cast<int64_t>(sequences), settings_, optimizer_state_.share());
-  const bool alike = gradient_sync_.every_micro_batch() || grid_.pp.size() > 1;
-  return alike ? static_cast<int>(grid_.dp.all_max(int64_t{count})) : count;
+  return has_equal_micro_batches(optimizer_state_.share()) ? static_cast<int>(grid_.dp.all_max(int64_t{count})) : count;
 }
 
 const spec::PipelineSchedule& Step::schedule(int micro_batches, bool trains) {

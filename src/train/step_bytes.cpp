@@ -73,9 +73,7 @@ spec::SavedBytes saved_bytes(const spec::ModelSpec& model, const StepSettings& s
   const auto activation = static_cast<int64_t>(size_of(settings.activation));
   const int64_t blocks = sizes.num_layers() - spec::backward_end(model, shard, lowest_trainable_layer).lowest_layer;
   spec::SavedBytes bytes = spec::saved_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
-  const bool defers =
-      settings.schedule == spec::PipelineScheduleName::zb_h1 || settings.schedule == spec::PipelineScheduleName::zb_v;
-  if (shard.pp > 1 && defers)
+  if (shard.pp > 1 && spec::separates_weight_gradients(settings.schedule))
     bytes.own += spec::deferred_gradient_bytes(sizes, settings.recompute, activation, tokens, blocks, shard);
   return bytes;
 }

@@ -16,6 +16,8 @@ int micro_batches_of(int64_t sequences, const StepSettings& settings, const Shar
   return static_cast<int>((needed + group - 1) / group * group);
 }
 
+bool has_equal_micro_batches(const ShardSpec& share) { return share.zero_stage() >= 2 || share.stages() > 1; }
+
 spec::PipelineSchedule step_schedule(const spec::ModelSpec& model, spec::PipelineScheduleName name,
                                      const ShardSpec& share, int64_t lowest_trainable_layer, int micro_batches,
                                      bool trains) {

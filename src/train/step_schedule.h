@@ -15,6 +15,10 @@ int evaluated_at_once(int stages);
 // so some at the end may be empty.
 int micro_batches_of(int64_t sequences, const StepSettings& settings, const ShardSpec& share);
 
+// Whether all data-parallel ranks compute as many micro-batches, some of which may be empty: in a pipeline and from
+// ZeRO stage 2 on each micro-batch, or the end of a schedule, has collective operations.
+bool has_equal_micro_batches(const ShardSpec& share);
+
 // `trains`: else forwards alone, as for an evaluation. Without a pipeline the name does not matter.
 spec::PipelineSchedule step_schedule(const spec::ModelSpec& model, spec::PipelineScheduleName name,
                                      const ShardSpec& share, int64_t lowest_trainable_layer, int micro_batches,

@@ -1,11 +1,10 @@
 #include "train/step_traffic.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <numeric>
 #include <vector>
 
+#include "nn/weight_gatherer.h"
 #include "spec/sizes.h"
 #include "train/sharded_weights.h"
 #include "train/step_schedule.h"
@@ -35,20 +34,15 @@ class Counter {
       return rank_sequences(sequences, settings.accumulation_unit, rank, data_parallel).count();
     };
     const int64_t mine = own(data_rank() / share.cp);
-    const bool alike = share.zero_stage() >= 2 || share.stages() > 1;
-    const int64_t most = own(data_parallel - 1);  // no rank has more
-    const int count = micro_batches_of(alike ? most : mine, settings, share);
+    const int64_t max_sequences = own(data_parallel - 1);
+    const int count = micro_batches_of(has_equal_micro_batches(share) ? max_sequences : mine, settings, share);
     const int64_t each = settings.micro * settings.accumulation_unit;
     for (int64_t i = 0; i < count; ++i)
       tokens_.push_back(std::clamp(mine - i * each, int64_t{0}, each) * settings.sequence_length / share.cp);
     if (lora) {
-      lowest_ = model.num_layers();
+      lowest_ = spec::lowest_adapted_layer(model, *lora);
       const std::vector<spec::ParamSpec> table = spec::parameters(model);
-      for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) {
-        const int64_t layer = table[p.base].layer;
-        if (layer >= 0) lowest_ = std::min(lowest_, layer);
-        add_adapter(table[p.base]);
-      }
+      for (const spec::LoraParam& p : spec::lora_parameters(model, *lora)) add_adapter(table[p.base]);
     }
     schedule_ = step_schedule(model, settings.schedule, share, lowest_, count, true);
   }
@@ -70,10 +64,7 @@ class Counter {
   int data_rank() const { return share_.replica * share_.ranks + share_.rank; }
   int64_t width() const { return static_cast<int64_t>(size_of(settings_.activation)); }
   bool sliced() const { return share_.sum_slices > 1; }
-  bool defers() const {
-    return share_.stages() > 1 && (settings_.schedule == spec::PipelineScheduleName::zb_h1 ||
-                                   settings_.schedule == spec::PipelineScheduleName::zb_v);
-  }
+  bool defers() const { return share_.stages() > 1 && spec::separates_weight_gradients(settings_.schedule); }
   void add(Axis axis, Collective collective, int64_t bytes, int64_t messages = 1) {
     traffic_.add({axis, collective}, bytes, messages);
   }
@@ -266,10 +257,7 @@ class Counter {
   // Of weights that are gathered when they are used.
   void count_weights() {
     if (share_.zero_stage() < 3) return;
-    const int64_t lowest = lora_ ? lowest_ : 0;
-    std::vector<int> pass(static_cast<size_t>(model_.num_layers()) + 2);
-    std::iota(pass.begin(), pass.end(), 0);
-    for (int64_t layer = model_.num_layers(); layer-- > lowest;) pass.push_back(static_cast<int>(1 + layer));
+    const std::vector<int> pass = nn::weight_units_of_pass(model_.num_layers(), lowest_);
     for (const int unit : gathered_units(model_, pass, std::ssize(tokens_), lora_.has_value()))
       add(Axis::dp, Collective::all_gather, static_cast<int64_t>(units_[static_cast<size_t>(unit)]));
   }

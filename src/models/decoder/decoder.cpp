@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -177,11 +176,7 @@ void Decoder::set_trainable(const std::vector<int>& trainable_of_parameter, int6
 }
 
 std::vector<int> Decoder::weight_units(bool trains) const {
-  const int blocks = static_cast<int>(std::ssize(blocks_));
-  std::vector<int> units(static_cast<size_t>(blocks) + 2);
-  std::iota(units.begin(), units.end(), 0);
-  for (int layer = blocks; trains && layer-- > lowest_trainable_layer_;) units.push_back(1 + layer);
-  return units;
+  return nn::weight_units_of_pass(std::ssize(blocks_), trains ? lowest_trainable_layer_ : std::ssize(blocks_));
 }
 
 std::vector<spec::SavedTensor> Decoder::tensors_of(size_t block, DType activation) const {
