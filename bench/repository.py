@@ -13,6 +13,14 @@ def commit():
                           text=True).stdout.strip()
 
 
+def processor():
+    """The processor's name, family and model, and the number of CPUs that this process may use."""
+    known = dict(line.split(":", 1) for line in open("/proc/cpuinfo") if ":" in line)
+    fields = {key.strip(): value.strip() for key, value in known.items()}
+    return (f"{fields.get('model name', 'unknown processor')} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')}), "
+            f"{len(os.sched_getaffinity(0))} CPUs")
+
+
 def write_report(text, report):
     """Prints a text, and writes it to the file `report`, if there is one."""
     print(text)

@@ -131,6 +131,16 @@ data::DatasetStatistics placeholder_statistics(int64_t sequence_length) {
   return data;
 }
 
+void check_share(const train::Recipe& recipe, const spec::ModelSpec& model, const train::ShardSpec& share) {
+  for (const spec::ModelShard& shard : share.shards) spec::check(model, shard);
+  spec::check_context_parallel(model,
+                               spec::ContextParallel{.ranks = share.cp,
+                                                     .tp = share.tp(),
+                                                     .sequence_length = recipe.data.sequence_length,
+                                                     .bitwise = recipe.determinism == train::Determinism::bitwise});
+  spec::check_sum_slices(model, share.sum_slices);
+}
+
 RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, const data::DatasetStatistics& data,
                  int64_t longest_prompt, const WeightPlan& weights, size_t available, const runtime::Runtime& runtime,
                  const train::ShardSpec& share) {
@@ -140,13 +150,7 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
   plan.share = share;
   train::Recipe& r = plan.recipe;
   r.parallel.resolve();
-  for (const spec::ModelShard& shard : share.shards) spec::check(model, shard);
-  spec::check_context_parallel(model,
-                               spec::ContextParallel{.ranks = share.cp,
-                                                     .tp = share.tp(),
-                                                     .sequence_length = recipe.data.sequence_length,
-                                                     .bitwise = recipe.determinism == train::Determinism::bitwise});
-  spec::check_sum_slices(model, share.sum_slices);
+  check_share(recipe, model, share);
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),
                "data.sequence_length {} is more than the model's context of {}", r.data.sequence_length, model.context);

@@ -85,6 +85,10 @@ int64_t steps_of(const train::Recipe& recipe, int64_t sequences, double filled =
 // Placeholder statistics for unknown data: one epoch of one sequence, full of one document.
 data::DatasetStatistics placeholder_statistics(int64_t sequence_length);
 
+// Whether a rank can have this share of the model, as the recipe's determinism needs it. Errors: those of spec::check,
+// spec::check_context_parallel and spec::check_sum_slices.
+void check_share(const train::Recipe& recipe, const spec::ModelSpec& model, const train::ShardSpec& share);
+
 // Resolves everything that is `auto` and checks that the settings are consistent. `longest_prompt`: tokens of the
 // longest of eval.prompts; 0 without any. `available`: usable memory of `runtime`'s device; a run that needs more is
 // sized with the smallest allowed micro-batch, and has `fits` false. `share`: what this rank stores. Errors: usage for

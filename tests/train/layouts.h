@@ -22,6 +22,7 @@ struct Layout {
   spec::Recompute recompute = spec::Recompute::none;
   int cp = 1;
   bool sequence_parallel = false;
+  int shard = 0;  // as SmallRun::Settings has it
   int ranks() const { return tp * stages * dp * cp; }
 };
 
@@ -31,6 +32,8 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout);
 class Gathered {
  public:
   void add(const TrainedParameter& t, const std::vector<float>& values);
+  // `values` of the elements `own` of what the rank has of the tensor, flattened.
+  void add(const TrainedParameter& t, const std::vector<float>& values, const Range& own);
   std::map<size_t, std::vector<float>> all;  // by TrainedParameter::number
 
  private:
@@ -40,7 +43,8 @@ class Gathered {
 struct Outcome {
   std::vector<double> losses, norms;
   double evaluated = 0;
-  Gathered initial, weights;
+  // `gradients`: the first step's, clipped, times a number that depends on the optimizer: its first state is then that.
+  Gathered initial, gradients, weights;
 };
 
 // Step number `step` on this rank's share of the sequences.
@@ -49,8 +53,21 @@ StepResult run_step(SmallRun& run, int64_t step);
 // Trains in the layout, with ranks as threads.
 void train(Outcome& outcome, const SmallRun::Settings& settings, const Layout& layout, int64_t steps = 3);
 
-// Expects the losses, gradient norms and weights of each layout to agree with those of one rank. Updates by SGD are
-// proportional to the gradients: weights agree where gradients do. `rounding`: relative.
+// How far a run is from that of one rank.
+struct Difference {
+  bool bits = true;     // all values are equal
+  double loss = 0;      // largest of a step or of the evaluation, relative
+  double gradient = 0;  // largest of an element, relative to the largest element of all gradients
+  double weight = 0;    // likewise of the weights after the last step
+  // The largest of all, relative to what rounding allows, and where it is. Infinite where there is nothing to compare.
+  double of_allowed = 0;
+  std::string where;
+};
+// `type`: of the weights. `rounding`: relative. With SGD, whose updates are proportional to gradients, weights agree
+// where gradients do.
+Difference difference(const Outcome& one, const Outcome& found, DType type, double rounding);
+
+// Expects the losses, gradient norms, gradients and weights of each layout to agree with those of one rank.
 void compare(const SmallRun::Settings& settings, const std::vector<Layout>& tried, const std::string& name,
              double rounding);
 
@@ -66,6 +83,9 @@ std::vector<models::FamilyCase> sliced_families();
 int max_slices(const spec::ModelSpec& spec);
 
 // The rounding error of sums of this many terms propagates through all blocks, forward and backward, and over steps.
-double rounding_of(const spec::ModelSpec& spec);
+double rounding_of(const spec::ModelSpec& spec, int64_t steps = 3);
+
+// The model with its blocks repeated, in order, until there are at least `count`.
+spec::ModelSpec with_blocks(spec::ModelSpec spec, int64_t count);
 
 }  // namespace ingot::train

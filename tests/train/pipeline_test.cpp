@@ -25,6 +25,7 @@
 #include "spec/pipeline_timing.h"
 #include "tensor/tolerance.h"
 #include "tests/models/held_weights.h"
+#include "tests/train/layouts.h"
 
 namespace ingot::train {
 namespace {
@@ -209,10 +210,7 @@ class Part : public PipelineWork {
 // All families, with eight blocks.
 std::vector<models::FamilyCase> cases() {
   std::vector<models::FamilyCase> list = models::family_cases();
-  for (models::FamilyCase& c : list) {
-    const auto layers = c.spec.layers;
-    for (size_t i = 0; c.spec.layers.size() < 8; ++i) c.spec.layers.push_back(layers[i % layers.size()]);
-  }
+  for (models::FamilyCase& c : list) c.spec = with_blocks(c.spec, 8);
   return list;
 }
 

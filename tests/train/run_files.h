@@ -1,4 +1,4 @@
-// A temporary folder for the running test, and expected errors.
+// A temporary folder, by default for the running test, and expected errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,10 +13,9 @@ namespace ingot::train {
 
 class RunFiles {
  public:
-  RunFiles() {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::path(testing::TempDir()) /
-            ("train-" + std::string(test->test_suite_name()) + "-" + test->name() + "-" + std::to_string(getpid()));
+  RunFiles() : RunFiles(name_of_test()) {}
+  explicit RunFiles(const std::string& name)
+      : path_(std::filesystem::path(testing::TempDir()) / ("train-" + name + "-" + std::to_string(getpid()))) {
     std::filesystem::create_directories(path_);
   }
   RunFiles(const RunFiles&) = delete;
@@ -28,6 +27,11 @@ class RunFiles {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  static std::string name_of_test() {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    return std::string(test->test_suite_name()) + "-" + test->name();
+  }
+
   std::filesystem::path path_;
 };
 
