@@ -91,6 +91,10 @@ def table(names, layouts, cell):
             *(f"| {layout} | " + " | ".join(cell(name, layout) for name in names) + " |" for layout in layouts), ""]
 
 
+def number(value):
+    return f"{value:.0e}" if value else "0"
+
+
 def largest(found, what):
     return max((each[what] for each in found), default=0)
 
@@ -101,7 +105,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
-    began, built = time.monotonic(), commit()
+    began, built, load = time.monotonic(), commit(), os.getloadavg()[0]
     names = options.family or families()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(combinations, names))
@@ -131,14 +135,14 @@ def main():
                 return letter[cell[0]["refused"]]
             if any(each in wrong for each in cell):
                 return "**differs**"
-            return f"{largest(cell, 'loss'):.0e}"
+            return "=" if all(each["bits"] for each in cell) else number(largest(cell, "loss"))
         return text
 
     def summary(layout):
         fast = {precision: [each for each in tried if each["layout"] == layout and not each["bitwise"] and each["precision"] == precision]
                 for precision in ("fp32", "bf16")}
         exact = [each for each in tried if each["layout"] == layout and each["bitwise"]]
-        differences = [" | ".join(f"{largest(fast[precision], what):.0e}" for what in ("loss", "gradient", "weight"))
+        differences = [" | ".join(number(largest(fast[precision], what)) for what in ("loss", "gradient", "weight"))
                        for precision in fast]
         seconds = sum(each["seconds"] for each in tried if each["layout"] == layout)
         return (f"| {layout} | {sum(each['bits'] for each in exact)} of {len(exact)} | {len(fast['fp32']) + len(fast['bf16'])} | "
@@ -152,10 +156,11 @@ def main():
     differs = [what for what, same in toured.items() if not same]
     lines = [
         f"# Equality of layouts ({time.strftime('%Y-%m-%d')})", "",
-        f"`bench/{' '.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]])}`, commit {built}, {processor()}, "
-        f"{time.monotonic() - began:.0f} s.", "",
+        f"`bench/equality.py{''.join(f' --family {name}' for name in options.family or [])}`, commit {built}, {processor()}, load average "
+        f"at the start {load:.1f}; {time.monotonic() - began:.0f} s.", "",
         f"{len(found)} combinations: {len(tried)} were trained, of which {len(wrong)} differ from one rank; {len(refused)} are refused by "
-        f"the program. Each is ten steps of six sequences of 24 tokens.", "",
+        f"the program. Each is ten steps of six sequences of 24 tokens by a model of three or four blocks, or of as many as there are "
+        "virtual stages. Families are those of src/models/testing, with options of a family as lines of their own.", "",
         "## `determinism: bitwise`", "",
         f"How many of {KINDS} combinations (fp32 and bf16, full training and an adapter; AdamW) have the bits of one rank: the loss and "
         "gradient norm of each step, an evaluation, all gradients of the first step, all weights after ten. With tp or cp, "
@@ -163,11 +168,12 @@ def main():
         *table(names, layouts, bits),
         "## `determinism: fast`", "",
         "Largest relative difference of a loss from one rank's, in fp32 (full training and an adapter; SGD, whose updates are proportional "
-        "to gradients):", "",
+        "to gradients); =: all has the same bits.", "",
         *table(names, layouts, rounded("fp32")), "In bf16:", "", *table(names, layouts, rounded("bf16")),
         "## Of all families", "",
         "Combinations with equal bits; with `fast`, their number, and the largest differences: of a loss (relative), of a gradient of the "
-        "first step (of the largest of all gradients), of a weight after ten steps (of the largest weight); seconds of all runs.", "",
+        "first step (relative to the largest of all gradients), of a weight after ten steps (relative to the largest weight); seconds of all "
+        "runs in the layout.", "",
         "| `parallel` | bits | fast | fp32: loss | gradient | weight | bf16: loss | gradient | weight | s |", "|---" * 10 + "|",
         *map(summary, layouts), "",
         "## Refused", "", *(f"- {letter[reason]}: {reason}" for reason in reasons), "",
