@@ -28,6 +28,7 @@ Layout layout_of(const ParallelRecipe& parallel) {
           .chunks = number(*parallel.chunks.value),
           .cp = number(parallel.cp),
           .sequence_parallel = parallel.sequence_parallel,
+          .ep = number(parallel.ep),
           .shard = number(parallel.shard.value.value_or(0))};
 }
 
@@ -76,6 +77,8 @@ const std::vector<std::string>& grid_layouts() {
       "dp: 2, zero: 2",
       "dp: 2, zero: 3",
       "cp: 2",
+      "dp: 2, ep: 2",
+      "dp: 2, zero: 2, ep: 2",
       // Of eight ranks.
       "dp: 8, zero: 2, shard: 4",
       "dp: 4, zero: 3, shard: 4, cp: 2",
@@ -86,6 +89,8 @@ const std::vector<std::string>& grid_layouts() {
       "dp: 2, pp: 4, schedule: interleaved",
       "tp: 2, cp: 2, pp: 2, schedule: zb_h1",
       "tp: 2, pp: 4, schedule: zb_h1, sequence_parallel: true",
+      "dp: 4, zero: 2, shard: 2, tp: 2, sequence_parallel: true, ep: 2",
+      "dp: 2, zero: 1, cp: 2, pp: 2, schedule: zb_h1, ep: 2",
   };
   return layouts;
 }

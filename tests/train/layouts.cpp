@@ -22,7 +22,8 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
   settings.step.recompute = layout.recompute;
   settings.cp = layout.cp;
   settings.sequence_parallel = layout.sequence_parallel;
-  settings.shard = layout.shard;
+  settings.ep = layout.ep;
+  if (layout.shard > 0) settings.shard = layout.shard;
   settings.step.sequences = rank_sequences(sequences, 1, layout.dp - 1, layout.dp).count();
   return settings;
 }
@@ -180,8 +181,9 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
     Outcome found;
     train(found, settings, layout);
     const Difference result = difference(one, found, settings.weights, rounding);
-    EXPECT_LE(result.of_allowed, 1) << fmt::format("{}, tp {}, {} stages, dp {}, cp {}, zero {}: {}", name, layout.tp,
-                                                   layout.stages, layout.dp, layout.cp, layout.zero, result.where);
+    EXPECT_LE(result.of_allowed, 1) << fmt::format("{}, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}: {}", name,
+                                                   layout.tp, layout.stages, layout.dp, layout.cp, layout.ep,
+                                                   layout.zero, result.where);
   }
 }
 
@@ -210,8 +212,8 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
     settings.step.micro = layout.dp == 1 ? 3 : 1;
     train(found, settings, layout, steps);
     expect_equal(one, found,
-                 fmt::format("{}, {} slices, tp {}, {} stages, dp {}, cp {}, zero {}", name, settings.slices, layout.tp,
-                             layout.stages, layout.dp, layout.cp, layout.zero));
+                 fmt::format("{}, {} slices, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}", name, settings.slices,
+                             layout.tp, layout.stages, layout.dp, layout.cp, layout.ep, layout.zero));
   }
 }
 
