@@ -32,9 +32,7 @@ from repository import INGOT, ROOT, commit, processor, vocabulary, write_report
 
 PYTHON = pathlib.Path(os.environ.get("INGOT_PYTHON", ROOT / "build/oracles/bin/python"))
 RANKS = len(os.sched_getaffinity(0))
-# AdamW's first updates of an element are about as large as the rate, also where its gradient is the rounding of other terms. With a low
-# rate this moves the losses of both programs apart by little.
-LEARNING_RATE, BETAS, CLIP = 2e-5, (0.9, 0.95), 1.0
+LEARNING_RATE, BETAS, CLIP = 1e-4, (0.9, 0.95), 1.0
 TOLERANCE = {"bf16": 2e-3, "fp32": 1e-4}  # relative, of losses: bf16 has 8 bits of mantissa; the mean over many tokens is closer
 
 
@@ -101,7 +99,8 @@ def prepare_weights(folder, model):
     from transformers import AutoConfig, AutoModelForCausalLM
     torch.manual_seed(1)
     path, = (path for path in (ROOT / "recipes/models" / model, ROOT / "bench/models" / model) if path.exists())
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), dtype=torch.float32).save_pretrained(folder / "model")
+    # In bf16, so that both programs begin with equal masters: Ingot's are those of the weights that it computes with.
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), dtype=torch.bfloat16).save_pretrained(folder / "model")
 
 
 def words(options, folder):
