@@ -6,7 +6,7 @@
 The grid (tests/train/layout_grid.h): ten steps of a tiny model of each family in each layout, in fp32 and bf16, full training and
 adapters, with `determinism: bitwise` and `fast`. Compared are the loss and gradient norm of every step, the loss of an evaluation, all
 gradients of the first step, and all weights after the last. With `bitwise` they have to be equal in bits, with `fast` to rounding. What
-the program refuses is listed with its reason. Then a llama is trained by the executable in all these layouts in turn, each for one
+the program refuses is listed with its reason. Then a mixtral is trained by the executable in all these layouts in turn, each for one
 step, from the checkpoint of the layout before: curve and weights have to be those of one rank. Each family is a process of its own.
 Build first: cmake --build build/release --target layout_grid ingot. Exit code 1: something differs.
 """
@@ -41,13 +41,14 @@ def combinations(family):
 
 
 class Tour:
-    """Runs of a llama whose heads and blocks can be cut in every way of the grid."""
+    """Runs of a mixtral whose heads, blocks and experts can be divided in every way of the grid."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.model = folder / "llama"
+        self.model = folder / "mixtral"
         shutil.copytree(ROOT / "recipes/models/tiny", self.model)
         config = json.loads((self.model / "config.json").read_text())
+        config.update({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2})
         config.update({"hidden_size": 64, "head_dim": 16, "intermediate_size": 96, "num_hidden_layers": 8, "num_key_value_heads": 4})
         (self.model / "config.json").write_text(json.dumps(config))
 
@@ -178,8 +179,8 @@ def main():
         *map(summary, layouts), "",
         "## Refused", "", *(f"- {letter[reason]}: {reason}" for reason in reasons), "",
         "## Continued in another layout at each checkpoint", "",
-        f"A llama of 8 blocks and 4 heads, bf16, trained by the executable for {len(layouts)} steps, each in another of the layouts above, "
-        "from the checkpoint of the one before, has the curve and the weights of one rank in bits: "
+        f"A mixtral of 8 blocks, 4 heads and 4 experts, bf16, trained by the executable for {len(layouts)} steps, each in another of the layouts "
+        "above, from the checkpoint of the one before, has the curve and the weights of one rank in bits: "
         + ", ".join(f"{what} {'yes' if same else '**no**'}" for what, same in toured.items()) + "."]
     write_report("\n".join(lines), options.report)
     problems = [*failures, *(json.dumps(each) for each in wrong), *(f"the tour of {what} differs" for what in differs)]
