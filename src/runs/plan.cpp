@@ -145,7 +145,13 @@ RunPlan size_run(const train::Recipe& recipe, const spec::ModelSpec& model, cons
                                spec::ContextParallel{.ranks = share.cp,
                                                      .tp = share.tp(),
                                                      .sequence_length = recipe.data.sequence_length,
-                                                     .bitwise = recipe.determinism == train::Determinism::bitwise});
+                                                     .bitwise = recipe.determinism == train::Determinism::bitwise,
+                                                     .type = share.cp_comm_type});
+  if (share.cp > 1 && share.cp_comm_type == spec::CpCommType::allgather && runtime.device->kind() != DeviceKind::cpu) {
+    throw_hint(ErrorKind::unsupported, "set parallel.cp_comm_type: a2a, or device: cpu",
+               "parallel.cp_comm_type: allgather on {}: GPU kernels compute attention for all tokens only",
+               runtime.device->name());
+  }
   spec::check_sum_slices(model, share.sum_slices);
   if (r.data.sequence_length > model.context) {
     throw_hint(ErrorKind::usage, fmt::format("set data.sequence_length to {} or less", model.context),

@@ -168,6 +168,9 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
   v.field("cp", r.cp, "context-parallel ranks: each has a part of every sequence's tokens", {.min = 1, .max = 1024});
+  v.field("cp_comm_type", r.cp_comm_type,
+          "with cp: a2a, ranks exchange heads; allgather, they gather keys and values, and cp may be above the number "
+          "of heads");
   v.field("schedule", r.schedule,
           "order of work in a pipeline; zb_h1 and zb_v compute the gradients of weights in what would be idle time");
   v.field("chunks", r.chunks, "parts of the model on each pipeline stage; auto: 2 for interleaved and zb_v, else 1",
@@ -446,6 +449,12 @@ void check_parallel(const Recipe& r, Fail fail) {
     fail("remove eval.prompts, or set parallel.zero to 2",
          fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",
                      p.replicas()));
+  }
+  if (r.determinism == Determinism::bitwise && p.cp > 1 && p.cp_comm_type == spec::CpCommType::allgather) {
+    fail("set parallel.cp_comm_type: a2a, or determinism: fast",
+         fmt::format("determinism: bitwise with parallel.cp {} and parallel.cp_comm_type: allgather: gradients of keys "
+                     "and values are sums over the ranks, which depend on their number",
+                     p.cp));
   }
   if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
     fail(units_hint("parallel.cp to 1", p.cp),

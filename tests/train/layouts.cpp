@@ -21,6 +21,7 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
   settings.visible = layout.visible;
   settings.step.recompute = layout.recompute;
   settings.cp = layout.cp;
+  settings.cp_comm_type = layout.cp_comm_type;
   settings.sequence_parallel = layout.sequence_parallel;
   settings.step.sequences = rank_sequences(sequences, 1, layout.dp - 1, layout.dp).count();
   return settings;
@@ -99,8 +100,9 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
   Outcome one;
   train(one, settings, {1, 1, 1, 0});
   for (const Layout& layout : tried) {
-    const std::string where = fmt::format("{}, tp {}, {} stages, dp {}, cp {}, zero {}", name, layout.tp, layout.stages,
-                                          layout.dp, layout.cp, layout.zero);
+    const std::string where =
+        fmt::format("{}, tp {}, {} stages, dp {}, cp {}{}, zero {}", name, layout.tp, layout.stages, layout.dp,
+                    layout.cp, layout.cp_comm_type == spec::CpCommType::allgather ? " by allgather" : "", layout.zero);
     Outcome found;
     train(found, settings, layout);
     ASSERT_EQ(found.losses.size(), one.losses.size()) << where;

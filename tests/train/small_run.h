@@ -30,6 +30,7 @@ struct SmallRun {
     int stages = 1;
     int tp = 1;
     int cp = 1;
+    spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
     int slices = 1;  // ShardSpec::sum_slices
     bool sequence_parallel = false;
     int chunks = 1;
