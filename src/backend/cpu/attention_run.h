@@ -151,7 +151,8 @@ void run_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, con
     task.kv_stride = attributes.kv_heads * d;
     task.row_stride = rows;
     const QueryRange own = queries_of(attributes, rows, start, starts[static_cast<size_t>(block.sequence) + 1]);
-    const int64_t row = start + own.begin - attributes.first_query;
+    // Of the sequence's first query, if it has any.
+    const int64_t row = own.begin < own.end ? start + own.begin - attributes.first_query : 0;
     const int64_t first_head = block.kv_head * group;
     const int64_t first_row = row * task.q_stride + first_head * d;
     const int64_t first_key = start * task.kv_stride + block.kv_head * d;
