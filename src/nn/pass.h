@@ -66,6 +66,7 @@ struct KvCache {
 
 class DeferredGradients;
 class DeviceSum;
+class ExpertExchange;
 class HeadExchange;
 class KeyValueGather;
 class RowExchange;
@@ -126,6 +127,9 @@ struct Pass {
   // cache.
   HeadExchange* cp = nullptr;
   KeyValueGather* key_values = nullptr;
+  // Null: all experts of mixtures are here. Otherwise this rank has some of them (nn/expert_exchange.h). Not with a
+  // cache.
+  ExpertExchange* ep = nullptr;
   WeightGatherer* weights = nullptr;  // null: all weights are there
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.

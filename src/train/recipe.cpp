@@ -171,6 +171,8 @@ void describe(Visitor& v, ParallelRecipe& r) {
   v.field("cp_comm_type", r.cp_comm_type,
           "with cp: a2a, ranks exchange heads; allgather, they gather keys and values, and cp may be above the number "
           "of heads");
+  v.field("ep", r.ep, "expert-parallel ranks: of the dp x cp ranks, those that divide the experts of a mixture",
+          {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
           "order of work in a pipeline; zb_h1 and zb_v compute the gradients of weights in what would be idle time");
   v.field("chunks", r.chunks, "parts of the model on each pipeline stage; auto: 2 for interleaved and zb_v, else 1",
@@ -434,14 +436,20 @@ void check_parallel(const Recipe& r, Fail fail) {
   } catch (const Error& error) {
     fail(error.hint(), "parallel.order: " + error.message());
   }
-  if (p.pp * p.tp > 1 && !r.eval.prompts.empty()) {
-    fail("remove eval.prompts, or set parallel.pp and parallel.tp to 1",
-         fmt::format("eval.prompts with parallel.pp {} and parallel.tp {}: samples need the whole model on one rank",
-                     p.pp, p.tp));
+  if (p.pp * p.tp * p.ep > 1 && !r.eval.prompts.empty()) {
+    fail(
+        "remove eval.prompts, or set parallel.pp, parallel.tp and parallel.ep to 1",
+        fmt::format("eval.prompts with parallel.pp {}, parallel.tp {} and parallel.ep {}: samples need the whole model "
+                    "on one rank",
+                    p.pp, p.tp, p.ep));
   }
   if (!p.shard.is_auto() && p.zero == 0) {
     fail("set parallel.zero to 1, 2 or 3, or remove parallel.shard",
          fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
+  }
+  if (p.ep > 1 && p.zero == 3) {
+    fail("set parallel.zero to 2, or parallel.ep to 1",
+         fmt::format("parallel.zero 3 with parallel.ep {}: the experts that a rank has are not divided further", p.ep));
   }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
   if (p.offload == Offload::optimizer) check_offloaded_optimizer(r, fail);
@@ -613,7 +621,13 @@ int64_t ParallelRecipe::shard_ranks() const {
 }
 
 spec::Layout ParallelRecipe::layout() const {
-  return {.dp = dp, .cp = cp, .pp = pp, .tp = tp, .shard = shard_ranks(), .order = spec::axis_order(order)};
+  const int64_t ranks = shard_ranks();
+  if (ranks % ep != 0) {
+    throw_hint(ErrorKind::usage, fmt::format("set parallel.ep to a divisor of {}", ranks),
+               "parallel.ep {} does not divide the {} ranks {}", ep, ranks,
+               shard.is_auto() ? "of parallel.dp x parallel.cp" : "of parallel.shard");
+  }
+  return {.dp = dp, .cp = cp, .pp = pp, .tp = tp, .shard = ranks, .ep = ep, .order = spec::axis_order(order)};
 }
 
 void ParallelRecipe::resolve() {
