@@ -113,6 +113,7 @@ enum class Collectives { automatic, device, host };
 
 struct ParallelRecipe {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, zero = 0;
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
   bool sequence_parallel = false;  // spec::ModelShard::sequence_parallel
   int64_t units = 1;               // slices of sums over what tensor-parallel ranks cut (ShardSpec::sum_slices)
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;

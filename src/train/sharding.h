@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/order.h"
+#include "spec/context_rows.h"
 #include "spec/model_shard.h"
 
 namespace ingot::train {
@@ -22,6 +23,7 @@ struct ShardSpec {
   std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
   int cp = 1;  // context-parallel ranks: neighbours that divide the tokens of the same sequences
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
   // The ranks with these parts in `replicas` groups of `ranks` each: every group stores everything (hybrid sharding).
   int replica = 0;
   int replicas = 1;

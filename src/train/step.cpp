@@ -93,12 +93,18 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
   const int64_t tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
   uploader_.emplace(device, batch_, tokens, most.micro_batches + 1,
-                    BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices});
+                    BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices, share.cp_comm_type});
   if (share.cp > 1) {
-    head_exchange_.emplace(
-        grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp),
-        nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
-    head_exchange_->set_traffic(&traffic_);
+    const auto ranks = grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp);
+    if (share.cp_comm_type == spec::CpCommType::a2a) {
+      head_exchange_.emplace(
+          ranks, nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
+      head_exchange_->set_traffic(&traffic_);
+    } else {
+      key_values_.emplace(ranks,
+                          nn::KeyValueGather::largest_bytes(model.spec, share.tp(), tokens, settings.activation));
+      key_values_->set_traffic(&traffic_);
+    }
   }
   if (share.sequence_parallel()) {
     row_exchange_.emplace(grid.on_device.tp ? grid.on_device.tp : comm::through_host(device, grid.tp),
@@ -166,6 +172,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   }
   pass.tp.rows = row_exchange_ ? &*row_exchange_ : nullptr;
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
+  pass.key_values = key_values_ ? &*key_values_ : nullptr;
   pass.ep = expert_exchange_ ? &*expert_exchange_ : nullptr;
   const ShardSpec& share = optimizer_state_.share();
   if (share.sum_slices > 1) {
@@ -486,6 +493,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     gradient_sync_.set_local_only(alone);
     if (sharded_ != nullptr) sharded_->set_local_only(alone);
     if (head_exchange_) head_exchange_->set_local_only(alone);
+    if (key_values_) key_values_->set_local_only(alone);
     if (row_exchange_) row_exchange_->set_local_only(alone);
     if (expert_exchange_) expert_exchange_->set_local_only(alone);
   };

@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
+#include "nn/key_value_gather.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "train/batch_uploader.h"
@@ -63,8 +64,8 @@ struct StepBytes {
   size_t scratch = 0;
   size_t batch = 0;
   size_t messages = 0;  // of a pipeline, in host memory
-  // Of ranks that exchange heads (context parallelism) or rows (sequence and expert parallelism), and whose devices the
-  // host cannot access: host memory, where this goes through it.
+  // Of ranks that exchange heads, or keys and values (context parallelism), or rows (sequence and expert parallelism),
+  // and whose devices the host cannot access: host memory, where this goes through it.
   size_t exchange = 0;
 };
 
@@ -211,7 +212,8 @@ class Step {
   comm::Grid grid_;
   spec::Traffic traffic_;
   std::optional<nn::DeviceSum> tp_sum_;                // where grid_.on_device.tp is
-  std::optional<nn::HeadExchange> head_exchange_;      // with context-parallel ranks
+  std::optional<nn::HeadExchange> head_exchange_;      // with context-parallel ranks: this
+  std::optional<nn::KeyValueGather> key_values_;       // or this
   std::optional<nn::RowExchange> row_exchange_;        // with sequence parallelism
   std::optional<nn::ExpertExchange> expert_exchange_;  // with expert-parallel ranks
   GradientSync gradient_sync_;

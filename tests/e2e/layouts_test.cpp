@@ -290,7 +290,9 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.cp=2", "parallel.dp=2", "parallel.zero=2",
                                                  "parallel.shard=2", "threads=4", "batch.micro=1", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(
-      trains("shared", with({"parallel.cp=2", "parallel.pp=2", "parallel.tp=2", "threads=8", "--resume"})));
+      trains("shared", with({"steps=5", "parallel.cp=2", "parallel.pp=2", "parallel.tp=2", "threads=8", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"parallel.cp=4", "parallel.cp_comm_type=allgather", "parallel.zero=3",
+                                                 "threads=4", "--resume"})));
   const auto found = curve("shared"), wanted = curve("one");
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {

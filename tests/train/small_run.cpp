@@ -45,6 +45,7 @@ SmallRun::SmallRun(const Settings& settings)
   share.replica = grid.replicas.rank();
   share.replicas = grid.replicas.size();
   share.cp = settings.cp;
+  share.cp_comm_type = settings.cp_comm_type;
   share.offload_weights = settings.offload;
   share.sum_slices = settings.slices;
   if (settings.stages > 1)
