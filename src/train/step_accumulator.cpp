@@ -32,17 +32,17 @@ void StepAccumulator::begin_micro_batch(bool last) {
   if (gradient_sync_.every_micro_batch()) reset();
 }
 
-void StepAccumulator::finish_buckets_after(size_t index, int use) {
-  if (in_pipeline()) return;
+void StepAccumulator::begin_layer(int64_t layer) { leave_after(layer, false); }
+
+void StepAccumulator::leave_after(int64_t layer, bool empty) {
+  while (open_ > 0 && optimizer_state_.buckets()[open_ - 1].layer > layer) leave(--open_, empty);
+}
+
+void StepAccumulator::require_open(size_t index) const {
   const std::vector<Bucket>& buckets = optimizer_state_.buckets();
-  size_t bucket = open_;
-  while (bucket > 0 && index < buckets[bucket - 1].first) --bucket;
-  if (bucket == 0 || index >= buckets[bucket - 1].last) {
-    throw_error(ErrorKind::internal, "a gradient of {} arrived after its block's gradients were completed",
-                optimizer_state_.tensors()[index].name);
-  }
-  if (buckets[bucket - 1].early && use == 0) return;  // output head's part, which precedes all blocks in backward
-  while (open_ > bucket) leave(--open_, false);
+  if (in_pipeline() || open_ == buckets.size() || index < buckets[open_].first) return;
+  throw_error(ErrorKind::internal, "a gradient of {} arrived after its bucket was completed",
+              optimizer_state_.tensors()[index].name);
 }
 
 void StepAccumulator::leave(size_t bucket, bool empty) {
@@ -69,13 +69,10 @@ void StepAccumulator::require_contributions(const Bucket& bucket) const {
 void StepAccumulator::empty_micro_batch(bool last, std::span<const int64_t> blocks,
                                         FunctionRef<void(int64_t)> come_to) {
   last_ = last;
-  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
-  open_ = buckets.size();
+  open_ = optimizer_state_.buckets().size();
   for (const int64_t layer : blocks) {
     come_to(layer);
-    const auto own = std::ranges::find(buckets, layer, &Bucket::layer);
-    if (own == buckets.end()) continue;
-    while (open_ > static_cast<size_t>(own - buckets.begin()) + 1) leave(--open_, true);
+    leave_after(layer, true);
   }
   while (open_ > 0) leave(--open_, true);
   if (last_ || gradient_sync_.every_micro_batch()) gradient_sync_.record_largest(true);
@@ -130,7 +127,7 @@ void Fp32Accumulator::complete(const Bucket& bucket) {
 
 nn::GradientAccumulator::Slot Fp32Accumulator::open(int trainable, int64_t, int use) {
   const auto index = static_cast<size_t>(trainable);
-  finish_buckets_after(index, use);
+  require_open(index);
   const TrainedParameter& t = optimizer_state_.tensors()[index];
   const bool apart = use == 1 && t.tied_gradient;
   return apart ? Slot{t.tied_gradient, tied_touched_[index]} : Slot{t.gradient, touched_[index]};
@@ -148,8 +145,8 @@ FixedPointAccumulator::FixedPointAccumulator(OptimizerState& optimizer_state, op
 
 size_t FixedPointAccumulator::bytes(int64_t n) { return ops::add_fixed_bytes(n); }
 
-nn::GradientAccumulator::Slot FixedPointAccumulator::open(int trainable, int64_t, int use) {
-  finish_buckets_after(static_cast<size_t>(trainable), use);
+nn::GradientAccumulator::Slot FixedPointAccumulator::open(int trainable, int64_t, int) {
+  require_open(static_cast<size_t>(trainable));
   return {optimizer_state_.tensors()[static_cast<size_t>(trainable)].gradient, false};
 }
 

@@ -14,7 +14,7 @@ namespace ingot::train {
 
 // The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, where
 // Step::has_losses().
-class Step::MicroBatches final : public PipelineWork {
+class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
  public:
   MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
                size_t each, int count, std::vector<LossSum>& losses)
@@ -61,11 +61,15 @@ class Step::MicroBatches final : public PipelineWork {
   nn::Pass pass(int micro_batch, bool saves) override {
     const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
     nn::Pass pass = step_.pass_over(batch);
+    pass.observer = this;
     if (!saves) return pass;
     training_->accumulation_offsets = batch.accumulation_offsets;
     training_->dropout_rows = batch.rows;
     pass.training = &*training_;
     return pass;
+  }
+  void begins(int64_t layer, bool backward) override {
+    if (backward && follows_backward()) step_.accumulator_->begin_layer(layer);
   }
   const nn::Objective& objective(int micro_batch) override {
     const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
