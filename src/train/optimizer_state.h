@@ -55,10 +55,11 @@ struct TrainedParameter : spec::HeldPart {
   bool is_counted(const ShardSpec& share) const { return counted_elements(share) > 0; }
 };
 
-// Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There
-// is one bucket per block, one for the tensors before the blocks and one for those after them.
+// Consecutive tensors whose gradients are reduced together, when all of them are final in backward, which visits
+// buckets from last to first. There is one bucket per block, one for the tensors before the blocks and one for those
+// after them; ShardSpec::bucket_bytes joins them.
 struct Bucket {
-  int64_t layer = -1;       // the block; -1: before the blocks, INT64_MAX: after them
+  int64_t layer = -1;       // the first block; -1: before the blocks, INT64_MAX: after them
   std::vector<int> chunks;  // of ShardSpec::shards: those that add gradients to it
   // The tied embedding among its tensors, if this rank computes one use of it only, and another stage the other.
   std::optional<size_t> split;

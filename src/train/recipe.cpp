@@ -181,6 +181,10 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 1, .max = 1024});
   v.field("order", r.order,
           "which ranks are near each other, from the axis whose ranks are neighbours to that whose are farthest apart");
+  v.field("bucket_mib", r.bucket_mib,
+          "MiB of gradients that ranks reduce together: consecutive blocks are joined until they have as many; 0: each "
+          "block alone",
+          {.min = 0, .max = 1 << 20});
   v.field("offload", r.offload,
           "what is in host memory; weights: those that an adapter leaves frozen, on the GPU only while they are used; "
           "optimizer: masters and optimizer state, which the CPU updates");
@@ -439,6 +443,12 @@ void check_parallel(const Recipe& r, Fail fail) {
   if (!p.shard.is_auto() && p.zero == 0) {
     fail("set parallel.zero to 1, 2 or 3, or remove parallel.shard",
          fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
+  }
+  if (p.bucket_mib > 0 && p.zero == 3 && p.replicas() > 1 && !r.adapter) {
+    fail("remove parallel.bucket_mib, or set parallel.zero to 2",
+         fmt::format("parallel.bucket_mib {} with parallel.zero 3: gradients are divided like the weights, which are "
+                     "gathered block by block",
+                     p.bucket_mib));
   }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
   if (p.offload == Offload::optimizer) check_offloaded_optimizer(r, fail);

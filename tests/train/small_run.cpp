@@ -43,6 +43,7 @@ SmallRun::SmallRun(const Settings& settings)
   share.cp = settings.cp;
   share.offload_weights = settings.offload;
   share.sum_slices = settings.slices;
+  share.bucket_bytes = settings.bucket_bytes;
   if (settings.stages > 1)
     share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());
   for (spec::ModelShard& shard : share.shards) {

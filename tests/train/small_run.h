@@ -34,9 +34,10 @@ struct SmallRun {
     bool sequence_parallel = false;
     int chunks = 1;
     int zero = 0;
-    int shard = 0;         // data-parallel ranks that divide the state among them; 0: all
-    bool offload = false;  // the frozen weights, of a device whose memory the host cannot access
-    bool visible = true;   // whether the host can access the device's memory
+    int shard = 0;             // data-parallel ranks that divide the state among them; 0: all
+    int64_t bucket_bytes = 0;  // ShardSpec::bucket_bytes
+    bool offload = false;      // the frozen weights, of a device whose memory the host cannot access
+    bool visible = true;       // whether the host can access the device's memory
   };
 
   CountingDevice device;
