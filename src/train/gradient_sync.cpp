@@ -149,6 +149,7 @@ void GradientSync::begin(size_t b, bool empty) {
   if (empty) device_.fill_zero(memory.data, memory.bytes());
   auto& [workspace, across, operation] = transfers_[b];
   const bool reduces_all = optimizer_state_.share().zero_stage() == 0;
+  if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
   count(between_axis(), reduces_all ? spec::Collective::all_reduce : spec::Collective::reduce_scatter, memory.bytes());
   if (reduces_all) {
     operation = between_->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()), number_of(memory),
@@ -163,11 +164,16 @@ void GradientSync::begin(size_t b, bool empty) {
   if (b > 0 && optimizer_state_.buckets()[b - 1].memory.data == memory.data) accumulate_pending();  // shared
 }
 
+void GradientSync::wait(size_t b) {
+  std::exchange(transfers_[b].operation, nullptr)->wait();
+  if (log_ != nullptr) log_->end(Action::reduce, static_cast<int64_t>(b));
+}
+
 // Adds a micro-batch's total to the step's.
 void GradientSync::accumulate_pending() {
   if (!pending_bucket_) return;
   const Bucket& bucket = optimizer_state_.buckets()[*pending_bucket_];
-  std::exchange(transfers_[*pending_bucket_].operation, nullptr)->wait();
+  wait(*pending_bucket_);
   pending_bucket_.reset();
   const Tensor total = section_of(bucket);
   ops::sum_parts(context_, bucket.shard_sum, total.reshape(Shape{1, total.elements()}), true);
@@ -199,18 +205,19 @@ Tensor GradientSync::section_of(const Bucket& bucket) const {
 
 void GradientSync::finish_buckets() {
   for (const size_t b : in_flight_) {
-    std::exchange(transfers_[b].operation, nullptr)->wait();
+    wait(b);
     if (across_) reduce_across(b, section_of(optimizer_state_.buckets()[b]));
   }
   for (size_t b = 0; b < transfers_.size() && across_ && every_micro_batch(); ++b)
     reduce_across(b, optimizer_state_.buckets()[b].shard_sum);
-  for (BucketTransfer& transfer : transfers_) {
-    if (transfer.operation) std::exchange(transfer.operation, nullptr)->wait();
+  for (size_t b = 0; b < transfers_.size(); ++b) {
+    if (transfers_[b].operation) wait(b);
   }
   in_flight_.clear();
 }
 
 void GradientSync::reduce_across(size_t b, const Tensor& section) {
+  if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
   count(spec::Axis::replicas, spec::Collective::all_reduce, section.bytes());
   transfers_[b].operation =
       across_->all_reduce(transfers_[b].across, section.data, static_cast<size_t>(section.elements()),

@@ -11,6 +11,7 @@
 #include "comm/grid.h"
 #include "ops/context.h"
 #include "spec/traffic.h"
+#include "train/action_log.h"
 #include "train/optimizer_state.h"
 
 namespace ingot::train {
@@ -44,6 +45,8 @@ class GradientSync {
   void abandon();
   // What is exchanged is added to `traffic`, which outlives this.
   void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
+  // Reductions are recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log) { log_ = log; }
   // How tensor-parallel ranks add up on the device; without it, by way of host memory.
   void set_tp_sum(nn::DeviceSum* sum) { tp_sum_ = sum; }
   // While set, nothing is exchanged with other ranks: for memory probes.
@@ -86,6 +89,7 @@ class GradientSync {
   void sum_partial_fixed(const Bucket& bucket);
   void sum_copied(const Bucket& bucket);
   void accumulate_pending();
+  void wait(size_t bucket);
   void finish_buckets();
   void reduce_across(size_t bucket, const Tensor& section);
   // This rank's section of the bucket.
@@ -104,6 +108,7 @@ class GradientSync {
   comm::Group tp_;      // tensor-parallel
   nn::DeviceSum* tp_sum_ = nullptr;
   spec::Traffic* traffic_ = nullptr;
+  ActionLog* log_ = nullptr;
   comm::Group model_;                                  // comm::Grid::model
   std::shared_ptr<comm::DeviceCommunicator> between_;  // of the ranks that gradients are reduced over first
   std::shared_ptr<comm::DeviceCommunicator> across_;   // of those that they are reduced over then; null: none

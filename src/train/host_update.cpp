@@ -45,6 +45,7 @@ void HostUpdate::update(ops::Context& context, const TrainedParameter& parameter
     slot.begin = begin;
     slot.end = std::min(begin + chunk_, gradient.elements());
     const Tensor part = gradient.slice(slot.begin, slot.end);
+    log(Action::download, parameter, true);
     device_.copy_to_host_async(Stream::compute, slot.gradient.data(), part.data, part.bytes());
     device_.copy_to_host_async(Stream::compute, slot.decision.data(), attributes.decision.data, decision_bytes);
     slot.arrived->record(Stream::compute);
@@ -70,6 +71,7 @@ void HostUpdate::complete(const ops::Context& context, Slot& slot) {
   const TrainedParameter* t = std::exchange(slot.parameter, nullptr);
   if (t == nullptr) return;
   slot.arrived->wait();
+  log(Action::download, *t, false);
   const Tensor decision{slot.decision.data(), DType::f64, Shape{3}, &host_};
   if (decision.as<double>()[2] != 0) return;  // the update is skipped, and writes no weights
   const Shape elements{slot.end - slot.begin};
@@ -83,10 +85,20 @@ void HostUpdate::complete(const ops::Context& context, Slot& slot) {
                                .decay = t->decay};
   slot.attributes.decision = decision;
   ops::Context host = on_host(context);
+  log(Action::host_update, *t, true);
   run_update(host, *t->optimizer, state, update, slot.attributes);
+  log(Action::host_update, *t, false);
   const Tensor weight = t->own_weight.slice(slot.begin, slot.end);
+  log(Action::upload, *t, true);
   // The slot's next gradient is copied after this in the same stream: once that has arrived, `weight` was read.
   device_.copy_from_host_async(Stream::compute, weight.data, slot.weight.data(), weight.bytes());
+  log(Action::upload, *t, false);
+}
+
+void HostUpdate::log(Action action, const TrainedParameter& parameter, bool begins) const {
+  if (log_ == nullptr) return;
+  const auto number = static_cast<int64_t>(parameter.number);
+  begins ? log_->begin(action, number) : log_->end(action, number);
 }
 
 void HostUpdate::init_master(ops::Context& context, const TrainedParameter& t) {

@@ -9,6 +9,7 @@
 
 #include "ops/context.h"
 #include "tensor/staging.h"
+#include "train/action_log.h"
 #include "train/optimizer.h"
 
 namespace ingot::train {
@@ -35,6 +36,8 @@ class HostUpdate {
   void finish(ops::Context& context);
   // Forgets pending updates, after an error.
   void abandon();
+  // What is copied and updated is recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log) { log_ = log; }
 
   // The parameter's master becomes its weight; the weight becomes its master, rounded.
   void init_master(ops::Context& context, const TrainedParameter& parameter);
@@ -52,6 +55,7 @@ class HostUpdate {
 
   ops::Context on_host(const ops::Context& context);
   void complete(const ops::Context& context, Slot& slot);
+  void log(Action action, const TrainedParameter& parameter, bool begins) const;
 
   Device& device_;
   Device& host_;
@@ -59,6 +63,7 @@ class HostUpdate {
   Arena scratch_;  // none: the updates of single elements need no scratch
   std::array<Slot, 2> slots_;
   size_t next_ = 0;
+  ActionLog* log_ = nullptr;
 };
 
 }  // namespace ingot::train

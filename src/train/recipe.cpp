@@ -214,6 +214,9 @@ void describe(Visitor& v, CheckpointRecipe& r) {
 template <class Visitor>
 void describe(Visitor& v, LogRecipe& r) {
   v.field("tensorboard", r.tensorboard, "also write the run's scalars as TensorBoard event files into the run folder");
+  v.field("trace", r.trace,
+          "steps, from the first one of this start, of which each rank writes a trace for Perfetto into the run folder",
+          {.min = 0, .max = 1000});
 }
 
 template <class Visitor>

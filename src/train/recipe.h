@@ -152,6 +152,7 @@ inline constexpr double default_checkpoint_minutes = 5;
 
 struct LogRecipe {
   bool tensorboard = false;
+  int64_t trace = 0;  // steps
 };
 
 struct Recipe {

@@ -130,7 +130,15 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
 }
 
 Step::~Step() {
+  set_log(nullptr);
   if (sharded_ != nullptr) sharded_->set_traffic(nullptr);
+}
+
+void Step::set_log(ActionLog* log) {
+  log_ = log;
+  gradient_sync_.set_log(log);
+  if (sharded_ != nullptr) sharded_->set_log(log);
+  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->set_log(log);
 }
 
 StepBytes Step::peak() const {
@@ -256,7 +264,9 @@ void Step::update(double lr) {
     if (optimizer_state_.is_offloaded(t)) {
       optimizer_state_.host_update()->update(context_, t, accumulator_->gradient(i), attributes);
     } else {
+      if (log_ != nullptr) log_->begin(Action::update, static_cast<int64_t>(t.number));
       update_parameter(context_, t, accumulator_->gradient(i), attributes);
+      if (log_ != nullptr) log_->end(Action::update, static_cast<int64_t>(t.number));
     }
   }
   if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->finish(context_);

@@ -17,6 +17,7 @@
 #include "nn/head_exchange.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
+#include "train/action_log.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
@@ -143,6 +144,8 @@ class Step {
   double sum_in_order(std::span<const double> losses) const;
   // What this rank has exchanged with others so far, as step_traffic() counts it.
   const spec::Traffic& traffic() const { return traffic_; }
+  // What this rank does is recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log);
   // Seconds that this rank has waited for others so far.
   double waited_s() const { return grid_.waited_s(); }
   const StepSettings& settings() const { return settings_; }
@@ -219,6 +222,7 @@ class Step {
   std::optional<BatchUploader> uploader_;
   std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;
+  ActionLog* log_ = nullptr;
   NonFiniteLocator* locator_ = nullptr;  // while a step is run again
   bool alone_ = false;                   // during a memory probe: layers do not communicate
 };

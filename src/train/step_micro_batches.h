@@ -53,10 +53,15 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
   }
 
   void computes(const spec::PipelineStep& step) override {
+    if (step_.log_ != nullptr && step.action == spec::PipelineAction::backward_weight)
+      step_.log_->compute(Action::backward_weight, step.virtual_stage);
     if (step_.locator_ == nullptr) return;
     const int64_t stages = step_.optimizer_state_.share().shards.front().pp;
     const bool is_forward = step.action == spec::PipelineAction::forward;
     step_.locator_->set_place(is_forward ? step.virtual_stage : 2 * stages - 1 - step.virtual_stage);
+  }
+  void computed() override {
+    if (step_.log_ != nullptr) step_.log_->end_compute();
   }
   nn::Pass pass(int micro_batch, bool saves) override {
     const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
@@ -69,7 +74,9 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
     return pass;
   }
   void begins(int64_t layer, bool backward) override {
+    if (step_.log_ != nullptr) step_.log_->end_compute();
     if (backward && follows_backward()) step_.accumulator_->begin_layer(layer);
+    if (step_.log_ != nullptr) step_.log_->compute(backward ? Action::backward : Action::forward, layer);
   }
   const nn::Objective& objective(int micro_batch) override {
     const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);

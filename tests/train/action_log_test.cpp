@@ -1,0 +1,151 @@
+// What overlaps in a step, by the order in which it was enqueued.
+#include "train/action_log.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/json.h"
+#include "comm/in_process.h"
+#include "tests/train/layouts.h"
+
+namespace ingot::train {
+namespace {
+
+using Entries = std::vector<ActionLog::Entry>;
+
+bool is_compute(const ActionLog::Entry& entry) {
+  return entry.action == Action::forward || entry.action == Action::backward;
+}
+
+// Calls check(run, entries) on each rank with those of its second step.
+template <class Check>
+void for_steps(const SmallRun::Settings& settings, const Layout& layout, Check check) {
+  std::mutex mutex;
+  comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = laid_out(settings, layout);
+    own.ranks = world;
+    SmallRun run(own);
+    run_step(run, 1);
+    ActionLog log;
+    run.step->set_log(&log);
+    run_step(run, 2);
+    run.step->set_log(nullptr);
+    run_step(run, 3);
+    const std::lock_guard lock(mutex);
+    check(run, log.entries());
+  });
+}
+
+// In place of the layer of a bucket: the number of the layers' units, which are 1 + layer.
+int64_t lowest_unit(const SmallRun& run, int64_t bucket) {
+  const int64_t layer = run.optimizer_state->buckets()[static_cast<size_t>(bucket)].layer;
+  return 1 + std::min(layer, run.spec.num_layers());
+}
+
+// Between a bucket's last computation and the next one its reduction begins.
+TEST(ActionLog, ReductionsBeginBeforeEarlierBlocksCompute) {
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
+      for (const bool adapter : {false, true}) {
+        if (zero == 3 && !adapter && bytes > 0) continue;
+        SmallRun::Settings settings{.threads = 1, .bucket_bytes = bytes};
+        settings.step.recompute = spec::Recompute::full;
+        if (adapter) settings.lora = small_lora();
+        for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = zero, .recompute = spec::Recompute::full},
+                  [&](const SmallRun& run, const Entries& entries) {
+                    int64_t reductions = 0;
+                    for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+                      if (entry->action != Action::reduce || !entry->begins) continue;
+                      ++reductions;
+                      const int64_t unit = lowest_unit(run, entry->index);
+                      const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
+                      ASSERT_NE(before, entries.rend());
+                      EXPECT_FALSE(before->begins);
+                      EXPECT_EQ(1 + before->index, unit);
+                      const auto next = std::find_if(entry, entries.end(), is_compute);
+                      if (unit == 0 || (adapter && unit == 1)) continue;  // backward ends there
+                      ASSERT_NE(next, entries.end());
+                      EXPECT_EQ(next->action, Action::backward);
+                      EXPECT_TRUE(next->begins);
+                      EXPECT_EQ(1 + next->index, unit - 1) << "zero " << zero;
+                    }
+                    const int64_t times = zero >= 2 ? sequences / 2 : 1;
+                    EXPECT_EQ(reductions, std::ssize(run.optimizer_state->buckets()) * times);
+                    const auto ends = [](const auto& e) { return e.action == Action::reduce && !e.begins; };
+                    EXPECT_EQ(std::ranges::count_if(entries, ends), reductions);
+                  });
+      }
+    }
+  }
+}
+
+// While a layer computes, the weights of the next are gathered: only what a micro-batch begins with is not gathered
+// ahead.
+TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
+  for (const bool adapter : {false, true}) {
+    SmallRun::Settings settings{.threads = 1};
+    if (adapter) settings.lora = small_lora();
+    for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = 3}, [&](const SmallRun& run, const Entries& entries) {
+      const int64_t units = run.spec.num_layers() + 2;
+      int64_t gathered = 0;
+      for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+        if (entry->action != Action::gather || !entry->begins) continue;
+        ++gathered;
+        const auto begins = [](const ActionLog::Entry& e) { return is_compute(e) && e.begins; };
+        const auto next = std::find_if(entry, entries.end(), begins);
+        ASSERT_NE(next, entries.end());
+        if (1 + next->index == entry->index) {
+          EXPECT_EQ(entry->index, 0);
+          continue;
+        }
+        const auto use = std::find_if(next + 1, entries.end(), begins);
+        ASSERT_NE(use, entries.end());
+        EXPECT_EQ(1 + use->index, entry->index);
+        const auto arrived = std::find_if(entry, entries.end(), [&](const ActionLog::Entry& e) {
+          return e.action == Action::gather && !e.begins && e.index == entry->index;
+        });
+        EXPECT_TRUE(next < arrived && arrived < use);
+      }
+      EXPECT_GE(gathered, units + run.spec.num_layers() - 1);
+    });
+  }
+}
+
+TEST(ActionLog, IsATraceWhoseRowsHaveNoOverlaps) {
+  ActionLog log;
+  log.compute(Action::backward, 3);
+  log.begin(Action::reduce, 4);
+  log.compute(Action::backward, 2);
+  log.begin(Action::reduce, 3);
+  log.end(Action::reduce, 4);
+  log.end(Action::reduce, 3);
+  log.begin(Action::reduce, 3);
+  log.end(Action::reduce, 3);
+  log.begin(Action::gather, 1);  // does not end
+  log.end_compute();
+  std::multiset<std::string> names;
+  std::map<int, std::vector<std::pair<double, double>>> rows;
+  const nlohmann::ordered_json trace = parse_json(chrome_trace(log, 5));
+  for (const nlohmann::ordered_json& event : trace["traceEvents"]) {
+    EXPECT_EQ(event["pid"], 5);
+    if (event["ph"] == "M") continue;
+    EXPECT_EQ(event["ph"], "X");
+    names.insert(event["name"].get<std::string>());
+    rows[event["tid"]].emplace_back(event["ts"], event["dur"]);
+  }
+  EXPECT_EQ(names, (std::multiset<std::string>{"backward 2", "backward 3", "reduce 3", "reduce 3", "reduce 4"}));
+  EXPECT_EQ(rows.size(), 3U);  // computations, and two reductions at a time
+  for (const auto& [row, spans] : rows) {
+    for (size_t i = 1; i < spans.size(); ++i)
+      EXPECT_LE(spans[i - 1].first + spans[i - 1].second, spans[i].first + 2e-3);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::train
