@@ -189,7 +189,12 @@ class Step {
   int64_t sum_square_blocks(const TrainedParameter& t, const Tensor& gradient, int64_t next);
   void decide(double loss_tokens);
   void update(double lr);
-  void gather_weights();  // after an update of this rank's share
+  void update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes);
+  // Whether updates on the host are done layer by layer in the next step's forward pass: not where other ranks wait for
+  // the weights, nor with fixed-point sums, whose gradients are converted in memory that all parameters share.
+  bool defers_host_updates() const;
+  void finish_host_updates(int64_t layer = INT64_MAX);  // of parameters up to this layer
+  void gather_weights();                                // after an update of this rank's share
   void rewind(const UpdateDecision& update);
   bool exceeded_range(const UpdateDecision& update) const;
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.

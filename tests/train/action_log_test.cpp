@@ -117,6 +117,100 @@ TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
   }
 }
 
+// Two steps at a time: losses, and the state after the last.
+std::pair<std::vector<double>, std::vector<std::vector<float>>> overlapping_steps(SmallRun& run, int64_t steps) {
+  const std::vector<data::PackedSequence> batch = run.sequences(2);
+  const std::vector<int64_t> samples = SmallRun::samples(2);
+  std::vector<double> losses;
+  run.step->begin(1, 1e-2, batch, samples);
+  for (int64_t step = 2; step <= steps; ++step) {
+    run.step->begin(step, 1e-2, batch, samples);
+    losses.push_back(run.step->finish().loss);
+  }
+  losses.push_back(run.step->finish().loss);
+  return {losses, state_of(*run.optimizer_state)};
+}
+
+// A layer of the next step computes before the host updates the parameters of the layer after it, whose first gradient
+// is on its way meanwhile.
+TEST(ActionLog, HostUpdatesAreDoneWhileTheNextStepComputes) {
+  SmallRun::Settings settings{.weights = DType::bf16, .visible = false};
+  settings.step.activation = DType::bf16;
+  SmallRun on_device(settings);
+  const auto expected = overlapping_steps(on_device, 3);
+  settings.types.offload = true;
+  for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
+    settings.bucket_bytes = bytes;
+    SmallRun run(settings);
+    ActionLog log;
+    run.step->set_log(&log);
+    EXPECT_EQ(overlapping_steps(run, 3), expected);
+    run.step->set_log(nullptr);
+    if (bytes > 0) continue;
+    const Entries& entries = log.entries();
+    const auto layer_of = [&](int64_t number) {
+      for (const Bucket& bucket : run.optimizer_state->buckets()) {
+        for (size_t i = bucket.first; i < bucket.last; ++i) {
+          if (static_cast<int64_t>(run.optimizer_state->tensors()[i].number) == number)
+            return std::min(bucket.layer, run.spec.num_layers());
+        }
+      }
+      return int64_t{-2};
+    };
+    int64_t updates = 0, ahead = 0;
+    for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+      if (entry->action != Action::host_update || !entry->begins) continue;
+      ++updates;
+      const int64_t layer = layer_of(entry->index);
+      const auto next = std::find_if(entry, entries.end(), is_compute);
+      if (next == entries.end()) continue;  // after the last step
+      if (layer > -1) {
+        const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
+        ASSERT_NE(before, entries.rend());
+        EXPECT_EQ(before->action, Action::forward);
+        EXPECT_EQ(before->index, layer - 1);
+      }
+      EXPECT_EQ(next->action, Action::forward);
+      EXPECT_EQ(next->index, layer);
+      // Gradients that are being copied during this update.
+      const auto downloads = [&](bool begins) {
+        return std::count_if(entries.begin(), entry, [&](const ActionLog::Entry& e) {
+          return e.action == Action::download && e.begins == begins;
+        });
+      };
+      ahead += downloads(true) - downloads(false);
+    }
+    int64_t matrices = 0;
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) matrices += run.optimizer_state->is_offloaded(t);
+    EXPECT_EQ(updates, 3 * matrices);
+    EXPECT_EQ(ahead, 2 * (matrices - 1));
+  }
+}
+
+// Neither the step nor the one that was enqueued after it updates anything.
+TEST(ActionLog, DeferredHostUpdatesOfSkippedStepsChangeNothing) {
+  SmallRun::Settings settings{.weights = DType::bf16, .visible = false};
+  settings.step.activation = DType::bf16;
+  settings.types.offload = true;
+  SmallRun run(settings);
+  overlapping_steps(run, 2);
+  const auto before = state_of(*run.optimizer_state);
+  const std::vector<data::PackedSequence> batch = run.sequences(2);
+  const std::vector<int64_t> samples = SmallRun::samples(2);
+  auto* row = run.optimizer_state->tensors().front().weight.as<uint16_t>() + batch[0].ids[0] * run.spec.hidden;
+  const uint16_t was = std::exchange(*row, uint16_t{0x7f80});  // infinity
+  run.step->begin(3, 1e-2, batch, samples);
+  run.step->begin(4, 1e-2, batch, samples);
+  EXPECT_TRUE(run.step->finish().skipped);
+  *row = was;
+  EXPECT_EQ(state_of(*run.optimizer_state), before);
+  SmallRun unbroken(settings);
+  overlapping_steps(unbroken, 2);
+  for (SmallRun* each : {&run, &unbroken}) EXPECT_FALSE(each->run(3, 1e-2, batch).skipped);
+  EXPECT_NE(state_of(*run.optimizer_state), before);
+  EXPECT_EQ(state_of(*run.optimizer_state), state_of(*unbroken.optimizer_state));
+}
+
 TEST(ActionLog, IsATraceWhoseRowsHaveNoOverlaps) {
   ActionLog log;
   log.compute(Action::backward, 3);

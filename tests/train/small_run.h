@@ -44,6 +44,7 @@ struct SmallRun {
   ops::Registry registry;
   ThreadPool threads;
   spec::ModelSpec spec;
+  CountingDevice host{true};                          // of offloaded optimizer state (types.offload)
   WeightSet weights;                                  // empty at ZeRO stage 3
   std::optional<ShardedWeights> sharded;              // at ZeRO stage 3
   std::vector<std::unique_ptr<models::Model>> parts;  // the whole model, or a rank's virtual stages
