@@ -8,6 +8,12 @@ namespace ingot::comm {
 struct Failure {
   int rank = 0;  // in the world group
   Error error;
+
+  // The error with its rank in the message; but of a wrong request, which is that of all ranks, the error itself.
+  Error of_rank() const {
+    if (error.kind() == ErrorKind::usage) return error;
+    return {error.kind(), fmt::format("rank {}: {}", rank, error.message()), error.hint()};
+  }
 };
 
 // Throws the failed rank's error, with its rank before the message. For ranks that wait for the failed one.

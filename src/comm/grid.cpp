@@ -10,8 +10,8 @@ namespace ingot::comm {
 double Grid::waited_s() const {
   std::vector<const Group*> counted;
   double sum = 0;
-  for (const Group* group :
-       {&world, &dp, &shard, &replicas, &cp, &pp, &tp, &model, &forward, &backward, &weights, &ends}) {
+  for (const Group* group : {&world, &dp, &shard, &replicas, &ep, &expert_shard, &cp, &pp, &tp, &model, &forward,
+                             &backward, &weights, &ends}) {
     if (std::ranges::any_of(counted, [&](const Group* other) { return group->is(*other); })) continue;
     counted.push_back(group);
     sum += group->waited_s();
@@ -32,7 +32,7 @@ std::vector<int> in_order_of_sequences(const spec::Layout& layout) {
 
 Grid data_parallel(const Group& world) {
   Grid grid;
-  grid.world = grid.dp = grid.shard = world;
+  grid.world = grid.dp = grid.shard = grid.expert_shard = world;
   grid.by_sequences = in_order_of_sequences({.dp = world.size()});
   if (world.size() > 1) grid.weights = world.split(0, world.rank(), "weights");
   return grid;
@@ -47,7 +47,11 @@ Grid make_grid(const Group& world, const spec::Layout& layout) {
   const auto number = [](int64_t each) { return static_cast<int>(each); };
   const int cp = number(layout.cp), pp = number(layout.pp), tp = number(layout.tp), dp = number(layout.dp) * cp;
   const int shard = layout.shard == 0 ? dp : number(layout.shard);
-  if (shard < 1 || dp % shard != 0) throw_error(ErrorKind::internal, "shard groups of {} among {} ranks", shard, dp);
+  const int ep = number(layout.ep);
+  if (shard < 1 || dp % shard != 0 || ep < 1 || shard % ep != 0) {
+    throw_error(ErrorKind::internal, "shard groups of {} among {} ranks, and {} expert-parallel ranks in each", shard,
+                dp, ep);
+  }
   const spec::Place place = spec::place_of(layout, world.rank());
   const int dp_rank = number(place.replica(layout)), pp_rank = number(place.pp), tp_rank = number(place.tp);
   const auto along = [&](int extent, int color, int key, const char* name) {
@@ -66,7 +70,15 @@ Grid make_grid(const Group& world, const spec::Layout& layout) {
   grid.shard = shard == dp ? grid.dp : shard == 1 ? Group() : grid.dp.split(dp_rank / shard, dp_rank, "shard");
   grid.replicas = shard == dp ? Group() : shard == 1 ? grid.dp : grid.dp.split(dp_rank % shard, dp_rank, "replicas");
   if (shard > 1) grid.weights = grid.shard.split(0, dp_rank, "weights");
-  grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");
+  grid.expert_shard = grid.shard;
+  const int ep_rank = number(place.ep_rank(layout));
+  if (ep > 1) {
+    grid.ep = grid.shard.split(dp_rank / ep, dp_rank, "ep");
+    grid.expert_shard = ep == shard ? Group() : grid.shard.split(ep_rank, dp_rank, "expert shard");
+    grid.model = world.split(dp_rank / ep, (pp_rank * ep + ep_rank) * tp + tp_rank, "model");
+  } else {
+    grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");
+  }
   if (pp == 1) return grid;
   grid.forward = grid.pp.split(0, pp_rank, "pp forward");
   grid.backward = grid.pp.split(0, pp_rank, "pp backward");

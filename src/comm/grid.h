@@ -16,10 +16,12 @@ struct Grid {
   // Of `dp`: those that divide the state of that part among them, which are neighbours, and those that have the same
   // share of it, ordered by their numbers in `dp`.
   Group shard, replicas;
-  Group cp;     // ranks with the same sequences and part of the model
-  Group pp;     // ranks with the same tokens and tp rank, ordered by stage
-  Group tp;     // ranks with the same tokens and stage
-  Group model;  // ranks with the same tokens, which have one copy of the model together: pp x tp, by stage
+  Group ep;            // of `shard`: neighbours, which divide the experts of mixtures among them
+  Group expert_shard;  // of `shard`: the ranks with the same experts, which divide the experts' state among them
+  Group cp;            // ranks with the same sequences and part of the model
+  Group pp;            // ranks with the same tokens and tp rank, ordered by stage
+  Group tp;            // ranks with the same tokens and stage
+  Group model;         // ranks that have one copy of the model together: pp x ep x tp, by stage
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;
@@ -32,7 +34,7 @@ struct Grid {
 
   // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
   struct OnDevice {
-    std::shared_ptr<DeviceCommunicator> shard, replicas, weights, cp, tp;
+    std::shared_ptr<DeviceCommunicator> shard, expert_shard, replicas, weights, cp, ep, tp;
   };
   OnDevice on_device;
 
@@ -48,7 +50,7 @@ struct Grid {
 Grid data_parallel(const Group& world);
 
 // Collective. ErrorKind::usage when dp * cp * pp * tp is not the world size, naming both; internal when `shard` does
-// not divide dp * cp.
+// not divide dp * cp, or ep `shard`.
 Grid make_grid(const Group& world, const spec::Layout& layout);
 
 }  // namespace ingot::comm

@@ -490,17 +490,13 @@ void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> b
     held.wait([](const State& state) { return state.running == 0 || state.failure; });
     const auto ended = [](const State& state) { return state.running == 0; };
     if (!held.wait_for(settings.timeout_s, ended) && settings.stuck) {
-      const Error error = held->failure->error;
-      const int rank = held->failure->rank;
-      settings.stuck(Error(error.kind(), fmt::format("rank {}: {}", rank, error.message()), error.hint()));
+      settings.stuck(held->failure->of_rank());
     }
   }
   for (std::thread& thread : threads) thread.join();
   auto held = world->state.lock();
   if (!held->failure) return;
-  const Failure& failure = *held->failure;
-  throw Error(failure.error.kind(), fmt::format("rank {}: {}", failure.rank, failure.error.message()),
-              failure.error.hint());
+  throw held->failure->of_rank();
 }
 
 }  // namespace ingot::comm

@@ -20,7 +20,7 @@ struct InProcess {
 
 // Calls body(world) once per rank, each on a thread of its own (all signals blocked), and returns when all have ended.
 // A single rank runs on the caller's thread. When a rank throws, every operation that other ranks wait for throws too,
-// with that rank's reason, and the rank's error is thrown here, with the rank in its message.
+// with that rank's reason, and the rank's error is thrown here (Failure::of_rank).
 void run_in_process(const InProcess& settings, FunctionRef<void(const Group&)> body);
 
 }  // namespace ingot::comm

@@ -58,12 +58,12 @@ void Block::recompute_activations(Pass& pass, BlockState& state, spec::Recompute
     case spec::Recompute::selective:
       attention_norm.forward(pass, state.attention_normed, {}, state.input);
       mlp_norm.forward(pass, state.mlp_normed, {}, parallel ? state.input : state.middle);
-      if (experts) {
+      if (!experts) {
+        mlp.recompute_activations(pass, state);
+      } else if (pass.ep == nullptr) {
         const Arena::Scope scope(pass.ops.scratch);
         BlockState all = with_all_rows(pass, state, &BlockState::mlp_normed);
         experts.recompute_activations(pass, all);
-      } else {
-        mlp.recompute_activations(pass, state);
       }
       return;
     case spec::Recompute::full: {

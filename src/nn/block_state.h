@@ -32,11 +32,12 @@ struct BlockState {
   Tensor topk_weights;   // [T, K] f32
   Tensor token_of_row;   // [T, K] i32, read as N numbers: the token of each grouped row
   Tensor row_of_choice;  // [T, K] i32: the grouped row of each choice
-  Tensor grouped;        // [N, H] rows of mlp_normed
-  Tensor gate, up;       // [T, F] or [N, F]
-  Tensor activated;      // [T, F] or [N, F]
-  Tensor expert_out;     // [N, H]
-  Tensor mlp_out;        // [T, H] before its norm
+  // Of a mixture; with expert parallelism they have room for T spec::Experts::max_rows() rows of all ranks' tokens.
+  Tensor grouped;     // [N, H] rows of mlp_normed
+  Tensor gate, up;    // [T, F] or [N, F]
+  Tensor activated;   // [T, F] or [N, F]
+  Tensor expert_out;  // [N, H]
+  Tensor mlp_out;     // [T, H] before its norm
   NormStatistics post_mlp_statistics;
 
   // Allocates from `arena` the tensors of `list` (spec::block_tensors) for which spec::is_saved equals `saved`, in the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "nn/expert_exchange.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "ops/elementwise.h"
@@ -60,6 +61,44 @@ class ExpertPass {
   std::optional<Training> training_;
 };
 
+// A pass over the tokens of all expert-parallel ranks, which have the same number each.
+class AllTokensPass {
+ public:
+  AllTokensPass(Pass& own, int64_t tokens) : pass_(own) {
+    for (AdapterSegment& segment : pass_.adapters) segment = {0, own.ep->ranks() * tokens, segment.adapter};
+    if (!own.training) return;
+    Training& training = training_.emplace(*own.training);
+    training.accumulation_offsets = {0};
+    for (int64_t rank = 0; rank < own.ep->ranks(); ++rank) {
+      for (size_t unit = 1; unit < own.training->accumulation_offsets.size(); ++unit)
+        training.accumulation_offsets.push_back(rank * tokens + own.training->accumulation_offsets[unit]);
+    }
+    const auto drops = [](const AdapterSegment& segment) { return segment.adapter && segment.adapter->dropout > 0; };
+    if (std::ranges::any_of(pass_.adapters, drops)) {
+      training.dropout_rows = own.ops.scratch.allocate(DType::i64, Shape{own.ep->ranks() * tokens});
+      own.ep->gather(own.ops, training.dropout_rows, own.training->dropout_rows);
+    }
+    pass_.training = &training;
+  }
+
+  Pass& pass() { return pass_; }
+
+ private:
+  Pass pass_;
+  std::optional<Training> training_;
+};
+
+// The state's first `rows` grouped rows, with `expert_out` for their results.
+BlockState rows_of(const BlockState& state, int64_t rows, const Tensor& expert_out) {
+  BlockState part = state;
+  for (Tensor BlockState::* tensor :
+       {&BlockState::grouped, &BlockState::gate, &BlockState::up, &BlockState::activated}) {
+    if (part.*tensor) part.*tensor = (state.*tensor).slice(0, rows);
+  }
+  part.expert_out = expert_out;
+  return part;
+}
+
 // The slice of the state for one expert's rows [begin, end).
 BlockState part_of(const BlockState& state, bool gated, int64_t begin, int64_t end) {
   BlockState part;
@@ -70,28 +109,9 @@ BlockState part_of(const BlockState& state, bool gated, int64_t begin, int64_t e
   return part;
 }
 
-// On the host: the first row of each expert, and the token of each row.
-struct HostGroups {
-  std::vector<int64_t> offsets;
-  std::vector<int32_t> token_of_row;
-};
-
-HostGroups groups_of(const Pass& pass, const BlockState& state, size_t experts) {
-  Device& device = pass.ops.device;
-  HostGroups groups;
-  groups.token_of_row.resize(static_cast<size_t>(state.token_of_row.elements()));
-  device.copy_to_host(groups.token_of_row.data(), state.token_of_row.data, state.token_of_row.bytes());
-  std::vector<int32_t> chosen(groups.token_of_row.size());
-  device.copy_to_host(chosen.data(), state.topk_ids.data, state.topk_ids.bytes());
-  groups.offsets.assign(experts + 1, 0);
-  for (const int32_t e : chosen) ++groups.offsets[static_cast<size_t>(e) + 1];
-  for (size_t e = 0; e < experts; ++e) groups.offsets[e + 1] += groups.offsets[e];
-  return groups;
-}
-
 // Calls fn(expert, pass, begin, end) for every expert that has rows.
-template <class Fn>
-void for_experts(Pass& pass, const HostGroups& groups, Fn fn) {
+template <class Groups, class Fn>
+void for_experts(Pass& pass, const Groups& groups, Fn fn) {
   const std::span<const int32_t> tokens = groups.token_of_row;
   for (size_t e = 0; e + 1 < groups.offsets.size(); ++e) {
     const int64_t begin = groups.offsets[e];
@@ -126,6 +146,26 @@ void no_gradient(Pass& pass, const Linear& linear) {
 
 }  // namespace
 
+// On the host: the first row of each expert, and the token of each row.
+struct Experts::HostGroups {
+  std::vector<int64_t> offsets;
+  std::vector<int32_t> token_of_row;
+};
+
+Experts::HostGroups Experts::host_groups(const Pass& pass, const BlockState& state) {
+  Device& device = pass.ops.device;
+  const auto experts = static_cast<size_t>(state.router.shape[1]);
+  HostGroups groups;
+  groups.token_of_row.resize(static_cast<size_t>(state.token_of_row.elements()));
+  device.copy_to_host(groups.token_of_row.data(), state.token_of_row.data, state.token_of_row.bytes());
+  std::vector<int32_t> chosen(groups.token_of_row.size());
+  device.copy_to_host(chosen.data(), state.topk_ids.data, state.topk_ids.bytes());
+  groups.offsets.assign(experts + 1, 0);
+  for (const int32_t e : chosen) ++groups.offsets[static_cast<size_t>(e) + 1];
+  for (size_t e = 0; e < experts; ++e) groups.offsets[e + 1] += groups.offsets[e];
+  return groups;
+}
+
 void Experts::add(const Mlp& mlp) {
   if (mlp.gate) gates_.push_back(mlp.gate.weight);
   ups_.push_back(mlp.up.weight);
@@ -140,9 +180,9 @@ bool Experts::is_grouped(const Pass& pass) const {
 
 // Fills state.token_of_row and state.row_of_choice, from state.topk_ids. The offsets are in scratch memory.
 ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
-  ExpertGroups groups{.offsets = pass.ops.scratch.allocate(DType::i32, Shape{std::ssize(mlps_) + 1}),
+  ExpertGroups groups{.offsets = pass.ops.scratch.allocate(DType::i32, Shape{state.router.shape[1] + 1}),
                       .token_of_row = flat(state.token_of_row),
-                      .max_rows = state.topk_ids.rows()};
+                      .tokens = state.topk_ids.rows()};
   ops::moe_group(pass.ops, groups.token_of_row, flat(state.row_of_choice), groups.offsets, state.topk_ids);
   return groups;
 }
@@ -150,16 +190,7 @@ ExpertGroups Experts::groups(Pass& pass, const BlockState& state) const {
 void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const {
   router.forward(pass, state.router, state.mlp_normed);
   ops::moe_route(pass.ops, state.topk_ids, state.topk_weights, state.router);
-  {
-    const Arena::Scope scope(pass.ops.scratch);
-    const ExpertGroups rows = groups(pass, state);
-    ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, rows.token_of_row);
-    if (is_grouped(pass)) {
-      forward_grouped(pass, rows, state);
-    } else {
-      forward_by_expert(pass, state);
-    }
-  }
+  pass.ep != nullptr ? forward_exchanged(pass, state) : forward_here(pass, state);
   if (!out) return;
   const auto combine = [&](const Tensor& rows, bool added) {
     ops::combine_rows(pass.ops, rows, state.expert_out, state.row_of_choice, state.topk_weights, added);
@@ -183,6 +214,36 @@ void Experts::forward(Pass& pass, const Tensor& out, BlockState& state, bool acc
   if (accumulate) ops::add(pass.ops, out, out, sum);
 }
 
+void Experts::forward_here(Pass& pass, BlockState& state) const {
+  const Arena::Scope scope(pass.ops.scratch);
+  const ExpertGroups rows = groups(pass, state);
+  ops::gather_rows(pass.ops, state.grouped, state.mlp_normed, rows.token_of_row);
+  is_grouped(pass) ? forward_grouped(pass, rows, state) : forward_by_expert(pass, host_groups(pass, state), state);
+}
+
+void Experts::forward_exchanged(Pass& pass, BlockState& state) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const ExpertGroups own = groups(pass, state);
+  const ExpertExchange::Rows rows = pass.ep->rows(pass.ops, own.offsets, own.token_of_row, own.tokens);
+  const Tensor& back = state.expert_out;
+  BlockState all = rows_of(state, rows.count(), {});
+  {
+    const Arena::Scope sending(scratch);
+    const Tensor sent = scratch.allocate(back.dtype, back.shape);
+    ops::gather_rows(pass.ops, sent, state.mlp_normed, own.token_of_row);
+    pass.ep->dispatch(pass.ops, all.grouped, sent, rows);
+  }
+  all.expert_out = scratch.allocate(back.dtype, all.grouped.shape);
+  {
+    const Arena::Scope computing(scratch);
+    AllTokensPass every(pass, own.tokens);
+    rows.count() > 0 && is_grouped(pass) ? forward_grouped(every.pass(), rows.groups, all)
+                                         : forward_by_expert(every.pass(), {rows.offsets, rows.token_of_row}, all);
+  }
+  pass.ep->combine(pass.ops, back, all.expert_out, rows);
+}
+
 void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const {
   if (!gates_.empty()) gate().forward(pass, groups, state.gate, state.grouped);
   up().forward(pass, groups, state.up, state.grouped);
@@ -190,8 +251,8 @@ void Experts::forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState
   down().forward(pass, groups, state.expert_out, state.activated);
 }
 
-void Experts::forward_by_expert(Pass& pass, BlockState& state) const {
-  for_experts(pass, groups_of(pass, state, mlps_.size()), [&](size_t e, Pass& own, int64_t begin, int64_t end) {
+void Experts::forward_by_expert(Pass& pass, const HostGroups& groups, BlockState& state) const {
+  for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
     if (pass.tp.sliced()) {
       mlps_[e].forward(own, state.expert_out.slice(begin, end), part, false);
@@ -214,12 +275,8 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   ops::combine_rows_backward(pass.ops, dexpert_out, dtopk_weights, dout, state.expert_out, state.row_of_choice,
                              state.topk_weights);
   if (!pass.tp.sliced()) sum_over_ranks(pass, dtopk_weights);  // of what each rank has of the experts' outputs
-  const Tensor dgrouped = scratch.allocate(state.grouped.dtype, state.grouped.shape);
-  if (is_grouped(pass)) {
-    backward_grouped(pass, dgrouped, state);
-  } else {
-    backward_by_expert(pass, dgrouped, state);
-  }
+  const Tensor dgrouped = scratch.allocate(dexpert_out.dtype, dexpert_out.shape);
+  pass.ep != nullptr ? backward_exchanged(pass, dgrouped, state) : backward_here(pass, dgrouped, state);
   const Tensor all = memory_of_all_rows(pass, dnormed, dout.rows());
   ops::combine_rows(pass.ops, all, dgrouped, state.row_of_choice, {}, false);
   if (!pass.tp.sliced()) sum_to_own_rows(pass, dnormed, all);
@@ -232,10 +289,35 @@ void Experts::backward(Pass& pass, const Tensor& dnormed, const Tensor& dout, Bl
   pass.tp.sliced() ? ops::scale(pass.ops, dnormed, own, 1) : ops::add(pass.ops, dnormed, dnormed, own);
 }
 
-// As Mlp::backward, but with the gradient of the activation in the place of the activation.
-void Experts::backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
+void Experts::backward_here(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
   const Arena::Scope scope(pass.ops.scratch);
-  const ExpertGroups rows = groups(pass, state);
+  is_grouped(pass) ? backward_grouped(pass, groups(pass, state), dgrouped, state)
+                   : backward_by_expert(pass, host_groups(pass, state), dgrouped, state);
+}
+
+void Experts::backward_exchanged(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  const ExpertGroups own = groups(pass, state);
+  const ExpertExchange::Rows rows = pass.ep->rows(pass.ops, own.offsets, own.token_of_row, own.tokens);
+  const Shape shape{rows.count(), dgrouped.shape[1]};
+  BlockState all = rows_of(state, rows.count(), scratch.allocate(dgrouped.dtype, shape));
+  pass.ep->dispatch(pass.ops, all.expert_out, state.expert_out, rows);
+  const Tensor drows = scratch.allocate(dgrouped.dtype, shape);
+  {
+    const Arena::Scope computing(scratch);
+    AllTokensPass every(pass, own.tokens);
+    if (pass.training->recompute == spec::Recompute::selective && rows.count() > 0)
+      mlps_.front().recompute_activations(pass, all);
+    rows.count() > 0 && is_grouped(pass)
+        ? backward_grouped(every.pass(), rows.groups, drows, all)
+        : backward_by_expert(every.pass(), {rows.offsets, rows.token_of_row}, drows, all);
+  }
+  pass.ep->combine(pass.ops, dgrouped, drows, rows);
+}
+
+// As Mlp::backward, but with the gradient of the activation in the place of the activation.
+void Experts::backward_grouped(Pass& pass, const ExpertGroups& rows, const Tensor& dgrouped, BlockState& state) const {
   const Tensor& dactivated = state.activated;
   down().backward(pass, rows, dactivated, state.expert_out, state.activated, false);
   const ops::Activation activation = mlps_.front().activation;
@@ -248,8 +330,8 @@ void Experts::backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& s
   up().backward(pass, rows, dgrouped, state.up, state.grouped, !gates_.empty());
 }
 
-void Experts::backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const {
-  const HostGroups groups = groups_of(pass, state, mlps_.size());
+void Experts::backward_by_expert(Pass& pass, const HostGroups& groups, const Tensor& dgrouped,
+                                 BlockState& state) const {
   for_experts(pass, groups, [&](size_t e, Pass& own, int64_t begin, int64_t end) {
     BlockState part = part_of(state, static_cast<bool>(mlps_[e].gate), begin, end);
     const Tensor dx = dgrouped.slice(begin, end), dy = state.expert_out.slice(begin, end);
@@ -271,46 +353,64 @@ std::vector<Linear*> Experts::linears() {
 
 namespace {
 
-// Of the experts' layers, grouped; 0 where they never are.
-size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
+// Of the experts' layers for `rows` rows, grouped; 0 where they never are.
+size_t grouped_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape, int64_t rows) {
   if (shape.host_visible || shape.slices > 1) return 0;
-  const int64_t rows = shape.tokens * spec.per_token;
   const int64_t features = spec.expert.features;
   return std::max(GroupedLayer::bytes(rows, features, hidden, shape),
                   GroupedLayer::bytes(rows, hidden, features, shape));
 }
 
-// Of one expert, whose outputs are summed over ranks in slices only, and for all of its rows.
-PassShape of_expert(PassShape shape) {
+// Of one expert, whose outputs are summed over ranks in slices only, and for all of its rows: it gets each token of the
+// ranks that have experts at most once.
+PassShape of_expert(const spec::Experts& spec, PassShape shape) {
   if (shape.slices == 1) shape.tp = 1;
   shape.sequence_parallel = false;
+  shape.tokens *= spec.ranks;
   return shape;
+}
+
+// Of what a pass over this rank's experts takes, in one of the directions.
+size_t experts_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape, bool forward) {
+  const PassShape all = of_expert(spec, shape);
+  const size_t numbers = Arena::footprint(DType::i64, Shape{all.tokens});  // dropout rows or adapter slots
+  const auto of_one = forward ? Mlp::forward_bytes : Mlp::backward_bytes;
+  const size_t by_expert = numbers + of_one(spec.expert, hidden, all, all.tokens);
+  PassShape grouped = shape;
+  grouped.tokens = all.tokens;
+  return (spec.ranks > 1 && shape.adapter_rank > 0 ? numbers : 0) +
+         std::max(by_expert, grouped_bytes(spec, hidden, grouped, shape.tokens * spec.max_rows()));
 }
 
 }  // namespace
 
-// An expert gets each token at most once, so it has at most `tokens` rows. `rows` is for their dropout rows or adapter
-// slots.
 size_t Experts::forward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
-  const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
-  const size_t by_expert = rows + Mlp::forward_bytes(spec.expert, hidden, of_expert(shape), shape.tokens);
+  size_t computed = experts_bytes(spec, hidden, shape, true);
+  if (spec.ranks > 1) {
+    const size_t exchange = ExpertExchange::exchange_bytes(spec, hidden, shape);
+    const size_t sent = shape.matrix_bytes(shape.tokens * spec.per_token, hidden);
+    computed = ExpertExchange::rows_bytes(spec, shape.tokens) +
+               std::max(sent + exchange, exchange + std::max(computed, exchange));
+  }
   return std::max(
-      {offsets + std::max(by_expert, grouped_bytes(spec, hidden, shape)),
-       Linear::bytes(shape.tokens, spec.count, hidden, shape, false),
+      {offsets + computed, Linear::bytes(shape.tokens, spec.count, hidden, shape, false),
        std::max(Linear::sum_bytes(shape.tokens, hidden, shape), all_rows_bytes(shape.tokens, hidden, shape))});
 }
 
 size_t Experts::backward_bytes(const spec::Experts& spec, int64_t hidden, const PassShape& shape) {
-  const size_t rows = Arena::footprint(DType::i64, Shape{shape.tokens});
   const size_t offsets = Arena::footprint(DType::i32, Shape{spec.count + 1});
   const int64_t grouped = shape.tokens * spec.per_token;
   const size_t held = Arena::footprint(DType::f32, Shape{grouped}) + shape.matrix_bytes(grouped, hidden) +
                       2 * all_rows_bytes(shape.tokens, hidden, shape);
   const size_t router =
       shape.matrix_bytes(shape.tokens, spec.count) + Linear::bytes(shape.tokens, spec.count, hidden, shape, false);
-  const size_t by_expert = rows + Mlp::backward_bytes(spec.expert, hidden, of_expert(shape), shape.tokens);
-  return held + std::max({by_expert, offsets + grouped_bytes(spec, hidden, shape), router});
+  size_t computed = experts_bytes(spec, hidden, shape, false);
+  if (spec.ranks > 1) {
+    const size_t exchange = ExpertExchange::exchange_bytes(spec, hidden, shape);
+    computed = ExpertExchange::rows_bytes(spec, shape.tokens) + 2 * exchange + std::max(computed, exchange);
+  }
+  return held + std::max(offsets + computed, router);
 }
 
 }  // namespace ingot::nn

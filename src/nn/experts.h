@@ -16,6 +16,9 @@ namespace ingot::nn {
 // results, once a pass and direction; in slices (nn/sliced_sum.h) it is that of every expert's results. The router's
 // gradient is the same on all, from the summed gradients of its weights.
 //
+// Of expert-parallel ranks each has some of the experts (Pass::ep), which get the rows of all ranks' tokens; what the
+// router computes, and the combination of the results, is of the rank's own tokens.
+//
 // Where the host sees the device's memory, it reads which rows are an expert's and computes one expert after another.
 // Elsewhere all experts are computed by one grouped gemm for each layer of theirs (nn/grouped_layer.h), and nothing is
 // copied to the host or from it; but passes that GroupedLayer does not support copy the groups to the host.
@@ -23,7 +26,7 @@ struct Experts {
   Linear router;  // [E, H]
 
   explicit operator bool() const { return !mlps_.empty(); }
-  void add(const Mlp& mlp);  // the next expert, whose weights stay where they are
+  void add(const Mlp& mlp);  // the next of this rank's experts, whose weights stay where they are
 
   // Whether the experts' layers are grouped gemms in this pass, which sums in slices never are. The host waits for the
   // router otherwise.
@@ -34,7 +37,8 @@ struct Experts {
   // selected experts' results times their router weights, or is increased by it with `accumulate`; `out` is absent when
   // only the state is to be filled.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
-  // For activation recomputation: fills only state.grouped and state.activated, from state.mlp_normed, gate and up.
+  // For activation recomputation: fills only state.grouped and state.activated, from state.mlp_normed, gate and up. Not
+  // with expert parallelism: state.grouped is saved, and backward fills state.activated.
   void recompute_activations(Pass& pass, BlockState& state) const;
 
   // dout [T, H]: the gradient of what forward added to out; not modified. dnormed [T, H] is assigned the gradient of
@@ -53,10 +57,16 @@ struct Experts {
   GroupedLayer up() const { return {mlps_, &Mlp::up, ups_}; }
   GroupedLayer down() const { return {mlps_, &Mlp::down, downs_}; }
   ExpertGroups groups(Pass& pass, const BlockState& state) const;
+  struct HostGroups;
+  static HostGroups host_groups(const Pass& pass, const BlockState& state);
+  void forward_here(Pass& pass, BlockState& state) const;
+  void forward_exchanged(Pass& pass, BlockState& state) const;
   void forward_grouped(Pass& pass, const ExpertGroups& groups, BlockState& state) const;
-  void forward_by_expert(Pass& pass, BlockState& state) const;
-  void backward_grouped(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
-  void backward_by_expert(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
+  void forward_by_expert(Pass& pass, const HostGroups& groups, BlockState& state) const;
+  void backward_here(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
+  void backward_exchanged(Pass& pass, const Tensor& dgrouped, BlockState& state) const;
+  void backward_grouped(Pass& pass, const ExpertGroups& groups, const Tensor& dgrouped, BlockState& state) const;
+  void backward_by_expert(Pass& pass, const HostGroups& groups, const Tensor& dgrouped, BlockState& state) const;
 
   std::vector<Mlp> mlps_;
   std::vector<Weight> gates_, ups_, downs_;  // of `mlps_`; no gates_ where these have none

@@ -69,7 +69,7 @@ Tensor adapter_input(Pass& pass, const ExpertGroups& groups, const GroupedLayer&
 Tensor low_rank(Pass& pass, const ExpertGroups& groups, const Adapter& adapter, std::span<const Weight> a,
                 const Tensor& input) {
   const Tensor low = pass.ops.scratch.allocate(input.dtype, Shape{input.rows(), a.front().out});
-  ops::grouped_linear(pass.ops, low, input, a, groups.offsets, {.row_invariant = true, .max_rows = groups.max_rows});
+  ops::grouped_linear(pass.ops, low, input, a, groups.offsets, {.row_invariant = true, .max_rows = groups.tokens});
   ops::scale(pass.ops, low, low, adapter.factor);
   return low;
 }
@@ -88,7 +88,7 @@ bool GroupedLayer::supports(const Pass& pass) const {
 void GroupedLayer::forward(Pass& pass, const ExpertGroups& groups, const Tensor& y, const Tensor& x) const {
   const bool row_invariant = pass.row_invariant || pass.cache == nullptr;
   ops::grouped_linear(pass.ops, y, x, weights, groups.offsets,
-                      {.row_invariant = row_invariant, .max_rows = groups.max_rows});
+                      {.row_invariant = row_invariant, .max_rows = groups.tokens});
   if (pass.lora) add_lora(pass, groups, y, x);
   const LowRank layers(*this, pass);
   if (!layers) return;
@@ -96,7 +96,7 @@ void GroupedLayer::forward(Pass& pass, const ExpertGroups& groups, const Tensor&
   const Tensor input = adapter_input(pass, groups, *this, *layers.adapter, x);
   const Tensor low = low_rank(pass, groups, *layers.adapter, layers.a, input);
   ops::grouped_linear(pass.ops, y, low, layers.b, groups.offsets,
-                      {.accumulate = true, .row_invariant = true, .max_rows = groups.max_rows});
+                      {.accumulate = true, .row_invariant = true, .max_rows = groups.tokens});
 }
 
 void GroupedLayer::add_lora(Pass& pass, const ExpertGroups& groups, const Tensor& y, const Tensor& x) const {
@@ -120,7 +120,7 @@ void GroupedLayer::gradients(Pass& pass, const ExpertGroups& groups, std::span<c
                                    {.expert = static_cast<int64_t>(e),
                                     .token_begin = offsets[unit],
                                     .token_end = offsets[unit + 1],
-                                    .batch_tokens = pass.batch.tokens(),
+                                    .batch_tokens = groups.tokens,
                                     .accumulate = slot.accumulate});
       accumulator.close(trainable[e], static_cast<int64_t>(unit), 0);
     }
@@ -134,7 +134,7 @@ void GroupedLayer::backward(Pass& pass, const ExpertGroups& groups, const Tensor
   for (size_t e = 0; e < mlps.size(); ++e) trainable.push_back(of(e).weight_trainable);
   gradients(pass, groups, trainable, dy, x);
 
-  const ops::GroupedLinearAttributes assign{.row_invariant = true, .max_rows = groups.max_rows};
+  const ops::GroupedLinearAttributes assign{.row_invariant = true, .max_rows = groups.tokens};
   ops::GroupedLinearAttributes add = assign;
   add.accumulate = true;
   const LowRank layers(*this, pass);

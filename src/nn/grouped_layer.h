@@ -12,7 +12,7 @@ namespace ingot::nn {
 struct ExpertGroups {
   Tensor offsets;       // [E + 1] i32: rows [e] .. [e + 1] are of expert e
   Tensor token_of_row;  // [N] i32: the token of each row, ascending within an expert
-  int64_t max_rows{};   // no expert has more: T
+  int64_t tokens{};     // T: no expert has more rows
 };
 
 struct GroupedLayer {

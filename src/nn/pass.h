@@ -65,6 +65,7 @@ struct KvCache {
 
 class DeferredGradients;
 class DeviceSum;
+class ExpertExchange;
 class HeadExchange;
 class RowExchange;
 
@@ -131,6 +132,9 @@ struct Pass {
   // Null: the batch's rows are all here. Otherwise this rank has an equal share of them (nn/head_exchange.h), which the
   // tensors of `batch` are, except its offsets: those are of all rows. Not with a cache.
   HeadExchange* cp = nullptr;
+  // Null: all experts of mixtures are here. Otherwise this rank has some of them (nn/expert_exchange.h). Not with a
+  // cache.
+  ExpertExchange* ep = nullptr;
   WeightGatherer* weights = nullptr;  // null: all weights are there
   PassObserver* observer = nullptr;   // null: none
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits

@@ -117,6 +117,7 @@ Preflight measure(const train::Recipe& recipe, const Rank& rank) {
   if (divided)
     result.axes.push_back(measure_axis("replicas", grid.replicas, world, grid.on_device.replicas, device, hosts));
   if (grid.cp.size() > 1) result.axes.push_back(measure_axis("cp", grid.cp, world, grid.on_device.cp, device, hosts));
+  if (grid.ep.size() > 1) result.axes.push_back(measure_axis("ep", grid.ep, world, grid.on_device.ep, device, hosts));
   if (grid.pp.size() > 1) result.axes.push_back(measure_axis("pp", grid.pp, world, nullptr, device, hosts));
   if (grid.tp.size() > 1) result.axes.push_back(measure_axis("tp", grid.tp, world, grid.on_device.tp, device, hosts));
   const std::vector<double> links = world.gather_one(link_to_next(world));

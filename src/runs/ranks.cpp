@@ -121,6 +121,8 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   for (spec::ModelShard& shard : share.shards) {
     shard.tp = p.tp;
     shard.tp_rank = place.tp;
+    shard.ep = p.ep;
+    shard.ep_rank = place.ep_rank(layout);
     shard.sequence_parallel = p.sequence_parallel;
   }
   return share;

@@ -78,7 +78,8 @@ train::Recipe read_recipe(const fs::path& run, const std::vector<std::string>& c
   std::vector<std::string> overrides = {
       "parallel.dp=1",        "parallel.cp=1",         "parallel.pp=1",
       "parallel.tp=1",        "parallel.zero=0",       "parallel.shard=auto",
-      "parallel.chunks=auto", "parallel.offload=none", "parallel.sequence_parallel=false"};
+      "parallel.chunks=auto", "parallel.offload=none", "parallel.sequence_parallel=false",
+      "parallel.ep=1"};
   overrides.insert(overrides.end(), changes.begin(), changes.end());
   train::Recipe recipe = train::read_recipe(path, overrides);
   recipe.device = recipe.device.substr(0, recipe.device.find(','));  // the first of the ranks' devices

@@ -61,7 +61,7 @@ std::vector<HeldTensor> held_masters(const train::OptimizerState& optimizer_stat
     const train::TrainedParameter& t = optimizer_state.tensors()[i];
     const Tensor master = step.master(i, memory.emplace_back());
     const int64_t counted = t.counted_elements(optimizer_state.share());
-    if (counted > 0) {
+    if (counted > 0 && optimizer_state.share().is_first_with(t.divided)) {
       const Tensor flat = master.reshape(Shape{master.elements()});
       held.push_back({t.number, flat.slice(0, counted), t.whole, t.slice, {0, counted}});
     }
@@ -359,7 +359,7 @@ int Runner::train_run(RunPlan plan, std::vector<std::vector<int32_t>> prompts, r
   std::vector<HeldTensor> held = plan.lora        ? held_masters(optimizer_state, step, gathered)
                                  : shares_weights ? held_tensors(plan.model, plan.share.shards, *made.sharded)
                                                   : held_tensors(plan.model, plan.share.shards, weights);
-  if (rank.grid.dp.rank() > 0 && !shares_weights) return 0;
+  if (rank.grid.dp.rank() >= plan.share.ep() && !shares_weights) return 0;
   if (plan.share.replica > 0) held.clear();  // the first replica has them too
   // What trained is freed first: it took more memory than a whole tensor does.
   sampler.reset();

@@ -36,7 +36,7 @@ std::vector<HeldTensor> held_tensors(const spec::ModelSpec& model, std::span<con
   std::vector<HeldTensor> held;
   for (const spec::HeldParameter& p : spec::held_parameters(model, shards)) {
     const int64_t counted = p.copy ? 0 : p.counted_elements(shards.front());
-    if (counted == 0) continue;
+    if (counted == 0 || (shards.front().ep_rank > 0 && !p.divided)) continue;
     const Parameter& weight = weights.parameters[p.whole];
     const Tensor tensor = weight.matrix ? weight.matrix.tensor() : weight.vector;
     held.push_back({p.whole,

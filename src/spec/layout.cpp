@@ -15,7 +15,8 @@ auto& along(Numbers& numbers, Axis axis) {
     case Axis::cp: return numbers.cp;
     case Axis::dp: return numbers.dp;
     case Axis::pp: return numbers.pp;
-    case Axis::replicas: break;
+    case Axis::replicas:
+    case Axis::ep: break;
   }
   throw_error(ErrorKind::internal, "'{}' is no axis of a layout", name_of(axis));
 }
@@ -23,7 +24,7 @@ auto& along(Numbers& numbers, Axis axis) {
 }  // namespace
 
 std::string_view name_of(Axis axis) {
-  constexpr std::array<std::string_view, 5> names = {"tp", "cp", "dp", "pp", "replicas"};
+  constexpr std::array<std::string_view, 6> names = {"tp", "cp", "dp", "pp", "replicas", "ep"};
   return names.at(static_cast<size_t>(axis));
 }
 

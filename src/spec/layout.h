@@ -14,6 +14,7 @@ enum class Axis : uint8_t {
   dp,        // ranks with sequences of their own
   pp,        // stages of a pipeline
   replicas,  // part of dp: with shard groups (hybrid sharding), the ranks with the same share of the state
+  ep,        // part of dp and cp: neighbours that divide the experts of a mixture among them
 };
 std::string_view name_of(Axis axis);
 
@@ -28,6 +29,7 @@ AxisOrder axis_order(std::string_view text);
 struct Layout {
   int64_t dp = 1, cp = 1, pp = 1, tp = 1;
   int64_t shard = 0;  // of the dp x cp ranks with the same part of the model, those that divide its state; 0: all
+  int64_t ep = 1;     // of those, the ranks that divide the experts
   AxisOrder order = default_order;
 
   int64_t extent(Axis axis) const;  // of the axes in `order`
@@ -40,6 +42,7 @@ struct Place {
   bool operator==(const Place&) const = default;
   // Its number among the ranks with the same part of the model, where context-parallel ranks are neighbours.
   int64_t replica(const Layout& layout) const { return dp * layout.cp + cp; }
+  int64_t ep_rank(const Layout& layout) const { return replica(layout) % layout.ep; }
 };
 Place place_of(const Layout& layout, int64_t rank);
 int64_t rank_of(const Layout& layout, const Place& place);

@@ -74,14 +74,15 @@ void Experts::add_saved(SavedList& list, int64_t hidden) const {
   list.numbers(Saved::topk_weights, per_token, Kind::real);
   list.numbers(Saved::token_of_row, per_token, Kind::index);
   list.numbers(Saved::row_of_choice, per_token, Kind::index);
-  list.cheap_matrix(Saved::grouped, hidden, per_token);
-  add_activations(list, expert, per_token);
+  // Rows that other ranks have sent are kept: recomputing them would send them again.
+  ranks > 1 ? list.matrix(Saved::grouped, hidden, max_rows()) : list.cheap_matrix(Saved::grouped, hidden, max_rows());
+  add_activations(list, expert, max_rows());
   list.matrix(Saved::expert_out, hidden, per_token);
 }
 
 void Experts::check_split(Parts parts) const { expert.check_split(parts); }
 
-Experts Experts::split(int64_t tp) const { return {count, per_token, expert.split(tp)}; }
+Experts Experts::split(int64_t tp) const { return {count, per_token, expert.split(tp), ranks}; }
 
 const Dense& dense_of(const Mlp& mlp) {
   const Experts* experts = experts_of(mlp);

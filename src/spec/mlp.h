@@ -2,6 +2,7 @@
 // and the tensors that backward reads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <variant>
 
@@ -35,7 +36,13 @@ struct Experts {
   int64_t count = 0;
   int64_t per_token = 0;
   Dense expert;
+  int64_t ranks = 1;  // expert-parallel ones, each with an equal share of the experts (ModelShard::ep)
   bool operator==(const Experts&) const = default;
+
+  int64_t own() const { return count / ranks; }  // of one rank
+  // The most rows that a rank's experts can get, for each token that each of the ranks has: all of their tokens select
+  // as many of these experts as they can.
+  int64_t max_rows() const { return ranks * std::min(per_token, own()); }
 
   void check() const;
   void add_parameters(TableBuilder& table) const;

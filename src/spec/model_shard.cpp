@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -117,9 +118,34 @@ std::string nearest_tp(const ModelSpec& model, int64_t tp) {
                        : fmt::format("use tp {}, or divide the model by pp", below);
 }
 
-bool is_held(const ParamSpec& p, const ModelShard& shard, const Range& blocks) {
+// `blocks`: of the shard.
+bool is_held(const ModelSpec& model, const ParamSpec& p, const ModelShard& shard, const Range& blocks) {
+  if (shard.divides(p)) {
+    const int64_t each = experts_of(model.layer(p.layer).mlp)->count / shard.ep;
+    if (p.expert / each != shard.ep_rank) return false;
+  }
   if (p.layer < 0) return p.after_blocks ? shard.last() : shard.first();
   return p.layer >= blocks.begin && p.layer < blocks.end;
+}
+
+// Whether expert-parallel ranks can divide every mixture.
+void check_experts(const ModelSpec& model, int64_t ranks) {
+  if (ranks == 1) return;
+  int64_t common = 0;  // divisor of the numbers of experts
+  for (const LayerSpec& layer : model.layers) {
+    const Experts* experts = experts_of(layer.mlp);
+    if (experts == nullptr) continue;
+    common = std::gcd(common, experts->count);
+    if (layer.post_norms) throw_error(ErrorKind::unsupported, "ep {} with norms after the experts", ranks);
+  }
+  if (common == 0) throw_hint(ErrorKind::usage, "remove ep", "ep is {}, but the model has no experts", ranks);
+  if (common % ranks == 0) return;
+  std::string list;
+  for (int64_t each = 1; each <= common; ++each) {
+    if (common % each == 0) list += fmt::format("{}{}", list.empty() ? "" : ", ", each);
+  }
+  throw_hint(ErrorKind::usage, fmt::format("use one of {}", list), "{} experts cannot be divided among ep {} ranks",
+             common, ranks);
 }
 
 }  // namespace
@@ -133,6 +159,7 @@ void check(const ModelSpec& model, const ModelShard& shard) {
   }
   if (const std::optional<Error> error = split_error(model, {shard.tp}))
     throw Error(error->kind(), error->message(), nearest_tp(model, shard.tp));
+  check_experts(model, shard.ep);
   if (shard.pp > model.num_layers()) {
     throw_hint(ErrorKind::usage, "lower pp, or chunks", "the model has {} blocks, fewer than pp x chunks, {}",
                model.num_layers(), shard.pp);
@@ -204,13 +231,14 @@ ModelSpec sizes_of(const ModelSpec& model, const ModelShard& shard) {
   ModelSpec sizes = model;
   sizes.layers.clear();
   for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
-    sizes.layers.push_back(model.layer(layer).split(shard.tp));
+    LayerSpec& part = sizes.layers.emplace_back(model.layer(layer).split(shard.tp));
+    if (auto* experts = std::get_if<Experts>(&part.mlp)) experts->ranks = shard.ep;
   }
   return sizes;
 }
 
 bool holds(const ModelSpec& model, const ModelShard& shard, const ParamSpec& p) {
-  return is_held(p, shard, blocks_of(model, shard)) || is_copy(model, p, shard);
+  return is_held(model, p, shard, blocks_of(model, shard)) || is_copy(model, p, shard);
 }
 
 std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelShard& shard) {
@@ -221,10 +249,11 @@ std::vector<HeldParameter> held_parameters(const ModelSpec& model, const ModelSh
   for (size_t i = 0; i < table.size(); ++i) {
     const ParamSpec& p = table[i];
     const bool copy = is_copy(model, p, shard);
-    if (!copy && !is_held(p, shard, blocks)) continue;
+    if (!copy && !is_held(model, p, shard, blocks)) continue;
     HeldParameter held;
     held.whole = i;
     held.held = p;
+    held.divided = shard.divides(p);
     held.slice = whole_slice_of(p);
     held.copy = copy;
     if (shard.tp > 1 && is_cut_by_vocabulary(p)) {

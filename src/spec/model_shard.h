@@ -20,6 +20,10 @@ struct ModelShard {
   int64_t tp_rank = 0;
   int64_t pp = 1;
   int64_t stage = 0;
+  // Ranks with the same part of everything else, each of which has an equal share of every mixture's experts (expert
+  // parallelism: Lepikhin et al. 2020, arXiv 2006.16668).
+  int64_t ep = 1;
+  int64_t ep_rank = 0;
   // Norms and the residual of a batch have 1/tp of its rows on each tensor-parallel rank (Korthikanti et al. 2022,
   // arXiv 2205.05198).
   bool sequence_parallel = false;
@@ -28,6 +32,8 @@ struct ModelShard {
   int64_t row_ranks() const { return sequence_parallel ? tp : 1; }
   bool first() const { return stage == 0; }
   bool last() const { return stage == pp - 1; }
+  // Whether expert-parallel ranks divide such parameters among them.
+  bool divides(const ParamSpec& p) const { return ep > 1 && p.expert >= 0; }
 };
 
 // ErrorKind::usage, naming the sizes, when the model is not divisible this way; unsupported for what cannot be split
@@ -89,8 +95,9 @@ struct HeldPart {
 };
 
 struct HeldParameter : HeldPart {
-  size_t whole = 0;  // index in parameters(model)
-  ParamSpec held;    // names and indices as in the whole model, shape as held
+  size_t whole = 0;      // index in parameters(model)
+  ParamSpec held;        // names and indices as in the whole model, shape as held
+  bool divided = false;  // ModelShard::divides
   // The last stage's copy of a tied embedding, which the first stage holds too: each computes the gradient of its own
   // use, and the parameter's is their sum.
   bool copy = false;

@@ -39,21 +39,26 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
       uses_(comm::through_host(device_, grid.ends)) {
   const ShardSpec& share = optimizer_state.share();
   const auto communicator = [&](const std::shared_ptr<comm::DeviceCommunicator>& library, const comm::Group& ranks) {
+    if (ranks.size() == 1) return std::shared_ptr<comm::DeviceCommunicator>();
     return library ? library : comm::through_host(device_, ranks);
   };
-  // Where nothing is divided, one of the groups has all data-parallel ranks.
-  if (shard_.size() > 1 || grid.replicas.size() == 1) between_ = communicator(grid.on_device.shard, grid.shard);
-  if (grid.replicas.size() > 1) (between_ ? across_ : between_) = communicator(grid.on_device.replicas, grid.replicas);
+  const auto replicas = communicator(grid.on_device.replicas, grid.replicas);
+  const auto first_over = [&](std::shared_ptr<comm::DeviceCommunicator> shard) {
+    return shard ? Reduction{std::move(shard), replicas} : Reduction{replicas, nullptr, spec::Axis::replicas};
+  };
+  whole_ = first_over(communicator(grid.on_device.shard, grid.shard));
+  if (share.ep() > 1) divided_ = first_over(communicator(grid.on_device.expert_shard, grid.expert_shard));
   if (share.rank != shard_.rank() || share.ranks != shard_.size() || share.replica != grid.replicas.rank() ||
       share.replicas != grid.replicas.size() || share.stage() != stages_.rank() || share.stages() != stages_.size() ||
-      share.tp_rank() != tp_.rank() || share.tp() != tp_.size()) {
+      share.tp_rank() != tp_.rank() || share.tp() != tp_.size() || share.ep_rank() != grid.ep.rank() ||
+      share.ep() != grid.ep.size()) {
     throw_error(
         ErrorKind::internal,
-        "optimizer state is that of rank {} of {}, replica {} of {}, stage {} of {} and tensor-parallel rank {} of {}, "
-        "not {} of {}, {} of {}, {} of {}, {} of {}",
+        "optimizer state is that of rank {} of {}, replica {} of {}, stage {} of {}, tensor-parallel rank {} of {} and "
+        "expert-parallel rank {} of {}, not {} of {}, {} of {}, {} of {}, {} of {}, {} of {}",
         share.rank, share.ranks, share.replica, share.replicas, share.stage(), share.stages(), share.tp_rank(),
-        share.tp(), shard_.rank(), shard_.size(), grid.replicas.rank(), grid.replicas.size(), stages_.rank(),
-        stages_.size(), tp_.rank(), tp_.size());
+        share.tp(), share.ep_rank(), share.ep(), shard_.rank(), shard_.size(), grid.replicas.rank(),
+        grid.replicas.size(), stages_.rank(), stages_.size(), tp_.rank(), tp_.size(), grid.ep.rank(), grid.ep.size());
   }
   if (optimizer_state.ranges() && tp_.size() > 1 && share.sum_slices == 1)
     throw_error(ErrorKind::internal, "fixed-point sums over {} tensor-parallel ranks", tp_.size());
@@ -69,8 +74,9 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
   if (alone()) return;
   for (const Bucket& bucket : optimizer_state.buckets()) {
     BucketTransfer& transfer = transfers_.emplace_back();
-    transfer.workspace = between_->make_workspace(bucket.memory.bytes());
-    if (across_) transfer.across = across_->make_workspace(section_of(bucket).bytes());
+    const auto& [between, across, axis] = reduction(bucket.divided);
+    if (between) transfer.workspace = between->make_workspace(bucket.memory.bytes());
+    if (across) transfer.across = across->make_workspace(section_of(bucket).bytes());
   }
 }
 
@@ -148,15 +154,19 @@ void GradientSync::begin(size_t b, bool empty) {
   const Tensor& memory = bucket.memory;
   if (empty) device_.fill_zero(memory.data, memory.bytes());
   auto& [workspace, across, operation] = transfers_[b];
-  const bool reduces_all = optimizer_state_.share().zero_stage() == 0;
-  if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
-  count(between_axis(), reduces_all ? spec::Collective::all_reduce : spec::Collective::reduce_scatter, memory.bytes());
-  if (reduces_all) {
-    operation = between_->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()), number_of(memory),
-                                     comm::ReduceOp::sum);
-  } else {
+  const Reduction& ranks = reduction(bucket.divided);
+  // Ranks that divide nothing of this bucket have the same section of it: all.
+  const bool reduces_all = optimizer_state_.share().zero_stage() == 0 || bucket.sections.size() == 1;
+  if (ranks.between) {
+    if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
+    count(ranks.axis, reduces_all ? spec::Collective::all_reduce : spec::Collective::reduce_scatter, memory.bytes());
+  }
+  if (ranks.between && reduces_all) {
+    operation = ranks.between->all_reduce(workspace, memory.data, static_cast<size_t>(memory.elements()),
+                                          number_of(memory), comm::ReduceOp::sum);
+  } else if (ranks.between) {
     operation =
-        between_->reduce_scatter(workspace, memory.data, bucket.sections, number_of(memory), comm::ReduceOp::sum);
+        ranks.between->reduce_scatter(workspace, memory.data, bucket.sections, number_of(memory), comm::ReduceOp::sum);
   }
   if (!every_micro_batch()) return in_flight_.push_back(b);
   accumulate_pending();
@@ -165,6 +175,7 @@ void GradientSync::begin(size_t b, bool empty) {
 }
 
 void GradientSync::wait(size_t b) {
+  if (!transfers_[b].operation) return;
   std::exchange(transfers_[b].operation, nullptr)->wait();
   if (log_ != nullptr) log_->end(Action::reduce, static_cast<int64_t>(b));
 }
@@ -199,29 +210,30 @@ void GradientSync::finish() {
 }
 
 Tensor GradientSync::section_of(const Bucket& bucket) const {
-  const auto begin = static_cast<int64_t>(section_start(bucket, shard_.rank()));
-  return bucket.memory.slice(begin, begin + static_cast<int64_t>(bucket.sections[static_cast<size_t>(shard_.rank())]));
+  const int rank = optimizer_state_.share().rank_of(bucket.divided);
+  const auto begin = static_cast<int64_t>(section_start(bucket, rank));
+  return bucket.memory.slice(begin, begin + static_cast<int64_t>(bucket.sections[static_cast<size_t>(rank)]));
 }
 
 void GradientSync::finish_buckets() {
   for (const size_t b : in_flight_) {
     wait(b);
-    if (across_) reduce_across(b, section_of(optimizer_state_.buckets()[b]));
+    reduce_across(b, section_of(optimizer_state_.buckets()[b]));
   }
-  for (size_t b = 0; b < transfers_.size() && across_ && every_micro_batch(); ++b)
+  for (size_t b = 0; b < transfers_.size() && every_micro_batch(); ++b)
     reduce_across(b, optimizer_state_.buckets()[b].shard_sum);
-  for (size_t b = 0; b < transfers_.size(); ++b) {
-    if (transfers_[b].operation) wait(b);
-  }
+  for (size_t b = 0; b < transfers_.size(); ++b) wait(b);
   in_flight_.clear();
 }
 
 void GradientSync::reduce_across(size_t b, const Tensor& section) {
+  const auto& across = reduction(optimizer_state_.buckets()[b].divided).across;
+  if (!across) return;
   if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
   count(spec::Axis::replicas, spec::Collective::all_reduce, section.bytes());
   transfers_[b].operation =
-      across_->all_reduce(transfers_[b].across, section.data, static_cast<size_t>(section.elements()),
-                          number_of(section), comm::ReduceOp::sum);
+      across->all_reduce(transfers_[b].across, section.data, static_cast<size_t>(section.elements()),
+                         number_of(section), comm::ReduceOp::sum);
 }
 
 void GradientSync::sum_uses(size_t index) const {
@@ -277,32 +289,43 @@ void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) c
 // ranks.
 std::vector<double> GradientSync::sum_blocks(const std::vector<std::vector<double>>& all) const {
   constexpr int64_t block = ops::sum_squares_block;
+  const ShardSpec& share = optimizer_state_.share();
+  const auto ep = static_cast<size_t>(share.ep()), ep_rank = static_cast<size_t>(share.ep_rank());
   std::vector<size_t> next_block(all.size());
   std::vector<double> totals(optimizer_state_.num_trainable());
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     double total = 0;
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      const int64_t count = (t.parts[rank].count() + block - 1) / block;
-      for (int64_t i = 0; i < count; ++i) total += all[rank].at(next_block[rank]++);
+      // Expert-parallel ranks have equal numbers of experts of their own in the same places.
+      const size_t part = t.divided ? rank / ep : rank;
+      const int64_t count = (t.parts[part].count() + block - 1) / block;
+      const bool has = !t.divided || rank % ep == ep_rank;
+      for (int64_t i = 0; i < count; ++i, ++next_block[rank]) total += has ? all[rank].at(next_block[rank]) : 0;
     }
-    if (t.is_counted(optimizer_state_.share())) totals[t.number] = total;
+    if (t.is_counted(share) && share.is_first_with(t.divided)) totals[t.number] = total;
   }
   sum_over_model(totals);
   return totals;
 }
 
 std::vector<double> GradientSync::sum_sliced_blocks(const std::vector<std::vector<double>>& all) const {
-  const auto slices = static_cast<size_t>(optimizer_state_.share().sum_slices);
+  const ShardSpec& share = optimizer_state_.share();
+  const auto slices = static_cast<size_t>(share.sum_slices);
+  const auto ep = static_cast<size_t>(share.ep()), ep_rank = static_cast<size_t>(share.ep_rank());
   std::vector<size_t> next_block(all.size());
   // By tensor and slice, each of which one rank has: zeros are added to it.
   std::vector<double> of_slices(optimizer_state_.num_trainable() * slices);
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
-    if (!t.is_counted(optimizer_state_.share())) continue;
+    if (!t.is_counted(share)) continue;
     const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1;
+    const size_t alike = t.divided && all.size() > 1 ? ep : 1;  // ranks with the same part of one of their experts
     for (const SquareBlock& block : t.square_blocks) {
-      size_t rank = 0;
-      while (all.size() > 1 && block.rows.begin * columns >= t.parts[rank].end) ++rank;
-      of_slices[t.number * slices + static_cast<size_t>(block.slice)] += all[rank].at(next_block[rank]++);
+      size_t part = 0;
+      while (all.size() > 1 && block.rows.begin * columns >= t.parts[part].end) ++part;
+      const size_t owner = part * alike + (alike > 1 ? ep_rank : 0);
+      const double squares = all[owner].at(next_block[owner]);
+      if (share.is_first_with(t.divided)) of_slices[t.number * slices + static_cast<size_t>(block.slice)] += squares;
+      for (size_t rank = part * alike; rank < (part + 1) * alike; ++rank) ++next_block[rank];
     }
   }
   sum_over_model(of_slices);
@@ -311,29 +334,32 @@ std::vector<double> GradientSync::sum_sliced_blocks(const std::vector<std::vecto
   return totals;
 }
 
-void GradientSync::gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const {
+void GradientSync::gather(const TrainedParameter& t, const Tensor& whole, const Tensor& shard) const {
   const size_t width = size_of(whole.dtype);
   std::vector<size_t> bytes;
-  for (const Range& part : parts) bytes.push_back(static_cast<size_t>(part.count()) * width);
-  if (whole.bytes() > largest_gathered_) {
-    largest_gathered_ = whole.bytes();
-    gathered_ = between_->make_workspace(largest_gathered_);
+  for (const Range& part : t.parts) bytes.push_back(static_cast<size_t>(part.count()) * width);
+  comm::DeviceCommunicator& ranks = *reduction(t.divided).between;
+  auto& [workspace, largest] = gathered_.at(t.divided ? 1 : 0);
+  if (whole.bytes() > largest) {
+    largest = whole.bytes();
+    workspace = ranks.make_workspace(largest);
   }
-  between_->all_gather(gathered_, whole.data, shard.data, bytes)->wait();
+  ranks.all_gather(workspace, whole.data, shard.data, bytes)->wait();
 }
 
 void GradientSync::gather_weights() const {
   if (optimizer_state_.share().zero_stage() == 0 || !optimizer_state_.has_whole_weights()) return;
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
+    if (t.parts.size() == 1) continue;
     const Tensor flat = t.weight.reshape(Shape{t.weight.elements()});
     if (!alone()) count(spec::Axis::dp, spec::Collective::all_gather, flat.bytes());
-    gather(flat, flat.slice(t.shard.begin, t.shard.end), t.parts);
+    gather(t, flat, flat.slice(t.shard.begin, t.shard.end));
   }
 }
 
 void GradientSync::gather_master(size_t index, const Tensor& whole) const {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
-  gather(whole, t.master, t.parts);
+  gather(t, whole, t.master);
 }
 
 }  // namespace ingot::train

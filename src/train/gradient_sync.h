@@ -3,6 +3,7 @@
 // gradients.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -66,10 +67,17 @@ class GradientSync {
   // All-gathers the weights: every rank contributes the part that it updates. Nothing where they are gathered when they
   // are used (OptimizerState::has_whole_weights).
   void gather_weights() const;
-  // All-gathers the master of tensors()[index] into `whole` [n], on the device, of the same dtype.
+  // All-gathers the master of tensors()[index], of which several ranks have parts, into `whole` [n], on the device, of
+  // the same dtype.
   void gather_master(size_t index, const Tensor& whole) const;
 
  private:
+  // The ranks that have a gradient's parts; all are null where no other rank has any.
+  struct Reduction {
+    std::shared_ptr<comm::DeviceCommunicator> between;  // those that it is reduced over first
+    std::shared_ptr<comm::DeviceCommunicator> across;   // those that it is reduced over then
+    spec::Axis axis = spec::Axis::dp;                   // of `between`
+  };
   // State of a bucket's synchronisation.
   struct BucketTransfer {
     comm::DeviceCommunicator::Workspace workspace, across;
@@ -80,8 +88,7 @@ class GradientSync {
   bool one_tp_rank() const { return tp_.size() == 1 || local_only_; }
   std::vector<double> sum_blocks(const std::vector<std::vector<double>>& blocks) const;
   std::vector<double> sum_sliced_blocks(const std::vector<std::vector<double>>& blocks) const;
-  // That of the ranks that gradients are reduced over first.
-  spec::Axis between_axis() const { return shard_.size() > 1 ? spec::Axis::dp : spec::Axis::replicas; }
+  const Reduction& reduction(bool divided) const { return divided ? divided_ : whole_; }
   // Whether no other rank has other parts of the model.
   bool has_whole_model() const { return local_only_ || model_.size() == 1; }
   void sum_over_model(std::span<double> values) const;
@@ -89,12 +96,12 @@ class GradientSync {
   void sum_partial_fixed(const Bucket& bucket);
   void sum_copied(const Bucket& bucket);
   void accumulate_pending();
-  void wait(size_t bucket);
   void finish_buckets();
-  void reduce_across(size_t bucket, const Tensor& section);
+  void wait(size_t bucket);
+  void reduce_across(size_t bucket, const Tensor& section);  // where there are such ranks
   // This rank's section of the bucket.
   Tensor section_of(const Bucket& bucket) const;
-  void gather(const Tensor& whole, const Tensor& shard, const std::vector<Range>& parts) const;
+  void gather(const TrainedParameter& t, const Tensor& whole, const Tensor& shard) const;
   void count(spec::Axis axis, spec::Collective collective, size_t bytes) const {
     if (traffic_ != nullptr) traffic_->add({axis, collective}, static_cast<int64_t>(bytes));
   }
@@ -109,18 +116,21 @@ class GradientSync {
   nn::DeviceSum* tp_sum_ = nullptr;
   spec::Traffic* traffic_ = nullptr;
   ActionLog* log_ = nullptr;
-  comm::Group model_;                                  // comm::Grid::model
-  std::shared_ptr<comm::DeviceCommunicator> between_;  // of the ranks that gradients are reduced over first
-  std::shared_ptr<comm::DeviceCommunicator> across_;   // of those that they are reduced over then; null: none
-  std::shared_ptr<comm::DeviceCommunicator> uses_;     // of the stages that use a split tied embedding
+  comm::Group model_;                               // comm::Grid::model
+  Reduction whole_, divided_;                       // by TrainedParameter::divided
+  std::shared_ptr<comm::DeviceCommunicator> uses_;  // of the stages that use a split tied embedding
   mutable comm::DeviceCommunicator::Workspace uses_workspace_;
   bool local_only_ = false;
   std::vector<BucketTransfer> transfers_;  // by bucket
   std::vector<size_t> in_flight_;          // buckets whose synchronisation has started
   std::vector<float> largest_;  // [num_trainable()]: largest contributions to fixed-point sums in this step so far
   std::optional<size_t> pending_bucket_;  // with every_micro_batch(): the bucket not yet added to Bucket::shard_sum
-  mutable comm::DeviceCommunicator::Workspace gathered_;  // of the largest tensor that has been gathered
-  mutable size_t largest_gathered_ = 0;                   // its bytes
+  // Of the largest tensor that has been gathered, by TrainedParameter::divided.
+  struct Gathered {
+    comm::DeviceCommunicator::Workspace workspace;
+    size_t bytes = 0;
+  };
+  mutable std::array<Gathered, 2> gathered_;
 };
 
 }  // namespace ingot::train

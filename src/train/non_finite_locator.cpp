@@ -7,6 +7,7 @@
 
 #include "ops/attention.h"
 #include "ops/elementwise.h"
+#include "ops/moe.h"
 #include "train/sharded_weights.h"
 
 namespace ingot::train {
@@ -81,8 +82,10 @@ bool NonFiniteLocator::is_finite(const Tensor& tensor) const {
 
 void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork&) {
   if (!found_.empty()) return;
-  if (op == std::string_view(ops::Attention::name) || op == std::string_view(ops::AttentionBackward::name))
-    place_ = {place_.position, place_.attention + 1, 0};
+  // After a combination of experts' results too: expert-parallel ranks have run other ops before it.
+  const auto begins = {ops::Attention::name, ops::AttentionBackward::name, ops::CombineRows::name};
+  if (std::ranges::find(begins, std::string_view(op)) != begins.end())
+    place_ = {place_.position, place_.section + 1, 0};
   // Tensor-parallel ranks run the same ops, except that one of them adds the bias of a sum over ranks.
   if (std::string_view(op) != ops::AddBias::name) ++place_.op;
   if (sharded_ != nullptr) {

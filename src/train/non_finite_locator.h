@@ -28,11 +28,12 @@ class NonFiniteLocator : public ops::OpObserver {
 
   // "linear with model.layers.1.mlp.up_proj.weight"; empty when every value was finite.
   const std::string& found() const { return found_; }
-  // Where: the position, the number of attention ops until then, which context-parallel ranks compute together, and the
-  // number of the op since. Of several ranks' findings the earliest is the cause.
+  // Where: the position, the number of ops until then that context-parallel or expert-parallel ranks run together
+  // (attention, and the combination of experts' results), and the number of the op since. Of several ranks' findings
+  // the earliest is the cause.
   struct Place {
     int64_t position = 0;
-    int64_t attention = 0;
+    int64_t section = 0;
     int64_t op = 0;
     auto operator<=>(const Place&) const = default;
   };

@@ -62,6 +62,7 @@ struct Planned {
   spec::TensorPlacement placement = spec::TensorPlacement::replicated;
   int64_t copied = 0;  // elements that several tensor-parallel ranks have (spec::CopiedRows)
   std::vector<SquareBlock> square_blocks = {};
+  bool divided = false;  // TrainedParameter::divided
 };
 
 int64_t copied_elements(const spec::HeldPart& part) {
@@ -74,6 +75,7 @@ struct NumberedAdapter {
   spec::HeldAdapter held;
   std::vector<int> chunks;
   size_t number = 0;
+  bool divided = false;  // the base is: spec::HeldParameter::divided
 
   const spec::LoraParam& adapter() const { return held.adapter; }
 };
@@ -97,7 +99,8 @@ std::vector<NumberedAdapter> held_adapters(const spec::ModelSpec& model, const s
                    "adapter.dropout {}: parallel.tp cuts the {} inputs of {} into {}, which is not a multiple of 4",
                    lora.dropout, p.in, p.module, inputs);
       }
-      held.push_back({spec::held_adapter(p, base->second), chunks_of(model, shards, base->second.held), number});
+      held.push_back({spec::held_adapter(p, base->second), chunks_of(model, shards, base->second.held), number,
+                      base->second.divided});
     }
     number += 2;
   }
@@ -171,7 +174,8 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
                            .counted = matrix->counted_elements(shards.front()),
                            .placement = matrix->placement,
                            .copied = copied_elements(*matrix),
-                           .square_blocks = slices.blocks(each.held, member)});
+                           .square_blocks = slices.blocks(each.held, member),
+                           .divided = each.divided});
       }
     }
   } else {
@@ -186,7 +190,7 @@ std::vector<Planned> planned_tensors(const spec::ModelSpec& model, const std::op
       planned.push_back({shape, weight_type(shape, activation), &optimizer_for(name, shape, p.layer), p.layer,
                          chunks_of(model, shards, p), tied && both, tied && !both,
                          held.copy ? 0 : held.counted_elements(shards.front()), held.placement, copied_elements(held),
-                         slices.blocks(held)});
+                         slices.blocks(held), held.divided});
     }
   }
   return planned;
@@ -222,12 +226,14 @@ struct OptimizerState::Layout {
         whole_tensors(count_trainable(model, lora)),
         share(its_share),
         number(types.fixed_point_sums ? DType::i64 : DType::f32),
-        loads_(static_cast<size_t>(share.ranks)) {
+        loads_(static_cast<size_t>(share.ranks)),
+        divided_loads_(static_cast<size_t>(share.ranks_of(true))) {
     int64_t before = -1;  // layer of the current bucket's tensors; -1 before the blocks, model_end after them
     for (size_t i = 0; i < tensors.size(); ++i) {
       const int64_t layer = tensors[i].layer >= 0 ? tensors[i].layer : (before < 0 ? -1 : model_end);
-      if (buckets.empty() || layer != before) {
+      if (buckets.empty() || layer != before || tensors[i].divided != buckets.back().divided) {
         buckets.push_back({.layer = layer, .chunks = tensors[i].chunks, .first = i, .last = i});
+        buckets.back().divided = tensors[i].divided;
       }
       before = layer;
       ++buckets.back().last;
@@ -240,10 +246,14 @@ struct OptimizerState::Layout {
 
   Range shard(size_t tensor) const {
     const Range all{0, tensors[tensor].shape.elements()};
-    return share.zero_stage() == 0 ? all : parts[tensor][static_cast<size_t>(share.rank)];
+    return share.zero_stage() == 0 ? all : part(tensor);
+  }
+  // This rank's.
+  const Range& part(size_t tensor) const {
+    return parts[tensor][static_cast<size_t>(share.rank_of(tensors[tensor].divided))];
   }
   int64_t shard_elements(size_t bucket) const {
-    return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank)]);
+    return static_cast<int64_t>(buckets[bucket].sections[static_cast<size_t>(share.rank_of(buckets[bucket].divided))]);
   }
   // Which of the two shared buffers the bucket uses. Neighbours alternate, so that the next bucket can receive
   // gradients while this one's are being synchronised. The first bucket uses the last one's buffer, as both may be of
@@ -260,7 +270,8 @@ struct OptimizerState::Layout {
  private:
   static constexpr int64_t model_end = INT64_MAX;
 
-  // Those that become final at different times in backward than their place says stay alone.
+  // Those that become final at other times in backward than their place says stay alone, and so do those that other
+  // ranks divide than those beside them.
   void join_buckets() {
     const auto stays_alone = [](const Bucket& bucket) { return bucket.early || bucket.split; };
     const auto bytes = [&](const Bucket& bucket) {
@@ -271,7 +282,7 @@ struct OptimizerState::Layout {
     std::vector<Bucket> joined;  // in the order of backward
     for (Bucket& bucket : std::views::reverse(buckets)) {
       if (!joined.empty() && bytes(joined.back()) < share.bucket_bytes && joined.back().chunks == bucket.chunks &&
-          !stays_alone(joined.back()) && !stays_alone(bucket)) {
+          joined.back().divided == bucket.divided && !stays_alone(joined.back()) && !stays_alone(bucket)) {
         joined.back().layer = bucket.layer;
         joined.back().first = bucket.first;
       } else {
@@ -285,7 +296,7 @@ struct OptimizerState::Layout {
   // Divides the bucket's tensors by elements or, if it has one that must be whole, tensor by tensor. Its memory is in
   // the order of ranks, so that each rank has one section.
   void divide_bucket(Bucket& bucket) {
-    const auto ranks = static_cast<size_t>(share.ranks);
+    const int ranks = share.ranks_of(bucket.divided);
     std::vector<int64_t> elements, room;
     bool whole = false;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
@@ -295,9 +306,9 @@ struct OptimizerState::Layout {
       whole = whole || tensors[i].optimizer->whole_matrices;
     }
     if (whole) {
-      const std::vector<int> owners = assign(elements, loads_);
+      const std::vector<int> owners = assign(elements, bucket.divided ? divided_loads_ : loads_);
       for (size_t i = bucket.first; i < bucket.last; ++i) {
-        parts[i].resize(ranks);
+        parts[i].resize(static_cast<size_t>(ranks));
         parts[i][static_cast<size_t>(owners[i - bucket.first])] = {0, elements[i - bucket.first]};
       }
       std::ranges::sort(bucket.order, {}, [&](size_t i) { return std::pair(owners[i - bucket.first], i); });
@@ -305,20 +316,20 @@ struct OptimizerState::Layout {
       std::vector<std::vector<int64_t>> ends;
       for (size_t i = bucket.first; i < bucket.last; ++i)
         ends.push_back(block_ends(tensors[i].square_blocks, tensors[i].shape.rank() > 1 ? tensors[i].shape[1] : 1));
-      std::ranges::move(divide(ends, share.ranks), parts.begin() + static_cast<int64_t>(bucket.first));
+      std::ranges::move(divide(ends, ranks), parts.begin() + static_cast<int64_t>(bucket.first));
     } else {
-      std::ranges::move(divide(elements, share.ranks), parts.begin() + static_cast<int64_t>(bucket.first));
+      std::ranges::move(divide(elements, ranks), parts.begin() + static_cast<int64_t>(bucket.first));
     }
     std::vector<size_t> order(bucket.order);
     for (size_t& i : order) i -= bucket.first;
     Sections made =
-        make_sections(order, room, std::span(parts).subspan(bucket.first, bucket.last - bucket.first), share.ranks);
+        make_sections(order, room, std::span(parts).subspan(bucket.first, bucket.last - bucket.first), ranks);
     std::ranges::copy(made.offsets, offsets.begin() + static_cast<int64_t>(bucket.first));
     bucket_elements.push_back(made.total);
     bucket.sections = std::move(made.sizes);
   }
 
-  std::vector<int64_t> loads_;  // by rank: elements of the whole tensors that it has so far
+  std::vector<int64_t> loads_, divided_loads_;  // by rank: elements of the whole tensors that it has so far
 };
 
 OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtypes types) {
@@ -330,7 +341,7 @@ OptimizerStateBytes OptimizerState::bytes_of(const Layout& layout, OptimizerDtyp
     const int64_t elements = layout.shard(i).count();
     // What this rank writes to checkpoints.
     const Range counted{0, layout.share.replica > 0 ? 0 : p.counted};
-    const int64_t part = common(layout.parts[i][static_cast<size_t>(layout.share.rank)], counted).count();
+    const int64_t part = common(layout.part(i), counted).count();
     const bool own_master = !shares_memory(p.weight, types), offloaded = types.offload && own_master;
     if (own_master) (offloaded ? bytes.offloaded : bytes.master) += state_footprint(Shape{elements}, types.master);
     (offloaded ? bytes.offloaded : bytes.moments) += state_bytes(*p.optimizer, p.shape, elements, types.state);
@@ -387,6 +398,7 @@ std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::o
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
     BucketBytes& bytes = all.emplace_back();
+    bytes.divided = bucket.divided;
     bytes.memory = static_cast<size_t>(layout.bucket_elements[b]) * width;
     bytes.section = static_cast<size_t>(layout.shard_elements(b)) * width;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
@@ -413,6 +425,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
     t.name = held.held.name;
     t.number = held.whole;
     t.copy = held.copy;
+    t.divided = held.divided;
     t.shape = shape_of(held.held);
     t.whole = shape_of(table[held.whole]);
     static_cast<spec::HeldPart&>(t) = held;
@@ -452,6 +465,7 @@ OptimizerState::OptimizerState(Device& device, const spec::ModelSpec& model, con
       TrainedParameter t;
       t.name = fmt::format("{}.{}.weight", each.adapter().module, name);
       t.number = number;
+      t.divided = each.divided;
       t.shape = weight.shape;
       t.whole = Shape(std::span<const int64_t>(matrix.whole));
       static_cast<spec::HeldPart&>(t) = matrix;
@@ -569,7 +583,8 @@ void OptimizerState::allocate_shared_gradients(const Layout& layout) {
                                  : shared[layout.shared_buffer(b)].slice(0, room);
     bucket.shard_sum = gradient_arena_.allocate(layout.number, Shape{layout.shard_elements(b)});
     const auto sections = bucket.sections.begin();
-    const auto start = static_cast<int64_t>(std::accumulate(sections, sections + share_.rank, size_t{0}));
+    const auto start =
+        static_cast<int64_t>(std::accumulate(sections, sections + share_.rank_of(bucket.divided), size_t{0}));
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       TrainedParameter& t = tensors_[i];
       const int64_t at = layout.offsets[i];

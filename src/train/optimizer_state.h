@@ -26,9 +26,10 @@ struct TrainedParameter : spec::HeldPart {
   // Of a pipeline's last stage: a tied embedding that the first stage has too. Both stages update theirs with the sum
   // of their gradients; norms and checkpoints have it once.
   bool copy = false;
-  Shape shape;         // as held
-  Shape whole;         // the whole tensor's
-  bool decay = false;  // weight decay applies
+  bool divided = false;  // spec::HeldParameter::divided, of the base in an adapter
+  Shape shape;           // as held
+  Shape whole;           // the whole tensor's
+  bool decay = false;    // weight decay applies
   // With ShardSpec::sum_slices above 1, else empty. A rank's part has whole blocks.
   std::vector<SquareBlock> square_blocks;
   std::vector<Range> parts;  // by rank: its range of elements when work on the tensor is divided among ranks
@@ -48,7 +49,7 @@ struct TrainedParameter : spec::HeldPart {
   Tensor own_weight;  // [elements of the shard] of it, flat, where the update writes them
 
   // The number of its first elements that norms and checkpoints get from this rank: of those that several ranks have,
-  // they get one rank's.
+  // they get one rank's. Of expert-parallel ranks, each counts (ShardSpec::is_first_with).
   int64_t counted_elements(const ShardSpec& share) const {
     return copy ? 0 : HeldPart::counted_elements(share.shards.front());
   }
@@ -57,7 +58,8 @@ struct TrainedParameter : spec::HeldPart {
 
 // Consecutive tensors whose gradients are reduced together, when all of them are final in backward, which visits
 // buckets from last to first. There is one bucket per block, one for the tensors before the blocks and one for those
-// after them; ShardSpec::bucket_bytes joins them.
+// after them; ShardSpec::bucket_bytes joins them. With expert parallelism a block's experts have a bucket of
+// their own, the last one of the block.
 struct Bucket {
   int64_t layer = -1;       // the first block; -1: before the blocks, INT64_MAX: after them
   std::vector<int> chunks;  // of ShardSpec::shards: those that add gradients to it
@@ -65,6 +67,7 @@ struct Bucket {
   std::optional<size_t> split;
   size_t first = 0;  // tensors [first, last)
   size_t last = 0;
+  bool divided = false;  // TrainedParameter::divided of its tensors: fewer ranks reduce them
   // Its tensors in memory order: by rank and, for each rank, in the order of the tensors.
   std::vector<size_t> order;
   bool early = false;  // contains the tied embedding: backward writes to its memory already at the output head
@@ -112,6 +115,7 @@ std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType a
 
 // What ranks exchange of a bucket, in bytes.
 struct BucketBytes {
+  bool divided = false;              // Bucket::divided
   size_t memory = 0;                 // Bucket::memory
   size_t section = 0;                // this rank's section of it
   size_t split = 0;                  // Bucket::split's gradient; 0 without one

@@ -112,7 +112,7 @@ enum class Offload { none, weights, optimizer };
 enum class Collectives { automatic, device, host };
 
 struct ParallelRecipe {
-  int64_t dp = 1, tp = 1, pp = 1, cp = 1, zero = 0;
+  int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, zero = 0;
   bool sequence_parallel = false;  // spec::ModelShard::sequence_parallel
   int64_t units = 1;               // slices of sums over what tensor-parallel ranks cut (ShardSpec::sum_slices)
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
@@ -131,7 +131,7 @@ struct ParallelRecipe {
   int64_t replicas() const { return dp * cp; }
   // `shard` as a number. ErrorKind::usage when it does not divide replicas().
   int64_t shard_ranks() const;
-  // ErrorKind::usage for an `order` that is none, and as shard_ranks().
+  // ErrorKind::usage for an `order` that is none, for an `ep` that does not divide shard_ranks(), and as these.
   spec::Layout layout() const;
 };
 

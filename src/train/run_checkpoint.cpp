@@ -44,7 +44,8 @@ std::vector<checkpoint::NamedTensor> state_of(const OptimizerState& optimizer_st
 std::vector<checkpoint::NamedTensor> written_by(const OptimizerState& optimizer_state) {
   const ShardSpec& share = optimizer_state.share();
   std::vector<checkpoint::NamedTensor> state = state_of(optimizer_state, [&](const TrainedParameter& t) {
-    return common(t.parts[static_cast<size_t>(share.rank)], {0, share.replica == 0 ? t.counted_elements(share) : 0});
+    return common(t.parts[static_cast<size_t>(share.rank_of(t.divided))],
+                  {0, share.replica == 0 ? t.counted_elements(share) : 0});
   });
   if (optimizer_state.ranges() && share.rank == 0 && share.replica == 0 && share.stage() == 0 && share.tp_rank() == 0)
     state.push_back({"gradient_ranges", optimizer_state.ranges()});

@@ -44,6 +44,15 @@ struct ShardSpec {
   int tp() const { return static_cast<int>(shards.front().tp); }
   int tp_rank() const { return static_cast<int>(shards.front().tp_rank); }
   bool sequence_parallel() const { return shards.front().sequence_parallel; }
+  // The ranks that divide the experts: neighbours, in groups that divide `ranks`.
+  int ep() const { return static_cast<int>(shards.front().ep); }
+  int ep_rank() const { return static_cast<int>(shards.front().ep_rank); }
+  // The ranks that divide the state of a tensor, and the number of this one among them; `divided`: it is of an expert
+  // that not all of them have (spec::ModelShard::divides).
+  int ranks_of(bool divided) const { return divided ? ranks / ep() : ranks; }
+  int rank_of(bool divided) const { return divided ? rank / ep() : rank; }
+  // Whether norms and exports get such a tensor from this one of the expert-parallel ranks, rather than from the first.
+  bool is_first_with(bool divided) const { return divided || ep_rank() == 0; }
 };
 
 using spec::common;

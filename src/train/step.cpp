@@ -119,6 +119,12 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
                           static_cast<size_t>(tokens / share.cp * model_.hidden) * size_of(settings.activation));
     row_exchange_->set_traffic(&traffic_);
   }
+  if (share.ep() > 1) {
+    expert_exchange_.emplace(grid.ep, grid.on_device.ep ? grid.on_device.ep : comm::through_host(device, grid.ep),
+                             nn::ExpertExchange::largest_bytes(spec::sizes_of(model_, share.shards.front()),
+                                                               tokens / share.cp, settings.activation));
+    expert_exchange_->set_traffic(&traffic_);
+  }
   for (UpdateDecision& update : decisions_) {
     update.decision = PinnedBuffer(device, decision_.bytes());
     update.arrived = device.make_event();
@@ -182,6 +188,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   }
   pass.tp.rows = row_exchange_ ? &*row_exchange_ : nullptr;
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
+  pass.ep = expert_exchange_ ? &*expert_exchange_ : nullptr;
   const ShardSpec& share = optimizer_state_.share();
   if (share.sum_slices > 1) {
     pass.tp.slices = share.sum_slices;
@@ -194,7 +201,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
 
 void Step::sum_squares() {
   const ShardSpec& share = optimizer_state_.share();
-  if (share.stages() > 1 || share.tp() > 1) {
+  if (share.stages() > 1 || share.tp() > 1 || share.ep() > 1) {
     const std::vector<double> none(optimizer_state_.num_trainable());  // tensors that other ranks count
     device_.copy_from_host(squares_.data, none.data(), squares_.bytes());
   }
@@ -202,6 +209,7 @@ void Step::sum_squares() {
   for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
     const TrainedParameter& t = optimizer_state_.tensors()[i];
     if (t.shard.count() == 0 || ((!blocks_ || share.sum_slices > 1) && !t.is_counted(share))) continue;
+    if (!blocks_ && !share.is_first_with(t.divided)) continue;
     const Tensor gradient = accumulator_->gradient(i);
     if (share.sum_slices > 1) {
       block = sum_square_blocks(t, gradient, block);
@@ -333,14 +341,34 @@ const spec::PipelineSchedule& Step::schedule(int micro_batches, bool trains) {
   return schedules_.emplace(std::pair(micro_batches, trains), std::move(made)).first->second;
 }
 
+std::vector<data::PackedSequence> Step::padded(std::span<const data::PackedSequence> sequences) const {
+  const auto count = static_cast<size_t>(grid_.dp.all_max(std::ssize(sequences)));
+  const auto length = static_cast<size_t>(settings_.sequence_length);
+  data::PackedSequence padding;
+  padding.ids.assign(length, 0);
+  padding.targets.assign(length, -1);
+  padding.offsets = {0, static_cast<int32_t>(length)};
+  padding.sample_ids = {-1};
+  std::vector<data::PackedSequence> all(sequences.begin(), sequences.end());
+  all.resize(count, padding);
+  return all;
+}
+
 void Step::accumulate(std::vector<LossSum>& losses, int64_t step, std::span<const data::PackedSequence> sequences,
                       std::span<const int64_t> samples, Pipeline::Peers peers) {
   const bool alone = peers == Pipeline::Peers::absent;
+  std::vector<data::PackedSequence> all;
+  std::vector<int64_t> all_samples(samples.begin(), samples.end());
+  if (pads_sequences() && !alone) {
+    sequences = all = padded(sequences);
+    all_samples.resize(sequences.size());
+    samples = all_samples;
+  }
   const int count = alone ? micro_batches_of(std::ssize(sequences), settings_, optimizer_state_.share())
                           : scheduled_micro_batches(sequences.size());
   accumulator_->begin_step();
   MicroBatches work(*this, sequences, samples, static_cast<size_t>(settings_.micro * settings_.accumulation_unit),
-                    count, losses);
+                    count, sequences.size(), losses);
   work.train(step);
   pipeline_->run(schedule(count, true), work, peers);
 }
@@ -500,6 +528,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     if (sharded_ != nullptr) sharded_->set_local_only(alone);
     if (head_exchange_) head_exchange_->set_local_only(alone);
     if (row_exchange_) row_exchange_->set_local_only(alone);
+    if (expert_exchange_) expert_exchange_->set_local_only(alone);
   };
   set_alone(true);
   struct Together {
@@ -518,13 +547,21 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
   const int stages = grid_.pp.size();
   const auto at_once = static_cast<size_t>(evaluated_at_once(stages));
   // Ranks that share the weights gather them together, also those with fewer sequences.
-  size_t all = sequences.size();
-  if (sharded_ != nullptr) all = static_cast<size_t>(grid_.dp.all_max(static_cast<int64_t>(all)));
+  const size_t own = sequences.size();
+  size_t all = own;
+  std::vector<data::PackedSequence> with_padding;
+  if (pads_sequences()) {
+    sequences = with_padding = padded(sequences);
+    all = sequences.size();
+  } else if (sharded_ != nullptr) {
+    all = static_cast<size_t>(grid_.dp.all_max(static_cast<int64_t>(all)));
+  }
   run_or_drop([&] {
     for (size_t begin = 0; begin < all; begin += at_once) {
       const size_t from = std::min(begin, sequences.size());
       const size_t count = std::min(at_once, sequences.size() - from);
-      MicroBatches work(*this, sequences.subspan(from, count), {}, 1, static_cast<int>(at_once), losses);
+      MicroBatches work(*this, sequences.subspan(from, count), {}, 1, static_cast<int>(at_once),
+                        own - std::min(begin, own), losses);
       pipeline_->run(schedule(static_cast<int>(at_once), false), work);
     }
     uploader_->collect(losses);
@@ -544,7 +581,7 @@ void Step::gather_weights() {
 
 Tensor Step::master(size_t index, Buffer& memory) const {
   const TrainedParameter& t = optimizer_state_.tensors()[index];
-  if (optimizer_state_.share().zero_stage() == 0) return t.master;
+  if (optimizer_state_.share().zero_stage() == 0 || t.parts.size() == 1) return t.master.reshape(t.shape);
   memory = Buffer(device_, static_cast<size_t>(t.shape.elements()) * size_of(t.master.dtype));
   gradient_sync_.gather_master(index, memory.view(t.master.dtype, Shape{t.shape.elements()}));
   return memory.view(t.master.dtype, t.shape);

@@ -14,6 +14,7 @@
 #include "comm/grid.h"
 #include "data/packing.h"
 #include "models/model.h"
+#include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
@@ -63,8 +64,8 @@ struct StepBytes {
   size_t scratch = 0;
   size_t batch = 0;
   size_t messages = 0;  // of a pipeline, in host memory
-  // Of ranks that exchange heads (context parallelism) or rows (sequence parallelism), and whose devices the host
-  // cannot access: host memory, where this goes through it.
+  // Of ranks that exchange heads (context parallelism) or rows (sequence and expert parallelism), and whose devices the
+  // host cannot access: host memory, where this goes through it.
   size_t exchange = 0;
 };
 
@@ -177,6 +178,10 @@ class Step {
   nn::Pass pass_over(const MicroBatch& batch);
   const spec::PipelineSchedule& schedule(int micro_batches, bool trains);
   int scheduled_micro_batches(size_t sequences) const;
+  // Expert-parallel ranks compute equal numbers of sequences, since each computes for the tokens of the others: the
+  // largest number of any data-parallel rank. The sequences after a rank's own are padding, which adds no gradient.
+  bool pads_sequences() const { return optimizer_state_.share().ep() > 1; }
+  std::vector<data::PackedSequence> padded(std::span<const data::PackedSequence> sequences) const;
   void enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                std::span<const int64_t> samples);
   void count(StepResult& result, std::span<const data::PackedSequence> sequences) const;
@@ -213,9 +218,10 @@ class Step {
   ops::Context context_;
   comm::Grid grid_;
   spec::Traffic traffic_;
-  std::optional<nn::DeviceSum> tp_sum_;            // where grid_.on_device.tp is
-  std::optional<nn::HeadExchange> head_exchange_;  // with context-parallel ranks
-  std::optional<nn::RowExchange> row_exchange_;    // with sequence parallelism
+  std::optional<nn::DeviceSum> tp_sum_;                // where grid_.on_device.tp is
+  std::optional<nn::HeadExchange> head_exchange_;      // with context-parallel ranks
+  std::optional<nn::RowExchange> row_exchange_;        // with sequence parallelism
+  std::optional<nn::ExpertExchange> expert_exchange_;  // with expert-parallel ranks
   GradientSync gradient_sync_;
   std::unique_ptr<StepAccumulator> accumulator_;
   std::optional<Pipeline> pipeline_;

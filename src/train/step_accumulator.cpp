@@ -38,11 +38,17 @@ void StepAccumulator::leave_after(int64_t layer, bool empty) {
   while (open_ > 0 && optimizer_state_.buckets()[open_ - 1].layer > layer) leave(--open_, empty);
 }
 
-void StepAccumulator::require_open(size_t index) const {
+void StepAccumulator::finish_buckets_after(size_t index, int use) {
+  if (in_pipeline()) return;
   const std::vector<Bucket>& buckets = optimizer_state_.buckets();
-  if (in_pipeline() || open_ == buckets.size() || index < buckets[open_].first) return;
-  throw_error(ErrorKind::internal, "a gradient of {} arrived after its bucket was completed",
-              optimizer_state_.tensors()[index].name);
+  size_t bucket = open_;
+  while (bucket > 0 && index < buckets[bucket - 1].first) --bucket;
+  if (bucket == 0 || index >= buckets[bucket - 1].last) {
+    throw_error(ErrorKind::internal, "a gradient of {} arrived after its bucket was completed",
+                optimizer_state_.tensors()[index].name);
+  }
+  if (buckets[bucket - 1].early && use == 0) return;  // output head's part, which precedes all blocks in backward
+  while (open_ > bucket) leave(--open_, false);
 }
 
 void StepAccumulator::leave(size_t bucket, bool empty) {
@@ -127,7 +133,7 @@ void Fp32Accumulator::complete(const Bucket& bucket) {
 
 nn::GradientAccumulator::Slot Fp32Accumulator::open(int trainable, int64_t, int use) {
   const auto index = static_cast<size_t>(trainable);
-  require_open(index);
+  finish_buckets_after(index, use);
   const TrainedParameter& t = optimizer_state_.tensors()[index];
   const bool apart = use == 1 && t.tied_gradient;
   return apart ? Slot{t.tied_gradient, tied_touched_[index]} : Slot{t.gradient, touched_[index]};
@@ -145,8 +151,8 @@ FixedPointAccumulator::FixedPointAccumulator(OptimizerState& optimizer_state, op
 
 size_t FixedPointAccumulator::bytes(int64_t n) { return ops::add_fixed_bytes(n); }
 
-nn::GradientAccumulator::Slot FixedPointAccumulator::open(int trainable, int64_t, int) {
-  require_open(static_cast<size_t>(trainable));
+nn::GradientAccumulator::Slot FixedPointAccumulator::open(int trainable, int64_t, int use) {
+  finish_buckets_after(static_cast<size_t>(trainable), use);
   return {optimizer_state_.tensors()[static_cast<size_t>(trainable)].gradient, false};
 }
 

@@ -42,8 +42,9 @@ class StepAccumulator : public nn::GradientAccumulator {
   virtual Tensor gradient(size_t index) = 0;
 
  protected:
-  // Called before a contribution to tensor `index`. Errors: internal when its bucket is final.
-  void require_open(size_t index) const;
+  // Called before a contribution to tensor `index`: without a pipeline, all buckets after its bucket are final, also
+  // others of the same block. Errors: internal when its bucket is final.
+  void finish_buckets_after(size_t index, int use);
   virtual void reset() { touched_.assign(optimizer_state_.tensors().size(), false); }
   virtual void complete(const Bucket&) {}  // the bucket gets no more contributions
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
 #include "nn/next_token_loss.h"
 #include "nn/row_exchange.h"
@@ -107,6 +108,10 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
   if (share.sequence_parallel() && !host_visible) {
     bytes.exchange += nn::RowExchange::workspace_bytes(static_cast<size_t>(shape.tokens * model.hidden) *
                                                        size_of(settings.activation));
+  }
+  if (share.ep() > 1 && !host_visible) {
+    bytes.exchange += nn::ExpertExchange::largest_bytes(spec::sizes_of(model, share.shards.front()), shape.tokens,
+                                                        settings.activation);
   }
   if (share.tp() > 1 && !host_visible) bytes.scratch += nn::DeviceSum::bytes();
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);

@@ -12,17 +12,18 @@
 
 namespace ingot::train {
 
-// The micro-batches of a step or an evaluation on this rank. `losses`: appended to as they arrive, where
-// Step::has_losses().
+// The micro-batches of a step or an evaluation on this rank. `losses`: those of the first `own` sequences, appended to
+// as they arrive, where Step::has_losses().
 class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
  public:
   MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
-               size_t each, int count, std::vector<LossSum>& losses)
+               size_t each, int count, size_t own, std::vector<LossSum>& losses)
       : step_(step),
         sequences_(sequences),
         samples_(samples),
         each_(each),
         count_(count),
+        own_(own),
         losses_(step.has_losses() ? &losses : nullptr) {}
 
   // For training; `number`: of the step, for dropout.
@@ -128,9 +129,9 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
     ++put_;
     if (count == 0) return;
     const StepSettings& s = step_.settings_;
-    const int64_t number = step_.uploader_->put(sequences_.subspan(begin, count),
-                                                samples_.empty() ? samples_ : samples_.subspan(begin, count),
-                                                s.sequence_length, s.accumulation_unit, losses_);
+    const int64_t number = step_.uploader_->put(
+        sequences_.subspan(begin, count), samples_.empty() ? samples_ : samples_.subspan(begin, count),
+        s.sequence_length, s.accumulation_unit, begin < own_ ? losses_ : nullptr);
     if (begin == 0) first_ = number;
   }
 
@@ -139,6 +140,7 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
   std::span<const int64_t> samples_;
   size_t each_;  // sequences of a micro-batch
   int count_;    // micro-batches; some at the end may be empty
+  size_t own_;   // sequences, a whole number of micro-batches unless it is all of them
   std::vector<LossSum>* losses_;
   std::optional<nn::Training> training_;
   std::optional<nn::NextTokenLoss> objective_;

@@ -33,8 +33,8 @@ class Counter {
     const auto own = [&](int rank) {
       return rank_sequences(sequences, settings.accumulation_unit, rank, data_parallel).count();
     };
-    const int64_t mine = own(data_rank() / share.cp);
     const int64_t max_sequences = own(data_parallel - 1);
+    const int64_t mine = share.ep() > 1 ? max_sequences : own(data_rank() / share.cp);
     const int count = micro_batches_of(has_equal_micro_batches(share) ? max_sequences : mine, settings, share);
     const int64_t each = settings.micro * settings.accumulation_unit;
     for (int64_t i = 0; i < count; ++i)
@@ -137,13 +137,14 @@ class Counter {
       const spec::LayerSpec& layer = part.layers[static_cast<size_t>(i)];
       const CutAdapters cut = adapters_of(first + i);
       count_attention_forward(layer, tokens, true, cut);
-      count_mlp_forward(layer, tokens, true, cut);
+      count_mlp_forward(layer, tokens, true, cut, trains);
       if (!trains || i < lowest) continue;
-      if (settings_.recompute == spec::Recompute::selective && spec::experts_of(layer.mlp) != nullptr)
+      if (settings_.recompute == spec::Recompute::selective && spec::experts_of(layer.mlp) != nullptr &&
+          share_.ep() == 1)
         gather_rows(tokens, 1);
       if (settings_.recompute == spec::Recompute::full) {
         count_attention_forward(layer, tokens, layer.post_norms || !layer.parallel_residual, cut);
-        count_mlp_forward(layer, tokens, layer.post_norms, cut);
+        count_mlp_forward(layer, tokens, layer.post_norms, cut, trains);
       }
       count_mlp_backward(layer, tokens, cut);
       count_attention_backward(layer, tokens, !lora_ || i > lowest || below, cut);
@@ -159,29 +160,45 @@ class Counter {
     sum_residual(tokens);
     sum_low_rank(tokens, cut.attention_out);
   }
-  void count_mlp_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut) {
+  void count_mlp_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut,
+                         bool trains) {
     const spec::Experts* experts = spec::experts_of(layer.mlp);
     gather_rows(tokens, 1);
+    if (experts != nullptr) exchange_rows(*experts, tokens, trains);
     if (experts != nullptr && sliced()) {
-      const int64_t rows = tokens * experts->per_token / experts->count;
-      sum(rows, model_.hidden, experts->count);
-      sum_low_rank(rows, cut.down * experts->count);
+      const int64_t rows = rows_of_one(*experts, tokens);
+      sum(rows, model_.hidden, experts->own());
+      sum_low_rank(rows, cut.down * experts->own());
     } else if (output) {
       sum_residual(tokens);
       sum_low_rank(tokens, cut.down);
     }
   }
 
+  // Of an expert, where tokens are distributed evenly.
+  int64_t rows_of_one(const spec::Experts& experts, int64_t tokens) const {
+    return tokens * share_.ep() * experts.per_token / experts.count;
+  }
+  // Of expert-parallel ranks, in one direction: which tokens' rows these are, the rows, and what they become.
+  void exchange_rows(const spec::Experts& experts, int64_t tokens, bool trains) {
+    if (share_.ep() == 1) return;
+    const int64_t rows = tokens * experts.per_token;
+    add(Axis::ep, Collective::all_to_all, rows * 4);
+    add(Axis::ep, Collective::all_to_all, rows * model_.hidden * width(), 2);
+    if (trains && lora_ && lora_->dropout > 0) add(Axis::ep, Collective::all_gather, tokens * share_.ep() * 8);
+  }
+
   void count_mlp_backward(const spec::LayerSpec& layer, int64_t tokens, const CutAdapters& cut) {
     const spec::Experts* experts = spec::experts_of(layer.mlp);
     gather_rows(tokens, 2);
+    if (experts != nullptr) exchange_rows(*experts, tokens, true);
     if (experts == nullptr) {
       sum_residual(tokens);
       sum_low_rank(tokens, cut.down + cut.ups * (defers() ? 2 : 1));
     } else if (sliced()) {
-      const int64_t rows = tokens * experts->per_token / experts->count;
-      sum(rows, model_.hidden, experts->count);
-      sum_low_rank(rows, (cut.down + cut.expert_gate + cut.expert_up) * experts->count);
+      const int64_t rows = rows_of_one(*experts, tokens);
+      sum(rows, model_.hidden, experts->own());
+      sum_low_rank(rows, (cut.down + cut.expert_gate + cut.expert_up) * experts->own());
     } else {
       sum_residual(tokens);
       if (share_.tp() > 1)
@@ -233,8 +250,6 @@ class Counter {
     const auto computed = static_cast<int64_t>(std::ranges::count_if(tokens_, has_tokens));
     const bool every = share_.zero_stage() >= 2;
     const int64_t times = every ? std::ssize(tokens_) : 1;
-    const bool several = share_.ranks * share_.replicas > 1;
-    const Axis first = share_.ranks > 1 ? Axis::dp : Axis::replicas;
     for (const BucketBytes& bucket : buckets) {
       const int64_t partial_times = every ? computed : std::min<int64_t>(computed, 1);
       if (share_.tp() > 1 && !(sliced() && lora_)) {
@@ -244,12 +259,14 @@ class Counter {
       for (const size_t bytes : bucket.copied)
         add(Axis::tp, Collective::all_gather, static_cast<int64_t>(bytes) * share_.tp(), partial_times);
       if (computed > 0) add(Axis::pp, Collective::all_reduce, static_cast<int64_t>(bucket.split));
-      if (!several) continue;
-      const Collective how = share_.zero_stage() == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-      add(first, how, static_cast<int64_t>(bucket.memory), times);
-      if (share_.ranks > 1 && share_.replicas > 1)
+      const int ranks = share_.ranks_of(bucket.divided);
+      if (ranks * share_.replicas == 1) continue;
+      const Collective how =
+          share_.zero_stage() == 0 || ranks == 1 ? Collective::all_reduce : Collective::reduce_scatter;
+      add(ranks > 1 ? Axis::dp : Axis::replicas, how, static_cast<int64_t>(bucket.memory), times);
+      if (ranks > 1 && share_.replicas > 1)
         add(Axis::replicas, Collective::all_reduce, static_cast<int64_t>(bucket.section));
-      if (share_.zero_stage() == 0 || (share_.gathers_weights() && !lora_)) continue;
+      if (share_.zero_stage() == 0 || ranks == 1 || (share_.gathers_weights() && !lora_)) continue;
       for (const size_t bytes : bucket.weights) add(Axis::dp, Collective::all_gather, static_cast<int64_t>(bytes));
     }
   }

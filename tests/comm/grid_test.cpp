@@ -132,6 +132,32 @@ TEST(Grid, DividesDataParallelRanksIntoShardGroups) {
   });
 }
 
+// Expert-parallel ranks are neighbours in a shard group; together with stages and tensor-parallel ranks they have one
+// copy of the model.
+TEST(Grid, DividesShardGroupsIntoExpertParallelRanks) {
+  run_in_process({.ranks = 16}, [](const Group& world) {
+    const spec::Layout layout{.dp = 4, .cp = 2, .tp = 2, .shard = 4, .ep = 2};
+    const Grid grid = make_grid(world, layout);
+    const int dp = grid.dp.rank(), tp = grid.tp.rank();
+    const auto at = [&](int each) { return 2 * each + tp; };  // world rank of a data-parallel one
+    EXPECT_EQ(grid.ep.rank(), spec::place_of(layout, world.rank()).ep_rank(layout));
+    EXPECT_EQ(grid.ep.gather_one(world.rank()), (std::vector{at(dp / 2 * 2), at(dp / 2 * 2 + 1)}));
+    const int first = dp / 4 * 4 + dp % 2;
+    EXPECT_EQ(grid.expert_shard.gather_one(world.rank()), (std::vector{at(first), at(first + 2)}));
+    const int pair = dp / 2 * 4;
+    EXPECT_EQ(grid.model.gather_one(world.rank()), (std::vector{pair, pair + 1, pair + 2, pair + 3}));
+    const Grid all = make_grid(world, {.dp = 16, .shard = 4, .ep = 4});
+    EXPECT_EQ(all.ep.size(), 4);
+    EXPECT_EQ(all.expert_shard.size(), 1);
+    EXPECT_EQ(all.replicas.size(), 4);
+    EXPECT_THROW(make_grid(world, {.dp = 16, .shard = 2, .ep = 4}), Error);
+  });
+  run_in_process({.ranks = 8}, [](const Group& world) {
+    const Grid grid = make_grid(world, {.dp = 4, .pp = 2, .ep = 2});
+    EXPECT_EQ(grid.model.rank(), 2 * grid.pp.rank() + grid.ep.rank());
+  });
+}
+
 TEST(Grid, OneAxisLayoutsWorkAndOtherSizesAreErrors) {
   run_in_process({.ranks = 3}, [](const Group& world) {
     const Grid grid = make_grid(world, {.dp = 3});

@@ -217,6 +217,14 @@ TEST(InProcess, ExceptionsOfOtherTypesEndAllToo) {
   EXPECT_EQ(error.message(), "rank 1: bad luck");
 }
 
+// A request is that of all ranks.
+TEST(InProcess, WrongRequestsNameNoRank) {
+  const Error error = error_of({.ranks = 2}, [](const Group&) { throw_hint(ErrorKind::usage, "use 2", "3 is odd"); });
+  EXPECT_EQ(error.kind(), ErrorKind::usage);
+  EXPECT_EQ(error.message(), "3 is odd");
+  EXPECT_EQ(error.hint(), "use 2");
+}
+
 TEST(InProcess, AMissingRankIsNamed) {
   std::latch both(2);  // the first rank to time out reports that the other one arrived
   const Error error = error_of({.ranks = 3, .timeout_s = 0.2}, [&](const Group& group) {

@@ -332,6 +332,63 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
   }
 }
 
+// A mixture whose experts are divided: the bytes of one rank, through checkpoints in other layouts; and an adapter.
+TEST_F(Pretrain, ExpertParallelRanksHaveTheBytesOfOneRank) {
+  const fs::path mixture = program_ / "mixture";
+  fs::copy(fs::path(source_root) / "recipes" / "models" / "tiny", mixture);
+  Json config = Json::parse(read_file(mixture / "config.json", 1 << 20));
+  config["model_type"] = "mixtral";
+  config["architectures"] = {"MixtralForCausalLM"};
+  config["intermediate_size"] = 64;
+  config["num_local_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
+  write(mixture / "config.json", config.dump());
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"schedule.name=constant", "determinism=bitwise", "model=" + mixture.string(),
+                             "data.eval=" + (program_ / "train.jsonl").string()});
+    return more;
+  };
+  const auto model = [&](const std::string& name) {
+    return read_file(run(name) / "model" / "model.safetensors", uint64_t{1} << 30);
+  };
+  ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
+  ASSERT_NO_FATAL_FAILURE(trains("divided", with({"steps=2", "parallel.dp=2", "parallel.ep=2", "threads=2"})));
+  // Four ranks, of which some have no second sequence, and then none have experts of their own.
+  ASSERT_NO_FATAL_FAILURE(trains("divided", with({"steps=3", "parallel.dp=4", "parallel.ep=2", "parallel.zero=2",
+                                                  "batch.micro=1", "threads=4", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(
+      trains("divided", with({"steps=4", "parallel.dp=3", "parallel.zero=1", "threads=3", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("divided", with({"parallel.dp=4", "parallel.ep=4", "parallel.zero=1", "parallel.pp=2",
+                                                  "batch.micro=1", "threads=8", "--resume"})));
+  EXPECT_EQ(curve("divided"), curve("one"));
+  EXPECT_EQ(model("divided"), model("one"));
+  EXPECT_EQ(events("divided", "eval").back()["loss"], events("one", "eval").back()["loss"]);
+
+  const auto adapter = [&](const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> words = command(name, with(more));
+    words.front() = "finetune";
+    words.insert(words.end(), {"init=pretrained", "model=" + (run("one") / "model").string(),
+                               "adapter={rank: 4, dropout: 0.1}", "steps=2"});
+    const Result result = program_.run(words);
+    EXPECT_EQ(result.code, 0) << result.error;
+    return result.code == 0 ? read_file(run(name) / "adapter" / "adapter_model.safetensors", uint64_t{1} << 30)
+                            : "failed";
+  };
+  EXPECT_EQ(adapter("adapter", {"parallel.dp=2", "parallel.ep=2", "parallel.zero=1", "threads=2"}),
+            adapter("adapter-one", {}));
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
+      {{"parallel.ep=2"}, "parallel.ep 2 does not divide the 1 ranks of parallel.dp x parallel.cp"},
+      {{"parallel.dp=3", "parallel.ep=3", "threads=3"}, "4 experts cannot be divided among ep 3 ranks"}};
+  for (const auto& [settings, words] : refusals) {
+    const Result result = program_.run(command("wrong", with(settings)));
+    EXPECT_EQ(result.code, 2) << words;
+    EXPECT_NE(result.error.find(words), std::string::npos) << result.error;
+  }
+  const Result dense = program_.run(command("wrong", {"parallel.dp=2", "parallel.ep=2", "threads=2"}));
+  EXPECT_EQ(dense.code, 2);
+  EXPECT_NE(dense.error.find("ep is 2, but the model has no experts"), std::string::npos) << dense.error;
+}
+
 // Sums in slices: the bytes of one rank, through checkpoints in other layouts; and a step is replayed by one rank.
 TEST_F(Pretrain, RanksHaveTheBytesOfOneRankInSlices) {
   const std::vector<std::string> plain = {"schedule.name=constant", "determinism=bitwise", "parallel.units=2"};

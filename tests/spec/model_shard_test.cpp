@@ -141,6 +141,42 @@ TEST(TensorParallelShards, HoldEveryElement) {
 }
 
 // Slices of sums are refused as ranks are, with the setting's name and the most that work.
+// Ranks of every place hold each expert's parameters once, and all others each.
+TEST(ExpertParallelShards, DivideTheExperts) {
+  for (const models::FamilyCase& family : models::family_cases()) {
+    for (const int64_t ranks : {2, 4}) {
+      if (!models::can_be_cut(family.spec, {.ep = ranks})) continue;
+      std::map<size_t, int64_t> holders;
+      const std::vector<ParamSpec> table = parameters(family.spec);
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        for (const HeldParameter& p : held_parameters(family.spec, {.ep = ranks, .ep_rank = rank})) {
+          ++holders[p.whole];
+          EXPECT_EQ(p.divided, table[p.whole].expert >= 0) << family.name << " " << p.held.name;
+          EXPECT_EQ(p.held.shape, table[p.whole].shape);
+        }
+      }
+      for (size_t i = 0; i < table.size(); ++i)
+        EXPECT_EQ(holders[i], table[i].expert >= 0 ? 1 : ranks) << family.name << " " << table[i].name;
+    }
+  }
+}
+
+TEST(ExpertParallelShards, RefusalsNameWhatWorks) {
+  ModelSpec mixture = models::family_cases().front().spec;
+  const auto refusal = [&](int64_t ranks) {
+    try {
+      check(mixture, {.ep = ranks});
+    } catch (const Error& error) {
+      return error.message() + "; " + error.hint();
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal(2), "ep is 2, but the model has no experts; remove ep");
+  mixture.layers.back().mlp = Experts{.count = 6, .per_token = 2, .expert = dense_of(mixture.layers.back().mlp)};
+  EXPECT_EQ(refusal(3), "accepted");
+  EXPECT_EQ(refusal(4), "6 experts cannot be divided among ep 4 ranks; use one of 1, 2, 3, 6");
+}
+
 TEST(TensorParallelShards, RefusedSlicesNameSizesAndWhatWorks) {
   ModelSpec model = small_model("llama", 2);
   for (LayerSpec& layer : model.layers) {

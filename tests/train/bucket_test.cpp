@@ -80,30 +80,35 @@ TEST(Buckets, OfAnySizeHaveTheSameBits) {
   struct Case {
     Layout layout;
     bool adapter = false;
-    int shard = 0;
     OptimizerName optimizer = OptimizerName::adamw;
+    bool experts = false;
   };
   const std::vector<Case> cases = {
       {{.tp = 1, .stages = 1, .dp = 2, .zero = 0}},
       {{.tp = 1, .stages = 1, .dp = 3, .zero = 1, .visible = false}},
       {{.tp = 1, .stages = 1, .dp = 3, .zero = 2}},
-      {{.tp = 1, .stages = 1, .dp = 4, .zero = 2, .visible = false}, false, 2},
-      {{.tp = 1, .stages = 1, .dp = 2, .zero = 2}, false, 0, OptimizerName::muon},
+      {{.tp = 1, .stages = 1, .dp = 4, .zero = 2, .visible = false, .shard = 2}},
+      {{.tp = 1, .stages = 1, .dp = 2, .zero = 2}, false, OptimizerName::muon},
       {{.tp = 1, .stages = 1, .dp = 4, .zero = 3, .recompute = spec::Recompute::full}, true},
       {{.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = interleaved, .chunks = 2}},
       {{.tp = 2, .stages = 1, .dp = 1, .zero = 2, .cp = 2}},
+      {{.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2}, false, OptimizerName::adamw, true},
   };
   for (const bool tied : {false, true}) {
     for (const bool fixed : {false, true}) {
-      SmallRun::Settings settings{.spec = small_spec(tied), .threads = 1};
-      settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
+      SmallRun::Settings settings{.threads = 1};
       settings.types.fixed_point_sums = fixed;
       settings.step.accumulation_units = fixed ? sequences : 0;
-      settings.slices = fixed ? 2 : 1;
       for (const Case& c : cases) {
-        if (fixed && c.optimizer == OptimizerName::muon) settings.slices = 1;
+        settings.spec = small_spec(tied);
+        settings.spec.layers = spec::repeated(4, settings.spec.layers.front());
+        if (c.experts) {  // in half of the blocks
+          settings.spec.family = "mixtral";
+          for (size_t i = 0; i < 4; i += 2)
+            settings.spec.layers[i].mlp = spec::Experts{4, 2, spec::dense_of(settings.spec.layers[i].mlp)};
+        }
+        settings.slices = fixed && !c.experts && c.optimizer == OptimizerName::adamw ? 2 : 1;
         settings.types.optimizer = c.optimizer;
-        settings.shard = c.shard;
         settings.lora.reset();
         if (c.adapter) settings.lora = small_lora();
         Outcome expected;
@@ -119,7 +124,6 @@ TEST(Buckets, OfAnySizeHaveTheSameBits) {
           EXPECT_EQ(found.weights.all, expected.weights.all)
               << "zero " << c.layout.zero << ", " << bytes << " bytes" << (fixed ? ", fixed point" : "");
         }
-        settings.slices = fixed ? 2 : 1;
       }
     }
   }

@@ -22,6 +22,8 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
   settings.step.recompute = layout.recompute;
   settings.cp = layout.cp;
   settings.sequence_parallel = layout.sequence_parallel;
+  settings.ep = layout.ep;
+  if (layout.shard > 0) settings.shard = layout.shard;
   settings.step.sequences = rank_sequences(sequences, 1, layout.dp - 1, layout.dp).count();
   return settings;
 }
@@ -99,8 +101,8 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
   Outcome one;
   train(one, settings, {1, 1, 1, 0});
   for (const Layout& layout : tried) {
-    const std::string where = fmt::format("{}, tp {}, {} stages, dp {}, cp {}, zero {}", name, layout.tp, layout.stages,
-                                          layout.dp, layout.cp, layout.zero);
+    const std::string where = fmt::format("{}, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}", name, layout.tp,
+                                          layout.stages, layout.dp, layout.cp, layout.ep, layout.zero);
     Outcome found;
     train(found, settings, layout);
     ASSERT_EQ(found.losses.size(), one.losses.size()) << where;
@@ -153,8 +155,8 @@ void compare_bits(SmallRun::Settings settings, const std::vector<Layout>& tried,
     settings.step.micro = layout.dp == 1 ? 3 : 1;
     train(found, settings, layout, steps);
     expect_equal(one, found,
-                 fmt::format("{}, {} slices, tp {}, {} stages, dp {}, cp {}, zero {}", name, settings.slices, layout.tp,
-                             layout.stages, layout.dp, layout.cp, layout.zero));
+                 fmt::format("{}, {} slices, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}", name, settings.slices,
+                             layout.tp, layout.stages, layout.dp, layout.cp, layout.ep, layout.zero));
   }
 }
 

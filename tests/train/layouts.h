@@ -22,6 +22,8 @@ struct Layout {
   spec::Recompute recompute = spec::Recompute::none;
   int cp = 1;
   bool sequence_parallel = false;
+  int ep = 1;     // of the dp * cp ranks
+  int shard = 0;  // SmallRun::Settings::shard
   int ranks() const { return tp * stages * dp * cp; }
 };
 

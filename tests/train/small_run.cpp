@@ -35,8 +35,12 @@ SmallRun::SmallRun(const Settings& settings)
     : device(settings.visible), threads(settings.threads), spec(settings.spec) {
   cpu::register_ops(registry);
   const int dp = settings.ranks.size() / settings.stages / settings.tp / settings.cp;
-  const comm::Grid grid = comm::make_grid(
-      settings.ranks, {.dp = dp, .cp = settings.cp, .pp = settings.stages, .tp = settings.tp, .shard = settings.shard});
+  const comm::Grid grid = comm::make_grid(settings.ranks, {.dp = dp,
+                                                           .cp = settings.cp,
+                                                           .pp = settings.stages,
+                                                           .tp = settings.tp,
+                                                           .shard = settings.shard,
+                                                           .ep = settings.ep});
   ShardSpec share{grid.shard.rank(), grid.shard.size(), settings.zero};
   share.replica = grid.replicas.rank();
   share.replicas = grid.replicas.size();
@@ -49,6 +53,8 @@ SmallRun::SmallRun(const Settings& settings)
   for (spec::ModelShard& shard : share.shards) {
     shard.tp = grid.tp.size();
     shard.tp_rank = grid.tp.rank();
+    shard.ep = grid.ep.size();
+    shard.ep_rank = grid.ep.rank();
     shard.sequence_parallel = settings.sequence_parallel && settings.tp > 1;
   }
   const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, share.shards);

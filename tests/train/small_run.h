@@ -30,6 +30,7 @@ struct SmallRun {
     int stages = 1;
     int tp = 1;
     int cp = 1;
+    int ep = 1;      // of the data-parallel ranks of a shard group
     int slices = 1;  // ShardSpec::sum_slices
     bool sequence_parallel = false;
     int chunks = 1;

@@ -55,9 +55,9 @@ void expect_counted(const SmallRun::Settings& settings, const Layout& layout, co
     }
     const Traffic planned = step_traffic(run.spec, own.lora, own.types, run.step->settings(),
                                          run.optimizer_state->share(), units, sequences);
-    const std::string where =
-        fmt::format("{}, tp {}, {} stages, dp {}, cp {}, zero {}, rank {}\n{}\n{}", name, layout.tp, layout.stages,
-                    layout.dp, layout.cp, layout.zero, world.rank(), text_of(planned), text_of(after));
+    const std::string where = fmt::format("{}, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}, rank {}\n{}\n{}", name,
+                                          layout.tp, layout.stages, layout.dp, layout.cp, layout.ep, layout.zero,
+                                          world.rank(), text_of(planned), text_of(after));
     ASSERT_EQ(planned.sums().size(), after.sums().size()) << where;
     const std::lock_guard lock(mutex);
     for (const auto& [kind, sum] : planned.sums()) {
@@ -90,11 +90,23 @@ TEST_P(StepTraffic, IsWhatIsExchanged) {
       layouts.push_back(
           {.tp = 2, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .recompute = spec::Recompute::full});
   }
+  if (models::can_be_cut(settings.spec, {.ep = 2})) {
+    layouts.push_back({.tp = 1, .stages = 1, .dp = 4, .zero = 2, .recompute = spec::Recompute::full, .ep = 2});
+    layouts.push_back({.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2, .shard = 2});
+    layouts.push_back({.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = zb_h1, .cp = 2, .ep = 4});
+    if (!models::can_be_cut(settings.spec, {.ep = 4})) layouts.back().ep = 2;
+    if (models::can_be_cut(settings.spec, {.tp = 2})) {
+      layouts.push_back({.tp = 2, .stages = 1, .dp = 2, .zero = 1, .recompute = spec::Recompute::selective, .ep = 2});
+      layouts.back().sequence_parallel = true;
+    }
+  }
   for (const bool adapter : {false, true}) {
     if (adapter) settings.lora = small_lora();
     settings.weights = settings.step.activation = adapter ? DType::bf16 : DType::f32;
-    for (const Layout& layout : layouts)
+    for (const Layout& layout : layouts) {
+      if (adapter) settings.lora->dropout = layout.ep > 1 && layout.tp == 1 ? 0.25 : 0;
       expect_counted(settings, layout, fmt::format("{}, {}", GetParam().name, adapter ? "adapter" : "full"));
+    }
   }
 }
 

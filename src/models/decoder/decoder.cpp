@@ -56,6 +56,7 @@ void bind_mlp(nn::Block& block, const Binder& binder, const spec::Dense& spec, P
 void bind_mlp(nn::Block& block, const Binder& binder, const spec::Experts& spec, Place at) {
   block.experts.router = binder.linear(Role::router, at);
   for (at.expert = 0; at.expert < spec.count; ++at.expert) {
+    if (!binder.has(Role::expert_up, at)) continue;  // another expert-parallel rank has it
     block.experts.add({binder.linear(Role::expert_gate, at), binder.linear(Role::expert_up, at),
                        binder.linear(Role::expert_down, at), activation_of(spec.expert.activation)});
   }
