@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares the memory that each rank of a run takes with what --dry-run planned for it.
 
-  rank_memory.py [--quick] [--axis dp|pp|tp] [--zero STAGE] [--report FILE.md]
+  rank_memory.py [--quick | --large] [--axis dp|pp|tp] [--zero STAGE] [--report FILE.md]
 
 Trains SmolLM2-135M's shape from random weights for two steps of 8 sequences of 256 tokens, as processes that mpirun starts, in
 data-parallel and pipeline layouts with every ZeRO stage, schedule and recompute, and GPT-2 124M's in tensor-parallel ones (its 12
-heads can be divided by 2 and 4), and reads the peak of each process's own memory
+heads can be divided by 2 and 4), with --large a shape of 1.1 billion parameters on four ranks (19 GiB), and reads the peak of each process's own memory
 (without mapped files and MPI's shared memory). What a process takes besides its plan (the program, MPI, the data) is measured once
 with the tiny model and subtracted. Wanted: within 2 % of the plan. Build first: ./run build, ./run mpi. Exit code 1: something is not.
 """
@@ -39,12 +39,13 @@ FULL = [
     ({"tp": 2, "dp": 2}, [{"zero": 0}, {"zero": 1}, {"zero": 2}, {"zero": 3}]),
     ({"tp": 2, "pp": 2}, [{"schedule": "1f1b"}, {"schedule": "zb_h1"}]),
 ]
+LARGE = [({"dp": 4}, [{"zero": 3, "recompute": "full", "optimizer.state_dtype": "bf16"}])]
 QUICK = [({"dp": 2}, [{"zero": 1}]), ({"pp": 2}, [{"schedule": "zb_v"}])]
 
 
 def settings(layout, how):
     words = [f"parallel.{key}={value}" for key, value in layout.items()]
-    words += [f"{key if key in ('recompute', 'determinism', 'adapter') else 'parallel.' + key}={value}" for key, value in how.items()]
+    words += [f"{'' if '.' in key or key in ('recompute', 'determinism', 'adapter') else 'parallel.'}{key}={value}" for key, value in how.items()]
     return words
 
 
@@ -96,7 +97,9 @@ def watch(folder, words):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--quick", action="store_true")
+    chosen.add_argument("--large", action="store_true")
     parser.add_argument("--axis", choices=["dp", "pp", "tp"], help="only layouts with ranks along this axis")
     parser.add_argument("--zero", type=int, help="only this ZeRO stage")
     parser.add_argument("--report", type=pathlib.Path)
@@ -106,7 +109,9 @@ def main():
     if options.watch:
         return watch(options.watch, options.words)
     tiny, whole, cut = ROOT / "recipes/models/tiny", ROOT / "bench/models/smollm2-135m", ROOT / "recipes/models/gpt2-124m"
+    large = ROOT / "bench/models/llama-1.1b"
     lines = ["| layout | settings | planned, MiB by rank | difference, % by rank |", "|---|---|---|---|"]
+    shapes = "SmolLM2-135M's shape, with tp GPT-2 124M's"
     wrong = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
@@ -114,12 +119,12 @@ def main():
             f"name: run\nmodel: {tiny}\ninit: random\ntokenizer: {tiny}\nrun_dir: {folder}/runs\n"
             f"data: {{train: {ROOT}/data/sotu/heldout.jsonl, format: text, sequence_length: 256}}\nsteps: 2\n"
             "batch: {global: 8, micro: 1}\ncheckpoint: {minutes: 0}\n")
-        for layout, variants in QUICK if options.quick else FULL:
+        for layout, variants in QUICK if options.quick else LARGE if options.large else FULL:
             variants = [how for how in variants if options.zero is None or how.get("zero", 0) == options.zero]
             if not variants or (options.axis and options.axis not in layout):
                 continue
             ranks = math.prod(layout.values())
-            shape = cut if "tp" in layout else whole
+            shape = large if options.large else cut if "tp" in layout else whole
             layouts = settings(layout, {})
             besides = [own - plan for own, plan in zip(taken(folder, tiny, layouts, ranks), planned(folder, tiny, layouts, ranks))]
             for how in variants:
@@ -142,9 +147,9 @@ def main():
                              f"{', '.join(f'{100 * difference:+.1f}' for difference in differences)} |")
                 print(lines[-1], file=sys.stderr)
     head = [f"# Memory of ranks ({time.strftime('%Y-%m-%d')})", "",
-            f"`bench/rank_memory.py{' --quick' if options.quick else ''}{f' --axis {options.axis}' if options.axis else ''}"
+            f"`bench/rank_memory.py{' --quick' if options.quick else ' --large' if options.large else ''}{f' --axis {options.axis}' if options.axis else ''}"
             f"{f' --zero {options.zero}' if options.zero is not None else ''}`, commit "
-            f"{commit()}. SmolLM2-135M's shape, with tp GPT-2 124M's, two steps of 8 sequences of "
+            f"{commit()}. {'A shape of 1.1 billion parameters' if options.large else shapes}, two steps of 8 sequences of "
             "256 tokens, micro-batches of one, processes under mpirun. Wanted: within 2 % of the plan.", ""]
     write_report("\n".join(head + lines), options.report)
     if wrong:

@@ -36,11 +36,14 @@ size_t row_bytes(const Tensor& matrix) { return static_cast<size_t>(matrix.shape
 ExpertExchange::ExpertExchange(comm::Group group, std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes)
     : group_(std::move(group)), ranks_(std::move(ranks)), workspace_(ranks_->make_workspace(bytes)) {}
 
-size_t ExpertExchange::largest_bytes(const spec::ModelSpec& model, int64_t tokens, DType activation) {
+size_t ExpertExchange::largest_bytes(const spec::ModelSpec& model, std::span<const spec::ModelShard> shards,
+                                     int64_t tokens, DType activation) {
   int64_t rows = 0;
-  for (const spec::LayerSpec& layer : model.layers) {
-    const spec::Experts* experts = spec::experts_of(layer.mlp);
-    if (experts != nullptr) rows = std::max(rows, tokens * (experts->per_token + experts->max_rows()));
+  for (const spec::ModelShard& shard : shards) {
+    for (const spec::LayerSpec& layer : spec::sizes_of(model, shard).layers) {
+      const spec::Experts* experts = spec::experts_of(layer.mlp);
+      if (experts != nullptr) rows = std::max(rows, tokens * (experts->per_token + experts->max_rows()));
+    }
   }
   return static_cast<size_t>(rows * model.hidden) * size_of(activation);
 }

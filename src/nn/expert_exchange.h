@@ -12,7 +12,7 @@
 #include "comm/device_communicator.h"
 #include "comm/group.h"
 #include "nn/grouped_layer.h"
-#include "spec/model.h"
+#include "spec/model_shard.h"
 #include "spec/traffic.h"
 
 namespace ingot::nn {
@@ -21,8 +21,9 @@ class ExpertExchange {
  public:
   // `ranks` works in the compute stream, for the ranks of `group`. `bytes`: largest_bytes().
   ExpertExchange(comm::Group group, std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes);
-  // Of what a rank sends and receives at once, for `tokens` of each. `model` has the sizes of a rank's part.
-  static size_t largest_bytes(const spec::ModelSpec& model, int64_t tokens, DType activation);
+  // Of what a rank with these parts of the model sends and receives at once, for `tokens` of each rank.
+  static size_t largest_bytes(const spec::ModelSpec& model, std::span<const spec::ModelShard> shards, int64_t tokens,
+                              DType activation);
 
   int ranks() const { return ranks_->size(); }
   int rank() const { return ranks_->rank(); }

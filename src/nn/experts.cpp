@@ -61,7 +61,7 @@ class ExpertPass {
   std::optional<Training> training_;
 };
 
-// A pass over the tokens of all expert-parallel ranks, which have the same number each.
+// A pass over the tokens of all expert-parallel ranks, which have the same number each, and at most one adapter.
 class AllTokensPass {
  public:
   AllTokensPass(Pass& own, int64_t tokens) : pass_(own) {

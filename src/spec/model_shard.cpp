@@ -136,7 +136,10 @@ void check_experts(const ModelSpec& model, int64_t ranks) {
     const Experts* experts = experts_of(layer.mlp);
     if (experts == nullptr) continue;
     common = std::gcd(common, experts->count);
-    if (layer.post_norms) throw_error(ErrorKind::unsupported, "ep {} with norms after the experts", ranks);
+    if (layer.post_norms) {
+      throw_hint(ErrorKind::unsupported, "remove ep",
+                 "ep {}: in backward the gradients of norms after attention would follow those of the experts", ranks);
+    }
   }
   if (common == 0) throw_hint(ErrorKind::usage, "remove ep", "ep is {}, but the model has no experts", ranks);
   if (common % ranks == 0) return;

@@ -33,6 +33,7 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
       optimizer_state_(optimizer_state),
       ranks_(grid.dp),
       shard_(grid.shard),
+      expert_shard_(grid.expert_shard),
       stages_(grid.pp),
       tp_(grid.tp),
       model_(grid.model),
@@ -48,6 +49,8 @@ GradientSync::GradientSync(ops::Context& context, OptimizerState& optimizer_stat
   };
   whole_ = first_over(communicator(grid.on_device.shard, grid.shard));
   if (share.ep() > 1) divided_ = first_over(communicator(grid.on_device.expert_shard, grid.expert_shard));
+  // Once a step, like all that crosses shard groups.
+  if (every_micro_batch() && divided_.axis == spec::Axis::replicas) divided_ = {nullptr, replicas};
   if (share.rank != shard_.rank() || share.ranks != shard_.size() || share.replica != grid.replicas.rank() ||
       share.replicas != grid.replicas.size() || share.stage() != stages_.rank() || share.stages() != stages_.size() ||
       share.tp_rank() != tp_.rank() || share.tp() != tp_.size() || share.ep_rank() != grid.ep.rank() ||
@@ -275,32 +278,38 @@ void GradientSync::gather_squares(const Tensor& squares) const {
 }
 
 void GradientSync::gather_squares(const Tensor& squares, const Tensor& blocks) const {
+  const ShardSpec& share = optimizer_state_.share();
   std::vector<double> local_blocks(static_cast<size_t>(blocks.elements()));
   device_.copy_to_host(local_blocks.data(), blocks.data, blocks.bytes());
+  std::array<std::vector<double>, 2> own;
+  auto next = local_blocks.begin();
+  for (const TrainedParameter& t : optimizer_state_.tensors()) {
+    const auto end = next + t.num_square_blocks(share);
+    std::vector<double>& of_kind = own.at(t.divided ? 1 : 0);
+    of_kind.insert(of_kind.end(), next, end);
+    next = end;
+  }
   // Without shards every rank has all blocks.
-  const bool whole = optimizer_state_.share().zero_stage() == 0;
-  const std::vector<std::vector<double>> all =
-      (whole ? comm::Group() : shard_).gather(std::span<const double>(local_blocks));
-  const std::vector<double> totals = optimizer_state_.share().sum_slices > 1 ? sum_sliced_blocks(all) : sum_blocks(all);
+  const bool whole = share.zero_stage() == 0;
+  RankBlocks all;
+  all[0] = (whole ? comm::Group() : shard_).gather(std::span<const double>(own[0]));
+  if (share.ep() > 1) all[1] = (whole ? comm::Group() : expert_shard_).gather(std::span<const double>(own[1]));
+  const std::vector<double> totals = share.sum_slices > 1 ? sum_sliced_blocks(all) : sum_blocks(all);
   device_.copy_from_host(squares.data, totals.data(), squares.bytes());
 }
 
-// `all`: by rank. Each rank's blocks are in the order of the tensors, and a tensor's parts are in the order of the
-// ranks.
-std::vector<double> GradientSync::sum_blocks(const std::vector<std::vector<double>>& all) const {
+// A tensor's parts are in the order of the ranks.
+std::vector<double> GradientSync::sum_blocks(const RankBlocks& all) const {
   constexpr int64_t block = ops::sum_squares_block;
   const ShardSpec& share = optimizer_state_.share();
-  const auto ep = static_cast<size_t>(share.ep()), ep_rank = static_cast<size_t>(share.ep_rank());
-  std::vector<size_t> next_block(all.size());
+  std::array<std::vector<size_t>, 2> next_block{std::vector<size_t>(all[0].size()), std::vector<size_t>(all[1].size())};
   std::vector<double> totals(optimizer_state_.num_trainable());
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
+    const size_t kind = t.divided ? 1 : 0;
     double total = 0;
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      // Expert-parallel ranks have equal numbers of experts of their own in the same places.
-      const size_t part = t.divided ? rank / ep : rank;
-      const int64_t count = (t.parts[part].count() + block - 1) / block;
-      const bool has = !t.divided || rank % ep == ep_rank;
-      for (int64_t i = 0; i < count; ++i, ++next_block[rank]) total += has ? all[rank].at(next_block[rank]) : 0;
+    for (size_t rank = 0; rank < all.at(kind).size(); ++rank) {
+      const int64_t count = (t.parts[rank].count() + block - 1) / block;
+      for (int64_t i = 0; i < count; ++i) total += all.at(kind)[rank].at(next_block.at(kind)[rank]++);
     }
     if (t.is_counted(share) && share.is_first_with(t.divided)) totals[t.number] = total;
   }
@@ -308,24 +317,21 @@ std::vector<double> GradientSync::sum_blocks(const std::vector<std::vector<doubl
   return totals;
 }
 
-std::vector<double> GradientSync::sum_sliced_blocks(const std::vector<std::vector<double>>& all) const {
+std::vector<double> GradientSync::sum_sliced_blocks(const RankBlocks& all) const {
   const ShardSpec& share = optimizer_state_.share();
   const auto slices = static_cast<size_t>(share.sum_slices);
-  const auto ep = static_cast<size_t>(share.ep()), ep_rank = static_cast<size_t>(share.ep_rank());
-  std::vector<size_t> next_block(all.size());
+  std::array<std::vector<size_t>, 2> next_block{std::vector<size_t>(all[0].size()), std::vector<size_t>(all[1].size())};
   // By tensor and slice, each of which one rank has: zeros are added to it.
   std::vector<double> of_slices(optimizer_state_.num_trainable() * slices);
   for (const TrainedParameter& t : optimizer_state_.tensors()) {
     if (!t.is_counted(share)) continue;
+    const size_t kind = t.divided ? 1 : 0;
     const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1;
-    const size_t alike = t.divided && all.size() > 1 ? ep : 1;  // ranks with the same part of one of their experts
     for (const SquareBlock& block : t.square_blocks) {
-      size_t part = 0;
-      while (all.size() > 1 && block.rows.begin * columns >= t.parts[part].end) ++part;
-      const size_t owner = part * alike + (alike > 1 ? ep_rank : 0);
-      const double squares = all[owner].at(next_block[owner]);
+      size_t rank = 0;
+      while (all.at(kind).size() > 1 && block.rows.begin * columns >= t.parts[rank].end) ++rank;
+      const double squares = all.at(kind)[rank].at(next_block.at(kind)[rank]++);
       if (share.is_first_with(t.divided)) of_slices[t.number * slices + static_cast<size_t>(block.slice)] += squares;
-      for (size_t rank = part * alike; rank < (part + 1) * alike; ++rank) ++next_block[rank];
     }
   }
   sum_over_model(of_slices);

@@ -86,8 +86,11 @@ class GradientSync {
   bool alone() const { return ranks_.size() == 1 || local_only_; }
   bool one_stage() const { return stages_.size() == 1 || local_only_; }
   bool one_tp_rank() const { return tp_.size() == 1 || local_only_; }
-  std::vector<double> sum_blocks(const std::vector<std::vector<double>>& blocks) const;
-  std::vector<double> sum_sliced_blocks(const std::vector<std::vector<double>>& blocks) const;
+  // The sums of squares of blocks, by TrainedParameter::divided and rank of the group that divides such tensors; a
+  // rank's are in the order of the tensors.
+  using RankBlocks = std::array<std::vector<std::vector<double>>, 2>;
+  std::vector<double> sum_blocks(const RankBlocks& all) const;
+  std::vector<double> sum_sliced_blocks(const RankBlocks& all) const;
   const Reduction& reduction(bool divided) const { return divided ? divided_ : whole_; }
   // Whether no other rank has other parts of the model.
   bool has_whole_model() const { return local_only_ || model_.size() == 1; }
@@ -109,10 +112,10 @@ class GradientSync {
   ops::Context& context_;
   Device& device_;
   OptimizerState& optimizer_state_;
-  comm::Group ranks_;   // data-parallel
-  comm::Group shard_;   // comm::Grid::shard
-  comm::Group stages_;  // of the pipeline
-  comm::Group tp_;      // tensor-parallel
+  comm::Group ranks_;                 // data-parallel
+  comm::Group shard_, expert_shard_;  // as in comm::Grid
+  comm::Group stages_;                // of the pipeline
+  comm::Group tp_;                    // tensor-parallel
   nn::DeviceSum* tp_sum_ = nullptr;
   spec::Traffic* traffic_ = nullptr;
   ActionLog* log_ = nullptr;

@@ -82,8 +82,9 @@ bool NonFiniteLocator::is_finite(const Tensor& tensor) const {
 
 void NonFiniteLocator::ran(const char* op, std::span<const Tensor> tensors, const ops::OpWork&) {
   if (!found_.empty()) return;
-  // After a combination of experts' results too: expert-parallel ranks have run other ops before it.
-  const auto begins = {ops::Attention::name, ops::AttentionBackward::name, ops::CombineRows::name};
+  // Around the experts too: expert-parallel ranks run other ops between these.
+  const auto begins = {ops::Attention::name, ops::AttentionBackward::name, ops::CombineRows::name,
+                       ops::CombineRowsBackward::name};
   if (std::ranges::find(begins, std::string_view(op)) != begins.end())
     place_ = {place_.position, place_.section + 1, 0};
   // Tensor-parallel ranks run the same ops, except that one of them adds the bias of a sum over ranks.

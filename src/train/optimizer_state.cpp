@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/philox.h"
+#include "ops/adamw_bytes.h"
 #include "ops/elementwise.h"
 #include "train/sharded_weights.h"
 
@@ -607,6 +608,17 @@ void OptimizerState::allocate_fixed_sums(Device& device) {
   const std::vector<float> none(num_trainable_);
   device.copy_from_host(ranges_.data, first.data(), ranges_.bytes());
   device.copy_from_host(largest_.data, none.data(), largest_.bytes());
+}
+
+bool TrainedParameter::has(const SquareBlock& block) const {
+  const int64_t columns = shape.rank() > 1 ? shape[1] : 1;
+  return block.rows.begin * columns >= shard.begin && block.rows.end * columns <= shard.end;
+}
+
+int64_t TrainedParameter::num_square_blocks(const ShardSpec& share) const {
+  if (share.sum_slices == 1) return (shard.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
+  if (!is_counted(share)) return 0;
+  return std::ranges::count_if(square_blocks, [this](const SquareBlock& block) { return has(block); });
 }
 
 int64_t OptimizerState::num_parameters() const {

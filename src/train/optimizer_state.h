@@ -54,12 +54,17 @@ struct TrainedParameter : spec::HeldPart {
     return copy ? 0 : HeldPart::counted_elements(share.shards.front());
   }
   bool is_counted(const ShardSpec& share) const { return counted_elements(share) > 0; }
+  // Where ranks divide the state, or sums are taken in slices: the number of blocks of the shard whose squares are
+  // summed apart.
+  int64_t num_square_blocks(const ShardSpec& share) const;
+  // Whether this one of `square_blocks` is of the shard.
+  bool has(const SquareBlock& block) const;
 };
 
 // Consecutive tensors whose gradients are reduced together, when all of them are final in backward, which visits
 // buckets from last to first. There is one bucket per block, one for the tensors before the blocks and one for those
 // after them; ShardSpec::bucket_bytes joins them. With expert parallelism a block's experts have a bucket of
-// their own, the last one of the block.
+// their own, the last one of the block: their gradients have to be final before those of the rest.
 struct Bucket {
   int64_t layer = -1;       // the first block; -1: before the blocks, INT64_MAX: after them
   std::vector<int> chunks;  // of ShardSpec::shards: those that add gradients to it

@@ -63,7 +63,7 @@ int64_t ParallelRecipe::shard_ranks() const {
 spec::Layout ParallelRecipe::layout() const {
   const int64_t ranks = shard_ranks();
   if (ranks % ep != 0) {
-    throw_hint(ErrorKind::usage, shard.is_auto() ? "give a number that divides it" : "change parallel.shard",
+    throw_hint(ErrorKind::usage, fmt::format("set parallel.ep to a divisor of {}", ranks),
                "parallel.ep {} does not divide the {} ranks {}", ep, ranks,
                shard.is_auto() ? "of parallel.dp x parallel.cp" : "of parallel.shard");
   }

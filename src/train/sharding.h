@@ -17,7 +17,8 @@ struct ShardSpec {
   int rank = 0;   // among the ranks that divide the state of these parts among them (comm/grid.h)
   int ranks = 1;  // their number
   int zero = 0;
-  // The parts: in a pipeline the rank's virtual stages, in order. Each has the same tp and tp_rank.
+  // The parts: in a pipeline the rank's virtual stages, in order. Each has the same tp, tp_rank, ep and
+  // ep_rank.
   std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
   int cp = 1;  // context-parallel ranks: neighbours that divide the tokens of the same sequences

@@ -31,23 +31,9 @@ int64_t contributions(const spec::ModelSpec& model, const StepSettings& settings
   return slices * std::max((part + chunk - 1) / chunk + 1, slices);
 }
 
-// Whether a block's elements are those of this rank's shard.
-auto in_shard(const TrainedParameter& t) {
-  const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1;
-  return [shard = t.shard, columns](const SquareBlock& block) {
-    return block.rows.begin * columns >= shard.begin && block.rows.end * columns <= shard.end;
-  };
-}
-
 int64_t own_blocks(const OptimizerState& optimizer_state) {
   int64_t blocks = 0;
-  for (const TrainedParameter& t : optimizer_state.tensors()) {
-    if (optimizer_state.share().sum_slices > 1) {
-      if (t.is_counted(optimizer_state.share())) blocks += std::ranges::count_if(t.square_blocks, in_shard(t));
-      continue;
-    }
-    blocks += (t.shard.count() + ops::sum_squares_block - 1) / ops::sum_squares_block;
-  }
+  for (const TrainedParameter& t : optimizer_state.tensors()) blocks += t.num_square_blocks(optimizer_state.share());
   return blocks;
 }
 
@@ -120,9 +106,9 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     row_exchange_->set_traffic(&traffic_);
   }
   if (share.ep() > 1) {
-    expert_exchange_.emplace(grid.ep, grid.on_device.ep ? grid.on_device.ep : comm::through_host(device, grid.ep),
-                             nn::ExpertExchange::largest_bytes(spec::sizes_of(model_, share.shards.front()),
-                                                               tokens / share.cp, settings.activation));
+    expert_exchange_.emplace(
+        grid.ep, grid.on_device.ep ? grid.on_device.ep : comm::through_host(device, grid.ep),
+        nn::ExpertExchange::largest_bytes(model_, share.shards, tokens / share.cp, settings.activation));
     expert_exchange_->set_traffic(&traffic_);
   }
   for (UpdateDecision& update : decisions_) {
@@ -241,9 +227,8 @@ void Step::sum_squares() {
 int64_t Step::sum_square_blocks(const TrainedParameter& t, const Tensor& gradient, int64_t next) {
   const int64_t columns = t.shape.rank() > 1 ? t.shape[1] : 1, first_row = t.shard.begin / columns;
   const Tensor rows = gradient.reshape(Shape{t.shard.count() / columns, columns});
-  const auto is_own = in_shard(t);
   for (const SquareBlock& block : t.square_blocks) {
-    if (!is_own(block)) continue;
+    if (!t.has(block)) continue;
     const Arena::Scope scope(scratch_);
     const Tensor of_rows = rows.slice(block.rows.begin - first_row, block.rows.end - first_row);
     Tensor part = of_rows;
@@ -341,8 +326,7 @@ const spec::PipelineSchedule& Step::schedule(int micro_batches, bool trains) {
   return schedules_.emplace(std::pair(micro_batches, trains), std::move(made)).first->second;
 }
 
-std::vector<data::PackedSequence> Step::padded(std::span<const data::PackedSequence> sequences) const {
-  const auto count = static_cast<size_t>(grid_.dp.all_max(std::ssize(sequences)));
+std::vector<data::PackedSequence> Step::padded(std::span<const data::PackedSequence> sequences, size_t count) const {
   const auto length = static_cast<size_t>(settings_.sequence_length);
   data::PackedSequence padding;
   padding.ids.assign(length, 0);
@@ -359,8 +343,11 @@ void Step::accumulate(std::vector<LossSum>& losses, int64_t step, std::span<cons
   const bool alone = peers == Pipeline::Peers::absent;
   std::vector<data::PackedSequence> all;
   std::vector<int64_t> all_samples(samples.begin(), samples.end());
-  if (pads_sequences() && !alone) {
-    sequences = all = padded(sequences);
+  const size_t own = sequences.size();
+  if (pads_sequences()) {
+    // A memory probe computes as many as other ranks may have.
+    sequences = all = padded(sequences, alone ? static_cast<size_t>(settings_.micro * settings_.accumulation_unit)
+                                              : static_cast<size_t>(grid_.dp.all_max(std::ssize(sequences))));
     all_samples.resize(sequences.size());
     samples = all_samples;
   }
@@ -368,7 +355,7 @@ void Step::accumulate(std::vector<LossSum>& losses, int64_t step, std::span<cons
                           : scheduled_micro_batches(sequences.size());
   accumulator_->begin_step();
   MicroBatches work(*this, sequences, samples, static_cast<size_t>(settings_.micro * settings_.accumulation_unit),
-                    count, sequences.size(), losses);
+                    count, own, losses);
   work.train(step);
   pipeline_->run(schedule(count, true), work, peers);
 }
@@ -551,7 +538,7 @@ std::vector<double> Step::evaluate(std::span<const data::PackedSequence> sequenc
   size_t all = own;
   std::vector<data::PackedSequence> with_padding;
   if (pads_sequences()) {
-    sequences = with_padding = padded(sequences);
+    sequences = with_padding = padded(sequences, static_cast<size_t>(grid_.dp.all_max(std::ssize(sequences))));
     all = sequences.size();
   } else if (sharded_ != nullptr) {
     all = static_cast<size_t>(grid_.dp.all_max(static_cast<int64_t>(all)));

@@ -181,7 +181,7 @@ class Step {
   // Expert-parallel ranks compute equal numbers of sequences, since each computes for the tokens of the others: the
   // largest number of any data-parallel rank. The sequences after a rank's own are padding, which adds no gradient.
   bool pads_sequences() const { return optimizer_state_.share().ep() > 1; }
-  std::vector<data::PackedSequence> padded(std::span<const data::PackedSequence> sequences) const;
+  std::vector<data::PackedSequence> padded(std::span<const data::PackedSequence> sequences, size_t count) const;
   void enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<const data::PackedSequence> sequences,
                std::span<const int64_t> samples);
   void count(StepResult& result, std::span<const data::PackedSequence> sequences) const;

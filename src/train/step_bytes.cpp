@@ -110,8 +110,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
                                                        size_of(settings.activation));
   }
   if (share.ep() > 1 && !host_visible) {
-    bytes.exchange += nn::ExpertExchange::largest_bytes(spec::sizes_of(model, share.shards.front()), shape.tokens,
-                                                        settings.activation);
+    bytes.exchange += nn::ExpertExchange::largest_bytes(model, share.shards, shape.tokens, settings.activation);
   }
   if (share.tp() > 1 && !host_visible) bytes.scratch += nn::DeviceSum::bytes();
   const AtOnce most = at_once(model, settings, share, lowest_trainable_layer);

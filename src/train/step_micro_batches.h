@@ -12,8 +12,8 @@
 
 namespace ingot::train {
 
-// The micro-batches of a step or an evaluation on this rank. `losses`: those of the first `own` sequences, appended to
-// as they arrive, where Step::has_losses().
+// The micro-batches of a step or an evaluation on this rank. `losses`: those of the micro-batches with any of the first
+// `own` sequences, appended to as they arrive, where Step::has_losses().
 class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
  public:
   MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
@@ -140,7 +140,7 @@ class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
   std::span<const int64_t> samples_;
   size_t each_;  // sequences of a micro-batch
   int count_;    // micro-batches; some at the end may be empty
-  size_t own_;   // sequences, a whole number of micro-batches unless it is all of them
+  size_t own_;   // sequences; those after them are padding
   std::vector<LossSum>* losses_;
   std::optional<nn::Training> training_;
   std::optional<nn::NextTokenLoss> objective_;

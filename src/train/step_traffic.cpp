@@ -263,7 +263,8 @@ class Counter {
       if (ranks * share_.replicas == 1) continue;
       const Collective how =
           share_.zero_stage() == 0 || ranks == 1 ? Collective::all_reduce : Collective::reduce_scatter;
-      add(ranks > 1 ? Axis::dp : Axis::replicas, how, static_cast<int64_t>(bucket.memory), times);
+      const bool once = bucket.divided && ranks == 1;
+      add(ranks > 1 ? Axis::dp : Axis::replicas, how, static_cast<int64_t>(bucket.memory), once ? 1 : times);
       if (ranks > 1 && share_.replicas > 1)
         add(Axis::replicas, Collective::all_reduce, static_cast<int64_t>(bucket.section));
       if (share_.zero_stage() == 0 || ranks == 1 || (share_.gathers_weights() && !lora_)) continue;

@@ -140,7 +140,6 @@ TEST(TensorParallelShards, HoldEveryElement) {
   EXPECT_GT(copied, 100U);
 }
 
-// Slices of sums are refused as ranks are, with the setting's name and the most that work.
 // Ranks of every place hold each expert's parameters once, and all others each.
 TEST(ExpertParallelShards, DivideTheExperts) {
   for (const models::FamilyCase& family : models::family_cases()) {
@@ -177,6 +176,7 @@ TEST(ExpertParallelShards, RefusalsNameWhatWorks) {
   EXPECT_EQ(refusal(4), "6 experts cannot be divided among ep 4 ranks; use one of 1, 2, 3, 6");
 }
 
+// Slices of sums are refused as ranks are, with the setting's name and the most that work.
 TEST(TensorParallelShards, RefusedSlicesNameSizesAndWhatWorks) {
   ModelSpec model = small_model("llama", 2);
   for (LayerSpec& layer : model.layers) {

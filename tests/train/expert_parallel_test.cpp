@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 
 #include "comm/in_process.h"
 #include "models/testing/family_specs.h"
@@ -130,17 +130,53 @@ TEST(ExpertParallel, HasTheBitsOfOneRankWithEveryOptimizer) {
   }
 }
 
+// Ranks of which one alone has an adapted expert, or another layer of it.
+TEST(ExpertParallel, AdaptersOfSomeExpertsHaveTheBitsOfOneRank) {
+  SmallRun::Settings settings{.spec = small_mixture(),
+                              .lora = small_lora({"experts.0.w1", "experts.1.w2", "experts.3.w3", "q_proj"}),
+                              .threads = 1};
+  settings.spec.layers.resize(4, settings.spec.layers.front());
+  settings.step.optimizer.clip_grad_norm = 0.5;
+  for (const int slices : {1, 2}) {
+    settings.slices = slices;
+    compare_bits(settings,
+                 {{.tp = 1, .stages = 1, .dp = 2, .zero = 0, .ep = 2},
+                  {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .ep = 2},
+                  {.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2},
+                  {.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = zb_v, .chunks = 2, .ep = 2}},
+                 "some experts");
+  }
+}
+
+// Parts of the model that have no mixture, of a rank that has one in another part.
+TEST(ExpertParallel, HasTheBitsOfOneRankWithDenseLayers) {
+  SmallRun::Settings settings{.threads = 1};
+  for (const models::FamilyCase& family : models::family_cases()) {
+    if (family.name == "qwen3_moe_dense_layer") settings.spec = family.spec;
+  }
+  spec::LayerSpec dense = settings.spec.layers.front(), mixture = dense;
+  for (const spec::LayerSpec& layer : settings.spec.layers)
+    (spec::experts_of(layer.mlp) == nullptr ? dense : mixture) = layer;
+  settings.spec.layers = {dense, dense, mixture, mixture};
+  compare_bits(
+      settings,
+      {{.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = interleaved, .chunks = 2, .visible = false, .ep = 2},
+       {.tp = 1, .stages = 2, .dp = 4, .zero = 0, .schedule = one_f_one_b, .ep = 2}},
+      "dense layers");
+}
+
 // The step's allocations equal the prediction. A rank has half of the experts, of which every token can select two.
 TEST(ExpertParallel, TakesThePredictedMemory) {
-  for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
-    const Layout layout{.tp = 1, .stages = 1, .dp = 2, .zero = 0, .recompute = recompute, .ep = 2};
+  const auto check = [](const Layout& layout, bool adapter) {
     comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
       SmallRun::Settings own = laid_out({.spec = small_mixture(), .threads = 1}, layout);
+      if (adapter) own.lora = small_lora();
+      if (adapter) own.lora->dropout = 0.25;
       own.ranks = world;
       SmallRun run(own);
       const ShardSpec& share = run.optimizer_state->share();
-      const StepBytes bytes =
-          Step::bytes(run.spec, own.step, 0, 0, false, 1, run.optimizer_state->update_bytes(), true, share);
+      const StepBytes bytes = Step::bytes(run.spec, own.step, 0, run.optimizer_state->adapter_rank(), false, 1,
+                                          run.optimizer_state->update_bytes(), own.visible, share);
       EXPECT_EQ(run.step_bytes, bytes.saved + bytes.scratch + bytes.batch);
       run_step(run, 1);
       EXPECT_EQ(run.step->peak().saved, bytes.saved);
@@ -148,6 +184,35 @@ TEST(ExpertParallel, TakesThePredictedMemory) {
       size_t held = 0;
       for (const spec::HeldParameter& p : spec::held_parameters(run.spec, share.shards)) held += p.divided ? 1 : 0;
       EXPECT_EQ(held, run.spec.layers.size() * 2 * 3);
+    });
+  };
+  for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::selective, spec::Recompute::full}) {
+    for (const bool visible : {false, true}) {
+      for (const bool adapter : {false, true}) {
+        check({.tp = 1, .stages = 1, .dp = 2, .zero = 0, .visible = visible, .recompute = recompute, .ep = 2}, adapter);
+      }
+    }
+  }
+}
+
+// All ranks name the expert of one of them.
+TEST(ExpertParallel, LocatesTheExpertThatIsNotFinite) {
+  const std::string name = "model.layers.1.block_sparse_moe.experts.2.w3.weight";
+  for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::full}) {
+    const Layout layout{.tp = 1, .stages = 1, .dp = 2, .zero = 0, .recompute = recompute, .ep = 2};
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+      SmallRun::Settings own = laid_out({.spec = small_mixture(), .threads = 1}, layout);
+      own.ranks = world;
+      SmallRun run(own);
+      for (const TrainedParameter& t : run.optimizer_state->tensors()) {
+        if (t.name == name) t.weight.as<float>()[5] = INFINITY;
+      }
+      EXPECT_TRUE(run_step(run, 1).skipped);
+      const std::vector<data::PackedSequence> all = run.sequences(2);
+      const auto rank = static_cast<size_t>(world.rank());
+      const std::vector<int64_t> samples = {world.rank()};
+      const std::string found = run.step->locate_non_finite(1, std::span(all).subspan(rank, 1), samples, run.weights);
+      EXPECT_NE(found.find(name + ", whose values are not finite"), std::string::npos) << found;
     });
   }
 }
