@@ -112,6 +112,15 @@ struct TensorParallel {
   }
 };
 
+// Follows a pass from layer to layer.
+class PassObserver {
+ public:
+  virtual ~PassObserver() = default;
+  // Before the computations of a block, of what is before the blocks (layer -1) or of what is after them (their number,
+  // in forward only), in the whole model's numbers. The layer's weights are there.
+  virtual void begins(int64_t layer, bool backward) = 0;
+};
+
 struct Pass {
   ops::Context& ops;
   const TokenBatch& batch;
@@ -131,6 +140,7 @@ struct Pass {
   // cache.
   ExpertExchange* ep = nullptr;
   WeightGatherer* weights = nullptr;  // null: all weights are there
+  PassObserver* observer = nullptr;   // null: none
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
   const LoraBatch* lora = nullptr;

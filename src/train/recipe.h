@@ -120,6 +120,7 @@ struct ParallelRecipe {
   Offload offload = Offload::none;
   Collectives collectives = Collectives::automatic;
   AutoOr<int64_t> shard;   // of the replicas(), those that divide the state among them; auto: all
+  int64_t bucket_mib = 0;  // ShardSpec::bucket_bytes
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   std::string order = spec::text_of(spec::default_order);
   int64_t timeout_s = 600;
@@ -152,6 +153,7 @@ inline constexpr double default_checkpoint_minutes = 5;
 
 struct LogRecipe {
   bool tensorboard = false;
+  int64_t trace = 0;  // steps
 };
 
 struct Recipe {

@@ -19,6 +19,7 @@
 #include "nn/key_value_gather.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
+#include "train/action_log.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
@@ -145,6 +146,8 @@ class Step {
   double sum_in_order(std::span<const double> losses) const;
   // What this rank has exchanged with others so far, as step_traffic() counts it.
   const spec::Traffic& traffic() const { return traffic_; }
+  // What this rank does is recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log);
   // Seconds that this rank has waited for others so far.
   double waited_s() const { return grid_.waited_s(); }
   const StepSettings& settings() const { return settings_; }
@@ -192,7 +195,12 @@ class Step {
   int64_t sum_square_blocks(const TrainedParameter& t, const Tensor& gradient, int64_t next);
   void decide(double loss_tokens);
   void update(double lr);
-  void gather_weights();  // after an update of this rank's share
+  void update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes);
+  // Whether updates on the host are done layer by layer in the next step's forward pass: not where other ranks wait for
+  // the weights, nor with fixed-point sums, whose gradients are converted in memory that all parameters share.
+  bool defers_host_updates() const;
+  void finish_host_updates(int64_t layer = INT64_MAX);  // of parameters up to this layer
+  void gather_weights();                                // after an update of this rank's share
   void rewind(const UpdateDecision& update);
   bool exceeded_range(const UpdateDecision& update) const;
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
@@ -227,6 +235,7 @@ class Step {
   std::optional<BatchUploader> uploader_;
   std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;
+  ActionLog* log_ = nullptr;
   NonFiniteLocator* locator_ = nullptr;  // while a step is run again
   bool alone_ = false;                   // during a memory probe: layers do not communicate
 };

@@ -215,6 +215,7 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
         {"parallel: {cp: 2, cp_comm_type: p2p}", "allgather"},
         {"parallel: {dp: 2, pp: 2, zero: 2}", "parallel.zero 2 with parallel.pp 2"},
         {"parallel: {chunks: 2}", "parallel.chunks 2 with parallel.pp 1"},
+        {"parallel: {dp: 2, zero: 3, bucket_mib: 32}", "parallel.bucket_mib 32 with parallel.zero 3"},
         {"parallel: {dp: 4, shard: 2}", "parallel.shard 2 with parallel.zero 0"},
         {"parallel: {pp: 2}\neval: {prompts: [hello]}", "eval.prompts with parallel.pp 2"},
         {"parallel: {dp: 2, ep: 2, zero: 3}", "parallel.zero 3 with parallel.ep 2"},

@@ -171,5 +171,21 @@ TEST(StepTraffic, IsWhatIsExchangedInOtherSettings) {
     expect_counted(settings, {.tp = 1, .stages = 1, .dp = 4, .zero = zero}, "shard groups");
 }
 
+// All blocks in one bucket are one message a step and rank, or one a micro-batch.
+TEST(StepTraffic, HasFewerMessagesInLargerBuckets) {
+  SmallRun::Settings settings{.spec = small_spec(), .threads = 1};
+  settings.bucket_bytes = int64_t{1} << 30;
+  const auto messages = [&](int zero, Collective collective) {
+    Traffic in_all;
+    expect_counted(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = zero}, "joined buckets", &in_all);
+    return in_all.sums().at({Axis::dp, collective}).messages;
+  };
+  EXPECT_EQ(messages(0, Collective::all_reduce), 2);
+  EXPECT_EQ(messages(1, Collective::reduce_scatter), 2);
+  EXPECT_EQ(messages(2, Collective::reduce_scatter), 2 * sequences / 2);
+  settings.lora = small_lora();
+  EXPECT_EQ(messages(3, Collective::reduce_scatter), 2 * sequences / 2);
+}
+
 }  // namespace
 }  // namespace ingot::train
