@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/head_exchange.h"
+#include "nn/key_value_gather.h"
 #include "nn/row_exchange.h"
 #include "nn/sliced_sum.h"
 #include "ops/attention_bytes.h"
@@ -19,11 +20,14 @@ Tensor rows_of(const Norm& norm, const Tensor& x) {
   return x.reshape(Shape{x.elements() / features, features});
 }
 
-// Rows and heads for which a rank computes attention (nn/head_exchange.h).
+bool gathers_keys(const PassShape& shape) { return shape.cp > 1 && shape.cp_comm_type == spec::CpCommType::allgather; }
+
+// Queries and heads for which a rank computes attention in one call (nn/head_exchange.h, nn/key_value_gather.h).
 struct OwnHeads {
   int64_t rows, heads, kv_heads;
 };
 OwnHeads own_heads(const spec::Attention& spec, const PassShape& shape) {
+  if (gathers_keys(shape)) return {shape.tokens / 2, spec.heads, spec.kv_heads};
   return {shape.tokens * shape.cp, spec.heads / shape.cp, std::max<int64_t>(1, spec.kv_heads / shape.cp)};
 }
 
@@ -40,6 +44,27 @@ size_t attend_bytes(const spec::Attention& spec, const PassShape& shape, size_t 
                                    HeadExchange::scratch_bytes(keys, shape.cp, spec.kv_heads));
   return static_cast<size_t>(copies) * queries + (shared ? static_cast<size_t>(kv_copies) * keys : 0) +
          std::max(op, exchange);
+}
+
+// The same with Pass::key_values: keys and values of all rows, and in backward their gradients for each chunk.
+size_t gathered_bytes(const spec::Attention& spec, const PassShape& shape, size_t op, bool backward) {
+  const size_t keys = shape.matrix_bytes(shape.tokens * shape.cp, spec.key_width());
+  const size_t gather = KeyValueGather::gather_bytes(keys);
+  if (!backward) return 2 * keys + std::max(op, gather);
+  return 2 * keys + std::max(2 * keys + std::max(2 * keys + op, gather), KeyValueGather::sum_bytes(keys));
+}
+
+// Chunk `i` of the two of a rank, of a matrix [T, N], and of lse.
+Tensor chunk_of(const Tensor& x, int64_t i) {
+  const int64_t rows = x.shape[0] / 2;
+  return x.slice(i * rows, (i + 1) * rows);
+}
+Tensor lse_of(const Tensor& lse, int64_t i) {
+  if (!lse) return lse;
+  const int64_t elements = lse.elements() / 2;
+  return lse.reshape(Shape{2 * elements})
+      .slice(i * elements, (i + 1) * elements)
+      .reshape(Shape{lse.shape[0], lse.shape[1] / 2});
 }
 
 // dx = the gradient of x, of the norm of every head: x [T, heads D], `statistics` [T heads]. Where sums are taken in
@@ -136,7 +161,24 @@ Tensor Attention::memory_of_heads(Pass& pass, const Tensor& x, int64_t heads) co
   return heads % pass.cp->ranks() == 0 ? x.reshape(shape) : pass.ops.scratch.allocate(x.dtype, shape);
 }
 
+void Attention::attend_to_gathered(Pass& pass, BlockState& state) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  KeyValueGather& gather = *pass.key_values;
+  const Shape shape{state.k.shape[0] * gather.ranks(), state.k.shape[1]};
+  const Tensor keys = scratch.allocate(state.k.dtype, shape), values = scratch.allocate(state.v.dtype, shape);
+  gather.gather(pass.ops, keys, state.k);
+  gather.gather(pass.ops, values, state.v);
+  ops::AttentionAttributes own = attributes;
+  for (const int64_t i : {0, 1}) {
+    own.first_query = gather.first_rows(state.q.shape[0] / 2)[static_cast<size_t>(i)];
+    ops::attention(pass.ops, chunk_of(state.attention_context, i), lse_of(pass.training ? state.lse : Tensor{}, i),
+                   chunk_of(state.q, i), keys, values, pass.batch.offsets, own);
+  }
+}
+
 void Attention::attend(Pass& pass, BlockState& state) const {
+  if (pass.key_values != nullptr) return attend_to_gathered(pass, state);
   const Tensor lse = pass.training ? state.lse : Tensor{};
   if (pass.cp == nullptr) {
     ops::attention(pass.ops, state.attention_context, lse, state.q, state.k, state.v, pass.batch.offsets, attributes);
@@ -170,8 +212,39 @@ void Attention::forward(Pass& pass, const Tensor& out, BlockState& state, bool a
   if (out) o.forward(pass, out, state.attention_context, accumulate);
 }
 
+void Attention::attend_to_gathered_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext,
+                                            const BlockState& state) const {
+  Arena& scratch = pass.ops.scratch;
+  const Arena::Scope scope(scratch);
+  KeyValueGather& gather = *pass.key_values;
+  const Shape shape{state.k.shape[0] * gather.ranks(), state.k.shape[1]};
+  const auto all_rows = [&] { return scratch.allocate(state.k.dtype, shape); };
+  const Tensor dkeys = all_rows(), dvalues = all_rows();
+  {
+    const Arena::Scope inner(scratch);
+    const Tensor keys = all_rows(), values = all_rows();
+    gather.gather(pass.ops, keys, state.k);
+    gather.gather(pass.ops, values, state.v);
+    const Tensor second_dkeys = all_rows(), second_dvalues = all_rows();
+    ops::AttentionAttributes own = attributes;
+    for (const int64_t i : {0, 1}) {
+      own.first_query = gather.first_rows(state.q.shape[0] / 2)[static_cast<size_t>(i)];
+      ops::attention_backward(
+          pass.ops, chunk_of(gradients.dq, i), i == 0 ? dkeys : second_dkeys, i == 0 ? dvalues : second_dvalues,
+          chunk_of(dcontext, i),
+          {chunk_of(state.attention_context, i), lse_of(state.lse, i), chunk_of(state.q, i), keys, values},
+          pass.batch.offsets, own);
+    }
+    ops::add(pass.ops, dkeys, dkeys, second_dkeys);
+    ops::add(pass.ops, dvalues, dvalues, second_dvalues);
+  }
+  gather.sum(pass.ops, gradients.dk, dkeys);
+  gather.sum(pass.ops, gradients.dv, dvalues);
+}
+
 void Attention::attend_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext,
                                 const BlockState& state) const {
+  if (pass.key_values != nullptr) return attend_to_gathered_backward(pass, gradients, dcontext, state);
   const auto& [dq, dk, dv] = gradients;
   if (pass.cp == nullptr) {
     ops::attention_backward(pass.ops, dq, dk, dv, dcontext,
@@ -270,7 +343,9 @@ size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, con
                      Linear::sliced_bytes(tokens, hidden, q, shape);
   const OwnHeads own = own_heads(spec, shape);
   const size_t op = ops::attention_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
-  return std::max({in, out, attend_bytes(spec, shape, op, 0, 2)});
+  const size_t attention =
+      gathers_keys(shape) ? gathered_bytes(spec, shape, op, false) : attend_bytes(spec, shape, op, 0, 2);
+  return std::max({in, out, attention});
 }
 
 size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {
@@ -291,8 +366,10 @@ size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, co
   }
   if (spec.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
   const OwnHeads own = own_heads(spec, shape);
-  const size_t op = ops::attention_backward_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
-  const size_t attention = attend_bytes(spec, shape, op, 1, 4);
+  const int64_t queries = own.rows + (gathers_keys(shape) ? ops::attention_cut_queries : 0);
+  const size_t op = ops::attention_backward_bytes(queries, shape.longest, own.heads, spec.head_dim, shape.threads);
+  const size_t attention =
+      gathers_keys(shape) ? gathered_bytes(spec, shape, op, true) : attend_bytes(spec, shape, op, 1, 4);
   return gradients + std::max(attention_context, fused) + 2 * all_rows_bytes(tokens, hidden, shape) +
          std::max({norm, attention, forward_bytes(spec, hidden, shape)});
 }

@@ -26,7 +26,8 @@ struct Attention {
   // rank's rows of it (nn/row_exchange.h), added to out with `accumulate`;
   // out is absent when only the state is to be filled. With a KV cache in the pass, the new keys and values are stored
   // there and attention reads from there. With Pass::cp, state.q and lse become those of this rank's heads, in the
-  // memory of theirs; so do k and v, except where ranks share heads.
+  // memory of theirs; so do k and v, except where ranks share heads. With Pass::key_values, state.lse has one matrix
+  // [Q, T / 2] for each chunk.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
 
   // dout [T, H]: the gradient of o(attended); not modified. dnormed [T, H], or this rank's rows of it, is assigned the
@@ -48,11 +49,14 @@ struct Attention {
   Tensor memory_of_heads(Pass& pass, const Tensor& x, int64_t heads) const;
   // Fills state.attention_context and lse.
   void attend(Pass& pass, BlockState& state) const;
+  void attend_to_gathered(Pass& pass, BlockState& state) const;  // with Pass::key_values
   struct Gradients {
     Tensor dq, dk, dv;  // [T, Q D], [T, G D]: assigned
   };
   // dcontext [T, Q D] is overwritten with Pass::cp.
   void attend_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext, const BlockState& state) const;
+  void attend_to_gathered_backward(Pass& pass, const Gradients& gradients, const Tensor& dcontext,
+                                   const BlockState& state) const;
   void rotate(Pass& pass, const Tensor& queries, const Tensor& keys, bool inverse) const;
 };
 

@@ -11,6 +11,7 @@
 #include "nn/weight_gatherer.h"
 #include "ops/attention.h"
 #include "ops/context.h"
+#include "spec/context_rows.h"
 #include "spec/sizes.h"
 #include "spec/traffic.h"
 #include "tensor/arena.h"
@@ -67,6 +68,7 @@ class DeferredGradients;
 class DeviceSum;
 class ExpertExchange;
 class HeadExchange;
+class KeyValueGather;
 class RowExchange;
 
 // Training only. An accumulation unit is `determinism_unit` packed sequences, or one of equal parts of them
@@ -110,6 +112,15 @@ struct TensorParallel {
   }
 };
 
+// Follows a pass from layer to layer.
+class PassObserver {
+ public:
+  virtual ~PassObserver() = default;
+  // Before the computations of a block, of what is before the blocks (layer -1) or of what is after them (their number,
+  // in forward only), in the whole model's numbers. The layer's weights are there.
+  virtual void begins(int64_t layer, bool backward) = 0;
+};
+
 struct Pass {
   ops::Context& ops;
   const TokenBatch& batch;
@@ -120,13 +131,16 @@ struct Pass {
   bool fp8 = false;               // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
   TensorParallel tp{};
-  // Null: the batch's rows are all here. Otherwise this rank has an equal share of them (nn/head_exchange.h), which the
-  // tensors of `batch` are, except its offsets: those are of all rows. Not with a cache.
+  // Both null: the batch's rows are all here. With one of them, this rank has an equal share of the rows
+  // (spec/context_rows.h), which the tensors of `batch` are, except its offsets: those are of all rows. Not with a
+  // cache.
   HeadExchange* cp = nullptr;
+  KeyValueGather* key_values = nullptr;
   // Null: all experts of mixtures are here. Otherwise this rank has some of them (nn/expert_exchange.h). Not with a
   // cache.
   ExpertExchange* ep = nullptr;
   WeightGatherer* weights = nullptr;  // null: all weights are there
+  PassObserver* observer = nullptr;   // null: none
   // Serving (a forward with a cache, and its logits): low-rank terms in place of `adapters`; and whether a row's bits
   // must not depend on the number of rows (ops::LinearAttributes). Without a cache they never depend on it.
   const LoraBatch* lora = nullptr;
@@ -146,8 +160,9 @@ struct PassShape {
   int64_t tp = 1;                  // number of tensor-parallel ranks
   bool sequence_parallel = false;  // TensorParallel::rows
   int64_t slices = 1;              // as in TensorParallel, of all ranks
-  int64_t cp = 1;                  // ranks that share the rows of a batch, of which `tokens` are this one's (Pass::cp)
-  int64_t pp = 1;                  // in inference: stages of a pipeline
+  int64_t cp = 1;                  // ranks that share the rows of a batch, of which `tokens` are this one's
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;  // Pass::cp or Pass::key_values
+  int64_t pp = 1;                                         // in inference: stages of a pipeline
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors
   bool host_visible = false;  // Device::host_visible: a mixture computes one expert after another (nn/experts.h)

@@ -8,8 +8,8 @@
 
 namespace ingot::nn {
 
-RowExchange::RowExchange(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes)
-    : ranks_(std::move(ranks)), workspace_(ranks_->make_workspace(workspace_bytes(bytes))) {}
+RowExchange::RowExchange(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes, spec::Axis axis)
+    : ranks_(std::move(ranks)), workspace_(ranks_->make_workspace(workspace_bytes(bytes))), axis_(axis) {}
 
 spec::Range RowExchange::own(int64_t rows) const {
   const int64_t each = rows / ranks_->size();

@@ -16,8 +16,8 @@ namespace ingot::nn {
 
 class RowExchange {
  public:
-  // `ranks` works in the compute stream. `bytes`: of the largest matrix [T, N].
-  RowExchange(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes);
+  // `ranks` works in the compute stream. `bytes`: of the largest matrix [T, N]. `axis`: whose traffic it is.
+  RowExchange(std::shared_ptr<comm::DeviceCommunicator> ranks, size_t bytes, spec::Axis axis = spec::Axis::tp);
   // Bytes of make_workspace() for these.
   static size_t workspace_bytes(size_t bytes) { return 2 * bytes; }
 
@@ -38,8 +38,9 @@ class RowExchange {
  private:
   std::shared_ptr<comm::DeviceCommunicator> ranks_;
   comm::DeviceCommunicator::Workspace workspace_;
+  spec::Axis axis_;
   void count(spec::Collective collective, const Tensor& all) const {
-    if (traffic_ != nullptr) traffic_->add({spec::Axis::tp, collective}, static_cast<int64_t>(all.bytes()));
+    if (traffic_ != nullptr) traffic_->add({axis_, collective}, static_cast<int64_t>(all.bytes()));
   }
   spec::Traffic* traffic_ = nullptr;
   bool local_only_ = false;

@@ -22,6 +22,18 @@ void check_queries(const char* op, const Context& context, const Tensor& q, cons
   check(op, "q", context, q, {q.shape[0], a.heads * a.head_dim}, types);
 }
 
+// Of packed sequences: k and v, and which of their tokens the queries are.
+void check_keys(const char* op, const Context& context, const Tensor& q, const Tensor& k, const Tensor& v,
+                const AttentionAttributes& a) {
+  check_rank(op, "k", k, 2);
+  check(op, "k", context, k, {k.shape[0], a.kv_heads * a.head_dim}, {q.dtype});
+  check(op, "v", context, v, k.shape, {q.dtype});
+  if (a.first_query < 0 || a.first_query + q.shape[0] > k.shape[0]) {
+    throw_error(ErrorKind::internal, "{}: {} queries from token {} on, of {} tokens with keys", op, q.shape[0],
+                a.first_query, k.shape[0]);
+  }
+}
+
 void check_offsets(const char* op, const Context& context, const Tensor& offsets) {
   check_rank(op, "offsets", offsets, 1);
   check_dtype(op, "offsets", offsets, {DType::i32});
@@ -45,9 +57,7 @@ void attention(Context& context, const Tensor& out, const Tensor& lse, const Ten
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes) {
   const char* op = Attention::name;
   check_queries(op, context, q, attributes);
-  const Shape kv{q.shape[0], attributes.kv_heads * attributes.head_dim};
-  check(op, "k", context, k, kv, {q.dtype});
-  check(op, "v", context, v, kv, {q.dtype});
+  check_keys(op, context, q, k, v, attributes);
   check(op, "out", context, out, q.shape, {q.dtype});
   if (lse) check(op, "lse", context, lse, {attributes.heads, q.shape[0]}, {DType::f32});
   check_offsets(op, context, offsets);
@@ -60,17 +70,15 @@ void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, co
   const char* op = AttentionBackward::name;
   const auto& [out, lse, q, k, v] = saved;
   check_queries(op, context, q, attributes, optimizer_types);
-  const Shape kv{q.shape[0], attributes.kv_heads * attributes.head_dim};
-  check(op, "k", context, k, kv, {q.dtype});
-  check(op, "v", context, v, kv, {q.dtype});
+  check_keys(op, context, q, k, v, attributes);
   check(op, "out", context, out, q.shape, {q.dtype});
   check(op, "dout", context, dout, q.shape, {q.dtype});
   check(op, "lse", context, lse, {attributes.heads, q.shape[0]}, {DType::f32});
   check(op, "dq", context, dq, q.shape, {q.dtype});
-  check(op, "dk", context, dk, kv, {q.dtype});
-  check(op, "dv", context, dv, kv, {q.dtype});
+  check(op, "dk", context, dk, k.shape, {q.dtype});
+  check(op, "dv", context, dv, k.shape, {q.dtype});
   check_offsets(op, context, offsets);
-  if (q.elements() == 0) return;
+  if (k.elements() == 0) return;
   dispatch<AttentionBackward>(context, dq, dk, dv, dout, saved, offsets, attributes);
 }
 
@@ -94,6 +102,10 @@ void paged_attention(Context& context, const Tensor& out, const Tensor& q, const
                      const PagedLayout& layout, AttentionAttributes attributes) {
   const char* op = PagedAttention::name;
   check_queries(op, context, q, attributes);
+  if (attributes.first_query != 0) {
+    throw_error(ErrorKind::internal, "{}: the first query is {}, where the lengths say which tokens the queries are",
+                op, attributes.first_query);
+  }
   check(op, "out", context, out, q.shape, {q.dtype});
   check_pages(op, context, pages, attributes.kv_heads * attributes.head_dim, {q.dtype});
   check_offsets(op, context, layout.query_offsets);

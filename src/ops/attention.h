@@ -20,12 +20,16 @@ struct AttentionAttributes {
   // [Q] f32, may be absent: slopes[h] (j - i) is added to the score of query i and key j of head h, after the softcap
   // (ALiBi: Press et al. 2022, arXiv 2108.12409).
   Tensor slopes{};
+  // Queries may be those of a part of the tokens (context parallelism): with U rows of q, those of tokens first_query
+  // .. first_query + U of the pack. Not in paged_attention.
+  int64_t first_query = 0;
 };
 
 // Causal attention within every sequence (token i of a sequence attends to its tokens 0..i, limited by the window),
-// softmax in fp32. out [T, Q D], q [T, Q D], k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1] i32:
-// sequence s is rows offsets[s] .. offsets[s+1]; lse [Q, T] f32: log of the sum of exp(score), not computed when
-// absent. A token's result depends on its own sequence only, never on the other sequences in the pack.
+// softmax in fp32. out [U, Q D], q [U, Q D], U <= T, k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1]
+// i32: sequence s is tokens offsets[s] .. offsets[s+1]; lse [Q, U] f32: log of the sum of exp(score), not computed when
+// absent. A token's result depends on its own sequence only, never on the other sequences in the pack, and its bits do
+// not depend on which other queries there are. GPU kernels need U = T.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -42,7 +46,8 @@ struct AttentionSaved {
   std::array<Tensor, 5> tensors() const { return {out, lse, q, k, v}; }
 };
 
-// Assigns dq [T, Q D], dk and dv [T, G D] from dout [T, Q D], f32 or bf16. Deterministic: no sum depends on the number
+// Assigns dq [U, Q D], dk and dv [T, G D] from dout [U, Q D], f32 or bf16; dk and dv are sums over these U queries, and
+// zeros where none of them attends to a key. GPU kernels need U = T. Deterministic: no sum depends on the number
 // of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv are computed in separate loops).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);

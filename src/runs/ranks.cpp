@@ -111,8 +111,10 @@ train::ShardSpec share_of(const train::ParallelRecipe& parallel, int64_t rank) {
   share.replica = static_cast<int>(dp_rank / ranks);
   share.replicas = static_cast<int>(p.replicas() / ranks);
   share.cp = static_cast<int>(p.cp);
+  share.cp_comm_type = p.cp_comm_type;
   share.offload_weights = p.offload == train::Offload::weights;
   share.sum_slices = p.units;
+  share.bucket_bytes = p.bucket_mib << 20;
   if (p.pp > 1) {
     share.shards = spec::pipeline_shards(p.schedule, static_cast<int>(p.pp), static_cast<int>(*p.chunks.value),
                                          static_cast<int>(place.pp));

@@ -181,6 +181,7 @@ train::TrainerSettings trainer_settings(const RunPlan& plan, runtime::Runtime& r
   settings.checkpoint_every = r.checkpoint.every;
   settings.checkpoint_minutes = *r.checkpoint.minutes.value;
   settings.checkpoints_kept = r.checkpoint.keep;
+  settings.traced_steps = r.log.trace;
   settings.background_checkpoints = plan.background_checkpoints;
   const double ranks = rank.world.size();  // total of all devices of a kind, or of all shares of the threads
   settings.rates = scaled(rates, ranks);

@@ -170,11 +170,13 @@ void check(const ModelSpec& model, const ModelShard& shard) {
 }
 
 void check_context_parallel(const ModelSpec& model, const ContextParallel& cp) {
-  if (cp.sequence_length % cp.ranks != 0) {
-    throw_hint(ErrorKind::usage, "use a multiple of it",
-               "the sequence length of {} cannot be divided among {} context-parallel ranks", cp.sequence_length,
-               cp.ranks);
+  const int64_t parts = context_parts(cp.type, cp.ranks);
+  if (cp.sequence_length % parts != 0) {
+    throw_hint(ErrorKind::usage, fmt::format("use a multiple of {}", parts),
+               "the sequence length of {} cannot be divided among {} context-parallel ranks{}", cp.sequence_length,
+               cp.ranks, parts > cp.ranks ? ", with two chunks each" : "");
   }
+  if (cp.type == CpCommType::allgather) return;
   const auto heads_of = [&](const Attention& attention) {
     const Attention part = attention.split(cp.tp);
     return std::pair(part.heads, part.kv_heads);
@@ -191,7 +193,8 @@ void check_context_parallel(const ModelSpec& model, const ContextParallel& cp) {
   for (int64_t ranks = 1; ranks <= heads; ++ranks) {
     if (can(ranks)) list += fmt::format("{}{}", list.empty() ? "" : ", ", ranks);
   }
-  throw_hint(ErrorKind::usage, fmt::format("use one of {}", list),
+  const std::string other = cp.bitwise ? "" : ", or cp_comm_type: allgather, which divides no heads";
+  throw_hint(ErrorKind::usage, fmt::format("use one of {}{}", list, other),
              "{} context-parallel ranks cannot share the {} heads and {} key/value heads that each of {} "
              "tensor-parallel ranks has{}",
              cp.ranks, heads, kv_heads, cp.tp, cp.bitwise ? ", with the same bits" : "");

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "spec/context_rows.h"
 #include "spec/lora.h"
 #include "spec/model.h"
 #include "spec/slice.h"
@@ -44,13 +45,14 @@ void check(const ModelSpec& model, const ModelShard& shard);
 // the most that work below it.
 void check_sum_slices(const ModelSpec& model, int64_t slices);
 
-// Context-parallel ranks, each with some of the tokens of a sequence of `sequence_length`, and some of the heads that
-// each of `tp` tensor-parallel ranks has.
+// Context-parallel ranks, each with some of the tokens of a sequence of `sequence_length`, and for a2a some of the
+// heads that each of `tp` tensor-parallel ranks has.
 struct ContextParallel {
   int64_t ranks = 1;
   int64_t tp = 1;
   int64_t sequence_length = 0;
   bool bitwise = false;  // no two of them have the same key/value head, whose gradient would be a sum over them
+  CpCommType type = CpCommType::a2a;
 };
 // ErrorKind::usage, naming the sizes and the numbers that can, unless they can share these.
 void check_context_parallel(const ModelSpec& model, const ContextParallel& cp);

@@ -44,11 +44,11 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   slot.uploaded->wait();
 
   const int64_t all = static_cast<int64_t>(sequences.size()) * length, tokens = all / share_.ranks;
-  if (all % share_.ranks != 0) {
+  if (all % spec::context_parts(share_.type, share_.ranks) != 0) {
     throw_error(ErrorKind::internal, "{} sequences of {} tokens over {} context-parallel ranks", sequences.size(),
                 length, share_.ranks);
   }
-  const int64_t first = share_.rank * tokens, last = first + tokens;  // of this rank's tokens
+  const std::vector<spec::Range> own = spec::context_rows(share_.type, share_.rank, share_.ranks, all);
   // The host buffer has the same layout as the device tensors, which are consecutive in the arena.
   const auto on_host = [&](const Tensor& part) {
     return slot.upload.data() +
@@ -61,7 +61,8 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   auto* offsets = reinterpret_cast<int32_t*>(on_host(slot.offsets));
   int64_t num_offsets = 0;
   offsets[num_offsets++] = 0;
-  slot.ends.clear();
+  slot.parts.clear();
+  int64_t at = 0;  // the row of the next token of this rank
   for (size_t i = 0; i < sequences.size(); ++i) {
     const data::PackedSequence& sequence = sequences[i];
     if (static_cast<int64_t>(sequence.ids.size()) != length) {
@@ -72,22 +73,26 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
     for (size_t s = 1; s < sequence.offsets.size(); ++s) {
       offsets[num_offsets++] = static_cast<int32_t>(base) + sequence.offsets[s];
     }
-    // Tokens [from, to) of the sequence are this rank's, and begin at `at`.
-    const int64_t from = std::clamp(first - base, int64_t{0}, length);
-    const int64_t to = std::clamp(last - base, int64_t{0}, length);
-    if (from == to) continue;
-    const int64_t at = base + from - first;
-    const auto copy = [&](const std::vector<int32_t>& values, int32_t* out) {
-      std::copy(values.begin() + from, values.begin() + to, out + at);
-    };
-    copy(sequence.ids, ids);
-    copy(sequence.targets, targets);
-    copy(data::positions(sequence), positions);
-    const int64_t sample = samples.empty() ? 0 : samples[i];
-    for (int64_t t = from; t < to; ++t) rows[at + t - from] = (sample << 32) + t;
-    const int64_t part = length / share_.slices;
-    for (int64_t end = from / part * part + part; end < to; end += part) slot.ends.push_back(at + end - from);
-    slot.ends.push_back(at + to - from);
+    for (const spec::Range& range : own) {
+      const auto [begin, end] = spec::common(range, {base, base + length});
+      if (begin == end) continue;
+      const int64_t from = begin - base, to = end - base;
+      const auto copy = [&](const std::vector<int32_t>& values, int32_t* out) {
+        std::copy(values.begin() + from, values.begin() + to, out + at);
+      };
+      copy(sequence.ids, ids);
+      copy(sequence.targets, targets);
+      copy(data::positions(sequence), positions);
+      const int64_t sample = samples.empty() ? 0 : samples[i];
+      for (int64_t t = from; t < to; ++t) rows[at + t - from] = (sample << 32) + t;
+      const int64_t part = length / share_.slices;
+      for (int64_t t = from; t < to;) {
+        const int64_t place = (next_ << 32) + base + t;
+        t = std::min(to, t / part * part + part);
+        slot.parts.push_back({at + t - from, place});
+      }
+      at += to - from;
+    }
   }
   device_.copy_from_host_async(Stream::copy, slot.ids.data, slot.upload.data(), slot.upload.bytes());
   slot.uploaded->record(Stream::copy);
@@ -100,10 +105,12 @@ int64_t BatchUploader::put(std::span<const data::PackedSequence> sequences, std:
   batch.accumulation_offsets.clear();
   batch.accumulation_offsets.push_back(0);
   const int64_t unit = accumulation_unit * length / share_.slices;
-  for (int64_t row = first / unit * unit + unit; row < last; row += unit)
-    batch.accumulation_offsets.push_back(row - first);
-  batch.accumulation_offsets.push_back(tokens);
-  slot.first_place = (next_ << 32) + first;
+  for (const spec::Range& range : own) {
+    const int64_t before = batch.accumulation_offsets.back();
+    for (int64_t row = range.begin / unit * unit + unit; row < range.end; row += unit)
+      batch.accumulation_offsets.push_back(before + row - range.begin);
+    batch.accumulation_offsets.push_back(before + range.count());
+  }
   slot.sums = sums;
   return next_++;
 }
@@ -126,9 +133,9 @@ void BatchUploader::collect(Slot& slot) {
   slot.computed->wait();
   const auto* losses = reinterpret_cast<const float*>(slot.download.data());
   int64_t row = 0;
-  for (const int64_t end : slot.ends) {
-    LossSum& sum = slot.sums->emplace_back(LossSum{slot.first_place + row});
-    for (; row < end; ++row) sum.sum += static_cast<double>(losses[row]);
+  for (const Part& part : slot.parts) {
+    LossSum& sum = slot.sums->emplace_back(LossSum{part.place});
+    for (; row < part.end; ++row) sum.sum += static_cast<double>(losses[row]);
   }
   slot.sums = nullptr;
 }

@@ -7,6 +7,7 @@
 
 #include "data/packing.h"
 #include "nn/pass.h"
+#include "spec/context_rows.h"
 #include "tensor/staging.h"
 
 namespace ingot::train {
@@ -31,12 +32,13 @@ struct LossSum {
 // the micro-batch whose memory it reuses, that of `held` micro-batches before. One thread at a time.
 class BatchUploader {
  public:
-  // Context-parallel ranks, each of which has an equal share of a micro-batch's tokens, in order. Gradients and losses
-  // are computed apart in `slices` equal parts of an accumulation unit and of a sequence, a multiple of `ranks` where
-  // they must not depend on these.
+  // Context-parallel ranks, each of which has an equal share of a micro-batch's tokens (spec::context_rows). Gradients
+  // and losses are computed apart in `slices` equal parts of an accumulation unit and of a sequence, a multiple of
+  // `ranks` where they must not depend on these.
   struct Share {
     int rank = 0, ranks = 1;
     int64_t slices = 1;
+    spec::CpCommType type = spec::CpCommType::a2a;
   };
   // Device memory for `held` >= 2 micro-batches of at most `tokens` tokens, divided among `ranks`.
   static size_t bytes(int64_t tokens, int held, int ranks);
@@ -62,13 +64,16 @@ class BatchUploader {
   void discard_pending();
 
  private:
+  // Of a sequence: the tokens in the batch's rows up to `end`, from the end of the part before.
+  struct Part {
+    int64_t end, place;
+  };
   struct Slot {
     Tensor ids, positions, offsets, targets, rows, losses;  // sized for the largest micro-batch
     PinnedBuffer upload, download;
     std::unique_ptr<Event> uploaded, computed, done;
     MicroBatch batch;
-    std::vector<int64_t> ends;  // in the batch's rows, of each part of a sequence
-    int64_t first_place = 0;
+    std::vector<Part> parts;
     std::vector<LossSum>* sums = nullptr;  // null once the losses were collected
   };
   void collect(Slot& slot);

@@ -161,6 +161,7 @@ void GradientSync::begin(size_t b, bool empty) {
   // Ranks that divide nothing of this bucket have the same section of it: all.
   const bool reduces_all = optimizer_state_.share().zero_stage() == 0 || bucket.sections.size() == 1;
   if (ranks.between) {
+    if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
     count(ranks.axis, reduces_all ? spec::Collective::all_reduce : spec::Collective::reduce_scatter, memory.bytes());
   }
   if (ranks.between && reduces_all) {
@@ -176,6 +177,12 @@ void GradientSync::begin(size_t b, bool empty) {
   if (b > 0 && optimizer_state_.buckets()[b - 1].memory.data == memory.data) accumulate_pending();  // shared
 }
 
+void GradientSync::wait(size_t b) {
+  if (!transfers_[b].operation) return;
+  std::exchange(transfers_[b].operation, nullptr)->wait();
+  if (log_ != nullptr) log_->end(Action::reduce, static_cast<int64_t>(b));
+}
+
 // Adds a micro-batch's total to the step's.
 void GradientSync::accumulate_pending() {
   if (!pending_bucket_) return;
@@ -184,10 +191,6 @@ void GradientSync::accumulate_pending() {
   pending_bucket_.reset();
   const Tensor total = section_of(bucket);
   ops::sum_parts(context_, bucket.shard_sum, total.reshape(Shape{1, total.elements()}), true);
-}
-
-void GradientSync::wait(size_t bucket) {
-  if (transfers_[bucket].operation) std::exchange(transfers_[bucket].operation, nullptr)->wait();
 }
 
 void GradientSync::record_largest(bool empty) {
@@ -229,6 +232,7 @@ void GradientSync::finish_buckets() {
 void GradientSync::reduce_across(size_t b, const Tensor& section) {
   const auto& across = reduction(optimizer_state_.buckets()[b].divided).across;
   if (!across) return;
+  if (log_ != nullptr) log_->begin(Action::reduce, static_cast<int64_t>(b));
   count(spec::Axis::replicas, spec::Collective::all_reduce, section.bytes());
   transfers_[b].operation =
       across->all_reduce(transfers_[b].across, section.data, static_cast<size_t>(section.elements()),

@@ -12,6 +12,7 @@
 #include "comm/grid.h"
 #include "ops/context.h"
 #include "spec/traffic.h"
+#include "train/action_log.h"
 #include "train/optimizer_state.h"
 
 namespace ingot::train {
@@ -45,6 +46,8 @@ class GradientSync {
   void abandon();
   // What is exchanged is added to `traffic`, which outlives this.
   void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
+  // Reductions are recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log) { log_ = log; }
   // How tensor-parallel ranks add up on the device; without it, by way of host memory.
   void set_tp_sum(nn::DeviceSum* sum) { tp_sum_ = sum; }
   // While set, nothing is exchanged with other ranks: for memory probes.
@@ -115,6 +118,7 @@ class GradientSync {
   comm::Group tp_;                    // tensor-parallel
   nn::DeviceSum* tp_sum_ = nullptr;
   spec::Traffic* traffic_ = nullptr;
+  ActionLog* log_ = nullptr;
   comm::Group model_;                               // comm::Grid::model
   Reduction whole_, divided_;                       // by TrainedParameter::divided
   std::shared_ptr<comm::DeviceCommunicator> uses_;  // of the stages that use a split tied embedding

@@ -28,6 +28,7 @@ HostUpdate::HostUpdate(Device& device, Device& host, int64_t chunk)
     slot.decision = PinnedBuffer(device, decision_bytes);
     slot.arrived = device.make_event();
   }
+  point_ = device.make_event();
 }
 
 size_t HostUpdate::bytes(int64_t chunk) {
@@ -38,55 +39,100 @@ ops::Context HostUpdate::on_host(const ops::Context& context) {
   return {host_, context.registry, scratch_, context.threads};
 }
 
-void HostUpdate::update(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
-                        const UpdateAttributes& attributes) {
+void HostUpdate::add(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
+                     int64_t layer) {
   for (int64_t begin = 0; begin < gradient.elements(); begin += chunk_) {
-    Slot& slot = slots_[next_];
-    slot.begin = begin;
-    slot.end = std::min(begin + chunk_, gradient.elements());
-    const Tensor part = gradient.slice(slot.begin, slot.end);
-    device_.copy_to_host_async(Stream::compute, slot.gradient.data(), part.data, part.bytes());
-    device_.copy_to_host_async(Stream::compute, slot.decision.data(), attributes.decision.data, decision_bytes);
-    slot.arrived->record(Stream::compute);
-    slot.attributes = attributes;
-    slot.parameter = &parameter;
-    next_ = 1 - next_;
-    complete(context, slots_[next_]);  // the chunk before, while this one is copied
+    const Tensor part = gradient.slice(begin, std::min(begin + chunk_, gradient.elements()));
+    waiting_.push_back({&parameter, begin, part, attributes, layer});
   }
 }
 
-void HostUpdate::finish(ops::Context& context) {
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    complete(context, slots_[next_]);
-    next_ = 1 - next_;
+void HostUpdate::update(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
+                        const UpdateAttributes& attributes) {
+  stream_ = Stream::compute;
+  add(parameter, gradient, attributes, 0);
+  while (!waiting_.empty()) step(context);
+}
+
+void HostUpdate::defer(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
+                       int64_t layer) {
+  stream_ = Stream::copy;
+  point_->record(Stream::compute);
+  point_->wait_on(stream_);
+  add(parameter, gradient, attributes, layer);
+}
+
+void HostUpdate::step(const ops::Context& context) {
+  Slot& slot = slots_[next_];
+  slot.chunk = std::move(waiting_.front());
+  waiting_.pop_front();
+  log(Action::download, *slot.chunk.parameter, true);
+  device_.copy_to_host_async(stream_, slot.gradient.data(), slot.chunk.gradient.data, slot.chunk.gradient.bytes());
+  device_.copy_to_host_async(stream_, slot.decision.data(), slot.chunk.attributes.decision.data, decision_bytes);
+  slot.arrived->record(stream_);
+  next_ = 1 - next_;
+  complete(context, slots_[next_]);
+}
+
+void HostUpdate::advance(ops::Context& context, int64_t layer) {
+  bool some = false;
+  while (true) {
+    Slot& copied = slots_[1 - next_];
+    if (copied.chunk.parameter != nullptr) {
+      if (copied.chunk.layer > layer) break;
+      some = true;
+    }
+    if (!waiting_.empty()) {
+      step(context);
+    } else if (copied.chunk.parameter != nullptr) {
+      complete(context, copied);
+    } else {
+      break;
+    }
   }
+  if (!some || stream_ == Stream::compute) return;
+  point_->record(stream_);
+  point_->wait_on(Stream::compute);
 }
 
 void HostUpdate::abandon() {
-  for (Slot& slot : slots_) slot.parameter = nullptr;
+  waiting_.clear();
+  for (Slot& slot : slots_) slot.chunk.parameter = nullptr;
 }
 
 void HostUpdate::complete(const ops::Context& context, Slot& slot) {
-  const TrainedParameter* t = std::exchange(slot.parameter, nullptr);
+  const TrainedParameter* t = std::exchange(slot.chunk.parameter, nullptr);
   if (t == nullptr) return;
   slot.arrived->wait();
+  log(Action::download, *t, false);
   const Tensor decision{slot.decision.data(), DType::f64, Shape{3}, &host_};
   if (decision.as<double>()[2] != 0) return;  // the update is skipped, and writes no weights
-  const Shape elements{slot.end - slot.begin};
+  const Shape elements = slot.chunk.gradient.shape;
+  const int64_t begin = slot.chunk.begin, end = begin + elements.elements();
   std::vector<StateTensor> state = t->state;
-  for (StateTensor& each : state) each.tensor = flat(each.tensor).slice(slot.begin, slot.end);
+  for (StateTensor& each : state) each.tensor = flat(each.tensor).slice(begin, end);
   const ParameterUpdate update{.shape = elements,
-                               .master = flat(t->master).slice(slot.begin, slot.end),
+                               .master = flat(t->master).slice(begin, end),
                                .weight = {slot.weight.data(), DType::bf16, elements, &host_},
                                .gradient = {slot.gradient.data(), DType::f32, elements, &host_},
                                .activation = t->weight.dtype,
                                .decay = t->decay};
-  slot.attributes.decision = decision;
+  slot.chunk.attributes.decision = decision;
   ops::Context host = on_host(context);
-  run_update(host, *t->optimizer, state, update, slot.attributes);
-  const Tensor weight = t->own_weight.slice(slot.begin, slot.end);
+  log(Action::host_update, *t, true);
+  run_update(host, *t->optimizer, state, update, slot.chunk.attributes);
+  log(Action::host_update, *t, false);
+  const Tensor weight = t->own_weight.slice(begin, end);
+  log(Action::upload, *t, true);
   // The slot's next gradient is copied after this in the same stream: once that has arrived, `weight` was read.
-  device_.copy_from_host_async(Stream::compute, weight.data, slot.weight.data(), weight.bytes());
+  device_.copy_from_host_async(stream_, weight.data, slot.weight.data(), weight.bytes());
+  log(Action::upload, *t, false);
+}
+
+void HostUpdate::log(Action action, const TrainedParameter& parameter, bool begins) const {
+  if (log_ == nullptr) return;
+  const auto number = static_cast<int64_t>(parameter.number);
+  begins ? log_->begin(action, number) : log_->end(action, number);
 }
 
 void HostUpdate::init_master(ops::Context& context, const TrainedParameter& t) {

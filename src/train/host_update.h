@@ -1,14 +1,17 @@
 // The optimizer's update on the host: of parameters whose masters and optimizer state are in host memory
 // (`parallel.offload: optimizer`). Their gradients come from the device in chunks, the CPU's ops update masters and
-// state, and the new weights go back; the next chunk is copied meanwhile.
+// state, and the new weights go back. While the CPU computes on a chunk, the next one's gradient and the previous one's
+// weights are copied and, for updates that are put off, the device computes with the weights that are there.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <memory>
 
 #include "ops/context.h"
 #include "tensor/staging.h"
+#include "train/action_log.h"
 #include "train/optimizer.h"
 
 namespace ingot::train {
@@ -31,34 +34,57 @@ class HostUpdate {
   // order of the compute stream, and may change in later work of the stream. `context` is the device's.
   void update(ops::Context& context, const TrainedParameter& parameter, const Tensor& gradient,
               const UpdateAttributes& attributes);
-  // Returns when all updates are done; the new weights are there for later work of the compute stream.
-  void finish(ops::Context& context);
-  // Forgets pending updates, after an error.
+  // The same for later: advance() begins it. `layer`: the first that computes with the parameter, ascending from one
+  // call to the next. The parameter, its gradient, which is final after the work submitted so far, and
+  // attributes.decision do not change before the update is done.
+  void defer(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
+             int64_t layer);
+  // Returns when the updates of parameters up to `layer` are done; their weights are there for later work of the
+  // compute stream. The copy of the next gradient has started.
+  void advance(ops::Context& context, int64_t layer);
+  void finish(ops::Context& context) { advance(context, INT64_MAX); }
+  // Forgets pending updates: after an error, or when they are skipped.
   void abandon();
+  // What is copied and updated is recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log) { log_ = log; }
 
   // The parameter's master becomes its weight; the weight becomes its master, rounded.
   void init_master(ops::Context& context, const TrainedParameter& parameter);
   void refresh_weight(ops::Context& context, const TrainedParameter& parameter);
 
  private:
-  // A chunk of a parameter, and the page-locked memory for it.
+  struct Chunk {
+    const TrainedParameter* parameter = nullptr;  // null: none
+    int64_t begin = 0;                            // of the parameter's shard
+    Tensor gradient;
+    UpdateAttributes attributes;
+    int64_t layer = 0;
+  };
+  // A chunk, and the page-locked memory for it.
   struct Slot {
     PinnedBuffer gradient, weight, decision;
-    std::unique_ptr<Event> arrived;               // gradient and decision are there, and `weight` was read
-    const TrainedParameter* parameter = nullptr;  // null: no pending update
-    int64_t begin = 0, end = 0;
-    UpdateAttributes attributes;
+    std::unique_ptr<Event> arrived;  // gradient and decision are there, and `weight` was read
+    Chunk chunk;
   };
 
   ops::Context on_host(const ops::Context& context);
+  void add(const TrainedParameter& parameter, const Tensor& gradient, const UpdateAttributes& attributes,
+           int64_t layer);
+  // Starts the copy of the next chunk in line, and completes the chunk before.
+  void step(const ops::Context& context);
   void complete(const ops::Context& context, Slot& slot);
+  void log(Action action, const TrainedParameter& parameter, bool begins) const;
 
   Device& device_;
   Device& host_;
   int64_t chunk_;
   Arena scratch_;  // none: the updates of single elements need no scratch
+  std::deque<Chunk> waiting_;
   std::array<Slot, 2> slots_;
-  size_t next_ = 0;
+  size_t next_ = 0;                  // the slot without a chunk; that of the other is being copied
+  Stream stream_ = Stream::compute;  // of all copies: `copy` for deferred updates, which overlap with computations
+  std::unique_ptr<Event> point_;     // orders one stream after the other
+  ActionLog* log_ = nullptr;
 };
 
 }  // namespace ingot::train

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <ranges>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -240,6 +241,7 @@ struct OptimizerState::Layout {
       buckets.back().early = buckets.back().early || tensors[i].tied;
       if (tensors[i].split) buckets.back().split = i;
     }
+    join_buckets();
     for (Bucket& bucket : buckets) divide_bucket(bucket);
   }
 
@@ -268,6 +270,29 @@ struct OptimizerState::Layout {
 
  private:
   static constexpr int64_t model_end = INT64_MAX;
+
+  // Those that become final at other times in backward than their place says stay alone, and so do those that other
+  // ranks divide than those beside them.
+  void join_buckets() {
+    const auto stays_alone = [](const Bucket& bucket) { return bucket.early || bucket.split; };
+    const auto bytes = [&](const Bucket& bucket) {
+      int64_t elements = 0;
+      for (size_t i = bucket.first; i < bucket.last; ++i) elements += padded_elements(tensors[i].shape, number);
+      return elements * static_cast<int64_t>(size_of(number));
+    };
+    std::vector<Bucket> joined;  // in the order of backward
+    for (Bucket& bucket : std::views::reverse(buckets)) {
+      if (!joined.empty() && bytes(joined.back()) < share.bucket_bytes && joined.back().chunks == bucket.chunks &&
+          joined.back().divided == bucket.divided && !stays_alone(joined.back()) && !stays_alone(bucket)) {
+        joined.back().layer = bucket.layer;
+        joined.back().first = bucket.first;
+      } else {
+        joined.push_back(std::move(bucket));
+      }
+    }
+    std::ranges::reverse(joined);
+    buckets = std::move(joined);
+  }
 
   // Divides the bucket's tensors by elements or, if it has one that must be whole, tensor by tensor. Its memory is in
   // the order of ranks, so that each rank has one section.
@@ -354,6 +379,8 @@ OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const st
 
 std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
                                            const ShardSpec& share) {
+  if (share.bucket_bytes > 0)
+    throw_error(ErrorKind::internal, "weights that are gathered block by block, with joined buckets of gradients");
   const OptimizerState::Layout layout(model, std::nullopt, activation, types, share);
   const std::vector<spec::HeldParameter> held = spec::held_parameters(model, share.shards);
   std::vector<DividedUnit> units;

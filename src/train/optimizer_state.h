@@ -61,12 +61,12 @@ struct TrainedParameter : spec::HeldPart {
   bool has(const SquareBlock& block) const;
 };
 
-// Consecutive tensors whose gradients become final together in backward, which visits buckets from last to first. There
-// is one bucket per block, one for the tensors before the blocks and one for those after them. With expert parallelism
-// a block's experts have a bucket of their own, the last one of the block: their gradients have to be final before
-// those of the rest.
+// Consecutive tensors whose gradients are reduced together, when all of them are final in backward, which visits
+// buckets from last to first. There is one bucket per block, one for the tensors before the blocks and one for those
+// after them; ShardSpec::bucket_bytes joins them. With expert parallelism a block's experts have a bucket of
+// their own, the last one of the block: their gradients have to be final before those of the rest.
 struct Bucket {
-  int64_t layer = -1;       // the block; -1: before the blocks, INT64_MAX: after them
+  int64_t layer = -1;       // the first block; -1: before the blocks, INT64_MAX: after them
   std::vector<int> chunks;  // of ShardSpec::shards: those that add gradients to it
   // The tied embedding among its tensors, if this rank computes one use of it only, and another stage the other.
   std::optional<size_t> split;

@@ -51,6 +51,7 @@ void Pipeline::execute(Run& run) {
     } else {
       for (; is_computation(step.action) && started <= step.micro_batch; ++started) run.work.begin(started);
       if (run.work.tokens(step.micro_batch) > 0) run_action(run, step);
+      if (is_computation(step.action)) run.work.computed();
       if (last[static_cast<size_t>(step.micro_batch)] == i) run.work.end(step.micro_batch);
     }
   }

@@ -28,6 +28,8 @@ class PipelineWork {
   virtual void end(int micro_batch) = 0;
   // Before each computation.
   virtual void computes(const spec::PipelineStep& step) = 0;
+  // After each computation.
+  virtual void computed() = 0;
   // The arguments of a pass over a micro-batch, between its begin() and its end(). With `saves` it is a training pass,
   // else one without backward. What it refers to is valid until the next call.
   virtual nn::Pass pass(int micro_batch, bool saves) = 0;

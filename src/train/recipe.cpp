@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/cpu_list.h"
 #include "base/error.h"
 #include "base/file_version.h"
 #include "base/number.h"
@@ -168,6 +167,9 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
   v.field("cp", r.cp, "context-parallel ranks: each has a part of every sequence's tokens", {.min = 1, .max = 1024});
+  v.field("cp_comm_type", r.cp_comm_type,
+          "with cp: a2a, ranks exchange heads; allgather, they gather keys and values, and cp may be above the number "
+          "of heads");
   v.field("ep", r.ep, "expert-parallel ranks: of the dp x cp ranks, those that divide the experts of a mixture",
           {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
@@ -183,6 +185,10 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 1, .max = 1024});
   v.field("order", r.order,
           "which ranks are near each other, from the axis whose ranks are neighbours to that whose are farthest apart");
+  v.field("bucket_mib", r.bucket_mib,
+          "MiB of gradients that ranks reduce together: consecutive blocks are joined until they have as many; 0: each "
+          "block alone",
+          {.min = 0, .max = 1 << 20});
   v.field("offload", r.offload,
           "what is in host memory; weights: those that an adapter leaves frozen, on the GPU only while they are used; "
           "optimizer: masters and optimizer state, which the CPU updates");
@@ -212,6 +218,9 @@ void describe(Visitor& v, CheckpointRecipe& r) {
 template <class Visitor>
 void describe(Visitor& v, LogRecipe& r) {
   v.field("tensorboard", r.tensorboard, "also write the run's scalars as TensorBoard event files into the run folder");
+  v.field("trace", r.trace,
+          "steps, from the first one of this start, of which each rank writes a trace for Perfetto into the run folder",
+          {.min = 0, .max = 1000});
 }
 
 template <class Visitor>
@@ -444,6 +453,12 @@ void check_parallel(const Recipe& r, Fail fail) {
     fail("set parallel.zero to 1, 2 or 3, or remove parallel.shard",
          fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
   }
+  if (p.bucket_mib > 0 && p.zero == 3 && p.replicas() > 1 && !r.adapter) {
+    fail("remove parallel.bucket_mib, or set parallel.zero to 2",
+         fmt::format("parallel.bucket_mib {} with parallel.zero 3: gradients are divided like the weights, which are "
+                     "gathered block by block",
+                     p.bucket_mib));
+  }
   if (p.ep > 1 && p.zero == 3) {
     fail("set parallel.zero to 2, or parallel.ep to 1",
          fmt::format("parallel.zero 3 with parallel.ep {}: the experts that a rank has are not divided further", p.ep));
@@ -454,6 +469,12 @@ void check_parallel(const Recipe& r, Fail fail) {
     fail("remove eval.prompts, or set parallel.zero to 2",
          fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",
                      p.replicas()));
+  }
+  if (r.determinism == Determinism::bitwise && p.cp > 1 && p.cp_comm_type == spec::CpCommType::allgather) {
+    fail("set parallel.cp_comm_type: a2a, or determinism: fast",
+         fmt::format("determinism: bitwise with parallel.cp {} and parallel.cp_comm_type: allgather: gradients of keys "
+                     "and values are sums over the ranks, which depend on their number",
+                     p.cp));
   }
   if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
     fail(units_hint("parallel.cp to 1", p.cp),
@@ -562,94 +583,7 @@ void check(const Recipe& r, const std::string& path) {
   check_parallel(r, fail);
 }
 
-template <class Enum>
-const char* name_in_recipes(Enum value) {
-  for (const auto& [each, name] : EnumNames<Enum>::names) {
-    if (each == value) return name;
-  }
-  return "?";
-}
-
 }  // namespace
-
-data::StreamingSettings StreamingRecipe::settings() const {
-  data::StreamingSettings settings;
-  settings.shuffle = shuffle;
-  settings.algorithm = shuffle_algo;
-  settings.seed = static_cast<uint64_t>(shuffle_seed);
-  settings.block_size = shuffle_block_size;
-  settings.partition = partition_algo;
-  settings.sampling = sampling_method;
-  settings.granularity = sampling_granularity;
-  settings.canonical_nodes = num_canonical_nodes;
-  settings.epoch_size = epoch_size;
-  return settings;
-}
-
-const char* name(Precision precision) { return name_in_recipes(precision); }
-const char* name(StateType type) { return name_in_recipes(type); }
-const char* name(MasterType type) { return name_in_recipes(type); }
-const char* name(OptimizerName optimizer) { return name_in_recipes(optimizer); }
-
-DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
-DType dtype_of(StateType type) {
-  switch (type) {
-    case StateType::fp32: return DType::f32;
-    case StateType::bf16: return DType::bf16;
-    case StateType::int8: return DType::u8;
-  }
-  return DType::f32;
-}
-DType dtype_of(MasterType type) { return type == MasterType::fp32 ? DType::f32 : DType::bf16; }
-
-int64_t ParallelRecipe::shard_ranks() const {
-  const int64_t ranks = shard.value.value_or(replicas());
-  if (replicas() % ranks != 0) {
-    throw_hint(ErrorKind::usage, "give a number that divides parallel.dp x parallel.cp",
-               "parallel.shard {} does not divide the {} ranks with the same part of the model", ranks, replicas());
-  }
-  return ranks;
-}
-
-spec::Layout ParallelRecipe::layout() const {
-  const int64_t ranks = shard_ranks();
-  if (ranks % ep != 0) {
-    throw_hint(ErrorKind::usage, fmt::format("set parallel.ep to a divisor of {}", ranks),
-               "parallel.ep {} does not divide the {} ranks {}", ep, ranks,
-               shard.is_auto() ? "of parallel.dp x parallel.cp" : "of parallel.shard");
-  }
-  return {.dp = dp, .cp = cp, .pp = pp, .tp = tp, .shard = ranks, .ep = ep, .order = spec::axis_order(order)};
-}
-
-void ParallelRecipe::resolve() {
-  using enum spec::PipelineScheduleName;
-  if (chunks.is_auto()) chunks.value = pp > 1 && (schedule == interleaved || schedule == zb_v) ? 2 : 1;
-}
-
-void OptimizerRecipe::resolve() {
-  const bool adamw = name == OptimizerName::adamw || name == OptimizerName::muon;
-  if (adamw && !betas) betas = {0.9, 0.95};
-  if (adamw && !eps) eps = 1e-8;
-  if (name == OptimizerName::lion && !betas) betas = {0.9, 0.99};
-  if (name == OptimizerName::muon && !momentum) momentum = 0.95;
-  if (name == OptimizerName::sgd && !momentum) momentum = 0.9;
-}
-
-OptimizerSettings OptimizerRecipe::settings() const {
-  OptimizerSettings settings{.weight_decay = weight_decay, .clip_grad_norm = clip_grad_norm};
-  if (betas) settings.beta1 = betas->at(0);
-  if (betas) settings.beta2 = betas->at(1);
-  if (eps) settings.epsilon = *eps;
-  if (momentum) settings.momentum = *momentum;
-  return settings;
-}
-
-std::vector<int> cpus_of(const Recipe& recipe) {
-  return recipe.affinity == "none" ? std::vector<int>{} : parse_cpu_list(recipe.affinity);
-}
-bool fp8_base(const Recipe& recipe) {
-  return recipe.adapter && (recipe.weights == "fp8" || recipe.precision == Precision::fp8);
-}
 
 Recipe read_recipe(const std::filesystem::path& path, std::span<const std::string> overrides) {
   ConfigNode node = ConfigNode::from_file(path);

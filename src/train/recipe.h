@@ -113,12 +113,14 @@ enum class Collectives { automatic, device, host };
 
 struct ParallelRecipe {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, zero = 0;
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
   bool sequence_parallel = false;  // spec::ModelShard::sequence_parallel
   int64_t units = 1;               // slices of sums over what tensor-parallel ranks cut (ShardSpec::sum_slices)
   spec::PipelineScheduleName schedule = spec::PipelineScheduleName::one_f_one_b;
   Offload offload = Offload::none;
   Collectives collectives = Collectives::automatic;
   AutoOr<int64_t> shard;   // of the replicas(), those that divide the state among them; auto: all
+  int64_t bucket_mib = 0;  // ShardSpec::bucket_bytes
   AutoOr<int64_t> chunks;  // of each rank of a pipeline; auto: what `schedule` needs
   std::string order = spec::text_of(spec::default_order);
   int64_t timeout_s = 600;
@@ -151,6 +153,7 @@ inline constexpr double default_checkpoint_minutes = 5;
 
 struct LogRecipe {
   bool tensorboard = false;
+  int64_t trace = 0;  // steps
 };
 
 struct Recipe {

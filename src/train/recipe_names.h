@@ -47,6 +47,11 @@ struct ingot::EnumNames<ingot::spec::PipelineScheduleName> {
       {spec::PipelineScheduleName::zb_v, "zb_v"}};
 };
 template <>
+struct ingot::EnumNames<ingot::spec::CpCommType> {
+  static constexpr std::pair<spec::CpCommType, const char*> names[] = {{spec::CpCommType::a2a, "a2a"},
+                                                                       {spec::CpCommType::allgather, "allgather"}};
+};
+template <>
 struct ingot::EnumNames<ingot::train::Order> {
   static constexpr std::pair<train::Order, const char*> names[] = {
       {train::Order::ingot, "ingot"}, {train::Order::megatron, "megatron"}, {train::Order::streaming, "streaming"}};

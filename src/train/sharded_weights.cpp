@@ -198,6 +198,7 @@ void ShardedWeights::begin_gather(int unit) {
   const WeightUnit& gathered = units_[static_cast<size_t>(unit)];
   const std::byte* section = sections_[static_cast<size_t>(unit)];
   place.pending = true;
+  if (log_ != nullptr) log_->begin(Action::gather, unit);
   Stream after = Stream::compute;
   if (offloaded_) {
     // After what has computed with the place's memory, while later work computes.
@@ -229,6 +230,7 @@ void ShardedWeights::need(int unit) {
     } else {
       place.uploaded->wait_on(Stream::compute);
     }
+    if (log_ != nullptr) log_->end(Action::gather, unit);
   }
   if (next_ < pass_.size() && &place_of(pass_[next_]) != &place) begin_gather(pass_[next_]);
 }

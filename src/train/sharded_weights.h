@@ -17,6 +17,7 @@
 #include "tensor/arena.h"
 #include "tensor/staging.h"
 #include "tensor/weight_set.h"
+#include "train/action_log.h"
 #include "train/optimizer_state.h"
 
 namespace ingot::train {
@@ -84,6 +85,8 @@ class ShardedWeights : public nn::WeightGatherer {
   void changed();
   // What is exchanged is added to `traffic`, which outlives this.
   void set_traffic(spec::Traffic* traffic) { traffic_ = traffic; }
+  // What is gathered is recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log) { log_ = log; }
   // While set, nothing is exchanged with other ranks: weights have any values. For memory probes.
   void set_local_only(bool local_only);
   // After an error: abandons the pending operations.
@@ -110,6 +113,7 @@ class ShardedWeights : public nn::WeightGatherer {
   std::shared_ptr<comm::DeviceCommunicator> ranks_;
   bool offloaded_;
   spec::Traffic* traffic_ = nullptr;
+  ActionLog* log_ = nullptr;
   bool local_only_ = false;
   Arena store_, gathered_;
   PinnedBuffer host_store_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/order.h"
+#include "spec/context_rows.h"
 #include "spec/model_shard.h"
 
 namespace ingot::train {
@@ -22,6 +23,7 @@ struct ShardSpec {
   std::vector<spec::ModelShard> shards{spec::ModelShard{}};
 
   int cp = 1;  // context-parallel ranks: neighbours that divide the tokens of the same sequences
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
   // The ranks with these parts in `replicas` groups of `ranks` each: every group stores everything (hybrid sharding).
   int replica = 0;
   int replicas = 1;
@@ -30,6 +32,9 @@ struct ShardSpec {
   // Slices of sums over what tensor-parallel ranks cut (nn/sliced_sum.h), and parts of an accumulation unit, of which
   // context-parallel ranks have whole ones (`parallel.units`): a multiple of tp() and of cp, or 1.
   int64_t sum_slices = 1;
+  // Buckets of gradients are joined, in the order of backward, until they have as many bytes (`parallel.bucket_mib`);
+  // 0: each block has its own. Not for full training at ZeRO stage 3, where gradients are divided like the weights.
+  int64_t bucket_bytes = 0;
 
   // The ranks with sequences of their own.
   int data_parallel() const { return ranks * replicas / cp; }

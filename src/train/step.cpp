@@ -93,12 +93,18 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
     blocks_ = batch_.allocate(DType::f64, Shape{own_blocks(optimizer_state)});
   const int64_t tokens = settings.micro * settings.accumulation_unit * settings.sequence_length;
   uploader_.emplace(device, batch_, tokens, most.micro_batches + 1,
-                    BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices});
+                    BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices, share.cp_comm_type});
   if (share.cp > 1) {
-    head_exchange_.emplace(
-        grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp),
-        nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
-    head_exchange_->set_traffic(&traffic_);
+    const auto ranks = grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp);
+    if (share.cp_comm_type == spec::CpCommType::a2a) {
+      head_exchange_.emplace(
+          ranks, nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
+      head_exchange_->set_traffic(&traffic_);
+    } else {
+      key_values_.emplace(ranks,
+                          nn::KeyValueGather::largest_bytes(model.spec, share.tp(), tokens, settings.activation));
+      key_values_->set_traffic(&traffic_);
+    }
   }
   if (share.sequence_parallel()) {
     row_exchange_.emplace(grid.on_device.tp ? grid.on_device.tp : comm::through_host(device, grid.tp),
@@ -122,7 +128,15 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
 }
 
 Step::~Step() {
+  set_log(nullptr);
   if (sharded_ != nullptr) sharded_->set_traffic(nullptr);
+}
+
+void Step::set_log(ActionLog* log) {
+  log_ = log;
+  gradient_sync_.set_log(log);
+  if (sharded_ != nullptr) sharded_->set_log(log);
+  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->set_log(log);
 }
 
 StepBytes Step::peak() const {
@@ -166,6 +180,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   }
   pass.tp.rows = row_exchange_ ? &*row_exchange_ : nullptr;
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
+  pass.key_values = key_values_ ? &*key_values_ : nullptr;
   pass.ep = expert_exchange_ ? &*expert_exchange_ : nullptr;
   const ShardSpec& share = optimizer_state_.share();
   if (share.sum_slices > 1) {
@@ -240,19 +255,36 @@ void Step::decide(double loss_tokens) {
   ops::decide_update(context_, decision_, squares_, loss_squares_, {loss_tokens, settings_.optimizer.clip_grad_norm});
 }
 
+void Step::update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes) {
+  const TrainedParameter& t = optimizer_state_.tensors()[index];
+  if (t.shard.count() == 0) return;
+  const Tensor gradient = accumulator_->gradient(index);
+  if (!optimizer_state_.is_offloaded(t)) {
+    if (log_ != nullptr) log_->begin(Action::update, static_cast<int64_t>(t.number));
+    update_parameter(context_, t, gradient, attributes);
+    if (log_ != nullptr) log_->end(Action::update, static_cast<int64_t>(t.number));
+  } else if (defers_host_updates()) {
+    optimizer_state_.host_update()->defer(t, gradient, attributes, std::min(bucket.layer, model_.num_layers()));
+  } else {
+    optimizer_state_.host_update()->update(context_, t, gradient, attributes);
+  }
+}
+
+bool Step::defers_host_updates() const {
+  return optimizer_state_.share().zero_stage() == 0 && !optimizer_state_.ranges();
+}
+
+void Step::finish_host_updates(int64_t layer) {
+  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->advance(context_, layer);
+}
+
 void Step::update(double lr) {
   optimizer_state_.set_updates(optimizer_state_.updates() + 1);
   const UpdateAttributes attributes{settings_.optimizer, lr, optimizer_state_.updates(), decision_};
-  for (size_t i = 0; i < optimizer_state_.tensors().size(); ++i) {
-    const TrainedParameter& t = optimizer_state_.tensors()[i];
-    if (t.shard.count() == 0) continue;
-    if (optimizer_state_.is_offloaded(t)) {
-      optimizer_state_.host_update()->update(context_, t, accumulator_->gradient(i), attributes);
-    } else {
-      update_parameter(context_, t, accumulator_->gradient(i), attributes);
-    }
+  for (const Bucket& bucket : optimizer_state_.buckets()) {
+    for (size_t i = bucket.first; i < bucket.last; ++i) update_one(i, bucket, attributes);
   }
-  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->finish(context_);
+  if (!defers_host_updates()) finish_host_updates();
   gather_weights();
   if (optimizer_state_.ranges()) ops::next_ranges(context_, optimizer_state_.ranges(), optimizer_state_.largest());
 }
@@ -340,6 +372,7 @@ void Step::enqueue(InFlightStep& in_flight, int64_t step, double lr, std::span<c
   in_flight.updates = optimizer_state_.updates();
   count(in_flight.result, sequences);
   accumulate(in_flight.losses, step, sequences, samples);
+  finish_host_updates();                          // of the step before, if this rank has computed nothing
   if (in_flight.result.loss_tokens == 0) return;  // nothing to update with
   decide(static_cast<double>(in_flight.result.loss_tokens));
   in_flight.decision = in_flight_.size() > 1 ? 1 - in_flight_.front().decision : 0;
@@ -402,6 +435,7 @@ StepResult Step::finish() {
     rewind(update_decision);
   } else {
     in_flight_.pop_front();
+    if (in_flight_.empty()) finish_host_updates();
   }
   return result;
 }
@@ -432,6 +466,7 @@ void Step::rewind(const UpdateDecision& update) {
   }
   optimizer_state_.set_updates(in_flight_.front().updates);
   uploader_->discard_pending();
+  if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->abandon();
   in_flight_.clear();
   const std::array<double, 3> clear{};
   device_.copy_from_host(decision_.data, clear.data(), decision_.bytes());
@@ -486,6 +521,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     gradient_sync_.set_local_only(alone);
     if (sharded_ != nullptr) sharded_->set_local_only(alone);
     if (head_exchange_) head_exchange_->set_local_only(alone);
+    if (key_values_) key_values_->set_local_only(alone);
     if (row_exchange_) row_exchange_->set_local_only(alone);
     if (expert_exchange_) expert_exchange_->set_local_only(alone);
   };

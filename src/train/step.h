@@ -16,8 +16,10 @@
 #include "models/model.h"
 #include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
+#include "nn/key_value_gather.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
+#include "train/action_log.h"
 #include "train/batch_uploader.h"
 #include "train/gradient_sync.h"
 #include "train/optimizer_state.h"
@@ -63,8 +65,8 @@ struct StepBytes {
   size_t scratch = 0;
   size_t batch = 0;
   size_t messages = 0;  // of a pipeline, in host memory
-  // Of ranks that exchange heads (context parallelism) or rows (sequence and expert parallelism), and whose devices the
-  // host cannot access: host memory, where this goes through it.
+  // Of ranks that exchange heads, or keys and values (context parallelism), or rows (sequence and expert parallelism),
+  // and whose devices the host cannot access: host memory, where this goes through it.
   size_t exchange = 0;
 };
 
@@ -144,6 +146,8 @@ class Step {
   double sum_in_order(std::span<const double> losses) const;
   // What this rank has exchanged with others so far, as step_traffic() counts it.
   const spec::Traffic& traffic() const { return traffic_; }
+  // What this rank does is recorded in `log`, which outlives this or its next call; null: none.
+  void set_log(ActionLog* log);
   // Seconds that this rank has waited for others so far.
   double waited_s() const { return grid_.waited_s(); }
   const StepSettings& settings() const { return settings_; }
@@ -191,7 +195,12 @@ class Step {
   int64_t sum_square_blocks(const TrainedParameter& t, const Tensor& gradient, int64_t next);
   void decide(double loss_tokens);
   void update(double lr);
-  void gather_weights();  // after an update of this rank's share
+  void update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes);
+  // Whether updates on the host are done layer by layer in the next step's forward pass: not where other ranks wait for
+  // the weights, nor with fixed-point sums, whose gradients are converted in memory that all parameters share.
+  bool defers_host_updates() const;
+  void finish_host_updates(int64_t layer = INT64_MAX);  // of parameters up to this layer
+  void gather_weights();                                // after an update of this rank's share
   void rewind(const UpdateDecision& update);
   bool exceeded_range(const UpdateDecision& update) const;
   // Calls `work`; when it throws, drops all in-flight steps and pending operations.
@@ -211,7 +220,8 @@ class Step {
   comm::Grid grid_;
   spec::Traffic traffic_;
   std::optional<nn::DeviceSum> tp_sum_;                // where grid_.on_device.tp is
-  std::optional<nn::HeadExchange> head_exchange_;      // with context-parallel ranks
+  std::optional<nn::HeadExchange> head_exchange_;      // with context-parallel ranks: this
+  std::optional<nn::KeyValueGather> key_values_;       // or this
   std::optional<nn::RowExchange> row_exchange_;        // with sequence parallelism
   std::optional<nn::ExpertExchange> expert_exchange_;  // with expert-parallel ranks
   GradientSync gradient_sync_;
@@ -225,6 +235,7 @@ class Step {
   std::optional<BatchUploader> uploader_;
   std::array<UpdateDecision, max_in_flight> decisions_;
   std::deque<InFlightStep> in_flight_;
+  ActionLog* log_ = nullptr;
   NonFiniteLocator* locator_ = nullptr;  // while a step is run again
   bool alone_ = false;                   // during a memory probe: layers do not communicate
 };

@@ -32,13 +32,19 @@ void StepAccumulator::begin_micro_batch(bool last) {
   if (gradient_sync_.every_micro_batch()) reset();
 }
 
+void StepAccumulator::begin_layer(int64_t layer) { leave_after(layer, false); }
+
+void StepAccumulator::leave_after(int64_t layer, bool empty) {
+  while (open_ > 0 && optimizer_state_.buckets()[open_ - 1].layer > layer) leave(--open_, empty);
+}
+
 void StepAccumulator::finish_buckets_after(size_t index, int use) {
   if (in_pipeline()) return;
   const std::vector<Bucket>& buckets = optimizer_state_.buckets();
   size_t bucket = open_;
   while (bucket > 0 && index < buckets[bucket - 1].first) --bucket;
   if (bucket == 0 || index >= buckets[bucket - 1].last) {
-    throw_error(ErrorKind::internal, "a gradient of {} arrived after its block's gradients were completed",
+    throw_error(ErrorKind::internal, "a gradient of {} arrived after its bucket was completed",
                 optimizer_state_.tensors()[index].name);
   }
   if (buckets[bucket - 1].early && use == 0) return;  // output head's part, which precedes all blocks in backward
@@ -69,13 +75,10 @@ void StepAccumulator::require_contributions(const Bucket& bucket) const {
 void StepAccumulator::empty_micro_batch(bool last, std::span<const int64_t> blocks,
                                         FunctionRef<void(int64_t)> come_to) {
   last_ = last;
-  const std::vector<Bucket>& buckets = optimizer_state_.buckets();
-  open_ = buckets.size();
+  open_ = optimizer_state_.buckets().size();
   for (const int64_t layer : blocks) {
     come_to(layer);
-    const auto own = std::ranges::find(buckets, layer, &Bucket::layer);
-    if (own == buckets.end()) continue;
-    while (open_ > static_cast<size_t>(own - buckets.begin()) + 1) leave(--open_, true);
+    leave_after(layer, true);
   }
   while (open_ > 0) leave(--open_, true);
   if (last_ || gradient_sync_.every_micro_batch()) gradient_sync_.record_largest(true);

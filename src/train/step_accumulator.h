@@ -19,11 +19,13 @@ class StepAccumulator : public nn::GradientAccumulator {
 
   // Before the first unit of a step: the next contribution to each tensor overwrites it.
   void begin_step();
-  // Without a pipeline, called around each micro-batch; `last`: it is this rank's last one in the step. The
-  // synchronisation of a bucket starts as soon as backward has finished it. Errors: internal when some trainable tensor
-  // got no contribution.
+  // Without a pipeline, called around each micro-batch; `last`: it is this rank's last one in the step. Errors:
+  // internal when some trainable tensor got no contribution.
   void begin_micro_batch(bool last);
   void end_micro_batch();
+  // Between these, when backward comes to a block, or to what is before the blocks (-1): the buckets of later blocks
+  // get no more contributions, and their synchronisation starts.
+  void begin_layer(int64_t layer);
   // Called instead of a micro-batch on a rank that has none while others have one; `last` as above. Synchronises the
   // buckets as the others do: `blocks`, in the order of backward, are those before whose gradients `come_to` is called.
   void empty_micro_batch(bool last, std::span<const int64_t> blocks, FunctionRef<void(int64_t layer)> come_to);
@@ -40,7 +42,8 @@ class StepAccumulator : public nn::GradientAccumulator {
   virtual Tensor gradient(size_t index) = 0;
 
  protected:
-  // Called before a contribution to tensor `index`: without a pipeline, all buckets after its bucket are final.
+  // Called before a contribution to tensor `index`: without a pipeline, all buckets after its bucket are final, also
+  // others of the same block. Errors: internal when its bucket is final.
   void finish_buckets_after(size_t index, int use);
   virtual void reset() { touched_.assign(optimizer_state_.tensors().size(), false); }
   virtual void complete(const Bucket&) {}  // the bucket gets no more contributions
@@ -52,6 +55,7 @@ class StepAccumulator : public nn::GradientAccumulator {
  private:
   bool in_pipeline() const { return optimizer_state_.share().stages() > 1; }
   void leave(size_t bucket, bool empty);
+  void leave_after(int64_t layer, bool empty);
   void end_bucket(size_t bucket, bool empty);
   void require_contributions(const Bucket& bucket) const;
 

@@ -3,6 +3,7 @@
 
 #include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
+#include "nn/key_value_gather.h"
 #include "nn/next_token_loss.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
@@ -29,6 +30,7 @@ models::PassShape pass_shape(const StepSettings& settings, int64_t adapter_rank,
   shape.tp = share.tp();
   shape.sequence_parallel = share.sequence_parallel();
   shape.cp = share.cp;
+  shape.cp_comm_type = share.cp_comm_type;
   shape.slices = share.sum_slices;
   return shape;
 }
@@ -102,8 +104,11 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
     if (shard.last()) bytes.scratch = std::max(bytes.scratch, pass.loss_input + objective(false));
   }
   if (share.cp > 1 && !host_visible) {
-    bytes.exchange = nn::HeadExchange::workspace_bytes(
-        nn::HeadExchange::largest_bytes(model, share.tp(), shape.tokens, settings.activation));
+    bytes.exchange = share.cp_comm_type == spec::CpCommType::a2a
+                         ? nn::HeadExchange::workspace_bytes(
+                               nn::HeadExchange::largest_bytes(model, share.tp(), shape.tokens, settings.activation))
+                         : nn::RowExchange::workspace_bytes(nn::KeyValueGather::largest_bytes(
+                               model, share.tp(), shape.tokens * share.cp, settings.activation));
   }
   if (share.sequence_parallel() && !host_visible) {
     bytes.exchange += nn::RowExchange::workspace_bytes(static_cast<size_t>(shape.tokens * model.hidden) *

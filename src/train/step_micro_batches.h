@@ -14,7 +14,7 @@ namespace ingot::train {
 
 // The micro-batches of a step or an evaluation on this rank. `losses`: those of the micro-batches with any of the first
 // `own` sequences, appended to as they arrive, where Step::has_losses().
-class Step::MicroBatches final : public PipelineWork {
+class Step::MicroBatches final : public PipelineWork, public nn::PassObserver {
  public:
   MicroBatches(Step& step, std::span<const data::PackedSequence> sequences, std::span<const int64_t> samples,
                size_t each, int count, size_t own, std::vector<LossSum>& losses)
@@ -54,19 +54,31 @@ class Step::MicroBatches final : public PipelineWork {
   }
 
   void computes(const spec::PipelineStep& step) override {
+    if (step_.log_ != nullptr && step.action == spec::PipelineAction::backward_weight)
+      step_.log_->compute(Action::backward_weight, step.virtual_stage);
     if (step_.locator_ == nullptr) return;
     const int64_t stages = step_.optimizer_state_.share().shards.front().pp;
     const bool is_forward = step.action == spec::PipelineAction::forward;
     step_.locator_->set_place(is_forward ? step.virtual_stage : 2 * stages - 1 - step.virtual_stage);
   }
+  void computed() override {
+    if (step_.log_ != nullptr) step_.log_->end_compute();
+  }
   nn::Pass pass(int micro_batch, bool saves) override {
     const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);
     nn::Pass pass = step_.pass_over(batch);
+    pass.observer = this;
     if (!saves) return pass;
     training_->accumulation_offsets = batch.accumulation_offsets;
     training_->dropout_rows = batch.rows;
     pass.training = &*training_;
     return pass;
+  }
+  void begins(int64_t layer, bool backward) override {
+    if (step_.log_ != nullptr) step_.log_->end_compute();
+    if (!backward) step_.finish_host_updates(layer);
+    if (backward && follows_backward()) step_.accumulator_->begin_layer(layer);
+    if (step_.log_ != nullptr) step_.log_->compute(backward ? Action::backward : Action::forward, layer);
   }
   const nn::Objective& objective(int micro_batch) override {
     const MicroBatch& batch = step_.uploader_->take(first_ + micro_batch);

@@ -155,7 +155,7 @@ class Counter {
   // `output`: whether its result is needed, and not only what backward reads.
   void count_attention_forward(const spec::LayerSpec& layer, int64_t tokens, bool output, const CutAdapters& cut) {
     gather_rows(tokens, 1);
-    if (share_.cp > 1) exchange(layer.attention, tokens, 2, 2);
+    if (share_.cp > 1) exchange(layer.attention, tokens, 2, 2, false);
     if (!output) return;
     sum_residual(tokens);
     sum_low_rank(tokens, cut.attention_out);
@@ -209,13 +209,20 @@ class Counter {
   void count_attention_backward(const spec::LayerSpec& layer, int64_t tokens, bool input, const CutAdapters& cut) {
     const bool shared = layer.attention.kv_heads % share_.cp != 0;
     gather_rows(tokens, 2);
-    if (share_.cp > 1) exchange(layer.attention, tokens, 3, shared ? 4 : 2);
+    if (share_.cp > 1) exchange(layer.attention, tokens, 3, shared ? 4 : 2, true);
     if (input) sum_residual(tokens);
     sum_low_rank(tokens, cut.attention_out + cut.projections * (defers() ? (input ? 2 : 1) : 1));
   }
 
-  // Of context-parallel ranks: so many matrices of queries (or of results) and of keys or values.
-  void exchange(const spec::Attention& attention, int64_t tokens, int64_t queries, int64_t keys) {
+  // Of context-parallel ranks: so many matrices of queries (or of results) and of keys or values where they exchange
+  // heads; else keys and values, and in backward the sums of their gradients.
+  void exchange(const spec::Attention& attention, int64_t tokens, int64_t queries, int64_t keys, bool backward) {
+    if (share_.cp_comm_type == spec::CpCommType::allgather) {
+      const int64_t all = tokens * share_.cp * attention.key_width() * width();
+      add(Axis::cp, Collective::all_gather, all, 2);
+      if (backward) add(Axis::cp, Collective::reduce_scatter, all, 2);
+      return;
+    }
     const auto matrix = [&](int64_t heads) {
       const int64_t own = heads % share_.cp == 0 ? heads / share_.cp : 1;
       return tokens * share_.cp * own * attention.head_dim * width();
@@ -232,14 +239,17 @@ class Counter {
     const int64_t unit = settings_.accumulation_unit * settings_.sequence_length / share_.sum_slices;
     const int64_t chunk = spec::loss_chunk(model_.vocab);
     const int64_t parts = sliced() ? share_.sum_slices : share_.tp();
-    const int64_t first = data_rank() % share_.cp * tokens, last = first + tokens;  // among all of the micro-batch's
-    for (int64_t begin = first; begin < last;) {
-      const int64_t end = std::min(last, begin / unit * unit + unit);
-      for (; begin < end; begin = std::min(end, begin + chunk)) {
-        const int64_t rows = std::min(chunk, end - begin);
-        add(Axis::tp, Collective::all_gather, parts * 2 * rows * 4);
-        sum(rows, model_.hidden);
-        sum_low_rank(rows, adapters_of(-1).head * (defers() ? 2 : 1));
+    // Among all of the micro-batch's rows.
+    for (auto [begin, last] :
+         spec::context_rows(share_.cp_comm_type, data_rank() % share_.cp, share_.cp, tokens * share_.cp)) {
+      while (begin < last) {
+        const int64_t end = std::min(last, begin / unit * unit + unit);
+        for (; begin < end; begin = std::min(end, begin + chunk)) {
+          const int64_t rows = std::min(chunk, end - begin);
+          add(Axis::tp, Collective::all_gather, parts * 2 * rows * 4);
+          sum(rows, model_.hidden);
+          sum_low_rank(rows, adapters_of(-1).head * (defers() ? 2 : 1));
+        }
       }
     }
   }

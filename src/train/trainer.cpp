@@ -352,6 +352,7 @@ void Trainer::finish() {
   const InFlightStep in_flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   ++done_;
+  if (log_ && done_ == traced_until_) write_trace();
   tokens_ += result.tokens;
   const double now = steady_seconds();
   const std::vector<RankStepStats> ranks = step_.ranks().gather_one(rank_step_stats(in_flight, now));
@@ -362,6 +363,14 @@ void Trainer::finish() {
   if (first()) observer_.on_warning({done_, why});
   if (result.loss_tokens == 0) return;
   restart_in_flight();  // the steps after it updated nothing either
+}
+
+void Trainer::write_trace() {
+  step_.set_log(nullptr);
+  const std::filesystem::path folder = settings_.run_dir / "trace";
+  make_folders(folder);
+  write_file(folder / fmt::format("rank-{}.json", step_.ranks().rank()), chrome_trace(*log_, step_.ranks().rank()));
+  log_.reset();
 }
 
 Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> on_eval) {
@@ -388,6 +397,10 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
                             downloaded_from_)});
   }
   if (done_ == 0) evaluate_now();
+  if (settings_.traced_steps > 0) {
+    traced_until_ = done_ + settings_.traced_steps;
+    step_.set_log(&log_.emplace());
+  }
   End end = End::done;
   checkpoint_step_ = done_ > 0 ? done_ : -1;
   checkpoint_time_ = settings_.clock();
@@ -426,6 +439,7 @@ Trainer::End Trainer::run(FunctionRef<bool()> stop, FunctionRef<void(int64_t)> o
     }
     if (next == NextAction::stop) end = End::stopped;
   }
+  if (log_) write_trace();
   end_checkpoint();
   if (checkpoint_step_ != done_) checkpoint();
   step_.ranks().barrier();  // all checkpoint files are complete

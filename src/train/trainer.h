@@ -36,6 +36,7 @@ struct TrainerSettings {
   int64_t checkpoints_kept = 2;
   bool background_checkpoints = false;  // written from a copy of the state while later steps run
   std::filesystem::path run_dir;
+  int64_t traced_steps = 0;  // the first ones of run(), which each rank writes to run_dir/trace/rank-R.json
   // Where checkpoints are uploaded to; outlives the trainer. Set on rank 0 only; null without a remote.
   const checkpoint::RemoteCheckpoints* remote = nullptr;
   std::string identity;  // JSON that a checkpoint must match to be resumed (model, data, adapter, seeds)
@@ -85,6 +86,7 @@ class Trainer {
     double data = 0;    // seconds it waited for its batch
     data::HostBatch batch;
   };
+  void write_trace();
   bool first() const { return step_.ranks().rank() == 0; }
   // Whether `local` is true on any rank.
   bool any_rank(bool local) const { return step_.ranks().all_max<int32_t>(local ? 1 : 0) != 0; }
@@ -137,6 +139,8 @@ class Trainer {
   std::optional<double> joules_;                   // settings_.joules() after the last step
   bool first_reported_ = false;         // this process has reported a step; the first one's batch was not prefetched
   std::deque<InFlightStep> in_flight_;  // steps done_ + 1, ...
+  std::optional<ActionLog> log_;        // while steps are traced
+  int64_t traced_until_ = 0;            // step
   int64_t done_ = 0;                    // completed steps
   int64_t tokens_ = 0;                  // trained on in these steps
   BackgroundCheckpoint checkpoint_;

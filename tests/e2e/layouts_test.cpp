@@ -1,6 +1,9 @@
 // The same runs in other layouts of ranks, with state in host memory, and by other transports: the bytes of one rank,
 // or its curve to rounding.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include "base/file.h"
 #include "tests/e2e/pretrain.h"
@@ -186,8 +189,8 @@ TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
   ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
   ASSERT_NO_FATAL_FAILURE(
       trains("shared", with({"steps=3", "parallel.dp=4", "parallel.zero=3", "parallel.shard=2", "threads=4"})));
-  ASSERT_NO_FATAL_FAILURE(
-      trains("shared", with({"steps=4", "parallel.dp=2", "parallel.zero=1", "threads=2", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.dp=2", "parallel.zero=1", "parallel.bucket_mib=1",
+                                                 "threads=2", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"parallel.dp=6", "parallel.zero=3", "parallel.shard=3", "threads=6",
                                                  "batch.micro=1", "--resume"})));
   EXPECT_EQ(curve("shared"), curve("one"));
@@ -227,6 +230,23 @@ TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
       program_.run(command("wrong", {"parallel.dp=2", "parallel.zero=3", "threads=2", "eval.prompts=[a]"}));
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.error.find("eval.prompts with parallel.zero 3"), std::string::npos) << refused.error;
+}
+
+// Two steps of three, each with three micro-batches on each rank.
+TEST_F(Pretrain, RanksWriteTracesOfTheFirstSteps) {
+  ASSERT_NO_FATAL_FAILURE(
+      trains("traced", {"steps=3", "parallel.dp=2", "parallel.zero=3", "batch.micro=1", "threads=2", "log.trace=2"}));
+  for (const int rank : {0, 1}) {
+    std::map<std::string, int> counts;
+    const Json trace = Json::parse(read_file(run("traced") / "trace" / fmt::format("rank-{}.json", rank)));
+    for (const Json& event : trace["traceEvents"]) {
+      EXPECT_EQ(event["pid"], rank);
+      if (event["ph"] == "X") ++counts[event["name"]];
+    }
+    for (const char* name : {"forward -1", "forward 0", "forward 4", "backward 3", "backward -1", "reduce 0"})
+      EXPECT_EQ(counts[name], 6) << name;
+    EXPECT_EQ(counts["gather 1"], 8);  // forward in the first micro-batch, and backward in each
+  }
 }
 
 // Layers cut over ranks have the curve of one rank to rounding, and resume in other layouts; the model that rank 0
@@ -290,7 +310,9 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.cp=2", "parallel.dp=2", "parallel.zero=2",
                                                  "parallel.shard=2", "threads=4", "batch.micro=1", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(
-      trains("shared", with({"parallel.cp=2", "parallel.pp=2", "parallel.tp=2", "threads=8", "--resume"})));
+      trains("shared", with({"steps=5", "parallel.cp=2", "parallel.pp=2", "parallel.tp=2", "threads=8", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"parallel.cp=4", "parallel.cp_comm_type=allgather", "parallel.zero=3",
+                                                 "threads=4", "--resume"})));
   const auto found = curve("shared"), wanted = curve("one");
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -180,6 +180,44 @@ TEST_P(AttentionBits, DoNotDependOnTheNumberOfThreads) {
   }
 }
 
+// Results and gradients of queries, where a call has some of them only.
+TEST_P(AttentionBits, DoNotDependOnTheOtherQueries) {
+  const int64_t tokens = 210;
+  const Owned q = random(tokens, q_width, 31);
+  const Owned k = random(tokens, kv_width, 32);
+  const Owned v = random(tokens, kv_width, 33);
+  const Owned dout = random(tokens, q_width, 34);
+  const Owned dk = empty(tokens, kv_width), dv = empty(tokens, kv_width);
+  for (const std::vector<int32_t>& starts : {std::vector<int32_t>{0, 210}, {0, 5, 5, 134, 198, 209, 210}}) {
+    const Owned offsets = integers({std::ssize(starts)}, starts);
+    for (ops::AttentionAttributes variant : variants()) {
+      const Owned out = empty(tokens, q_width), dq = empty(tokens, q_width);
+      const Owned lse(*device_, DType::f32, {attributes.heads, tokens});
+      ops::attention(context_, *out, *lse, *q, *k, *v, *offsets, variant);
+      ops::attention_backward(context_, *dq, *dk, *dv, *dout, {*out, *lse, *q, *k, *v}, *offsets, variant);
+      for (const auto& [begin, end] : {std::pair(0, 64), std::pair(64, 70), std::pair(70, 190), std::pair(130, 210)}) {
+        const int64_t queries = end - begin;
+        const auto part = [&](const Owned& all) { return all->slice(begin, end); };
+        const Owned own_out = empty(queries, q_width), own_dq = empty(queries, q_width);
+        const Owned own_lse(*device_, DType::f32, {attributes.heads, queries});
+        variant.first_query = begin;
+        ops::attention(context_, *own_out, *own_lse, part(q), *k, *v, *offsets, variant);
+        ops::attention_backward(context_, *own_dq, *dk, *dv, part(dout), {*own_out, *own_lse, part(q), *k, *v},
+                                *offsets, variant);
+        EXPECT_TRUE(same_bits(*own_out, part(out))) << begin;
+        EXPECT_TRUE(same_bits(*own_dq, part(dq))) << begin;
+        for (int64_t head = 0; head < attributes.heads; ++head) {
+          const float* const found = own_lse->as<float>() + head * queries;
+          EXPECT_EQ(std::memcmp(found, lse->as<float>() + head * tokens + begin,
+                                static_cast<size_t>(queries) * sizeof(float)),
+                    0)
+              << begin;
+        }
+      }
+    }
+  }
+}
+
 // Contributions of masked keys are skipped or zero.
 TEST_P(AttentionBits, DoNotDependOnMaskedTokens) {
   const int64_t tokens = 190;
@@ -296,6 +334,9 @@ TEST_F(AttentionErrors, NameTheArgument) {
   wrong = attributes;
   wrong.slopes = *offsets;
   expect_internal([&] { call(*k, *offsets, wrong); }, "slopes is i32[2]");
+  wrong = attributes;
+  wrong.first_query = 1;
+  expect_internal([&] { call(*k, *offsets, wrong); }, "8 queries from token 1 on, of 8 tokens with keys");
   const Owned falling = Owned::integers(*device_, {3}, {0, 9, 8});
   expect_internal([&] { call(*k, *falling, attributes); }, "are not ascending from 0 to 8");
   const Owned short_of = Owned::integers(*device_, {2}, {0, 7});

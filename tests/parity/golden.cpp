@@ -184,8 +184,9 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
       machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
     }
   } else {
+    if (settings.types.offload) bench->host = cpu::make_device();
     bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, bench->loaded.weights, settings.activation,
-                                   settings.types);
+                                   settings.types, train::ShardSpec{}, nullptr, bench->host.get());
   }
   train::StepSettings step;
   step.activation = settings.activation;

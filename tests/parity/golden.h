@@ -72,6 +72,7 @@ std::vector<data::PackedSequence> different_sequences(const std::string& model, 
 struct Bench {
   checkpoint::LoadedModel loaded;
   std::unique_ptr<models::Model> model;
+  std::unique_ptr<Device> host;  // with BenchSettings::types.offload
   std::optional<train::OptimizerState> optimizer_state;
   std::optional<train::Step> step;
 };

@@ -2,6 +2,7 @@
 // step.
 #include <gtest/gtest.h>
 
+#include "backend/cpu/ops.h"
 #include "tests/parity/counting_gpu.h"
 #include "tests/parity/golden.h"
 
@@ -32,9 +33,10 @@ class Overlap : public testing::TestWithParam<Schedule> {
     auto device = std::make_unique<CountingGpu>(32, GetParam());
     device_ = device.get();
     machine_.device = std::move(device);
+    cpu::register_ops(machine_.registry);  // of updates on the host
   }
-  Trace run(bool ahead) {
-    Trace run{make_bench(machine_, model, {}), {}, {}, {}};
+  Trace run(bool ahead, const BenchSettings& settings = {}) {
+    Trace run{make_bench(machine_, model, settings), {}, {}, {}};
     train::Step& step = *run.bench->step;
     const auto keep = [&](const train::StepResult& result) {
       EXPECT_FALSE(result.skipped);
@@ -52,6 +54,7 @@ class Overlap : public testing::TestWithParam<Schedule> {
     }
     for (const train::TrainedParameter& t : run.bench->optimizer_state->tensors()) {
       run.weights.push_back(floats(*device_, t.master));
+      run.weights.push_back(floats(*device_, t.weight));
     }
     return run;
   }
@@ -69,17 +72,33 @@ TEST_P(Overlap, StepsInFlightGiveTheSameResults) {
   EXPECT_LT(found.losses.back(), found.losses.front());
 }
 
+// Copies of gradients and weights that the copy stream runs as early or as late as it may.
+TEST_P(Overlap, UpdatesOnTheHostGiveTheSameResults) {
+  BenchSettings settings{.activation = DType::bf16};
+  const Trace expected = run(false, settings);
+  settings.types.offload = true;
+  const Trace found = run(true, settings);
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(found.norms, expected.norms);
+  EXPECT_EQ(found.weights, expected.weights);
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+}
+
 TEST_P(Overlap, StepsNeitherAllocateNorWaitForCopies) {
-  const auto bench = make_bench(machine_, model, {});
-  const int allocations = device_->allocations;
-  const int copies = device_->waiting_copies;
-  bench->step->begin(1, 1e-3, sequences(), samples);
-  bench->step->begin(2, 1e-3, sequences(), samples);
-  bench->step->finish();
-  bench->step->finish();
-  bench->step->evaluate(sequences());
-  EXPECT_EQ(device_->allocations, allocations);
-  EXPECT_EQ(device_->waiting_copies, copies);
+  for (const bool offload : {false, true}) {
+    BenchSettings settings{.activation = offload ? DType::bf16 : DType::f32};
+    settings.types.offload = offload;
+    const auto bench = make_bench(machine_, model, settings);
+    const int allocations = device_->allocations;
+    const int copies = device_->waiting_copies;
+    bench->step->begin(1, 1e-3, sequences(), samples);
+    bench->step->begin(2, 1e-3, sequences(), samples);
+    bench->step->finish();
+    bench->step->finish();
+    bench->step->evaluate(sequences());
+    EXPECT_EQ(device_->allocations, allocations);
+    EXPECT_EQ(device_->waiting_copies, copies);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, Overlap, testing::Values(Schedule::forward, Schedule::backward, Schedule::random),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "spec/context_rows.h"
 
 namespace ingot::spec {
 namespace {
@@ -32,6 +33,31 @@ TEST(Layout, OrdersAreTheAxesOnceEach) {
       EXPECT_EQ(error.hint(), "the default is tp-cp-dp-pp");
     }
   }
+}
+
+// Each row is one rank's, and the ranks have equally many pairs of a query and a key before it.
+TEST(ContextRows, DivideTheRowsAndTheCausalWork) {
+  for (const int64_t ranks : {1, 2, 3, 8}) {
+    for (const CpCommType type : {CpCommType::a2a, CpCommType::allgather}) {
+      const int64_t rows = 10 * context_parts(type, ranks);
+      std::vector<int> owners(static_cast<size_t>(rows));
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        int64_t pairs = 0;
+        for (const Range& range : context_rows(type, rank, ranks, rows)) {
+          for (int64_t row = range.begin; row < range.end; ++row) {
+            ++owners[static_cast<size_t>(row)];
+            pairs += row + 1;
+          }
+        }
+        if (type == CpCommType::allgather) EXPECT_EQ(pairs * ranks, rows * (rows + 1) / 2);
+      }
+      for (const int owner : owners) EXPECT_EQ(owner, 1);
+    }
+  }
+  const std::vector<Range> first = {{0, 4}, {20, 24}}, last = {{8, 12}, {12, 16}}, half = {{12, 24}};
+  EXPECT_EQ(context_rows(CpCommType::allgather, 0, 3, 24), first);
+  EXPECT_EQ(context_rows(CpCommType::allgather, 2, 3, 24), last);
+  EXPECT_EQ(context_rows(CpCommType::a2a, 1, 2, 24), half);
 }
 
 }  // namespace

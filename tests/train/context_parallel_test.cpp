@@ -16,6 +16,7 @@ namespace ingot::train {
 namespace {
 
 using enum spec::PipelineScheduleName;
+using enum spec::CpCommType;
 
 SmallRun::Settings with_sgd(const spec::ModelSpec& spec) {
   SmallRun::Settings settings{.spec = spec, .threads = 1};
@@ -31,7 +32,16 @@ TEST_P(ContextParallelTraining, EqualsOneRank) {
   std::vector<Layout> layouts = {
       {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
       {.tp = 1, .stages = 1, .dp = 2, .zero = 2, .visible = false, .recompute = spec::Recompute::full, .cp = 2},
-      {.tp = 1, .stages = 1, .dp = 1, .zero = 3, .recompute = spec::Recompute::selective, .cp = 2}};
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 3, .recompute = spec::Recompute::selective, .cp = 2},
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = allgather},
+      {.tp = 1,
+       .stages = 1,
+       .dp = 1,
+       .zero = 3,
+       .visible = false,
+       .recompute = spec::Recompute::full,
+       .cp = 3,
+       .cp_comm_type = allgather}};
   if (models::can_be_cut(settings.spec, {.pp = 2}))
     layouts.push_back({.tp = 1, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2});
   compare(settings, layouts, GetParam().name, rounding_of(settings.spec));
@@ -42,7 +52,9 @@ TEST_P(ContextParallelTraining, AdaptersEqualOneRank) {
   settings.lora = small_lora();
   settings.lora->dropout = 0.2;
   compare(settings,
-          {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2}, {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .cp = 2}},
+          {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
+           {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .cp = 2},
+           {.tp = 1, .stages = 1, .dp = 1, .zero = 1, .cp = 2, .cp_comm_type = allgather}},
           GetParam().name, rounding_of(settings.spec));
 }
 
@@ -105,6 +117,48 @@ TEST(ContextParallel, EqualsOneRankInOtherSettings) {
   compare(settings, {layouts.begin(), layouts.begin() + 2}, "bf16", tolerance(DType::bf16, 24));
 }
 
+// As above, with six ranks for four heads; chunks that begin and end within sub-sequences; one key/value head; with
+// sequence parallelism and a deferred schedule.
+TEST(ContextParallel, GatheredKeysEqualOneRankInOtherSettings) {
+  SmallRun::Settings settings = with_sgd(small_spec());
+  const std::vector<Layout> layouts = {
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 6, .cp_comm_type = allgather},
+      {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .cp = 3, .sequence_parallel = true, .cp_comm_type = allgather},
+      {.tp = 2, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2, .cp_comm_type = allgather},
+      {.tp = 1,
+       .stages = 1,
+       .dp = 3,
+       .zero = 1,
+       .recompute = spec::Recompute::selective,
+       .cp = 2,
+       .cp_comm_type = allgather}};
+  compare(settings, layouts, "fp32", rounding_of(settings.spec));
+  settings.step.micro = 3;
+  compare(settings, layouts, "three sequences", rounding_of(settings.spec));
+  settings.step.micro = 1;
+  settings.step.accumulation_unit = 2;
+  settings.step.optimizer.clip_grad_norm = 0.5;
+  compare(settings, {layouts.begin(), layouts.begin() + 2}, "units of two sequences", rounding_of(settings.spec));
+  settings.step.accumulation_unit = 1;
+  for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 1;
+  compare(settings, {layouts[0]}, "one key/value head", rounding_of(settings.spec));
+  settings.weights = settings.step.activation = DType::bf16;
+  compare(settings, {layouts.begin(), layouts.begin() + 2}, "bf16", tolerance(DType::bf16, 24));
+}
+
+// Sequences longer than the blocks of attention's kernels, with windows shorter and longer than a rank's chunk.
+TEST(ContextParallel, GatheredKeysEqualOneRankInLongSequences) {
+  SmallRun::Settings settings = with_sgd(small_spec());
+  settings.step.sequence_length = 600;
+  settings.spec.context = 600;
+  settings.spec.layers[1].attention.window = 40;
+  settings.spec.layers[2].attention.window = 300;
+  compare(settings,
+          {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = allgather},
+           {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 4, .cp_comm_type = allgather}},
+          "600 tokens", rounding_of(settings.spec));
+}
+
 // More ranks than key/value heads: neighbours have the same ones, and add up their gradients.
 TEST(ContextParallel, RanksShareKeyValueHeads) {
   for (const bool adapter : {false, true}) {
@@ -140,11 +194,13 @@ TEST(ContextParallel, HasTheBitsOfOneRankInSlices) {
 
 // The step's allocations equal the prediction, and activations take half of one rank's memory.
 TEST(ContextParallel, TakesThePredictedMemory) {
-  for (const bool adapter : {false, true}) {
+  for (const auto& [adapter, type] :
+       {std::pair(false, a2a), std::pair(true, a2a), std::pair(false, allgather), std::pair(true, allgather)}) {
     const auto bytes_with = [&](int cp) {
       StepBytes planned;
       comm::run_in_process({.ranks = cp, .timeout_s = 120}, [&](const comm::Group& world) {
-        SmallRun::Settings own = laid_out({.threads = 1}, {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = cp});
+        SmallRun::Settings own =
+            laid_out({.threads = 1}, {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = cp, .cp_comm_type = type});
         if (adapter) own.lora = small_lora();
         own.ranks = world;
         SmallRun run(own);
@@ -165,8 +221,11 @@ TEST(ContextParallel, TakesThePredictedMemory) {
   }
 }
 
-TEST(ContextParallel, MemoryProbesDoNotCommunicate) {
-  const Layout layout{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2};
+class ContextParallelProbes : public testing::TestWithParam<spec::CpCommType> {};
+INSTANTIATE_TEST_SUITE_P(Types, ContextParallelProbes, testing::Values(a2a, allgather));
+
+TEST_P(ContextParallelProbes, DoNotCommunicate) {
+  const Layout layout{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = GetParam()};
   SmallRun::Settings settings = laid_out({.threads = 1}, layout);
   Outcome expected;
   train(expected, settings, layout, 1);
@@ -215,9 +274,9 @@ TEST(ContextParallel, RanksAgreeOnSkippedSteps) {
 TEST(ContextParallel, RefusesWhatRanksCannotShare) {
   spec::ModelSpec spec = small_spec();
   for (spec::LayerSpec& layer : spec.layers) layer.attention.heads = 24, layer.attention.kv_heads = 4;
-  const auto refused = [&](int64_t tp, int64_t cp, int64_t length, bool bitwise = false) {
+  const auto refused = [&](int64_t tp, int64_t cp, int64_t length, bool bitwise = false, spec::CpCommType type = a2a) {
     try {
-      spec::check_context_parallel(spec, spec::ContextParallel{cp, tp, length, bitwise});
+      spec::check_context_parallel(spec, spec::ContextParallel{cp, tp, length, bitwise, type});
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
       return error.message() + "; " + error.hint();
@@ -227,12 +286,16 @@ TEST(ContextParallel, RefusesWhatRanksCannotShare) {
   for (const int64_t cp : {1, 2, 4, 12}) EXPECT_EQ(refused(2, cp, 24), "");
   EXPECT_EQ(refused(2, 3, 24),
             "3 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
-            "ranks has; use one of 1, 2, 4, 6, 12");
+            "ranks has; use one of 1, 2, 4, 6, 12, or cp_comm_type: allgather, which divides no heads");
   EXPECT_EQ(refused(2, 4, 24, true),
             "4 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
             "ranks has, with the same bits; use one of 1, 2");
+  EXPECT_EQ(refused(2, 3, 24, false, allgather), "");
+  EXPECT_EQ(refused(1, 3, 27, false, allgather),
+            "the sequence length of 27 cannot be divided among 3 context-parallel ranks, with two chunks each; use a "
+            "multiple of 6");
   EXPECT_EQ(refused(1, 3, 20),
-            "the sequence length of 20 cannot be divided among 3 context-parallel ranks; use a multiple of it");
+            "the sequence length of 20 cannot be divided among 3 context-parallel ranks; use a multiple of 3");
 }
 
 }  // namespace

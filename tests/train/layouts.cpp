@@ -21,6 +21,7 @@ SmallRun::Settings laid_out(SmallRun::Settings settings, const Layout& layout) {
   settings.visible = layout.visible;
   settings.step.recompute = layout.recompute;
   settings.cp = layout.cp;
+  settings.cp_comm_type = layout.cp_comm_type;
   settings.sequence_parallel = layout.sequence_parallel;
   settings.ep = layout.ep;
   if (layout.shard > 0) settings.shard = layout.shard;
@@ -181,9 +182,10 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
     Outcome found;
     train(found, settings, layout);
     const Difference result = difference(one, found, settings.weights, rounding);
-    EXPECT_LE(result.of_allowed, 1) << fmt::format("{}, tp {}, {} stages, dp {}, cp {}, ep {}, zero {}: {}", name,
-                                                   layout.tp, layout.stages, layout.dp, layout.cp, layout.ep,
-                                                   layout.zero, result.where);
+    EXPECT_LE(result.of_allowed, 1) << fmt::format(
+        "{}, tp {}, {} stages, dp {}, cp {}{}, ep {}, zero {}: {}", name, layout.tp, layout.stages, layout.dp,
+        layout.cp, layout.cp_comm_type == spec::CpCommType::allgather ? " by allgather" : "", layout.ep, layout.zero,
+        result.where);
   }
 }
 

@@ -22,6 +22,7 @@ struct Layout {
   spec::Recompute recompute = spec::Recompute::none;
   int cp = 1;
   bool sequence_parallel = false;
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
   int ep = 1;     // of the dp * cp ranks
   int shard = 0;  // SmallRun::Settings::shard
   int ranks() const { return tp * stages * dp * cp; }

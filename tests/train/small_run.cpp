@@ -45,8 +45,10 @@ SmallRun::SmallRun(const Settings& settings)
   share.replica = grid.replicas.rank();
   share.replicas = grid.replicas.size();
   share.cp = settings.cp;
+  share.cp_comm_type = settings.cp_comm_type;
   share.offload_weights = settings.offload;
   share.sum_slices = settings.slices;
+  share.bucket_bytes = settings.bucket_bytes;
   if (settings.stages > 1)
     share.shards = spec::pipeline_shards(settings.step.schedule, settings.stages, settings.chunks, grid.pp.rank());
   for (spec::ModelShard& shard : share.shards) {
@@ -62,7 +64,6 @@ SmallRun::SmallRun(const Settings& settings)
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
     sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share,
                     comm::through_host(device, grid.weights));
-    CountingDevice host(true);
     write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {
     weights = random_weights(device, spec, settings.weights, 11, held);
@@ -73,7 +74,7 @@ SmallRun::SmallRun(const Settings& settings)
     optimizer_state.emplace(device, spec, *settings.lora, settings.step.activation, settings.types, 5, share);
   } else {
     optimizer_state.emplace(device, spec, computed, settings.step.activation, settings.types, share,
-                            sharded ? &*sharded : nullptr);
+                            sharded ? &*sharded : nullptr, settings.types.offload ? &host : nullptr);
   }
   const size_t before = device.allocated();
   step.emplace(device, registry, threads, model(), *optimizer_state, settings.step,

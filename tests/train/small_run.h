@@ -30,20 +30,23 @@ struct SmallRun {
     int stages = 1;
     int tp = 1;
     int cp = 1;
+    spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
     int ep = 1;      // of the data-parallel ranks of a shard group
     int slices = 1;  // ShardSpec::sum_slices
     bool sequence_parallel = false;
     int chunks = 1;
     int zero = 0;
-    int shard = 0;         // data-parallel ranks that divide the state among them; 0: all
-    bool offload = false;  // the frozen weights, of a device whose memory the host cannot access
-    bool visible = true;   // whether the host can access the device's memory
+    int shard = 0;             // data-parallel ranks that divide the state among them; 0: all
+    int64_t bucket_bytes = 0;  // ShardSpec::bucket_bytes
+    bool offload = false;      // the frozen weights, of a device whose memory the host cannot access
+    bool visible = true;       // whether the host can access the device's memory
   };
 
   CountingDevice device;
   ops::Registry registry;
   ThreadPool threads;
   spec::ModelSpec spec;
+  CountingDevice host{true};                          // of offloaded optimizer state (types.offload)
   WeightSet weights;                                  // empty at ZeRO stage 3
   std::optional<ShardedWeights> sharded;              // at ZeRO stage 3
   std::vector<std::unique_ptr<models::Model>> parts;  // the whole model, or a rank's virtual stages

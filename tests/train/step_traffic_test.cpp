@@ -74,7 +74,8 @@ TEST_P(StepTraffic, IsWhatIsExchanged) {
   SmallRun::Settings settings{.spec = GetParam().spec, .threads = 1};
   std::vector<Layout> layouts = {
       {.tp = 1, .stages = 1, .dp = 2, .zero = 1},
-      {.tp = 1, .stages = 1, .dp = 2, .zero = 3, .recompute = spec::Recompute::full, .cp = 2}};
+      {.tp = 1, .stages = 1, .dp = 2, .zero = 3, .recompute = spec::Recompute::full, .cp = 2},
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = spec::CpCommType::allgather}};
   if (models::can_be_cut(settings.spec, {.pp = 2}))
     layouts.push_back({.tp = 1, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .cp = 2});
   if (models::can_be_cut(settings.spec, {.tp = 2})) {
@@ -155,10 +156,35 @@ TEST(StepTraffic, IsWhatIsExchangedInOtherSettings) {
   settings.step.micro = 4;
   expect_counted(settings, {.tp = 2, .stages = 1, .dp = 1, .zero = 0}, "four sequences");
   expect_counted(settings, {.tp = 1, .stages = 1, .dp = 4, .zero = 3}, "four sequences");
+  expect_counted(settings,
+                 {.tp = 2,
+                  .stages = 1,
+                  .dp = 1,
+                  .zero = 0,
+                  .recompute = spec::Recompute::full,
+                  .cp = 3,
+                  .cp_comm_type = spec::CpCommType::allgather},
+                 "four sequences");
   settings.step.micro = 1;
   settings.shard = 2;
   for (int zero = 1; zero <= 3; ++zero)
     expect_counted(settings, {.tp = 1, .stages = 1, .dp = 4, .zero = zero}, "shard groups");
+}
+
+// All blocks in one bucket are one message a step and rank, or one a micro-batch.
+TEST(StepTraffic, HasFewerMessagesInLargerBuckets) {
+  SmallRun::Settings settings{.spec = small_spec(), .threads = 1};
+  settings.bucket_bytes = int64_t{1} << 30;
+  const auto messages = [&](int zero, Collective collective) {
+    Traffic in_all;
+    expect_counted(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = zero}, "joined buckets", &in_all);
+    return in_all.sums().at({Axis::dp, collective}).messages;
+  };
+  EXPECT_EQ(messages(0, Collective::all_reduce), 2);
+  EXPECT_EQ(messages(1, Collective::reduce_scatter), 2);
+  EXPECT_EQ(messages(2, Collective::reduce_scatter), 2 * sequences / 2);
+  settings.lora = small_lora();
+  EXPECT_EQ(messages(3, Collective::reduce_scatter), 2 * sequences / 2);
 }
 
 }  // namespace

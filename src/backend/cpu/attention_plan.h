@@ -103,6 +103,15 @@ inline std::span<const int32_t> sequence_offsets(const char* op, const Tensor& o
   return values;
 }
 
+// Of a sequence, tokens [start, end) of the pack: the tokens that have queries, relative to `start`.
+struct QueryRange {
+  int64_t begin, end;
+};
+inline QueryRange queries_of(const ops::AttentionAttributes& attributes, int64_t queries, int64_t start, int64_t end) {
+  const auto within = [&](int64_t token) { return std::clamp(token, start, end) - start; };
+  return {within(attributes.first_query), within(attributes.first_query + queries)};
+}
+
 // ErrorKind::internal unless every key of the layout is in a page that exists.
 void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLayout& layout);
 

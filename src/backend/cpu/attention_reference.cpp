@@ -61,17 +61,19 @@ double attend(const Tensor& out, const Tensor& q, int64_t at, int64_t head, int6
 
 void reference_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                          const Tensor& v, const Tensor& offsets, AttentionAttributes attributes) {
-  const int64_t tokens = q.shape[0];
+  const int64_t queries = q.shape[0];
   const int64_t d = attributes.head_dim;
   const int64_t group = attributes.heads / attributes.kv_heads;
-  const auto starts = sequence_offsets(ops::Attention::name, offsets, tokens);
+  const auto starts = sequence_offsets(ops::Attention::name, offsets, k.shape[0]);
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
     const int64_t start = starts[s];
-    context.threads->parallel_for(start, starts[s + 1], 1, [&](int64_t t, int64_t) {
+    const QueryRange own = queries_of(attributes, queries, start, starts[s + 1]);
+    context.threads->parallel_for(own.begin, own.end, 1, [&](int64_t place, int64_t) {
+      const int64_t t = start + place - attributes.first_query;  // row of q
       for (int64_t h = 0; h < attributes.heads; ++h) {
-        const double log_sum = attend(out, q, (t * attributes.heads + h) * d, h, t - start, k, v, attributes,
+        const double log_sum = attend(out, q, (t * attributes.heads + h) * d, h, place, k, v, attributes,
                                       [&](int64_t i) { return ((start + i) * attributes.kv_heads + h / group) * d; });
-        if (lse) set_element(lse, h * tokens + t, log_sum);
+        if (lse) set_element(lse, h * queries + t, log_sum);
       }
     });
   }
@@ -80,31 +82,34 @@ void reference_attention(ops::Context& context, const Tensor& out, const Tensor&
 void reference_attention_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                                   const Tensor& dout, const ops::AttentionSaved& saved, const Tensor& offsets,
                                   AttentionAttributes attributes) {
-  const int64_t tokens = dout.shape[0];
+  const int64_t queries = dout.shape[0];
   const int64_t d = attributes.head_dim;
   const int64_t heads = attributes.heads;
   const int64_t kv_heads = attributes.kv_heads;
   const int64_t group = heads / kv_heads;
   const auto scale = static_cast<double>(attributes.scale);
-  const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, tokens);
+  const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, saved.k.shape[0]);
   context.threads->parallel_for(0, kv_heads, 1, [&](int64_t g, int64_t) {
     for (size_t s = 0; s + 1 < starts.size(); ++s) {
-      const auto size = static_cast<size_t>((starts[s + 1] - starts[s]) * d);
+      const int64_t start = starts[s];
+      const QueryRange own = queries_of(attributes, queries, start, starts[s + 1]);
+      const auto size = static_cast<size_t>((starts[s + 1] - start) * d);
       std::vector<double> dk_sum(size);
       std::vector<double> dv_sum(size);
       std::vector<double> dq_sum(static_cast<size_t>(d));
       for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-        for (int64_t t = starts[s]; t < starts[s + 1]; ++t) {
+        for (int64_t place = own.begin; place < own.end; ++place) {
+          const int64_t t = start + place - attributes.first_query;  // row of q
           const int64_t at = (t * heads + h) * d;
           const double delta = dot(dout, at, saved.out, at, d);
           std::fill(dq_sum.begin(), dq_sum.end(), 0.0);
-          for (int64_t i = starts[s] + first_key(attributes, t - starts[s]); i <= t; ++i) {
-            const int64_t key = (i * kv_heads + g) * d;
-            const Score score = score_of(attributes, dot(saved.q, at, saved.k, key, d), h, t - i);
-            const double p = std::exp(score.value - element(saved.lse, h * tokens + t));
+          for (int64_t i = first_key(attributes, place); i <= place; ++i) {
+            const int64_t key = ((start + i) * kv_heads + g) * d;
+            const Score score = score_of(attributes, dot(saved.q, at, saved.k, key, d), h, place - i);
+            const double p = std::exp(score.value - element(saved.lse, h * queries + t));
             const double slope = scale * score.slope * p * (dot(dout, at, saved.v, key, d) - delta);
             for (int64_t j = 0; j < d; ++j) {
-              const auto sum = static_cast<size_t>((i - starts[s]) * d + j);
+              const auto sum = static_cast<size_t>(i * d + j);
               dq_sum[static_cast<size_t>(j)] += slope * element(saved.k, key + j);
               dk_sum[sum] += slope * element(saved.q, at + j);
               dv_sum[sum] += p * element(dout, at + j);
@@ -114,7 +119,7 @@ void reference_attention_backward(ops::Context& context, const Tensor& dq, const
         }
       }
       for (size_t i = 0; i < size; ++i) {
-        const int64_t row = starts[s] + static_cast<int64_t>(i) / d;
+        const int64_t row = start + static_cast<int64_t>(i) / d;
         const int64_t at = (row * kv_heads + g) * d + static_cast<int64_t>(i) % d;
         set_element(dk, at, dk_sum[i]);
         set_element(dv, at, dv_sum[i]);

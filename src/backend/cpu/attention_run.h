@@ -47,26 +47,31 @@ inline AttentionForward forward_task(const Tensor& q, const Tensor& out, const o
 template <const AttentionKernels& K>
 void run_attention(ops::Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                    const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes) {
-  const int64_t tokens = q.shape[0];
+  const int64_t queries = q.shape[0];
   const int64_t d = attributes.head_dim;
-  const auto starts = sequence_offsets(ops::Attention::name, offsets, tokens);
+  const auto starts = sequence_offsets(ops::Attention::name, offsets, k.shape[0]);
   std::vector<AttentionSlice> slices;
+  std::vector<int64_t> first;  // token of each sequence that has a query
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    cut_queries(slices, attributes, static_cast<int64_t>(s), starts[s + 1] - starts[s], 0, 1);
+    const QueryRange own = queries_of(attributes, queries, starts[s], starts[s + 1]);
+    first.push_back(own.begin);
+    cut_queries(slices, attributes, static_cast<int64_t>(s), own.end - own.begin, own.begin, 1);
   }
   longest_first(slices);
   run_slices(context, std::ssize(slices), d, [&](int64_t i, void* scratch) {
     const AttentionSlice& slice = slices[static_cast<size_t>(i)];
     const int64_t start = starts[static_cast<size_t>(slice.sequence)];
+    const int64_t before = first[static_cast<size_t>(slice.sequence)];
+    const int64_t row = start + before - attributes.first_query;  // of the sequence's first query
     const int64_t kv_head = slice.head / (attributes.heads / attributes.kv_heads);
-    AttentionForward task = forward_task(q, out, attributes, slice, start, scratch);
+    AttentionForward task = forward_task(q, out, attributes, slice, row, scratch);
     const int64_t first_key = start * task.kv_stride + kv_head * d;
-    task.lse = lse ? lse.as<float>() + slice.head * tokens + start + slice.begin : nullptr;
-    task.lse_stride = tokens;
+    task.lse = lse ? lse.as<float>() + slice.head * queries + row + slice.begin : nullptr;
+    task.lse_stride = queries;
     task.k = address(k, first_key);
     task.v = address(v, first_key);
     task.page = 1;
-    task.first = slice.begin;
+    task.first = before + slice.begin;
     K.forward(task);
   });
 }
@@ -74,55 +79,67 @@ void run_attention(ops::Context& context, const Tensor& out, const Tensor& lse, 
 // A block of keys of one key/value head of a sequence, and the queries that attend to it.
 struct KeyBlock {
   int64_t sequence, kv_head, begin, end;
-  int64_t last;  // one past the last query that attends to the block, relative to the sequence
-  int64_t sums;  // index of the sequence's first block of dq sums; a block covers all heads
+  int64_t first, last;  // of the queries that attend to the block: their first block's begin, and one past the last one
+  int64_t sums;  // index of the dq sums of the sequence's queries 0 .. 63, without them; a block covers all heads
   int64_t number;
-  int64_t blocks() const { return (last - begin + attention_block - 1) / attention_block; }
+  int64_t priority = 0;  // blocks() of this or of a later block of the same head, whichever has more
+  int64_t blocks() const { return std::max<int64_t>(0, (last - first + attention_block - 1) / attention_block); }
   // Calls of backward_queries per head, up to and including the block at `begin_query`.
-  int64_t steps(int64_t begin_query) const { return (begin_query - begin) / attention_block + 1; }
+  int64_t steps(int64_t begin_query) const { return (begin_query - first) / attention_block + 1; }
 };
 
 // All key blocks. Those of one key/value head of a sequence are contiguous and in order.
-inline std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, const ops::AttentionAttributes& attributes) {
+inline std::vector<KeyBlock> key_blocks(std::span<const int32_t> starts, int64_t queries,
+                                        const ops::AttentionAttributes& attributes) {
   std::vector<KeyBlock> blocks;
-  int64_t sums = 0;
+  int64_t sums = 0;  // of the sequences before
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
     const int64_t length = starts[s + 1] - starts[s];
+    const QueryRange own = queries_of(attributes, queries, starts[s], starts[s + 1]);
+    const int64_t first_sums = std::max<int64_t>(1, own.begin / attention_block);  // the first block needs none
     for (int64_t kv_head = 0; kv_head < attributes.kv_heads; ++kv_head) {
       for (int64_t begin = 0; begin < length; begin += attention_block) {
         const int64_t end = std::min(begin + attention_block, length);
-        const int64_t last = begin + std::min(length - begin, max_keys(attributes, end - begin));
-        blocks.push_back({static_cast<int64_t>(s), kv_head, begin, end, last, sums, std::ssize(blocks)});
+        const int64_t first = std::max(begin, own.begin / attention_block * attention_block);
+        const int64_t last = own.begin < own.end ? std::min(own.end, begin + max_keys(attributes, end - begin)) : first;
+        blocks.push_back(
+            {static_cast<int64_t>(s), kv_head, begin, end, first, last, sums - first_sums, std::ssize(blocks)});
       }
     }
-    if (length > 0) sums += (length - 1) / attention_block;
+    if (own.end > own.begin) sums += std::max<int64_t>(0, (own.end - 1) / attention_block - first_sums + 1);
+  }
+  for (size_t i = blocks.size(); i-- > 0;) {
+    blocks[i].priority = blocks[i].blocks();
+    if (i + 1 == blocks.size() || blocks[i + 1].begin == 0) continue;  // the last one of its head
+    blocks[i].priority = std::max(blocks[i].priority, blocks[i + 1].priority);
   }
   return blocks;
 }
 
-// One task per key block, the longest first. dq of a query block is accumulated by several tasks in the order of their
-// keys, so a task waits until the task of the preceding key block has added its part. That task started earlier, and
-// can itself only wait for tasks that started even earlier, so there is no deadlock.
+// One task per key block, the longest first; but none before those of earlier keys of the same head. dq of a query
+// block is accumulated by several tasks in the order of their keys, so a task waits until the task of the preceding key
+// block has added its part. That task started earlier, and can itself only wait for tasks that started even earlier, so
+// there is no deadlock.
 template <const AttentionKernels& K>
 void run_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                   const ops::AttentionSaved& saved, const Tensor& offsets, ops::AttentionAttributes attributes) {
-  const int64_t tokens = dout.shape[0];
+  const int64_t rows = dout.shape[0], tokens = saved.k.shape[0];
   const int64_t d = attributes.head_dim;
   const int64_t group = attributes.heads / attributes.kv_heads;
   const auto starts = sequence_offsets(ops::AttentionBackward::name, offsets, tokens);
   const Arena::Scope scope(context.scratch);
-  float* delta = static_cast<float*>(
-      context.scratch.allocate_bytes(static_cast<size_t>(tokens * attributes.heads) * sizeof(float)));
-  auto* sums = static_cast<float*>(
-      context.scratch.allocate_bytes(ops::attention_dq_accumulator_bytes(tokens, attributes.heads, d)));
-  context.threads->parallel_for(0, tokens, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
-    K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, tokens, lo, hi);
+  float* delta =
+      static_cast<float*>(context.scratch.allocate_bytes(static_cast<size_t>(rows * attributes.heads) * sizeof(float)));
+  auto* sums = static_cast<float*>(context.scratch.allocate_bytes(ops::attention_dq_accumulator_bytes(
+      rows < tokens ? rows + ops::attention_cut_queries : rows, attributes.heads, d)));
+  context.threads->parallel_for(0, rows, row_grain(attributes.heads * d), [&](int64_t lo, int64_t hi) {
+    K.delta(dout.dtype == DType::bf16, dout.data, saved.out.data, delta, attributes.heads, d, rows, lo, hi);
   });
 
-  const std::vector<KeyBlock> blocks = key_blocks(starts, attributes);
+  const std::vector<KeyBlock> blocks = key_blocks(starts, rows, attributes);
   std::vector<KeyBlock> order = blocks;
   std::sort(order.begin(), order.end(), [](const KeyBlock& a, const KeyBlock& b) {
-    return a.blocks() != b.blocks() ? a.blocks() > b.blocks() : a.number < b.number;
+    return a.priority != b.priority ? a.priority > b.priority : a.number < b.number;
   });
   std::vector<std::atomic<int64_t>> done(blocks.size());  // calls of backward_queries so far, by block number
   run_slices(context, std::ssize(order), d, [&](int64_t i, void* scratch) {
@@ -132,20 +149,24 @@ void run_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, con
     task.bf16 = dout.dtype == DType::bf16;
     task.q_stride = attributes.heads * d;
     task.kv_stride = attributes.kv_heads * d;
-    task.row_stride = tokens;
+    task.row_stride = rows;
+    const QueryRange own = queries_of(attributes, rows, start, starts[static_cast<size_t>(block.sequence) + 1]);
+    // Of the sequence's first query, if it has any.
+    const int64_t row = own.begin < own.end ? start + own.begin - attributes.first_query : 0;
     const int64_t first_head = block.kv_head * group;
-    const int64_t first_row = start * task.q_stride + first_head * d;
+    const int64_t first_row = row * task.q_stride + first_head * d;
     const int64_t first_key = start * task.kv_stride + block.kv_head * d;
     task.q = address(saved.q, first_row);
     task.dout = address(dout, first_row);
     task.dq = address(dq, first_row);
-    task.lse = saved.lse.as<float>() + first_head * tokens + start;
-    task.delta = delta + first_head * tokens + start;
+    task.lse = saved.lse.as<float>() + first_head * rows + row;
+    task.delta = delta + first_head * rows + row;
     task.k = address(saved.k, first_key);
     task.v = address(saved.v, first_key);
     task.dk = address(dk, first_key);
     task.dv = address(dv, first_key);
-    task.length = starts[static_cast<size_t>(block.sequence) + 1] - start;
+    task.first_query = own.begin;
+    task.end_query = own.end;
     task.begin = block.begin;
     task.end = block.end;
     task.head_dim = d;
@@ -154,10 +175,10 @@ void run_backward(ops::Context& context, const Tensor& dq, const Tensor& dk, con
     K.backward_begin(task);
     int64_t steps = 0;
     for (int64_t h = 0; h < group; ++h) {
-      for (int64_t begin = block.begin; begin < block.last; begin += attention_block) {
+      for (int64_t begin = block.first; begin < block.last; begin += attention_block) {
         AttentionQueries queries{.head = h, .begin = begin, .sums = nullptr, .first = true};
         if (begin > 0) {
-          const int64_t at = (block.sums + begin / attention_block - 1) * attributes.heads + first_head + h;
+          const int64_t at = (block.sums + begin / attention_block) * attributes.heads + first_head + h;
           queries.sums = sums + at * d * attention_block;
         }
         if (block.begin > 0) {

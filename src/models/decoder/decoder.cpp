@@ -96,6 +96,7 @@ Decoder::Decoder(const spec::ModelSpec& whole, const spec::ModelShard& shard, co
     }
   }
   const spec::Range blocks = spec::blocks_of(whole, shard);
+  first_block_ = blocks.begin;
   for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
     const Place at{layer};
     const spec::LayerSpec& layer_spec = spec.layer(layer - blocks.begin);
@@ -190,7 +191,7 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input
   const Shape shape{tokens / shard_.row_ranks(), spec_.hidden};
   const Tensor buffers[2] = {scratch.allocate(pass.activation, shape), scratch.allocate(pass.activation, shape)};
   if (shard_.first()) {
-    need_weights(pass, -1);
+    begin_layer(pass, -1);
     embedding_.forward(pass, buffers[0]);
   }
   nn::BlockState state;
@@ -205,7 +206,7 @@ Tensor Decoder::forward_blocks(nn::Pass& pass, size_t count, const Tensor& input
       state.allocate(scratch, tensors_of(layer, pass.activation), pass.activation, tokens, spec::Recompute::none, true);
     }
     const Tensor& output = last && layer + 1 == count ? last : buffers[(layer + 1) % 2];
-    need_weights(pass, static_cast<int64_t>(layer));
+    begin_layer(pass, static_cast<int64_t>(layer));
     blocks_[layer].forward(pass, output, state);
     state.input = output;
   }
@@ -217,7 +218,7 @@ void Decoder::forward(nn::Pass& pass, const Tensor& output, const Tensor& input)
   const Arena::Scope scope(scratch);
   const Tensor residual = forward_blocks(pass, blocks_.size(), input, shard_.last() ? Tensor{} : output);
   if (!shard_.last()) return;
-  need_weights(pass, std::ssize(blocks_));
+  begin_layer(pass, std::ssize(blocks_));
   final_norm_.forward(pass, output, {}, residual);
 }
 
@@ -252,7 +253,7 @@ void Decoder::forward(nn::Pass& pass, Slot& slot) const {
   slot.normed = slot.arena.allocate(pass.activation, shape);
   slot.statistics.rstd = slot.arena.allocate(DType::f32, Shape{shape[0]});
   if (spec_.norm == spec::NormKind::layer) slot.statistics.mean = slot.arena.allocate(DType::f32, Shape{shape[0]});
-  need_weights(pass, std::ssize(blocks_));
+  begin_layer(pass, std::ssize(blocks_));
   final_norm_.forward(pass, slot.normed, slot.statistics, slot.residual);
 }
 
@@ -287,7 +288,7 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
     const Arena::Scope below(pass.ops.scratch);
     forward_blocks(pass, lowest, slot.input, slot.residual);
   } else if (shard_.first()) {
-    need_weights(pass, -1);
+    begin_layer(pass, -1);
     embedding_.forward(pass, slot.residual);
   }
   for (size_t layer = lowest; layer < blocks_.size(); ++layer) {
@@ -295,7 +296,7 @@ void Decoder::forward_saving(nn::Pass& pass, Slot& slot) const {
     state.input = slot.residual;
     state.allocate(slot.arena, tensors_of(layer, pass.activation), pass.activation, tokens, recompute, true);
     slot.residual = residual_before(layer + 1);
-    need_weights(pass, static_cast<int64_t>(layer));
+    begin_layer(pass, static_cast<int64_t>(layer));
     blocks_[layer].forward(pass, slot.residual, state);
   }
   if (!shard_.last()) slot.dresidual = slot.shared.allocate(pass.activation, shape);
@@ -324,12 +325,14 @@ void Decoder::backward(nn::Pass& pass, Slot& slot) const {
   const size_t lowest = static_cast<size_t>(lowest_trainable_layer_);
   for (size_t layer = blocks_.size(); layer-- > lowest;) {
     nn::BlockState& state = slot.states[layer - lowest];
-    need_weights(pass, static_cast<int64_t>(layer));
+    begin_layer(pass, static_cast<int64_t>(layer), true);
     blocks_[layer].recompute_activations(pass, state, pass.training->recompute);
     const bool input_gradient = layer > lowest || embedding_.has_trainable() || input_gradient_;
     blocks_[layer].backward(pass, slot.dresidual, state, input_gradient);
   }
-  if (shard_.first()) embedding_.backward(pass, slot.dresidual);
+  if (!embedding_.has_trainable()) return;
+  if (pass.observer != nullptr) pass.observer->begins(-1, true);  // which needs no weights
+  embedding_.backward(pass, slot.dresidual);
 }
 
 PassBytes decoder_pass_bytes(const spec::ModelSpec& spec, const PassShape& shape) {

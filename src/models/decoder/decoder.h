@@ -39,9 +39,11 @@ class Decoder : public Model {
   // which the caller has a scope. `input`: of a later stage.
   Tensor forward_blocks(nn::Pass& pass, size_t count, const Tensor& input, const Tensor& last) const;
 
-  // Waits for the weights of block `layer`, where the pass gathers them; -1: before the blocks, their number: after.
-  static void need_weights(nn::Pass& pass, int64_t layer) {
+  // Before the computations of block `layer`; -1: before the blocks, their number: after. Waits for its weights, where
+  // the pass gathers them.
+  void begin_layer(nn::Pass& pass, int64_t layer, bool backward = false) const {
     if (pass.weights != nullptr) pass.weights->need(static_cast<int>(1 + layer));
+    if (pass.observer != nullptr) pass.observer->begins(first_block_ + layer, backward);
   }
   // Whether no gradient goes below the output head.
   bool only_head_trainable() const;
@@ -65,6 +67,7 @@ class Decoder : public Model {
   };
   std::vector<Table> tables_;
   nn::Embedding embedding_;
+  int64_t first_block_ = 0;  // its number in the whole model
   std::vector<nn::Block> blocks_;
   std::vector<char> like_previous_;  // by block
   nn::Norm final_norm_;

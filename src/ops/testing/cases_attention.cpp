@@ -12,6 +12,9 @@ struct Heads {
   int64_t window = 0;
   float softcap = 0;
   bool sloped = false;
+  // Of a part of the tokens: the first one with a query, and how many there are; 0: of all.
+  int64_t first_query = 0, num_queries = 0;
+  int64_t queries(int64_t tokens) const { return num_queries > 0 ? num_queries : tokens; }
   float scale() const { return (softcap > 0 ? 3.0F : 1.0F) / std::sqrt(static_cast<float>(d)); }
   ops::AttentionAttributes attributes(const Tensor& slopes) const {
     return {.heads = q,
@@ -20,11 +23,13 @@ struct Heads {
             .scale = scale(),
             .window = window,
             .softcap = softcap,
-            .slopes = slopes};
+            .slopes = slopes,
+            .first_query = first_query};
   }
   std::string text() const {
-    return fmt::format("heads={}/{} D={}{}{}{}", q, kv, d, window > 0 ? fmt::format(" window={}", window) : "",
-                       softcap > 0 ? fmt::format(" softcap={}", softcap) : "", sloped ? " slopes" : "");
+    return fmt::format("heads={}/{} D={}{}{}{}{}", q, kv, d, window > 0 ? fmt::format(" window={}", window) : "",
+                       softcap > 0 ? fmt::format(" softcap={}", softcap) : "", sloped ? " slopes" : "",
+                       num_queries > 0 ? fmt::format(" queries={}..{}", first_query, first_query + num_queries) : "");
   }
   // [Q], the slopes of ALiBi: 2^(-8/Q), 2^(-16/Q), ...
   Operand slopes() const {
@@ -104,13 +109,16 @@ Row row_of(const double* query, size_t head, size_t place, const std::vector<dou
   return row;
 }
 
-// Calls body(token, head, first token of its sequence, position in the sequence).
+// Calls body(row of the query, head, first token of its sequence, position in the sequence) for all queries.
 template <class Body>
-void each_row(const std::vector<int64_t>& lengths, int64_t heads, Body body) {
+void each_row(const std::vector<int64_t>& lengths, const Heads& heads, Body body) {
+  const auto first = static_cast<size_t>(heads.first_query);
+  const size_t end = first + static_cast<size_t>(heads.queries(sum_of(lengths)));
   size_t start = 0;
   for (const int64_t length : lengths) {
     for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
-      for (size_t h = 0; h < static_cast<size_t>(heads); ++h) body(start + i, h, start, i);
+      if (start + i < first || start + i >= end) continue;
+      for (size_t h = 0; h < static_cast<size_t>(heads.q); ++h) body(start + i - first, h, start, i);
     }
     start += static_cast<size_t>(length);
   }
@@ -139,7 +147,7 @@ void add_values(double* out, double* sum, double* narrow, const Row& row, const 
 
 Result attend(const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v,
               const std::vector<int64_t>& lengths, const Heads& heads) {
-  const auto tokens = static_cast<size_t>(sum_of(lengths));
+  const auto tokens = static_cast<size_t>(heads.queries(sum_of(lengths)));
   const auto d = static_cast<size_t>(heads.d);
   const auto q_heads = static_cast<size_t>(heads.q);
   const auto kv_heads = static_cast<size_t>(heads.kv);
@@ -147,7 +155,7 @@ Result attend(const std::vector<double>& q, const std::vector<double>& k, const 
   result.of_out.sum.resize(q.size());
   result.of_out.narrow.resize(q.size());
   result.of_lse.sum.resize(q_heads * tokens);
-  each_row(lengths, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
+  each_row(lengths, heads, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
     const Row row = row_of(&q[at], h, place, k, heads, key);
@@ -164,9 +172,10 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
            .name = fmt::format("{} {} sequences T={} {}{}", name(dtype), lengths.size(), tokens, heads.text(),
                                with_lse ? "" : " without lse")};
   c.also_f16 = true;
-  c.operands = {{"out", dtype, {tokens, heads.q * heads.d}, Role::output},
-                {"lse", DType::f32, {heads.q, tokens}, Role::output},
-                {"q", dtype, {tokens, heads.q * heads.d}},
+  const int64_t queries = heads.queries(tokens);
+  c.operands = {{"out", dtype, {queries, heads.q * heads.d}, Role::output},
+                {"lse", DType::f32, {heads.q, queries}, Role::output},
+                {"q", dtype, {queries, heads.q * heads.d}},
                 {"k", dtype, {tokens, heads.kv * heads.d}},
                 {"v", dtype, {tokens, heads.kv * heads.d}},
                 {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
@@ -183,7 +192,9 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
     conditions[1] = std::move(result.of_lse);
   };
   c.length = tokens + heads.d;
-  c.scratch = [tokens, heads](int threads) { return ops::attention_bytes(tokens, tokens, heads.q, heads.d, threads); };
+  c.scratch = [tokens, heads](int threads) {
+    return ops::attention_bytes(heads.queries(tokens), tokens, heads.q, heads.d, threads);
+  };
   c.flops = causal_flops(lengths, heads);
   c.bytes = static_cast<double>(tokens * 2 * (heads.q + heads.kv) * heads.d) * static_cast<double>(size_of(dtype));
   return c;
@@ -202,7 +213,7 @@ void differentiate(Values& v, Conditions& conditions, const std::vector<int64_t>
     conditions[i].sum = conditions[i].narrow = v[i];
   }
   const double root = std::sqrt(static_cast<double>(heads.d));
-  each_row(lengths, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
+  each_row(lengths, heads, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
     const auto [p, bend, of_score, lse, of_lse] = row_of(&q[at], h, place, k, heads, key);
@@ -252,32 +263,33 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
            .name = fmt::format("{} {} sequences T={} {}", name(dtype), lengths.size(), tokens, heads.text())};
   // q, k, v and the forward pass's saved out and lse depend on each other. Without running the forward pass, out and
   // lse have the right sizes but arbitrary values, which suffices for timing.
+  const int64_t queries = heads.queries(tokens);
   const bool attention_context = with_gradients || tokens < 1000;
   const Drawn drawn([=] {
     RandomStream random(9, tokens, heads.q, heads.d);
-    const auto draw = [&](int64_t heads_of) {
-      std::vector<double> values(static_cast<size_t>(tokens * heads_of * heads.d));
+    const auto draw = [&](int64_t rows, int64_t heads_of) {
+      std::vector<double> values(static_cast<size_t>(rows * heads_of * heads.d));
       for (double& x : values) {
         const auto rounded = static_cast<float>(random.normal());
         x = static_cast<double>(dtype == DType::bf16 ? bf16_to_float(float_to_bf16(rounded)) : rounded);
       }
       return values;
     };
-    const auto q = draw(heads.q);
-    const auto k = draw(heads.kv);
-    const auto v = draw(heads.kv);
+    const auto q = draw(queries, heads.q);
+    const auto k = draw(tokens, heads.kv);
+    const auto v = draw(tokens, heads.kv);
     const Result saved = attention_context ? attend(q, k, v, lengths, heads)
                                            : Result{q, std::vector<double>(q.size() / static_cast<size_t>(heads.d))};
     return Values{saved.out, saved.lse, q, k, v};
   });
-  const Shape q_shape{tokens, heads.q * heads.d};
+  const Shape q_shape{queries, heads.q * heads.d};
   const Shape kv_shape{tokens, heads.kv * heads.d};
   c.operands = {{"dq", dtype, q_shape, Role::output},
                 {"dk", dtype, kv_shape, Role::output},
                 {"dv", dtype, kv_shape, Role::output},
                 {"dout", dtype, q_shape},
                 {"out", dtype, q_shape, Role::input, drawn[0]},
-                {"lse", DType::f32, {heads.q, tokens}, Role::input, drawn[1]},
+                {"lse", DType::f32, {heads.q, queries}, Role::input, drawn[1]},
                 {"q", dtype, q_shape, Role::input, drawn[2]},
                 {"k", dtype, kv_shape, Role::input, drawn[3]},
                 {"v", dtype, kv_shape, Role::input, drawn[4]},
@@ -303,7 +315,8 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
     }
   }
   c.scratch = [tokens, heads](int threads) {
-    return ops::attention_backward_bytes(tokens, tokens, heads.q, heads.d, threads);
+    const int64_t queries = heads.queries(tokens), cut = queries < tokens ? ops::attention_cut_queries : 0;
+    return ops::attention_backward_bytes(queries + cut, tokens, heads.q, heads.d, threads);
   };
   c.flops = 2.5 * causal_flops(lengths, heads);
   c.bytes = static_cast<double>(tokens * 4 * (heads.q + heads.kv) * heads.d) * static_cast<double>(size_of(dtype));
@@ -377,7 +390,7 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
     std::fill(v[0].begin(), v[0].end(), 0.0);
     conditions[0].sum = conditions[0].narrow = v[0];
     size_t sequence = 0;
-    each_row(queries, heads.q, [&](size_t t, size_t h, size_t start, size_t place) {
+    each_row(queries, heads, [&](size_t t, size_t h, size_t start, size_t place) {
       while (static_cast<double>(start) >= v[4][sequence + 1]) ++sequence;
       const size_t before = static_cast<size_t>(lengths[sequence] - queries[sequence]);
       const auto key = [&](size_t i) {
@@ -447,6 +460,19 @@ std::vector<OpCase> attention_cases() {
       cases.push_back(backward_case(dtype, {2, 7}, heads, true));
       cases.push_back(paged_case(dtype, {1, 1, 1}, {1, 40, 230}, 16, heads));
       cases.push_back(paged_case(dtype, {5, 1, 70, 0}, {5, 33, 210, 7}, 5, heads));
+    }
+    // Queries of a part of the tokens, which begins and ends within blocks and sequences.
+    for (Heads heads : {Heads{4, 2, 16}, {2, 1, 128}, {3, 1, 20, 50}, {4, 2, 16, 0, 3.0F, true}}) {
+      for (const auto& [first, count] :
+           std::vector<std::pair<int64_t, int64_t>>{{0, 64}, {100, 1}, {40, 100}, {70, 195}}) {
+        heads.first_query = first, heads.num_queries = count;
+        cases.push_back(forward_case(dtype, mixed, heads, true));
+        cases.push_back(backward_case(dtype, mixed, heads, false));
+        cases.push_back(forward_case(dtype, {300}, heads, false));
+        cases.push_back(backward_case(dtype, {300}, heads, false));
+      }
+      heads.first_query = 4, heads.num_queries = 3;
+      cases.push_back(backward_case(dtype, {2, 7}, heads, true));
     }
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64}, true)));
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 256}, true)));

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
+#include <vector>
 
 #include "backend/gpu/sim/sim_device.h"
 #include "base/error.h"
@@ -55,6 +57,49 @@ TEST(DeviceCommunicators, Nccl) {
     for (const int ranks : {1, 2, 3})
       check_all(ranks, schedule, [](Device& device, const comm::Group& world) { return simulated(device, world); });
   }
+}
+
+// A rank computes, and waits for the result, while what it reduces and gathers waits for the other rank, which begins
+// after that.
+TEST(Nccl, OperationsRunInStreamsBesideComputations) {
+  const ScopedVariable library("INGOT_NCCL_LIBRARY", INGOT_FAKE_NCCL);
+  std::promise<void> computed;
+  comm::run_in_process({.ranks = 2, .timeout_s = 30}, [&](const comm::Group& world) {
+    const std::unique_ptr<GpuDevice> device = sim::make_device(32);
+    const auto in = [&](const char* name, Stream stream) {
+      return make_nccl_communicator(open_collective_library(DeviceKind::sim), *device, world,
+                                    {.group = name, .stream = stream, .timeout_s = 30});
+    };
+    const std::shared_ptr<DeviceCommunicator> reduce = in("dp", Stream::reduce), gather = in("weights", Stream::gather);
+    device->set_wait_check([&](double waited_s) {
+      reduce->check(waited_s);
+      gather->check(waited_s);
+    });
+    const Buffer sum(*device, 8), share(*device, 8), all(*device, 16), other(*device, 8);
+    DeviceCommunicator::Workspace reduces = reduce->make_workspace(8), gathers = gather->make_workspace(16);
+    std::vector<int64_t> found(2, -1);
+    for (const bool first : {true, false}) {  // the host waits where ranks connect
+      const int64_t own = 3 + world.rank();
+      device->copy_from_host(sum.data(), &own, 8);
+      device->copy_from_host(share.data(), &own, 8);
+      if (!first && world.rank() == 1 &&
+          computed.get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready)
+        throw_error(ErrorKind::internal, "the first rank waits for this one");
+      const size_t bytes[] = {8, 8};
+      const auto gathered = gather->all_gather(gathers, all.data(), share.data(), bytes);
+      const auto reduced = reduce->all_reduce(reduces, sum.data(), 1, comm::Number::i64, comm::ReduceOp::sum);
+      device->fill_zero(other.data(), 8);
+      device->copy_to_host(found.data(), other.data(), 8);
+      EXPECT_EQ(found[0], 0);
+      if (!first && world.rank() == 0) computed.set_value();
+      reduced->wait();
+      gathered->wait();
+      device->copy_to_host(found.data(), sum.data(), 8);
+      EXPECT_EQ(found[0], 7);
+      device->copy_to_host(found.data(), all.data(), 16);
+      EXPECT_EQ(found, (std::vector<int64_t>{3, 4}));
+    }
+  });
 }
 
 // What the two ranks of `body` end with, the first to fail first.

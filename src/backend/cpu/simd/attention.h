@@ -49,19 +49,19 @@ struct AttentionForward {
 // operands, the sums of dk and dv) must live from backward_begin to backward_end.
 struct AttentionBackward {
   bool bf16;
-  const void* q;       // query 0 of the sequence, first head of the call
+  const void* q;       // query `first_query` of the sequence, first head of the call
   const void* dout;    // like q
   void* dq;            // like q
-  const float* lse;    // first head, query 0; consecutive heads are row_stride apart
+  const float* lse;    // first head, query `first_query`; consecutive heads are row_stride apart
   const float* delta;  // sum of dout * out, laid out like lse
   const void* k;       // key 0 of the sequence, this key/value head
   const void* v;
   void* dk;
   void* dv;
   int64_t q_stride, kv_stride, row_stride;
-  int64_t length;  // tokens of the sequence
-  int64_t begin;   // first key of the block, a multiple of attention_block
-  int64_t end;     // one past the last key, at most one block after `begin`
+  int64_t first_query, end_query;  // of the sequence's queries, those that there are
+  int64_t begin;                   // first key of the block, a multiple of attention_block
+  int64_t end;                     // one past the last key, at most one block after `begin`
   int64_t head_dim;
   AttentionScores scores;
   void* scratch;  // ops::attention_thread_bytes, 64-byte aligned

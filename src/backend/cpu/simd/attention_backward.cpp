@@ -84,6 +84,7 @@ void run_begin(const AttentionBackward& task) {
 struct ScoreBlock {
   int64_t rows;         // keys
   int64_t columns;      // queries, padded
+  int64_t missing;      // queries at the beginning that there are not
   int64_t num_queries;  // without the padding
   int64_t first_query;  // of those that attend to key 0 of the block, relative to the block; may be negative
   bool on_diagonal;     // keys and queries are the same tokens: no query attends to later keys
@@ -133,7 +134,8 @@ void softmax_gradient(const AttentionScores& score_rule, const Panels& panels, c
           const int64_t end_query =
               r + i < block.rows ? at_most(block.num_queries, first_query + score_rule.window) : 0;
           const Ints query = lane + static_cast<int32_t>(j);
-          const Ints masked = (query < static_cast<int32_t>(first_query)) | (query >= static_cast<int32_t>(end_query));
+          const int64_t begin_query = first_query > block.missing ? first_query : block.missing;
+          const Ints masked = (query < static_cast<int32_t>(begin_query)) | (query >= static_cast<int32_t>(end_query));
           p = masked ? Floats{} : p;
           dscore = masked ? Floats{} : dscore;
         }
@@ -148,31 +150,46 @@ void softmax_gradient(const AttentionScores& score_rule, const Panels& panels, c
   }
 }
 
+// The rows, after `missing` places that repeat the first of them: whatever is computed there is masked.
+template <class E>
+RowList<E> list_after(const RowList<E>& rows, int64_t missing) {
+  if (missing == 0) return rows;
+  RowList<E> shifted;
+  shifted.count = rows.count + missing;
+  for (int64_t i = 0; i < shifted.count; ++i) shifted.row[i] = rows.row[i > missing ? i - missing : 0];
+  return shifted;
+}
+
 template <class Step>
 void run_queries(const AttentionBackward& task, const AttentionQueries& queries) {
   using E = typename Step::Element;
   const Panels panels = divide_scratch(task);
   const int64_t d = task.head_dim;
   const int64_t width = panels.width;
-  const int64_t rows = task.end - task.begin;
-  const int64_t count = at_most(kBlock, task.length - queries.begin);
+  const int64_t count = at_most(kBlock, task.end_query - queries.begin);
+  const int64_t missing = queries.begin < task.first_query ? task.first_query - queries.begin : 0;
+  const int64_t first = queries.begin + missing - task.first_query;  // row of the first query that there is
   const Rows<E> all_q = head_rows<E>(task.q, queries.head, d, task.q_stride);
   const Rows<E> all_dout = head_rows<E>(task.dout, queries.head, d, task.q_stride);
-  const RowList<E> q = all_q.list(queries.begin, count);
-  const RowList<E> dout = all_dout.list(queries.begin, count);
-  const ScoreBlock block{rows, padded(count), count, task.begin - queries.begin, queries.begin == task.begin};
+  const RowList<E> q = list_after(all_q.list(first, count - missing), missing);
+  const RowList<E> dout = list_after(all_dout.list(first, count - missing), missing);
+  const bool on_diagonal = queries.begin == task.begin;
+  // On the diagonal, no query attends to keys after the last query.
+  const int64_t rows = on_diagonal ? at_most(task.end - task.begin, count) : task.end - task.begin;
+  const ScoreBlock block{rows, padded(count), missing, count, task.begin - queries.begin, on_diagonal};
   pack_b_transposed<Step>(panels.transposed_q, q, d);
   pack_b_transposed<Step>(panels.transposed_dout, dout, d);
   pack_b<Step>(panels.q, q, d);
   pack_b<Step>(panels.dout, dout, d);
   for (int64_t j = 0; j < block.columns; ++j) {
-    const int64_t at = queries.head * task.row_stride + queries.begin + j;
-    panels.lse[j] = j < count ? task.lse[at] : 0;
-    panels.delta[j] = j < count ? task.delta[at] : 0;
+    const int64_t at = queries.head * task.row_stride + first + j - missing;
+    const bool is_there = j >= missing && j < count;
+    panels.lse[j] = is_there ? task.lse[at] : 0;
+    panels.delta[j] = is_there ? task.delta[at] : 0;
   }
-  const int64_t next = queries.begin + count;
-  prefetch_rows(all_q.list(next, at_most(kBlock, task.length - next)), d);
-  prefetch_rows(all_dout.list(next, at_most(kBlock, task.length - next)), d);
+  const int64_t next = first + count - missing, left = task.end_query - queries.begin - count;
+  prefetch_rows(all_q.list(next, at_most(kBlock, left)), d);
+  prefetch_rows(all_dout.list(next, at_most(kBlock, left)), d);
   if (!queries.first) prefetch_lines(queries.sums, d * kBlock);
   for_each_strip(block, [&](int64_t row, int64_t keys, int64_t from) {
     const int64_t at = row * kBlock + from;
@@ -182,8 +199,8 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
     product<Step>(panels.dscores + at, kBlock, panels.values + row * width, width, panels.transposed_dout + from,
                   kBlock, keys, columns, num_words<Step>(d), false);
   });
-  const bool is_unmasked =
-      !block.on_diagonal && block.first_query + task.scores.window >= block.columns && count == block.columns;
+  const bool is_unmasked = !block.on_diagonal && block.first_query + task.scores.window >= block.columns &&
+                           count == block.columns && missing == 0;
   const float slope = alibi_slope(task.scores, queries.head);
   if (has_score_mod(task.scores)) {
     is_unmasked ? softmax_gradient<Step, true, false>(task.scores, panels, block, slope)
@@ -212,8 +229,8 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
   if (!block.on_diagonal) return;
   // dq, in the memory of q^T, which is not needed any more.
   transpose(panels.transposed_q, width, sums, kBlock, d, count);
-  for (int64_t r = 0; r < count; ++r) {
-    E* dq = static_cast<E*>(task.dq) + (queries.begin + r) * task.q_stride + queries.head * d;
+  for (int64_t r = missing; r < count; ++r) {
+    E* dq = static_cast<E*>(task.dq) + (first + r - missing) * task.q_stride + queries.head * d;
     write_row(dq, panels.transposed_q + r * width, task.scores.scale, d);
   }
 }

@@ -247,9 +247,9 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
   launch(context, of_type(attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
          packed_args(out, lse, q, k, v, offsets, attributes));
 }
-bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
                      const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return too_long(attributes, refuse);
+  return decline_part(q, k, refuse) || too_long(attributes, refuse);
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -264,9 +264,9 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   launch(context, of_type(attention_dkv, dout.dtype), {blocks, attributes.kv_heads}, args);
 }
 bool decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                      const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes,
+                      const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return too_long(attributes, refuse);
+  return decline_part(saved.q, saved.k, refuse) || too_long(attributes, refuse);
 }
 
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,

@@ -97,6 +97,11 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
+// Whether there are keys of more tokens than queries, which no kernel over packed sequences supports.
+inline bool decline_part(const Tensor& q, const Tensor& k, ops::Refusal refuse) {
+  return q.shape[0] != k.shape[0] && refuse("{} queries, and keys of {} tokens", q.shape[0], k.shape[0]);
+}
+
 // Whether the tensor-core kernels cannot run the call.
 inline bool decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors,
                           ops::Refusal refuse) {

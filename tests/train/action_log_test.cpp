@@ -1,0 +1,245 @@
+// What overlaps in a step, by the order in which it was enqueued.
+#include "train/action_log.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/json.h"
+#include "comm/in_process.h"
+#include "tests/train/layouts.h"
+
+namespace ingot::train {
+namespace {
+
+using Entries = std::vector<ActionLog::Entry>;
+
+bool is_compute(const ActionLog::Entry& entry) {
+  return entry.action == Action::forward || entry.action == Action::backward;
+}
+
+// Calls check(run, entries) on each rank with those of its second step.
+template <class Check>
+void for_steps(const SmallRun::Settings& settings, const Layout& layout, Check check) {
+  std::mutex mutex;
+  comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
+    SmallRun::Settings own = laid_out(settings, layout);
+    own.ranks = world;
+    SmallRun run(own);
+    run_step(run, 1);
+    ActionLog log;
+    run.step->set_log(&log);
+    run_step(run, 2);
+    run.step->set_log(nullptr);
+    run_step(run, 3);
+    const std::lock_guard lock(mutex);
+    check(run, log.entries());
+  });
+}
+
+// In place of the layer of a bucket: the number of the layers' units, which are 1 + layer.
+int64_t lowest_unit(const SmallRun& run, int64_t bucket) {
+  const int64_t layer = run.optimizer_state->buckets()[static_cast<size_t>(bucket)].layer;
+  return 1 + std::min(layer, run.spec.num_layers());
+}
+
+// Between a bucket's last computation and the next one its reduction begins.
+TEST(ActionLog, ReductionsBeginBeforeEarlierBlocksCompute) {
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
+      for (const bool adapter : {false, true}) {
+        if (zero == 3 && !adapter && bytes > 0) continue;
+        SmallRun::Settings settings{.threads = 1, .bucket_bytes = bytes};
+        settings.step.recompute = spec::Recompute::full;
+        if (adapter) settings.lora = small_lora();
+        for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = zero, .recompute = spec::Recompute::full},
+                  [&](const SmallRun& run, const Entries& entries) {
+                    int64_t reductions = 0;
+                    for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+                      if (entry->action != Action::reduce || !entry->begins) continue;
+                      ++reductions;
+                      const int64_t unit = lowest_unit(run, entry->index);
+                      const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
+                      ASSERT_NE(before, entries.rend());
+                      EXPECT_FALSE(before->begins);
+                      EXPECT_EQ(1 + before->index, unit);
+                      const auto next = std::find_if(entry, entries.end(), is_compute);
+                      if (unit == 0 || (adapter && unit == 1)) continue;  // backward ends there
+                      ASSERT_NE(next, entries.end());
+                      EXPECT_EQ(next->action, Action::backward);
+                      EXPECT_TRUE(next->begins);
+                      EXPECT_EQ(1 + next->index, unit - 1) << "zero " << zero;
+                    }
+                    const int64_t times = zero >= 2 ? sequences / 2 : 1;
+                    EXPECT_EQ(reductions, std::ssize(run.optimizer_state->buckets()) * times);
+                    const auto ends = [](const auto& e) { return e.action == Action::reduce && !e.begins; };
+                    EXPECT_EQ(std::ranges::count_if(entries, ends), reductions);
+                  });
+      }
+    }
+  }
+}
+
+// While a layer computes, the weights of the next are gathered: only what a micro-batch begins with is not gathered
+// ahead.
+TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
+  for (const bool adapter : {false, true}) {
+    SmallRun::Settings settings{.threads = 1};
+    if (adapter) settings.lora = small_lora();
+    for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = 3}, [&](const SmallRun& run, const Entries& entries) {
+      const int64_t units = run.spec.num_layers() + 2;
+      int64_t gathered = 0;
+      for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+        if (entry->action != Action::gather || !entry->begins) continue;
+        ++gathered;
+        const auto begins = [](const ActionLog::Entry& e) { return is_compute(e) && e.begins; };
+        const auto next = std::find_if(entry, entries.end(), begins);
+        ASSERT_NE(next, entries.end());
+        if (1 + next->index == entry->index) {
+          EXPECT_EQ(entry->index, 0);
+          continue;
+        }
+        const auto use = std::find_if(next + 1, entries.end(), begins);
+        ASSERT_NE(use, entries.end());
+        EXPECT_EQ(1 + use->index, entry->index);
+        const auto arrived = std::find_if(entry, entries.end(), [&](const ActionLog::Entry& e) {
+          return e.action == Action::gather && !e.begins && e.index == entry->index;
+        });
+        EXPECT_TRUE(next < arrived && arrived < use);
+      }
+      EXPECT_GE(gathered, units + run.spec.num_layers() - 1);
+    });
+  }
+}
+
+// Two steps at a time: losses, and the state after the last.
+std::pair<std::vector<double>, std::vector<std::vector<float>>> overlapping_steps(SmallRun& run, int64_t steps) {
+  const std::vector<data::PackedSequence> batch = run.sequences(2);
+  const std::vector<int64_t> samples = SmallRun::samples(2);
+  std::vector<double> losses;
+  run.step->begin(1, 1e-2, batch, samples);
+  for (int64_t step = 2; step <= steps; ++step) {
+    run.step->begin(step, 1e-2, batch, samples);
+    losses.push_back(run.step->finish().loss);
+  }
+  losses.push_back(run.step->finish().loss);
+  return {losses, state_of(*run.optimizer_state)};
+}
+
+// A layer of the next step computes before the host updates the parameters of the layer after it, whose first gradient
+// is on its way meanwhile.
+TEST(ActionLog, HostUpdatesAreDoneWhileTheNextStepComputes) {
+  SmallRun::Settings settings{.weights = DType::bf16, .visible = false};
+  settings.step.activation = DType::bf16;
+  SmallRun on_device(settings);
+  const auto expected = overlapping_steps(on_device, 3);
+  settings.types.offload = true;
+  for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
+    settings.bucket_bytes = bytes;
+    SmallRun run(settings);
+    ActionLog log;
+    run.step->set_log(&log);
+    EXPECT_EQ(overlapping_steps(run, 3), expected);
+    run.step->set_log(nullptr);
+    if (bytes > 0) continue;
+    const Entries& entries = log.entries();
+    const auto layer_of = [&](int64_t number) {
+      for (const Bucket& bucket : run.optimizer_state->buckets()) {
+        for (size_t i = bucket.first; i < bucket.last; ++i) {
+          if (static_cast<int64_t>(run.optimizer_state->tensors()[i].number) == number)
+            return std::min(bucket.layer, run.spec.num_layers());
+        }
+      }
+      return int64_t{-2};
+    };
+    int64_t updates = 0, ahead = 0;
+    for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+      if (entry->action != Action::host_update || !entry->begins) continue;
+      ++updates;
+      const int64_t layer = layer_of(entry->index);
+      const auto next = std::find_if(entry, entries.end(), is_compute);
+      if (next == entries.end()) continue;  // after the last step
+      if (layer > -1) {
+        const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
+        ASSERT_NE(before, entries.rend());
+        EXPECT_EQ(before->action, Action::forward);
+        EXPECT_EQ(before->index, layer - 1);
+      }
+      EXPECT_EQ(next->action, Action::forward);
+      EXPECT_EQ(next->index, layer);
+      // Gradients that are being copied during this update.
+      const auto downloads = [&](bool begins) {
+        return std::count_if(entries.begin(), entry, [&](const ActionLog::Entry& e) {
+          return e.action == Action::download && e.begins == begins;
+        });
+      };
+      ahead += downloads(true) - downloads(false);
+    }
+    int64_t matrices = 0;
+    for (const TrainedParameter& t : run.optimizer_state->tensors()) matrices += run.optimizer_state->is_offloaded(t);
+    EXPECT_EQ(updates, 3 * matrices);
+    EXPECT_EQ(ahead, 2 * (matrices - 1));
+  }
+}
+
+// Neither the step nor the one that was enqueued after it updates anything.
+TEST(ActionLog, DeferredHostUpdatesOfSkippedStepsChangeNothing) {
+  SmallRun::Settings settings{.weights = DType::bf16, .visible = false};
+  settings.step.activation = DType::bf16;
+  settings.types.offload = true;
+  SmallRun run(settings);
+  overlapping_steps(run, 2);
+  const auto before = state_of(*run.optimizer_state);
+  const std::vector<data::PackedSequence> batch = run.sequences(2);
+  const std::vector<int64_t> samples = SmallRun::samples(2);
+  auto* row = run.optimizer_state->tensors().front().weight.as<uint16_t>() + batch[0].ids[0] * run.spec.hidden;
+  const uint16_t was = std::exchange(*row, uint16_t{0x7f80});  // infinity
+  run.step->begin(3, 1e-2, batch, samples);
+  run.step->begin(4, 1e-2, batch, samples);
+  EXPECT_TRUE(run.step->finish().skipped);
+  *row = was;
+  EXPECT_EQ(state_of(*run.optimizer_state), before);
+  SmallRun unbroken(settings);
+  overlapping_steps(unbroken, 2);
+  for (SmallRun* each : {&run, &unbroken}) EXPECT_FALSE(each->run(3, 1e-2, batch).skipped);
+  EXPECT_NE(state_of(*run.optimizer_state), before);
+  EXPECT_EQ(state_of(*run.optimizer_state), state_of(*unbroken.optimizer_state));
+}
+
+TEST(ActionLog, IsATraceWhoseRowsHaveNoOverlaps) {
+  ActionLog log;
+  log.compute(Action::backward, 3);
+  log.begin(Action::reduce, 4);
+  log.compute(Action::backward, 2);
+  log.begin(Action::reduce, 3);
+  log.end(Action::reduce, 4);
+  log.end(Action::reduce, 3);
+  log.begin(Action::reduce, 3);
+  log.end(Action::reduce, 3);
+  log.begin(Action::gather, 1);  // does not end
+  log.end_compute();
+  std::multiset<std::string> names;
+  std::map<int, std::vector<std::pair<double, double>>> rows;
+  const nlohmann::ordered_json trace = parse_json(chrome_trace(log, 5));
+  for (const nlohmann::ordered_json& event : trace["traceEvents"]) {
+    EXPECT_EQ(event["pid"], 5);
+    if (event["ph"] == "M") continue;
+    EXPECT_EQ(event["ph"], "X");
+    names.insert(event["name"].get<std::string>());
+    rows[event["tid"]].emplace_back(event["ts"], event["dur"]);
+  }
+  EXPECT_EQ(names, (std::multiset<std::string>{"backward 2", "backward 3", "reduce 3", "reduce 3", "reduce 4"}));
+  EXPECT_EQ(rows.size(), 3U);  // computations, and two reductions at a time
+  for (const auto& [row, spans] : rows) {
+    for (size_t i = 1; i < spans.size(); ++i)
+      EXPECT_LE(spans[i - 1].first + spans[i - 1].second, spans[i].first + 2e-3);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::train
