@@ -28,6 +28,7 @@ Layout layout_of(const ParallelRecipe& parallel) {
           .chunks = number(*parallel.chunks.value),
           .cp = number(parallel.cp),
           .sequence_parallel = parallel.sequence_parallel,
+          .cp_comm_type = parallel.cp_comm_type,
           .ep = number(parallel.ep),
           .shard = number(parallel.shard.value.value_or(0))};
 }
