@@ -64,7 +64,7 @@ void HostUpdate::defer(const TrainedParameter& parameter, const Tensor& gradient
 
 void HostUpdate::step(const ops::Context& context) {
   Slot& slot = slots_[next_];
-  slot.chunk = std::move(waiting_.front());
+  slot.chunk = waiting_.front();
   waiting_.pop_front();
   log(Action::download, *slot.chunk.parameter, true);
   device_.copy_to_host_async(stream_, slot.gradient.data(), slot.chunk.gradient.data, slot.chunk.gradient.bytes());

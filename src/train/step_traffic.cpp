@@ -240,10 +240,10 @@ class Counter {
     const int64_t chunk = spec::loss_chunk(model_.vocab);
     const int64_t parts = sliced() ? share_.sum_slices : share_.tp();
     // Among all of the micro-batch's rows.
-    for (auto [begin, last] :
+    for (const spec::Range& own :
          spec::context_rows(share_.cp_comm_type, data_rank() % share_.cp, share_.cp, tokens * share_.cp)) {
-      while (begin < last) {
-        const int64_t end = std::min(last, begin / unit * unit + unit);
+      for (int64_t begin = own.begin; begin < own.end;) {
+        const int64_t end = std::min(own.end, begin / unit * unit + unit);
         for (; begin < end; begin = std::min(end, begin + chunk)) {
           const int64_t rows = std::min(chunk, end - begin);
           add(Axis::tp, Collective::all_gather, parts * 2 * rows * 4);

@@ -232,7 +232,7 @@ TEST(ExpertParallel, MemoryProbesDoNotCommunicate) {
     EXPECT_NE(tried.shortage, "");
     const std::vector<data::PackedSequence> all = run.sequences(sequences);
     const std::vector<int64_t> samples = SmallRun::samples(sequences);
-    const auto begin = static_cast<size_t>(3 * world.rank());
+    const size_t begin = 3 * static_cast<size_t>(world.rank());
     const StepResult result =
         tried.step->run(1, 1e-2, std::span(all).subspan(begin, 3), std::span(samples).subspan(begin, 3));
     EXPECT_NEAR(result.loss, expected.losses.front(), 1e-6);
