@@ -271,9 +271,17 @@ struct OptimizerState::Layout {
  private:
   static constexpr int64_t model_end = INT64_MAX;
 
+  // Whether ranks divide one of its tensors as a whole.
+  bool has_whole_tensor(const Bucket& bucket) const {
+    return std::any_of(tensors.begin() + static_cast<int64_t>(bucket.first),
+                       tensors.begin() + static_cast<int64_t>(bucket.last),
+                       [](const Planned& p) { return p.optimizer->whole_matrices; });
+  }
+
   // Those that become final at other times in backward than their place says stay alone, and so do those that other
-  // ranks divide than those beside them.
+  // ranks divide than those beside them, or that are divided in another way.
   void join_buckets() {
+    if (share.ranks * share.replicas == 1) return;  // nothing is reduced
     const auto stays_alone = [](const Bucket& bucket) { return bucket.early || bucket.split; };
     const auto bytes = [&](const Bucket& bucket) {
       int64_t elements = 0;
@@ -283,7 +291,8 @@ struct OptimizerState::Layout {
     std::vector<Bucket> joined;  // in the order of backward
     for (Bucket& bucket : std::views::reverse(buckets)) {
       if (!joined.empty() && bytes(joined.back()) < share.bucket_bytes && joined.back().chunks == bucket.chunks &&
-          joined.back().divided == bucket.divided && !stays_alone(joined.back()) && !stays_alone(bucket)) {
+          joined.back().divided == bucket.divided && has_whole_tensor(joined.back()) == has_whole_tensor(bucket) &&
+          !stays_alone(joined.back()) && !stays_alone(bucket)) {
         joined.back().layer = bucket.layer;
         joined.back().first = bucket.first;
       } else {
@@ -299,14 +308,12 @@ struct OptimizerState::Layout {
   void divide_bucket(Bucket& bucket) {
     const int ranks = share.ranks_of(bucket.divided);
     std::vector<int64_t> elements, room;
-    bool whole = false;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       elements.push_back(tensors[i].shape.elements());
       room.push_back(padded_elements(tensors[i].shape, number));
       bucket.order.push_back(i);
-      whole = whole || tensors[i].optimizer->whole_matrices;
     }
-    if (whole) {
+    if (has_whole_tensor(bucket)) {
       const std::vector<int> owners = assign(elements, bucket.divided ? divided_loads_ : loads_);
       for (size_t i = bucket.first; i < bucket.last; ++i) {
         parts[i].resize(static_cast<size_t>(ranks));

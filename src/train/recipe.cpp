@@ -418,6 +418,10 @@ void check_offloaded_optimizer(const Recipe& r, Fail fail) {
     refuse("set parallel.zero to 1, 2 or 3", fmt::format("{} ranks and parallel.zero 0", p.replicas()),
            "every rank would keep and update all of the state");
   }
+  if (p.replicas() > 1 && p.shard.value == 1) {
+    refuse("raise or remove parallel.shard", fmt::format("{} ranks and parallel.shard 1", p.replicas()),
+           "every rank would keep and update all of the state");
+  }
   if (r.optimizer.name == OptimizerName::muon) {
     refuse("use another optimizer.name, or remove parallel.offload", "optimizer.name: muon",
            "its update multiplies matrices, for which the CPU is too slow");
@@ -453,7 +457,7 @@ void check_parallel(const Recipe& r, Fail fail) {
     fail("set parallel.zero to 1, 2 or 3, or remove parallel.shard",
          fmt::format("parallel.shard {} with parallel.zero 0: nothing is divided", *p.shard.value));
   }
-  if (p.bucket_mib > 0 && p.zero == 3 && p.replicas() > 1 && !r.adapter) {
+  if (p.bucket_mib > 0 && p.zero == 3 && p.shard.value.value_or(p.replicas()) > 1 && !r.adapter) {
     fail("remove parallel.bucket_mib, or set parallel.zero to 2",
          fmt::format("parallel.bucket_mib {} with parallel.zero 3: gradients are divided like the weights, which are "
                      "gathered block by block",

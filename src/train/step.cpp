@@ -270,9 +270,7 @@ void Step::update_one(size_t index, const Bucket& bucket, const UpdateAttributes
   }
 }
 
-bool Step::defers_host_updates() const {
-  return optimizer_state_.share().zero_stage() == 0 && !optimizer_state_.ranges();
-}
+bool Step::defers_host_updates() const { return grid_.world.size() == 1 && !optimizer_state_.ranges(); }
 
 void Step::finish_host_updates(int64_t layer) {
   if (optimizer_state_.host_update() != nullptr) optimizer_state_.host_update()->advance(context_, layer);

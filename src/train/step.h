@@ -196,8 +196,8 @@ class Step {
   void decide(double loss_tokens);
   void update(double lr);
   void update_one(size_t index, const Bucket& bucket, const UpdateAttributes& attributes);
-  // Whether updates on the host are done layer by layer in the next step's forward pass: not where other ranks wait for
-  // the weights, nor with fixed-point sums, whose gradients are converted in memory that all parameters share.
+  // Whether updates on the host are done layer by layer in the next step's forward pass: not with other ranks, nor with
+  // fixed-point sums, whose gradients are converted in memory that all parameters share.
   bool defers_host_updates() const;
   void finish_host_updates(int64_t layer = INT64_MAX);  // of parameters up to this layer
   void gather_weights();                                // after an update of this rank's share

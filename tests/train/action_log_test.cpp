@@ -139,52 +139,48 @@ TEST(ActionLog, HostUpdatesAreDoneWhileTheNextStepComputes) {
   SmallRun on_device(settings);
   const auto expected = overlapping_steps(on_device, 3);
   settings.types.offload = true;
-  for (const int64_t bytes : {int64_t{0}, int64_t{16} << 10}) {
-    settings.bucket_bytes = bytes;
-    SmallRun run(settings);
-    ActionLog log;
-    run.step->set_log(&log);
-    EXPECT_EQ(overlapping_steps(run, 3), expected);
-    run.step->set_log(nullptr);
-    if (bytes > 0) continue;
-    const Entries& entries = log.entries();
-    const auto layer_of = [&](int64_t number) {
-      for (const Bucket& bucket : run.optimizer_state->buckets()) {
-        for (size_t i = bucket.first; i < bucket.last; ++i) {
-          if (static_cast<int64_t>(run.optimizer_state->tensors()[i].number) == number)
-            return std::min(bucket.layer, run.spec.num_layers());
-        }
+  SmallRun run(settings);
+  ActionLog log;
+  run.step->set_log(&log);
+  EXPECT_EQ(overlapping_steps(run, 3), expected);
+  run.step->set_log(nullptr);
+  const Entries& entries = log.entries();
+  const auto layer_of = [&](int64_t number) {
+    for (const Bucket& bucket : run.optimizer_state->buckets()) {
+      for (size_t i = bucket.first; i < bucket.last; ++i) {
+        if (static_cast<int64_t>(run.optimizer_state->tensors()[i].number) == number)
+          return std::min(bucket.layer, run.spec.num_layers());
       }
-      return int64_t{-2};
-    };
-    int64_t updates = 0, ahead = 0;
-    for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
-      if (entry->action != Action::host_update || !entry->begins) continue;
-      ++updates;
-      const int64_t layer = layer_of(entry->index);
-      const auto next = std::find_if(entry, entries.end(), is_compute);
-      if (next == entries.end()) continue;  // after the last step
-      if (layer > -1) {
-        const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
-        ASSERT_NE(before, entries.rend());
-        EXPECT_EQ(before->action, Action::forward);
-        EXPECT_EQ(before->index, layer - 1);
-      }
-      EXPECT_EQ(next->action, Action::forward);
-      EXPECT_EQ(next->index, layer);
-      // Gradients that are being copied during this update.
-      const auto downloads = [&](bool begins) {
-        return std::count_if(entries.begin(), entry, [&](const ActionLog::Entry& e) {
-          return e.action == Action::download && e.begins == begins;
-        });
-      };
-      ahead += downloads(true) - downloads(false);
     }
-    int64_t matrices = 0;
-    for (const TrainedParameter& t : run.optimizer_state->tensors()) matrices += run.optimizer_state->is_offloaded(t);
-    EXPECT_EQ(updates, 3 * matrices);
-    EXPECT_EQ(ahead, 2 * (matrices - 1));
+    return int64_t{-2};
+  };
+  int64_t updates = 0, ahead = 0;
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    if (entry->action != Action::host_update || !entry->begins) continue;
+    ++updates;
+    const int64_t layer = layer_of(entry->index);
+    const auto next = std::find_if(entry, entries.end(), is_compute);
+    if (next == entries.end()) continue;  // after the last step
+    if (layer > -1) {
+      const auto before = std::find_if(std::reverse_iterator(entry), entries.rend(), is_compute);
+      ASSERT_NE(before, entries.rend());
+      EXPECT_EQ(before->action, Action::forward);
+      EXPECT_EQ(before->index, layer - 1);
+    }
+    EXPECT_EQ(next->action, Action::forward);
+    EXPECT_EQ(next->index, layer);
+    // Gradients that are being copied during this update.
+    const auto downloads = [&](bool begins) {
+      return std::count_if(entries.begin(), entry, [&](const ActionLog::Entry& e) {
+        return e.action == Action::download && e.begins == begins;
+      });
+    };
+    ahead += downloads(true) - downloads(false);
   }
+  int64_t matrices = 0;
+  for (const TrainedParameter& t : run.optimizer_state->tensors()) matrices += run.optimizer_state->is_offloaded(t);
+  EXPECT_EQ(updates, 3 * matrices);
+  EXPECT_EQ(ahead, 2 * (matrices - 1));
 }
 
 // Neither the step nor the one that was enqueued after it updates anything.

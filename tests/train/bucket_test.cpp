@@ -36,7 +36,7 @@ std::vector<int64_t> first_layers(bool tied, const ShardSpec& share) {
 }
 
 TEST(Buckets, AreJoinedInTheOrderOfBackwardUntilTheyHaveTheBytes) {
-  ShardSpec share;
+  ShardSpec share{.ranks = 2};
   EXPECT_EQ(first_layers(false, share), (std::vector<int64_t>{-1, 0, 1, 2, INT64_MAX}));
   const std::vector<BucketBytes> each = bucket_bytes(small_spec(), {}, DType::f32, {}, share);
   const auto head = static_cast<int64_t>(each[4].memory), block = static_cast<int64_t>(each[3].memory);
@@ -63,11 +63,19 @@ TEST(Buckets, AreJoinedInTheOrderOfBackwardUntilTheyHaveTheBytes) {
 TEST(Buckets, OfDifferentChunksAreNotJoined) {
   spec::ModelSpec spec = small_spec();
   spec.layers = spec::repeated(4, spec.layers.front());
-  ShardSpec share{.bucket_bytes = everything};
+  ShardSpec share{.ranks = 2, .bucket_bytes = everything};
   share.shards = spec::pipeline_shards(interleaved, 2, 2, 0);
   EXPECT_EQ(bucket_bytes(spec, {}, DType::f32, {}, share).size(), 2U);
   share.shards = spec::pipeline_shards(one_f_one_b, 2, 1, 0);
   EXPECT_EQ(bucket_bytes(spec, {}, DType::f32, {}, share).size(), 1U);
+}
+
+// Nothing is reduced on one rank; and Muon's matrices are divided as wholes, others by elements.
+TEST(Buckets, ThatRanksDoNotDivideAlikeAreNotJoined) {
+  EXPECT_EQ(first_layers(false, {.bucket_bytes = everything}), (std::vector<int64_t>{-1, 0, 1, 2, INT64_MAX}));
+  const OptimizerDtypes muon{.optimizer = OptimizerName::muon};
+  EXPECT_EQ(
+      bucket_bytes(small_spec(), {}, DType::f32, muon, {.ranks = 2, .zero = 1, .bucket_bytes = everything}).size(), 3U);
 }
 
 TEST(Buckets, ThatAreGatheredWithTheirWeightsAreNotJoined) {

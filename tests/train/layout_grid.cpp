@@ -43,6 +43,7 @@ SmallRun::Settings settings_of(const Combination& c, const Recipe& recipe, const
   if (c.adapter) settings.lora = small_lora();
   settings.weights = settings.step.activation = dtype_of(recipe.precision);
   settings.slices = static_cast<int>(recipe.parallel.units);
+  settings.bucket_bytes = recipe.parallel.bucket_mib << 20;
   if (recipe.determinism == Determinism::bitwise) {
     settings.types.fixed_point_sums = true;
     settings.step.accumulation_units = sequences;
@@ -78,10 +79,11 @@ const std::vector<std::string>& grid_layouts() {
       "dp: 2, zero: 2",
       "dp: 2, zero: 3",
       "cp: 2",
+      "cp: 2, cp_comm_type: allgather",
       "dp: 2, ep: 2",
       "dp: 2, zero: 2, ep: 2",
       // Of eight ranks.
-      "dp: 8, zero: 2, shard: 4",
+      "dp: 8, zero: 2, shard: 4, bucket_mib: 1",
       "dp: 4, zero: 3, shard: 4, cp: 2",
       "dp: 2, zero: 3, tp: 4, sequence_parallel: true",
       "dp: 2, zero: 2, shard: 2, tp: 2, cp: 2",
