@@ -164,14 +164,14 @@ TEST(Nccl, EndsWhenAnotherRankFails) {
     const ScopedVariable library("INGOT_NCCL_LIBRARY", INGOT_FAKE_NCCL);
     const Error error = failure_of(60, [&](const comm::Group& world, Device& device, DeviceCommunicator& communicator) {
       reduce(device, communicator, 1);
-      if (world.rank() == 1) throw_error(ErrorKind::usage, "no more data");
+      if (world.rank() == 1) throw_error(ErrorKind::not_found, "no more data");
       if (at_start) {
         simulated(device, world);  // waits for the other rank
       } else {
         reduce(device, communicator, 2);
       }
     });
-    EXPECT_EQ(error.kind(), ErrorKind::usage) << error.message();
+    EXPECT_EQ(error.kind(), ErrorKind::not_found) << error.message();
     EXPECT_NE(error.message().find("rank 1: no more data"), std::string::npos) << error.message();
   }
 }
