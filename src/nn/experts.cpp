@@ -74,6 +74,7 @@ class AllTokensPass {
         training.accumulation_offsets.push_back(rank * tokens + own.training->accumulation_offsets[unit]);
     }
     const auto drops = [](const AdapterSegment& segment) { return segment.adapter && segment.adapter->dropout > 0; };
+    training.dropout_rows = {};  // own tokens' only
     if (std::ranges::any_of(pass_.adapters, drops)) {
       training.dropout_rows = own.ops.scratch.allocate(DType::i64, Shape{own.ep->ranks() * tokens});
       own.ep->gather(own.ops, training.dropout_rows, own.training->dropout_rows);
