@@ -96,6 +96,17 @@ TEST(ContextParallel, IsTriedWithEveryKindOfAttention) {
       << alibi << window << softcap << norm << fused << grouped;
 }
 
+// Micro-batches of one sequence and of three; the first two layouts also with accumulation units of two.
+void compare_micro_batches(SmallRun::Settings settings, const std::vector<Layout>& layouts) {
+  compare(settings, layouts, "fp32", rounding_of(settings.spec));
+  settings.step.micro = 3;
+  compare(settings, layouts, "three sequences", rounding_of(settings.spec));
+  settings.step.micro = 1;
+  settings.step.accumulation_unit = 2;
+  settings.step.optimizer.clip_grad_norm = 0.5;
+  compare(settings, {layouts.begin(), layouts.begin() + 2}, "units of two sequences", rounding_of(settings.spec));
+}
+
 // Four ranks, whose parts begin and end within sequences, sub-sequences and micro-batches; with tensor-parallel ranks;
 // in bf16.
 TEST(ContextParallel, EqualsOneRankInOtherSettings) {
@@ -105,14 +116,8 @@ TEST(ContextParallel, EqualsOneRankInOtherSettings) {
                                        {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
                                        {.tp = 2, .stages = 2, .dp = 1, .zero = 1, .cp = 2},
                                        {.tp = 1, .stages = 1, .dp = 3, .zero = 1, .cp = 2}};
-  compare(settings, layouts, "fp32", rounding_of(settings.spec));
-  settings.step.micro = 3;
-  compare(settings, layouts, "three sequences", rounding_of(settings.spec));
-  settings.step.micro = 1;
-  settings.step.accumulation_unit = 2;
+  compare_micro_batches(settings, layouts);
   settings.step.optimizer.clip_grad_norm = 0.5;
-  compare(settings, {layouts.begin(), layouts.begin() + 2}, "units of two sequences", rounding_of(settings.spec));
-  settings.step.accumulation_unit = 1;
   settings.weights = settings.step.activation = DType::bf16;
   compare(settings, {layouts.begin(), layouts.begin() + 2}, "bf16", tolerance(DType::bf16, 24));
 }
@@ -132,14 +137,8 @@ TEST(ContextParallel, GatheredKeysEqualOneRankInOtherSettings) {
        .recompute = spec::Recompute::selective,
        .cp = 2,
        .cp_comm_type = allgather}};
-  compare(settings, layouts, "fp32", rounding_of(settings.spec));
-  settings.step.micro = 3;
-  compare(settings, layouts, "three sequences", rounding_of(settings.spec));
-  settings.step.micro = 1;
-  settings.step.accumulation_unit = 2;
+  compare_micro_batches(settings, layouts);
   settings.step.optimizer.clip_grad_norm = 0.5;
-  compare(settings, {layouts.begin(), layouts.begin() + 2}, "units of two sequences", rounding_of(settings.spec));
-  settings.step.accumulation_unit = 1;
   for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 1;
   compare(settings, {layouts[0]}, "one key/value head", rounding_of(settings.spec));
   settings.weights = settings.step.activation = DType::bf16;
