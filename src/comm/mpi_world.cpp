@@ -96,6 +96,8 @@ void World::leave() {
 }
 
 void World::end_all() {
+  // A launcher that ends the processes may lose what it has not yet read of their output: the error that was printed.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
   send_command(State::Command::end_all);
   std::optional<Failure> failure;
   {
