@@ -463,10 +463,6 @@ void check_parallel(const Recipe& r, Fail fail) {
                      "gathered block by block",
                      p.bucket_mib));
   }
-  if (p.ep > 1 && p.zero == 3) {
-    fail("set parallel.zero to 2, or parallel.ep to 1",
-         fmt::format("parallel.zero 3 with parallel.ep {}: the experts that a rank has are not divided further", p.ep));
-  }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
   if (p.offload == Offload::optimizer) check_offloaded_optimizer(r, fail);
   if (p.zero == 3 && p.replicas() > 1 && !r.eval.prompts.empty()) {

@@ -60,10 +60,10 @@ SmallRun::SmallRun(const Settings& settings)
   }
   const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, share.shards);
   if (share.gathers_weights()) {
-    std::vector<DividedUnit> trained;
+    std::vector<DividedBucket> trained;
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
     sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share,
-                    comm::through_host(device, grid.weights));
+                    comm::through_host(device, grid.weights), comm::through_host(device, grid.expert_weights));
     write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {
     weights = random_weights(device, spec, settings.weights, 11, held);

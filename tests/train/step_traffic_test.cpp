@@ -49,9 +49,9 @@ void expect_counted(const SmallRun::Settings& settings, const Layout& layout, co
     const Traffic before = run.step->traffic();
     run_step(run, 2);
     const Traffic& after = run.step->traffic();
-    std::vector<size_t> units;
+    std::vector<std::vector<size_t>> units;
     if (run.sharded) {
-      for (const WeightUnit& unit : run.sharded->units()) units.push_back(unit.exchanged());
+      for (const WeightUnit& unit : run.sharded->units()) units.push_back(gathered_bytes(unit));
     }
     const Traffic planned = step_traffic(run.spec, own.lora, own.types, run.step->settings(),
                                          run.optimizer_state->share(), units, sequences);
