@@ -220,7 +220,6 @@ TEST_F(RecipeTest, ContradictionsAreRefused) {
         {"parallel: {pp: 2}\neval: {prompts: [hello]}", "eval.prompts with parallel.pp 2"},
         {"parallel: {dp: 2, zero: 1, shard: 1, offload: optimizer}\nprecision: bf16",
          "parallel.offload: optimizer with 2 ranks and parallel.shard 1"},
-        {"parallel: {dp: 2, ep: 2, zero: 3}", "parallel.zero 3 with parallel.ep 2"},
         {"parallel: {pp: 2, chunks: 2}", "the schedule 1f1b has 1 chunk a rank, not 2"},
         {"parallel: {pp: 2, schedule: zb_v, chunks: 3}", "zb_v has 2 chunks"},
         {"parallel: {pp: 2, schedule: interleaved, chunks: 1}", "several chunks"},

@@ -94,6 +94,9 @@ TEST_P(StepTraffic, IsWhatIsExchanged) {
   if (models::can_be_cut(settings.spec, {.ep = 2})) {
     layouts.push_back({.tp = 1, .stages = 1, .dp = 4, .zero = 2, .recompute = spec::Recompute::full, .ep = 2});
     layouts.push_back({.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2, .shard = 2});
+    layouts.push_back({.tp = 1, .stages = 1, .dp = 4, .zero = 3, .ep = 2});
+    layouts.push_back(
+        {.tp = 1, .stages = 1, .dp = 4, .zero = 3, .recompute = spec::Recompute::full, .ep = 2, .shard = 2});
     layouts.push_back({.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = zb_h1, .cp = 2, .ep = 4});
     if (!models::can_be_cut(settings.spec, {.ep = 4})) layouts.back().ep = 2;
     if (models::can_be_cut(settings.spec, {.tp = 2})) {
