@@ -210,8 +210,8 @@ TEST(ShardedWeights, OfExpertsTakeThePredictedMemory) {
         const std::vector<WeightUnit> units = weight_units(spec, forms, {}, share);
         const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, share, !visible);
         CountingDevice device(visible);
-        const comm::Group weights = world.split(0, world.rank());
-        const comm::Group experts = world.split(world.rank() % ep, world.rank());
+        const comm::Group weights = world.split(0, world.rank(), "weights");
+        const comm::Group experts = world.split(world.rank() % ep, world.rank(), "expert weights");
         const auto make = [&] {
           return ShardedWeights(device, spec, units, share, comm::through_host(device, weights),
                                 comm::through_host(device, experts));
