@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shape of a mixture of four experts, into a folder.
-fs::path write_mixture(const fs::path& folder) {
+// The shape of a mixture of four experts, with other sizes, into a folder.
+fs::path write_mixture(const fs::path& folder, const Json& sizes = Json::object()) {
   fs::copy(fs::path(source_root) / "recipes" / "models" / "tiny", folder);
   Json config = Json::parse(read_file(folder / "config.json", 1 << 20));
   config["model_type"] = "mixtral";
@@ -22,6 +22,7 @@ fs::path write_mixture(const fs::path& folder) {
   config["intermediate_size"] = 64;
   config["num_local_experts"] = 4;
   config["num_experts_per_tok"] = 2;
+  config.update(sizes);
   write(folder / "config.json", config.dump());
   return folder;
 }
@@ -182,7 +183,8 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     return model(name, {"determinism=fast", "parallel.cp=2", "parallel.zero=2", how});
   };
   EXPECT_EQ(tokens("cp", device), tokens("cp-host", "parallel.collectives=host"));
-  const std::string mixture = "model=" + write_mixture(program_ / "mixture").string();
+  const Json sizes = {{"hidden_size", 64}, {"head_dim", 16}, {"num_hidden_layers", 2}};
+  const std::string mixture = "model=" + write_mixture(program_ / "mixture", sizes).string();
   const auto experts = [&](const std::string& name, const std::string& how) {
     return model(name,
                  {mixture, "determinism=bitwise", "parallel.dp=4", "parallel.ep=2", "parallel.zero=3", how, "steps=1"});

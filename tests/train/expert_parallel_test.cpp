@@ -140,11 +140,16 @@ TEST(ExpertParallel, HasTheBitsOfOneRankWithEveryOptimizer) {
 TEST(ExpertParallel, HasTheBitsOfOneRankWithOffloadedOptimizerState) {
   SmallRun::Settings settings{.spec = small_mixture(), .weights = DType::bf16, .threads = 1};
   settings.step.activation = DType::bf16;
+  settings.types.fixed_point_sums = true;
+  settings.step.accumulation_units = sequences;
+  Outcome one;
+  train(one, settings, {1, 1, 1, 0}, 2);
   settings.types.offload = true;
-  compare_bits(settings,
-               {{.tp = 1, .stages = 1, .dp = 4, .zero = 3, .visible = false, .ep = 2},
-                {.tp = 1, .stages = 1, .dp = 2, .zero = 3, .visible = false, .ep = 2}},
-               "offloaded optimizer state");
+  for (const int dp : {2, 4}) {
+    Outcome found;
+    train(found, settings, {.tp = 1, .stages = 1, .dp = dp, .zero = 3, .visible = false, .ep = 2}, 2);
+    EXPECT_TRUE(difference(one, found, DType::bf16, 1).bits) << dp << " ranks";
+  }
 }
 
 // Frozen weights in host memory: of ranks that share an expert, and of one that has it alone.
