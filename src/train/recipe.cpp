@@ -167,9 +167,10 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
   v.field("cp", r.cp, "context-parallel ranks: each has a part of every sequence's tokens", {.min = 1, .max = 1024});
-  v.field("cp_comm_type", r.cp_comm_type,
-          "with cp: a2a, ranks exchange heads; allgather, they gather keys and values, and cp may be above the number "
-          "of heads");
+  v.field(
+      "cp_comm_type", r.cp_comm_type,
+      "with cp: a2a, ranks exchange heads; allgather, they gather keys and values; p2p, these pass round a ring; with "
+      "both cp may be above the number of heads");
   v.field("ep", r.ep, "expert-parallel ranks: of the dp x cp ranks, those that divide the experts of a mixture",
           {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
@@ -470,11 +471,11 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",
                      p.replicas()));
   }
-  if (r.determinism == Determinism::bitwise && p.cp > 1 && p.cp_comm_type == spec::CpCommType::allgather) {
+  if (r.determinism == Determinism::bitwise && p.cp > 1 && p.cp_comm_type != spec::CpCommType::a2a) {
     fail("set parallel.cp_comm_type: a2a, or determinism: fast",
-         fmt::format("determinism: bitwise with parallel.cp {} and parallel.cp_comm_type: allgather: gradients of keys "
-                     "and values are sums over the ranks, which depend on their number",
-                     p.cp));
+         fmt::format("determinism: bitwise with parallel.cp {} and parallel.cp_comm_type: {}: gradients of keys and "
+                     "values are sums over the ranks, which depend on their number",
+                     p.cp, name(p.cp_comm_type)));
   }
   if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
     fail(units_hint("parallel.cp to 1", p.cp),

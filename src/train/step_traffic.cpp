@@ -216,8 +216,15 @@ class Counter {
   }
 
   // Of context-parallel ranks: so many matrices of queries (or of results) and of keys or values where they exchange
-  // heads; else keys and values, and in backward the sums of their gradients.
+  // heads; else keys and values, and in backward the sums of their gradients, in fp32 where they pass round a ring:
+  // these also come home.
   void exchange(const spec::Attention& attention, int64_t tokens, int64_t queries, int64_t keys, bool backward) {
+    if (share_.cp_comm_type == spec::CpCommType::p2p) {
+      const int64_t elements = 2 * tokens * attention.key_width();
+      add(Axis::cp, Collective::send, elements * width(), share_.cp - 1);
+      if (backward) add(Axis::cp, Collective::send, elements * 4, share_.cp);
+      return;
+    }
     if (share_.cp_comm_type == spec::CpCommType::allgather) {
       const int64_t all = tokens * share_.cp * attention.key_width() * width();
       add(Axis::cp, Collective::all_gather, all, 2);

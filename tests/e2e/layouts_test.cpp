@@ -328,6 +328,8 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
   };
   ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=2", "parallel.cp=4", "parallel.zero=3", "threads=4"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=3", "parallel.cp=4", "parallel.cp_comm_type=p2p",
+                                                 "parallel.zero=1", "threads=4", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.cp=2", "parallel.dp=2", "parallel.zero=2",
                                                  "parallel.shard=2", "threads=4", "batch.micro=1", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(

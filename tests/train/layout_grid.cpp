@@ -80,6 +80,7 @@ const std::vector<std::string>& grid_layouts() {
       "dp: 2, zero: 3",
       "cp: 2",
       "cp: 2, cp_comm_type: allgather",
+      "cp: 2, cp_comm_type: p2p",
       "dp: 2, ep: 2",
       "dp: 2, zero: 2, ep: 2",
       // Of eight ranks.

@@ -75,7 +75,14 @@ TEST_P(StepTraffic, IsWhatIsExchanged) {
   std::vector<Layout> layouts = {
       {.tp = 1, .stages = 1, .dp = 2, .zero = 1},
       {.tp = 1, .stages = 1, .dp = 2, .zero = 3, .recompute = spec::Recompute::full, .cp = 2},
-      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = spec::CpCommType::allgather}};
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = spec::CpCommType::allgather},
+      {.tp = 1,
+       .stages = 1,
+       .dp = 1,
+       .zero = 0,
+       .recompute = spec::Recompute::full,
+       .cp = 3,
+       .cp_comm_type = spec::CpCommType::p2p}};
   if (models::can_be_cut(settings.spec, {.pp = 2}))
     layouts.push_back({.tp = 1, .stages = 2, .dp = 1, .zero = 0, .schedule = zb_h1, .cp = 2});
   if (models::can_be_cut(settings.spec, {.tp = 2})) {
@@ -161,15 +168,12 @@ TEST(StepTraffic, IsWhatIsExchangedInOtherSettings) {
   settings.step.micro = 4;
   expect_counted(settings, {.tp = 2, .stages = 1, .dp = 1, .zero = 0}, "four sequences");
   expect_counted(settings, {.tp = 1, .stages = 1, .dp = 4, .zero = 3}, "four sequences");
-  expect_counted(settings,
-                 {.tp = 2,
-                  .stages = 1,
-                  .dp = 1,
-                  .zero = 0,
-                  .recompute = spec::Recompute::full,
-                  .cp = 3,
-                  .cp_comm_type = spec::CpCommType::allgather},
-                 "four sequences");
+  for (const spec::CpCommType type : {spec::CpCommType::allgather, spec::CpCommType::p2p}) {
+    expect_counted(
+        settings,
+        {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .recompute = spec::Recompute::full, .cp = 3, .cp_comm_type = type},
+        "four sequences");
+  }
   settings.step.micro = 1;
   settings.shard = 2;
   for (int zero = 1; zero <= 3; ++zero)
