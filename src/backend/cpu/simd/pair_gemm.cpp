@@ -268,16 +268,17 @@ struct FusedMultiplyAdds {
 };
 
 // rows x vectors sums over the pairs of a part of k, then over the pairs of the term. They go on from those of the part
-// before, and go into `columns` columns of c after the last one.
+// before, and go into `columns` columns of c after the last one. Only the first `count` rows are loaded and stored.
 template <class Products, int rows, int vectors>
 void tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
-          int64_t columns) {
+          int64_t columns, int64_t count) {
   Floats sums[rows][vectors];
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
-      sums[i][v] = partial.begins ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
+      sums[i][v] =
+          partial.begins || i >= count ? Floats{} : load(partial.data + i * partial.row + v * lanes, AllLanes{});
     }
   }
   if (partial.ends) prefetch_result<rows, vectors>(c);
@@ -285,6 +286,7 @@ void tile(const Result& c, const Partial& partial, const TileOperands& product, 
   if (term.pairs > 0) Products::template add<rows, vectors>(sums, term);
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
+    if (i >= count) continue;
     INGOT_UNROLL
     for (int v = 0; v < vectors; ++v) {
       if (!partial.ends) {
@@ -312,7 +314,7 @@ void tile(const Result& c, const Partial& partial, const TileOperands& product, 
 template <class Products, int max_rows, int vectors>
 void tile_rows_up_to(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                      int64_t columns, int64_t count) {
-  if (count == max_rows) return tile<Products, max_rows, vectors>(c, partial, product, term, columns);
+  if (count == max_rows) return tile<Products, max_rows, vectors>(c, partial, product, term, columns, count);
   if constexpr (max_rows > 1) {
     tile_rows_up_to<Products, max_rows - 1, vectors>(c, partial, product, term, columns, count);
   }
@@ -320,10 +322,30 @@ void tile_rows_up_to(const Result& c, const Partial& partial, const TileOperands
 
 using TileRows = void(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                       int64_t columns, int64_t count);
+
+// Tiles of as many rows as there are: rows of a that are read in place have no others after them.
 template <class Products>
 constexpr TileRows* tile_rows_by_vectors[max_vectors] = {
     tile_rows_up_to<Products, sums_at_once, 1>, tile_rows_up_to<Products, sums_at_once / 2, 2>,
     tile_rows_up_to<Products, sums_at_once / 3, 3>, tile_rows_up_to<Products, sums_at_once / 4, 4>};
+
+// Widened rows have memory after them: a few sizes of tiles are compiled, and what more rows give is not stored.
+template <int max_rows, int vectors>
+void tile_of_widened(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
+                     int64_t columns, int64_t count) {
+  constexpr int quarter = (max_rows + 3) / 4, half = max_rows / 2;
+  if (count <= quarter) {
+    tile<FusedMultiplyAdds, quarter, vectors>(c, partial, product, term, columns, count);
+  } else if (count <= half) {
+    tile<FusedMultiplyAdds, half, vectors>(c, partial, product, term, columns, count);
+  } else {
+    tile<FusedMultiplyAdds, max_rows, vectors>(c, partial, product, term, columns, count);
+  }
+}
+template <>
+constexpr TileRows* tile_rows_by_vectors<FusedMultiplyAdds>[max_vectors] = {
+    tile_of_widened<sums_at_once, 1>, tile_of_widened<sums_at_once / 2, 2>, tile_of_widened<sums_at_once / 3, 3>,
+    tile_of_widened<sums_at_once / 4, 4>};
 
 // Calls body(first row, rows) for tiles of m rows and n columns, with about the same number of rows each.
 template <class Body>
