@@ -29,7 +29,8 @@ struct AttentionAttributes {
 // softmax in fp32. out [U, Q D], q [U, Q D], U <= T, k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1]
 // i32: sequence s is tokens offsets[s] .. offsets[s+1]; lse [Q, U] f32: log of the sum of exp(score), not computed when
 // absent. A token's result depends on its own sequence only, never on the other sequences in the pack, and its bits do
-// not depend on which other queries there are. GPU kernels need U = T.
+// not depend on which other queries there are. (cuDNN computes all queries only: with a part of them, other kernels
+// do.)
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -47,8 +48,8 @@ struct AttentionSaved {
 };
 
 // Assigns dq [U, Q D], dk and dv [T, G D] from dout [U, Q D], f32 or bf16; dk and dv are sums over these U queries, and
-// zeros where none of them attends to a key. GPU kernels need U = T. Deterministic: no sum depends on the number
-// of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv are computed in separate loops).
+// zeros where none of them attends to a key. Deterministic: no sum depends on the number of threads (Dao 2023, arXiv
+// 2307.08691; on GPUs, dq and dk/dv are computed in separate loops).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
 

@@ -165,10 +165,13 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     return model(name, {"determinism=fast", "parallel.tp=2", "parallel.dp=2", "parallel.zero=3", how});
   };
   EXPECT_EQ(parts("tp", device), parts("tp-host", "parallel.collectives=host"));
-  const auto tokens = [&](const std::string& name, const std::string& how) {
-    return model(name, {"determinism=fast", "parallel.cp=2", "parallel.zero=2", how});
-  };
-  EXPECT_EQ(tokens("cp", device), tokens("cp-host", "parallel.collectives=host"));
+  for (const std::string type : {"a2a", "allgather"}) {
+    const auto tokens = [&](const std::string& name, const std::string& how) {
+      return model(name + type,
+                   {"determinism=fast", "parallel.cp=2", "parallel.cp_comm_type=" + type, "parallel.zero=2", how});
+    };
+    EXPECT_EQ(tokens("cp-", device), tokens("cp-host-", "parallel.collectives=host")) << type;
+  }
   setenv("INGOT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
   program_.refuses_late(command("none", {"device=sim32", "parallel.dp=2", "threads=2", device}), 2,
                         "parallel.collectives: device: rank 0: /nowhere/libnccl.so");
