@@ -33,7 +33,9 @@ constexpr EnvironmentVariable variables[] = {
     {"HOME", "holds `.ingot` (see `INGOT_HOME`), `.aws`, and Python packages of the user"},
     {"INGOT_CACHE", "folder of cached remote files; default `cache` in `INGOT_HOME`"},
     {"INGOT_CACHE_BYTES", "upper limit of that cache, such as `50G`"},
-    {"INGOT_CPU_ISA", "highest CPU instruction level to use: `plain`, `avx2`, `avx512` or `amx`"},
+    {"INGOT_CPU_ISA",
+     "highest CPU instruction level to use: `plain`, `avx2`, `avx512`, `avx512_fma` (bf16 is "
+     "multiplied as fp32) or `amx`"},
     {"INGOT_CUBLASLT_LIBRARY", "file of cuBLASLt"},
     {"INGOT_CUDA_LIBRARY", "file of the CUDA driver"},
     {"INGOT_CUDNN_LIBRARY", "file of cuDNN"},

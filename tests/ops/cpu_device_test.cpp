@@ -44,9 +44,11 @@ std::vector<std::string> implementations(const char* op) {
 }
 
 TEST(CpuIsa, OverrideTakesEffect) {
-  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::amx}) {
+  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::avx512_fma, cpu::Isa::amx}) {
     const IsaOverride scope(cpu::name(isa));
-    if (isa > cpu::machine_isa()) {
+    // avx512_fma has the instructions of avx512.
+    const bool is_other_avx512 = isa == cpu::Isa::avx512_fma && cpu::machine_isa() == cpu::Isa::avx512;
+    if (isa > cpu::machine_isa() && !is_other_avx512) {
       EXPECT_THROW(cpu::best_isa(), Error);
       continue;
     }
@@ -61,6 +63,8 @@ TEST(CpuIsa, OverrideTakesEffect) {
     EXPECT_LE(onednn, std::min(isa, cpu::Isa::avx512) == std::min(cpu::machine_isa(), cpu::Isa::avx512));
     if (isa == cpu::Isa::avx512) EXPECT_TRUE(onednn);
     EXPECT_EQ(products.front() == "amx", isa == cpu::Isa::amx);
+    EXPECT_EQ(products.front() == "avx512_fma", isa == cpu::Isa::avx512_fma);
+    EXPECT_EQ(implementations("attention").front() == "avx512_fma", isa == cpu::Isa::avx512_fma);
   }
 }
 

@@ -145,7 +145,7 @@ TEST(Int8Activations, StayNotFinite) {
     std::memcpy(w_memory.data(), weights.data(), weights.size());
     const Weight w{.storage = storage, .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
     const Tensor x = x_memory.view(DType::f32, {1, in}), y = y_memory.view(DType::f32, {1, out});
-    for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512}) {
+    for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::avx512_fma}) {
       if (isa > cpu::machine_isa()) continue;
       ops::Registry registry;
       cpu::register_ops(registry, {.best = isa});
@@ -175,7 +175,8 @@ TEST(RowOrders, GiveTheSameBits) {
     const Weight w{.storage = storage_of(dtype), .data = w_memory.data(), .out = out, .in = in, .device = device.get()};
     for (const int64_t tokens : {1, 2, 3}) {
       // "dot" takes three tokens where it serves batches.
-      const bool serves = cpu::machine_levels().best == cpu::Isa::avx512;
+      const cpu::Isa best = cpu::machine_levels().best;
+      const bool serves = best == cpu::Isa::avx512 || best == cpu::Isa::avx512_fma;
       if (tokens == 3 && !serves) continue;
       const ops::LinearAttributes attributes{.row_invariant = serves, .prefer_skinny = serves};
       std::vector<std::byte> first;

@@ -183,7 +183,7 @@ TEST_F(CpuWorkspace, OfAnySizeGivesTheSameRows) {
 
 TEST_F(CpuWorkspace, HasTheSizeThatItsLevelNeeds) {
   constexpr size_t mib = size_t{1} << 20;
-  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::amx}) {
+  for (const cpu::Isa isa : {cpu::Isa::plain, cpu::Isa::avx2, cpu::Isa::avx512, cpu::Isa::avx512_fma, cpu::Isa::amx}) {
     const WorkspaceBytes bytes = cpu::workspace_bytes(isa);
     EXPECT_EQ(bytes.per_thread, 4 * mib);
     EXPECT_EQ(bytes.shared, isa == cpu::Isa::amx ? 24 * mib : 0);

@@ -29,18 +29,32 @@ void check_layout(const Tensor& q, const ops::KvPages& pages, const ops::PagedLa
   }
 }
 
+namespace {
+
+template <const AttentionKernels& K>
+void add_kernels(ops::Registry& registry, const char* name) {
+  registry.add<ops::Attention>(DeviceKind::cpu, name, run_attention<K>);
+  registry.add<ops::AttentionBackward>(DeviceKind::cpu, name, run_backward<K>);
+  registry.add<ops::PagedAttention>(DeviceKind::cpu, name, run_paged<K>);
+}
+
+}  // namespace
+
 void register_attention(ops::Registry& registry, Levels levels) {
   register_kv_store(registry, levels);
 #if defined(INGOT_SIMD_X86)
-  INGOT_ADD_LEVEL(registry, levels.best, ops::Attention, run_attention, amx, attention_kernels);
-  INGOT_ADD_LEVEL(registry, levels.best, ops::AttentionBackward, run_backward, amx, attention_kernels);
-  INGOT_ADD_LEVEL(registry, levels.best, ops::PagedAttention, run_paged, amx, attention_kernels);
+  if (levels.best >= Isa::amx) add_kernels<amx::attention_kernels>(registry, "amx");
+  if (levels.best >= Isa::avx512) {
+    const auto add_fma = [&] { add_kernels<avx512::attention_fma_kernels>(registry, "avx512_fma"); };
+    if (levels.best >= Isa::avx512_fma) add_fma();
+    add_kernels<avx512::attention_kernels>(registry, "avx512");
+    if (levels.best < Isa::avx512_fma) add_fma();
+  }
+  if (levels.best >= Isa::avx2) add_kernels<avx2::attention_kernels>(registry, "avx2");
 #endif
-  INGOT_ADD_LEVELS(registry, levels.best, ops::Attention, run_attention, attention_kernels);
+  add_kernels<plain::attention_kernels>(registry, "plain");
   registry.add<ops::Attention>(DeviceKind::cpu, "reference", reference_attention);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::AttentionBackward, run_backward, attention_kernels);
   registry.add<ops::AttentionBackward>(DeviceKind::cpu, "reference", reference_attention_backward);
-  INGOT_ADD_LEVELS(registry, levels.best, ops::PagedAttention, run_paged, attention_kernels);
   registry.add<ops::PagedAttention>(DeviceKind::cpu, "reference", reference_paged_attention);
 }
 

@@ -65,6 +65,7 @@ const char* name(Isa isa) {
     case Isa::plain: return "plain";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::avx512_fma: return "avx512_fma";
     case Isa::amx: return "amx";
   }
   return "?";
@@ -78,7 +79,10 @@ Isa machine_isa() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
   if (avx2 && avx512 && amx() == Amx::usable) return Isa::amx;
-  if (avx2 && avx512) return Isa::avx512;
+  // Intel's processors multiply vectors of bf16 by dot products at half the rate of fp32 by fused multiply-adds
+  // (measured on family 6, model 207: bench/reports/2026-11-28-cpu-intel.md), AMD's at its rate.
+  static const bool slow_dot_products = processor_id().vendor == "GenuineIntel";
+  if (avx2 && avx512) return slow_dot_products ? Isa::avx512_fma : Isa::avx512;
   if (avx2) return Isa::avx2;
 #endif
   return Isa::plain;
@@ -88,15 +92,16 @@ Isa best_isa() {
   const Isa machine = machine_isa();
   const char* wanted = environment("INGOT_CPU_ISA");
   if (wanted == nullptr || *wanted == '\0') return machine;
-  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::amx}) {
+  for (const Isa isa : {Isa::plain, Isa::avx2, Isa::avx512, Isa::avx512_fma, Isa::amx}) {
     if (std::string_view(wanted) != name(isa)) continue;
-    if (isa > machine) {
+    const bool same_instructions = isa == Isa::avx512_fma && machine == Isa::avx512;
+    if (isa > machine && !same_instructions) {
       throw_hint(ErrorKind::unavailable, fmt::format("unset it, or set it to {} or lower", name(machine)),
                  "INGOT_CPU_ISA is {}, which this machine or build does not support", wanted);
     }
     return isa;
   }
-  throw_hint(ErrorKind::usage, "use plain, avx2, avx512 or amx", "INGOT_CPU_ISA '{}' is not known", wanted);
+  throw_hint(ErrorKind::usage, "use plain, avx2, avx512, avx512_fma or amx", "INGOT_CPU_ISA '{}' is not known", wanted);
 }
 
 WorkspaceBytes workspace_bytes(Isa isa) {

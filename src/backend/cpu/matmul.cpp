@@ -51,27 +51,42 @@ void simd_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::spa
 // bf16 gemms with a sum longer than this are left to oneDNN, which splits long sums and is faster. The limit does not
 // depend on m and n, so the summation order depends on k alone.
 constexpr int64_t longest_pair_sum = 6144;
-constexpr size_t pair_gemm_bytes(int64_t k, int64_t term_k) {
-  return static_cast<size_t>(pair_gemm_pack(k, term_k)) * sizeof(uint32_t);
+constexpr size_t dot_gemm_bytes(int64_t k, int64_t term_k) {
+  return static_cast<size_t>(pair_gemm_pack(std::min(k, longest_pair_sum), term_k)) * sizeof(uint32_t);
 }
-static_assert(pair_gemm_bytes(longest_pair_sum, 0) <= thread_workspace);
+constexpr size_t fma_gemm_bytes(int64_t, int64_t term_k) {
+  return static_cast<size_t>(fma_gemm_pack(term_k)) * sizeof(uint32_t);
+}
+static_assert(std::max(dot_gemm_bytes(longest_pair_sum, 0), fma_gemm_bytes(0, 0)) <= thread_workspace);
 
-void pair_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
+void run_pair_gemm(PairGemmKernels::Run run, const Gemm& gemm, void* c, const void* a, const void* b, uint32_t* pack) {
   const bool wide = gemm.out == DType::f32;
   const PairTerm term{.low = static_cast<const Bf16*>(gemm.term.low),
                       .b = static_cast<const Bf16*>(gemm.term.b),
                       .k = gemm.term.k,
                       .b_row = gemm.transpose_b ? 1 : gemm.term.ldb,
                       .b_column = gemm.transpose_b ? gemm.term.ldb : 1};
-  avx512::pair_gemm_kernels.run(shape_of(gemm), wide ? static_cast<float*>(c) : nullptr,
-                                wide ? nullptr : static_cast<Bf16*>(c), static_cast<const Bf16*>(a),
-                                static_cast<const Bf16*>(b), term,
-                                WorkspaceArrays(workspace).take<uint32_t>(pair_gemm_pack(gemm.k, gemm.term.k)));
+  run(shape_of(gemm), wide ? static_cast<float*>(c) : nullptr, wide ? nullptr : static_cast<Bf16*>(c),
+      static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), term, pack);
 }
 
-bool pair_gemm_declines(DType in, DType, int64_t k, ops::Refusal refuse) {
+void dot_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
+  run_pair_gemm(avx512::pair_gemm_kernels.dot, gemm, c, a, b,
+                WorkspaceArrays(workspace).take<uint32_t>(pair_gemm_pack(gemm.k, gemm.term.k)));
+}
+
+void fma_gemm(const Gemm& gemm, void* c, const void* a, const void* b, std::span<std::byte> workspace) {
+  run_pair_gemm(avx512::pair_gemm_kernels.fma, gemm, c, a, b,
+                WorkspaceArrays(workspace).take<uint32_t>(fma_gemm_pack(gemm.term.k)));
+}
+
+bool dot_gemm_declines(DType in, DType, int64_t k, ops::Refusal refuse) {
   if (in != DType::bf16) return refuse("supports bf16 only");
   return k > longest_pair_sum && refuse("supports k up to 6144");
+}
+
+bool fma_gemm_declines(DType in, DType, int64_t, ops::Refusal refuse) {
+  return in != DType::bf16 && refuse("supports bf16 only");
 }
 #endif
 
@@ -235,13 +250,18 @@ bool declines_linear(const Context&, const Tensor& result, const Tensor& given, 
 }
 
 #if defined(INGOT_SIMD_X86)
-bool pair_term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&, const Tensor& low,
-                        const Tensor&, ops::LinearAttributes, ops::Refusal refuse) {
-  if (low.shape[1] == 0 || low.shape[1] % 2 != 0) return refuse("supports even ranks from 2 on only");
-  if (pair_gemm_bytes(std::min(given.shape[1], longest_pair_sum), low.shape[1]) > thread_workspace) {
-    return refuse("the rank's panels do not fit into the workspace");  // ranks over 26,000
+// Bytes of workspace of a gemm with a sum of k, and a term's sum.
+using GemmBytes = size_t (*)(int64_t k, int64_t term_k);
+
+template <Declines D, GemmBytes B>
+bool term_declines(const Context&, const Tensor& result, const Tensor& given, const Weight&, const Tensor& low,
+                   const Tensor&, ops::LinearAttributes, ops::Refusal refuse) {
+  const int64_t rank = low.shape[1];
+  if (rank == 0 || rank % 2 != 0) return refuse("supports even ranks from 2 on only");
+  if (B(given.shape[1], rank) > thread_workspace) {
+    return refuse("the rank's panels do not fit into the workspace");  // ranks over 15,000
   }
-  return pair_gemm_declines(given.dtype, result.dtype, given.shape[1], refuse);
+  return D(given.dtype, result.dtype, given.shape[1], refuse);
 }
 #endif
 
@@ -254,6 +274,20 @@ void add_gemm(ops::Registry& registry, const char* name) {
   registry.add<ops::LinearBackwardInput>(DeviceKind::cpu, name, run_linear_backward_input<P, E>, declines_linear<D>);
 }
 
+#if defined(INGOT_SIMD_X86)
+// A gemm of bf16 that may have a low-rank term.
+template <GemmSlice S, Declines D, GemmBytes B>
+void add_pair_gemm(ops::Registry& registry, const char* name) {
+  using avx512::elementwise_kernels;
+  constexpr Product product = sliced<S, Cut::longer>;
+  add_gemm<product, elementwise_kernels, D>(registry, name);
+  registry.add<ops::LinearLowRank>(DeviceKind::cpu, name, run_linear_low_rank<product, elementwise_kernels>,
+                                   term_declines<D, B>);
+  registry.add<ops::LinearLowRankBackwardInput>(
+      DeviceKind::cpu, name, run_linear_low_rank_backward_input<product, elementwise_kernels>, term_declines<D, B>);
+}
+#endif
+
 }  // namespace
 
 void register_matmul(ops::Registry& registry, Levels levels) {
@@ -261,16 +295,13 @@ void register_matmul(ops::Registry& registry, Levels levels) {
 #if defined(INGOT_SIMD_X86)
   if (levels.best >= Isa::amx) add_gemm<amx_gemm, avx512::elementwise_kernels, amx_declines>(registry, "amx");
   if (levels.best >= Isa::avx512) {
-    using avx512::elementwise_kernels;
-    constexpr Product pairs = sliced<pair_gemm, Cut::longer>;
-    add_gemm<pairs, elementwise_kernels, pair_gemm_declines>(registry, "avx512_bf16");
     // With AMX tiles, two separate gemms are faster.
     if (levels.best >= Isa::amx) ops::add_low_rank_apart(registry, DeviceKind::cpu);
-    registry.add<ops::LinearLowRank>(DeviceKind::cpu, "avx512_bf16", run_linear_low_rank<pairs, elementwise_kernels>,
-                                     pair_term_declines);
-    registry.add<ops::LinearLowRankBackwardInput>(DeviceKind::cpu, "avx512_bf16",
-                                                  run_linear_low_rank_backward_input<pairs, elementwise_kernels>,
-                                                  pair_term_declines);
+    const auto add_dot = [&] { add_pair_gemm<dot_gemm, dot_gemm_declines, dot_gemm_bytes>(registry, "avx512_bf16"); };
+    const auto add_fma = [&] { add_pair_gemm<fma_gemm, fma_gemm_declines, fma_gemm_bytes>(registry, "avx512_fma"); };
+    if (levels.best >= Isa::avx512_fma) add_fma();
+    add_dot();
+    if (levels.best < Isa::avx512_fma) add_fma();
   }
   // With AVX2, oneDNN's summation order depends on the number of rows.
   if (levels.onednn && levels.best >= Isa::avx512) {

@@ -21,6 +21,7 @@ const PeakKernels& kernels() {
 #if defined(INGOT_SIMD_X86)
   switch (best_isa()) {
     case Isa::amx:
+    case Isa::avx512_fma:
     case Isa::avx512: return avx512::peak_kernels;
     case Isa::avx2: return avx2::peak_kernels;
     case Isa::plain: break;
@@ -84,7 +85,6 @@ double measure_read(ops::Context& context, double seconds) {
 
 GemmRates measure_gemm(ops::Context& context, DType dtype, double seconds) {
   const bool own = dtype == DType::bf16 && has_bf16_dot_products();
-  const auto kernel = own ? bf16_dot_products() : kernels().fused_multiply_adds;
   constexpr int64_t size = 2048;
   const size_t bytes = static_cast<size_t>(size * size) * size_of(dtype);
   const Buffer a(context.device, bytes);
@@ -99,9 +99,13 @@ GemmRates measure_gemm(ops::Context& context, DType dtype, double seconds) {
   multiply();  // warm-up: creates the primitives
   constexpr int rounds = 4;
   const double each = seconds / (2 * rounds);
+  // bf16 can be multiplied as fp32 too.
   const auto [matmul, arithmetic] = best_of(
       rounds, [&] { return best_rate(each, multiply); },
-      [&] { return arithmetic_rate(*context.threads, each, kernel); });
+      [&] {
+        const double fma = arithmetic_rate(*context.threads, each / (own ? 2 : 1), kernels().fused_multiply_adds);
+        return own ? std::max(fma, arithmetic_rate(*context.threads, each / 2, bf16_dot_products())) : fma;
+      });
   return {std::max(arithmetic, matmul), matmul};  // the peak is at least what matmul reaches
 }
 

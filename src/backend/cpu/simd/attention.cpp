@@ -238,17 +238,24 @@ void run_forward(const AttentionForward& task) {
   }
 }
 
+template <Bf16Products products>
 void forward(const AttentionForward& task) {
   switch (task.type) {
     case ElementType::f32: return run_forward<F32Step<float>>(task);
-    case ElementType::bf16: return run_forward<Bf16Operands>(task);
+    case ElementType::bf16: return run_forward<typename Bf16StepOf<products>::Step>(task);
     case ElementType::f16: return run_forward<F32Step<F16>>(task);
   }
 }
 
+template <Bf16Products products>
+constexpr AttentionKernels kernels = {forward<products>, attention_delta, attention_backward_begin<products>,
+                                      attention_backward_queries<products>, attention_backward_end<products>};
+
 }  // namespace
 
-const AttentionKernels attention_kernels = {forward, attention_delta, attention_backward_begin,
-                                            attention_backward_queries, attention_backward_end};
+const AttentionKernels attention_kernels = kernels<Bf16Products::of_level>;
+#if defined(INGOT_SIMD_avx512) && !defined(INGOT_SIMD_amx)
+const AttentionKernels attention_fma_kernels = kernels<Bf16Products::fma>;
+#endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

@@ -96,7 +96,8 @@ extern const AttentionKernels attention_kernels;
 }
 namespace avx512 {
 extern const AttentionKernels attention_kernels;
-}
+extern const AttentionKernels attention_fma_kernels;  // bf16 is multiplied as fp32 by fused multiply-adds
+}  // namespace avx512
 namespace amx {
 extern const AttentionKernels attention_kernels;
 }

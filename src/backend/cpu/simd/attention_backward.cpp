@@ -274,16 +274,29 @@ void attention_delta(bool bf16, const void* dout, const void* out, float* delta,
   }
 }
 
+template <Bf16Products products>
 void attention_backward_begin(const AttentionBackward& task) {
-  task.bf16 ? run_begin<Bf16Operands>(task) : run_begin<F32Step<float>>(task);
+  task.bf16 ? run_begin<typename Bf16StepOf<products>::Step>(task) : run_begin<F32Step<float>>(task);
 }
 
+template <Bf16Products products>
 void attention_backward_queries(const AttentionBackward& task, const AttentionQueries& queries) {
-  task.bf16 ? run_queries<Bf16Operands>(task, queries) : run_queries<F32Step<float>>(task, queries);
+  task.bf16 ? run_queries<typename Bf16StepOf<products>::Step>(task, queries)
+            : run_queries<F32Step<float>>(task, queries);
 }
 
+template <Bf16Products products>
 void attention_backward_end(const AttentionBackward& task) {
-  task.bf16 ? run_end<Bf16Operands>(task) : run_end<F32Step<float>>(task);
+  task.bf16 ? run_end<typename Bf16StepOf<products>::Step>(task) : run_end<F32Step<float>>(task);
 }
+
+template void attention_backward_begin<Bf16Products::of_level>(const AttentionBackward&);
+template void attention_backward_queries<Bf16Products::of_level>(const AttentionBackward&, const AttentionQueries&);
+template void attention_backward_end<Bf16Products::of_level>(const AttentionBackward&);
+#if defined(INGOT_SIMD_avx512) && !defined(INGOT_SIMD_amx)
+template void attention_backward_begin<Bf16Products::fma>(const AttentionBackward&);
+template void attention_backward_queries<Bf16Products::fma>(const AttentionBackward&, const AttentionQueries&);
+template void attention_backward_end<Bf16Products::fma>(const AttentionBackward&);
+#endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

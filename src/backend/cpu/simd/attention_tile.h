@@ -9,10 +9,23 @@
 #include "backend/cpu/simd/transpose.h"
 
 namespace ingot::cpu::INGOT_SIMD_LEVEL {
+
+// How bf16 is multiplied: as the level does, or as fp32 by fused multiply-adds.
+enum class Bf16Products { of_level, fma };
+
 namespace {
 
 constexpr int64_t kBlock = attention_block;
 constexpr int64_t kRows = attention_rows;
+
+template <Bf16Products products>
+struct Bf16StepOf {
+  using Step = Bf16Operands;
+};
+template <>
+struct Bf16StepOf<Bf16Products::fma> {
+  using Step = F32Step<Bf16>;
+};
 
 inline int64_t padded(int64_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
@@ -281,8 +294,11 @@ inline int64_t first_block(const AttentionScores& scores, int64_t position) {
 // Defined in attention_backward.cpp; members of AttentionKernels.
 void attention_delta(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
                      int64_t row_stride, int64_t begin, int64_t end);
+template <Bf16Products products>
 void attention_backward_begin(const AttentionBackward& task);
+template <Bf16Products products>
 void attention_backward_queries(const AttentionBackward& task, const AttentionQueries& queries);
+template <Bf16Products products>
 void attention_backward_end(const AttentionBackward& task);
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL

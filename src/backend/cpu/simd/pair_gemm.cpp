@@ -1,6 +1,7 @@
 // Words are pairs of bf16 that are consecutive along k. A register tile holds the sums of some rows and of one to four
 // vectors of columns, over all of k or over the part that is packed. Each step loads vectors of words of b for one
-// pair, and broadcasts a word of a for every row.
+// pair, and broadcasts a word of a for every row; or, with fused multiply-adds, the two elements of that word, which
+// were widened to fp32 once for all columns.
 #include "backend/cpu/simd/pair_gemm.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -70,8 +71,9 @@ void pack_lines(uint32_t* packed, const Bf16* lines, int64_t line_step, int64_t 
   }
 }
 
-// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes. `prefetch`: while a tile is
-// computed, prefetch the rows of the next one.
+// The left operand: the word of row i and pair p is at data + i * row + p * pair, in bytes; if it was widened, the
+// pair's first element is there, and its second one `pair / 2` further. `prefetch`: while a tile is computed, prefetch
+// the rows of the next one.
 struct Left {
   const unsigned char* data;
   int64_t row, pair;
@@ -154,44 +156,120 @@ struct TileOperands {
   }
 };
 
-// Adds the products to rows x vectors sums.
-template <int rows, int vectors>
-INGOT_INLINE void add_pairs(Floats (&sums)[rows][vectors], const TileOperands& operands) {
-  const Left& a = operands.a;
-  const uint32_t* b = operands.b;
-  // One pointer for every four rows, and the offsets of the rows from it. The asm hides the offsets from the
-  // compiler, which would otherwise step from row to row in one chain of additions.
-  constexpr int groups = (rows + 3) / 4;
-  const unsigned char* group[groups];
-  for (int g = 0; g < groups; ++g) group[g] = a.data + 4 * g * a.row;
-  constexpr int64_t words_of_line = 16;
-  int64_t offset[4] = {0, a.row, 2 * a.row, 3 * a.row};
-  for (int i = 1; i < 4; ++i) asm("" : "+r"(offset[i]));
-  for (int64_t p = 0; p < operands.pairs; ++p) {
-    if (a.prefetch && p % words_of_line == 0) {
-      INGOT_UNROLL
-      for (int i = 0; i < rows; ++i) __builtin_prefetch(group[i / 4] + offset[i % 4] + rows * a.row, 0, 2);
+// Widens the first `k` elements of rows of a that are read in place, or all pairs of packed ones, to fp32 at `to`, with
+// zeros after an odd k. The result is in the order in which it was.
+Left widen(float* to, const Left& a, int64_t rows, int64_t pairs, int64_t k) {
+  constexpr auto element = static_cast<int64_t>(sizeof(float));
+  const auto* widened = reinterpret_cast<const unsigned char*>(to);
+  if (a.pair == 2 * static_cast<int64_t>(sizeof(Bf16))) {
+    for (int64_t i = 0; i < rows; ++i, to += 2 * pairs) {
+      const auto* row = reinterpret_cast<const Bf16*>(a.data + i * a.row);
+      for_each_vector(0, k, [&](int64_t e, auto extent) { store(to + e, load(row + e, extent), extent); });
+      if (k < 2 * pairs) to[k] = 0;
     }
-    __m512bh right[vectors];
+    return {widened, 2 * pairs * element, 2 * element, false};
+  }
+  // Each store writes whole vectors, and the next one its own elements over the rest.
+  for (int64_t p = 0; p < pairs; ++p, to += 2 * rows) {
+    const unsigned char* line = a.data + p * a.pair;
+    for (int64_t i = 0; i < rows; i += lanes)
+      store(to + i, floats(words(load((const float*)line + i, AllLanes{})) << 16), AllLanes{});
+    for (int64_t i = 0; i < rows; i += lanes) {
+      store(to + rows + i, floats(words(load((const float*)line + i, AllLanes{})) & 0xffff0000U), AllLanes{});
+    }
+  }
+  return {widened, element, 2 * rows * element, false};
+}
+
+// The addresses of a tile's rows at one k: one pointer for every four rows, and the offsets of the rows from it. The
+// asm hides the offsets from the compiler, which would otherwise step from row to row in one chain of additions.
+template <int rows>
+struct TileRowPointers {
+  static constexpr int groups = (rows + 3) / 4;
+  const unsigned char* group[groups];
+  int64_t offset[4];
+
+  explicit TileRowPointers(const Left& a) : offset{0, a.row, 2 * a.row, 3 * a.row} {
+    for (int g = 0; g < groups; ++g) group[g] = a.data + 4 * g * a.row;
+    for (int i = 1; i < 4; ++i) asm("" : "+r"(offset[i]));
+  }
+  const unsigned char* of(int row) const { return group[row / 4] + offset[row % 4]; }
+  Floats word(int row) const {
+    float word;
+    __builtin_memcpy(&word, of(row), sizeof word);
+    return (Floats)_mm512_set1_ps(word);
+  }
+  void advance(int64_t bytes) {
     INGOT_UNROLL
-    for (int v = 0; v < vectors; ++v) right[v] = (__m512bh)_mm512_loadu_si512(b + v * lanes);
+    for (int g = 0; g < groups; ++g) group[g] += bytes;
+  }
+};
+
+// How products are added to rows x vectors sums.
+struct DotProducts {
+  template <int rows, int vectors>
+  INGOT_INLINE void add(Floats (&sums)[rows][vectors], const TileOperands& operands) {
+    const Left& a = operands.a;
+    const uint32_t* b = operands.b;
+    TileRowPointers<rows> left(a);
+    constexpr int64_t words_of_line = 16;
+    for (int64_t p = 0; p < operands.pairs; ++p) {
+      if (a.prefetch && p % words_of_line == 0) {
+        INGOT_UNROLL
+        for (int i = 0; i < rows; ++i) __builtin_prefetch(left.of(i) + rows * a.row, 0, 2);
+      }
+      __m512bh right[vectors];
+      INGOT_UNROLL
+      for (int v = 0; v < vectors; ++v) right[v] = (__m512bh)_mm512_loadu_si512(b + v * lanes);
+      INGOT_UNROLL
+      for (int i = 0; i < rows; ++i) {
+        const __m512bh word = (__m512bh)left.word(i);
+        INGOT_UNROLL
+        for (int v = 0; v < vectors; ++v) sums[i][v] = (Floats)_mm512_dpbf16_ps((__m512)sums[i][v], word, right[v]);
+      }
+      left.advance(a.pair);
+      b += vectors * lanes;
+    }
+  }
+};
+
+struct FusedMultiplyAdds {
+  template <int rows, int vectors>
+  INGOT_INLINE void add(Floats (&sums)[rows][vectors], const TileOperands& operands) {
+    const int64_t step = operands.a.pair / 2;
+    const uint32_t* b = operands.b;
+    TileRowPointers<rows> left(operands.a);
+    for (int64_t p = 0; p < operands.pairs; ++p) {
+      Floats right[vectors];
+      INGOT_UNROLL
+      for (int v = 0; v < vectors; ++v) right[v] = floats(load_words(b + v * lanes) << 16);
+      add_element(sums, left, right);
+      left.advance(step);
+      INGOT_UNROLL
+      for (int v = 0; v < vectors; ++v) right[v] = floats(load_words(b + v * lanes) & 0xffff0000U);
+      add_element(sums, left, right);
+      left.advance(step);
+      b += vectors * lanes;
+    }
+  }
+
+ private:
+  INGOT_INLINE Words load_words(const uint32_t* b) { return (Words)_mm512_loadu_si512(b); }
+  template <int rows, int vectors>
+  INGOT_INLINE void add_element(Floats (&sums)[rows][vectors], const TileRowPointers<rows>& left,
+                                const Floats (&right)[vectors]) {
     INGOT_UNROLL
     for (int i = 0; i < rows; ++i) {
-      int pair_of_a;
-      __builtin_memcpy(&pair_of_a, group[i / 4] + offset[i % 4], sizeof pair_of_a);
-      const __m512bh left = (__m512bh)_mm512_set1_epi32(pair_of_a);
+      const Floats element = left.word(i);
       INGOT_UNROLL
-      for (int v = 0; v < vectors; ++v) sums[i][v] = (Floats)_mm512_dpbf16_ps((__m512)sums[i][v], left, right[v]);
+      for (int v = 0; v < vectors; ++v) sums[i][v] = fma(element, right[v], sums[i][v]);
     }
-    INGOT_UNROLL
-    for (int g = 0; g < groups; ++g) group[g] += a.pair;
-    b += vectors * lanes;
   }
-}
+};
 
 // rows x vectors sums over the pairs of a part of k, then over the pairs of the term. They go on from those of the part
 // before, and go into `columns` columns of c after the last one.
-template <int rows, int vectors>
+template <class Products, int rows, int vectors>
 void tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
           int64_t columns) {
   Floats sums[rows][vectors];
@@ -203,8 +281,8 @@ void tile(const Result& c, const Partial& partial, const TileOperands& product, 
     }
   }
   if (partial.ends) prefetch_result<rows, vectors>(c);
-  add_pairs<rows, vectors>(sums, product);
-  if (term.pairs > 0) add_pairs<rows, vectors>(sums, term);
+  Products::template add<rows, vectors>(sums, product);
+  if (term.pairs > 0) Products::template add<rows, vectors>(sums, term);
   INGOT_UNROLL
   for (int i = 0; i < rows; ++i) {
     INGOT_UNROLL
@@ -231,38 +309,50 @@ void tile(const Result& c, const Partial& partial, const TileOperands& product, 
   }
 }
 
-template <int max_rows, int vectors>
+template <class Products, int max_rows, int vectors>
 void tile_rows_up_to(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                      int64_t columns, int64_t count) {
-  if (count == max_rows) return tile<max_rows, vectors>(c, partial, product, term, columns);
+  if (count == max_rows) return tile<Products, max_rows, vectors>(c, partial, product, term, columns);
   if constexpr (max_rows > 1) {
-    tile_rows_up_to<max_rows - 1, vectors>(c, partial, product, term, columns, count);
+    tile_rows_up_to<Products, max_rows - 1, vectors>(c, partial, product, term, columns, count);
   }
 }
 
 using TileRows = void(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
                       int64_t columns, int64_t count);
+template <class Products>
 constexpr TileRows* tile_rows_by_vectors[max_vectors] = {
-    tile_rows_up_to<sums_at_once, 1>, tile_rows_up_to<sums_at_once / 2, 2>, tile_rows_up_to<sums_at_once / 3, 3>,
-    tile_rows_up_to<sums_at_once / 4, 4>};
+    tile_rows_up_to<Products, sums_at_once, 1>, tile_rows_up_to<Products, sums_at_once / 2, 2>,
+    tile_rows_up_to<Products, sums_at_once / 3, 3>, tile_rows_up_to<Products, sums_at_once / 4, 4>};
 
-// Multiplies rows of a with packed columns of b, in tiles with about the same number of rows each. The loop over rows
-// is the outer one, so c is written from left to right.
+// Calls body(first row, rows) for tiles of m rows and n columns, with about the same number of rows each.
+template <class Body>
+void for_each_tile(const Left& a, int64_t m, int64_t n, Body body) {
+  const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : max_vectors;
+  const int64_t max_rows = a.rows_per_tile(sums_at_once / widest);
+  const int64_t tiles = (m + max_rows - 1) / max_rows;
+  for (int64_t t = 0; t < tiles; ++t) body(m * t / tiles, m * (t + 1) / tiles - m * t / tiles);
+}
+
+// Multiplies a tile's rows of a with packed columns of b, so that c is written from left to right.
+template <class Products>
+void multiply_tile(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term,
+                   int64_t rows, int64_t n) {
+  for (int64_t j = 0; j < n; j += pair_gemm_panel) {
+    const int64_t columns = n - j < pair_gemm_panel ? n - j : pair_gemm_panel;
+    TileOperands operands = product.at(0, j);
+    operands.a.prefetch = operands.a.prefetch && j == 0;
+    tile_rows_by_vectors<Products>[(columns - 1) / lanes](c.at(0, j), partial.at(0, j), operands, term.at(0, j),
+                                                          columns, rows);
+  }
+}
+
+// Multiplies m rows of a with n packed columns of b.
 void multiply(const Result& c, const Partial& partial, const TileOperands& product, const TileOperands& term, int64_t m,
               int64_t n) {
-  const int64_t widest = n < pair_gemm_panel ? (n + lanes - 1) / lanes : max_vectors;
-  const int64_t max_rows = product.a.rows_per_tile(sums_at_once / widest);
-  const int64_t tiles = (m + max_rows - 1) / max_rows;
-  for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t first = m * t / tiles, count = m * (t + 1) / tiles - first;
-    for (int64_t j = 0; j < n; j += pair_gemm_panel) {
-      const int64_t columns = n - j < pair_gemm_panel ? n - j : pair_gemm_panel;
-      TileOperands operands = product.at(first, j);
-      operands.a.prefetch = operands.a.prefetch && j == 0;
-      tile_rows_by_vectors[(columns - 1) / lanes](c.at(first, j), partial.at(first, j), operands, term.at(first, j),
-                                                  columns, count);
-    }
-  }
+  for_each_tile(product.a, m, n, [&](int64_t first, int64_t rows) {
+    multiply_tile<DotProducts>(c.at(first, 0), partial.at(first, 0), product.at(first, 0), term.at(first, 0), rows, n);
+  });
 }
 
 // A gemm whose left operand is read in place.
@@ -321,8 +411,75 @@ void run_packed(const GemmShape& s, const Result& c, const Bf16* a, const Bf16* 
   }
 }
 
-void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
-         uint32_t* pack) {
+// By fused multiply-adds. Parts of k are packed one after the other, and of those the rows of each tile widened.
+void run_fma(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
+             uint32_t* pack) {
+  const Result c{c_float, c_bf16, s.c_row, s.accumulate};
+  const int64_t pairs = (s.k + 1) / 2, term_pairs = term.k / 2;
+  const int64_t parts = pairs == 0 ? 1 : (pairs + fma_gemm_pairs - 1) / fma_gemm_pairs;
+  const int64_t part_pairs = pairs < fma_gemm_pairs ? pairs : fma_gemm_pairs;
+  const int64_t max_n = pair_gemm_columns(part_pairs + term_pairs);
+  const int64_t max_m = parts == 1 ? s.m : pair_gemm_partial_rows;
+  uint32_t* packed_a = pack;
+  uint32_t* packed_b = packed_a + pair_gemm_rows * part_pairs;
+  uint32_t* packed_term = packed_b + max_n * part_pairs;
+  auto* widened = reinterpret_cast<float*>(packed_term + max_n * term_pairs);
+  float* widened_low = widened + fma_gemm_widened(part_pairs);
+  float* partial_sums = widened_low + fma_gemm_widened(term_pairs);
+  // Rows [i0, i0 + m) and columns [j0, j0 + n) of c, part `part` of k.
+  const auto add_part = [&](int64_t i0, int64_t m, int64_t j0, int64_t n, int64_t part) {
+    const int64_t first = pairs * part / parts, count = pairs * (part + 1) / parts - first;
+    const int64_t k0 = 2 * first, k = s.k - k0 < 2 * count ? s.k - k0 : 2 * count;
+    pack_lines<pair_gemm_panel>(packed_b, b + j0 * s.b_column + k0 * s.b_row, s.b_column, s.b_row, n, k);
+    // What is widened once for several panels is worth more memory than an L1 has.
+    const int64_t at_once = n <= pair_gemm_panel ? fma_gemm_chunk : count;
+    const int64_t panel = n <= pair_gemm_panel ? rounded_up(n) : 0;
+    // `left`: rows [i, i + rows) of the part's.
+    const auto multiply_rows = [&](int64_t i, int64_t rows, const Left& left) {
+      for_each_tile(left, rows, n, [&](int64_t row, int64_t tile_rows) {
+        const Result result = c.at(i0 + i + row, j0);
+        float* sums = parts == 1 ? partial_sums : partial_sums + (i + row) * max_n;
+        Left a = left;
+        a.data += row * a.row;
+        int64_t p = 0;
+        do {
+          const int64_t here = count - p < at_once ? count - p : at_once,
+                        here_k = k - 2 * p < 2 * here ? k - 2 * p : 2 * here;
+          const bool ends = part == parts - 1 && p + here == count;
+          const TileOperands product{widen(widened, a, tile_rows, here, here_k), packed_b + p * panel, here};
+          TileOperands added{{}, packed_term, ends ? term_pairs : 0};
+          if (added.pairs > 0) {
+            const Left low = Left::of_rows(term.low + (i0 + i + row) * term.k, term.k, false);
+            added.a = widen(widened_low, low, tile_rows, term_pairs, term.k);
+          }
+          multiply_tile<FusedMultiplyAdds>(result, {sums, max_n, part == 0 && p == 0, ends}, product, added, tile_rows,
+                                           n);
+          a.data += here * a.pair;
+          p += here;
+        } while (p < count);
+      });
+    };
+    if (s.a_column == 1) return multiply_rows(0, m, Left::of_rows(a + i0 * s.a_row + k0, s.a_row, false));
+    for (int64_t i = 0; i < m; i += pair_gemm_rows) {
+      const int64_t rows = m - i < pair_gemm_rows ? m - i : pair_gemm_rows;
+      pack_lines<pair_gemm_rows>(packed_a, a + (i0 + i) * s.a_row + k0 * s.a_column, s.a_row, s.a_column, rows, k);
+      multiply_rows(i, rows, Left::of_panel(packed_a, rows));
+    }
+  };
+  for (int64_t j0 = 0; j0 < s.n; j0 += max_n) {
+    const int64_t n = s.n - j0 < max_n ? s.n - j0 : max_n;
+    if (term_pairs > 0) {
+      pack_lines<pair_gemm_panel>(packed_term, term.b + j0 * term.b_column, term.b_column, term.b_row, n, term.k);
+    }
+    for (int64_t i0 = 0; i0 < s.m; i0 += max_m) {
+      const int64_t m = s.m - i0 < max_m ? s.m - i0 : max_m;
+      for (int64_t part = 0; part < parts; ++part) add_part(i0, m, j0, n, part);
+    }
+  }
+}
+
+void run_dot(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const Bf16* b, const PairTerm& term,
+             uint32_t* pack) {
   const Result c{c_float, c_bf16, s.c_row, s.accumulate};
   if (s.a_column == 1 && s.k % 2 == 0) {
     run_in_place(s, c, a, b, term, pack);
@@ -333,9 +490,9 @@ void run(const GemmShape& s, float* c_float, Bf16* c_bf16, const Bf16* a, const 
 
 }  // namespace
 
-const PairGemmKernels pair_gemm_kernels = {run};
+const PairGemmKernels pair_gemm_kernels = {run_dot, run_fma};
 #else
-const PairGemmKernels pair_gemm_kernels = {nullptr};
+const PairGemmKernels pair_gemm_kernels = {nullptr, nullptr};
 #endif
 
 }  // namespace ingot::cpu::INGOT_SIMD_LEVEL
