@@ -179,12 +179,10 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
   const int s = sequence_of(a.offsets, a.sequences, row);
-  const int64_t start = a.offsets[s];
-  const int64_t length = a.offsets[s + 1] - start;
-  const int64_t key = row - start;
-  const int64_t before = a.first_query - start;  // tokens of the sequence before query 0; may be negative
-  const int64_t last = a.score.window > 0 && key + a.score.window < length ? key + a.score.window : length;
-  const int64_t end = last < before + a.queries ? last : before + a.queries;
+  // The key and the queries from `key` on that attend to it, as rows of q, which there are from 0 on.
+  const int64_t key = row - a.first_query;
+  const int64_t last = a.offsets[s + 1] - a.first_query < a.queries ? a.offsets[s + 1] - a.first_query : a.queries;
+  const int64_t end = a.score.window > 0 && key + a.score.window < last ? key + a.score.window : last;
   const int64_t at = row * a.kv_heads * a.d + kv_head * a.d;
   load_vector(shared.left, static_cast<const T*>(a.k) + at, a.d);
   load_vector(shared.right, static_cast<const T*>(a.v) + at, a.d);
@@ -196,21 +194,20 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
     const T* q = static_cast<const T*>(a.q) + head * a.d;
     const T* out = static_cast<const T*>(a.out) + head * a.d;
     const T* dout = static_cast<const T*>(a.dout) + head * a.d;
-    const auto offset = [&](int64_t query) { return (query - before) * width; };
-    for (int64_t base = key < before ? before : key; base < end; base += warp_width) {
+    for (int64_t base = key < 0 ? 0 : key; base < end; base += warp_width) {
       const int64_t left = end - base;
       const int count = left < warp_width ? static_cast<int>(left) : warp_width;
       const int64_t i = base + lane_index();
       if (lane_index() < count) {
-        const Score score = score_of(a.score, dot(shared.left, q + offset(i), a.d), head, key - i);
-        const float p = exponential(score.value - a.lse[head * a.queries + i - before]);
-        const float delta = dot(dout + offset(i), out + offset(i), a.d);
+        const Score score = score_of(a.score, dot(shared.left, q + i * width, a.d), head, key - i);
+        const float p = exponential(score.value - a.lse[head * a.queries + i]);
+        const float delta = dot(dout + i * width, out + i * width, a.d);
         shared.weights[lane_index()] = p;
-        shared.dscores[lane_index()] = p * (dot(shared.right, dout + offset(i), a.d) - delta) * score.derivative;
+        shared.dscores[lane_index()] = p * (dot(shared.right, dout + i * width, a.d) - delta) * score.derivative;
       }
       warp_barrier();
-      add_rows(dv, shared.weights, count, a.d, [&](int n) { return dout + offset(base + n); });
-      add_rows(dk, shared.dscores, count, a.d, [&](int n) { return q + offset(base + n); });
+      add_rows(dv, shared.weights, count, a.d, [&](int n) { return dout + (base + n) * width; });
+      add_rows(dk, shared.dscores, count, a.d, [&](int n) { return q + (base + n) * width; });
       warp_barrier();
     }
   }

@@ -78,7 +78,8 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   if (!tokens.has_query(block_rows)) return;
   const int head = block_index_y();
   const HeadRows<T> q_rows = query_rows<T>(a, tokens, head);
-  const HeadRows<T> kv_rows = key_rows<T>(a, tokens, head / (a.heads / a.kv_heads));
+  const int end = tokens.end_of_block(block_rows);  // of the keys, and of the block's queries
+  const HeadRows<T> kv_rows = key_rows<T>(a, tokens, end, head / (a.heads / a.kv_heads));
   const Source<T> k = kv_rows.source(a.k);
   const Source<T> v = kv_rows.source(a.v);
 
@@ -92,12 +93,11 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const float slope = alibi_slope(a.score, head);
   const int window = window_of(a.score);
   const int first = tokens.first + warp_index() * tiles * 16;  // first query of the warp
-  const int last_key = tokens.last_query(block_rows);
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   stages.begin(0, k, v, k0);
-  for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
+  for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
     stages.wait();
-    if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
+    if (k0 + keys < end) stages.begin(stage ^ 1, k, v, k0 + keys);
     if (none_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
     const bool unmasked = all_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
     MmaAccumulator scores[tiles][keys / 16] = {};
@@ -158,11 +158,11 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
       softmax[r].total[m] = row_sum(softmax[r].total[m]);
       factors[m] = 1.0F / softmax[r].total[m];
     }
-    q_rows.store(a.out, row, out[r], factors);
+    q_rows.store(a.out, row, end - tokens.first_query, out[r], factors);
     if (a.lse == nullptr) continue;
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) {
-      if (mma_column(i) == 0 && is_row(row + mma_row(i), tokens.queries)) {
+      if (mma_column(i) == 0 && is_row(row + mma_row(i), end - tokens.first_query)) {
         const int m = mma_lane_row(i);
         a.lse[head * a.queries + tokens.query_row + row + mma_row(i)] =
             fma(softmax[r].max[m] * exponents.factor, ln_2, logarithm(softmax[r].total[m]));

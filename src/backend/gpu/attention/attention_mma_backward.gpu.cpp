@@ -86,7 +86,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   if (!tokens.has_query(block_rows)) return;
   const int head = block_index_y();
   const HeadRows<Bf16> q_rows = query_rows<Bf16>(a, tokens, head);
-  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, head / (a.heads / a.kv_heads));
+  const int end = tokens.end_of_block(block_rows);  // of the keys, and of the block's queries
+  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, end, head / (a.heads / a.kv_heads));
   const Source<Bf16> k = kv_rows.source(a.k);
   const Source<Bf16> v = kv_rows.source(a.v);
 
@@ -102,7 +103,6 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   const float slope = alibi_slope(a.score, head);
   const int window = window_of(a.score);
   const int first = tokens.first + warp_index() * tiles * 16;
-  const int last_key = tokens.last_query(block_rows);
   float lse[tiles][mma_lane_rows];
   float delta[tiles][mma_lane_rows];
   GPU_UNROLL
@@ -118,9 +118,9 @@ GPU_FN void query_gradient(const FlashArgs& args) {
 
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   stages.begin(0, k, v, k0);
-  for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
+  for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
     stages.wait();
-    if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
+    if (k0 + keys < end) stages.begin(stage ^ 1, k, v, k0 + keys);
     GPU_UNROLL
     for (int j = 0; j < keys; j += mma_k) {
       if (none_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
@@ -157,7 +157,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   for (float& each : factors) each = a.score.scale;
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    q_rows.store(a.dq, first - tokens.first_query + r * 16, dq[r], factors);
+    const int row = first - tokens.first_query + r * 16;
+    q_rows.store(a.dq, row, end - tokens.first_query, dq[r], factors);
   }
 }
 
@@ -174,7 +175,7 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   if (tokens.first >= tokens.length) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, kv_head);
+  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, tokens.length, kv_head);
 
   Stages<Bf16, D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const resident = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
@@ -267,8 +268,8 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   for (float& each : ones) each = 1.0F;
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    if constexpr (with_dk) kv_rows.store(a.dk, first + r * 16, dk[r], scales);
-    if constexpr (with_dv) kv_rows.store(a.dv, first + r * 16, dv[r], ones);
+    if constexpr (with_dk) kv_rows.store(a.dk, first + r * 16, tokens.length, dk[r], scales);
+    if constexpr (with_dv) kv_rows.store(a.dv, first + r * 16, tokens.length, dv[r], ones);
   }
 }
 

@@ -167,11 +167,12 @@ GPU_FN void store_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const M
 template <class T, int count>
 GPU_FN void store_rows(T* to, int64_t stride, int first, int end, int d, const MmaAccumulator (&sums)[count],
                        const float (&factors)[mma_lane_rows]) {
+  const int64_t start = first * stride;
   int64_t at[mma_lane_rows];
   GPU_UNROLL
   for (int i = 0; i < MmaAccumulator::count; ++i) {
-    const int row = first + mma_row(i);
-    at[mma_lane_row(i)] = is_row(row, end) ? row * stride : -1;
+    const bool valid = mma_row(i) >= -first && mma_row(i) < end - first;
+    at[mma_lane_row(i)] = valid ? start + mma_row(i) * stride : -1;
   }
   store_rows(to, at, d, sums, factors);
 }

@@ -56,8 +56,9 @@ struct BlockTokens {
   GPU_FN int end_query() const { return first_query + queries; }
   // Whether the block's `rows` tokens have a query.
   GPU_FN bool has_query(int rows) const { return queries > 0 && first < end_query() && first + rows > first_query; }
-  // The last token with a query of the block's `rows` tokens; has_query(rows).
-  GPU_FN int last_query(int rows) const { return (first + rows < end_query() ? first + rows : end_query()) - 1; }
+  // The token behind the last of the block's `rows` tokens that has a query, if has_query(rows). No query of the block
+  // attends to it or to later ones.
+  GPU_FN int end_of_block(int rows) const { return first + rows < end_query() ? first + rows : end_query(); }
 };
 GPU_FN BlockTokens block_tokens(const PackedAttentionArgs& a, int rows, int block) {
   int low = 0;
@@ -89,11 +90,11 @@ struct HeadRows {
   int64_t start, stride;
   int end, d;
   GPU_FN Source<T> source(const void* matrix) const { return {static_cast<const T*>(matrix) + start, stride, end, d}; }
-  // Stores those of rows `first` to first + 15 that there are, each times its factor.
+  // Stores those of rows `first` to first + 15 that are among the first `rows`, each times its factor.
   template <int count>
-  GPU_FN void store(void* matrix, int first, const MmaAccumulator (&sums)[count],
+  GPU_FN void store(void* matrix, int first, int rows, const MmaAccumulator (&sums)[count],
                     const float (&factors)[mma_lane_rows]) const {
-    store_rows(static_cast<T*>(matrix) + start, stride, first, end, d, sums, factors);
+    store_rows(static_cast<T*>(matrix) + start, stride, first, rows, d, sums, factors);
   }
 };
 template <class T>
@@ -106,9 +107,10 @@ template <class T>
 GPU_FN HeadRows<T> query_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int head) {
   return head_rows<T>(a, tokens.query_row, tokens.queries, a.heads, head);
 }
+// The first `count` tokens.
 template <class T>
-GPU_FN HeadRows<T> key_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int kv_head) {
-  return head_rows<T>(a, tokens.start, tokens.length, a.kv_heads, kv_head);
+GPU_FN HeadRows<T> key_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int count, int kv_head) {
+  return head_rows<T>(a, tokens.start, count, a.kv_heads, kv_head);
 }
 
 // Double buffering: two stages of two tiles of `inner` rows; one stage is multiplied while the other one is loaded.
