@@ -98,6 +98,11 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
+// Whether there are keys of a part of the tokens, which no kernel over packed sequences supports.
+inline bool decline_keys(const ops::AttentionAttributes& a, ops::Refusal refuse) {
+  return a.first_key && refuse("keys from token {} on", *a.first_key);
+}
+
 // Whether the tensor-core kernels cannot run the call.
 inline bool decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors,
                           ops::Refusal refuse) {
