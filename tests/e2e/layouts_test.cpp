@@ -179,10 +179,13 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     return model(name, {"determinism=fast", "parallel.tp=2", "parallel.dp=2", "parallel.zero=3", how});
   };
   EXPECT_EQ(parts("tp", device), parts("tp-host", "parallel.collectives=host"));
-  const auto tokens = [&](const std::string& name, const std::string& how) {
-    return model(name, {"determinism=fast", "parallel.cp=2", "parallel.zero=2", how});
-  };
-  EXPECT_EQ(tokens("cp", device), tokens("cp-host", "parallel.collectives=host"));
+  for (const std::string type : {"a2a", "allgather"}) {
+    const auto tokens = [&](const std::string& name, const std::string& how) {
+      return model(name + type,
+                   {"determinism=fast", "parallel.cp=2", "parallel.cp_comm_type=" + type, "parallel.zero=2", how});
+    };
+    EXPECT_EQ(tokens("cp-", device), tokens("cp-host-", "parallel.collectives=host")) << type;
+  }
   const Json sizes = {{"hidden_size", 64}, {"head_dim", 16}, {"num_hidden_layers", 2}};
   const std::string mixture = "model=" + write_mixture(program_ / "mixture", sizes).string();
   const auto experts = [&](const std::string& name, const std::string& how) {

@@ -1,10 +1,12 @@
-// A simulated GPU that counts allocations, launches and waiting copies.
+// A simulated GPU that counts allocations, launches and waiting copies. On request it refuses large allocations.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 
 #include "backend/gpu/sim/sim_device.h"
+#include "base/error.h"
 
 namespace ingot {
 
@@ -20,6 +22,7 @@ class CountingGpu : public gpu::GpuDevice {
   size_t memory_available() const override { return inner_->memory_available(); }
   int warp_width() const override { return inner_->warp_width(); }
   void* allocate(size_t bytes) override {
+    if (bytes > max_bytes) throw_error(ErrorKind::resource, "{} bytes are more than {}", bytes, max_bytes);
     ++allocations;
     return inner_->allocate(bytes);
   }
@@ -61,6 +64,8 @@ class CountingGpu : public gpu::GpuDevice {
     inner_->set_current_op(op, operands);
   }
 
+  static constexpr size_t no_limit = std::numeric_limits<size_t>::max();
+  size_t max_bytes = no_limit;  // of an allocation of device memory
   bool replaying = true;
   int allocations = 0;     // of device memory, pinned memory and events
   int waiting_copies = 0;  // copies that block the host

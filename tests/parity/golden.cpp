@@ -184,9 +184,12 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
       machine.device->copy_from_host(t.master.data, values.data(), t.master.bytes());
     }
   } else {
+    train::ShardSpec share{.rank = settings.ranks.rank(), .ranks = settings.ranks.size()};
+    share.cp = share.ranks;
+    share.cp_comm_type = settings.cp_comm_type;
     if (settings.types.offload) bench->host = cpu::make_device();
     bench->optimizer_state.emplace(*machine.device, bench->loaded.spec, bench->loaded.weights, settings.activation,
-                                   settings.types, train::ShardSpec{}, nullptr, bench->host.get());
+                                   settings.types, share, nullptr, bench->host.get());
   }
   train::StepSettings step;
   step.activation = settings.activation;
@@ -206,7 +209,7 @@ std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, co
     step.optimizer.beta2 = setting("beta2");
   }
   bench->step.emplace(*machine.device, machine.registry, machine.threads, *bench->model, *bench->optimizer_state, step,
-                      false);
+                      false, comm::make_grid(settings.ranks, {.cp = settings.ranks.size()}));
   if (adapted) {
     bench->optimizer_state->refresh_weights(bench->step->context());
   } else {

@@ -87,6 +87,9 @@ struct BenchSettings {
   std::string steps = {};
   // A new adapter of random values, also in B, in place of the golden folder's.
   std::optional<spec::LoraSpec> new_adapter = {};
+  // Context-parallel ranks, in full training.
+  comm::Group ranks = {};
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;
 };
 std::unique_ptr<Bench> make_bench(Machine& machine, const std::string& model, const BenchSettings& settings);
 

@@ -552,6 +552,14 @@ std::vector<OpCase> attention_cases() {
       heads.first_query = 4, heads.num_queries = 3;
       cases.push_back(backward_case(dtype, {2, 7}, heads, true));
     }
+    // Also behind several blocks of keys, with blocks and sequences of keys to which no query attends.
+    for (Heads heads : {Heads{2, 1, 64}, {2, 1, 128, 60}, {1, 1, 256}}) {
+      for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{1, 90}, {290, 120}, {400, 33}}) {
+        heads.first_query = first, heads.num_queries = count;
+        cases.push_back(forward_case(dtype, {3, 300, 0, 130}, heads, true));
+        cases.push_back(backward_case(dtype, {3, 300, 0, 130}, heads, false));
+      }
+    }
     // And keys of a part: before the queries, of the same tokens in part or all, none that a query attends to; alone
     // and joined with others.
     for (Heads heads : {Heads{4, 2, 16}, {3, 1, 20, 50}, {4, 2, 16, 0, 3.0F, true}}) {

@@ -1,5 +1,7 @@
-// The matrix-core attention kernels over the paged KV cache give a token the same bits whether its prompt is processed
-// whole or in chunks, alone or in a batch, and whether one block processes all keys or one block each 128 of them.
+// The bits of a token's attention do not depend on what else a call computes. Over packed sequences they are the same
+// with whichever other queries. Over the paged KV cache the matrix-core kernels give the same bits whether the prompt
+// is processed whole or in chunks, alone or in a batch, and whether one block processes all keys or one block each 128
+// of them.
 #include <gtest/gtest.h>
 
 #include "backend/gpu/ops.h"
@@ -18,27 +20,20 @@ struct Choice {
   int64_t head_dim;
 };
 
-class PagedBits : public testing::TestWithParam<Choice> {
+class AttentionBits : public testing::TestWithParam<Choice> {
  protected:
   static constexpr int64_t heads = 6;
   static constexpr int64_t kv_heads = 2;
-  static constexpr int64_t page = 9;
-  static constexpr int64_t tokens = 140;  // two splits of 128 keys
-  static constexpr int64_t pages = (tokens + page - 1) / page;
   const int64_t d = GetParam().head_dim;
 
-  PagedBits() {
-    gpu::register_ops(registry_, DeviceKind::sim);
-    registry_.select_implementation("paged_attention", "mma");
-    attributes_ = {.heads = heads, .kv_heads = kv_heads, .head_dim = d, .scale = 0.25F};
-    q_ = random({tokens, heads * d}, 1);
-    pages_ = {random({pages, page, kv_heads * d}, 2), random({pages, page, kv_heads * d}, 3)};
-    for (int64_t i = 0; i < pages; ++i) table_.push_back(static_cast<int32_t>(pages - 1 - i));
-  }
+  AttentionBits() { attributes_ = {.heads = heads, .kv_heads = kv_heads, .head_dim = d, .scale = 0.25F}; }
 
+  Tensor empty(DType dtype, const Shape& shape) {
+    buffers_.emplace_back(*device_, static_cast<size_t>(shape.elements()) * size_of(dtype));
+    return buffers_.back().view(dtype, shape);
+  }
   Tensor random(const Shape& shape, uint64_t seed) {
-    buffers_.emplace_back(*device_, static_cast<size_t>(shape.elements()) * 2);
-    const Tensor tensor = buffers_.back().view(DType::bf16, shape);
+    const Tensor tensor = empty(DType::bf16, shape);
     std::vector<uint16_t> values(static_cast<size_t>(shape.elements()));
     RandomStream stream(seed);
     for (uint16_t& x : values) x = float_to_bf16(static_cast<float>(stream.normal()));
@@ -46,10 +41,107 @@ class PagedBits : public testing::TestWithParam<Choice> {
     return tensor;
   }
   Tensor ints(const std::vector<int32_t>& values, const Shape& shape) {
-    buffers_.emplace_back(*device_, values.size() * sizeof(int32_t));
-    const Tensor tensor = buffers_.back().view(DType::i32, shape);
+    const Tensor tensor = empty(DType::i32, shape);
     device_->copy_from_host(tensor.data, values.data(), values.size() * sizeof(int32_t));
     return tensor;
+  }
+  std::vector<std::byte> bytes_of(const Tensor& tensor) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    device_->copy_to_host(bytes.data(), tensor.data, bytes.size());
+    return bytes;
+  }
+
+  std::unique_ptr<gpu::GpuDevice> device_ = gpu::sim::make_device(GetParam().width, gpu::sim::Schedule::forward);
+  ops::AttentionAttributes attributes_;
+  std::vector<Buffer> buffers_;
+};
+
+class QueryBits : public AttentionBits {
+ protected:
+  static constexpr int64_t tokens = 310;
+
+  struct Results {
+    std::vector<std::byte> out, dq;
+    std::vector<std::vector<std::byte>> lse;  // by head
+    bool operator==(const Results&) const = default;
+  };
+  // Of queries `begin` to `end` of `all`, whose rows of out and dq have `row_bytes`.
+  static Results part_of(const Results& all, int64_t begin, int64_t end, int64_t row_bytes) {
+    const auto part = [&](const std::vector<std::byte>& bytes, int64_t of_row) {
+      return std::vector<std::byte>(bytes.begin() + begin * of_row, bytes.begin() + end * of_row);
+    };
+    Results results{part(all.out, row_bytes), part(all.dq, row_bytes), {}};
+    for (const std::vector<std::byte>& of_head : all.lse) results.lse.push_back(part(of_head, sizeof(float)));
+    return results;
+  }
+
+  QueryBits() {
+    q_ = random({tokens, heads * d}, 1);
+    dout_ = random({tokens, heads * d}, 2);
+    k_ = random({tokens, kv_heads * d}, 3);
+    v_ = random({tokens, kv_heads * d}, 4);
+    offsets_ = ints({0, 5, 5, 280, tokens}, {5});
+  }
+
+  Results attend(const ops::Registry& registry, int64_t begin, int64_t end) {
+    Arena scratch(*device_, ops::attention_backward_bytes(tokens, tokens, heads, d, 0), "scratch");
+    ops::Context context{*device_, registry, scratch, nullptr};
+    attributes_.first_query = begin;
+    const Tensor q = q_.slice(begin, end), dout = dout_.slice(begin, end);
+    const Tensor out = empty(DType::bf16, q.shape), dq = empty(DType::bf16, q.shape);
+    const Tensor lse = empty(DType::f32, {heads, end - begin});
+    const Tensor dk = empty(DType::bf16, k_.shape), dv = empty(DType::bf16, v_.shape);
+    ops::attention(context, out, lse, q, k_, v_, offsets_, attributes_);
+    ops::attention_backward(context, dq, dk, dv, dout, {out, lse, q, k_, v_}, offsets_, attributes_);
+    Results results{bytes_of(out), bytes_of(dq), {}};
+    for (int64_t head = 0; head < heads; ++head) results.lse.push_back(bytes_of(lse.slice(head, head + 1)));
+    return results;
+  }
+
+  Tensor q_, dout_, k_, v_, offsets_;
+};
+
+TEST_P(QueryBits, DoNotDependOnTheOtherQueries) {
+  std::vector<const char*> implementations = {"mma"};
+  if (d == 64) implementations.push_back("simt");
+  for (const char* implementation : implementations) {
+    ops::Registry registry;
+    gpu::register_ops(registry, DeviceKind::sim);
+    registry.select_implementation("attention", implementation);
+    registry.select_implementation("attention_backward", implementation);
+    for (const int64_t window : {0, 100}) {
+      attributes_.window = window;
+      attributes_.softcap = window > 0 ? 3.0F : 0.0F;
+      const Results whole = attend(registry, 0, tokens);
+      for (const auto& [begin, end] :
+           std::vector<std::pair<int64_t, int64_t>>{{0, 64}, {64, 70}, {3, 290}, {279, 310}}) {
+        EXPECT_TRUE(attend(registry, begin, end) == part_of(whole, begin, end, heads * d * 2))
+            << implementation << ", window " << window << ", queries " << begin << " to " << end;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, QueryBits,
+                         testing::Values(Choice{32, 64}, Choice{64, 64}, Choice{32, 128}, Choice{64, 128},
+                                         Choice{32, 256}, Choice{64, 256}),
+                         [](const auto& choice) {
+                           return "sim" + std::to_string(choice.param.width) + "_" +
+                                  std::to_string(choice.param.head_dim);
+                         });
+
+class PagedBits : public AttentionBits {
+ protected:
+  static constexpr int64_t page = 9;
+  static constexpr int64_t tokens = 140;  // two splits of 128 keys
+  static constexpr int64_t pages = (tokens + page - 1) / page;
+
+  PagedBits() {
+    gpu::register_ops(registry_, DeviceKind::sim);
+    registry_.select_implementation("paged_attention", "mma");
+    q_ = random({tokens, heads * d}, 1);
+    pages_ = {random({pages, page, kv_heads * d}, 2), random({pages, page, kv_heads * d}, 3)};
+    for (int64_t i = 0; i < pages; ++i) table_.push_back(static_cast<int32_t>(pages - 1 - i));
   }
 
   // Queries [first, last) of a sequence that is the last of `copies` sequences with equal queries and keys.
@@ -78,10 +170,7 @@ class PagedBits : public testing::TestWithParam<Choice> {
     return bits;
   }
 
-  std::unique_ptr<gpu::GpuDevice> device_ = gpu::sim::make_device(GetParam().width, gpu::sim::Schedule::forward);
   ops::Registry registry_;
-  ops::AttentionAttributes attributes_;
-  std::vector<Buffer> buffers_;
   Tensor q_;
   ops::KvPages pages_;
   std::vector<int32_t> table_;

@@ -97,18 +97,19 @@ template <class T>
 GPU_FN void forward(const PackedAttentionArgs& a) {
   GPU_SHARED(SharedStorage, block_shared);
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
-  if (row >= a.tokens) return;
+  if (row >= a.queries) return;
   const int head = block_index_y();
-  const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, row)];
+  const int64_t token = a.first_query + row;
+  const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, token)];
   const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
   const int64_t column = head / (a.heads / a.kv_heads) * a.d;
   const T* k = static_cast<const T*>(a.k) + start * width + column;
   const T* v = static_cast<const T*>(a.v) + start * width + column;
   const int64_t at = row * a.heads * a.d + head * a.d;
   const float lse = attend(
-      block_shared.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, row - start, head,
+      block_shared.of[warp_index()], static_cast<T*>(a.out) + at, static_cast<const T*>(a.q) + at, token - start, head,
       a.d, a.score, [&](int64_t j) { return k + j * width; }, [&](int64_t j) { return v + j * width; });
-  if (a.lse != nullptr && lane_index() == 0) a.lse[head * a.tokens + row] = lse;
+  if (a.lse != nullptr && lane_index() == 0) a.lse[head * a.queries + row] = lse;
 }
 
 template <class T>
@@ -136,10 +137,11 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   GPU_SHARED(SharedStorage, block_shared);
   WarpStorage& shared = block_shared.of[warp_index()];
   const int64_t row = static_cast<int64_t>(block_index()) * warps + warp_index();
-  if (row >= a.tokens) return;
+  if (row >= a.queries) return;
   const int head = block_index_y();
-  const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, row)];
-  const int64_t query = row - start;
+  const int64_t token = a.first_query + row;
+  const int64_t start = a.offsets[sequence_of(a.offsets, a.sequences, token)];
+  const int64_t query = token - start;
   const int64_t width = static_cast<int64_t>(a.kv_heads) * a.d;
   const int64_t column = head / (a.heads / a.kv_heads) * a.d;
   const T* k = static_cast<const T*>(a.k) + start * width + column;
@@ -149,7 +151,7 @@ GPU_FN void query_gradient(const PackedAttentionArgs& a) {
   load_vector(shared.right, static_cast<const T*>(a.dout) + at, a.d);
   warp_barrier();
   const float delta = dot(shared.right, static_cast<const T*>(a.out) + at, a.d);
-  const float lse = a.lse[head * a.tokens + row];
+  const float lse = a.lse[head * a.queries + row];
   float sums[lane_d] = {};
   for (int64_t base = first_key(a.score, query); base <= query; base += warp_width) {
     const int64_t left = query - base + 1;
@@ -177,10 +179,10 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
   const int s = sequence_of(a.offsets, a.sequences, row);
-  const int64_t start = a.offsets[s];
-  const int64_t length = a.offsets[s + 1] - start;
-  const int64_t key = row - start;
-  const int64_t end = a.score.window > 0 && key + a.score.window < length ? key + a.score.window : length;
+  // The key and the queries from `key` on that attend to it, as rows of q, which there are from 0 on.
+  const int64_t key = row - a.first_query;
+  const int64_t last = a.offsets[s + 1] - a.first_query < a.queries ? a.offsets[s + 1] - a.first_query : a.queries;
+  const int64_t end = a.score.window > 0 && key + a.score.window < last ? key + a.score.window : last;
   const int64_t at = row * a.kv_heads * a.d + kv_head * a.d;
   load_vector(shared.left, static_cast<const T*>(a.k) + at, a.d);
   load_vector(shared.right, static_cast<const T*>(a.v) + at, a.d);
@@ -189,17 +191,16 @@ GPU_FN void key_gradient(const PackedAttentionArgs& a) {
   float dv[lane_d] = {};
   const int64_t width = static_cast<int64_t>(a.heads) * a.d;
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const int64_t first = start * width + head * a.d;
-    const T* q = static_cast<const T*>(a.q) + first;
-    const T* out = static_cast<const T*>(a.out) + first;
-    const T* dout = static_cast<const T*>(a.dout) + first;
-    for (int64_t base = key; base < end; base += warp_width) {
+    const T* q = static_cast<const T*>(a.q) + head * a.d;
+    const T* out = static_cast<const T*>(a.out) + head * a.d;
+    const T* dout = static_cast<const T*>(a.dout) + head * a.d;
+    for (int64_t base = key < 0 ? 0 : key; base < end; base += warp_width) {
       const int64_t left = end - base;
       const int count = left < warp_width ? static_cast<int>(left) : warp_width;
       const int64_t i = base + lane_index();
       if (lane_index() < count) {
         const Score score = score_of(a.score, dot(shared.left, q + i * width, a.d), head, key - i);
-        const float p = exponential(score.value - a.lse[head * a.tokens + start + i]);
+        const float p = exponential(score.value - a.lse[head * a.queries + i]);
         const float delta = dot(dout + i * width, out + i * width, a.d);
         shared.weights[lane_index()] = p;
         shared.dscores[lane_index()] = p * (dot(shared.right, dout + i * width, a.d) - delta) * score.derivative;
@@ -247,9 +248,9 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
   launch(context, of_type(attention, q.dtype), {blocks_of(q.shape[0], warps_of(context)), attributes.heads},
          packed_args(out, lse, q, k, v, offsets, attributes));
 }
-bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
+bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                      const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || decline_part(q, k, refuse) || too_long(attributes, refuse);
+  return decline_keys(attributes, refuse) || too_long(attributes, refuse);
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -259,14 +260,14 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   args.dq = dq.data;
   args.dk = dk.data;
   args.dv = dv.data;
-  const int64_t blocks = blocks_of(args.tokens, warps_of(context));
-  launch(context, of_type(attention_dq, dout.dtype), {blocks, attributes.heads}, args);
-  launch(context, of_type(attention_dkv, dout.dtype), {blocks, attributes.kv_heads}, args);
+  const int64_t warps = warps_of(context);
+  launch(context, of_type(attention_dq, dout.dtype), {blocks_of(args.queries, warps), attributes.heads}, args);
+  launch(context, of_type(attention_dkv, dout.dtype), {blocks_of(args.tokens, warps), attributes.kv_heads}, args);
 }
 bool decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                      const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
+                      const ops::AttentionSaved&, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || decline_part(saved.q, saved.k, refuse) || too_long(attributes, refuse);
+  return decline_keys(attributes, refuse) || too_long(attributes, refuse);
 }
 
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,

@@ -22,8 +22,8 @@ struct ScoreArgs {
 };
 
 struct PackedAttentionArgs {
-  void* out;   // [tokens, heads d]
-  float* lse;  // [heads, tokens]; may be null in the forward pass
+  void* out;   // [queries, heads d]
+  float* lse;  // [heads, queries]; may be null in the forward pass
   const void* q;
   const void* k;  // [tokens, kv_heads d]
   const void* v;
@@ -33,7 +33,8 @@ struct PackedAttentionArgs {
   void* dq;
   void* dk;
   void* dv;
-  int64_t tokens;
+  int64_t queries, tokens;
+  int32_t first_query;  // the token of query 0
   int32_t sequences, heads, kv_heads, d;
   ScoreArgs score;
 };
@@ -97,12 +98,7 @@ inline ScoreArgs score_args(const ops::AttentionAttributes& a) {
   return {a.scale, a.softcap, a.slopes ? a.slopes.as<float>() : nullptr, a.window};
 }
 
-// Whether there are keys of more tokens than queries, which no kernel over packed sequences supports.
-inline bool decline_part(const Tensor& q, const Tensor& k, ops::Refusal refuse) {
-  return q.shape[0] != k.shape[0] && refuse("{} queries, and keys of {} tokens", q.shape[0], k.shape[0]);
-}
-
-// The same of keys of a part of the tokens.
+// Whether there are keys of a part of the tokens, which no kernel over packed sequences supports.
 inline bool decline_keys(const ops::AttentionAttributes& a, ops::Refusal refuse) {
   return a.first_key && refuse("keys from token {} on", *a.first_key);
 }
@@ -125,7 +121,9 @@ inline PackedAttentionArgs packed_args(const Tensor& out, const Tensor& lse, con
           .k = k.data,
           .v = v.data,
           .offsets = offsets.as<int32_t>(),
-          .tokens = q.shape[0],
+          .queries = q.shape[0],
+          .tokens = k.shape[0],
+          .first_query = static_cast<int32_t>(a.first_query),
           .sequences = static_cast<int32_t>(offsets.shape[0] - 1),
           .heads = static_cast<int32_t>(a.heads),
           .kv_heads = static_cast<int32_t>(a.kv_heads),

@@ -74,17 +74,18 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   constexpr int block_rows = shape.rows();
   constexpr int keys = shape.inner;
   constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 1, 32>;
-  const BlockTokens tokens = block_tokens(a, block_rows, reversed_block_index());
-  if (tokens.first >= tokens.length) return;
+  const BlockTokens tokens = query_block(a, block_rows);
+  if (!tokens.has_query(block_rows)) return;
   const int head = block_index_y();
-  const HeadRows<T> q_rows = head_rows<T>(a, tokens, a.heads, head);
-  const HeadRows<T> kv_rows = head_rows<T>(a, tokens, a.kv_heads, head / (a.heads / a.kv_heads));
+  const HeadRows<T> q_rows = query_rows<T>(a, tokens, head);
+  const int end = tokens.end_of_block(block_rows);  // of the keys, and of the block's queries
+  const HeadRows<T> kv_rows = key_rows<T>(a, tokens, end, head / (a.heads / a.kv_heads));
   const Source<T> k = kv_rows.source(a.k);
   const Source<T> v = kv_rows.source(a.v);
 
   Stages<T, D, keys, shape.warps * warp_width> stages{dynamic_shared<T>(), {}, {}};
   const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(
-      dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), tokens.first);
+      dynamic_shared<T>() + (in_registers ? 0 : 4 * keys * D), q_rows.source(a.q), tokens.first - tokens.first_query);
   MmaAccumulator out[tiles][D / 16] = {};
   Softmax softmax[tiles];
 
@@ -92,12 +93,11 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   const float slope = alibi_slope(a.score, head);
   const int window = window_of(a.score);
   const int first = tokens.first + warp_index() * tiles * 16;  // first query of the warp
-  const int last_key = (tokens.first + block_rows < tokens.length ? tokens.first + block_rows : tokens.length) - 1;
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   stages.begin(0, k, v, k0);
-  for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
+  for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
     stages.wait();
-    if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
+    if (k0 + keys < end) stages.begin(stage ^ 1, k, v, k0 + keys);
     if (none_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window)) continue;
     const bool unmasked = all_attend(first, first + tiles * 16 - 1, k0, k0 + keys - 1, window);
     MmaAccumulator scores[tiles][keys / 16] = {};
@@ -151,20 +151,20 @@ GPU_FN void forward(const PackedAttentionArgs& a) {
   }
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    const int row = first + r * 16;
+    const int row = first - tokens.first_query + r * 16;
     float factors[mma_lane_rows];
     GPU_UNROLL
     for (int m = 0; m < mma_lane_rows; ++m) {
       softmax[r].total[m] = row_sum(softmax[r].total[m]);
       factors[m] = 1.0F / softmax[r].total[m];
     }
-    store_rows(q_rows.row(a.out, row), q_rows.stride, tokens.length - row, a.d, out[r], factors);
+    q_rows.store(a.out, row, end - tokens.first_query, out[r], factors);
     if (a.lse == nullptr) continue;
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) {
-      if (mma_column(i) == 0 && row + mma_row(i) < tokens.length) {
+      if (mma_column(i) == 0 && is_row(row + mma_row(i), end - tokens.first_query)) {
         const int m = mma_lane_row(i);
-        a.lse[head * a.tokens + tokens.start + row + mma_row(i)] =
+        a.lse[head * a.queries + tokens.query_row + row + mma_row(i)] =
             fma(softmax[r].max[m] * exponents.factor, ln_2, logarithm(softmax[r].total[m]));
       }
     }
@@ -202,12 +202,11 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
          d == 64    ? (half ? flash_f16_64 : flash_64)
          : d == 128 ? (half ? flash_f16_128 : flash_128)
                     : (half ? flash_f16_256 : flash_256),
-         grid_of(args, shape, attributes.heads), args, shape.shared_bytes(d, lanes, 1));
+         query_grid(args, shape), args, shape.shared_bytes(d, lanes, 1));
 }
 bool decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
                      const Tensor& v, const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || decline_part(q, k, refuse) ||
-         decline_tiles(attributes, {q, k, v, out}, refuse);
+  return decline_keys(attributes, refuse) || decline_tiles(attributes, {q, k, v, out}, refuse);
 }
 
 }  // namespace

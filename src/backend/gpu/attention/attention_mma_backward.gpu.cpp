@@ -5,7 +5,7 @@ namespace ingot::gpu {
 
 struct FlashArgs {
   PackedAttentionArgs packed;
-  float* delta;  // [heads, tokens]: <dout, out>, computed by the first kernel of the backward pass
+  float* delta;  // [heads, queries]: <dout, out>, computed by the first kernel of the backward pass
 };
 
 GPU_FN constexpr FlashShape dq_shape(int d, int lanes, bool wide) {
@@ -41,14 +41,14 @@ GPU_FN void compute_delta(const FlashArgs& args) {
   const int column = thread_index() % lanes * 8;
   const int head = block_index_y();
   float sum = 0;
-  if (row < a.tokens && column < a.d) {
+  if (row < a.queries && column < a.d) {
     const int64_t at = (row * a.heads + head) * a.d + column;
     const auto out = load_floats<8>(static_cast<const Bf16*>(a.out) + at);
     const auto dout = load_floats<8>(static_cast<const Bf16*>(a.dout) + at);
     for (int i = 0; i < 8; ++i) sum = fma(out.at[i], dout.at[i], sum);
   }
   for (int mask = 1; mask < lanes; mask *= 2) sum += shuffle_xor(sum, mask);
-  if (column == 0 && row < a.tokens) args.delta[head * a.tokens + row] = sum;
+  if (column == 0 && row < a.queries) args.delta[head * a.queries + row] = sum;
 }
 
 // Of a query and a key: the attention weight, and the gradient with respect to scale <q, k>.
@@ -82,34 +82,35 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   constexpr int keys = shape.inner;
   constexpr bool in_registers = warp_width == 64 || fit_in_registers<D, tiles, 2, 64>;
   const PackedAttentionArgs& a = args.packed;
-  const BlockTokens tokens = block_tokens(a, block_rows, reversed_block_index());
-  if (tokens.first >= tokens.length) return;
+  const BlockTokens tokens = query_block(a, block_rows);
+  if (!tokens.has_query(block_rows)) return;
   const int head = block_index_y();
-  const HeadRows<Bf16> q_rows = head_rows<Bf16>(a, tokens, a.heads, head);
-  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, tokens, a.kv_heads, head / (a.heads / a.kv_heads));
+  const HeadRows<Bf16> q_rows = query_rows<Bf16>(a, tokens, head);
+  const int end = tokens.end_of_block(block_rows);  // of the keys, and of the block's queries
+  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, end, head / (a.heads / a.kv_heads));
   const Source<Bf16> k = kv_rows.source(a.k);
   const Source<Bf16> v = kv_rows.source(a.v);
 
   Stages<Bf16, D, keys, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const resident = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * keys * D);
-  const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(resident, q_rows.source(a.q), tokens.first);
+  const int first_row = tokens.first - tokens.first_query;  // of the block; may be negative
+  const auto q = load_own_rows<D, tiles, shape.warps, in_registers>(resident, q_rows.source(a.q), first_row);
   const auto dout = load_own_rows<D, tiles, shape.warps, in_registers>(resident + (in_registers ? 0 : block_rows * D),
-                                                                       q_rows.source(a.dout), tokens.first);
+                                                                       q_rows.source(a.dout), first_row);
   MmaAccumulator dq[tiles][D / 16] = {};
 
   const Exponents exponents(a.score);
   const float slope = alibi_slope(a.score, head);
   const int window = window_of(a.score);
   const int first = tokens.first + warp_index() * tiles * 16;
-  const int last_key = (tokens.first + block_rows < tokens.length ? tokens.first + block_rows : tokens.length) - 1;
   float lse[tiles][mma_lane_rows];
   float delta[tiles][mma_lane_rows];
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
     GPU_UNROLL
     for (int i = 0; i < MmaAccumulator::count; ++i) {
-      const int row = first + r * 16 + mma_row(i);
-      const int64_t at = head * a.tokens + tokens.start + (row < tokens.length ? row : 0);
+      const int row = first - tokens.first_query + r * 16 + mma_row(i);
+      const int64_t at = head * a.queries + tokens.query_row + (is_row(row, tokens.queries) ? row : 0);
       lse[r][mma_lane_row(i)] = a.lse[at] * log2_e;
       delta[r][mma_lane_row(i)] = args.delta[at];
     }
@@ -117,9 +118,9 @@ GPU_FN void query_gradient(const FlashArgs& args) {
 
   int k0 = static_cast<int>(first_key(a.score, tokens.first)) / keys * keys;
   stages.begin(0, k, v, k0);
-  for (int stage = 0; k0 <= last_key; k0 += keys, stage ^= 1) {
+  for (int stage = 0; k0 < end; k0 += keys, stage ^= 1) {
     stages.wait();
-    if (k0 + keys <= last_key) stages.begin(stage ^ 1, k, v, k0 + keys);
+    if (k0 + keys < end) stages.begin(stage ^ 1, k, v, k0 + keys);
     GPU_UNROLL
     for (int j = 0; j < keys; j += mma_k) {
       if (none_attend(first, first + tiles * 16 - 1, k0 + j, k0 + j + mma_k - 1, window)) continue;
@@ -156,8 +157,8 @@ GPU_FN void query_gradient(const FlashArgs& args) {
   for (float& each : factors) each = a.score.scale;
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    const int row = first + r * 16;
-    store_rows(q_rows.row(a.dq, row), q_rows.stride, tokens.length - row, a.d, dq[r], factors);
+    const int row = first - tokens.first_query + r * 16;
+    q_rows.store(a.dq, row, end - tokens.first_query, dq[r], factors);
   }
 }
 
@@ -174,7 +175,7 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   if (tokens.first >= tokens.length) return;
   const int kv_head = block_index_y();
   const int group = a.heads / a.kv_heads;
-  const HeadRows<Bf16> kv_rows = head_rows<Bf16>(a, tokens, a.kv_heads, kv_head);
+  const HeadRows<Bf16> kv_rows = key_rows<Bf16>(a, tokens, tokens.length, kv_head);
 
   Stages<Bf16, D, queries, shape.warps * warp_width> stages{dynamic_shared<Bf16>(), {}, {}};
   Bf16* const resident = dynamic_shared<Bf16>() + (in_registers ? 0 : 4 * queries * D);
@@ -187,27 +188,28 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   const Exponents exponents(a.score);
   const int window = window_of(a.score);
   const int first = tokens.first + warp_index() * tiles * 16;  // first key of the warp
-  int end = tokens.length;                                     // of the queries that attend to any of the block's keys
+  // The queries that attend to any of the block's keys. None before tokens.first does.
+  const int first_query = tokens.first > tokens.first_query ? tokens.first : tokens.first_query;
+  int end = tokens.end_query();
   if (window > 0 && tokens.first + block_rows - 1 + window < end) end = tokens.first + block_rows - 1 + window;
-  // Loops over the query heads of the group, and for each over its queries. The first tile of queries starts at
-  // tokens.first, a multiple of `queries`, because no earlier query attends to the keys.
-  int head = kv_head * group;
-  const int last_head = head + group - 1;
-  int q0 = tokens.first;
+  // Loops over the query heads of the group, and for each over its queries, if there are any.
+  const int last_head = kv_head * group + group - 1;
+  int head = first_query < end ? kv_head * group : last_head + 1;
+  int q0 = first_query;
   const auto begin = [&](int stage, int of_head, int at) {
-    const HeadRows<Bf16> rows = head_rows<Bf16>(a, tokens, a.heads, of_head);
-    stages.begin(stage, rows.source(a.q), rows.source(a.dout), at);
+    const HeadRows<Bf16> rows = query_rows<Bf16>(a, tokens, of_head);
+    stages.begin(stage, rows.source(a.q), rows.source(a.dout), at - tokens.first_query);
   };
-  begin(0, head, q0);
+  if (head <= last_head) begin(0, head, q0);
   for (int stage = 0; head <= last_head; stage ^= 1) {
     stages.wait();
     const bool next_head = q0 + queries >= end;
     const int head_after = next_head ? head + 1 : head;
-    const int q0_after = next_head ? tokens.first : q0 + queries;
+    const int q0_after = next_head ? first_query : q0 + queries;
     if (head_after <= last_head) begin(stage ^ 1, head_after, q0_after);
     const float slope = alibi_slope(a.score, head);
-    const float* const lse_of = a.lse + head * a.tokens + tokens.start;
-    const float* const delta_of = args.delta + head * a.tokens + tokens.start;
+    const float* const lse_of = a.lse + head * a.queries + tokens.query_row;
+    const float* const delta_of = args.delta + head * a.queries + tokens.query_row;
     GPU_UNROLL
     for (int j = 0; j < queries; j += mma_k) {
       const int query0 = q0 + j;
@@ -219,9 +221,9 @@ GPU_FN void key_gradient(const FlashArgs& args) {
       for (int n = 0; n < operand_tiles; ++n) {
         GPU_UNROLL
         for (int i = 0; i < MmaAccumulator::count; ++i) {
-          const int query = query0 + n * 16 + mma_column(i);
-          lse[n][i] = query < tokens.length ? lse_of[query] : infinity();  // makes its weights 0
-          delta[n][i] = query < tokens.length ? delta_of[query] : 0.0F;
+          const int row = query0 - tokens.first_query + n * 16 + mma_column(i);
+          lse[n][i] = row < tokens.queries ? lse_of[row] : infinity();  // makes its weights 0
+          delta[n][i] = row < tokens.queries ? delta_of[row] : 0.0F;
         }
       }
       MmaAccumulator products[tiles][operand_tiles] = {};
@@ -266,10 +268,8 @@ GPU_FN void key_gradient(const FlashArgs& args) {
   for (float& each : ones) each = 1.0F;
   GPU_UNROLL
   for (int r = 0; r < tiles; ++r) {
-    const int row = first + r * 16;
-    const int left = tokens.length - row;
-    if constexpr (with_dk) store_rows(kv_rows.row(a.dk, row), kv_rows.stride, left, a.d, dk[r], scales);
-    if constexpr (with_dv) store_rows(kv_rows.row(a.dv, row), kv_rows.stride, left, a.d, dv[r], ones);
+    if constexpr (with_dk) kv_rows.store(a.dk, first + r * 16, tokens.length, dk[r], scales);
+    if constexpr (with_dv) kv_rows.store(a.dv, first + r * 16, tokens.length, dv[r], ones);
   }
 }
 
@@ -304,20 +304,19 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
   args.packed.dv = dv.data;
   const Arena::Scope scope(context.scratch);
   args.delta = static_cast<float*>(
-      context.scratch.allocate_bytes(static_cast<size_t>(args.packed.tokens * attributes.heads) * sizeof(float)));
+      context.scratch.allocate_bytes(static_cast<size_t>(args.packed.queries * attributes.heads) * sizeof(float)));
   const int lanes = device_of(context).warp_width();
   const int d = padded_d(attributes.head_dim);
-  launch(context, flash_delta, {blocks_of(args.packed.tokens, 128 / (d / 8)), attributes.heads}, args);
+  launch(context, flash_delta, {blocks_of(args.packed.queries, 128 / (d / 8)), attributes.heads}, args);
   const FlashShape q_shape = dq_shape(d, lanes, is_wide(context));
   launch(context,
          d == 64    ? flash_dq_64
          : d == 128 ? flash_dq_128
                     : flash_dq_256,
-         grid_of(args.packed, q_shape, attributes.heads), args, q_shape.shared_bytes(d, lanes, 2));
+         query_grid(args.packed, q_shape), args, q_shape.shared_bytes(d, lanes, 2));
   const FlashShape kv_shape = dkv_shape(d, lanes, is_wide(context));
   const auto launch_kv = [&](const Kernel<FlashArgs>& kernel) {
-    launch(context, kernel, grid_of(args.packed, kv_shape, attributes.kv_heads), args,
-           kv_shape.shared_bytes(d, lanes, 2));
+    launch(context, kernel, key_grid(args.packed, kv_shape), args, kv_shape.shared_bytes(d, lanes, 2));
   };
   if (d == 256) {
     launch_kv(flash_dk_256);
@@ -329,7 +328,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
 bool decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                       const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return decline_keys(attributes, refuse) || decline_part(saved.q, saved.k, refuse) ||
+  return decline_keys(attributes, refuse) ||
          decline_tiles(attributes, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v}, refuse);
 }
 

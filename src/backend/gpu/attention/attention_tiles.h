@@ -21,8 +21,8 @@ struct Tile {
   GPU_FN Tile from_row(int row) const { return {base + row * D}; }  // `row` is a multiple of 8
 };
 
-// Rows of a matrix in global memory: element (r, c) is at base[r * stride + c]. Reads as zeros from row `end` and from
-// column d on.
+// Rows of a matrix in global memory: element (r, c) is at base[r * stride + c]. Reads as zeros where there is no row,
+// before row 0 and from row `end` on, and from column d on.
 template <class T>
 struct Source {
   const T* base;
@@ -30,6 +30,8 @@ struct Source {
   int end;
   int d;
 };
+// Whether 0 <= row < end, for end >= 0.
+GPU_FN bool is_row(int row, int end) { return static_cast<uint32_t>(row) < static_cast<uint32_t>(end); }
 
 // An asynchronous copy of `rows` rows into a tile by all `threads` threads of the block.
 template <class T, int rows, int D, int threads>
@@ -44,7 +46,7 @@ struct TileCopy {
     GPU_UNROLL_COPIES
     for (int i = 0; i < count; ++i) {
       const int row = thread_index() / row_chunks + i * (threads / row_chunks);
-      const bool valid = first + row < from.end && column < from.d;
+      const bool valid = is_row(first + row, from.end) && column < from.d;
       copies.begin(i, to.at(row, column), from.base + (valid ? (first + row) * from.stride + column : 0), valid);
     }
     copies.commit();
@@ -161,13 +163,17 @@ GPU_FN void store_rows(T* to, const int64_t (&at)[mma_lane_rows], int d, const M
     }
   }
 }
-// The same for rows that are `stride` elements apart; only the first `rows` of the 16 are stored.
+// The same for rows `first` to first + 15 of those that are `stride` elements apart, of which there are `end`.
 template <class T, int count>
-GPU_FN void store_rows(T* to, int64_t stride, int rows, int d, const MmaAccumulator (&sums)[count],
+GPU_FN void store_rows(T* to, int64_t stride, int first, int end, int d, const MmaAccumulator (&sums)[count],
                        const float (&factors)[mma_lane_rows]) {
+  const int64_t start = first * stride;
   int64_t at[mma_lane_rows];
   GPU_UNROLL
-  for (int i = 0; i < MmaAccumulator::count; ++i) at[mma_lane_row(i)] = mma_row(i) < rows ? mma_row(i) * stride : -1;
+  for (int i = 0; i < MmaAccumulator::count; ++i) {
+    const bool valid = mma_row(i) >= -first && mma_row(i) < end - first;
+    at[mma_lane_row(i)] = valid ? start + mma_row(i) * stride : -1;
+  }
   store_rows(to, at, d, sums, factors);
 }
 

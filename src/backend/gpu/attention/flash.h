@@ -3,7 +3,8 @@
 // of one head (keys, in the gradient of keys and values), and its block loops over tiles of keys (queries), loading the
 // next tile while the current one is multiplied. Scores become operands of the second gemm in registers. Tiles start at
 // the sequence's own first token and sums run in order, so results are deterministic and do not depend on the other
-// sequences in the pack.
+// sequences in the pack. This also holds where there are queries of a part of the tokens only: the rows of the others
+// are zeros and are not stored, so that a query has the bits that it has among all.
 //
 // bench/reports/2026-11-22-gpu-attention-analysis.md has the counts behind the shapes. No block uses more than 64 KiB
 // of shared memory, which all devices have.
@@ -28,6 +29,12 @@ struct FlashShape {
   }
 };
 
+// So many blocks of `rows` tokens (BlockTokens) are only of tokens before `first_query`, however the pack is divided
+// into sequences.
+GPU_FN constexpr int blocks_before(int first_query, int rows) {
+  return first_query < rows ? 0 : first_query / rows - 1;
+}
+
 }  // namespace ingot::gpu
 
 #if GPU_KERNEL_PASS
@@ -41,6 +48,17 @@ struct BlockTokens {
   int64_t start;  // first token of the sequence in the pack
   int length;     // of the sequence
   int first;      // first token of the block in the sequence; from `length` on the block has nothing to do
+  // The sequence's queries that there are: their first token in the sequence, how many they are (none if not above 0),
+  // and the row of the first one.
+  int first_query, queries;
+  int64_t query_row;
+
+  GPU_FN int end_query() const { return first_query + queries; }
+  // Whether the block's `rows` tokens have a query.
+  GPU_FN bool has_query(int rows) const { return queries > 0 && first < end_query() && first + rows > first_query; }
+  // The token behind the last of the block's `rows` tokens that has a query, if has_query(rows). No query of the block
+  // attends to it or to later ones.
+  GPU_FN int end_of_block(int rows) const { return first + rows < end_query() ? first + rows : end_query(); }
 };
 GPU_FN BlockTokens block_tokens(const PackedAttentionArgs& a, int rows, int block) {
   int low = 0;
@@ -54,23 +72,45 @@ GPU_FN BlockTokens block_tokens(const PackedAttentionArgs& a, int rows, int bloc
     }
   }
   const int start = a.offsets[low];
-  return {start, a.offsets[low + 1] - start, (block - (start / rows + low)) * rows};
+  const int length = a.offsets[low + 1] - start;
+  const int before = a.first_query - start;  // tokens of the sequence before query 0; may be negative
+  const int first_query = before > 0 ? before : 0;
+  const int end_query = before + a.queries < length ? before + static_cast<int>(a.queries) : length;
+  return {
+      start, length, (block - (start / rows + low)) * rows, first_query, end_query - first_query, first_query - before};
 }
-// Later queries attend to more keys, so their blocks start first.
-GPU_FN int reversed_block_index() { return grid_blocks() - 1 - block_index(); }
+// The tokens of the block of queries. Later queries attend to more keys, so their blocks start first.
+GPU_FN BlockTokens query_block(const PackedAttentionArgs& a, int rows) {
+  return block_tokens(a, rows, blocks_before(a.first_query, rows) + grid_blocks() - 1 - block_index());
+}
 
-// The rows of one head of a sequence.
+// The rows of one head of a sequence: of all its tokens, or of its queries that there are.
 template <class T>
 struct HeadRows {
   int64_t start, stride;
   int end, d;
   GPU_FN Source<T> source(const void* matrix) const { return {static_cast<const T*>(matrix) + start, stride, end, d}; }
-  GPU_FN T* row(void* matrix, int row) const { return static_cast<T*>(matrix) + start + row * stride; }
+  // Stores those of rows `first` to first + 15 that are among the first `rows`, each times its factor.
+  template <int count>
+  GPU_FN void store(void* matrix, int first, int rows, const MmaAccumulator (&sums)[count],
+                    const float (&factors)[mma_lane_rows]) const {
+    store_rows(static_cast<T*>(matrix) + start, stride, first, rows, d, sums, factors);
+  }
 };
 template <class T>
-GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int heads, int head) {
+GPU_FN HeadRows<T> head_rows(const PackedAttentionArgs& a, int64_t first, int count, int heads, int head) {
   const int64_t stride = static_cast<int64_t>(heads) * a.d;
-  return {tokens.start * stride + static_cast<int64_t>(head) * a.d, stride, tokens.length, a.d};
+  return {first * stride + static_cast<int64_t>(head) * a.d, stride, count, a.d};
+}
+// Row 0 is the sequence's first query that there is.
+template <class T>
+GPU_FN HeadRows<T> query_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int head) {
+  return head_rows<T>(a, tokens.query_row, tokens.queries, a.heads, head);
+}
+// The first `count` tokens.
+template <class T>
+GPU_FN HeadRows<T> key_rows(const PackedAttentionArgs& a, const BlockTokens& tokens, int count, int kv_head) {
+  return head_rows<T>(a, tokens.start, count, a.kv_heads, kv_head);
 }
 
 // Double buffering: two stages of two tiles of `inner` rows; one stage is multiplied while the other one is loaded.
@@ -130,8 +170,13 @@ inline bool is_wide(const ops::Context& context) { return device_of(context).arc
 
 inline int padded_d(int64_t d) { return d <= 64 ? 64 : d <= 128 ? 128 : 256; }
 
-inline Grid grid_of(const PackedAttentionArgs& args, const FlashShape& shape, int64_t heads) {
-  return {args.sequences > 0 ? args.tokens / shape.rows() + args.sequences : 0, heads};
+// The blocks of queries, with query_block(); and those of keys, whose index is the block's.
+inline Grid query_grid(const PackedAttentionArgs& args, const FlashShape& shape) {
+  const int64_t end = (args.first_query + args.queries) / shape.rows() + args.sequences;
+  return {args.sequences > 0 ? end - blocks_before(args.first_query, shape.rows()) : 0, args.heads};
+}
+inline Grid key_grid(const PackedAttentionArgs& args, const FlashShape& shape) {
+  return {args.sequences > 0 ? args.tokens / shape.rows() + args.sequences : 0, args.kv_heads};
 }
 
 // Part of register_attention_mma.
