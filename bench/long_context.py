@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """One long sequence, trained by one rank and by context-parallel ranks: equal losses, gradient norms and weights.
 
-  long_context.py [--tokens N] [--ranks N] [--steps N] [--cp-comm-type a2a|allgather] [--report FILE.md]
+  long_context.py [--tokens N] [--ranks N] [--steps N] [--cp-comm-type a2a|allgather|p2p] [--report FILE.md]
 
 The model is a tiny llama with one head for each rank, the sequence one document, so attention is over all of its tokens. With a2a,
-determinism: bitwise and parallel.units = ranks the bits must be equal; with allgather and determinism: fast losses and gradient norms must
+determinism: bitwise and parallel.units = ranks the bits must be equal; with allgather, p2p and determinism: fast losses and gradient norms must
 agree to one rounding to bf16. Also compared is the memory of activations that a rank's plan has.
 At 131,072 tokens a step is about 6 TFLOP for each layer: minutes on two cores.
 """
@@ -50,10 +50,11 @@ def determinism(options):
     return ["determinism=bitwise", f"parallel.units={options.ranks}"] if options.cp_comm_type == "a2a" else ["determinism=fast"]
 
 
-def saved_activations(options, folder, ranks):
-    """The plan of a rank, as printed."""
+def planned(options, folder, ranks):
+    """Saved activations and scratch memory in the plan of a rank, as printed."""
     plan = subprocess.run([*words(options, folder, ranks), "--dry-run"], capture_output=True, text=True, check=True).stdout
-    return next(line.split("activations")[1].strip() for line in plan.splitlines() if "saved activations" in line)
+    return [next(line.split(kind)[1].strip() for line in plan.splitlines() if kind in line)
+            for kind in ("saved activations", "scratch")]
 
 
 def train(options, folder, ranks):
@@ -81,7 +82,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=131072)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--cp-comm-type", choices=["a2a", "allgather"], default="a2a")
+    parser.add_argument("--cp-comm-type", choices=["a2a", "allgather", "p2p"], default="a2a")
     parser.add_argument("--report", type=pathlib.Path)
     options = parser.parse_args()
     lines = []
@@ -94,12 +95,13 @@ def main():
             found[ranks] = train(options, folder, ranks)
             steps, _, seconds = found[ranks]
             lines.append(f"| {ranks} | {', '.join(f'{loss:.6f}' for loss, _ in steps)} | {', '.join(f'{norm:.6f}' for _, norm in steps)} | "
-                         f"{saved_activations(options, folder, ranks)} | {seconds:.0f} |")
+                         f"{' | '.join(planned(options, folder, ranks))} | {seconds:.0f} |")
     as_promised, verdict = verdict_of(options, found[1], found[options.ranks])
     write_report("\n".join(
         [f"# One sequence of {options.tokens} tokens", "", f"Executable of commit {commit()}. A llama with {LAYERS} layers of "
          f"{options.ranks} heads of {HEAD_DIM}, bf16, {options.steps} steps, parallel.cp_comm_type: {options.cp_comm_type}, {' '.join(determinism(options))}.", "",
-         "| parallel.cp | loss | gradient norm | saved activations of a rank | seconds, of all ranks on this machine |", "|---|---|---|---|---|",
+         "| parallel.cp | loss | gradient norm | saved activations of a rank | scratch of a rank | seconds, of all ranks on this machine |",
+         "|---|---|---|---|---|---|",
          *lines, "", verdict]), options.report)
     sys.exit(0 if as_promised else 1)
 

@@ -11,7 +11,7 @@ double Grid::waited_s() const {
   std::vector<const Group*> counted;
   double sum = 0;
   for (const Group* group : {&world, &dp, &shard, &replicas, &ep, &expert_shard, &cp, &pp, &tp, &model, &forward,
-                             &backward, &weights, &ends}) {
+                             &backward, &weights, &expert_weights, &ends}) {
     if (std::ranges::any_of(counted, [&](const Group* other) { return group->is(*other); })) continue;
     counted.push_back(group);
     sum += group->waited_s();
@@ -34,7 +34,7 @@ Grid data_parallel(const Group& world) {
   Grid grid;
   grid.world = grid.dp = grid.shard = grid.expert_shard = world;
   grid.by_sequences = in_order_of_sequences({.dp = world.size()});
-  if (world.size() > 1) grid.weights = world.split(0, world.rank(), "weights");
+  if (world.size() > 1) grid.weights = grid.expert_weights = world.split(0, world.rank(), "weights");
   return grid;
 }
 
@@ -71,10 +71,12 @@ Grid make_grid(const Group& world, const spec::Layout& layout) {
   grid.replicas = shard == dp ? Group() : shard == 1 ? grid.dp : grid.dp.split(dp_rank % shard, dp_rank, "replicas");
   if (shard > 1) grid.weights = grid.shard.split(0, dp_rank, "weights");
   grid.expert_shard = grid.shard;
+  grid.expert_weights = grid.weights;
   const int ep_rank = number(place.ep_rank(layout));
   if (ep > 1) {
     grid.ep = grid.shard.split(dp_rank / ep, dp_rank, "ep");
     grid.expert_shard = ep == shard ? Group() : grid.shard.split(ep_rank, dp_rank, "expert shard");
+    grid.expert_weights = ep == shard ? Group() : grid.expert_shard.split(0, dp_rank, "expert weights");
     grid.model = world.split(dp_rank / ep, (pp_rank * ep + ep_rank) * tp + tp_rank, "model");
   } else {
     grid.model = tp == 1 ? grid.pp : pp == 1 ? grid.tp : along(pp * tp, dp_rank, pp_rank * tp + tp_rank, "model");

@@ -25,16 +25,16 @@ struct Grid {
   // Of the ranks of `pp` too. Messages between two ranks of a group arrive in the order in which they were sent, so
   // those of each direction have a group of their own.
   Group forward, backward;
-  // The same ranks as `shard`: between devices of different kinds, gathering of weights and synchronisation of
-  // gradients may begin in different orders.
-  Group weights;
+  // The same ranks as `shard` and `expert_shard`: between devices of different kinds, gathering of weights and
+  // synchronisation of gradients may begin in different orders.
+  Group weights, expert_weights;
   Group ends;  // the first and the last stage; a group of one on the others
 
   std::vector<int> by_sequences = {0};  // the world's ranks in the order of their sequences
 
   // Of the ranks of the group of that name, for device memory; null where it goes through host memory.
   struct OnDevice {
-    std::shared_ptr<DeviceCommunicator> shard, expert_shard, replicas, weights, cp, ep, tp;
+    std::shared_ptr<DeviceCommunicator> shard, expert_shard, replicas, weights, expert_weights, cp, ep, tp;
   };
   OnDevice on_device;
 

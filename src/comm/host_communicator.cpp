@@ -48,7 +48,7 @@ Operation begin_all_gather(const Group& ranks, void* all, const void* own, std::
                                 {static_cast<const std::byte*>(own), bytes[static_cast<size_t>(ranks.rank())]}, bytes);
 }
 
-// Messages between all pairs of ranks.
+// Messages between all pairs of ranks that have sections for each other.
 std::vector<Operation> begin_all_to_all(const Group& ranks, std::byte* out, std::span<const size_t> out_bytes,
                                         const std::byte* in, std::span<const size_t> in_bytes) {
   std::vector<Operation> operations;
@@ -61,8 +61,8 @@ std::vector<Operation> begin_all_to_all(const Group& ranks, std::byte* out, std:
       std::ranges::copy(sent, received.begin());
       continue;
     }
-    operations.push_back(ranks.begin_send(sent, to));
-    operations.push_back(ranks.begin_receive(received, from));
+    if (!sent.empty()) operations.push_back(ranks.begin_send(sent, to));
+    if (!received.empty()) operations.push_back(ranks.begin_receive(received, from));
   }
   return operations;
 }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "nn/context_chunks.h"
 #include "nn/head_exchange.h"
 #include "nn/key_value_gather.h"
+#include "nn/key_value_ring.h"
 #include "nn/row_exchange.h"
 #include "nn/sliced_sum.h"
 #include "ops/attention_bytes.h"
@@ -20,22 +23,29 @@ Tensor rows_of(const Norm& norm, const Tensor& x) {
   return x.reshape(Shape{x.elements() / features, features});
 }
 
-bool gathers_keys(const PassShape& shape) { return shape.cp > 1 && shape.cp_comm_type == spec::CpCommType::allgather; }
+// Whether a rank computes attention of its own queries, of one of its two chunks in a call.
+bool has_chunks(const PassShape& shape) { return shape.cp > 1 && shape.cp_comm_type != spec::CpCommType::a2a; }
 
-// Queries and heads for which a rank computes attention in one call (nn/head_exchange.h, nn/key_value_gather.h).
+// Queries and heads for which a rank computes attention in one call (nn/head_exchange.h, nn/context_chunks.h).
 struct OwnHeads {
   int64_t rows, heads, kv_heads;
 };
 OwnHeads own_heads(const spec::Attention& spec, const PassShape& shape) {
-  if (gathers_keys(shape)) return {shape.tokens / 2, spec.heads, spec.kv_heads};
+  if (has_chunks(shape)) return {shape.tokens / 2, spec.heads, spec.kv_heads};
   return {shape.tokens * shape.cp, spec.heads / shape.cp, std::max<int64_t>(1, spec.kv_heads / shape.cp)};
+}
+
+// Max keys of a sequence in one call.
+int64_t longest_of_call(const PassShape& shape) {
+  const bool passes = shape.cp > 1 && shape.cp_comm_type == spec::CpCommType::p2p;  // chunk by chunk
+  return passes ? std::min(shape.longest, shape.tokens / 2) : shape.longest;
 }
 
 // Scratch bytes of what attention, in forward or in backward, exchanges and computes over a rank's heads, where `op` is
 // what ops::attention or ops::attention_backward needs. `copies` and `kv_copies`: of queries, and of keys or values
 // where ranks share them.
-size_t attend_bytes(const spec::Attention& spec, const PassShape& shape, size_t op, int64_t copies, int64_t kv_copies) {
-  if (shape.cp == 1) return op;
+size_t exchanged_bytes(const spec::Attention& spec, const PassShape& shape, size_t op, int64_t copies,
+                       int64_t kv_copies) {
   const OwnHeads own = own_heads(spec, shape);
   const size_t queries = shape.matrix_bytes(own.rows, own.heads * spec.head_dim);
   const size_t keys = shape.matrix_bytes(own.rows, own.kv_heads * spec.head_dim);
@@ -54,17 +64,17 @@ size_t gathered_bytes(const spec::Attention& spec, const PassShape& shape, size_
   return 2 * keys + std::max(2 * keys + std::max(2 * keys + op, gather), KeyValueGather::sum_bytes(keys));
 }
 
-// Chunk `i` of the two of a rank, of a matrix [T, N], and of lse.
-Tensor chunk_of(const Tensor& x, int64_t i) {
-  const int64_t rows = x.shape[0] / 2;
-  return x.slice(i * rows, (i + 1) * rows);
-}
-Tensor lse_of(const Tensor& lse, int64_t i) {
-  if (!lse) return lse;
-  const int64_t elements = lse.elements() / 2;
-  return lse.reshape(Shape{2 * elements})
-      .slice(i * elements, (i + 1) * elements)
-      .reshape(Shape{lse.shape[0], lse.shape[1] / 2});
+// What attend() or attend_backward() need.
+size_t attend_bytes(const spec::Attention& spec, const PassShape& shape, size_t op, bool backward) {
+  if (shape.cp == 1) return op;
+  switch (shape.cp_comm_type) {
+    case spec::CpCommType::a2a: return exchanged_bytes(spec, shape, op, backward ? 1 : 0, backward ? 4 : 2);
+    case spec::CpCommType::allgather: return gathered_bytes(spec, shape, op, backward);
+    case spec::CpCommType::p2p:
+      return backward ? KeyValueRing::backward_bytes(spec, shape.tokens, shape.activation, op)
+                      : KeyValueRing::forward_bytes(spec, shape.tokens, shape.activation, op);
+  }
+  throw_error(ErrorKind::internal, "no such communication of context-parallel ranks");
 }
 
 // dx = the gradient of x, of the norm of every head: x [T, heads D], `statistics` [T heads]. Where sums are taken in
@@ -172,14 +182,19 @@ void Attention::attend_to_gathered(Pass& pass, BlockState& state) const {
   ops::AttentionAttributes own = attributes;
   for (const int64_t i : {0, 1}) {
     own.first_query = gather.first_rows(state.q.shape[0] / 2)[static_cast<size_t>(i)];
-    ops::attention(pass.ops, chunk_of(state.attention_context, i), lse_of(pass.training ? state.lse : Tensor{}, i),
-                   chunk_of(state.q, i), keys, values, pass.batch.offsets, own);
+    ops::attention(pass.ops, chunk_of(state.attention_context, i),
+                   chunk_of_lse(pass.training ? state.lse : Tensor{}, i), chunk_of(state.q, i), keys, values,
+                   pass.batch.offsets, own);
   }
 }
 
 void Attention::attend(Pass& pass, BlockState& state) const {
   if (pass.key_values != nullptr) return attend_to_gathered(pass, state);
   const Tensor lse = pass.training ? state.lse : Tensor{};
+  if (pass.ring != nullptr) {
+    const KeyValueRing::Rows rows{state.q, state.k, state.v, pass.batch.offsets};
+    return pass.ring->attend(pass.ops, state.attention_context, lse, rows, attributes);
+  }
   if (pass.cp == nullptr) {
     ops::attention(pass.ops, state.attention_context, lse, state.q, state.k, state.v, pass.batch.offsets, attributes);
     return;
@@ -232,7 +247,7 @@ void Attention::attend_to_gathered_backward(Pass& pass, const Gradients& gradien
       ops::attention_backward(
           pass.ops, chunk_of(gradients.dq, i), i == 0 ? dkeys : second_dkeys, i == 0 ? dvalues : second_dvalues,
           chunk_of(dcontext, i),
-          {chunk_of(state.attention_context, i), lse_of(state.lse, i), chunk_of(state.q, i), keys, values},
+          {chunk_of(state.attention_context, i), chunk_of_lse(state.lse, i), chunk_of(state.q, i), keys, values},
           pass.batch.offsets, own);
     }
     ops::add(pass.ops, dkeys, dkeys, second_dkeys);
@@ -246,6 +261,10 @@ void Attention::attend_backward(Pass& pass, const Gradients& gradients, const Te
                                 const BlockState& state) const {
   if (pass.key_values != nullptr) return attend_to_gathered_backward(pass, gradients, dcontext, state);
   const auto& [dq, dk, dv] = gradients;
+  if (pass.ring != nullptr) {
+    return pass.ring->attend_backward(pass.ops, {dq, dk, dv}, dcontext, state.attention_context, state.lse,
+                                      {state.q, state.k, state.v, pass.batch.offsets}, attributes);
+  }
   if (pass.cp == nullptr) {
     ops::attention_backward(pass.ops, dq, dk, dv, dcontext,
                             {state.attention_context, state.lse, state.q, state.k, state.v}, pass.batch.offsets,
@@ -342,10 +361,8 @@ size_t Attention::forward_bytes(const spec::Attention& spec, int64_t hidden, con
   const size_t out = Linear::bytes(tokens, hidden, q, shape) + Linear::sum_bytes(tokens, hidden, shape) +
                      Linear::sliced_bytes(tokens, hidden, q, shape);
   const OwnHeads own = own_heads(spec, shape);
-  const size_t op = ops::attention_bytes(own.rows, shape.longest, own.heads, spec.head_dim, shape.threads);
-  const size_t attention =
-      gathers_keys(shape) ? gathered_bytes(spec, shape, op, false) : attend_bytes(spec, shape, op, 0, 2);
-  return std::max({in, out, attention});
+  const size_t op = ops::attention_bytes(own.rows, longest_of_call(shape), own.heads, spec.head_dim, shape.threads);
+  return std::max({in, out, attend_bytes(spec, shape, op, false)});
 }
 
 size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, const PassShape& shape) {
@@ -366,12 +383,11 @@ size_t Attention::backward_bytes(const spec::Attention& spec, int64_t hidden, co
   }
   if (spec.qk_norm == spec::QkNorm::all_heads) norm = Norm::bytes(tokens, q);
   const OwnHeads own = own_heads(spec, shape);
-  const int64_t queries = own.rows + (gathers_keys(shape) ? ops::attention_cut_queries : 0);
-  const size_t op = ops::attention_backward_bytes(queries, shape.longest, own.heads, spec.head_dim, shape.threads);
-  const size_t attention =
-      gathers_keys(shape) ? gathered_bytes(spec, shape, op, true) : attend_bytes(spec, shape, op, 1, 4);
+  const int64_t queries = own.rows + (has_chunks(shape) ? ops::attention_cut_queries : 0);
+  const size_t op =
+      ops::attention_backward_bytes(queries, longest_of_call(shape), own.heads, spec.head_dim, shape.threads);
   return gradients + std::max(attention_context, fused) + 2 * all_rows_bytes(tokens, hidden, shape) +
-         std::max({norm, attention, forward_bytes(spec, hidden, shape)});
+         std::max({norm, attend_bytes(spec, shape, op, true), forward_bytes(spec, hidden, shape)});
 }
 
 }  // namespace ingot::nn

@@ -26,8 +26,8 @@ struct Attention {
   // rank's rows of it (nn/row_exchange.h), added to out with `accumulate`;
   // out is absent when only the state is to be filled. With a KV cache in the pass, the new keys and values are stored
   // there and attention reads from there. With Pass::cp, state.q and lse become those of this rank's heads, in the
-  // memory of theirs; so do k and v, except where ranks share heads. With Pass::key_values, state.lse has one matrix
-  // [Q, T / 2] for each chunk.
+  // memory of theirs; so do k and v, except where ranks share heads. With Pass::key_values and Pass::ring, state.lse
+  // has one matrix [Q, T / 2] for each chunk.
   void forward(Pass& pass, const Tensor& out, BlockState& state, bool accumulate) const;
 
   // dout [T, H]: the gradient of o(attended); not modified. dnormed [T, H], or this rank's rows of it, is assigned the

@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 
+#include "nn/context_chunks.h"
 #include "nn/row_exchange.h"
 #include "spec/model.h"
 
@@ -20,7 +21,7 @@ class KeyValueGather {
 
   int ranks() const { return ranks_; }
   // The first row of each of this rank's chunks of `rows` = T / 2, among all.
-  std::array<int64_t, 2> first_rows(int64_t rows) const { return {rank_ * rows, (2 * ranks_ - 1 - rank_) * rows}; }
+  std::array<int64_t, 2> first_rows(int64_t rows) const { return nn::first_rows(rank_, ranks_, rows); }
 
   // all [C T, N] receives the rows of every rank, in the order of the batch; own [T, N] are this rank's. f32 or bf16.
   void gather(ops::Context& context, const Tensor& all, const Tensor& own);

@@ -69,6 +69,7 @@ class DeviceSum;
 class ExpertExchange;
 class HeadExchange;
 class KeyValueGather;
+class KeyValueRing;
 class RowExchange;
 
 // Training only. An accumulation unit is `determinism_unit` packed sequences, or one of equal parts of them
@@ -131,11 +132,12 @@ struct Pass {
   bool fp8 = false;               // the blocks' linear layers use fp8 gemms; LoRA and the rest do not
   bool int8_activations = false;  // linear layers with weights in q8_0 or q4_0 are ops::linear_int8; not in training
   TensorParallel tp{};
-  // Both null: the batch's rows are all here. With one of them, this rank has an equal share of the rows
+  // All null: the batch's rows are all here. With one of them, this rank has an equal share of the rows
   // (spec/context_rows.h), which the tensors of `batch` are, except its offsets: those are of all rows. Not with a
   // cache.
   HeadExchange* cp = nullptr;
   KeyValueGather* key_values = nullptr;
+  KeyValueRing* ring = nullptr;
   // Null: all experts of mixtures are here. Otherwise this rank has some of them (nn/expert_exchange.h). Not with a
   // cache.
   ExpertExchange* ep = nullptr;
@@ -161,7 +163,7 @@ struct PassShape {
   bool sequence_parallel = false;  // TensorParallel::rows
   int64_t slices = 1;              // as in TensorParallel, of all ranks
   int64_t cp = 1;                  // ranks that share the rows of a batch, of which `tokens` are this one's
-  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;  // Pass::cp or Pass::key_values
+  spec::CpCommType cp_comm_type = spec::CpCommType::a2a;  // Pass::cp, key_values or ring
   int64_t pp = 1;                                         // in inference: stages of a pipeline
   int threads = 1;
   bool lora_batch = false;    // adapters are in Pass::lora, whose op needs no low-rank tensors

@@ -28,7 +28,12 @@ void check_keys(const char* op, const Context& context, const Tensor& q, const T
   check_rank(op, "k", k, 2);
   check(op, "k", context, k, {k.shape[0], a.kv_heads * a.head_dim}, {q.dtype});
   check(op, "v", context, v, k.shape, {q.dtype});
-  if (a.first_query < 0 || a.first_query + q.shape[0] > k.shape[0]) {
+  if (a.first_query < 0 || a.first_key.value_or(0) < 0 || (a.accumulate && !a.first_key)) {
+    throw_error(ErrorKind::internal, "{}: queries from token {} on, keys from token {} on, which accumulate: {}", op,
+                a.first_query, a.first_key.value_or(0), a.accumulate);
+  }
+  // Of keys of a part of the tokens, the implementations check these against the offsets.
+  if (!a.first_key && a.first_query + q.shape[0] > k.shape[0]) {
     throw_error(ErrorKind::internal, "{}: {} queries from token {} on, of {} tokens with keys", op, q.shape[0],
                 a.first_query, k.shape[0]);
   }
@@ -58,8 +63,8 @@ void attention(Context& context, const Tensor& out, const Tensor& lse, const Ten
   const char* op = Attention::name;
   check_queries(op, context, q, attributes);
   check_keys(op, context, q, k, v, attributes);
-  check(op, "out", context, out, q.shape, {q.dtype});
-  if (lse) check(op, "lse", context, lse, {attributes.heads, q.shape[0]}, {DType::f32});
+  check(op, "out", context, out, q.shape, {attributes.result_type(q.dtype)});
+  if (lse || attributes.accumulate) check(op, "lse", context, lse, {attributes.heads, q.shape[0]}, {DType::f32});
   check_offsets(op, context, offsets);
   if (q.elements() == 0) return;
   dispatch<Attention>(context, out, lse, q, k, v, offsets, attributes);
@@ -74,11 +79,11 @@ void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, co
   check(op, "out", context, out, q.shape, {q.dtype});
   check(op, "dout", context, dout, q.shape, {q.dtype});
   check(op, "lse", context, lse, {attributes.heads, q.shape[0]}, {DType::f32});
-  check(op, "dq", context, dq, q.shape, {q.dtype});
-  check(op, "dk", context, dk, k.shape, {q.dtype});
-  check(op, "dv", context, dv, k.shape, {q.dtype});
+  check(op, "dq", context, dq, q.shape, {attributes.result_type(q.dtype)});
+  check(op, "dk", context, dk, k.shape, {attributes.result_type(q.dtype)});
+  check(op, "dv", context, dv, k.shape, {attributes.result_type(q.dtype)});
   check_offsets(op, context, offsets);
-  if (k.elements() == 0) return;
+  if (q.elements() == 0 && k.elements() == 0) return;
   dispatch<AttentionBackward>(context, dq, dk, dv, dout, saved, offsets, attributes);
 }
 
@@ -102,9 +107,9 @@ void paged_attention(Context& context, const Tensor& out, const Tensor& q, const
                      const PagedLayout& layout, AttentionAttributes attributes) {
   const char* op = PagedAttention::name;
   check_queries(op, context, q, attributes);
-  if (attributes.first_query != 0) {
-    throw_error(ErrorKind::internal, "{}: the first query is {}, where the lengths say which tokens the queries are",
-                op, attributes.first_query);
+  if (attributes.first_query != 0 || attributes.first_key || attributes.accumulate) {
+    throw_error(ErrorKind::internal, "{}: a part of the tokens, where the lengths say which tokens the queries are",
+                op);
   }
   check(op, "out", context, out, q.shape, {q.dtype});
   check_pages(op, context, pages, attributes.kv_heads * attributes.head_dim, {q.dtype});

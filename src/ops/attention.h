@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "ops/context.h"
 #include "tensor/tensor.h"
@@ -23,13 +24,25 @@ struct AttentionAttributes {
   // Queries may be those of a part of the tokens (context parallelism): with U rows of q, those of tokens first_query
   // .. first_query + U of the pack. Not in paged_attention.
   int64_t first_query = 0;
+  // Keys may be those of a part of the tokens, too (ring attention: Liu et al. 2023, arXiv 2310.01889): with K rows of
+  // k and v, those of tokens first_key .. first_key + K of the pack. Results are then of these keys alone, in f32: out,
+  // lse, dq, dk and dv. Absent: k and v are of all tokens. Not in paged_attention.
+  std::optional<int64_t> first_key{};
+  // With first_key: results are joined with those of other keys (and, of dk and dv, of other queries) that their
+  // tensors have. out and lse become the attention over both sets of keys and its log-sum-exp, dq, dk and dv sums.
+  bool accumulate = false;
+
+  // The type of out, dq, dk and dv, where q's is `dtype`.
+  DType result_type(DType dtype) const { return first_key ? DType::f32 : dtype; }
 };
 
 // Causal attention within every sequence (token i of a sequence attends to its tokens 0..i, limited by the window),
 // softmax in fp32. out [U, Q D], q [U, Q D], U <= T, k and v [T, G D], all f32, all bf16 or all f16; offsets [S + 1]
 // i32: sequence s is tokens offsets[s] .. offsets[s+1]; lse [Q, U] f32: log of the sum of exp(score), not computed when
 // absent. A token's result depends on its own sequence only, never on the other sequences in the pack, and its bits do
-// not depend on which other queries there are. GPU kernels need U = T.
+// not depend on which other queries there are. With first_key, k and v are [K, G D], and out is f32; lse is needed with
+// `accumulate`. A query that attends to none of the keys has out 0 and lse -inf, which, joined, change nothing. GPU
+// kernels need U = T and no first_key.
 void attention(Context& context, const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor& offsets, AttentionAttributes attributes);
 
@@ -47,8 +60,10 @@ struct AttentionSaved {
 };
 
 // Assigns dq [U, Q D], dk and dv [T, G D] from dout [U, Q D], f32 or bf16; dk and dv are sums over these U queries, and
-// zeros where none of them attends to a key. GPU kernels need U = T. Deterministic: no sum depends on the number
-// of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv are computed in separate loops).
+// zeros where none of them attends to a key. With first_key, k, v, dk and dv have K rows, dq, dk and dv are f32 and
+// with `accumulate` added to, and saved.out (of q's type) and lse are those of all keys. GPU kernels need U = T and no
+// first_key. Deterministic: no sum depends on the number of threads (Dao 2023, arXiv 2307.08691; on GPUs, dq and dk/dv
+// are computed in separate loops).
 void attention_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                         const AttentionSaved& saved, const Tensor& offsets, AttentionAttributes attributes);
 

@@ -7,7 +7,7 @@
 namespace ingot::ops {
 
 // Upper bound on the bytes that `attention` or `paged_attention` with `tokens` queries takes from the scratch arena,
-// with `threads` CPU threads (0: on a GPU) and sequences of at most `longest` tokens.
+// with `threads` CPU threads (0: on a GPU) and sequences of which at most `longest` tokens have keys.
 size_t attention_bytes(int64_t tokens, int64_t longest, int64_t heads, int64_t head_dim, int threads);
 
 // The same for `attention_backward`; not less than attention_bytes. With queries of a part of the tokens,

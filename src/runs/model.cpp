@@ -22,7 +22,7 @@ checkpoint::LoadOptions load_options(const train::Recipe& r, Device& device, run
 // Where a device has weights only while they are used (ShardSpec::gathers_weights).
 std::vector<train::WeightUnit> weight_units(const train::Recipe& r, const spec::ModelSpec& model,
                                             const std::vector<ParameterForm>& forms, const train::ShardSpec& share) {
-  std::vector<train::DividedUnit> trained;
+  std::vector<train::DividedBucket> trained;
   if (!r.adapter) trained = train::divide_parameters(model, train::dtype_of(r.precision), optimizer_types(r), share);
   return train::weight_units(model, forms, trained, share);
 }
@@ -51,7 +51,7 @@ WeightPlan bytes_of_weights(const train::Recipe& r, runtime::Runtime& runtime, c
         weight_units(r, model, forms_of(r, source, options, model, planned.may_lack_files), share);
     const auto [own, offloaded, gathered, staging] = train::sharded_weight_bytes(model, units, share, planned.staged);
     WeightPlan plan{.copied = own, .gathered = gathered, .staging = staging, .offloaded = offloaded};
-    for (const train::WeightUnit& unit : units) plan.units.push_back(unit.exchanged());
+    for (const train::WeightUnit& unit : units) plan.units.push_back(train::gathered_bytes(unit));
     return plan;
   }
   if (r.init == train::InitFrom::random) {
@@ -91,9 +91,13 @@ RunModel make_run_model(const RunPlan& plan, runtime::Runtime& runtime, const ch
   Device& stored_on = host ? *host : device;
   checkpoint::LoadOptions options = load_options(r, stored_on, runtime, share);
   if (share.gathers_weights()) {
+    const auto communicator = [&](const std::shared_ptr<comm::DeviceCommunicator>& library, const comm::Group& ranks) {
+      return library ? library : comm::through_host(device, ranks);
+    };
     made.sharded = std::make_unique<train::ShardedWeights>(
         device, plan.model, weight_units(r, plan.model, forms_of(r, source, options, plan.model), share), share,
-        grid.on_device.weights ? grid.on_device.weights : comm::through_host(device, grid.weights));
+        communicator(grid.on_device.weights, grid.weights),
+        communicator(grid.on_device.expert_weights, grid.expert_weights));
     options.kept = made.sharded->own();
   }
   if (r.init == train::InitFrom::random) {

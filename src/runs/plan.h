@@ -46,8 +46,8 @@ struct RunPlan {
   train::OptimizerDtypes optimizer_types;
   train::Schedule schedule;
   MemoryPlan memory;
-  std::vector<size_t> weight_units;  // as in WeightPlan
-  double flops_per_token = 0;        // useful FLOPs, causal attention, at the data's sub-sequence lengths
+  std::vector<std::vector<size_t>> weight_units;  // as in WeightPlan
+  double flops_per_token = 0;                     // useful FLOPs, causal attention, at the data's sub-sequence lengths
   int64_t trainable_parameters = 0;
   std::optional<infer::EngineSettings> samples;  // engine for eval.prompts, when there are any
   train::ShardSpec share;                        // what this rank stores
@@ -72,8 +72,8 @@ struct WeightPlan {
   size_t gathered = 0;  // as in MemoryPlan
   size_t staging = 0;
   size_t offloaded = 0;
-  bool staged = false;             // ranks exchange device memory through other host memory
-  std::vector<size_t> units = {};  // at ZeRO stage 3: train::WeightUnit::exchanged() of each
+  bool staged = false;                          // ranks exchange device memory through other host memory
+  std::vector<std::vector<size_t>> units = {};  // at ZeRO stage 3: train::gathered_bytes() of each
 };
 // The types of a recipe's optimizer state.
 train::OptimizerDtypes optimizer_types(const train::Recipe& recipe);

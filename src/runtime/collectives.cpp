@@ -111,6 +111,8 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
     made.expert_shard = make(grid_.expert_shard, "expert shard", Stream::reduce);
   if (grid_.replicas.size() > 1) made.replicas = make(grid_.replicas, "replicas", Stream::reduce);
   if (grid_.shard.size() > 1 && gathers_weights) made.weights = make(grid_.weights, "weights", Stream::gather);
+  if (grid_.ep.size() > 1 && grid_.expert_weights.size() > 1 && gathers_weights)
+    made.expert_weights = make(grid_.expert_weights, "expert weights", Stream::gather);
   if (grid_.cp.size() > 1) made.cp = make(grid_.cp, "cp", Stream::compute);
   if (grid_.ep.size() > 1) made.ep = make(grid_.ep, "ep", Stream::compute);
   if (grid_.tp.size() > 1) made.tp = make(grid_.tp, "tp", Stream::compute);
@@ -128,7 +130,8 @@ DeviceCollectives::DeviceCollectives(const CollectivesChoice& choice, Device& de
 std::vector<comm::DeviceCommunicator*> DeviceCollectives::communicators() const {
   std::vector<comm::DeviceCommunicator*> made;
   const comm::Grid::OnDevice& all = grid_.on_device;
-  for (const auto& ranks : {all.shard, all.expert_shard, all.replicas, all.weights, all.cp, all.ep, all.tp}) {
+  for (const auto& ranks :
+       {all.shard, all.expert_shard, all.replicas, all.weights, all.expert_weights, all.cp, all.ep, all.tp}) {
     if (ranks) made.push_back(ranks.get());
   }
   return made;

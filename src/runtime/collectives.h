@@ -25,9 +25,9 @@ CollectivesChoice choose_collectives(const Device& device, const comm::Group& ra
 // fails, and after the time-out (Device::set_wait_check), which a device's own work must not take either.
 class DeviceCollectives {
  public:
-  // Collective over the grid. `gathers_weights`: whether Grid::weights is used. Without a library the grid stays as it
-  // is. Tries the communicators, so that the library takes the memory that it needs. The device outlives it. Errors:
-  // those of gpu::make_nccl_communicator; unavailable when a trial has a wrong result.
+  // Collective over the grid. `gathers_weights`: whether Grid::weights and expert_weights are used. Without a library
+  // the grid stays as it is. Tries the communicators, so that the library takes the memory that it needs. The device
+  // outlives it. Errors: those of gpu::make_nccl_communicator; unavailable when a trial has a wrong result.
   DeviceCollectives(const CollectivesChoice& choice, Device& device, comm::Grid grid, bool gathers_weights,
                     double timeout_s);
   DeviceCollectives(const DeviceCollectives&) = delete;

@@ -3,7 +3,7 @@
 namespace ingot::spec {
 
 int64_t context_parts(CpCommType type, int64_t ranks) {
-  return type == CpCommType::allgather && ranks > 1 ? 2 * ranks : ranks;
+  return type != CpCommType::a2a && ranks > 1 ? 2 * ranks : ranks;
 }
 
 std::vector<Range> context_rows(CpCommType type, int64_t rank, int64_t ranks, int64_t rows) {

@@ -176,7 +176,7 @@ void check_context_parallel(const ModelSpec& model, const ContextParallel& cp) {
                "the sequence length of {} cannot be divided among {} context-parallel ranks{}", cp.sequence_length,
                cp.ranks, parts > cp.ranks ? ", with two chunks each" : "");
   }
-  if (cp.type == CpCommType::allgather) return;
+  if (cp.type != CpCommType::a2a) return;
   const auto heads_of = [&](const Attention& attention) {
     const Attention part = attention.split(cp.tp);
     return std::pair(part.heads, part.kv_heads);
@@ -193,7 +193,7 @@ void check_context_parallel(const ModelSpec& model, const ContextParallel& cp) {
   for (int64_t ranks = 1; ranks <= heads; ++ranks) {
     if (can(ranks)) list += fmt::format("{}{}", list.empty() ? "" : ", ", ranks);
   }
-  const std::string other = cp.bitwise ? "" : ", or cp_comm_type: allgather, which divides no heads";
+  const std::string other = cp.bitwise ? "" : ", or cp_comm_type: p2p or allgather, which divide no heads";
   throw_hint(ErrorKind::usage, fmt::format("use one of {}{}", list, other),
              "{} context-parallel ranks cannot share the {} heads and {} key/value heads that each of {} "
              "tensor-parallel ranks has{}",

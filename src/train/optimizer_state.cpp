@@ -384,18 +384,18 @@ OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec& model, const st
   return bytes;
 }
 
-std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
-                                           const ShardSpec& share) {
+std::vector<DividedBucket> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
+                                             const ShardSpec& share) {
   if (share.bucket_bytes > 0)
     throw_error(ErrorKind::internal, "weights that are gathered block by block, with joined buckets of gradients");
   const OptimizerState::Layout layout(model, std::nullopt, activation, types, share);
   const std::vector<spec::HeldParameter> held = spec::held_parameters(model, share.shards);
-  std::vector<DividedUnit> units;
+  std::vector<DividedBucket> divided;
   for (const Bucket& bucket : layout.buckets) {
-    DividedUnit& unit = units.emplace_back();
-    for (const size_t i : bucket.order) unit.push_back({held[i].whole, layout.parts[i]});
+    DividedBucket& parameters = divided.emplace_back();
+    for (const size_t i : bucket.order) parameters.push_back({held[i].whole, layout.parts[i]});
   }
-  return units;
+  return divided;
 }
 
 std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,

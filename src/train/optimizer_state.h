@@ -113,10 +113,10 @@ struct DividedParameter {
   size_t whole = 0;  // index in spec::parameters
   std::vector<Range> parts;
 };
-// Those of a bucket, in an order in which the ranks' parts follow each other.
-using DividedUnit = std::vector<DividedParameter>;
-std::vector<DividedUnit> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
-                                           const ShardSpec& share);
+// Those of a bucket of gradients, in an order in which the ranks' parts follow each other.
+using DividedBucket = std::vector<DividedParameter>;
+std::vector<DividedBucket> divide_parameters(const spec::ModelSpec& model, DType activation, OptimizerDtypes types,
+                                             const ShardSpec& share);
 
 // What ranks exchange of a bucket, in bytes.
 struct BucketBytes {
@@ -190,7 +190,7 @@ class OptimizerState {
  private:
   friend OptimizerStateBytes optimizer_state_bytes(const spec::ModelSpec&, const std::optional<spec::LoraSpec>&, DType,
                                                    OptimizerDtypes, const ShardSpec&);
-  friend std::vector<DividedUnit> divide_parameters(const spec::ModelSpec&, DType, OptimizerDtypes, const ShardSpec&);
+  friend std::vector<DividedBucket> divide_parameters(const spec::ModelSpec&, DType, OptimizerDtypes, const ShardSpec&);
   friend std::vector<BucketBytes> bucket_bytes(const spec::ModelSpec&, const std::optional<spec::LoraSpec>&, DType,
                                                OptimizerDtypes, const ShardSpec&);
   struct Layout;

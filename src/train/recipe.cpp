@@ -167,9 +167,10 @@ void describe(Visitor& v, ParallelRecipe& r) {
           {.min = 1, .max = 1024});
   v.field("pp", r.pp, "pipeline stages", {.min = 1, .max = 1024});
   v.field("cp", r.cp, "context-parallel ranks: each has a part of every sequence's tokens", {.min = 1, .max = 1024});
-  v.field("cp_comm_type", r.cp_comm_type,
-          "with cp: a2a, ranks exchange heads; allgather, they gather keys and values, and cp may be above the number "
-          "of heads");
+  v.field(
+      "cp_comm_type", r.cp_comm_type,
+      "with cp: a2a, ranks exchange heads; allgather, they gather keys and values; p2p, these pass round a ring; with "
+      "both cp may be above the number of heads");
   v.field("ep", r.ep, "expert-parallel ranks: of the dp x cp ranks, those that divide the experts of a mixture",
           {.min = 1, .max = 1024});
   v.field("schedule", r.schedule,
@@ -463,10 +464,6 @@ void check_parallel(const Recipe& r, Fail fail) {
                      "gathered block by block",
                      p.bucket_mib));
   }
-  if (p.ep > 1 && p.zero == 3) {
-    fail("set parallel.zero to 2, or parallel.ep to 1",
-         fmt::format("parallel.zero 3 with parallel.ep {}: the experts that a rank has are not divided further", p.ep));
-  }
   if (p.offload == Offload::weights) check_offloaded_weights(r, fail);
   if (p.offload == Offload::optimizer) check_offloaded_optimizer(r, fail);
   if (p.zero == 3 && p.replicas() > 1 && !r.eval.prompts.empty()) {
@@ -474,11 +471,11 @@ void check_parallel(const Recipe& r, Fail fail) {
          fmt::format("eval.prompts with parallel.zero 3 and {} ranks: samples need the whole model on one rank",
                      p.replicas()));
   }
-  if (r.determinism == Determinism::bitwise && p.cp > 1 && p.cp_comm_type == spec::CpCommType::allgather) {
+  if (r.determinism == Determinism::bitwise && p.cp > 1 && p.cp_comm_type != spec::CpCommType::a2a) {
     fail("set parallel.cp_comm_type: a2a, or determinism: fast",
-         fmt::format("determinism: bitwise with parallel.cp {} and parallel.cp_comm_type: allgather: gradients of keys "
-                     "and values are sums over the ranks, which depend on their number",
-                     p.cp));
+         fmt::format("determinism: bitwise with parallel.cp {} and parallel.cp_comm_type: {}: gradients of keys and "
+                     "values are sums over the ranks, which depend on their number",
+                     p.cp, name(p.cp_comm_type)));
   }
   if (r.determinism == Determinism::bitwise && p.units % p.cp != 0) {
     fail(units_hint("parallel.cp to 1", p.cp),

@@ -194,6 +194,7 @@ const char* name(Precision precision);
 const char* name(StateType type);
 const char* name(MasterType type);
 const char* name(OptimizerName optimizer);
+const char* name(spec::CpCommType type);
 DType dtype_of(Precision precision);  // of activations
 DType dtype_of(StateType type);       // u8 for int8
 DType dtype_of(MasterType type);

@@ -48,8 +48,8 @@ struct ingot::EnumNames<ingot::spec::PipelineScheduleName> {
 };
 template <>
 struct ingot::EnumNames<ingot::spec::CpCommType> {
-  static constexpr std::pair<spec::CpCommType, const char*> names[] = {{spec::CpCommType::a2a, "a2a"},
-                                                                       {spec::CpCommType::allgather, "allgather"}};
+  static constexpr std::pair<spec::CpCommType, const char*> names[] = {
+      {spec::CpCommType::a2a, "a2a"}, {spec::CpCommType::allgather, "allgather"}, {spec::CpCommType::p2p, "p2p"}};
 };
 template <>
 struct ingot::EnumNames<ingot::train::Order> {

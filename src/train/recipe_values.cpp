@@ -39,6 +39,7 @@ const char* name(Precision precision) { return name_in_recipes(precision); }
 const char* name(StateType type) { return name_in_recipes(type); }
 const char* name(MasterType type) { return name_in_recipes(type); }
 const char* name(OptimizerName optimizer) { return name_in_recipes(optimizer); }
+const char* name(spec::CpCommType type) { return name_in_recipes(type); }
 
 DType dtype_of(Precision precision) { return precision == Precision::fp32 ? DType::f32 : DType::bf16; }
 DType dtype_of(StateType type) {

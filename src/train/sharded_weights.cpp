@@ -1,6 +1,7 @@
 #include "train/sharded_weights.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -20,16 +21,22 @@ std::vector<Range> in_bytes(const std::vector<Range>& elements, const ParameterF
   return bytes;
 }
 
-// The forms of each unit, in the order of the table.
-std::vector<std::vector<ParameterForm>> by_unit(const spec::ModelSpec& model, std::span<const ParameterForm> forms) {
+// Of a bucket: its unit, and WeightBucket::divided.
+using BucketKey = std::pair<size_t, bool>;
+
+// The forms of each bucket, in the order of the table.
+std::map<BucketKey, std::vector<ParameterForm>> by_bucket(const spec::ModelSpec& model,
+                                                          std::span<const ParameterForm> forms,
+                                                          const spec::ModelShard& shard) {
   const std::vector<spec::ParamSpec> table = spec::parameters(model);
   const auto blocks = static_cast<size_t>(model.num_layers());
-  std::vector<std::vector<ParameterForm>> units(blocks + 2);
+  std::map<BucketKey, std::vector<ParameterForm>> buckets;
   for (const ParameterForm& form : forms) {
     const spec::ParamSpec& p = table[form.number];
-    units[p.layer >= 0 ? static_cast<size_t>(1 + p.layer) : p.after_blocks ? blocks + 1 : 0].push_back(form);
+    const size_t unit = p.layer >= 0 ? static_cast<size_t>(1 + p.layer) : p.after_blocks ? blocks + 1 : 0;
+    buckets[{unit, shard.divides(p)}].push_back(form);
   }
-  return units;
+  return buckets;
 }
 
 // Two places outside the blocks, of which a tied embedding, which is used at both ends, has one for itself; then two
@@ -40,11 +47,22 @@ size_t place_number(int unit, size_t units, bool tied) {
   return 2 + static_cast<size_t>(unit) % 2;
 }
 
-std::array<int64_t, 4> place_sizes(std::span<const WeightUnit> units, bool tied) {
-  std::array<int64_t, 4> sizes{};
+struct PlaceSize {
+  int64_t memory = 0;
+  std::array<int64_t, 2> workspaces{};  // by WeightBucket::divided: of the largest that several ranks gather
+};
+
+std::array<PlaceSize, 4> place_sizes(std::span<const WeightUnit> units, bool tied, bool offloaded) {
+  std::array<PlaceSize, 4> sizes{};
   for (size_t u = 0; u < units.size(); ++u) {
-    int64_t& size = sizes[place_number(static_cast<int>(u), units.size(), tied)];
-    size = std::max(size, units[u].total);
+    PlaceSize& size = sizes[place_number(static_cast<int>(u), units.size(), tied)];
+    for (const WeightBucket& bucket : units[u]) {
+      const bool gathered = bucket.sections.size() > 1;
+      if (gathered || offloaded) size.memory = std::max(size.memory, bucket.begin + bucket.total);
+      if (!gathered) continue;
+      int64_t& workspace = size.workspaces.at(bucket.divided ? 1 : 0);
+      workspace = std::max(workspace, bucket.total);
+    }
   }
   return sizes;
 }
@@ -52,42 +70,54 @@ std::array<int64_t, 4> place_sizes(std::span<const WeightUnit> units, bool tied)
 }  // namespace
 
 std::vector<WeightUnit> weight_units(const spec::ModelSpec& model, std::span<const ParameterForm> forms,
-                                     std::span<const DividedUnit> trained, const ShardSpec& share) {
-  std::vector<WeightUnit> units;
-  std::vector<std::vector<ParameterForm>> all = by_unit(model, forms);
+                                     std::span<const DividedBucket> trained, const ShardSpec& share) {
+  std::map<BucketKey, std::vector<ParameterForm>> all = by_bucket(model, forms, share.shards.front());
   if (!trained.empty() && trained.size() != all.size())
-    throw_error(ErrorKind::internal, "{} units of weights, and {} of gradients", all.size(), trained.size());
-  for (size_t u = 0; u < all.size(); ++u) {
-    std::vector<ParameterForm>& members = all[u];
+    throw_error(ErrorKind::internal, "{} buckets of weights, and {} of gradients", all.size(), trained.size());
+  std::vector<WeightUnit> units(static_cast<size_t>(model.num_layers()) + 2);
+  auto next = trained.begin();
+  for (auto& [key, members] : all) {
+    const auto& [number, divided] = key;
+    const int ranks = share.ranks_of(divided);
     std::vector<std::vector<Range>> parts;
     if (trained.empty()) {
       std::vector<int64_t> bytes;
       for (const ParameterForm& form : members) bytes.push_back(static_cast<int64_t>(form.bytes()));
-      parts = divide(bytes, share.ranks);
+      parts = divide(bytes, ranks);
     } else {
       std::vector<ParameterForm> ordered;
-      for (const DividedParameter& each : trained[u]) {
+      for (const DividedParameter& each : *next++) {
         const auto form = std::ranges::find(members, each.whole, &ParameterForm::number);
         if (form == members.end())
-          throw_error(ErrorKind::internal, "parameter {} is not in unit {} of the weights", each.whole, u);
+          throw_error(ErrorKind::internal, "parameter {} is not in this bucket of unit {} of the weights", each.whole,
+                      number);
         parts.push_back(in_bytes(each.parts, *form));
         ordered.push_back(*form);
       }
       members = std::move(ordered);
     }
-    for (std::vector<Range>& each : parts) each.resize(static_cast<size_t>(share.ranks));
+    for (std::vector<Range>& each : parts) each.resize(static_cast<size_t>(ranks));
     std::vector<size_t> order(members.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::vector<int64_t> room(members.size());
     std::ranges::transform(members, room.begin(), footprint);
-    Sections made = make_sections(order, room, parts, share.ranks);
-    WeightUnit& unit = units.emplace_back();
-    unit.total = made.total;
-    unit.sections = std::move(made.sizes);
-    for (size_t i = 0; i < members.size(); ++i)
-      unit.members.push_back({members[i], made.offsets[i], parts[i][static_cast<size_t>(share.rank)]});
+    Sections made = make_sections(order, room, parts, ranks);
+    WeightUnit& unit = units[number];
+    WeightBucket bucket{.divided = divided, .total = made.total, .sections = std::move(made.sizes)};
+    if (!unit.empty()) bucket.begin = unit.back().begin + unit.back().total;
+    const auto rank = static_cast<size_t>(share.rank_of(divided));
+    for (size_t i = 0; i < members.size(); ++i) bucket.members.push_back({members[i], made.offsets[i], parts[i][rank]});
+    unit.push_back(std::move(bucket));
   }
   return units;
+}
+
+std::vector<size_t> gathered_bytes(const WeightUnit& unit) {
+  std::vector<size_t> bytes;
+  for (const WeightBucket& bucket : unit) {
+    if (bucket.sections.size() > 1) bytes.push_back(static_cast<size_t>(bucket.total));
+  }
+  return bytes;
 }
 
 std::vector<int> gathered_units(const spec::ModelSpec& model, std::span<const int> pass, int64_t passes, bool kept) {
@@ -111,57 +141,78 @@ ShardedWeightBytes sharded_weight_bytes(const spec::ModelSpec& model, std::span<
                                         const ShardSpec& share, bool staged) {
   ShardedWeightBytes bytes;
   size_t& own = share.offload_weights ? bytes.offloaded : bytes.own;
-  for (const WeightUnit& unit : units) own += Arena::footprint(unit.sections[static_cast<size_t>(share.rank)]);
-  for (const int64_t size : place_sizes(units, model.tied_head))
-    bytes.gathered += Arena::footprint(static_cast<size_t>(size));
-  if (staged && share.ranks > 1) bytes.staging = bytes.gathered;
+  for (const WeightUnit& unit : units) {
+    for (const WeightBucket& bucket : unit)
+      own += Arena::footprint(bucket.sections[static_cast<size_t>(share.rank_of(bucket.divided))]);
+  }
+  for (const PlaceSize& size : place_sizes(units, model.tied_head, share.offload_weights)) {
+    bytes.gathered += Arena::footprint(static_cast<size_t>(size.memory));
+    for (const int64_t workspace : size.workspaces) {
+      if (staged) bytes.staging += static_cast<size_t>(workspace);
+    }
+  }
   return bytes;
 }
 
 ShardedWeights::ShardedWeights(Device& device, const spec::ModelSpec& model, std::vector<WeightUnit> units,
-                               const ShardSpec& share, std::shared_ptr<comm::DeviceCommunicator> ranks)
+                               const ShardSpec& share, std::shared_ptr<comm::DeviceCommunicator> ranks,
+                               std::shared_ptr<comm::DeviceCommunicator> expert_ranks)
     : device_(device),
       units_(std::move(units)),
       tied_(model.tied_head),
-      ranks_(std::move(ranks)),
+      share_(share),
+      ranks_{std::move(ranks), std::move(expert_ranks)},
       offloaded_(share.offload_weights) {
   if (offloaded_ && device.host_visible())
     throw_error(ErrorKind::internal, "weights of {} offloaded to its own memory", device.name());
-  const auto rank = static_cast<size_t>(ranks_->rank());
-  const ShardedWeightBytes bytes = sharded_weight_bytes(model, units_, share, ranks_->staging_bytes(1) > 0);
+  const ShardedWeightBytes bytes = sharded_weight_bytes(model, units_, share, false);
   store_ = Arena(device, bytes.own, "weights");
   host_store_ = PinnedBuffer(device, bytes.offloaded);
   std::byte* next_on_host = host_store_.data();
   gathered_ = Arena(device, bytes.gathered, "gathered weights");
-  const std::array<int64_t, 4> sizes = place_sizes(units_, tied_);
+  const std::array<PlaceSize, 4> sizes = place_sizes(units_, tied_, offloaded_);
   for (size_t i = 0; i < places_.size(); ++i) {
-    const auto size = static_cast<size_t>(sizes[i]);
-    places_[i].memory = static_cast<std::byte*>(gathered_.allocate_bytes(size));
-    if (ranks_->size() > 1) places_[i].workspace = ranks_->make_workspace(size);
+    places_[i].memory = static_cast<std::byte*>(gathered_.allocate_bytes(static_cast<size_t>(sizes[i].memory)));
+    for (size_t kind = 0; kind < ranks_.size(); ++kind) {
+      const auto size = static_cast<size_t>(sizes[i].workspaces.at(kind));
+      if (size > 0 && ranks_.at(kind)) places_[i].workspaces.at(kind) = ranks_.at(kind)->make_workspace(size);
+    }
     places_[i].used = device.make_event();
     places_[i].uploaded = device.make_event();
   }
   const size_t parameters = spec::parameters(model).size();
   own_.resize(parameters);
   unit_of_.assign(parameters, -1);
+  always_there_.assign(parameters, false);
   weights_.parameters.resize(parameters);
+  sections_.resize(units_.size());
   for (size_t u = 0; u < units_.size(); ++u) {
-    const WeightUnit& unit = units_[u];
-    const size_t start = section_start(static_cast<int>(u));
-    std::byte* section = next_on_host;
-    if (offloaded_) {
-      next_on_host += Arena::footprint(unit.sections[rank]);
-    } else {
-      section = static_cast<std::byte*>(store_.allocate_bytes(unit.sections[rank]));
-    }
-    sections_.push_back(section);
     const Place& place = place_of(static_cast<int>(u));
-    for (const WeightUnit::Member& member : unit.members) {
-      const size_t number = member.form.number;
-      unit_of_[number] = static_cast<int>(u);
-      weights_.parameters[number] = member.form.at(place.memory + member.offset, device);
-      own_[number] = {member.own, section};
-      if (member.own.count() > 0) own_[number].data += static_cast<size_t>(member.offset + member.own.begin) - start;
+    for (const WeightBucket& bucket : units_[u]) {
+      const auto& among = ranks_.at(bucket.divided ? 1 : 0);
+      const auto num_ranks = among ? static_cast<size_t>(among->size()) : size_t{1};
+      const size_t rank = rank_in(bucket);
+      if (num_ranks != bucket.sections.size() || (among && static_cast<size_t>(among->rank()) != rank)) {
+        throw_error(ErrorKind::internal, "weights of rank {} of {} are gathered by rank {} of {}", rank,
+                    bucket.sections.size(), among ? among->rank() : 0, num_ranks);
+      }
+      const size_t size = bucket.sections[rank], start = section_start(bucket);
+      std::byte* section = next_on_host;
+      if (offloaded_) {
+        next_on_host += Arena::footprint(size);
+      } else {
+        section = static_cast<std::byte*>(store_.allocate_bytes(size));
+      }
+      sections_[u].push_back(section);
+      std::byte* memory = is_gathered(bucket) ? place.memory + bucket.begin : section;
+      for (const WeightBucket::Member& member : bucket.members) {
+        const size_t number = member.form.number;
+        unit_of_[number] = static_cast<int>(u);
+        always_there_[number] = !is_gathered(bucket);
+        weights_.parameters[number] = member.form.at(memory + member.offset, device);
+        own_[number] = {member.own, section};
+        if (member.own.count() > 0) own_[number].data += static_cast<size_t>(member.offset + member.own.begin) - start;
+      }
     }
   }
 }
@@ -176,8 +227,8 @@ Tensor ShardedWeights::own(size_t number, DType type) const {
 
 bool ShardedWeights::is_there(size_t number) const {
   const int unit = unit_of_[number];
-  return unit >= 0 &&
-         std::ranges::any_of(places_, [&](const Place& place) { return place.unit == unit && !place.pending; });
+  const auto holds_it = [&](const Place& place) { return place.unit == unit && !place.pending; };
+  return always_there_[number] || (unit >= 0 && std::ranges::any_of(places_, holds_it));
 }
 
 void ShardedWeights::begin_pass(std::vector<int> units) {
@@ -185,9 +236,21 @@ void ShardedWeights::begin_pass(std::vector<int> units) {
   next_ = 0;
 }
 
-size_t ShardedWeights::section_start(int unit) const {
-  const auto sections = units_[static_cast<size_t>(unit)].sections.begin();
-  return std::accumulate(sections, sections + ranks_->rank(), size_t{0});
+size_t ShardedWeights::section_start(const WeightBucket& bucket) const {
+  const auto sections = bucket.sections.begin();
+  return std::accumulate(sections, sections + static_cast<int64_t>(rank_in(bucket)), size_t{0});
+}
+
+// After what has computed with the place's memory, while later work computes.
+void ShardedWeights::upload(Place& place, int unit) {
+  const WeightUnit& buckets = units_[static_cast<size_t>(unit)];
+  place.used->record(Stream::compute);
+  place.used->wait_on(Stream::copy);
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    device_.copy_from_host_async(Stream::copy, place.memory + buckets[b].begin + section_start(buckets[b]),
+                                 sections_[static_cast<size_t>(unit)][b], buckets[b].sections[rank_in(buckets[b])]);
+  }
+  place.uploaded->record(Stream::copy);
 }
 
 void ShardedWeights::begin_gather(int unit) {
@@ -195,25 +258,20 @@ void ShardedWeights::begin_gather(int unit) {
   if (place.unit == unit) return;
   place.unit = unit;
   if (local_only_) return;
-  const WeightUnit& gathered = units_[static_cast<size_t>(unit)];
-  const std::byte* section = sections_[static_cast<size_t>(unit)];
   place.pending = true;
   if (log_ != nullptr) log_->begin(Action::gather, unit);
-  Stream after = Stream::compute;
-  if (offloaded_) {
-    // After what has computed with the place's memory, while later work computes.
-    after = Stream::copy;
-    std::byte* uploaded = place.memory + section_start(unit);
-    place.used->record(Stream::compute);
-    place.used->wait_on(after);
-    device_.copy_from_host_async(after, uploaded, section, gathered.sections[static_cast<size_t>(ranks_->rank())]);
-    place.uploaded->record(after);
-    section = uploaded;
+  if (offloaded_) upload(place, unit);
+  const WeightUnit& buckets = units_[static_cast<size_t>(unit)];
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const WeightBucket& bucket = buckets[b];
+    if (bucket.sections.size() == 1) continue;
+    const size_t kind = bucket.divided ? 1 : 0;
+    std::byte* all = place.memory + bucket.begin;
+    const std::byte* own = offloaded_ ? all + section_start(bucket) : sections_[static_cast<size_t>(unit)][b];
+    place.operations.at(kind) = ranks_.at(kind)->all_gather(place.workspaces.at(kind), all, own, bucket.sections,
+                                                            offloaded_ ? Stream::copy : Stream::compute);
+    if (traffic_ != nullptr) traffic_->add({spec::Axis::dp, spec::Collective::all_gather}, bucket.total);
   }
-  if (ranks_->size() == 1) return;
-  place.operation = ranks_->all_gather(place.workspace, place.memory, section, gathered.sections, after);
-  if (traffic_ != nullptr)
-    traffic_->add({spec::Axis::dp, spec::Collective::all_gather}, static_cast<int64_t>(gathered.exchanged()));
 }
 
 void ShardedWeights::need(int unit) {
@@ -225,10 +283,9 @@ void ShardedWeights::need(int unit) {
   begin_gather(unit);
   Place& place = place_of(unit);
   if (std::exchange(place.pending, false)) {
-    if (ranks_->size() > 1) {
-      std::exchange(place.operation, nullptr)->wait();
-    } else {
-      place.uploaded->wait_on(Stream::compute);
+    if (offloaded_) place.uploaded->wait_on(Stream::compute);
+    for (comm::DeviceCommunicator::PendingOperation& operation : place.operations) {
+      if (operation) std::exchange(operation, nullptr)->wait();
     }
     if (log_ != nullptr) log_->end(Action::gather, unit);
   }
@@ -246,7 +303,7 @@ void ShardedWeights::set_local_only(bool local_only) {
 
 void ShardedWeights::abandon() {
   for (Place& place : places_) {
-    place.operation.reset();
+    for (comm::DeviceCommunicator::PendingOperation& operation : place.operations) operation.reset();
     place.pending = false;
   }
   changed();

@@ -96,14 +96,21 @@ Step::Step(Device& device, const ops::Registry& registry, ThreadPool& threads, c
                     BatchUploader::Share{grid.cp.rank(), grid.cp.size(), share.sum_slices, share.cp_comm_type});
   if (share.cp > 1) {
     const auto ranks = grid.on_device.cp ? grid.on_device.cp : comm::through_host(device, grid.cp);
-    if (share.cp_comm_type == spec::CpCommType::a2a) {
-      head_exchange_.emplace(
-          ranks, nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
-      head_exchange_->set_traffic(&traffic_);
-    } else {
-      key_values_.emplace(ranks,
-                          nn::KeyValueGather::largest_bytes(model.spec, share.tp(), tokens, settings.activation));
-      key_values_->set_traffic(&traffic_);
+    switch (share.cp_comm_type) {
+      case spec::CpCommType::a2a:
+        head_exchange_.emplace(
+            ranks, nn::HeadExchange::largest_bytes(model.spec, share.tp(), tokens / share.cp, settings.activation));
+        head_exchange_->set_traffic(&traffic_);
+        break;
+      case spec::CpCommType::allgather:
+        key_values_.emplace(ranks,
+                            nn::KeyValueGather::largest_bytes(model.spec, share.tp(), tokens, settings.activation));
+        key_values_->set_traffic(&traffic_);
+        break;
+      case spec::CpCommType::p2p:
+        ring_.emplace(ranks, nn::KeyValueRing::largest_bytes(model.spec, share.tp(), tokens / share.cp));
+        ring_->set_traffic(&traffic_);
+        break;
     }
   }
   if (share.sequence_parallel()) {
@@ -181,6 +188,7 @@ nn::Pass Step::pass_over(const MicroBatch& batch) {
   pass.tp.rows = row_exchange_ ? &*row_exchange_ : nullptr;
   pass.cp = head_exchange_ ? &*head_exchange_ : nullptr;
   pass.key_values = key_values_ ? &*key_values_ : nullptr;
+  pass.ring = ring_ ? &*ring_ : nullptr;
   pass.ep = expert_exchange_ ? &*expert_exchange_ : nullptr;
   const ShardSpec& share = optimizer_state_.share();
   if (share.sum_slices > 1) {
@@ -520,6 +528,7 @@ void Step::probe_memory(std::span<const data::PackedSequence> sequences, std::sp
     if (sharded_ != nullptr) sharded_->set_local_only(alone);
     if (head_exchange_) head_exchange_->set_local_only(alone);
     if (key_values_) key_values_->set_local_only(alone);
+    if (ring_) ring_->set_local_only(alone);
     if (row_exchange_) row_exchange_->set_local_only(alone);
     if (expert_exchange_) expert_exchange_->set_local_only(alone);
   };

@@ -17,6 +17,7 @@
 #include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
 #include "nn/key_value_gather.h"
+#include "nn/key_value_ring.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
 #include "train/action_log.h"
@@ -222,6 +223,7 @@ class Step {
   std::optional<nn::DeviceSum> tp_sum_;                // where grid_.on_device.tp is
   std::optional<nn::HeadExchange> head_exchange_;      // with context-parallel ranks: this
   std::optional<nn::KeyValueGather> key_values_;       // or this
+  std::optional<nn::KeyValueRing> ring_;               // or this
   std::optional<nn::RowExchange> row_exchange_;        // with sequence parallelism
   std::optional<nn::ExpertExchange> expert_exchange_;  // with expert-parallel ranks
   GradientSync gradient_sync_;

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "nn/expert_exchange.h"
 #include "nn/head_exchange.h"
 #include "nn/key_value_gather.h"
+#include "nn/key_value_ring.h"
 #include "nn/next_token_loss.h"
 #include "nn/row_exchange.h"
 #include "nn/transfer.h"
@@ -69,6 +71,22 @@ size_t message_bytes(const spec::ModelSpec& model, const models::PassShape& shap
   return static_cast<size_t>(shape.own_rows(shape.tokens) * model.hidden) * size_of(shape.activation);
 }
 
+// Of what context-parallel ranks send through host memory. `tokens`: of a rank.
+size_t context_parallel_bytes(const spec::ModelSpec& model, const StepSettings& settings, const ShardSpec& share,
+                              int64_t tokens) {
+  switch (share.cp_comm_type) {
+    case spec::CpCommType::a2a:
+      return nn::HeadExchange::workspace_bytes(
+          nn::HeadExchange::largest_bytes(model, share.tp(), tokens, settings.activation));
+    case spec::CpCommType::allgather:
+      return nn::RowExchange::workspace_bytes(
+          nn::KeyValueGather::largest_bytes(model, share.tp(), tokens * share.cp, settings.activation));
+    case spec::CpCommType::p2p:
+      return nn::KeyValueRing::workspace_bytes(nn::KeyValueRing::largest_bytes(model, share.tp(), tokens));
+  }
+  throw_error(ErrorKind::internal, "no such communication of context-parallel ranks");
+}
+
 // Of one micro-batch in one of the parts.
 spec::SavedBytes saved_bytes(const spec::ModelSpec& model, const StepSettings& settings, const spec::ModelShard& shard,
                              int64_t lowest_trainable_layer, int64_t tokens) {
@@ -103,13 +121,7 @@ StepBytes Step::bytes(const spec::ModelSpec& model, const StepSettings& settings
     bytes.scratch = std::max(bytes.scratch, std::max({pass.forward, loss, pass.backward}) + accumulator);
     if (shard.last()) bytes.scratch = std::max(bytes.scratch, pass.loss_input + objective(false));
   }
-  if (share.cp > 1 && !host_visible) {
-    bytes.exchange = share.cp_comm_type == spec::CpCommType::a2a
-                         ? nn::HeadExchange::workspace_bytes(
-                               nn::HeadExchange::largest_bytes(model, share.tp(), shape.tokens, settings.activation))
-                         : nn::RowExchange::workspace_bytes(nn::KeyValueGather::largest_bytes(
-                               model, share.tp(), shape.tokens * share.cp, settings.activation));
-  }
+  if (share.cp > 1 && !host_visible) bytes.exchange = context_parallel_bytes(model, settings, share, shape.tokens);
   if (share.sequence_parallel() && !host_visible) {
     bytes.exchange += nn::RowExchange::workspace_bytes(static_cast<size_t>(shape.tokens * model.hidden) *
                                                        size_of(settings.activation));

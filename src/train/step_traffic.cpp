@@ -27,7 +27,8 @@ struct CutAdapters {
 class Counter {
  public:
   Counter(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora, const OptimizerDtypes& types,
-          const StepSettings& settings, const ShardSpec& share, std::span<const size_t> units, int64_t sequences)
+          const StepSettings& settings, const ShardSpec& share, std::span<const std::vector<size_t>> units,
+          int64_t sequences)
       : model_(model), lora_(lora), types_(types), settings_(settings), share_(share), units_(units) {
     const int data_parallel = share.data_parallel();
     const auto own = [&](int rank) {
@@ -215,8 +216,15 @@ class Counter {
   }
 
   // Of context-parallel ranks: so many matrices of queries (or of results) and of keys or values where they exchange
-  // heads; else keys and values, and in backward the sums of their gradients.
+  // heads; else keys and values, and in backward the sums of their gradients, in fp32 where they pass round a ring:
+  // these also come home.
   void exchange(const spec::Attention& attention, int64_t tokens, int64_t queries, int64_t keys, bool backward) {
+    if (share_.cp_comm_type == spec::CpCommType::p2p) {
+      const int64_t elements = 2 * tokens * attention.key_width();
+      add(Axis::cp, Collective::send, elements * width(), share_.cp - 1);
+      if (backward) add(Axis::cp, Collective::send, elements * 4, share_.cp);
+      return;
+    }
     if (share_.cp_comm_type == spec::CpCommType::allgather) {
       const int64_t all = tokens * share_.cp * attention.key_width() * width();
       add(Axis::cp, Collective::all_gather, all, 2);
@@ -286,8 +294,10 @@ class Counter {
   void count_weights() {
     if (share_.zero_stage() < 3) return;
     const std::vector<int> pass = nn::weight_units_of_pass(model_.num_layers(), lowest_);
-    for (const int unit : gathered_units(model_, pass, std::ssize(tokens_), lora_.has_value()))
-      add(Axis::dp, Collective::all_gather, static_cast<int64_t>(units_[static_cast<size_t>(unit)]));
+    for (const int unit : gathered_units(model_, pass, std::ssize(tokens_), lora_.has_value())) {
+      for (const size_t bytes : units_[static_cast<size_t>(unit)])
+        add(Axis::dp, Collective::all_gather, static_cast<int64_t>(bytes));
+    }
   }
 
   const spec::ModelSpec& model_;
@@ -295,7 +305,7 @@ class Counter {
   const OptimizerDtypes& types_;
   const StepSettings& settings_;
   const ShardSpec& share_;
-  std::span<const size_t> units_;
+  std::span<const std::vector<size_t>> units_;
   int64_t lowest_ = 0;
   std::vector<int64_t> tokens_;  // of each micro-batch on this rank
   spec::PipelineSchedule schedule_;
@@ -307,7 +317,7 @@ class Counter {
 
 spec::Traffic step_traffic(const spec::ModelSpec& model, const std::optional<spec::LoraSpec>& lora,
                            const OptimizerDtypes& types, const StepSettings& settings, const ShardSpec& share,
-                           std::span<const size_t> units, int64_t sequences) {
+                           std::span<const std::vector<size_t>> units, int64_t sequences) {
   return Counter(model, lora, types, settings, share, units, sequences).count();
 }
 

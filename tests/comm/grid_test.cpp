@@ -144,11 +144,14 @@ TEST(Grid, DividesShardGroupsIntoExpertParallelRanks) {
     EXPECT_EQ(grid.ep.gather_one(world.rank()), (std::vector{at(dp / 2 * 2), at(dp / 2 * 2 + 1)}));
     const int first = dp / 4 * 4 + dp % 2;
     EXPECT_EQ(grid.expert_shard.gather_one(world.rank()), (std::vector{at(first), at(first + 2)}));
+    EXPECT_EQ(grid.expert_weights.gather_one(world.rank()), (std::vector{at(first), at(first + 2)}));
+    EXPECT_FALSE(grid.expert_weights.is(grid.expert_shard));
     const int pair = dp / 2 * 4;
     EXPECT_EQ(grid.model.gather_one(world.rank()), (std::vector{pair, pair + 1, pair + 2, pair + 3}));
     const Grid all = make_grid(world, {.dp = 16, .shard = 4, .ep = 4});
     EXPECT_EQ(all.ep.size(), 4);
     EXPECT_EQ(all.expert_shard.size(), 1);
+    EXPECT_EQ(all.expert_weights.size(), 1);
     EXPECT_EQ(all.replicas.size(), 4);
     EXPECT_THROW(make_grid(world, {.dp = 16, .shard = 2, .ep = 4}), Error);
   });

@@ -13,6 +13,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The shape of a mixture of four experts, with other sizes, into a folder.
+fs::path write_mixture(const fs::path& folder, const Json& sizes = Json::object()) {
+  fs::copy(fs::path(source_root) / "recipes" / "models" / "tiny", folder);
+  Json config = Json::parse(read_file(folder / "config.json", 1 << 20));
+  config["model_type"] = "mixtral";
+  config["architectures"] = {"MixtralForCausalLM"};
+  config["intermediate_size"] = 64;
+  config["num_local_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
+  config.update(sizes);
+  write(folder / "config.json", config.dump());
+  return folder;
+}
+
 // Ranks without any adapter: of three, which share the optimizer's state, and the lower stage of a pipeline.
 TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
   ASSERT_NO_FATAL_FAILURE(trains("base", {"steps=1"}));
@@ -174,6 +188,13 @@ TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
     return model(name, {"determinism=fast", "parallel.cp=2", "parallel.zero=2", how});
   };
   EXPECT_EQ(tokens("cp", device), tokens("cp-host", "parallel.collectives=host"));
+  const Json sizes = {{"hidden_size", 64}, {"head_dim", 16}, {"num_hidden_layers", 2}};
+  const std::string mixture = "model=" + write_mixture(program_ / "mixture", sizes).string();
+  const auto experts = [&](const std::string& name, const std::string& how) {
+    return model(name,
+                 {mixture, "determinism=bitwise", "parallel.dp=4", "parallel.ep=2", "parallel.zero=3", how, "steps=1"});
+  };
+  EXPECT_EQ(experts("ep", device), experts("ep-host", "parallel.collectives=host"));
   setenv("INGOT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
   program_.refuses_late(command("none", {"device=sim32", "parallel.dp=2", "threads=2", device}), 2,
                         "parallel.collectives: device: rank 0: /nowhere/libnccl.so");
@@ -307,6 +328,8 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
   };
   ASSERT_NO_FATAL_FAILURE(trains("one", with({})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=2", "parallel.cp=4", "parallel.zero=3", "threads=4"})));
+  ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=3", "parallel.cp=4", "parallel.cp_comm_type=p2p",
+                                                 "parallel.zero=1", "threads=4", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(trains("shared", with({"steps=4", "parallel.cp=2", "parallel.dp=2", "parallel.zero=2",
                                                  "parallel.shard=2", "threads=4", "batch.micro=1", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(
@@ -336,15 +359,7 @@ TEST_F(Pretrain, ContextParallelRanksFollowOneRank) {
 
 // A mixture whose experts are divided: the bytes of one rank, through checkpoints in other layouts; and an adapter.
 TEST_F(Pretrain, ExpertParallelRanksHaveTheBytesOfOneRank) {
-  const fs::path mixture = program_ / "mixture";
-  fs::copy(fs::path(source_root) / "recipes" / "models" / "tiny", mixture);
-  Json config = Json::parse(read_file(mixture / "config.json", 1 << 20));
-  config["model_type"] = "mixtral";
-  config["architectures"] = {"MixtralForCausalLM"};
-  config["intermediate_size"] = 64;
-  config["num_local_experts"] = 4;
-  config["num_experts_per_tok"] = 2;
-  write(mixture / "config.json", config.dump());
+  const fs::path mixture = write_mixture(program_ / "mixture");
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"schedule.name=constant", "determinism=bitwise", "model=" + mixture.string(),
                              "data.eval=" + (program_ / "train.jsonl").string()});
@@ -360,11 +375,27 @@ TEST_F(Pretrain, ExpertParallelRanksHaveTheBytesOfOneRank) {
                                                   "batch.micro=1", "threads=4", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(
       trains("divided", with({"steps=4", "parallel.dp=3", "parallel.zero=1", "threads=3", "--resume"})));
+  ASSERT_NO_FATAL_FAILURE(trains("divided", with({"steps=5", "parallel.dp=4", "parallel.ep=2", "parallel.zero=3",
+                                                  "batch.micro=1", "threads=4", "--resume"})));
   ASSERT_NO_FATAL_FAILURE(trains("divided", with({"parallel.dp=4", "parallel.ep=4", "parallel.zero=1", "parallel.pp=2",
                                                   "batch.micro=1", "threads=8", "--resume"})));
   EXPECT_EQ(curve("divided"), curve("one"));
   EXPECT_EQ(model("divided"), model("one"));
   EXPECT_EQ(events("divided", "eval").back()["loss"], events("one", "eval").back()["loss"]);
+  // The model that ranks with shares of the experts write, and experts that one rank of a shard group has alone.
+  ASSERT_NO_FATAL_FAILURE(
+      trains("shares", with({"parallel.dp=4", "parallel.ep=2", "parallel.zero=3", "batch.micro=1", "threads=4"})));
+  EXPECT_EQ(model("shares"), model("one"));
+  const std::vector<std::string> loaded = {"init=pretrained", "model=" + (run("one") / "model").string(), "steps=2"};
+  const auto continued = [&](const std::string& name, std::vector<std::string> more) {
+    more = with(more);
+    more.insert(more.end(), loaded.begin(), loaded.end());
+    trains(name, more);
+  };
+  ASSERT_NO_FATAL_FAILURE(continued("continued", {}));
+  ASSERT_NO_FATAL_FAILURE(continued("continued-shares", {"parallel.dp=4", "parallel.ep=2", "parallel.zero=3",
+                                                         "parallel.shard=2", "batch.micro=1", "threads=4"}));
+  EXPECT_EQ(model("continued-shares"), model("continued"));
 
   const auto adapter = [&](const std::string& name, const std::vector<std::string>& more) {
     std::vector<std::string> words = command(name, with(more));
@@ -376,8 +407,16 @@ TEST_F(Pretrain, ExpertParallelRanksHaveTheBytesOfOneRank) {
     return result.code == 0 ? read_file(run(name) / "adapter" / "adapter_model.safetensors", uint64_t{1} << 30)
                             : "failed";
   };
-  EXPECT_EQ(adapter("adapter", {"parallel.dp=2", "parallel.ep=2", "parallel.zero=1", "threads=2"}),
-            adapter("adapter-one", {}));
+  const std::string expected = adapter("adapter-one", {});
+  EXPECT_EQ(adapter("adapter", {"parallel.dp=2", "parallel.ep=2", "parallel.zero=1", "threads=2"}), expected);
+  const std::vector<std::string> shares = {"parallel.dp=4", "parallel.ep=2", "parallel.zero=3", "batch.micro=1",
+                                           "threads=4"};
+  EXPECT_EQ(adapter("adapter-shares", shares), expected);
+  for (const std::string weights : {"int8", "fp8"}) {
+    std::vector<std::string> more = shares;
+    more.push_back("weights=" + weights);
+    EXPECT_EQ(adapter(weights + "-shares", more), adapter(weights + "-one", {more.back()})) << weights;
+  }
   const std::vector<std::pair<std::vector<std::string>, std::string>> refusals = {
       {{"parallel.ep=2"}, "parallel.ep 2 does not divide the 1 ranks of parallel.dp x parallel.cp"},
       {{"parallel.dp=3", "parallel.ep=3", "threads=3"}, "4 experts cannot be divided among ep 3 ranks"}};

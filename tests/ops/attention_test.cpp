@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -13,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "ops/attention_bytes.h"
 #include "ops/registry.h"
+#include "tensor/tolerance.h"
 #include "tests/ops/emulated_amx.h"
 #include "tests/ops/expect_internal.h"
 
@@ -218,6 +220,70 @@ TEST_P(AttentionBits, DoNotDependOnTheOtherQueries) {
   }
 }
 
+// Two results of sums of `length` terms, the second rounded to its type: each has an error of its own.
+void expect_close(const Tensor& found, const Tensor& wanted, int64_t length, const char* what) {
+  const auto value = [](const Tensor& x, int64_t i) {
+    return static_cast<double>(x.dtype == DType::bf16 ? bf16_to_float(x.as<uint16_t>()[i]) : x.as<float>()[i]);
+  };
+  double largest = 0, apart = 0;
+  for (int64_t i = 0; i < wanted.elements(); ++i) {
+    largest = std::max(largest, std::abs(value(wanted, i)));
+    apart = std::max(apart, std::abs(value(found, i) - value(wanted, i)));
+  }
+  EXPECT_LE(apart, 2 * tolerance(wanted.dtype, length) * largest) << what;
+}
+
+// Results over parts of the keys, in any order, join to those over all; so do gradients. Some queries attend to no key
+// of the first part.
+TEST_P(AttentionBits, OfPartsOfTheKeysJoin) {
+  const int64_t tokens = 210;
+  const std::vector<std::pair<int64_t, int64_t>> parts = {{130, 210}, {0, 64}, {70, 130}, {64, 70}};
+  const Owned q = random(tokens, q_width, 41), dout = random(tokens, q_width, 42);
+  const Owned k = random(tokens, kv_width, 43), v = random(tokens, kv_width, 44);
+  const auto zeros = [&](int64_t rows, int64_t width) {
+    Owned x(*device_, DType::f32, {rows, width});
+    device_->fill_zero(x->data, x->bytes());
+    return x;
+  };
+  for (const std::vector<int32_t>& starts : {std::vector<int32_t>{0, 210}, {0, 5, 5, 134, 198, 209, 210}}) {
+    const Owned offsets = integers({std::ssize(starts)}, starts);
+    for (ops::AttentionAttributes variant : variants()) {
+      const Owned out = empty(tokens, q_width), dq = empty(tokens, q_width);
+      const Owned dk = empty(tokens, kv_width), dv = empty(tokens, kv_width);
+      const Owned lse(*device_, DType::f32, {attributes.heads, tokens});
+      ops::attention(context_, *out, *lse, *q, *k, *v, *offsets, variant);
+      ops::attention_backward(context_, *dq, *dk, *dv, *dout, {*out, *lse, *q, *k, *v}, *offsets, variant);
+      const Owned joined_out = zeros(tokens, q_width), joined_dq = zeros(tokens, q_width);
+      const Owned joined_dk = zeros(tokens, kv_width), joined_dv = zeros(tokens, kv_width);
+      for (const auto& queries : parts) {
+        const auto of_queries = [&](const Owned& all) { return all->slice(queries.first, queries.second); };
+        const Owned own_lse(*device_, DType::f32, {attributes.heads, queries.second - queries.first});
+        variant.first_query = queries.first;
+        for (const bool backward : {false, true}) {
+          for (size_t i = 0; i < parts.size(); ++i) {
+            const auto of_keys = [&](const Owned& all) { return all->slice(parts[i].first, parts[i].second); };
+            variant.first_key = parts[i].first;
+            variant.accumulate = backward || i > 0;
+            if (!backward) {
+              ops::attention(context_, of_queries(joined_out), *own_lse, of_queries(q), of_keys(k), of_keys(v),
+                             *offsets, variant);
+            } else {
+              ops::attention_backward(
+                  context_, of_queries(joined_dq), of_keys(joined_dk), of_keys(joined_dv), of_queries(dout),
+                  {of_queries(out), *own_lse, of_queries(q), of_keys(k), of_keys(v)}, *offsets, variant);
+            }
+          }
+        }
+      }
+      const int64_t length = tokens * attributes.heads / attributes.kv_heads + attributes.head_dim;  // of the longest
+      expect_close(*joined_out, *out, length, "out");
+      expect_close(*joined_dq, *dq, length, "dq");
+      expect_close(*joined_dk, *dk, length, "dk");
+      expect_close(*joined_dv, *dv, length, "dv");
+    }
+  }
+}
+
 // Contributions of masked keys are skipped or zero.
 TEST_P(AttentionBits, DoNotDependOnMaskedTokens) {
   const int64_t tokens = 190;
@@ -337,6 +403,14 @@ TEST_F(AttentionErrors, NameTheArgument) {
   wrong = attributes;
   wrong.first_query = 1;
   expect_internal([&] { call(*k, *offsets, wrong); }, "8 queries from token 1 on, of 8 tokens with keys");
+  wrong = attributes;
+  wrong.accumulate = true;
+  expect_internal([&] { call(*k, *offsets, wrong); }, "keys from token 0 on, which accumulate: true");
+  wrong.first_key = 1;
+  expect_internal([&] { call(*k, *offsets, wrong); }, "attention: lse is ");
+  wrong.accumulate = false;
+  expect_internal([&] { call(*k, *offsets, wrong); },
+                  "8 queries from token 0 on and 8 keys from token 1 on, of 8 tokens");
   const Owned falling = Owned::integers(*device_, {3}, {0, 9, 8});
   expect_internal([&] { call(*k, *falling, attributes); }, "are not ascending from 0 to 8");
   const Owned short_of = Owned::integers(*device_, {2}, {0, 7});

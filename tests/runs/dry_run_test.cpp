@@ -80,6 +80,9 @@ TEST_F(DryRunTest, SaysWhatAStepExchanges) {
   const std::string gathered = tables({"parallel.cp=2", "parallel.cp_comm_type=allgather"}, 0);
   EXPECT_EQ(count(gathered, "cp all-to-all"), 0) << gathered;
   for (const char* kind : {"cp reduce-scatter", "cp all-gather"}) EXPECT_EQ(count(gathered, kind), 1) << gathered;
+  const std::string ring = tables({"parallel.cp=2", "parallel.cp_comm_type=p2p"}, 0);
+  EXPECT_EQ(count(ring, "cp send"), 1) << ring;
+  for (const char* kind : {"cp all-to-all", "cp all-gather"}) EXPECT_EQ(count(ring, kind), 0) << ring;
 }
 
 // As the run would be: threads are those of affinity's CPUs, and too few are refused.
@@ -101,9 +104,11 @@ TEST_F(DryRunTest, SharesThreadsLikeARun) {
                 .find("parallel.shard 3 does not divide the 4 ranks with the same part of the model"),
             std::string::npos);
   EXPECT_NE(refused({"device=cpu,cpu", "threads=3", "parallel.dp=3"}).find("lists 2 devices"), std::string::npos);
-  EXPECT_NE(refused({"device=sim32", "threads=2", "parallel.cp=2", "parallel.cp_comm_type=allgather"})
-                .find("allgather on sim32"),
-            std::string::npos);
+  for (const std::string type : {"allgather", "p2p"}) {
+    EXPECT_NE(refused({"device=sim32", "threads=2", "parallel.cp=2", "parallel.cp_comm_type=" + type})
+                  .find(type + " on sim32"),
+              std::string::npos);
+  }
   EXPECT_NE(refused({"threads=3", "affinity=" + cpu}).find("cannot bind 3 threads"), std::string::npos);
 }
 

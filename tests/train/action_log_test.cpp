@@ -88,10 +88,15 @@ TEST(ActionLog, ReductionsBeginBeforeEarlierBlocksCompute) {
 // While a layer computes, the weights of the next are gathered: only what a micro-batch begins with is not gathered
 // ahead.
 TEST(ActionLog, WeightsAreGatheredWhileTheLayerBeforeComputes) {
-  for (const bool adapter : {false, true}) {
+  for (const auto& [adapter, ep] : {std::pair(false, 1), std::pair(true, 1), std::pair(false, 2)}) {
     SmallRun::Settings settings{.threads = 1};
     if (adapter) settings.lora = small_lora();
-    for_steps(settings, {.tp = 1, .stages = 1, .dp = 2, .zero = 3}, [&](const SmallRun& run, const Entries& entries) {
+    if (ep > 1) settings.spec.family = "mixtral";
+    for (spec::LayerSpec& layer : settings.spec.layers) {
+      if (ep > 1) layer.mlp = spec::Experts{.count = 4, .per_token = 2, .expert = spec::dense_of(layer.mlp)};
+    }
+    const Layout layout{.tp = 1, .stages = 1, .dp = 2 * ep, .zero = 3, .ep = ep};
+    for_steps(settings, layout, [](const SmallRun& run, const Entries& entries) {
       const int64_t units = run.spec.num_layers() + 2;
       int64_t gathered = 0;
       for (auto entry = entries.begin(); entry != entries.end(); ++entry) {

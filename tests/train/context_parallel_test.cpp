@@ -11,6 +11,7 @@
 #include "tensor/tolerance.h"
 #include "tests/train/layouts.h"
 #include "train/memory_probe.h"
+#include "train/recipe.h"
 
 namespace ingot::train {
 namespace {
@@ -41,7 +42,16 @@ TEST_P(ContextParallelTraining, EqualsOneRank) {
        .visible = false,
        .recompute = spec::Recompute::full,
        .cp = 3,
-       .cp_comm_type = allgather}};
+       .cp_comm_type = allgather},
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 3, .cp_comm_type = p2p},
+      {.tp = 1,
+       .stages = 1,
+       .dp = 1,
+       .zero = 3,
+       .visible = false,
+       .recompute = spec::Recompute::full,
+       .cp = 2,
+       .cp_comm_type = p2p}};
   if (models::can_be_cut(settings.spec, {.pp = 2}))
     layouts.push_back({.tp = 1, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2});
   compare(settings, layouts, GetParam().name, rounding_of(settings.spec));
@@ -54,7 +64,8 @@ TEST_P(ContextParallelTraining, AdaptersEqualOneRank) {
   compare(settings,
           {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
            {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .cp = 2},
-           {.tp = 1, .stages = 1, .dp = 1, .zero = 1, .cp = 2, .cp_comm_type = allgather}},
+           {.tp = 1, .stages = 1, .dp = 1, .zero = 1, .cp = 2, .cp_comm_type = allgather},
+           {.tp = 1, .stages = 1, .dp = 1, .zero = 1, .cp = 2, .cp_comm_type = p2p}},
           GetParam().name, rounding_of(settings.spec));
 }
 
@@ -122,21 +133,26 @@ TEST(ContextParallel, EqualsOneRankInOtherSettings) {
   compare(settings, {layouts.begin(), layouts.begin() + 2}, "bf16", tolerance(DType::bf16, 24));
 }
 
+// Ranks that have two chunks of the rows and all heads.
+class ContextParallelChunks : public testing::TestWithParam<spec::CpCommType> {};
+INSTANTIATE_TEST_SUITE_P(Types, ContextParallelChunks, testing::Values(allgather, p2p),
+                         [](const auto& info) { return name(info.param); });
+
 // As above, with six ranks for four heads; chunks that begin and end within sub-sequences; one key/value head; with
 // sequence parallelism and a deferred schedule.
-TEST(ContextParallel, GatheredKeysEqualOneRankInOtherSettings) {
+TEST_P(ContextParallelChunks, EqualOneRankInOtherSettings) {
   SmallRun::Settings settings = with_sgd(small_spec());
   const std::vector<Layout> layouts = {
-      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 6, .cp_comm_type = allgather},
-      {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .cp = 3, .sequence_parallel = true, .cp_comm_type = allgather},
-      {.tp = 2, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2, .cp_comm_type = allgather},
+      {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 6, .cp_comm_type = GetParam()},
+      {.tp = 2, .stages = 1, .dp = 1, .zero = 0, .cp = 3, .sequence_parallel = true, .cp_comm_type = GetParam()},
+      {.tp = 2, .stages = 2, .dp = 1, .zero = 1, .schedule = zb_h1, .cp = 2, .cp_comm_type = GetParam()},
       {.tp = 1,
        .stages = 1,
        .dp = 3,
        .zero = 1,
        .recompute = spec::Recompute::selective,
        .cp = 2,
-       .cp_comm_type = allgather}};
+       .cp_comm_type = GetParam()}};
   compare_micro_batches(settings, layouts);
   settings.step.optimizer.clip_grad_norm = 0.5;
   for (spec::LayerSpec& layer : settings.spec.layers) layer.attention.kv_heads = 1;
@@ -146,16 +162,33 @@ TEST(ContextParallel, GatheredKeysEqualOneRankInOtherSettings) {
 }
 
 // Sequences longer than the blocks of attention's kernels, with windows shorter and longer than a rank's chunk.
-TEST(ContextParallel, GatheredKeysEqualOneRankInLongSequences) {
+TEST_P(ContextParallelChunks, EqualOneRankInLongSequences) {
   SmallRun::Settings settings = with_sgd(small_spec());
   settings.step.sequence_length = 600;
   settings.spec.context = 600;
   settings.spec.layers[1].attention.window = 40;
   settings.spec.layers[2].attention.window = 300;
   compare(settings,
-          {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = allgather},
-           {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 4, .cp_comm_type = allgather}},
+          {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = GetParam()},
+           {.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 4, .cp_comm_type = GetParam()}},
           "600 tokens", rounding_of(settings.spec));
+}
+
+// For the same tokens of a rank, keys and values that pass round a ring take the same memory however many ranks there
+// are; gathered ones take as much again for each rank.
+TEST(ContextParallel, RingsMemoryDoesNotGrowWithTheRanks) {
+  const spec::ModelSpec model = small_spec();
+  const auto scratch = [&](spec::CpCommType type, int cp) {
+    StepSettings settings = SmallRun::Settings().step;
+    settings.sequence_length = 512 * cp;
+    ShardSpec share;
+    share.cp = cp;
+    share.cp_comm_type = type;
+    return Step::bytes(model, settings, 0, 0, false, 1, 0, true, share).scratch;
+  };
+  EXPECT_EQ(scratch(p2p, 32), scratch(p2p, 2));
+  EXPECT_GT(scratch(allgather, 32), 4 * scratch(allgather, 2));
+  EXPECT_LT(4 * scratch(p2p, 32), scratch(allgather, 32));
 }
 
 // More ranks than key/value heads: neighbours have the same ones, and add up their gradients.
@@ -193,8 +226,8 @@ TEST(ContextParallel, HasTheBitsOfOneRankInSlices) {
 
 // The step's allocations equal the prediction, and activations take half of one rank's memory.
 TEST(ContextParallel, TakesThePredictedMemory) {
-  for (const auto& [adapter, type] :
-       {std::pair(false, a2a), std::pair(true, a2a), std::pair(false, allgather), std::pair(true, allgather)}) {
+  for (const auto& [adapter, type] : {std::pair(false, a2a), std::pair(true, a2a), std::pair(false, allgather),
+                                      std::pair(true, allgather), std::pair(false, p2p), std::pair(true, p2p)}) {
     const auto bytes_with = [&](int cp) {
       StepBytes planned;
       comm::run_in_process({.ranks = cp, .timeout_s = 120}, [&](const comm::Group& world) {
@@ -221,7 +254,7 @@ TEST(ContextParallel, TakesThePredictedMemory) {
 }
 
 class ContextParallelProbes : public testing::TestWithParam<spec::CpCommType> {};
-INSTANTIATE_TEST_SUITE_P(Types, ContextParallelProbes, testing::Values(a2a, allgather));
+INSTANTIATE_TEST_SUITE_P(Types, ContextParallelProbes, testing::Values(a2a, allgather, p2p));
 
 TEST_P(ContextParallelProbes, DoNotCommunicate) {
   const Layout layout{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2, .cp_comm_type = GetParam()};
@@ -285,14 +318,16 @@ TEST(ContextParallel, RefusesWhatRanksCannotShare) {
   for (const int64_t cp : {1, 2, 4, 12}) EXPECT_EQ(refused(2, cp, 24), "");
   EXPECT_EQ(refused(2, 3, 24),
             "3 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
-            "ranks has; use one of 1, 2, 4, 6, 12, or cp_comm_type: allgather, which divides no heads");
+            "ranks has; use one of 1, 2, 4, 6, 12, or cp_comm_type: p2p or allgather, which divide no heads");
   EXPECT_EQ(refused(2, 4, 24, true),
             "4 context-parallel ranks cannot share the 12 heads and 2 key/value heads that each of 2 tensor-parallel "
             "ranks has, with the same bits; use one of 1, 2");
-  EXPECT_EQ(refused(2, 3, 24, false, allgather), "");
-  EXPECT_EQ(refused(1, 3, 27, false, allgather),
-            "the sequence length of 27 cannot be divided among 3 context-parallel ranks, with two chunks each; use a "
-            "multiple of 6");
+  for (const spec::CpCommType type : {allgather, p2p}) {
+    EXPECT_EQ(refused(2, 3, 24, false, type), "");
+    EXPECT_EQ(refused(1, 3, 27, false, type),
+              "the sequence length of 27 cannot be divided among 3 context-parallel ranks, with two chunks each; use a "
+              "multiple of 6");
+  }
   EXPECT_EQ(refused(1, 3, 20),
             "the sequence length of 20 cannot be divided among 3 context-parallel ranks; use a multiple of 3");
 }

@@ -29,6 +29,8 @@ std::vector<Layout> layouts_of(const spec::ModelSpec& spec) {
       {.tp = 1, .stages = 1, .dp = 4, .zero = 2, .visible = false, .recompute = spec::Recompute::full},
       {.tp = 1, .stages = 1, .dp = 4, .zero = 1, .recompute = spec::Recompute::selective, .shard = 2},
       {.tp = 1, .stages = 1, .dp = 4, .zero = 2, .shard = 2},
+      {.tp = 1, .stages = 1, .dp = 4, .zero = 3, .recompute = spec::Recompute::full},
+      {.tp = 1, .stages = 1, .dp = 4, .zero = 3, .visible = false, .shard = 2},
       {.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = zb_h1}};
   for (Layout& layout : layouts) layout.ep = 2;
   if (models::can_be_cut(spec, {.ep = 4})) layouts.push_back({.tp = 1, .stages = 1, .dp = 4, .zero = 1, .ep = 4});
@@ -38,11 +40,13 @@ std::vector<Layout> layouts_of(const spec::ModelSpec& spec) {
 // With ranks that share the layers or the tokens too.
 std::vector<Layout> cut_layouts(const spec::ModelSpec& spec) {
   std::vector<Layout> layouts = {{.tp = 1, .stages = 1, .dp = 1, .zero = 0, .cp = 2},
-                                 {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .visible = false, .cp = 2}};
+                                 {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .visible = false, .cp = 2},
+                                 {.tp = 1, .stages = 1, .dp = 2, .zero = 3, .visible = false, .cp = 2}};
   if (models::can_be_cut(spec, {.tp = 2})) {
     layouts.push_back({.tp = 2, .stages = 1, .dp = 2, .zero = 0, .recompute = spec::Recompute::selective});
     layouts.push_back(
         {.tp = 2, .stages = 1, .dp = 2, .zero = 1, .recompute = spec::Recompute::selective, .sequence_parallel = true});
+    layouts.push_back({.tp = 2, .stages = 1, .dp = 2, .zero = 3, .recompute = spec::Recompute::selective});
   }
   for (Layout& layout : layouts) layout.ep = 2;
   return layouts;
@@ -84,6 +88,7 @@ TEST_P(ExpertParallelTraining, HasTheBitsOfOneRank) {
     if (settings.slices == 1) continue;
     std::vector<Layout> layouts = cut_layouts(settings.spec);
     if (settings.slices == 4) {
+      layouts.push_back({.tp = 2, .stages = 1, .dp = 4, .zero = 3, .ep = 2});
       layouts.push_back({.tp = 2, .stages = 1, .dp = 2, .zero = 1, .cp = 2, .sequence_parallel = true, .ep = 4});
       if (!models::can_be_cut(settings.spec, {.ep = 4})) layouts.back().ep = 2;
     }
@@ -123,10 +128,43 @@ TEST(ExpertParallel, HasTheBitsOfOneRankWithEveryOptimizer) {
   for (const OptimizerName name : {OptimizerName::adamw, OptimizerName::muon, OptimizerName::lion}) {
     SmallRun::Settings settings{.spec = small_mixture(), .threads = 1};
     settings.types.optimizer = name;
-    compare_bits(
-        settings,
-        {{.tp = 1, .stages = 1, .dp = 2, .zero = 1, .ep = 2}, {.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2}},
-        fmt::format("optimizer {}", static_cast<int>(name)));
+    compare_bits(settings,
+                 {{.tp = 1, .stages = 1, .dp = 2, .zero = 1, .ep = 2},
+                  {.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2},
+                  {.tp = 1, .stages = 1, .dp = 4, .zero = 3, .ep = 2}},
+                 fmt::format("optimizer {}", static_cast<int>(name)));
+  }
+}
+
+// Masters and optimizer state in host memory, with shares of the weights.
+TEST(ExpertParallel, HasTheBitsOfOneRankWithOffloadedOptimizerState) {
+  SmallRun::Settings settings{.spec = small_mixture(), .weights = DType::bf16, .threads = 1};
+  settings.step.activation = DType::bf16;
+  settings.types.fixed_point_sums = true;
+  settings.step.accumulation_units = sequences;
+  Outcome one;
+  train(one, settings, {1, 1, 1, 0}, 2);
+  settings.types.offload = true;
+  for (const int dp : {2, 4}) {
+    Outcome found;
+    train(found, settings, {.tp = 1, .stages = 1, .dp = dp, .zero = 3, .visible = false, .ep = 2}, 2);
+    EXPECT_TRUE(difference(one, found, DType::bf16, 1).bits) << dp << " ranks";
+  }
+}
+
+// Frozen weights in host memory: of ranks that share an expert, and of one that has it alone.
+TEST(ExpertParallel, OffloadedWeightsHaveTheBitsOfOneRank) {
+  SmallRun::Settings settings{.spec = small_mixture(), .lora = small_lora(), .threads = 1};
+  settings.types.fixed_point_sums = true;
+  settings.step.accumulation_units = sequences;
+  Outcome one;
+  train(one, settings, {1, 1, 1, 0}, 2);
+  settings.offload = true;
+  for (const int shard : {2, 4}) {
+    Outcome found;
+    const Layout layout{.tp = 1, .stages = 1, .dp = 4, .zero = 3, .visible = false, .ep = 2, .shard = shard};
+    train(found, settings, layout, 2);
+    EXPECT_TRUE(difference(one, found, DType::f32, 1).bits) << "shard groups of " << shard;
   }
 }
 
@@ -143,6 +181,7 @@ TEST(ExpertParallel, AdaptersOfSomeExpertsHaveTheBitsOfOneRank) {
                  {{.tp = 1, .stages = 1, .dp = 2, .zero = 0, .ep = 2},
                   {.tp = 1, .stages = 1, .dp = 2, .zero = 1, .ep = 2},
                   {.tp = 1, .stages = 1, .dp = 4, .zero = 2, .ep = 2},
+                  {.tp = 1, .stages = 1, .dp = 4, .zero = 3, .ep = 2},
                   {.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = zb_v, .chunks = 2, .ep = 2}},
                  "some experts");
   }
@@ -161,7 +200,8 @@ TEST(ExpertParallel, HasTheBitsOfOneRankWithDenseLayers) {
   compare_bits(
       settings,
       {{.tp = 1, .stages = 2, .dp = 2, .zero = 1, .schedule = interleaved, .chunks = 2, .visible = false, .ep = 2},
-       {.tp = 1, .stages = 2, .dp = 4, .zero = 0, .schedule = one_f_one_b, .ep = 2}},
+       {.tp = 1, .stages = 2, .dp = 4, .zero = 0, .schedule = one_f_one_b, .ep = 2},
+       {.tp = 1, .stages = 1, .dp = 4, .zero = 3, .visible = false, .ep = 2}},
       "dense layers");
 }
 
@@ -195,48 +235,55 @@ TEST(ExpertParallel, TakesThePredictedMemory) {
   }
 }
 
-// All ranks name the expert of one of them.
+// All ranks name the expert of one of them, or of ranks that gather it.
 TEST(ExpertParallel, LocatesTheExpertThatIsNotFinite) {
   const std::string name = "model.layers.1.block_sparse_moe.experts.2.w3.weight";
-  for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::full}) {
-    const Layout layout{.tp = 1, .stages = 1, .dp = 2, .zero = 0, .recompute = recompute, .ep = 2};
-    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+  const auto check = [&](const Layout& layout) {
+    comm::run_in_process({.ranks = layout.ranks(), .timeout_s = 120}, [&](const comm::Group& world) {
       SmallRun::Settings own = laid_out({.spec = small_mixture(), .threads = 1}, layout);
       own.ranks = world;
       SmallRun run(own);
       for (const TrainedParameter& t : run.optimizer_state->tensors()) {
-        if (t.name == name) t.weight.as<float>()[5] = INFINITY;
+        if (t.name == name && t.own_weight.elements() > 5) t.own_weight.as<float>()[5] = INFINITY;
       }
       EXPECT_TRUE(run_step(run, 1).skipped);
-      const std::vector<data::PackedSequence> all = run.sequences(2);
+      const std::vector<data::PackedSequence> all = run.sequences(layout.ranks());
       const auto rank = static_cast<size_t>(world.rank());
       const std::vector<int64_t> samples = {world.rank()};
-      const std::string found = run.step->locate_non_finite(1, std::span(all).subspan(rank, 1), samples, run.weights);
+      const WeightSet& weights = run.sharded ? run.sharded->weights() : run.weights;
+      const std::string found = run.step->locate_non_finite(1, std::span(all).subspan(rank, 1), samples, weights);
       EXPECT_NE(found.find(name + ", whose values are not finite"), std::string::npos) << found;
     });
+  };
+  for (const spec::Recompute recompute : {spec::Recompute::none, spec::Recompute::full}) {
+    check({.tp = 1, .stages = 1, .dp = 2, .zero = 0, .recompute = recompute, .ep = 2});
+    check({.tp = 1, .stages = 1, .dp = 2, .zero = 3, .recompute = recompute, .ep = 2});
+    check({.tp = 1, .stages = 1, .dp = 4, .zero = 3, .recompute = recompute, .ep = 2});
   }
 }
 
 // A probe computes with as many rows as there can be, alone; then the ranks train as without it.
 TEST(ExpertParallel, MemoryProbesDoNotCommunicate) {
-  const Layout layout{.tp = 1, .stages = 1, .dp = 2, .zero = 0, .ep = 2};
-  const SmallRun::Settings settings = laid_out({.spec = small_mixture(), .threads = 1}, layout);
-  Outcome expected;
-  train(expected, settings, layout, 1);
-  comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
-    SmallRun::Settings own = settings;
-    own.ranks = world;
-    SmallRun run(own);
-    const ProbedStep tried = run.probe(3, world.rank() == 1, run.sequences(3));
-    EXPECT_EQ(tried.step->settings().micro, 1);
-    EXPECT_NE(tried.shortage, "");
-    const std::vector<data::PackedSequence> all = run.sequences(sequences);
-    const std::vector<int64_t> samples = SmallRun::samples(sequences);
-    const size_t begin = 3 * static_cast<size_t>(world.rank());
-    const StepResult result =
-        tried.step->run(1, 1e-2, std::span(all).subspan(begin, 3), std::span(samples).subspan(begin, 3));
-    EXPECT_NEAR(result.loss, expected.losses.front(), 1e-6);
-  });
+  for (const int zero : {0, 3}) {
+    const Layout layout{.tp = 1, .stages = 1, .dp = 2, .zero = zero, .ep = 2};
+    const SmallRun::Settings settings = laid_out({.spec = small_mixture(), .threads = 1}, layout);
+    Outcome expected;
+    train(expected, settings, layout, 1);
+    comm::run_in_process({.ranks = 2, .timeout_s = 120}, [&](const comm::Group& world) {
+      SmallRun::Settings own = settings;
+      own.ranks = world;
+      SmallRun run(own);
+      const ProbedStep tried = run.probe(3, world.rank() == 1, run.sequences(3));
+      EXPECT_EQ(tried.step->settings().micro, 1);
+      EXPECT_NE(tried.shortage, "");
+      const std::vector<data::PackedSequence> all = run.sequences(sequences);
+      const std::vector<int64_t> samples = SmallRun::samples(sequences);
+      const size_t begin = 3 * static_cast<size_t>(world.rank());
+      const StepResult result =
+          tried.step->run(1, 1e-2, std::span(all).subspan(begin, 3), std::span(samples).subspan(begin, 3));
+      EXPECT_NEAR(result.loss, expected.losses.front(), 1e-6);
+    });
+  }
 }
 
 }  // namespace

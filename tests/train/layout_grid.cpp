@@ -80,6 +80,7 @@ const std::vector<std::string>& grid_layouts() {
       "dp: 2, zero: 3",
       "cp: 2",
       "cp: 2, cp_comm_type: allgather",
+      "cp: 2, cp_comm_type: p2p",
       "dp: 2, ep: 2",
       "dp: 2, zero: 2, ep: 2",
       // Of eight ranks.
@@ -93,6 +94,7 @@ const std::vector<std::string>& grid_layouts() {
       "tp: 2, cp: 2, pp: 2, schedule: zb_h1",
       "tp: 2, pp: 4, schedule: zb_h1, sequence_parallel: true",
       "dp: 4, zero: 2, shard: 2, tp: 2, sequence_parallel: true, ep: 2",
+      "dp: 4, zero: 3, tp: 2, ep: 2",
       "dp: 2, zero: 1, cp: 2, pp: 2, schedule: zb_h1, ep: 2",
   };
   return layouts;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "comm/in_process.h"
 #include "tensor/tolerance.h"
+#include "train/recipe.h"
 
 namespace ingot::train {
 
@@ -184,7 +185,7 @@ void compare(const SmallRun::Settings& settings, const std::vector<Layout>& trie
     const Difference result = difference(one, found, settings.weights, rounding);
     EXPECT_LE(result.of_allowed, 1) << fmt::format(
         "{}, tp {}, {} stages, dp {}, cp {}{}, ep {}, zero {}: {}", name, layout.tp, layout.stages, layout.dp,
-        layout.cp, layout.cp_comm_type == spec::CpCommType::allgather ? " by allgather" : "", layout.ep, layout.zero,
+        layout.cp, layout.cp > 1 ? fmt::format(" by {}", train::name(layout.cp_comm_type)) : "", layout.ep, layout.zero,
         result.where);
   }
 }

@@ -116,11 +116,14 @@ TEST(ShardedWeights, AreDividedEvenlyInAnyStorageType) {
       const std::vector<WeightUnit> units = weight_units(spec, forms, {}, {.rank = rank, .ranks = 3, .zero = 3});
       EXPECT_EQ(std::ssize(units), spec.num_layers() + 2);
       for (const WeightUnit& unit : units) {
-        const size_t all = std::accumulate(unit.sections.begin(), unit.sections.end(), size_t{0});
-        EXPECT_EQ(static_cast<int64_t>(all), unit.total);
-        const auto [least, most] = std::ranges::minmax(unit.sections);
+        ASSERT_EQ(unit.size(), 1U);
+        const WeightBucket& bucket = unit.front();
+        const size_t all = std::accumulate(bucket.sections.begin(), bucket.sections.end(), size_t{0});
+        EXPECT_EQ(static_cast<int64_t>(all), bucket.total);
+        EXPECT_EQ(gathered_bytes(unit), std::vector{all});
+        const auto [least, most] = std::ranges::minmax(bucket.sections);
         EXPECT_LE(most - least, size_t{2} << 16);  // divided at multiples of 64 KiB
-        for (const WeightUnit::Member& member : unit.members) parts[member.form.number].push_back(member.own);
+        for (const WeightBucket::Member& member : bucket.members) parts[member.form.number].push_back(member.own);
       }
     }
     for (const ParameterForm& form : forms) {
@@ -133,6 +136,125 @@ TEST(ShardedWeights, AreDividedEvenlyInAnyStorageType) {
       EXPECT_EQ(at, static_cast<int64_t>(form.bytes())) << name(storage);
     }
   }
+}
+
+spec::ModelSpec mixture_of(int64_t hidden, int64_t features) {
+  spec::ModelSpec spec = small_spec();
+  spec.family = "mixtral";
+  spec.hidden = hidden;
+  for (spec::LayerSpec& layer : spec.layers)
+    layer.mlp = spec::Experts{.count = 4, .per_token = 2, .expert = {.features = features}};
+  return spec;
+}
+
+ShardSpec expert_parallel(int rank, int ranks, int64_t ep) {
+  ShardSpec share{rank, ranks, 3};
+  share.shards.front().ep = ep;
+  share.shards.front().ep_rank = rank % ep;
+  return share;
+}
+
+// All ranks divide what all have, and the ranks with the same experts divide these; both in full training, in which
+// gradients are divided likewise, and of a frozen base.
+TEST(ShardedWeights, OfExpertsAreDividedAmongTheRanksThatHaveThem) {
+  const spec::ModelSpec spec = mixture_of(256, 512);
+  const std::vector<spec::ParamSpec> table = spec::parameters(spec);
+  for (const bool adapter : {false, true}) {
+    for (const int64_t ep : {2, 4}) {
+      std::map<size_t, std::map<int64_t, int64_t>> parts;  // of each parameter, begin to end
+      for (int rank = 0; rank < 4; ++rank) {
+        const ShardSpec share = expert_parallel(rank, 4, ep);
+        const std::vector<ParameterForm> forms = random_forms(spec::held_parameters(spec, share.shards), DType::bf16);
+        std::vector<DividedBucket> trained;
+        if (!adapter) trained = divide_parameters(spec, DType::bf16, {}, share);
+        const std::vector<WeightUnit> units = weight_units(spec, forms, trained, share);
+        for (size_t u = 0; u < units.size(); ++u) {
+          const bool block = u > 0 && u + 1 < units.size();
+          ASSERT_EQ(units[u].size(), block ? 2U : 1U);
+          int64_t begin = 0;
+          for (const WeightBucket& bucket : units[u]) {
+            EXPECT_EQ(bucket.divided, &bucket != &units[u].front());
+            EXPECT_EQ(bucket.begin, begin);
+            begin += bucket.total;
+            EXPECT_EQ(std::ssize(bucket.sections), bucket.divided ? 4 / ep : 4);
+            for (const WeightBucket::Member& member : bucket.members) {
+              EXPECT_EQ(table[member.form.number].expert >= 0, bucket.divided);
+              if (member.own.count() > 0) parts[member.form.number][member.own.begin] = member.own.end;
+            }
+          }
+          EXPECT_EQ(gathered_bytes(units[u]).size(), block && ep == 2 ? 2U : 1U);
+        }
+      }
+      const std::vector<ParameterForm> all = random_forms(spec::held_parameters(spec, spec::ModelShard{}), DType::bf16);
+      for (const ParameterForm& form : all) {
+        int64_t at = 0;
+        for (const auto& [begin, end] : parts[form.number]) {
+          EXPECT_EQ(begin, at) << table[form.number].name;
+          at = end;
+        }
+        EXPECT_EQ(at, static_cast<int64_t>(form.bytes())) << table[form.number].name;
+      }
+    }
+  }
+}
+
+// Experts that one rank has alone are not gathered, but uploaded where they are in host memory.
+TEST(ShardedWeights, OfExpertsTakeThePredictedMemory) {
+  const spec::ModelSpec spec = mixture_of(256, 512);
+  const size_t expert = size_t{3} * 256 * 512 * 2;  // bytes; of four in each of three blocks
+  for (const bool visible : {true, false}) {
+    for (const int ep : {2, 4}) {
+      comm::run_in_process({.ranks = 4, .timeout_s = 60}, [&](const comm::Group& world) {
+        ShardSpec share = expert_parallel(world.rank(), 4, ep);
+        const std::vector<ParameterForm> forms = random_forms(spec::held_parameters(spec, share.shards), DType::bf16);
+        const std::vector<WeightUnit> units = weight_units(spec, forms, {}, share);
+        const ShardedWeightBytes bytes = sharded_weight_bytes(spec, units, share, !visible);
+        CountingDevice device(visible);
+        const comm::Group weights = world.split(0, world.rank(), "weights");
+        const comm::Group experts = world.split(world.rank() % ep, world.rank(), "expert weights");
+        const auto make = [&] {
+          return ShardedWeights(device, spec, units, share, comm::through_host(device, weights),
+                                comm::through_host(device, experts));
+        };
+        const ShardedWeights made = make();
+        EXPECT_EQ(device.allocated(), bytes.own + bytes.gathered);
+        EXPECT_NEAR(static_cast<double>(bytes.own), 3.0 * static_cast<double>(expert),
+                    0.5 * static_cast<double>(expert));
+        const size_t gathered = ep == 4 ? 0 : size_t{2} * 2 * expert;  // two blocks with two experts each
+        EXPECT_GE(bytes.gathered, gathered);
+        EXPECT_LT(bytes.gathered, gathered + 2 * expert);
+        EXPECT_EQ(bytes.staging, visible ? 0 : bytes.gathered);
+        for (const ParameterForm& form : forms) {
+          const bool alone = ep == 4 && spec::parameters(spec)[form.number].expert >= 0;
+          EXPECT_EQ(made.is_there(form.number), alone);
+        }
+        if (visible) return;
+        share.offload_weights = true;
+        const ShardedWeightBytes host = sharded_weight_bytes(spec, units, share, true);
+        EXPECT_EQ(host.own, 0U);
+        EXPECT_EQ(host.offloaded, bytes.own);
+        EXPECT_GE(host.gathered, size_t{2} * (4 / static_cast<size_t>(ep)) * expert);
+        EXPECT_EQ(host.staging, bytes.staging);
+        const size_t before = device.allocated();
+        const ShardedWeights offloaded = make();
+        EXPECT_EQ(device.allocated() - before, host.gathered);
+      });
+    }
+  }
+}
+
+TEST(ShardedWeights, AreGatheredByTheRanksThatDivideThem) {
+  const spec::ModelSpec spec = mixture_of(16, 24);
+  const std::string text = refusal(ErrorKind::internal, [&] {
+    comm::run_in_process({.ranks = 4, .timeout_s = 60}, [&](const comm::Group& world) {
+      const ShardSpec share = expert_parallel(world.rank(), 4, 2);
+      const std::vector<ParameterForm> forms = random_forms(spec::held_parameters(spec, share.shards), DType::f32);
+      CountingDevice device;
+      const auto ranks = comm::through_host(device, world);
+      const ShardedWeights weights(device, spec, weight_units(spec, forms, {}, share), share, ranks, ranks);
+    });
+  });
+  EXPECT_NE(text.find("of 2 are gathered by rank"), std::string::npos) << text;
 }
 
 // What is allocated is what was predicted, and the share falls as 1 / ranks.
@@ -185,7 +307,7 @@ TEST(ShardedWeights, GatherWhatIsNeededAndRefuseWhatIsNot) {
                                comm::through_host(device, world));
         write_random_weights(device, spec, DType::f32, 3, held, weights.own());
         const auto same = [&](int unit) {
-          for (const WeightUnit::Member& member : weights.units()[static_cast<size_t>(unit)].members) {
+          for (const WeightBucket::Member& member : weights.units()[static_cast<size_t>(unit)].front().members) {
             const size_t number = member.form.number;
             const Parameter &a = whole.parameters[number], &b = weights.weights().parameters[number];
             const auto values = [](const Parameter& p) { return floats(p.matrix ? p.matrix.tensor() : p.vector); };

@@ -60,10 +60,10 @@ SmallRun::SmallRun(const Settings& settings)
   }
   const std::vector<spec::HeldParameter> held = spec::held_parameters(spec, share.shards);
   if (share.gathers_weights()) {
-    std::vector<DividedUnit> trained;
+    std::vector<DividedBucket> trained;
     if (!settings.lora) trained = divide_parameters(spec, settings.step.activation, settings.types, share);
     sharded.emplace(device, spec, weight_units(spec, random_forms(held, settings.weights), trained, share), share,
-                    comm::through_host(device, grid.weights));
+                    comm::through_host(device, grid.weights), comm::through_host(device, grid.expert_weights));
     write_random_weights(settings.offload ? host : device, spec, settings.weights, 11, held, sharded->own());
   } else {
     weights = random_weights(device, spec, settings.weights, 11, held);
@@ -99,7 +99,8 @@ std::vector<float> SmallRun::weight(const TrainedParameter& t) const {
   if (optimizer_state->has_whole_weights()) return floats(t.weight);
   std::vector<float> whole(static_cast<size_t>(t.shape.elements()));
   const std::vector<float> own = floats(t.own_weight);
-  const std::vector<std::vector<float>> all = step->grid().shard.gather(std::span<const float>(own));
+  const comm::Group& ranks = t.divided ? step->grid().expert_shard : step->grid().shard;
+  const std::vector<std::vector<float>> all = ranks.gather(std::span<const float>(own));
   for (size_t rank = 0; rank < all.size(); ++rank) std::ranges::copy(all[rank], whole.begin() + t.parts[rank].begin);
   return whole;
 }

@@ -78,6 +78,7 @@ inline void longest_first(std::vector<AttentionSlice>& slices) {
 // i, so a body may wait for the progress of a body with a smaller i; if any body waits, none may throw.
 template <class Body>
 void run_slices(ops::Context& context, int64_t count, int64_t head_dim, Body body) {
+  if (count == 0) return;
   const Arena::Scope scope(context.scratch);
   const auto slots = static_cast<int>(std::min<int64_t>(context.threads->threads(), count));
   const size_t bytes = ops::attention_thread_bytes(head_dim);
@@ -103,13 +104,40 @@ inline std::span<const int32_t> sequence_offsets(const char* op, const Tensor& o
   return values;
 }
 
-// Of a sequence, tokens [start, end) of the pack: the tokens that have queries, relative to `start`.
-struct QueryRange {
+// The same of a pack of sequences. Also ErrorKind::internal unless it has all tokens of which there are `queries` and
+// `keys`.
+inline std::span<const int32_t> pack_offsets(const char* op, const Tensor& offsets, int64_t queries, int64_t keys,
+                                             const ops::AttentionAttributes& attributes) {
+  if (!attributes.first_key) return sequence_offsets(op, offsets, keys);
+  const int64_t tokens = offsets.as<int32_t>()[offsets.shape[0] - 1];
+  if (attributes.first_query + queries > tokens || *attributes.first_key + keys > tokens) {
+    throw_error(ErrorKind::internal, "{}: {} queries from token {} on and {} keys from token {} on, of {} tokens", op,
+                queries, attributes.first_query, keys, *attributes.first_key, tokens);
+  }
+  return sequence_offsets(op, offsets, tokens);
+}
+
+// Some tokens of a sequence, relative to its first.
+struct TokenRange {
   int64_t begin, end;
+  bool empty() const { return begin == end; }
 };
-inline QueryRange queries_of(const ops::AttentionAttributes& attributes, int64_t queries, int64_t start, int64_t end) {
+
+// Of a sequence, tokens [start, end) of the pack: those that have queries, and those that have keys.
+inline TokenRange tokens_within(int64_t first, int64_t count, int64_t start, int64_t end) {
   const auto within = [&](int64_t token) { return std::clamp(token, start, end) - start; };
-  return {within(attributes.first_query), within(attributes.first_query + queries)};
+  return {within(first), within(first + count)};
+}
+inline TokenRange queries_of(const ops::AttentionAttributes& attributes, int64_t queries, int64_t start, int64_t end) {
+  return tokens_within(attributes.first_query, queries, start, end);
+}
+inline TokenRange keys_of(const ops::AttentionAttributes& attributes, int64_t keys, int64_t start, int64_t end) {
+  return attributes.first_key ? tokens_within(*attributes.first_key, keys, start, end) : TokenRange{0, end - start};
+}
+// Whether one of these queries attends to one of these keys.
+inline bool any_attends(const ops::AttentionAttributes& attributes, const TokenRange& queries, const TokenRange& keys) {
+  return !queries.empty() && !keys.empty() && keys.begin < queries.end &&
+         (attributes.window == 0 || keys.end - 1 > queries.begin - attributes.window);
 }
 
 // ErrorKind::internal unless every key of the layout is in a page that exists.

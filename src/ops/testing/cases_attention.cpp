@@ -1,8 +1,11 @@
+#include <limits>
+
 #include "base/error.h"
 #include "base/half.h"
 #include "ops/attention.h"
 #include "ops/attention_bytes.h"
 #include "ops/testing/op_table.h"
+#include "tensor/tolerance.h"
 
 namespace ingot::ops::testing {
 namespace {
@@ -15,6 +18,18 @@ struct Heads {
   // Of a part of the tokens: the first one with a query, and how many there are; 0: of all.
   int64_t first_query = 0, num_queries = 0;
   int64_t queries(int64_t tokens) const { return num_queries > 0 ? num_queries : tokens; }
+  // The same of keys; with num_keys, whether results are joined with others.
+  int64_t first_key = 0, num_keys = 0;
+  bool accumulate = false;
+  int64_t keys(int64_t tokens) const { return num_keys > 0 ? num_keys : tokens; }
+  bool has_key(size_t token) const {
+    const auto number = static_cast<int64_t>(token);
+    return num_keys == 0 || (number >= first_key && number < first_key + num_keys);
+  }
+  // Of the key of a token in k, v, dk and dv; not to be used if it has none.
+  size_t key_row(size_t token) const { return token - static_cast<size_t>(first_key); }
+  Role result_role() const { return accumulate ? Role::inout : Role::output; }
+  DType result_type(DType dtype) const { return num_keys > 0 ? DType::f32 : dtype; }
   float scale() const { return (softcap > 0 ? 3.0F : 1.0F) / std::sqrt(static_cast<float>(d)); }
   ops::AttentionAttributes attributes(const Tensor& slopes) const {
     return {.heads = q,
@@ -24,12 +39,16 @@ struct Heads {
             .window = window,
             .softcap = softcap,
             .slopes = slopes,
-            .first_query = first_query};
+            .first_query = first_query,
+            .first_key = num_keys > 0 ? std::optional(first_key) : std::nullopt,
+            .accumulate = accumulate};
   }
   std::string text() const {
-    return fmt::format("heads={}/{} D={}{}{}{}{}", q, kv, d, window > 0 ? fmt::format(" window={}", window) : "",
+    return fmt::format("heads={}/{} D={}{}{}{}{}{}{}", q, kv, d, window > 0 ? fmt::format(" window={}", window) : "",
                        softcap > 0 ? fmt::format(" softcap={}", softcap) : "", sloped ? " slopes" : "",
-                       num_queries > 0 ? fmt::format(" queries={}..{}", first_query, first_query + num_queries) : "");
+                       num_queries > 0 ? fmt::format(" queries={}..{}", first_query, first_query + num_queries) : "",
+                       num_keys > 0 ? fmt::format(" keys={}..{}", first_key, first_key + num_keys) : "",
+                       accumulate ? " accumulate" : "");
   }
   // [Q], the slopes of ALiBi: 2^(-8/Q), 2^(-16/Q), ...
   Operand slopes() const {
@@ -62,6 +81,13 @@ double causal_flops(const std::vector<int64_t>& lengths, const Heads& heads) {
   return 4.0 * pairs * static_cast<double>(heads.q * heads.d);
 }
 
+// A result over other keys, which counts as one more key.
+struct Earlier {
+  double lse = -std::numeric_limits<double>::infinity();
+  double p = 0;         // its share in the sum
+  double of_score = 0;  // as in Row
+};
+
 struct Row {
   std::vector<double> p;     // by key, 0 where masked
   std::vector<double> bend;  // derivative of the softcapped score by the scaled dot product
@@ -70,16 +96,21 @@ struct Row {
   std::vector<double> of_score;
   double lse;
   double of_lse;  // condition of lse: its own size and the mean of of_score, the relative condition of the sum
+  Earlier earlier = {};
 };
 
-// Softmax row of query `place` of a sequence in head `head` over the keys 0 .. place; `key(i)` is the offset of key i.
-template <class Key>
-Row row_of(const double* query, size_t head, size_t place, const std::vector<double>& k, const Heads& heads, Key key) {
+// Softmax row of query `place` of a sequence in head `head` over those of the keys 0 .. place for which `has(i)`;
+// key(i) is the offset of key i.
+template <class Has, class Key>
+Row row_of(const double* query, size_t head, size_t place, const std::vector<double>& k, const Heads& heads, Has has,
+           Key key, const Earlier& earlier = {}) {
   Row row{std::vector<double>(place + 1), std::vector<double>(place + 1, 1.0), std::vector<double>(place + 1), 0, 0};
-  double total = 0;
-  double top = 0;
+  row.earlier = earlier;
+  double total = row.earlier.p = std::exp(earlier.lse);
+  double top = total > 0 ? std::abs(earlier.lse) : 0;
+  row.earlier.of_score = 3.0 * top;
   for (size_t i = 0; i <= place; ++i) {
-    if (heads.window > 0 && static_cast<int64_t>(place - i) >= heads.window) continue;
+    if (!has(i) || (heads.window > 0 && static_cast<int64_t>(place - i) >= heads.window)) continue;
     double score = 0;
     double terms = 0;
     for (size_t j = 0; j < static_cast<size_t>(heads.d); ++j) {
@@ -99,9 +130,12 @@ Row row_of(const double* query, size_t head, size_t place, const std::vector<dou
     row.p[i] = std::exp(score - distant);  // scores in these cases are small
     total += row.p[i];
   }
-  for (double& x : row.p) x /= total;
   row.lse = std::log(total);
-  row.of_lse = std::abs(row.lse) + std::sqrt(static_cast<double>(place + 1));
+  if (total == 0) return row;
+  for (double& x : row.p) x /= total;
+  row.earlier.p /= total;
+  row.earlier.of_score += top;
+  row.of_lse = std::abs(row.lse) + std::sqrt(static_cast<double>(place + 1)) + row.earlier.p * row.earlier.of_score;
   for (size_t i = 0; i <= place; ++i) {
     row.of_score[i] += top;
     row.of_lse += row.p[i] * row.of_score[i];
@@ -124,17 +158,31 @@ void each_row(const std::vector<int64_t>& lengths, const Heads& heads, Body body
   }
 }
 
+// Where results are f32 and the operands are of a 16-bit type, to which factors of terms may be rounded: for an f32
+// result element_tolerance allows 4 units of f32 of `sum`, and ignores `narrow`.
+void allow_narrow_factors(Condition& condition, DType operands, DType result) {
+  if (result == operands) return;
+  const double units = unit_roundoff(operands) / (4.0 * unit_roundoff(result));
+  for (size_t i = 0; i < condition.narrow.size(); ++i) condition.sum[i] += condition.narrow[i] * units;
+  condition.cancels = true;  // the largest element, too, has this error
+}
+
 struct Result {
   std::vector<double> out, lse;
   Condition of_out = {}, of_lse = {};
 };
 
-// Adds to out [D] the values of the keys, each times its probability, and the condition of the sum. The probabilities
-// may be rounded to the type of the values.
+// Adds to out [D], which has the earlier result or zeros, the values of the keys, each times its probability, and the
+// condition of the sum. The probabilities may be rounded to the type of the values.
 template <class Key>
 void add_values(double* out, double* sum, double* narrow, const Row& row, const std::vector<double>& v, size_t d,
                 Key key) {
+  for (size_t j = 0; j < d; ++j) {
+    out[j] *= row.earlier.p;
+    sum[j] += std::abs(out[j]) * (2.0 + row.earlier.of_score);
+  }
   for (size_t i = 0; i < row.p.size(); ++i) {
+    if (row.p[i] == 0) continue;
     for (size_t j = 0; j < d; ++j) {
       const double term = row.p[i] * v[key(i) + j];
       out[j] += term;
@@ -145,8 +193,9 @@ void add_values(double* out, double* sum, double* narrow, const Row& row, const 
   for (size_t j = 0; j < d; ++j) sum[j] += std::abs(out[j]) * row.of_lse;
 }
 
+// `earlier`: of other keys, with `accumulate`.
 Result attend(const std::vector<double>& q, const std::vector<double>& k, const std::vector<double>& v,
-              const std::vector<int64_t>& lengths, const Heads& heads) {
+              const std::vector<int64_t>& lengths, const Heads& heads, const Result* earlier = nullptr) {
   const auto tokens = static_cast<size_t>(heads.queries(sum_of(lengths)));
   const auto d = static_cast<size_t>(heads.d);
   const auto q_heads = static_cast<size_t>(heads.q);
@@ -155,10 +204,13 @@ Result attend(const std::vector<double>& q, const std::vector<double>& k, const 
   result.of_out.sum.resize(q.size());
   result.of_out.narrow.resize(q.size());
   result.of_lse.sum.resize(q_heads * tokens);
+  if (earlier != nullptr) result.out = earlier->out;
   each_row(lengths, heads, [&](size_t t, size_t h, size_t start, size_t place) {
-    const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
+    const auto has = [&](size_t i) { return heads.has_key(start + i); };
+    const auto key = [&](size_t i) { return (heads.key_row(start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
     const size_t at = (t * q_heads + h) * d;
-    const Row row = row_of(&q[at], h, place, k, heads, key);
+    const Earlier joined = earlier != nullptr ? Earlier{.lse = earlier->lse[h * tokens + t]} : Earlier{};
+    const Row row = row_of(&q[at], h, place, k, heads, has, key, joined);
     result.lse[h * tokens + t] = row.lse;
     result.of_lse.sum[h * tokens + t] = row.of_lse;
     add_values(&result.out[at], &result.of_out.sum[at], &result.of_out.narrow[at], row, v, d, key);
@@ -172,24 +224,26 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
            .name = fmt::format("{} {} sequences T={} {}{}", name(dtype), lengths.size(), tokens, heads.text(),
                                with_lse ? "" : " without lse")};
   c.also_f16 = true;
-  const int64_t queries = heads.queries(tokens);
-  c.operands = {{"out", dtype, {queries, heads.q * heads.d}, Role::output},
-                {"lse", DType::f32, {heads.q, queries}, Role::output},
+  const int64_t queries = heads.queries(tokens), keys = heads.keys(tokens);
+  c.operands = {{"out", heads.result_type(dtype), {queries, heads.q * heads.d}, heads.result_role()},
+                {"lse", DType::f32, {heads.q, queries}, heads.result_role()},
                 {"q", dtype, {queries, heads.q * heads.d}},
-                {"k", dtype, {tokens, heads.kv * heads.d}},
-                {"v", dtype, {tokens, heads.kv * heads.d}},
+                {"k", dtype, {keys, heads.kv * heads.d}},
+                {"v", dtype, {keys, heads.kv * heads.d}},
                 {"offsets", DType::i32, {std::ssize(lengths) + 1}, Role::input, fixed(offsets_of(lengths))},
                 heads.slopes()};
   c.operands[1].absent = !with_lse;
   c.run = [heads](ops::Context& context, const Arguments& a) {
     ops::attention(context, a[0], a[1], a[2], a[3], a[4], a[5], heads.attributes(a[6]));
   };
-  c.reference = [lengths, heads](Values& v, Conditions& conditions) {
-    Result result = attend(v[2], v[3], v[4], lengths, heads);
+  c.reference = [dtype, lengths, heads](Values& v, Conditions& conditions) {
+    const Result earlier{v[0], v[1]};
+    Result result = attend(v[2], v[3], v[4], lengths, heads, heads.accumulate ? &earlier : nullptr);
     v[0] = std::move(result.out);
     v[1] = std::move(result.lse);
     conditions[0] = std::move(result.of_out);
     conditions[1] = std::move(result.of_lse);
+    allow_narrow_factors(conditions[0], dtype, heads.result_type(dtype));
   };
   c.length = tokens + heads.d;
   c.scratch = [tokens, heads](int threads) {
@@ -202,21 +256,27 @@ OpCase forward_case(DType dtype, const std::vector<int64_t>& lengths, Heads head
 
 // With the full matrix P: dS = P (dP - sum over keys of P dP), without using out and lse. Conditions: P has the
 // relative one of a score and of lse; dP and <dout, out> are sums; P and dS may be rounded to the type of the operands,
-// and out was.
-void differentiate(Values& v, Conditions& conditions, const std::vector<int64_t>& lengths, const Heads& heads) {
+// and out was. `k` and `value`: of all tokens.
+void differentiate(Values& v, Conditions& conditions, const std::vector<int64_t>& lengths, const Heads& heads,
+                   const std::vector<double>& k, const std::vector<double>& value) {
   const auto d = static_cast<size_t>(heads.d);
   const auto q_heads = static_cast<size_t>(heads.q);
   const auto kv_heads = static_cast<size_t>(heads.kv);
-  const std::vector<double>&dout = v[3], &out = v[4], &q = v[6], &k = v[7], &value = v[8];
+  const std::vector<double>&dout = v[3], &out = v[4], &q = v[6];
   for (size_t i = 0; i < 3; ++i) {
-    std::fill(v[i].begin(), v[i].end(), 0.0);
-    conditions[i].sum = conditions[i].narrow = v[i];
+    if (!heads.accumulate) std::fill(v[i].begin(), v[i].end(), 0.0);
+    conditions[i].sum = absolute(v[i]);
+    conditions[i].narrow.assign(v[i].size(), 0.0);
   }
   const double root = std::sqrt(static_cast<double>(heads.d));
   each_row(lengths, heads, [&](size_t t, size_t h, size_t start, size_t place) {
     const auto key = [&](size_t i) { return ((start + i) * kv_heads + h / (q_heads / kv_heads)) * d; };
+    const auto row_of_key = [&](size_t i) {  // of dk and dv
+      return (heads.key_row(start + i) * kv_heads + h / (q_heads / kv_heads)) * d;
+    };
     const size_t at = (t * q_heads + h) * d;
-    const auto [p, bend, of_score, lse, of_lse] = row_of(&q[at], h, place, k, heads, key);
+    const auto all = [](size_t) { return true; };
+    const auto [p, bend, of_score, lse, of_lse, earlier] = row_of(&q[at], h, place, k, heads, all, key);
     std::vector<double> dp(p.size());
     std::vector<double> of_dp(p.size());
     double mean = 0;
@@ -225,16 +285,21 @@ void differentiate(Values& v, Conditions& conditions, const std::vector<int64_t>
     for (size_t i = 0; i < p.size(); ++i) {
       const double of_p = 2.0 + of_score[i] + std::abs(lse);
       for (size_t j = 0; j < d; ++j) {
-        const double term = std::abs(p[i] * dout[at + j]);
         dp[i] += dout[at + j] * value[key(i) + j];
         of_dp[i] += std::abs(dout[at + j] * value[key(i) + j]);
-        v[2][key(i) + j] += p[i] * dout[at + j];
-        conditions[2].sum[key(i) + j] += term * of_p;
-        conditions[2].narrow[key(i) + j] += term;
       }
       mean += p[i] * dp[i];
+      if (!heads.has_key(start + i)) continue;
+      for (size_t j = 0; j < d; ++j) {
+        const double term = std::abs(p[i] * dout[at + j]);
+        const size_t to = row_of_key(i) + j;
+        v[2][to] += p[i] * dout[at + j];
+        conditions[2].sum[to] += term * of_p;
+        conditions[2].narrow[to] += term;
+      }
     }
     for (size_t i = 0; i < p.size(); ++i) {
+      if (!heads.has_key(start + i)) continue;
       const double share = p[i] * static_cast<double>(heads.scale());
       const double slope = share * (dp[i] - mean) * bend[i];
       // The derivative of softcap is 1 - tanh^2: the error is absolute.
@@ -246,12 +311,13 @@ void differentiate(Values& v, Conditions& conditions, const std::vector<int64_t>
       for (size_t j = 0; j < d; ++j) {
         const double size_k = std::abs(k[key(i) + j]);
         const double size_q = std::abs(q[at + j]);
+        const size_t to = row_of_key(i) + j;
         v[0][at + j] += slope * k[key(i) + j];
-        v[1][key(i) + j] += slope * q[at + j];
+        v[1][to] += slope * q[at + j];
         conditions[0].sum[at + j] += of_slope * size_k;
         conditions[0].narrow[at + j] += narrow * size_k;
-        conditions[1].sum[key(i) + j] += of_slope * size_q;
-        conditions[1].narrow[key(i) + j] += narrow * size_q;
+        conditions[1].sum[to] += of_slope * size_q;
+        conditions[1].narrow[to] += narrow * size_q;
       }
     }
   });
@@ -265,6 +331,8 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
   // lse have the right sizes but arbitrary values, which suffices for timing.
   const int64_t queries = heads.queries(tokens);
   const bool attention_context = with_gradients || tokens < 1000;
+  Heads all_keys = heads;
+  all_keys.first_key = all_keys.num_keys = 0;
   const Drawn drawn([=] {
     RandomStream random(9, tokens, heads.q, heads.d);
     const auto draw = [&](int64_t rows, int64_t heads_of) {
@@ -278,15 +346,20 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
     const auto q = draw(queries, heads.q);
     const auto k = draw(tokens, heads.kv);
     const auto v = draw(tokens, heads.kv);
-    const Result saved = attention_context ? attend(q, k, v, lengths, heads)
+    const Result saved = attention_context ? attend(q, k, v, lengths, all_keys)
                                            : Result{q, std::vector<double>(q.size() / static_cast<size_t>(heads.d))};
-    return Values{saved.out, saved.lse, q, k, v};
+    const auto part = [&](const std::vector<double>& all) {
+      const int64_t width = heads.kv * heads.d, begin = heads.first_key * width;
+      return std::vector(all.begin() + begin, all.begin() + begin + heads.keys(tokens) * width);
+    };
+    return Values{saved.out, saved.lse, q, part(k), part(v), k, v};
   });
   const Shape q_shape{queries, heads.q * heads.d};
-  const Shape kv_shape{tokens, heads.kv * heads.d};
-  c.operands = {{"dq", dtype, q_shape, Role::output},
-                {"dk", dtype, kv_shape, Role::output},
-                {"dv", dtype, kv_shape, Role::output},
+  const Shape kv_shape{heads.keys(tokens), heads.kv * heads.d};
+  const DType type = heads.result_type(dtype);
+  c.operands = {{"dq", type, q_shape, heads.result_role()},
+                {"dk", type, kv_shape, heads.result_role()},
+                {"dv", type, kv_shape, heads.result_role()},
                 {"dout", dtype, q_shape},
                 {"out", dtype, q_shape, Role::input, drawn[0]},
                 {"lse", DType::f32, {heads.q, queries}, Role::input, drawn[1]},
@@ -299,8 +372,13 @@ OpCase backward_case(DType dtype, const std::vector<int64_t>& lengths, Heads hea
     ops::attention_backward(context, a[0], a[1], a[2], a[3], {a[4], a[5], a[6], a[7], a[8]}, a[9],
                             heads.attributes(a[10]));
   };
-  c.reference = [lengths, heads](Values& values, Conditions& conditions) {
-    differentiate(values, conditions, lengths, heads);
+  c.reference = [dtype, lengths, heads, all_k = drawn[5], all_v = drawn[6]](Values& values, Conditions& conditions) {
+    RandomStream unused(0);
+    std::vector<double> k, v;
+    all_k(k, unused);
+    all_v(v, unused);
+    differentiate(values, conditions, lengths, heads, k, v);
+    for (size_t i = 0; i < 3; ++i) allow_narrow_factors(conditions[i], dtype, heads.result_type(dtype));
   };
   c.length = tokens * (heads.q / heads.kv) + heads.d;
   if (with_gradients) {
@@ -399,7 +477,7 @@ OpCase paged_case(DType dtype, const std::vector<int64_t>& queries, const std::v
         return (row * static_cast<size_t>(heads.kv) + h / static_cast<size_t>(heads.q / heads.kv)) * d;
       };
       const size_t at = (t * q_heads + h) * d;
-      const Row row = row_of(&v[1][at], h, before + place, v[2], heads, key);
+      const Row row = row_of(&v[1][at], h, before + place, v[2], heads, [](size_t) { return true; }, key);
       add_values(&v[0][at], &conditions[0].sum[at], &conditions[0].narrow[at], row, v[3], d, key);
     });
   };
@@ -441,17 +519,17 @@ std::vector<OpCase> attention_cases() {
     cases.push_back(paged_case(dtype, {3, 18}, {70, 18}, 16, {4, 2, 256}));
     cases.push_back(paged_case(dtype, {1}, {150}, 16, {8, 4, 16, 100, 0, true}));
     // Window, softcap and slopes, alone and together; windows smaller than, equal to and larger than a block of keys.
-    for (const Heads heads : {Heads{3, 1, 20, 5},
-                              {4, 2, 16, 64},
-                              {2, 1, 64, 100},
-                              {4, 1, 16, 0, 4.0F},
-                              {6, 2, 8, 0, 0, true},
-                              {3, 3, 32, 33, 2.5F},
-                              {8, 2, 16, 70, 3.0F, true},
-                              {2, 2, 128, 2},
-                              {2, 1, 16, 127},
-                              {2, 1, 16, 128},
-                              {2, 1, 16, 129}}) {
+    for (const Heads& heads : {Heads{3, 1, 20, 5},
+                               {4, 2, 16, 64},
+                               {2, 1, 64, 100},
+                               {4, 1, 16, 0, 4.0F},
+                               {6, 2, 8, 0, 0, true},
+                               {3, 3, 32, 33, 2.5F},
+                               {8, 2, 16, 70, 3.0F, true},
+                               {2, 2, 128, 2},
+                               {2, 1, 16, 127},
+                               {2, 1, 16, 128},
+                               {2, 1, 16, 129}}) {
       cases.push_back(forward_case(dtype, mixed, heads, heads.d != 16));
       cases.push_back(forward_case(dtype, {9, 0, 200}, heads, true));
       cases.push_back(backward_case(dtype, mixed, heads, false));
@@ -473,6 +551,25 @@ std::vector<OpCase> attention_cases() {
       }
       heads.first_query = 4, heads.num_queries = 3;
       cases.push_back(backward_case(dtype, {2, 7}, heads, true));
+    }
+    // And keys of a part: before the queries, of the same tokens in part or all, none that a query attends to; alone
+    // and joined with others.
+    for (Heads heads : {Heads{4, 2, 16}, {3, 1, 20, 50}, {4, 2, 16, 0, 3.0F, true}}) {
+      for (const auto& [query, queries, key, keys] : std::vector<std::array<int64_t, 4>>{{128, 64, 0, 64},
+                                                                                         {70, 90, 70, 90},
+                                                                                         {40, 100, 67, 130},
+                                                                                         {1, 70, 150, 3},
+                                                                                         {100, 165, 9, 140},
+                                                                                         {0, 265, 0, 265}}) {
+        heads.first_query = query, heads.num_queries = queries, heads.first_key = key, heads.num_keys = keys;
+        for (const bool accumulate : {false, true}) {
+          heads.accumulate = accumulate;
+          cases.push_back(forward_case(dtype, mixed, heads, accumulate || query > 0));
+          cases.push_back(backward_case(dtype, mixed, heads, false));
+          if (accumulate) cases.push_back(forward_case(dtype, {300}, heads, true));
+          if (!accumulate) cases.push_back(backward_case(dtype, {300}, heads, false));
+        }
+      }
     }
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64}, true)));
     cases.push_back(timing(forward_case(dtype, {1024}, {9, 3, 64, 256}, true)));

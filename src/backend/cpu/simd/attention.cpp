@@ -71,7 +71,8 @@ struct KeyRange {
 KeyRange keys_of(const AttentionForward& task, int64_t query, int64_t begin, int64_t columns) {
   const int64_t causal_end = task.first + query + 1 - begin;
   const int64_t window_begin = causal_end - task.scores.window;
-  return {at_most(window_begin > 0 ? window_begin : 0, columns), at_most(causal_end > 0 ? causal_end : 0, columns)};
+  const int64_t end = at_most(causal_end, task.end_key - begin);
+  return {at_most(window_begin > 0 ? window_begin : 0, columns), at_most(end > 0 ? end : 0, columns)};
 }
 
 // Sets the scores of a row outside `keys` to -inf. Returns the maximum of each lane.
@@ -193,29 +194,59 @@ void for_each_strip(const AttentionForward& task, int64_t head, int64_t begin, i
   }
 }
 
-template <class Step>
-void run_forward(const AttentionForward& task) {
-  using E = typename Step::Element;
-  const int64_t d = task.head_dim;
+// The state before the first key: of no key; or with `accumulate`, that of a key whose score is lse and whose value is
+// out.
+void initialize(const AttentionForward& task, const Block& block) {
   const int64_t rows = task.queries * task.heads;
-  const Block block = divide_scratch(task.scratch, d);
-  for (int64_t h = 0; h < task.heads; ++h) {
-    const Rows<E> queries{static_cast<const E*>(task.q) + h * d, task.q_stride, nullptr, 1};
-    pack_a<Step>(block.q + h * task.queries * block.width, block.width, queries.list(0, task.queries), d);
-  }
   for (int64_t i = 0; i < rows * block.width; ++i) block.out[i] = 0;
   for (int64_t r = 0; r < kRows + lanes; ++r) {
     block.max[r] = -__builtin_inff();
     block.sum[r] = 0;
   }
+  if (!task.accumulate) return;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t h = r / task.queries, i = r % task.queries;
+    const float lse = task.lse[h * task.lse_stride + i];
+    if (lse == -__builtin_inff()) continue;
+    block.max[r] = lse / score_unit(task.scores);
+    block.sum[r] = 1;
+    const float* out = static_cast<const float*>(task.out) + i * task.q_stride + h * task.head_dim;
+    write_row(block.out + r * block.width, out, 1.0F, task.head_dim);
+  }
+}
+
+// out, of elements E, and lse. A row that has attended to no key has zeros and -inf.
+template <class E>
+void write_results(const AttentionForward& task, const Block& block) {
+  for (int64_t r = 0; r < task.queries * task.heads; ++r) {
+    const int64_t h = r / task.queries, i = r % task.queries;
+    const float factor = block.sum[r] == 0 ? 0.0F : 1.0F / block.sum[r];
+    write_row(static_cast<E*>(task.out) + i * task.q_stride + h * task.head_dim, block.out + r * block.width, factor,
+              task.head_dim);
+    if (task.lse != nullptr) {
+      task.lse[h * task.lse_stride + i] = block.max[r] * score_unit(task.scores) + __builtin_logf(block.sum[r]);
+    }
+  }
+}
+
+template <class Step>
+void run_forward(const AttentionForward& task) {
+  using E = typename Step::Element;
+  const int64_t d = task.head_dim;
+  const Block block = divide_scratch(task.scratch, d);
+  for (int64_t h = 0; h < task.heads; ++h) {
+    const Rows<E> queries{static_cast<const E*>(task.q) + h * d, task.q_stride, nullptr, 1};
+    pack_a<Step>(block.q + h * task.queries * block.width, block.width, queries.list(0, task.queries), d);
+  }
+  initialize(task, block);
   const Rows<E> keys{static_cast<const E*>(task.k), task.kv_stride, task.table, task.page};
   const Rows<E> values{static_cast<const E*>(task.v), task.kv_stride, task.table, task.page};
-  const int64_t end = task.first + task.queries;
-  const int64_t first = first_block(task.scores, task.first);
+  const int64_t end = at_most(task.first + task.queries, task.end_key);
+  const int64_t first = first_block(task.scores, task.first, task.first_key);
   for (int64_t begin = first; begin < end; begin += kBlock) {
     const int64_t count = at_most(kBlock, end - begin);
-    RowList<E> key_rows = keys.list(begin, count);
-    RowList<E> value_rows = values.list(begin, count);
+    RowList<E> key_rows = keys.list(begin - task.first_key, count);
+    RowList<E> value_rows = values.list(begin - task.first_key, count);
     touch_rows(key_rows, d * task.kv_heads);
     touch_rows(value_rows, d * task.kv_heads);
     for (int64_t kv_head = 0; kv_head < task.kv_heads; ++kv_head) {
@@ -227,15 +258,7 @@ void run_forward(const AttentionForward& task) {
       value_rows.advance(d);
     }
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t h = r / task.queries;
-    const int64_t i = r % task.queries;
-    write_row(static_cast<E*>(task.out) + i * task.q_stride + h * d, block.out + r * block.width, 1.0F / block.sum[r],
-              d);
-    if (task.lse != nullptr) {
-      task.lse[h * task.lse_stride + i] = block.max[r] * score_unit(task.scores) + __builtin_logf(block.sum[r]);
-    }
-  }
+  task.is_partial ? write_results<float>(task, block) : write_results<E>(task, block);
 }
 
 template <Bf16Products products>

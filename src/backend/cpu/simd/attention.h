@@ -28,21 +28,23 @@ enum class ElementType { f32, bf16, f16 };
 struct AttentionForward {
   ElementType type;   // of q, k, v and out
   const void* q;      // first query, first head; consecutive heads are head_dim apart
-  void* out;          // like q
+  void* out;          // like q; f32 with is_partial
   float* lse;         // first head, first query; consecutive heads are lse_stride apart; null: not computed
-  const void* k;      // first key/value head in the first row (of the sequence, or of page 0); heads are head_dim apart
+  const void* k;      // first key/value head in the row of `first_key`, or of page 0; heads are head_dim apart
   const void* v;      // like k
   int64_t q_stride;   // between tokens of q and of out
   int64_t kv_stride;  // between tokens of k and of v
   int64_t lse_stride;
-  const int32_t* table;  // page numbers: key i is row table[i / page] * page + i % page; null: row i
+  const int32_t* table;  // page numbers: key i is row table[i / page] * page + i % page; null: row i - first_key
   int64_t page;
-  int64_t queries, heads;  // queries <= attention_block, queries * heads <= attention_rows
-  int64_t kv_heads;        // divides heads
-  int64_t first;           // query i is token first + i of the sequence
+  int64_t first_key, end_key;  // of the sequence's keys, those that there are; from 0 on with a table
+  int64_t queries, heads;      // queries <= attention_block, queries * heads <= attention_rows
+  int64_t kv_heads;            // divides heads
+  int64_t first;               // query i is token first + i of the sequence
   int64_t head_dim;
   AttentionScores scores;
-  void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
+  bool is_partial, accumulate;  // AttentionAttributes::first_key is set; its `accumulate`
+  void* scratch;                // ops::attention_thread_bytes, 64-byte aligned
 };
 
 // Gradients within one sequence, for one key/value head and one block of its keys. The block's data in `scratch` (its
@@ -51,20 +53,22 @@ struct AttentionBackward {
   bool bf16;
   const void* q;       // query `first_query` of the sequence, first head of the call
   const void* dout;    // like q
-  void* dq;            // like q
+  void* dq;            // like q; dq, dk and dv are f32 with is_partial
   const float* lse;    // first head, query `first_query`; consecutive heads are row_stride apart
   const float* delta;  // sum of dout * out, laid out like lse
-  const void* k;       // key 0 of the sequence, this key/value head
+  const void* k;       // key `first_key` of the sequence, this key/value head
   const void* v;
   void* dk;
   void* dv;
   int64_t q_stride, kv_stride, row_stride;
   int64_t first_query, end_query;  // of the sequence's queries, those that there are
-  int64_t begin;                   // first key of the block, a multiple of attention_block
-  int64_t end;                     // one past the last key, at most one block after `begin`
+  int64_t first_key;
+  int64_t begin;  // first key of the block, a multiple of attention_block or `first_key`
+  int64_t end;    // one past the last key, at most the next multiple of attention_block
   int64_t head_dim;
   AttentionScores scores;
-  void* scratch;  // ops::attention_thread_bytes, 64-byte aligned
+  bool is_partial, accumulate;  // as in AttentionForward; with `accumulate` dq, dk and dv are added to
+  void* scratch;                // ops::attention_thread_bytes, 64-byte aligned
 };
 
 // A block of queries of one head that attends to some of the keys.
@@ -74,6 +78,7 @@ struct AttentionQueries {
   float* sums;    // [D, attention_block]: the sums of dq of these queries over the preceding key blocks; may be null if
                   // this is the only key block that they attend to
   bool first;     // they attend to no key before this block
+  bool last;      // and to none after it: always so where the block has some of the same tokens
 };
 
 struct AttentionKernels {
@@ -82,10 +87,10 @@ struct AttentionKernels {
   void (*delta)(bool bf16, const void* dout, const void* out, float* delta, int64_t heads, int64_t head_dim,
                 int64_t row_stride, int64_t begin, int64_t end);
   void (*backward_begin)(const AttentionBackward& task);
-  // Adds to dk and dv of the keys, in the order of the calls, and to the sums of dq of the queries. On the diagonal,
-  // where queries and keys are the same tokens, dq is assigned: this must be the last key block that adds to it.
+  // Adds to dk and dv of the keys, in the order of the calls, and to the sums of dq of the queries. With
+  // AttentionQueries::last the sums are complete, and dq is assigned, or added to.
   void (*backward_queries)(const AttentionBackward& task, const AttentionQueries& queries);
-  void (*backward_end)(const AttentionBackward& task);  // assigns dk and dv
+  void (*backward_end)(const AttentionBackward& task);  // assigns dk and dv, or adds to them
 };
 
 namespace plain {

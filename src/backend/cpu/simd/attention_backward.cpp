@@ -71,8 +71,8 @@ void run_begin(const AttentionBackward& task) {
   const int64_t d = task.head_dim;
   const int64_t rows = task.end - task.begin;
   using E = typename Step::Element;
-  const RowList<E> k = head_rows<E>(task.k, 0, d, task.kv_stride).list(task.begin, rows);
-  const RowList<E> v = head_rows<E>(task.v, 0, d, task.kv_stride).list(task.begin, rows);
+  const RowList<E> k = head_rows<E>(task.k, 0, d, task.kv_stride).list(task.begin - task.first_key, rows);
+  const RowList<E> v = head_rows<E>(task.v, 0, d, task.kv_stride).list(task.begin - task.first_key, rows);
   pack_a<Step>(panels.keys, panels.width, k, d);
   pack_a<Step>(panels.values, panels.width, v, d);
   pack_b<Step>(panels.transposed_q, k, d);  // which holds no queries yet
@@ -87,8 +87,16 @@ struct ScoreBlock {
   int64_t missing;      // queries at the beginning that there are not
   int64_t num_queries;  // without the padding
   int64_t first_query;  // of those that attend to key 0 of the block, relative to the block; may be negative
-  bool on_diagonal;     // keys and queries are the same tokens: no query attends to later keys
+  bool on_diagonal;     // keys are some of the queries' tokens: query j attends to none of keys j + 1 .. of the block
 };
+
+// Writes dq, dk or dv, whose rows are of elements E or, with is_partial, f32: d of them, from element `at` on.
+template <class E>
+void write_gradient(const AttentionBackward& task, void* gradient, int64_t at, const float* x, float factor) {
+  if (!task.is_partial) return write_row(static_cast<E*>(gradient) + at, x, factor, task.head_dim);
+  float* const y = static_cast<float*>(gradient) + at;
+  task.accumulate ? add_row(y, x, factor, task.head_dim) : write_row(y, x, factor, task.head_dim);
+}
 
 // Calls body(first key, keys, first query) for strips of keys that have gemms of their own. On the diagonal, the
 // queries before a strip attend to none of its keys and are left out: their products would be with zeros, which change
@@ -173,7 +181,7 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
   const Rows<E> all_dout = head_rows<E>(task.dout, queries.head, d, task.q_stride);
   const RowList<E> q = list_after(all_q.list(first, count - missing), missing);
   const RowList<E> dout = list_after(all_dout.list(first, count - missing), missing);
-  const bool on_diagonal = queries.begin == task.begin;
+  const bool on_diagonal = queries.begin == task.begin / kBlock * kBlock;
   // On the diagonal, no query attends to keys after the last query.
   const int64_t rows = on_diagonal ? at_most(task.end - task.begin, count) : task.end - task.begin;
   const ScoreBlock block{rows, padded(count), missing, count, task.begin - queries.begin, on_diagonal};
@@ -200,7 +208,7 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
                   kBlock, keys, columns, num_words<Step>(d), false);
   });
   const bool is_unmasked = !block.on_diagonal && block.first_query + task.scores.window >= block.columns &&
-                           count == block.columns && missing == 0;
+                           rows == kBlock && count == block.columns && missing == 0;
   const float slope = alibi_slope(task.scores, queries.head);
   if (has_score_mod(task.scores)) {
     is_unmasked ? softmax_gradient<Step, true, false>(task.scores, panels, block, slope)
@@ -219,19 +227,19 @@ void run_queries(const AttentionBackward& task, const AttentionQueries& queries)
                   width, depth, true);
   });
   const float* dscores_b = Step::pack == 1 ? panels.dscores : panels.dscores_b;
-  float* sums = queries.first && block.on_diagonal ? panels.dq : queries.sums;
+  float* sums = queries.first && queries.last ? panels.dq : queries.sums;
   const int64_t step = block.on_diagonal ? kStrip : kBlock;
   for (int64_t j = 0; j < block.columns; j += step) {
     const int64_t keys = block.on_diagonal ? at_most(rows, j + step) : rows;
     product<Step>(sums + j, kBlock, panels.transposed_keys, kBlock, dscores_b + j, kBlock, d,
                   at_most(step, block.columns - j), num_words<Step>(keys), !queries.first);
   }
-  if (!block.on_diagonal) return;
+  if (!queries.last) return;
   // dq, in the memory of q^T, which is not needed any more.
   transpose(panels.transposed_q, width, sums, kBlock, d, count);
   for (int64_t r = missing; r < count; ++r) {
-    E* dq = static_cast<E*>(task.dq) + (first + r - missing) * task.q_stride + queries.head * d;
-    write_row(dq, panels.transposed_q + r * width, task.scores.scale, d);
+    const int64_t at = (first + r - missing) * task.q_stride + queries.head * d;
+    write_gradient<E>(task, task.dq, at, panels.transposed_q + r * width, task.scores.scale);
   }
 }
 
@@ -240,9 +248,9 @@ void run_end(const AttentionBackward& task) {
   using E = typename Step::Element;
   const Panels panels = divide_scratch(task);
   for (int64_t r = 0; r < task.end - task.begin; ++r) {
-    const int64_t at = (task.begin + r) * task.kv_stride;
-    write_row(static_cast<E*>(task.dk) + at, panels.dk + r * panels.width, task.scores.scale, task.head_dim);
-    write_row(static_cast<E*>(task.dv) + at, panels.dv + r * panels.width, 1.0F, task.head_dim);
+    const int64_t at = (task.begin - task.first_key + r) * task.kv_stride;
+    write_gradient<E>(task, task.dk, at, panels.dk + r * panels.width, task.scores.scale);
+    write_gradient<E>(task, task.dv, at, panels.dv + r * panels.width, 1.0F);
   }
 }
 

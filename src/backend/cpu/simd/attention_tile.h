@@ -241,6 +241,14 @@ void write_row(E* y, const float* x, float factor, int64_t d) {
   for_each_vector(0, d, [&](int64_t j, auto extent) { store(y + j, load(x + j, extent) * scale, extent); });
 }
 
+// y [d] += factor * x [d].
+inline void add_row(float* y, const float* x, float factor, int64_t d) {
+  const Floats scale = splat(factor);
+  for_each_vector(0, d, [&](int64_t j, auto extent) {
+    store(y + j, fma(load(x + j, extent), scale, load(y + j, extent)), extent);
+  });
+}
+
 // Whether scores are more than scaled dot products (softcap, ALiBi slopes).
 inline bool has_score_mod(const AttentionScores& scores) { return scores.softcap > 0 || scores.slopes != nullptr; }
 
@@ -283,10 +291,10 @@ inline Floats lane_indices() {
   return indices;
 }
 
-// The first key of the first key block that a query at `position` attends to.
-inline int64_t first_block(const AttentionScores& scores, int64_t position) {
-  const int64_t key = position - scores.window + 1;
-  return key > 0 ? key / kBlock * kBlock : 0;
+// The first key of the first key block that a query at `position` attends to, where blocks start at `first_key`.
+inline int64_t first_block(const AttentionScores& scores, int64_t position, int64_t first_key) {
+  const int64_t keys = position - scores.window + 1 - first_key;  // that are before the window
+  return first_key + (keys > 0 ? keys / kBlock * kBlock : 0);
 }
 
 }  // namespace

@@ -249,7 +249,7 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
 }
 bool decline_forward(const Context&, const Tensor&, const Tensor&, const Tensor& q, const Tensor& k, const Tensor&,
                      const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return decline_part(q, k, refuse) || too_long(attributes, refuse);
+  return decline_keys(attributes, refuse) || decline_part(q, k, refuse) || too_long(attributes, refuse);
 }
 
 void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
@@ -266,7 +266,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
 bool decline_backward(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                       const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return decline_part(saved.q, saved.k, refuse) || too_long(attributes, refuse);
+  return decline_keys(attributes, refuse) || decline_part(saved.q, saved.k, refuse) || too_long(attributes, refuse);
 }
 
 void run_paged(Context& context, const Tensor& out, const Tensor& q, const ops::KvPages& pages,

@@ -102,6 +102,11 @@ inline bool decline_part(const Tensor& q, const Tensor& k, ops::Refusal refuse) 
   return q.shape[0] != k.shape[0] && refuse("{} queries, and keys of {} tokens", q.shape[0], k.shape[0]);
 }
 
+// The same of keys of a part of the tokens.
+inline bool decline_keys(const ops::AttentionAttributes& a, ops::Refusal refuse) {
+  return a.first_key && refuse("keys from token {} on", *a.first_key);
+}
+
 // Whether the tensor-core kernels cannot run the call.
 inline bool decline_tiles(const ops::AttentionAttributes& a, std::initializer_list<Tensor> tensors,
                           ops::Refusal refuse) {

@@ -206,7 +206,8 @@ void run_forward(Context& context, const Tensor& out, const Tensor& lse, const T
 }
 bool decline_forward(const Context&, const Tensor& out, const Tensor&, const Tensor& q, const Tensor& k,
                      const Tensor& v, const Tensor&, ops::AttentionAttributes attributes, ops::Refusal refuse) {
-  return decline_part(q, k, refuse) || decline_tiles(attributes, {q, k, v, out}, refuse);
+  return decline_keys(attributes, refuse) || decline_part(q, k, refuse) ||
+         decline_tiles(attributes, {q, k, v, out}, refuse);
 }
 
 }  // namespace

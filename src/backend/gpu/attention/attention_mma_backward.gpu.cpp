@@ -329,7 +329,7 @@ void run_backward(Context& context, const Tensor& dq, const Tensor& dk, const Te
 bool decline_backward(const Context&, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout,
                       const ops::AttentionSaved& saved, const Tensor&, ops::AttentionAttributes attributes,
                       ops::Refusal refuse) {
-  return decline_part(saved.q, saved.k, refuse) ||
+  return decline_keys(attributes, refuse) || decline_part(saved.q, saved.k, refuse) ||
          decline_tiles(attributes, {dq, dk, dv, dout, saved.out, saved.q, saved.k, saved.v}, refuse);
 }
 

@@ -49,6 +49,7 @@ bool decline(const Context& context, const Tensor& out, const Tensor& lse, const
              const Tensor& v, const Tensor& offsets, ops::AttentionAttributes attributes, ops::Refusal refuse) {
   if (context.device.arch() != "sm_90") return refuse("supports sm_90 only");
   if (q.dtype != DType::bf16) return refuse("supports bf16 only");
+  if (attributes.first_key) return refuse("does not support keys of a part of the tokens");
   if (q.shape[0] != k.shape[0]) return refuse("does not support queries of a part of the tokens");
   if (attributes.softcap > 0) return refuse("does not support a softcap");
   if (attributes.slopes) return refuse("does not support slopes (ALiBi)");
