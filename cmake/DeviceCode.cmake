@@ -11,10 +11,11 @@ set(amd_late_architectures gfx950)                  # and clang 22 this one
 find_program(NVCC nvcc)
 find_program(CLANG_AMD NAMES clang++-19)
 find_program(CLANG_AMD_LATE NAMES clang++-22)
-if(NVCC AND NOT FATBINARY)  # beside the compiler itself; what is found may be a script that calls it
+if(NVCC AND NOT (FATBINARY AND PTXAS))  # beside the compiler itself; what is found may be a script that calls it
   execute_process(COMMAND ${NVCC} --dryrun -x cu -cubin -o none.cubin none.cu OUTPUT_VARIABLE dryrun ERROR_VARIABLE dryrun)
   string(REGEX MATCH "_HERE_=([^\n]*)" found "${dryrun}")
   find_program(FATBINARY fatbinary HINTS ${CMAKE_MATCH_1})
+  find_program(PTXAS ptxas HINTS ${CMAKE_MATCH_1})
 endif()
 
 # Standard C++20 of the host build, its warnings, and its rule that the compiler fuses nothing.
@@ -27,9 +28,9 @@ function(ingot_check_device_compilers)
     message(FATAL_ERROR "INGOT_GPU is '${INGOT_GPU}'; it may be auto, none or all")
   endif()
   if(INGOT_GPU STREQUAL "all")
-    foreach(tool NVCC FATBINARY CLANG_AMD CLANG_AMD_LATE)
+    foreach(tool NVCC FATBINARY PTXAS CLANG_AMD CLANG_AMD_LATE)
       if(NOT ${tool})
-        message(FATAL_ERROR "INGOT_GPU=all: no nvcc (with its fatbinary), clang++-19 or clang++-22 was found (${tool})")
+        message(FATAL_ERROR "INGOT_GPU=all: no nvcc (with its fatbinary and ptxas), clang++-19 or clang++-22 was found (${tool})")
       endif()
     endforeach()
   endif()
@@ -38,6 +39,15 @@ endfunction()
 # clang 22 writes no list of dependencies of device code: all headers that device code may include stand for it.
 file(GLOB_RECURSE device_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/gpu/*.h)
 list(FILTER device_headers EXCLUDE REGEX "/(runtime|sim)/[^/]*$")
+
+# ingot_assemble_ptx(OUTPUT STEM ARCHITECTURE): makes OUTPUT from the PTX of STEM, by the command of nvcc, which would compile
+# the source to the same PTX again.
+function(ingot_assemble_ptx output stem architecture)
+  get_filename_component(name ${stem} NAME)
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${PTXAS} --warning-as-error -arch=${architecture} -m64 --fmad false ${stem}.${cuda_ptx} -o ${output}
+    DEPENDS ${stem}.${cuda_ptx} COMMENT "Device code ${name}.gpu.cpp for ${architecture}" VERBATIM)
+endfunction()
 
 # ingot_device_compilation(OUTPUT SOURCE ARCHITECTURE): the command that makes OUTPUT; compilers go through ccache.
 function(ingot_device_compilation output source architecture)
@@ -88,7 +98,7 @@ function(ingot_device_code target)
   set(compiled)
   set(embedded)
   if(NOT INGOT_GPU STREQUAL "none")
-    if(NVCC AND FATBINARY)
+    if(NVCC AND FATBINARY AND PTXAS)
       list(APPEND compiled ${cuda_architectures} ${cuda_ptx})
       list(APPEND embedded cuda)
     endif()
@@ -109,7 +119,11 @@ function(ingot_device_code target)
     get_filename_component(name ${source} NAME)
     string(REPLACE ".gpu.cpp" "" stem ${name})
     foreach(architecture ${compiled})
-      ingot_device_compilation(${folder}/${stem}.${architecture} ${source} ${architecture})
+      if(architecture STREQUAL sm_100)  # the one whose PTX is embedded too
+        ingot_assemble_ptx(${folder}/${stem}.${architecture} ${folder}/${stem} ${architecture})
+      else()
+        ingot_device_compilation(${folder}/${stem}.${architecture} ${source} ${architecture})
+      endif()
     endforeach()
     if("cuda" IN_LIST embedded)
       ingot_fatbin(${folder}/${stem}.cuda ${folder}/${stem})

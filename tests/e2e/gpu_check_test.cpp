@@ -211,6 +211,7 @@ TEST(Bench, ProfilesAStep) {
 // The whole script: what it runs, what it stores, and what it reports.
 TEST(GpuCheck, RunsResumesAndReports) {
   const Program program;
+  make_home(program / "home");
   const fs::path out = program / "check";
   const std::string device = sanitized ? "cpu" : "sim64";  // in the sanitizer build smaller tests cover the simulation
   const auto check = [&](const std::string& words) {

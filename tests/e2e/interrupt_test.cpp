@@ -160,6 +160,7 @@ TEST_F(InterruptFinetune, AClosedTerminalWritesACheckpoint) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
+  make_home(path("home"));
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
   ASSERT_GE(child, 0);

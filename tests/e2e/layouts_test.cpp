@@ -30,10 +30,12 @@ fs::path write_mixture(const fs::path& folder, const Json& sizes = Json::object(
 // Ranks without any adapter: of three, which share the optimizer's state, and the lower stage of a pipeline.
 TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
   ASSERT_NO_FATAL_FAILURE(trains("base", {"steps=1"}));
+  ASSERT_NO_FATAL_FAILURE(trains("narrow-base", {"steps=1", "model=" + narrow_model()}));
+  std::string base = "base";
   const auto adapter = [&](const std::string& name, const std::vector<std::string>& more) {
     std::vector<std::string> words = command(name, more);
     words.front() = "finetune";
-    words.insert(words.end(), {"init=pretrained", "model=" + (run("base") / "model").string(), "determinism=bitwise"});
+    words.insert(words.end(), {"init=pretrained", "model=" + (run(base) / "model").string(), "determinism=bitwise"});
     const Result result = program_.run(words);
     EXPECT_EQ(result.code, 0) << result.error;
     return result.code == 0 ? read_file(run(name) / "adapter" / "adapter_model.safetensors", uint64_t{1} << 30)
@@ -56,6 +58,7 @@ TEST_F(Pretrain, AdaptersHaveTheSameBytesInEveryLayout) {
         << weights;
   }
   // Frozen weights that are on the device only while they are used.
+  base = "narrow-base";
   const auto simulated = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.end(), {all, "device=sim32", "steps=1", "batch.global=2", "data.sequence_length=32"});
     return adapter(name, more);
@@ -95,7 +98,8 @@ TEST_F(Pretrain, OffloadedOptimizerStateHasTheBitsOfTheDevices) {
     EXPECT_EQ(model(other), model(name)) << other;
   };
   const auto on_device = [&](const std::string& name, std::vector<std::string> more) {
-    more.insert(more.end(), {"device=sim32", "precision=bf16", "batch.global=1", "data.sequence_length=16", "steps=2"});
+    more.insert(more.end(), {"model=" + narrow_model(), "device=sim32", "precision=bf16", "batch.global=1",
+                             "data.sequence_length=16", "steps=2"});
     trains(name, more);
   };
   const std::vector<std::string> lion = {"optimizer.name=lion", "optimizer.state_dtype=bf16"};
@@ -118,8 +122,8 @@ TEST_F(Pretrain, OffloadedOptimizerStateHasTheBitsOfTheDevices) {
 // Each rank has its share of the state in host memory, and updates it there.
 TEST_F(Pretrain, OffloadedSharesOfTheOptimizerStateHaveTheBitsOfOneRank) {
   const auto trains_with = [&](const std::string& name, std::vector<std::string> more) {
-    more.insert(more.end(), {"device=sim32", "precision=bf16", "batch.global=2", "batch.micro=1", "steps=2",
-                             "data.sequence_length=16", "determinism=bitwise"});
+    more.insert(more.end(), {"model=" + narrow_model(), "device=sim32", "precision=bf16", "batch.global=2",
+                             "batch.micro=1", "steps=2", "data.sequence_length=16", "determinism=bitwise"});
     trains(name, more);
   };
   const auto model = [&](const std::string& of) {
@@ -161,7 +165,8 @@ TEST_F(Pretrain, OptimizerStateThatCannotBeOffloadedIsRefused) {
 // Simulated GPUs with a stand-in for NCCL, which adds floating-point numbers in another order.
 TEST_F(Pretrain, ALibraryOfCollectivesHasTheBitsOfHostMemory) {
   const auto model = [&](const std::string& name, std::vector<std::string> more) {
-    more.insert(more.end(), {"device=sim32", "steps=2", "batch.global=2", "data.sequence_length=32", "threads=4"});
+    more.insert(more.end(), {"model=" + narrow_model(), "device=sim32", "steps=2", "batch.global=2",
+                             "data.sequence_length=32", "threads=4"});
     const Result result = program_.run(command(name, more));
     EXPECT_EQ(result.code, 0) << result.error;
     const bool by_library = result.error.find("exchange gradients and weights by NCCL 2.28.3") != std::string::npos;
@@ -232,14 +237,9 @@ TEST_F(Pretrain, SharesOfTheWeightsHaveTheBitsOfOneRank) {
   more.insert(more.end(), {"parallel.dp=2", "parallel.zero=3", "threads=2"});
   ASSERT_NO_FATAL_FAILURE(trains("continued-shared", more));
   EXPECT_EQ(model("continued-shared"), model("continued"));
-  // On devices whose memory the host cannot access, alone and beside one of another kind. They are slow: a small model.
-  const std::filesystem::path small = program_ / "small-model";
-  std::filesystem::copy(std::filesystem::path(source_root) / "recipes/models/tiny", small);
-  Json config = Json::parse(read(small / "config.json"));
-  config.update({{"hidden_size", 64}, {"head_dim", 16}, {"intermediate_size", 96}, {"num_hidden_layers", 2}});
-  write(small / "config.json", config.dump());
-  const std::vector<std::string> few = with({"model=" + small.string(), "steps=1", "batch.global=2",
-                                             "data.sequence_length=32", "data.eval=[]", "eval.every=0"});
+  // On devices whose memory the host cannot access, alone and beside one of another kind.
+  std::vector<std::string> few = with({"model=" + narrow_model(), "steps=1", "batch.global=2"});
+  few.insert(few.end(), {"data.sequence_length=32", "data.eval=[]", "eval.every=0"});
   const auto simulated = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.end(), few.begin(), few.end());
     return trains(name, more);

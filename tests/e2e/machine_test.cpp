@@ -127,6 +127,7 @@ TEST(RecipeSchema, IsJsonSchema) {
 // A measurement is stored with its date, and repeated on request.
 TEST(Devices, AreMeasuredOnce) {
   const Program program;
+  fs::create_directory(program / "home");  // with rates of its own
   const auto cpu = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"devices", "--seconds", "0.2"});
     return program.report(more).at("devices").at(0);
@@ -166,6 +167,7 @@ TEST(Devices, ReportWhyRatesAreNotCached) {
 // `ingot init` and `ingot bench` compare with cached rates; `init` and `bench train` print when they were measured.
 TEST(Devices, OtherCommandsUseAndDateCachedRates) {
   const Program program;
+  fs::create_directory(program / "home");  // with rates of its own
   program.report({"devices", "--seconds", "0.2", "--threads", "1"});
   for (const auto& entry : fs::directory_iterator(program / "home/rates")) {
     Json cached_rates = Json::parse(read(entry.path()));
@@ -191,6 +193,7 @@ TEST(Devices, OtherCommandsUseAndDateCachedRates) {
 // A run is compared with the stored rates, whatever the machine's speed is now.
 TEST(Devices, ARunIsComparedWithCachedRates) {
   const Program program;
+  fs::create_directory(program / "home");  // with rates of its own
   write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
   const std::string model = make_text_model(program, false);
   const auto train = [&](const std::string& name, const std::vector<std::string>& more = {}) {
@@ -245,6 +248,7 @@ TEST(Devices, ARunIsComparedWithCachedRates) {
 // One of several ranks must not replace the stored measurement by its own.
 TEST(Devices, ARunOfSeveralRanksKeepsCachedRates) {
   const Program program;
+  fs::create_directory(program / "home");  // with rates of its own
   write(program / "train.jsonl", "{\"text\": \"A line.\"}\n");
   const std::string model = make_text_model(program, false);
   const auto train = [&](int ranks) {

@@ -6,6 +6,10 @@ set -euo pipefail
 ingot=$1 source=$2 mpirun=$3 plugin=$4
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+# Rates of the machine are those of the other tests (tests/e2e/process.h).
+export INGOT_HOME=$folder/home
+mkdir -p "$INGOT_HOME" "$(dirname "$ingot")/tests/rates"
+ln -s "$(dirname "$ingot")/tests/rates" "$INGOT_HOME/rates"
 
 for i in $(seq 40); do
   printf '{"text": "Document %s speaks of the number %s and of nothing else at all."}\n' "$i" "$((i * i))"

@@ -45,6 +45,16 @@ class Pretrain : public testing::Test {
     for (const Json& e : events(name, "step")) steps.emplace_back(e["loss"], e["grad_norm"]);
     return steps;
   }
+  // A folder with the recipe's model in narrow layers, for simulated devices, which are slow.
+  std::string narrow_model() const {
+    const std::filesystem::path folder = program_ / "narrow-model";
+    if (std::filesystem::exists(folder)) return folder.string();
+    std::filesystem::copy(std::filesystem::path(source_root) / "recipes/models/tiny", folder);
+    Json config = Json::parse(read(folder / "config.json"));
+    config.update({{"hidden_size", 64}, {"head_dim", 16}, {"intermediate_size", 96}});
+    write(folder / "config.json", config.dump());
+    return folder.string();
+  }
   void trains(const std::string& name, const std::vector<std::string>& more = {}) const {
     const Result result = program_.run(command(name, more));
     ASSERT_EQ(result.code, 0) << result.error;

@@ -18,11 +18,11 @@ namespace ingot::e2e {
 
 namespace {
 
-// INGOT_HOME of child processes, unless a test has set one: not the user's, and shared by all tests of the process, so
-// that the machine is measured once. It is removed at exit.
+// INGOT_HOME of child processes, unless a test has set one: not the user's. It is removed at exit.
 std::string test_home() {
   struct Home {
     std::filesystem::path path = std::filesystem::temp_directory_path() / ("ingot-home-" + std::to_string(getpid()));
+    Home() { make_home(path); }
     ~Home() {
       std::error_code ignored;
       std::filesystem::remove_all(path, ignored);
@@ -90,6 +90,13 @@ void Process::kill(int signal) {
 
 Result Process::result() const {
   return {code_.value_or(0), read_file(folder_ / "output"), read_file(folder_ / "error")};
+}
+
+void make_home(const std::filesystem::path& home) {
+  const std::filesystem::path rates = std::filesystem::path(ingot_executable).parent_path() / "tests/rates";
+  std::filesystem::create_directories(rates);
+  std::filesystem::create_directories(home);
+  if (!std::filesystem::exists(home / "rates")) std::filesystem::create_directory_symlink(rates, home / "rates");
 }
 
 Result ingot(const std::vector<std::string>& arguments, const std::string& input) {

@@ -40,6 +40,10 @@ class Process {
   std::filesystem::path folder_;
 };
 
+// Makes `home`, a folder for INGOT_HOME. Its rates of the machine are shared by all tests of this build, so that they
+// are measured once.
+void make_home(const std::filesystem::path& home);
+
 // Runs the executable to its end.
 Result ingot(const std::vector<std::string>& arguments, const std::string& input = {});
 

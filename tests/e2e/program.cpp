@@ -32,7 +32,9 @@ Json json_of(const Result& result) {
 }
 
 Result Program::run(const std::vector<std::string>& arguments, const std::string& input) const {
-  setenv("INGOT_HOME", (scratch_ / "home").c_str(), 1);  // child processes inherit it; this process has one thread here
+  const fs::path home = scratch_ / "home";
+  if (!fs::exists(fs::symlink_status(home))) make_home(home);
+  setenv("INGOT_HOME", home.c_str(), 1);  // child processes inherit it; this process has one thread here
   return ingot(arguments, input);
 }
 

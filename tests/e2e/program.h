@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 // Standard output as JSON. When it is not one JSON value the test fails and the result is null.
 Json json_of(const Result& result);
 
-// A temporary folder for one test, with INGOT_HOME inside it.
+// A temporary folder for one test, with INGOT_HOME inside it: `home`, from make_home() unless the test has made it.
 class Program {
  public:
   // `input` is standard input, empty by default.

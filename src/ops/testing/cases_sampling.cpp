@@ -22,6 +22,19 @@ struct Sizes {
 
 constexpr double minus_infinity = -std::numeric_limits<double>::infinity();
 
+// Of row r, tokens r % 5, r % 5 + edit_distance(r), ... are edited, but none where r % 5 is 0.
+int64_t edit_distance(int64_t r) { return 1 + r % 5 * 3; }
+
+// Edits of all rows; at least one, since an operand cannot be empty.
+int64_t num_edits(const Sizes& s) {
+  int64_t sum = 0;
+  for (int64_t r = 0; r < s.rows; ++r) {
+    const int64_t first = r % 5;
+    if (first != 0 && first < s.vocabulary) sum += 1 + (s.vocabulary - 1 - first) / edit_distance(r);
+  }
+  return std::max<int64_t>(1, sum);
+}
+
 // Settings with all combinations of filters, every third row greedy; two masks; edits for most rows.
 Values settings_of(const Sizes& s) {
   RandomStream random(3, s.rows, s.vocabulary, s.num_top);
@@ -41,7 +54,7 @@ Values settings_of(const Sizes& s) {
     v[cuts].push_back(word());
     v[cuts].push_back(word());
     v[cuts].push_back(r % 4 == 0 ? -1.0 : static_cast<double>(r % 2));
-    for (int64_t id = r % 5; r % 5 != 0 && id < s.vocabulary; id += 1 + r % 5 * 3) {
+    for (int64_t id = r % 5; r % 5 != 0 && id < s.vocabulary; id += edit_distance(r)) {
       v[edit_ids].push_back(static_cast<double>(id));
       v[edit_values].push_back(static_cast<double>(1 / 1.3F));
       v[edit_values].push_back(static_cast<double>(1.3F));
@@ -156,8 +169,7 @@ OpCase sampling_case(const Sizes& s) {
   OpCase c{.op = "sample",
            .name = fmt::format("R={} V={} N={}{}", s.rows, s.vocabulary, s.num_top, s.step > 0 ? " ties" : "")};
   const Drawn drawn([s] { return settings_of(s); });
-  const Values sizes = settings_of(s);
-  const int64_t edits = std::ssize(sizes[edit_ids]);
+  const int64_t edits = num_edits(s);
   c.operands = {{"chosen", DType::i32, {s.rows, 1 + s.num_top}, Role::output},
                 {"logprobs", DType::f32, {s.rows, 1 + s.num_top}, Role::output},
                 {"logits", DType::f32, {s.rows, s.vocabulary}, Role::input, normal(s.spread)},
